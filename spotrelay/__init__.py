@@ -1,0 +1,1 @@
+"""SpotRelay keeps GPU inference running on EC2 Spot."""

@@ -1,0 +1,67 @@
+"""The names that the stacks and the running code must agree on: one place, no imports but the standard library."""
+
+from enum import StrEnum
+
+SERVICES_PATH = "/spotrelay/services"
+"""Parameter Store path under which every service has one parameter: its runtime document."""
+
+TAG_SERVICE = "spotrelay:service"
+"""Tag with the service's name: on every instance, target group and launch template of ours. IAM conditions rest on it."""
+
+TAG_LAUNCH = "spotrelay:launch"
+"""Tag with the launch intent's ID, on every instance we launched: how an instance nobody recorded is recognised."""
+
+INSTANCE_ROLE_PATH = "/spotrelay/"
+"""IAM path of the instances' roles: the functions may pass roles under this path and no others."""
+
+METRICS_NAMESPACE = "SpotRelay"
+METRICS_DIMENSION = "service"
+"""The only dimension of every metric: the service's name, or `METRICS_NO_SERVICE`."""
+
+METRICS_NO_SERVICE = "SpotRelay"
+"""Value of the dimension for what belongs to no single service. Service names are lower case, so they can't collide."""
+
+TABLE_PARTITION_KEY = "PK"
+TABLE_SORT_KEY = "SK"
+TABLE_TTL = "TTL"
+"""Attribute with the epoch second after which DynamoDB may delete the row."""
+
+
+class Env(StrEnum):
+    """Environment variables of the functions."""
+
+    TABLE = "SPOTRELAY_TABLE"
+    """Name of the table."""
+    TICK_QUEUE_URL = "SPOTRELAY_TICK_QUEUE_URL"
+    """Queue to which a function sends the next tick while something is in transition."""
+    SERVICES_PATH = "SPOTRELAY_SERVICES_PATH"
+    """Parameter Store path of the runtime documents."""
+
+
+class Metric(StrEnum):
+    """Metrics in `METRICS_NAMESPACE`, counts unless the name ends in `Ms`."""
+
+    SIGNALS_RECEIVED = "SignalsReceived"
+    SIGNALS_IGNORED = "SignalsIgnored"
+    """Events of a kind we don't know."""
+    FOREIGN_INSTANCES = "ForeignInstances"
+    """Signals about instances that aren't ours."""
+    INTERRUPTION_WARNINGS = "InterruptionWarnings"
+    """Warnings about replicas of ours, duplicates not counted."""
+    DEREGISTERED = "Deregistered"
+    REPLICAS_LAUNCHED = "ReplicasLaunched"
+    LAUNCH_REFUSALS = "LaunchRefusals"
+    """Pools that refused a launch for want of capacity."""
+    REPLICAS_FAILED = "ReplicasFailed"
+    """Replicas that never became ready."""
+    ORPHANS_ADOPTED = "OrphansAdopted"
+    ORPHANS_TERMINATED = "OrphansTerminated"
+    REPLICAS_READY = "ReplicasReady"
+    REPLICAS_DESIRED = "ReplicasDesired"
+    WARNING_TO_DEREGISTERED_MS = "WarningToDeregisteredMs"
+    WARNING_TO_LAUNCHED_MS = "WarningToLaunchedMs"
+
+
+def service_parameter(service: str) -> str:
+    """Name of the parameter with the runtime document of `service`."""
+    return f"{SERVICES_PATH}/{service}"

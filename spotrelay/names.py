@@ -1,4 +1,4 @@
-"""The names that the stacks and the running code must agree on: one place, no imports but the standard library."""
+"""The names that the stacks and the running code must agree on. No imports but the standard library."""
 
 from enum import StrEnum
 
@@ -6,10 +6,10 @@ SERVICES_PATH = "/spotrelay/services"
 """Parameter Store path under which every service has one parameter: its runtime document."""
 
 TAG_SERVICE = "spotrelay:service"
-"""Tag with the service's name: on every instance, target group and launch template of ours. IAM conditions rest on it."""
+"""Tag with the service's name: on all that is ours; IAM conditions rest on it."""
 
 TAG_LAUNCH = "spotrelay:launch"
-"""Tag with the launch intent's ID, on every instance we launched: how an instance nobody recorded is recognised."""
+"""Tag with the launch intent's ID, by which an instance that nobody recorded is recognised."""
 
 INSTANCE_ROLE_PATH = "/spotrelay/"
 """IAM path of the instances' roles: the functions may pass roles under this path and no others."""
@@ -19,7 +19,7 @@ METRICS_DIMENSION = "service"
 """The only dimension of every metric: the service's name, or `METRICS_NO_SERVICE`."""
 
 METRICS_NO_SERVICE = "SpotRelay"
-"""Value of the dimension for what belongs to no single service. Service names are lower case, so they can't collide."""
+"""Value of the dimension for what belongs to no one service. Those names are lower case: no collision."""
 
 TABLE_PARTITION_KEY = "PK"
 TABLE_SORT_KEY = "SK"
@@ -44,6 +44,8 @@ class Metric(StrEnum):
     SIGNALS_RECEIVED = "SignalsReceived"
     SIGNALS_IGNORED = "SignalsIgnored"
     """Events of a kind we don't know."""
+    SIGNALS_MALFORMED = "SignalsMalformed"
+    """Events of ours that lack what they must carry; they end in the dead-letter queue."""
     FOREIGN_INSTANCES = "ForeignInstances"
     """Signals about instances that aren't ours."""
     INTERRUPTION_WARNINGS = "InterruptionWarnings"
@@ -51,7 +53,11 @@ class Metric(StrEnum):
     DEREGISTERED = "Deregistered"
     REPLICAS_LAUNCHED = "ReplicasLaunched"
     LAUNCH_REFUSALS = "LaunchRefusals"
-    """Pools that refused a launch for want of capacity."""
+    """Pools that refused a launch."""
+    LAUNCH_ERRORS = "LaunchErrors"
+    """Launch requests that EC2 didn't answer, or throttled; the tick takes them up."""
+    CONFLICTS = "Conflicts"
+    """Decisions that another decider was faster with; normal in small numbers."""
     REPLICAS_FAILED = "ReplicasFailed"
     """Replicas that never became ready."""
     ORPHANS_ADOPTED = "OrphansAdopted"

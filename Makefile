@@ -1,0 +1,39 @@
+# Every target sets up what it needs first: Python >= 3.11, make and git are all a machine must have.
+# `make demo WARNING_S=120` runs the demo with EC2's own two minutes; `make test ARGS='-k drain'` passes ARGS to pytest.
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format synth clean
+
+help: ## what there is to make
+	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST)
+
+setup: ## prepare the working copy: .venv, node_modules (a repeat takes no time)
+	@command -v '$(PYTHON)' >/dev/null || { echo "set-up: there is no $(PYTHON) here:" \
+		"install Python >= 3.11, or name one: make PYTHON=/path/to/python3.12 ..." >&2; exit 1; }
+	@exec '$(PYTHON)' scripts/setup.py
+
+demo: setup ## deploy into a local AWS, serve, interrupt, show what happened
+	@exec $(BIN)/python -m spotrelay.demo $(if $(WARNING_S),--warning-s $(WARNING_S))
+
+test: lint ## every check and every test
+	@exec $(BIN)/pytest -n 2 --dist loadgroup $(ARGS)
+
+lint: setup ## style, types, and which layer may import which
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: setup ## put the code into the style that lint checks
+	@$(BIN)/ruff check --fix
+	@$(BIN)/ruff format
+
+synth: setup ## the CloudFormation templates, into cdk.out
+	@exec $(BIN)/cdk synth --quiet $(ARGS)
+
+clean: ## remove what was built; .venv and node_modules stay
+	@rm -rf build cdk.out out .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -not -path './.venv/*' -not -path './node_modules/*' -prune -exec rm -rf {} +

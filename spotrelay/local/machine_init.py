@@ -1,0 +1,132 @@
+"""Process 1 of a local instance: what systemd is to a real one. Run by path; imports little, to start fast.
+
+`python -I machine_init.py DIRECTORY` runs DIRECTORY/setup.sh until it succeeds once, then DIRECTORY/run.sh,
+both in DIRECTORY/work, and starts again whenever that ends (Restart=always). Standard input is a pipe that
+nobody ever writes to: its end means that the local cloud is gone, and then the instance goes with it,
+whatever killed the cloud.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+
+# systemd's default is 0.1 s; a service that dies while starting shall not eat a whole processor here.
+RESTART_DELAY_S = 1.0
+
+_PR_SET_CHILD_SUBREAPER = 36  # from <linux/prctl.h>
+_BOOT = """
+cd work
+if [ -f ../setup.sh ]; then
+    bash ../setup.sh && mv ../setup.sh ../setup.done || exit
+fi
+exec bash ../run.sh
+"""
+
+
+def kill_tree(leader: int) -> None:
+    """SIGKILLs the process group of `leader` and whatever of its descendants has left the group.
+
+    The descendants are complete because the leader adopts orphans. Unknown processes are no error.
+    """
+    import psutil  # here, because most instances never need it in their own process
+
+    escaped: list[psutil.Process] = []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for process in psutil.Process(leader).children(recursive=True):
+            with contextlib.suppress(ProcessLookupError):
+                if os.getpgid(process.pid) != leader:
+                    escaped.append(process)
+    for process in escaped:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+def _adopt_orphans() -> None:
+    """Makes daemons, whose parent has exited, children of this process instead of the machine's process 1."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _say(message: str) -> None:
+    sys.stderr.write(f"[instance] {message}\n")
+    sys.stderr.flush()
+
+
+def _spawn(directory: Path) -> int:
+    os.chdir(directory)
+    return os.posix_spawnp(
+        "bash",
+        ["bash", "-c", _BOOT],
+        os.environ,
+        # The service must not hold the pipe whose end means that the cloud is gone.
+        file_actions=[(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)],
+        # Python ignores these two; a service expects the defaults.
+        setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
+    )
+
+
+def _reap(service: int) -> int | None:
+    """Collects every child that has ended; returns the service's wait status if it is one of them."""
+    status: int | None = None
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            if ended[0] == service:
+                status = ended[1]
+    return status
+
+
+def _kill_leftovers() -> None:
+    """Ends what the service left running, as systemd does with the unit's control group before a restart."""
+    import psutil
+
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+def _run(directory: Path) -> None:
+    wake_read, wake_write = os.pipe()
+    os.set_blocking(wake_write, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    service = _spawn(directory)
+    restart_at: float | None = None
+    while True:
+        timeout = None if restart_at is None else max(0.0, restart_at - time.monotonic())
+        readable = select.select([0, wake_read], [], [], timeout)[0]
+        if wake_read in readable:
+            os.read(wake_read, 4096)
+        if 0 in readable and not os.read(0, 4096):
+            return
+        status = _reap(service)
+        if status is not None:
+            _kill_leftovers()
+            code = os.waitstatus_to_exitcode(status)
+            how = f"with status {code}" if code >= 0 else f"by signal {signal.Signals(-code).name}"
+            _say(f"the service ended {how}; starting it again in {RESTART_DELAY_S:g} s")
+            restart_at = time.monotonic() + RESTART_DELAY_S
+        elif restart_at is not None and time.monotonic() >= restart_at:
+            restart_at = None
+            service = _spawn(directory)
+
+
+def main() -> None:
+    """Runs the instance until the local cloud is gone."""
+    _adopt_orphans()
+    try:
+        _run(Path(sys.argv[1]))
+    finally:
+        kill_tree(os.getpid())
+
+
+if __name__ == "__main__":
+    main()

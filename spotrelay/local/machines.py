@@ -1,0 +1,123 @@
+"""Instances as processes: each runs its service's own start command on a loopback address of its own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from spotrelay.local import machine_init
+from spotrelay.local.user_data import ServiceFiles, UserDataError
+from spotrelay.local.user_data import parse as parse_user_data
+
+_log = logging.getLogger(__name__)
+
+_INSTANCE_ID = re.compile(r"[A-Za-z0-9_-]+")
+
+
+@dataclass(slots=True)
+class _Machine:
+    directory: Path
+    process: subprocess.Popen[bytes] | None
+
+
+class Machines:
+    """Starts and kills instances. Not thread-safe: call it from one thread.
+
+    An instance is a session of processes under `machine_init`, which restarts the service when it ends and
+    takes everything down when this process ends, however it ends. Logs stay in `root`/logs, one per instance;
+    the scratch directory goes with the instance.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._scratch = root / "instances"
+        self._logs = root / "logs"
+        self._machines: dict[str, _Machine] = {}
+
+    def start(self, instance_id: str, address: str, user_data: str) -> None:
+        """Boots an instance: the setup and run scripts of its user data, with HOST set to `address`.
+
+        User data that isn't SpotRelay's makes an instance that just exists; so does unreadable user data, as
+        on EC2, where cloud-init complains into a log. The complaint is in the instance's log.
+        Raises ValueError if the ID is in use or no plain name.
+        """
+        if not _INSTANCE_ID.fullmatch(instance_id):
+            raise ValueError(f"instance ID {instance_id!r}: expected letters, digits, '-' and '_'")
+        if instance_id in self._machines:
+            raise ValueError(f"instance {instance_id} is running already; stop it first")
+        directory = self._scratch / instance_id
+        try:
+            files = parse_user_data(user_data)
+        except UserDataError as error:
+            _log.warning("instance %s runs nothing: %s", instance_id, error)
+            self._write_log(instance_id, str(error))
+            files = None
+        process = None if files is None else self._boot(instance_id, address, directory, files)
+        self._machines[instance_id] = _Machine(directory, process)
+
+    def stop(self, instance_id: str) -> None:
+        """SIGKILLs everything the instance runs, which cuts its connections. An unknown ID is no error."""
+        machine = self._machines.pop(instance_id, None)
+        if machine is None:
+            return
+        if machine.process is not None:
+            machine_init.kill_tree(machine.process.pid)
+            machine.process.wait()
+            if machine.process.stdin is not None:
+                machine.process.stdin.close()
+        shutil.rmtree(machine.directory, ignore_errors=True)
+
+    def stop_all(self) -> None:
+        """Stops every instance."""
+        for instance_id in list(self._machines):
+            self.stop(instance_id)
+
+    def log_path(self, instance_id: str) -> Path:
+        """Where the instance's standard output and error go; absent for an instance that runs nothing."""
+        return self._logs / f"{instance_id}.log"
+
+    def _boot(
+        self, instance_id: str, address: str, directory: Path, files: ServiceFiles
+    ) -> subprocess.Popen[bytes]:
+        work = directory / "work"
+        work.mkdir(parents=True)
+        (directory / "run.sh").write_text(files.run, encoding="utf-8")
+        if files.setup is not None:
+            (directory / "setup.sh").write_text(files.setup, encoding="utf-8")
+        self._logs.mkdir(parents=True, exist_ok=True)
+        with self.log_path(instance_id).open("ab") as log:
+            return subprocess.Popen(
+                # Isolated (-I): the service's PYTHONPATH and the like are for the service, not for its init.
+                [sys.executable, "-I", machine_init.__file__, str(directory)],
+                env=_environment(files.environment, address, work),
+                cwd=directory,
+                stdin=subprocess.PIPE,  # never written to; see machine_init
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def _write_log(self, instance_id: str, message: str) -> None:
+        self._logs.mkdir(parents=True, exist_ok=True)
+        with self.log_path(instance_id).open("a", encoding="utf-8") as log:
+            log.write(message + "\n")
+
+
+def _environment(service: dict[str, str], address: str, home: Path) -> dict[str, str]:
+    """What the service sees: its own environment and the little that systemd gives, nothing of ours.
+
+    Credentials and endpoints of the local cloud must not leak into an instance.
+    """
+    path = service.get("PATH", os.environ.get("PATH", os.defpath))
+    return {
+        "HOME": str(home),
+        "LANG": "C.UTF-8",
+        **service,
+        "PATH": os.pathsep.join((str(Path(sys.executable).parent), path)),
+        "HOST": address,
+    }

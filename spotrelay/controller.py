@@ -1,0 +1,238 @@
+"""Carries decisions out: the only place that knows what must come before what.
+
+Signals and ticks go through the same `_perform`. Its order is the point of it:
+
+1. *Deregister*, before anything is written: it is idempotent, and it is what the clients feel.
+2. *Commit* the rows: whoever loses the race for a row does nothing more about it.
+3. *Register* what runs, after its row says so: a warning that comes in between finds it and takes it out.
+4. *Launch*, with an intent committed before, so that a crash leaves a trace for the tick to heal.
+5. *Terminate*, last: nothing waits for it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime
+
+from spotrelay import launching
+from spotrelay.model import Changes, Replica, ReplicaState, Rows, ServiceSpec, seconds
+from spotrelay.names import Metric
+from spotrelay.policy import changes, interruption, reconcile, timing
+from spotrelay.policy.actions import Action, Adopt, Drain, Fail, Start, TakeOut, Terminate
+from spotrelay.policy.reconcile import Observation
+from spotrelay.ports import Conflict, Ports
+from spotrelay.signals import InterruptionWarning, Signal
+
+MAX_DECISIONS = 5
+"""How often one batch of signals is decided anew after losing a race; each loss means that another decider
+got something done, so more would mean that something else is wrong, and the queue delivers again."""
+
+
+class Controller:
+    """Makes the replicas that exist match those that should."""
+
+    def __init__(self, ports: Ports) -> None:
+        self._ports = ports
+
+    def handle(self, signals: Sequence[Signal]) -> Sequence[Signal]:
+        """React to a batch of signals; returns those to be delivered again, because their service failed.
+
+        Raises:
+            PortError: nothing could be told about any of them.
+        """
+        ports = self._ports
+        ports.telemetry.count(Metric.SIGNALS_RECEIVED, len(signals))
+        located = ports.store.locate({s.instance_id for s in signals})
+        by_service: dict[str, list[tuple[Signal, int]]] = defaultdict(list)
+        for signal in signals:
+            if signal.instance_id in located:
+                service, replica_id = located[signal.instance_id]
+                by_service[service].append((signal, replica_id))
+        foreign = len({s.instance_id for s in signals} - located.keys())
+        if foreign:
+            ports.telemetry.count(Metric.FOREIGN_INSTANCES, foreign)
+        failed: list[Signal] = []
+        for service, about in by_service.items():
+            try:
+                self._react(service, about)
+            except Exception as error:  # noqa: BLE001 - one service's trouble must not hold up the others'
+                ports.telemetry.record("signals_failed", service=service, error=repr(error))
+                failed += [signal for signal, _ in about]
+        return failed
+
+    def tick(self, service: str, serving: datetime | None = None) -> None:
+        """Compare what is with what should be, and close the gap; `serving` is the announced time, if any."""
+        ports = self._ports
+        holder = ports.new_id()
+        if not ports.store.acquire(service, holder, ports.clock.now(), timing.LEASE_S):
+            return
+        try:
+            moving = self._reconcile(service)
+        finally:
+            ports.store.release(service, holder)
+        if moving:
+            self._announce_tick(service, serving)
+
+    def tick_all(self) -> None:
+        """Have every service's tick run, each by itself, so that one that is stuck blocks no other."""
+        for service in sorted({*self._ports.services.names(), *self._ports.store.services()}):
+            self._ports.ticker.schedule(service)
+
+    def _react(self, service: str, about: Sequence[tuple[Signal, int]]) -> None:
+        ports = self._ports
+        spec = ports.services.get(service)
+        for _ in range(MAX_DECISIONS):
+            rows = ports.store.read(service, {replica_id for _, replica_id in about})
+            actions = interruption.decide([(s, rows.replicas[i]) for s, i in about if i in rows.replicas])
+            if not actions:
+                return
+            if self._perform(service, spec, rows, actions, [s for s, _ in about]):
+                self._announce_tick(service, None)
+                return
+        raise Conflict(f"{service}: lost {MAX_DECISIONS} races for the same replicas")
+
+    def _reconcile(self, service: str) -> bool:
+        """One round; whether another should follow soon."""
+        ports = self._ports
+        spec = ports.services.get(service)
+        rows = ports.store.load(service)
+        now = ports.clock.now()
+        seen = Observation(
+            rows,
+            {i.id: i for i in ports.fleet.observe(service)},
+            ports.router.health(spec) if spec else {},
+            ports.fleet.warned(),
+        )
+        actions = reconcile.decide(spec, seen, now) if spec else reconcile.retire(seen, now)
+        if spec:
+            ready = reconcile.ready_count(rows)
+            ports.telemetry.count(Metric.REPLICAS_READY, ready, service=service)
+            ports.telemetry.count(Metric.REPLICAS_DESIRED, spec.replicas, service=service)
+        elif not actions and not rows.replicas:
+            ports.store.forget(service)
+            return False
+        self._perform(service, spec, rows, actions, ())
+        return bool(actions) or reconcile.is_in_transition(seen, spec)
+
+    def _perform(
+        self,
+        service: str,
+        spec: ServiceSpec | None,
+        rows: Rows,
+        actions: Sequence[Action],
+        signals: Sequence[Signal],
+    ) -> bool:
+        """Carry the actions out; False if some were decided on rows that have changed since."""
+        ports = self._ports
+        now = ports.clock.now()
+        out = [i for a in actions if (i := _taken_out(a)) is not None]
+        if out and spec:
+            ports.router.deregister(spec, out)
+            ports.telemetry.count(Metric.DEREGISTERED, len(out), service=service)
+            self._count_since_warning(Metric.WARNING_TO_DEREGISTERED_MS, service, signals)
+        all_won = True
+        won: set[int] = set()
+        launches: list[Changes] = []
+        for change in changes.changes(service, spec, rows, actions, now, ports.new_id):
+            try:
+                ports.store.commit(change)
+            except Conflict as conflict:
+                all_won = False
+                ports.telemetry.count(Metric.CONFLICTS, service=service)
+                ports.telemetry.record("conflict", service=service, detail=str(conflict))
+                continue
+            won |= {r.id for r in change.stored}
+            if change.open_intent:
+                launches.append(change)
+        done = [a for a in actions if _is_won(a, won)]
+        for action in done:
+            self._record(service, action)
+        cooldowns = changes.cooldowns(done, now)
+        if cooldowns:
+            ports.store.cool(cooldowns)
+        starts = [a.replica for a in done if isinstance(a, Start)]
+        if starts and spec:
+            ports.router.register(spec, [_instance_of(r) for r in starts])
+        if spec and sum(launching.launch(ports, spec, order) for order in launches):
+            self._count_since_warning(Metric.WARNING_TO_LAUNCHED_MS, service, signals)
+        terminate = [i for a in done if (i := _terminated(a)) is not None]
+        if terminate:
+            ports.fleet.terminate(terminate)
+        return all_won
+
+    def _announce_tick(self, service: str, serving: datetime | None) -> None:
+        now = self._ports.clock.now()
+        due = now + seconds(timing.TICK_IN_TRANSITION_S)
+        if self._ports.store.claim_tick(service, due, now, serving):
+            self._ports.ticker.schedule(service, due, timing.TICK_IN_TRANSITION_S)
+
+    def _count_since_warning(self, metric: Metric, service: str, signals: Sequence[Signal]) -> None:
+        now = self._ports.clock.now()
+        for signal in signals:
+            if isinstance(signal, InterruptionWarning):
+                elapsed_ms = (now - signal.at).total_seconds() * 1000
+                self._ports.telemetry.count(metric, max(elapsed_ms, 0), service=service)
+
+    def _record(self, service: str, action: Action) -> None:
+        """One log line per thing done, and what is counted about it."""
+        facts: dict[str, object] = {"service": service}
+        replica: Replica | None = getattr(action, "replica", None)
+        if replica:
+            facts |= {
+                "replica": replica.id,
+                "instance_id": replica.instance_id,
+                "offering": str(replica.offering),
+            }
+        for name in ("reason", "instance_id", "count"):
+            if value := getattr(action, name, None):
+                facts[name] = value
+        self._ports.telemetry.record(type(action).__name__, **facts)
+        metric = _COUNTED.get(type(action))
+        if isinstance(action, Drain) and action.warned_at:
+            metric = Metric.INTERRUPTION_WARNINGS
+        if isinstance(action, Terminate) and action.replica:
+            metric = None
+        if metric:
+            self._ports.telemetry.count(metric, service=service)
+
+
+_COUNTED = {
+    Fail: Metric.REPLICAS_FAILED,
+    Adopt: Metric.ORPHANS_ADOPTED,
+    Terminate: Metric.ORPHANS_TERMINATED,
+}
+
+
+def _instance_of(replica: Replica) -> str:
+    assert replica.instance_id is not None, f"{replica} is {replica.state} without an instance"  # noqa: S101
+    return replica.instance_id
+
+
+def _taken_out(action: Action) -> str | None:
+    """The instance that the action takes out of rotation."""
+    match action:
+        case Drain(replica=replica) | Fail(replica=replica):
+            return replica.instance_id
+        case TakeOut(instance_id=instance_id):
+            return instance_id
+        case _:
+            return None
+
+
+def _terminated(action: Action) -> str | None:
+    """The instance that the action terminates."""
+    match action:
+        case Terminate(instance_id=instance_id):
+            return instance_id
+        case Fail(replica=replica):
+            return replica.instance_id
+        case _:
+            return None
+
+
+def _is_won(action: Action, won: set[int]) -> bool:
+    """Whether what the action writes was written; one that writes nothing always is."""
+    replica: Replica | None = getattr(action, "replica", None)
+    writes = not isinstance(action, Start) or action.replica.state is ReplicaState.PROVISIONING
+    return replica is None or not writes or replica.id in won

@@ -1,0 +1,400 @@
+"""What SpotRelay talks about: replicas, the pools they come from, and what EC2 and the load balancer show.
+
+Everything here is a value: no clock, no environment, no AWS. A change is a new value, never a mutation.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any, ClassVar
+
+
+class ReplicaState(StrEnum):
+    """Where a replica is in its life; see `TRANSITIONS` for the ways between."""
+
+    REQUESTED = "REQUESTED"
+    PROVISIONING = "PROVISIONING"
+    STARTING = "STARTING"
+    READY = "READY"
+    DRAINING = "DRAINING"
+    TERMINATED = "TERMINATED"
+    FAILED = "FAILED"
+
+    @property
+    def is_active(self) -> bool:
+        """Counts towards the replicas that should exist."""
+        return self in _ACTIVE
+
+    @property
+    def is_ended(self) -> bool:
+        """Nothing more will happen to it; it is history."""
+        return self in _ENDED
+
+
+_ACTIVE = frozenset(
+    {ReplicaState.REQUESTED, ReplicaState.PROVISIONING, ReplicaState.STARTING, ReplicaState.READY}
+)
+_ENDED = frozenset({ReplicaState.TERMINATED, ReplicaState.FAILED})
+
+TRANSITIONS: Mapping[ReplicaState, frozenset[ReplicaState]] = {
+    # A request that is no longer wanted ends without ever having had an instance.
+    ReplicaState.REQUESTED: frozenset(
+        {ReplicaState.PROVISIONING, ReplicaState.TERMINATED, ReplicaState.FAILED}
+    ),
+    ReplicaState.PROVISIONING: frozenset({ReplicaState.STARTING, ReplicaState.DRAINING, ReplicaState.FAILED}),
+    ReplicaState.STARTING: frozenset({ReplicaState.READY, ReplicaState.DRAINING, ReplicaState.FAILED}),
+    ReplicaState.READY: frozenset({ReplicaState.DRAINING}),
+    ReplicaState.DRAINING: frozenset({ReplicaState.TERMINATED}),
+    ReplicaState.TERMINATED: frozenset(),
+    ReplicaState.FAILED: frozenset(),
+}
+
+
+class IllegalTransitionError(ValueError):
+    """A replica was asked to go where its state doesn't lead: a bug of ours, never an input's fault."""
+
+
+class PurchaseOption(StrEnum):
+    """How an instance is paid for, in EC2's own words."""
+
+    SPOT = "spot"
+    ON_DEMAND = "on-demand"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class CapacityPool:
+    """One instance type in one zone: what EC2 takes back, and runs out of, as a whole."""
+
+    region: str
+    zone: str
+    instance_type: str
+
+    def __str__(self) -> str:
+        return f"{self.zone}/{self.instance_type}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Offering:
+    """A capacity pool bought one way."""
+
+    pool: CapacityPool
+    purchase_option: PurchaseOption
+
+    def __str__(self) -> str:
+        return f"{self.pool}/{self.purchase_option}"
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One copy of a service, from the decision to have it until its instance is gone.
+
+    `revision` counts the stored versions of the row: a write names the revision that it was decided on,
+    so that of two deciders only one wins (see `ports.Store.commit`).
+    """
+
+    service: str
+    id: int
+    version: int
+    state: ReplicaState
+    reason: str
+    entered: Mapping[ReplicaState, datetime]
+    offering: Offering | None = None
+    instance_id: str | None = None
+    launch_id: str | None = None
+    """The launch intent that is to bring, or brought, the instance."""
+    attempts: int = 0
+    """Launches that every pool refused."""
+    retry_at: datetime | None = None
+    """No launch before this, after a refusal."""
+    replaces: int | None = None
+    replaced_by: int | None = None
+    warned_at: datetime | None = None
+    """When EC2 said that it takes the instance back. Such an instance is never terminated by us."""
+    unhealthy_since: datetime | None = None
+    revision: int = 0
+
+    @classmethod
+    def requested(
+        cls, service: str, id_: int, version: int, now: datetime, *, reason: str, replaces: int | None = None
+    ) -> Replica:
+        """A replica that should exist and has no instance yet."""
+        state = ReplicaState.REQUESTED
+        return cls(service, id_, version, state, reason, {state: now}, replaces=replaces)
+
+    def to(self, state: ReplicaState, now: datetime, reason: str | None = None, **changes: Any) -> Replica:
+        """The replica in its next state.
+
+        Raises:
+            IllegalTransitionError: the state machine has no such way.
+        """
+        if state not in TRANSITIONS[self.state]:
+            raise IllegalTransitionError(f"{self}: {self.state} does not lead to {state}")
+        entered = {**self.entered, state: now}
+        return replace(self, state=state, entered=entered, reason=reason or self.reason, **changes)
+
+    @property
+    def since(self) -> datetime:
+        """When it entered its present state."""
+        return self.entered[self.state]
+
+    @property
+    def is_warned(self) -> bool:
+        """EC2 is taking its instance back."""
+        return self.warned_at is not None
+
+    def __str__(self) -> str:
+        return f"{self.service}#{self.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchIntent:
+    """Written before an instance is asked for, so that a crash in between leaves a trace to heal from."""
+
+    id: str
+    service: str
+    replica_ids: tuple[int, ...]
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Cooldown:
+    """A pool to leave alone for a while, and why."""
+
+    offering: Offering
+    until: datetime
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How long to hold new launches after replicas that never became ready."""
+
+    failures: int = 0
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What the table says about one service: the whole of it, or the replicas that were asked for."""
+
+    highest_id: int = 0
+    """The highest replica ID ever given."""
+    replicas: Mapping[int, Replica] = field(default_factory=dict)
+    """By ID, ended ones excluded."""
+    intents: Mapping[str, LaunchIntent] = field(default_factory=dict)
+    """Open launch intents by ID; empty where only some replicas were read."""
+    backoff: Backoff = Backoff()
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What one decision writes about one service: all of it or none.
+
+    DynamoDB takes 100 items in a transaction; here a row costs at most 3 (one that ends: the row, its place
+    in history, its instance's entry), a new highest ID 2, an intent 1. Whoever makes one keeps to `MAX_ROWS`.
+    """
+
+    MAX_ROWS: ClassVar[int] = 30
+    """Created rows, updated rows and closed intents that fit, whatever becomes of them."""
+
+    service: str
+    highest_id: tuple[int, int] | None = None
+    """(as read, to be): creating rows takes it, and fails if anybody gave IDs since."""
+    create: tuple[Replica, ...] = ()
+    """Rows that don't exist yet."""
+    update: tuple[Replica, ...] = ()
+    """Rows as they are to be, each still with the revision that it was read with."""
+    open_intent: LaunchIntent | None = None
+    close_intents: tuple[str, ...] = ()
+    """A launch intent that is closed already is no conflict."""
+    backoff: Backoff | None = None
+
+    @property
+    def stored(self) -> tuple[Replica, ...]:
+        """The rows as the table has them after the commit: an updated one with its revision + 1."""
+        return (*self.create, *(replace(r, revision=r.revision + 1) for r in self.update))
+
+    @property
+    def to_launch(self) -> tuple[Replica, ...]:
+        """The stored rows that the opened intent is for."""
+        intent = self.open_intent
+        return tuple(r for r in self.stored if r.id in intent.replica_ids) if intent else ()
+
+
+class InstanceState(StrEnum):
+    """EC2's instance states."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    SHUTTING_DOWN = "shutting-down"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    TERMINATED = "terminated"
+
+    @property
+    def is_alive(self) -> bool:
+        """Can serve, now or soon. A stopped Spot instance is as lost to us as a terminated one."""
+        return self in (InstanceState.PENDING, InstanceState.RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """An instance as EC2 describes it."""
+
+    id: str
+    state: InstanceState
+    offering: Offering
+    launched_at: datetime
+    launch_id: str | None = None
+    """From its `spotrelay:launch` tag."""
+
+
+class RefusalKind(StrEnum):
+    """Why EC2 launched less than asked."""
+
+    CAPACITY = "capacity"
+    """The pool is dry: another pool, or later."""
+    UNSUPPORTED = "unsupported"
+    """The type isn't offered there: never this pool."""
+    LIMIT = "limit"
+    """A quota or an address range is used up: more pools don't help."""
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One entry of a fleet's errors, in our words; `code` and `message` are EC2's."""
+
+    kind: RefusalKind
+    code: str
+    message: str
+    offering: Offering | None
+
+
+class TargetState(StrEnum):
+    """What the load balancer makes of a target, in ELBv2's words."""
+
+    INITIAL = "initial"
+    HEALTHY = "healthy"
+    UNHEALTHY = "unhealthy"
+    UNUSED = "unused"
+    DRAINING = "draining"
+    UNAVAILABLE = "unavailable"
+
+    @property
+    def is_in_rotation(self) -> bool:
+        """Gets new requests, or would if it were healthy."""
+        return self not in (TargetState.DRAINING, TargetState.UNUSED)
+
+
+class SpecError(ValueError):
+    """A runtime document that this version can't read: which service, what is wrong, what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSpec:
+    """What the controller must know of one service: the runtime document that its stack writes."""
+
+    service: str
+    version: int
+    """The launch template's version: rises with every change of what an instance runs."""
+    replicas: int
+    use_spot: bool
+    instance_types: tuple[str, ...]
+    """Every type that satisfies the service file, in its order of preference where it gives one."""
+    ordered: bool
+    """Whether that order is the user's wish, or no order at all."""
+    subnets: Mapping[str, str]
+    """Subnet ID → zone. At most one subnet per zone: EC2 Fleet refuses more."""
+    launch_template_id: str
+    target_group_arn: str
+    port: int
+    drain_s: float = 90
+    """How long a drained replica that nobody warned may finish its requests."""
+    initial_delay_s: float = 1200
+    """A replica that isn't ready this long after its launch has failed."""
+
+    @property
+    def region(self) -> str:
+        """The region, from the zones' names (`us-east-1a`)."""
+        return next(iter(self.subnets.values()))[:-1]
+
+    @property
+    def pools(self) -> tuple[CapacityPool, ...]:
+        """Every pool a replica may come from, types in order, zones within a type."""
+        zones = tuple(dict.fromkeys(self.subnets.values()))
+        return tuple(CapacityPool(self.region, z, t) for t in self.instance_types for z in zones)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document as JSON-ready values (CDK tokens in them survive)."""
+        return {
+            "schema": SCHEMA,
+            "service": self.service,
+            "version": self.version,
+            "replicas": self.replicas,
+            "use_spot": self.use_spot,
+            "instance_types": list(self.instance_types),
+            "ordered": self.ordered,
+            "subnets": dict(self.subnets),
+            "launch_template_id": self.launch_template_id,
+            "target_group_arn": self.target_group_arn,
+            "port": self.port,
+            "drain_s": self.drain_s,
+            "initial_delay_s": self.initial_delay_s,
+        }
+
+    @classmethod
+    def from_json(cls, text: str) -> ServiceSpec:
+        """Read a runtime document.
+
+        Raises:
+            SpecError: not JSON, another schema, a field missing or of another type, nothing to launch.
+        """
+        try:
+            doc = json.loads(text)
+            if doc["schema"] != SCHEMA:
+                raise SpecError(
+                    f"service {doc.get('service')!r}: runtime document has schema {doc['schema']!r}, this "
+                    f"version reads {SCHEMA}: deploy the control plane and the service with one version"
+                )
+            spec = cls(
+                service=str(doc["service"]),
+                version=int(doc["version"]),
+                replicas=int(doc["replicas"]),
+                use_spot=bool(doc["use_spot"]),
+                instance_types=tuple(doc["instance_types"]),
+                ordered=bool(doc["ordered"]),
+                subnets=dict(doc["subnets"]),
+                launch_template_id=str(doc["launch_template_id"]),
+                target_group_arn=str(doc["target_group_arn"]),
+                port=int(doc["port"]),
+                drain_s=float(doc["drain_s"]),
+                initial_delay_s=float(doc["initial_delay_s"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            if isinstance(error, SpecError):
+                raise
+            raise SpecError(
+                f"runtime document can't be read ({error!r}): deploy the service again"
+            ) from error
+        if not spec.instance_types or not spec.subnets or spec.replicas < 0:
+            raise SpecError(f"service {spec.service!r}: no instance types, no subnets or negative replicas")
+        return spec
+
+
+SCHEMA = 1
+"""Of the runtime document: raised when an old controller would misread a new document."""
+
+
+def utc(timestamp: float) -> datetime:
+    """An aware UTC time from seconds since the epoch."""
+    return datetime.fromtimestamp(timestamp, UTC)
+
+
+def seconds(value: float) -> timedelta:
+    """A duration; the one place where `_s` numbers become timedeltas."""
+    return timedelta(seconds=value)

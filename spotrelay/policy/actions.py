@@ -1,0 +1,131 @@
+"""What a decision consists of. `controller` carries actions out, and is the only place that orders them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from spotrelay.model import Instance, Replica
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Take the replica out of rotation; its requests finish."""
+
+    replica: Replica
+    reason: str
+    warned_at: datetime | None = None
+    replace: bool = True
+    cool_pool: bool = False
+    """Leave its pool alone for a while: EC2 is taking capacity back there."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoteWarning:
+    """EC2 takes back the instance of a replica that is draining for another reason: let EC2 do it."""
+
+    replica: Replica
+    warned_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOut:
+    """An instance is in rotation and shouldn't be."""
+
+    instance_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The instance runs: put it into rotation."""
+
+    replica: Replica
+
+
+@dataclass(frozen=True, slots=True)
+class MarkReady:
+    """The load balancer found it healthy."""
+
+    replica: Replica
+
+
+@dataclass(frozen=True, slots=True)
+class NoteHealth:
+    """Its health turned; `unhealthy_since` is None when it turned for the better."""
+
+    replica: Replica
+    unhealthy_since: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """It never became ready in time; its instance is terminated."""
+
+    replica: Replica
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Its instance is gone, or it never had one."""
+
+    replica: Replica
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    """An instance that its launch intent asked for and that no row knows: the record got lost."""
+
+    replica: Replica
+    instance: Instance
+
+
+@dataclass(frozen=True, slots=True)
+class CloseIntent:
+    """A launch intent with nothing left to wait for."""
+
+    intent_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Replicas that should exist and don't."""
+
+    count: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Replicas without an instance whose turn to be launched has come."""
+
+    replicas: tuple[Replica, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Terminate:
+    """An instance that has done its work, or that nobody wants."""
+
+    instance_id: str
+    reason: str
+    replica: Replica | None = None
+    """Whose instance it is; the row is written first, so that a warning noted meanwhile stops it. None for an
+    orphan."""
+
+
+Action = (
+    Drain
+    | NoteWarning
+    | TakeOut
+    | Start
+    | MarkReady
+    | NoteHealth
+    | Fail
+    | End
+    | Adopt
+    | CloseIntent
+    | Request
+    | Launch
+    | Terminate
+)

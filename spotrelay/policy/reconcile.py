@@ -1,0 +1,285 @@
+"""What should be, against what is: the level-triggered path, correct after any history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from spotrelay.model import (
+    Backoff,
+    Instance,
+    InstanceState,
+    Replica,
+    ReplicaState,
+    Rows,
+    ServiceSpec,
+    TargetState,
+    seconds,
+)
+from spotrelay.policy import timing
+from spotrelay.policy.actions import (
+    Action,
+    Adopt,
+    CloseIntent,
+    Drain,
+    End,
+    Fail,
+    Launch,
+    MarkReady,
+    NoteHealth,
+    NoteWarning,
+    Request,
+    Start,
+    TakeOut,
+    Terminate,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """The world as one tick saw it. The rows were read first, so everything else is at least as new."""
+
+    rows: Rows
+    instances: Mapping[str, Instance] = field(default_factory=dict)
+    health: Mapping[str, TargetState] = field(default_factory=dict)
+    warned: frozenset[str] = frozenset()
+
+
+def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> list[Action]:
+    """Everything to do for a deployed service."""
+    actions: list[Action] = []
+    adopted = _adoptions(seen, now)
+    for replica in seen.rows.replicas.values():
+        if replica.id not in adopted:
+            actions.extend(_for_replica(spec, replica, seen, now))
+    actions.extend(adopted.values())
+    actions.extend(_for_intents(seen, adopted, now))
+    actions.extend(_for_unowned(seen, adopted, now))
+    actions.extend(_for_strength(spec, seen, actions, now))
+    return actions
+
+
+def retire(seen: Observation, now: datetime) -> list[Action]:
+    """Everything to do for a service whose stack is gone: end what there is, request nothing.
+
+    Its target group went with the stack, so there are no requests left to wait for.
+    """
+    actions: list[Action] = []
+    for replica in seen.rows.replicas.values():
+        instance = seen.instances.get(replica.instance_id or "")
+        match replica.state:
+            case ReplicaState.REQUESTED:
+                actions.append(End(replica, "service removed"))
+            case ReplicaState.DRAINING if instance is None or instance.state is InstanceState.TERMINATED:
+                actions.append(End(replica, replica.reason))
+            case ReplicaState.DRAINING if not replica.is_warned:
+                actions.extend(_terminate(instance, seen, "service removed", replica))
+            case ReplicaState.DRAINING:
+                pass  # EC2 is taking it back
+            case _:
+                actions.append(Drain(replica, "service removed", replace=False))
+    actions.extend(CloseIntent(i.id) for i in seen.rows.intents.values() if _is_expired(i.created_at, now))
+    actions.extend(_for_unowned(seen, {}, now))
+    return actions
+
+
+def is_in_transition(seen: Observation, spec: ServiceSpec | None) -> bool:
+    """Whether the next tick should come soon: something moves, or strength is not what it should be."""
+    desired = spec.replicas if spec else 0
+    strength = len(seen.rows.replicas), ready_count(seen.rows)
+    return bool(seen.rows.intents) or strength != (desired, desired)
+
+
+def ready_count(rows: Rows) -> int:
+    """Replicas that serve."""
+    return sum(r.state is ReplicaState.READY and r.unhealthy_since is None for r in rows.replicas.values())
+
+
+def after_failure(backoff: Backoff, now: datetime) -> Backoff:
+    """How long to hold launches after one more replica that never became ready."""
+    failures = backoff.failures + 1
+    wait_s = timing.backoff_s(failures, timing.FAILURE_FIRST_S, timing.FAILURE_MAX_S)
+    return Backoff(failures, now + seconds(wait_s))
+
+
+def after_refusal(replica: Replica, now: datetime) -> tuple[int, datetime]:
+    """(attempts, retry_at) of a replica that no pool had room for."""
+    attempts = replica.attempts + 1
+    return attempts, now + seconds(timing.backoff_s(attempts, timing.RETRY_FIRST_S, timing.RETRY_MAX_S))
+
+
+def _for_replica(spec: ServiceSpec, replica: Replica, seen: Observation, now: datetime) -> Iterator[Action]:
+    if replica.state is ReplicaState.REQUESTED:
+        return  # `_for_strength` looks after what has no instance yet
+    assert replica.instance_id is not None, f"{replica} is {replica.state} without an instance"  # noqa: S101
+    instance = seen.instances.get(replica.instance_id)
+    health = seen.health.get(replica.instance_id)
+    is_warned = replica.instance_id in seen.warned
+    if instance is None and now - replica.entered[ReplicaState.PROVISIONING] < seconds(
+        timing.VISIBLE_WITHIN_S
+    ):
+        return
+    if replica.state is ReplicaState.DRAINING:
+        yield from _for_draining(spec, replica, instance, health, is_warned, seen, now)
+    elif is_warned:
+        yield Drain(replica, "interruption warning, found by the tick", warned_at=now, cool_pool=True)
+    elif instance is None:
+        yield Drain(replica, "instance gone")
+    elif not instance.state.is_alive:
+        yield Drain(replica, f"instance {instance.state}")
+    elif replica.state is ReplicaState.READY:
+        yield from _for_ready(replica, health, now)
+    else:
+        yield from _for_rising(spec, replica, instance, health, now)
+
+
+def _for_rising(
+    spec: ServiceSpec, replica: Replica, instance: Instance, health: TargetState | None, now: datetime
+) -> Iterator[Action]:
+    if replica.state is ReplicaState.STARTING and health is TargetState.HEALTHY:
+        yield MarkReady(replica)
+    elif now - replica.entered[ReplicaState.PROVISIONING] > seconds(spec.initial_delay_s):
+        yield Fail(replica, f"not ready {spec.initial_delay_s:.0f} s after its launch")
+    elif instance.state is InstanceState.RUNNING and (
+        health is None or replica.state is ReplicaState.PROVISIONING
+    ):
+        yield Start(replica)
+
+
+def _for_ready(replica: Replica, health: TargetState | None, now: datetime) -> Iterator[Action]:
+    if health is TargetState.HEALTHY:
+        if replica.unhealthy_since:
+            yield NoteHealth(replica, None)
+    elif replica.unhealthy_since is None:
+        yield NoteHealth(replica, now)
+    elif now - replica.unhealthy_since > seconds(timing.UNHEALTHY_REPLACED_S):
+        yield Drain(replica, f"unhealthy for {timing.UNHEALTHY_REPLACED_S:.0f} s")
+    elif health is None:
+        yield Start(replica)  # somebody took it out of rotation behind our back
+
+
+def _for_draining(
+    spec: ServiceSpec,
+    replica: Replica,
+    instance: Instance | None,
+    health: TargetState | None,
+    is_warned: bool,
+    seen: Observation,
+    now: datetime,
+) -> Iterator[Action]:
+    if instance is None or instance.state is InstanceState.TERMINATED:
+        yield End(replica, replica.reason)
+        return
+    if health is not None and health.is_in_rotation:
+        # A registration that raced the drain.
+        yield TakeOut(instance.id)
+    if is_warned and not replica.is_warned:
+        yield NoteWarning(replica, now)
+    drained_for = now - replica.since
+    is_done = health is None and drained_for >= seconds(timing.DRAIN_SETTLE_S)
+    is_overdue = drained_for >= seconds(spec.drain_s + timing.DRAIN_SETTLE_S)
+    if not replica.is_warned and (is_done or is_overdue):
+        yield from _terminate(instance, seen, f"drained: {replica.reason}", replica)
+
+
+def _adoptions(seen: Observation, now: datetime) -> dict[int, Adopt]:
+    """Instances that an open intent asked for and no row owns, given to the replicas that wait for them."""
+    owned = {r.instance_id for r in seen.rows.replicas.values()}
+    adopted: dict[int, Adopt] = {}
+    for intent in seen.rows.intents.values():
+        if now - intent.created_at < seconds(timing.ADOPT_AFTER_S):
+            continue
+        waiting = [
+            r
+            for id_ in intent.replica_ids
+            if (r := seen.rows.replicas.get(id_)) is not None
+            and r.state is ReplicaState.REQUESTED
+            and r.launch_id == intent.id
+        ]
+        found = [
+            i
+            for i in sorted(seen.instances.values(), key=lambda i: i.id)
+            if i.launch_id == intent.id and i.state.is_alive and i.id not in owned and i.id not in seen.warned
+        ]
+        adopted |= {r.id: Adopt(r, i) for r, i in zip(waiting, found, strict=False)}
+    return adopted
+
+
+def _for_intents(seen: Observation, adopted: Mapping[int, Adopt], now: datetime) -> Iterator[Action]:
+    for intent in seen.rows.intents.values():
+        rows = [r for id_ in intent.replica_ids if (r := seen.rows.replicas.get(id_)) is not None]
+        waits = any(
+            r.state is ReplicaState.REQUESTED and r.launch_id == intent.id and r.id not in adopted
+            for r in rows
+        )
+        if not waits or _is_expired(intent.created_at, now):
+            yield CloseIntent(intent.id)
+
+
+def _for_unowned(seen: Observation, adopted: Mapping[int, Adopt], now: datetime) -> Iterator[Action]:
+    owned = {r.instance_id for r in seen.rows.replicas.values()} | {a.instance.id for a in adopted.values()}
+    for instance in seen.instances.values():
+        if instance.id in owned:
+            continue
+        if now - instance.launched_at >= seconds(timing.ORPHAN_GRACE_S):
+            yield from _terminate(instance, seen, "orphan: no replica and no launch intent knows it")
+
+
+def _for_strength(
+    spec: ServiceSpec, seen: Observation, decided: list[Action], now: datetime
+) -> Iterator[Action]:
+    """As many active replicas as wanted, each with a launch under way or done."""
+    # A drain that replaces keeps the number; one that doesn't, a failure and an end take one away.
+    leaving = {
+        a.replica.id for a in decided if isinstance(a, Fail | End) or (isinstance(a, Drain) and not a.replace)
+    }
+    active = [r for r in seen.rows.replicas.values() if r.state.is_active and r.id not in leaving]
+    surplus = len(active) - spec.replicas
+    dropped: set[int] = set()
+    if surplus > 0:
+        drained = {a.replica.id for a in decided if isinstance(a, Drain)}
+        candidates = [r for r in active if r.id not in drained]
+        for replica in sorted(candidates, key=_least_missed)[:surplus]:
+            dropped.add(replica.id)
+            if replica.state is not ReplicaState.REQUESTED:
+                yield Drain(replica, "more replicas than wanted", replace=False)
+            elif replica.launch_id not in seen.rows.intents:
+                yield End(replica, "more replicas than wanted")
+    is_held = seen.rows.backoff.until is not None and now < seen.rows.backoff.until
+    if surplus < 0 and not is_held:
+        yield Request(-surplus, "fewer replicas than wanted")
+    busy = {a.replica.id for a in decided if isinstance(a, Adopt)} | dropped
+    # An intent that this very tick closes has just expired: its replicas are launched anew by the next one.
+    due = tuple(
+        r
+        for r in active
+        if r.state is ReplicaState.REQUESTED
+        and r.id not in busy
+        and r.launch_id not in seen.rows.intents
+        and (r.retry_at is None or now >= r.retry_at)
+    )
+    if due:
+        yield Launch(due)
+
+
+def _least_missed(replica: Replica) -> tuple[int, int]:
+    """Which replica to give up first: the one farthest from serving, then the newest."""
+    order = [ReplicaState.REQUESTED, ReplicaState.PROVISIONING, ReplicaState.STARTING, ReplicaState.READY]
+    return order.index(replica.state), -replica.id
+
+
+def _terminate(
+    instance: Instance, seen: Observation, why: str, replica: Replica | None = None
+) -> Iterator[Terminate]:
+    """Terminate it, unless EC2 is about to: an interruption by EC2 may make its first hour free."""
+    # A stopped Spot instance is no use to us and still costs its disk.
+    if instance.state not in _GOING and instance.id not in seen.warned:
+        yield Terminate(instance.id, why, replica)
+
+
+_GOING = frozenset({InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED})
+
+
+def _is_expired(created_at: datetime, now: datetime) -> bool:
+    return now - created_at >= seconds(timing.INTENT_EXPIRES_S)

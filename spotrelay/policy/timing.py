@@ -1,0 +1,49 @@
+"""Every duration that the policy goes by, with its reason."""
+
+from __future__ import annotations
+
+TICK_IN_TRANSITION_S = 3.0
+"""Between ticks while anything moves: short against a model load, long against the calls of a tick."""
+
+LEASE_S = 60.0
+"""The reconcile function's time-out: a lease outlives its holder by nothing."""
+
+ADOPT_AFTER_S = 10.0
+"""A launch normally records its instances within a second or two; before that, adopting would race it."""
+
+INTENT_EXPIRES_S = 60.0
+"""No invocation lives longer (the functions' time-out), so what isn't recorded by then never will be."""
+
+ORPHAN_GRACE_S = 120.0
+"""An instance of ours that no row and no intent knows is terminated at this age: twice an intent's life."""
+
+VISIBLE_WITHIN_S = 60.0
+"""DescribeInstances is eventually consistent: an instance just launched may be missing for a moment."""
+
+DRAIN_SETTLE_S = 20.0
+"""Load balancers were seen sending requests for 17 s after a target began to drain
+(kubernetes-sigs/aws-load-balancer-controller #2366)."""
+
+UNHEALTHY_REPLACED_S = 180.0
+"""A replica that was ready and answers no health check for this long is replaced; SkyServe's threshold."""
+
+LOSS_COOLDOWN_S = 1800.0
+"""A pool that loses an instance: on recorded traces, 30 minutes cut losses from 30 to 17 a day."""
+
+REFUSAL_COOLDOWN_S = 180.0
+"""A pool that refuses a launch: Karpenter's time to live for unavailable offerings."""
+
+UNSUPPORTED_COOLDOWN_S = 86_400.0
+"""A pool that doesn't exist: AWS adds types to zones, but not by the hour."""
+
+RETRY_FIRST_S, RETRY_MAX_S = 5.0, 60.0
+"""After a launch that every pool refused: doubled each time, a minute at most (capacity comes back in gusts)."""
+
+FAILURE_FIRST_S, FAILURE_MAX_S = 30.0, 1800.0
+"""After replicas that never became ready: doubled each time; each try costs minutes of a GPU."""
+
+
+def backoff_s(attempts: int, first_s: float, max_s: float) -> float:
+    """How long to wait after the given number of failed attempts (≥ 1): doubled each time up to a ceiling."""
+    # The exponent is bounded so that a service that has failed for weeks doesn't overflow a float.
+    return float(min(first_s * 2 ** min(attempts - 1, 30), max_s))

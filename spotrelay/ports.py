@@ -1,0 +1,234 @@
+"""What the controller needs of the world, with the contract that every adapter keeps.
+
+`aws` implements these with boto3, `memory` in process; `tests/contract` holds both to the same suite.
+
+Errors: an adapter raises one of the tree below for what a caller can act on, and lets anything else through.
+
+    PortError
+    ├── Conflict      a row changed since it was read: read again, decide again
+    ├── Throttled     AWS refused the call before doing anything: safe to repeat, later
+    └── Unavailable   no answer, or a server error: it may or may not have happened
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from spotrelay.model import (
+    CapacityPool,
+    Changes,
+    Cooldown,
+    Instance,
+    PurchaseOption,
+    Refusal,
+    Replica,
+    Rows,
+    ServiceSpec,
+    TargetState,
+)
+from spotrelay.names import Metric
+
+
+class PortError(Exception):
+    """A call to the world failed in a way that the caller can act on."""
+
+
+class Conflict(PortError):  # noqa: N818 - an outcome that is expected and met, not an error anybody made
+    """A row changed since it was read; nothing of the commit was written."""
+
+
+class Throttled(PortError):  # noqa: N818 - see Conflict
+    """AWS refused the call before it did anything."""
+
+
+class Unavailable(PortError):  # noqa: N818 - see Conflict
+    """No answer or a server error: the call may or may not have taken effect."""
+
+
+class Clock(Protocol):
+    """Where the time comes from."""
+
+    def now(self) -> datetime:
+        """The present, aware UTC."""
+        ...
+
+
+class Store(Protocol):
+    """Replicas and what belongs to them. Every read is strongly consistent."""
+
+    def services(self) -> Sequence[str]:
+        """Every service that ever had a replica and wasn't forgotten."""
+        ...
+
+    def forget(self, service: str) -> None:
+        """Drop the service from `services`, once nothing of it is left. Its IDs are never given again."""
+        ...
+
+    def locate(self, instance_ids: Collection[str]) -> Mapping[str, tuple[str, int]]:
+        """Instance ID → (service, replica ID), for those that are or were ours. Any number of IDs."""
+        ...
+
+    def read(self, service: str, replica_ids: Collection[int]) -> Rows:
+        """The named replicas (those that ended are left out) and the highest ID; no intents."""
+        ...
+
+    def load(self, service: str) -> Rows:
+        """Everything about the service that isn't history.
+
+        Rows written while it reads may or may not be there; `highest_id` is read before any row, so that a
+        commit that creates rows on the strength of it fails if anybody else created some.
+        """
+        ...
+
+    def history(self, service: str, limit: int) -> Sequence[Replica]:
+        """The replicas that ended, newest ID first. They expire after 30 days."""
+        ...
+
+    def commit(self, changes: Changes) -> None:
+        """Write all of it or nothing.
+
+        An updated row is stored with its revision + 1. An ended one moves to history. From the moment a
+        row has an instance, `locate` finds it.
+
+        Raises:
+            Conflict: a row has another revision, or IDs were given since.
+        """
+        ...
+
+    def cool(self, cooldowns: Collection[Cooldown]) -> None:
+        """Remember pools to leave alone; a later end for the same offering replaces an earlier one."""
+        ...
+
+    def cooling(self, region: str, now: datetime) -> Sequence[Cooldown]:
+        """The cooldowns that haven't ended."""
+        ...
+
+    def acquire(self, service: str, holder: str, now: datetime, ttl_s: float) -> bool:
+        """Take the lease of the service's tick; False while another holder's hasn't expired."""
+        ...
+
+    def release(self, service: str, holder: str) -> None:
+        """Give the lease back; nothing happens if it has passed to another holder."""
+        ...
+
+    def claim_tick(self, service: str, due: datetime, now: datetime, serving: datetime | None) -> bool:
+        """Announce the next tick, so that only one is ever on its way.
+
+        False if one is announced for a time that is still to come, other than `serving`: the announced time
+        of the tick that is running now.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRequest:
+    """`count` instances from any of the pools, bought one way, once."""
+
+    launch_id: str
+    spec: ServiceSpec
+    purchase_option: PurchaseOption
+    pools: tuple[CapacityPool, ...]
+    """In order of preference if `spec.ordered`."""
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchResult:
+    """What came of a launch. Fewer instances than asked is normal."""
+
+    instances: tuple[Instance, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+
+
+class Fleet(Protocol):
+    """EC2."""
+
+    def launch(self, request: LaunchRequest) -> LaunchResult:
+        """Launch now what can be had now. Repeating a launch ID repeats the answer while EC2 remembers it.
+
+        Raises:
+            Throttled: nothing was launched.
+            Unavailable: it may have been; `observe` shows it by its launch ID.
+        """
+        ...
+
+    def observe(self, service: str) -> Sequence[Instance]:
+        """Every instance with the service's tag that EC2 still shows, terminated ones too.
+
+        Instances launched a moment ago may be missing.
+        """
+        ...
+
+    def warned(self) -> frozenset[str]:
+        """Every Spot instance of the account and region that EC2 is about to take back, event or no event."""
+        ...
+
+    def terminate(self, instance_ids: Collection[str]) -> None:
+        """Terminate; an instance that is gone already is fine."""
+        ...
+
+
+class Router(Protocol):
+    """The load balancer."""
+
+    def register(self, spec: ServiceSpec, instance_ids: Collection[str]) -> frozenset[str]:
+        """Put running instances into rotation; the ones that couldn't be (not running any more) come back."""
+        ...
+
+    def deregister(self, spec: ServiceSpec, instance_ids: Collection[str]) -> None:
+        """Take instances out of rotation, in one call. One that isn't in it is fine, a missing target group too."""
+        ...
+
+    def health(self, spec: ServiceSpec) -> Mapping[str, TargetState]:
+        """Every registered or draining target."""
+        ...
+
+
+class Ticker(Protocol):
+    """The tick queue."""
+
+    def schedule(self, service: str, due: datetime | None = None, delay_s: float = 0) -> None:
+        """Have the service's tick run after the delay; `due` comes back to it as what it serves."""
+        ...
+
+
+class Services(Protocol):
+    """The runtime documents."""
+
+    def names(self) -> Sequence[str]:
+        """Every deployed service, read afresh."""
+        ...
+
+    def get(self, service: str) -> ServiceSpec | None:
+        """Its document, possibly a minute old; None if it isn't deployed (any more)."""
+        ...
+
+
+class Telemetry(Protocol):
+    """Metrics and the structured log."""
+
+    def count(self, metric: Metric, value: float = 1, *, service: str | None = None) -> None:
+        """Add to a metric, of one service or of the control plane."""
+        ...
+
+    def record(self, event: str, **facts: object) -> None:
+        """Write one log line: what happened, and everything needed to understand it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Everything that the controller acts through."""
+
+    store: Store
+    fleet: Fleet
+    router: Router
+    ticker: Ticker
+    services: Services
+    telemetry: Telemetry
+    clock: Clock
+    new_id: Callable[[], str]
+    """A fresh ID, sortable by time, at most 64 ASCII characters: it becomes EC2's ClientToken."""

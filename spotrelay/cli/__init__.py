@@ -1,0 +1,20 @@
+"""The operator's commands."""
+
+from __future__ import annotations
+
+import sys
+
+_NEEDED = {"typer", "click", "rich", "pydantic", "ruamel"}
+
+
+def main() -> None:
+    """Run the `spotrelay` command."""
+    try:
+        from spotrelay.cli.app import app
+    except ModuleNotFoundError as error:
+        # A Lambda asset, or `uv sync` without groups, has the runtime only.
+        if (error.name or "").partition(".")[0] not in _NEEDED:
+            raise
+        sys.stderr.write(f"spotrelay: {error.name} is not installed: run `uv sync --group operator`\n")
+        raise SystemExit(1) from None
+    app()

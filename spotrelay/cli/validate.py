@@ -1,0 +1,70 @@
+"""`spotrelay validate`: what is wrong with a service file, or what it amounts to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from spotrelay.service import Description, Problem, ServiceFileError, describe, load
+from spotrelay.service.userdata import MAX_BYTES
+
+EXIT_INVALID = 2
+"""The same code as for wrong arguments: nothing was done, the input must change."""
+
+
+def validate(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Service files.", show_default=False)
+    ],
+) -> None:
+    """Check service files, and show what they would run on.
+
+    Problems go to standard error, one line each (file:line: field: problem), and the exit code is 2.
+    """
+    out, err = Console(), Console(stderr=True)
+    problems: list[Problem] = []
+    for file in files:
+        try:
+            service = load(file)
+        except ServiceFileError as error:
+            problems += error.problems
+            continue
+        out.print(_table(describe(service)))
+        for warning in service.warnings:
+            err.print("warning: ", style="yellow", end="")
+            _line(err, warning)
+    for problem in problems:
+        _line(err, problem)
+    if problems:
+        raise typer.Exit(EXIT_INVALID)
+
+
+def _line(console: Console, problem: Problem) -> None:
+    """One problem on one line, unwrapped, so that editors and scripts can read it."""
+    console.print(str(problem), markup=False, highlight=False, soft_wrap=True)
+
+
+def _table(facts: Description) -> Table:
+    table = Table(title=facts.name, title_justify="left", show_header=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    rows = {
+        "replicas": f"{facts.replicas}, {facts.purchase}",
+        "accelerators": "\n".join(facts.accelerators),
+        "instance types": ", ".join(facts.instance_types),
+        "capacity pools": f"{facts.pools_per_zone} in each zone",
+        "port": str(facts.port),
+        "health check": facts.health_check,
+        "readiness probe": facts.readiness_probe,
+        "drain": f"{facts.drain_s} s",
+        "disk": facts.disk,
+        "image": facts.image,
+        "user data": f"{facts.user_data_bytes} of {MAX_BYTES} bytes",
+    }
+    for name, value in rows.items():
+        table.add_row(name, value)
+    return table

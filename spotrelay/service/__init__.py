@@ -1,0 +1,44 @@
+"""The service file: one YAML file per service, and everything a stack needs to know from it.
+
+For the CDK app and the commands. Lambda functions must not import this package: it needs pydantic and
+ruamel.yaml, which their asset doesn't have. They read the runtime document instead
+(`spotrelay.model.ServiceSpec`).
+"""
+
+from __future__ import annotations
+
+from spotrelay.catalog import InstanceType
+from spotrelay.service.check import Description, describe
+from spotrelay.service.disk import Disk
+from spotrelay.service.errors import (
+    InvalidServiceFileError,
+    MalformedServiceFileError,
+    Problem,
+    ServiceFileError,
+    UnreadableServiceFileError,
+)
+from spotrelay.service.loading import load
+from spotrelay.service.model import Image, Probe, Service
+from spotrelay.service.userdata import user_data
+
+__all__ = [
+    "Description",
+    "Disk",
+    "Image",
+    "InvalidServiceFileError",
+    "MalformedServiceFileError",
+    "Probe",
+    "Problem",
+    "Service",
+    "ServiceFileError",
+    "UnreadableServiceFileError",
+    "describe",
+    "eligible_instance_types",
+    "load",
+    "user_data",
+]
+
+
+def eligible_instance_types(service: Service) -> list[InstanceType]:
+    """Every instance type the service may run on; see `Service.ordered` for what their order means."""
+    return list(service.instance_types)

@@ -1,0 +1,58 @@
+"""What a user wants to know of a service file before deploying it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from spotrelay.service import userdata
+from spotrelay.service.model import Service
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A service in a few facts."""
+
+    name: str
+    replicas: int
+    purchase: str
+    instance_types: tuple[str, ...]
+    accelerators: tuple[str, ...]
+    """With the number of types that have each: `A10G:1 (4 types)`."""
+    pools_per_zone: int
+    """Capacity pools in one zone; a service has that many times the zones of its VPC."""
+    port: int
+    health_check: str
+    readiness_probe: str
+    drain_s: int
+    disk: str
+    image: str
+    user_data_bytes: int
+
+
+def describe(service: Service) -> Description:
+    """The facts of a validated service."""
+    counts = Counter(f"{t.accelerator}:{t.accelerator_count}" for t in service.instance_types)
+    probe = service.readiness_probe
+    disk = service.disk
+    return Description(
+        name=service.name,
+        replicas=service.replicas,
+        purchase=_purchase(service),
+        instance_types=service.instance_type_names,
+        accelerators=tuple(f"{name} ({n} type{'s' if n > 1 else ''})" for name, n in counts.items()),
+        pools_per_zone=len(service.instance_types),
+        port=service.port,
+        health_check=f"GET {service.health_check_path}",
+        readiness_probe=f"POST {probe.path}" if probe else "the health check",
+        drain_s=service.drain_s,
+        disk=f"{disk.size_gib} GiB, {disk.throughput_mibps} MiB/s, {disk.iops} IOPS",
+        image=service.image.reference,
+        user_data_bytes=userdata.size(service),
+    )
+
+
+def _purchase(service: Service) -> str:
+    if not service.use_spot:
+        return "on-demand"
+    return "Spot, on-demand when there is none" if service.on_demand_fallback else "Spot only"

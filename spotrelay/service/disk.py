@@ -1,0 +1,33 @@
+"""The root volume: what a disk tier buys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """An encrypted gp3 volume."""
+
+    size_gib: int
+    iops: int
+    throughput_mibps: int
+
+
+# A cold start reads the model from the disk once, in large pieces from front to end. That is bound by
+# throughput; IOPS are bought only as far as gp3 asks for them (at most 0.25 MiB/s per provisioned IOPS).
+_TIERS = {
+    "low": (3000, 125),  # what gp3 includes, at no extra charge: 16 GB take over two minutes
+    "medium": (
+        3000,
+        250,
+    ),  # twice that, for little; more than a small instance sustains (g5.2xlarge: 106 MB/s)
+    "high": (3000, 500),  # about what a g5.2xlarge or g6.2xlarge reads in bursts (437 and 625 MB/s)
+    "best": (4000, 1000),  # the classic limit of gp3; g6.4xlarge, g6e.4xlarge and larger can use all of it
+}
+
+
+def disk(tier: str, size_gib: int) -> Disk:
+    """The volume for a tier of the service file."""
+    iops, throughput_mibps = _TIERS[tier]
+    return Disk(size_gib, iops, throughput_mibps)

@@ -1,0 +1,215 @@
+"""From a file to plain values, with the line of every one of them.
+
+ruamel.yaml parses (YAML 1.2: `yes` and `on` are text, `010` is ten). We build the values from its nodes, not
+from its loader, for three things that no loader gives together: the line of *every* entry, list items
+included; all duplicate keys at once, not the first; and the text of a scalar as it was written, so that
+`envs: {VERSION: 1.10}` stays `1.10`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from spotrelay.service.errors import MalformedServiceFileError, Problem, UnreadableServiceFileError
+
+Location = tuple[str | int, ...]
+"""The way to a value: `("resources", "accelerators", 0)`."""
+
+MAX_FILE_BYTES = 262_144
+"""A service must fit into 16 KiB of user data; with any amount of comment it stays far below this."""
+
+MAX_NODES = 10_000
+"""A few aliases can make an endless tree out of a small file."""
+
+_TAG = "tag:yaml.org,2002:"
+_KNOWN_TAGS = {
+    _TAG + name for name in ("map", "set", "seq", "str", "int", "float", "bool", "null", "timestamp")
+}
+
+
+@dataclass(slots=True)
+class Document:
+    """A service file's values and where they stand."""
+
+    file: str
+    values: dict[str, Any]
+    lines: Mapping[Location, int]
+
+    def line_of(self, location: Location) -> int:
+        """The line of a value, or of the nearest enclosing one that the file has."""
+        while location and location not in self.lines:
+            location = location[:-1]
+        return self.lines.get(location, 1)
+
+    def problem(self, location: Location, message: str) -> Problem:
+        """A problem at a place in this document."""
+        return Problem(self.file, self.line_of(location), field_name(location), message)
+
+
+def field_name(location: Location) -> str:
+    """The location as the user would say it: `resources.accelerators[0]`."""
+    name = ""
+    for step in location:
+        name += f"[{step}]" if isinstance(step, int) else f".{step}" if name else step
+    return name
+
+
+def read(path: Path, *, as_written: frozenset[str] = frozenset()) -> Document:
+    """Read a file whose root is a mapping; scalars in the sections `as_written` keep their text.
+
+    Raises:
+        UnreadableServiceFileError: there is no text in it, or none that can be read.
+        MalformedServiceFileError: it isn't YAML, or has duplicate keys, tags or merge keys.
+    """
+    file = str(path)
+    text = _text(path)
+    try:
+        root = YAML(typ="rt", pure=True).compose(text)
+    except MarkedYAMLError as error:
+        raise MalformedServiceFileError([_not_yaml(file, error)]) from error
+    except YAMLError as error:  # a character that YAML doesn't allow
+        reason = str(error).splitlines()[0]
+        raise MalformedServiceFileError([Problem(file, None, "", f"not YAML: {reason}")]) from error
+    except RecursionError as error:
+        raise MalformedServiceFileError([Problem(file, None, "", "nested too deeply")]) from error
+    if root is None:
+        message = "is empty: expected at least `service`, `resources` and `run`"
+        raise UnreadableServiceFileError([Problem(file, None, "", message)])
+    builder = _Builder(file, as_written)
+    values = builder.build(root, ())
+    if builder.problems:
+        raise MalformedServiceFileError(builder.problems)
+    if not isinstance(values, dict):
+        message = f"expected fields (`service:`, `resources:`, `run:` …), got {shown(values)}"
+        raise MalformedServiceFileError([Problem(file, 1, "", message)])
+    return Document(file, values, builder.lines)
+
+
+def shown(value: object) -> str:
+    """A value as it would stand in the file, shortened, for an error message."""
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return str(value).lower()
+        case str():
+            text = value if len(value) <= 60 else value[:57] + "…"
+            return repr(text)
+        case dict():
+            return "a mapping" if value else "an empty mapping"
+        case list() | tuple():
+            return "a list" if value else "an empty list"
+        case _:
+            return str(value)
+
+
+def _text(path: Path) -> str:
+    def unreadable(message: str, line: int | None = None) -> UnreadableServiceFileError:
+        return UnreadableServiceFileError([Problem(str(path), line, "", message)])
+
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+    except FileNotFoundError as error:
+        raise unreadable(f"no such file{_neighbours(path)}") from error
+    except OSError as error:
+        raise unreadable(f"can't be read: {error.strerror}") from error
+    if len(content) > MAX_FILE_BYTES:
+        raise unreadable(f"is larger than {MAX_FILE_BYTES} bytes: that is no service file")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        message = f"not UTF-8 (byte 0x{content[error.start]:02x}): save the file with UTF-8 encoding"
+        raise unreadable(message, line) from error
+
+
+def _neighbours(path: Path) -> str:
+    """Where the name looks like a slip, the file that was probably meant."""
+    try:
+        names = [entry.name for entry in path.parent.iterdir() if entry.suffix in (".yaml", ".yml")]
+    except OSError:
+        return ""
+    close = difflib.get_close_matches(path.name, names, n=1)
+    return f": did you mean {path.parent / close[0]}?" if close else ""
+
+
+def _not_yaml(file: str, error: MarkedYAMLError) -> Problem:
+    mark = error.problem_mark or error.context_mark
+    reason = " ".join(part for part in (error.problem, error.context) if part)
+    if error.problem and "'\\t'" in error.problem:
+        reason += ": indent with spaces, not tabs"
+    line, column = (mark.line + 1, mark.column + 1) if mark else (None, None)
+    return Problem(file, line, "", f"not YAML: {reason}", column)
+
+
+@dataclass(slots=True)
+class _Builder:
+    """Turns nodes into values, and collects what has no place in a service file."""
+
+    file: str
+    as_written: frozenset[str]
+    lines: dict[Location, int] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    nodes: int = 0
+
+    def build(self, node: Node, at: Location) -> Any:
+        self.nodes += 1
+        if self.nodes > MAX_NODES or len(at) > 50:
+            message = "too large once its aliases are followed: write the values out"
+            raise MalformedServiceFileError([Problem(self.file, None, "", message)])
+        self.lines.setdefault(at, node.start_mark.line + 1)
+        if str(node.tag) not in _KNOWN_TAGS:
+            self._problem(node, at, f"YAML tag {node.tag} has no meaning in a service file: remove it")
+            return None
+        if isinstance(node, MappingNode):
+            return self._mapping(node, at)
+        if isinstance(node, SequenceNode):
+            return [self.build(item, (*at, index)) for index, item in enumerate(node.value)]
+        return self._scalar(node, at)
+
+    def _mapping(self, node: MappingNode, at: Location) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, ScalarNode):
+                self._problem(key_node, at, "expected a plain name as key")
+                continue
+            key = str(key_node.value)
+            if str(key_node.tag) == _TAG + "merge":
+                self._problem(key_node, at, "merge keys (<<) are not supported: write the fields out")
+                continue
+            here = (*at, key)
+            if key in values:
+                first = self.lines[here]
+                self._problem(key_node, here, f"stands here twice, first in line {first}: remove one")
+                continue
+            self.lines[here] = key_node.start_mark.line + 1
+            values[key] = self.build(value_node, here)
+        return values
+
+    def _scalar(self, node: Node, at: Location) -> Any:
+        text, kind = str(node.value), str(node.tag).removeprefix(_TAG)
+        if kind == "null":
+            return None
+        if at and at[0] in self.as_written:
+            return text
+        match kind:
+            case "bool":
+                return text.lower() == "true"
+            case "int":
+                return int(text, 10) if text.lstrip("+-").isdigit() else int(text.replace("_", ""), 0)
+            case "float":
+                return float(text.replace("_", "").replace(".inf", "inf").replace(".nan", "nan"))
+            case _:
+                return text
+
+    def _problem(self, node: Node, at: Location, message: str) -> None:
+        self.problems.append(Problem(self.file, node.start_mark.line + 1, field_name(at), message))

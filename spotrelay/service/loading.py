@@ -1,0 +1,181 @@
+"""From a service file to a `Service`: read, validate, compile."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from spotrelay.service import eligibility, userdata, wording
+from spotrelay.service.disk import disk
+from spotrelay.service.document import Document, Location, read, shown
+from spotrelay.service.errors import InvalidServiceFileError, Problem
+from spotrelay.service.model import DEFAULT_IMAGE, Image, Probe, Service
+from spotrelay.service.requirements import did_you_mean
+from spotrelay.service.schema import MAX_NAME, ServiceFile
+
+WARNING_S = 120
+"""What EC2 gives between an interruption warning and the end."""
+
+DEFAULT_HEALTH_CHECK = "/health"
+
+_PROBE_DATA: Location = ("service", "readiness_probe", "post_data")
+
+_LOOKS_SECRET = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_KEY|ACCESS_KEY|PRIVATE_KEY)$")
+
+
+def load(path: str | Path) -> Service:
+    """Read a service file.
+
+    Raises:
+        ServiceFileError: with every problem found; see `spotrelay.service.errors` for the kinds.
+    """
+    path = Path(path)
+    document = read(path, as_written=frozenset({"envs", "secrets"}))
+    problems = [*_name_problems(document, path)]
+    try:
+        file = ServiceFile.model_validate(document.values)
+    except ValidationError as error:
+        problems += wording.problems(error, document)
+        raise InvalidServiceFileError(problems) from None
+    expander = _Expander(document, file)
+    service = _compile(path, document, file, expander)
+    problems += [*expander.problems, *_size_problems(document, service)]
+    if problems:
+        raise InvalidServiceFileError(problems)
+    return replace(service, warnings=tuple(_warnings(document, file, service)))
+
+
+def _compile(path: Path, document: Document, file: ServiceFile, expander: _Expander) -> Service:
+    section, resources = file.service, file.resources
+    types = eligibility.find(resources.wanted).types
+    arch = types[0].arch
+    probe = section.readiness_probe
+    # A probe without post_data is a GET, and GETs are the load balancer's.
+    get_path = probe.path if probe and probe.post_data is None else None
+    return Service(
+        path=path,
+        name=document.values.get("name") or path.stem,
+        replicas=section.replicas,
+        use_spot=resources.use_spot,
+        on_demand_fallback=section.on_demand_fallback,
+        instance_types=types,
+        ordered=resources.instance_types is not None,
+        port=resources.ports,
+        health_check_path=get_path or section.health_check or DEFAULT_HEALTH_CHECK,
+        readiness_probe=Probe(probe.path, expander.expand(probe.post_data), probe.timeout_seconds)
+        if probe and probe.post_data is not None
+        else None,
+        initial_delay_s=probe.initial_delay_seconds if probe else 1200,
+        drain_s=section.drain_seconds,
+        disk=disk(resources.disk_tier, resources.disk_size),
+        image=Image(resources.image or DEFAULT_IMAGE.format(arch=arch)),
+        arch=arch,
+        envs=file.envs,
+        secrets=file.secrets,
+        setup=file.setup,
+        run=file.run,
+        warnings=(),
+    )
+
+
+def _name_problems(document: Document, path: Path) -> Iterator[Problem]:
+    given = document.values.get("name")
+    name = path.stem if given is None else given
+    if isinstance(name, str) and re.fullmatch(rf"[a-z](?:[a-z0-9-]{{0,{MAX_NAME - 2}}}[a-z0-9])?", name):
+        return
+    rule = (
+        f"expected lower-case letters, digits and hyphens, a letter first and no hyphen last, "
+        f"at most {MAX_NAME} characters (it becomes part of AWS names), got {shown(name)}"
+    )
+    if given is None:
+        yield document.problem(("name",), f"the file's own name serves as the service's: {rule}: add `name:`")
+    else:
+        yield document.problem(("name",), rule)
+
+
+def _size_problems(document: Document, service: Service) -> Iterator[Problem]:
+    size = userdata.size(service)
+    if size > userdata.MAX_BYTES:
+        parts = {"run": service.run, "setup": service.setup or "", "envs": "".join(service.envs.values())}
+        largest = max(parts, key=lambda part: len(parts[part]))
+        yield document.problem(
+            (largest,),
+            f"setup, run and envs make {size} bytes of user data, EC2 takes {userdata.MAX_BYTES}: "
+            f"put the larger part of `{largest}` into an image or a file that `setup` fetches",
+        )
+
+
+class _Expander:
+    """Replaces `$NAME` and `${NAME}` in the probe's data; `$$` stands for a dollar sign."""
+
+    def __init__(self, document: Document, file: ServiceFile) -> None:
+        self.problems: list[Problem] = []
+        self._document = document
+        self._values: Mapping[str, str] = {"PORT": str(file.resources.ports), **file.envs}
+        self._secrets = file.secrets
+
+    def expand(self, value: Any, at: Location = _PROBE_DATA) -> Any:
+        """The value with every variable in every text replaced; problems are collected."""
+        match value:
+            case str():
+                return self._text(value, at)
+            case list():
+                return [self.expand(item, (*at, index)) for index, item in enumerate(value)]
+            case dict():
+                return {key: self.expand(item, (*at, key)) for key, item in value.items()}
+            case _:
+                return value
+
+    def _text(self, text: str, at: Location) -> str:
+        try:
+            return string.Template(text).substitute(self._values)
+        except KeyError as error:
+            name = str(error.args[0])
+            if name in self._secrets:
+                message = f"${name} is a secret, and the probe is stored in the clear: leave it out"
+            else:
+                hint = did_you_mean(name, list(self._values))
+                message = (
+                    f"${name} isn't defined under envs{hint}: define it there, or write $$ for a dollar sign"
+                )
+        except ValueError:
+            message = f"a $ without a name in {shown(text)}: write $$ for a dollar sign"
+        self.problems.append(self._document.problem(at, message))
+        return text
+
+
+def _warnings(document: Document, file: ServiceFile, service: Service) -> Iterator[Problem]:
+    wanted = file.resources.wanted
+    found = eligibility.find(wanted)
+    if service.use_spot and len(found.types) < eligibility.RECOMMENDED_TYPES:
+        place = ("resources", "instance_types" if service.ordered else "accelerators")
+        yield document.problem(
+            place,
+            f"only {len(found.types)} instance types are eligible, where AWS asks for at least "
+            f"{eligibility.RECOMMENDED_TYPES} for Spot. {eligibility.how_to_widen(wanted, found)}",
+        )
+    for accelerators in wanted.accelerators:
+        if not any(eligibility.has(type_, accelerators) for type_ in found.types):
+            reasons = [e for e in found.excluded if eligibility.has(e.type, accelerators)]
+            left_out = ", ".join(f"{e.type.name}: {e.reason}" for e in reasons)
+            yield document.problem(
+                ("resources", "accelerators"), f"{accelerators} adds no instance type ({left_out})"
+            )
+    if service.use_spot and service.drain_s >= WARNING_S:
+        yield document.problem(
+            ("service", "drain_seconds"),
+            f"{service.drain_s} s hold only for replicas that nobody takes away: after a warning "
+            f"there are {WARNING_S} s in all, and requests that run longer are cut",
+        )
+    for name, value in service.envs.items():
+        if value and _LOOKS_SECRET.search(name):
+            yield document.problem(
+                ("envs", name),
+                "looks like a secret, and envs stand in the launch template in the clear: use `secrets`",
+            )

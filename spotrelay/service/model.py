@@ -1,0 +1,77 @@
+"""A service, compiled: everything that a stack needs, with all defaults filled in and all choices made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from spotrelay.catalog import InstanceType
+from spotrelay.service.disk import Disk
+from spotrelay.service.errors import Problem
+
+DEFAULT_IMAGE = "/aws/service/deeplearning/ami/{arch}/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"
+"""AWS's Deep Learning Base AMI: Ubuntu with NVIDIA's driver, Docker and the AWS CLI, and no framework."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A POST that a replica answers with 200 once it can serve."""
+
+    path: str
+    post_data: Mapping[str, Any]
+    """Variables already expanded."""
+    timeout_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """What an instance boots."""
+
+    reference: str
+
+    @property
+    def is_parameter(self) -> bool:
+        """An SSM parameter holds the AMI's ID; otherwise the reference is that ID."""
+        return self.reference.startswith("/")
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A validated service file."""
+
+    path: Path
+    name: str
+    replicas: int
+    use_spot: bool
+    on_demand_fallback: bool
+    instance_types: tuple[InstanceType, ...]
+    """Every type that may be launched: in the file's order if `ordered`, else grouped by accelerator."""
+    ordered: bool
+    """The file lists instance types, and their order is a preference."""
+    port: int
+    health_check_path: str
+    """What the load balancer GETs."""
+    readiness_probe: Probe | None
+    """None where the load balancer's check is all there is."""
+    initial_delay_s: int
+    """A replica that isn't ready this long after its launch has failed."""
+    drain_s: int
+    """How long a replica out of rotation may finish its requests: also the target group's delay."""
+    disk: Disk
+    image: Image
+    arch: str
+    """`x86_64` or `arm64`: the image's."""
+    envs: Mapping[str, str]
+    secrets: Mapping[str, str]
+    """Environment variable → SSM parameter. The instance's role must be allowed to read each."""
+    setup: str | None
+    run: str
+    warnings: tuple[Problem, ...]
+    """What is allowed and probably not meant."""
+
+    @property
+    def instance_type_names(self) -> tuple[str, ...]:
+        """As EC2 takes them."""
+        return tuple(type_.name for type_ in self.instance_types)

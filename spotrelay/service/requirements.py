@@ -1,0 +1,121 @@
+"""The values in `resources` that are written in several ways: accelerators, and amounts such as `8+`."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from pydantic_core import PydanticCustomError
+
+from spotrelay import catalog
+from spotrelay.service.document import Location, shown
+
+FINDINGS = "findings"
+"""Type of the pydantic errors that carry `Finding`s."""
+
+
+class Finding(NamedTuple):
+    """Something wrong, at a place relative to the value that was validated."""
+
+    at: Location
+    message: str
+
+
+def rejected(*findings: Finding) -> PydanticCustomError:
+    """The error by which a validator of ours reports several findings at once."""
+    return PydanticCustomError(FINDINGS, "see findings", {FINDINGS: findings})
+
+
+def did_you_mean(name: str, known: list[str]) -> str:
+    """` (did you mean …?)` where one of the known names is close, or nothing."""
+    by_folded = {candidate.casefold(): candidate for candidate in known}
+    close = difflib.get_close_matches(name.casefold(), by_folded, n=1)
+    return f" (did you mean {by_folded[close[0]]}?)" if close else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """So much of something, exactly or at least: `8` or `8+`."""
+
+    value: int
+    at_least: bool
+
+    def accepts(self, offered: float) -> bool:
+        """Whether what an instance type offers will do."""
+        return offered >= self.value if self.at_least else offered == self.value
+
+    def __str__(self) -> str:
+        return f"{self.value}+" if self.at_least else str(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerators:
+    """So many accelerators of one kind on each instance: `L4:1`."""
+
+    name: str
+    """Our name of it; see `spotrelay.catalog.names`."""
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.count}"
+
+
+def parse_amount(value: Any) -> Amount:
+    """`8` or `"8+"`.
+
+    Raises:
+        PydanticCustomError: it is neither.
+    """
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return Amount(value, at_least=False)
+    written = re.fullmatch(r"([1-9][0-9]{0,6})(\+?)", value) if isinstance(value, str) else None
+    if written is None:
+        raise rejected(
+            Finding((), f"expected a whole number (8: exactly) or 8+ (at least), got {shown(value)}")
+        )
+    return Amount(int(written[1]), at_least=bool(written[2]))
+
+
+def parse_accelerators(value: Any) -> tuple[Accelerators, ...]:
+    """Any of `A10G`, `A10G:1`, `[A10G, L4:1]`, `{A10G: 1, L4: 1}`, `{A10G, L4:1}`: all mean *any of these*.
+
+    Raises:
+        PydanticCustomError: another form, an unknown name, or a count that no instance type has.
+    """
+    match value:
+        case str():
+            written: list[tuple[Location, Any, Any]] = [((), value, None)]
+        case list() if value:
+            written = [((index,), item, None) for index, item in enumerate(value)]
+        case dict() if value:
+            written = [((name,), name, count) for name, count in value.items()]
+        case _:
+            message = f"expected accelerators such as A10G:1, or [A10G:1, L4:1], got {shown(value)}"
+            raise rejected(Finding((), message))
+    parsed = [_one(at, name, count) for at, name, count in written]
+    if findings := [item for item in parsed if isinstance(item, Finding)]:
+        raise rejected(*findings)
+    return tuple(dict.fromkeys(item for item in parsed if isinstance(item, Accelerators)))
+
+
+def _one(at: Location, name: Any, count: Any) -> Accelerators | Finding:
+    if isinstance(name, str) and count is None:
+        name, colon, number = name.partition(":")
+        count = (int(number) if number.isascii() and number.isdigit() else number) if colon else 1
+    if not isinstance(name, str):
+        return Finding(at, f"expected an accelerator such as A10G:1, got {shown(name)}")
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        return Finding(at, f"expected a whole number of accelerators, as in {name}:1, got {shown(count)}")
+    known = catalog.find_accelerator(name)
+    if known is None:
+        names = list(catalog.accelerator_names())
+        return Finding(
+            at, f"no instance type has {name!r}{did_you_mean(name, names)}: there are {', '.join(names)}"
+        )
+    counts = sorted({t.accelerator_count for t in catalog.all_types() if t.accelerator == known} - {0})
+    if count not in counts:
+        offered = ", ".join(f"{known}:{offered}" for offered in counts)
+        return Finding(at, f"no instance type has exactly {count} {known}: there are {offered}")
+    return Accelerators(known, count)

@@ -1,0 +1,270 @@
+"""The fields of a service file.
+
+A field's description is what an error says was *expected* there, so it reads on from that word. Types are
+strict: `replicas: "3"` is an error, because whoever writes it means something else or will be surprised
+elsewhere. Defaults and limits are explained in docs/service-file.md; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
+
+from spotrelay import catalog
+from spotrelay.catalog import InstanceType
+from spotrelay.service import eligibility
+from spotrelay.service.document import shown
+from spotrelay.service.requirements import (
+    Accelerators,
+    Amount,
+    Finding,
+    did_you_mean,
+    parse_accelerators,
+    parse_amount,
+    rejected,
+)
+
+MAX_NAME = 24
+"""Names of load balancers and target groups end at 32 characters; ours take eight of them."""
+
+MAX_REPLICAS = 1000
+"""Targets of one Application Load Balancer (default quota)."""
+
+PARAMETER_NAME = r"/[A-Za-z0-9_.\-/]{1,1010}"
+"""An SSM parameter in a hierarchy. IAM wants its name exactly, so the leading slash is not optional."""
+
+SET_BY_SPOTRELAY = {"HOST": "is always 0.0.0.0", "PORT": "is resources.ports"}
+
+
+class _Fields(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+def _path_only(value: Any) -> Any:
+    return {"path": value} if isinstance(value, str) else value
+
+
+def _post_data(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        parsed = json.loads(value)
+    except ValueError as error:
+        raise rejected(
+            Finding((), f"expected fields, or the same as JSON text: not JSON: {error}")
+        ) from error
+    return parsed
+
+
+def _nothing_is_empty(value: Any) -> Any:
+    """A section whose entries are all commented out."""
+    return {} if value is None else value
+
+
+def _env_names(value: Any, *, secret: bool = False) -> Any:
+    if not isinstance(value, dict):
+        return value
+    findings = []
+    for name, content in value.items():
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            findings.append(Finding((name,), "expected a name of letters, digits and _, as in MODEL_NAME"))
+        elif name in SET_BY_SPOTRELAY or name.startswith("SPOTRELAY_"):
+            reason = SET_BY_SPOTRELAY.get(name, "starts with SPOTRELAY_")
+            findings.append(Finding((name,), f"is set by SpotRelay ({reason}): use another name"))
+        message = _bad_secret(content) if secret else _bad_env(content)
+        if message:
+            findings.append(Finding((name,), message))
+    if findings:
+        raise rejected(*findings)
+    return value
+
+
+def _bad_env(content: Any) -> str | None:
+    if content is None:
+        return 'has no value: write "" for an empty one; what must stay secret belongs under `secrets`'
+    if not isinstance(content, str):
+        return f"expected text or a number, got {shown(content)}"
+    # systemd ignores an assignment with any other control character, and says so only in the journal.
+    if re.search(r"[\x00-\x08\x0b-\x1f\x7f]", content):
+        return "control characters other than tab and newline can't stand in an environment variable"
+    return None
+
+
+def _bad_secret(content: Any) -> str | None:
+    if isinstance(content, str) and re.fullmatch(PARAMETER_NAME, content):
+        return None
+    return f"expected the name of an SSM parameter, such as /spotrelay/llama3/hf-token, got {shown(content)}"
+
+
+def _secret_names(value: Any) -> Any:
+    return _env_names(value, secret=True)
+
+
+def _known_types(value: Any) -> Any:
+    if not isinstance(value, list) or not value:
+        return value
+    findings = []
+    names = [type_.name for type_ in catalog.all_types()]
+    for index, name in enumerate(value):
+        if not isinstance(name, str):
+            findings.append(
+                Finding((index,), f"expected an instance type such as g5.2xlarge, got {shown(name)}")
+            )
+        elif name not in names:
+            hint = did_you_mean(name, names)
+            findings.append(Finding((index,), f"{name!r} is no instance type with an accelerator{hint}"))
+        elif name in value[:index]:
+            findings.append(Finding((index,), f"{name} stands in the list twice: remove one"))
+    if findings:
+        raise rejected(*findings)
+    return value
+
+
+ROOTED = r"^/[\x21-\x7e]*$"
+"""The path part of a URL, as ELB takes it."""
+
+
+class ReadinessProbe(_Fields):
+    """A request that a replica answers with 200 once it can serve."""
+
+    path: str = Field(pattern=ROOTED, max_length=1024, description="a path such as /v1/chat/completions")
+    post_data: Annotated[dict[str, JsonValue] | None, BeforeValidator(_post_data)] = Field(
+        default=None, description="fields to be sent as a JSON object"
+    )
+    initial_delay_seconds: int = Field(
+        default=1200, ge=1, le=86_400, description="whole seconds from 1 to 86400"
+    )
+    timeout_seconds: int = Field(default=15, ge=1, le=120, description="whole seconds from 1 to 120")
+
+
+class ServiceSection(_Fields):
+    """How many replicas, and when one is well."""
+
+    replicas: int = Field(ge=0, le=MAX_REPLICAS, description=f"a whole number from 0 to {MAX_REPLICAS}")
+    readiness_probe: Annotated[ReadinessProbe | None, BeforeValidator(_path_only)] = Field(
+        default=None, description="a path, or fields (path, post_data …)"
+    )
+    health_check: str | None = Field(
+        default=None, pattern=ROOTED, max_length=1024, description="a path such as /health"
+    )
+    drain_seconds: int = Field(default=90, ge=1, le=3600, description="whole seconds from 1 to 3600")
+    on_demand_fallback: bool = Field(default=True, description="true or false")
+
+    @model_validator(mode="after")
+    def _one_get_check(self) -> ServiceSection:
+        """A probe without post_data *is* the load balancer's check: two different ones would be at odds."""
+        probe = self.readiness_probe
+        if probe and probe.post_data is None and self.health_check not in (None, probe.path):
+            message = (
+                "a readiness probe without post_data is the load balancer's own check, "
+                f"and that is {probe.path}: remove one of the two, or give the probe post_data"
+            )
+            raise rejected(Finding(("health_check",), message))
+        return self
+
+
+class Resources(_Fields):
+    """What an instance must have."""
+
+    accelerators: Annotated[tuple[Accelerators, ...] | None, BeforeValidator(parse_accelerators)] = Field(
+        default=None, description="accelerators such as A10G:1, or [A10G:1, L4:1]"
+    )
+    instance_types: Annotated[list[str] | None, BeforeValidator(_known_types)] = Field(
+        default=None, min_length=1, description="a list of instance types, the preferred one first"
+    )
+    cpus: Annotated[Amount | None, BeforeValidator(parse_amount)] = Field(default=None, description="8 or 8+")
+    memory: Annotated[Amount | None, BeforeValidator(parse_amount)] = Field(
+        default=None, description="32 or 32+"
+    )
+    use_spot: bool = Field(default=True, description="true or false")
+    disk_size: int = Field(default=256, ge=8, le=16_384, description="a whole number of GiB from 8 to 16384")
+    disk_tier: Literal["low", "medium", "high", "best"] = Field(
+        default="medium", description="low, medium, high or best"
+    )
+    ports: int = Field(ge=1, le=65_535, description="one port from 1 to 65535, such as 8080")
+    image: str | None = Field(
+        default=None,
+        pattern=rf"^(ami-[0-9a-f]{{8,17}}|{PARAMETER_NAME})$",
+        description="an AMI (ami-0123456789abcdef0) or the SSM parameter that holds one (/aws/service/…)",
+    )
+
+    @property
+    def wanted(self) -> eligibility.Wanted:
+        """The requirements on the instance type."""
+        types = tuple(found for name in self.instance_types or () if (found := catalog.find_type(name)))
+        return eligibility.Wanted(self.accelerators or (), types, self.cpus, self.memory, self.use_spot)
+
+    @model_validator(mode="after")
+    def _something_to_launch(self) -> Resources:
+        wanted = self.wanted
+        if not wanted.accelerators and not wanted.instance_types:
+            raise rejected(
+                Finding(("accelerators",), "missing: expected accelerators such as A10G:1, or [A10G:1, L4:1]")
+            )
+        at_odds = [
+            Finding(("instance_types", index), _why_not(type_, wanted))
+            for index, type_ in enumerate(wanted.instance_types)
+            if wanted.accelerators and not any(eligibility.has(type_, a) for a in wanted.accelerators)
+        ]
+        if at_odds:
+            raise rejected(*at_odds)
+        found = eligibility.find(wanted)
+        if not found.types:
+            fields = {exclusion.field for exclusion in found.excluded}
+            at = (fields.pop(),) if len(fields) == 1 else ()
+            raise rejected(Finding(at, eligibility.why_none(wanted, found.excluded)))
+        if wanted.instance_types and found.excluded:
+            raise rejected(*(_excluded(wanted, exclusion) for exclusion in found.excluded))
+        if self.image is None and (foreign := next((t for t in found.types if not t.is_nvidia), None)):
+            message = (
+                f"the default image has NVIDIA's driver only, and {foreign.name} has {foreign.accelerator}: "
+                "name an image that suits it in resources.image"
+            )
+            raise rejected(Finding(("accelerators",), message))
+        return self
+
+
+def _why_not(type_: InstanceType, wanted: eligibility.Wanted) -> str:
+    wishes = " or ".join(str(accelerator) for accelerator in wanted.accelerators)
+    has = (
+        f"{type_.accelerator}:{type_.accelerator_count}" if type_.accelerator_count else "a share of one GPU"
+    )
+    return f"{type_.name} has {has}, but accelerators asks for {wishes}: change one of the two"
+
+
+def _excluded(wanted: eligibility.Wanted, exclusion: eligibility.Exclusion) -> Finding:
+    index = wanted.instance_types.index(exclusion.type)
+    message = (
+        f"{exclusion.type.name} doesn't satisfy {exclusion.field} ({exclusion.reason}): change one of the two"
+    )
+    return Finding(("instance_types", index), message)
+
+
+class ServiceFile(_Fields):
+    """A whole service file."""
+
+    name: str | None = Field(default=None, description="a name; see the message")
+    service: ServiceSection = Field(description="fields (replicas, readiness_probe …)")
+    resources: Resources = Field(description="fields (accelerators, ports …)")
+    envs: Annotated[dict[str, str], BeforeValidator(_env_names), BeforeValidator(_nothing_is_empty)] = Field(
+        default_factory=dict, description="environment variables (NAME: value)"
+    )
+    secrets: Annotated[dict[str, str], BeforeValidator(_secret_names), BeforeValidator(_nothing_is_empty)] = (
+        Field(default_factory=dict, description="SSM parameters (NAME: /parameter/name)")
+    )
+    setup: str | None = Field(default=None, description="a bash script")
+    run: str = Field(pattern=r"\S", description="a bash script, such as: run: python3 serve.py --port $PORT")
+
+    @model_validator(mode="after")
+    def _env_or_secret(self) -> ServiceFile:
+        both = [
+            Finding(("secrets", name), "stands under envs, too: remove one")
+            for name in self.secrets
+            if name in self.envs
+        ]
+        if both:
+            raise rejected(*both)
+        return self

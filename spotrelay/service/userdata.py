@@ -1,0 +1,128 @@
+"""The cloud-config that turns a new instance into a replica.
+
+It stands in the launch template, in the clear: no secret may ever be part of it. Secrets are named in it, and
+read from Parameter Store with the instance's own role each time a script starts.
+"""
+
+from __future__ import annotations
+
+import io
+import shlex
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.scalarstring import DoubleQuotedScalarString, LiteralScalarString
+
+from spotrelay.service import envfile
+from spotrelay.service.model import Service
+
+HOME = "/opt/spotrelay"
+UNIT = "/etc/systemd/system/spotrelay.service"
+
+MAX_BYTES = 16_384
+"""EC2's limit for user data, before base64."""
+
+LONGEST_REGION = "xx-northeast-99"
+"""Stands for a region whose name isn't known yet, and is no shorter than any."""
+
+_UNIT = """\
+[Unit]
+Description=SpotRelay replica of {name}
+Wants=network-online.target
+After=network-online.target
+# A replica that can't start is replaced by SpotRelay in its own time; until then it keeps trying.
+StartLimitIntervalSec=0
+
+[Service]
+# Named although it is the default: only then does systemd set HOME, which model caches want.
+User=root
+WorkingDirectory={home}
+EnvironmentFile={home}/service.env
+{setup}ExecStart=/bin/bash {home}/run.sh
+Restart=always
+RestartSec=5
+# Setup installs software and may fetch a model: initial_delay_seconds is the limit, kept by SpotRelay.
+TimeoutStartSec=infinity
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+_SETUP_ONCE = (
+    "ExecStartPre=/bin/bash -c 'test -e .setup-done || {{ bash {home}/setup.sh && touch .setup-done; }}'\n"
+)
+
+_SECRETS = """\
+# Secrets come from Parameter Store with the instance's role, never from user data.
+spotrelay_secret() {{
+  aws ssm get-parameter --region {region} --name "$1" --with-decryption \
+    --query Parameter.Value --output text && return
+  echo "spotrelay: can't read parameter $1: does it exist, may the instance's role read it?" >&2
+  return 1
+}}
+"""
+
+
+def user_data(service: Service, region: str) -> str:
+    """The cloud-config of a service's instances.
+
+    `region` may be a CDK token: it is put in as it is, once per script that needs secrets, and never wrapped
+    or escaped. The result must not be encoded before CDK has resolved it (use `Fn.base64`).
+    """
+    files = [("service.env", "0600", envfile.render(environment(service)))]
+    if service.setup is not None:
+        files.append(("setup.sh", "0755", _script(service.setup, service, region)))
+    files.append(("run.sh", "0755", _script(service.run, service, region)))
+    setup = _SETUP_ONCE.format(home=HOME) if service.setup is not None else ""
+    unit = _UNIT.format(name=service.name, home=HOME, setup=setup)
+    config = {
+        "write_files": [
+            *(_file(f"{HOME}/{name}", permissions, content) for name, permissions, content in files),
+            _file(UNIT, "0644", unit),
+        ],
+        "runcmd": [
+            ["systemctl", "daemon-reload"],
+            # cloud-init must not wait for the service, which may take long to set itself up.
+            ["systemctl", "enable", "--now", "--no-block", "spotrelay.service"],
+        ],
+    }
+    return "#cloud-config\n" + _yaml(config)
+
+
+def environment(service: Service) -> dict[str, str]:
+    """What `service.env` holds: SpotRelay's own variables, then the file's."""
+    own = {"HOST": "0.0.0.0", "PORT": str(service.port), "SPOTRELAY_SERVICE": service.name}  # noqa: S104 - the
+    # load balancer reaches the instance from other hosts; its security group decides who else does.
+    return {**own, **service.envs}
+
+
+def size(service: Service) -> int:
+    """Bytes of user data, in the region with the longest name."""
+    return len(user_data(service, LONGEST_REGION).encode())
+
+
+def _script(body: str, service: Service, region: str) -> str:
+    text = "#!/bin/bash\n"
+    if service.secrets:
+        text += _SECRETS.format(region=shlex.quote(region))
+        for name, parameter in service.secrets.items():
+            text += f"{name}=$(spotrelay_secret {shlex.quote(parameter)}) || exit 1\nexport {name}\n"
+    return text + body.rstrip("\n") + "\n"
+
+
+def _file(path: str, permissions: str, content: str) -> dict[str, Any]:
+    return {
+        "path": path,
+        # Quoted: cloud-init reads YAML 1.1, in which a bare 0644 is a number.
+        "permissions": DoubleQuotedScalarString(permissions),
+        "content": LiteralScalarString(content),
+    }
+
+
+def _yaml(config: dict[str, Any]) -> str:
+    yaml = YAML()
+    yaml.width = 1_000_000  # never wrap: a CDK token must stay in one piece
+    yaml.allow_unicode = True
+    out = io.StringIO()
+    yaml.dump(config, out)
+    return out.getvalue()

@@ -1,0 +1,107 @@
+"""From pydantic's errors to sentences about the service file."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from spotrelay.service.document import Document, Location, shown
+from spotrelay.service.errors import Problem
+from spotrelay.service.requirements import FINDINGS, Finding, did_you_mean
+from spotrelay.service.schema import ServiceFile
+
+_NOT_HERE = {
+    "replica_policy": "the number of replicas is fixed: use service.replicas",
+    "load_balancing_policy": "the load balancer's own algorithm is used: remove it",
+    "num_nodes": "a replica is one instance: remove it",
+    "workdir": "nothing is copied from your machine: fetch what you need in `setup`",
+    "file_mounts": "nothing is copied from your machine: fetch what you need in `setup`",
+    "any_of": "list the alternatives in resources.accelerators",
+    "ordered": "give the order in resources.instance_types",
+    "instance_type": "use the list instance_types",
+    "image_id": "use image",
+    "infra": "the account and region are those of `cdk deploy`: remove it",
+    "cloud": "the account and region are those of `cdk deploy`: remove it",
+    "region": "the region is that of `cdk deploy`: remove it",
+    "zone": "every zone of the VPC is used: remove it",
+}
+"""SkyServe's fields that SpotRelay lacks, with what to do instead: many files start as a SkyServe file."""
+
+
+def problems(error: ValidationError, document: Document) -> Iterator[Problem]:
+    """Every problem that pydantic found, placed in the document."""
+    for detail in error.errors(include_url=False):
+        yield from _problems(detail, document)
+
+
+def _problems(detail: ErrorDetails, document: Document) -> Iterator[Problem]:
+    at: Location = detail["loc"]
+    match detail["type"]:
+        case "findings":
+            findings: tuple[Finding, ...] = detail["ctx"][FINDINGS]
+            for finding in findings:
+                yield document.problem((*at, *finding.at), finding.message)
+        case "extra_forbidden":
+            yield document.problem(at, _unknown(at))
+        case "missing":
+            yield document.problem(at, f"missing: expected {_expected(at)}")
+        case _:
+            yield document.problem(at, f"expected {_expected(at)}, got {shown(detail['input'])}")
+
+
+def _unknown(at: Location) -> str:
+    name = str(at[-1])
+    section = _model_at(at[:-1])
+    known = list(section.model_fields) if section else []
+    if name in _NOT_HERE:
+        return f"unknown field: {_NOT_HERE[name]}"
+    if hint := did_you_mean(name, known):
+        return f"unknown field{hint}"
+    elsewhere = [f"{way}.{name}" if way else name for way, model in _sections() if name in model.model_fields]
+    if elsewhere:
+        return f"unknown field here: it belongs at {elsewhere[0]}"
+    return f"unknown field: there are {', '.join(known)}"
+
+
+def _expected(at: Location) -> str:
+    """The description of the field at a location, or of the nearest enclosing one."""
+    described = "something else"
+    model: type[BaseModel] | None = ServiceFile
+    for step in at:
+        field = model.model_fields.get(str(step)) if model else None
+        if field is None:
+            break
+        described = field.description or described
+        model = _model_of(field)
+    return described
+
+
+def _model_at(at: Location) -> type[BaseModel] | None:
+    model: type[BaseModel] | None = ServiceFile
+    for step in at:
+        field = model.model_fields.get(str(step)) if model else None
+        model = _model_of(field) if field else None
+    return model
+
+
+def _model_of(field: FieldInfo) -> type[BaseModel] | None:
+    """The model of a section, `X` or `X | None`; None for a plain value."""
+    candidates: tuple[Any, ...] = (field.annotation, *typing.get_args(field.annotation))
+    return next((c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)), None)
+
+
+def _sections() -> Iterator[tuple[str, type[BaseModel]]]:
+    """Every section of a service file with the way to it."""
+    todo: list[tuple[str, type[BaseModel]]] = [("", ServiceFile)]
+    while todo:
+        way, model = todo.pop(0)
+        yield way, model
+        for name, field in model.model_fields.items():
+            section = _model_of(field)
+            if section:
+                todo.append((f"{way}.{name}".lstrip("."), section))

@@ -179,7 +179,7 @@ class Router(Protocol):
         ...
 
     def deregister(self, spec: ServiceSpec, instance_ids: Collection[str]) -> None:
-        """Take instances out of rotation, in one call. One that isn't in it is fine, a missing target group too."""
+        """Take instances out of rotation, in one call. One not in it, or no such group, is fine."""
         ...
 
     def health(self, spec: ServiceSpec) -> Mapping[str, TargetState]:

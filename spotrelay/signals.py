@@ -1,7 +1,7 @@
 """What EventBridge tells us: one event → one signal, or the reason why it is none of ours.
 
 An event type that we don't know is ignored, never an error: AWS may add some at any time. An event of ours
-that lacks what it must carry is a `MalformedEventError`: it goes to the dead-letter queue, for a person to see.
+that lacks what it must carry is a `MalformedEventError`: it goes to the dead-letter queue, for a person.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ UNSUPPORTED_COOLDOWN_S = 86_400.0
 """A pool that doesn't exist: AWS adds types to zones, but not by the hour."""
 
 RETRY_FIRST_S, RETRY_MAX_S = 5.0, 60.0
-"""After a launch that every pool refused: doubled each time, a minute at most (capacity comes back in gusts)."""
+"""After a launch that every pool refused: doubled each time, a minute at most (capacity returns in gusts)."""
 
 FAILURE_FIRST_S, FAILURE_MAX_S = 30.0, 1800.0
 """After replicas that never became ready: doubled each time; each try costs minutes of a GPU."""

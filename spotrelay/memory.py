@@ -1,0 +1,380 @@
+"""The ports in memory: for tests and simulation, and to show in the fewest lines what each port means."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import count
+
+from spotrelay.model import (
+    Backoff,
+    CapacityPool,
+    Changes,
+    Cooldown,
+    Instance,
+    InstanceState,
+    LaunchIntent,
+    Offering,
+    PurchaseOption,
+    Refusal,
+    RefusalKind,
+    Replica,
+    Rows,
+    ServiceSpec,
+    TargetState,
+    seconds,
+)
+from spotrelay.names import Metric
+from spotrelay.ports import Conflict, LaunchRequest, LaunchResult, Ports
+
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class MemoryClock:
+    """Time that passes only when told to."""
+
+    def __init__(self, start: datetime = EPOCH) -> None:
+        self._now = start
+
+    def now(self) -> datetime:
+        """The present."""
+        return self._now
+
+    def advance(self, duration_s: float) -> None:
+        """Let time pass."""
+        self._now += seconds(duration_s)
+
+
+@dataclass(slots=True)
+class _Service:
+    highest_id: int = 0
+    replicas: dict[int, Replica] = field(default_factory=dict)
+    history: dict[int, Replica] = field(default_factory=dict)
+    intents: dict[str, LaunchIntent] = field(default_factory=dict)
+    backoff: Backoff = Backoff()
+    lease: tuple[str, datetime] | None = None
+    next_tick: datetime | None = None
+
+
+class MemoryStore:
+    """`ports.Store`."""
+
+    def __init__(self) -> None:
+        self._services: dict[str, _Service] = {}
+        self._known: set[str] = set()
+        self._located: dict[str, tuple[str, int]] = {}
+        self._cooldowns: dict[Offering, Cooldown] = {}
+
+    def services(self) -> Sequence[str]:
+        """See `ports.Store.services`."""
+        return sorted(self._known)
+
+    def forget(self, service: str) -> None:
+        """See `ports.Store.forget`."""
+        self._known.discard(service)
+
+    def locate(self, instance_ids: Collection[str]) -> Mapping[str, tuple[str, int]]:
+        """See `ports.Store.locate`."""
+        return {i: self._located[i] for i in instance_ids if i in self._located}
+
+    def read(self, service: str, replica_ids: Collection[int]) -> Rows:
+        """See `ports.Store.read`."""
+        kept = self._of(service)
+        replicas = {i: kept.replicas[i] for i in sorted(replica_ids) if i in kept.replicas}
+        return Rows(kept.highest_id, replicas, backoff=kept.backoff)
+
+    def load(self, service: str) -> Rows:
+        """See `ports.Store.load`."""
+        kept = self._of(service)
+        return Rows(kept.highest_id, dict(sorted(kept.replicas.items())), dict(kept.intents), kept.backoff)
+
+    def history(self, service: str, limit: int) -> Sequence[Replica]:
+        """See `ports.Store.history`."""
+        ended = self._of(service).history
+        return [ended[i] for i in sorted(ended, reverse=True)[:limit]]
+
+    def commit(self, changes: Changes) -> None:
+        """See `ports.Store.commit`."""
+        kept = self._of(changes.service)
+        self._check(kept, changes)
+        if changes.highest_id:
+            kept.highest_id = changes.highest_id[1]
+            self._known.add(changes.service)
+        for row in changes.stored:
+            if row.instance_id:
+                self._located[row.instance_id] = (row.service, row.id)
+            if row.state.is_ended:
+                kept.history[row.id] = row
+                kept.replicas.pop(row.id, None)
+            else:
+                kept.replicas[row.id] = row
+        for intent_id in changes.close_intents:
+            kept.intents.pop(intent_id, None)
+        if changes.open_intent:
+            kept.intents[changes.open_intent.id] = changes.open_intent
+        if changes.backoff:
+            kept.backoff = changes.backoff
+
+    def cool(self, cooldowns: Collection[Cooldown]) -> None:
+        """See `ports.Store.cool`."""
+        for cooldown in cooldowns:
+            known = self._cooldowns.get(cooldown.offering)
+            if known is None or known.until < cooldown.until:
+                self._cooldowns[cooldown.offering] = cooldown
+
+    def cooling(self, region: str, now: datetime) -> Sequence[Cooldown]:
+        """See `ports.Store.cooling`."""
+        cooling = (c for c in self._cooldowns.values() if c.offering.pool.region == region and c.until > now)
+        return sorted(cooling, key=lambda c: c.offering)
+
+    def acquire(self, service: str, holder: str, now: datetime, ttl_s: float) -> bool:
+        """See `ports.Store.acquire`."""
+        kept = self._of(service)
+        if kept.lease and kept.lease[0] != holder and kept.lease[1] > now:
+            return False
+        kept.lease = (holder, now + seconds(ttl_s))
+        return True
+
+    def release(self, service: str, holder: str) -> None:
+        """See `ports.Store.release`."""
+        kept = self._of(service)
+        if kept.lease and kept.lease[0] == holder:
+            kept.lease = None
+
+    def claim_tick(self, service: str, due: datetime, now: datetime, serving: datetime | None) -> bool:
+        """See `ports.Store.claim_tick`."""
+        kept = self._of(service)
+        if kept.next_tick and kept.next_tick > now and kept.next_tick != serving:
+            return False
+        kept.next_tick = due
+        return True
+
+    def _of(self, service: str) -> _Service:
+        return self._services.setdefault(service, _Service())
+
+    @staticmethod
+    def _check(kept: _Service, changes: Changes) -> None:
+        if changes.highest_id and changes.highest_id[0] != kept.highest_id:
+            raise Conflict(f"highest ID is {kept.highest_id}, not {changes.highest_id[0]}")
+        for row in changes.create:
+            if row.id in kept.replicas or row.id in kept.history:
+                raise Conflict(f"{row} exists")
+        for row in changes.update:
+            stored = kept.replicas.get(row.id)
+            if stored is None or stored.revision != row.revision:
+                raise Conflict(f"{row}: revision {row.revision} is not the stored one")
+
+
+class MemoryFleet:
+    """`ports.Fleet` over pools with a capacity each; instances are pending until `run` is called."""
+
+    def __init__(self, clock: MemoryClock, capacity: Mapping[Offering, int] | None = None) -> None:
+        self.capacity = dict(capacity or {})
+        """Free instances per offering; an offering that isn't named has as many as one wants."""
+        self.instances: dict[str, Instance] = {}
+        self.services: dict[str, str] = {}
+        self.interrupted: set[str] = set()
+        self.launches: list[LaunchRequest] = []
+        self._clock = clock
+        self._answers: dict[str, LaunchResult] = {}
+        self._numbers = count(1)
+
+    def launch(self, request: LaunchRequest) -> LaunchResult:
+        """See `ports.Fleet.launch`."""
+        if request.launch_id in self._answers:
+            return self._answers[request.launch_id]
+        self.launches.append(request)
+        offerings = [Offering(pool, request.purchase_option) for pool in request.pools]
+        instances: list[Instance] = []
+        refusals = []
+        for offering in offerings:
+            room = self.capacity.get(offering, request.count)
+            taken = min(room, request.count - len(instances))
+            instances += [self._start(offering, request) for _ in range(taken)]
+            if offering in self.capacity:
+                self.capacity[offering] -= taken
+            if room == 0:
+                code = "InsufficientInstanceCapacity"
+                refusals.append(Refusal(RefusalKind.CAPACITY, code, "no capacity", offering))
+        self._answers[request.launch_id] = LaunchResult(tuple(instances), tuple(refusals))
+        return self._answers[request.launch_id]
+
+    def observe(self, service: str) -> Sequence[Instance]:
+        """See `ports.Fleet.observe`."""
+        return [i for i in self.instances.values() if self.services[i.id] == service]
+
+    def warned(self) -> frozenset[str]:
+        """See `ports.Fleet.warned`."""
+        return frozenset(self.interrupted)
+
+    def terminate(self, instance_ids: Collection[str]) -> None:
+        """See `ports.Fleet.terminate`."""
+        self.enter(InstanceState.TERMINATED, [i for i in instance_ids if i in self.instances])
+
+    def run(self) -> list[str]:
+        """Let every pending instance run; their IDs."""
+        pending = [i.id for i in self.instances.values() if i.state is InstanceState.PENDING]
+        self.enter(InstanceState.RUNNING, pending)
+        return pending
+
+    def enter(self, state: InstanceState, instance_ids: Iterable[str]) -> None:
+        """Put instances into a state."""
+        for instance_id in instance_ids:
+            self.instances[instance_id] = replace(self.instances[instance_id], state=state)
+
+    def _start(self, offering: Offering, request: LaunchRequest) -> Instance:
+        instance_id = f"i-{next(self._numbers):017x}"
+        instance = Instance(
+            instance_id, InstanceState.PENDING, offering, self._clock.now(), request.launch_id
+        )
+        self.instances[instance_id] = instance
+        self.services[instance_id] = request.spec.service
+        return instance
+
+
+class MemoryRouter:
+    """`ports.Router`; targets stay initial until `pass_checks` is called."""
+
+    def __init__(self, fleet: MemoryFleet) -> None:
+        self.targets: dict[str, TargetState] = {}
+        self.calls: list[tuple[str, tuple[str, ...]]] = []
+        self._fleet = fleet
+
+    def register(self, spec: ServiceSpec, instance_ids: Collection[str]) -> frozenset[str]:  # noqa: ARG002
+        """See `ports.Router.register`."""
+        self.calls.append(("register", tuple(instance_ids)))
+        running = {
+            i
+            for i in instance_ids
+            if i in self._fleet.instances and self._fleet.instances[i].state is InstanceState.RUNNING
+        }
+        for instance_id in running:
+            if self.targets.get(instance_id) in (None, TargetState.DRAINING):
+                self.targets[instance_id] = TargetState.INITIAL
+        return frozenset(instance_ids) - running
+
+    def deregister(self, spec: ServiceSpec, instance_ids: Collection[str]) -> None:  # noqa: ARG002
+        """See `ports.Router.deregister`."""
+        self.calls.append(("deregister", tuple(instance_ids)))
+        for instance_id in instance_ids:
+            if instance_id in self.targets:
+                self.targets[instance_id] = TargetState.DRAINING
+
+    def health(self, spec: ServiceSpec) -> Mapping[str, TargetState]:  # noqa: ARG002
+        """See `ports.Router.health`."""
+        return dict(self.targets)
+
+    def pass_checks(self) -> None:
+        """Let every registered target pass its health check, and every draining one be done."""
+        for instance_id, state in list(self.targets.items()):
+            if state is TargetState.DRAINING:
+                del self.targets[instance_id]
+            else:
+                self.targets[instance_id] = TargetState.HEALTHY
+
+
+class MemoryTicker:
+    """`ports.Ticker`: a list of what was scheduled."""
+
+    def __init__(self) -> None:
+        self.scheduled: list[tuple[str, datetime | None, float]] = []
+
+    def schedule(self, service: str, due: datetime | None = None, delay_s: float = 0) -> None:
+        """See `ports.Ticker.schedule`."""
+        self.scheduled.append((service, due, delay_s))
+
+
+class MemoryServices:
+    """`ports.Services`."""
+
+    def __init__(self, *specs: ServiceSpec) -> None:
+        self.specs = {spec.service: spec for spec in specs}
+
+    def names(self) -> Sequence[str]:
+        """See `ports.Services.names`."""
+        return sorted(self.specs)
+
+    def get(self, service: str) -> ServiceSpec | None:
+        """See `ports.Services.get`."""
+        return self.specs.get(service)
+
+
+class MemoryTelemetry:
+    """`ports.Telemetry`: what was counted and recorded."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[Metric] = Counter()
+        self.records: list[tuple[str, Mapping[str, object]]] = []
+
+    def count(self, metric: Metric, value: float = 1, *, service: str | None = None) -> None:  # noqa: ARG002
+        """See `ports.Telemetry.count`."""
+        self.counts[metric] += int(value)
+
+    def record(self, event: str, **facts: object) -> None:
+        """See `ports.Telemetry.record`."""
+        self.records.append((event, facts))
+
+
+@dataclass(slots=True)
+class World:
+    """Every port in memory, wired: what a test drives a controller with."""
+
+    clock: MemoryClock
+    store: MemoryStore
+    fleet: MemoryFleet
+    router: MemoryRouter
+    ticker: MemoryTicker
+    services: MemoryServices
+    telemetry: MemoryTelemetry
+
+    @classmethod
+    def of(cls, *specs: ServiceSpec, capacity: Mapping[Offering, int] | None = None) -> World:
+        """A world where these services are deployed and nothing runs yet."""
+        clock = MemoryClock()
+        fleet = MemoryFleet(clock, capacity)
+        return cls(
+            clock,
+            MemoryStore(),
+            fleet,
+            MemoryRouter(fleet),
+            MemoryTicker(),
+            MemoryServices(*specs),
+            MemoryTelemetry(),
+        )
+
+    def ports(self) -> Ports:
+        """The ports for a controller."""
+        numbers = count(1)
+        return Ports(
+            self.store,
+            self.fleet,
+            self.router,
+            self.ticker,
+            self.services,
+            self.telemetry,
+            self.clock,
+            lambda: f"id-{next(numbers):06d}",
+        )
+
+
+def demo_spec(service: str = "demo", replicas: int = 3, use_spot: bool = True) -> ServiceSpec:
+    """A small service for tests: two types in two zones."""
+    return ServiceSpec(
+        service=service,
+        version=1,
+        replicas=replicas,
+        use_spot=use_spot,
+        instance_types=("g5.xlarge", "g6.xlarge"),
+        ordered=False,
+        subnets={"subnet-a": "us-east-1a", "subnet-b": "us-east-1b"},
+        launch_template_id="lt-1",
+        target_group_arn=f"arn:aws:elasticloadbalancing:us-east-1:000000000000:targetgroup/{service}/1",
+        port=8081,
+    )
+
+
+def spot_pool(zone: str, instance_type: str) -> Offering:
+    """Spot of one pool in us-east-1."""
+    return Offering(CapacityPool("us-east-1", zone, instance_type), PurchaseOption.SPOT)

@@ -10,14 +10,12 @@ from itertools import count
 
 from spotrelay.model import (
     Backoff,
-    CapacityPool,
     Changes,
     Cooldown,
     Instance,
     InstanceState,
     LaunchIntent,
     Offering,
-    PurchaseOption,
     Refusal,
     RefusalKind,
     Replica,
@@ -53,7 +51,7 @@ class _Service:
     replicas: dict[int, Replica] = field(default_factory=dict)
     history: dict[int, Replica] = field(default_factory=dict)
     intents: dict[str, LaunchIntent] = field(default_factory=dict)
-    backoff: Backoff = Backoff()
+    backoff: Backoff = field(default_factory=Backoff)
     lease: tuple[str, datetime] | None = None
     next_tick: datetime | None = None
 
@@ -357,24 +355,3 @@ class World:
             self.clock,
             lambda: f"id-{next(numbers):06d}",
         )
-
-
-def demo_spec(service: str = "demo", replicas: int = 3, use_spot: bool = True) -> ServiceSpec:
-    """A small service for tests: two types in two zones."""
-    return ServiceSpec(
-        service=service,
-        version=1,
-        replicas=replicas,
-        use_spot=use_spot,
-        instance_types=("g5.xlarge", "g6.xlarge"),
-        ordered=False,
-        subnets={"subnet-a": "us-east-1a", "subnet-b": "us-east-1b"},
-        launch_template_id="lt-1",
-        target_group_arn=f"arn:aws:elasticloadbalancing:us-east-1:000000000000:targetgroup/{service}/1",
-        port=8081,
-    )
-
-
-def spot_pool(zone: str, instance_type: str) -> Offering:
-    """Spot of one pool in us-east-1."""
-    return Offering(CapacityPool("us-east-1", zone, instance_type), PurchaseOption.SPOT)

@@ -1,0 +1,12 @@
+"""An Application Load Balancer for the local cloud: target health, draining, and a streaming data plane.
+
+What it emulates is ours, not AWS's: it follows the ALB's documentation, and where that is silent it takes the
+harsher reading, so that what is safe here is safe there.
+"""
+
+from spotrelay.local.balancer.balancer import Balancer
+from spotrelay.local.balancer.config import HealthCheck, LoadBalancer, TargetGroup
+from spotrelay.local.balancer.registry import UnknownTargetGroupError
+from spotrelay.local.balancer.target import Request
+
+__all__ = ["Balancer", "HealthCheck", "LoadBalancer", "Request", "TargetGroup", "UnknownTargetGroupError"]

@@ -1,0 +1,71 @@
+"""What a load balancer is told: plain values, in the units and with the defaults of the ELBv2 API."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+TRAFFIC_PORT = "traffic-port"
+
+Algorithm = Literal["round_robin", "least_outstanding_requests"]
+
+
+def parse_matcher(matcher: str) -> tuple[range, ...]:
+    """Reads a matcher's HTTP codes: "200", "200,202" or "200-299". Raises ValueError for anything else."""
+    ranges = []
+    for part in matcher.split(","):
+        first, _, last = part.strip().partition("-")
+        try:
+            ranges.append(range(int(first), int(last or first) + 1))
+        except ValueError:
+            raise ValueError(
+                f'matcher {matcher!r}: expected HTTP codes: "200", "200,202", "200-299"'
+            ) from None
+    return tuple(ranges)
+
+
+@dataclass(frozen=True, slots=True)
+class HealthCheck:
+    """How the targets of a group are checked: GET `path`, every `interval_s`, on a connection of its own."""
+
+    path: str = "/"
+    port: str = TRAFFIC_PORT
+    interval_s: float = 30.0
+    timeout_s: float = 5.0
+    healthy_threshold: int = 5
+    unhealthy_threshold: int = 2
+    matcher: str = "200"
+
+    def __post_init__(self) -> None:
+        parse_matcher(self.matcher)
+
+    def accepts(self, status: int) -> bool:
+        """Whether a response with this status passes the check."""
+        return any(status in codes for codes in parse_matcher(self.matcher))
+
+    def port_of(self, target_port: int) -> int:
+        """The port that is checked on a target which gets its traffic on `target_port`."""
+        return target_port if self.port == TRAFFIC_PORT else int(self.port)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetGroup:
+    """A target group; `port` is where targets that are registered without a port get their traffic."""
+
+    arn: str
+    port: int
+    health_check: HealthCheck = field(default_factory=HealthCheck)
+    deregistration_delay_s: float = 300.0
+    algorithm: Algorithm = "round_robin"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadBalancer:
+    """A load balancer with one listener, which forwards everything to one target group.
+
+    Without a target group every request gets 503.
+    """
+
+    name: str
+    target_group_arn: str | None = None
+    idle_timeout_s: float = 60.0

@@ -246,7 +246,8 @@ def _for_strength(
                 yield Drain(replica, "more replicas than wanted", replace=False)
             elif replica.launch_id not in seen.rows.intents:
                 yield End(replica, "more replicas than wanted")
-    is_held = seen.rows.backoff.until is not None and now < seen.rows.backoff.until
+    until = seen.rows.backoff.until
+    is_held = (until is not None and now < until) or any(isinstance(a, Fail) for a in decided)
     if surplus < 0 and not is_held:
         yield Request(-surplus, "fewer replicas than wanted")
     busy = {a.replica.id for a in decided if isinstance(a, Adopt)} | dropped

@@ -1,0 +1,353 @@
+"""The controller over in-memory ports: order, exactly-once, fallback, healing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from spotrelay.controller import Controller
+from spotrelay.memory import World
+from spotrelay.model import (
+    Changes,
+    InstanceState,
+    Offering,
+    PurchaseOption,
+    Replica,
+    ReplicaState,
+    ServiceSpec,
+)
+from spotrelay.names import Metric
+from spotrelay.policy import timing
+from spotrelay.ports import Conflict, LaunchRequest, LaunchResult, Throttled, Unavailable
+from spotrelay.signals import InterruptionWarning, Signal, StateChange
+from tests.examples import demo_spec
+
+SPOT = PurchaseOption.SPOT
+ON_DEMAND = PurchaseOption.ON_DEMAND
+
+
+def active(world: World, service: str = "demo") -> list[Replica]:
+    """The replicas that count, by ID."""
+    return [r for r in world.store.load(service).replicas.values() if r.state.is_active]
+
+
+def settle(world: World, controller: Controller, rounds: int = 6) -> None:
+    """Let time pass: instances boot, pass their checks, and the tick sees it."""
+    for _ in range(rounds):
+        world.clock.advance(timing.TICK_IN_TRANSITION_S)
+        world.fleet.run()
+        for service in world.services.names():
+            controller.tick(service)
+        world.router.pass_checks()
+
+
+def serving(spec: ServiceSpec | None = None) -> tuple[World, Controller]:
+    """A service with every replica READY."""
+    spec = spec or demo_spec()
+    world = World.of(spec)
+    controller = Controller(world.ports())
+    settle(world, controller)
+    assert [r.state for r in active(world)] == [ReplicaState.READY] * spec.replicas
+    return world, controller
+
+
+def warn(world: World, *replicas: Replica) -> list[Signal]:
+    """EC2 warns the replicas; the events, as delivered once."""
+    ids = [r.instance_id or "" for r in replicas]
+    world.fleet.interrupted |= set(ids)
+    return [InterruptionWarning(i, world.clock.now(), "terminate") for i in ids]
+
+
+def reclaim(world: World, *replicas: Replica) -> list[Signal]:
+    """EC2 takes the instances; the events."""
+    ids = [r.instance_id or "" for r in replicas]
+    world.fleet.interrupted -= set(ids)
+    world.fleet.enter(InstanceState.TERMINATED, ids)
+    return [StateChange(i, world.clock.now(), InstanceState.TERMINATED) for i in ids]
+
+
+def test_a_new_service_comes_up() -> None:
+    """3 wanted and 0 there: 3 are launched by one request and become READY, with IDs 1, 2, 3."""
+    world, _ = serving()
+    assert [r.id for r in active(world)] == [1, 2, 3]
+    assert [launch.count for launch in world.fleet.launches] == [3]
+
+
+def test_a_warned_replica_is_replaced_and_ends() -> None:
+    """Out of rotation, replaced by the next ID from another pool, gone when EC2 takes it."""
+    world, controller = serving()
+    victim = active(world)[0]
+    assert controller.handle(warn(world, victim)) == []
+    assert [r.id for r in active(world)] == [2, 3, 4]
+    new = active(world)[-1]
+    assert new.replaces == victim.id
+    assert new.offering != victim.offering
+    settle(world, controller)
+    assert controller.handle(reclaim(world, victim)) == []
+    (ended,) = world.store.history("demo", 10)
+    assert (ended.id, ended.state, ended.replaced_by) == (1, ReplicaState.TERMINATED, 4)
+    assert [r.state for r in active(world)] == [ReplicaState.READY] * 3
+
+
+def test_deregistration_comes_before_anything_is_written() -> None:
+    """Even when the table is down and every launch fails, a warned replica is out of rotation."""
+    world, controller = serving()
+    victim = active(world)[0]
+
+    def refuse(changes: Changes) -> None:
+        raise Unavailable("table down")
+
+    world.store.commit = refuse  # type: ignore[method-assign]  # the one fault under test
+    failed = controller.handle(warn(world, victim))
+    assert len(failed) == 1
+    assert ("deregister", (victim.instance_id,)) in world.router.calls
+
+
+def test_a_batch_of_warnings_is_one_deregistration_and_one_launch() -> None:
+    """Losses of one batch share their calls."""
+    world, controller = serving(demo_spec(replicas=10))
+    deregistrations = len(world.router.calls)
+    controller.handle(warn(world, *active(world)))
+    assert [c[0] for c in world.router.calls[deregistrations:]] == ["deregister"]
+    assert [launch.count for launch in world.fleet.launches] == [10, 10]
+    assert [r.id for r in active(world)] == list(range(11, 21))
+
+
+def test_an_event_delivered_three_times_makes_one_replacement() -> None:
+    """Within one batch or in several, a duplicate changes nothing."""
+    world, controller = serving()
+    signals = warn(world, active(world)[0])
+    controller.handle(signals * 3)
+    controller.handle(signals)
+    controller.tick("demo")
+    assert [r.id for r in active(world)] == [2, 3, 4]
+    assert len(world.fleet.launches) == 2
+
+
+def test_two_deciders_at_once_make_one_replacement() -> None:
+    """Whoever loses the race for the row reads again and finds nothing left to do."""
+    world, controller = serving()
+    signals = warn(world, active(world)[0])
+    commit = world.store.commit
+
+    def late(changes: Changes) -> None:
+        world.store.commit = commit  # type: ignore[method-assign]  # once only
+        Controller(world.ports()).handle(signals)
+        commit(changes)
+
+    world.store.commit = late  # type: ignore[method-assign]  # a rival gets in between read and write
+    controller.handle(signals)
+    assert [r.id for r in active(world)] == [2, 3, 4]
+    assert world.telemetry.counts[Metric.CONFLICTS] == 1
+
+
+def test_a_tick_and_a_signal_at_once_make_one_replacement() -> None:
+    """A tick that saw the loss before the signal was handled creates nothing on the strength of old rows."""
+    world, controller = serving()
+    victim = active(world)[0]
+    signals = warn(world, victim)
+    warned = world.fleet.warned
+
+    def slow() -> frozenset[str]:
+        world.fleet.warned = warned  # type: ignore[method-assign]  # once only
+        Controller(world.ports()).handle(signals)
+        return warned()
+
+    world.fleet.warned = slow  # type: ignore[method-assign]  # the signal is handled while the tick looks
+    controller.tick("demo")
+    assert [r.id for r in active(world)] == [2, 3, 4]
+
+
+def test_a_lost_warning_is_found_by_the_tick() -> None:
+    """No event at all: the next tick replaces the replica while its instance still runs."""
+    world, controller = serving()
+    victim = active(world)[0]
+    warn(world, victim)
+    controller.tick("demo")
+    assert [r.id for r in active(world)] == [2, 3, 4]
+    assert world.fleet.instances[victim.instance_id or ""].state is InstanceState.RUNNING
+
+
+def test_foreign_instances_cost_one_read() -> None:
+    """Somebody else's instance is dropped after one look-up, and counted."""
+    world, controller = serving()
+    calls = len(world.router.calls)
+    signal = InterruptionWarning("i-foreign", world.clock.now(), "terminate")
+    assert controller.handle([signal, signal]) == []
+    assert world.telemetry.counts[Metric.FOREIGN_INSTANCES] == 1
+    assert len(world.router.calls) == calls
+
+
+def test_one_service_failing_does_not_hold_up_another() -> None:
+    """Only the signals of the service that failed are delivered again."""
+    world = World.of(demo_spec("good"), demo_spec("bad"))
+    controller = Controller(world.ports())
+    settle(world, controller)
+    bad = warn(world, active(world, "bad")[0])
+    good = warn(world, active(world, "good")[0])
+    deregister = world.router.deregister
+
+    def fail_for_bad(spec: ServiceSpec, instance_ids: list[str]) -> None:
+        if spec.service == "bad":
+            raise Throttled("elbv2")
+        deregister(spec, instance_ids)
+
+    world.router.deregister = fail_for_bad  # type: ignore[assignment,method-assign]  # the fault under test
+    assert list(controller.handle([*bad, *good])) == bad
+    assert [r.id for r in active(world, "good")] == [2, 3, 4]
+
+
+def test_refused_spot_falls_back_to_on_demand_at_once() -> None:
+    """Every Spot pool dry: the same reaction launches on-demand."""
+    world, controller = serving()
+    for pool in demo_spec().pools:
+        world.fleet.capacity[Offering(pool, SPOT)] = 0
+    controller.handle(warn(world, active(world)[0]))
+    new = active(world)[-1]
+    assert new.offering is not None
+    assert new.offering.purchase_option is ON_DEMAND
+    assert new.state is ReplicaState.PROVISIONING
+    cooling = {c.offering for c in world.store.cooling("us-east-1", world.clock.now())}
+    assert cooling == {Offering(pool, SPOT) for pool in demo_spec().pools}
+
+
+def test_partial_fulfilment_is_completed_from_the_next_step() -> None:
+    """Two of three from Spot, the third on-demand, one intent each, all closed."""
+    world = World.of(demo_spec(), capacity={Offering(p, SPOT): 0 for p in demo_spec().pools[1:]})
+    world.fleet.capacity[Offering(demo_spec().pools[0], SPOT)] = 2
+    Controller(world.ports()).tick("demo")
+    bought = [r.offering.purchase_option for r in active(world) if r.offering]
+    assert bought == [SPOT, SPOT, ON_DEMAND]
+    assert world.store.load("demo").intents == {}
+
+
+def test_no_capacity_anywhere_waits_and_then_recovers() -> None:
+    """Refused everywhere: the replicas stay REQUESTED, tries back off, and capacity that returns is used."""
+    everything = [Offering(p, o) for p in demo_spec().pools for o in PurchaseOption]
+    world = World.of(demo_spec(), capacity=dict.fromkeys(everything, 0))
+    controller = Controller(world.ports())
+    settle(world, controller, rounds=100)
+    assert [r.state for r in active(world)] == [ReplicaState.REQUESTED] * 3
+    tries = len(world.fleet.launches)
+    assert tries < 3 * 15, "300 s of refusals are a handful of tries of three steps at most, not one a tick"
+    world.fleet.capacity.clear()
+    settle(world, controller, rounds=30)
+    assert [r.id for r in active(world)] == [1, 2, 3]
+    assert [r.state for r in active(world)] == [ReplicaState.READY] * 3
+
+
+def crash_after(world: World) -> None:
+    """The next launch takes effect and its answer is lost."""
+    launch = world.fleet.launch
+
+    def lost(request: LaunchRequest) -> LaunchResult:
+        world.fleet.launch = launch  # type: ignore[method-assign]  # once only
+        launch(request)
+        raise Unavailable("read time-out")
+
+    world.fleet.launch = lost  # type: ignore[method-assign]  # the fault under test
+
+
+def refuse_before(world: World) -> None:
+    """The next launch is throttled."""
+    launch = world.fleet.launch
+
+    def throttled(request: LaunchRequest) -> LaunchResult:
+        world.fleet.launch = launch  # type: ignore[method-assign]  # once only
+        raise Throttled("RequestLimitExceeded")
+
+    world.fleet.launch = throttled  # type: ignore[method-assign]  # the fault under test
+
+
+@pytest.mark.parametrize("fault", [crash_after, refuse_before])
+def test_a_failed_launch_heals_without_a_second_instance(fault: Callable[[World], None]) -> None:
+    """A lost answer is adopted by its tag, a throttled call repeated: one instance in the end, either way."""
+    world, controller = serving()
+    fault(world)
+    assert controller.handle(warn(world, active(world)[0])) == []
+    settle(world, controller, rounds=12)
+    assert [(r.id, r.state) for r in active(world)] == [(i, ReplicaState.READY) for i in (2, 3, 4)]
+    assert len(world.fleet.instances) == 4
+
+
+def test_a_launch_that_was_overtaken_leaves_no_orphan() -> None:
+    """If the record is refused, the instance is adopted or terminated by the ticks that follow."""
+    world, controller = serving()
+    commit = world.store.commit
+
+    def conflict_on_record(changes: Changes) -> None:
+        if any(r.state is ReplicaState.PROVISIONING for r in changes.update):
+            world.store.commit = commit  # type: ignore[method-assign]  # once only
+            raise Conflict("overtaken")
+        commit(changes)
+
+    world.store.commit = conflict_on_record  # type: ignore[method-assign]  # the fault under test
+    controller.handle(warn(world, active(world)[0]))
+    settle(world, controller, rounds=80)
+    rows = world.store.load("demo")
+    alive = {i.id for i in world.fleet.instances.values() if i.state.is_alive}
+    assert {r.instance_id for r in rows.replicas.values()} == alive
+    assert len(active(world)) == 3
+    assert rows.intents == {}
+
+
+def test_scaling_down_drains_and_terminates() -> None:
+    """What we drain for reasons of our own, we terminate, after its requests had time."""
+    world, controller = serving()
+    world.services.specs["demo"] = demo_spec(replicas=1)
+    settle(world, controller, rounds=20)
+    assert [r.id for r in active(world)] == [1]
+    alive = [i.id for i in world.fleet.instances.values() if i.state.is_alive]
+    assert alive == [active(world)[0].instance_id]
+    assert [r.state for r in world.store.history("demo", 9)] == [ReplicaState.TERMINATED] * 2
+
+
+def test_a_removed_service_leaves_nothing_behind() -> None:
+    """After `cdk destroy`, instances go and the service is forgotten; its IDs are not given again."""
+    world, controller = serving()
+    del world.services.specs["demo"]
+    for _ in range(10):
+        world.clock.advance(timing.TICK_IN_TRANSITION_S)
+        controller.tick("demo")
+    assert not [i for i in world.fleet.instances.values() if i.state.is_alive]
+    assert world.store.services() == []
+    world.services.specs["demo"] = demo_spec()
+    settle(world, controller)
+    assert [r.id for r in active(world)] == [4, 5, 6]
+
+
+def test_one_tick_at_a_time_and_one_on_its_way() -> None:
+    """A tick that finds another running does nothing; while things move exactly one follows."""
+    world = World.of(demo_spec())
+    controller = Controller(world.ports())
+    world.store.acquire("demo", "somebody", world.clock.now(), timing.LEASE_S)
+    controller.tick("demo")
+    assert active(world) == []
+    world.store.release("demo", "somebody")
+    controller.tick("demo")
+    controller.tick("demo")
+    assert len(world.ticker.scheduled) == 1
+    (_, due, delay_s) = world.ticker.scheduled[0]
+    world.clock.advance(delay_s)
+    controller.tick("demo", due)
+    assert len(world.ticker.scheduled) == 2
+
+
+def test_a_fleet_at_rest_schedules_nothing() -> None:
+    """At rest the minute's tick is enough."""
+    world, controller = serving()
+    settle(world, controller)
+    scheduled = len(world.ticker.scheduled)
+    world.clock.advance(60)
+    controller.tick("demo")
+    assert len(world.ticker.scheduled) == scheduled
+
+
+def test_every_service_gets_its_own_tick() -> None:
+    """Deployed ones and ones whose stack is gone."""
+    world, controller = serving()
+    world.services.specs = {"other": demo_spec("other")}
+    world.ticker.scheduled.clear()
+    controller.tick_all()
+    assert [name for name, _, _ in world.ticker.scheduled] == ["demo", "other"]

@@ -1,0 +1,96 @@
+"""The replica's state machine, and the runtime document."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotrelay.memory import EPOCH
+from spotrelay.model import (
+    TRANSITIONS,
+    IllegalTransitionError,
+    Replica,
+    ReplicaState,
+    ServiceSpec,
+    SpecError,
+    seconds,
+)
+from tests.examples import demo_spec
+
+
+@given(st.lists(st.sampled_from(ReplicaState), max_size=12))
+def test_a_replica_only_ever_walks_the_state_machine(wishes: list[ReplicaState]) -> None:
+    """Whatever is asked of a replica, it is only ever where its states lead, and ends for good."""
+    replica = Replica.requested("demo", 1, 1, EPOCH, reason="test")
+    for step, wish in enumerate(wishes, 1):
+        now = EPOCH + seconds(step)
+        if wish in TRANSITIONS[replica.state]:
+            assert not replica.state.is_ended
+            replica = replica.to(wish, now)
+            assert replica.since == now
+        else:
+            with pytest.raises(IllegalTransitionError):
+                replica.to(wish, now)
+    times = list(replica.entered.values())
+    assert times == sorted(times)
+
+
+def test_every_state_is_active_or_draining_or_ended() -> None:
+    """No state is forgotten when replicas are counted."""
+    for state in ReplicaState:
+        assert [state.is_active, state is ReplicaState.DRAINING, state.is_ended].count(True) == 1
+
+
+def test_every_state_can_be_reached_and_left_to_an_end() -> None:
+    """A replica can't get stuck: from every state that isn't an end, an end can be reached."""
+    reaches_end = {s for s in ReplicaState if s.is_ended}
+    for _ in ReplicaState:
+        reaches_end |= {s for s, nexts in TRANSITIONS.items() if nexts & reaches_end}
+    assert reaches_end == set(ReplicaState)
+    assert {s for nexts in TRANSITIONS.values() for s in nexts} | {ReplicaState.REQUESTED} == set(
+        ReplicaState
+    )
+
+
+def test_the_runtime_document_round_trips() -> None:
+    """What the stack writes is what the controller reads."""
+    spec = replace(demo_spec(), ordered=True, drain_s=30, initial_delay_s=600)
+    assert ServiceSpec.from_json(json.dumps(spec.to_dict())) == spec
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"schema": 2}, "deploy the control plane and the service with one version"),
+        ({"replicas": -1}, "negative replicas"),
+        ({"replicas": "many"}, "deploy the service again"),
+        ({"instance_types": []}, "no instance types"),
+        ({"subnets": {}}, "no subnets"),
+        ({"port": None}, "deploy the service again"),
+    ],
+)
+def test_a_document_that_cannot_be_read_says_what_to_do(change: dict[str, object], complaint: str) -> None:
+    """A runtime document of another version, or a damaged one, is met by a remedy."""
+    with pytest.raises(SpecError, match=complaint):
+        ServiceSpec.from_json(json.dumps({**demo_spec().to_dict(), **change}))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "3", "{", "{}", "null"])
+def test_what_is_no_document_says_so(text: str) -> None:
+    """Anything but a JSON object with our fields is a `SpecError`, never another exception."""
+    with pytest.raises(SpecError):
+        ServiceSpec.from_json(text)
+
+
+def test_pools_are_every_type_in_every_zone() -> None:
+    """The pools of a service are its types times its zones, types in the file's order."""
+    assert [str(p) for p in demo_spec().pools] == [
+        "us-east-1a/g5.xlarge",
+        "us-east-1b/g5.xlarge",
+        "us-east-1a/g6.xlarge",
+        "us-east-1b/g6.xlarge",
+    ]

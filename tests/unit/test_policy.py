@@ -1,0 +1,434 @@
+"""Decisions: signals and observations in, actions out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import count
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotrelay.memory import EPOCH
+from spotrelay.model import (
+    Backoff,
+    Changes,
+    Cooldown,
+    Instance,
+    InstanceState,
+    LaunchIntent,
+    Offering,
+    PurchaseOption,
+    Refusal,
+    RefusalKind,
+    Replica,
+    ReplicaState,
+    Rows,
+    TargetState,
+    seconds,
+)
+from spotrelay.policy import changes, interruption, placement, reconcile, timing
+from spotrelay.policy.actions import (
+    Action,
+    Adopt,
+    CloseIntent,
+    Drain,
+    End,
+    Fail,
+    Launch,
+    MarkReady,
+    NoteHealth,
+    NoteWarning,
+    Request,
+    Start,
+    TakeOut,
+    Terminate,
+)
+from spotrelay.policy.reconcile import Observation
+from spotrelay.signals import InterruptionWarning, RebalanceRecommendation, Signal, StateChange
+from tests.examples import demo_spec, on_demand_pool, spot_pool
+
+NOW = EPOCH + seconds(3600)
+LONG_AGO = EPOCH
+POOL = spot_pool("us-east-1a", "g5.xlarge")
+
+
+def a_replica(id_: int, state: ReplicaState, since_s: float = 3600, **facts: object) -> Replica:
+    """A replica in a state since so many seconds before `NOW`, with the instance `i-<id>`."""
+    at = NOW - seconds(since_s)
+    entered = {ReplicaState.REQUESTED: LONG_AGO, ReplicaState.PROVISIONING: LONG_AGO, state: at}
+    has_instance = state is not ReplicaState.REQUESTED
+    row = Replica(
+        "demo",
+        id_,
+        1,
+        state,
+        "test",
+        entered if has_instance else {state: at},
+        offering=POOL if has_instance else None,
+        instance_id=f"i-{id_}" if has_instance else None,
+    )
+    return replace(row, **facts)  # type: ignore[arg-type]  # facts are Replica's fields
+
+
+def an_instance(id_: int, state: InstanceState = InstanceState.RUNNING, **facts: object) -> Instance:
+    """The instance `i-<id>`."""
+    return replace(Instance(f"i-{id_}", state, POOL, LONG_AGO), **facts)  # type: ignore[arg-type]  # as above
+
+
+def decide(
+    *replicas: Replica,
+    instances: tuple[Instance, ...] = (),
+    health: Mapping[int, TargetState] | None = None,
+    warned: frozenset[str] = frozenset(),
+    intents: tuple[LaunchIntent, ...] = (),
+    wanted: int | None = None,
+    backoff: Backoff | None = None,
+) -> list[Action]:
+    """The tick's decision at `NOW`."""
+    rows = Rows(9, {r.id: r for r in replicas}, {i.id: i for i in intents}, backoff or Backoff())
+    seen = Observation(
+        rows,
+        {i.id: i for i in instances},
+        {f"i-{id_}": state for id_, state in (health or {}).items()},
+        warned,
+    )
+    spec = demo_spec(replicas=len(replicas) if wanted is None else wanted)
+    return reconcile.decide(spec, seen, NOW)
+
+
+STATES_WITH_INSTANCE = [ReplicaState.PROVISIONING, ReplicaState.STARTING, ReplicaState.READY]
+
+
+class TestInterruption:
+    """The fast path."""
+
+    WARNING = InterruptionWarning("i-1", NOW, "terminate")
+
+    @pytest.mark.parametrize("state", STATES_WITH_INSTANCE)
+    def test_a_warned_replica_drains_and_its_pool_cools(self, state: ReplicaState) -> None:
+        """A warning drains a replica in whatever active state it is, with a replacement."""
+        replica = a_replica(1, state)
+        assert interruption.decide([(self.WARNING, replica)]) == [
+            Drain(replica, "interruption warning", warned_at=NOW, cool_pool=True)
+        ]
+
+    @given(
+        st.permutations(
+            [
+                InterruptionWarning("i-1", NOW, "terminate"),
+                InterruptionWarning("i-1", NOW, "terminate"),
+                RebalanceRecommendation("i-1", NOW),
+                StateChange("i-1", NOW, InstanceState.RUNNING),
+                StateChange("i-1", NOW, InstanceState.SHUTTING_DOWN),
+            ]
+        )
+    )
+    def test_several_signals_of_one_instance_are_one_loss(self, signals: list[Signal]) -> None:
+        """In whatever order and number they come, the signals of one interruption make one drain."""
+        replica = a_replica(1, ReplicaState.READY)
+        actions = interruption.decide([(s, replica) for s in signals])
+        assert actions == [Drain(replica, "interruption warning", warned_at=NOW, cool_pool=True)]
+
+    def test_a_draining_replica_is_not_replaced_again(self) -> None:
+        """A second warning does nothing; a first one during another drain is only noted."""
+        warned = a_replica(1, ReplicaState.DRAINING, warned_at=NOW)
+        assert interruption.decide([(self.WARNING, warned)]) == []
+        scaled_down = a_replica(1, ReplicaState.DRAINING)
+        assert interruption.decide([(self.WARNING, scaled_down)]) == [NoteWarning(scaled_down, NOW)]
+
+    def test_a_rebalance_recommendation_alone_does_nothing(self) -> None:
+        """Most recommendations are not followed by an interruption."""
+        replica = a_replica(1, ReplicaState.READY)
+        assert interruption.decide([(RebalanceRecommendation("i-1", NOW), replica)]) == []
+
+    @pytest.mark.parametrize(
+        "state", [InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED, InstanceState.STOPPED]
+    )
+    def test_an_instance_that_goes_without_a_warning_is_replaced(self, state: InstanceState) -> None:
+        """A loss that nobody announced is a loss all the same."""
+        replica = a_replica(1, ReplicaState.READY)
+        actions = interruption.decide([(StateChange("i-1", NOW, state), replica)])
+        assert actions == [Drain(replica, f"instance {state}")]
+
+    def test_a_running_instance_is_put_into_rotation_once(self) -> None:
+        """`running` starts a provisioning replica and says nothing new about any other."""
+        signal = StateChange("i-1", NOW, InstanceState.RUNNING)
+        fresh = a_replica(1, ReplicaState.PROVISIONING)
+        assert interruption.decide([(signal, fresh)]) == [Start(fresh)]
+        assert interruption.decide([(signal, a_replica(1, ReplicaState.READY))]) == []
+
+    def test_the_end_of_a_draining_instance_ends_its_replica(self) -> None:
+        """`terminated` is the last that is heard of a replica."""
+        replica = a_replica(1, ReplicaState.DRAINING)
+        signal = StateChange("i-1", NOW, InstanceState.TERMINATED)
+        assert interruption.decide([(signal, replica)]) == [End(replica, "test")]
+
+
+class TestTick:
+    """The level-triggered path."""
+
+    def test_a_fleet_at_rest_needs_nothing(self) -> None:
+        """Nothing to do is nothing done."""
+        replica = a_replica(1, ReplicaState.READY)
+        assert decide(replica, instances=(an_instance(1),), health={1: TargetState.HEALTHY}) == []
+
+    def test_missing_replicas_are_requested(self) -> None:
+        """0 of 3 there: 3 requested."""
+        assert decide(wanted=3) == [Request(3, "fewer replicas than wanted")]
+
+    def test_a_requested_replica_without_an_open_launch_is_launched(self) -> None:
+        """What an earlier run left without an instance is taken up, once its back-off is over."""
+        due = a_replica(1, ReplicaState.REQUESTED, retry_at=NOW)
+        waiting = a_replica(2, ReplicaState.REQUESTED, retry_at=NOW + seconds(1))
+        assert decide(due, waiting) == [Launch((due,))]
+
+    def test_an_open_launch_is_left_alone(self) -> None:
+        """A replica whose launch another invocation is busy with is not launched a second time."""
+        intent = LaunchIntent("L1", "demo", (1,), NOW - seconds(5))
+        replica = a_replica(1, ReplicaState.REQUESTED, launch_id="L1")
+        assert decide(replica, intents=(intent,)) == []
+
+    def test_a_launch_that_was_never_recorded_is_adopted(self) -> None:
+        """After a crash between CreateFleet and the record, the tag tells whose the instance is."""
+        intent = LaunchIntent("L1", "demo", (1, 2), NOW - seconds(30))
+        waiting = a_replica(1, ReplicaState.REQUESTED, launch_id="L1")
+        other = a_replica(2, ReplicaState.REQUESTED, launch_id="L1")
+        instance = an_instance(7, launch_id="L1", launched_at=NOW - seconds(28))
+        assert decide(waiting, other, instances=(instance,), intents=(intent,)) == [Adopt(waiting, instance)]
+
+    def test_an_expired_launch_is_closed_and_then_repeated(self) -> None:
+        """A launch that left no instance is given up and, by the next tick, made anew."""
+        intent = LaunchIntent("L1", "demo", (1,), NOW - seconds(timing.INTENT_EXPIRES_S))
+        replica = a_replica(1, ReplicaState.REQUESTED, launch_id="L1")
+        assert decide(replica, intents=(intent,)) == [CloseIntent("L1")]
+        assert decide(replica) == [Launch((replica,))]
+
+    def test_an_orphan_is_terminated_after_its_grace(self) -> None:
+        """What no row and no intent knows goes, but not while its launch may still be recorded."""
+        old = an_instance(7, launch_id="gone", launched_at=NOW - seconds(timing.ORPHAN_GRACE_S))
+        fresh = an_instance(8, launch_id="gone", launched_at=NOW - seconds(5))
+        (action,) = decide(instances=(old, fresh))
+        assert isinstance(action, Terminate)
+        assert action.instance_id == "i-7"
+
+    def test_a_running_instance_starts_and_a_healthy_one_is_ready(self) -> None:
+        """PROVISIONING → STARTING → READY, without any event."""
+        fresh = a_replica(1, ReplicaState.PROVISIONING, since_s=5)
+        starting = a_replica(2, ReplicaState.STARTING)
+        actions = decide(
+            fresh, starting, instances=(an_instance(1), an_instance(2)), health={2: TargetState.HEALTHY}
+        )
+        assert actions == [Start(fresh), MarkReady(starting)]
+
+    def test_a_replica_that_never_becomes_ready_has_failed(self) -> None:
+        """After its initial delay it is given up, and its successor waits for the back-off."""
+        late = a_replica(1, ReplicaState.PROVISIONING)
+        assert decide(late, instances=(an_instance(1),)) == [Fail(late, "not ready 1200 s after its launch")]
+
+    def test_a_lost_warning_is_found(self) -> None:
+        """EC2's request status shows a marked instance, event or no event."""
+        replica = a_replica(1, ReplicaState.READY)
+        (action,) = decide(
+            replica,
+            instances=(an_instance(1),),
+            health={1: TargetState.HEALTHY},
+            warned=frozenset({"i-1"}),
+        )
+        assert isinstance(action, Drain)
+        assert (action.warned_at, action.replace, action.cool_pool) == (NOW, True, True)
+
+    @pytest.mark.parametrize("state", [InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED, None])
+    def test_a_lost_instance_is_found(self, state: InstanceState | None) -> None:
+        """An instance that is going or gone is replaced without any event."""
+        replica = a_replica(1, ReplicaState.READY)
+        instances = (an_instance(1, state),) if state else ()
+        (action,) = decide(replica, instances=instances)
+        assert isinstance(action, Drain)
+        assert action.replace
+
+    def test_an_instance_that_ec2_does_not_show_yet_is_waited_for(self) -> None:
+        """DescribeInstances may lag behind CreateFleet."""
+        assert decide(a_replica(1, ReplicaState.PROVISIONING, since_s=5)) == []
+
+    def test_an_unhealthy_replica_gets_time_and_is_then_replaced(self) -> None:
+        """One failed check is noted; three minutes of them are a loss; a good one forgives."""
+        seen = {"instances": (an_instance(1),), "health": {1: TargetState.UNHEALTHY}}
+        well = a_replica(1, ReplicaState.READY)
+        assert decide(well, **seen) == [NoteHealth(well, NOW)]  # type: ignore[arg-type]  # test data
+        since = NOW - seconds(timing.UNHEALTHY_REPLACED_S + 1)
+        ill = a_replica(1, ReplicaState.READY, unhealthy_since=since)
+        (action,) = decide(ill, **seen)  # type: ignore[arg-type]  # test data
+        assert isinstance(action, Drain)
+        assert decide(ill, instances=(an_instance(1),), health={1: TargetState.HEALTHY}) == [
+            NoteHealth(ill, None)
+        ]
+
+    def test_a_drained_instance_is_terminated_once_its_requests_are_done(self) -> None:
+        """Ours to terminate: as soon as the load balancer let go of it, or when its time is over."""
+        done = a_replica(1, ReplicaState.DRAINING, since_s=30)
+        busy = a_replica(2, ReplicaState.DRAINING, since_s=30)
+        overdue = a_replica(3, ReplicaState.DRAINING, since_s=600)
+        actions = decide(
+            done,
+            busy,
+            overdue,
+            instances=(an_instance(1), an_instance(2), an_instance(3)),
+            health={2: TargetState.DRAINING, 3: TargetState.DRAINING},
+            wanted=0,
+        )
+        assert [a.instance_id for a in actions if isinstance(a, Terminate)] == ["i-1", "i-3"]
+
+    @pytest.mark.parametrize("noted", [True, False])
+    def test_a_warned_instance_is_never_terminated(self, noted: bool) -> None:
+        """Whether the row or only EC2 knows of the warning: EC2's own interruption may make the hour free."""
+        replica = a_replica(1, ReplicaState.DRAINING, warned_at=NOW if noted else None)
+        actions = decide(
+            replica,
+            instances=(an_instance(1),),
+            warned=frozenset() if noted else frozenset({"i-1"}),
+            wanted=0,
+        )
+        assert not [a for a in actions if isinstance(a, Terminate)]
+
+    def test_a_draining_replica_in_rotation_is_taken_out_again(self) -> None:
+        """A registration that raced the drain is undone."""
+        replica = a_replica(1, ReplicaState.DRAINING, warned_at=NOW, since_s=3)
+        actions = decide(replica, instances=(an_instance(1),), health={1: TargetState.HEALTHY}, wanted=0)
+        assert actions == [TakeOut("i-1")]
+
+    def test_a_drained_replica_ends_with_its_instance(self) -> None:
+        """DRAINING → TERMINATED once EC2 says that it is gone."""
+        replica = a_replica(1, ReplicaState.DRAINING)
+        terminated = an_instance(1, InstanceState.TERMINATED)
+        assert decide(replica, instances=(terminated,), wanted=0) == [End(replica, "test")]
+
+    def test_surplus_is_taken_from_what_serves_least(self) -> None:
+        """Scaling down gives up the replica farthest from serving, then the newest."""
+        ready = [a_replica(i, ReplicaState.READY) for i in (1, 2)]
+        starting = a_replica(
+            3,
+            ReplicaState.STARTING,
+            since_s=5,
+            entered=dict.fromkeys(
+                [ReplicaState.REQUESTED, ReplicaState.PROVISIONING, ReplicaState.STARTING], NOW
+            ),
+        )
+        actions = decide(
+            *ready,
+            starting,
+            instances=tuple(an_instance(i) for i in (1, 2, 3)),
+            health={1: TargetState.HEALTHY, 2: TargetState.HEALTHY, 3: TargetState.INITIAL},
+            wanted=1,
+        )
+        assert [(a.replica.id, a.replace) for a in actions if isinstance(a, Drain)] == [
+            (3, False),
+            (2, False),
+        ]
+
+    def test_launches_are_held_after_replicas_that_never_became_ready(self) -> None:
+        """A service that dies while starting doesn't burn money as fast as it can."""
+        held = Backoff(3, NOW + seconds(1))
+        assert decide(wanted=1, backoff=held) == []
+        assert decide(wanted=1, backoff=Backoff(3, NOW)) == [Request(1, "fewer replicas than wanted")]
+
+    def test_a_removed_service_ends_without_replacements(self) -> None:
+        """When a stack is destroyed its instances go, and nothing new comes."""
+        rows = Rows(3, {1: a_replica(1, ReplicaState.READY), 2: a_replica(2, ReplicaState.REQUESTED)})
+        seen = Observation(rows, {"i-1": an_instance(1)})
+        actions = reconcile.retire(seen, NOW)
+        assert actions == [
+            Drain(rows.replicas[1], "service removed", replace=False),
+            End(rows.replicas[2], "service removed"),
+        ]
+        draining = Rows(3, {1: a_replica(1, ReplicaState.DRAINING)})
+        (action,) = reconcile.retire(Observation(draining, {"i-1": an_instance(1)}), NOW)
+        assert isinstance(action, Terminate)
+
+
+class TestPlacement:
+    """Where to launch, in which order."""
+
+    def test_the_fallback_order(self) -> None:
+        """Spot that is not cooling, Spot that is, on-demand: each offering in one step only."""
+        cooling = [Cooldown(spot_pool("us-east-1a", "g5.xlarge"), NOW, "loss")]
+        steps = placement.plan(demo_spec(), cooling)
+        assert [(s.purchase_option, len(s.pools)) for s in steps] == [
+            (PurchaseOption.SPOT, 3),
+            (PurchaseOption.SPOT, 1),
+            (PurchaseOption.ON_DEMAND, 4),
+        ]
+
+    def test_a_service_without_spot_never_asks_for_it(self) -> None:
+        """`use_spot: false` means on-demand only."""
+        steps = placement.plan(demo_spec(use_spot=False), [])
+        assert {s.purchase_option for s in steps} == {PurchaseOption.ON_DEMAND}
+
+    @given(
+        st.sets(
+            st.builds(
+                lambda option, pool: Offering(pool, option),
+                st.sampled_from(PurchaseOption),
+                st.sampled_from(demo_spec().pools),
+            )
+        )
+    )
+    def test_every_offering_is_tried_exactly_once(self, resting: set[Offering]) -> None:
+        """Whatever cools, no pool is left out for good and none is asked twice."""
+        steps = placement.plan(demo_spec(), [Cooldown(o, NOW, "test") for o in resting])
+        tried = [Offering(p, s.purchase_option) for s in steps for p in s.pools]
+        assert sorted(tried) == sorted(Offering(p, o) for p in demo_spec().pools for o in PurchaseOption)
+
+    def test_only_what_is_about_a_pool_cools_it(self) -> None:
+        """A quota that is used up says nothing about the pool that was asked."""
+        pool = on_demand_pool("us-east-1a", "g5.xlarge")
+        cooled = {
+            kind: placement.cooldown_of(Refusal(kind, "code", "message", pool), NOW) for kind in RefusalKind
+        }
+        assert {kind for kind, cooldown in cooled.items() if cooldown} == {
+            RefusalKind.CAPACITY,
+            RefusalKind.UNSUPPORTED,
+        }
+
+
+class TestChanges:
+    """Actions put into rows."""
+
+    @given(st.integers(0, 70), st.integers(0, 70))
+    def test_ids_rise_without_gaps_and_replacements_stay_with_their_losses(
+        self, losses: int, missing: int
+    ) -> None:
+        """However many at once: IDs are consecutive, and a loss and its replacement are in one commit."""
+        rows = Rows(100, {i: a_replica(i, ReplicaState.READY) for i in range(1, losses + 1)})
+        actions: list[Action] = [Drain(r, "lost") for r in rows.replicas.values()]
+        actions += [Request(missing, "missing")] if missing else []
+        names = (f"L{n}" for n in count())
+        commits = changes.changes("demo", demo_spec(), rows, actions, NOW, lambda: next(names))
+        created = [r for c in commits for r in c.create]
+        assert [r.id for r in created] == list(range(101, 101 + losses + missing))
+        for commit in commits:
+            assert len(commit.create) + len(commit.update) <= Changes.MAX_ROWS
+            by_id = {r.id: r for r in commit.create}
+            for drained in commit.update:
+                assert by_id[drained.replaced_by or 0].replaces == drained.id
+            assert commit.open_intent is not None
+            assert set(commit.open_intent.replica_ids) == set(by_id)
+            assert {r.launch_id for r in commit.create} == {commit.open_intent.id}
+            assert commit.highest_id == (min(by_id) - 1, max(by_id))
+
+    def test_a_ready_replica_forgives_failures(self) -> None:
+        """Back-off rises with every failure and is gone with the first success."""
+        fresh, ready = a_replica(1, ReplicaState.STARTING), a_replica(2, ReplicaState.STARTING)
+        failed = changes.changes("demo", demo_spec(), Rows(2), [Fail(fresh, "late")], NOW, str)
+        assert failed[0].backoff == Backoff(1, NOW + seconds(timing.FAILURE_FIRST_S))
+        rows = Rows(2, backoff=Backoff(4, NOW))
+        assert (
+            changes.changes("demo", demo_spec(), rows, [MarkReady(ready)], NOW, str)[0].backoff == Backoff()
+        )
+
+    @given(st.integers(1, 10_000))
+    def test_back_off_rises_to_its_ceiling(self, attempts: int) -> None:
+        """Each wait is at least as long as the one before, and none beyond the ceiling."""
+        waits = [timing.backoff_s(n, 5, 60) for n in (attempts, attempts + 1)]
+        assert 5 <= waits[0] <= waits[1] <= 60

@@ -13,8 +13,9 @@ def main() -> None:
         from spotrelay.cli.app import app
     except ModuleNotFoundError as error:
         # A Lambda asset, or `uv sync` without groups, has the runtime only.
-        if (error.name or "").partition(".")[0] not in _NEEDED:
+        package = (error.name or "").partition(".")[0]
+        if package not in _NEEDED:
             raise
-        sys.stderr.write(f"spotrelay: {error.name} is not installed: run `uv sync --group operator`\n")
+        sys.stderr.write(f"spotrelay: {package} is not installed: run `uv sync --group operator`\n")
         raise SystemExit(1) from None
     app()

@@ -138,7 +138,7 @@ def _neighbours(path: Path) -> str:
         names = [entry.name for entry in path.parent.iterdir() if entry.suffix in (".yaml", ".yml")]
     except OSError:
         return ""
-    close = difflib.get_close_matches(path.name, names, n=1)
+    close = difflib.get_close_matches(path.name, names, n=1, cutoff=0.75)
     return f": did you mean {path.parent / close[0]}?" if close else ""
 
 
@@ -201,15 +201,18 @@ class _Builder:
             return None
         if at and at[0] in self.as_written:
             return text
-        match kind:
-            case "bool":
-                return text.lower() == "true"
-            case "int":
-                return int(text, 10) if text.lstrip("+-").isdigit() else int(text.replace("_", ""), 0)
-            case "float":
-                return float(text.replace("_", "").replace(".inf", "inf").replace(".nan", "nan"))
-            case _:
-                return text
+        try:
+            match kind:
+                case "bool":
+                    return text.lower() == "true"
+                case "int":
+                    return int(text, 10) if text.lstrip("+-").isdigit() else int(text.replace("_", ""), 0)
+                case "float":
+                    return float(text.replace("_", "").lower().replace(".inf", "inf").replace(".nan", "nan"))
+                case _:
+                    return text
+        except ValueError:  # a number of thousands of digits: no field takes one, and the schema will say so
+            return text
 
     def _problem(self, node: Node, at: Location, message: str) -> None:
         self.problems.append(Problem(self.file, node.start_mark.line + 1, field_name(at), message))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spotrelay import catalog
 from spotrelay.catalog import InstanceType
@@ -96,18 +96,22 @@ def _exclusion(type_: InstanceType, wanted: Wanted, arch: str) -> Exclusion | No
 
 def why_none(wanted: Wanted, excluded: Sequence[Exclusion]) -> str:
     """Why no type is left: each requirement with the types that it leaves out."""
+    values = {"cpus": wanted.cpus, "memory": wanted.memory_gib, "use_spot": "true", "accelerators": ""}
     reasons = []
-    for field, value in (
-        ("cpus", wanted.cpus),
-        ("memory", wanted.memory_gib),
-        ("use_spot", "true"),
-        ("accelerators", ""),
-    ):
-        left_out = [f"{e.type.name} ({e.reason})" for e in excluded if e.field == field]
+    for field, value in values.items():
+        left_out = [e for e in excluded if e.field == field]
         if left_out:
-            reasons.append(f"{field} {value}".rstrip() + f" leaves none of {', '.join(left_out)}")
+            reasons.append(f"{field} {value}".rstrip() + f" leaves none of {', '.join(grouped(left_out))}")
     wishes = ", ".join(str(a) for a in wanted.accelerators) or "instance_types"
-    return f"no instance type satisfies {wishes} and the rest: " + "; ".join(reasons) + ". Ask for less."
+    return f"no instance type satisfies {wishes} and the rest: {'; '.join(reasons)}. Ask for less."
+
+
+def grouped(exclusions: Iterable[Exclusion]) -> list[str]:
+    """The types left out, those with the same reason together: `g5.xlarge, g6.xlarge (4 vCPU)`."""
+    by_reason: dict[str, list[str]] = {}
+    for exclusion in exclusions:
+        by_reason.setdefault(exclusion.reason, []).append(exclusion.type.name)
+    return [f"{', '.join(names)} ({reason})" for reason, names in by_reason.items()]
 
 
 def how_to_widen(wanted: Wanted, found: Eligibility) -> str:
@@ -124,26 +128,19 @@ def how_to_widen(wanted: Wanted, found: Eligibility) -> str:
 
 
 def _other_accelerators(wanted: Wanted, found: Eligibility) -> list[str]:
-    """The nearest accelerators that a model which fits the wanted ones fits as well, two at most."""
-    have = {type_.accelerator for type_ in found.types}
+    """Two accelerators that would add most, of those that hold whatever the wanted ones hold."""
+    have = {Accelerators(type_.accelerator, type_.accelerator_count) for type_ in found.types}
     arch = _arch(found.types)
     fits_mib = min((type_.accelerator_memory_mib for type_ in found.types), default=0)
     counts = {a.count for a in wanted.accelerators}
-    nearest = sorted(
-        {
-            (type_.accelerator_memory_mib, type_.accelerator, type_.accelerator_count)
-            for type_ in catalog.all_types()
-            if type_.is_nvidia
-            and type_.arch == arch
-            and type_.accelerator not in have
-            and type_.accelerator_count in counts
-            and type_.accelerator_memory_mib >= fits_mib
-        }
-    )
-    ways = []
-    for _, name, count in nearest:
-        more = Accelerators(name, count)
-        gain = find(Wanted((more,), (), wanted.cpus, wanted.memory_gib, wanted.use_spot)).types
-        if gain:
-            ways.append(f"{more} ({len(gain)} more)")
-    return ways[:2]
+    others = {
+        Accelerators(type_.accelerator, type_.accelerator_count)
+        for type_ in catalog.all_types()
+        if type_.is_nvidia
+        and type_.arch == arch
+        and type_.accelerator_count in counts
+        and type_.accelerator_memory_mib >= fits_mib
+    }
+    gains = {a: len(find(replace(wanted, accelerators=(a,))).types) for a in others - have}
+    most = sorted((a for a in gains if gains[a]), key=lambda a: (-gains[a], str(a)))
+    return [f"{a} ({gains[a]} more)" for a in most[:2]]

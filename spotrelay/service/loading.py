@@ -87,8 +87,8 @@ def _compile(path: Path, document: Document, file: ServiceFile, expander: _Expan
 def _name_problems(document: Document, path: Path) -> Iterator[Problem]:
     given = document.values.get("name")
     name = path.stem if given is None else given
-    if isinstance(name, str) and re.fullmatch(rf"[a-z](?:[a-z0-9-]{{0,{MAX_NAME - 2}}}[a-z0-9])?", name):
-        return
+    if not isinstance(name, str) or re.fullmatch(rf"[a-z](?:[a-z0-9-]{{0,{MAX_NAME - 2}}}[a-z0-9])?", name):
+        return  # what isn't text the schema refuses
     rule = (
         f"expected lower-case letters, digits and hyphens, a letter first and no hyphen last, "
         f"at most {MAX_NAME} characters (it becomes part of AWS names), got {shown(name)}"
@@ -162,10 +162,10 @@ def _warnings(document: Document, file: ServiceFile, service: Service) -> Iterat
         )
     for accelerators in wanted.accelerators:
         if not any(eligibility.has(type_, accelerators) for type_ in found.types):
-            reasons = [e for e in found.excluded if eligibility.has(e.type, accelerators)]
-            left_out = ", ".join(f"{e.type.name}: {e.reason}" for e in reasons)
+            left_out = [e for e in found.excluded if eligibility.has(e.type, accelerators)]
+            reasons = "; ".join(eligibility.grouped(left_out))
             yield document.problem(
-                ("resources", "accelerators"), f"{accelerators} adds no instance type ({left_out})"
+                ("resources", "accelerators"), f"{accelerators} adds no instance type: {reasons}"
             )
     if service.use_spot and service.drain_s >= WARNING_S:
         yield document.problem(

@@ -246,7 +246,7 @@ def _excluded(wanted: eligibility.Wanted, exclusion: eligibility.Exclusion) -> F
 class ServiceFile(_Fields):
     """A whole service file."""
 
-    name: str | None = Field(default=None, description="a name; see the message")
+    name: str | None = Field(default=None, description="text")
     service: ServiceSection = Field(description="fields (replicas, readiness_probe …)")
     resources: Resources = Field(description="fields (accelerators, ports …)")
     envs: Annotated[dict[str, str], BeforeValidator(_env_names), BeforeValidator(_nothing_is_empty)] = Field(

@@ -7,6 +7,7 @@ read from Parameter Store with the instance's own role each time a script starts
 from __future__ import annotations
 
 import io
+import re
 import shlex
 from typing import Any
 
@@ -63,6 +64,12 @@ spotrelay_secret() {{
 """
 
 
+_NOT_LITERAL = re.compile(
+    r"[^\t\n -~\u00a0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]|[\u2028\u2029]"
+)
+"""What no literal block may hold (control characters, U+FEFF), and what YAML 1.1 takes for a line break."""
+
+
 def user_data(service: Service, region: str) -> str:
     """The cloud-config of a service's instances.
 
@@ -115,8 +122,15 @@ def _file(path: str, permissions: str, content: str) -> dict[str, Any]:
         "path": path,
         # Quoted: cloud-init reads YAML 1.1, in which a bare 0644 is a number.
         "permissions": DoubleQuotedScalarString(permissions),
-        "content": LiteralScalarString(content),
+        "content": _text(content),
     }
+
+
+def _text(content: str) -> str:
+    """As a literal block, which people can read, wherever YAML 1.1 reads that back unchanged."""
+    style = DoubleQuotedScalarString if _NOT_LITERAL.search(content) else LiteralScalarString
+    styled: str = style(content)
+    return styled
 
 
 def _yaml(config: dict[str, Any]) -> str:

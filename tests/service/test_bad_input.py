@@ -1,0 +1,403 @@
+"""Every bad service file: the error names file, line and field, what was expected, and what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from spotrelay.service import (
+    InvalidServiceFileError,
+    MalformedServiceFileError,
+    ServiceFileError,
+    UnreadableServiceFileError,
+    load,
+)
+from spotrelay.service.document import MAX_FILE_BYTES
+
+from .conftest import GOOD, Refuser
+
+
+def changed(old: str, new: str) -> str:
+    """The good file with one thing changed."""
+    assert old in GOOD
+    return GOOD.replace(old, new)
+
+
+REPLICAS, PORTS, ACCELERATORS, RUN = (
+    "replicas: 2",
+    "ports: 8081",
+    "accelerators: {A10G, L4, L40S}",
+    "run: python3 serve.py",
+)
+
+BAD = {  # name: (text, the error after "chat.yaml:")
+    "negative replicas": (
+        changed(REPLICAS, "replicas: -1"),
+        "2: service.replicas: expected a whole number from 0 to 1000, got -1",
+    ),
+    "a number in quotes": (
+        changed(REPLICAS, 'replicas: "2"'),
+        "2: service.replicas: expected a whole number from 0 to 1000, got '2'",
+    ),
+    "a fraction": (
+        changed(REPLICAS, "replicas: 1.5"),
+        "2: service.replicas: expected a whole number from 0 to 1000, got 1.5",
+    ),
+    "unknown field, close": (
+        changed(REPLICAS, "replicas: 2\n  drain_second: 9"),
+        "3: service.drain_second: unknown field (did you mean drain_seconds?)",
+    ),
+    "unknown field, wrong section": (
+        changed(REPLICAS, "replicas: 2\n  use_spot: true"),
+        "3: service.use_spot: unknown field here: it belongs at resources.use_spot",
+    ),
+    "unknown field, SkyServe's": (
+        changed(REPLICAS, "replicas: 2\n  replica_policy: {}"),
+        "3: service.replica_policy: unknown field: the number of replicas is fixed: use service.replicas",
+    ),
+    "unknown field, no idea": (
+        changed(REPLICAS, "replicas: 2\n  zzz: 1"),
+        "3: service.zzz: unknown field: there are replicas, readiness_probe, health_check, "
+        "drain_seconds, on_demand_fallback",
+    ),
+    "missing field": (
+        changed(PORTS, "use_spot: true"),
+        "3: resources.ports: missing: expected one port from 1 to 65535, such as 8080",
+    ),
+    "missing section": (
+        "run: x\nservice: {replicas: 1}",
+        "1: resources: missing: expected fields (accelerators, ports …)",
+    ),
+    "section of the wrong type": (
+        "run: x\nservice: 3\nresources: {ports: 80, accelerators: T4}",
+        "2: service: expected fields (replicas, readiness_probe …), got 3",
+    ),
+    "port too high": (
+        changed(PORTS, "ports: 70000"),
+        "5: resources.ports: expected one port from 1 to 65535, such as 8080, got 70000",
+    ),
+    "several ports": (
+        changed(PORTS, "ports: [80, 81]"),
+        "5: resources.ports: expected one port from 1 to 65535, such as 8080, got a list",
+    ),
+    "YAML 1.1's yes": (
+        changed(PORTS, "ports: 80\n  use_spot: yes"),
+        "6: resources.use_spot: expected true or false, got 'yes'",
+    ),
+    "unknown disk tier": (
+        changed(PORTS, "ports: 80\n  disk_tier: ultra"),
+        "6: resources.disk_tier: expected low, medium, high or best, got 'ultra'",
+    ),
+    "not an amount": (
+        changed(PORTS, "ports: 80\n  cpus: 8-16"),
+        "6: resources.cpus: expected a whole number (8: exactly) or 8+ (at least), got '8-16'",
+    ),
+    "not an image": (
+        changed(PORTS, "ports: 80\n  image: ubuntu"),
+        "6: resources.image: expected an AMI (ami-0123456789abcdef0) or the SSM parameter "
+        "that holds one (/aws/service/…), got 'ubuntu'",
+    ),
+    "no accelerators": (
+        changed(ACCELERATORS, "cpus: 8+"),
+        "3: resources.accelerators: missing: expected accelerators such as A10G:1, or [A10G:1, L4:1]",
+    ),
+    "empty accelerators": (
+        changed(ACCELERATORS, "accelerators: []"),
+        "4: resources.accelerators: "
+        "expected accelerators such as A10G:1, or [A10G:1, L4:1], got an empty list",
+    ),
+    "a count no type has": (
+        changed(ACCELERATORS, "accelerators: A10G:3"),
+        "4: resources.accelerators: no instance type has exactly 3 A10G: there are A10G:1, A10G:4, A10G:8",
+    ),
+    "no count": (
+        changed(ACCELERATORS, "accelerators: 'A10G:'"),
+        "4: resources.accelerators: expected a whole number of accelerators, as in A10G:1, got ''",
+    ),
+    "half a GPU": (
+        changed(ACCELERATORS, "accelerators: {A10G: 0.5}"),
+        "4: resources.accelerators.A10G: expected a whole number of accelerators, as in A10G:1, got 0.5",
+    ),
+    "an image for another chip": (
+        changed(ACCELERATORS, "accelerators: Inferentia2:1"),
+        "4: resources.accelerators: the default image has NVIDIA's driver only, and inf2.xlarge has "
+        "Inferentia2: name an image that suits it in resources.image",
+    ),
+    "unknown instance type": (
+        changed(ACCELERATORS, "instance_types:\n  - g5.xlarge\n  - g5.3xlarge"),
+        "6: resources.instance_types[1]: "
+        "'g5.3xlarge' is no instance type with an accelerator (did you mean g5.xlarge?)",
+    ),
+    "instance type twice": (
+        changed(ACCELERATORS, "instance_types: [g5.xlarge, g5.xlarge]"),
+        "4: resources.instance_types[1]: g5.xlarge stands in the list twice: remove one",
+    ),
+    "instance type at odds with the accelerators": (
+        changed(ACCELERATORS, "accelerators: A10G\n  instance_types: [g5.xlarge, g5.12xlarge]"),
+        "5: resources.instance_types[1]: "
+        "g5.12xlarge has A10G:4, but accelerators asks for A10G:1: change one of the two",
+    ),
+    "instance type at odds with cpus": (
+        changed(ACCELERATORS, "cpus: 8+\n  instance_types: [g5.xlarge, g5.2xlarge]"),
+        "5: resources.instance_types[0]: g5.xlarge doesn't satisfy cpus (4 vCPU): change one of the two",
+    ),
+    "empty run": (
+        changed(RUN, "run: ' '"),
+        "6: run: expected a bash script, such as: run: python3 serve.py --port $PORT, got ' '",
+    ),
+    "env without a value": (
+        GOOD + "envs:\n  HF_TOKEN:",
+        "8: envs.HF_TOKEN: has no value: "
+        'write "" for an empty one; what must stay secret belongs under `secrets`',
+    ),
+    "env that is a list": (
+        GOOD + "envs:\n  A: [1]",
+        "8: envs.A: expected text or a number, got a list",
+    ),
+    "env name": (
+        GOOD + "envs:\n  MODEL-NAME: x",
+        "8: envs.MODEL-NAME: expected a name of letters, digits and _, as in MODEL_NAME",
+    ),
+    "env that SpotRelay sets": (
+        GOOD + "envs:\n  PORT: 80",
+        "8: envs.PORT: is set by SpotRelay (is resources.ports): use another name",
+    ),
+    "env with a control character": (
+        GOOD + 'envs:\n  BELL: "\\a"',
+        "8: envs.BELL: control characters other than tab and newline can't stand in an environment variable",
+    ),
+    "secret in the clear": (
+        GOOD + "secrets:\n  HF_TOKEN: hf_abc",
+        "8: secrets.HF_TOKEN: "
+        "expected the name of an SSM parameter, such as /spotrelay/llama3/hf-token, got 'hf_abc'",
+    ),
+    "env and secret": (
+        GOOD + "envs: {A: 1}\nsecrets: {A: /a}",
+        "8: secrets.A: stands under envs, too: remove one",
+    ),
+    "name with capitals": (
+        GOOD + "name: Chat",
+        "7: name: expected lower-case letters, digits and hyphens, a letter first and no hyphen last, "
+        "at most 24 characters (it becomes part of AWS names), got 'Chat'",
+    ),
+    "name of another type": (GOOD + "name: 8", "7: name: expected text, got 8"),
+    "probe variable unknown": (
+        changed(
+            REPLICAS, "replicas: 2\n  readiness_probe:\n    path: /v1\n    post_data:\n      model: $MODEL"
+        )
+        + "envs: {MODEL_NAME: x}",
+        "6: service.readiness_probe.post_data.model: $MODEL isn't defined under envs "
+        "(did you mean MODEL_NAME?): define it there, or write $$ for a dollar sign",
+    ),
+    "probe with a lone dollar": (
+        changed(REPLICAS, "replicas: 2\n  readiness_probe: {path: /v1, post_data: {q: '5 $ a day'}}"),
+        "3: service.readiness_probe.post_data.q: "
+        "a $ without a name in '5 $ a day': write $$ for a dollar sign",
+    ),
+    "probe with a secret": (
+        changed(REPLICAS, "replicas: 2\n  readiness_probe: {path: /v1, post_data: {q: $KEY}}")
+        + "secrets: {KEY: /key}",
+        "3: service.readiness_probe.post_data.q: "
+        "$KEY is a secret, and the probe is stored in the clear: leave it out",
+    ),
+    "probe without a path": (
+        changed(REPLICAS, "replicas: 2\n  readiness_probe: v1/models"),
+        "3: service.readiness_probe.path: expected a path such as /v1/chat/completions, got 'v1/models'",
+    ),
+    "probe data that isn't JSON": (
+        changed(REPLICAS, "replicas: 2\n  readiness_probe: {path: /v1, post_data: '{'}"),
+        "3: service.readiness_probe.post_data: expected fields, or the same as JSON text: not JSON: "
+        "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
+    ),
+    "two GET checks": (
+        changed(REPLICAS, "replicas: 2\n  readiness_probe: /ready\n  health_check: /health"),
+        "4: service.health_check: a readiness probe without post_data is the load balancer's own "
+        "check, and that is /ready: remove one of the two, or give the probe post_data",
+    ),
+    "drain time": (
+        changed(REPLICAS, "replicas: 2\n  drain_seconds: 0"),
+        "3: service.drain_seconds: expected whole seconds from 1 to 3600, got 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_each_bad_value_has_its_own_clear_error(name: str, problems: Refuser) -> None:
+    """A file that is wrong in one place gives exactly one error, with file, line, field and remedy."""
+    text, expected = BAD[name]
+    assert [str(problem) for problem in problems(text)] == [f"chat.yaml:{expected}"]
+
+
+def test_an_unknown_accelerator_names_the_nearest_and_all_that_there_are(problems: Refuser) -> None:
+    """Accelerators that no instance type has are refused with a suggestion and the list."""
+    (problem,) = problems(changed(ACCELERATORS, "accelerators: [L4:1, A10X:1]"))
+    assert str(problem).startswith(
+        "chat.yaml:4: resources.accelerators[1]: "
+        "no instance type has 'A10X' (did you mean A10G?): there are A100,"
+    )
+    assert "RTX-PRO-6000" in problem.message
+
+
+def test_spot_without_a_pool_says_which_requirement_leaves_which_type_out(problems: Refuser) -> None:
+    """Requirements that no instance type satisfies together are named with the types that each excludes."""
+    (problem,) = problems(changed(ACCELERATORS, "accelerators: A10G:1\n  cpus: 96+"))
+    assert str(problem) == (
+        "chat.yaml:5: resources.cpus: "
+        "no instance type satisfies A10G:1 and the rest: cpus 96+ leaves none of "
+        "g5.xlarge (4 vCPU), g5.2xlarge (8 vCPU), g5.4xlarge (16 vCPU), g5.8xlarge (32 vCPU), "
+        "g5.16xlarge (64 vCPU). Ask for less."
+    )
+
+
+def test_two_requirements_that_exclude_each_other_are_both_named(problems: Refuser) -> None:
+    """Where no single requirement is to blame, each is named with what it leaves out."""
+    (problem,) = problems(changed(ACCELERATORS, "accelerators: A10G:1\n  cpus: 8+\n  memory: 16"))
+    assert (problem.line, problem.field) == (3, "resources")
+    assert "cpus 8+ leaves none of g5.xlarge (4 vCPU); memory 16 leaves none of g5.2xlarge (32 GiB)" in str(
+        problem
+    )
+
+
+def test_all_problems_are_reported_at_once_in_the_order_of_their_lines(problems: Refuser) -> None:
+    """Several errors in one file come together, sorted by line."""
+    resources = "resources:\n  acelerators: T4\n  accelerators: T5\n  ports: 0\n"
+    text = f"service:\n  replicas: -1\n{resources}env: {{}}\nrun: x\n"
+    assert [(p.line, p.field) for p in problems(text)] == [
+        (2, "service.replicas"),
+        (4, "resources.acelerators"),
+        (5, "resources.accelerators"),
+        (6, "resources.ports"),
+        (7, "env"),
+    ]
+
+
+def test_a_script_that_does_not_fit_into_user_data_is_refused_with_its_size(problems: Refuser) -> None:
+    """EC2's 16 KiB are checked before anything is deployed, and the largest part is named."""
+    (problem,) = problems(GOOD + "setup: |\n" + "  echo 0123456789\n" * 1200)
+    assert (problem.line, problem.field) == (7, "setup")
+    assert "bytes of user data, EC2 takes 16384: put the larger part of `setup`" in problem.message
+
+
+def test_a_file_name_that_is_no_service_name_asks_for_a_name(tmp_path: Path) -> None:
+    """The file's stem serves as name; where it can't, the error says to add one."""
+    file = tmp_path / "My_Service.yaml"
+    file.write_text(GOOD, encoding="utf-8")
+    with pytest.raises(
+        InvalidServiceFileError, match=r"My_Service.yaml:1: name: .*got 'My_Service': add `name:`"
+    ):
+        load(file)
+
+
+NOT_YAML = {
+    "a colon too many": ("a: b: c", "chat.yaml:1:5: not YAML: mapping values are not allowed here"),
+    "an open bracket": ("service: [1,\n", "chat.yaml:2:1: not YAML: "),
+    "a tab": (
+        "service:\n\treplicas: 1",
+        "chat.yaml:2:1: not YAML: found character '\\t' that cannot start any token "
+        "while scanning for the next token: indent with spaces, not tabs",
+    ),
+    "two documents": (
+        "a: 1\n---\nb: 1",
+        "chat.yaml:2:1: not YAML: but found another document expected a single document in the stream",
+    ),
+    "a control character": ("a: \x01", "chat.yaml: not YAML: unacceptable character #x0001"),
+    "a list": ("- a", "chat.yaml:1: expected fields (`service:`, `resources:`, `run:` …), got a list"),
+    "a word": ("hello", "chat.yaml:1: expected fields (`service:`, `resources:`, `run:` …), got 'hello'"),
+    "a tag": ("a: !vault x", "chat.yaml:1: a: YAML tag !vault has no meaning in a service file: remove it"),
+    "a merge key": (
+        "a: &a {b: 1}\nc:\n  <<: *a",
+        "chat.yaml:3: c: merge keys (<<) are not supported: write the fields out",
+    ),
+    "a mapping as key": ("? {a: 1}\n: 2", "chat.yaml:1: expected a plain name as key"),
+    "an alias of itself": ("a: &a [*a]", "chat.yaml: too large once its aliases are followed"),
+    "nesting without end": ("[" * 5000, "chat.yaml: nested too deeply"),
+}
+
+
+@pytest.mark.parametrize("name", NOT_YAML)
+def test_what_is_not_yaml_is_placed_by_line_and_column(name: str, problems: Refuser) -> None:
+    """Text that isn't YAML, or YAML that has no place here, is refused where it stands."""
+    text, expected = NOT_YAML[name]
+    (problem,) = problems(text)
+    assert str(problem).startswith(expected)
+
+
+def test_every_duplicate_key_is_reported_with_the_line_of_the_first(problems: Refuser) -> None:
+    """Keys that stand twice are all found, in any depth."""
+    assert [str(p) for p in problems("run: x\nservice:\n  replicas: 1\n  replicas: 2\nrun: y\n")] == [
+        "chat.yaml:4: service.replicas: stands here twice, first in line 3: remove one",
+        "chat.yaml:5: run: stands here twice, first in line 1: remove one",
+    ]
+
+
+def test_an_empty_file_says_what_belongs_in_it(problems: Refuser) -> None:
+    """An empty file, or one of comments only, is no service."""
+    for text in ("", "\n# later\n"):
+        assert [str(p) for p in problems(text)] == [
+            "chat.yaml: is empty: expected at least `service`, `resources` and `run`"
+        ]
+
+
+def test_a_file_that_is_not_utf_8_is_placed_by_line(problems: Refuser) -> None:
+    """Latin-1 text is refused with the line of the first byte that isn't UTF-8."""
+    assert [str(p) for p in problems("run: x\n# café".encode("latin-1"))] == [
+        "chat.yaml:2: not UTF-8 (byte 0xe9): save the file with UTF-8 encoding"
+    ]
+
+
+def test_a_huge_file_is_refused_unread(problems: Refuser) -> None:
+    """Something that can't be a service file isn't parsed."""
+    (problem,) = problems(b"#" * (MAX_FILE_BYTES + 1))
+    assert "that is no service file" in problem.message
+
+
+def test_a_missing_file_suggests_its_neighbour(tmp_path: Path) -> None:
+    """A slip in a file name is met with the file that was probably meant."""
+    (tmp_path / "llama3.yaml").write_text(GOOD, encoding="utf-8")
+    with pytest.raises(
+        UnreadableServiceFileError, match=r"lama3.yaml: no such file: did you mean .*/llama3.yaml\?"
+    ):
+        load(tmp_path / "lama3.yaml")
+    with pytest.raises(UnreadableServiceFileError, match=r"no such file$"):
+        load(tmp_path / "none" / "x.yaml")
+
+
+def test_a_directory_is_no_service_file(tmp_path: Path) -> None:
+    """The operating system's reason is passed on."""
+    with pytest.raises(UnreadableServiceFileError, match="can't be read: Is a directory"):
+        load(tmp_path)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@given(st.one_of(st.binary(max_size=60), st.text(max_size=60).map(lambda text: (GOOD + text).encode())))
+@example(b"? ")
+@example(b"a: 0x")
+@example(b"service: {replicas: " + b"9" * 5000 + b"}")
+def test_no_content_whatever_gives_anything_but_a_service_or_its_problems(
+    tmp_path: Path, content: bytes
+) -> None:
+    """Whatever bytes a file holds, loading gives a service or a ServiceFileError, never another exception."""
+    file = tmp_path / "any.yaml"
+    file.write_bytes(content)
+    try:
+        outcome: object = load(file).name
+    except ServiceFileError as error:
+        outcome = error.problems
+    assert outcome
+
+
+def test_the_kinds_of_errors_tell_text_from_structure_from_content(tmp_path: Path) -> None:
+    """Callers can tell a file that can't be read from one that isn't YAML and one that isn't a service."""
+    file = tmp_path / "chat.yaml"
+    kinds = {
+        "": UnreadableServiceFileError,
+        "a: b: c": MalformedServiceFileError,
+        "a: 1": InvalidServiceFileError,
+    }
+    for text, kind in kinds.items():
+        file.write_text(text, encoding="utf-8")
+        with pytest.raises(kind):
+            load(file)

@@ -1,0 +1,99 @@
+"""The catalog: AWS's data, unchanged but for the names of a few GPUs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import date
+from importlib import resources
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotrelay import catalog
+from spotrelay.catalog import refresh
+
+
+def test_the_data_file_is_what_refresh_makes_of_the_installed_moto() -> None:
+    """The committed data is not edited by hand, and not older than the pinned moto."""
+    committed = resources.files("spotrelay.catalog").joinpath(catalog.DATA_FILE).read_text(encoding="utf-8")
+    fresh = json.loads(refresh.render(refresh.types_from_moto(), catalog.origin().date))
+    assert json.loads(committed)["types"] == fresh["types"], "run: python -m spotrelay.catalog.refresh"
+
+
+def test_the_data_says_where_it_comes_from_and_when() -> None:
+    """Origin, licence and date stand in the data file."""
+    origin = catalog.origin()
+    assert "getmoto/moto" in origin.source
+    assert origin.licence == "Apache-2.0"
+    assert date.fromisoformat(origin.date) >= date(2026, 11, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "accelerator", "count", "vcpus", "memory_gib", "nvme_gb"),
+    [
+        ("g5.12xlarge", "A10G", 4, 48, 192, 3800),  # more GPUs than the larger g5.16xlarge
+        ("g5.16xlarge", "A10G", 1, 64, 256, 1900),
+        ("g6e.2xlarge", "L40S", 1, 8, 64, 450),
+        ("g4dn.xlarge", "T4", 1, 4, 16, 125),
+        ("p4d.24xlarge", "A100", 8, 96, 1152, 8000),
+        ("p4de.24xlarge", "A100-80GB", 8, 96, 1152, 8000),
+        ("p5e.48xlarge", "H200", 8, 192, 2048, 30400),
+        ("inf2.xlarge", "Inferentia2", 1, 4, 16, 0),
+    ],
+)
+def test_well_known_types_are_as_aws_publishes_them(
+    name: str, accelerator: str, count: int, vcpus: int, memory_gib: int, nvme_gb: int
+) -> None:
+    """A sample of types, checked against AWS's published tables."""
+    found = catalog.find_type(name)
+    assert found is not None
+    assert (found.accelerator, found.accelerator_count, found.vcpus) == (accelerator, count, vcpus)
+    assert (found.memory_gib, found.nvme_gb) == (memory_gib, nvme_gb)
+
+
+def test_a_share_of_a_gpu_counts_as_none() -> None:
+    """g6f has an eighth of an L4, so it must never satisfy `L4:1`."""
+    found = catalog.find_type("g6f.xlarge")
+    assert found is not None
+    assert (found.accelerator, found.accelerator_count) == ("L4", 0)
+
+
+def test_only_nvidias_chips_count_as_nvidias() -> None:
+    """Inferentia, Trainium and other makes are told apart from CUDA GPUs."""
+    assert {t.accelerator for t in catalog.all_types() if not t.is_nvidia} == {
+        "Inferentia",
+        "Inferentia2",
+        "Qualcomm AI100",
+        "Trainium",
+        "Trainium2",
+    }
+
+
+@given(st.sampled_from(catalog.accelerator_names()), st.randoms(use_true_random=False))
+def test_case_spaces_and_hyphens_do_not_count_in_accelerator_names(name: str, random: object) -> None:
+    """Every name is found however it is capitalised and separated."""
+    choice = random.choice  # type: ignore[attr-defined]  # hypothesis' Random has no public type
+    written = "".join(choice((c.lower(), c.upper())) for c in name).replace("-", choice(("-", " ", "")))
+    assert catalog.find_accelerator(written) == name
+
+
+def test_other_peoples_names_are_understood() -> None:
+    """SkyPilot's and NVIDIA's names lead to ours; unknown ones to nothing."""
+    assert catalog.find_accelerator("A100-40GB") == "A100"
+    assert catalog.find_accelerator("RTXPRO6000") == "RTX-PRO-6000"
+    assert catalog.find_accelerator("RTX PRO Server 6000") == "RTX-PRO-6000"
+    assert catalog.find_accelerator("GTX1080") is None
+    assert catalog.find_type("m5.large") is None
+
+
+def test_the_catalog_needs_the_standard_library_only() -> None:
+    """Runtime code may use the catalog: it pulls in neither pydantic nor ruamel.yaml nor moto."""
+    code = (
+        "import sys, spotrelay.catalog as c; c.all_types(); "
+        "print(sorted({'pydantic', 'ruamel', 'moto', 'boto3'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -1,0 +1,219 @@
+"""Good service files: what is read, what is filled in, what is chosen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotrelay import catalog
+from spotrelay.service import Disk, Probe, describe, eligible_instance_types, load
+from spotrelay.service.requirements import Accelerators, Amount, parse_accelerators, parse_amount
+
+from .conftest import GOOD, Loader
+
+SERVICES = Path(__file__).parents[2] / "services"
+
+
+def test_the_demo_service_has_many_pools_and_drains_within_its_warning() -> None:
+    """services/demo.yaml is right without a warning, and every request fits into its 20 s warning."""
+    demo = load(SERVICES / "demo.yaml")
+    assert (demo.name, demo.replicas, demo.use_spot, demo.port) == ("demo", 3, True, 8081)
+    assert {t.accelerator for t in demo.instance_types} == {"A10G", "L4", "L40S", "T4"}
+    assert len(demo.instance_types) == 22
+    assert demo.readiness_probe is None
+    assert demo.drain_s < 20
+    assert int(demo.envs["TOKENS"]) * float(demo.envs["TOKEN_S"]) < demo.drain_s
+    assert demo.warnings == ()
+
+
+def test_the_llama3_service_is_the_gss_example_on_at_least_ten_types() -> None:
+    """services/llama3.yaml has the article's fields, a real readiness request and no secret in it."""
+    llama3 = load(SERVICES / "llama3.yaml")
+    assert (llama3.name, llama3.replicas, llama3.use_spot, llama3.port) == ("llama3", 2, True, 8081)
+    assert llama3.readiness_probe == Probe(
+        "/v1/chat/completions",
+        {
+            "model": "meta-llama/Meta-Llama-3-8B-Instruct",
+            "messages": [{"role": "user", "content": "Hello! What is your name?"}],
+            "max_tokens": 1,
+        },
+        timeout_s=15,
+    )
+    assert llama3.disk == Disk(512, 4000, 1000)
+    assert len(llama3.instance_types) >= 10
+    assert min(t.vcpus for t in llama3.instance_types) == 8
+    assert llama3.secrets == {"HF_TOKEN": "/spotrelay/llama3/hf-token"}
+    assert llama3.warnings == ()
+
+
+def test_a_minimal_file_is_filled_in_with_the_documented_defaults(service: Loader) -> None:
+    """Everything but replicas, accelerators, ports and run may be left out."""
+    chat = service(GOOD)
+    assert chat.name == "chat"
+    assert (chat.use_spot, chat.on_demand_fallback, chat.ordered) == (True, True, False)
+    assert (chat.health_check_path, chat.readiness_probe) == ("/health", None)
+    assert (chat.drain_s, chat.initial_delay_s) == (90, 1200)
+    assert chat.disk == Disk(256, 3000, 250)
+    assert (chat.envs, chat.secrets, chat.setup) == ({}, {}, None)
+    assert chat.image.is_parameter
+    assert chat.image.reference.startswith("/aws/service/deeplearning/ami/x86_64/")
+
+
+def test_eligible_types_have_exactly_as_many_gpus_as_asked_for(service: Loader) -> None:
+    """`A10G:1` takes g5.16xlarge, which has one, and not g5.12xlarge, which has four."""
+    names = [
+        t.name for t in eligible_instance_types(service(GOOD.replace("{A10G, L4, L40S}", "{A10G:1, L4:1}")))
+    ]
+    assert names == [
+        *("g5.xlarge", "g5.2xlarge", "g5.4xlarge", "g5.8xlarge", "g5.16xlarge"),
+        *("g6.xlarge", "g6.2xlarge", "g6.4xlarge", "gr6.4xlarge", "g6.8xlarge", "gr6.8xlarge", "g6.16xlarge"),
+    ]
+
+
+def test_cpus_and_memory_narrow_the_choice_exactly_or_at_least(service: Loader) -> None:
+    """`8+` is at least 8, `64` exactly 64 GiB."""
+    chat = service(GOOD.replace("ports:", "cpus: 8+\n  memory: 64\n  ports:"))
+    assert chat.instance_type_names == ("g5.4xlarge", "g6.4xlarge", "g6e.2xlarge")
+
+
+def test_listed_instance_types_are_all_there_is_and_keep_their_order(service: Loader) -> None:
+    """`instance_types` restricts the choice and gives a preference, with or without accelerators."""
+    listed = "instance_types: [g6e.2xlarge, g5.xlarge]"
+    chat = service(GOOD.replace("accelerators: {A10G, L4, L40S}", listed))
+    assert chat.instance_type_names == ("g6e.2xlarge", "g5.xlarge")
+    assert chat.ordered
+
+
+def test_arm_types_are_chosen_only_if_nothing_else_is_asked_for(service: Loader) -> None:
+    """One image can't serve two architectures: T4g alone boots an arm64 image, beside L4 it adds nothing."""
+    alone = service(GOOD.replace("{A10G, L4, L40S}", "T4g"))
+    assert alone.arch == "arm64"
+    assert "/ami/arm64/" in alone.image.reference
+    beside = service(GOOD.replace("L40S", "L40S, T4g"))
+    assert beside.arch == "x86_64"
+    assert [w.message for w in beside.warnings] == [
+        "T4g:1 adds no instance type: g5g.xlarge, g5g.2xlarge, g5g.4xlarge, g5g.8xlarge "
+        "(arm64, where the others are x86_64)"
+    ]
+
+
+def test_another_make_of_chip_needs_an_image_of_its_own(service: Loader) -> None:
+    """Inferentia is matched when it is named, together with an image that suits it."""
+    file = GOOD.replace("{A10G, L4, L40S}", "Inferentia2\n  image: ami-0123456789abcdef0")
+    chat = service(file)
+    assert {t.accelerator for t in chat.instance_types} == {"Inferentia2"}
+    assert not chat.image.is_parameter
+
+
+def test_env_values_keep_the_text_that_was_written(service: Loader) -> None:
+    """Numbers and booleans need no quotes, and 1.10 stays 1.10."""
+    chat = service(GOOD + 'envs: {V: 1.10, N: 010, T: True, E: "", H: 0x1F, D: 2026-11-21, Y: yes}')
+    assert chat.envs == {
+        "V": "1.10",
+        "N": "010",
+        "T": "True",
+        "E": "",
+        "H": "0x1F",
+        "D": "2026-11-21",
+        "Y": "yes",
+    }
+
+
+def test_sections_with_nothing_in_them_are_empty(service: Loader) -> None:
+    """`envs:` with all entries commented out is no error."""
+    chat = service(GOOD + "envs:\nsecrets:\nsetup:\nname:\n")
+    assert (chat.envs, chat.secrets, chat.setup, chat.name) == ({}, {}, None, "chat")
+
+
+def test_variables_in_the_probe_are_expanded_in_every_text(service: Loader) -> None:
+    """`$NAME` and `${NAME}` stand for envs and PORT in any depth, `$$` for a dollar sign."""
+    probe = "readiness_probe: {path: /p, post_data: {a: [$M, '${M}s'], b: {c: 'costs $$5'}, n: 1, p: $PORT}}"
+    chat = service(GOOD.replace("replicas: 2", f"replicas: 2\n  {probe}") + "envs: {M: llama}")
+    assert chat.readiness_probe is not None
+    assert chat.readiness_probe.post_data == {
+        "a": ["llama", "llamas"],
+        "b": {"c": "costs $5"},
+        "n": 1,
+        "p": "8081",
+    }
+
+
+def test_post_data_may_be_json_text(service: Loader) -> None:
+    """As in SkyServe, the request may be given as one JSON string."""
+    data = """post_data: '{"n": 1}'"""
+    probe = f"readiness_probe: {{path: /p, {data}, timeout_seconds: 5, initial_delay_seconds: 60}}"
+    chat = service(GOOD.replace("replicas: 2", f"replicas: 2\n  {probe}"))
+    assert chat.readiness_probe == Probe("/p", {"n": 1}, timeout_s=5)
+    assert chat.initial_delay_s == 60
+    assert chat.health_check_path == "/health"
+
+
+@pytest.mark.parametrize("probe", ["readiness_probe: /ready", "readiness_probe: {path: /ready}"])
+def test_a_probe_without_post_data_is_the_load_balancers_check(service: Loader, probe: str) -> None:
+    """A GET probe needs no prober of ours: it becomes the target group's health check."""
+    chat = service(GOOD.replace("replicas: 2", f"replicas: 2\n  {probe}"))
+    assert (chat.health_check_path, chat.readiness_probe) == ("/ready", None)
+
+
+def test_few_types_are_a_warning_that_says_what_would_widen_the_choice(service: Loader) -> None:
+    """Fewer than ten types for Spot is answered with the requirement to relax and the GPUs to add."""
+    chat = service(GOOD.replace("{A10G, L4, L40S}", "A10G\n  cpus: 8+"))
+    assert [str(w).partition("chat.yaml:")[2] for w in chat.warnings] == [
+        "4: resources.accelerators: "
+        "only 4 instance types are eligible, where AWS asks for at least 10 for Spot. "
+        "Wider with a smaller cpus (it leaves out g5.xlarge), or with L4:1 (6 more), or with L40S:1 (4 more)."
+    ]
+    listed = service(GOOD.replace("accelerators: {A10G, L4, L40S}", "instance_types: [g5.xlarge]"))
+    assert "List more in instance_types" in listed.warnings[0].message
+    assert service(GOOD.replace("{A10G, L4, L40S}", "A10G\n  use_spot: false")).warnings == ()
+
+
+def test_what_is_likely_a_mistake_is_a_warning(service: Loader) -> None:
+    """A drain longer than EC2's warning and a token among the envs are allowed, with a warning."""
+    chat = service(
+        GOOD.replace("replicas: 2", "replicas: 2\n  drain_seconds: 600")
+        + "envs: {HF_TOKEN: abc, MAX_TOKENS: 5, EMPTY_TOKEN: ''}"
+    )
+    assert [(w.line, w.field) for w in chat.warnings] == [(3, "service.drain_seconds"), (8, "envs.HF_TOKEN")]
+
+
+def test_a_description_tells_what_the_service_amounts_to(service: Loader) -> None:
+    """The facts for `spotrelay validate` come from the validated service."""
+    facts = describe(service(GOOD))
+    assert facts.accelerators == ("A10G:1 (5 types)", "L4:1 (7 types)", "L40S:1 (5 types)")
+    assert facts.pools_per_zone == 17
+    assert facts.purchase == "Spot, on-demand when there is none"
+    only = service(GOOD.replace("replicas: 2", "replicas: 2\n  on_demand_fallback: false"))
+    assert describe(only).purchase == "Spot only"
+    assert describe(service(GOOD.replace("ports", "use_spot: false\n  ports"))).purchase == "on-demand"
+
+
+OFFERED = sorted({(t.accelerator, t.accelerator_count) for t in catalog.all_types() if t.accelerator_count})
+
+
+@given(st.lists(st.sampled_from(OFFERED), min_size=1, unique_by=lambda offered: offered[0]))
+def test_every_way_of_writing_accelerators_means_the_same(wanted: list[tuple[str, int]]) -> None:
+    """A list, a mapping, a set and, for one, a string give the same accelerators."""
+    expected = tuple(Accelerators(name, count) for name, count in wanted)
+    texts = [f"{name}:{count}" for name, count in wanted]
+    assert parse_accelerators(texts) == expected
+    assert parse_accelerators(dict(wanted)) == expected
+    assert parse_accelerators(dict.fromkeys(texts)) == expected
+    assert parse_accelerators(texts * 2) == expected
+    assert tuple(found for text in texts for found in parse_accelerators(text)) == expected
+    assert tuple(found for item in expected for found in parse_accelerators(str(item))) == expected
+    if all(count == 1 for _, count in wanted):
+        assert parse_accelerators([name for name, _ in wanted]) == expected
+        assert parse_accelerators(dict.fromkeys(name for name, _ in wanted)) == expected
+
+
+@given(st.integers(1, 9_999_999), st.booleans(), st.integers(0, 10_000_000))
+def test_amounts_read_back_as_written_and_accept_what_they_say(value: int, plus: bool, offered: int) -> None:
+    """`8` accepts 8 and nothing else, `8+` accepts 8 and everything above."""
+    amount = parse_amount(f"{value}+" if plus else value)
+    assert amount == Amount(value, plus)
+    assert parse_amount(str(amount)) == amount
+    assert amount.accepts(offered) == (offered >= value if plus else offered == value)

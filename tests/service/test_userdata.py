@@ -1,0 +1,170 @@
+"""What an instance gets: the cloud-config, its scripts, its environment."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]  # what cloud-init reads with; no other use here is worth its stubs
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from spotrelay.service import envfile, user_data
+from spotrelay.service.userdata import LONGEST_REGION, environment, size
+
+from .conftest import GOOD, Loader
+
+TOKEN = "${Token[AWS.Region.12]}"
+SECRETS = "secrets:\n  HF_TOKEN: /chat/hf-token\n  KEY: /chat/key\nsetup: echo setup\n"
+
+# What the schema lets into an environment variable.
+values = st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters=[chr(c) for c in range(32)] + ["\x7f"])
+    | st.sampled_from("\t\n\"'\\$`!{}[]#=; ")
+)
+environments = st.dictionaries(st.from_regex(r"[A-Z_][A-Z0-9_]{2,9}", fullmatch=True), values, max_size=4)
+
+
+def config(text: str) -> dict[str, Any]:
+    """The cloud-config as cloud-init reads it: with PyYAML, so as YAML 1.1."""
+    assert text.startswith("#cloud-config\n")
+    loaded: dict[str, Any] = yaml.safe_load(text)
+    return loaded
+
+
+def files(text: str) -> dict[str, str]:
+    """File name → content."""
+    return {Path(entry["path"]).name: entry["content"] for entry in config(text)["write_files"]}
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
+@given(environments)
+@example({"A_A": '"; touch x; "', "B_B": "$HOME `id` $(id) ${X} \\", "C_C": "two\nlines\\\n'", "D_D": ""})
+def test_bash_reads_back_exactly_what_was_written(tmp_path: Path, env: dict[str, str]) -> None:
+    """No value is expanded, run or changed when bash sources service.env."""
+    file = tmp_path / "service.env"
+    file.write_text(envfile.render({f"SR_{name}": value for name, value in env.items()}), encoding="utf-8")
+    script = 'set -a; . "$1"; env -0'
+    done = subprocess.run(
+        ["bash", "-c", script, "bash", str(file)],
+        capture_output=True,
+        check=True,
+        env={"PATH": "/usr/bin:/bin"},
+    )
+    read = dict(entry.split("=", 1) for entry in done.stdout.decode().split("\0") if entry)
+    assert {name: value for name, value in read.items() if name.startswith("SR_")} == {
+        f"SR_{name}": value for name, value in env.items()
+    }
+
+
+@given(environments)
+def test_an_env_file_parses_to_what_was_rendered(env: dict[str, str]) -> None:
+    """`parse` is the inverse of `render`."""
+    assert envfile.parse(envfile.render(env)) == env
+
+
+@pytest.mark.parametrize("text", ["A=b\n", 'A="b', 'A="b"c"\n', 'A="b"\nx\nB="c"\n'])
+def test_an_env_file_in_another_form_is_refused(text: str) -> None:
+    """What `render` doesn't write, `parse` doesn't guess at."""
+    with pytest.raises(ValueError, match=r'service.env line \d: expected NAME="value"'):
+        envfile.parse(text)
+
+
+def test_the_cloud_config_has_environment_scripts_and_a_unit_that_runs_them(service: Loader) -> None:
+    """The files that the contract with the instance names are all there, with their permissions."""
+    text = user_data(service(GOOD + "setup: pip install x\nenvs: {MODEL: 'a b'}"), TOKEN)
+    entries = {entry["path"]: entry["permissions"] for entry in config(text)["write_files"]}
+    assert entries == {
+        "/opt/spotrelay/service.env": "0600",
+        "/opt/spotrelay/setup.sh": "0755",
+        "/opt/spotrelay/run.sh": "0755",
+        "/etc/systemd/system/spotrelay.service": "0644",
+    }
+    written = files(text)
+    assert envfile.parse(written["service.env"]) == {
+        "HOST": "0.0.0.0",
+        "PORT": "8081",
+        "SPOTRELAY_SERVICE": "chat",
+        "MODEL": "a b",
+    }
+    assert written["setup.sh"] == "#!/bin/bash\npip install x\n"
+    assert written["run.sh"] == "#!/bin/bash\npython3 serve.py\n"
+    unit = written["spotrelay.service"].splitlines()
+    assert "EnvironmentFile=/opt/spotrelay/service.env" in unit
+    assert "ExecStart=/bin/bash /opt/spotrelay/run.sh" in unit
+    assert "Restart=always" in unit
+    assert any(line.startswith("ExecStartPre=") and "setup.sh" in line for line in unit)
+    assert config(text)["runcmd"][-1] == ["systemctl", "enable", "--now", "--no-block", "spotrelay.service"]
+
+
+def test_without_setup_nothing_is_set_up(service: Loader) -> None:
+    """`setup` is optional: no script, no ExecStartPre."""
+    written = files(user_data(service(GOOD), TOKEN))
+    assert "setup.sh" not in written
+    assert "ExecStartPre" not in written["spotrelay.service"]
+
+
+def test_a_cdk_token_for_the_region_survives_in_one_piece(service: Loader) -> None:
+    """The region's token stands in the text verbatim wherever secrets are fetched, and nowhere else."""
+    assert user_data(service(GOOD + SECRETS), TOKEN).count(f"--region '{TOKEN}'") == 2
+    assert TOKEN not in user_data(service(GOOD), TOKEN)
+
+
+def test_secrets_are_fetched_with_the_instances_role_and_never_stand_in_user_data(
+    service: Loader, tmp_path: Path
+) -> None:
+    """Both scripts ask Parameter Store for each secret before they start, and export it."""
+    # A stand-in for the AWS CLI, called with: ssm get-parameter --region R --name N --with-decryption …
+    aws = tmp_path / "aws"
+    aws.write_text(
+        '#!/bin/bash\n[ "$7" = --with-decryption ] && echo "value of $6 in $4"\nexit "${AWS_EXIT:-0}"\n'
+    )
+    aws.chmod(0o755)
+    chat = service(GOOD.replace("python3 serve.py", "bash -c 'echo run $HF_TOKEN, $KEY'") + SECRETS)
+    script = tmp_path / "run.sh"
+    script.write_text(files(user_data(chat, "eu-west-1"))["run.sh"])
+    path = f"{tmp_path}:/usr/bin:/bin"
+    done = subprocess.run(
+        ["bash", str(script)], capture_output=True, text=True, check=True, env={"PATH": path}
+    )
+    assert done.stdout == "run value of /chat/hf-token in eu-west-1, value of /chat/key in eu-west-1\n"
+
+    failed = subprocess.run(
+        ["bash", str(script)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": path, "AWS_EXIT": "1"},
+    )
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert "spotrelay: can't read parameter /chat/hf-token" in failed.stderr
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
+@given(st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("\t\n'\"#:-%|>"), max_size=40))
+@example("echo é 模型 🦙")
+@example("  indented first\nthen not")
+@example("trailing spaces  \n\n\n")
+@example("\u2028 line separator and \u0085 next line")
+def test_cloud_init_reads_scripts_back_as_they_were_written(service: Loader, body: str) -> None:
+    """Any script that a service file can hold reaches the instance unchanged but for newlines at its end."""
+    if not body.strip():
+        body += "true"
+    escaped = "".join(f"\\U{ord(c):08x}" for c in body)
+    chat = service(GOOD.replace("python3 serve.py", f'"{escaped}"'))
+    assert files(user_data(chat, TOKEN))["run.sh"] == "#!/bin/bash\n" + chat.run.rstrip("\n") + "\n"
+    assert chat.run == body
+
+
+def test_the_size_is_taken_with_the_longest_region_name(service: Loader) -> None:
+    """A file that fits here fits in every region, though the region is unknown at synth."""
+    chat = service(GOOD + SECRETS)
+    assert size(chat) == len(user_data(chat, LONGEST_REGION).encode())
+    assert len(LONGEST_REGION) >= len("ap-southeast-7")
+
+
+def test_spotrelays_own_variables_come_first(service: Loader) -> None:
+    """HOST, PORT and SPOTRELAY_SERVICE are always there; the schema keeps envs from hiding them."""
+    assert list(environment(service(GOOD + "envs: {A: 1}"))) == ["HOST", "PORT", "SPOTRELAY_SERVICE", "A"]

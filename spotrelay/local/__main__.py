@@ -1,0 +1,91 @@
+"""The command `python -m spotrelay.local`: starts the local cloud alone, for any AWS client."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import logging
+import sys
+from pathlib import Path
+
+DEFAULT_PORT = 4566
+"""Where tools expect a local AWS."""
+
+EXIT_USAGE = 2
+
+
+def main() -> int:
+    """Serve until told to stop. Exit code 2 for what the caller can put right."""
+    options = _parser().parse_args()
+    _log_to(options.log_file)
+    # Late, because it takes a second: a wrong option is answered at once.
+    from spotrelay.local import server
+    from spotrelay.local.cloud import Settings
+
+    settings = Settings(options.warning_s, options.schedule_s, options.boot_s)
+    try:
+        listener = server.bind(options.port)
+    except OSError as error:
+        remedy = "choose another with --port, or --port 0 for a free one"
+        why = "is in use" if error.errno == errno.EADDRINUSE else f"can't be used ({error.strerror})"
+        return _fail(f"port {options.port} of {server.HOST} {why}: {remedy}")
+    except OverflowError:
+        return _fail(f"--port {options.port}: expected 0 to 65535")
+    server.run(listener, server.Options(settings, options.ready_file, options.call_log), _greet)
+    return 0
+
+
+def _greet(endpoint: str) -> None:
+    lines = [
+        f"The local cloud is ready at {endpoint} (Ctrl-C stops it). Try, with any credentials that say test:",
+        "  export AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=test AWS_DEFAULT_REGION=us-east-1",
+        f"  aws --endpoint-url {endpoint} ec2 describe-instances",
+        "  python -c 'from spotrelay.local.client import LocalCloud; "
+        f'print(LocalCloud("{endpoint}").instances())\'',
+    ]
+    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.flush()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m spotrelay.local",
+        description="An AWS on this machine, with a Spot market, for SpotRelay's demo and tests.",
+    )
+    port_help = f"port on 127.0.0.1; 0 for a free one (default: {DEFAULT_PORT})"
+    parser.add_argument("--port", type=int, default=DEFAULT_PORT, help=port_help)
+    parser.add_argument(
+        "--warning-s", type=_seconds, default=120.0, help="from a warning to the reclaim (default: 120)"
+    )
+    parser.add_argument(
+        "--schedule-s", type=_seconds, default=60.0, help="how long rate(1 minute) lasts (default: 60)"
+    )
+    parser.add_argument("--boot-s", type=_seconds, default=1.0, help="from pending to running (default: 1)")
+    parser.add_argument("--ready-file", type=Path, help='gets {"endpoint": …} once requests are answered')
+    parser.add_argument("--log-file", type=Path, help="gets the log instead of standard error")
+    parser.add_argument("--call-log", type=Path, help="gets every AWS call as a line of JSON")
+    return parser
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text}: expected a number of seconds above 0")
+    return value
+
+
+def _log_to(path: Path | None) -> None:
+    logging.basicConfig(
+        filename=path,
+        level=logging.INFO if path else logging.WARNING,
+        format="%(asctime)s %(levelname)s [%(name)s] %(message)s",
+    )
+
+
+def _fail(message: str) -> int:
+    sys.stderr.write(f"spotrelay.local: {message}\n")
+    return EXIT_USAGE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""The log of AWS calls, and the faults that a test has asked for."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+MAX_CALLS = 100_000
+"""Kept in memory; a day of a demo's polling. The JSONL file has them all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One AWS call. `n` counts from 1, `t` is in epoch seconds, `role` is "" for the operator."""
+
+    n: int
+    t: float
+    service: str
+    action: str
+    role: str
+    status: int
+    error_code: str
+
+
+class CallLog:
+    """Every call, in memory and, if a path is given, as JSON lines."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._calls: list[Call] = []
+        self._count = 0
+        self._file = path.open("a", encoding="utf-8") if path else None
+
+    def add(self, service: str, action: str, role: str, status: int, error_code: str) -> None:
+        """Record a call that has just been answered."""
+        self._count += 1
+        call = Call(self._count, time.time(), service, action, role, status, error_code)
+        self._calls.append(call)
+        del self._calls[:-MAX_CALLS]
+        if self._file:
+            self._file.write(json.dumps(asdict(call)) + "\n")
+            self._file.flush()
+
+    def since(self, n: int) -> list[dict[str, Any]]:
+        """The calls after call number `n`."""
+        return [asdict(call) for call in self._calls if call.n > n]
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file:
+            self._file.close()
+
+
+@dataclass(slots=True)
+class Fault:
+    """What the next `count` calls of `action` get: `delay_s` of waiting, then the error if there is a code."""
+
+    action: str
+    error_code: str
+    count: int = 1
+    status: int = 400
+    delay_s: float = 0.0
+
+
+class Faults:
+    """The faults that are still to happen, in the order in which they were injected."""
+
+    def __init__(self) -> None:
+        self._faults: list[Fault] = []
+
+    def inject(self, fault: Fault) -> None:
+        """Let it happen."""
+        self._faults.append(fault)
+
+    def clear(self) -> None:
+        """Forget them all."""
+        self._faults.clear()
+
+    def take(self, action: str) -> Fault | None:
+        """The fault for a call of this action, used up once."""
+        for fault in self._faults:
+            if fault.action == action:
+                fault.count -= 1
+                if fault.count <= 0:
+                    self._faults.remove(fault)
+                return fault
+        return None
+
+
+_XML_CODE = re.compile(rb"<Code>([^<]+)</Code>")
+_JSON_TYPE = re.compile(rb'"(?:__type|code|Code)"\s*:\s*"([^"]+)"')
+
+
+def error_code_of(status: int, headers: dict[str, str], body: bytes) -> str:
+    """The AWS error code in an answer, or "" if it is none."""
+    if status < 400:
+        return ""
+    typed = headers.get("x-amzn-errortype", "").split(":")[0]
+    if typed:
+        return typed
+    found = _XML_CODE.search(body) or _JSON_TYPE.search(body)
+    return found.group(1).decode().rpartition("#")[2] if found else str(status)

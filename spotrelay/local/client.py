@@ -1,0 +1,122 @@
+"""Drives a local cloud from a script: take capacity away, warn an instance, lose an event, read what happened.
+
+cloud = LocalCloud("http://127.0.0.1:4566")
+cloud.warn(cloud.instances()[0]["instance_id"])
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from typing import Any, Literal, cast
+
+TIMEOUT_S = 30.0
+"""No operation takes more than milliseconds; this is for a machine that is busy with something else."""
+
+Rows = list[dict[str, Any]]
+
+
+class LocalCloudError(RuntimeError):
+    """The local cloud refused an operation, or isn't there; the text says which and why."""
+
+
+class LocalCloud:
+    """A local cloud at `endpoint`. Times in its answers are epoch seconds. Every method may raise LocalCloudError."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.endpoint = endpoint.rstrip("/")
+
+    def instances(self) -> Rows:
+        """instance_id, state, instance_type, zone, lifecycle, service, launch, address, launched_at, warned_at."""
+        return cast("Rows", self._call("instances"))
+
+    def pools(self, zone: str | None = None, instance_type: str | None = None) -> Rows:
+        """zone, instance_type, spot_ and on_demand_ capacity, in_use and price (USD per hour)."""
+        return cast("Rows", self._call("pools", zone=zone, instance_type=instance_type))
+
+    def dry_up(
+        self, zone: str | None = None, instance_type: str | None = None, *, warn: bool = True
+    ) -> list[str]:
+        """Take all Spot capacity from the matching pools, None matching all; the IDs that were warned."""
+        return cast("list[str]", self._call("dry_up", zone=zone, instance_type=instance_type, warn=warn))
+
+    def bring_back(self, zone: str | None = None, instance_type: str | None = None) -> None:
+        """Give dried-up pools their Spot capacity back."""
+        self._call("bring_back", zone=zone, instance_type=instance_type)
+
+    def set_capacity(
+        self,
+        zone: str | None = None,
+        instance_type: str | None = None,
+        *,
+        spot: int | None = None,
+        on_demand: int | None = None,
+    ) -> None:
+        """Change how many instances the matching pools can hold. Nothing is interrupted by it."""
+        self._call("set_capacity", zone=zone, instance_type=instance_type, spot=spot, on_demand=on_demand)
+
+    def warn(self, instance_id: str, *, deliver: Literal["once", "lost"] | int = "once") -> None:
+        """Warn a Spot instance now; EC2 takes it when the warning is over.
+
+        "lost": it takes it just the same, but the event never arrives. A number: it arrives so many times.
+        """
+        self._call("warn", instance_id=instance_id, deliver=deliver)
+
+    def rebalance(self, instance_id: str) -> None:
+        """Recommend to move away from a Spot instance."""
+        self._call("rebalance", instance_id=instance_id)
+
+    def calls(self, since: int = 0) -> Rows:
+        """AWS calls after call number `since`: n, t, service, action, role ("" for the operator), status, error_code."""
+        return cast("Rows", self._call("calls", since=since))
+
+    def requests(self, load_balancer_name: str) -> Rows:
+        """The load balancer's requests: target, started, answered, ended, status, cut, draining_since, error."""
+        return cast("Rows", self._call("requests", load_balancer=load_balancer_name))
+
+    def counters(self, load_balancer_name: str) -> dict[str, int]:
+        """The load balancer's totals, named like CloudWatch's metrics, and Cut and ClientClosed."""
+        return cast("dict[str, int]", self._call("counters", load_balancer=load_balancer_name))
+
+    def interruptions(self) -> Rows:
+        """instance_id, warned_at, deregistered_at, reclaimed_at, event ("once", "lost" or a number)."""
+        return cast("Rows", self._call("interruptions"))
+
+    def inject_fault(
+        self,
+        action: str,
+        error_code: str = "",
+        *,
+        count: int = 1,
+        status: int = 400,
+        delay_s: float = 0.0,
+    ) -> None:
+        """Let the next `count` calls of an AWS action wait `delay_s` and, if there is a code, fail with it."""
+        self._call(
+            "inject_fault", action=action, error_code=error_code, count=count, status=status, delay_s=delay_s
+        )
+
+    def clear_faults(self) -> None:
+        """Forget the faults that haven't happened yet."""
+        self._call("clear_faults")
+
+    def settings(self) -> dict[str, float]:
+        """warning_s, schedule_s, boot_s."""
+        return cast("dict[str, float]", self._call("settings"))
+
+    def _call(self, operation: str, **arguments: Any) -> Any:
+        request = urllib.request.Request(  # noqa: S310 - the endpoint is the caller's own
+            f"{self.endpoint}/_spotrelay/{operation}",
+            data=json.dumps(arguments).encode(),
+            headers={"content-type": "application/json"},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:  # noqa: S310 - as above
+                return json.load(response)["result"]
+        except urllib.error.HTTPError as error:
+            raise LocalCloudError(json.load(error)["error"]) from error
+        except OSError as error:
+            raise LocalCloudError(
+                f"no local cloud answers at {self.endpoint}: {error}; start one with python -m spotrelay.local"
+            ) from error

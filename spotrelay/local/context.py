@@ -1,0 +1,93 @@
+"""What every handler of an AWS action gets: the local cloud, the request's parameters, and IAM's opinion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from spotrelay.local.http import Request, Response
+from spotrelay.local.ministack import ACCOUNT, REGION, MiniStack
+from spotrelay.local.wire import AwsError
+
+if TYPE_CHECKING:
+    from spotrelay.local.cloud import Cloud
+
+Params = dict[str, Any]
+Result = dict[str, Any]
+
+
+class UnauthenticatedError(Exception):
+    """The request's credentials failed; `response` is what MiniStack answers to that."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__("credentials failed")
+        self.response = response
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """One call of one action."""
+
+    cloud: Cloud
+    ministack: MiniStack
+    request: Request
+    params: Params
+
+    def require(self, action: str, resource: str = "*", conditions: Mapping[str, Any] | None = None) -> None:
+        """Go on only if IAM allows it.
+
+        Raises:
+            AwsError: it doesn't.
+            UnauthenticatedError: nobody knows who is asking.
+        """
+        refusal = self.refusal(action, resource, conditions)
+        if refusal:
+            code = "UnauthorizedOperation" if action.startswith("ec2:") else "AccessDenied"
+            raise AwsError(code, refusal, status=403)
+
+    def refusal(
+        self, action: str, resource: str = "*", conditions: Mapping[str, Any] | None = None
+    ) -> str | None:
+        """Why IAM forbids it, or None if it allows it.
+
+        Raises:
+            UnauthenticatedError: nobody knows who is asking.
+        """
+        denial = self.ministack.denial(self.request, action, resource, conditions or {})
+        if denial is None:
+            return None
+        if denial.unauthenticated:
+            raise UnauthenticatedError(denial.unauthenticated)
+        return denial.message
+
+
+Handler = Callable[[Context], Result]
+
+
+def ec2_arn(kind: str, name: str) -> str:
+    """The ARN of an EC2 resource. Images and snapshots belong to others, so theirs name no account."""
+    account = "" if kind in ("image", "snapshot") else ACCOUNT
+    return f"arn:aws:ec2:{REGION}:{account}:{kind}/{name}"
+
+
+def resource_tag_conditions(tags: Mapping[str, str]) -> dict[str, str]:
+    """A resource's tags as condition keys."""
+    return {f"{prefix}:ResourceTag/{key}": value for key, value in tags.items() for prefix in ("aws", "ec2")}
+
+
+def request_tag_conditions(tags: Mapping[str, str]) -> dict[str, Any]:
+    """Tags that a request sets as condition keys; none at all if it sets none, as on AWS."""
+    if not tags:
+        return {}
+    return {"aws:TagKeys": list(tags), **{f"aws:RequestTag/{key}": value for key, value in tags.items()}}
+
+
+def tags_for(specifications: list[dict[str, Any]], resource_type: str) -> dict[str, str]:
+    """The tags that `TagSpecifications` give to one type of resource."""
+    return {
+        tag["Key"]: tag.get("Value", "")
+        for specification in specifications
+        if specification.get("ResourceType") == resource_type
+        for tag in specification.get("Tags", [])
+    }

@@ -1,0 +1,349 @@
+"""CreateFleet and RunInstances: what the market gives becomes instances, what it refuses becomes errors."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from spotrelay.local.context import (
+    Context,
+    Params,
+    Result,
+    ec2_arn,
+    request_tag_conditions,
+    tags_for,
+)
+from spotrelay.local.instances import LaunchSpec, describe
+from spotrelay.local.launch import (
+    Place,
+    Template,
+    find_place,
+    find_template,
+    make_spec,
+    refusals,
+    touched,
+)
+from spotrelay.local.ministack import ACCOUNT
+from spotrelay.local.wire import AwsError
+from spotrelay.market import Candidate, LaunchRequest, RefusalCode, Strategy
+from spotrelay.model import CapacityPool, Offering, PurchaseOption
+
+MAX_CONFIGS = 50
+MAX_TOKEN_LENGTH = 64
+UNSUPPORTED_OVERRIDES = ("WeightedCapacity", "InstanceRequirements")
+DEFAULT_STRATEGY = Strategy.LOWEST_PRICE
+"""What EC2 takes for either purchase option when the request names no strategy."""
+
+
+class Tokens:
+    """Client tokens and what they were used for, by action. They are kept for the process's life."""
+
+    def __init__(self) -> None:
+        self._used: dict[tuple[str, str], tuple[str, Result]] = {}
+
+    def recall(self, action: str, params: Params) -> Result | None:
+        """The earlier answer to the same request, if it had the same token.
+
+        Raises:
+            AwsError: the token was used for another request, or is too long.
+        """
+        token = params.get("ClientToken")
+        if not token:
+            return None
+        if len(token) > MAX_TOKEN_LENGTH or not token.isascii():
+            raise AwsError(
+                "InvalidParameterValue", f"ClientToken: at most {MAX_TOKEN_LENGTH} ASCII characters"
+            )
+        fingerprint, result = self._used.get((action, token), ("", {}))
+        if not result:
+            return None
+        if fingerprint != _fingerprint(params):
+            raise AwsError(
+                "IdempotentParameterMismatch",
+                f"The client token {token} was used before, with other parameters.",
+            )
+        return result
+
+    def remember(self, action: str, params: Params, result: Result) -> None:
+        """Give this answer again when the token comes again."""
+        if params.get("ClientToken"):
+            self._used[action, params["ClientToken"]] = (_fingerprint(params), result)
+
+
+def _fingerprint(params: Params) -> str:
+    return json.dumps(params, sort_keys=True, default=str)
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """One override that can be launched from, with what it would launch."""
+
+    template: Template
+    overrides: Mapping[str, Any]
+    place: Place
+    spec: LaunchSpec
+
+    def shown(self) -> dict[str, Any]:
+        return {
+            "LaunchTemplateSpecification": self.template.specification(),
+            "Overrides": {
+                **self.overrides,
+                "InstanceType": self.place.pool.instance_type,
+                "AvailabilityZone": self.place.pool.zone,
+            },
+        }
+
+
+class Launcher:
+    """The handlers of CreateFleet and RunInstances."""
+
+    def __init__(self) -> None:
+        self._tokens = Tokens()
+
+    def create_fleet(self, context: Context) -> Result:
+        """One attempt of an instant fleet."""
+        params = context.params
+        if params.get("Type", "maintain") != "instant":
+            raise AwsError("UnsupportedOperation", "The local cloud knows fleets of type instant only")
+        known = self._tokens.recall("CreateFleet", params)
+        if known:
+            context.require("ec2:CreateFleet", ec2_arn("fleet", "*"))
+            return known
+        fleet_id = f"fleet-{uuid.uuid4()}"
+        tags = tags_for(params.get("TagSpecifications", []), "instance")
+        options, errors = _options(context, fleet_id, tags)
+        spot_count, on_demand_count = _counts(params["TargetCapacitySpecification"])
+        _require_fleet(context, options, spot=spot_count > 0)
+        instances: list[Result] = []
+        for option, count, choices in (
+            (PurchaseOption.SPOT, spot_count, params.get("SpotOptions", {})),
+            (PurchaseOption.ON_DEMAND, on_demand_count, params.get("OnDemandOptions", {})),
+        ):
+            if count:
+                got, refused = _fulfil(context, options, option, count, choices)
+                instances += got
+                errors = [*errors, *refused]
+        result = {"FleetId": fleet_id, "Instances": instances, "Errors": errors}
+        self._tokens.remember("CreateFleet", params, result)
+        return result
+
+    def run_instances(self, context: Context) -> Result:
+        """At least MinCount and at most MaxCount instances of one type in one subnet, or an error."""
+        params = context.params
+        known = self._tokens.recall("RunInstances", params)
+        if known:
+            return known
+        template = (
+            find_template(context, params["LaunchTemplate"]) if "LaunchTemplate" in params else Template()
+        )
+        data = {**(template.data or {}), **params}
+        data["TagSpecifications"] = (template.data or {}).get("TagSpecifications", [])
+        place = find_place(context, data)
+        tags = tags_for(params.get("TagSpecifications", []), "instance")
+        spec = make_spec(context, data, place, template, tags)
+        market_type = (data.get("InstanceMarketOptions") or {}).get("MarketType", "on-demand")
+        option = PurchaseOption(market_type)
+        for refusal in refusals(context, spec, template, spot=option is PurchaseOption.SPOT):
+            raise AwsError("UnauthorizedOperation", refusal, status=403)
+        request = LaunchRequest(
+            [Candidate(place.pool)], params["MaxCount"], option, DEFAULT_STRATEGY, params["MinCount"]
+        )
+        allocation = context.cloud.market.launch(request, context.cloud.now())
+        if not allocation.grants:
+            code = allocation.refusals[0].code
+            if code is RefusalCode.INVALID_FLEET_CONFIGURATION:
+                raise AwsError("Unsupported", _why(code, place.pool, option))
+            # EC2 calls a lack of capacity its own fault: status 500.
+            raise AwsError("InsufficientInstanceCapacity", _why(code, place.pool, option), status=500)
+        reservation_id = _reservation_id()
+        offering = Offering(place.pool, option)
+        launched = [context.cloud.launch(offering, spec, reservation_id) for _ in range(allocation.granted)]
+        result = {
+            "ReservationId": reservation_id,
+            "OwnerId": ACCOUNT,
+            "Groups": [],
+            "Instances": [describe(instance) for instance in launched],
+        }
+        self._tokens.remember("RunInstances", params, result)
+        return result
+
+
+def _options(context: Context, fleet_id: str, tags: dict[str, str]) -> tuple[list[_Option], list[Result]]:
+    """Everything that the fleet may launch from, and errors for overrides that can't work."""
+    configs = context.params["LaunchTemplateConfigs"]
+    if not 1 <= len(configs) <= MAX_CONFIGS:
+        raise AwsError(
+            "InvalidParameterValue", f"LaunchTemplateConfigs: 1 to {MAX_CONFIGS}, not {len(configs)}"
+        )
+    options: list[_Option] = []
+    errors: list[Result] = []
+    for config in configs:
+        template = find_template(context, config.get("LaunchTemplateSpecification", {}))
+        for overrides in config.get("Overrides") or [{}]:
+            for name in UNSUPPORTED_OVERRIDES:
+                if name in overrides:
+                    raise AwsError(
+                        "UnsupportedOperation", f"The local cloud doesn't know the override {name}"
+                    )
+            data = {**(template.data or {}), **overrides}
+            try:
+                place = find_place(context, data)
+                spec = make_spec(context, data, place, template, tags, fleet_id)
+            except AwsError as error:
+                shown = {"LaunchTemplateSpecification": template.specification(), "Overrides": overrides}
+                errors.append(
+                    {
+                        "LaunchTemplateAndOverrides": shown,
+                        "Lifecycle": "on-demand",
+                        "ErrorCode": error.code,
+                        "ErrorMessage": error.message,
+                    }
+                )
+            else:
+                options.append(_Option(template, overrides, place, spec))
+    return options, errors
+
+
+def _counts(target: Mapping[str, Any]) -> tuple[int, int]:
+    """Spot and on-demand instances that are wanted."""
+    spot, on_demand = target.get("SpotTargetCapacity", 0), target.get("OnDemandTargetCapacity", 0)
+    rest = target["TotalTargetCapacity"] - spot - on_demand
+    if rest < 0:
+        raise AwsError(
+            "InvalidParameterValue", "TotalTargetCapacity is less than its Spot and on-demand parts"
+        )
+    if target.get("DefaultTargetCapacityType", "on-demand") == "spot":
+        return spot + rest, on_demand
+    return spot, on_demand + rest
+
+
+def _require_fleet(context: Context, options: list[_Option], *, spot: bool) -> None:
+    context.require("ec2:CreateFleet", ec2_arn("fleet", "*"), _fleet_conditions(context))
+    checked = set()
+    for option in options:
+        for arn, conditions in touched(context, option.spec, option.template, spot=spot):
+            if arn not in checked:
+                checked.add(arn)
+                context.require("ec2:CreateFleet", arn, conditions)
+
+
+def _fleet_conditions(context: Context) -> dict[str, Any]:
+    return request_tag_conditions(tags_for(context.params.get("TagSpecifications", []), "fleet"))
+
+
+def _fulfil(
+    context: Context,
+    options: list[_Option],
+    purchase_option: PurchaseOption,
+    count: int,
+    choices: Mapping[str, Any],
+) -> tuple[list[Result], list[Result]]:
+    """The `Instances` and `Errors` of one purchase option."""
+    denied = _denials(context, options, spot=purchase_option is PurchaseOption.SPOT)
+    allowed = [i for i in range(len(options)) if i not in denied]
+    request = LaunchRequest(
+        [_candidate(options[i]) for i in allowed],
+        count,
+        purchase_option,
+        _strategy(choices),
+        choices.get("MinTargetCapacity", 0),
+        bool(choices.get("SingleAvailabilityZone")),
+        bool(choices.get("SingleInstanceType")),
+    )
+    now = context.cloud.now()
+    allocation = context.cloud.market.launch(request, now)
+    instances = []
+    for grant in allocation.grants:
+        option = options[allowed[grant.index]]
+        offering = Offering(option.place.pool, purchase_option)
+        launched = [
+            context.cloud.launch(offering, option.spec, _reservation_id()) for _ in range(grant.count)
+        ]
+        instances.append(
+            {
+                "LaunchTemplateAndOverrides": option.shown(),
+                "Lifecycle": purchase_option.value,
+                "InstanceIds": [instance.id for instance in launched],
+                "InstanceType": option.place.pool.instance_type,
+                "AvailabilityZone": option.place.pool.zone,
+                "SubnetId": option.place.subnet_id,
+            }
+        )
+    errors = [_error(options[i], purchase_option, "UnauthorizedOperation", why) for i, why in denied.items()]
+    for refusal in allocation.refusals:
+        option = options[allowed[refusal.index]]
+        why = _why(refusal.code, option.place.pool, purchase_option)
+        errors.append(_error(option, purchase_option, refusal.code.value, why))
+    return instances, errors
+
+
+def _denials(context: Context, options: list[_Option], *, spot: bool) -> dict[int, str]:
+    """By option, why IAM forbids the launch itself. CreateFleet reports that among its errors."""
+    denied = {}
+    known: dict[tuple[str, str | None], str | None] = {}
+    for index, option in enumerate(options):
+        # Options differ in type and subnet; only what IAM can tell apart is worth asking for again.
+        key = (option.spec.subnet_id, option.template.id)
+        if key not in known:
+            known[key] = next(refusals(context, option.spec, option.template, spot=spot), None)
+        why = known[key]
+        if why:
+            denied[index] = why
+    return denied
+
+
+def _candidate(option: _Option) -> Candidate:
+    # An override without a priority comes last, says the API reference.
+    priority = option.overrides.get("Priority", float("inf"))
+    price = option.overrides.get("MaxPrice")
+    return Candidate(option.place.pool, float(priority), float(price) if price else None)
+
+
+def _strategy(choices: Mapping[str, Any]) -> Strategy:
+    name = choices.get("AllocationStrategy", DEFAULT_STRATEGY.value)
+    try:
+        return Strategy(name)
+    except ValueError as error:
+        raise AwsError("InvalidParameterValue", f"Invalid allocation strategy: {name}") from error
+
+
+def _error(option: _Option, purchase_option: PurchaseOption, code: str, message: str) -> Result:
+    return {
+        "LaunchTemplateAndOverrides": option.shown(),
+        "Lifecycle": purchase_option.value,
+        "ErrorCode": code,
+        "ErrorMessage": message,
+    }
+
+
+def _why(code: RefusalCode, pool: CapacityPool, option: PurchaseOption) -> str:
+    match code:
+        case RefusalCode.INSUFFICIENT_INSTANCE_CAPACITY if option is PurchaseOption.ON_DEMAND:
+            return (
+                f"We currently do not have sufficient {pool.instance_type} capacity in the Availability Zone "
+                f"you requested ({pool.zone}). Our system will be working on provisioning additional capacity."
+            )
+        case RefusalCode.INSUFFICIENT_INSTANCE_CAPACITY:
+            return "There is no Spot capacity available that matches your request."
+        case RefusalCode.UNFULFILLABLE_CAPACITY:
+            return (
+                "Unable to fulfill capacity due to your request configuration. "
+                "Please adjust your request and try again."
+            )
+        case RefusalCode.SPOT_MAX_PRICE_TOO_LOW:
+            return (
+                "Your Spot request price is lower than the minimum required Spot request fulfillment price."
+            )
+        case RefusalCode.INVALID_FLEET_CONFIGURATION:
+            return (
+                f"Your requested instance type ({pool.instance_type}) is not supported in your requested "
+                f"Availability Zone ({pool.zone})."
+            )
+
+
+def _reservation_id() -> str:
+    return f"r-{secrets.token_hex(8)}{secrets.token_hex(1)[0]}"

@@ -1,0 +1,172 @@
+"""The ASGI application in front of MiniStack: it answers what is ours and lets the rest through."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from spotrelay.local import wire
+from spotrelay.local.balancer import Balancer
+from spotrelay.local.calls import CallLog, Faults, error_code_of
+from spotrelay.local.cloud import Cloud
+from spotrelay.local.context import Context, Handler, UnauthenticatedError
+from spotrelay.local.control import PREFIX as CONTROL_PREFIX
+from spotrelay.local.control import Control
+from spotrelay.local.ec2 import is_about_instances
+from spotrelay.local.elbv2 import Routing
+from spotrelay.local.http import (
+    ClientGoneError,
+    Message,
+    Receive,
+    Request,
+    Response,
+    Scope,
+    Send,
+    read_body,
+    replay,
+)
+from spotrelay.local.ministack import REGION, MiniStack
+from spotrelay.local.wire import AwsError
+
+_log = logging.getLogger(__name__)
+
+BALANCER_PREFIX = "/_alb/"
+"""MiniStack's own prefix for clients that can't set a Host header: /_alb/<load balancer>/path."""
+
+MAX_ERROR_BODY = 64 * 1024
+"""How much of an error's body is kept to find its code."""
+
+TLS = (b"x-forwarded-proto", b"https")
+"""AWS is reached over TLS. We stand for its far end, so policies that demand aws:SecureTransport are met."""
+
+
+class Front:
+    """Routes a request: control API, load balancer, our AWS actions, MiniStack. Logs every AWS call."""
+
+    def __init__(
+        self,
+        ministack: MiniStack,
+        cloud: Cloud,
+        balancer: Balancer,
+        routing: Routing,
+        control: Control,
+        calls: CallLog,
+        faults: Faults,
+        handlers: Mapping[tuple[str, str], Handler],
+    ) -> None:
+        self._ministack = ministack
+        self._cloud = cloud
+        self._balancer = balancer
+        self._routing = routing
+        self._control = control
+        self._calls = calls
+        self._faults = faults
+        self._handlers = handlers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """An ASGI application."""
+        if scope["type"] != "http":
+            await self._ministack.asgi(scope, receive, send)
+            return
+        try:
+            await self._route(scope, receive, send)
+        except ClientGoneError:
+            _log.debug("a client went away before its request was complete")
+
+    async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path: str = scope["path"]
+        if path.startswith(CONTROL_PREFIX):
+            await self._control.answer(Request.of(scope, await read_body(receive))).send(send)
+            return
+        target = self._load_balancer(scope)
+        if target:
+            name, inner = target
+            await self._balancer.proxy(inner, receive, send, name)
+            return
+        await self._aws(scope, receive, send)
+
+    def _load_balancer(self, scope: Scope) -> tuple[str, Scope] | None:
+        """The load balancer that a request is for, and the request as that sees it."""
+        path: str = scope["path"]
+        if path.startswith(BALANCER_PREFIX):
+            name, _, rest = path.removeprefix(BALANCER_PREFIX).partition("/")
+            raw = (scope.get("raw_path") or path.encode()).removeprefix(BALANCER_PREFIX.encode())
+            inner = {**scope, "path": f"/{rest}", "raw_path": b"/" + raw.partition(b"/")[2]}
+            self._routing.refresh()
+            return name, inner
+        host = next((value for name, value in scope["headers"] if name == b"host"), b"").decode("latin-1")
+        name = self._routing.load_balancer_at(host) or ""
+        return (name, scope) if name else None
+
+    async def _aws(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request.of(scope)
+        if _names_action_in_body(request):
+            body = await read_body(receive)
+            request = Request.of(scope, body)
+            receive = replay(body, receive)
+        service, action = self._ministack.identify(request)
+        role = self._ministack.caller(request).role
+        fault = self._faults.take(action)
+        response = None
+        if fault:
+            await asyncio.sleep(fault.delay_s)
+            if fault.error_code:
+                message = f"Injected by the local cloud: {fault.error_code}"
+                response = self._ministack.error(request, service, fault.error_code, message, fault.status)
+                response = Response(fault.status, response.body, response.headers)
+        handler = self._handlers.get((service, action))
+        if response is None and handler:
+            response = self._answer(service, action, handler, request)
+        if response:
+            code = error_code_of(response.status, response.headers, response.body)
+            self._calls.add(service, action, role, response.status, code)
+            await response.send(send)
+        else:
+            await self._pass_on(
+                {**scope, "headers": [*scope["headers"], TLS]}, receive, send, service, action, role
+            )
+
+    def _answer(self, service: str, action: str, handler: Handler, request: Request) -> Response | None:
+        """Our answer; None if the call turns out to be MiniStack's."""
+        try:
+            self._ministack.enter(request)
+            params = wire.parse(service, action, request)
+            if not is_about_instances(action, params):
+                return None
+            if self._ministack.region() != REGION:
+                raise AwsError("UnsupportedOperation", f"The local cloud's instances are all in {REGION}")
+            result = handler(Context(self._cloud, self._ministack, request, params))
+            return wire.answer(service, action, result)
+        except AwsError as error:
+            return wire.answer(service, action, error)
+        except UnauthenticatedError as error:
+            return error.response
+        except Exception:
+            _log.exception("%s:%s failed by a bug of the local cloud", service, action)
+            message = "A bug of the local cloud; its log has the traceback"
+            return wire.answer(service, action, AwsError("InternalError", message, status=500))
+
+    async def _pass_on(
+        self, scope: Scope, receive: Receive, send: Send, service: str, action: str, role: str
+    ) -> None:
+        """Let MiniStack answer, and log the call once it has."""
+        status, headers, body = 0, {}, b""
+
+        async def observed(message: Message) -> None:
+            nonlocal status, headers, body
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = {n.decode("latin-1").lower(): v.decode("latin-1") for n, v in message["headers"]}
+            elif status >= 400 and len(body) < MAX_ERROR_BODY:
+                body += message.get("body", b"")
+            await send(message)
+
+        await self._ministack.asgi(scope, receive, observed)
+        if action or status >= 400:
+            self._calls.add(service, action, role, status, error_code_of(status, headers, body))
+
+
+def _names_action_in_body(request: Request) -> bool:
+    """Bodies of the query protocol; of the others only the head is needed to know what they ask for."""
+    return request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded")

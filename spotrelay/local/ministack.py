@@ -1,0 +1,363 @@
+"""Every touch of MiniStack's insides, in one place. Pinned to 1.5.33: read this file again when that changes.
+
+MiniStack has no extension points, so we import its modules late (it reads its settings at import), read its
+stores and replace three of its functions. What we rely on:
+
+- `ministack.app.app`, the ASGI application, and `AUTH`, which makes it check signatures and IAM policies;
+- the request-scoped account and region (context variables), without which its stores look empty;
+- `eventbridge._put_events(…, allow_aws_source=True)`: the only way to emit events as `aws.ec2`;
+- `_parse_rate_seconds` and the two schedulers' tick intervals, to compress time;
+- `cloudwatch_logs._append_log_events`, which every log line of a function passes;
+- `cloudwatch._evaluate_alarm`, which ignores dimensions, so that one queue's depth sets off another's alarm.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, cast
+
+from spotrelay.local.http import AsgiApp, Request, Response
+
+ACCOUNT = "000000000000"
+REGION = "us-east-1"
+ZONES = tuple(REGION + letter for letter in "abc")
+"""The zones that MiniStack's DescribeAvailabilityZones knows."""
+
+SCHEDULER_TICK_S = 0.5
+"""How often MiniStack looks for due schedules. Its own 10 s would hide what a compressed schedule does."""
+
+WORKER_THREADS = 256
+"""Functions and open streams each hold a thread of the loop's default pool, whose own size (6 on 2 cores)
+makes them starve each other."""
+
+JsonObject = dict[str, Any]
+
+
+def prepare_environment(port: int) -> None:
+    """Set what MiniStack reads at import, and take the caller's AWS settings out of this process.
+
+    Functions and instances inherit this environment: no real credential, profile or endpoint of the person who
+    started us may reach them.
+    """
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        del os.environ[name]
+    os.environ.update(
+        AWS_ACCESS_KEY_ID="test",
+        AWS_SECRET_ACCESS_KEY="test",  # noqa: S106 - the dummy that every example uses
+        AWS_DEFAULT_REGION=REGION,
+        AWS_REGION=REGION,
+        AWS_ENDPOINT_URL=f"http://127.0.0.1:{port}",
+        AUTH="true",
+        GATEWAY_PORT=str(port),
+        MINISTACK_REGION=REGION,
+        MINISTACK_ACCOUNT_ID=ACCOUNT,
+        MINISTACK_WORKER_THREADS=str(WORKER_THREADS),
+        LOG_LEVEL=os.environ.get("LOG_LEVEL", "WARNING"),
+        # Listeners and container sweeps that nobody here asked for.
+        IOT_MTLS_ENABLED="0",
+        SFTP_ENABLED="0",
+        DOCKER_HOST="unix:///nonexistent/docker.sock",
+        PERSIST_STATE="0",
+        S3_PERSIST="0",
+        LAMBDA_EXECUTOR="local",
+        LAMBDA_STRICT="0",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who signed a request; `role` is empty for the operator."""
+
+    arn: str
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class Denial:
+    """IAM's answer to a call that isn't allowed. `unauthenticated` has no principal to speak of."""
+
+    message: str
+    unauthenticated: Response | None = None
+
+
+class MiniStack:
+    """MiniStack, running in this process. Environment first: see `prepare_environment`."""
+
+    def __init__(self) -> None:
+        self._app = import_module("ministack.app")
+        self._core = {
+            name: import_module(f"ministack.core.{name}")
+            for name in ("iam_actions", "iam_evaluator", "lambda_runtime", "responses", "router")
+        }
+        self._services = {
+            name: import_module(f"ministack.services.{name}")
+            for name in (
+                "alb",
+                "cloudwatch",
+                "cloudwatch_logs",
+                "ec2",
+                "eventbridge",
+                "iam",
+                "scheduler",
+                "sqs",
+                "ssm",
+            )
+        }
+
+    @property
+    def asgi(self) -> AsgiApp:
+        """The application. It takes TLS for granted when a request says `x-forwarded-proto: https`."""
+        return cast("AsgiApp", self._app.app)
+
+    # --- requests and IAM ---
+
+    def identify(self, request: Request) -> tuple[str, str]:
+        """The service and action that a request is for, as in IAM policies; empty where it is neither."""
+        params = self._params(request)
+        service = str(
+            self._core["router"].detect_service(request.method, request.path, request.headers, params)
+        )
+        action = self._core["iam_actions"].extract_iam_action(
+            service, request.method, request.path, request.headers, request.body, params
+        )
+        return (service, str(action).partition(":")[2]) if action else (service, "")
+
+    def enter(self, request: Request) -> None:
+        """Make the request the current one: account, region, signature. Holds for the running task."""
+        router, responses = self._core["router"], self._core["responses"]
+        evaluator = self._core["iam_evaluator"]
+        key = router.extract_access_key_id(request.headers, request.query)
+        responses.set_request_account_id(self._app._request_account_scope(key))
+        responses.set_request_region(router.extract_region(request.headers, request.query))
+        evaluator.pin_request_origin(request.client, True)
+        evaluator.pin_signed_request(request.method, request.raw_path, request.query, request.raw_headers)
+        evaluator.pin_signed_body(request.body)
+        evaluator.pin_request_caller(request.headers, request.query)
+
+    def region(self) -> str:
+        """The region of the current request."""
+        return str(self._core["responses"].get_region())
+
+    def caller(self, request: Request) -> Caller:
+        """Who signed the request, without checking the signature."""
+        key = self._core["router"].extract_access_key_id(request.headers, request.query)
+        identity = self._core["iam_evaluator"].resolve_caller_identity(key) or {}
+        arn = str(identity.get("userArn", ""))
+        role = arn.split("/")[1] if ":assumed-role/" in arn else ""
+        return Caller(arn, role)
+
+    def denial(
+        self, request: Request, action: str, resource: str, context: Mapping[str, Any]
+    ) -> Denial | None:
+        """Why IAM forbids the current request to do `action` (as in `ec2:RunInstances`) on `resource`, if it does.
+
+        `context` holds condition keys such as `aws:ResourceTag/team`.
+        """
+        service = action.partition(":")[0]
+        key = self._core["router"].extract_access_key_id(request.headers, request.query)
+        evaluator, actions = self._core["iam_evaluator"], self._core["iam_actions"]
+        denied = evaluator.enforce(key, action, service, self.region(), resource, dict(context))
+        if denied is None:
+            return None
+        if isinstance(denied, evaluator.AuthError):
+            status, headers, body = actions.access_denied_response(
+                service,
+                action,
+                "",
+                str(uuid.uuid4()),
+                error_code=denied.code,
+                message=denied.message,
+                headers=request.headers,
+            )
+            return Denial(str(denied.message), Response(status, body, headers))
+        explicit = denied.decision == "Deny"
+        return Denial(actions.identity_denial_message(action, denied.principal_arn, resource, explicit))
+
+    def error(self, request: Request, service: str, code: str, message: str, status: int) -> Response:
+        """An error in the protocol that the service speaks."""
+        _, headers, body = self._core["iam_actions"].access_denied_response(
+            service, "", "", str(uuid.uuid4()), error_code=code, message=message, headers=request.headers
+        )
+        return Response(status, body, headers)
+
+    def _params(self, request: Request) -> dict[str, list[str]]:
+        merged = self._app._routing_params(
+            request.method, request.path, request.headers, request.body, request.query
+        )
+        return cast("dict[str, list[str]]", merged)
+
+    # --- what EC2 and the load balancer have to know ---
+
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        """Our account and region for code that no request started."""
+        with self._core["responses"].request_scope(ACCOUNT, REGION):
+            yield
+
+    def subnet(self, subnet_id: str) -> JsonObject | None:
+        """The subnet's record: SubnetId, VpcId, AvailabilityZone, …"""
+        self._services["ec2"]._ensure_defaults_initialized()
+        return cast("JsonObject | None", self._services["ec2"]._subnets.get(subnet_id))
+
+    def default_subnets(self) -> list[JsonObject]:
+        """The default VPC's subnets, one per zone."""
+        self._services["ec2"]._ensure_defaults_initialized()
+        return [s for s in self._services["ec2"]._subnets.values() if s.get("DefaultForAz")]
+
+    def launch_template(self, template_id: str | None, name: str | None) -> JsonObject | None:
+        """The template's record: LaunchTemplateId, …, Versions with their LaunchTemplateData."""
+        templates = self._services["ec2"]._launch_templates
+        if template_id:
+            return cast("JsonObject | None", templates.get(template_id))
+        return next((t for t in templates.values() if t["LaunchTemplateName"] == name), None)
+
+    def role_of_instance_profile(self, arn: str | None, name: str | None) -> tuple[str, str] | None:
+        """ARNs of the instance profile and of its role, or None if there is no such profile."""
+        iam = self._services["iam"]
+        profile = iam._lookup_instance_profile(name=name or "", arn=arn or "")
+        if not profile:
+            return None
+        roles = profile.get("Roles") or []
+        role = roles[0] if roles else {}
+        record = role if isinstance(role, dict) else (iam._roles.get(role) or {})
+        return str(profile["Arn"]), str(record.get("Arn", ""))
+
+    def mirror_tags(self, resource_id: str, tags: Mapping[str, str]) -> None:
+        """Let MiniStack's DescribeTags see the tags of a resource of ours."""
+        store = self._services["ec2"]._tags
+        if tags:
+            store[resource_id] = [{"Key": k, "Value": v} for k, v in tags.items()]
+        else:
+            store.pop(resource_id, None)
+
+    def tags_of(self, resource: str) -> dict[str, str]:
+        """Tags of an EC2 resource by its ID, or of a load balancing resource by its ARN."""
+        store = self._services["alb" if resource.startswith("arn:") else "ec2"]._tags
+        return {tag["Key"]: tag.get("Value", "") for tag in store.get(resource) or []}
+
+    def target_groups(self) -> list[JsonObject]:
+        """Target groups, each with its `Attributes`."""
+        alb = self._services["alb"]
+        with self.scope():
+            return [
+                {**group, "Attributes": {a["Key"]: a["Value"] for a in alb._tg_attrs.get(arn) or []}}
+                for arn, group in alb._tgs.items()
+            ]
+
+    def load_balancers(self) -> list[JsonObject]:
+        """Load balancers, each with its `Listeners`."""
+        alb = self._services["alb"]
+        with self.scope():
+            listeners = alb._listeners.values()
+            return [
+                {
+                    **lb,
+                    "Listeners": [li for li in listeners if li["LoadBalancerArn"] == lb["LoadBalancerArn"]],
+                }
+                for lb in alb._lbs.values()
+            ]
+
+    # --- events and schedules ---
+
+    def emit(
+        self, detail_type: str, detail: JsonObject, resources: list[str], *, deliveries: int = 1
+    ) -> None:
+        """An event of source `aws.ec2` on the default bus, delivered so many times with one and the same ID."""
+        bus = self._services["eventbridge"]
+        entry = {
+            "Source": "aws.ec2",
+            "DetailType": detail_type,
+            "Detail": json.dumps(detail),
+            "Resources": resources,
+        }
+        with self.scope():
+            bus._put_events({"Entries": [entry]}, allow_aws_source=True)
+            record = bus._events_log_list()[-1]
+            for _ in range(deliveries - 1):
+                bus._dispatch_event(dict(record))
+
+    def compress_schedules(self, factor: float) -> None:
+        """Let every `rate(…)` schedule, of rules and of EventBridge Scheduler, last only `factor` of its time."""
+        bus = self._services["eventbridge"]
+        parse = bus._parse_rate_seconds
+
+        def compressed(expression: str) -> float | None:
+            seconds = parse(expression)
+            return None if seconds is None else seconds * factor
+
+        bus._parse_rate_seconds = compressed
+        bus._SCHEDULER_TICK_INTERVAL = SCHEDULER_TICK_S
+        self._services["scheduler"]._SCHEDULE_TICK_INTERVAL = SCHEDULER_TICK_S
+
+    # --- logs, metrics, alarms ---
+
+    def on_log_lines(self, see: Callable[[Iterable[str]], None]) -> None:
+        """Call `see` with every batch of log lines, in the account and region that wrote them."""
+        logs = self._services["cloudwatch_logs"]
+        append = logs._append_log_events
+
+        def appended(stream: JsonObject, events: list[JsonObject]) -> None:
+            append(stream, events)
+            see([str(event["message"]) for event in events])
+
+        logs._append_log_events = appended
+
+    def record_metric(
+        self, namespace: str, name: str, value: float, unit: str, dimensions: Mapping[str, str]
+    ) -> None:
+        """One datum, now, in the current account and region."""
+        self._services["cloudwatch"].record_metric(namespace, name, value, unit, dict(dimensions))
+
+    def queue_depths(self) -> dict[str, int]:
+        """Visible messages by queue name."""
+        sqs = self._services["sqs"]
+        with self.scope():
+            depths = {}
+            for queue in sqs._queues.values():
+                sqs._refresh_counts(queue)
+                depths[str(queue["name"])] = int(queue["attributes"]["ApproximateNumberOfMessages"])
+            return depths
+
+    def alarms(self) -> list[JsonObject]:
+        """Metric alarms, as PutMetricAlarm made them."""
+        return list(self._services["cloudwatch"]._alarms.values())
+
+    def data_points(self, namespace: str, name: str, dimensions: Mapping[str, str]) -> list[JsonObject]:
+        """A metric's data: Timestamp (epoch seconds), Value, Count, …"""
+        cloudwatch = self._services["cloudwatch"]
+        key = (namespace, name, cloudwatch._dims_key(dict(dimensions)))
+        return list(cloudwatch._metrics.get(key) or [])
+
+    def statistic(self, points: list[JsonObject], name: str) -> float:
+        """Sum, Average, p90, … of data points; there must be at least one."""
+        cloudwatch = self._services["cloudwatch"]
+        return float(cloudwatch._stat_value(cloudwatch._calc_stats(points), name, points))
+
+    def set_alarm_state(self, alarm: JsonObject, state: str, reason: str, at: float) -> None:
+        """Move the alarm to another state, with history and actions."""
+        cloudwatch = self._services["cloudwatch"]
+        old = alarm["StateValue"]
+        alarm.update(StateValue=state, StateReason=reason, StateUpdatedTimestamp=int(at))
+        cloudwatch._record_history(alarm["AlarmName"], old, state, reason)
+        cloudwatch._dispatch_alarm_actions(alarm, old, state, reason)
+        cloudwatch._evaluate_parent_alarms(alarm)
+
+    def replace_alarm_evaluation(self, evaluate: Callable[[JsonObject], None]) -> None:
+        """Evaluate alarms with our function wherever MiniStack would with its own."""
+        self._services["cloudwatch"]._evaluate_alarm = evaluate
+
+    # --- seeds and the end ---
+
+    def seed_public_parameters(self, parameters: Mapping[str, str]) -> None:
+        """Public SSM parameters whose values are AMI IDs."""
+        self._services["ssm"]._PUBLIC_AMI_PARAMETERS.update(parameters)
+
+    def stop(self) -> None:
+        """Kill the function processes."""
+        self._core["lambda_runtime"].reset()

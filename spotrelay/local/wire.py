@@ -1,0 +1,91 @@
+"""EC2's and Elastic Load Balancing's wire formats, from botocore's own service models through moto's codecs.
+
+Handlers see plain dicts, spelled as boto3 spells them.
+"""
+
+from __future__ import annotations
+
+import uuid
+from functools import cache
+from typing import Any, cast
+from urllib.parse import parse_qsl
+
+from moto.core.model import OperationModel, ServiceModel
+from moto.core.parse import PROTOCOL_PARSERS
+from moto.core.serialize import SERIALIZERS, SerializationContext
+from moto.core.utils import get_service_model
+
+from spotrelay.local.http import Request, Response
+
+BOTOCORE_NAMES = {"ec2": "ec2", "elasticloadbalancing": "elbv2"}
+"""IAM's name of a service to botocore's."""
+
+
+class AwsError(Exception):
+    """An error that AWS would answer with."""
+
+    def __init__(self, code: str, message: str, status: int = 400) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message
+        self.status = status
+
+
+def action_of(request: Request) -> str:
+    """The action of a query protocol request, or "" if it is none."""
+    for name, value in _pairs(request):
+        if name == "Action":
+            return value
+    return ""
+
+
+def parse(service: str, action: str, request: Request) -> dict[str, Any]:
+    """The request's parameters.
+
+    Raises:
+        AwsError: a required parameter is missing, or a value isn't what the model says.
+    """
+    model = _operation(service, action)
+    parser = PROTOCOL_PARSERS[model.service_model.protocol](model)
+    try:
+        parsed = cast("dict[str, Any]", parser.parse({"values": dict(_pairs(request))}))
+    except ValueError as error:
+        raise AwsError("InvalidParameterValue", f"{action}: {error}") from error
+    shape = model.input_shape
+    for name in getattr(shape, "required_members", []):
+        if name not in parsed:
+            raise AwsError("MissingParameter", f"The request must contain the parameter {name}")
+    return parsed
+
+
+def answer(service: str, action: str, result: dict[str, Any] | AwsError) -> Response:
+    """A handler's result, or the error that it raised, as the client expects it."""
+    model = _operation(service, action)
+    context = SerializationContext(str(uuid.uuid4()))
+    reply = SERIALIZERS[model.service_model.protocol](model, context).serialize(result)
+    body = reply["body"]
+    status = result.status if isinstance(result, AwsError) else reply["status_code"]
+    headers = {**reply["headers"], "x-amzn-requestid": context.request_id}
+    return Response(status, body.encode() if isinstance(body, str) else body, headers)
+
+
+def warm_up() -> None:
+    """Load both models, which takes half a second, before the first client waits for it."""
+    for service in BOTOCORE_NAMES:
+        _model(service)
+
+
+def _pairs(request: Request) -> list[tuple[str, str]]:
+    query = [(name, values[0]) for name, values in request.query.items()]
+    if not request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
+        return query
+    return query + parse_qsl(request.body.decode(), keep_blank_values=True)
+
+
+@cache
+def _model(service: str) -> ServiceModel:
+    return get_service_model(BOTOCORE_NAMES[service])
+
+
+def _operation(service: str, action: str) -> OperationModel:
+    return _model(service).operation_model(action)

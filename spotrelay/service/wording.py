@@ -62,7 +62,7 @@ def _unknown(at: Location) -> str:
         return f"unknown field: {_NOT_HERE[name]}"
     if hint := did_you_mean(name, known):
         return f"unknown field{hint}"
-    elsewhere = [f"{way}.{name}" if way else name for way, model in _sections() if name in model.model_fields]
+    elsewhere = [f"{way}.{name}" if way else name for way, model in sections() if name in model.model_fields]
     if elsewhere:
         return f"unknown field here: it belongs at {elsewhere[0]}"
     return f"unknown field: there are {', '.join(known)}"
@@ -95,7 +95,7 @@ def _model_of(field: FieldInfo) -> type[BaseModel] | None:
     return next((c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)), None)
 
 
-def _sections() -> Iterator[tuple[str, type[BaseModel]]]:
+def sections() -> Iterator[tuple[str, type[BaseModel]]]:
     """Every section of a service file with the way to it."""
     todo: list[tuple[str, type[BaseModel]]] = [("", ServiceFile)]
     while todo:

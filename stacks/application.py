@@ -1,0 +1,68 @@
+"""The whole: the control plane, and one stack for each service file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import aws_cdk as cdk
+
+from spotrelay.service import Problem, Service, ServiceFileError, load
+from stacks.control_plane import ControlPlaneStack
+from stacks.service import ServiceStack
+from stacks.settings import Settings, SettingsError
+
+CONTROL_PLANE = "SpotRelay-ControlPlane"
+SERVICE_PREFIX = "SpotRelay-Service-"
+
+
+def application() -> cdk.App:
+    """The app as the CDK command line wants it: stacks chosen by its context.
+
+    Raises: as `build` does; `SettingsError` for what the context has besides.
+    """
+    app = cdk.App()
+    build(app, Settings.from_context(app.node.try_get_context))
+    return app
+
+
+def build(app: cdk.App, settings: Settings) -> None:
+    """Add every stack to the app.
+
+    Raises:
+        ServiceFileError: a service file can't be used; no stack has been added then.
+        SettingsError: two service files have the same name.
+        BundlingError: the functions' code can't be put together from what is installed.
+    """
+    services = load_all(settings.services)
+    env = cdk.Environment(account=settings.account, region=settings.region)
+    control_plane = ControlPlaneStack(app, CONTROL_PLANE, settings=settings, env=env)
+    for service in services:
+        id_ = SERVICE_PREFIX + service.name
+        stack = ServiceStack(app, id_, service=service, settings=settings, env=env)
+        # A service's document makes the controller launch: it comes after the controller, and goes before it.
+        stack.add_stack_dependency(control_plane)
+
+
+def load_all(paths: Iterable[Path]) -> list[Service]:
+    """Read every service file.
+
+    Raises:
+        ServiceFileError: with the problems of all of them.
+        SettingsError: two have the same name.
+    """
+    services: list[Service] = []
+    problems: list[Problem] = []
+    for path in paths:
+        try:
+            services.append(load(path))
+        except ServiceFileError as error:
+            problems += error.problems
+    if problems:
+        raise ServiceFileError(problems)
+    by_name: dict[str, Path] = {}
+    for service in services:
+        if service.name in by_name:
+            raise SettingsError(f"{by_name[service.name]} and {service.path} are both named {service.name!r}")
+        by_name[service.name] = service.path
+    return services

@@ -1,0 +1,148 @@
+"""The functions' code, assembled from the locked environment: no Docker, no network, no installer.
+
+The asset holds lambdas/, those modules of spotrelay that they import, and the packages that they need, all pure
+Python: one asset runs on Lambda and on this machine, where the local cloud runs it.
+"""
+
+from __future__ import annotations
+
+import ast
+import shutil
+import tempfile
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from aws_cdk import aws_lambda as lambda_
+
+ROOT = Path(__file__).resolve().parent.parent
+OWN_PACKAGE = "spotrelay"
+
+PROVIDED = frozenset({"boto3"})
+"""In Lambda's runtime already, with all that it needs; 20 MB that every cold start would have to unpack."""
+
+COMPILED = frozenset({".so", ".pyd", ".dylib", ".dll"})
+
+KEPT_METADATA = frozenset({"METADATA", "LICENSE", "LICENSE.txt", "LICENSE.md", "NOTICE"})
+"""Of a package's .dist-info: its licence and its version. The rest differs between machines."""
+
+
+class BundlingError(Exception):
+    """The asset can't be made from what is installed; the message says what to do."""
+
+
+@contextmanager
+def functions_code() -> Iterator[lambda_.Code]:
+    """The asset, for as long as it takes to define functions with it: the CDK copies it as they are defined.
+
+    Raises: as `stage` does.
+    """
+    with tempfile.TemporaryDirectory(prefix="spotrelay-asset-") as directory:
+        stage(Path(directory))
+        yield lambda_.Code.from_asset(directory)
+
+
+def stage(target: Path) -> None:
+    """Fill `target` with everything that the functions need.
+
+    Raises:
+        BundlingError: a package isn't installed as locked, or isn't pure Python.
+    """
+    for module in sorted(runtime_modules(ROOT)):
+        _copy(ROOT / module, target / module)
+    for name in locked_packages(ROOT / "uv.lock"):
+        for source, place in _files_of(name):
+            _copy(source, target / place)
+
+
+def runtime_modules(root: Path) -> frozenset[PurePosixPath]:
+    """The files of lambdas/ and, following their import statements, every module of ours that they need."""
+    found: set[PurePosixPath] = set()
+    waiting = [PurePosixPath("lambdas", path.name) for path in (root / "lambdas").glob("*.py")]
+    while waiting:
+        module = waiting.pop()
+        if module in found:
+            continue
+        found.add(module)
+        for parent in module.parents:
+            package = parent / "__init__.py"
+            if (root / package).is_file():
+                waiting.append(package)
+        for name in _imported(ast.parse((root / module).read_text(encoding="utf-8")), module):
+            waiting.extend(_files_named(root, name))
+    return frozenset(found)
+
+
+def _imported(tree: ast.AST, module: PurePosixPath) -> Iterator[str]:
+    """Dotted names that the module imports, wherever in it; `from a import b` may mean the module a.b."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            if node.level:
+                raise BundlingError(f"{module}:{node.lineno}: relative import: write the module's whole name")
+            yield node.module or ""
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _files_named(root: Path, name: str) -> Iterator[PurePosixPath]:
+    path = PurePosixPath(*name.split("."))
+    if path.parts[0] in (OWN_PACKAGE, "lambdas"):
+        for candidate in (path.with_suffix(".py"), path / "__init__.py"):
+            if (root / candidate).is_file():
+                yield candidate
+
+
+def locked_packages(lock: Path) -> list[str]:
+    """The packages that SpotRelay's runtime needs beyond what Lambda provides, each installed as locked.
+
+    Raises:
+        BundlingError: one of them isn't.
+    """
+    packages: Mapping[str, Mapping[str, Any]] = {
+        package["name"]: package for package in tomllib.loads(lock.read_text(encoding="utf-8"))["package"]
+    }
+    needed: list[str] = []
+    waiting = [OWN_PACKAGE]
+    while waiting:
+        for dependency in packages[waiting.pop()].get("dependencies", ()):
+            name = dependency["name"]
+            if name in PROVIDED or name in needed:
+                continue
+            _check_version(name, packages[name]["version"])
+            needed.append(name)
+            waiting.append(name)
+    return sorted(needed)
+
+
+def _check_version(name: str, locked: str) -> None:
+    try:
+        installed = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        installed = "missing"
+    if installed != locked:
+        raise BundlingError(f"{name} is {installed} here, uv.lock says {locked}: run `make setup`")
+
+
+def _files_of(name: str) -> Iterator[tuple[Path, PurePosixPath]]:
+    """What of an installed package goes into the asset: where it is, and where it belongs."""
+    for file in metadata.distribution(name).files or ():
+        place = PurePosixPath(*file.parts)
+        if ".." in place.parts or "__pycache__" in place.parts or place.suffix == ".pyc":
+            continue
+        if place.suffix in COMPILED:
+            raise BundlingError(
+                f"{name} has compiled code ({place}), which can't suit both Lambda and this machine:"
+                " use a pure-Python package"
+            )
+        if "tests" in place.parts or (".dist-info" in place.parts[0] and place.name not in KEPT_METADATA):
+            continue
+        yield Path(str(file.locate())), place
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)

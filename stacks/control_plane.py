@@ -1,0 +1,188 @@
+"""What reacts: rules and a schedule, the queues and functions behind them, their table, and the alarms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aws_cdk import CfnOutput, Duration, RemovalPolicy, Stack
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from spotrelay.names import (
+    METRICS_NAMESPACE,
+    METRICS_NO_SERVICE,
+    SERVICES_PATH,
+    TABLE_PARTITION_KEY,
+    TABLE_SORT_KEY,
+    TABLE_TTL,
+    Env,
+)
+from stacks import permissions
+from stacks.alarms import Alarms
+from stacks.bundling import functions_code
+from stacks.dashboard import dashboard
+from stacks.functions import ControlFunction
+from stacks.permissions import Function
+from stacks.queues import FunctionQueue, dead_letter_queue
+from stacks.settings import Settings
+from stacks.validation import acknowledge
+
+EVENT_PATTERNS = {
+    "InterruptionWarning": events.EventPattern(
+        source=["aws.ec2"], detail_type=["EC2 Spot Instance Interruption Warning"]
+    ),
+    "RebalanceRecommendation": events.EventPattern(
+        source=["aws.ec2"], detail_type=["EC2 Instance Rebalance Recommendation"]
+    ),
+    # Not `pending`: it says nothing that the launch's own answer didn't.
+    "StateChange": events.EventPattern(
+        source=["aws.ec2"],
+        detail_type=["EC2 Instance State-change Notification"],
+        detail={"state": ["running", "shutting-down", "terminated", "stopping", "stopped"]},
+    ),
+}
+
+MAX_EVENT_AGE = Duration.minutes(2)
+"""EventBridge gives up delivering then: an interruption is over, and the tick has seen the rest."""
+
+SIGNAL_TIMEOUT = Duration.seconds(15)
+"""Six times this, 90 s, is when a message comes back after a crash: a warning still has a second chance."""
+
+SIGNAL_BATCH = 10
+"""The most that SQS hands over without waiting for more. A pool that dries up warns many at once."""
+
+SIGNAL_CONCURRENCY = 5
+"""Batches at the same time. More would only meet EC2's request limits, which the whole account shares."""
+
+SIGNAL_MEMORY_MIB = 1769
+"""A whole processor: seldom called, it mostly starts cold, and spends that time on imports."""
+
+TICK_TIMEOUT = Duration.seconds(60)
+"""A tick looks at every replica of a service, and launches: seconds. A slow AWS may make it more."""
+
+TICK_BATCH = 1
+"""One service at a time: none waits for another's."""
+
+TICK_CONCURRENCY = 5
+"""Services at the same time; each service's own lease keeps its ticks apart."""
+
+TICK_MEMORY_MIB = 512
+"""Called every minute, it stays warm; there is no hurry, and memory is what it is billed by."""
+
+LATE_SIGNAL = Duration.seconds(60)
+"""Half of a warning gone before anybody looked at it."""
+
+LATE_TICK = Duration.minutes(3)
+
+
+class ControlPlaneStack(Stack):
+    """Once per account and region, for all services."""
+
+    def __init__(self, scope: Construct, id_: str, *, settings: Settings, **stack_options: Any) -> None:
+        super().__init__(scope, id_, description="SpotRelay control plane", **stack_options)
+        table = self._table()
+        signals = FunctionQueue(self, "Signals", function_timeout=SIGNAL_TIMEOUT)
+        ticks = FunctionQueue(self, "Ticks", function_timeout=TICK_TIMEOUT)
+        undelivered = self._route_events(signals.queue, ticks.queue)
+
+        place = permissions.Place(
+            partition=self.partition,
+            region=self.region,
+            account=self.account,
+            table_arn=table.table_arn,
+            tick_queue_arn=ticks.queue.queue_arn,
+        )
+        environment = {
+            Env.TABLE: table.table_name,
+            Env.TICK_QUEUE_URL: ticks.queue.queue_url,
+            Env.SERVICES_PATH: SERVICES_PATH,
+            "POWERTOOLS_SERVICE_NAME": METRICS_NO_SERVICE,
+            "POWERTOOLS_METRICS_NAMESPACE": METRICS_NAMESPACE,
+        }
+        with functions_code() as code:
+            on_signal = ControlFunction(
+                self,
+                "OnSignal",
+                name=Function.ON_SIGNAL,
+                code=code,
+                memory_mib=SIGNAL_MEMORY_MIB,
+                timeout=SIGNAL_TIMEOUT,
+                environment=environment,
+                place=place,
+            )
+            reconcile = ControlFunction(
+                self,
+                "Reconcile",
+                name=Function.RECONCILE,
+                code=code,
+                memory_mib=TICK_MEMORY_MIB,
+                timeout=TICK_TIMEOUT,
+                environment=environment,
+                place=place,
+            )
+        signals.feed(on_signal.function, batch_size=SIGNAL_BATCH, max_concurrency=SIGNAL_CONCURRENCY)
+        ticks.feed(reconcile.function, batch_size=TICK_BATCH, max_concurrency=TICK_CONCURRENCY)
+
+        alarms = Alarms(self, "Alarms", email=settings.alarm_email)
+        alarms.on_dead_letters("SignalDeadLetters", signals.dead_letters, "A signal could not be handled.")
+        alarms.on_dead_letters("TickDeadLetters", ticks.dead_letters, "A tick failed again and again.")
+        alarms.on_dead_letters("Undelivered", undelivered, "EventBridge could not deliver an event.")
+        alarms.on_waiting(
+            "LateSignals", signals.queue, LATE_SIGNAL, "Signals wait: interrupted replicas stay in rotation."
+        )
+        alarms.on_waiting("LateTicks", ticks.queue, LATE_TICK, "Ticks wait: what went wrong isn't healed.")
+        alarms.on_failures("OnSignal", on_signal)
+        alarms.on_failures("Reconcile", reconcile)
+        alarms.on_silence("ReconcileSilent", reconcile)
+        board = dashboard(self, "Dashboard", alarms=alarms.alarms)
+
+        for name, value in {
+            "TableName": table.table_name,
+            "SignalQueueUrl": signals.queue.queue_url,
+            "SignalDeadLetterQueueUrl": signals.dead_letters.queue_url,
+            "TickQueueUrl": ticks.queue.queue_url,
+            "TickDeadLetterQueueUrl": ticks.dead_letters.queue_url,
+            "OnSignalFunction": on_signal.function.function_name,
+            "OnSignalRole": on_signal.role.role_name,
+            "ReconcileFunction": reconcile.function.function_name,
+            "ReconcileRole": reconcile.role.role_name,
+            "AlarmTopic": alarms.topic.topic_arn,
+            "DashboardName": board.dashboard_name,
+        }.items():
+            CfnOutput(self, name, value=value)
+
+    def _table(self) -> dynamodb.Table:
+        return dynamodb.Table(
+            self,
+            "Table",
+            partition_key=dynamodb.Attribute(name=TABLE_PARTITION_KEY, type=dynamodb.AttributeType.STRING),
+            sort_key=dynamodb.Attribute(name=TABLE_SORT_KEY, type=dynamodb.AttributeType.STRING),
+            time_to_live_attribute=TABLE_TTL,
+            billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
+            point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
+                point_in_time_recovery_enabled=True
+            ),
+            # It knows which instances are ours, and the IDs given: losing the stack must not lose that. Only
+            # a first deployment that fails takes its empty table away again.
+            removal_policy=RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE,
+        )
+
+    def _route_events(self, signals: sqs.Queue, ticks: sqs.Queue) -> sqs.Queue:
+        """Lead EC2's events and the tick to their queues; returns the queue of what can't be delivered."""
+        undelivered = dead_letter_queue(self, "Undelivered")
+        acknowledge(
+            undelivered, "AwsSolutions-SQS3", "It is itself a dead-letter queue: that of the rules' targets."
+        )
+        for id_, pattern in EVENT_PATTERNS.items():
+            rule = events.Rule(self, id_, event_pattern=pattern)
+            rule.add_target(
+                targets.SqsQueue(signals, dead_letter_queue=undelivered, max_event_age=MAX_EVENT_AGE)
+            )
+        schedule = events.Rule(self, "EveryMinute", schedule=events.Schedule.rate(Duration.minutes(1)))
+        schedule.add_target(
+            targets.SqsQueue(ticks, dead_letter_queue=undelivered, max_event_age=MAX_EVENT_AGE)
+        )
+        return undelivered

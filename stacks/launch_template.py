@@ -1,0 +1,137 @@
+"""What an instance is: image, disk, role, who may reach it, and what it runs."""
+
+from __future__ import annotations
+
+from aws_cdk import CfnTag, Fn, Stack
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_ssm as ssm
+from constructs import Construct
+
+from spotrelay.names import INSTANCE_ROLE_PATH, TAG_SERVICE
+from spotrelay.service import Service, user_data
+from stacks.load_balancer import LoadBalancer
+from stacks.network import Network
+from stacks.validation import acknowledge
+
+ROOT_DEVICE = "/dev/sda1"
+"""Of Ubuntu's images, the default among them. An image with another root gets this as a second disk."""
+
+SESSION_ACTIONS = (
+    "ssm:UpdateInstanceInformation",
+    "ssmmessages:CreateControlChannel",
+    "ssmmessages:CreateDataChannel",
+    "ssmmessages:OpenControlChannel",
+    "ssmmessages:OpenDataChannel",
+)
+"""A shell through Session Manager, without an open port or a key. AWS's managed policy for it would also let
+the instance read *every* parameter of the account, the secrets of other services included."""
+
+
+class InstanceTemplate(Construct):
+    """A launch template and all it refers to. Everything but instance type and subnet is in it."""
+
+    def __init__(
+        self, scope: Construct, id_: str, *, service: Service, network: Network, entrance: LoadBalancer
+    ) -> None:
+        super().__init__(scope, id_)
+        security_group = ec2.SecurityGroup(
+            self, "SecurityGroup", vpc=network.vpc, description=f"Replicas of {service.name}"
+        )
+        security_group.connections.allow_from(
+            entrance.load_balancer, ec2.Port.tcp(service.port), "requests and health checks"
+        )
+        role = self._role(service)
+        profile = iam.InstanceProfile(self, "Profile", role=role, path=INSTANCE_ROLE_PATH)
+        tags = [CfnTag(key=TAG_SERVICE, value=service.name)]
+        # The L2 construct would tag instances like the stack. But that tag on an instance says that the
+        # controller launched it, so the controller alone writes it.
+        self.template = ec2.CfnLaunchTemplate(
+            self,
+            "Template",
+            tag_specifications=[
+                ec2.CfnLaunchTemplate.LaunchTemplateTagSpecificationProperty(
+                    resource_type="launch-template", tags=tags
+                )
+            ],
+            launch_template_data=ec2.CfnLaunchTemplate.LaunchTemplateDataProperty(
+                image_id=self._image_id(service),
+                iam_instance_profile=ec2.CfnLaunchTemplate.IamInstanceProfileProperty(
+                    arn=profile.instance_profile_arn
+                ),
+                security_group_ids=[security_group.security_group_id],
+                metadata_options=ec2.CfnLaunchTemplate.MetadataOptionsProperty(
+                    http_endpoint="enabled",
+                    http_tokens="required",
+                    # None for containers: what the role gives, the service's secrets, run.sh hands on.
+                    http_put_response_hop_limit=1,
+                ),
+                block_device_mappings=[
+                    ec2.CfnLaunchTemplate.BlockDeviceMappingProperty(
+                        device_name=ROOT_DEVICE,
+                        ebs=ec2.CfnLaunchTemplate.EbsProperty(
+                            volume_type="gp3",
+                            volume_size=service.disk.size_gib,
+                            iops=service.disk.iops,
+                            throughput=service.disk.throughput_mibps,
+                            encrypted=True,
+                            delete_on_termination=True,
+                        ),
+                    )
+                ],
+                tag_specifications=[
+                    ec2.CfnLaunchTemplate.TagSpecificationProperty(
+                        resource_type="instance",
+                        tags=[CfnTag(key="Name", value=f"spotrelay-{service.name}")],
+                    ),
+                    ec2.CfnLaunchTemplate.TagSpecificationProperty(resource_type="volume", tags=tags),
+                ],
+                user_data=Fn.base64(user_data(service, Stack.of(self).region)),
+            ),
+        )
+
+    @property
+    def id(self) -> str:
+        """The launch template's ID."""
+        return self.template.ref
+
+    @property
+    def version(self) -> str:
+        """The number of the version that this deployment makes or keeps."""
+        return self.template.attr_latest_version_number
+
+    def _image_id(self, service: Service) -> str:
+        if not service.image.is_parameter:
+            return service.image.reference
+        # CloudFormation looks it up at each deployment: a new image is a new version, and a rollout.
+        return ssm.StringParameter.value_for_typed_string_parameter_v2(
+            self, service.image.reference, ssm.ParameterValueType.AWS_EC2_IMAGE_ID
+        )
+
+    def _role(self, service: Service) -> iam.Role:
+        role = iam.Role(
+            self,
+            "Role",
+            path=INSTANCE_ROLE_PATH,
+            assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"),
+            description=f"Replicas of {service.name}",
+        )
+        role.add_to_policy(iam.PolicyStatement(actions=list(SESSION_ACTIONS), resources=["*"]))
+        acknowledge(
+            role,
+            "AwsSolutions-IAM5[Resource::*]",
+            "Session Manager's five actions know no narrower resource; they reach nothing but the"
+            " instance itself.",
+        )
+        if service.secrets:
+            stack = Stack.of(self)
+            role.add_to_policy(
+                iam.PolicyStatement(
+                    actions=["ssm:GetParameter"],
+                    resources=[
+                        stack.format_arn(service="ssm", resource="parameter", resource_name=name.lstrip("/"))
+                        for name in sorted(set(service.secrets.values()))
+                    ],
+                )
+            )
+        return role

@@ -1,0 +1,110 @@
+"""The way in: a load balancer, its listener, and the target group whose members the controller decides."""
+
+from __future__ import annotations
+
+from aws_cdk import Duration
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_elasticloadbalancingv2 as elbv2
+from constructs import Construct
+
+from spotrelay.service import Service
+from stacks.network import Network
+from stacks.settings import Settings
+from stacks.validation import acknowledge
+
+HEALTH_CHECK_INTERVAL = Duration.seconds(5)
+"""The shortest ELB offers: a replacement gets its first request this much after it can serve, at most."""
+
+HEALTH_CHECK_TIMEOUT = Duration.seconds(4)
+"""Must be shorter than the interval; a busy model server answers its health check late."""
+
+UNHEALTHY_THRESHOLD = 3
+"""Late three times in a row is more than busy. EC2 announces losses itself: no need to be quicker."""
+
+IDLE_TIMEOUT = Duration.seconds(120)
+"""An answer that isn't streamed sends nothing until it is complete; ELB's own 60 s would cut long ones."""
+
+
+class LoadBalancer(Construct):
+    """An Application Load Balancer in front of one target group."""
+
+    def __init__(
+        self, scope: Construct, id_: str, *, service: Service, network: Network, settings: Settings
+    ) -> None:
+        super().__init__(scope, id_)
+        self.security_group = ec2.SecurityGroup(
+            self,
+            "SecurityGroup",
+            vpc=network.vpc,
+            description=f"Load balancer of {service.name}",
+            # It reaches the instances and nothing else; the rule comes with them.
+            allow_all_outbound=False,
+        )
+        self.load_balancer = elbv2.ApplicationLoadBalancer(
+            self,
+            "Balancer",
+            vpc=network.vpc,
+            vpc_subnets=network.load_balancer_subnets,
+            internet_facing=settings.internet_facing,
+            security_group=self.security_group,
+            drop_invalid_header_fields=True,
+            idle_timeout=IDLE_TIMEOUT,
+        )
+        self.target_group = elbv2.ApplicationTargetGroup(
+            self,
+            "Targets",
+            vpc=network.vpc,
+            target_type=elbv2.TargetType.INSTANCE,
+            protocol=elbv2.ApplicationProtocol.HTTP,
+            port=service.port,
+            # ELB's own default is 300 s: more than the 120 s that a warned instance has left.
+            deregistration_delay=Duration.seconds(service.drain_s),
+            # Answers take a second or a minute: taking turns would pile the long ones up on one replica.
+            load_balancing_algorithm_type=elbv2.TargetGroupLoadBalancingAlgorithmType.LEAST_OUTSTANDING_REQUESTS,
+            health_check=elbv2.HealthCheck(
+                path=service.health_check_path,
+                interval=HEALTH_CHECK_INTERVAL,
+                timeout=HEALTH_CHECK_TIMEOUT,
+                healthy_threshold_count=2,
+                unhealthy_threshold_count=UNHEALTHY_THRESHOLD,
+                healthy_http_codes="200",
+            ),
+        )
+        self._listen(settings)
+        self._log(settings)
+
+    def _listen(self, settings: Settings) -> None:
+        if settings.certificate_arn:
+            self.load_balancer.add_listener(
+                "Https",
+                port=443,
+                protocol=elbv2.ApplicationProtocol.HTTPS,
+                certificates=[elbv2.ListenerCertificate.from_arn(settings.certificate_arn)],
+                ssl_policy=elbv2.SslPolicy.RECOMMENDED_TLS,
+                default_target_groups=[self.target_group],
+            )
+            self.load_balancer.add_redirect()
+        else:
+            self.load_balancer.add_listener(
+                "Http",
+                port=80,
+                protocol=elbv2.ApplicationProtocol.HTTP,
+                default_target_groups=[self.target_group],
+            )
+        acknowledge(
+            self.security_group,
+            "AwsSolutions-EC23",
+            "The service's public entrance: ports 80 and 443 of its load balancer, and nothing else."
+            " `-c internet_facing=false` keeps it inside the VPC.",
+        )
+
+    def _log(self, settings: Settings) -> None:
+        if settings.access_logs_bucket:
+            # Set as attributes: the bucket belongs to the user, and its policy, too.
+            self.load_balancer.set_attribute("access_logs.s3.enabled", "true")
+            self.load_balancer.set_attribute("access_logs.s3.bucket", settings.access_logs_bucket)
+        acknowledge(
+            self.load_balancer,
+            "AwsSolutions-ELB2",
+            "Access logs hold clients' addresses and cost storage: `-c access_logs_bucket=…` turns them on.",
+        )

@@ -1,0 +1,63 @@
+"""A queue in front of a function, with the dead-letter queue for what the function can't take."""
+
+from __future__ import annotations
+
+from aws_cdk import Duration
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_lambda_event_sources as sources
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+MAX_RECEIVE_COUNT = 3
+"""Attempts before a message is set aside: two retries outlive a throttle, and poison needs no more."""
+
+DEAD_LETTER_RETENTION = Duration.days(14)
+"""The longest SQS offers: an alarm on Friday evening still has its evidence after the holidays."""
+
+RETENTION = Duration.hours(1)
+"""Longer than all attempts of a message take, so that none expires on its way to the dead-letter queue. No
+longer: an hour after a signal or a tick, those that followed have made it pointless."""
+
+VISIBILITY_FACTOR = 6
+"""AWS's rule: with less, a throttled function gets a message again while it still works on it."""
+
+
+def dead_letter_queue(scope: Construct, id_: str) -> sqs.Queue:
+    """A queue that only an operator reads."""
+    return sqs.Queue(
+        scope,
+        id_,
+        encryption=sqs.QueueEncryption.SQS_MANAGED,
+        enforce_ssl=True,
+        retention_period=DEAD_LETTER_RETENTION,
+    )
+
+
+class FunctionQueue(Construct):
+    """A queue whose messages a function takes; what failed `MAX_RECEIVE_COUNT` times is set aside."""
+
+    def __init__(self, scope: Construct, id_: str, *, function_timeout: Duration) -> None:
+        super().__init__(scope, id_)
+        self.dead_letters = dead_letter_queue(self, "DeadLetters")
+        self.queue = sqs.Queue(
+            self,
+            "Queue",
+            encryption=sqs.QueueEncryption.SQS_MANAGED,
+            enforce_ssl=True,
+            retention_period=RETENTION,
+            visibility_timeout=Duration.seconds(VISIBILITY_FACTOR * int(function_timeout.to_seconds())),
+            dead_letter_queue=sqs.DeadLetterQueue(
+                queue=self.dead_letters, max_receive_count=MAX_RECEIVE_COUNT
+            ),
+        )
+
+    def feed(self, function: lambda_.Function, *, batch_size: int, max_concurrency: int) -> None:
+        """Have `function` called at once with what is there; it answers with the messages that failed."""
+        function.add_event_source(
+            sources.SqsEventSource(
+                self.queue,
+                batch_size=batch_size,
+                max_concurrency=max_concurrency,
+                report_batch_item_failures=True,
+            )
+        )

@@ -1,0 +1,65 @@
+"""One service: its load balancer, what its instances are, and the document that the controller reads."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from aws_cdk import Annotations, CfnOutput, Stack, Tags
+from aws_cdk import aws_ssm as ssm
+from constructs import Construct
+
+from spotrelay.model import ServiceSpec
+from spotrelay.names import TAG_SERVICE, service_parameter
+from spotrelay.service import Service
+from stacks.launch_template import InstanceTemplate
+from stacks.load_balancer import LoadBalancer
+from stacks.network import Network
+from stacks.settings import Settings
+
+
+class ServiceStack(Stack):
+    """Everything that belongs to one service file: what the control plane launches from and routes with."""
+
+    def __init__(
+        self, scope: Construct, id_: str, *, service: Service, settings: Settings, **stack_options: Any
+    ) -> None:
+        super().__init__(scope, id_, description=f"SpotRelay service {service.name}", **stack_options)
+        Tags.of(self).add(TAG_SERVICE, service.name)
+        for problem in service.warnings:
+            Annotations.of(self).add_warning_v2(f"spotrelay:{problem.field}", str(problem))
+        network = Network(self, "Network", given=settings.network, zones=settings.zones)
+        entrance = LoadBalancer(self, "Entrance", service=service, network=network, settings=settings)
+        template = InstanceTemplate(self, "Instances", service=service, network=network, entrance=entrance)
+        parameter = ssm.StringParameter(
+            self,
+            "Document",
+            parameter_name=service_parameter(service.name),
+            description=f"What SpotRelay's controller knows of {service.name}",
+            string_value=_document(service, network, entrance, template),
+        )
+        # Before there is a way in, there must be no replica that waits for one.
+        parameter.node.add_dependency(entrance)
+        CfnOutput(self, "Endpoint", value=entrance.load_balancer.load_balancer_dns_name)
+        CfnOutput(self, "ParameterName", value=service_parameter(service.name))
+
+
+def _document(service: Service, network: Network, entrance: LoadBalancer, template: InstanceTemplate) -> str:
+    """The runtime document, with tokens where only CloudFormation knows the value."""
+    document = ServiceSpec(
+        service=service.name,
+        version=0,
+        replicas=service.replicas,
+        use_spot=service.use_spot,
+        instance_types=service.instance_type_names,
+        ordered=service.ordered,
+        subnets=network.subnets,
+        launch_template_id=template.id,
+        target_group_arn=entrance.target_group.target_group_arn,
+        port=service.port,
+        drain_s=service.drain_s,
+        initial_delay_s=service.initial_delay_s,
+    ).to_dict()
+    # A token is text, and the version a number: take the quotes off that JSON puts around it.
+    document["version"] = template.version
+    return json.dumps(document).replace(json.dumps(template.version), template.version)

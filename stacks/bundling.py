@@ -1,7 +1,7 @@
 """The functions' code, assembled from the locked environment: no Docker, no network, no installer.
 
-The asset holds lambdas/, those modules of spotrelay that they import, and the packages that they need, all pure
-Python: one asset runs on Lambda and on this machine, where the local cloud runs it.
+The asset holds lambdas/, those modules of spotrelay that they import, and the packages that they need, all in
+pure Python: one asset runs on Lambda and on this machine, where the local cloud runs it.
 """
 
 from __future__ import annotations

@@ -313,6 +313,8 @@ class ServiceSpec:
     launch_template_id: str
     target_group_arn: str
     port: int
+    on_demand_fallback: bool = True
+    """Whether what Spot refuses is bought on-demand. Without Spot it is bought on-demand anyway."""
     drain_s: float = 90
     """How long a drained replica that nobody warned may finish its requests."""
     initial_delay_s: float = 1200
@@ -343,6 +345,7 @@ class ServiceSpec:
             "launch_template_id": self.launch_template_id,
             "target_group_arn": self.target_group_arn,
             "port": self.port,
+            "on_demand_fallback": self.on_demand_fallback,
             "drain_s": self.drain_s,
             "initial_delay_s": self.initial_delay_s,
         }
@@ -372,6 +375,7 @@ class ServiceSpec:
                 launch_template_id=str(doc["launch_template_id"]),
                 target_group_arn=str(doc["target_group_arn"]),
                 port=int(doc["port"]),
+                on_demand_fallback=bool(doc["on_demand_fallback"]),
                 drain_s=float(doc["drain_s"]),
                 initial_delay_s=float(doc["initial_delay_s"]),
             )

@@ -36,7 +36,8 @@ def plan(spec: ServiceSpec, cooling: Collection[Cooldown]) -> tuple[Step, ...]:
     """
     resting = {c.offering for c in cooling}
     options = [PurchaseOption.SPOT] if spec.use_spot else []
-    options.append(PurchaseOption.ON_DEMAND)
+    if spec.on_demand_fallback or not spec.use_spot:
+        options.append(PurchaseOption.ON_DEMAND)
     steps = []
     for option in options:
         rested = tuple(p for p in spec.pools if Offering(p, option) not in resting)

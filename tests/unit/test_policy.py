@@ -360,6 +360,11 @@ class TestPlacement:
             (PurchaseOption.ON_DEMAND, 4),
         ]
 
+    def test_a_service_may_refuse_to_fall_back(self) -> None:
+        """`on_demand_fallback: false` waits for Spot rather than pay the on-demand price."""
+        steps = placement.plan(replace(demo_spec(), on_demand_fallback=False), [])
+        assert {s.purchase_option for s in steps} == {PurchaseOption.SPOT}
+
     def test_a_service_without_spot_never_asks_for_it(self) -> None:
         """`use_spot: false` means on-demand only."""
         steps = placement.plan(demo_spec(use_spot=False), [])

@@ -57,6 +57,7 @@ def _document(service: Service, network: Network, entrance: LoadBalancer, templa
         launch_template_id=template.id,
         target_group_arn=entrance.target_group.target_group_arn,
         port=service.port,
+        on_demand_fallback=service.on_demand_fallback,
         drain_s=service.drain_s,
         initial_delay_s=service.initial_delay_s,
     ).to_dict()

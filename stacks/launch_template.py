@@ -38,8 +38,10 @@ class InstanceTemplate(Construct):
         security_group = ec2.SecurityGroup(
             self, "SecurityGroup", vpc=network.vpc, description=f"Replicas of {service.name}"
         )
-        security_group.connections.allow_from(
-            entrance.load_balancer, ec2.Port.tcp(service.port), "requests and health checks"
+        security_group.add_ingress_rule(
+            ec2.Peer.security_group_id(entrance.security_group.security_group_id),
+            ec2.Port.tcp(service.port),
+            "requests and health checks",
         )
         role = self._role(service)
         profile = iam.InstanceProfile(self, "Profile", role=role, path=INSTANCE_ROLE_PATH)

@@ -37,8 +37,12 @@ class LoadBalancer(Construct):
             "SecurityGroup",
             vpc=network.vpc,
             description=f"Load balancer of {service.name}",
-            # It reaches the instances and nothing else; the rule comes with them.
             allow_all_outbound=False,
+        )
+        # A balancer connects to its targets and to nothing else, so the port is enough: naming the instances'
+        # group would make each of the two groups refer to the other.
+        self.security_group.add_egress_rule(
+            ec2.Peer.any_ipv4(), ec2.Port.tcp(service.port), "requests and health checks"
         )
         self.load_balancer = elbv2.ApplicationLoadBalancer(
             self,

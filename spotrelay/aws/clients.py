@@ -1,0 +1,82 @@
+"""The AWS clients: one session, each client built when it is first used.
+
+A client costs some 40 ms to build, and most invocations need two or three of them: a signal about somebody
+else's instance needs DynamoDB's alone.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import boto3
+from botocore.config import Config
+
+if TYPE_CHECKING:  # type stubs, which a Lambda function doesn't have
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_ec2 import EC2Client
+    from mypy_boto3_elbv2 import ElasticLoadBalancingv2Client
+    from mypy_boto3_sqs import SQSClient
+    from mypy_boto3_ssm import SSMClient
+
+QUICK = Config(
+    # "adaptive" would hold back calls on this side, for everybody, on the strength of one throttled call.
+    retries={"mode": "standard", "total_max_attempts": 3},
+    # botocore waits 60 s for each by default: half of an interruption's two minutes, lost in one hung call.
+    # These calls take milliseconds, so what takes longer than this is broken, and another attempt may not be.
+    connect_timeout=2,
+    read_timeout=5,
+)
+
+LAUNCHING = Config(
+    # One repeat, with the same ClientToken, so that a passing server error doesn't cost the minute that the
+    # tick waits before it gives up on a launch. Twice the time-outs and a back-off leave a function enough of
+    # its 60 s to put the outcome on record.
+    retries={"mode": "standard", "total_max_attempts": 2},
+    connect_timeout=2,
+    # An instant fleet answers once every pool has been tried, which takes seconds, the more pools the longer.
+    # Not waiting for the answer doesn't undo the launch: it turns instances into ones that must be adopted.
+    read_timeout=20,
+)
+
+
+class Clients:
+    """Every client that the adapters use."""
+
+    def __init__(self, session: boto3.Session | None = None) -> None:
+        self._given = session
+
+    @cached_property
+    def dynamodb(self) -> DynamoDBClient:
+        """For the table."""
+        return self._session.client("dynamodb", config=QUICK)
+
+    @cached_property
+    def ec2(self) -> EC2Client:
+        """For all of EC2 but launches."""
+        return self._session.client("ec2", config=QUICK)
+
+    @cached_property
+    def ec2_launching(self) -> EC2Client:
+        """For CreateFleet."""
+        return self._session.client("ec2", config=LAUNCHING)
+
+    @cached_property
+    def elbv2(self) -> ElasticLoadBalancingv2Client:
+        """For target groups."""
+        return self._session.client("elbv2", config=QUICK)
+
+    @cached_property
+    def sqs(self) -> SQSClient:
+        """For the tick queue."""
+        return self._session.client("sqs", config=QUICK)
+
+    @cached_property
+    def ssm(self) -> SSMClient:
+        """For the runtime documents."""
+        return self._session.client("ssm", config=QUICK)
+
+    @cached_property
+    def _session(self) -> boto3.Session:
+        # One for all: a session of its own for each of four clients took half as long again.
+        return self._given or boto3.Session()

@@ -1,0 +1,67 @@
+"""Puts the controller together for AWS: the one place that knows which adapter is behind which port."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from spotrelay.aws.clients import Clients
+from spotrelay.aws.fleet import Ec2Fleet
+from spotrelay.aws.router import TargetGroupRouter
+from spotrelay.aws.services import ParameterServices
+from spotrelay.aws.store import DynamoStore
+from spotrelay.aws.table import Table
+from spotrelay.aws.ticker import SqsTicker
+from spotrelay.controller import Controller
+from spotrelay.names import Env
+from spotrelay.ports import Ports, Telemetry
+
+
+class MissingSettingError(LookupError):
+    """The environment lacks what the control plane's stack gives its functions."""
+
+
+class SystemClock:
+    """`ports.Clock`."""
+
+    def now(self) -> datetime:
+        """See `ports.Clock.now`."""
+        return datetime.now(UTC)
+
+
+def controller(env: Mapping[str, str], telemetry: Telemetry, clients: Clients | None = None) -> Controller:
+    """The controller over the table, queue and parameters that the environment names.
+
+    It calls nothing and builds no client: that is done at first use. A handler makes one and keeps it.
+
+    Raises:
+        MissingSettingError: the environment lacks a setting.
+    """
+    clients = clients or Clients()
+    clock = SystemClock()
+    ports = Ports(
+        store=DynamoStore(Table(clients, _setting(env, Env.TABLE))),
+        fleet=Ec2Fleet(clients, clock.now),
+        router=TargetGroupRouter(clients),
+        ticker=SqsTicker(clients, _setting(env, Env.TICK_QUEUE_URL)),
+        services=ParameterServices(clients, _setting(env, Env.SERVICES_PATH), telemetry),
+        telemetry=telemetry,
+        clock=clock,
+        new_id=lambda: new_id(clock.now()),
+    )
+    return Controller(ports)
+
+
+def new_id(now: datetime) -> str:
+    """32 characters: the millisecond in hexadecimal, so that IDs sort by time, and 80 random bits."""
+    return f"{int(now.timestamp() * 1000):012x}{secrets.token_hex(10)}"
+
+
+def _setting(env: Mapping[str, str], name: Env) -> str:
+    value = env.get(name)
+    if not value:
+        raise MissingSettingError(
+            f"environment variable {name} is not set: the control plane's stack sets it, so deploy that again"
+        )
+    return value

@@ -1,0 +1,134 @@
+"""What AWS calls its errors, in our words: each code is known here and nowhere else.
+
+ClientError   a throttling code                        → Throttled
+              a cancelled transaction: a row changed   → Cancelled, a Conflict
+              a cancelled transaction: throttled       → Throttled
+              HTTP 5xx, a request that timed out       → Unavailable
+no answer     connection failed, timed out, cut short  → Unavailable
+else          as it is: a mistake of ours, of the stack's or of the operator's, to be seen as such
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from botocore.exceptions import ClientError, ConnectionError, HTTPClientError, IncompleteReadError  # noqa: A004
+from botocore.parsers import ResponseParserError
+
+from spotrelay.model import RefusalKind
+from spotrelay.ports import Conflict, PortError, Throttled, Unavailable
+
+INSTANCE_NOT_FOUND = "InvalidInstanceID.NotFound"
+"""EC2 doesn't show the instance (any more, or yet)."""
+
+TARGET_INVALID = "InvalidTarget"
+"""ELBv2 can't take the target: it isn't running, or not in the target group's VPC."""
+
+TARGET_GROUP_NOT_FOUND = "TargetGroupNotFound"
+PARAMETER_NOT_FOUND = "ParameterNotFound"
+CONDITION_FAILED = "ConditionalCheckFailedException"
+
+_THROTTLED = frozenset(
+    {
+        "BandwidthLimitExceeded",
+        "EC2ThrottledException",
+        "OverLimit",
+        "PriorRequestNotComplete",
+        "ProvisionedThroughputExceededException",
+        "RequestLimitExceeded",
+        "RequestThrottled",
+        "RequestThrottledException",
+        "SlowDown",
+        "ThrottledException",
+        "Throttling",
+        "ThrottlingException",
+        "TooManyRequestsException",
+    }
+)
+
+_UNCLEAR = frozenset(
+    {
+        "RequestTimeout",
+        "RequestTimeoutException",
+        # An earlier attempt of the same transaction is still at it.
+        "TransactionInProgressException",
+    }
+)
+
+_CHANGED_SINCE_READ = frozenset({"ConditionalCheckFailed", "TransactionConflict"})
+_REASONS_THROTTLED = frozenset({"ProvisionedThroughputExceeded", "ThrottlingError"})
+
+# Karpenter's set of codes that mean "not here, not now", told apart by what helps against them.
+_REFUSALS = {
+    "InsufficientInstanceCapacity": RefusalKind.CAPACITY,
+    "ReservationCapacityExceeded": RefusalKind.CAPACITY,
+    "SpotMaxPriceTooLow": RefusalKind.CAPACITY,
+    "UnfulfillableCapacity": RefusalKind.CAPACITY,
+    "Unsupported": RefusalKind.UNSUPPORTED,
+    # What a fleet says about a type that a zone doesn't have (compiler-explorer/infra #601).
+    "InvalidFleetConfiguration": RefusalKind.UNSUPPORTED,
+    "InstanceLimitExceeded": RefusalKind.LIMIT,
+    "InsufficientFreeAddressesInSubnet": RefusalKind.LIMIT,
+    "MaxFleetCountExceeded": RefusalKind.LIMIT,
+    "MaxSpotInstanceCountExceeded": RefusalKind.LIMIT,
+    "VcpuLimitExceeded": RefusalKind.LIMIT,
+}
+
+
+class Cancelled(Conflict):
+    """A transaction found rows changed; `at` says which of its writes, by position."""
+
+    def __init__(self, at: Sequence[int]) -> None:
+        super().__init__(f"writes {list(at)} of the transaction found their rows changed")
+        self.at = tuple(at)
+
+
+def refusal_kind(code: str) -> RefusalKind:
+    """Why EC2 launched nothing, from an error code of CreateFleet's."""
+    return _REFUSALS.get(code, RefusalKind.OTHER)
+
+
+def code_of(error: ClientError) -> str:
+    """AWS's code; empty if the answer had none."""
+    return error.response.get("Error", {}).get("Code", "")
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise what AWS calls inside raise as a `ports.PortError` where a caller can act on it."""
+    try:
+        yield
+    except ClientError as error:
+        ours = _in_our_words(error)
+        if ours is None:
+            raise
+        raise ours from error
+    except (ConnectionError, HTTPClientError, IncompleteReadError, ResponseParserError) as error:
+        raise Unavailable(str(error)) from error
+
+
+def _in_our_words(error: ClientError) -> PortError | None:
+    code = code_of(error)
+    # The code before the status: EC2 throttles with a 503.
+    if code in _THROTTLED:
+        return Throttled(str(error))
+    if code == "TransactionCanceledException":
+        return _cancellation(error)
+    if code == "TransactionConflictException":
+        return Conflict(str(error))
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    if code in _UNCLEAR or status >= 500:
+        return Unavailable(str(error))
+    return None
+
+
+def _cancellation(error: ClientError) -> PortError | None:
+    reasons = [reason.get("Code", "") for reason in error.response.get("CancellationReasons", [])]
+    changed = [position for position, reason in enumerate(reasons) if reason in _CHANGED_SINCE_READ]
+    # A changed row first: whoever meets it must decide anew, and not repeat the same writes later.
+    if changed:
+        return Cancelled(changed)
+    if _REASONS_THROTTLED.intersection(reasons):
+        return Throttled(str(error))
+    return None

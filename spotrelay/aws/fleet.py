@@ -1,0 +1,233 @@
+"""`ports.Fleet` on EC2: instant fleets to launch, DescribeInstances to observe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import ClientError
+
+from spotrelay.aws.clients import Clients
+from spotrelay.aws.errors import INSTANCE_NOT_FOUND, code_of, refusal_kind, translated
+from spotrelay.model import (
+    CapacityPool,
+    Instance,
+    InstanceState,
+    Offering,
+    PurchaseOption,
+    Refusal,
+    RefusalKind,
+)
+from spotrelay.names import TAG_LAUNCH, TAG_SERVICE
+from spotrelay.ports import LaunchRequest, LaunchResult, Unavailable
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2.type_defs import (
+        CreateFleetErrorTypeDef,
+        CreateFleetInstanceTypeDef,
+        CreateFleetRequestTypeDef,
+        CreateFleetResultTypeDef,
+        InstanceTypeDef,
+    )
+
+BEING_TAKEN_BACK = ("marked-for-termination", "marked-for-stop")
+"""Status codes of Spot requests whose instance still runs, but not for long."""
+
+MAX_TERMINATED = 100
+"""Instances per TerminateInstances: EC2 takes 1000 and recommends smaller batches."""
+
+
+class Ec2Fleet:
+    """See `ports.Fleet`."""
+
+    def __init__(self, clients: Clients, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._clients = clients
+        self._now = now
+
+    def launch(self, request: LaunchRequest) -> LaunchResult:
+        """See `ports.Fleet.launch`.
+
+        Raises:
+            Unavailable: also if EC2 answered with neither instances nor errors. That is no outcome of an
+                attempt, but may be what a repeated ClientToken brings, which AWS doesn't document.
+        """
+        try:
+            with translated():
+                answer = self._clients.ec2_launching.create_fleet(**_create_fleet(request))
+        except ClientError as error:
+            # A quota met by the request as a whole comes as an exception; it is a refusal all the same.
+            kind = refusal_kind(code_of(error))
+            if kind is RefusalKind.OTHER:
+                raise
+            return LaunchResult(refusals=(Refusal(kind, code_of(error), str(error), None),))
+        result = _result(request, answer, self._now())
+        if not result.instances and not result.refusals:
+            raise Unavailable(f"CreateFleet {request.launch_id} answered with neither instances nor errors")
+        return result
+
+    def observe(self, service: str) -> Sequence[Instance]:
+        """See `ports.Fleet.observe`."""
+        ec2 = self._clients.ec2
+        with translated():
+            pages = ec2.get_paginator("describe_instances").paginate(
+                Filters=[{"Name": f"tag:{TAG_SERVICE}", "Values": [service]}]
+            )
+            return [
+                _instance(described, ec2.meta.region_name)
+                for page in pages
+                for reservation in page["Reservations"]
+                for described in reservation["Instances"]
+            ]
+
+    def warned(self) -> frozenset[str]:
+        """See `ports.Fleet.warned`."""
+        with translated():
+            # No filter by the request's state: closed with the one code, it is active with the other.
+            pages = self._clients.ec2.get_paginator("describe_spot_instance_requests").paginate(
+                Filters=[{"Name": "status-code", "Values": list(BEING_TAKEN_BACK)}]
+            )
+            return frozenset(
+                request["InstanceId"]
+                for page in pages
+                for request in page["SpotInstanceRequests"]
+                if "InstanceId" in request
+            )
+
+    def terminate(self, instance_ids: Collection[str]) -> None:
+        """See `ports.Fleet.terminate`."""
+        ordered = list(dict.fromkeys(instance_ids))
+        for start in range(0, len(ordered), MAX_TERMINATED):
+            batch = ordered[start : start + MAX_TERMINATED]
+            if not self._terminate(batch):
+                # One ID that EC2 doesn't know, and it terminates none of them.
+                for instance_id in batch:
+                    self._terminate([instance_id])
+
+    def _terminate(self, instance_ids: Sequence[str]) -> bool:
+        try:
+            with translated():
+                self._clients.ec2.terminate_instances(InstanceIds=instance_ids)
+        except ClientError as error:
+            if code_of(error) != INSTANCE_NOT_FOUND:
+                raise
+            return False
+        return True
+
+
+def _create_fleet(request: LaunchRequest) -> CreateFleetRequestTypeDef:
+    spec = request.spec
+    is_spot = request.purchase_option is PurchaseOption.SPOT
+    tags = [
+        {"Key": TAG_SERVICE, "Value": spec.service},
+        {"Key": TAG_LAUNCH, "Value": request.launch_id},
+    ]
+    named = [*tags, {"Key": "Name", "Value": f"spotrelay {spec.service}"}]
+    fleet: dict[str, Any] = {
+        "Type": "instant",
+        # boto3's own repeats carry the same token, so that an answer that got lost starts nothing twice.
+        "ClientToken": request.launch_id,
+        "LaunchTemplateConfigs": [
+            {
+                "LaunchTemplateSpecification": {
+                    "LaunchTemplateId": spec.launch_template_id,
+                    "Version": str(spec.version),
+                },
+                "Overrides": _overrides(request),
+            }
+        ],
+        "TargetCapacitySpecification": {
+            "TotalTargetCapacity": request.count,
+            "DefaultTargetCapacityType": request.purchase_option.value,
+        },
+        "TagSpecifications": [
+            {"ResourceType": "instance", "Tags": named},
+            {"ResourceType": "fleet", "Tags": tags},
+        ],
+    }
+    if is_spot:
+        fleet["SpotOptions"] = {
+            # The pools least likely to be interrupted, and the cheapest of those. It knows no priorities: the
+            # one strategy that does puts them after capacity and forgets the price.
+            "AllocationStrategy": (
+                "capacity-optimized-prioritized" if spec.ordered else "price-capacity-optimized"
+            )
+        }
+    else:
+        fleet["OnDemandOptions"] = {
+            "AllocationStrategy": "prioritized" if spec.ordered else "lowest-price",
+            # What is reserved is paid for, used or not.
+            "CapacityReservationOptions": {"UsageStrategy": "use-capacity-reservations-first"},
+        }
+    return fleet  # type: ignore[return-value]  # put together in steps, which a TypedDict can't follow
+
+
+def _overrides(request: LaunchRequest) -> list[dict[str, Any]]:
+    """One per pool. The order is one of types: which zone is left to capacity, so zones share a priority."""
+    subnet_in = {zone: subnet for subnet, zone in request.spec.subnets.items()}
+    ranks = {t: rank for rank, t in enumerate(dict.fromkeys(p.instance_type for p in request.pools))}
+    overrides = []
+    for pool in request.pools:
+        override: dict[str, Any] = {"InstanceType": pool.instance_type, "SubnetId": subnet_in[pool.zone]}
+        if request.spec.ordered:
+            override["Priority"] = ranks[pool.instance_type]
+        overrides.append(override)
+    return overrides
+
+
+def _result(request: LaunchRequest, answer: CreateFleetResultTypeDef, now: datetime) -> LaunchResult:
+    instances = [
+        Instance(id_, InstanceState.PENDING, _launched(request, started), now, request.launch_id)
+        for started in answer.get("Instances", [])
+        for id_ in started.get("InstanceIds", [])
+    ]
+    refusals: dict[tuple[str, Offering | None], Refusal] = {}
+    for error in answer.get("Errors", []):
+        refusal = _refusal(request, error)
+        # EC2 may name a pool once per instance that it didn't launch there.
+        refusals.setdefault((refusal.code, refusal.offering), refusal)
+    return LaunchResult(tuple(instances), tuple(refusals.values()))
+
+
+def _launched(request: LaunchRequest, started: CreateFleetInstanceTypeDef) -> Offering:
+    """Where the instances of one entry came from.
+
+    An entry that doesn't say it clearly gets the likeliest of the requested pools: a wrong zone in a row
+    misleads a cooldown, but an instance that isn't recorded is paid for and serves nobody.
+    """
+    # The entry itself says where they are in newer versions of the API, the overrides do in all.
+    named = {**started.get("LaunchTemplateAndOverrides", {}).get("Overrides", {}), **started}
+    of_type = (p for p in request.pools if p.instance_type == named.get("InstanceType"))
+    pool = _pool(request, named) or next(of_type, request.pools[0])
+    return Offering(pool, request.purchase_option)
+
+
+def _refusal(request: LaunchRequest, error: CreateFleetErrorTypeDef) -> Refusal:
+    code = error.get("ErrorCode", "")
+    pool = _pool(request, error.get("LaunchTemplateAndOverrides", {}).get("Overrides", {}))
+    offering = Offering(pool, request.purchase_option) if pool else None
+    return Refusal(refusal_kind(code), code, error.get("ErrorMessage", ""), offering)
+
+
+def _pool(request: LaunchRequest, named: Mapping[str, Any]) -> CapacityPool | None:
+    """The requested pool that a part of the answer names, by type and by subnet or zone."""
+    zone = request.spec.subnets.get(named.get("SubnetId", ""), named.get("AvailabilityZone"))
+    matching = (p for p in request.pools if p.zone == zone and p.instance_type == named.get("InstanceType"))
+    return next(matching, None)
+
+
+def _instance(described: InstanceTypeDef, region: str) -> Instance:
+    is_spot = described.get("InstanceLifecycle") == "spot"
+    option = PurchaseOption.SPOT if is_spot else PurchaseOption.ON_DEMAND
+    pool = CapacityPool(region, described["Placement"]["AvailabilityZone"], described["InstanceType"])
+    return Instance(
+        id=described["InstanceId"],
+        state=InstanceState(described["State"]["Name"]),
+        offering=Offering(pool, option),
+        launched_at=described["LaunchTime"],
+        launch_id=_tags(described.get("Tags", [])).get(TAG_LAUNCH),
+    )
+
+
+def _tags(tags: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    return {tag["Key"]: tag["Value"] for tag in tags}

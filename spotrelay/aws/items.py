@@ -1,0 +1,247 @@
+"""What is in the table: every key, and how a value of `model` is written as an item and read back.
+
+| partition         | sort                | what                                                    |
+|-------------------|---------------------|---------------------------------------------------------|
+| `SERVICE#name`    | `META`              | highest ID, back-off                                    |
+| `SERVICE#name`    | `TICK`              | lease, announced tick: not in META, which commits write,|
+|                   |                     | so that neither makes the other conflict                |
+| `SERVICE#name`    | `REPLICA#000000042` | a replica that hasn't ended                             |
+| `SERVICE#name`    | `LAUNCH#id`         | an open launch intent                                   |
+| `HISTORY#name`    | `REPLICA#000000042` | a replica that ended; expires                           |
+| `INSTANCE#i-…`    | `META`              | whose instance it is; expires once its replica ended    |
+| `COOLDOWN#region` | `zone#type#option`  | a pool to leave alone; expires when that ends           |
+| `SERVICES`        | name                | a service that has, or had, replicas                    |
+
+Times are ISO 8601 in UTC with microseconds: as text they sort as times do, and people can read them.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from typing import Any
+
+from spotrelay.aws.table import Key, Values
+from spotrelay.model import (
+    Backoff,
+    CapacityPool,
+    Cooldown,
+    LaunchIntent,
+    Offering,
+    PurchaseOption,
+    Replica,
+    ReplicaState,
+    seconds,
+)
+from spotrelay.names import TABLE_TTL
+
+HISTORY_KEPT_S = 30 * 86_400.0
+"""How long ended replicas are kept: as long as the functions' logs, which tell the rest of the story."""
+
+SERVICES = "SERVICES"
+META = "META"
+REPLICA, LAUNCH = "REPLICA#", "LAUNCH#"
+
+
+def service_partition(service: str) -> str:
+    """Partition of all that is current about a service."""
+    return f"SERVICE#{service}"
+
+
+def history_partition(service: str) -> str:
+    """Partition of a service's ended replicas."""
+    return f"HISTORY#{service}"
+
+
+def cooldown_partition(region: str) -> str:
+    """Partition of a region's cooldowns."""
+    return f"COOLDOWN#{region}"
+
+
+def meta_key(service: str) -> Key:
+    """Key of a service's highest ID and back-off."""
+    return Key(service_partition(service), META)
+
+
+def tick_key(service: str) -> Key:
+    """Key of a service's lease and announced tick."""
+    return Key(service_partition(service), "TICK")
+
+
+def replica_key(service: str, id_: int) -> Key:
+    """Key of a replica that hasn't ended."""
+    return Key(service_partition(service), _replica_sort(id_))
+
+
+def history_key(service: str, id_: int) -> Key:
+    """Key of a replica that ended."""
+    return Key(history_partition(service), _replica_sort(id_))
+
+
+def intent_key(service: str, intent_id: str) -> Key:
+    """Key of an open launch intent."""
+    return Key(service_partition(service), f"{LAUNCH}{intent_id}")
+
+
+def instance_key(instance_id: str) -> Key:
+    """Key under which an instance's replica is looked up."""
+    return Key(f"INSTANCE#{instance_id}", META)
+
+
+def registry_key(service: str) -> Key:
+    """Key of a service in the list of services."""
+    return Key(SERVICES, service)
+
+
+def cooldown_key(offering: Offering) -> Key:
+    """Key of an offering's cooldown."""
+    pool = offering.pool
+    sort = f"{pool.zone}#{pool.instance_type}#{offering.purchase_option}"
+    return Key(cooldown_partition(pool.region), sort)
+
+
+def replica_item(replica: Replica) -> dict[str, Any]:
+    """A replica's values; one that ended gets the time to live of history."""
+    item: dict[str, Any] = {
+        "service": replica.service,
+        "id": replica.id,
+        "version": replica.version,
+        "state": replica.state.value,
+        "reason": replica.reason,
+        "entered": {state.value: to_text(at) for state, at in replica.entered.items()},
+        "instance_id": replica.instance_id,
+        "launch_id": replica.launch_id,
+        "attempts": replica.attempts,
+        "retry_at": _optional_text(replica.retry_at),
+        "replaces": replica.replaces,
+        "replaced_by": replica.replaced_by,
+        "warned_at": _optional_text(replica.warned_at),
+        "unhealthy_since": _optional_text(replica.unhealthy_since),
+        "revision": replica.revision,
+    }
+    if replica.offering:
+        item["offering"] = _offering_item(replica.offering)
+    if replica.state.is_ended:
+        item[TABLE_TTL] = _ttl_of_history(replica)
+    return item
+
+
+def replica_of(item: Values) -> Replica:
+    """The replica that `replica_item` wrote. Attributes of later versions are passed over."""
+    return Replica(
+        service=item["service"],
+        id=int(item["id"]),
+        version=int(item["version"]),
+        state=ReplicaState(item["state"]),
+        reason=item["reason"],
+        entered={ReplicaState(state): to_time(at) for state, at in item["entered"].items()},
+        offering=_offering_of(item["offering"]) if "offering" in item else None,
+        instance_id=item.get("instance_id"),
+        launch_id=item.get("launch_id"),
+        attempts=int(item["attempts"]),
+        retry_at=_optional_time(item.get("retry_at")),
+        replaces=_optional_int(item.get("replaces")),
+        replaced_by=_optional_int(item.get("replaced_by")),
+        warned_at=_optional_time(item.get("warned_at")),
+        unhealthy_since=_optional_time(item.get("unhealthy_since")),
+        revision=int(item["revision"]),
+    )
+
+
+def instance_item(replica: Replica) -> dict[str, Any]:
+    """What an instance's entry says about its replica; it expires together with the replica's history."""
+    item: dict[str, Any] = {"service": replica.service, "replica": replica.id}
+    if replica.state.is_ended:
+        item[TABLE_TTL] = _ttl_of_history(replica)
+    return item
+
+
+def intent_item(intent: LaunchIntent) -> dict[str, Any]:
+    """A launch intent's values."""
+    return {
+        "id": intent.id,
+        "service": intent.service,
+        "replica_ids": list(intent.replica_ids),
+        "created_at": to_text(intent.created_at),
+    }
+
+
+def intent_of(item: Values) -> LaunchIntent:
+    """The intent that `intent_item` wrote."""
+    ids = tuple(int(id_) for id_ in item["replica_ids"])
+    return LaunchIntent(item["id"], item["service"], ids, to_time(item["created_at"]))
+
+
+def cooldown_item(cooldown: Cooldown) -> dict[str, Any]:
+    """A cooldown's values."""
+    return {
+        "offering": _offering_item(cooldown.offering),
+        "until": to_text(cooldown.until),
+        "reason": cooldown.reason,
+        TABLE_TTL: math.ceil(cooldown.until.timestamp()),
+    }
+
+
+def cooldown_of(item: Values) -> Cooldown:
+    """The cooldown that `cooldown_item` wrote."""
+    return Cooldown(_offering_of(item["offering"]), to_time(item["until"]), item["reason"])
+
+
+def backoff_item(backoff: Backoff) -> dict[str, Any]:
+    """A back-off as attributes of a service's META item; None removes one."""
+    return {"failures": backoff.failures, "backoff_until": _optional_text(backoff.until)}
+
+
+def backoff_of(meta: Values) -> Backoff:
+    """The back-off in a service's META item, which may be empty."""
+    return Backoff(int(meta.get("failures", 0)), _optional_time(meta.get("backoff_until")))
+
+
+def highest_id_of(meta: Values) -> int:
+    """The highest ID in a service's META item, which may be empty."""
+    return int(meta.get("highest_id", 0))
+
+
+def to_text(at: datetime) -> str:
+    """A time as the table has it."""
+    return at.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def to_time(text: str) -> datetime:
+    """The time that `to_text` wrote."""
+    return datetime.fromisoformat(text)
+
+
+def _replica_sort(id_: int) -> str:
+    # Nine digits keep the order of history for a billion replicas.
+    return f"{REPLICA}{id_:09d}"
+
+
+def _ttl_of_history(replica: Replica) -> int:
+    return math.ceil((replica.since + seconds(HISTORY_KEPT_S)).timestamp())
+
+
+def _offering_item(offering: Offering) -> dict[str, str]:
+    return {
+        "region": offering.pool.region,
+        "zone": offering.pool.zone,
+        "instance_type": offering.pool.instance_type,
+        "purchase_option": offering.purchase_option.value,
+    }
+
+
+def _offering_of(item: Values) -> Offering:
+    pool = CapacityPool(item["region"], item["zone"], item["instance_type"])
+    return Offering(pool, PurchaseOption(item["purchase_option"]))
+
+
+def _optional_text(at: datetime | None) -> str | None:
+    return None if at is None else to_text(at)
+
+
+def _optional_time(text: str | None) -> datetime | None:
+    return None if text is None else to_time(text)
+
+
+def _optional_int(number: int | None) -> int | None:
+    return None if number is None else int(number)

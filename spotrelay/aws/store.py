@@ -1,0 +1,174 @@
+"""`ports.Store` in one DynamoDB table; `items` describes what is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from boto3.dynamodb.conditions import Attr, ConditionBase
+
+from spotrelay.aws import items
+from spotrelay.aws.errors import Cancelled
+from spotrelay.aws.table import ABSENT, Delete, Key, Put, Table, Update, Write
+from spotrelay.model import Changes, Cooldown, Replica, ReplicaState, Rows, seconds
+from spotrelay.ports import Conflict
+
+MAX_TRANSACTION = 100
+"""DynamoDB's limit of writes in one transaction; `Changes.MAX_ROWS` keeps commits below it."""
+
+
+class DynamoStore:
+    """See `ports.Store`."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def services(self) -> Sequence[str]:
+        """See `ports.Store.services`."""
+        return [key.sort for key, _ in self._table.query(items.SERVICES)]
+
+    def forget(self, service: str) -> None:
+        """See `ports.Store.forget`. The META item, and with it the highest ID, stays."""
+        self._table.write(Delete(items.registry_key(service)))
+
+    def locate(self, instance_ids: Collection[str]) -> Mapping[str, tuple[str, int]]:
+        """See `ports.Store.locate`."""
+        instances = {items.instance_key(i): i for i in instance_ids}
+        found = self._table.get_many(instances)
+        return {instances[key]: (item["service"], int(item["replica"])) for key, item in found.items()}
+
+    def read(self, service: str, replica_ids: Collection[int]) -> Rows:
+        """See `ports.Store.read`."""
+        meta_key = items.meta_key(service)
+        found = self._table.get_many({meta_key, *(items.replica_key(service, i) for i in replica_ids)})
+        meta = found.pop(meta_key, {})
+        return _rows(meta, found.items())
+
+    def load(self, service: str) -> Rows:
+        """See `ports.Store.load`."""
+        meta = self._table.get(items.meta_key(service))
+        return _rows(meta, self._table.query(items.service_partition(service)))
+
+    def history(self, service: str, limit: int) -> Sequence[Replica]:
+        """See `ports.Store.history`."""
+        ended = self._table.query(items.history_partition(service), newest_first=True, limit=limit)
+        return [items.replica_of(item) for _, item in ended]
+
+    def commit(self, changes: Changes) -> None:
+        """See `ports.Store.commit`."""
+        writes = list(_writes(changes))
+        if not writes:
+            return
+        try:
+            self._table.transact(writes)
+        except Cancelled as cancelled:
+            changed = ", ".join(writes[position].key.sort for position in cancelled.at)
+            raise Conflict(f"{changes.service}: changed since it was read: {changed}") from cancelled
+
+    def cool(self, cooldowns: Collection[Cooldown]) -> None:
+        """See `ports.Store.cool`."""
+        # A launch that every pool refuses brings a cooldown for each: one call for all, where there are no
+        # earlier ones that end later, which are dropped.
+        left = list(_latest(cooldowns).values())
+        while left:
+            batch, left = left[:MAX_TRANSACTION], left[MAX_TRANSACTION:]
+            try:
+                self._table.transact([_cooldown_write(cooldown) for cooldown in batch])
+            except Cancelled as cancelled:
+                # Nor is one that somebody else is writing worth insisting on: both learned of the same loss.
+                left += [c for position, c in enumerate(batch) if position not in cancelled.at]
+
+    def cooling(self, region: str, now: datetime) -> Sequence[Cooldown]:
+        """See `ports.Store.cooling`."""
+        # The time to live alone won't do: DynamoDB takes its time to remove what has expired.
+        still = Attr("until").gt(items.to_text(now))
+        found = self._table.query(items.cooldown_partition(region), only=still)
+        return sorted((items.cooldown_of(item) for _, item in found), key=lambda c: c.offering)
+
+    def acquire(self, service: str, holder: str, now: datetime, ttl_s: float) -> bool:
+        """See `ports.Store.acquire`."""
+        # The holder may take it again: so a repeat of a call whose answer got lost succeeds, too.
+        lease_free = _is_unset_or_past("lease_until", now) | Attr("lease_holder").eq(holder)
+        lease = {"lease_holder": holder, "lease_until": items.to_text(now + seconds(ttl_s))}
+        return self._table.write(Update(items.tick_key(service), lease, lease_free))
+
+    def release(self, service: str, holder: str) -> None:
+        """See `ports.Store.release`."""
+        lease = {"lease_holder": None, "lease_until": None}
+        self._table.write(Update(items.tick_key(service), lease, Attr("lease_holder").eq(holder)))
+
+    def claim_tick(self, service: str, due: datetime, now: datetime, serving: datetime | None) -> bool:
+        """See `ports.Store.claim_tick`."""
+        claimable = _is_unset_or_past("next_tick", now)
+        if serving is not None:
+            claimable |= Attr("next_tick").eq(items.to_text(serving))
+        return self._table.write(
+            Update(items.tick_key(service), {"next_tick": items.to_text(due)}, claimable)
+        )
+
+
+def _rows(meta: Mapping[str, object], found: Collection[tuple[Key, Mapping[str, object]]]) -> Rows:
+    replicas = [items.replica_of(item) for key, item in found if key.sort.startswith(items.REPLICA)]
+    intents = [items.intent_of(item) for key, item in found if key.sort.startswith(items.LAUNCH)]
+    return Rows(
+        highest_id=items.highest_id_of(meta),
+        replicas={r.id: r for r in sorted(replicas, key=lambda r: r.id)},
+        intents={i.id: i for i in intents},
+        backoff=items.backoff_of(meta),
+    )
+
+
+def _writes(changes: Changes) -> Iterator[Write]:
+    """What a commit writes, each item once, as a transaction demands."""
+    service = changes.service
+    meta: dict[str, object] = {}
+    condition: ConditionBase | None = None
+    if changes.highest_id:
+        as_read, to_be = changes.highest_id
+        meta["highest_id"] = to_be
+        condition = Attr("highest_id").eq(as_read)
+        if as_read == 0:
+            condition |= Attr("highest_id").not_exists()
+        yield Put(items.registry_key(service), {})
+    if changes.backoff:
+        meta |= items.backoff_item(changes.backoff)
+    if meta:
+        yield Update(items.meta_key(service), meta, condition)
+    for row in changes.create:
+        yield from _row_writes(row, ABSENT)
+    for row in changes.update:
+        stored = replace(row, revision=row.revision + 1)
+        yield from _row_writes(stored, Attr("revision").eq(row.revision))
+    if changes.open_intent:
+        intent = changes.open_intent
+        yield Put(items.intent_key(service, intent.id), items.intent_item(intent))
+    for intent_id in changes.close_intents:
+        yield Delete(items.intent_key(service, intent_id))
+
+
+def _row_writes(row: Replica, condition: ConditionBase) -> Iterator[Write]:
+    key = items.replica_key(row.service, row.id)
+    if row.state.is_ended:
+        yield Delete(key, condition)
+        yield Put(items.history_key(row.service, row.id), items.replica_item(row))
+    else:
+        yield Put(key, items.replica_item(row), condition)
+    # PROVISIONING is the state in which a row gets its instance, and the end the moment to let the entry
+    # expire; in between it is there already.
+    if row.instance_id and (row.state.is_ended or row.state is ReplicaState.PROVISIONING):
+        yield Put(items.instance_key(row.instance_id), items.instance_item(row))
+
+
+def _cooldown_write(cooldown: Cooldown) -> Put:
+    is_later = ABSENT | Attr("until").lt(items.to_text(cooldown.until))
+    return Put(items.cooldown_key(cooldown.offering), items.cooldown_item(cooldown), is_later)
+
+
+def _latest(cooldowns: Collection[Cooldown]) -> dict[Key, Cooldown]:
+    """One cooldown per offering, because a transaction takes each item once."""
+    return {items.cooldown_key(c.offering): c for c in sorted(cooldowns, key=lambda c: c.until)}
+
+
+def _is_unset_or_past(name: str, now: datetime) -> ConditionBase:
+    return Attr(name).not_exists() | Attr(name).lte(items.to_text(now))

@@ -1,0 +1,42 @@
+"""`ports.Telemetry` with Powertools: a log of JSON lines, metrics for CloudWatch among them."""
+
+from __future__ import annotations
+
+from aws_lambda_powertools.logging import Logger
+from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
+
+from spotrelay.names import METRICS_DIMENSION, METRICS_NAMESPACE, METRICS_NO_SERVICE, Metric
+
+
+class PowertoolsTelemetry:
+    """See `ports.Telemetry`. What was counted is written by `flush`, once per invocation."""
+
+    def __init__(self, logger: Logger | None = None) -> None:
+        self._logger = logger or Logger(service=METRICS_NO_SERVICE)
+        # Powertools' `Metrics` shares one set of dimensions in the whole process, but an invocation counts
+        # for several services. `EphemeralMetrics` is Powertools' own answer: one each, nothing shared.
+        self._metrics: dict[str, EphemeralMetrics] = {}
+
+    def count(self, metric: Metric, value: float = 1, *, service: str | None = None) -> None:
+        """See `ports.Telemetry.count`."""
+        name = service or METRICS_NO_SERVICE
+        if name not in self._metrics:
+            self._metrics[name] = EphemeralMetrics(
+                namespace=METRICS_NAMESPACE, default_dimensions={METRICS_DIMENSION: name}
+            )
+        unit = MetricUnit.Milliseconds if metric.endswith("Ms") else MetricUnit.Count
+        self._metrics[name].add_metric(metric.value, unit, value)
+
+    def record(self, event: str, **facts: object) -> None:
+        """See `ports.Telemetry.record`. A line with an `error` among its facts has that level, too."""
+        log = self._logger.error if "error" in facts else self._logger.info
+        # So that the line names the place that records: Powertools, too, counts from its own caller.
+        log(event, extra=facts, stacklevel=3)
+
+    def flush(self) -> None:
+        """Write the metrics to the log; a handler calls it last, whatever became of the invocation."""
+        counted, self._metrics = self._metrics, {}
+        for metrics in counted.values():
+            # Powertools writes a full set by itself, which leaves an empty one.
+            if metrics.metric_set:
+                metrics.flush_metrics()

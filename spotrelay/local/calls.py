@@ -56,7 +56,7 @@ class CallLog:
 
 @dataclass(slots=True)
 class Fault:
-    """What the next `count` calls of `action` get: `delay_s` of waiting, then the error if there is a code."""
+    """What the next `count` calls of `action` get: `delay_s` of waiting, then the error, if any."""
 
     action: str
     error_code: str

@@ -57,7 +57,7 @@ ON_DEMAND_USD = {
     "g6e.24xlarge": 15.066,
     "g6e.48xlarge": 30.131,
 }
-"""List prices in USD per hour, Linux, us-east-1, as of 2025. Good enough to rank pools, not to plan a budget."""
+"""List prices in USD per hour, Linux, us-east-1, 2025. Good enough to rank pools, not to plan a budget."""
 
 USD_PER_VCPU = 0.048
 USD_PER_GPU_GIB = 0.03

@@ -1,4 +1,4 @@
-"""Drives a local cloud from a script: take capacity away, warn an instance, lose an event, read what happened.
+"""Drives a local cloud from a script: take capacity away, warn an instance, lose an event, read the calls.
 
 cloud = LocalCloud("http://127.0.0.1:4566")
 cloud.warn(cloud.instances()[0]["instance_id"])
@@ -22,13 +22,20 @@ class LocalCloudError(RuntimeError):
 
 
 class LocalCloud:
-    """A local cloud at `endpoint`. Times in its answers are epoch seconds. Every method may raise LocalCloudError."""
+    """A local cloud at `endpoint`. Times in its answers are epoch seconds.
+
+    Every method raises LocalCloudError if the local cloud refuses, or isn't there.
+    """
 
     def __init__(self, endpoint: str) -> None:
         self.endpoint = endpoint.rstrip("/")
 
     def instances(self) -> Rows:
-        """instance_id, state, instance_type, zone, lifecycle, service, launch, address, launched_at, warned_at."""
+        """All instances, the terminated ones of the last hour, too.
+
+        Each has instance_id, state, instance_type, zone, lifecycle ("spot" or "on-demand"), service, launch,
+        address, launched_at, warned_at.
+        """
         return cast("Rows", self._call("instances"))
 
     def pools(self, zone: str | None = None, instance_type: str | None = None) -> Rows:
@@ -68,11 +75,17 @@ class LocalCloud:
         self._call("rebalance", instance_id=instance_id)
 
     def calls(self, since: int = 0) -> Rows:
-        """AWS calls after call number `since`: n, t, service, action, role ("" for the operator), status, error_code."""
+        """AWS calls after call number `since`.
+
+        Each has n, t, service, action, role ("" for the operator), status, error_code.
+        """
         return cast("Rows", self._call("calls", since=since))
 
     def requests(self, load_balancer_name: str) -> Rows:
-        """The load balancer's requests: target, started, answered, ended, status, cut, draining_since, error."""
+        """The load balancer's requests, oldest first.
+
+        Each has target, started, answered, ended, status, cut, draining_since, error.
+        """
         return cast("Rows", self._call("requests", load_balancer=load_balancer_name))
 
     def counters(self, load_balancer_name: str) -> dict[str, int]:
@@ -92,7 +105,7 @@ class LocalCloud:
         status: int = 400,
         delay_s: float = 0.0,
     ) -> None:
-        """Let the next `count` calls of an AWS action wait `delay_s` and, if there is a code, fail with it."""
+        """Let the next `count` calls of an AWS action wait `delay_s` and then, given a code, fail with it."""
         self._call(
             "inject_fault", action=action, error_code=error_code, count=count, status=status, delay_s=delay_s
         )
@@ -118,5 +131,5 @@ class LocalCloud:
             raise LocalCloudError(json.load(error)["error"]) from error
         except OSError as error:
             raise LocalCloudError(
-                f"no local cloud answers at {self.endpoint}: {error}; start one with python -m spotrelay.local"
+                f"no local cloud answers at {self.endpoint} ({error}): start one: python -m spotrelay.local"
             ) from error

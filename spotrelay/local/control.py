@@ -19,7 +19,7 @@ Arguments = Mapping[str, Any]
 
 
 class Control:
-    """Each operation is a POST of JSON arguments to its name; `spotrelay.local.client` is the way to call it."""
+    """Each operation is a POST of JSON arguments to its name; `spotrelay.local.client` calls them."""
 
     def __init__(self, cloud: Cloud, balancer: Balancer, calls: CallLog, faults: Faults) -> None:
         self._cloud = cloud

@@ -1,4 +1,4 @@
-"""Elastic Load Balancing: its actions on targets, and what the balancer must know of the rest, MiniStack's."""
+"""Elastic Load Balancing: its actions on targets; of the rest, MiniStack's, what the balancer must know."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""CreateFleet and RunInstances: what the market gives becomes instances, what it refuses becomes errors."""
+"""CreateFleet: what the market gives becomes instances, what it refuses becomes errors, in one answer."""
 
 from __future__ import annotations
 
-import json
-import secrets
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,13 +9,12 @@ from typing import Any
 
 from spotrelay.local.context import (
     Context,
-    Params,
     Result,
     ec2_arn,
     request_tag_conditions,
     tags_for,
 )
-from spotrelay.local.instances import LaunchSpec, describe
+from spotrelay.local.instances import LaunchSpec
 from spotrelay.local.launch import (
     Place,
     Template,
@@ -25,57 +22,19 @@ from spotrelay.local.launch import (
     find_template,
     make_spec,
     refusals,
+    reservation_id,
     touched,
+    why_refused,
 )
-from spotrelay.local.ministack import ACCOUNT
+from spotrelay.local.tokens import Tokens
 from spotrelay.local.wire import AwsError
-from spotrelay.market import Candidate, LaunchRequest, RefusalCode, Strategy
-from spotrelay.model import CapacityPool, Offering, PurchaseOption
+from spotrelay.market import Candidate, LaunchRequest, Strategy
+from spotrelay.model import Offering, PurchaseOption
 
 MAX_CONFIGS = 50
-MAX_TOKEN_LENGTH = 64
 UNSUPPORTED_OVERRIDES = ("WeightedCapacity", "InstanceRequirements")
 DEFAULT_STRATEGY = Strategy.LOWEST_PRICE
 """What EC2 takes for either purchase option when the request names no strategy."""
-
-
-class Tokens:
-    """Client tokens and what they were used for, by action. They are kept for the process's life."""
-
-    def __init__(self) -> None:
-        self._used: dict[tuple[str, str], tuple[str, Result]] = {}
-
-    def recall(self, action: str, params: Params) -> Result | None:
-        """The earlier answer to the same request, if it had the same token.
-
-        Raises:
-            AwsError: the token was used for another request, or is too long.
-        """
-        token = params.get("ClientToken")
-        if not token:
-            return None
-        if len(token) > MAX_TOKEN_LENGTH or not token.isascii():
-            raise AwsError(
-                "InvalidParameterValue", f"ClientToken: at most {MAX_TOKEN_LENGTH} ASCII characters"
-            )
-        fingerprint, result = self._used.get((action, token), ("", {}))
-        if not result:
-            return None
-        if fingerprint != _fingerprint(params):
-            raise AwsError(
-                "IdempotentParameterMismatch",
-                f"The client token {token} was used before, with other parameters.",
-            )
-        return result
-
-    def remember(self, action: str, params: Params, result: Result) -> None:
-        """Give this answer again when the token comes again."""
-        if params.get("ClientToken"):
-            self._used[action, params["ClientToken"]] = (_fingerprint(params), result)
-
-
-def _fingerprint(params: Params) -> str:
-    return json.dumps(params, sort_keys=True, default=str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +57,8 @@ class _Option:
         }
 
 
-class Launcher:
-    """The handlers of CreateFleet and RunInstances."""
+class FleetActions:
+    """The handler of CreateFleet."""
 
     def __init__(self) -> None:
         self._tokens = Tokens()
@@ -131,46 +90,6 @@ class Launcher:
         self._tokens.remember("CreateFleet", params, result)
         return result
 
-    def run_instances(self, context: Context) -> Result:
-        """At least MinCount and at most MaxCount instances of one type in one subnet, or an error."""
-        params = context.params
-        known = self._tokens.recall("RunInstances", params)
-        if known:
-            return known
-        template = (
-            find_template(context, params["LaunchTemplate"]) if "LaunchTemplate" in params else Template()
-        )
-        data = {**(template.data or {}), **params}
-        data["TagSpecifications"] = (template.data or {}).get("TagSpecifications", [])
-        place = find_place(context, data)
-        tags = tags_for(params.get("TagSpecifications", []), "instance")
-        spec = make_spec(context, data, place, template, tags)
-        market_type = (data.get("InstanceMarketOptions") or {}).get("MarketType", "on-demand")
-        option = PurchaseOption(market_type)
-        for refusal in refusals(context, spec, template, spot=option is PurchaseOption.SPOT):
-            raise AwsError("UnauthorizedOperation", refusal, status=403)
-        request = LaunchRequest(
-            [Candidate(place.pool)], params["MaxCount"], option, DEFAULT_STRATEGY, params["MinCount"]
-        )
-        allocation = context.cloud.market.launch(request, context.cloud.now())
-        if not allocation.grants:
-            code = allocation.refusals[0].code
-            if code is RefusalCode.INVALID_FLEET_CONFIGURATION:
-                raise AwsError("Unsupported", _why(code, place.pool, option))
-            # EC2 calls a lack of capacity its own fault: status 500.
-            raise AwsError("InsufficientInstanceCapacity", _why(code, place.pool, option), status=500)
-        reservation_id = _reservation_id()
-        offering = Offering(place.pool, option)
-        launched = [context.cloud.launch(offering, spec, reservation_id) for _ in range(allocation.granted)]
-        result = {
-            "ReservationId": reservation_id,
-            "OwnerId": ACCOUNT,
-            "Groups": [],
-            "Instances": [describe(instance) for instance in launched],
-        }
-        self._tokens.remember("RunInstances", params, result)
-        return result
-
 
 def _options(context: Context, fleet_id: str, tags: dict[str, str]) -> tuple[list[_Option], list[Result]]:
     """Everything that the fleet may launch from, and errors for overrides that can't work."""
@@ -198,7 +117,9 @@ def _options(context: Context, fleet_id: str, tags: dict[str, str]) -> tuple[lis
                 errors.append(
                     {
                         "LaunchTemplateAndOverrides": shown,
-                        "Lifecycle": "on-demand",
+                        "Lifecycle": context.params["TargetCapacitySpecification"].get(
+                            "DefaultTargetCapacityType", "on-demand"
+                        ),
                         "ErrorCode": error.code,
                         "ErrorMessage": error.message,
                     }
@@ -260,9 +181,7 @@ def _fulfil(
     for grant in allocation.grants:
         option = options[allowed[grant.index]]
         offering = Offering(option.place.pool, purchase_option)
-        launched = [
-            context.cloud.launch(offering, option.spec, _reservation_id()) for _ in range(grant.count)
-        ]
+        launched = [context.cloud.launch(offering, option.spec, reservation_id()) for _ in range(grant.count)]
         instances.append(
             {
                 "LaunchTemplateAndOverrides": option.shown(),
@@ -276,7 +195,7 @@ def _fulfil(
     errors = [_error(options[i], purchase_option, "UnauthorizedOperation", why) for i, why in denied.items()]
     for refusal in allocation.refusals:
         option = options[allowed[refusal.index]]
-        why = _why(refusal.code, option.place.pool, purchase_option)
+        why = why_refused(refusal.code, option.place.pool, purchase_option)
         errors.append(_error(option, purchase_option, refusal.code.value, why))
     return instances, errors
 
@@ -289,7 +208,7 @@ def _denials(context: Context, options: list[_Option], *, spot: bool) -> dict[in
         # Options differ in type and subnet; only what IAM can tell apart is worth asking for again.
         key = (option.spec.subnet_id, option.template.id)
         if key not in known:
-            known[key] = next(refusals(context, option.spec, option.template, spot=spot), None)
+            known[key] = next(refusals(context, "CreateFleet", option.spec, option.template, spot=spot), None)
         why = known[key]
         if why:
             denied[index] = why
@@ -318,32 +237,3 @@ def _error(option: _Option, purchase_option: PurchaseOption, code: str, message:
         "ErrorCode": code,
         "ErrorMessage": message,
     }
-
-
-def _why(code: RefusalCode, pool: CapacityPool, option: PurchaseOption) -> str:
-    match code:
-        case RefusalCode.INSUFFICIENT_INSTANCE_CAPACITY if option is PurchaseOption.ON_DEMAND:
-            return (
-                f"We currently do not have sufficient {pool.instance_type} capacity in the Availability Zone "
-                f"you requested ({pool.zone}). Our system will be working on provisioning additional capacity."
-            )
-        case RefusalCode.INSUFFICIENT_INSTANCE_CAPACITY:
-            return "There is no Spot capacity available that matches your request."
-        case RefusalCode.UNFULFILLABLE_CAPACITY:
-            return (
-                "Unable to fulfill capacity due to your request configuration. "
-                "Please adjust your request and try again."
-            )
-        case RefusalCode.SPOT_MAX_PRICE_TOO_LOW:
-            return (
-                "Your Spot request price is lower than the minimum required Spot request fulfillment price."
-            )
-        case RefusalCode.INVALID_FLEET_CONFIGURATION:
-            return (
-                f"Your requested instance type ({pool.instance_type}) is not supported in your requested "
-                f"Availability Zone ({pool.zone})."
-            )
-
-
-def _reservation_id() -> str:
-    return f"r-{secrets.token_hex(8)}{secrets.token_hex(1)[0]}"

@@ -10,7 +10,7 @@ from spotrelay.local import wire
 from spotrelay.local.balancer import Balancer
 from spotrelay.local.calls import CallLog, Faults, error_code_of
 from spotrelay.local.cloud import Cloud
-from spotrelay.local.context import Context, Handler, UnauthenticatedError
+from spotrelay.local.context import Context, Handler, Result, UnauthenticatedError
 from spotrelay.local.control import PREFIX as CONTROL_PREFIX
 from spotrelay.local.control import Control
 from spotrelay.local.ec2 import is_about_instances
@@ -130,22 +130,25 @@ class Front:
     def _answer(self, service: str, action: str, handler: Handler, request: Request) -> Response | None:
         """Our answer; None if the call turns out to be MiniStack's."""
         try:
-            self._ministack.enter(request)
-            params = wire.parse(service, action, request)
-            if not is_about_instances(action, params):
-                return None
-            if self._ministack.region() != REGION:
-                raise AwsError("UnsupportedOperation", f"The local cloud's instances are all in {REGION}")
-            result = handler(Context(self._cloud, self._ministack, request, params))
-            return wire.answer(service, action, result)
+            result = self._handle(service, action, handler, request)
         except AwsError as error:
             return wire.answer(service, action, error)
         except UnauthenticatedError as error:
             return error.response
-        except Exception:
+        except Exception:  # noqa: BLE001 - a bug of ours must reach the client as AWS's own bugs do
             _log.exception("%s:%s failed by a bug of the local cloud", service, action)
             message = "A bug of the local cloud; its log has the traceback"
             return wire.answer(service, action, AwsError("InternalError", message, status=500))
+        return None if result is None else wire.answer(service, action, result)
+
+    def _handle(self, service: str, action: str, handler: Handler, request: Request) -> Result | None:
+        self._ministack.enter(request)
+        params = wire.parse(service, action, request)
+        if not is_about_instances(action, params):
+            return None
+        if self._ministack.region() != REGION:
+            raise AwsError("UnsupportedOperation", f"The local cloud's instances are all in {REGION}")
+        return handler(Context(self._cloud, self._ministack, request, params))
 
     async def _pass_on(
         self, scope: Scope, receive: Receive, send: Send, service: str, action: str, role: str

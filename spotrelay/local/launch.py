@@ -1,9 +1,10 @@
-"""Launches: from a request, its launch template and an override to what an instance is made of, and IAM's say."""
+"""Launches: from request, launch template and override to what an instance is made of, and IAM's say in it."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,8 @@ from spotrelay.local.context import (
 from spotrelay.local.instances import LaunchSpec
 from spotrelay.local.ministack import REGION
 from spotrelay.local.wire import AwsError
-from spotrelay.model import CapacityPool
+from spotrelay.market import RefusalCode
+from spotrelay.model import CapacityPool, PurchaseOption
 
 JsonObject = dict[str, Any]
 
@@ -138,8 +140,10 @@ def make_spec(
     )
 
 
-def refusals(context: Context, spec: LaunchSpec, template: Template, *, spot: bool) -> Iterator[str]:
-    """Why IAM forbids to run such an instance: a sentence for each permission that is missing.
+def refusals(
+    context: Context, action: str, spec: LaunchSpec, template: Template, *, spot: bool
+) -> Iterator[str]:
+    """Why IAM forbids `action` to run such an instance: a sentence for each permission that is missing.
 
     EC2 asks for ec2:RunInstances on everything that the launch touches, also when a fleet launches, and for
     ec2:CreateTags and iam:PassRole where there are tags and a role.
@@ -149,7 +153,7 @@ def refusals(context: Context, spec: LaunchSpec, template: Template, *, spot: bo
         if refusal:
             yield refusal
     if spec.tags:
-        conditions = {**request_tag_conditions(spec.tags), "ec2:CreateAction": "RunInstances"}
+        conditions = {**request_tag_conditions(spec.tags), "ec2:CreateAction": action}
         refusal = context.refusal("ec2:CreateTags", ec2_arn("instance", "*"), conditions)
         if refusal:
             yield refusal
@@ -177,6 +181,38 @@ def touched(
         used.append(("key-pair", spec.key_name))
     for kind, name in used:
         yield ec2_arn(kind, name), resource_tag_conditions(context.ministack.tags_of(name))
+
+
+def why_refused(code: RefusalCode, pool: CapacityPool, option: PurchaseOption) -> str:
+    """EC2's message for a refusal."""
+    match code:
+        case RefusalCode.INSUFFICIENT_INSTANCE_CAPACITY if option is PurchaseOption.ON_DEMAND:
+            return (
+                f"We currently do not have sufficient {pool.instance_type} capacity in the Availability "
+                f"Zone you requested ({pool.zone}). Our system will be working on provisioning additional "
+                "capacity."
+            )
+        case RefusalCode.INSUFFICIENT_INSTANCE_CAPACITY:
+            return "There is no Spot capacity available that matches your request."
+        case RefusalCode.UNFULFILLABLE_CAPACITY:
+            return (
+                "Unable to fulfill capacity due to your request configuration. "
+                "Please adjust your request and try again."
+            )
+        case RefusalCode.SPOT_MAX_PRICE_TOO_LOW:
+            return (
+                "Your Spot request price is lower than the minimum required Spot request fulfillment price."
+            )
+        case RefusalCode.INVALID_FLEET_CONFIGURATION:
+            return (
+                f"Your requested instance type ({pool.instance_type}) is not supported in your requested "
+                f"Availability Zone ({pool.zone})."
+            )
+
+
+def reservation_id() -> str:
+    """A new reservation."""
+    return f"r-{secrets.token_hex(8)}{secrets.token_hex(1)[0]}"
 
 
 def _profile(context: Context, profile: Mapping[str, Any]) -> tuple[str, str]:

@@ -1,14 +1,15 @@
 """Every touch of MiniStack's insides, in one place. Pinned to 1.5.33: read this file again when that changes.
 
 MiniStack has no extension points, so we import its modules late (it reads its settings at import), read its
-stores and replace three of its functions. What we rely on:
+stores, replace three of its functions and add two CloudFormation types. What we rely on:
 
 - `ministack.app.app`, the ASGI application, and `AUTH`, which makes it check signatures and IAM policies;
 - the request-scoped account and region (context variables), without which its stores look empty;
 - `eventbridge._put_events(…, allow_aws_source=True)`: the only way to emit events as `aws.ec2`;
 - `_parse_rate_seconds` and the two schedulers' tick intervals, to compress time;
 - `cloudwatch_logs._append_log_events`, which every log line of a function passes;
-- `cloudwatch._evaluate_alarm`, which ignores dimensions, so that one queue's depth sets off another's alarm.
+- `cloudwatch._evaluate_alarm`, which ignores dimensions, so that one queue's depth sets off another's alarm;
+- `provisioners._RESOURCE_HANDLERS`, CloudFormation's resource types, which lack security group rules.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ JsonObject = dict[str, Any]
 def prepare_environment(port: int) -> None:
     """Set what MiniStack reads at import, and take the caller's AWS settings out of this process.
 
-    Functions and instances inherit this environment: no real credential, profile or endpoint of the person who
-    started us may reach them.
+    Functions inherit this environment: no real credential, profile or endpoint of the person who started us
+    may reach them.
     """
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         del os.environ[name]
@@ -55,6 +56,7 @@ def prepare_environment(port: int) -> None:
         AWS_ENDPOINT_URL=f"http://127.0.0.1:{port}",
         AUTH="true",
         GATEWAY_PORT=str(port),
+        MINISTACK_HOST="127.0.0.1",  # in queue URLs; "localhost" may mean ::1, where nobody listens
         MINISTACK_REGION=REGION,
         MINISTACK_ACCOUNT_ID=ACCOUNT,
         MINISTACK_WORKER_THREADS=str(WORKER_THREADS),
@@ -100,6 +102,7 @@ class MiniStack:
             for name in (
                 "alb",
                 "cloudwatch",
+                "cloudformation.provisioners",
                 "cloudwatch_logs",
                 "ec2",
                 "eventbridge",
@@ -155,7 +158,7 @@ class MiniStack:
     def denial(
         self, request: Request, action: str, resource: str, context: Mapping[str, Any]
     ) -> Denial | None:
-        """Why IAM forbids the current request to do `action` (as in `ec2:RunInstances`) on `resource`, if it does.
+        """Why IAM forbids the current request `action` (as in `ec2:RunInstances`) on `resource`, if it does.
 
         `context` holds condition keys such as `aws:ResourceTag/team`.
         """
@@ -268,7 +271,7 @@ class MiniStack:
     def emit(
         self, detail_type: str, detail: JsonObject, resources: list[str], *, deliveries: int = 1
     ) -> None:
-        """An event of source `aws.ec2` on the default bus, delivered so many times with one and the same ID."""
+        """An event of source `aws.ec2` on the default bus, delivered so many times with one ID."""
         bus = self._services["eventbridge"]
         entry = {
             "Source": "aws.ec2",
@@ -283,8 +286,9 @@ class MiniStack:
                 bus._dispatch_event(dict(record))
 
     def compress_schedules(self, factor: float) -> None:
-        """Let every `rate(…)` schedule, of rules and of EventBridge Scheduler, last only `factor` of its time."""
-        bus = self._services["eventbridge"]
+        """Let `rate(…)`, of rules and of EventBridge Scheduler, last only `factor` of its time."""
+        bus: Any = self._services["eventbridge"]
+        scheduler: Any = self._services["scheduler"]
         parse = bus._parse_rate_seconds
 
         def compressed(expression: str) -> float | None:
@@ -293,13 +297,13 @@ class MiniStack:
 
         bus._parse_rate_seconds = compressed
         bus._SCHEDULER_TICK_INTERVAL = SCHEDULER_TICK_S
-        self._services["scheduler"]._SCHEDULE_TICK_INTERVAL = SCHEDULER_TICK_S
+        scheduler._SCHEDULE_TICK_INTERVAL = SCHEDULER_TICK_S
 
     # --- logs, metrics, alarms ---
 
     def on_log_lines(self, see: Callable[[Iterable[str]], None]) -> None:
         """Call `see` with every batch of log lines, in the account and region that wrote them."""
-        logs = self._services["cloudwatch_logs"]
+        logs: Any = self._services["cloudwatch_logs"]
         append = logs._append_log_events
 
         def appended(stream: JsonObject, events: list[JsonObject]) -> None:
@@ -350,9 +354,33 @@ class MiniStack:
 
     def replace_alarm_evaluation(self, evaluate: Callable[[JsonObject], None]) -> None:
         """Evaluate alarms with our function wherever MiniStack would with its own."""
-        self._services["cloudwatch"]._evaluate_alarm = evaluate
+        cloudwatch: Any = self._services["cloudwatch"]
+        cloudwatch._evaluate_alarm = evaluate
 
     # --- seeds and the end ---
+
+    def add_security_group_rule_types(self) -> None:
+        """Teach CloudFormation AWS::EC2::SecurityGroupIngress and …Egress, which the CDK makes."""
+        handlers = self._services["cloudformation.provisioners"]._RESOURCE_HANDLERS
+        for direction, store in (("Ingress", "IpPermissions"), ("Egress", "IpPermissionsEgress")):
+            handlers.setdefault(f"AWS::EC2::SecurityGroup{direction}", self._rule_handlers(store))
+
+    def _rule_handlers(self, store: str) -> dict[str, Callable[..., Any]]:
+        groups = self._services["ec2"]._security_groups
+        permissions_of = self._services["cloudformation.provisioners"]._ec2_sg_permissions
+
+        def create(_logical_id: str, properties: JsonObject, _stack: str) -> tuple[str, JsonObject]:
+            groups[properties["GroupId"]][store] += permissions_of([properties])
+            rule_id = f"sgr-{uuid.uuid4().hex[:17]}"
+            return rule_id, {"Id": rule_id}
+
+        def delete(_rule_id: str, properties: JsonObject) -> None:
+            rules = groups.get(properties["GroupId"], {}).get(store, [])
+            for rule in permissions_of([properties]):
+                if rule in rules:
+                    rules.remove(rule)
+
+        return {"create": create, "delete": delete}
 
     def seed_public_parameters(self, parameters: Mapping[str, str]) -> None:
         """Public SSM parameters whose values are AMI IDs."""

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import psutil
 from hypercorn.asyncio import serve
@@ -26,12 +27,13 @@ from spotrelay.local.cloud import Cloud, Settings
 from spotrelay.local.context import Handler
 from spotrelay.local.control import Control
 from spotrelay.local.elbv2 import Routing, TargetActions
-from spotrelay.local.fleet import Launcher
+from spotrelay.local.fleet import FleetActions
 from spotrelay.local.front import Front
 from spotrelay.local.instances import Instance
 from spotrelay.local.machines import Machines
 from spotrelay.local.metrics import Metrics
 from spotrelay.local.ministack import WORKER_THREADS, MiniStack, prepare_environment
+from spotrelay.local.run_instances import RunActions
 from spotrelay.local.seeds import AMI_PARAMETERS
 from spotrelay.market import Market
 
@@ -96,6 +98,7 @@ async def _run(
 
     ministack = MiniStack()
     ministack.seed_public_parameters(AMI_PARAMETERS)
+    ministack.add_security_group_rule_types()
     ministack.compress_schedules(options.settings.schedule_s / 60)
     wire.warm_up()
     machines = Machines(root)
@@ -116,7 +119,8 @@ async def _run(
         asyncio.create_task(_announce(listener.getsockname()[1], options, on_ready)),
     ]
     try:
-        await serve(front, _hypercorn(listener), shutdown_trigger=stop.wait)
+        # Hypercorn spells ASGI's messages out as types of its own; ours are plain mappings.
+        await serve(cast("Any", front), _hypercorn(listener), shutdown_trigger=stop.wait)
     finally:
         for task in background:
             task.cancel()
@@ -127,12 +131,11 @@ async def _run(
 
 
 def _handlers(balancer: Balancer, routing: Routing) -> dict[tuple[str, str], Handler]:
-    launcher = Launcher()
     on_ec2 = {
         **ec2.HANDLERS,
         **ec2_offers.HANDLERS,
-        "CreateFleet": launcher.create_fleet,
-        "RunInstances": launcher.run_instances,
+        "CreateFleet": FleetActions().create_fleet,
+        "RunInstances": RunActions().run_instances,
     }
     on_elb = TargetActions(balancer, routing).handlers
     return {

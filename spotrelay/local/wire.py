@@ -46,9 +46,10 @@ def parse(service: str, action: str, request: Request) -> dict[str, Any]:
         AwsError: a required parameter is missing, or a value isn't what the model says.
     """
     model = _operation(service, action)
-    parser = PROTOCOL_PARSERS[model.service_model.protocol](model)
+    # Of a request the query protocols' parsers look at the values only.
+    parser: Any = PROTOCOL_PARSERS[model.service_model.protocol](model)
     try:
-        parsed = cast("dict[str, Any]", parser.parse({"values": dict(_pairs(request))}))
+        parsed: dict[str, Any] = parser.parse({"values": dict(_pairs(request))})
     except ValueError as error:
         raise AwsError("InvalidParameterValue", f"{action}: {error}") from error
     shape = model.input_shape
@@ -88,4 +89,4 @@ def _model(service: str) -> ServiceModel:
 
 
 def _operation(service: str, action: str) -> OperationModel:
-    return _model(service).operation_model(action)
+    return cast("OperationModel", _model(service).operation_model(action))

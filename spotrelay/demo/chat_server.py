@@ -188,9 +188,11 @@ class _Connection:
             await self._send(h11.InformationalResponse(status_code=100, headers=[]))
         body = bytearray()
         while isinstance(event := await self._next_event(), h11.Data):
-            body += event.data
-            if len(body) > _MAX_BODY:
-                raise ApiError(413, f"the request body is larger than {_MAX_BODY} bytes")
+            # What is too long is read on and dropped: a client that is still sending would miss the refusal.
+            if len(body) <= _MAX_BODY:
+                body += event.data
+        if len(body) > _MAX_BODY:
+            raise ApiError(413, f"the request body is larger than {_MAX_BODY} bytes")
         return bytes(body)
 
     async def _next_event(self) -> h11.Event | type[h11.PAUSED]:

@@ -47,8 +47,8 @@ class LoadSnapshot:
     """The load so far: sent = finished + failed + cut + in_flight.
 
     Failed: no response, or one that isn't 200. Cut: the stream began and ended without `[DONE]`. `latency`
-    and `first_token` (since the request was sent), `tokens` and `by_replica` are of finished requests; `failures`
-    holds the first thousand.
+    and `first_token` (since the request was sent), `tokens` and `by_replica` are of finished requests;
+    `failures` holds the first thousand.
     """
 
     sent: int = 0
@@ -67,7 +67,7 @@ class Load:
     """`concurrency` clients, each sending one streaming request after the other until `stop`.
 
     `url` is where requests go ("http://127.0.0.1:4566"), `host_header` the host they name: the load
-    balancer's DNS name. Nothing is ever retried. Also a context manager, which kills the load if it still runs.
+    balancer's DNS name. Nothing is ever retried. Also a context manager, which kills a load that still runs.
     """
 
     def __init__(

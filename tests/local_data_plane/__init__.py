@@ -1,0 +1,1 @@
+"""The local cloud's data plane: instances, load balancer, chat server, load."""

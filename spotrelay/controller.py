@@ -68,7 +68,7 @@ class Controller:
         if not ports.store.acquire(service, holder, ports.clock.now(), timing.LEASE_S):
             return
         try:
-            moving = self._reconcile(service)
+            moving = self._reconcile(service, serving)
         finally:
             ports.store.release(service, holder)
         if moving:
@@ -88,11 +88,10 @@ class Controller:
             if not actions:
                 return
             if self._perform(service, spec, rows, actions, [s for s, _ in about]):
-                self._announce_tick(service, None)
                 return
         raise Conflict(f"{service}: lost {MAX_DECISIONS} races for the same replicas")
 
-    def _reconcile(self, service: str) -> bool:
+    def _reconcile(self, service: str, serving: datetime | None) -> bool:
         """One round; whether another should follow soon."""
         ports = self._ports
         spec = ports.services.get(service)
@@ -112,7 +111,7 @@ class Controller:
         elif not actions and not rows.replicas:
             ports.store.forget(service)
             return False
-        self._perform(service, spec, rows, actions, ())
+        self._perform(service, spec, rows, actions, serving=serving)
         return bool(actions) or reconcile.is_in_transition(seen, spec)
 
     def _perform(
@@ -121,7 +120,8 @@ class Controller:
         spec: ServiceSpec | None,
         rows: Rows,
         actions: Sequence[Action],
-        signals: Sequence[Signal],
+        signals: Sequence[Signal] = (),
+        serving: datetime | None = None,
     ) -> bool:
         """Carry the actions out; False if some were decided on rows that have changed since."""
         ports = self._ports
@@ -154,6 +154,9 @@ class Controller:
         starts = [a.replica for a in done if isinstance(a, Start)]
         if starts and spec:
             ports.router.register(spec, [_instance_of(r) for r in starts])
+        if done:
+            # Before the launches: they take seconds, and if this function dies in one, the tick must come.
+            self._announce_tick(service, serving)
         if spec and sum(launching.launch(ports, spec, order) for order in launches):
             self._count_since_warning(Metric.WARNING_TO_LAUNCHED_MS, service, signals)
         terminate = [i for a in done if (i := _terminated(a)) is not None]

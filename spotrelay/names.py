@@ -34,6 +34,8 @@ class Env(StrEnum):
     """Name of the table."""
     TICK_QUEUE_URL = "SPOTRELAY_TICK_QUEUE_URL"
     """Queue to which a function sends the next tick while something is in transition."""
+    DEAD_LETTER_QUEUE_URL = "SPOTRELAY_DEAD_LETTER_QUEUE_URL"
+    """Queue for messages that no retry would mend."""
     SERVICES_PATH = "SPOTRELAY_SERVICES_PATH"
     """Parameter Store path of the runtime documents."""
 

@@ -94,6 +94,10 @@ class ControlPlaneStack(Stack):
             account=self.account,
             table_arn=table.table_arn,
             tick_queue_arn=ticks.queue.queue_arn,
+            dead_letter_queue_arns={
+                Function.ON_SIGNAL: signals.dead_letters.queue_arn,
+                Function.RECONCILE: ticks.dead_letters.queue_arn,
+            },
         )
         environment = {
             Env.TABLE: table.table_name,
@@ -110,7 +114,7 @@ class ControlPlaneStack(Stack):
                 code=code,
                 memory_mib=SIGNAL_MEMORY_MIB,
                 timeout=SIGNAL_TIMEOUT,
-                environment=environment,
+                environment={**environment, Env.DEAD_LETTER_QUEUE_URL: signals.dead_letters.queue_url},
                 place=place,
             )
             reconcile = ControlFunction(
@@ -120,7 +124,7 @@ class ControlPlaneStack(Stack):
                 code=code,
                 memory_mib=TICK_MEMORY_MIB,
                 timeout=TICK_TIMEOUT,
-                environment=environment,
+                environment={**environment, Env.DEAD_LETTER_QUEUE_URL: ticks.dead_letters.queue_url},
                 place=place,
             )
         signals.feed(on_signal.function, batch_size=SIGNAL_BATCH, max_concurrency=SIGNAL_CONCURRENCY)

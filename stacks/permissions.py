@@ -31,6 +31,7 @@ class Place:
     account: str
     table_arn: str
     tick_queue_arn: str
+    dead_letter_queue_arns: Mapping[Function, str]
 
     def ec2(self, *kinds: str) -> tuple[str, ...]:
         """Every EC2 resource of these kinds in this account and region; images and snapshots of any owner."""
@@ -70,7 +71,7 @@ class Grant:
 
 def grants(function: Function, place: Place) -> tuple[Grant, ...]:
     """Everything `function` may do beyond taking from its own queue and writing its own log."""
-    common = (*_state(place), *_routing(place), *_launching(place))
+    common = (*_state(place), *_routing(place), *_launching(place), _setting_aside(function, place))
     match function:
         case Function.ON_SIGNAL:
             return common
@@ -122,6 +123,14 @@ def _state(place: Place) -> tuple[Grant, ...]:
             (place.tick_queue_arn,),
         ),
     )  # fmt: skip
+
+
+def _setting_aside(function: Function, place: Place) -> Grant:
+    return Grant(
+        "set a message aside at once that no retry would mend, and say why",
+        ("sqs:SendMessage",),
+        (place.dead_letter_queue_arns[function],),
+    )
 
 
 def _routing(place: Place) -> tuple[Grant, ...]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from spotrelay.aws.clients import Clients
+from spotrelay.aws.dead_letters import DeadLetters
 from spotrelay.aws.fleet import Ec2Fleet
 from spotrelay.aws.router import TargetGroupRouter
 from spotrelay.aws.services import ParameterServices
@@ -30,8 +32,16 @@ class SystemClock:
         return datetime.now(UTC)
 
 
-def controller(env: Mapping[str, str], telemetry: Telemetry, clients: Clients | None = None) -> Controller:
-    """The controller over the table, queue and parameters that the environment names.
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """What a function works with."""
+
+    controller: Controller
+    dead_letters: DeadLetters
+
+
+def runtime(env: Mapping[str, str], telemetry: Telemetry, clients: Clients | None = None) -> Runtime:
+    """Everything over the table, queues and parameters that the environment names.
 
     It calls nothing and builds no client: that is done at first use. A handler makes one and keeps it.
 
@@ -50,7 +60,7 @@ def controller(env: Mapping[str, str], telemetry: Telemetry, clients: Clients | 
         clock=clock,
         new_id=lambda: new_id(clock.now()),
     )
-    return Controller(ports)
+    return Runtime(Controller(ports), DeadLetters(clients, _setting(env, Env.DEAD_LETTER_QUEUE_URL)))
 
 
 def new_id(now: datetime) -> str:

@@ -20,13 +20,17 @@ class MalformedTickError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """One service's tick: now, whatever `due` says, which is the announced time that it serves, if any."""
+    """One service's tick, or (None) the schedule's, which is every service's.
 
-    service: str
+    It is for now, whatever `due` says: that is the announced time that it serves, if any.
+    """
+
+    service: str | None
     due: datetime | None = None
 
 
 # {"service": "llama3", "due": "2026-11-21T07:00:03.000000+00:00"}; due may be null or missing
+# {"version": "0", "id": "…", "detail-type": "Scheduled Event", "source": "aws.events", …, "detail": {}}
 def parse(body: str) -> Tick:
     """The tick in a message's body.
 
@@ -35,6 +39,8 @@ def parse(body: str) -> Tick:
     """
     try:
         message = json.loads(body)
+        if message.get("source") == "aws.events":
+            return Tick(None)
         service, due = message["service"], message.get("due")
         tick = Tick(service, None if due is None else datetime.fromisoformat(due))
     except (ValueError, TypeError, KeyError, AttributeError) as error:

@@ -1,0 +1,1 @@
+"""Entry points of the control plane's functions, and nothing else."""

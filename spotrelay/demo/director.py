@@ -1,0 +1,210 @@
+"""The demo from beginning to end: deploy, wait, tell the stories, find out whether every promise was kept."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from spotrelay.demo import report, timeline
+from spotrelay.demo.deployment import Deployer
+from spotrelay.demo.errors import DemoError, StoryError
+from spotrelay.demo.load import Load, LoadError, LoadSnapshot
+from spotrelay.demo.operator import Operator
+from spotrelay.demo.processes import Processes
+from spotrelay.demo.settings import CONCURRENCY, Settings
+from spotrelay.demo.stage import Stage
+from spotrelay.demo.stories import STORIES
+from spotrelay.demo.view import View
+from spotrelay.demo.watch import Snapshot, Watch
+from spotrelay.local.client import LocalCloudError
+from spotrelay.ports import PortError
+
+SERVICE = "demo"
+MODEL = "spotrelay-demo"
+"""As in services/demo.yaml."""
+
+READY_WITHIN_S = 120.0
+"""After the first tick: boot, model load, health check, and the tick that sees it. Some 10 s here; the bound is
+for machines that are busy otherwise."""
+
+LOAD_STOPS_WITHIN_S = 60.0
+"""A request takes 2.5 s."""
+
+
+class Director:
+    """Runs one demo. The children that it starts are the caller's to stop."""
+
+    def __init__(
+        self, settings: Settings, processes: Processes, view: View, env: Mapping[str, str], home: Path
+    ) -> None:
+        self._settings = settings
+        self._view = view
+        self._deployer = Deployer(settings, processes, dict(env), home, view.say)
+        self._began = time.monotonic()
+        self._started_at = datetime.now(UTC)
+        self._load: Load | None = None
+        self._stories: list[dict[str, Any]] = []
+        self._milestones: dict[str, float] = {}
+
+    def run(self) -> dict[str, Any]:
+        """The report, which is also in `report.json`.
+
+        Raises:
+            DemoError: the demo could not be given to its end.
+        """
+        try:
+            return self._run()
+        except (LoadError, LocalCloudError, PortError, BotoCoreError, ClientError) as error:
+            raise DemoError(
+                f"{type(error).__name__}: {error}; see the logs in {self._settings.logs}"
+            ) from error
+
+    def _run(self) -> dict[str, Any]:
+        operator = self._deploy()
+        spec = operator.spec(SERVICE)
+        watch = Watch(operator.store, SERVICE, self._look)
+        stage = Stage(
+            operator.cloud,
+            watch,
+            self._view.say,
+            spec.replicas,
+            self._settings.warning_s,
+            self._settings.schedule_s,
+        )
+        self._wait_for_fleet(watch, spec.replicas)
+        load = Load(operator.deployment.endpoint, operator.deployment.host, CONCURRENCY, model=MODEL)
+        with load:
+            self._load = load
+            self._view.count_with(lambda: asdict(load.snapshot()))
+            self._view.say(
+                f"{CONCURRENCY} clients stream answers through {operator.deployment.host}, without a pause"
+            )
+            problems = self._tell_stories(stage)
+            self._view.headline("The last requests end")
+            requests = load.stop(LOAD_STOPS_WITHIN_S)
+            self._view.count_with(None)
+        return self._report(operator, stage, requests, problems)
+
+    def _deploy(self) -> Operator:
+        self._view.headline("Deploying into a local AWS")
+        settings = self._settings
+        self._view.say(
+            f"starting the local cloud: warnings last {settings.warning_s:g} s instead of 120,"
+            f" a schedule's minute {settings.schedule_s:g} s"
+        )
+        endpoint = self._deployer.start_cloud()
+        self._view.say(f"the local cloud answers at {endpoint}")
+        deployment = self._deployer.deploy(endpoint)
+        self._reached("deployed_s")
+        self._view.say(f"deployed; the service's address is {deployment.host}")
+        return Operator(deployment)
+
+    def _wait_for_fleet(self, watch: Watch, replicas: int) -> None:
+        self._view.headline(f"The controller brings up {replicas} replicas")
+        self._view.say(f"the controller finds {replicas} replicas wanted and 0 there")
+        seen = watch.until(
+            lambda seen: len(seen.ready) == replicas,
+            f"{replicas} replicas in rotation",
+            self._settings.schedule_s + READY_WITHIN_S,
+        )
+        self._reached("ready_s")
+        pools = ", ".join(str(r.offering) for r in seen.ready)
+        self._view.say(f"{replicas} replicas serve: {pools}")
+
+    def _tell_stories(self, stage: Stage) -> list[str]:
+        """Every story, then the end of them all; what went wrong."""
+        for story in STORIES:
+            self._view.title(f"({story.key}) {story.title}")
+            record: dict[str, Any] = {"story": story.key, "title": story.title, "ok": True}
+            self._stories.append(record)
+            began = time.monotonic()
+            try:
+                story.play(stage)
+            except StoryError as error:
+                record |= {"ok": False, "problem": str(error)}
+            record |= {"took_s": round(time.monotonic() - began, 3)}
+            if not record["ok"]:
+                return [f"story ({story.key}): {record['problem']}"]
+        self._view.title("The end: EC2 takes the last of the warned instances")
+        try:
+            stage.settle()
+        except StoryError as error:
+            return [str(error)]
+        return []
+
+    def _report(
+        self, operator: Operator, stage: Stage, requests: LoadSnapshot, problems: Sequence[str]
+    ) -> dict[str, Any]:
+        snapshot = stage.watch.look()
+        calls = operator.cloud.calls()
+        records = {r["instance_id"]: r for r in operator.cloud.interruptions()}
+        interruptions = [
+            report.interruption_of(loss, records[loss.instance_id], snapshot.replicas)
+            for loss in stage.losses
+            if loss.instance_id in records
+        ]
+        counts = report.request_counts(asdict(requests))
+        broken = report.problems(
+            requests=counts,
+            interruptions=interruptions,
+            replicas=snapshot.replicas,
+            wanted=stage.replicas,
+            late=report.late_requests(
+                operator.cloud.requests(operator.load_balancer()), operator.cloud.interruptions()
+            ),
+            denied=report.denied_calls(calls),
+        )
+        self._reached("took_s")
+        built = report.build(
+            settings={
+                "warning_s": self._settings.warning_s,
+                "schedule_s": self._settings.schedule_s,
+                "service": SERVICE,
+                "started_at": self._started_at.isoformat(timespec="seconds"),
+                **self._milestones,
+            },
+            requests=counts,
+            interruptions=interruptions,
+            replicas=snapshot.replicas,
+            calls=calls,
+            stories=self._stories,
+            problems=[*problems, *broken],
+        )
+        out = self._settings.out
+        (out / "report.json").write_text(json.dumps(built, indent=2) + "\n", encoding="utf-8")
+        (out / "timeline.svg").write_text(self._draw(snapshot, interruptions, counts), encoding="utf-8")
+        return built
+
+    def _draw(
+        self, snapshot: Snapshot, interruptions: Sequence[report.Interruption], requests: Mapping[str, Any]
+    ) -> str:
+        first = min((min(r.entered.values()) for r in snapshot.replicas.values()), default=self._started_at)
+        return timeline.draw(
+            list(snapshot.replicas.values()),
+            interruptions,
+            first,
+            snapshot.at,
+            f"{len(interruptions)} interruptions, {requests['failed']} failed and {requests['cut']} cut requests"
+            f" of {requests['sent']:,}".replace(",", "\u202f"),
+            f"service {SERVICE}: {len(snapshot.ready)} replicas; {CONCURRENCY} streaming requests at once;"
+            f" interruption warnings of {self._settings.warning_s:g} s",
+        )
+
+    def _look(self, snapshot: Snapshot) -> None:
+        """Called with every snapshot: shows it, and notices when waiting on would be pointless."""
+        cloud = self._deployer.cloud
+        if cloud and cloud.poll() is not None:
+            raise DemoError(f"the local cloud ended; see {cloud.log}\n{cloud.last_lines()}")
+        if self._load:
+            self._load.snapshot()  # raises if the load's process has died
+        self._view.show(snapshot)
+
+    def _reached(self, milestone: str) -> None:
+        self._milestones[milestone] = round(time.monotonic() - self._began, 3)

@@ -1,0 +1,192 @@
+"""What the stories act on and what they share: the market, the fleet, a voice, and the checks every loss must pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from spotrelay.demo.errors import StoryError
+from spotrelay.demo.watch import Snapshot, Watch
+from spotrelay.model import CapacityPool, PurchaseOption, Replica, ReplicaState
+
+REPLACED_WITHIN_S = 60.0
+"""From a warning to a replacement that serves: some 7 s here. A minute is for machines that are busy otherwise."""
+
+RECLAIM_LEEWAY_S = 30.0
+"""After the time is up, until the reclaim is on record everywhere: a second or two, for the same machines more."""
+
+Delivery = Literal["once", "lost"] | int
+
+
+class Market(Protocol):
+    """The part of `spotrelay.local.client.LocalCloud` that stories drive and read."""
+
+    def dry_up(
+        self, zone: str | None = None, instance_type: str | None = None, *, warn: bool = True
+    ) -> Sequence[str]:
+        """Take all Spot capacity from the matching pools; the instances that EC2 warns."""
+        ...
+
+    def bring_back(self, zone: str | None = None, instance_type: str | None = None) -> object:
+        """Give it back."""
+        ...
+
+    def warn(self, instance_id: str, *, deliver: Delivery = "once") -> object:
+        """Have EC2 take the instance back, its warning delivered so often."""
+        ...
+
+    def interruptions(self) -> Sequence[Mapping[str, Any]]:
+        """Every warning so far, with the times of what followed (epoch seconds)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """One replica that EC2 took back, and in which story."""
+
+    story: str
+    replica: int
+    instance_id: str
+
+
+@dataclass(slots=True)
+class Stage:
+    """Where the stories happen."""
+
+    market: Market
+    watch: Watch
+    say: Callable[[str], None]
+    replicas: int
+    """As many should serve."""
+    warning_s: float
+    schedule_s: float
+    losses: list[Loss] = field(default_factory=list)
+
+    def spot_replicas(self) -> list[Replica]:
+        """Replicas that serve from Spot instances, lowest ID first.
+
+        Raises:
+            StoryError: there are none, so there is nothing to tell.
+        """
+        found = [r for r in self.watch.look().ready if option_of(r) is PurchaseOption.SPOT]
+        if not found:
+            raise StoryError("no replica serves from a Spot instance, so there is nothing to interrupt")
+        return found
+
+    def warn(self, story: str, replica: Replica, *, deliver: Delivery = "once") -> None:
+        """Have EC2 take the replica's instance."""
+        instance_id = instance_of(replica)
+        self.losses.append(Loss(story, replica.id, instance_id))
+        self.market.warn(instance_id, deliver=deliver)
+
+    def lose_pool(self, story: str, pool: CapacityPool, replicas: Sequence[Replica]) -> None:
+        """Have EC2 take back the whole pool, which is where these replicas are, and nobody else.
+
+        Raises:
+            StoryError: EC2 warned others than these.
+        """
+        instance_ids = {instance_of(r): r.id for r in replicas}
+        self.losses += [Loss(story, replica, id_) for id_, replica in instance_ids.items()]
+        warned = self.market.dry_up(zone=pool.zone, instance_type=pool.instance_type)
+        if set(warned) != instance_ids.keys():
+            raise StoryError(
+                f"{pool}: {len(replicas)} replicas were to be warned, and EC2 warned {sorted(warned)}"
+            )
+
+    def replaced(self, story: str, replicas: Sequence[Replica], *, notice_s: float = 0) -> list[Replica]:
+        """Wait until each of the warned replicas has been replaced by one that serves; the replacements.
+
+        `notice_s` is how much later than at once the product may notice.
+
+        Raises:
+            StoryError: not within the time, or replaced more than once.
+        """
+        ids = [r.id for r in replicas]
+        names = " and ".join(f"replica {id_}" for id_ in ids)
+        self.watch.until(
+            lambda seen: all(seen.replicas[id_].replaced_by is not None for id_ in ids),
+            f"{names} out of rotation, replacement requested",
+            notice_s + REPLACED_WITHIN_S,
+        )
+        self._tell_times(story, ids, "deregistered_at", "out of rotation")
+        seen = self.watch.until(
+            lambda seen: all(_serves(_only_replacement(seen, id_)) for id_ in ids),
+            f"a replacement of {names} in rotation",
+            REPLACED_WITHIN_S,
+        )
+        replacements = [_only_replacement(seen, id_) for id_ in ids]
+        for id_, replacement in zip(ids, replacements, strict=True):
+            after_s = (
+                replacement.entered[ReplicaState.READY].timestamp() - self.interruption(id_)["warned_at"]
+            )
+            self.say(
+                f"replica {replacement.id} serves in its place: {replacement.offering}, {after_s:.1f} s after the warning"
+            )
+        return replacements
+
+    def interruption(self, replica_id: int) -> Mapping[str, Any]:
+        """The local cloud's record of what became of the warned replica.
+
+        Raises:
+            StoryError: it has none.
+        """
+        instance_id = next(loss.instance_id for loss in self.losses if loss.replica == replica_id)
+        for record in self.market.interruptions():
+            if record["instance_id"] == instance_id:
+                return record
+        raise StoryError(f"replica {replica_id} ({instance_id}): the local cloud knows of no interruption")
+
+    def settle(self) -> Snapshot:
+        """Wait for the last reclaim and a whole fleet; the final snapshot.
+
+        Raises:
+            StoryError: neither happens in time.
+        """
+        self.watch.until(
+            lambda _: all(
+                self.interruption(loss.replica)["reclaimed_at"] is not None for loss in self.losses
+            ),
+            "EC2 takes every instance that it warned",
+            self.warning_s + RECLAIM_LEEWAY_S,
+        )
+        lost = {loss.replica for loss in self.losses}
+        return self.watch.until(
+            lambda seen: (
+                len(seen.ready) == len(seen.present) == self.replicas
+                and all(seen.replicas[id_].state is ReplicaState.TERMINATED for id_ in lost)
+            ),
+            f"a whole fleet: {self.replicas} replicas that serve, and nothing else",
+            self.schedule_s + RECLAIM_LEEWAY_S,
+        )
+
+    def _tell_times(self, story: str, ids: Sequence[int], event: str, what: str) -> None:
+        for id_ in ids:
+            record = self.interruption(id_)
+            if record[event] is None:
+                raise StoryError(f"story {story}: replica {id_} is DRAINING and not {what}")
+            self.say(f"replica {id_} {what} {record[event] - record['warned_at']:.2f} s after the warning")
+
+
+def instance_of(replica: Replica) -> str:
+    """The replica's instance, which one that serves always has."""
+    if replica.instance_id is None:
+        raise StoryError(f"replica {replica.id} is {replica.state} and has no instance")
+    return replica.instance_id
+
+
+def option_of(replica: Replica) -> PurchaseOption | None:
+    """How its instance is paid for; None while it has none."""
+    return replica.offering.purchase_option if replica.offering else None
+
+
+def _serves(replica: Replica | None) -> bool:
+    return replica is not None and replica.state is ReplicaState.READY
+
+
+def _only_replacement(seen: Snapshot, replica_id: int) -> Replica:
+    replacements = seen.replacements(replica_id)
+    if len(replacements) != 1:
+        ids = ", ".join(str(r.id) for r in replacements) or "none"
+        raise StoryError(f"replica {replica_id} must have exactly one replacement; it has: {ids}")
+    return replacements[0]

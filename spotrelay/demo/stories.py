@@ -1,0 +1,145 @@
+"""The five stories of the demo: what EC2 does to the fleet, and what must come of it.
+
+Each acts on the market, waits until the replacement serves, and checks its own claim. That every warned instance
+is really taken when its time is up, and replaced exactly once, is checked for all of them at the end: reclaims
+overlap, so that the demo doesn't spend its time waiting for them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from spotrelay.demo.errors import StoryError
+from spotrelay.demo.stage import Stage
+from spotrelay.model import CapacityPool, PurchaseOption, Replica
+
+DELIVERIES = 3
+"""How often story (e) delivers the same event. EventBridge promises at least once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """One story; `play` returns when it has come to its good end and raises `StoryError` when it hasn't."""
+
+    key: str
+    title: str
+    play: Callable[[Stage], None]
+
+
+def one_is_taken(stage: Stage) -> None:
+    """EC2 warns one replica and takes it when the time is up."""
+    victim, mate = _one_and_a_survivor(stage.spot_replicas())
+    with _room_only_beside(stage, mate):
+        stage.say(f"EC2 warns replica {victim.id} ({_pool(victim)}): {stage.warning_s:.0f} s left")
+        stage.warn("a", victim)
+        stage.replaced("a", [victim])
+
+
+def a_pool_dries_up(stage: Stage) -> None:
+    """Two replicas of one pool are warned at once, and their instance type is nowhere to be had."""
+    pool, victims = _fullest_pool(stage.spot_replicas())
+    if len(victims) < 2:
+        raise StoryError("no two replicas share a pool, so that no pool can take two of them with it")
+    names = " and ".join(str(r.id) for r in victims)
+    stage.say(
+        f"{pool} dries up, and {pool.instance_type} in every other zone: replicas {names} are warned at once"
+    )
+    stage.market.dry_up(instance_type=pool.instance_type, warn=False)
+    stage.lose_pool("b", pool, victims)
+    for replacement in stage.replaced("b", victims):
+        if _pool(replacement).instance_type == pool.instance_type:
+            raise StoryError(
+                f"replica {replacement.id} comes from {_pool(replacement)}, which has no capacity"
+            )
+    stage.market.bring_back(instance_type=pool.instance_type)
+
+
+def spot_dries_up(stage: Stage) -> None:
+    """Not one Spot pool has capacity left: the replacement is on-demand."""
+    victim = stage.spot_replicas()[0]
+    stage.say(f"every Spot pool dries up, and EC2 warns replica {victim.id} ({_pool(victim)})")
+    stage.market.dry_up(warn=False)
+    stage.warn("c", victim)
+    for replacement in stage.replaced("c", [victim]):
+        if (
+            replacement.offering is None
+            or replacement.offering.purchase_option is not PurchaseOption.ON_DEMAND
+        ):
+            raise StoryError(f"replica {replacement.id} is no on-demand instance but {replacement.offering}")
+    stage.market.bring_back()
+
+
+def the_event_is_lost(stage: Stage) -> None:
+    """EC2 takes a replica and nobody is told: the tick finds out."""
+    victim = stage.spot_replicas()[0]
+    stage.say(f"EC2 warns replica {victim.id} ({_pool(victim)}), and the event is lost")
+    stage.warn("d", victim, deliver="lost")
+    stage.replaced("d", [victim], notice_s=stage.schedule_s)
+
+
+def the_event_comes_again(stage: Stage) -> None:
+    """The same event is delivered three times, and there is one replacement."""
+    victim = stage.spot_replicas()[0]
+    highest = max(stage.watch.look().replicas)
+    stage.say(f"EC2 warns replica {victim.id} ({_pool(victim)}), and the event arrives {DELIVERIES} times")
+    stage.warn("e", victim, deliver=DELIVERIES)
+    stage.replaced("e", [victim])
+    seen = stage.watch.look()
+    if max(seen.replicas) != highest + 1:
+        raise StoryError(
+            f"one replacement was due, and replica IDs rose from {highest} to {max(seen.replicas)}"
+        )
+
+
+STORIES: Sequence[Story] = (
+    Story("a", "EC2 warns one replica and takes it when the time is up", one_is_taken),
+    Story("b", "a capacity pool dries up and takes two replicas at once", a_pool_dries_up),
+    Story("c", "every Spot pool dries up", spot_dries_up),
+    Story("d", "the event of an interruption is lost", the_event_is_lost),
+    Story("e", f"the same event is delivered {DELIVERIES} times", the_event_comes_again),
+)
+
+
+def _pool(replica: Replica) -> CapacityPool:
+    if replica.offering is None:
+        raise StoryError(f"replica {replica.id} is {replica.state} and has no pool")
+    return replica.offering.pool
+
+
+def _fullest_pool(replicas: Sequence[Replica]) -> tuple[CapacityPool, list[Replica]]:
+    pool = Counter(_pool(r) for r in replicas).most_common(1)[0][0]
+    return pool, [r for r in replicas if _pool(r) == pool]
+
+
+def _one_and_a_survivor(replicas: Sequence[Replica]) -> tuple[Replica, Replica]:
+    """(the replica to take, one to stay) such that, where two share a pool, two that do are left.
+
+    Raises:
+        StoryError: there are fewer than two.
+    """
+    if len(replicas) < 2:
+        raise StoryError(f"story (a) needs two replicas on Spot instances, and there are {len(replicas)}")
+    pool, together = _fullest_pool(replicas)
+    others = [r for r in replicas if _pool(r) != pool]
+    if others and len(together) > 1:
+        return others[0], together[0]
+    return replicas[0], replicas[1]
+
+
+@contextmanager
+def _room_only_beside(stage: Stage, mate: Replica) -> Iterator[None]:
+    """Let the next launch land in the pool of `mate`: story (b) needs two replicas in one.
+
+    Where two replicas share its pool anyhow, the market is left alone.
+    """
+    pool = _pool(mate)
+    if len(_fullest_pool(stage.spot_replicas())[1]) > 1:
+        yield
+        return
+    stage.market.dry_up(warn=False)
+    stage.market.bring_back(zone=pool.zone, instance_type=pool.instance_type)
+    yield
+    stage.market.bring_back()

@@ -1,0 +1,221 @@
+"""What the user sees while the demo runs: a live table where the terminal can show one, plain lines otherwise."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from spotrelay.demo.watch import Snapshot
+from spotrelay.model import Replica, ReplicaState
+
+REFRESHES_PER_S = 4
+"""As often as the rows are read; more would only cost processor time that the demo needs."""
+
+PLAIN_EVERY_S = 10.0
+"""Between two lines of counters where there is no live view: a log shall stay readable."""
+
+ENDED_SHOWN = 6
+"""Ended replicas in the live table, the latest: the whole of it must fit a terminal of 40 lines."""
+
+STYLES: Mapping[ReplicaState, str] = {
+    ReplicaState.REQUESTED: "dim",
+    ReplicaState.PROVISIONING: "cyan",
+    ReplicaState.STARTING: "blue",
+    ReplicaState.READY: "green",
+    ReplicaState.DRAINING: "yellow",
+    ReplicaState.TERMINATED: "dim",
+    ReplicaState.FAILED: "red",
+}
+
+Counters = Callable[[], Mapping[str, Any]]
+"""The load's counters: sent, failed, cut, and in flight."""
+
+
+class View:
+    """The demo's voice. Used as a context manager around everything that is to be seen."""
+
+    def __init__(self, console: Console, counters: Counters | None = None) -> None:
+        self._console = console
+        self._counters = counters
+        self._began = time.monotonic()
+        self._headline = ""
+        self._snapshot: Snapshot | None = None
+        self._last_plain = self._began
+        self._last_counters = (self._began, 0)
+        self._rate = 0.0
+        self._lock = threading.Lock()
+        self._live: Live | None = None
+
+    def __enter__(self) -> View:
+        if self._console.is_terminal:
+            self._live = Live(
+                get_renderable=self._render,
+                console=self._console,
+                refresh_per_second=REFRESHES_PER_S,
+                transient=True,  # the lines of the stories and the table at the end are what stays
+            )
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop updating; lines can still be said."""
+        live, self._live = self._live, None
+        if live:
+            live.stop()
+
+    def count_with(self, counters: Counters | None) -> None:
+        """Show these counters from now on."""
+        with self._lock:
+            self._counters = counters
+
+    def headline(self, text: str) -> None:
+        """What is going on now, over the table."""
+        with self._lock:
+            self._headline = text
+
+    def say(self, text: str) -> None:
+        """One line, with the seconds since the demo began. It stays."""
+        elapsed_s = time.monotonic() - self._began
+        self._console.print(f"[dim]{elapsed_s:6.1f} s[/]  {escape(text)}", highlight=False, soft_wrap=True)
+
+    def title(self, text: str) -> None:
+        """The line that opens a story."""
+        self.headline(text)
+        elapsed_s = time.monotonic() - self._began
+        self._console.print(
+            f"[dim]{elapsed_s:6.1f} s[/]  [bold]{escape(text)}[/]", highlight=False, soft_wrap=True
+        )
+
+    def show(self, snapshot: Snapshot) -> None:
+        """The fleet as just read."""
+        with self._lock:
+            self._snapshot = snapshot
+        if self._live is None and time.monotonic() - self._last_plain >= PLAIN_EVERY_S:
+            self._last_plain = time.monotonic()
+            states = ", ".join(f"{r.id} {r.state}" for r in snapshot.present) or "none yet"
+            self.say(f"replicas: {states}" + self._requests_line(", requests: "))
+
+    def _requests_line(self, before: str = "") -> str:
+        counters = self._counters() if self._counters else None
+        if not counters:
+            return ""
+        now = time.monotonic()
+        then, sent_then = self._last_counters
+        if now - then >= 1:
+            self._rate = (counters["sent"] - sent_then) / (now - then)
+            self._last_counters = (now, counters["sent"])
+        return (
+            f"{before}{counters['sent']} sent ({self._rate:.1f}/s), "
+            f"{counters['in_flight']} in flight, {counters['failed']} failed, {counters['cut']} cut"
+        )
+
+    def _render(self) -> RenderableType:
+        with self._lock:
+            parts: list[RenderableType] = [Text(self._headline, style="bold")]
+            if self._snapshot:
+                parts.append(_fleet_table(self._snapshot))
+            if line := self._requests_line():
+                parts.append(Text(f"requests: {line}"))
+            return Group(*parts)
+
+
+def _fleet_table(snapshot: Snapshot) -> Table:
+    now = datetime.now(UTC)
+    ended = [r for r in snapshot.replicas.values() if r.state.is_ended][-ENDED_SHOWN:]
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("ID", "state", "pool", "bought as", "age", "replaces"):
+        table.add_column(name, justify="right" if name in ("ID", "age", "replaces") else "left")
+    for replica in (*ended, *snapshot.present):
+        table.add_row(*_fleet_row(replica, now), style="dim" if replica.state.is_ended else "")
+    return table
+
+
+def _fleet_row(replica: Replica, now: datetime) -> tuple[RenderableType, ...]:
+    born = min(replica.entered.values())
+    until = replica.since if replica.state.is_ended else now
+    state = (
+        f"{replica.state}, warned" if replica.is_warned and not replica.state.is_ended else str(replica.state)
+    )
+    return (
+        str(replica.id),
+        Text(state, style=STYLES[replica.state]),
+        str(replica.offering.pool) if replica.offering else "",
+        str(replica.offering.purchase_option) if replica.offering else "",
+        f"{(until - born).total_seconds():.0f} s",
+        str(replica.replaces or ""),
+    )
+
+
+def conclusion(report: Mapping[str, Any]) -> RenderableType:
+    """The end of the demo: interruptions with their times, the requests, and the verdict."""
+    requests = report["requests"]
+    first, total = requests["first_token_s"], requests["latency_s"]
+    return Group(
+        "",
+        _interruptions_table(report),
+        "",
+        Text.assemble(
+            ("requests: ", "bold"),
+            f"{requests['sent']} sent, {requests['failed']} failed, {requests['cut']} cut;"
+            f" first token {first['p50']:.2f} s median, {first['p95']:.2f} s p95;"
+            f" whole answer {total['p50']:.2f} s median, {total['max']:.2f} s at most",
+        ),
+        _verdict(report),
+    )
+
+
+_TIMES = ("deregistered", "launched", "ready", "reclaimed")
+
+
+def _interruptions_table(report: Mapping[str, Any]) -> Table:
+    table = Table(
+        title="Interruptions: seconds from EC2's warning until the replica was out of rotation, its replacement"
+        " launched and ready, and the instance taken",
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    for name in ("story", "replica", "pool", "event"):
+        table.add_column(name)
+    table.add_column("replaced by")
+    for name in ("out", "launched", "ready", "taken"):
+        table.add_column(name, justify="right")
+    replicas = {replica["id"]: replica for replica in report["replicas"]}
+    for i in report["interruptions"]:
+        by = replicas.get(i["replaced_by"])
+        replacement = f"{by['id']}  {by['pool']} {by['purchase_option']}" if by else "nobody"
+        times = (_seconds(i[f"warned_to_{name}_s"]) for name in _TIMES)
+        table.add_row(i["story"], str(i["replica"]), i["pool"], i["event"], replacement, *times)
+    table.add_section()
+    for what in ("median", "max"):
+        times = (_seconds(report["summary"].get(f"warned_to_{name}_s", {}).get(what)) for name in _TIMES)
+        table.add_row(what, "", "", "", "", *times, style="bold")
+    return table
+
+
+def _verdict(report: Mapping[str, Any]) -> RenderableType:
+    if report["ok"]:
+        told = len(report["stories"])
+        return Text(
+            f"{told} stories told in {report['took_s']:.0f} s, every promise kept.", style="bold green"
+        )
+    lines = [Text("Broken promises:", style="bold red"), *(Text(f"  {line}") for line in report["problems"])]
+    return Group(*lines)
+
+
+def _seconds(value: float | None) -> str:
+    return "never" if value is None else f"{value:.2f}"

@@ -124,45 +124,54 @@ class Controller:
         serving: datetime | None = None,
     ) -> bool:
         """Carry the actions out; False if some were decided on rows that have changed since."""
-        ports = self._ports
-        now = ports.clock.now()
+        now = self._ports.clock.now()
         out = [i for a in actions if (i := _taken_out(a)) is not None]
         if out and spec:
-            ports.router.deregister(spec, out)
-            ports.telemetry.count(Metric.DEREGISTERED, len(out), service=service)
+            self._ports.router.deregister(spec, out)
+            self._ports.telemetry.count(Metric.DEREGISTERED, len(out), service=service)
             self._count_since_warning(Metric.WARNING_TO_DEREGISTERED_MS, service, signals)
-        all_won = True
-        won: set[int] = set()
-        launches: list[Changes] = []
-        for change in changes.changes(service, spec, rows, actions, now, ports.new_id):
-            try:
-                ports.store.commit(change)
-            except Conflict as conflict:
-                all_won = False
-                ports.telemetry.count(Metric.CONFLICTS, service=service)
-                ports.telemetry.record("conflict", service=service, detail=str(conflict))
-                continue
-            won |= {r.id for r in change.stored}
-            if change.open_intent:
-                launches.append(change)
+        wanted = changes.changes(service, spec, rows, actions, now, self._ports.new_id)
+        committed = [change for change in wanted if self._commit(change)]
+        won = {r.id for change in committed for r in change.stored}
         done = [a for a in actions if _is_won(a, won)]
         for action in done:
             self._record(service, action)
-        cooldowns = changes.cooldowns(done, now)
-        if cooldowns:
-            ports.store.cool(cooldowns)
-        starts = [a.replica for a in done if isinstance(a, Start)]
-        if starts and spec:
-            ports.router.register(spec, [_instance_of(r) for r in starts])
         if done:
             # Before the launches: they take seconds, and if this function dies in one, the tick must come.
             self._announce_tick(service, serving)
-        if spec and sum(launching.launch(ports, spec, order) for order in launches):
-            self._count_since_warning(Metric.WARNING_TO_LAUNCHED_MS, service, signals)
+        cooldowns = changes.cooldowns(done, now)
+        if cooldowns:
+            self._ports.store.cool(cooldowns)
+        if spec:
+            self._bring_in(spec, done, committed, signals)
         terminate = [i for a in done if (i := _terminated(a)) is not None]
         if terminate:
-            ports.fleet.terminate(terminate)
-        return all_won
+            self._ports.fleet.terminate(terminate)
+        return len(committed) == len(wanted)
+
+    def _commit(self, change: Changes) -> bool:
+        try:
+            self._ports.store.commit(change)
+        except Conflict as conflict:
+            self._ports.telemetry.count(Metric.CONFLICTS, service=change.service)
+            self._ports.telemetry.record("conflict", service=change.service, detail=str(conflict))
+            return False
+        return True
+
+    def _bring_in(
+        self,
+        spec: ServiceSpec,
+        done: Sequence[Action],
+        committed: Sequence[Changes],
+        signals: Sequence[Signal],
+    ) -> None:
+        """Register what runs, launch what was ordered."""
+        starts = [a.replica.instance_id for a in done if isinstance(a, Start) and a.replica.instance_id]
+        if starts:
+            self._ports.router.register(spec, starts)
+        orders = [change for change in committed if change.open_intent]
+        if sum(launching.launch(self._ports, spec, order) for order in orders):
+            self._count_since_warning(Metric.WARNING_TO_LAUNCHED_MS, spec.service, signals)
 
     def _announce_tick(self, service: str, serving: datetime | None) -> None:
         now = self._ports.clock.now()
@@ -205,11 +214,6 @@ _COUNTED = {
     Adopt: Metric.ORPHANS_ADOPTED,
     Terminate: Metric.ORPHANS_TERMINATED,
 }
-
-
-def _instance_of(replica: Replica) -> str:
-    assert replica.instance_id is not None, f"{replica} is {replica.state} without an instance"  # noqa: S101
-    return replica.instance_id
 
 
 def _taken_out(action: Action) -> str | None:

@@ -1,7 +1,7 @@
 """Messages that no retry would mend: set aside at once, with the reason, where an alarm watches.
 
-SQS would move them there by itself after as many attempts as its redrive policy has, minutes later and without
-saying why.
+SQS would move them there by itself after as many attempts as its redrive policy has, minutes later and
+without saying why.
 """
 
 from __future__ import annotations

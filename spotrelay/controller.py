@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from spotrelay import launching
-from spotrelay.model import Changes, Replica, ReplicaState, Rows, ServiceSpec, seconds
+from spotrelay.model import Changes, Replica, Rows, ServiceSpec, seconds
 from spotrelay.names import Metric
 from spotrelay.policy import changes, interruption, reconcile, timing
-from spotrelay.policy.actions import Action, Adopt, Drain, Fail, Start, TakeOut, Terminate
+from spotrelay.policy.actions import Action, Adopt, Drain, Fail, Register, Start, TakeOut, Terminate
 from spotrelay.policy.reconcile import Observation
 from spotrelay.ports import Conflict, Ports
 from spotrelay.signals import InterruptionWarning, Signal
@@ -112,7 +112,24 @@ class Controller:
             ports.store.forget(service)
             return False
         self._perform(service, spec, rows, actions, serving=serving)
+        if spec:
+            self._admit(spec, seen)
         return bool(actions) or reconcile.is_in_transition(seen, spec)
+
+    def _admit(self, spec: ServiceSpec, seen: Observation) -> None:
+        """Put into rotation what answers the readiness probe. Last, because a probe may take its time-out."""
+        addresses = reconcile.awaiting_probe(spec, seen)
+        if not addresses:
+            return
+        answering = self._ports.prober.answering(spec, addresses)
+        self._ports.telemetry.record(
+            "probed",
+            service=spec.service,
+            answering=sorted(answering),
+            silent=sorted(addresses.keys() - answering),
+        )
+        if answering:
+            self._ports.router.register(spec, sorted(answering))
 
     def _perform(
         self,
@@ -166,9 +183,11 @@ class Controller:
         signals: Sequence[Signal],
     ) -> None:
         """Register what runs, launch what was ordered."""
-        starts = [a.replica.instance_id for a in done if isinstance(a, Start) and a.replica.instance_id]
-        if starts:
-            self._ports.router.register(spec, starts)
+        # What has a readiness probe is registered once it answers that, see `_admit`.
+        entering = Register if spec.readiness_probe else (Start, Register)
+        entrants = [i for a in done if isinstance(a, entering) and (i := a.replica.instance_id)]
+        if entrants:
+            self._ports.router.register(spec, entrants)
         orders = [change for change in committed if change.open_intent]
         if sum(launching.launch(self._ports, spec, order) for order in orders):
             self._count_since_warning(Metric.WARNING_TO_LAUNCHED_MS, spec.service, signals)
@@ -241,5 +260,4 @@ def _terminated(action: Action) -> str | None:
 def _is_won(action: Action, won: set[int]) -> bool:
     """Whether what the action writes was written; one that writes nothing always is."""
     replica: Replica | None = getattr(action, "replica", None)
-    writes = not isinstance(action, Start) or action.replica.state is ReplicaState.PROVISIONING
-    return replica is None or not writes or replica.id in won
+    return replica is None or isinstance(action, Register) or replica.id in won

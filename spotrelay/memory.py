@@ -223,9 +223,15 @@ class MemoryFleet:
             self.instances[instance_id] = replace(self.instances[instance_id], state=state)
 
     def _start(self, offering: Offering, request: LaunchRequest) -> Instance:
-        instance_id = f"i-{next(self._numbers):017x}"
+        number = next(self._numbers)
+        instance_id = f"i-{number:017x}"
         instance = Instance(
-            instance_id, InstanceState.PENDING, offering, self._clock.now(), request.launch_id
+            instance_id,
+            InstanceState.PENDING,
+            offering,
+            self._clock.now(),
+            request.launch_id,
+            f"10.0.{number // 256}.{number % 256}",
         )
         self.instances[instance_id] = instance
         self.services[instance_id] = request.spec.service
@@ -271,6 +277,17 @@ class MemoryRouter:
                 del self.targets[instance_id]
             else:
                 self.targets[instance_id] = TargetState.HEALTHY
+
+
+class MemoryProber:
+    """`ports.Prober`: instances answer unless they are silent."""
+
+    def __init__(self) -> None:
+        self.silent: set[str] = set()
+
+    def answering(self, spec: ServiceSpec, addresses: Mapping[str, str]) -> frozenset[str]:  # noqa: ARG002
+        """See `ports.Prober.answering`."""
+        return frozenset(addresses.keys() - self.silent)
 
 
 class MemoryTicker:
@@ -323,6 +340,7 @@ class World:
     store: MemoryStore
     fleet: MemoryFleet
     router: MemoryRouter
+    prober: MemoryProber
     ticker: MemoryTicker
     services: MemoryServices
     telemetry: MemoryTelemetry
@@ -337,6 +355,7 @@ class World:
             MemoryStore(),
             fleet,
             MemoryRouter(fleet),
+            MemoryProber(),
             MemoryTicker(),
             MemoryServices(*specs),
             MemoryTelemetry(),
@@ -349,6 +368,7 @@ class World:
             self.store,
             self.fleet,
             self.router,
+            self.prober,
             self.ticker,
             self.services,
             self.telemetry,

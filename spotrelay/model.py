@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, ClassVar
@@ -251,6 +251,8 @@ class Instance:
     launched_at: datetime
     launch_id: str | None = None
     """From its `spotrelay:launch` tag."""
+    address: str | None = None
+    """Its private IP address."""
 
 
 class RefusalKind(StrEnum):
@@ -296,6 +298,15 @@ class SpecError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
+class ReadinessProbe:
+    """A real request that a replica must answer with 200 before it gets any other."""
+
+    path: str
+    post_data: Mapping[str, Any]
+    timeout_s: float = 15
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceSpec:
     """What the controller must know of one service: the runtime document that its stack writes."""
 
@@ -319,6 +330,8 @@ class ServiceSpec:
     """How long a drained replica that nobody warned may finish its requests."""
     initial_delay_s: float = 1200
     """A replica that isn't ready this long after its launch has failed."""
+    readiness_probe: ReadinessProbe | None = None
+    """None: the load balancer's own health check is all there is."""
 
     @property
     def region(self) -> str:
@@ -348,6 +361,7 @@ class ServiceSpec:
             "on_demand_fallback": self.on_demand_fallback,
             "drain_s": self.drain_s,
             "initial_delay_s": self.initial_delay_s,
+            "readiness_probe": asdict(self.readiness_probe) if self.readiness_probe else None,
         }
 
     @classmethod
@@ -378,6 +392,7 @@ class ServiceSpec:
                 on_demand_fallback=bool(doc["on_demand_fallback"]),
                 drain_s=float(doc["drain_s"]),
                 initial_delay_s=float(doc["initial_delay_s"]),
+                readiness_probe=ReadinessProbe(**probe) if (probe := doc["readiness_probe"]) else None,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             if isinstance(error, SpecError):

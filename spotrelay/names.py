@@ -70,6 +70,11 @@ class Metric(StrEnum):
     WARNING_TO_LAUNCHED_MS = "WarningToLaunchedMs"
 
 
+def prober_function(service: str) -> str:
+    """Name of the function, inside the service's network, that asks its replicas whether they are ready."""
+    return f"spotrelay-probe-{service}"
+
+
 def service_parameter(service: str) -> str:
     """Name of the parameter with the runtime document of `service`."""
     return f"{SERVICES_PATH}/{service}"

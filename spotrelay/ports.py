@@ -187,6 +187,17 @@ class Router(Protocol):
         ...
 
 
+class Prober(Protocol):
+    """Whoever can reach the replicas' own addresses."""
+
+    def answering(self, spec: ServiceSpec, addresses: Mapping[str, str]) -> frozenset[str]:
+        """The instances (ID → private address) that answer the service's readiness probe with 200.
+
+        All are asked at once; one that doesn't answer takes its time-out, and costs the others nothing.
+        """
+        ...
+
+
 class Ticker(Protocol):
     """The tick queue."""
 
@@ -226,6 +237,7 @@ class Ports:
     store: Store
     fleet: Fleet
     router: Router
+    prober: Prober
     ticker: Ticker
     services: Services
     telemetry: Telemetry

@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # type stubs, which a Lambda function doesn't have
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_ec2 import EC2Client
     from mypy_boto3_elbv2 import ElasticLoadBalancingv2Client
+    from mypy_boto3_lambda import LambdaClient
     from mypy_boto3_sqs import SQSClient
     from mypy_boto3_ssm import SSMClient
 
@@ -37,6 +38,14 @@ LAUNCHING = Config(
     # An instant fleet answers once every pool has been tried, which takes seconds, the more pools the longer.
     # Not waiting for the answer doesn't undo the launch: it turns instances into ones that must be adopted.
     read_timeout=20,
+)
+
+
+PROBING = Config(
+    # A probe is asked again by the next tick anyway, and its answer may take as long as the probe's time-out.
+    retries={"mode": "standard", "total_max_attempts": 1},
+    connect_timeout=2,
+    read_timeout=30,
 )
 
 
@@ -65,6 +74,11 @@ class Clients:
     def elbv2(self) -> ElasticLoadBalancingv2Client:
         """For target groups."""
         return self._session.client("elbv2", config=QUICK)
+
+    @cached_property
+    def lambda_(self) -> LambdaClient:
+        """For the probers."""
+        return self._session.client("lambda", config=PROBING)
 
     @cached_property
     def sqs(self) -> SQSClient:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.dead_letters import DeadLetters
 from spotrelay.aws.fleet import Ec2Fleet
+from spotrelay.aws.prober import FunctionProber
 from spotrelay.aws.router import TargetGroupRouter
 from spotrelay.aws.services import ParameterServices
 from spotrelay.aws.store import DynamoStore
@@ -54,6 +55,7 @@ def runtime(env: Mapping[str, str], telemetry: Telemetry, clients: Clients | Non
         store=DynamoStore(Table(clients, _setting(env, Env.TABLE))),
         fleet=Ec2Fleet(clients, clock.now),
         router=TargetGroupRouter(clients),
+        prober=FunctionProber(clients),
         ticker=SqsTicker(clients, _setting(env, Env.TICK_QUEUE_URL)),
         services=ParameterServices(clients, _setting(env, Env.SERVICES_PATH), telemetry),
         telemetry=telemetry,

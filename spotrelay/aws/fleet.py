@@ -226,6 +226,7 @@ def _instance(described: InstanceTypeDef, region: str) -> Instance:
         offering=Offering(pool, option),
         launched_at=described["LaunchTime"],
         launch_id=_tags(described.get("Tags", [])).get(TAG_LAUNCH),
+        address=described.get("PrivateIpAddress"),
     )
 
 

@@ -37,7 +37,14 @@ class TakeOut:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The instance runs: put it into rotation."""
+    """The instance runs, the service on it starts."""
+
+    replica: Replica
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """Put it into rotation."""
 
     replica: Replica
 
@@ -119,6 +126,7 @@ Action = (
     | NoteWarning
     | TakeOut
     | Start
+    | Register
     | MarkReady
     | NoteHealth
     | Fail

@@ -159,7 +159,7 @@ def _changed(action: Action, now: datetime) -> Replica | None:
     match action:
         case NoteWarning(replica=replica, warned_at=at):
             return replace(replica, warned_at=at)
-        case Start(replica=replica) if replica.state is ReplicaState.PROVISIONING:
+        case Start(replica=replica):
             return replica.to(ReplicaState.STARTING, now)
         case MarkReady(replica=replica):
             return replica.to(ReplicaState.READY, now)

@@ -29,6 +29,7 @@ from spotrelay.policy.actions import (
     MarkReady,
     NoteHealth,
     NoteWarning,
+    Register,
     Request,
     Start,
     TakeOut,
@@ -91,6 +92,25 @@ def is_in_transition(seen: Observation, spec: ServiceSpec | None) -> bool:
     return bool(seen.rows.intents) or strength != (desired, desired)
 
 
+def awaiting_probe(spec: ServiceSpec, seen: Observation) -> dict[str, str]:
+    """Instance → address of the replicas that are to be probed before they come into rotation."""
+    if spec.readiness_probe is None:
+        return {}
+    waiting = {}
+    for replica in seen.rows.replicas.values():
+        instance = seen.instances.get(replica.instance_id or "")
+        if (
+            replica.state is ReplicaState.STARTING
+            and instance is not None
+            and instance.state is InstanceState.RUNNING
+            and instance.address is not None
+            and instance.id not in seen.health
+            and instance.id not in seen.warned
+        ):
+            waiting[instance.id] = instance.address
+    return waiting
+
+
 def ready_count(rows: Rows) -> int:
     """Replicas that serve."""
     return sum(r.state is ReplicaState.READY and r.unhealthy_since is None for r in rows.replicas.values())
@@ -141,10 +161,11 @@ def _for_rising(
         yield MarkReady(replica)
     elif now - replica.entered[ReplicaState.PROVISIONING] > seconds(spec.initial_delay_s):
         yield Fail(replica, f"not ready {spec.initial_delay_s:.0f} s after its launch")
-    elif instance.state is InstanceState.RUNNING and (
-        health is None or replica.state is ReplicaState.PROVISIONING
-    ):
-        yield Start(replica)
+    elif instance.state is InstanceState.RUNNING:
+        if replica.state is ReplicaState.PROVISIONING:
+            yield Start(replica)
+        elif health is None and spec.readiness_probe is None:
+            yield Register(replica)
 
 
 def _for_ready(replica: Replica, health: TargetState | None, now: datetime) -> Iterator[Action]:
@@ -156,7 +177,7 @@ def _for_ready(replica: Replica, health: TargetState | None, now: datetime) -> I
     elif now - replica.unhealthy_since > seconds(timing.UNHEALTHY_REPLACED_S):
         yield Drain(replica, f"unhealthy for {timing.UNHEALTHY_REPLACED_S:.0f} s")
     elif health is None:
-        yield Start(replica)  # somebody took it out of rotation behind our back
+        yield Register(replica)  # somebody took it out of rotation behind our back
 
 
 def _for_draining(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -13,6 +14,7 @@ from spotrelay.model import (
     InstanceState,
     Offering,
     PurchaseOption,
+    ReadinessProbe,
     Replica,
     ReplicaState,
     ServiceSpec,
@@ -87,6 +89,21 @@ def test_a_warned_replica_is_replaced_and_ends() -> None:
     assert controller.handle(reclaim(world, victim)) == []
     (ended,) = world.store.history("demo", 10)
     assert (ended.id, ended.state, ended.replaced_by) == (1, ReplicaState.TERMINATED, 4)
+    assert [r.state for r in active(world)] == [ReplicaState.READY] * 3
+
+
+def test_a_readiness_probe_comes_before_the_first_request() -> None:
+    """With a probe in the service file, only a replica that answers it is put into rotation."""
+    world = World.of(
+        replace(demo_spec(), readiness_probe=ReadinessProbe("/v1/chat/completions", {"max_tokens": 1}))
+    )
+    controller = Controller(world.ports())
+    world.prober.silent = {f"i-{n:017x}" for n in (1, 2)}
+    settle(world, controller)
+    assert [r.state for r in active(world)] == [ReplicaState.STARTING] * 2 + [ReplicaState.READY]
+    assert set(world.router.targets) == {active(world)[2].instance_id}
+    world.prober.silent.clear()
+    settle(world, controller)
     assert [r.state for r in active(world)] == [ReplicaState.READY] * 3
 
 

@@ -20,6 +20,7 @@ from spotrelay.model import (
     LaunchIntent,
     Offering,
     PurchaseOption,
+    ReadinessProbe,
     Refusal,
     RefusalKind,
     Replica,
@@ -40,6 +41,7 @@ from spotrelay.policy.actions import (
     MarkReady,
     NoteHealth,
     NoteWarning,
+    Register,
     Request,
     Start,
     TakeOut,
@@ -98,6 +100,9 @@ def decide(
     return reconcile.decide(spec, seen, NOW)
 
 
+RECENTLY = dict.fromkeys(
+    [ReplicaState.REQUESTED, ReplicaState.PROVISIONING, ReplicaState.STARTING], NOW - seconds(5)
+)
 STATES_WITH_INSTANCE = [ReplicaState.PROVISIONING, ReplicaState.STARTING, ReplicaState.READY]
 
 
@@ -222,6 +227,15 @@ class TestTick:
         )
         assert actions == [Start(fresh), MarkReady(starting)]
 
+    def test_a_started_replica_that_is_out_of_rotation_is_registered(self) -> None:
+        """A registration that got lost is repeated, but not past a readiness probe."""
+        starting = a_replica(1, ReplicaState.STARTING, since_s=5, entered=RECENTLY)
+        assert decide(starting, instances=(an_instance(1),)) == [Register(starting)]
+        probed = replace(demo_spec(replicas=1), readiness_probe=ReadinessProbe("/v1", {}))
+        seen = Observation(Rows(1, {1: starting}), {"i-1": an_instance(1, address="10.0.0.1")})
+        assert reconcile.decide(probed, seen, NOW) == []
+        assert reconcile.awaiting_probe(probed, seen) == {"i-1": "10.0.0.1"}
+
     def test_a_replica_that_never_becomes_ready_has_failed(self) -> None:
         """After its initial delay it is given up, and its successor waits for the back-off."""
         late = a_replica(1, ReplicaState.PROVISIONING)
@@ -307,14 +321,7 @@ class TestTick:
     def test_surplus_is_taken_from_what_serves_least(self) -> None:
         """Scaling down gives up the replica farthest from serving, then the newest."""
         ready = [a_replica(i, ReplicaState.READY) for i in (1, 2)]
-        starting = a_replica(
-            3,
-            ReplicaState.STARTING,
-            since_s=5,
-            entered=dict.fromkeys(
-                [ReplicaState.REQUESTED, ReplicaState.PROVISIONING, ReplicaState.STARTING], NOW
-            ),
-        )
+        starting = a_replica(3, ReplicaState.STARTING, since_s=5, entered=RECENTLY)
         actions = decide(
             *ready,
             starting,

@@ -1,0 +1,167 @@
+"""The entry points: what they make of a queue's messages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from lambdas import on_signal, probe, reconcile
+from spotrelay.controller import Controller
+from spotrelay.memory import World
+from spotrelay.model import ReplicaState
+from spotrelay.names import Metric
+from spotrelay.ports import Throttled
+from tests.examples import demo_spec
+
+
+@dataclass
+class Context:
+    """What Powertools reads of Lambda's context."""
+
+    function_name: str = "function"
+    memory_limit_in_mb: int = 512
+    invoked_function_arn: str = "arn:aws:lambda:us-east-1:000000000000:function:function"
+    aws_request_id: str = "request"
+
+
+@dataclass
+class MemoryDeadLetters:
+    """What was set aside, and why."""
+
+    letters: list[tuple[str, str]] = field(default_factory=list)
+
+    def set_aside(self, body: str, why: str) -> None:
+        """Keep it."""
+        self.letters.append((body, why))
+
+
+@dataclass
+class MemoryRuntime:
+    """`compose.Runtime` over ports in memory."""
+
+    world: World
+    controller: Controller
+    dead_letters: MemoryDeadLetters
+
+
+@pytest.fixture
+def runtime(monkeypatch: pytest.MonkeyPatch) -> MemoryRuntime:
+    """Both functions, over one world with a service of three replicas."""
+    world = World.of(demo_spec())
+    made = MemoryRuntime(world, Controller(world.ports()), MemoryDeadLetters())
+    for module in (on_signal, reconcile):
+        monkeypatch.setattr(module, "runtime", lambda: made)
+    monkeypatch.setattr(on_signal.telemetry, "count", world.telemetry.count)
+    return made
+
+
+def call(module: ModuleType, *bodies: str) -> list[str]:
+    """Invoke the module's handler with messages `m0`, `m1`, …; the ones to be delivered again."""
+    records = [{"messageId": f"m{n}", "body": body} for n, body in enumerate(bodies)]
+    answer: Mapping[str, Any] = module.handler({"Records": records}, Context())
+    return [failure["itemIdentifier"] for failure in answer["batchItemFailures"]]
+
+
+def event(detail_type: str, instance_id: str | None, **detail: str) -> str:
+    """An EventBridge event of EC2's, as the queue carries it."""
+    identity = {"instance-id": instance_id} if instance_id else {}
+    return json.dumps(
+        {
+            "source": "aws.ec2",
+            "detail-type": detail_type,
+            "time": datetime.now(UTC).isoformat(),
+            "detail": identity | detail,
+        }
+    )
+
+
+WARNING = "EC2 Spot Instance Interruption Warning"
+SCHEDULED = json.dumps({"source": "aws.events", "detail-type": "Scheduled Event", "detail": {}})
+
+
+def test_one_bad_message_does_not_spoil_its_batch(runtime: MemoryRuntime) -> None:
+    """Malformed ones are set aside with the reason, unknown ones counted, and the warning is acted on."""
+    runtime.controller.tick("demo")
+    victim = runtime.world.store.load("demo").replicas[1]
+    bodies = [
+        "not JSON",
+        event(WARNING, None),
+        event("EC2 Something New", "i-1"),
+        event(WARNING, "i-foreign"),
+        event(WARNING, victim.instance_id),
+    ]
+    assert call(on_signal, *bodies) == []
+    assert [body for body, _ in runtime.dead_letters.letters] == bodies[:2]
+    assert "has no instance-id" in runtime.dead_letters.letters[1][1]
+    counts = runtime.world.telemetry.counts
+    assert (counts[Metric.SIGNALS_IGNORED], counts[Metric.SIGNALS_MALFORMED]) == (1, 2)
+    assert counts[Metric.FOREIGN_INSTANCES] == 1
+    assert runtime.world.store.load("demo").replicas[1].state is ReplicaState.DRAINING
+
+
+def test_only_what_failed_is_delivered_again(runtime: MemoryRuntime) -> None:
+    """If the table can't be read, the signals come back, and a malformed one doesn't."""
+
+    def throttled(instance_ids: object) -> Mapping[str, tuple[str, int]]:
+        raise Throttled("BatchGetItem")
+
+    runtime.world.store.locate = throttled  # type: ignore[method-assign]  # the fault under test
+    assert call(on_signal, "not JSON", event(WARNING, "i-1"), event(WARNING, "i-2")) == ["m1", "m2"]
+
+
+def test_the_schedule_fans_out_to_a_tick_per_service(runtime: MemoryRuntime) -> None:
+    """Each minute, every service gets a message of its own; a malformed tick is set aside."""
+    assert call(reconcile, SCHEDULED, "{}") == []
+    assert runtime.world.ticker.scheduled == [("demo", None, 0)]
+    assert len(runtime.dead_letters.letters) == 1
+
+
+def test_a_tick_message_ticks_its_service(runtime: MemoryRuntime) -> None:
+    """The message names the service, and what is missing there is launched."""
+    assert call(reconcile, json.dumps({"service": "demo", "due": None})) == []
+    assert len(runtime.world.store.load("demo").replicas) == 3
+
+
+class Replica(BaseHTTPRequestHandler):
+    """Answers a POST with the status that its path names."""
+
+    def do_POST(self) -> None:
+        """Answer."""
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        assert json.loads(body) == {"max_tokens": 1}
+        self.send_response(int(self.path.strip("/")))
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+        """Keep quiet."""
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    """Where such a replica listens."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Replica)
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_the_probe_is_a_real_request(address: str) -> None:
+    """Only a replica that answers the POST with 200 counts; 503, 404 and nobody there don't."""
+    urls = {
+        "i-1": f"{address}/200",
+        "i-2": f"{address}/503",
+        "i-3": f"{address}/404",
+        "i-4": "http://127.0.0.1:9/",
+    }
+    answer = probe.handler({"urls": urls, "post_data": {"max_tokens": 1}, "timeout_s": 5}, Context())
+    assert answer == {"answering": ["i-1"]}
+    assert probe.handler({"urls": {}, "post_data": {}, "timeout_s": 5}, Context()) == {"answering": []}

@@ -80,7 +80,12 @@ def grants(function: Function, place: Place) -> tuple[Grant, ...]:
 
 
 AS_CDK_NAG_WRITES = Place(
-    "<AWS::Partition>", "<AWS::Region>", "<AWS::AccountId>", table_arn="", tick_queue_arn=""
+    partition="<AWS::Partition>",
+    region="<AWS::Region>",
+    account="<AWS::AccountId>",
+    table_arn="",
+    tick_queue_arn="",
+    dead_letter_queue_arns=dict.fromkeys(Function, ""),
 )
 
 

@@ -1,0 +1,64 @@
+"""One synthesis for all tests here: importing the CDK and synthesizing take seconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stacks.application import CONTROL_PLANE, SERVICE_PREFIX, build
+from stacks.settings import Settings
+from tests.template.support import Template
+
+ROOT = Path(__file__).resolve().parents[2]
+SERVICE_FILES = {"demo": ROOT / "services" / "demo.yaml", "llama3": ROOT / "services" / "llama3.yaml"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep these tests in one worker, so that they share the synthesis."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("template"))
+
+
+def synthesize(target: Path, settings: Settings) -> Path:
+    """A cloud assembly of the stacks that the settings ask for."""
+    import aws_cdk as cdk  # here, since stacks says which Node it starts: stacks comes first
+
+    app = cdk.App(outdir=str(target))
+    build(app, settings)
+    app.synth()
+    return target
+
+
+@pytest.fixture(scope="session")
+def assembly(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The control plane and both service files of the repository."""
+    services = tuple(SERVICE_FILES.values())
+    return synthesize(tmp_path_factory.mktemp("assembly"), Settings(services=services))
+
+
+@pytest.fixture(scope="session")
+def control_plane(assembly: Path) -> Template:
+    """The control plane's template."""
+    return Template.read(assembly, CONTROL_PLANE)
+
+
+@pytest.fixture(scope="session", params=sorted(SERVICE_FILES))
+def service_name(request: pytest.FixtureRequest) -> str:
+    """Each service of the repository."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def service_stack(assembly: Path, service_name: str) -> Template:
+    """Its template."""
+    return Template.read(assembly, SERVICE_PREFIX + service_name)
+
+
+@pytest.fixture(scope="session")
+def asset(assembly: Path) -> Path:
+    """The functions' code as it is uploaded."""
+    (found,) = assembly.glob("asset.*")
+    return found

@@ -1,0 +1,131 @@
+"""Reads CloudFormation templates the way a test wants to ask about them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Properties = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Template:
+    """A synthesized stack."""
+
+    body: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, assembly: Path, stack: str) -> Template:
+        """The template of a stack of a cloud assembly."""
+        return cls(json.loads((assembly / f"{stack}.template.json").read_text(encoding="utf-8")))
+
+    def all(self, type_: str) -> dict[str, Properties]:
+        """Every resource of a type: logical ID → properties."""
+        return {
+            id_: resource.get("Properties", {})
+            for id_, resource in self.body["Resources"].items()
+            if resource["Type"] == type_
+        }
+
+    def only(self, type_: str) -> Properties:
+        """The one resource of a type."""
+        (properties,) = self.all(type_).values()
+        return properties
+
+    def resource(self, id_: str) -> Mapping[str, Any]:
+        """A whole resource, its attributes besides the properties included."""
+        found: Mapping[str, Any] = self.body["Resources"][id_]
+        return found
+
+    def id_with(self, type_: str, start: str) -> str:
+        """The logical ID of the one resource of a type whose ID starts like this."""
+        (found,) = (id_ for id_ in self.all(type_) if id_.startswith(start))
+        return found
+
+    def statements(self, role: str) -> list[Properties]:
+        """Every policy statement attached to a role."""
+        return [
+            statement
+            for policy in self.all("AWS::IAM::Policy").values()
+            if {"Ref": role} in policy["Roles"]
+            for statement in policy["PolicyDocument"]["Statement"]
+        ]
+
+
+def refers_to(value: Any) -> str:
+    """The logical ID behind a `Ref` or a `Fn::GetAtt`."""
+    if "Ref" in value:
+        return str(value["Ref"])
+    return str(value["Fn::GetAtt"][0])
+
+
+def as_list(value: Any) -> list[Any]:
+    """IAM writes a list of one without the list."""
+    return value if isinstance(value, list) else [value]
+
+
+def flat(value: Any) -> str:
+    """Text with the intrinsic functions in it replaced by `<name>`: enough to read ARNs and documents."""
+    match value:
+        case {"Fn::Join": [separator, parts]}:
+            return str(separator).join(flat(part) for part in parts)
+        case {"Fn::Base64": inner}:
+            return flat(inner)
+        case {"Ref": name}:
+            return f"<{name}>"
+        case {"Fn::GetAtt": [id_, attribute]}:
+            return f"<{id_}.{attribute}>"
+        case {"Fn::Select": [index, _]}:
+            return f"<zone {index}>"
+        case _:
+            return str(value)
+
+
+def matches(pattern: Mapping[str, Any], event: Mapping[str, Any]) -> bool:
+    """Whether an event satisfies an EventBridge pattern made of lists of values, all that we use."""
+    return all(
+        matches(wanted, event.get(key, {})) if isinstance(wanted, Mapping) else event.get(key) in wanted
+        for key, wanted in pattern.items()
+    )
+
+
+def denials_of_plain_http(template: Template, policy_type: str, resources: str) -> Iterator[str]:
+    """Logical IDs whose resource policy refuses everything that doesn't come over TLS."""
+    for properties in template.all(policy_type).values():
+        for statement in properties["PolicyDocument"]["Statement"]:
+            insecure = statement.get("Condition", {}).get("Bool", {}).get("aws:SecureTransport") == "false"
+            if statement["Effect"] == "Deny" and insecure:
+                yield from (refers_to(resource) for resource in properties[resources])
+
+
+def function_id(template: Template, name: str) -> str:
+    """The logical ID of a function, by its module in lambdas/."""
+    (found,) = (
+        id_
+        for id_, f in template.all("AWS::Lambda::Function").items()
+        if f["Handler"] == f"lambdas.{name}.handler"
+    )
+    return found
+
+
+def function(template: Template, name: str) -> dict[str, Any]:
+    """The properties of a function."""
+    return template.all("AWS::Lambda::Function")[function_id(template, name)]
+
+
+def mapping_of(template: Template, name: str) -> dict[str, Any]:
+    """What feeds a function."""
+    (found,) = (
+        m
+        for m in template.all("AWS::Lambda::EventSourceMapping").values()
+        if refers_to(m["FunctionName"]) == function_id(template, name)
+    )
+    return found
+
+
+def queue_of(template: Template, name: str) -> str:
+    """The queue that feeds a function."""
+    return refers_to(mapping_of(template, name)["EventSourceArn"])

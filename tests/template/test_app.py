@@ -1,0 +1,98 @@
+"""The app as the CDK starts it: hermetic, and clear about inputs that it can't use."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stacks.application import load_all
+from stacks.settings import SettingsError
+from tests.template.conftest import ROOT, SERVICE_FILES
+
+DEAD = "http://127.0.0.1:9"
+"""The discard port: nothing listens there."""
+
+
+def test_synth_needs_neither_network_nor_credentials_nor_tools(tmp_path: Path) -> None:
+    """On a machine without network, credentials and any program on PATH, the app synthesizes every stack."""
+    done = _run_app(tmp_path, _services("llama3", "demo"), prefix=_without_network())
+    assert done.returncode == 0, done.stderr
+    assert {p.name for p in (tmp_path / "out").glob("*.template.json")} == {
+        "SpotRelay-ControlPlane.template.json",
+        "SpotRelay-Service-demo.template.json",
+        "SpotRelay-Service-llama3.template.json",
+    }
+
+
+def test_a_bad_service_file_is_explained(tmp_path: Path) -> None:
+    """Every problem of every file on stderr, exit 2, no traceback, and nothing to deploy."""
+    one, two = tmp_path / "one.yaml", tmp_path / "two.yaml"
+    good = SERVICE_FILES["demo"].read_text(encoding="utf-8")
+    one.write_text(good.replace("replicas: 3", "replicas: -1"), encoding="utf-8")
+    two.write_text(good.replace("ports: 8081", "ports: 99999"), encoding="utf-8")
+    done = _run_app(tmp_path, {"services": f"{one},{two}"})
+    assert done.returncode == 2
+    assert "service.replicas" in done.stderr
+    assert "resources.ports" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_a_bad_choice_is_explained(tmp_path: Path) -> None:
+    """A setting that can't be used is named in one line, exit 2."""
+    done = _run_app(tmp_path, {"region": "us-east-1"})
+    assert done.returncode == 2
+    assert done.stderr.strip() == "context account and region belong together: give both, or neither"
+
+
+def test_two_services_of_one_name_are_refused() -> None:
+    """Two files that would fight over one stack are both named."""
+    demo = SERVICE_FILES["demo"]
+    with pytest.raises(SettingsError, match=f"{demo} and {demo} are both named 'demo'"):
+        load_all([demo, demo])
+
+
+def _run_app(
+    tmp_path: Path, context: dict[str, str], prefix: list[str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Start app.py as the CDK's command line does, in an environment with nothing in it."""
+    environment = {
+        "HOME": str(Path.home()),  # jsii's cache of unpacked packages is there
+        "PATH": "/nowhere",
+        "AWS_CONFIG_FILE": "/nowhere",
+        "AWS_SHARED_CREDENTIALS_FILE": "/nowhere",
+        "CDK_OUTDIR": str(tmp_path / "out"),
+        "CDK_CONTEXT_JSON": json.dumps(context),
+        "HTTP_PROXY": DEAD,
+        "HTTPS_PROXY": DEAD,
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+    return subprocess.run(
+        [*(prefix or []), sys.executable, "app.py"],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def _services(*names: str) -> dict[str, str]:
+    return {"services": ",".join(str(SERVICE_FILES[name]) for name in names)}
+
+
+def _without_network() -> list[str]:
+    """A network namespace of its own where the machine lets us; elsewhere dead proxies have to do."""
+    unshare = shutil.which("unshare")
+    if unshare and os.name == "posix":
+        for options in (["-n"], ["-r", "-n"]):
+            command = [unshare, *options, "--"]
+            if subprocess.run([*command, "/bin/true"], capture_output=True, check=False).returncode == 0:
+                return command
+    return []

@@ -1,0 +1,133 @@
+"""The functions' code: complete, small, pure Python, and the same whenever it is made again."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stacks.bundling import (
+    BundlingError,
+    locked_packages,
+    runtime_modules,
+    stage,
+)
+
+MAX_BYTES = 6_000_000
+"""Uploaded in a second and unpacked at every cold start."""
+
+OF_LAMBDA = ("boto3", "botocore", "s3transfer", "jmespath", "dateutil", "urllib3", "six.py")
+"""What Lambda's runtime brings: boto3 and all that it needs."""
+
+NOT_IN_A_FUNCTION = ("cli", "service", "demo", "local", "sim", "market", "catalog")
+
+OPERATORS_ONLY = ("pydantic", "ruamel", "rich", "typer", "aws_cdk", "boto3", "botocore")
+
+
+def test_handlers_run_on_the_asset_and_lambda_alone(asset: Path, tmp_path: Path) -> None:
+    """With nothing but the asset and what Lambda brings, both handlers can be imported."""
+    site_packages = Path(str(importlib.metadata.distribution("boto3").locate_file("")))
+    for name in OF_LAMBDA:
+        (tmp_path / name).symlink_to(site_packages / name)
+    program = "from lambdas import on_signal, reconcile; assert on_signal.handler and reconcile.handler"
+    # -S: without the virtual environment's own packages.
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", program],
+        cwd=tmp_path,
+        env={"PYTHONPATH": f"{asset}:{tmp_path}", "PYTHONDONTWRITEBYTECODE": "1", "AWS_REGION": "us-east-1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_asset_is_small(asset: Path) -> None:
+    """What a cold start has to unpack stays within a few megabytes."""
+    assert sum(path.stat().st_size for path in asset.rglob("*")) <= MAX_BYTES
+
+
+def test_the_asset_is_pure_python(asset: Path) -> None:
+    """Nothing in it was compiled for one processor or one version of Python."""
+    assert not [p for p in asset.rglob("*") if p.suffix in (".so", ".pyd", ".pyc", ".dylib")]
+
+
+def test_the_operators_part_stays_outside(asset: Path) -> None:
+    """The asset has no module that only stacks, commands and tests need, nor what Lambda brings itself."""
+    assert not [n for n in NOT_IN_A_FUNCTION if (asset / "spotrelay" / n).exists()]
+    assert not [n for n in OPERATORS_ONLY if (asset / n).exists()]
+
+
+def test_the_asset_keeps_the_licences(asset: Path) -> None:
+    """Every package comes with the licence that allows us to pass it on."""
+    packages = [p.parent for p in asset.glob("*.dist-info/METADATA")]
+    assert len(packages) == len(locked_packages(Path("uv.lock")))
+    assert all(any(path.name.startswith("LICENSE") for path in package.rglob("*")) for package in packages)
+
+
+def test_the_same_sources_make_the_same_asset(asset: Path, tmp_path: Path) -> None:
+    """Made again, the asset has the same files with the same contents: nothing is uploaded or updated."""
+    stage(tmp_path)
+    assert _contents(tmp_path) == _contents(asset)
+
+
+def test_modules_are_found_by_following_imports(tmp_path: Path) -> None:
+    """A module is taken if a handler needs it, however indirectly, with the packages around it."""
+    _write(
+        tmp_path,
+        {
+            "lambdas/handler.py": "from spotrelay.deep import thing",
+            "spotrelay/__init__.py": "",
+            "spotrelay/deep/__init__.py": "",
+            "spotrelay/deep/thing.py": "def f():\n    import spotrelay.late",
+            "spotrelay/late.py": "import json",
+            "spotrelay/other.py": "",
+        },
+    )
+    assert {str(m) for m in runtime_modules(tmp_path)} == {
+        "lambdas/handler.py",
+        "spotrelay/__init__.py",
+        "spotrelay/deep/__init__.py",
+        "spotrelay/deep/thing.py",
+        "spotrelay/late.py",
+    }
+
+
+def test_relative_imports_are_refused(tmp_path: Path) -> None:
+    """An import that can't be followed is an error with its place, not a module that is missing later."""
+    _write(tmp_path, {"lambdas/handler.py": "\nfrom . import other"})
+    with pytest.raises(BundlingError, match=r"lambdas/handler\.py:2: relative import"):
+        runtime_modules(tmp_path)
+
+
+def test_another_version_than_locked_is_refused(tmp_path: Path) -> None:
+    """What is deployed is what was locked and tested: an environment that drifted says what to do."""
+    lock = tmp_path / "uv.lock"
+    lock.write_text(
+        '[[package]]\nname = "spotrelay"\nversion = "0"\ndependencies = [{ name = "jmespath" }]\n'
+        '[[package]]\nname = "jmespath"\nversion = "0.0.1"\n',
+        encoding="utf-8",
+    )
+    with pytest.raises(BundlingError, match=r"jmespath is .* here, uv\.lock says 0\.0\.1: run `make setup`"):
+        locked_packages(lock)
+
+
+def test_what_lambda_brings_is_left_out() -> None:
+    """boto3 and botocore come with the runtime; Powertools and what it needs don't."""
+    packages = locked_packages(Path("uv.lock"))
+    assert "boto3" not in packages
+    assert "botocore" not in packages
+    assert {"aws-lambda-powertools", "jmespath", "typing-extensions"} <= set(packages)
+
+
+def _write(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text, encoding="utf-8")
+
+
+def _contents(root: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file()}

@@ -1,0 +1,41 @@
+"""Rules that others keep: cdk-nag's and cfn-lint's. Every exception has its reason beside it, in stacks/."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from stacks.application import build
+from stacks.settings import Settings
+from tests.template.conftest import ROOT, SERVICE_FILES
+
+
+def test_security_rules_hold(tmp_path: Path) -> None:
+    """cdk-nag finds nothing in any stack that isn't accepted with a reason."""
+    import aws_cdk as cdk
+    import cdk_nag
+
+    app = cdk.App(outdir=str(tmp_path))
+    build(app, Settings(services=tuple(SERVICE_FILES.values())))
+    cdk.Validations.of(app).add_plugins(cdk_nag.AwsSolutionsChecks(app))
+    try:
+        app.synth()
+    except RuntimeError:
+        report = (tmp_path / "validation-report.json").read_text(encoding="utf-8")
+        raise AssertionError(json.dumps(json.loads(report), indent=1)) from None
+
+
+def test_templates_are_valid(assembly: Path) -> None:
+    """cfn-lint finds no error and no warning in any template."""
+    templates = sorted(str(path) for path in assembly.glob("*.template.json"))
+    assert len(templates) == 3
+    done = subprocess.run(
+        [Path(sys.executable).with_name("cfn-lint"), *templates],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,188 @@
+"""A service's stack: what the load balancer, the instances and the controller are told."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from spotrelay.model import ServiceSpec
+from spotrelay.names import TAG_SERVICE
+from spotrelay.service import Service, load
+from tests.template.conftest import SERVICE_FILES
+from tests.template.support import Template, as_list, flat, refers_to
+
+WARNING_S = 120
+
+
+@pytest.fixture
+def service(service_name: str) -> Service:
+    """The service file."""
+    return load(SERVICE_FILES[service_name])
+
+
+@pytest.fixture
+def launch(service_stack: Template) -> dict[str, Any]:
+    """What the launch template says of an instance."""
+    data: dict[str, Any] = service_stack.only("AWS::EC2::LaunchTemplate")["LaunchTemplateData"]
+    return data
+
+
+def test_draining_ends_before_the_instance_does(service_stack: Template, service: Service) -> None:
+    """The deregistration delay is the service's drain time, and shorter than EC2's warning."""
+    delay = int(_attributes(service_stack)["deregistration_delay.timeout_seconds"])
+    assert delay == service.drain_s < WARNING_S
+
+
+def test_health_is_checked_where_the_service_answers(service_stack: Template, service: Service) -> None:
+    """The load balancer asks the service's own path at the service's own port, and over HTTP."""
+    group = service_stack.only("AWS::ElasticLoadBalancingV2::TargetGroup")
+    assert (group["Port"], group["Protocol"], group["TargetType"]) == (service.port, "HTTP", "instance")
+    assert group["HealthCheckPath"] == service.health_check_path
+    assert group["HealthCheckTimeoutSeconds"] < group["HealthCheckIntervalSeconds"]
+
+
+def test_the_target_group_carries_the_tag_that_permissions_ask_for(
+    service_stack: Template, service_name: str
+) -> None:
+    """Target group and launch template have the tag without which the functions may not touch them."""
+    tag = {"Key": TAG_SERVICE, "Value": service_name}
+    assert tag in service_stack.only("AWS::ElasticLoadBalancingV2::TargetGroup")["Tags"]
+    specifications = service_stack.only("AWS::EC2::LaunchTemplate")["TagSpecifications"]
+    assert {"ResourceType": "launch-template", "Tags": [tag]} in specifications
+
+
+def test_a_launch_template_alone_makes_no_instance_ours(launch: dict[str, Any]) -> None:
+    """The tag on an instance says that the controller launched it; the template doesn't write it."""
+    tagged = {s["ResourceType"] for s in launch["TagSpecifications"] if TAG_SERVICE in str(s["Tags"])}
+    assert "instance" not in tagged
+
+
+def test_instance_metadata_needs_a_token(launch: dict[str, Any]) -> None:
+    """Only IMDSv2 is answered, so that a tricked server can't read the role's credentials."""
+    assert launch["MetadataOptions"]["HttpTokens"] == "required"
+
+
+def test_disks_are_encrypted_and_go_with_the_instance(launch: dict[str, Any], service: Service) -> None:
+    """The volume is as the service file asks, encrypted, and isn't left behind to be paid for."""
+    (mapping,) = launch["BlockDeviceMappings"]
+    volume = mapping["Ebs"]
+    assert volume["Encrypted"]
+    assert volume["DeleteOnTermination"]
+    assert (volume["VolumeType"], volume["VolumeSize"]) == ("gp3", service.disk.size_gib)
+    assert (volume["Iops"], volume["Throughput"]) == (service.disk.iops, service.disk.throughput_mibps)
+
+
+def test_the_controller_chooses_type_and_subnet(launch: dict[str, Any]) -> None:
+    """Nothing in the template ties a launch to one pool."""
+    assert not {"InstanceType", "InstanceMarketOptions", "Placement", "NetworkInterfaces"} & set(launch)
+
+
+def test_only_the_load_balancer_reaches_the_instances(
+    service_stack: Template, launch: dict[str, Any], service: Service
+) -> None:
+    """One port, from one security group; and there is no SSH."""
+    groups = service_stack.all("AWS::EC2::SecurityGroup")
+    (group,) = launch["SecurityGroupIds"]
+    (rule,) = groups[refers_to(group)]["SecurityGroupIngress"]
+    balancer = service_stack.only("AWS::ElasticLoadBalancingV2::LoadBalancer")
+    assert refers_to(rule["SourceSecurityGroupId"]) == refers_to(balancer["SecurityGroups"][0])
+    assert (rule["FromPort"], rule["ToPort"]) == (service.port, service.port)
+    assert "KeyName" not in launch
+
+
+def test_only_the_public_port_is_open(service_stack: Template) -> None:
+    """The load balancer lets the world in at port 80 and nowhere else."""
+    balancer = service_stack.only("AWS::ElasticLoadBalancingV2::LoadBalancer")
+    group = service_stack.all("AWS::EC2::SecurityGroup")[refers_to(balancer["SecurityGroups"][0])]
+    assert {(r["CidrIp"], r["FromPort"]) for r in group["SecurityGroupIngress"]} == {("0.0.0.0/0", 80)}
+
+
+def test_malformed_headers_stop_at_the_load_balancer(service_stack: Template) -> None:
+    """A header that could be read in two ways isn't passed on."""
+    balancer = service_stack.only("AWS::ElasticLoadBalancingV2::LoadBalancer")
+    wanted = {"Key": "routing.http.drop_invalid_header_fields.enabled", "Value": "true"}
+    assert wanted in balancer["LoadBalancerAttributes"]
+
+
+def test_the_image_is_looked_up_at_deployment(service_stack: Template, launch: dict[str, Any]) -> None:
+    """CloudFormation reads the image's ID from its public parameter; synth asks nobody."""
+    parameter = service_stack.body["Parameters"][refers_to(launch["ImageId"])]
+    assert parameter["Type"] == "AWS::SSM::Parameter::Value<AWS::EC2::Image::Id>"
+    assert parameter["Default"].startswith("/aws/service/deeplearning/ami/")
+
+
+def test_an_instance_may_read_its_own_secrets_only(service_stack: Template, service: Service) -> None:
+    """Beyond a Session Manager shell, the role reads the parameters that the service file names."""
+    (role,) = service_stack.all("AWS::IAM::Role")
+    readable = [
+        flat(resource).partition(":parameter")[2]
+        for s in service_stack.statements(role)
+        if "ssm:GetParameter" in as_list(s["Action"])
+        for resource in as_list(s["Resource"])
+    ]
+    assert readable == sorted(set(service.secrets.values()))
+    assert "ManagedPolicyArns" not in service_stack.only("AWS::IAM::Role")
+
+
+def test_user_data_fits(launch: dict[str, Any]) -> None:
+    """EC2 takes 16 KiB; the scripts of the repository's services leave room."""
+    text = flat(launch["UserData"])
+    assert text.startswith("#cloud-config\n")
+    assert len(text.encode()) < 16_384
+
+
+def test_secrets_are_named_and_not_written(launch: dict[str, Any], service: Service) -> None:
+    """User data says from which parameter a secret comes, in the stack's own region."""
+    text = flat(launch["UserData"])
+    for parameter in service.secrets.values():
+        assert parameter in text
+        assert "--region '<AWS::Region>'" in text or "--region <AWS::Region>" in text
+
+
+def test_the_controller_can_read_the_document(service_stack: Template, service: Service) -> None:
+    """The parameter's text is a runtime document, once CloudFormation has filled in what only it knows."""
+    parameter = service_stack.only("AWS::SSM::Parameter")
+    assert parameter["Name"] == f"/spotrelay/services/{service.name}"
+    (template,) = service_stack.all("AWS::EC2::LaunchTemplate")
+    text = flat(parameter["Value"]).replace(f"<{template}.LatestVersionNumber>", "7")
+    spec = ServiceSpec.from_json(text)
+    (group,) = service_stack.all("AWS::ElasticLoadBalancingV2::TargetGroup")
+    assert (spec.version, spec.replicas, spec.port) == (7, service.replicas, service.port)
+    assert spec.launch_template_id == f"<{template}>"
+    assert spec.target_group_arn == f"<{group}>"
+    assert spec.instance_types == service.instance_type_names
+    assert (spec.use_spot, spec.ordered) == (service.use_spot, service.ordered)
+    assert (spec.drain_s, spec.initial_delay_s) == (service.drain_s, service.initial_delay_s)
+    assert len(text) < 4096, "a standard parameter takes 4 KB"
+
+
+def test_every_zone_has_one_subnet(service_stack: Template) -> None:
+    """Three zones are three sets of pools; EC2 Fleet takes one subnet of each."""
+    document = json.loads(
+        flat(service_stack.only("AWS::SSM::Parameter")["Value"])
+        .replace(".LatestVersionNumber>", '"')
+        .replace('"version": <', '"version": "')
+    )
+    assert sorted(document["subnets"].values()) == ["<zone 0>", "<zone 1>", "<zone 2>"]
+    assert {s.strip("<>") for s in document["subnets"]} == set(service_stack.all("AWS::EC2::Subnet"))
+
+
+def test_instances_cost_no_nat_gateway(service_stack: Template) -> None:
+    """Models are fetched straight through the internet gateway."""
+    assert not service_stack.all("AWS::EC2::NatGateway")
+    assert all(s["MapPublicIpOnLaunch"] for s in service_stack.all("AWS::EC2::Subnet").values())
+
+
+def test_outputs_tell_where_to_go(service_stack: Template, service_name: str) -> None:
+    """After a deployment the user knows the address to point clients at."""
+    (balancer,) = service_stack.all("AWS::ElasticLoadBalancingV2::LoadBalancer")
+    outputs = service_stack.body["Outputs"]
+    assert flat(outputs["Endpoint"]["Value"]) == f"<{balancer}.DNSName>"
+    assert outputs["ParameterName"]["Value"] == f"/spotrelay/services/{service_name}"
+
+
+def _attributes(template: Template) -> dict[str, str]:
+    group = template.only("AWS::ElasticLoadBalancingV2::TargetGroup")
+    return {a["Key"]: a["Value"] for a in group["TargetGroupAttributes"]}

@@ -1,0 +1,105 @@
+"""What a user can choose at synth, and what becomes of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stacks.application import SERVICE_PREFIX
+from stacks.settings import Settings, SettingsError
+from tests.template.conftest import SERVICE_FILES, synthesize
+from tests.template.support import Template
+
+CERTIFICATE = "arn:aws:acm:us-east-1:000000000000:certificate/1"
+
+GIVEN = {
+    "vpc_id": "vpc-1",
+    "subnets": "subnet-1=us-east-1a,subnet-2=us-east-1b",
+    "load_balancer_subnets": "subnet-8=us-east-1a,subnet-9=us-east-1b",
+}
+
+
+def test_nothing_need_be_chosen() -> None:
+    """Without any context there is a control plane, in whatever account and region the CDK finds."""
+    assert Settings.from_context(dict[str, str]().get) == Settings()
+
+
+def test_lists_come_from_a_file_or_a_command_line() -> None:
+    """cdk.json has lists, `-c` has text with commas: both say the same."""
+    wanted = (Path("a.yaml"), Path("b.yaml"))
+    assert Settings.from_context({"services": "a.yaml, b.yaml"}.get).services == wanted
+    assert Settings.from_context({"services": ["a.yaml", "b.yaml"]}.get).services == wanted
+
+
+@pytest.mark.parametrize(
+    ("context", "expected"),
+    [
+        ({"services": 3}, "services: expected a list or comma-separated text, got 3"),
+        ({"account": "12"}, "account: expected twelve digits, got '12'"),
+        ({"account": "000000000000"}, "belong together"),
+        ({"region": "mars"}, "region: expected a region such as us-east-1, got 'mars'"),
+        ({"internet_facing": "maybe"}, "internet_facing: expected true or false, got 'maybe'"),
+        ({"certificate_arn": "mine"}, "certificate_arn: expected an ACM certificate's ARN, got 'mine'"),
+        ({"alarm_email": "me"}, "alarm_email: expected an e-mail address, got 'me'"),
+        ({"vpc_id": "vpc-1"}, "vpc_id needs subnets"),
+        ({"subnets": GIVEN["subnets"]}, "needs vpc_id"),
+        ({"vpc_id": "vpc-1", "subnets": "subnet-1"}, "expected subnet-1=us-east-1a"),
+        ({"vpc_id": "vpc-1", "subnets": "subnet-1=us-east-1a"}, "two zones or more, got 1"),
+        ({"vpc_id": "vpc-1", "subnets": "subnet-1=a,subnet-2=a"}, "two subnets in a"),
+        ({**GIVEN, "zones": "us-east-1a"}, "zones is for a VPC of its own"),
+    ],
+)
+def test_a_bad_choice_is_named(context: dict[str, Any], expected: str) -> None:
+    """Which setting, what was expected, what came."""
+    with pytest.raises(SettingsError, match=r"^context ") as caught:
+        Settings.from_context(context.get)
+    assert expected in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def chosen(tmp_path_factory: pytest.TempPathFactory) -> Template:
+    """The demo service with every choice made differently from the default."""
+    context = {
+        **GIVEN,
+        "services": str(SERVICE_FILES["demo"]),
+        "account": "000000000000",
+        "region": "us-east-1",
+        "internet_facing": "false",
+        "certificate_arn": CERTIFICATE,
+        "access_logs_bucket": "my-logs",
+        "alarm_email": "me@example.org",
+    }
+    target = tmp_path_factory.mktemp("chosen")
+    return Template.read(synthesize(target, Settings.from_context(context.get)), SERVICE_PREFIX + "demo")
+
+
+def test_a_given_vpc_is_used_as_told(chosen: Template) -> None:
+    """No VPC is made; instances and load balancer go where the user said."""
+    assert not chosen.all("AWS::EC2::VPC")
+    balancer = chosen.only("AWS::ElasticLoadBalancingV2::LoadBalancer")
+    assert balancer["Subnets"] == ["subnet-8", "subnet-9"]
+    document = str(chosen.only("AWS::SSM::Parameter")["Value"])
+    assert '"subnet-1": "us-east-1a", "subnet-2": "us-east-1b"' in document
+
+
+def test_a_certificate_turns_http_into_a_redirect(chosen: Template) -> None:
+    """With a certificate requests are served over TLS only."""
+    listeners = {x["Port"]: x for x in chosen.all("AWS::ElasticLoadBalancingV2::Listener").values()}
+    assert listeners[443]["Protocol"] == "HTTPS"
+    assert listeners[443]["Certificates"] == [{"CertificateArn": CERTIFICATE}]
+    assert listeners[443]["DefaultActions"][0]["Type"] == "forward"
+    assert listeners[80]["DefaultActions"][0]["Type"] == "redirect"
+
+
+def test_a_service_can_stay_inside(chosen: Template) -> None:
+    """An internal load balancer has no public address."""
+    assert chosen.only("AWS::ElasticLoadBalancingV2::LoadBalancer")["Scheme"] == "internal"
+
+
+def test_access_can_be_logged(chosen: Template) -> None:
+    """Access logs go to the user's bucket."""
+    attributes = chosen.only("AWS::ElasticLoadBalancingV2::LoadBalancer")["LoadBalancerAttributes"]
+    assert {"Key": "access_logs.s3.bucket", "Value": "my-logs"} in attributes
+    assert {"Key": "access_logs.s3.enabled", "Value": "true"} in attributes

@@ -1,4 +1,4 @@
-"""Launches: from request, launch template and override to what an instance is made of, and IAM's say in it."""
+"""Launches: request, launch template and override become what an instance is made of; and IAM's say in it."""
 
 from __future__ import annotations
 

@@ -1,0 +1,96 @@
+"""Instances of the local cloud: how they are found, tagged and ended."""
+
+from __future__ import annotations
+
+import pytest
+from botocore.exceptions import ClientError
+
+from tests.local.conftest import Ground, eventually
+
+pytestmark = pytest.mark.xdist_group("local")
+
+
+def test_filters_select_by_state_tag_and_lifecycle(ground: Ground) -> None:
+    """Filters are ANDed, their values ORed; tags and wildcards work."""
+    (spot,) = ground.running(1)
+    on_demand = ground.fleet(["g5.2xlarge"], option="on-demand")["Instances"][0]["InstanceIds"][0]
+    ground.aws.ec2.create_tags(Resources=[spot], Tags=[{"Key": "team", "Value": "vision"}])
+
+    def found(**filters: list[str]) -> set[str]:
+        wanted = [
+            {"Name": name.replace("__", ":").replace("_", "-"), "Values": v} for name, v in filters.items()
+        ]
+        answer = ground.aws.ec2.describe_instances(Filters=wanted)  # type: ignore[arg-type]  # keys are right
+        return {i["InstanceId"] for r in answer["Reservations"] for i in r["Instances"]} & {spot, on_demand}
+
+    assert found(tag__team=["vis*"]) == {spot}
+    assert found(tag_key=["team"]) == {spot}
+    assert found(instance_lifecycle=["spot"]) == {spot}
+    assert found(instance_state_name=["running", "pending"]) == {spot, on_demand}
+    assert found(instance_state_name=["terminated"], tag__team=["vision"]) == set()
+    with pytest.raises(ClientError, match="'no-such' is invalid"):
+        found(no_such=["x"])
+
+
+def test_paginator_sees_every_instance_once(ground: Ground) -> None:
+    """Pages neither lose nor repeat an instance."""
+    ids = ground.running(3) + ground.running(3, ["g4dn.2xlarge"])
+    pages = ground.aws.ec2.get_paginator("describe_instances").paginate(
+        PaginationConfig={"PageSize": 5},
+        Filters=[{"Name": "instance-state-name", "Values": ["running"]}],
+    )
+    seen = [i["InstanceId"] for page in pages for r in page["Reservations"] for i in r["Instances"]]
+    assert set(ids) <= set(seen)
+    assert len(seen) == len(set(seen))
+
+
+@pytest.mark.parametrize(
+    ("instance_id", "code"),
+    [("i-00000000000000000", "NotFound"), ("i-xyz", "Malformed")],
+)
+def test_unknown_and_malformed_ids_are_told_apart(ground: Ground, instance_id: str, code: str) -> None:
+    """An ID that could exist and doesn't, and one that never could."""
+    with pytest.raises(ClientError, match=rf"InvalidInstanceID\.{code}"):
+        ground.aws.ec2.describe_instances(InstanceIds=[instance_id])
+    with pytest.raises(ClientError, match=rf"InvalidInstanceID\.{code}"):
+        ground.aws.ec2.terminate_instances(InstanceIds=[instance_id])
+
+
+def test_terminated_instance_stays_visible(ground: Ground) -> None:
+    """Termination goes through shutting-down, may be repeated, and leaves an instance to look at."""
+    (instance_id,) = ground.running(1)
+    change = ground.aws.ec2.terminate_instances(InstanceIds=[instance_id])["TerminatingInstances"][0]
+    assert change["PreviousState"]["Name"] == "running"
+    assert change["CurrentState"]["Name"] == "shutting-down"
+    eventually(lambda: ground.states([instance_id]) == ["terminated"], "it is terminated")
+    again = ground.aws.ec2.terminate_instances(InstanceIds=[instance_id])["TerminatingInstances"][0]
+    assert again["CurrentState"]["Name"] == "terminated"
+    requests = ground.aws.ec2.describe_spot_instance_requests(
+        Filters=[{"Name": "instance-id", "Values": [instance_id]}]
+    )["SpotInstanceRequests"]
+    assert requests[0]["Status"]["Code"] == "instance-terminated-by-user"
+    assert requests[0]["State"] == "closed"
+
+
+def test_tags_of_instances_are_ours_and_the_rest_ministacks(ground: Ground) -> None:
+    """Tags can be set and taken off an instance and a subnet alike, and DescribeTags sees them all."""
+    (instance_id,) = ground.running(1)
+    for resource in (instance_id, ground.subnets[0]):
+        ground.aws.ec2.create_tags(Resources=[resource], Tags=[{"Key": "a", "Value": "1"}])
+        found = ground.aws.ec2.describe_tags(Filters=[{"Name": "resource-id", "Values": [resource]}])["Tags"]
+        assert "a" in {tag["Key"] for tag in found}
+        ground.aws.ec2.delete_tags(Resources=[resource], Tags=[{"Key": "a"}])
+        found = ground.aws.ec2.describe_tags(Filters=[{"Name": "resource-id", "Values": [resource]}])["Tags"]
+        assert "a" not in {tag["Key"] for tag in found}
+
+
+def test_status_lists_running_instances(ground: Ground) -> None:
+    """DescribeInstanceStatus shows the running ones unless all are asked for."""
+    (running,) = ground.running(1)
+    ended = ground.running(1)
+    ground.aws.ec2.terminate_instances(InstanceIds=ended)
+    ids = [running, *ended]
+    shown = ground.aws.ec2.describe_instance_status(InstanceIds=ids)["InstanceStatuses"]
+    assert [s["InstanceId"] for s in shown] == [running]
+    everything = ground.aws.ec2.describe_instance_status(InstanceIds=ids, IncludeAllInstances=True)
+    assert {s["InstanceId"] for s in everything["InstanceStatuses"]} == set(ids)

@@ -1,0 +1,134 @@
+"""CreateFleet and RunInstances of the local cloud behave as EC2's."""
+
+from __future__ import annotations
+
+import pytest
+from botocore.exceptions import ClientError
+
+from tests.local.conftest import Ground, eventually
+
+pytestmark = pytest.mark.xdist_group("local")
+
+
+def test_fleet_honours_template_overrides_and_tags(ground: Ground) -> None:
+    """A Spot instance carries its template's tags and the request's, and lives in its override's subnet."""
+    tags = [{"ResourceType": "instance", "Tags": [{"Key": "spotrelay:service", "Value": "demo"}]}]
+    answer = ground.fleet(["g5.2xlarge"], TagSpecifications=tags)
+    row = answer["Instances"][0]
+    assert row["Lifecycle"] == "spot"
+    assert row["InstanceType"] == "g5.2xlarge"
+    assert row["LaunchTemplateAndOverrides"]["LaunchTemplateSpecification"]["Version"] == "1"
+    reservation = ground.aws.ec2.describe_instances(InstanceIds=row["InstanceIds"])["Reservations"][0]
+    instance = reservation["Instances"][0]
+    found = {tag["Key"]: tag["Value"] for tag in instance["Tags"]}
+    assert found == {"from": "template", "spotrelay:service": "demo"}
+    assert instance["SubnetId"] in ground.subnets
+    assert instance["InstanceLifecycle"] == "spot"
+    assert instance["SpotInstanceRequestId"].startswith("sir-")
+
+
+def test_partial_success_is_http_200_with_instances_and_errors(ground: Ground) -> None:
+    """What the pools hold comes as instances, what they lack as errors, in one successful answer."""
+    ground.aws.local.set_capacity(instance_type="g6.4xlarge", spot=1)
+    answer = ground.fleet(["g6.4xlarge"], 3)
+    assert sum(len(row["InstanceIds"]) for row in answer["Instances"]) == 2
+    assert {error["ErrorCode"] for error in answer["Errors"]} == {"InsufficientInstanceCapacity"}
+    assert answer["Errors"][0]["Lifecycle"] == "spot"
+
+
+def test_dry_spot_pools_refuse_and_on_demand_still_launches(ground: Ground) -> None:
+    """With every Spot pool dry a Spot fleet gets errors only, and an on-demand one its first priority."""
+    ground.aws.local.dry_up(warn=False)
+    refused = ground.fleet(["g6.2xlarge", "g5.2xlarge"], 1)
+    assert refused["Instances"] == []
+    assert {error["ErrorCode"] for error in refused["Errors"]} == {"UnfulfillableCapacity"}
+    assert len(refused["Errors"]) == 4
+    granted = ground.fleet(["g6.2xlarge", "g5.2xlarge"], 1, option="on-demand")
+    assert granted["Instances"][0]["InstanceType"] == "g6.2xlarge"
+    assert granted["Instances"][0]["Lifecycle"] == "on-demand"
+
+
+def test_type_that_the_zone_lacks_is_an_error_beside_the_instances(ground: Ground) -> None:
+    """An impossible override spoils nothing for the others."""
+    answer = ground.fleet(["g9.nonsense", "g5.2xlarge"], 20)
+    codes = {error["ErrorCode"] for error in answer["Errors"]}
+    assert "InvalidFleetConfiguration" in codes
+    assert answer["Instances"]
+
+
+def test_same_token_launches_once(ground: Ground) -> None:
+    """The same request with the same token gets the first answer again, another request a refusal."""
+    first = ground.fleet(["g5.2xlarge"], ClientToken=f"token-{ground.template}")
+    again = ground.fleet(["g5.2xlarge"], ClientToken=f"token-{ground.template}")
+    assert first["FleetId"] == again["FleetId"]
+    assert first["Instances"] == again["Instances"]
+    with pytest.raises(ClientError, match="IdempotentParameterMismatch"):
+        ground.fleet(["g5.2xlarge"], 2, ClientToken=f"token-{ground.template}")
+
+
+@pytest.mark.parametrize(
+    ("template", "version", "code"),
+    [
+        ("lt-00000000000000000", "1", r"InvalidLaunchTemplateId\.NotFound"),
+        (None, "7", r"InvalidLaunchTemplateId\.VersionNotFound"),
+    ],
+)
+def test_unknown_template_or_version_is_refused(
+    ground: Ground, template: str | None, version: str, code: str
+) -> None:
+    """A launch names a template and a version that exist, or nothing is launched."""
+    specification = {"LaunchTemplateId": template or ground.template, "Version": version}
+    with pytest.raises(ClientError, match=code):
+        ground.fleet([], LaunchTemplateConfigs=[{"LaunchTemplateSpecification": specification}])
+
+
+def test_run_instances_honours_the_template(ground: Ground) -> None:
+    """RunInstances takes image and tags from its template, and goes where it is told."""
+    reservation = ground.aws.ec2.run_instances(
+        MinCount=1,
+        MaxCount=2,
+        InstanceType="g5.xlarge",
+        SubnetId=ground.subnets[1],
+        LaunchTemplate={"LaunchTemplateId": ground.template},
+    )
+    assert len(reservation["Instances"]) == 2
+    instance = reservation["Instances"][0]
+    assert instance["ImageId"] == "ami-0abcdef1234567890"
+    assert instance["Placement"]["AvailabilityZone"] == "us-east-1b"
+    assert instance["State"]["Name"] == "pending"
+    assert {"Key": "from", "Value": "template"} in instance["Tags"]
+
+
+def test_run_instances_without_capacity_fails_as_a_server_error(ground: Ground) -> None:
+    """For RunInstances a lack of capacity is an error, and EC2's own fault."""
+    ground.aws.local.dry_up(instance_type="g5.xlarge", warn=False)
+    with pytest.raises(ClientError, match="InsufficientInstanceCapacity") as error:
+        ground.aws.ec2.run_instances(
+            MinCount=1,
+            MaxCount=1,
+            InstanceType="g5.xlarge",
+            InstanceMarketOptions={"MarketType": "spot"},
+            LaunchTemplate={"LaunchTemplateId": ground.template},
+        )
+    assert error.value.response["ResponseMetadata"]["HTTPStatusCode"] == 500
+
+
+def test_injected_fault_strikes_as_often_as_asked(ground: Ground) -> None:
+    """A throttled CreateFleet fails with the injected code and status, once, and then works."""
+    ground.aws.local.inject_fault("CreateFleet", "RequestLimitExceeded", status=503)
+    with pytest.raises(ClientError, match="RequestLimitExceeded") as error:
+        ground.fleet(["g5.2xlarge"])
+    assert error.value.response["ResponseMetadata"]["HTTPStatusCode"] == 503
+    assert ground.fleet(["g5.2xlarge"])["Instances"]
+
+
+def test_pools_count_what_is_in_use(ground: Ground) -> None:
+    """A launched instance holds its place until it is terminated, and then gives it back."""
+    (instance_id,) = ground.running(1, ["g6e.2xlarge"])
+    used = [p for p in ground.aws.local.pools(instance_type="g6e.2xlarge") if p["spot_in_use"]]
+    assert len(used) == 1
+    ground.aws.ec2.terminate_instances(InstanceIds=[instance_id])
+    eventually(
+        lambda: not [p for p in ground.aws.local.pools(instance_type="g6e.2xlarge") if p["spot_in_use"]],
+        "the place is free again",
+    )

@@ -1,0 +1,89 @@
+"""Metrics out of log lines, and alarms out of metrics."""
+
+from __future__ import annotations
+
+import json
+import uuid
+
+import pytest
+
+from spotrelay.local.metrics import Datum, alarm_state, embedded_metrics
+from tests.local.conftest import Aws, eventually
+
+
+def line(**values: object) -> str:
+    """A log line in the embedded metric format, with a metric M by service."""
+    directive = {"Namespace": "N", "Dimensions": [["service"]], "Metrics": [{"Name": "M", "Unit": "Count"}]}
+    return json.dumps(
+        {"_aws": {"Timestamp": 1, "CloudWatchMetrics": [directive]}, "service": "demo", **values}
+    )
+
+
+def test_embedded_metrics_are_found() -> None:
+    """Single values and lists of values become data with the dimensions of the line."""
+    assert list(embedded_metrics(line(M=2))) == [Datum("N", "M", 2.0, "Count", {"service": "demo"})]
+    assert [datum.value for datum in embedded_metrics(line(M=[1, 3.5]))] == [1.0, 3.5]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "START RequestId: 1", '{"a": 1}', '{"_aws": 1}', '{"_aws": {"x', line()]
+)
+def test_other_lines_hold_no_metrics(text: str) -> None:
+    """Plain lines, other JSON, broken JSON and a line without the metric's value are passed over."""
+    assert list(embedded_metrics(text)) == []
+
+
+ALARM = {"StateValue": "OK", "ComparisonOperator": "GreaterThanOrEqualToThreshold", "Threshold": 1}
+
+
+@pytest.mark.parametrize(
+    ("alarm", "periods", "state"),
+    [
+        ({}, [1.0], "ALARM"),
+        ({}, [0.0], "OK"),
+        ({}, [None], "INSUFFICIENT_DATA"),
+        ({"TreatMissingData": "notBreaching"}, [None], "OK"),
+        ({"TreatMissingData": "breaching"}, [None], "ALARM"),
+        ({"TreatMissingData": "ignore", "StateValue": "ALARM"}, [None], "ALARM"),
+        ({"EvaluationPeriods": 3, "DatapointsToAlarm": 2}, [1.0, 0.0, 1.0], "ALARM"),
+        ({"EvaluationPeriods": 3, "DatapointsToAlarm": 2}, [1.0, 0.0, 0.0], "OK"),
+        ({"EvaluationPeriods": 3}, [1.0, 1.0, 0.0], "OK"),
+    ],
+)
+def test_alarm_state(alarm: dict[str, object], periods: list[float | None], state: str) -> None:
+    """M out of N periods decide, and missing ones count as the alarm says."""
+    assert alarm_state({**ALARM, **alarm}, periods)[0] == state
+
+
+@pytest.mark.xdist_group("local")
+def test_alarm_looks_at_its_own_queue_only(aws: Aws) -> None:
+    """A message in one queue sets off that queue's alarm and leaves another queue's alone."""
+    cloudwatch, names = aws.client("cloudwatch"), [f"q-{uuid.uuid4().hex[:8]}" for _ in range(2)]
+    for name in names:
+        url = aws.sqs.create_queue(QueueName=name)["QueueUrl"]
+        cloudwatch.put_metric_alarm(
+            AlarmName=name, Namespace="AWS/SQS", MetricName="ApproximateNumberOfMessagesVisible",
+            Dimensions=[{"Name": "QueueName", "Value": name}], Statistic="Maximum", Period=60,
+            EvaluationPeriods=1, Threshold=1, ComparisonOperator="GreaterThanOrEqualToThreshold",
+        )  # fmt: skip
+        if name == names[0]:
+            aws.sqs.send_message(QueueUrl=url, MessageBody="x")
+
+    def states() -> list[str]:
+        alarms = cloudwatch.describe_alarms(AlarmNames=names)["MetricAlarms"]
+        by_name = {alarm["AlarmName"]: alarm["StateValue"] for alarm in alarms}
+        return [by_name[name] for name in names]
+
+    eventually(lambda: states() == ["ALARM", "OK"], "the first queue's alarm, and only that")
+
+
+@pytest.mark.xdist_group("local")
+def test_embedded_metrics_of_a_log_become_metrics(aws: Aws) -> None:
+    """A line in the embedded metric format, written to a log group, can be read from CloudWatch."""
+    logs, group = aws.client("logs"), f"group-{uuid.uuid4().hex[:8]}"
+    logs.create_log_group(logGroupName=group)
+    logs.create_log_stream(logGroupName=group, logStreamName="s")
+    event = {"timestamp": 1_700_000_000_000, "message": line(M=5)}
+    logs.put_log_events(logGroupName=group, logStreamName="s", logEvents=[event])
+    metrics = aws.client("cloudwatch").list_metrics(Namespace="N")["Metrics"]
+    assert metrics[0]["Dimensions"] == [{"Name": "service", "Value": "demo"}]

@@ -30,7 +30,7 @@ def dashboard(scope: Construct, id_: str, *, alarms: Sequence[cloudwatch.IAlarm]
         _graph("From the warning until a replacement runs (ms)", "Maximum", Metric.WARNING_TO_LAUNCHED_MS),
     )
     board.add_widgets(
-        _graph("Launches", "Sum", Metric.REPLICAS_LAUNCHED, Metric.LAUNCH_REFUSALS),
+        _graph("Launches", "Sum", Metric.REPLICAS_LAUNCHED, Metric.LAUNCH_REFUSALS, Metric.LAUNCH_ERRORS),
         _graph("Trouble", "Sum", Metric.REPLICAS_FAILED, Metric.ORPHANS_ADOPTED, Metric.ORPHANS_TERMINATED),
     )
     board.add_widgets(
@@ -46,7 +46,12 @@ def dashboard(scope: Construct, id_: str, *, alarms: Sequence[cloudwatch.IAlarm]
                     period=Duration.seconds(PERIOD_S),
                     label=metric,
                 )
-                for metric in (Metric.SIGNALS_RECEIVED, Metric.SIGNALS_IGNORED, Metric.FOREIGN_INSTANCES)
+                for metric in (
+                    Metric.SIGNALS_RECEIVED,
+                    Metric.SIGNALS_IGNORED,
+                    Metric.SIGNALS_MALFORMED,
+                    Metric.FOREIGN_INSTANCES,
+                )
             ],
         )
     )

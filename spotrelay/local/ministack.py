@@ -9,6 +9,7 @@ stores, replace three of its functions and add two CloudFormation types. What we
 - `_parse_rate_seconds` and the two schedulers' tick intervals, to compress time;
 - `cloudwatch_logs._append_log_events`, which every log line of a function passes;
 - `cloudwatch._evaluate_alarm`, which ignores dimensions, so that one queue's depth sets off another's alarm;
+- `iam_actions.extract_resource_arn`, which IAM asks what a request is about, and which misses some;
 - `provisioners._RESOURCE_HANDLERS`, CloudFormation's resource types, which lack security group rules.
 """
 
@@ -358,6 +359,22 @@ class MiniStack:
         cloudwatch._evaluate_alarm = evaluate
 
     # --- seeds and the end ---
+
+    def name_resource_of_parameter_paths(self) -> None:
+        """Let IAM see which parameters GetParametersByPath asks for: MiniStack takes it to be about all of them."""
+        actions: Any = self._core["iam_actions"]
+        resource_of = actions.extract_resource_arn
+
+        def named(
+            service: str, method: str, path: str, headers: Mapping[str, str], body: bytes, *rest: Any, **more: Any
+        ) -> str:
+            target = headers.get("x-amz-target", "").rpartition(".")[2]
+            if service == "ssm" and target == "GetParametersByPath":
+                with contextlib.suppress(ValueError, KeyError, AttributeError):
+                    return f"arn:aws:ssm:{REGION}:{ACCOUNT}:parameter{json.loads(body)['Path'].rstrip('/')}"
+            return str(resource_of(service, method, path, headers, body, *rest, **more))
+
+        actions.extract_resource_arn = named
 
     def add_security_group_rule_types(self) -> None:
         """Teach CloudFormation AWS::EC2::SecurityGroupIngress and …Egress, which the CDK makes."""

@@ -361,18 +361,18 @@ class MiniStack:
     # --- seeds and the end ---
 
     def name_resource_of_parameter_paths(self) -> None:
-        """Let IAM see which parameters GetParametersByPath asks for: MiniStack takes it to be about all of them."""
+        """Let IAM see which parameters GetParametersByPath asks for; to MiniStack it is about all of them."""
         actions: Any = self._core["iam_actions"]
         resource_of = actions.extract_resource_arn
 
         def named(
-            service: str, method: str, path: str, headers: Mapping[str, str], body: bytes, *rest: Any, **more: Any
+            service: str, method: str, path: str, headers: Mapping[str, str], body: bytes, *rest: Any
         ) -> str:
             target = headers.get("x-amz-target", "").rpartition(".")[2]
             if service == "ssm" and target == "GetParametersByPath":
                 with contextlib.suppress(ValueError, KeyError, AttributeError):
                     return f"arn:aws:ssm:{REGION}:{ACCOUNT}:parameter{json.loads(body)['Path'].rstrip('/')}"
-            return str(resource_of(service, method, path, headers, body, *rest, **more))
+            return str(resource_of(service, method, path, headers, body, *rest))
 
         actions.extract_resource_arn = named
 

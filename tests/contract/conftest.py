@@ -1,0 +1,81 @@
+"""AWS in process, and the store in its two forms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+import boto3
+import pytest
+from moto import mock_aws  # before any client is made: moto hooks itself into botocore when imported
+
+from spotrelay.aws.clients import Clients
+from spotrelay.aws.store import DynamoStore
+from spotrelay.aws.table import Table
+from spotrelay.memory import MemoryStore
+from spotrelay.names import TABLE_PARTITION_KEY, TABLE_SORT_KEY
+from spotrelay.ports import Store
+
+REGION = "us-east-1"
+TABLE = "spotrelay"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _hermetic() -> Iterator[None]:
+    """Nothing of this machine's own AWS settings reaches a client."""
+    with pytest.MonkeyPatch.context() as environment:
+        for name in ("AWS_ENDPOINT_URL", "AWS_PROFILE"):
+            environment.delenv(name, raising=False)
+        for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+            environment.setenv(name, "/dev/null")
+        yield
+
+
+@cache
+def shared_clients() -> Clients:
+    """Clients for all tests, because EC2's takes a while to build."""
+    return Clients(boto3.Session("testing", "testing", region_name=REGION))
+
+
+@pytest.fixture
+def clients() -> Clients:
+    """See `shared_clients`."""
+    return shared_clients()
+
+
+@pytest.fixture
+def aws(clients: Clients) -> Iterator[Clients]:
+    """An empty AWS account."""
+    with mock_aws():
+        yield clients
+
+
+@pytest.fixture
+def table(aws: Clients) -> Table:
+    """A table like the control plane's."""
+    return make_table(aws)
+
+
+@pytest.fixture(params=["memory", "aws"])
+def store(request: pytest.FixtureRequest) -> Store:
+    """The store, either way."""
+    if request.param == "memory":
+        return MemoryStore()
+    return DynamoStore(request.getfixturevalue("table"))
+
+
+def make_table(clients: Clients, name: str = TABLE) -> Table:
+    """Create a table with the control plane's keys."""
+    clients.dynamodb.create_table(
+        TableName=name,
+        BillingMode="PAY_PER_REQUEST",
+        AttributeDefinitions=[
+            {"AttributeName": TABLE_PARTITION_KEY, "AttributeType": "S"},
+            {"AttributeName": TABLE_SORT_KEY, "AttributeType": "S"},
+        ],
+        KeySchema=[
+            {"AttributeName": TABLE_PARTITION_KEY, "KeyType": "HASH"},
+            {"AttributeName": TABLE_SORT_KEY, "KeyType": "RANGE"},
+        ],
+    )
+    return Table(clients, name)

@@ -1,0 +1,373 @@
+"""`ports.Store`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from spotrelay.model import Backoff, Changes, Cooldown, LaunchIntent, Offering, ReplicaState, Rows, seconds
+from spotrelay.ports import Conflict, Store
+from tests.contract.rows import NOW, OFFERING, create, ended, provisioned, row, update
+from tests.examples import on_demand_pool, spot_pool
+
+INTENT = LaunchIntent("launch-1", "demo", (1, 2), NOW)
+
+
+def test_an_unknown_service_has_no_rows(store: Store) -> None:
+    """Reading about a service that never was is no error."""
+    assert store.load("demo") == Rows()
+    assert store.read("demo", {1, 2}) == Rows()
+    assert list(store.history("demo", 5)) == []
+    assert list(store.services()) == []
+
+
+def test_an_empty_commit_does_nothing(store: Store) -> None:
+    """A commit without changes succeeds and leaves no trace."""
+    store.commit(Changes("demo"))
+    assert store.load("demo") == Rows()
+    assert list(store.services()) == []
+
+
+def test_rows_come_back_as_written(store: Store) -> None:
+    """Every field of a replica survives the store, set or not."""
+    full = row(
+        1,
+        state=ReplicaState.DRAINING,
+        reason="interruption warning",
+        entered={state: NOW + seconds(n / 7) for n, state in enumerate(ReplicaState)},
+        offering=on_demand_pool("us-east-1b", "g6.xlarge"),
+        instance_id="i-1",
+        launch_id="launch-1",
+        attempts=3,
+        retry_at=NOW + seconds(5),
+        replaces=7,
+        replaced_by=8,
+        warned_at=NOW,
+        unhealthy_since=NOW + timedelta(microseconds=1),
+        revision=4,
+    )
+    store.commit(Changes("demo", highest_id=(0, 2), create=(full, row(2))))
+    assert store.load("demo").replicas == {1: full, 2: row(2)}
+
+
+def test_load_is_everything_that_is_no_history(store: Store) -> None:
+    """A load gives replicas by ID, open intents, highest ID and back-off, of this service only."""
+    backoff = Backoff(2, NOW + seconds(60))
+    rows = row(1), row(2)
+    store.commit(Changes("demo", highest_id=(0, 2), create=rows, open_intent=INTENT, backoff=backoff))
+    create(store, 1, service="demo-2")
+    assert store.load("demo") == Rows(2, {1: rows[0], 2: rows[1]}, {INTENT.id: INTENT}, backoff)
+
+
+def test_read_is_what_was_asked_for(store: Store) -> None:
+    """A read gives the named replicas that exist and haven't ended, the highest ID, and no intents."""
+    rows = create(store, 3)
+    store.commit(Changes("demo", open_intent=INTENT))
+    update(store, ended(rows[2]))
+    found = store.read("demo", {2, 3, 99})
+    assert (found.highest_id, found.replicas, found.intents) == (3, {2: rows[1]}, {})
+
+
+def test_more_rows_than_one_page(store: Store) -> None:
+    """A load and a read are complete where DynamoDB answers in several pages (1 MB each) or batches (100)."""
+    reason = "x" * 20_000
+    for start in range(0, 120, 20):
+        rows = tuple(row(n, reason=reason) for n in range(start + 1, start + 21))
+        store.commit(Changes("demo", highest_id=(start, start + 20), create=rows))
+    everything = set(range(1, 121))
+    assert store.load("demo").replicas.keys() == everything
+    assert store.read("demo", everything).replicas.keys() == everything
+
+
+def test_an_update_raises_the_revision(store: Store) -> None:
+    """An updated row is stored with its revision + 1, so that the next decider must have seen it."""
+    (first,) = create(store, 1)
+    (second,) = update(store, provisioned(first))
+    assert second.revision == first.revision + 1
+    assert store.load("demo").replicas == {1: second}
+
+
+def test_of_two_deciders_one_wins(store: Store) -> None:
+    """Two updates decided on one revision: the second is a conflict, and nothing of it is written."""
+    (seen,) = create(store, 1)
+    (winner,) = update(store, provisioned(seen, "i-winner"))
+    with pytest.raises(Conflict):
+        update(store, provisioned(seen, "i-loser"))
+    assert store.load("demo").replicas == {1: winner}
+    assert store.locate({"i-winner", "i-loser"}) == {"i-winner": ("demo", 1)}
+
+
+def test_a_revision_that_is_still_to_come_is_a_conflict(store: Store) -> None:
+    """A conflict is any other revision, not only an older one."""
+    (seen,) = create(store, 1)
+    with pytest.raises(Conflict):
+        update(store, replace(seen, revision=5))
+
+
+def test_a_stale_update_takes_everything_with_it(store: Store) -> None:
+    """Of a commit with one stale row nothing is written: no row, no ID, no intent, no back-off."""
+    first, second = create(store, 2)
+    update(store, provisioned(first))
+    before = store.load("demo")
+    with pytest.raises(Conflict):
+        store.commit(
+            Changes(
+                "demo",
+                highest_id=(2, 3),
+                create=(row(3),),
+                update=(provisioned(second), provisioned(first, "i-late")),
+                open_intent=INTENT,
+                backoff=Backoff(1, NOW),
+            )
+        )
+    assert store.load("demo") == before
+    assert not store.locate({"i-00000002", "i-late"})
+
+
+def test_a_lost_race_for_ids_takes_everything_with_it(store: Store) -> None:
+    """A commit that creates on a highest ID of the past writes none of its updates either."""
+    (seen,) = create(store, 1)
+    create(store, 1)
+    before = store.load("demo")
+    with pytest.raises(Conflict):
+        store.commit(
+            Changes(
+                "demo", highest_id=(1, 3), create=(row(3),), update=(provisioned(seen),), close_intents=("x",)
+            )
+        )
+    assert store.load("demo") == before
+
+
+def test_the_first_ids_are_given_once(store: Store) -> None:
+    """Two deciders that both saw an empty service don't both fill it."""
+    store.commit(Changes("demo", highest_id=(0, 1), create=(row(1),)))
+    with pytest.raises(Conflict):
+        store.commit(Changes("demo", highest_id=(0, 3), create=(row(2), row(3))))
+    assert store.load("demo") == Rows(1, {1: row(1)})
+
+
+def test_ids_are_not_given_on_a_highest_id_that_never_was(store: Store) -> None:
+    """A highest ID of a service that has none must be 0."""
+    with pytest.raises(Conflict):
+        store.commit(Changes("demo", highest_id=(5, 6), create=(row(6),)))
+    assert store.load("demo") == Rows()
+
+
+def test_a_row_is_created_once(store: Store) -> None:
+    """Creating a row that exists is a conflict, even where the highest ID would allow it."""
+    (existing,) = create(store, 1)
+    with pytest.raises(Conflict):
+        store.commit(Changes("demo", highest_id=(1, 2), create=(row(1, reason="again"), row(2))))
+    assert store.load("demo") == Rows(1, {1: existing})
+
+
+def test_an_ended_row_is_history(store: Store) -> None:
+    """A row that ends is neither loaded nor read any more; the history has it with its last state."""
+    first, second = create(store, 2)
+    (over,) = update(store, ended(first))
+    assert store.load("demo").replicas == {2: second}
+    assert store.read("demo", {1, 2}).replicas == {2: second}
+    assert list(store.history("demo", 5)) == [over]
+    assert over.state is ReplicaState.TERMINATED
+
+
+def test_history_is_newest_first(store: Store) -> None:
+    """The history gives the highest IDs first, as many as asked for, of this service only."""
+    rows = create(store, 12)
+    update(store, *(ended(r) for r in rows))
+    update(store, ended(create(store, 1, service="demo-2")[0]))
+    assert [r.id for r in store.history("demo", 3)] == [12, 11, 10]
+    assert [r.id for r in store.history("demo", 100)] == list(range(12, 0, -1))
+
+
+def test_an_ended_row_changes_no_more(store: Store) -> None:
+    """An update of a row that ended meanwhile is a conflict and doesn't bring it back."""
+    (seen,) = create(store, 1)
+    (over,) = update(store, ended(seen))
+    for late in (provisioned(seen), replace(over, state=ReplicaState.DRAINING)):
+        with pytest.raises(Conflict):
+            update(store, late)
+    assert store.load("demo").replicas == {}
+
+
+def test_the_largest_commit_fits(store: Store) -> None:
+    """`Changes.MAX_ROWS` rows that all end, with new IDs, an intent and a back-off, fit into one commit."""
+    rows = [provisioned(r) for r in create(store, Changes.MAX_ROWS - 1)]
+    seen = update(store, *rows)
+    store.commit(
+        Changes(
+            "demo",
+            highest_id=(len(rows), len(rows) + 1),
+            create=(row(Changes.MAX_ROWS),),
+            update=tuple(ended(r) for r in seen),
+            open_intent=INTENT,
+            backoff=Backoff(1, NOW),
+        )
+    )
+    assert store.load("demo").replicas.keys() == {Changes.MAX_ROWS}
+    assert len(store.history("demo", 100)) == len(rows)
+
+
+def test_an_instance_is_found_from_its_first_record_on(store: Store) -> None:
+    """An instance is located as soon as its row has it, and still when its row has ended."""
+    (requested,) = create(store, 1)
+    assert not store.locate({"i-1"})
+    (with_instance,) = update(store, provisioned(requested, "i-1"))
+    assert store.locate({"i-1", "i-foreign"}) == {"i-1": ("demo", 1)}
+    update(store, ended(with_instance))
+    assert store.locate({"i-1"}) == {"i-1": ("demo", 1)}
+
+
+def test_any_number_of_instances_is_located(store: Store) -> None:
+    """More instances than one BatchGetItem takes are located, foreign ones among them left out."""
+    ours = set()
+    for _ in range(5):
+        for provisioned_row in update(store, *(provisioned(r) for r in create(store, 25))):
+            ours.add(provisioned_row.instance_id)
+    asked = {i for i in ours if i} | {f"i-foreign{n}" for n in range(130)}
+    assert store.locate(asked).keys() == ours
+    assert store.locate(()) == {}
+
+
+def test_an_intent_is_open_until_closed(store: Store) -> None:
+    """A launch intent is loaded until a commit closes it."""
+    store.commit(Changes("demo", open_intent=INTENT))
+    assert store.load("demo").intents == {INTENT.id: INTENT}
+    store.commit(Changes("demo", close_intents=(INTENT.id,)))
+    assert store.load("demo").intents == {}
+
+
+def test_closing_a_closed_intent_is_no_conflict(store: Store) -> None:
+    """Whoever closes an intent second still gets everything else of its commit written."""
+    (seen,) = create(store, 1)
+    store.commit(Changes("demo", update=(provisioned(seen),), close_intents=("never-was",)))
+    assert store.load("demo").replicas[1].state is ReplicaState.PROVISIONING
+
+
+def test_one_intent_follows_another(store: Store) -> None:
+    """A commit may close one intent and open the next."""
+    store.commit(Changes("demo", open_intent=INTENT))
+    second = replace(INTENT, id="launch-2")
+    store.commit(Changes("demo", open_intent=second, close_intents=(INTENT.id,)))
+    assert store.load("demo").intents == {"launch-2": second}
+
+
+def test_a_backoff_is_kept_and_taken_back(store: Store) -> None:
+    """The back-off is what the last commit that named one said; a commit that names none leaves it."""
+    store.commit(Changes("demo", backoff=Backoff(3, NOW)))
+    create(store, 1)
+    assert store.load("demo").backoff == Backoff(3, NOW)
+    store.commit(Changes("demo", backoff=Backoff()))
+    assert store.load("demo").backoff == Backoff()
+
+
+def test_services_are_those_with_replicas(store: Store) -> None:
+    """A service is listed from its first replica until it is forgotten, and again with its next replica."""
+    create(store, 1)
+    create(store, 1, service="other")
+    assert sorted(store.services()) == ["demo", "other"]
+    store.forget("demo")
+    store.forget("never-was")
+    assert list(store.services()) == ["other"]
+    create(store, 1)
+    assert sorted(store.services()) == ["demo", "other"]
+
+
+def test_forgetting_gives_no_id_twice(store: Store) -> None:
+    """The highest ID outlives a service that was forgotten."""
+    update(store, ended(create(store, 1)[0]))
+    store.forget("demo")
+    assert store.load("demo").highest_id == 1
+
+
+def test_a_cooldown_lasts_until_its_end(store: Store) -> None:
+    """A cooldown is there until its end and not at it, in its region only."""
+    cooldown = Cooldown(OFFERING, NOW + seconds(60), "InsufficientInstanceCapacity")
+    store.cool([cooldown])
+    assert list(store.cooling("us-east-1", NOW + seconds(59.999))) == [cooldown]
+    assert list(store.cooling("us-east-1", NOW + seconds(60))) == []
+    assert list(store.cooling("eu-west-1", NOW)) == []
+
+
+def test_the_later_end_of_a_cooldown_counts(store: Store) -> None:
+    """A later end replaces an earlier one; an earlier one that comes afterwards changes nothing."""
+    soon, later = (Cooldown(OFFERING, NOW + seconds(s), f"for {s} s") for s in (180, 1800))
+    other = Cooldown(on_demand_pool("us-east-1a", "g5.xlarge"), NOW + seconds(60), "the other way to buy it")
+    store.cool([soon, other])
+    store.cool([later])
+    assert list(store.cooling("us-east-1", NOW)) == sorted([other, later], key=lambda c: c.offering)
+    store.cool([soon, replace(other, until=NOW + seconds(90))])
+    assert [c.until for c in store.cooling("us-east-1", NOW)] == [
+        NOW + seconds(90 if o == other.offering else 1800) for o in sorted([other.offering, OFFERING])
+    ]
+
+
+def test_cooldowns_of_one_offering_in_one_call(store: Store) -> None:
+    """Of several cooldowns of one offering in one call the latest end counts."""
+    store.cool([Cooldown(OFFERING, NOW + seconds(s), f"{s}") for s in (60, 180, 90)])
+    assert [c.reason for c in store.cooling("us-east-1", NOW)] == ["180"]
+
+
+def test_many_cooldowns_at_once(store: Store) -> None:
+    """A launch that more pools refuse than a transaction takes cools them all; none cools nothing."""
+    offerings: list[Offering] = [
+        spot_pool(f"us-east-1{zone}", f"g{n}.xlarge") for zone in "abcdef" for n in range(40)
+    ]
+    store.cool([Cooldown(o, NOW + seconds(60), "dry") for o in offerings])
+    assert [c.offering for c in store.cooling("us-east-1", NOW)] == sorted(offerings)
+    store.cool([])
+
+
+def test_a_lease_has_one_holder(store: Store) -> None:
+    """A lease is refused to others until it expires or is given back, and not to its holder."""
+    assert store.acquire("demo", "first", NOW, 60)
+    assert not store.acquire("demo", "second", NOW + seconds(59), 60)
+    assert store.acquire("demo", "first", NOW + seconds(30), 60)
+    assert not store.acquire("demo", "second", NOW + seconds(60), 60)
+    assert store.acquire("other", "second", NOW, 60)
+    store.release("demo", "first")
+    assert store.acquire("demo", "second", NOW + seconds(31), 60)
+
+
+def test_a_lease_expires(store: Store) -> None:
+    """The lease of a holder that died is free at its end."""
+    assert store.acquire("demo", "first", NOW, 60)
+    assert store.acquire("demo", "second", NOW + seconds(60), 60)
+
+
+def test_only_the_holder_gives_a_lease_back(store: Store) -> None:
+    """A holder that comes late doesn't take the lease from the one that has it now."""
+    store.acquire("demo", "first", NOW, 60)
+    store.acquire("demo", "second", NOW + seconds(60), 60)
+    store.release("demo", "first")
+    store.release("never-was", "first")
+    assert not store.acquire("demo", "third", NOW + seconds(61), 60)
+
+
+def test_one_tick_is_announced_at_a_time(store: Store) -> None:
+    """A tick is claimed when none is announced for a time to come; one whose time is over counts no more."""
+    assert store.claim_tick("demo", NOW + seconds(3), NOW, None)
+    assert not store.claim_tick("demo", NOW + seconds(4), NOW + seconds(1), None)
+    assert not store.claim_tick("demo", NOW + seconds(3), NOW + seconds(1), None)
+    assert store.claim_tick("other", NOW + seconds(4), NOW + seconds(1), None)
+    assert store.claim_tick("demo", NOW + seconds(6), NOW + seconds(3), None)
+
+
+def test_the_announced_tick_announces_the_next(store: Store) -> None:
+    """A tick that runs before its announced time claims the next one; any other tick doesn't."""
+    due = NOW + seconds(3.123456)
+    store.claim_tick("demo", due, NOW, None)
+    assert not store.claim_tick("demo", NOW + seconds(5), NOW + seconds(2), NOW + seconds(3))
+    assert store.claim_tick("demo", NOW + seconds(5), NOW + seconds(2), due)
+    assert not store.claim_tick("demo", NOW + seconds(6), NOW + seconds(2), due)
+
+
+def test_lease_and_tick_are_no_concern_of_commits(store: Store) -> None:
+    """Taking the lease and announcing a tick changes nothing that a commit or a load looks at."""
+    rows = create(store, 2)
+    store.acquire("demo", "first", NOW, 60)
+    store.claim_tick("demo", NOW + seconds(3), NOW, None)
+    assert store.load("demo") == Rows(2, {r.id: r for r in rows})
+    create(store, 1)

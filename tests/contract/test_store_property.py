@@ -1,0 +1,166 @@
+"""Whatever is done to them, the store in memory and the one in DynamoDB say the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from itertools import count
+from typing import TypeVar
+
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from moto import mock_aws
+
+from spotrelay.aws.store import DynamoStore
+from spotrelay.memory import MemoryStore
+from spotrelay.model import (
+    TRANSITIONS,
+    Backoff,
+    Changes,
+    Cooldown,
+    LaunchIntent,
+    Offering,
+    Replica,
+    ReplicaState,
+    seconds,
+)
+from spotrelay.ports import Conflict, Store
+from tests.contract.conftest import make_table, shared_clients
+from tests.contract.rows import NOW, provisioned, row
+from tests.examples import on_demand_pool, spot_pool
+
+T = TypeVar("T")
+
+SERVICE = "demo"
+HOLDERS = st.sampled_from(["first", "second"])
+MOMENTS = st.integers(0, 4).map(lambda s: NOW + seconds(s))
+OFFERINGS = st.sampled_from([spot_pool("us-east-1a", "g5.xlarge"), on_demand_pool("us-east-1a", "g5.xlarge")])
+
+
+class Stores(RuleBasedStateMachine):
+    """Does everything to both, and compares what they answer and what they hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._mock = mock_aws()
+        self._mock.start()
+        self.memory = MemoryStore()
+        self.dynamo = DynamoStore(make_table(shared_clients()))
+        self._numbers = count(1)
+        self._instances: set[str] = set()
+
+    def teardown(self) -> None:
+        """Close the AWS account."""
+        self._mock.stop()
+
+    def _both(self, act: Callable[[Store], T]) -> T | type[Conflict]:
+        answers: list[T | type[Conflict]] = []
+        for store in (self.memory, self.dynamo):
+            try:
+                answers.append(act(store))
+            except Conflict:
+                answers.append(Conflict)
+        assert answers[0] == answers[1]
+        return answers[0]
+
+    @rule(
+        data=st.data(),
+        created=st.integers(0, 3),
+        ids_late=st.integers(0, 3).map(lambda n: n == 0),
+        revision_late=st.integers(0, 9).map(lambda n: n == 0),
+        backoff=st.none() | st.builds(Backoff, st.integers(0, 3), st.none() | MOMENTS),
+        opens=st.booleans(),
+        closes=st.booleans(),
+    )
+    def commit(
+        self,
+        data: st.DataObject,
+        created: int,
+        ids_late: bool,
+        revision_late: bool,
+        backoff: Backoff | None,
+        opens: bool,
+        closes: bool,
+    ) -> None:
+        """Some new rows and some changed ones, now and then decided on what is no longer so."""
+        rows = self.memory.load(SERVICE)
+        highest = max(rows.highest_id - (1 if ids_late and created else 0), 0)
+        new = tuple(row(highest + n) for n in range(1, created + 1))
+        # A row that is created and changed at once is no commit that anybody could decide on.
+        known = sorted(rows.replicas.keys() - {r.id for r in new})
+        changed = data.draw(st.lists(st.sampled_from(known), unique=True)) if known else []
+        updates = [self._next(rows.replicas[id_], data) for id_ in changed]
+        if revision_late and updates:
+            updates[-1] = replace(updates[-1], revision=updates[-1].revision + 1)
+        intent = LaunchIntent(f"launch-{next(self._numbers)}", SERVICE, tuple(r.id for r in new), NOW)
+        changes = Changes(
+            SERVICE,
+            highest_id=(highest, highest + created) if created else None,
+            create=new,
+            update=tuple(updates),
+            open_intent=intent if opens else None,
+            close_intents=tuple(rows.intents) if closes else (),
+            backoff=backoff,
+        )
+        self._instances |= {r.instance_id for r in updates if r.instance_id}
+        self._both(lambda store: store.commit(changes))
+
+    @rule(offering=OFFERINGS, until=MOMENTS)
+    def cool(self, offering: Offering, until: datetime) -> None:
+        """A pool to leave alone."""
+        cooldown = Cooldown(offering, until, f"until {until:%S}")
+        self._both(lambda store: store.cool([cooldown]))
+
+    @rule(holder=HOLDERS, now=MOMENTS)
+    def acquire(self, holder: str, now: datetime) -> None:
+        """The lease, which may be somebody's."""
+        self._both(lambda store: store.acquire(SERVICE, holder, now, 2))
+
+    @rule(holder=HOLDERS)
+    def release(self, holder: str) -> None:
+        """The lease, which may be somebody else's."""
+        self._both(lambda store: store.release(SERVICE, holder))
+
+    @rule(due=MOMENTS, now=MOMENTS, serving=st.none() | MOMENTS)
+    def claim_tick(self, due: datetime, now: datetime, serving: datetime | None) -> None:
+        """The next tick, which may be announced."""
+        self._both(lambda store: store.claim_tick(SERVICE, due, now, serving))
+
+    @rule()
+    def forget(self) -> None:
+        """The service, whatever it has."""
+        self._both(lambda store: store.forget(SERVICE))
+
+    @invariant()
+    def hold_the_same(self) -> None:
+        """Everything that can be read."""
+        self._both(lambda store: store.load(SERVICE))
+        self._both(lambda store: store.read(SERVICE, range(1, 5)))
+        self._both(lambda store: list(store.history(SERVICE, 3)))
+        self._both(lambda store: list(store.services()))
+        self._both(lambda store: store.locate(self._instances))
+        for moment in range(5):
+            now = NOW + seconds(moment)
+            self._both(lambda store, now=now: list(store.cooling("us-east-1", now)))  # type: ignore[misc]
+
+    def _next(self, replica: Replica, data: st.DataObject) -> Replica:
+        """The replica in a state that it may go to, or unhealthy in its present one."""
+        state = data.draw(st.sampled_from(sorted({*TRANSITIONS[replica.state], replica.state})))
+        if state is replica.state:
+            return replace(replica, unhealthy_since=NOW)
+        if state is ReplicaState.PROVISIONING:
+            return provisioned(replica)
+        return replica.to(state, NOW + seconds(len(replica.entered)))
+
+
+TestStores = Stores.TestCase
+# Few and short: each step is a dozen calls to moto. What `test_store` states one by one, this mixes.
+TestStores.settings = settings(
+    max_examples=15,
+    stateful_step_count=15,
+    deadline=None,
+    # A failure is shown as found: to shorten it, hypothesis would replay it for minutes.
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+)

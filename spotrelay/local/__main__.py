@@ -12,6 +12,8 @@ DEFAULT_PORT = 4566
 """Where tools expect a local AWS."""
 
 EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+"""What a shell expects of a program that Ctrl-C ended."""
 
 
 def main() -> int:
@@ -80,6 +82,7 @@ def _log_to(path: Path | None) -> None:
         level=logging.INFO if path else logging.WARNING,
         format="%(asctime)s %(levelname)s [%(name)s] %(message)s",
     )
+    logging.getLogger("ministack").setLevel(logging.WARNING)  # its banner
 
 
 def _fail(message: str) -> int:
@@ -88,4 +91,7 @@ def _fail(message: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:  # before the server handles it
+        sys.exit(EXIT_INTERRUPTED)

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from spotrelay.local.ministack import REGION, ZONES
+from spotrelay.local.environment import REGION, ZONES
 from spotrelay.market import PoolState
 from spotrelay.model import CapacityPool
 

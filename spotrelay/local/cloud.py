@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from spotrelay.local.instances import Instance, InstanceState, LaunchSpec, SpotRequest, SpotStatus
+from spotrelay.local.instances import Ending, Instance, InstanceState, LaunchSpec, SpotRequest, SpotStatus
 from spotrelay.local.ministack import MiniStack
 from spotrelay.market import Market
 from spotrelay.model import CapacityPool, Offering, PurchaseOption
@@ -21,12 +21,6 @@ SHUTDOWN_S = 1.0
 
 VISIBLE_S = 3600.0
 """How long a terminated instance stays visible: about an hour on EC2."""
-
-USER_TERMINATED = ("Client.UserInitiatedShutdown", "Client.UserInitiatedShutdown: User initiated shutdown")
-SPOT_RECLAIMED = (
-    "Server.SpotInstanceTermination",
-    "Server.SpotInstanceTermination: Spot instance termination",
-)
 
 
 class MachineRoom(Protocol):
@@ -135,7 +129,7 @@ class Cloud:
     def terminate(self, instance: Instance) -> None:
         """The user ends it. Ending it twice is no error."""
         if not instance.state.is_over:
-            self._shut_down(instance, USER_TERMINATED, SpotStatus.TERMINATED_BY_USER)
+            self._shut_down(instance, by_user=True)
 
     def warn(self, instance_id: str, deliveries: int = 1) -> None:
         """EC2 will take the instance back when the warning is over.
@@ -225,11 +219,12 @@ class Cloud:
         if instance.state.is_over:
             return
         interruption.reclaimed_at = self.now().timestamp()
-        self._shut_down(instance, SPOT_RECLAIMED, SpotStatus.TERMINATED_NO_CAPACITY)
+        self._shut_down(instance, by_user=False)
 
-    def _shut_down(self, instance: Instance, reason: tuple[str, str], status: SpotStatus) -> None:
+    def _shut_down(self, instance: Instance, *, by_user: bool) -> None:
         instance.state = InstanceState.SHUTTING_DOWN
-        instance.reason = reason
+        instance.ending = Ending(by_user, self.now())
+        status = SpotStatus.TERMINATED_BY_USER if by_user else SpotStatus.TERMINATED_NO_CAPACITY
         self._set_spot_status(instance, status)
         self._machines.stop(instance.id)
         self._emit_state(instance)

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from spotrelay.local.environment import ACCOUNT, REGION
 from spotrelay.local.http import Request, Response
-from spotrelay.local.ministack import ACCOUNT, REGION, MiniStack
+from spotrelay.local.ministack import MiniStack
 from spotrelay.local.wire import AwsError
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from spotrelay.local.context import (
     request_tag_conditions,
     resource_tag_conditions,
 )
+from spotrelay.local.environment import ACCOUNT
 from spotrelay.local.instances import (
     Instance,
     InstanceState,
@@ -20,7 +21,6 @@ from spotrelay.local.instances import (
     describe,
     describe_spot_request,
 )
-from spotrelay.local.ministack import ACCOUNT
 from spotrelay.local.query import Attributes, matches, page
 from spotrelay.local.wire import AwsError
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from spotrelay.local.catalog import instance_types, offerings
 from spotrelay.local.context import Context, Handler, Result
-from spotrelay.local.ministack import REGION, ZONES
+from spotrelay.local.environment import REGION, ZONES
 from spotrelay.local.query import Attributes, matches, page
 from spotrelay.local.wire import AwsError
 from spotrelay.model import CapacityPool

@@ -15,6 +15,7 @@ from spotrelay.local.control import PREFIX as CONTROL_PREFIX
 from spotrelay.local.control import Control
 from spotrelay.local.ec2 import is_about_instances
 from spotrelay.local.elbv2 import Routing
+from spotrelay.local.environment import REGION
 from spotrelay.local.http import (
     ClientGoneError,
     Message,
@@ -26,7 +27,7 @@ from spotrelay.local.http import (
     read_body,
     replay,
 )
-from spotrelay.local.ministack import REGION, MiniStack
+from spotrelay.local.ministack import MiniStack
 from spotrelay.local.wire import AwsError
 
 _log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Any
 
-from spotrelay.local.ministack import ACCOUNT, REGION
+from spotrelay.local.environment import ACCOUNT, REGION
 from spotrelay.model import Offering, PurchaseOption
 
 SERVICE_TAG = "spotrelay:service"
@@ -65,6 +65,30 @@ class SpotRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Ending:
+    """Why and when an instance began to shut down."""
+
+    by_user: bool
+    at: datetime
+
+    @property
+    def code(self) -> str:
+        """EC2's code of the reason."""
+        return "Client.UserInitiatedShutdown" if self.by_user else "Server.SpotInstanceTermination"
+
+    @property
+    def message(self) -> str:
+        """EC2's message for it."""
+        text = "User initiated shutdown" if self.by_user else "Spot instance termination"
+        return f"{self.code}: {text}"
+
+    @property
+    def transition(self) -> str:
+        """The older of EC2's two ways to say the same."""
+        return f"User initiated ({self.at:%Y-%m-%d %H:%M:%S} GMT)" if self.by_user else self.code
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchSpec:
     """What an instance is launched from, with the launch template and its overrides resolved."""
 
@@ -96,8 +120,7 @@ class Instance:
     state: InstanceState = InstanceState.PENDING
     spot_request: SpotRequest | None = None
     warned_at: datetime | None = None
-    reason: tuple[str, str] | None = None
-    """Code and message of why it ended."""
+    ending: Ending | None = None
 
     @property
     def zone(self) -> str:
@@ -171,10 +194,9 @@ def describe(instance: Instance) -> dict[str, Any]:
     if instance.spot_request:
         shown["InstanceLifecycle"] = "spot"
         shown["SpotInstanceRequestId"] = instance.spot_request.id
-    if instance.reason:
-        code, message = instance.reason
-        shown["StateReason"] = {"Code": code, "Message": message}
-        shown["StateTransitionReason"] = message
+    if instance.ending:
+        shown["StateReason"] = {"Code": instance.ending.code, "Message": instance.ending.message}
+        shown["StateTransitionReason"] = instance.ending.transition
     return shown
 
 

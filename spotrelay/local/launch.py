@@ -16,8 +16,8 @@ from spotrelay.local.context import (
     resource_tag_conditions,
     tags_for,
 )
+from spotrelay.local.environment import REGION
 from spotrelay.local.instances import LaunchSpec
-from spotrelay.local.ministack import REGION
 from spotrelay.local.wire import AwsError
 from spotrelay.market import RefusalCode
 from spotrelay.model import CapacityPool, PurchaseOption

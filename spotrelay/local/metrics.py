@@ -59,6 +59,7 @@ class Metrics:
         self._routing = routing
         self._published: dict[tuple[str, str], int] = {}
         ministack.on_log_lines(self._see_log)
+        ministack.count_every_invocation()
         ministack.replace_alarm_evaluation(self.evaluate)
 
     async def run(self) -> None:
@@ -70,9 +71,10 @@ class Metrics:
     def publish(self) -> None:
         """Measure once, and evaluate the alarms."""
         with self._ministack.scope():
-            for queue, depth in self._ministack.queue_depths().items():
-                name = "ApproximateNumberOfMessagesVisible"
-                self._ministack.record_metric("AWS/SQS", name, depth, "Count", {"QueueName": queue})
+            for queue, values in self._ministack.queue_metrics().items():
+                for name, value in values.items():
+                    unit = "Seconds" if "Age" in name else "Count"
+                    self._ministack.record_metric("AWS/SQS", name, value, unit, {"QueueName": queue})
             for name in self._routing.names():
                 self._publish_requests(name)
             for alarm in self._ministack.alarms():

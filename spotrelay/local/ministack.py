@@ -1,13 +1,14 @@
 """Every touch of MiniStack's insides, in one place. Pinned to 1.5.33: read this file again when that changes.
 
 MiniStack has no extension points, so we import its modules late (it reads its settings at import), read its
-stores, replace three of its functions and add two CloudFormation types. What we rely on:
+stores, replace some of its functions and add two CloudFormation types. What we rely on:
 
 - `ministack.app.app`, the ASGI application, and `AUTH`, which makes it check signatures and IAM policies;
 - the request-scoped account and region (context variables), without which its stores look empty;
 - `eventbridge._put_events(…, allow_aws_source=True)`: the only way to emit events as `aws.ec2`;
 - `_parse_rate_seconds` and the two schedulers' tick intervals, to compress time;
 - `cloudwatch_logs._append_log_events`, which every log line of a function passes;
+- `lambda_svc._execute_function_dispatch`, which every invocation passes, though not all are counted;
 - `cloudwatch._evaluate_alarm`, which ignores dimensions, so that one queue's depth sets off another's alarm;
 - `iam_actions.extract_resource_arn`, which IAM asks what a request is about, and which misses some;
 - `provisioners._RESOURCE_HANDLERS`, CloudFormation's resource types, which lack security group rules.
@@ -17,60 +18,20 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, cast
 
+from spotrelay.local.environment import ACCOUNT, REGION
 from spotrelay.local.http import AsgiApp, Request, Response
-
-ACCOUNT = "000000000000"
-REGION = "us-east-1"
-ZONES = tuple(REGION + letter for letter in "abc")
-"""The zones that MiniStack's DescribeAvailabilityZones knows."""
 
 SCHEDULER_TICK_S = 0.5
 """How often MiniStack looks for due schedules. Its own 10 s would hide what a compressed schedule does."""
 
-WORKER_THREADS = 256
-"""Functions and open streams each hold a thread of the loop's default pool, whose own size (6 on 2 cores)
-makes them starve each other."""
-
 JsonObject = dict[str, Any]
-
-
-def prepare_environment(port: int) -> None:
-    """Set what MiniStack reads at import, and take the caller's AWS settings out of this process.
-
-    Functions inherit this environment: no real credential, profile or endpoint of the person who started us
-    may reach them.
-    """
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        del os.environ[name]
-    os.environ.update(
-        AWS_ACCESS_KEY_ID="test",
-        AWS_SECRET_ACCESS_KEY="test",  # noqa: S106 - the dummy that every example uses
-        AWS_DEFAULT_REGION=REGION,
-        AWS_REGION=REGION,
-        AWS_ENDPOINT_URL=f"http://127.0.0.1:{port}",
-        AUTH="true",
-        GATEWAY_PORT=str(port),
-        MINISTACK_HOST="127.0.0.1",  # in queue URLs; "localhost" may mean ::1, where nobody listens
-        MINISTACK_REGION=REGION,
-        MINISTACK_ACCOUNT_ID=ACCOUNT,
-        MINISTACK_WORKER_THREADS=str(WORKER_THREADS),
-        LOG_LEVEL=os.environ.get("LOG_LEVEL", "WARNING"),
-        # Listeners and container sweeps that nobody here asked for.
-        IOT_MTLS_ENABLED="0",
-        SFTP_ENABLED="0",
-        DOCKER_HOST="unix:///nonexistent/docker.sock",
-        PERSIST_STATE="0",
-        S3_PERSIST="0",
-        LAMBDA_EXECUTOR="local",
-        LAMBDA_STRICT="0",
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +51,7 @@ class Denial:
 
 
 class MiniStack:
-    """MiniStack, running in this process. Environment first: see `prepare_environment`."""
+    """MiniStack, running in this process. It reads the environment: see `spotrelay.local.environment`."""
 
     def __init__(self) -> None:
         self._app = import_module("ministack.app")
@@ -108,6 +69,7 @@ class MiniStack:
                 "ec2",
                 "eventbridge",
                 "iam",
+                "lambda_svc",
                 "scheduler",
                 "sqs",
                 "ssm",
@@ -319,15 +281,44 @@ class MiniStack:
         """One datum, now, in the current account and region."""
         self._services["cloudwatch"].record_metric(namespace, name, value, unit, dict(dimensions))
 
-    def queue_depths(self) -> dict[str, int]:
-        """Visible messages by queue name."""
-        sqs = self._services["sqs"]
+    def count_every_invocation(self) -> None:
+        """Let every invocation make AWS/Lambda metrics: MiniStack forgets those that a queue causes."""
+        functions: Any = self._services["lambda_svc"]
+        count, dispatch = functions._emit_lambda_metrics, functions._execute_function_dispatch
+
+        def dispatched(
+            function: JsonObject, config: JsonObject, event: Any, request_id: str, started: float
+        ) -> Any:
+            result = dispatch(function, config, event, request_id, started)
+            failed = isinstance(result, dict) and bool(result.get("error"))
+            took_ms = 1000 * (time.time() - started)
+            count(config["FunctionName"], duration_ms=took_ms, error=failed, throttle=False)
+            return result
+
+        def counted(name: str, *, duration_ms: float, error: bool, throttle: bool) -> None:
+            if throttle:  # a refused invocation is never dispatched; any other is counted there
+                count(name, duration_ms=duration_ms, error=error, throttle=throttle)
+
+        functions._execute_function_dispatch = dispatched
+        functions._emit_lambda_metrics = counted
+
+    def queue_metrics(self) -> dict[str, dict[str, float]]:
+        """What AWS/SQS would say now, by queue and metric."""
+        sqs, now = self._services["sqs"], time.time()
         with self.scope():
-            depths = {}
+            found = {}
             for queue in sqs._queues.values():
                 sqs._refresh_counts(queue)
-                depths[str(queue["name"])] = int(queue["attributes"]["ApproximateNumberOfMessages"])
-            return depths
+                attributes = queue["attributes"]
+                sent = [float(message["sent_at"]) for message in list(queue["messages"])]
+                found[str(queue["name"])] = {
+                    "ApproximateNumberOfMessagesVisible": float(attributes["ApproximateNumberOfMessages"]),
+                    "ApproximateNumberOfMessagesNotVisible": float(
+                        attributes["ApproximateNumberOfMessagesNotVisible"]
+                    ),
+                    "ApproximateAgeOfOldestMessage": now - min(sent, default=now),
+                }
+            return found
 
     def alarms(self) -> list[JsonObject]:
         """Metric alarms, as PutMetricAlarm made them."""

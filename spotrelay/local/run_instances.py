@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from spotrelay.local.context import Context, Result, tags_for
+from spotrelay.local.environment import ACCOUNT
 from spotrelay.local.instances import describe
 from spotrelay.local.launch import (
     Template,
@@ -13,7 +14,6 @@ from spotrelay.local.launch import (
     reservation_id,
     why_refused,
 )
-from spotrelay.local.ministack import ACCOUNT
 from spotrelay.local.tokens import Tokens
 from spotrelay.local.wire import AwsError
 from spotrelay.market import Candidate, LaunchRequest, RefusalCode, Strategy

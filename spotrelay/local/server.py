@@ -27,12 +27,13 @@ from spotrelay.local.cloud import Cloud, Settings
 from spotrelay.local.context import Handler
 from spotrelay.local.control import Control
 from spotrelay.local.elbv2 import Routing, TargetActions
+from spotrelay.local.environment import WORKER_THREADS, prepare_environment
 from spotrelay.local.fleet import FleetActions
 from spotrelay.local.front import Front
 from spotrelay.local.instances import Instance
 from spotrelay.local.machines import Machines
 from spotrelay.local.metrics import Metrics
-from spotrelay.local.ministack import WORKER_THREADS, MiniStack, prepare_environment
+from spotrelay.local.ministack import MiniStack
 from spotrelay.local.run_instances import RunActions
 from spotrelay.local.seeds import AMI_PARAMETERS
 from spotrelay.market import Market
@@ -80,6 +81,7 @@ def run(listener: socket.socket, options: Options, on_ready: Callable[[str], Non
     port = listener.getsockname()[1]
     prepare_environment(port)
     with tempfile.TemporaryDirectory(prefix="spotrelay-local-") as scratch:
+        tempfile.tempdir = scratch  # where MiniStack unpacks functions: nothing is left behind
         try:
             asyncio.run(_run(listener, options, options.root or Path(scratch), on_ready))
         finally:

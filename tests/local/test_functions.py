@@ -1,0 +1,103 @@
+"""Functions of the local cloud run our Python with their role's permissions and nothing more."""
+
+from __future__ import annotations
+
+import io
+import json
+import uuid
+import zipfile
+from typing import Any
+
+import pytest
+
+from tests.local.conftest import Aws, eventually
+
+pytestmark = pytest.mark.xdist_group("local")
+
+CODE = """
+import boto3, json, os
+
+def handler(event, context):
+    if "Records" in event:
+        directive = {"Namespace": "Functions", "Dimensions": [["name"]], "Metrics": [{"Name": "Seen"}]}
+        metrics = {"CloudWatchMetrics": [directive]}
+        print(json.dumps({"_aws": metrics, "name": context.function_name, "Seen": 1}))
+        return
+    try:
+        boto3.client("ec2").describe_instances()
+    except Exception as error:
+        return {"code": error.response["Error"]["Code"], "home": os.environ.get("AWS_PROFILE")}
+"""
+
+
+def make_function(aws: Aws, *actions: str) -> str:
+    """A function whose role may do these things."""
+    name, iam = f"f-{uuid.uuid4().hex[:8]}", aws.client("iam")
+    trust = {"Effect": "Allow", "Principal": {"Service": "lambda.amazonaws.com"}, "Action": "sts:AssumeRole"}
+    role = iam.create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps({"Statement": [trust]}))
+    if actions:
+        policy = {"Statement": [{"Effect": "Allow", "Action": list(actions), "Resource": "*"}]}
+        iam.put_role_policy(RoleName=name, PolicyName="p", PolicyDocument=json.dumps(policy))
+    package = io.BytesIO()
+    with zipfile.ZipFile(package, "w") as archive:
+        archive.writestr("main.py", CODE)
+    aws.client("lambda").create_function(
+        FunctionName=name, Runtime="python3.13", Role=role["Role"]["Arn"], Handler="main.handler",
+        Code={"ZipFile": package.getvalue()}, Timeout=30,
+    )  # fmt: skip
+    return name
+
+
+def invoke(aws: Aws, name: str) -> Any:
+    """Its answer."""
+    return json.load(aws.client("lambda").invoke(FunctionName=name, Payload=b"{}")["Payload"])
+
+
+def total(aws: Aws, namespace: str, metric: str, dimension: tuple[str, str]) -> float:
+    """The sum of everything that the metric ever got."""
+    points = aws.client("cloudwatch").get_metric_statistics(
+        Namespace=namespace, MetricName=metric, Dimensions=[{"Name": dimension[0], "Value": dimension[1]}],
+        StartTime=0, EndTime=4_000_000_000, Period=60, Statistics=["Sum"],
+    )["Datapoints"]  # fmt: skip
+    return float(sum(point["Sum"] for point in points))
+
+
+def test_a_function_may_do_what_its_role_may(aws: Aws) -> None:
+    """Without the permission its call is refused, with it the call works, and the log names the role."""
+    start = len(aws.local.calls())
+    assert invoke(aws, make_function(aws))["code"] == "UnauthorizedOperation"
+    allowed = make_function(aws, "ec2:DescribeInstances")
+    assert invoke(aws, allowed) is None
+    calls = [c for c in aws.local.calls(since=start) if c["action"] == "DescribeInstances"]
+    assert [(c["status"], c["role"] == allowed) for c in calls] == [(403, False), (200, True)]
+
+
+def test_a_function_on_a_queue_makes_metrics(aws: Aws) -> None:
+    """An invocation by a queue counts as one, and what the function logs as metrics becomes metrics."""
+    name = make_function(aws, "sqs:*", "logs:*")
+    url = aws.sqs.create_queue(QueueName=name)["QueueUrl"]
+    arn = aws.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    aws.client("lambda").create_event_source_mapping(EventSourceArn=arn, FunctionName=name, BatchSize=1)
+    aws.sqs.send_message(QueueUrl=url, MessageBody="hello")
+    function = ("FunctionName", name)
+    eventually(lambda: total(aws, "AWS/Lambda", "Invocations", function) == 1, "one invocation is counted")
+    assert total(aws, "AWS/Lambda", "Errors", function) == 0
+    assert total(aws, "Functions", "Seen", ("name", name)) == 1
+
+
+def test_schedules_are_compressed(aws: Aws) -> None:
+    """With --schedule-s 1, a rule that fires every minute fires every second."""
+    name = f"rule-{uuid.uuid4().hex[:8]}"
+    url = aws.sqs.create_queue(QueueName=name)["QueueUrl"]
+    arn = aws.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    events = aws.client("events")
+    events.put_rule(Name=name, ScheduleExpression="rate(1 minute)")
+    events.put_targets(Rule=name, Targets=[{"Id": "1", "Arn": arn}])
+
+    def fired() -> int:
+        attributes = ["ApproximateNumberOfMessages"]
+        got = aws.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=attributes)  # type: ignore[arg-type]  # literals
+        return int(got["Attributes"]["ApproximateNumberOfMessages"])
+
+    eventually(lambda: fired() >= 2, "it fires twice, well within two minutes")
+    events.disable_rule(Name=name)

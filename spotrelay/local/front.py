@@ -108,14 +108,7 @@ class Front:
             receive = replay(body, receive)
         service, action = self._ministack.identify(request)
         role = self._ministack.caller(request).role
-        fault = self._faults.take(action)
-        response = None
-        if fault:
-            await asyncio.sleep(fault.delay_s)
-            if fault.error_code:
-                message = f"Injected by the local cloud: {fault.error_code}"
-                response = self._ministack.error(request, service, fault.error_code, message, fault.status)
-                response = Response(fault.status, response.body, response.headers)
+        response = await self._struck(service, action, request, receive)
         handler = self._handlers.get((service, action))
         if response is None and handler:
             response = self._answer(service, action, handler, request)
@@ -123,10 +116,24 @@ class Front:
             code = error_code_of(response.status, response.headers, response.body)
             self._calls.add(service, action, role, response.status, code)
             await response.send(send)
-        else:
-            await self._pass_on(
-                {**scope, "headers": [*scope["headers"], TLS]}, receive, send, service, action, role
-            )
+            return
+        if service == "cloudformation":
+            self._ministack.prepare_cloudformation()
+        over_tls = {**scope, "headers": [*scope["headers"], TLS]}
+        await self._pass_on(over_tls, receive, send, service, action, role)
+
+    async def _struck(self, service: str, action: str, request: Request, receive: Receive) -> Response | None:
+        """The answer of an injected fault, if there is one and it has an error; its delay is over."""
+        fault = self._faults.take(action)
+        if fault is None:
+            return None
+        await asyncio.sleep(fault.delay_s)
+        if not fault.error_code:
+            return None
+        await read_body(receive)  # or the server would have to drop the connection
+        message = f"Injected by the local cloud: {fault.error_code}"
+        answer = self._ministack.error(request, service, fault.error_code, message, fault.status)
+        return Response(fault.status, answer.body, answer.headers)
 
     def _answer(self, service: str, action: str, handler: Handler, request: Request) -> Response | None:
         """Our answer; None if the call turns out to be MiniStack's."""

@@ -64,7 +64,6 @@ class MiniStack:
             for name in (
                 "alb",
                 "cloudwatch",
-                "cloudformation.provisioners",
                 "cloudwatch_logs",
                 "ec2",
                 "eventbridge",
@@ -367,15 +366,22 @@ class MiniStack:
 
         actions.extract_resource_arn = named
 
-    def add_security_group_rule_types(self) -> None:
-        """Teach CloudFormation AWS::EC2::SecurityGroupIngress and …Egress, which the CDK makes."""
-        handlers = self._services["cloudformation.provisioners"]._RESOURCE_HANDLERS
-        for direction, store in (("Ingress", "IpPermissions"), ("Egress", "IpPermissionsEgress")):
-            handlers.setdefault(f"AWS::EC2::SecurityGroup{direction}", self._rule_handlers(store))
+    def prepare_cloudformation(self) -> None:
+        """Teach CloudFormation AWS::EC2::SecurityGroupIngress and …Egress, which the CDK makes.
 
-    def _rule_handlers(self, store: str) -> dict[str, Callable[..., Any]]:
+        The first call imports CloudFormation, which takes a second; MiniStack, too, puts that off.
+        """
+        provisioners = import_module("ministack.services.cloudformation.provisioners")
+        for direction, store in (("Ingress", "IpPermissions"), ("Egress", "IpPermissionsEgress")):
+            name = f"AWS::EC2::SecurityGroup{direction}"
+            if name not in provisioners._RESOURCE_HANDLERS:
+                handlers = self._rule_handlers(store, provisioners._ec2_sg_permissions)
+                provisioners._RESOURCE_HANDLERS[name] = handlers
+
+    def _rule_handlers(
+        self, store: str, permissions_of: Callable[[list[JsonObject]], list[JsonObject]]
+    ) -> dict[str, Callable[..., Any]]:
         groups = self._services["ec2"]._security_groups
-        permissions_of = self._services["cloudformation.provisioners"]._ec2_sg_permissions
 
         def create(_logical_id: str, properties: JsonObject, _stack: str) -> tuple[str, JsonObject]:
             groups[properties["GroupId"]][store] += permissions_of([properties])

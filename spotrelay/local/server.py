@@ -100,7 +100,6 @@ async def _run(
 
     ministack = MiniStack()
     ministack.seed_public_parameters(AMI_PARAMETERS)
-    ministack.add_security_group_rule_types()
     ministack.name_resource_of_parameter_paths()
     ministack.compress_schedules(options.settings.schedule_s / 60)
     wire.warm_up()

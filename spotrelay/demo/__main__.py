@@ -25,12 +25,18 @@ from spotrelay.demo.processes import Processes
 from spotrelay.demo.settings import DEFAULT_WARNING_S, ROOT, Settings, warning_s_of
 
 BROKEN, NOT_GIVEN = 1, 2
+
+LOG_WIDTH = 120
+"""Where there is no terminal that has one: the table at the end fits."""
+
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main() -> int:
     """Give the demo; the exit status."""
-    console = Console(soft_wrap=True)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=LOG_WIDTH)
     try:
         settings = _settings()
         for number in STOPPING:
@@ -53,7 +59,8 @@ def _settings() -> Settings:
     parser.add_argument(
         "--warning-s",
         default=os.environ.get("WARNING_S") or str(DEFAULT_WARNING_S),
-        help=f"from an interruption warning until EC2 takes the instance (default: $WARNING_S, or {DEFAULT_WARNING_S:g})",
+        help="seconds from an interruption warning until EC2 takes the instance"
+        f" (default: $WARNING_S, or {DEFAULT_WARNING_S:g})",
     )
     parser.add_argument(
         "--out", type=Path, default=Settings().out, help="where the report goes (default: out/demo)"

@@ -22,6 +22,9 @@ CDK_WITHIN_S = 180.0
 
 POLL_S = 0.05
 
+BOOT_S = 0.5
+"""From pending to running. Half of the local cloud's own second, because five stories wait for it in turn."""
+
 CONTROL_PLANE_STACK = "SpotRelay-ControlPlane"
 SERVICE_STACK = "SpotRelay-Service-demo"
 
@@ -74,7 +77,7 @@ class Deployer:
             [
                 sys.executable, "-m", "spotrelay.local", "--port", "0",
                 "--warning-s", str(self._settings.warning_s), "--schedule-s", str(self._settings.schedule_s),
-                "--ready-file", ready, "--call-log", logs / "calls.jsonl",
+                "--boot-s", str(BOOT_S), "--ready-file", ready, "--call-log", logs / "calls.jsonl",
             ],
             self._env,
         )  # fmt: skip
@@ -124,7 +127,7 @@ class Deployer:
         deadline = time.monotonic() + CLOUD_WITHIN_S
         while not ready.exists():
             if cloud.poll() is not None or time.monotonic() > deadline:
-                raise DemoError(f"the local cloud did not start; see {cloud.log}\n{cloud.last_lines()}")
+                raise DemoError(f"the local cloud did not start; {cloud.last_words()}")
             time.sleep(POLL_S)
         endpoint: str = json.loads(ready.read_text(encoding="utf-8"))["endpoint"]
         return endpoint

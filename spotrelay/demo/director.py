@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,8 +32,8 @@ MODEL = "spotrelay-demo"
 """As in services/demo.yaml."""
 
 READY_WITHIN_S = 120.0
-"""After the first tick: boot, model load, health check, and the tick that sees it. Some 10 s here; the bound is
-for machines that are busy otherwise."""
+"""After the first tick: boot, model load, health check, and the tick that sees it. Some 10 s here; the bound
+is for machines that are busy otherwise."""
 
 LOAD_STOPS_WITHIN_S = 60.0
 """A request takes 2.5 s."""
@@ -68,6 +69,14 @@ class Director:
 
     def _run(self) -> dict[str, Any]:
         operator = self._deploy()
+        try:
+            return self._show(operator)
+        finally:
+            # Best effort: whatever ended the demo matters more, and may be why this fails.
+            with suppress(BotoCoreError, ClientError, OSError):
+                operator.save_function_logs(self._settings.logs)
+
+    def _show(self, operator: Operator) -> dict[str, Any]:
         spec = operator.spec(SERVICE)
         watch = Watch(operator.store, SERVICE, self._look)
         stage = Stage(
@@ -191,8 +200,8 @@ class Director:
             interruptions,
             first,
             snapshot.at,
-            f"{len(interruptions)} interruptions, {requests['failed']} failed and {requests['cut']} cut requests"
-            f" of {requests['sent']:,}".replace(",", "\u202f"),
+            f"{len(interruptions)} interruptions, {requests['failed']} failed and {requests['cut']} cut"
+            f" of {requests['sent']} requests",
             f"service {SERVICE}: {len(snapshot.ready)} replicas; {CONCURRENCY} streaming requests at once;"
             f" interruption warnings of {self._settings.warning_s:g} s",
         )
@@ -201,7 +210,7 @@ class Director:
         """Called with every snapshot: shows it, and notices when waiting on would be pointless."""
         cloud = self._deployer.cloud
         if cloud and cloud.poll() is not None:
-            raise DemoError(f"the local cloud ended; see {cloud.log}\n{cloud.last_lines()}")
+            raise DemoError(f"the local cloud ended; {cloud.last_words()}")
         if self._load:
             self._load.snapshot()  # raises if the load's process has died
         self._view.show(snapshot)

@@ -1,7 +1,7 @@
-"""The environment that the demo and all its children run in: the local cloud is their AWS, and they have no other.
+"""The environment that the demo's children run in: the local cloud is their AWS, and they have no other.
 
-Whatever the user has for a real account (profiles, keys, regions, endpoints) is taken out: nothing of it may be
-used by mistake, and nothing of it may be in the way.
+Whatever the user has for a real account (profiles, keys, regions, endpoints) is taken out: nothing of it may
+be used by mistake, and nothing of it may be in the way.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PROXIES = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"})
 """Everything here is on loopback, which no proxy reaches."""
 
 OPERATOR_KEY = "test"
-"""The one key, and its own secret, that is the local cloud's operator: every other one must be created there."""
+"""The one key, and its own secret, that is the local cloud's operator: any other must be created there."""
 
 _FOREIGN = ("AWS_", "CDK_", "JSII_", "SPOTRELAY_")
 
@@ -53,8 +53,8 @@ def local(endpoint: str) -> dict[str, str]:
 def for_cdk(environment: Mapping[str, str], home: Path) -> dict[str, str]:
     """For CDK commands that talk to AWS.
 
-    The CDK remembers in its home which account a key belongs to: a home of its own, so that what it learns of the
-    local cloud's key is forgotten with the local cloud, and the user's own notes stay as they are.
+    The CDK remembers in its home which account a key belongs to: a home of its own, so that what it learns of
+    the local cloud's key is forgotten with the local cloud, and the user's own notes stay as they are.
     """
     return {
         **environment,

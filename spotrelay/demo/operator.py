@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -80,3 +81,14 @@ class Operator:
         if not names:
             raise DemoError(f"no load balancer answers to {self.deployment.host}; see the log of cdk deploy")
         return str(names[0])
+
+    def save_function_logs(self, directory: Path) -> None:
+        """Copy what the functions logged into one file each: it is gone with the local cloud otherwise."""
+        logs = self.session.client("logs")
+        for page in logs.get_paginator("describe_log_groups").paginate():
+            for group in page["logGroups"]:
+                name = str(group["logGroupName"])
+                pages = logs.get_paginator("filter_log_events").paginate(logGroupName=name)
+                lines = [event["message"].rstrip("\n") + "\n" for found in pages for event in found["events"]]
+                path = directory / f"function-{name.rsplit('/', 1)[-1]}.log"
+                path.write_text("".join(lines), encoding="utf-8")

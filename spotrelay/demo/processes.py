@@ -59,19 +59,11 @@ class Process:
             self._process.kill()
             self._process.wait()
 
-    def last_lines(self) -> str:
-        """The end of its log, indented, to be put under an error."""
-        return last_lines(self.log)
-
-
-def last_lines(log: Path) -> str:
-    """The end of a log, indented, to be put under an error."""
-    lines = [
-        line.rstrip()
-        for line in log.read_text(encoding="utf-8", errors="replace").splitlines()
-        if line.strip()
-    ]
-    return "\n".join(f"    {line}" for line in lines[-LAST_LINES:])
+    def last_words(self) -> str:
+        """Where its log is and how it ends, to be put behind an error."""
+        text = self.log.read_text(encoding="utf-8", errors="replace")
+        lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+        return "\n    ".join([f"see {self.log}, which ends:", *lines[-LAST_LINES:]])
 
 
 class Processes:
@@ -101,10 +93,10 @@ class Processes:
         except subprocess.TimeoutExpired:
             process.stop()
             raise DemoError(
-                f"{what} took longer than {within_s:.0f} s and was stopped; see {process.log}\n{process.last_lines()}"
+                f"{what} took longer than {within_s:.0f} s and was stopped; {process.last_words()}"
             ) from None
         if code != 0:
-            raise DemoError(f"{what} failed (exit status {code}); see {process.log}\n{process.last_lines()}")
+            raise DemoError(f"{what} failed (exit status {code}); {process.last_words()}")
 
     def stop_all(self) -> None:
         """Stop every child, the latest first."""

@@ -1,5 +1,7 @@
-"""What a demo found out, as `report.json`: every number in it is measured, from the product's own rows, the local
-cloud's log of calls and requests, and the clients of the load.
+"""What a demo found out, as `report.json`.
+
+Every number in it is measured: from the product's own rows, from the local cloud's log of calls and requests,
+and by the clients of the load.
 """
 
 from __future__ import annotations
@@ -113,7 +115,7 @@ def _percentiles(of: Record) -> dict[str, float]:
 
 
 def call_counts(calls: Iterable[Record]) -> dict[str, int]:
-    """How often the product's functions made each AWS call; calls of `cdk deploy` and the operator don't count."""
+    """How often the product's functions made each AWS call; `cdk deploy` and the operator don't count."""
     made = (call for call in calls if call["role"] and not call["role"].startswith(CDK_ROLES))
     return dict(sorted(Counter(f"{call['service']}:{call['action']}" for call in made).items()))
 

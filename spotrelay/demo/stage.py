@@ -1,4 +1,4 @@
-"""What the stories act on and what they share: the market, the fleet, a voice, and the checks every loss must pass."""
+"""What the stories act on and share: the market, the fleet, a voice, and the checks of every loss."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from spotrelay.demo.watch import Snapshot, Watch
 from spotrelay.model import CapacityPool, PurchaseOption, Replica, ReplicaState
 
 REPLACED_WITHIN_S = 60.0
-"""From a warning to a replacement that serves: some 7 s here. A minute is for machines that are busy otherwise."""
+"""From a warning to a replacement that serves: some 7 s here; a minute, for busy machines."""
 
 RECLAIM_LEEWAY_S = 30.0
-"""After the time is up, until the reclaim is on record everywhere: a second or two, for the same machines more."""
+"""After the time is up, until the reclaim is on record everywhere: a second or two; more on busy machines."""
 
 Delivery = Literal["once", "lost"] | int
 
@@ -121,7 +121,8 @@ class Stage:
                 replacement.entered[ReplicaState.READY].timestamp() - self.interruption(id_)["warned_at"]
             )
             self.say(
-                f"replica {replacement.id} serves in its place: {replacement.offering}, {after_s:.1f} s after the warning"
+                f"replica {replacement.id} ({replacement.offering}) serves in place of {id_},"
+                f" {after_s:.1f} s after the warning"
             )
         return replacements
 

@@ -1,8 +1,8 @@
 """The five stories of the demo: what EC2 does to the fleet, and what must come of it.
 
-Each acts on the market, waits until the replacement serves, and checks its own claim. That every warned instance
-is really taken when its time is up, and replaced exactly once, is checked for all of them at the end: reclaims
-overlap, so that the demo doesn't spend its time waiting for them.
+Each acts on the market, waits until the replacement serves, and checks its own claim. That every warned
+instance is really taken when its time is up, and replaced exactly once, is checked for all of them at the
+end: reclaims overlap, so that the demo doesn't spend its time waiting for them.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Story:
 
 def one_is_taken(stage: Stage) -> None:
     """EC2 warns one replica and takes it when the time is up."""
-    victim, mate = _one_and_a_survivor(stage.spot_replicas())
-    with _room_only_beside(stage, mate):
-        stage.say(f"EC2 warns replica {victim.id} ({_pool(victim)}): {stage.warning_s:.0f} s left")
+    victim, stays = _victim_and_survivors(stage.spot_replicas())
+    with _two_in_one_pool(stage, stays):
+        stage.say(f"EC2 warns replica {victim.id} ({_pool(victim)}): {stage.warning_s:g} s left")
         stage.warn("a", victim)
         stage.replaced("a", [victim])
 
@@ -41,8 +41,10 @@ def one_is_taken(stage: Stage) -> None:
 def a_pool_dries_up(stage: Stage) -> None:
     """Two replicas of one pool are warned at once, and their instance type is nowhere to be had."""
     pool, victims = _fullest_pool(stage.spot_replicas())
-    if len(victims) < 2:
-        raise StoryError("no two replicas share a pool, so that no pool can take two of them with it")
+    if len(victims) != 2:
+        raise StoryError(
+            f"{pool} must have two replicas, so that one is left when it dries up; it has {len(victims)}"
+        )
     names = " and ".join(str(r.id) for r in victims)
     stage.say(
         f"{pool} dries up, and {pool.instance_type} in every other zone: replicas {names} are warned at once"
@@ -114,32 +116,31 @@ def _fullest_pool(replicas: Sequence[Replica]) -> tuple[CapacityPool, list[Repli
     return pool, [r for r in replicas if _pool(r) == pool]
 
 
-def _one_and_a_survivor(replicas: Sequence[Replica]) -> tuple[Replica, Replica]:
-    """(the replica to take, one to stay) such that, where two share a pool, two that do are left.
+def _victim_and_survivors(replicas: Sequence[Replica]) -> tuple[Replica, list[Replica]]:
+    """The replica that story (a) takes and those that stay: a pair in one pool among them, if there is one.
 
     Raises:
         StoryError: there are fewer than two.
     """
     if len(replicas) < 2:
-        raise StoryError(f"story (a) needs two replicas on Spot instances, and there are {len(replicas)}")
+        raise StoryError(f"two replicas on Spot instances are needed at least, and there are {len(replicas)}")
     pool, together = _fullest_pool(replicas)
     others = [r for r in replicas if _pool(r) != pool]
-    if others and len(together) > 1:
-        return others[0], together[0]
-    return replicas[0], replicas[1]
+    victim = others[0] if others and len(together) > 1 else replicas[0]
+    return victim, [r for r in replicas if r is not victim]
 
 
 @contextmanager
-def _room_only_beside(stage: Stage, mate: Replica) -> Iterator[None]:
-    """Let the next launch land in the pool of `mate`: story (b) needs two replicas in one.
+def _two_in_one_pool(stage: Stage, stays: Sequence[Replica]) -> Iterator[None]:
+    """See to it that, with the replacement that is launched meanwhile, just two replicas share a pool.
 
-    Where two replicas share its pool anyhow, the market is left alone.
+    Story (b) needs that: a pool that takes two replicas with it, and a third elsewhere that goes on serving.
     """
-    pool = _pool(mate)
-    if len(_fullest_pool(stage.spot_replicas())[1]) > 1:
-        yield
-        return
-    stage.market.dry_up(warn=False)
-    stage.market.bring_back(zone=pool.zone, instance_type=pool.instance_type)
+    pool, together = _fullest_pool(stays)
+    if len(together) > 1:
+        stage.market.dry_up(zone=pool.zone, instance_type=pool.instance_type, warn=False)
+    else:
+        stage.market.dry_up(warn=False)
+        stage.market.bring_back(zone=pool.zone, instance_type=pool.instance_type)
     yield
     stage.market.bring_back()

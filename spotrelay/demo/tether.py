@@ -1,9 +1,9 @@
 """Runs a command that must not outlive its parent: `python -I tether.py COMMAND ARGUMENT…`. Run by path.
 
-Standard input is a pipe that nobody ever writes to. Its end means that the parent is gone or wants the command
-gone, whatever happened to it, and then the command's whole process group goes: first asked, then killed. This
-also ends what the command has started (the CDK starts the app, the app starts Node), which the parent of a
-killed command can't find any more.
+Standard input is a pipe that nobody ever writes to. Its end means that the parent is gone or wants the
+command gone, whatever happened to it, and then the command's whole process group goes: first asked, then
+killed. This also ends what the command has started (the CDK starts the app, the app starts Node), which the
+parent of a killed command can't find any more.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The demo as a picture: every replica a bar over time, every warning a mark. SVG, so that a README can show it."""
+"""The demo as a picture: every replica a bar over time, every warning a mark. SVG, for a README to show."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spotrelay.model import PurchaseOption, Replica, ReplicaState
 
 # In user units, which are pixels where nobody scales the picture; a README shows it some 900 wide.
 WIDTH = 960
-LEFT = 232
+LEFT = 280
 """Room for a replica's name and pool."""
 RIGHT = 24
 TOP = 84
@@ -67,8 +67,8 @@ def draw(
     picture = _Picture(svg, start, (WIDTH - LEFT - RIGHT) / duration_s, end)
     picture.axis(duration_s, TOP + ROW * len(replicas))
     rows = {replica.id: TOP + ROW * index for index, replica in enumerate(replicas)}
-    for interruption in interruptions:
-        picture.handover(interruption, rows)
+    for replica in replicas:
+        picture.handover(replica, rows)
     for replica in replicas:
         picture.replica(replica, rows[replica.id])
     for interruption in interruptions:
@@ -136,12 +136,12 @@ class _Picture:
             for dy in (-4, 4):
                 _line(self._svg, x - 4, middle - dy, x + 4, middle + dy, WARNING_INK, width="2")
 
-    def handover(self, interruption: Interruption, rows: Mapping[int, float]) -> None:
-        """A dotted line from the warned replica down to the one that replaces it."""
-        if interruption.replaced_by is None or interruption.replaced_by not in rows:
+    def handover(self, replica: Replica, rows: Mapping[int, float]) -> None:
+        """A dotted line from the replica that this one replaces, when that was decided."""
+        if replica.replaces is None or replica.replaces not in rows:
             return
-        x = self._x(datetime.fromisoformat(interruption.warned_at))
-        top, bottom = rows[interruption.replica] + ROW / 2, rows[interruption.replaced_by] + ROW / 2
+        x = self._x(min(replica.entered.values()))
+        top, bottom = rows[replica.replaces] + ROW / 2, rows[replica.id] + ROW / 2
         _line(self._svg, x, top, x, bottom, WARNING_INK, dashes="2 3")
 
 

@@ -1,4 +1,4 @@
-"""What the user sees while the demo runs: a live table where the terminal can show one, plain lines otherwise."""
+"""What the user sees while the demo runs: a live table where there is a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -182,28 +182,32 @@ _TIMES = ("deregistered", "launched", "ready", "reclaimed")
 
 def _interruptions_table(report: Mapping[str, Any]) -> Table:
     table = Table(
-        title="Interruptions: seconds from EC2's warning until the replica was out of rotation, its replacement"
-        " launched and ready, and the instance taken",
+        title="Seconds from EC2's warning until the replica was out of rotation, the one that replaces it was"
+        " launched and ready,\nand EC2 took the instance",
         title_justify="left",
         title_style="bold",
         box=box.SIMPLE_HEAD,
         pad_edge=False,
+        padding=(0, 2, 0, 0),
     )
-    for name in ("story", "replica", "pool", "event"):
-        table.add_column(name)
-    table.add_column("replaced by")
+    table.add_column("story", no_wrap=True)
+    for side in ("lost", "by"):
+        table.add_column(side, justify="right", no_wrap=True)
+        table.add_column("pool", no_wrap=True)
+    table.add_column("bought as", no_wrap=True)
     for name in ("out", "launched", "ready", "taken"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     replicas = {replica["id"]: replica for replica in report["replicas"]}
     for i in report["interruptions"]:
-        by = replicas.get(i["replaced_by"])
-        replacement = f"{by['id']}  {by['pool']} {by['purchase_option']}" if by else "nobody"
+        by = replicas.get(i["replaced_by"], {"id": "nobody", "pool": "", "purchase_option": ""})
         times = (_seconds(i[f"warned_to_{name}_s"]) for name in _TIMES)
-        table.add_row(i["story"], str(i["replica"]), i["pool"], i["event"], replacement, *times)
+        story = i["story"] if i["event"] == "once" else f"{i['story']}, event {i['event']}"
+        row = (story, i["replica"], i["pool"], by["id"], by["pool"], by["purchase_option"], *times)
+        table.add_row(*(str(cell or "") for cell in row))
     table.add_section()
     for what in ("median", "max"):
         times = (_seconds(report["summary"].get(f"warned_to_{name}_s", {}).get(what)) for name in _TIMES)
-        table.add_row(what, "", "", "", "", *times, style="bold")
+        table.add_row(what, "", "", "", "", "", *times, style="bold")
     return table
 
 

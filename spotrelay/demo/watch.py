@@ -12,7 +12,7 @@ from spotrelay.demo.errors import StoryError
 from spotrelay.model import Replica, ReplicaState, Rows
 
 POLL_S = 0.25
-"""Fine enough to tell the story as it happens; each poll is two calls on a machine that has others to answer."""
+"""Fine enough to tell the story as it happens; each poll is three calls to a busy local cloud."""
 
 HISTORY_LIMIT = 1000
 """Far more replicas than a demo ends; the product's own readers page instead."""
@@ -56,8 +56,8 @@ class RowReader(Protocol):
 class Watch:
     """Reads one service's replicas and waits for what should become of them.
 
-    `on_look` is called with every snapshot: it is how the live view gets its rows, and the place to notice that
-    something has died and waiting on is pointless (by raising).
+    `on_look` is called with every snapshot: it is how the live view gets its rows, and the place to notice
+    that something has died and waiting on is pointless (by raising).
     """
 
     def __init__(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -167,7 +167,9 @@ class Table:
         left: Mapping[str, KeysAndAttributesUnionTypeDef] = {
             self._name: {"Keys": [_wire_key(key) for key in keys], "ConsistentRead": True}
         }
-        for wait_s in _waits():
+        for round_ in range(BATCH_ROUNDS):
+            if round_ > 0:
+                self._sleep(BATCH_FIRST_WAIT_S * 2 ** (round_ - 1))
             with translated():
                 answer = self._clients.dynamodb.batch_get_item(RequestItems=left)
             for wire in answer["Responses"].get(self._name, []):
@@ -176,12 +178,7 @@ class Table:
             left = answer.get("UnprocessedKeys", {})
             if not left:
                 return found
-            self._sleep(wait_s)
         raise Throttled(f"DynamoDB left keys of {self._name} unread in {BATCH_ROUNDS} rounds")
-
-
-def _waits() -> Iterator[float]:
-    return (BATCH_FIRST_WAIT_S * 2**n for n in range(BATCH_ROUNDS))
 
 
 @dataclass(slots=True)

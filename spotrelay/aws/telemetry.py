@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+
 from aws_lambda_powertools.logging import Logger
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 
 from spotrelay.names import METRICS_DIMENSION, METRICS_NAMESPACE, METRICS_NO_SERVICE, Metric
+
+_TAKEN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+"""Names that `logging` refuses as extra ones, with an error."""
 
 
 class PowertoolsTelemetry:
@@ -31,7 +36,7 @@ class PowertoolsTelemetry:
         """See `ports.Telemetry.record`. A line with an `error` among its facts has that level, too."""
         log = self._logger.error if "error" in facts else self._logger.info
         # So that the line names the place that records: Powertools, too, counts from its own caller.
-        log(event, extra=facts, stacklevel=3)
+        log(event, extra={_free(name): fact for name, fact in facts.items()}, stacklevel=3)
 
     def flush(self) -> None:
         """Write the metrics to the log; a handler calls it last, whatever became of the invocation."""
@@ -40,3 +45,8 @@ class PowertoolsTelemetry:
             # Powertools writes a full set by itself, which leaves an empty one.
             if metrics.metric_set:
                 metrics.flush_metrics()
+
+
+def _free(name: str) -> str:
+    # A log line must not be what fails.
+    return f"{name}_" if name in _TAKEN else name

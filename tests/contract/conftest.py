@@ -22,12 +22,14 @@ TABLE = "spotrelay"
 
 @pytest.fixture(scope="session", autouse=True)
 def _hermetic() -> Iterator[None]:
-    """Nothing of this machine's own AWS settings reaches a client."""
+    """Nothing of this machine's own settings reaches a client or a logger."""
     with pytest.MonkeyPatch.context() as environment:
-        for name in ("AWS_ENDPOINT_URL", "AWS_PROFILE"):
+        for name in ("AWS_ENDPOINT_URL", "AWS_PROFILE", "AWS_LAMBDA_LOG_LEVEL", "POWERTOOLS_LOG_LEVEL"):
             environment.delenv(name, raising=False)
         for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
             environment.setenv(name, "/dev/null")
+        # moto would read Amazon's hundreds of images anew for each test.
+        environment.setenv("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")
         yield
 
 

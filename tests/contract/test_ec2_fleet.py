@@ -1,0 +1,360 @@
+"""`aws.fleet`: the requests that EC2 gets, and every kind of answer that it may give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+from botocore.stub import Stubber
+
+from spotrelay.aws.clients import Clients
+from spotrelay.aws.fleet import Ec2Fleet
+from spotrelay.memory import MemoryClock, MemoryFleet
+from spotrelay.model import PurchaseOption, Refusal, RefusalKind, seconds
+from spotrelay.ports import Fleet, LaunchRequest, Throttled, Unavailable
+from tests.contract.rows import NOW
+from tests.examples import demo_spec, on_demand_pool, spot_pool
+
+SPEC = demo_spec()
+REQUEST = LaunchRequest("launch-1", SPEC, PurchaseOption.SPOT, SPEC.pools, 3)
+CAPACITY = "InsufficientInstanceCapacity"
+
+
+@pytest.fixture
+def launching(clients: Clients) -> Iterator[Stubber]:
+    """Answers for CreateFleet."""
+    with Stubber(clients.ec2_launching) as stubber:
+        yield stubber
+        stubber.assert_no_pending_responses()
+
+
+@pytest.fixture
+def ec2(clients: Clients) -> Iterator[Stubber]:
+    """Answers for EC2's other calls."""
+    with Stubber(clients.ec2) as stubber:
+        yield stubber
+        stubber.assert_no_pending_responses()
+
+
+@pytest.fixture
+def fleet(clients: Clients) -> Ec2Fleet:
+    """The fleet, at a time that stands still."""
+    return Ec2Fleet(clients, lambda: NOW)
+
+
+def _source(instance_type: str, subnet: str) -> dict[str, Any]:
+    return {
+        "LaunchTemplateSpecification": {"LaunchTemplateId": "lt-1", "Version": "1"},
+        "Overrides": {"InstanceType": instance_type, "SubnetId": subnet},
+    }
+
+
+def _started(instance_type: str, subnet: str, *ids: str) -> dict[str, Any]:
+    return {
+        "LaunchTemplateAndOverrides": _source(instance_type, subnet),
+        "Lifecycle": "spot",
+        "InstanceIds": list(ids),
+        "InstanceType": instance_type,
+    }
+
+
+def _error(code: str, instance_type: str, subnet: str) -> dict[str, Any]:
+    return {
+        "LaunchTemplateAndOverrides": _source(instance_type, subnet),
+        "Lifecycle": "spot",
+        "ErrorCode": code,
+        "ErrorMessage": f"why {code}",
+    }
+
+
+def test_the_whole_request(launching: Stubber, fleet: Ec2Fleet) -> None:
+    """A Spot launch asks once, for every pool, with the token and the tags that heal a lost answer."""
+    ours = [
+        {"Key": "spotrelay:service", "Value": "demo"},
+        {"Key": "spotrelay:launch", "Value": "launch-1"},
+    ]
+    launching.add_response(
+        "create_fleet",
+        {"Instances": [_started("g5.xlarge", "subnet-a", "i-1", "i-2", "i-3")]},
+        {
+            "Type": "instant",
+            "ClientToken": "launch-1",
+            "LaunchTemplateConfigs": [
+                {
+                    "LaunchTemplateSpecification": {"LaunchTemplateId": "lt-1", "Version": "1"},
+                    "Overrides": [
+                        {"InstanceType": "g5.xlarge", "SubnetId": "subnet-a"},
+                        {"InstanceType": "g5.xlarge", "SubnetId": "subnet-b"},
+                        {"InstanceType": "g6.xlarge", "SubnetId": "subnet-a"},
+                        {"InstanceType": "g6.xlarge", "SubnetId": "subnet-b"},
+                    ],
+                }
+            ],
+            "TargetCapacitySpecification": {"TotalTargetCapacity": 3, "DefaultTargetCapacityType": "spot"},
+            "SpotOptions": {"AllocationStrategy": "price-capacity-optimized"},
+            "TagSpecifications": [
+                {"ResourceType": "instance", "Tags": [*ours, {"Key": "Name", "Value": "spotrelay demo"}]},
+                {"ResourceType": "fleet", "Tags": ours},
+            ],
+        },
+    )
+    fleet.launch(REQUEST)
+
+
+@pytest.mark.parametrize(
+    ("option", "ordered", "options", "strategy", "priorities"),
+    [
+        (PurchaseOption.SPOT, False, "SpotOptions", "price-capacity-optimized", [None] * 4),
+        (PurchaseOption.SPOT, True, "SpotOptions", "capacity-optimized-prioritized", [0, 0, 1, 1]),
+        (PurchaseOption.ON_DEMAND, False, "OnDemandOptions", "lowest-price", [None] * 4),
+        (PurchaseOption.ON_DEMAND, True, "OnDemandOptions", "prioritized", [0, 0, 1, 1]),
+    ],
+)
+def test_priorities_go_where_they_count(
+    clients: Clients,
+    fleet: Ec2Fleet,
+    option: PurchaseOption,
+    ordered: bool,
+    options: str,
+    strategy: str,
+    priorities: list[int | None],
+) -> None:
+    """An order of types becomes priorities, with the one strategy that heeds them; else none are sent."""
+    sent: list[dict[str, Any]] = []
+    clients.ec2_launching.meta.events.register_first(
+        "provide-client-params.ec2.CreateFleet", lambda params, **_: sent.append(params), unique_id="seen"
+    )
+    with Stubber(clients.ec2_launching) as stubber:
+        stubber.add_response("create_fleet", {"Errors": [_error(CAPACITY, "g5.xlarge", "subnet-a")]})
+        fleet.launch(replace(REQUEST, spec=replace(SPEC, ordered=ordered), purchase_option=option))
+    clients.ec2_launching.meta.events.unregister("provide-client-params.ec2.CreateFleet", unique_id="seen")
+    assert sent[0][options]["AllocationStrategy"] == strategy
+    overrides = sent[0]["LaunchTemplateConfigs"][0]["Overrides"]
+    assert [o.get("Priority") for o in overrides] == priorities
+    assert {"SpotOptions", "OnDemandOptions"} & sent[0].keys() == {options}
+    reserved_first = {"UsageStrategy": "use-capacity-reservations-first"}
+    assert sent[0][options].get("CapacityReservationOptions", reserved_first) == reserved_first
+
+
+def test_a_partial_answer_is_taken_whole(launching: Stubber, fleet: Ec2Fleet) -> None:
+    """An answer with instances and errors gives both, each with its pool."""
+    launching.add_response(
+        "create_fleet",
+        {
+            "Instances": [
+                _started("g5.xlarge", "subnet-b", "i-1"),
+                _started("g6.xlarge", "subnet-a", "i-2"),
+            ],
+            "Errors": [_error(CAPACITY, "g5.xlarge", "subnet-a")],
+        },
+    )
+    result = fleet.launch(REQUEST)
+    assert [(i.id, i.offering, i.launched_at) for i in result.instances] == [
+        ("i-1", spot_pool("us-east-1b", "g5.xlarge"), NOW),
+        ("i-2", spot_pool("us-east-1a", "g6.xlarge"), NOW),
+    ]
+    offering = spot_pool("us-east-1a", "g5.xlarge")
+    assert result.refusals == (Refusal(RefusalKind.CAPACITY, CAPACITY, f"why {CAPACITY}", offering),)
+
+
+def test_a_refusal_counts_once(launching: Stubber, fleet: Ec2Fleet) -> None:
+    """EC2 may name a pool once per missing instance; for us it refused once, with each code."""
+    launching.add_response(
+        "create_fleet",
+        {
+            "Errors": [
+                _error(CAPACITY, "g5.xlarge", "subnet-a"),
+                _error(CAPACITY, "g5.xlarge", "subnet-a"),
+                _error("UnfulfillableCapacity", "g5.xlarge", "subnet-a"),
+                _error(CAPACITY, "g5.xlarge", "subnet-b"),
+            ]
+        },
+    )
+    refusals = fleet.launch(REQUEST).refusals
+    assert [(r.code, str(r.offering)) for r in refusals] == [
+        (CAPACITY, "us-east-1a/g5.xlarge/spot"),
+        ("UnfulfillableCapacity", "us-east-1a/g5.xlarge/spot"),
+        (CAPACITY, "us-east-1b/g5.xlarge/spot"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"InstanceIds": ["i-1"], "InstanceType": "g6.xlarge", "AvailabilityZone": "us-east-1b"},
+        {"InstanceIds": ["i-1"], "InstanceType": "g6.xlarge", "SubnetId": "subnet-b"},
+        {"InstanceIds": ["i-1"], "LaunchTemplateAndOverrides": _source("g6.xlarge", "subnet-b")},
+    ],
+)
+def test_every_way_to_name_a_pool(launching: Stubber, fleet: Ec2Fleet, entry: dict[str, Any]) -> None:
+    """An instance's pool is found in the entry itself or in its overrides, by subnet or by zone."""
+    launching.add_response("create_fleet", {"Instances": [entry]})
+    assert fleet.launch(REQUEST).instances[0].offering == spot_pool("us-east-1b", "g6.xlarge")
+
+
+@pytest.mark.parametrize(
+    ("entry", "pool"),
+    [
+        ({"InstanceIds": ["i-1"], "InstanceType": "g6.xlarge"}, spot_pool("us-east-1a", "g6.xlarge")),
+        ({"InstanceIds": ["i-1"]}, spot_pool("us-east-1a", "g5.xlarge")),
+    ],
+)
+def test_no_instance_is_lost(
+    launching: Stubber, fleet: Ec2Fleet, entry: dict[str, Any], pool: object
+) -> None:
+    """An instance whose pool the answer doesn't tell is recorded with the likeliest one."""
+    launching.add_response("create_fleet", {"Instances": [entry]})
+    assert [(i.id, i.offering) for i in fleet.launch(REQUEST).instances] == [("i-1", pool)]
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("InsufficientInstanceCapacity", RefusalKind.CAPACITY),
+        ("UnfulfillableCapacity", RefusalKind.CAPACITY),
+        ("SpotMaxPriceTooLow", RefusalKind.CAPACITY),
+        ("ReservationCapacityExceeded", RefusalKind.CAPACITY),
+        ("Unsupported", RefusalKind.UNSUPPORTED),
+        ("InvalidFleetConfiguration", RefusalKind.UNSUPPORTED),
+        ("MaxSpotInstanceCountExceeded", RefusalKind.LIMIT),
+        ("VcpuLimitExceeded", RefusalKind.LIMIT),
+        ("MaxFleetCountExceeded", RefusalKind.LIMIT),
+        ("InsufficientFreeAddressesInSubnet", RefusalKind.LIMIT),
+        ("UnauthorizedOperation", RefusalKind.OTHER),
+    ],
+)
+def test_codes_in_an_answer(launching: Stubber, fleet: Ec2Fleet, code: str, kind: RefusalKind) -> None:
+    """Each of EC2's codes is one kind of refusal, with EC2's words kept; one that is new is OTHER."""
+    launching.add_response("create_fleet", {"Errors": [_error(code, "g5.xlarge", "subnet-a")]})
+    (refusal,) = fleet.launch(replace(REQUEST, purchase_option=PurchaseOption.ON_DEMAND)).refusals
+    assert refusal == Refusal(kind, code, f"why {code}", on_demand_pool("us-east-1a", "g5.xlarge"))
+
+
+def test_a_quota_may_come_as_an_exception(launching: Stubber, fleet: Ec2Fleet) -> None:
+    """A request refused as a whole for a quota is a refusal of no pool in particular."""
+    launching.add_client_error("create_fleet", "MaxFleetCountExceeded", "too many", 400)
+    (refusal,) = fleet.launch(REQUEST).refusals
+    assert (refusal.kind, refusal.offering) == (RefusalKind.LIMIT, None)
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "error"),
+    [
+        ("RequestLimitExceeded", 503, Throttled),
+        ("Throttling", 400, Throttled),
+        ("InternalError", 500, Unavailable),
+        ("ServiceUnavailable", 503, Unavailable),
+        ("UnauthorizedOperation", 403, ClientError),
+        ("IdempotentParameterMismatch", 400, ClientError),
+    ],
+)
+def test_exceptions(
+    launching: Stubber, fleet: Ec2Fleet, code: str, status: int, error: type[Exception]
+) -> None:
+    """A throttle launched nothing, a server error may have, and a mistake of ours stays what it is."""
+    launching.add_client_error("create_fleet", code, "no", status)
+    with pytest.raises(error):
+        fleet.launch(REQUEST)
+
+
+def test_an_answer_with_nothing_in_it_is_no_answer(launching: Stubber, fleet: Ec2Fleet) -> None:
+    """Neither instances nor errors: the launch may have happened, so it must not be repeated elsewhere."""
+    launching.add_response("create_fleet", {"FleetId": "fleet-1"})
+    with pytest.raises(Unavailable, match="launch-1"):
+        fleet.launch(REQUEST)
+
+
+def test_a_repeated_launch_repeats_its_answer() -> None:
+    """In memory, as in EC2 by its ClientToken, a launch ID launches once."""
+    fleet: Fleet = MemoryFleet(MemoryClock())
+    assert fleet.launch(REQUEST) == fleet.launch(REQUEST)
+    assert len(fleet.observe("demo")) == 3
+
+
+def test_memory_refuses_like_ec2() -> None:
+    """In memory, a pool without room gives what it has and refuses the rest by EC2's code."""
+    room = {spot_pool("us-east-1a", "g5.xlarge"): 1, spot_pool("us-east-1b", "g5.xlarge"): 0}
+    pools = tuple(offering.pool for offering in room)
+    result = MemoryFleet(MemoryClock(), room).launch(replace(REQUEST, pools=pools))
+    assert len(result.instances) == 1
+    assert (RefusalKind.CAPACITY, CAPACITY, spot_pool("us-east-1b", "g5.xlarge")) in {
+        (r.kind, r.code, r.offering) for r in result.refusals
+    }
+
+
+def test_observing_page_by_page(ec2: Stubber, fleet: Ec2Fleet) -> None:
+    """Every page of DescribeInstances is read, by the service's tag."""
+    filters = [{"Name": "tag:spotrelay:service", "Values": ["demo"]}]
+    for page, (state, token) in enumerate([("pending", "more"), ("shutting-down", None)]):
+        described = {
+            "InstanceId": f"i-{page}",
+            "InstanceType": "g5.xlarge",
+            "State": {"Name": state},
+            "Placement": {"AvailabilityZone": "us-east-1a"},
+            "LaunchTime": NOW + seconds(page),
+            "Tags": [{"Key": "spotrelay:launch", "Value": f"launch-{page}"}] if page else [],
+        }
+        answer: dict[str, Any] = {"Reservations": [{"Instances": [described]}, {"Instances": []}]}
+        asked: dict[str, Any] = {"Filters": filters}
+        ec2.add_response(
+            "describe_instances",
+            answer | ({"NextToken": token} if token else {}),
+            asked | ({} if token else {"NextToken": "more"}),
+        )
+    observed = fleet.observe("demo")
+    assert [(i.id, i.state, i.launch_id, i.launched_at) for i in observed] == [
+        ("i-0", "pending", None, NOW),
+        ("i-1", "shutting-down", "launch-1", NOW + seconds(1)),
+    ]
+    assert observed[0].offering == on_demand_pool("us-east-1a", "g5.xlarge")
+
+
+def test_warned_page_by_page(ec2: Stubber, fleet: Ec2Fleet) -> None:
+    """The instances whose Spot request is marked are warned, on every page; a request without one is none."""
+    filters = [{"Name": "status-code", "Values": ["marked-for-termination", "marked-for-stop"]}]
+    ec2.add_response(
+        "describe_spot_instance_requests",
+        {
+            "SpotInstanceRequests": [{"InstanceId": "i-1"}, {"SpotInstanceRequestId": "sir-1"}],
+            "NextToken": "t",
+        },
+        {"Filters": filters},
+    )
+    ec2.add_response(
+        "describe_spot_instance_requests",
+        {"SpotInstanceRequests": [{"InstanceId": "i-2"}]},
+        {"Filters": filters, "NextToken": "t"},
+    )
+    assert fleet.warned() == {"i-1", "i-2"}
+
+
+def test_terminating_in_batches(ec2: Stubber, fleet: Ec2Fleet) -> None:
+    """Instances are terminated a hundred at a time, each once."""
+    ids = [f"i-{n:03d}" for n in range(150)]
+    ec2.add_response("terminate_instances", {}, {"InstanceIds": ids[:100]})
+    ec2.add_response("terminate_instances", {}, {"InstanceIds": ids[100:]})
+    fleet.terminate([*ids, *ids[:10]])
+
+
+def test_terminating_one_by_one_after_an_unknown_one(ec2: Stubber, fleet: Ec2Fleet) -> None:
+    """One unknown ID makes EC2 refuse the batch: the others are terminated one by one."""
+    ec2.add_client_error("terminate_instances", "InvalidInstanceID.NotFound", "no i-1", 400)
+    ec2.add_client_error(
+        "terminate_instances",
+        "InvalidInstanceID.NotFound",
+        "no i-1",
+        400,
+        expected_params={"InstanceIds": ["i-1"]},
+    )
+    ec2.add_response("terminate_instances", {}, {"InstanceIds": ["i-2"]})
+    fleet.terminate(["i-1", "i-2"])
+
+
+def test_a_termination_that_is_not_allowed_is_seen(ec2: Stubber, fleet: Ec2Fleet) -> None:
+    """Any other refusal to terminate isn't taken for an instance that is gone."""
+    ec2.add_client_error("terminate_instances", "UnauthorizedOperation", "no", 403)
+    with pytest.raises(ClientError, match="UnauthorizedOperation"):
+        fleet.terminate(["i-1"])

@@ -1,0 +1,96 @@
+"""`ports.Prober` as a function in the service's network, and the queue for what no retry would mend."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from botocore.exceptions import ClientError
+from botocore.response import StreamingBody
+from botocore.stub import Stubber
+
+from spotrelay.aws.clients import Clients
+from spotrelay.aws.dead_letters import DeadLetters
+from spotrelay.aws.prober import FunctionProber
+from spotrelay.model import ReadinessProbe
+from spotrelay.ports import Throttled, Unavailable
+from tests.examples import demo_spec
+
+SPEC = replace(demo_spec(), readiness_probe=ReadinessProbe("/v1/chat/completions", {"max_tokens": 1}, 7))
+
+
+@pytest.fixture
+def functions(clients: Clients) -> Iterator[Stubber]:
+    """Answers for Lambda's calls."""
+    with Stubber(clients.lambda_) as stubber:
+        yield stubber
+        stubber.assert_no_pending_responses()
+
+
+def _body(text: str) -> StreamingBody:
+    return StreamingBody(io.BytesIO(text.encode()), len(text.encode()))
+
+
+def test_the_service_s_prober_is_asked(functions: Stubber, clients: Clients) -> None:
+    """The function of the service gets every address with the probe's path and data, and says who answers."""
+    request = {
+        "urls": {
+            "i-1": "http://10.0.0.1:8081/v1/chat/completions",
+            "i-2": "http://10.0.0.2:8081/v1/chat/completions",
+        },
+        "post_data": {"max_tokens": 1},
+        "timeout_s": 7,
+    }
+    functions.add_response(
+        "invoke",
+        {"StatusCode": 200, "Payload": _body('{"answering": ["i-2"]}')},
+        {"FunctionName": "spotrelay-probe-demo", "Payload": json.dumps(request)},
+    )
+    prober = FunctionProber(clients)
+    assert prober.answering(SPEC, {"i-1": "10.0.0.1", "i-2": "10.0.0.2"}) == {"i-2"}
+
+
+def test_nobody_to_ask(functions: Stubber, clients: Clients) -> None:
+    """Without a probe everybody is taken to answer, and without addresses nobody; neither takes a call."""
+    prober = FunctionProber(clients)
+    assert prober.answering(replace(SPEC, readiness_probe=None), {"i-1": "10.0.0.1"}) == {"i-1"}
+    assert prober.answering(SPEC, {}) == frozenset()
+
+
+def test_a_prober_that_fails_says_nothing_about_replicas(functions: Stubber, clients: Clients) -> None:
+    """An error of the function's is no "not ready": it is raised, with the function's words."""
+    functions.add_response(
+        "invoke",
+        {
+            "StatusCode": 200,
+            "FunctionError": "Unhandled",
+            "Payload": _body('{"errorMessage": "Task timed out"}'),
+        },
+    )
+    with pytest.raises(Unavailable, match=r"spotrelay-probe-demo: .*Task timed out"):
+        FunctionProber(clients).answering(SPEC, {"i-1": "10.0.0.1"})
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "error"),
+    [("TooManyRequestsException", 429, Throttled), ("ResourceNotFoundException", 404, ClientError)],
+)
+def test_a_prober_that_cannot_be_asked(
+    functions: Stubber, clients: Clients, code: str, status: int, error: type[Exception]
+) -> None:
+    """A throttled call is a throttle, and a missing function a mistake to be seen."""
+    functions.add_client_error("invoke", code, "no", status)
+    with pytest.raises(error):
+        FunctionProber(clients).answering(SPEC, {"i-1": "10.0.0.1"})
+
+
+def test_what_is_set_aside_says_why(aws: Clients) -> None:
+    """A message set aside keeps its body and carries the reason, cut where it is endless."""
+    url = aws.sqs.create_queue(QueueName="dead")["QueueUrl"]
+    DeadLetters(aws, url).set_aside("{", "not JSON " * 1000)
+    (message,) = aws.sqs.receive_message(QueueUrl=url, MessageAttributeNames=["why"])["Messages"]
+    assert message["Body"] == "{"
+    assert message["MessageAttributes"]["why"]["StringValue"].startswith("not JSON not JSON")

@@ -1,0 +1,150 @@
+"""`ports.Router`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import pytest
+from botocore.exceptions import ClientError
+from botocore.stub import Stubber
+
+from spotrelay.aws.clients import Clients
+from spotrelay.aws.fleet import Ec2Fleet
+from spotrelay.aws.router import TargetGroupRouter
+from spotrelay.memory import MemoryClock, MemoryFleet, MemoryRouter
+from spotrelay.model import PurchaseOption, ServiceSpec, TargetState
+from spotrelay.ports import Fleet, LaunchRequest, Router, Throttled
+from tests.contract.network import deployed_spec
+from tests.examples import demo_spec
+
+SPEC = demo_spec()
+
+
+@dataclass
+class World:
+    """A router, a service in a target group, and what launches instances for it."""
+
+    router: Router
+    fleet: Fleet
+    spec: ServiceSpec
+    run: Callable[[], object]
+
+    def launch(self, count: int) -> list[str]:
+        """Running instances."""
+        request = LaunchRequest(f"l-{count}", self.spec, PurchaseOption.SPOT, self.spec.pools, count)
+        ids = [i.id for i in self.fleet.launch(request).instances]
+        self.run()
+        return ids
+
+    def in_rotation(self) -> set[str]:
+        """Targets that get requests, or would if they were healthy."""
+        return {i for i, state in self.router.health(self.spec).items() if state.is_in_rotation}
+
+
+@pytest.fixture(params=["memory", "aws"])
+def world(request: pytest.FixtureRequest) -> World:
+    """The router, either way."""
+    if request.param == "memory":
+        fleet = MemoryFleet(MemoryClock())
+        return World(MemoryRouter(fleet), fleet, SPEC, fleet.run)
+    clients: Clients = request.getfixturevalue("aws")
+    return World(TargetGroupRouter(clients), Ec2Fleet(clients), deployed_spec(clients), lambda: None)
+
+
+def test_in_and_out_of_rotation(world: World) -> None:
+    """Registered instances are in rotation until deregistered, each by itself; repeating either is fine."""
+    first, second = world.launch(2)
+    for _ in range(2):
+        assert world.router.register(world.spec, [first, second]) == frozenset()
+        assert world.in_rotation() == {first, second}
+    for _ in range(2):
+        world.router.deregister(world.spec, [first])
+        assert world.in_rotation() == {second}
+    assert world.router.register(world.spec, [first]) == frozenset()
+    assert world.in_rotation() == {first, second}
+
+
+def test_what_does_not_run_comes_back(world: World) -> None:
+    """Instances that can't be registered come back, and keep none of the others out of rotation."""
+    first, second, gone = world.launch(3)
+    world.fleet.terminate([gone])
+    assert world.router.register(world.spec, [first, gone, second]) == {gone}
+    assert world.in_rotation() == {first, second}
+
+
+def test_deregistering_an_absent_target_is_fine(world: World) -> None:
+    """Targets that were never in rotation, or are out of it, keep none of the others in it."""
+    first, second, never = world.launch(3)
+    world.router.register(world.spec, [first, second])
+    world.router.deregister(world.spec, [never])
+    world.router.deregister(world.spec, [never, first, second])
+    assert world.in_rotation() == set()
+
+
+def test_nothing_to_do(world: World) -> None:
+    """No instances, no call, no error."""
+    assert world.router.register(world.spec, []) == frozenset()
+    world.router.deregister(world.spec, [])
+    assert world.router.health(world.spec) == {}
+
+
+def test_a_target_group_that_is_gone(aws: Clients) -> None:
+    """Without a target group there is nothing in rotation, nothing to take out, and nothing to put in."""
+    spec = replace(SPEC, target_group_arn=f"{SPEC.target_group_arn}0")
+    router = TargetGroupRouter(aws)
+    router.deregister(spec, ["i-1"])
+    assert router.register(spec, ["i-1"]) == {"i-1"}
+    assert router.health(spec) == {}
+
+
+@pytest.fixture
+def elbv2(clients: Clients) -> Iterator[Stubber]:
+    """Answers for ELBv2's calls."""
+    with Stubber(clients.elbv2) as stubber:
+        yield stubber
+        stubber.assert_no_pending_responses()
+
+
+def test_deregistration_is_one_call(elbv2: Stubber, clients: Clients) -> None:
+    """All targets leave in one call, named by ID and port, each once."""
+    targets = [{"Id": "i-1", "Port": 8081}, {"Id": "i-2", "Port": 8081}]
+    elbv2.add_response(
+        "deregister_targets", {}, {"TargetGroupArn": SPEC.target_group_arn, "Targets": targets}
+    )
+    TargetGroupRouter(clients).deregister(SPEC, ["i-1", "i-2", "i-1"])
+
+
+def test_states_in_our_words(elbv2: Stubber, clients: Clients) -> None:
+    """Each state of ELBv2's is ours of the same name; one that we don't know is unavailable."""
+    states = {"initial", "healthy", "unhealthy", "unused", "draining", "unavailable", "unhealthy.draining"}
+    elbv2.add_response(
+        "describe_target_health",
+        {
+            "TargetHealthDescriptions": [
+                {"Target": {"Id": state, "Port": 8081}, "TargetHealth": {"State": state}} for state in states
+            ]
+        },
+    )
+    expected = {state: TargetState(state) for state in states - {"unhealthy.draining"}}
+    expected["unhealthy.draining"] = TargetState.UNAVAILABLE
+    assert TargetGroupRouter(clients).health(SPEC) == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [("Throttling", Throttled), ("TooManyTargets", ClientError), ("AccessDenied", ClientError)],
+)
+def test_errors_are_not_taken_for_absent_targets(
+    elbv2: Stubber, clients: Clients, code: str, error: type[Exception]
+) -> None:
+    """Only an invalid target and a missing group are outcomes; everything else is raised, by every call."""
+    router = TargetGroupRouter(clients)
+    for operation in ("register_targets", "deregister_targets", "describe_target_health"):
+        elbv2.add_client_error(operation, code, "no", 400)
+    with pytest.raises(error):
+        router.register(SPEC, ["i-1"])
+    with pytest.raises(error):
+        router.deregister(SPEC, ["i-1"])
+    with pytest.raises(error):
+        router.health(SPEC)

@@ -1,0 +1,126 @@
+"""`ports.Telemetry` with Powertools: the lines that CloudWatch gets."""
+
+from __future__ import annotations
+
+import io
+import json
+from itertools import count
+from typing import Any
+
+import pytest
+from aws_lambda_powertools.logging import Logger
+
+from spotrelay.aws.telemetry import PowertoolsTelemetry
+from spotrelay.names import Metric
+
+_NUMBERS = count()
+
+
+@pytest.fixture
+def telemetry(monkeypatch: pytest.MonkeyPatch) -> PowertoolsTelemetry:
+    """Telemetry of a function that just started."""
+    for name in ("POWERTOOLS_METRICS_DISABLED", "POWERTOOLS_DEV"):
+        monkeypatch.delenv(name, raising=False)
+    return PowertoolsTelemetry()
+
+
+def _lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    return _parsed(capsys.readouterr().out)
+
+
+def _metric_lines(capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, Any]]:
+    return {line["service"]: line for line in _lines(capsys)}
+
+
+def test_each_service_has_its_own_metrics(
+    telemetry: PowertoolsTelemetry, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Metrics of several services, and of none, don't mix; one dimension, `service`, tells them apart."""
+    telemetry.count(Metric.SIGNALS_RECEIVED, 3)
+    telemetry.count(Metric.DEREGISTERED, service="demo")
+    telemetry.count(Metric.DEREGISTERED, 2, service="demo")
+    telemetry.count(Metric.WARNING_TO_LAUNCHED_MS, 1234.5, service="llama3")
+    telemetry.flush()
+    lines = _metric_lines(capsys)
+    assert lines.keys() == {"SpotRelay", "demo", "llama3"}
+    assert lines["SpotRelay"]["SignalsReceived"] == [3]
+    assert lines["demo"]["Deregistered"] == [1, 2]
+    assert lines["llama3"]["WarningToLaunchedMs"] == [1234.5]
+    for line in lines.values():
+        (directive,) = line["_aws"]["CloudWatchMetrics"]
+        assert directive["Namespace"] == "SpotRelay"
+        assert directive["Dimensions"] == [["service"]]
+        assert all(metric["Name"] in line for metric in directive["Metrics"])
+
+
+def test_units(telemetry: PowertoolsTelemetry, capsys: pytest.CaptureFixture[str]) -> None:
+    """A metric whose name ends in Ms is in milliseconds; everything else is a count."""
+    for metric in Metric:
+        telemetry.count(metric)
+    telemetry.flush()
+    (directive,) = _lines(capsys)[0]["_aws"]["CloudWatchMetrics"]
+    units = {metric["Name"]: metric["Unit"] for metric in directive["Metrics"]}
+    assert units == {m.value: "Milliseconds" if m.endswith("Ms") else "Count" for m in Metric}
+
+
+def test_a_flush_is_the_end(telemetry: PowertoolsTelemetry, capsys: pytest.CaptureFixture[str]) -> None:
+    """What was flushed isn't written again by the next invocation, and nothing counted writes nothing."""
+    telemetry.flush()
+    assert _lines(capsys) == []
+    telemetry.count(Metric.CONFLICTS, service="demo")
+    telemetry.flush()
+    telemetry.flush()
+    assert len(_lines(capsys)) == 1
+    telemetry.count(Metric.DEREGISTERED, service="demo")
+    telemetry.flush()
+    assert "Conflicts" not in _metric_lines(capsys)["demo"]
+
+
+def test_more_values_than_a_line_takes(
+    telemetry: PowertoolsTelemetry, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A metric with more than the 100 values that one line may hold loses none."""
+    for value in range(200):
+        telemetry.count(Metric.WARNING_TO_LAUNCHED_MS, value, service="demo")
+    telemetry.flush()
+    values = [value for line in _lines(capsys) for value in line["WarningToLaunchedMs"]]
+    assert sorted(values) == list(range(200))
+
+
+def test_a_record_is_one_line() -> None:
+    """A log line is JSON: the event as its message, each fact under its own name, where it was recorded."""
+    telemetry, log = _logged()
+    telemetry.record("launch", service="demo", replicas=[1, 2], cooling={}, launch="l-1")
+    (line,) = _parsed(log.getvalue())
+    assert line["message"] == "launch"
+    assert (line["service"], line["replicas"], line["cooling"], line["launch"]) == ("demo", [1, 2], {}, "l-1")
+    assert line["level"] == "INFO"
+    assert line["location"].startswith("test_a_record_is_one_line:")
+
+
+def test_what_failed_stands_out() -> None:
+    """A record of an error has the level of one."""
+    telemetry, log = _logged()
+    telemetry.record("signals_failed", error="Throttled('…')")
+    assert [line["level"] for line in _parsed(log.getvalue())] == ["ERROR"]
+
+
+def test_facts_of_any_name_and_kind() -> None:
+    """Whatever its facts are called, and be they unknown to JSON, a line is written with all of them."""
+    telemetry, log = _logged()
+    telemetry.record("odd", error=ValueError("x"), name="demo", message="m", args=(1,), module="here")
+    (line,) = _parsed(log.getvalue())
+    assert line["message"] == "odd"
+    assert (line["name_"], line["message_"], line["args_"], line["module_"]) == ("demo", "m", [1], "here")
+    assert "x" in line["error"]
+
+
+def _logged() -> tuple[PowertoolsTelemetry, io.StringIO]:
+    """Telemetry, and where its log goes. Loggers of one name share their first stream: hence a new name."""
+    stream = io.StringIO()
+    logger: Logger = Logger(service=f"SpotRelay{next(_NUMBERS)}", stream=stream)
+    return PowertoolsTelemetry(logger), stream
+
+
+def _parsed(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines() if line]

@@ -1,0 +1,72 @@
+"""`ports.Ticker`, and the message that SQS carries."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from botocore.stub import ANY, Stubber
+
+from spotrelay.aws.clients import Clients
+from spotrelay.aws.ticker import MalformedTickError, SqsTicker, Tick, parse
+from tests.contract.rows import NOW
+
+DUE = NOW + timedelta(microseconds=1)
+QUEUE = "https://sqs.us-east-1.amazonaws.com/000000000000/ticks"
+
+
+@pytest.fixture
+def sqs(clients: Clients) -> Iterator[Stubber]:
+    """Answers for SQS's calls."""
+    with Stubber(clients.sqs) as stubber:
+        yield stubber
+        stubber.assert_no_pending_responses()
+
+
+def test_a_tick_arrives_as_sent(aws: Clients) -> None:
+    """What was scheduled is what the receiver parses, the announced time to the microsecond."""
+    url = aws.sqs.create_queue(QueueName="ticks")["QueueUrl"]
+    ticker = SqsTicker(aws, url)
+    ticker.schedule("demo")
+    ticker.schedule("llama3", DUE)
+    messages = aws.sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10)["Messages"]
+    received = {parse(message["Body"]) for message in messages}
+    assert received == {Tick("demo"), Tick("llama3", DUE)}
+
+
+def test_the_schedule_is_everybodys_tick() -> None:
+    """EventBridge's scheduled event, as it is, stands for every service's tick."""
+    event = {"version": "0", "source": "aws.events", "detail-type": "Scheduled Event", "detail": {}}
+    assert parse(json.dumps(event)) == Tick(None)
+
+
+@pytest.mark.parametrize(("delay_s", "sent"), [(0, 0), (2.5, 3), (3.0, 3), (900, 900), (5000, 900), (-1, 0)])
+def test_delays_that_sqs_takes(sqs: Stubber, clients: Clients, delay_s: float, sent: int) -> None:
+    """A delay becomes whole seconds, never too early, never more than SQS takes."""
+    sqs.add_response("send_message", {}, {"QueueUrl": QUEUE, "MessageBody": ANY, "DelaySeconds": sent})
+    SqsTicker(clients, QUEUE).schedule("demo", delay_s=delay_s)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "",
+        "tick",
+        "[]",
+        "null",
+        "{}",
+        '{"service": null}',
+        '{"service": ""}',
+        '{"service": 7}',
+        '{"service": "demo", "due": "soon"}',
+        '{"service": "demo", "due": 7}',
+        '{"service": "demo", "due": "2026-11-21T07:00:00"}',
+    ],
+)
+def test_what_is_no_tick(body: str) -> None:
+    """A message that isn't a tick is malformed, and the error shows it."""
+    with pytest.raises(MalformedTickError) as raised:
+        parse(body)
+    assert body in str(raised.value)

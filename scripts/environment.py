@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -25,13 +26,15 @@ LOG = ROOT / "build" / "setup.log"
 PYTHON_STAMP = VENV / ".spotrelay-setup"
 NODE_STAMP = NODE_MODULES / ".spotrelay-setup"
 INSTALLING = VENV / ".spotrelay-installing"
-"""There while packages are being installed. Left over, it means an interruption, perhaps within a package."""
+"""There while packages are being installed. Left over, it means that this was cut off, perhaps within a
+package. No installer notices that, so everything starts afresh. Those that fail by themselves leave no debris."""
 
-NO_NETWORK_SIGNS = (
-    "connection", "connect error", "dns", "name resolution", "timed out", "timeout", "unreachable",
-    "enotfound", "eai_again", "econnrefused", "econnreset", "etimedout", "no matching distribution", "proxy",
-)  # fmt: skip
-"""What pip, uv and npm say, in lower case, when they can't reach the package index."""
+NO_NETWORK = re.compile(
+    r"\b(connection|connect error|dns|name resolution|timed out|timeout|unreachable|proxy"
+    r"|no matching distribution|ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT)\b",
+    re.IGNORECASE,
+)
+"""What pip, uv and npm say when they can't reach the package index."""
 
 PROGRESS = ("Downloading", "Downloaded", "Building", "Built", "Prepared", "Installed", "added ")
 """Beginnings of the lines of uv and npm worth showing as they come: the rest goes to the log only."""
@@ -41,36 +44,17 @@ class SetupError(Exception):
     """Set-up can't go on; the message is one line that ends with the remedy."""
 
 
-class CommandError(Exception):
-    """A command of the set-up failed with this output."""
-
-    def __init__(self, command: str, output: str) -> None:
-        super().__init__(command, output)
-        self.command = command
-        self.output = output
-
-    def explain(self, what: str) -> SetupError:
-        """Turn the output into one line: what could not be done, why, and the remedy."""
-        log = LOG.relative_to(ROOT)
-        if any(sign in self.output.lower() for sign in NO_NETWORK_SIGNS):
-            return SetupError(
-                f"can't get {what}: no connection to the package index."
-                f" Check the network and the proxy settings, then run make again; details in {log}"
-            )
-        lines = [line.strip() for line in self.output.splitlines() if line.strip()]
-        reason = lines[-1] if lines else "no output"
-        return SetupError(
-            f"can't get {what}: {self.command} said: {reason}; details in {log}; then run make again"
-        )
-
-
 def say(text: str) -> None:
     """Tell the user what happens now, at once even through a pipe."""
     print(f"set-up: {text}", flush=True)
 
 
-def run(*command: str | Path, env: dict[str, str] | None = None) -> None:
-    """Run a command: all its output to the log, its progress to the user. Raises `CommandError`."""
+def run(what: str, *command: str | Path, env: dict[str, str] | None = None) -> None:
+    """Run the command that gets `what`: all its output to the log, its progress to the user.
+
+    Raises:
+        SetupError: it failed.
+    """
     arguments = [str(part) for part in command]
     output = []
     with LOG.open("a", encoding="utf-8") as log:
@@ -82,11 +66,20 @@ def run(*command: str | Path, env: dict[str, str] | None = None) -> None:
         with process:
             for line in process.stdout or ():
                 log.write(line)
-                output.append(line)
-                if line.strip().startswith(PROGRESS):
-                    print(f"        {line.strip()}", flush=True)
+                output.append(line.strip())
+                if output[-1].startswith(PROGRESS):
+                    print(f"        {output[-1]}", flush=True)
     if process.returncode != 0:
-        raise CommandError(Path(arguments[0]).name, "".join(output))
+        raise SetupError(f"can't get {what}: {explain(output)}; details in {LOG.relative_to(ROOT)}")
+
+
+def explain(output: list[str]) -> str:
+    """Why a command failed and what to do, in one line."""
+    if NO_NETWORK.search("\n".join(output)):
+        return "no connection to the package index. Check network and proxy settings, then run make again"
+    # npm ends with where its own log is; what went wrong stands before that.
+    reason = next((line for line in reversed(output) if line and "log" not in line), "no output")
+    return f"{reason}. Run make again once that is mended"
 
 
 def fingerprint(*paths: Path) -> str:
@@ -125,10 +118,7 @@ def create_venv() -> None:
             f"{sys.executable} can't make virtual environments: install what it lacks (Debian, Ubuntu:"
             " apt install python3-venv), or name another: make PYTHON=/path/to/python3.12 ..."
         ) from None
-    try:
-        run(sys.executable, "-m", "venv", "--clear", VENV)
-    except CommandError as failure:
-        raise failure.explain("a virtual environment") from None
+    run("a virtual environment", sys.executable, "-m", "venv", "--clear", VENV)
 
 
 def install_uv() -> None:
@@ -139,30 +129,26 @@ def install_uv() -> None:
     requirements = VENV / "uv-requirement.txt"
     requirements.write_text(f"uv=={uv['version']} {hashes}\n", encoding="utf-8")
     say(f"uv {uv['version']}, the installer")
-    try:
-        # Few retries: with no network at all the default five take half a minute to say so.
-        run(
-            PYTHON, "-m", "pip", "install", "--retries=2", "--no-deps", "--require-hashes", "-r", requirements
-        )
-    except CommandError as failure:
-        raise failure.explain("uv") from None
+    # Few retries: with no network at all the default five take half a minute to say so.
+    pip: list[str | Path] = [PYTHON, "-m", "pip", "install", "--retries=2"]
+    run("uv", *pip, "--no-deps", "--require-hashes", "--requirement", requirements)
 
 
 def install_python_packages() -> None:
-    """Bring .venv to exactly what uv.lock says. After an interruption every package is installed anew."""
-    interrupted = INSTALLING.exists()
+    """Bring .venv to exactly what uv.lock says."""
     INSTALLING.touch()
-    install_uv()
-    say("Python packages of uv.lock (some 200 MB the first time)")
-    reinstall = ["--reinstall"] if interrupted else []
     try:
+        install_uv()
+        say("Python packages of uv.lock (some 200 MB the first time)")
         run(
-            VENV / "bin" / "uv", "sync", "--frozen", "--all-groups", "--python", PYTHON, *reinstall,
+            "the Python packages",
+            VENV / "bin" / "uv", "sync", "--frozen", "--all-groups", "--python", PYTHON,
             # A virtual environment that happens to be active elsewhere must not become the target.
             env={"UV_PROJECT_ENVIRONMENT": str(VENV), "VIRTUAL_ENV": str(VENV)},
         )  # fmt: skip
-    except CommandError as failure:
-        raise failure.explain("the Python packages") from None
+    except SetupError:
+        INSTALLING.unlink()
+        raise
     INSTALLING.unlink()
 
 
@@ -181,10 +167,10 @@ def install_node_packages() -> None:
     node_home = node_directory()
     node = node_home / "bin" / "node"
     npm = node_home / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
-    try:
-        run(node, npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries=2")
-    except CommandError as failure:
-        raise failure.explain("the AWS CDK command line") from None
+    # What is in npm's cache needs no network; and npm's own retries take minutes to say that there is none.
+    quick = ["--prefer-offline", "--fetch-retries=1", "--fetch-retry-mintimeout=1000"]
+    quiet = ["--no-audit", "--no-fund"]
+    run("the AWS CDK command line", node, npm, "ci", "--ignore-scripts", *quick, *quiet)
     cdk = VENV / "bin" / "cdk"
     program = NODE_MODULES / "aws-cdk" / "bin" / "cdk"
     cdk.write_text(
@@ -199,7 +185,7 @@ def prepare() -> None:
     """Do whatever of the set-up is missing or out of date. Raises `SetupError`."""
     wanted_python = fingerprint(UV_LOCK)
     if not (is_current(PYTHON_STAMP, wanted_python) and PYTHON.exists()):
-        if not is_usable_python():
+        if INSTALLING.exists() or not is_usable_python():
             create_venv()
         install_python_packages()
         PYTHON_STAMP.write_text(wanted_python, encoding="ascii")

@@ -27,7 +27,7 @@ PYTHON_STAMP = VENV / ".spotrelay-setup"
 NODE_STAMP = NODE_MODULES / ".spotrelay-setup"
 INSTALLING = VENV / ".spotrelay-installing"
 """There while packages are being installed. Left over, it means that this was cut off, perhaps within a
-package. No installer notices that, so everything starts afresh. Those that fail by themselves leave no debris."""
+package. No installer notices that, so everything starts afresh. One that fails by itself leaves no debris."""
 
 NO_NETWORK = re.compile(
     r"\b(connection|connect error|dns|name resolution|timed out|timeout|unreachable|proxy"

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.markup import escape
@@ -186,7 +185,7 @@ def _interruptions_table(report: Mapping[str, Any]) -> Table:
         " launched and ready,\nand EC2 took the instance",
         title_justify="left",
         title_style="bold",
-        box=box.SIMPLE_HEAD,
+        box=None,
         pad_edge=False,
         padding=(0, 2, 0, 0),
     )
@@ -204,7 +203,7 @@ def _interruptions_table(report: Mapping[str, Any]) -> Table:
         story = i["story"] if i["event"] == "once" else f"{i['story']}, event {i['event']}"
         row = (story, i["replica"], i["pool"], by["id"], by["pool"], by["purchase_option"], *times)
         table.add_row(*(str(cell or "") for cell in row))
-    table.add_section()
+    table.add_row()
     for what in ("median", "max"):
         times = (_seconds(report["summary"].get(f"warned_to_{name}_s", {}).get(what)) for name in _TIMES)
         table.add_row(what, "", "", "", "", "", *times, style="bold")

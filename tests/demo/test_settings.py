@@ -1,0 +1,56 @@
+"""What can be chosen, and what must not leak into the demo from the user's own environment."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from spotrelay.demo import environment
+from spotrelay.demo.errors import DemoError
+from spotrelay.demo.settings import Settings, warning_s_of
+
+
+def test_the_schedule_is_shortened_like_the_warning() -> None:
+    """The relation of warning and tick stays that of AWS: 120 s to 60 s."""
+    assert Settings(warning_s=20).schedule_s == 10
+    assert Settings(warning_s=120).schedule_s == 60
+
+
+@pytest.mark.parametrize("text", ["9.9", "601", "soon", "nan", "-20", ""])
+def test_a_warning_out_of_range_is_refused(text: str) -> None:
+    """A duration that can't work is refused before anything starts, with what can."""
+    with pytest.raises(DemoError, match=f"WARNING_S={text}: expected seconds, 10 to 600"):
+        warning_s_of(text)
+
+
+def test_nothing_of_a_real_account_gets_in() -> None:
+    """Profiles, keys, endpoints and proxies of the user are taken out; the rest stays."""
+    users = {
+        "AWS_PROFILE": "production",
+        "AWS_ACCESS_KEY_ID": "AKIA",
+        "CDK_DEFAULT_ACCOUNT": "123456789012",
+        "https_proxy": "http://proxy:3128",
+        "MAKEFLAGS": "-j8",
+        "LANG": "de_DE.UTF-8",
+        "PATH": "/usr/bin",
+    }
+    kept = environment.clean(users)
+    assert kept.keys() == {"LANG", "PATH", "PYTHONUNBUFFERED"}
+    assert kept["PATH"].endswith(":/usr/bin")
+
+
+def test_a_wrong_setting_is_one_line(tmp_path: object) -> None:
+    """The command says what is wrong in one line, with exit status 2, and starts nothing."""
+    done = subprocess.run(
+        [sys.executable, "-m", "spotrelay.demo", "--warning-s", "2", "--out", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr == (
+        "demo: WARNING_S=2: expected seconds, 10 to 600; EC2's own warning is make demo WARNING_S=120\n"
+    )

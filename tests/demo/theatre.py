@@ -1,0 +1,189 @@
+"""A product and a market in miniature, for stories to be told on; time passes only while they wait."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from spotrelay.demo.stage import Delivery, Stage
+from spotrelay.demo.watch import Watch
+from spotrelay.model import (
+    CapacityPool,
+    Offering,
+    PurchaseOption,
+    Replica,
+    ReplicaState,
+    Rows,
+    seconds,
+)
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+WARNING_S, SCHEDULE_S = 20.0, 10.0
+READY_AFTER_S = 6.0
+POOLS = tuple(
+    CapacityPool("us-east-1", f"us-east-1{zone}", type_)
+    for type_ in ("g5.xlarge", "g6.xlarge")
+    for zone in "abc"
+)
+
+
+class Theatre:
+    """A market (`stage.Market`) and the rows of a product (`watch.RowReader`) that reacts to it as it should.
+
+    What it gets wrong is for tests to choose: `flaw` is one of "deaf" (never replaces anything), "twins" (two
+    replacements each), "stubborn" (never leaves Spot), "greedy" (terminates what EC2 warned).
+    """
+
+    def __init__(self, pools: Sequence[CapacityPool], flaw: str = "") -> None:
+        self.now = START
+        self.flaw = flaw
+        self.said: list[str] = []
+        self._dry: set[CapacityPool] = set()
+        self._rows: dict[int, Replica] = {}
+        self._records: dict[str, dict[str, Any]] = {}
+        for pool in pools:
+            self._launch(Offering(pool, PurchaseOption.SPOT), ready_after_s=0)
+
+    def stage(self) -> Stage:
+        """A stage in this theatre."""
+        watch = Watch(
+            self,
+            "demo",
+            lambda _: None,
+            sleep=self._pass,
+            clock=lambda: (self.now - START).total_seconds(),
+        )
+        return Stage(self, watch, self.said.append, len(self._rows), WARNING_S, SCHEDULE_S)
+
+    # --- watch.RowReader ---
+
+    def load(self, service: str) -> Rows:
+        """The rows as of now."""
+        return Rows(max(self._rows), {r.id: r for r in self._seen() if not r.state.is_ended})
+
+    def history(self, service: str, limit: int) -> list[Replica]:
+        """The rows that have ended."""
+        return [r for r in self._seen() if r.state.is_ended]
+
+    # --- stage.Market ---
+
+    def dry_up(
+        self, zone: str | None = None, instance_type: str | None = None, *, warn: bool = True
+    ) -> list[str]:
+        """Close the matching pools."""
+        hit = {
+            pool
+            for pool in POOLS
+            if zone in (None, pool.zone) and instance_type in (None, pool.instance_type)
+        }
+        self._dry |= hit
+        there = [
+            r.instance_id
+            for r in self._seen()
+            if r.state is ReplicaState.READY
+            and r.instance_id
+            and r.offering
+            and r.offering.pool in hit
+            and r.offering.purchase_option is PurchaseOption.SPOT
+        ]
+        if not warn:
+            return []
+        for instance_id in there:
+            self.warn(instance_id)
+        return there
+
+    def bring_back(self, zone: str | None = None, instance_type: str | None = None) -> None:
+        """Open the matching pools."""
+        self._dry -= {
+            pool
+            for pool in POOLS
+            if zone in (None, pool.zone) and instance_type in (None, pool.instance_type)
+        }
+
+    def warn(self, instance_id: str, *, deliver: Delivery = "once") -> None:
+        """Take the instance back, and have the product react."""
+        lost = next(r for r in self._rows.values() if r.instance_id == instance_id)
+        noticed = self.now + seconds(SCHEDULE_S if deliver == "lost" else 0.1)
+        is_deaf = self.flaw == "deaf"
+        greedy = self.flaw == "greedy"
+        self._records[instance_id] = {
+            "instance_id": instance_id,
+            "warned_at": self.now.timestamp(),
+            "deregistered_at": None if is_deaf else noticed.timestamp(),
+            "reclaimed_at": None if greedy else (self.now + seconds(WARNING_S)).timestamp(),
+            "event": deliver,
+        }
+        if is_deaf:
+            return
+        replacements = [self._replacement(lost, noticed) for _ in range(2 if self.flaw == "twins" else 1)]
+        gone = self.now + seconds(1 if greedy else WARNING_S + 1)
+        self._rows[lost.id] = replace(
+            lost,
+            state=ReplicaState.TERMINATED,
+            entered={**lost.entered, ReplicaState.DRAINING: noticed, ReplicaState.TERMINATED: gone},
+            replaced_by=replacements[0].id,
+            warned_at=self.now,
+        )
+
+    def interruptions(self) -> list[Mapping[str, Any]]:
+        """What became of every warning, as far as it is over."""
+        now = self.now.timestamp()
+        return [
+            {k: None if k.endswith("ed_at") and v is not None and v > now else v for k, v in record.items()}
+            for record in self._records.values()
+        ]
+
+    # --- the product ---
+
+    def _replacement(self, lost: Replica, noticed: datetime) -> Replica:
+        if self.flaw == "stubborn" and lost.offering:
+            return self._launch(lost.offering, replaces=lost.id, requested=noticed)
+        busy = {r.offering.pool for r in self._rows.values() if r.offering}
+        free = [pool for pool in POOLS if pool not in self._dry]
+        if not free:
+            offering = Offering(POOLS[0], PurchaseOption.ON_DEMAND)
+        else:
+            offering = Offering(next((p for p in free if p not in busy), free[0]), PurchaseOption.SPOT)
+        return self._launch(offering, replaces=lost.id, requested=noticed)
+
+    def _launch(
+        self,
+        offering: Offering,
+        *,
+        replaces: int | None = None,
+        requested: datetime | None = None,
+        ready_after_s: float = READY_AFTER_S,
+    ) -> Replica:
+        at = requested or self.now
+        id_ = len(self._rows) + 1
+        replica = replace(
+            Replica.requested("demo", id_, 1, at, reason="test", replaces=replaces),
+            state=ReplicaState.READY,
+            entered={
+                ReplicaState.REQUESTED: at,
+                ReplicaState.PROVISIONING: at,
+                ReplicaState.STARTING: at + seconds(ready_after_s / 2),
+                ReplicaState.READY: at + seconds(ready_after_s),
+            },
+            offering=offering,
+            instance_id=f"i-{id_}",
+        )
+        self._rows[id_] = replica
+        return replica
+
+    def _seen(self) -> list[Replica]:
+        """Each row as it is now: the latest state that it has entered, and nothing of what is to come."""
+        seen = []
+        for row in self._rows.values():
+            entered = {state: at for state, at in row.entered.items() if at <= self.now}
+            if entered:
+                state = max(entered, key=lambda s: (entered[s], list(ReplicaState).index(s)))
+                is_lost = state in (ReplicaState.DRAINING, ReplicaState.TERMINATED)
+                replaced_by = row.replaced_by if is_lost else None
+                seen.append(replace(row, state=state, entered=entered, replaced_by=replaced_by))
+        return seen
+
+    def _pass(self, duration_s: float) -> None:
+        self.now += seconds(duration_s)

@@ -39,7 +39,7 @@ def main() -> int:
 
 def _greet(endpoint: str) -> None:
     lines = [
-        f"The local cloud is ready at {endpoint} (Ctrl-C stops it). Try, with any credentials that say test:",
+        f"The local cloud is ready at {endpoint} (Ctrl-C stops it). Its credentials are test and test:",
         "  export AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=test AWS_DEFAULT_REGION=us-east-1",
         f"  aws --endpoint-url {endpoint} ec2 describe-instances",
         "  python -c 'from spotrelay.local.client import LocalCloud; "

@@ -11,8 +11,9 @@ from spotrelay.local.balancer import Balancer
 from spotrelay.local.calls import CallLog, Fault, Faults
 from spotrelay.local.cloud import Cloud, NotPossibleError
 from spotrelay.local.http import Request, Response
-from spotrelay.local.instances import LAUNCH_TAG, SERVICE_TAG, Instance
+from spotrelay.local.instances import Instance
 from spotrelay.model import Offering, PurchaseOption
+from spotrelay.names import TAG_LAUNCH, TAG_SERVICE
 
 PREFIX = "/_spotrelay/"
 Arguments = Mapping[str, Any]
@@ -127,8 +128,8 @@ def _shown(instance: Instance) -> dict[str, Any]:
         "instance_type": instance.instance_type,
         "zone": instance.zone,
         "lifecycle": instance.offering.purchase_option.value,
-        "service": instance.tags.get(SERVICE_TAG),
-        "launch": instance.tags.get(LAUNCH_TAG),
+        "service": instance.tags.get(TAG_SERVICE),
+        "launch": instance.tags.get(TAG_LAUNCH),
         "address": instance.address,
         "launched_at": instance.launched_at.timestamp(),
         "warned_at": instance.warned_at.timestamp() if instance.warned_at else None,

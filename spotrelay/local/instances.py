@@ -10,9 +10,6 @@ from typing import Any
 from spotrelay.local.environment import ACCOUNT, REGION
 from spotrelay.model import Offering, PurchaseOption
 
-SERVICE_TAG = "spotrelay:service"
-LAUNCH_TAG = "spotrelay:launch"
-
 
 class InstanceState(Enum):
     """EC2's states with their codes. Stopping isn't emulated."""

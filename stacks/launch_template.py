@@ -12,6 +12,7 @@ from spotrelay.names import INSTANCE_ROLE_PATH, TAG_SERVICE
 from spotrelay.service import Service, user_data
 from stacks.load_balancer import LoadBalancer
 from stacks.network import Network
+from stacks.prober import Prober
 from stacks.validation import acknowledge
 
 ROOT_DEVICE = "/dev/sda1"
@@ -32,7 +33,14 @@ class InstanceTemplate(Construct):
     """A launch template and all it refers to. Everything but instance type and subnet is in it."""
 
     def __init__(
-        self, scope: Construct, id_: str, *, service: Service, network: Network, entrance: LoadBalancer
+        self,
+        scope: Construct,
+        id_: str,
+        *,
+        service: Service,
+        network: Network,
+        entrance: LoadBalancer,
+        prober: Prober | None,
     ) -> None:
         super().__init__(scope, id_)
         security_group = ec2.SecurityGroup(
@@ -43,6 +51,12 @@ class InstanceTemplate(Construct):
             ec2.Port.tcp(service.port),
             "requests and health checks",
         )
+        if prober is not None:
+            security_group.add_ingress_rule(
+                ec2.Peer.security_group_id(prober.security_group.security_group_id),
+                ec2.Port.tcp(service.port),
+                "readiness probes",
+            )
         role = self._role(service)
         profile = iam.InstanceProfile(self, "Profile", role=role, path=INSTANCE_ROLE_PATH)
         tags = [CfnTag(key=TAG_SERVICE, value=service.name)]

@@ -36,6 +36,17 @@ class Network(Construct):
             self.subnets = {subnet.subnet_id: subnet.availability_zone for subnet in self.vpc.public_subnets}
         self.load_balancer_subnets = ec2.SubnetSelection(subnets=self.vpc.public_subnets)
 
+    def instance_subnets(self, scope: Construct) -> ec2.SubnetSelection:
+        """The subnets of the instances, for something else that is to be where they are."""
+        return ec2.SubnetSelection(
+            subnets=[
+                ec2.Subnet.from_subnet_attributes(
+                    scope, f"Subnet{index}", subnet_id=subnet_id, availability_zone=zone
+                )
+                for index, (subnet_id, zone) in enumerate(self.subnets.items())
+            ]
+        )
+
     def _own_vpc(self, zones: Sequence[str]) -> ec2.Vpc:
         # By position: naming the region's zones would take a call to AWS at synth.
         by_position = [Fn.select(index, Fn.get_azs()) for index in range(DEFAULT_ZONES)]

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from aws_cdk import aws_iam as iam
 
-from spotrelay.names import INSTANCE_ROLE_PATH, SERVICES_PATH, TAG_SERVICE
+from spotrelay.names import INSTANCE_ROLE_PATH, SERVICES_PATH, TAG_SERVICE, prober_function
 
 
 class Function(StrEnum):
@@ -76,7 +76,7 @@ def grants(function: Function, place: Place) -> tuple[Grant, ...]:
         case Function.ON_SIGNAL:
             return common
         case Function.RECONCILE:
-            return (*common, *_observing(), *_terminating(place))
+            return (*common, *_observing(), *_probing(place), *_terminating(place))
 
 
 AS_CDK_NAG_WRITES = Place(
@@ -206,6 +206,16 @@ def _observing() -> tuple[Grant, ...]:
                 "elasticloadbalancing:DescribeTargetHealth",
             ),
             ("*",),
+        ),
+    )
+
+
+def _probing(place: Place) -> tuple[Grant, ...]:
+    return (
+        Grant(
+            "have a service's own function ask its replicas whether they are ready",
+            ("lambda:InvokeFunction",),
+            (place.arn("lambda", f"function:{prober_function('*')}"),),
         ),
     )
 

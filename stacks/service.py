@@ -15,6 +15,7 @@ from spotrelay.service import Service
 from stacks.launch_template import InstanceTemplate
 from stacks.load_balancer import LoadBalancer
 from stacks.network import Network
+from stacks.prober import Prober
 from stacks.settings import Settings
 
 
@@ -30,7 +31,10 @@ class ServiceStack(Stack):
             Annotations.of(self).add_warning_v2(f"spotrelay:{problem.field}", str(problem))
         network = Network(self, "Network", given=settings.network, zones=settings.zones)
         entrance = LoadBalancer(self, "Entrance", service=service, network=network, settings=settings)
-        template = InstanceTemplate(self, "Instances", service=service, network=network, entrance=entrance)
+        prober = Prober(self, "Prober", service=service, network=network) if service.readiness_probe else None
+        template = InstanceTemplate(
+            self, "Instances", service=service, network=network, entrance=entrance, prober=prober
+        )
         parameter = ssm.StringParameter(
             self,
             "Document",
@@ -40,6 +44,8 @@ class ServiceStack(Stack):
         )
         # Before there is a way in, there must be no replica that waits for one.
         parameter.node.add_dependency(entrance)
+        if prober is not None:
+            parameter.node.add_dependency(prober)
         CfnOutput(self, "Endpoint", value=entrance.load_balancer.load_balancer_dns_name)
         CfnOutput(self, "ParameterName", value=service_parameter(service.name))
 
@@ -60,6 +66,7 @@ def _document(service: Service, network: Network, entrance: LoadBalancer, templa
         on_demand_fallback=service.on_demand_fallback,
         drain_s=service.drain_s,
         initial_delay_s=service.initial_delay_s,
+        readiness_probe=service.readiness_probe,
     ).to_dict()
     # A token is text, and the version a number: take the quotes off that JSON puts around it.
     document["version"] = template.version

@@ -69,17 +69,14 @@ def retire(seen: Observation, now: datetime) -> list[Action]:
     actions: list[Action] = []
     for replica in seen.rows.replicas.values():
         instance = seen.instances.get(replica.instance_id or "")
-        match replica.state:
-            case ReplicaState.REQUESTED:
-                actions.append(End(replica, "service removed"))
-            case ReplicaState.DRAINING if instance is None or instance.state is InstanceState.TERMINATED:
-                actions.append(End(replica, replica.reason))
-            case ReplicaState.DRAINING if not replica.is_warned:
-                actions.extend(_terminate(instance, seen, "service removed", replica))
-            case ReplicaState.DRAINING:
-                pass  # EC2 is taking it back
-            case _:
-                actions.append(Drain(replica, "service removed", replace=False))
+        if replica.state is ReplicaState.REQUESTED:
+            actions.append(End(replica, "service removed"))
+        elif replica.state is not ReplicaState.DRAINING:
+            actions.append(Drain(replica, "service removed", replace=False))
+        elif instance is None or instance.state is InstanceState.TERMINATED:
+            actions.append(End(replica, replica.reason))
+        elif not replica.is_warned:
+            actions.extend(_terminate(instance, seen, "service removed", replica))
     actions.extend(CloseIntent(i.id) for i in seen.rows.intents.values() if _is_expired(i.created_at, now))
     actions.extend(_for_unowned(seen, {}, now))
     return actions

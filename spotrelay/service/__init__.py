@@ -18,7 +18,7 @@ from spotrelay.service.errors import (
     UnreadableServiceFileError,
 )
 from spotrelay.service.loading import load
-from spotrelay.service.model import Image, Probe, Service
+from spotrelay.service.model import Image, Service
 from spotrelay.service.userdata import user_data
 
 __all__ = [
@@ -27,7 +27,6 @@ __all__ = [
     "Image",
     "InvalidServiceFileError",
     "MalformedServiceFileError",
-    "Probe",
     "Problem",
     "Service",
     "ServiceFileError",

@@ -11,11 +11,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from spotrelay.model import ReadinessProbe
 from spotrelay.service import eligibility, userdata, wording
 from spotrelay.service.disk import disk
 from spotrelay.service.document import Document, Location, read, shown
 from spotrelay.service.errors import InvalidServiceFileError, Problem
-from spotrelay.service.model import DEFAULT_IMAGE, Image, Probe, Service
+from spotrelay.service.model import DEFAULT_IMAGE, Image, Service
 from spotrelay.service.requirements import did_you_mean
 from spotrelay.service.schema import MAX_NAME, ServiceFile
 
@@ -68,7 +69,7 @@ def _compile(path: Path, document: Document, file: ServiceFile, expander: _Expan
         ordered=resources.instance_types is not None,
         port=resources.ports,
         health_check_path=get_path or section.health_check or DEFAULT_HEALTH_CHECK,
-        readiness_probe=Probe(probe.path, expander.expand(probe.post_data), probe.timeout_seconds)
+        readiness_probe=ReadinessProbe(probe.path, expander.expand(probe.post_data), probe.timeout_seconds)
         if probe and probe.post_data is not None
         else None,
         initial_delay_s=probe.initial_delay_seconds if probe else 1200,

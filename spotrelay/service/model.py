@@ -5,24 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from spotrelay.catalog import InstanceType
+from spotrelay.model import ReadinessProbe
 from spotrelay.service.disk import Disk
 from spotrelay.service.errors import Problem
 
 DEFAULT_IMAGE = "/aws/service/deeplearning/ami/{arch}/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"
 """AWS's Deep Learning Base AMI: Ubuntu with NVIDIA's driver, Docker and the AWS CLI, and no framework."""
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """A POST that a replica answers with 200 once it can serve."""
-
-    path: str
-    post_data: Mapping[str, Any]
-    """Variables already expanded."""
-    timeout_s: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +43,7 @@ class Service:
     port: int
     health_check_path: str
     """What the load balancer GETs."""
-    readiness_probe: Probe | None
+    readiness_probe: ReadinessProbe | None
     """None where the load balancer's check is all there is."""
     initial_delay_s: int
     """A replica that isn't ready this long after its launch has failed."""

@@ -137,7 +137,7 @@ class ReadinessProbe(_Fields):
     initial_delay_seconds: int = Field(
         default=1200, ge=1, le=86_400, description="whole seconds from 1 to 86400"
     )
-    timeout_seconds: int = Field(default=15, ge=1, le=120, description="whole seconds from 1 to 120")
+    timeout_seconds: int = Field(default=15, ge=1, le=20, description="whole seconds from 1 to 20")
 
 
 class ServiceSection(_Fields):

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotrelay import catalog
-from spotrelay.service import Disk, Probe, describe, eligible_instance_types, load
+from spotrelay.model import ReadinessProbe
+from spotrelay.service import Disk, describe, eligible_instance_types, load
 from spotrelay.service.requirements import Accelerators, Amount, parse_accelerators, parse_amount
 
 from .conftest import GOOD, Loader
@@ -23,7 +24,8 @@ def test_the_demo_service_has_many_pools_and_drains_within_its_warning() -> None
     assert (demo.name, demo.replicas, demo.use_spot, demo.port) == ("demo", 3, True, 8081)
     assert {t.accelerator for t in demo.instance_types} == {"A10G", "L4", "L40S", "T4"}
     assert len(demo.instance_types) == 22
-    assert demo.readiness_probe is None
+    assert demo.readiness_probe is not None
+    assert demo.readiness_probe.post_data["model"] == demo.envs["MODEL_NAME"]
     assert demo.drain_s < 20
     assert int(demo.envs["TOKENS"]) * float(demo.envs["TOKEN_S"]) < demo.drain_s
     assert demo.warnings == ()
@@ -33,7 +35,7 @@ def test_the_llama3_service_is_the_gss_example_on_at_least_ten_types() -> None:
     """services/llama3.yaml has the article's fields, a real readiness request and no secret in it."""
     llama3 = load(SERVICES / "llama3.yaml")
     assert (llama3.name, llama3.replicas, llama3.use_spot, llama3.port) == ("llama3", 2, True, 8081)
-    assert llama3.readiness_probe == Probe(
+    assert llama3.readiness_probe == ReadinessProbe(
         "/v1/chat/completions",
         {
             "model": "meta-llama/Meta-Llama-3-8B-Instruct",
@@ -146,7 +148,7 @@ def test_post_data_may_be_json_text(service: Loader) -> None:
     data = """post_data: '{"n": 1}'"""
     probe = f"readiness_probe: {{path: /p, {data}, timeout_seconds: 5, initial_delay_seconds: 60}}"
     chat = service(GOOD.replace("replicas: 2", f"replicas: 2\n  {probe}"))
-    assert chat.readiness_probe == Probe("/p", {"n": 1}, timeout_s=5)
+    assert chat.readiness_probe == ReadinessProbe("/p", {"n": 1}, timeout_s=5)
     assert chat.initial_delay_s == 60
     assert chat.health_check_path == "/health"
 

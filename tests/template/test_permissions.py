@@ -127,7 +127,9 @@ def test_only_instance_roles_are_passed(
     assert flat(statement["Resource"]) == "arn:<AWS::Partition>:iam::<AWS::AccountId>:role/spotrelay/*"
     passed_to = statement["Condition"]["StringEquals"]["iam:PassedToService"]
     assert all(service.startswith("ec2.amazonaws.com") for service in passed_to)
-    assert service_stack.only("AWS::IAM::Role")["Path"] == "/spotrelay/"
+    roles = service_stack.all("AWS::IAM::Role")
+    assert roles[service_stack.id_with("AWS::IAM::Role", "Instances")]["Path"] == "/spotrelay/"
+    assert sum(role.get("Path") == "/spotrelay/" for role in roles.values()) == 1
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

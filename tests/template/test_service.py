@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from spotrelay.model import ServiceSpec
-from spotrelay.names import TAG_SERVICE
+from spotrelay.names import TAG_SERVICE, prober_function
 from spotrelay.service import Service, load
 from tests.template.conftest import SERVICE_FILES
-from tests.template.support import Template, as_list, flat, refers_to
+from tests.template.support import Template, as_list, flat, function, refers_to
 
 WARNING_S = 120
 
@@ -79,17 +79,32 @@ def test_the_controller_chooses_type_and_subnet(launch: dict[str, Any]) -> None:
     assert not {"InstanceType", "InstanceMarketOptions", "Placement", "NetworkInterfaces"} & set(launch)
 
 
-def test_only_the_load_balancer_reaches_the_instances(
+def test_only_load_balancer_and_prober_reach_the_instances(
     service_stack: Template, launch: dict[str, Any], service: Service
 ) -> None:
-    """One port, from one security group; and there is no SSH."""
+    """One port, from these two security groups; and there is no SSH."""
     groups = service_stack.all("AWS::EC2::SecurityGroup")
     (group,) = launch["SecurityGroupIds"]
-    (rule,) = groups[refers_to(group)]["SecurityGroupIngress"]
+    rules = groups[refers_to(group)]["SecurityGroupIngress"]
     balancer = service_stack.only("AWS::ElasticLoadBalancingV2::LoadBalancer")
-    assert refers_to(rule["SourceSecurityGroupId"]) == refers_to(balancer["SecurityGroups"][0])
-    assert (rule["FromPort"], rule["ToPort"]) == (service.port, service.port)
+    prober = function(service_stack, "probe")
+    assert [refers_to(rule["SourceSecurityGroupId"]) for rule in rules] == [
+        refers_to(balancer["SecurityGroups"][0]),
+        refers_to(prober["VpcConfig"]["SecurityGroupIds"][0]),
+    ]
+    assert {(rule["FromPort"], rule["ToPort"]) for rule in rules} == {(service.port, service.port)}
     assert "KeyName" not in launch
+
+
+def test_the_prober_is_where_the_replicas_are(service_stack: Template, service_name: str) -> None:
+    """It bears the name that the control plane may call, and is in the instances' subnets for good."""
+    prober = function(service_stack, "probe")
+    assert prober["FunctionName"] == prober_function(service_name)
+    assert {flat(s) for s in prober["VpcConfig"]["SubnetIds"]} == set(_document(service_stack)["subnets"])
+    group = service_stack.all("AWS::EC2::SecurityGroup")[
+        refers_to(prober["VpcConfig"]["SecurityGroupIds"][0])
+    ]
+    assert [(rule["FromPort"], rule["ToPort"]) for rule in group["SecurityGroupEgress"]] == [(8081, 8081)]
 
 
 def test_only_the_public_port_is_open(service_stack: Template) -> None:
@@ -115,7 +130,7 @@ def test_the_image_is_looked_up_at_deployment(service_stack: Template, launch: d
 
 def test_an_instance_may_read_its_own_secrets_only(service_stack: Template, service: Service) -> None:
     """Beyond a Session Manager shell, the role reads the parameters that the service file names."""
-    (role,) = service_stack.all("AWS::IAM::Role")
+    role = service_stack.id_with("AWS::IAM::Role", "Instances")
     readable = [
         flat(resource).partition(":parameter")[2]
         for s in service_stack.statements(role)
@@ -123,7 +138,7 @@ def test_an_instance_may_read_its_own_secrets_only(service_stack: Template, serv
         for resource in as_list(s["Resource"])
     ]
     assert readable == sorted(set(service.secrets.values()))
-    assert "ManagedPolicyArns" not in service_stack.only("AWS::IAM::Role")
+    assert "ManagedPolicyArns" not in service_stack.all("AWS::IAM::Role")[role]
 
 
 def test_user_data_fits(launch: dict[str, Any]) -> None:
@@ -146,13 +161,14 @@ def test_the_controller_can_read_the_document(service_stack: Template, service: 
     parameter = service_stack.only("AWS::SSM::Parameter")
     assert parameter["Name"] == f"/spotrelay/services/{service.name}"
     (template,) = service_stack.all("AWS::EC2::LaunchTemplate")
-    text = flat(parameter["Value"]).replace(f"<{template}.LatestVersionNumber>", "7")
+    text = json.dumps(_document(service_stack))
     spec = ServiceSpec.from_json(text)
     (group,) = service_stack.all("AWS::ElasticLoadBalancingV2::TargetGroup")
     assert (spec.version, spec.replicas, spec.port) == (7, service.replicas, service.port)
     assert spec.launch_template_id == f"<{template}>"
     assert spec.target_group_arn == f"<{group}>"
     assert spec.instance_types == service.instance_type_names
+    assert spec.readiness_probe == service.readiness_probe
     assert (spec.use_spot, spec.ordered) == (service.use_spot, service.ordered)
     assert (spec.drain_s, spec.initial_delay_s) == (service.drain_s, service.initial_delay_s)
     assert len(text) < 4096, "a standard parameter takes 4 KB"
@@ -160,11 +176,7 @@ def test_the_controller_can_read_the_document(service_stack: Template, service: 
 
 def test_every_zone_has_one_subnet(service_stack: Template) -> None:
     """Three zones are three sets of pools; EC2 Fleet takes one subnet of each."""
-    document = json.loads(
-        flat(service_stack.only("AWS::SSM::Parameter")["Value"])
-        .replace(".LatestVersionNumber>", '"')
-        .replace('"version": <', '"version": "')
-    )
+    document = _document(service_stack)
     assert sorted(document["subnets"].values()) == ["<zone 0>", "<zone 1>", "<zone 2>"]
     assert {s.strip("<>") for s in document["subnets"]} == set(service_stack.all("AWS::EC2::Subnet"))
 
@@ -186,3 +198,11 @@ def test_outputs_tell_where_to_go(service_stack: Template, service_name: str) ->
 def _attributes(template: Template) -> dict[str, str]:
     group = template.only("AWS::ElasticLoadBalancingV2::TargetGroup")
     return {a["Key"]: a["Value"] for a in group["TargetGroupAttributes"]}
+
+
+def _document(template: Template) -> dict[str, Any]:
+    """The runtime document, as of the launch template's version 7."""
+    (launch_template,) = template.all("AWS::EC2::LaunchTemplate")
+    text = flat(template.only("AWS::SSM::Parameter")["Value"])
+    document: dict[str, Any] = json.loads(text.replace(f"<{launch_template}.LatestVersionNumber>", "7"))
+    return document

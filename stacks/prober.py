@@ -1,0 +1,84 @@
+"""Sends readiness probes from inside the replicas' network, where the control plane's functions are not."""
+
+from __future__ import annotations
+
+from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+from spotrelay.names import prober_function
+from spotrelay.service import Service
+from stacks.bundling import functions_code
+from stacks.functions import LOG_RETENTION, RUNTIME
+from stacks.network import Network
+from stacks.validation import acknowledge
+
+TIMEOUT = Duration.seconds(30)
+"""Longer than a service file's longest probe time-out (20 s), and as long as the controller waits for it."""
+
+NETWORK_INTERFACE_ACTIONS = (
+    "ec2:AssignPrivateIpAddresses",
+    "ec2:CreateNetworkInterface",
+    "ec2:DeleteNetworkInterface",
+    "ec2:DescribeNetworkInterfaces",
+    "ec2:DescribeSubnets",
+    "ec2:UnassignPrivateIpAddresses",
+)
+"""To put a function into a network, Lambda wants these: AWSLambdaVPCAccessExecutionRole without logging."""
+
+
+class Prober(Construct):
+    """A function that can reach the service's port on its replicas, and nothing else."""
+
+    def __init__(self, scope: Construct, id_: str, *, service: Service, network: Network) -> None:
+        super().__init__(scope, id_)
+        self.security_group = ec2.SecurityGroup(
+            self,
+            "SecurityGroup",
+            vpc=network.vpc,
+            description=f"Readiness probe of {service.name}",
+            allow_all_outbound=False,
+        )
+        self.security_group.add_egress_rule(
+            ec2.Peer.any_ipv4(), ec2.Port.tcp(service.port), "readiness probes"
+        )
+        log_group = logs.LogGroup(self, "Log", retention=LOG_RETENTION, removal_policy=RemovalPolicy.DESTROY)
+        role = iam.Role(
+            self,
+            "Role",
+            assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
+            description=f"Readiness probe of {service.name}",
+        )
+        log_group.grant_write(role)
+        role.add_to_policy(iam.PolicyStatement(actions=list(NETWORK_INTERFACE_ACTIONS), resources=["*"]))
+        acknowledge(
+            role,
+            "AwsSolutions-IAM5[Resource::*]",
+            "Lambda makes the function's network interfaces with this role, and insists on these rights.",
+        )
+        with functions_code() as code:
+            function = lambda_.Function(
+                self,
+                "Function",
+                # By name, so that the control plane may be allowed to call the probers and no other function.
+                function_name=prober_function(service.name),
+                runtime=RUNTIME,
+                architecture=lambda_.Architecture.ARM_64,
+                code=code,
+                handler="lambdas.probe.handler",
+                role=role,
+                log_group=log_group,
+                logging_format=lambda_.LoggingFormat.JSON,
+                memory_size=256,  # it only waits for answers
+                timeout=TIMEOUT,
+                vpc=network.vpc,
+                vpc_subnets=network.instance_subnets(self),
+                security_groups=[self.security_group],
+                # It needs no way out of the network: it is called through Lambda, and calls its neighbours.
+                allow_public_subnet=True,
+            )
+        # Without its rights Lambda can't take the interfaces away again when the stack goes.
+        function.node.add_dependency(role)

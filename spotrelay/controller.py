@@ -94,7 +94,7 @@ class Controller:
     def _reconcile(self, service: str, serving: datetime | None) -> bool:
         """One round; whether another should follow soon."""
         ports = self._ports
-        spec = ports.services.get(service)
+        spec = ports.services.get(service, fresh=True)
         rows = ports.store.load(service)
         now = ports.clock.now()
         seen = Observation(

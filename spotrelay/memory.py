@@ -242,11 +242,12 @@ class MemoryRouter:
     """`ports.Router`; targets stay initial until `pass_checks` is called."""
 
     def __init__(self, fleet: MemoryFleet) -> None:
-        self.targets: dict[str, TargetState] = {}
+        self.groups: dict[str, dict[str, TargetState]] = {}
+        """By target group: its targets."""
         self.calls: list[tuple[str, tuple[str, ...]]] = []
         self._fleet = fleet
 
-    def register(self, spec: ServiceSpec, instance_ids: Collection[str]) -> frozenset[str]:  # noqa: ARG002
+    def register(self, spec: ServiceSpec, instance_ids: Collection[str]) -> frozenset[str]:
         """See `ports.Router.register`."""
         self.calls.append(("register", tuple(instance_ids)))
         running = {
@@ -254,29 +255,31 @@ class MemoryRouter:
             for i in instance_ids
             if i in self._fleet.instances and self._fleet.instances[i].state is InstanceState.RUNNING
         }
+        targets = self._of(spec)
         for instance_id in running:
-            if self.targets.get(instance_id) in (None, TargetState.DRAINING):
-                self.targets[instance_id] = TargetState.INITIAL
+            if targets.get(instance_id) in (None, TargetState.DRAINING):
+                targets[instance_id] = TargetState.INITIAL
         return frozenset(instance_ids) - running
 
-    def deregister(self, spec: ServiceSpec, instance_ids: Collection[str]) -> None:  # noqa: ARG002
+    def deregister(self, spec: ServiceSpec, instance_ids: Collection[str]) -> None:
         """See `ports.Router.deregister`."""
         self.calls.append(("deregister", tuple(instance_ids)))
-        for instance_id in instance_ids:
-            if instance_id in self.targets:
-                self.targets[instance_id] = TargetState.DRAINING
+        targets = self._of(spec)
+        for instance_id in targets.keys() & set(instance_ids):
+            targets[instance_id] = TargetState.DRAINING
 
-    def health(self, spec: ServiceSpec) -> Mapping[str, TargetState]:  # noqa: ARG002
+    def health(self, spec: ServiceSpec) -> Mapping[str, TargetState]:
         """See `ports.Router.health`."""
-        return dict(self.targets)
+        return dict(self._of(spec))
 
     def pass_checks(self) -> None:
         """Let every registered target pass its health check, and every draining one be done."""
-        for instance_id, state in list(self.targets.items()):
-            if state is TargetState.DRAINING:
-                del self.targets[instance_id]
-            else:
-                self.targets[instance_id] = TargetState.HEALTHY
+        for group, targets in self.groups.items():
+            kept = (i for i, state in targets.items() if state is not TargetState.DRAINING)
+            self.groups[group] = dict.fromkeys(kept, TargetState.HEALTHY)
+
+    def _of(self, spec: ServiceSpec) -> dict[str, TargetState]:
+        return self.groups.setdefault(spec.target_group_arn, {})
 
 
 class MemoryProber:
@@ -311,7 +314,7 @@ class MemoryServices:
         """See `ports.Services.names`."""
         return sorted(self.specs)
 
-    def get(self, service: str) -> ServiceSpec | None:
+    def get(self, service: str, *, fresh: bool = False) -> ServiceSpec | None:  # noqa: ARG002
         """See `ports.Services.get`."""
         return self.specs.get(service)
 

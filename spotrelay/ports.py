@@ -213,8 +213,8 @@ class Services(Protocol):
         """Every deployed service, read afresh."""
         ...
 
-    def get(self, service: str) -> ServiceSpec | None:
-        """Its document, possibly a minute old; None if it isn't deployed (any more)."""
+    def get(self, service: str, *, fresh: bool = False) -> ServiceSpec | None:
+        """Its document, possibly a minute old unless `fresh`; None if it isn't deployed (any more)."""
         ...
 
 

@@ -45,6 +45,13 @@ EVENT_PATTERNS = {
     ),
 }
 
+SERVICE_DEPLOYED = events.EventPattern(
+    source=["aws.ssm"],
+    detail_type=["Parameter Store Change"],
+    detail={"name": [{"prefix": f"{SERVICES_PATH}/"}], "operation": ["Create", "Update", "Delete"]},
+)
+"""A service was deployed, changed or removed: its tick comes at once rather than within the minute."""
+
 MAX_EVENT_AGE = Duration.minutes(2)
 """EventBridge gives up delivering then: an interruption is over, and the tick has seen the rest."""
 
@@ -185,6 +192,10 @@ class ControlPlaneStack(Stack):
             rule.add_target(
                 targets.SqsQueue(signals, dead_letter_queue=undelivered, max_event_age=MAX_EVENT_AGE)
             )
+        deployed = events.Rule(self, "ServiceDeployed", event_pattern=SERVICE_DEPLOYED)
+        deployed.add_target(
+            targets.SqsQueue(ticks, dead_letter_queue=undelivered, max_event_age=MAX_EVENT_AGE)
+        )
         schedule = events.Rule(self, "EveryMinute", schedule=events.Schedule.rate(Duration.minutes(1)))
         schedule.add_target(
             targets.SqsQueue(ticks, dead_letter_queue=undelivered, max_event_age=MAX_EVENT_AGE)

@@ -13,7 +13,7 @@ from spotrelay.model import ServiceSpec, SpecError
 from spotrelay.ports import Telemetry
 
 KEPT_S = 60.0
-"""A tick a minute reads each document once; a burst of signals doesn't read it once for each."""
+"""A burst of signals doesn't read a document once for each; a tick reads it afresh anyway."""
 
 PAGE = 10
 """Parameters per page: the most that Parameter Store gives."""
@@ -54,14 +54,14 @@ class ParameterServices:
                 self._telemetry.record("unreadable_document", service=service, error=str(error))
         return sorted(found)
 
-    def get(self, service: str) -> ServiceSpec | None:
+    def get(self, service: str, *, fresh: bool = False) -> ServiceSpec | None:
         """See `ports.Services.get`.
 
         Raises:
             SpecError: it can't be read. Not the same as None, which would end the service's replicas.
         """
         kept = self._kept.get(service)
-        if kept and self._monotonic_s() - kept[0] < KEPT_S:
+        if kept and not fresh and self._monotonic_s() - kept[0] < KEPT_S:
             return kept[1]
         self._kept.pop(service, None)
         try:

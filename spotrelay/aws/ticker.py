@@ -31,6 +31,8 @@ class Tick:
 
 # {"service": "llama3", "due": "2026-11-21T07:00:03.000000+00:00"}; due may be null or missing
 # {"version": "0", "id": "…", "detail-type": "Scheduled Event", "source": "aws.events", …, "detail": {}}
+# {…, "detail-type": "Parameter Store Change", "source": "aws.ssm", …,
+#  "detail": {"operation": "Update", "name": "/spotrelay/services/llama3", "type": "String"}}
 def parse(body: str) -> Tick:
     """The tick in a message's body.
 
@@ -39,8 +41,11 @@ def parse(body: str) -> Tick:
     """
     try:
         message = json.loads(body)
-        if message.get("source") == "aws.events":
-            return Tick(None)
+        match message.get("source"):
+            case "aws.events":
+                return Tick(None)
+            case "aws.ssm":
+                return Tick(message["detail"]["name"].rsplit("/", 1)[-1])
         service, due = message["service"], message.get("due")
         tick = Tick(service, None if due is None else datetime.fromisoformat(due))
     except (ValueError, TypeError, KeyError, AttributeError) as error:

@@ -231,12 +231,18 @@ class MiniStack:
     # --- events and schedules ---
 
     def emit(
-        self, detail_type: str, detail: JsonObject, resources: list[str], *, deliveries: int = 1
+        self,
+        detail_type: str,
+        detail: JsonObject,
+        resources: list[str],
+        *,
+        source: str = "aws.ec2",
+        deliveries: int = 1,
     ) -> None:
-        """An event of source `aws.ec2` on the default bus, delivered so many times with one ID."""
+        """An event on the default bus, delivered so many times with one ID."""
         bus = self._services["eventbridge"]
         entry = {
-            "Source": "aws.ec2",
+            "Source": source,
             "DetailType": detail_type,
             "Detail": json.dumps(detail),
             "Resources": resources,
@@ -395,6 +401,14 @@ class MiniStack:
                     rules.remove(rule)
 
         return {"create": create, "delete": delete}
+
+    def parameters(self) -> dict[str, tuple[str, int]]:
+        """Every parameter: name → (ARN, version)."""
+        with self.scope():
+            return {
+                name: (str(p["ARN"]), int(p["Version"]))
+                for name, p in self._services["ssm"]._parameters.items()
+            }
 
     def seed_public_parameters(self, parameters: Mapping[str, str]) -> None:
         """Public SSM parameters whose values are AMI IDs."""

@@ -34,6 +34,7 @@ from spotrelay.local.instances import Instance
 from spotrelay.local.machines import Machines
 from spotrelay.local.metrics import Metrics
 from spotrelay.local.ministack import MiniStack
+from spotrelay.local.parameters import ParameterChanges
 from spotrelay.local.run_instances import RunActions
 from spotrelay.local.seeds import AMI_PARAMETERS
 from spotrelay.market import Market
@@ -44,7 +45,7 @@ HOST = "127.0.0.1"
 PARENT_POLL_S = 0.5
 ACCEPT_POLL_S = 0.02
 REFRESH_S = 0.5
-"""How soon the balancer sees a target group that CloudFormation made in the background."""
+"""How soon the balancer sees a target group, and EventBridge a parameter, that CloudFormation made."""
 SHUTDOWN_GRACE_S = 1.0
 """How long open requests may go on once we are told to stop."""
 
@@ -116,7 +117,7 @@ async def _run(
     await balancer.start()
     background = [
         asyncio.create_task(metrics.run()),
-        asyncio.create_task(_refresh(routing)),
+        asyncio.create_task(_refresh(routing, ParameterChanges(ministack))),
         asyncio.create_task(_watch_parent(stop)),
         asyncio.create_task(_announce(listener.getsockname()[1], options, on_ready)),
     ]
@@ -172,9 +173,10 @@ async def _announce(port: int, options: Options, on_ready: Callable[[str], None]
     on_ready(endpoint)
 
 
-async def _refresh(routing: Routing) -> None:
+async def _refresh(routing: Routing, parameters: ParameterChanges) -> None:
     while True:
         routing.refresh()
+        parameters.emit()
         await asyncio.sleep(REFRESH_S)
 
 

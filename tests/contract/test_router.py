@@ -23,11 +23,12 @@ SPEC = demo_spec()
 
 @dataclass
 class World:
-    """A router, a service in a target group, and what launches instances for it."""
+    """A router, two services with a target group each, and what launches instances for the first."""
 
     router: Router
     fleet: Fleet
     spec: ServiceSpec
+    other: ServiceSpec
     run: Callable[[], object]
 
     def launch(self, count: int) -> list[str]:
@@ -47,9 +48,10 @@ def world(request: pytest.FixtureRequest) -> World:
     """The router, either way."""
     if request.param == "memory":
         fleet = MemoryFleet(MemoryClock())
-        return World(MemoryRouter(fleet), fleet, SPEC, fleet.run)
+        return World(MemoryRouter(fleet), fleet, SPEC, demo_spec("other"), fleet.run)
     clients: Clients = request.getfixturevalue("aws")
-    return World(TargetGroupRouter(clients), Ec2Fleet(clients), deployed_spec(clients), lambda: None)
+    specs = deployed_spec(clients), deployed_spec(clients, "other")
+    return World(TargetGroupRouter(clients), Ec2Fleet(clients), *specs, lambda: None)
 
 
 def test_in_and_out_of_rotation(world: World) -> None:
@@ -80,6 +82,17 @@ def test_deregistering_an_absent_target_is_fine(world: World) -> None:
     world.router.deregister(world.spec, [never])
     world.router.deregister(world.spec, [never, first, second])
     assert world.in_rotation() == set()
+
+
+def test_each_service_has_its_own_targets(world: World) -> None:
+    """What is done about one service's targets is neither seen nor felt by another's."""
+    first, second = world.launch(2)
+    world.router.register(world.spec, [first])
+    world.router.register(world.other, [second])
+    world.router.deregister(world.spec, [second])
+    assert world.router.health(world.spec).keys() == {first}
+    assert world.router.health(world.other).keys() == {second}
+    assert world.router.health(world.other)[second].is_in_rotation
 
 
 def test_nothing_to_do(world: World) -> None:

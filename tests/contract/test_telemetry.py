@@ -76,6 +76,7 @@ def test_a_flush_is_the_end(telemetry: PowertoolsTelemetry, capsys: pytest.Captu
     assert "Conflicts" not in _metric_lines(capsys)["demo"]
 
 
+@pytest.mark.filterwarnings("error")  # Powertools warns of a flush with nothing to write
 def test_more_values_than_a_line_takes(
     telemetry: PowertoolsTelemetry, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -42,6 +42,16 @@ def test_the_schedule_is_everybodys_tick() -> None:
     assert parse(json.dumps(event)) == Tick(None)
 
 
+def test_a_deployed_service_is_ticked() -> None:
+    """Parameter Store's event about a runtime document stands for that service's tick."""
+    event = {
+        "source": "aws.ssm",
+        "detail-type": "Parameter Store Change",
+        "detail": {"operation": "Update", "name": "/spotrelay/services/llama3", "type": "String"},
+    }
+    assert parse(json.dumps(event)) == Tick("llama3")
+
+
 @pytest.mark.parametrize(("delay_s", "sent"), [(0, 0), (2.5, 3), (3.0, 3), (900, 900), (5000, 900), (-1, 0)])
 def test_delays_that_sqs_takes(sqs: Stubber, clients: Clients, delay_s: float, sent: int) -> None:
     """A delay becomes whole seconds, never too early, never more than SQS takes."""

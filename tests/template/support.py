@@ -85,11 +85,19 @@ def flat(value: Any) -> str:
 
 
 def matches(pattern: Mapping[str, Any], event: Mapping[str, Any]) -> bool:
-    """Whether an event satisfies an EventBridge pattern made of lists of values, all that we use."""
+    """Whether an event satisfies an EventBridge pattern made of values and prefixes, all that we use."""
     return all(
-        matches(wanted, event.get(key, {})) if isinstance(wanted, Mapping) else event.get(key) in wanted
+        matches(wanted, event.get(key, {}))
+        if isinstance(wanted, Mapping)
+        else any(_is_matched(event.get(key), one) for one in wanted)
         for key, wanted in pattern.items()
     )
+
+
+def _is_matched(value: Any, wanted: Any) -> bool:
+    if isinstance(wanted, Mapping):
+        return str(value).startswith(wanted["prefix"])
+    return bool(value == wanted)
 
 
 def denials_of_plain_http(template: Template, policy_type: str, resources: str) -> Iterator[str]:

@@ -74,6 +74,19 @@ def test_a_tick_comes_every_minute(control_plane: Template) -> None:
     assert [refers_to(t["Arn"]) for t in schedule["Targets"]] == [queue_of(control_plane, "reconcile")]
 
 
+@pytest.mark.parametrize("operation", ["Create", "Update", "Delete"])
+def test_a_deployment_brings_its_tick(control_plane: Template, operation: str) -> None:
+    """A service that is deployed, changed or removed is looked at once; a changed secret means nothing."""
+
+    def change(name: str) -> dict[str, Any]:
+        detail = {"operation": operation, "name": name}
+        return {"source": "aws.ssm", "detail-type": "Parameter Store Change", "detail": detail}
+
+    ticks = {queue_of(control_plane, "reconcile")}
+    assert _queues_reached(control_plane, change("/spotrelay/services/llama3")) == ticks
+    assert _queues_reached(control_plane, change("/spotrelay/llama3/hf-token")) == set()
+
+
 def test_undelivered_events_are_kept(control_plane: Template) -> None:
     """What EventBridge can't deliver goes to a queue with an alarm, for every target of every rule."""
     kept_in = {

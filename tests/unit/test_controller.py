@@ -101,7 +101,7 @@ def test_a_readiness_probe_comes_before_the_first_request() -> None:
     world.prober.silent = {f"i-{n:017x}" for n in (1, 2)}
     settle(world, controller)
     assert [r.state for r in active(world)] == [ReplicaState.STARTING] * 2 + [ReplicaState.READY]
-    assert set(world.router.targets) == {active(world)[2].instance_id}
+    assert world.router.health(demo_spec()).keys() == {active(world)[2].instance_id}
     world.prober.silent.clear()
     settle(world, controller)
     assert [r.state for r in active(world)] == [ReplicaState.READY] * 3

@@ -114,6 +114,17 @@ def test_names_are_read_afresh(world: World) -> None:
     assert world.services.get("demo") is None
 
 
+def test_a_fresh_look_sees_what_changed(world: World) -> None:
+    """Read afresh, a document is what was deployed last, and None from the removal on."""
+    world.deploy(demo_spec())
+    assert world.services.get("demo") == demo_spec()
+    world.deploy(demo_spec(replicas=5))
+    assert world.services.get("demo", fresh=True) == demo_spec(replicas=5)
+    assert world.services.get("demo") == demo_spec(replicas=5)
+    world.remove("demo")
+    assert world.services.get("demo", fresh=True) is None
+
+
 def test_more_services_than_a_page(world: World) -> None:
     """More services than Parameter Store gives at once (10) are all named."""
     expected = [f"service-{n:02d}" for n in range(23)]

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -55,6 +56,8 @@ class MiniStack:
 
     def __init__(self) -> None:
         self._app = import_module("ministack.app")
+        # It was for MiniStack. Functions inherit this environment, and their own logger would obey it, too.
+        os.environ.pop("LOG_LEVEL", None)
         self._core = {
             name: import_module(f"ministack.core.{name}")
             for name in ("iam_actions", "iam_evaluator", "lambda_runtime", "responses", "router")

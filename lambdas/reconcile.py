@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools.logging import Logger
 
-from spotrelay.aws import compose, ticker
+from spotrelay.aws import compose
 from spotrelay.aws.telemetry import PowertoolsTelemetry
+from spotrelay.intake import Intake
 from spotrelay.names import METRICS_NO_SERVICE
 
 if TYPE_CHECKING:
@@ -20,30 +21,17 @@ telemetry = PowertoolsTelemetry(logger)
 
 
 @cache
-def runtime() -> compose.Runtime:
+def intake() -> Intake:
     """Built once per execution environment, at the first tick."""
-    return compose.runtime(os.environ, telemetry)
+    return compose.intake(os.environ, telemetry)
 
 
 @logger.inject_lambda_context
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:  # noqa: ARG001 - Lambda's signature
-    """Run the ticks; one that fails is delivered again, and so is counted as an error of the function's."""
+    """Run the ticks. One that fails is raised, so that it is delivered again and an alarm counts it."""
     try:
         for record in event["Records"]:
-            _tick(record["body"])
+            intake().tick(record["body"])
         return {"batchItemFailures": []}
     finally:
         telemetry.flush()
-
-
-def _tick(body: str) -> None:
-    try:
-        tick = ticker.parse(body)
-    except ticker.MalformedTickError as error:
-        telemetry.record("malformed_tick", error=str(error))
-        runtime().dead_letters.set_aside(body, str(error))
-        return
-    if tick.service is None:
-        runtime().controller.tick_all()
-    else:
-        runtime().controller.tick(tick.service, tick.due)

@@ -304,6 +304,17 @@ class MemoryTicker:
         self.scheduled.append((service, due, delay_s))
 
 
+class MemoryDeadLetters:
+    """`ports.DeadLetters`: what was set aside, and why."""
+
+    def __init__(self) -> None:
+        self.letters: list[tuple[str, str]] = []
+
+    def set_aside(self, body: str, why: str) -> None:
+        """See `ports.DeadLetters.set_aside`."""
+        self.letters.append((body, why))
+
+
 class MemoryServices:
     """`ports.Services`."""
 

@@ -206,6 +206,14 @@ class Ticker(Protocol):
         ...
 
 
+class DeadLetters(Protocol):
+    """Where messages go that no retry would mend, and an alarm watches."""
+
+    def set_aside(self, body: str, why: str) -> None:
+        """Keep the message, and what is wrong with it, for a person to see."""
+        ...
+
+
 class Services(Protocol):
     """The runtime documents."""
 

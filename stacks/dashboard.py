@@ -49,7 +49,7 @@ def dashboard(scope: Construct, id_: str, *, alarms: Sequence[cloudwatch.IAlarm]
                 for metric in (
                     Metric.SIGNALS_RECEIVED,
                     Metric.SIGNALS_IGNORED,
-                    Metric.SIGNALS_MALFORMED,
+                    Metric.MESSAGES_MALFORMED,
                     Metric.FOREIGN_INSTANCES,
                 )
             ],

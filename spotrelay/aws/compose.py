@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from spotrelay.aws.clients import Clients
-from spotrelay.aws.dead_letters import DeadLetters
+from spotrelay.aws.dead_letters import SqsDeadLetters
 from spotrelay.aws.fleet import Ec2Fleet
 from spotrelay.aws.prober import FunctionProber
 from spotrelay.aws.router import TargetGroupRouter
@@ -17,6 +16,7 @@ from spotrelay.aws.store import DynamoStore
 from spotrelay.aws.table import Table
 from spotrelay.aws.ticker import SqsTicker
 from spotrelay.controller import Controller
+from spotrelay.intake import Intake
 from spotrelay.names import Env
 from spotrelay.ports import Ports, Telemetry
 
@@ -33,15 +33,7 @@ class SystemClock:
         return datetime.now(UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class Runtime:
-    """What a function works with."""
-
-    controller: Controller
-    dead_letters: DeadLetters
-
-
-def runtime(env: Mapping[str, str], telemetry: Telemetry, clients: Clients | None = None) -> Runtime:
+def intake(env: Mapping[str, str], telemetry: Telemetry, clients: Clients | None = None) -> Intake:
     """Everything over the table, queues and parameters that the environment names.
 
     It calls nothing and builds no client: that is done at first use. A handler makes one and keeps it.
@@ -62,7 +54,8 @@ def runtime(env: Mapping[str, str], telemetry: Telemetry, clients: Clients | Non
         clock=clock,
         new_id=lambda: new_id(clock.now()),
     )
-    return Runtime(Controller(ports), DeadLetters(clients, _setting(env, Env.DEAD_LETTER_QUEUE_URL)))
+    dead_letters = SqsDeadLetters(clients, _setting(env, Env.DEAD_LETTER_QUEUE_URL))
+    return Intake(Controller(ports), dead_letters, telemetry)
 
 
 def new_id(now: datetime) -> str:

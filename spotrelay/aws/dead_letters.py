@@ -13,15 +13,15 @@ MAX_REASON = 1000
 """Characters; far below what a message may carry, and enough for any sentence of ours."""
 
 
-class DeadLetters:
-    """A dead-letter queue."""
+class SqsDeadLetters:
+    """See `ports.DeadLetters`."""
 
     def __init__(self, clients: Clients, queue_url: str) -> None:
         self._clients = clients
         self._queue_url = queue_url
 
     def set_aside(self, body: str, why: str) -> None:
-        """Keep the message for a person to see; the attribute `why` says what is wrong with it."""
+        """See `ports.DeadLetters.set_aside`. The message's attribute `why` carries the reason."""
         with translated():
             self._clients.sqs.send_message(
                 QueueUrl=self._queue_url,

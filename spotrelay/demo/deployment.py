@@ -6,7 +6,7 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,9 +35,15 @@ class Deployment:
 
     endpoint: str
     """The local cloud's."""
-    table: str
+    control_plane: Mapping[str, str]
+    """What the control plane's stack puts out: names of its table, queues, functions and roles."""
     host: str
     """The service's: its load balancer's DNS name."""
+
+    @property
+    def table(self) -> str:
+        """Name of the table."""
+        return self.control_plane["TableName"]
 
 
 class Deployer:
@@ -119,9 +125,7 @@ class Deployer:
         )  # fmt: skip
         self._processes.finish(deploy, "cdk deploy", CDK_WITHIN_S)
         outputs = json.loads(self._outputs.read_text(encoding="utf-8"))
-        return Deployment(
-            endpoint, outputs[CONTROL_PLANE_STACK]["TableName"], outputs[SERVICE_STACK]["Endpoint"]
-        )
+        return Deployment(endpoint, outputs[CONTROL_PLANE_STACK], outputs[SERVICE_STACK]["Endpoint"])
 
     def _endpoint(self, cloud: Process, ready: Path) -> str:
         deadline = time.monotonic() + CLOUD_WITHIN_S

@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from spotrelay.aws.clients import Clients
-from spotrelay.aws.compose import MissingSettingError, new_id, runtime
+from spotrelay.aws.compose import MissingSettingError, intake, new_id
 from spotrelay.aws.fleet import Ec2Fleet
 from spotrelay.aws.store import DynamoStore
 from spotrelay.aws.table import Table
@@ -37,7 +37,7 @@ def test_a_missing_setting_is_named(missing: str) -> None:
     for value in emptied:
         env = {name: setting for name, setting in ENV.items() if name != missing} | value
         with pytest.raises(MissingSettingError, match=f"{missing} .*deploy"):
-            runtime(env, MemoryTelemetry())
+            intake(env, MemoryTelemetry())
 
 
 def test_ids_sort_by_time() -> None:
@@ -58,7 +58,7 @@ def test_a_fleet_rises_and_survives_a_warning(
     parameter = service_parameter("demo")
     aws.ssm.put_parameter(Name=parameter, Value=json.dumps(spec.to_dict()), Type="String")
     queue = aws.sqs.create_queue(QueueName="ticks")["QueueUrl"]
-    control = runtime({**ENV, Env.TICK_QUEUE_URL: queue}, MemoryTelemetry(), aws).controller
+    control = intake({**ENV, Env.TICK_QUEUE_URL: queue}, MemoryTelemetry(), aws).controller
     store = DynamoStore(table)
     for _ in range(3):
         control.tick("demo")

@@ -13,7 +13,7 @@ from botocore.response import StreamingBody
 from botocore.stub import Stubber
 
 from spotrelay.aws.clients import Clients
-from spotrelay.aws.dead_letters import DeadLetters
+from spotrelay.aws.dead_letters import SqsDeadLetters
 from spotrelay.aws.prober import FunctionProber
 from spotrelay.model import ReadinessProbe
 from spotrelay.ports import Throttled, Unavailable
@@ -90,7 +90,7 @@ def test_a_prober_that_cannot_be_asked(
 def test_what_is_set_aside_says_why(aws: Clients) -> None:
     """A message set aside keeps its body and carries the reason, cut where it is endless."""
     url = aws.sqs.create_queue(QueueName="dead")["QueueUrl"]
-    DeadLetters(aws, url).set_aside("{", "not JSON " * 1000)
+    SqsDeadLetters(aws, url).set_aside("{", "not JSON " * 1000)
     (message,) = aws.sqs.receive_message(QueueUrl=url, MessageAttributeNames=["why"])["Messages"]
     assert message["Body"] == "{"
     assert message["MessageAttributes"]["why"]["StringValue"].startswith("not JSON not JSON")

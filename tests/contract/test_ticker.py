@@ -10,7 +10,8 @@ import pytest
 from botocore.stub import ANY, Stubber
 
 from spotrelay.aws.clients import Clients
-from spotrelay.aws.ticker import MalformedTickError, SqsTicker, Tick, parse
+from spotrelay.aws.ticker import SqsTicker
+from spotrelay.intake import MalformedTickError, Tick, parse_tick
 from tests.contract.rows import NOW
 
 DUE = NOW + timedelta(microseconds=1)
@@ -32,14 +33,14 @@ def test_a_tick_arrives_as_sent(aws: Clients) -> None:
     ticker.schedule("demo")
     ticker.schedule("llama3", DUE)
     messages = aws.sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10)["Messages"]
-    received = {parse(message["Body"]) for message in messages}
+    received = {parse_tick(message["Body"]) for message in messages}
     assert received == {Tick("demo"), Tick("llama3", DUE)}
 
 
 def test_the_schedule_is_everybodys_tick() -> None:
     """EventBridge's scheduled event, as it is, stands for every service's tick."""
     event = {"version": "0", "source": "aws.events", "detail-type": "Scheduled Event", "detail": {}}
-    assert parse(json.dumps(event)) == Tick(None)
+    assert parse_tick(json.dumps(event)) == Tick(None)
 
 
 def test_a_deployed_service_is_ticked() -> None:
@@ -49,7 +50,7 @@ def test_a_deployed_service_is_ticked() -> None:
         "detail-type": "Parameter Store Change",
         "detail": {"operation": "Update", "name": "/spotrelay/services/llama3", "type": "String"},
     }
-    assert parse(json.dumps(event)) == Tick("llama3")
+    assert parse_tick(json.dumps(event)) == Tick("llama3")
 
 
 @pytest.mark.parametrize(("delay_s", "sent"), [(0, 0), (2.5, 3), (3.0, 3), (900, 900), (5000, 900), (-1, 0)])
@@ -78,5 +79,5 @@ def test_delays_that_sqs_takes(sqs: Stubber, clients: Clients, delay_s: float, s
 def test_what_is_no_tick(body: str) -> None:
     """A message that isn't a tick is malformed, and the error shows it."""
     with pytest.raises(MalformedTickError) as raised:
-        parse(body)
+        parse_tick(body)
     assert body in str(raised.value)

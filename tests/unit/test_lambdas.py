@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -15,7 +15,8 @@ import pytest
 
 from lambdas import on_signal, probe, reconcile
 from spotrelay.controller import Controller
-from spotrelay.memory import World
+from spotrelay.intake import Intake
+from spotrelay.memory import MemoryDeadLetters, World
 from spotrelay.model import ReplicaState
 from spotrelay.names import Metric
 from spotrelay.ports import Throttled
@@ -33,19 +34,8 @@ class Context:
 
 
 @dataclass
-class MemoryDeadLetters:
-    """What was set aside, and why."""
-
-    letters: list[tuple[str, str]] = field(default_factory=list)
-
-    def set_aside(self, body: str, why: str) -> None:
-        """Keep it."""
-        self.letters.append((body, why))
-
-
-@dataclass
-class MemoryRuntime:
-    """`compose.Runtime` over ports in memory."""
+class Functions:
+    """Both functions, over one world in memory."""
 
     world: World
     controller: Controller
@@ -53,13 +43,13 @@ class MemoryRuntime:
 
 
 @pytest.fixture
-def runtime(monkeypatch: pytest.MonkeyPatch) -> MemoryRuntime:
-    """Both functions, over one world with a service of three replicas."""
+def functions(monkeypatch: pytest.MonkeyPatch) -> Functions:
+    """A service of three replicas, of which none exists yet."""
     world = World.of(demo_spec())
-    made = MemoryRuntime(world, Controller(world.ports()), MemoryDeadLetters())
+    made = Functions(world, Controller(world.ports()), MemoryDeadLetters())
+    intake = Intake(made.controller, made.dead_letters, world.telemetry)
     for module in (on_signal, reconcile):
-        monkeypatch.setattr(module, "runtime", lambda: made)
-    monkeypatch.setattr(on_signal.telemetry, "count", world.telemetry.count)
+        monkeypatch.setattr(module, "intake", lambda: intake)
     return made
 
 
@@ -87,10 +77,10 @@ WARNING = "EC2 Spot Instance Interruption Warning"
 SCHEDULED = json.dumps({"source": "aws.events", "detail-type": "Scheduled Event", "detail": {}})
 
 
-def test_one_bad_message_does_not_spoil_its_batch(runtime: MemoryRuntime) -> None:
+def test_one_bad_message_does_not_spoil_its_batch(functions: Functions) -> None:
     """Malformed ones are set aside with the reason, unknown ones counted, and the warning is acted on."""
-    runtime.controller.tick("demo")
-    victim = runtime.world.store.load("demo").replicas[1]
+    functions.controller.tick("demo")
+    victim = functions.world.store.load("demo").replicas[1]
     bodies = [
         "not JSON",
         event(WARNING, None),
@@ -99,35 +89,35 @@ def test_one_bad_message_does_not_spoil_its_batch(runtime: MemoryRuntime) -> Non
         event(WARNING, victim.instance_id),
     ]
     assert call(on_signal, *bodies) == []
-    assert [body for body, _ in runtime.dead_letters.letters] == bodies[:2]
-    assert "has no instance-id" in runtime.dead_letters.letters[1][1]
-    counts = runtime.world.telemetry.counts
-    assert (counts[Metric.SIGNALS_IGNORED], counts[Metric.SIGNALS_MALFORMED]) == (1, 2)
+    assert [body for body, _ in functions.dead_letters.letters] == bodies[:2]
+    assert "has no instance-id" in functions.dead_letters.letters[1][1]
+    counts = functions.world.telemetry.counts
+    assert (counts[Metric.SIGNALS_IGNORED], counts[Metric.MESSAGES_MALFORMED]) == (1, 2)
     assert counts[Metric.FOREIGN_INSTANCES] == 1
-    assert runtime.world.store.load("demo").replicas[1].state is ReplicaState.DRAINING
+    assert functions.world.store.load("demo").replicas[1].state is ReplicaState.DRAINING
 
 
-def test_only_what_failed_is_delivered_again(runtime: MemoryRuntime) -> None:
+def test_only_what_failed_is_delivered_again(functions: Functions) -> None:
     """If the table can't be read, the signals come back, and a malformed one doesn't."""
 
     def throttled(instance_ids: object) -> Mapping[str, tuple[str, int]]:
         raise Throttled("BatchGetItem")
 
-    runtime.world.store.locate = throttled  # type: ignore[method-assign]  # the fault under test
+    functions.world.store.locate = throttled  # type: ignore[method-assign]  # the fault under test
     assert call(on_signal, "not JSON", event(WARNING, "i-1"), event(WARNING, "i-2")) == ["m1", "m2"]
 
 
-def test_the_schedule_fans_out_to_a_tick_per_service(runtime: MemoryRuntime) -> None:
+def test_the_schedule_fans_out_to_a_tick_per_service(functions: Functions) -> None:
     """Each minute, every service gets a message of its own; a malformed tick is set aside."""
     assert call(reconcile, SCHEDULED, "{}") == []
-    assert runtime.world.ticker.scheduled == [("demo", None, 0)]
-    assert len(runtime.dead_letters.letters) == 1
+    assert functions.world.ticker.scheduled == [("demo", None, 0)]
+    assert len(functions.dead_letters.letters) == 1
 
 
-def test_a_tick_message_ticks_its_service(runtime: MemoryRuntime) -> None:
+def test_a_tick_message_ticks_its_service(functions: Functions) -> None:
     """The message names the service, and what is missing there is launched."""
     assert call(reconcile, json.dumps({"service": "demo", "due": None})) == []
-    assert len(runtime.world.store.load("demo").replicas) == 3
+    assert len(functions.world.store.load("demo").replicas) == 3
 
 
 class Replica(BaseHTTPRequestHandler):

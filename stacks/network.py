@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from aws_cdk import Fn
+from aws_cdk import Annotations, Fn
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
@@ -16,7 +16,7 @@ DEFAULT_ZONES = 3
 
 
 class Network(Construct):
-    """A VPC, the subnets of the instances (ID → zone) and those of the load balancer."""
+    """A VPC, the subnets of the instances and those of the load balancer."""
 
     def __init__(
         self, scope: Construct, id_: str, *, given: GivenNetwork | None, zones: Sequence[str]
@@ -30,22 +30,22 @@ class Network(Construct):
                 availability_zones=list(given.load_balancer_subnets.values()),
                 public_subnet_ids=list(given.load_balancer_subnets),
             )
-            self.subnets: Mapping[str, str] = given.subnets
+            instance_subnets = [self._given_subnet(*subnet) for subnet in given.subnets.items()]
         else:
             self.vpc = self._own_vpc(zones)
-            self.subnets = {subnet.subnet_id: subnet.availability_zone for subnet in self.vpc.public_subnets}
+            instance_subnets = self.vpc.public_subnets
+        self.zones: Mapping[str, str] = {s.subnet_id: s.availability_zone for s in instance_subnets}
+        """Of the instances' subnets: ID → zone."""
+        self.instance_subnets = ec2.SubnetSelection(subnets=instance_subnets)
         self.load_balancer_subnets = ec2.SubnetSelection(subnets=self.vpc.public_subnets)
 
-    def instance_subnets(self, scope: Construct) -> ec2.SubnetSelection:
-        """The subnets of the instances, for something else that is to be where they are."""
-        return ec2.SubnetSelection(
-            subnets=[
-                ec2.Subnet.from_subnet_attributes(
-                    scope, f"Subnet{index}", subnet_id=subnet_id, availability_zone=zone
-                )
-                for index, (subnet_id, zone) in enumerate(self.subnets.items())
-            ]
+    def _given_subnet(self, subnet_id: str, zone: str) -> ec2.ISubnet:
+        subnet = ec2.Subnet.from_subnet_attributes(
+            self, subnet_id, subnet_id=subnet_id, availability_zone=zone
         )
+        # Nothing is routed here, so nobody needs its route table.
+        Annotations.of(subnet).acknowledge_warning("@aws-cdk/aws-ec2:noSubnetRouteTableId")
+        return subnet
 
     def _own_vpc(self, zones: Sequence[str]) -> ec2.Vpc:
         # By position: naming the region's zones would take a call to AWS at synth.

@@ -75,7 +75,7 @@ class Prober(Construct):
                 memory_size=256,  # it only waits for answers
                 timeout=TIMEOUT,
                 vpc=network.vpc,
-                vpc_subnets=network.instance_subnets(self),
+                vpc_subnets=network.instance_subnets,
                 security_groups=[self.security_group],
                 # It needs no way out of the network: it is called through Lambda, and calls its neighbours.
                 allow_public_subnet=True,

@@ -59,7 +59,7 @@ def _document(service: Service, network: Network, entrance: LoadBalancer, templa
         use_spot=service.use_spot,
         instance_types=service.instance_type_names,
         ordered=service.ordered,
-        subnets=network.subnets,
+        subnets=network.zones,
         launch_template_id=template.id,
         target_group_arn=entrance.target_group.target_group_arn,
         port=service.port,

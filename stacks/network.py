@@ -30,7 +30,13 @@ class Network(Construct):
                 availability_zones=list(given.load_balancer_subnets.values()),
                 public_subnet_ids=list(given.load_balancer_subnets),
             )
-            instance_subnets = [self._given_subnet(*subnet) for subnet in given.subnets.items()]
+            instance_subnets = [
+                ec2.Subnet.from_subnet_attributes(self, id_, subnet_id=id_, availability_zone=zone)
+                for id_, zone in given.subnets.items()
+            ]
+            # Nothing is routed here, so nobody needs to know the route tables.
+            for subnet in (*instance_subnets, *self.vpc.public_subnets):
+                Annotations.of(subnet).acknowledge_warning("@aws-cdk/aws-ec2:noSubnetRouteTableId")
         else:
             self.vpc = self._own_vpc(zones)
             instance_subnets = self.vpc.public_subnets
@@ -38,14 +44,6 @@ class Network(Construct):
         """Of the instances' subnets: ID → zone."""
         self.instance_subnets = ec2.SubnetSelection(subnets=instance_subnets)
         self.load_balancer_subnets = ec2.SubnetSelection(subnets=self.vpc.public_subnets)
-
-    def _given_subnet(self, subnet_id: str, zone: str) -> ec2.ISubnet:
-        subnet = ec2.Subnet.from_subnet_attributes(
-            self, subnet_id, subnet_id=subnet_id, availability_zone=zone
-        )
-        # Nothing is routed here, so nobody needs its route table.
-        Annotations.of(subnet).acknowledge_warning("@aws-cdk/aws-ec2:noSubnetRouteTableId")
-        return subnet
 
     def _own_vpc(self, zones: Sequence[str]) -> ec2.Vpc:
         # By position: naming the region's zones would take a call to AWS at synth.

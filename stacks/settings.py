@@ -8,6 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+ID = r"([0-9a-f]{8}|[0-9a-f]{17})"
+REGION = r"[a-z]{2}(-[a-z]+)+-\d"
+ZONE = REGION + "[a-z]"
+"""Not a Local Zone, whose name has more parts: the controller tells the region from the zone's name."""
+
+SUBNETS_EXAMPLE = "subnet-0123456789abcdef0=us-east-1a,subnet-0123456789abcdef1=us-east-1b"
+
 Context = Callable[[str], Any]
 """A context value by its name, None where there is none."""
 
@@ -51,11 +58,15 @@ class Settings:
         """
         account, region = (
             _text(context, "account", r"\d{12}", "twelve digits"),
-            _text(context, "region", r"[a-z]{2}(-[a-z]+)+-\d+", "a region such as us-east-1"),
+            _text(context, "region", REGION, "a region such as us-east-1"),
         )
         if (account is None) != (region is None):
             raise SettingsError("context account and region belong together: give both, or neither")
         zones = tuple(_list(context, "zones"))
+        if wrong := [zone for zone in zones if not re.fullmatch(ZONE, zone)]:
+            raise SettingsError(f"context zones: expected zones such as us-east-1a, got {wrong[0]!r}")
+        if len(set(zones)) == 1:
+            raise SettingsError("context zones: a load balancer needs two zones or more, got 1")
         network = _network(context)
         if network and zones:
             raise SettingsError("context zones is for a VPC of its own: with vpc_id, subnets say the zones")
@@ -75,7 +86,7 @@ class Settings:
 
 
 def _network(context: Context) -> GivenNetwork | None:
-    vpc_id = _text(context, "vpc_id", r"vpc-\w+", "a VPC's ID")
+    vpc_id = _text(context, "vpc_id", f"vpc-{ID}", "a VPC's ID")
     subnets = _subnets(context, "subnets")
     load_balancer_subnets = _subnets(context, "load_balancer_subnets")
     if vpc_id is None:
@@ -83,9 +94,7 @@ def _network(context: Context) -> GivenNetwork | None:
             raise SettingsError("context subnets needs vpc_id: subnets of which VPC?")
         return None
     if not subnets:
-        raise SettingsError(
-            "context vpc_id needs subnets: -c subnets=subnet-1=us-east-1a,subnet-2=us-east-1b"
-        )
+        raise SettingsError(f"context vpc_id needs subnets, each with its zone: -c subnets={SUBNETS_EXAMPLE}")
     return GivenNetwork(vpc_id, subnets, load_balancer_subnets or subnets)
 
 
@@ -93,8 +102,8 @@ def _subnets(context: Context, name: str) -> dict[str, str]:
     subnets: dict[str, str] = {}
     for entry in _list(context, name):
         subnet, separator, zone = entry.partition("=")
-        if not (separator and re.fullmatch(r"subnet-\w+", subnet) and zone):
-            raise SettingsError(f"context {name}: expected subnet-1=us-east-1a,…, got {entry!r}")
+        if not (separator and re.fullmatch(f"subnet-{ID}", subnet) and re.fullmatch(ZONE, zone)):
+            raise SettingsError(f"context {name}: expected {SUBNETS_EXAMPLE}, got {entry!r}")
         if zone in subnets.values():
             raise SettingsError(f"context {name}: two subnets in {zone}: EC2 Fleet takes one per zone")
         subnets[subnet] = zone

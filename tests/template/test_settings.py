@@ -15,9 +15,9 @@ from tests.template.support import Template
 CERTIFICATE = "arn:aws:acm:us-east-1:000000000000:certificate/1"
 
 GIVEN = {
-    "vpc_id": "vpc-1",
-    "subnets": "subnet-1=us-east-1a,subnet-2=us-east-1b",
-    "load_balancer_subnets": "subnet-8=us-east-1a,subnet-9=us-east-1b",
+    "vpc_id": "vpc-00000001",
+    "subnets": "subnet-00000001=us-east-1a,subnet-00000002=us-east-1b",
+    "load_balancer_subnets": "subnet-00000008=us-east-1a,subnet-00000009=us-east-1b",
 }
 
 
@@ -43,12 +43,21 @@ def test_lists_come_from_a_file_or_a_command_line() -> None:
         ({"internet_facing": "maybe"}, "internet_facing: expected true or false, got 'maybe'"),
         ({"certificate_arn": "mine"}, "certificate_arn: expected an ACM certificate's ARN, got 'mine'"),
         ({"alarm_email": "me"}, "alarm_email: expected an e-mail address, got 'me'"),
-        ({"vpc_id": "vpc-1"}, "vpc_id needs subnets"),
+        ({"vpc_id": "vpc-00000001"}, "vpc_id needs subnets"),
         ({"subnets": GIVEN["subnets"]}, "needs vpc_id"),
-        ({"vpc_id": "vpc-1", "subnets": "subnet-1"}, "expected subnet-1=us-east-1a"),
-        ({"vpc_id": "vpc-1", "subnets": "subnet-1=us-east-1a"}, "two zones or more, got 1"),
-        ({"vpc_id": "vpc-1", "subnets": "subnet-1=a,subnet-2=a"}, "two subnets in a"),
-        ({**GIVEN, "zones": "us-east-1a"}, "zones is for a VPC of its own"),
+        (
+            {"vpc_id": "vpc-00000001", "subnets": "subnet-00000001"},
+            "expected subnet-0123456789abcdef0=us-east-1a,",
+        ),
+        ({"vpc_id": "vpc-00000001", "subnets": "subnet-00000001=us-east-1a"}, "two zones or more, got 1"),
+        (
+            {"vpc_id": "vpc-00000001", "subnets": "subnet-00000001=us-east-1a,subnet-00000002=us-east-1a"},
+            "two subnets in us-east-1a",
+        ),
+        ({"zones": "us-east-1a,us-east-1-bos-1a"}, "zones: expected zones such as us-east-1a"),
+        ({"zones": "us-east-1a"}, "zones: a load balancer needs two zones"),
+        ({"vpc_id": "vpc-1"}, "vpc_id: expected a VPC's ID, got 'vpc-1'"),
+        ({**GIVEN, "zones": "us-east-1a,us-east-1b"}, "zones is for a VPC of its own"),
     ],
 )
 def test_a_bad_choice_is_named(context: dict[str, Any], expected: str) -> None:
@@ -79,9 +88,9 @@ def test_a_given_vpc_is_used_as_told(chosen: Template) -> None:
     """No VPC is made; instances and load balancer go where the user said."""
     assert not chosen.all("AWS::EC2::VPC")
     balancer = chosen.only("AWS::ElasticLoadBalancingV2::LoadBalancer")
-    assert balancer["Subnets"] == ["subnet-8", "subnet-9"]
+    assert balancer["Subnets"] == ["subnet-00000008", "subnet-00000009"]
     document = str(chosen.only("AWS::SSM::Parameter")["Value"])
-    assert '"subnet-1": "us-east-1a", "subnet-2": "us-east-1b"' in document
+    assert '"subnet-00000001": "us-east-1a", "subnet-00000002": "us-east-1b"' in document
 
 
 def test_a_certificate_turns_http_into_a_redirect(chosen: Template) -> None:

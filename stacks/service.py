@@ -39,6 +39,8 @@ class ServiceStack(Stack):
             self,
             "Document",
             parameter_name=service_parameter(service.name),
+            # A standard parameter takes 4 KB: all but a very long probe. Only what is larger is charged for.
+            tier=ssm.ParameterTier.INTELLIGENT_TIERING,
             description=f"What SpotRelay's controller knows of {service.name}",
             string_value=_document(service, network, entrance, template),
         )
@@ -64,6 +66,9 @@ def _document(service: Service, network: Network, entrance: LoadBalancer, templa
         target_group_arn=entrance.target_group.target_group_arn,
         port=service.port,
         on_demand_fallback=service.on_demand_fallback,
+        on_rebalance=service.on_rebalance,
+        surge=service.surge,
+        max_launches_per_minute=service.max_launches_per_minute,
         drain_s=service.drain_s,
         initial_delay_s=service.initial_delay_s,
         readiness_probe=service.readiness_probe,

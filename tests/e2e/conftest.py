@@ -1,0 +1,53 @@
+"""One local cloud and one deployment, a dozen seconds to make, for all tests that don't bring their own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spotrelay.demo import deployment, environment
+from spotrelay.demo.deployment import Deployer
+from spotrelay.demo.operator import Operator
+from spotrelay.demo.processes import Processes
+from spotrelay.demo.settings import ROOT, Settings
+from tests.e2e.stand import Stand
+
+HERE = Path(__file__).parent
+
+WARNING_S = 12.0
+"""Short, because tests wait for reclaims; a replacement serves sooner than this."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test here, and keep them in one worker: two deployments at once are too much for 2 cores."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.e2e)
+            item.add_marker(pytest.mark.xdist_group("e2e"))
+
+
+@pytest.fixture(scope="session")
+def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
+    """The unmodified app with services/demo.yaml in a local cloud of its own."""
+    # Everything is on loopback; boto3 and urllib would ask a proxy for it, too.
+    os.environ.setdefault("no_proxy", "127.0.0.1")
+    settings = Settings(WARNING_S, tmp_path_factory.mktemp("e2e"))
+    deployment.clear(settings.out)
+    processes = Processes(settings.logs, ROOT)
+    try:
+        home = tmp_path_factory.mktemp("home")
+        deployer = Deployer(settings, processes, environment.clean(os.environ), home, lambda _: None)
+        yield Stand(Operator(deployer.deploy(deployer.start_cloud())))
+    finally:
+        processes.stop_all()
+
+
+@pytest.fixture
+def stand(deployed: Stand) -> Stand:
+    """The deployment with a whole fleet and an empty dead-letter queue, whatever the test before has left."""
+    deployed.whole(deployed.spec.replicas)
+    deployed.dead_letters()
+    return deployed

@@ -1,0 +1,147 @@
+"""A deployment in a local cloud, and what a test needs to act on it and to look at it."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from spotrelay.demo.operator import Operator
+from spotrelay.demo.watch import Snapshot, Watch
+from spotrelay.model import Replica, ReplicaState, ServiceSpec
+from spotrelay.names import METRICS_DIMENSION, METRICS_NAMESPACE, METRICS_NO_SERVICE, Metric
+
+SERVICE = "demo"
+
+WITHIN_S = 90.0
+"""A bound on what takes seconds, for machines that are busy otherwise; nothing is judged by its speed."""
+
+POLL_S = 0.2
+
+
+class Stand:
+    """The demo's service, deployed. Tests share it: each leaves a whole fleet behind."""
+
+    def __init__(self, operator: Operator) -> None:
+        self.operator = operator
+        self.cloud = operator.cloud
+        self.outputs = operator.deployment.control_plane
+        self.watch = Watch(operator.store, SERVICE, lambda _: None)
+        self._sqs = operator.session.client("sqs")
+        self._cloudwatch = operator.session.client("cloudwatch")
+
+    @property
+    def spec(self) -> ServiceSpec:
+        """The service's runtime document."""
+        return self.operator.spec(SERVICE)
+
+    def whole(self, replicas: int) -> Snapshot:
+        """Wait for exactly so many replicas, all serving."""
+        return self.watch.until(
+            lambda seen: len(seen.ready) == len(seen.present) == replicas,
+            f"{replicas} replicas that serve",
+            WITHIN_S,
+        )
+
+    def until_state(self, replica_id: int, state: ReplicaState) -> Replica:
+        """Wait until the replica is in the state."""
+        seen = self.watch.until(
+            lambda seen: seen.replicas[replica_id].state is state, f"replica {replica_id} {state}", WITHIN_S
+        )
+        return seen.replicas[replica_id]
+
+    def deliver(self, *bodies: str) -> None:
+        """Put messages into the signal queue, in one batch, and wait until none is left there."""
+        queue = self.outputs["SignalQueueUrl"]
+        entries = [{"Id": str(n), "MessageBody": body} for n, body in enumerate(bodies)]
+        self._sqs.send_message_batch(QueueUrl=queue, Entries=entries)
+        self.eventually(lambda: self._waiting(queue) == 0, "the signal queue is empty")
+
+    def dead_letters(self) -> list[Mapping[str, Any]]:
+        """Take everything out of the signals' dead-letter queue: messages as SQS gives them."""
+        queue = self.outputs["SignalDeadLetterQueueUrl"]
+        found: list[Mapping[str, Any]] = []
+        while messages := self._sqs.receive_message(
+            QueueUrl=queue, MaxNumberOfMessages=10, MessageAttributeNames=["All"]
+        ).get("Messages"):
+            for message in messages:
+                self._sqs.delete_message(QueueUrl=queue, ReceiptHandle=message["ReceiptHandle"])
+            found += messages
+        return found
+
+    def count(self, metric: Metric, service: str = METRICS_NO_SERVICE) -> float:
+        """The metric's sum over the last hour."""
+        now = datetime.now(UTC)
+        answer = self._cloudwatch.get_metric_statistics(
+            Namespace=METRICS_NAMESPACE,
+            MetricName=str(metric),
+            Dimensions=[{"Name": METRICS_DIMENSION, "Value": service}],
+            StartTime=now - timedelta(hours=1),
+            EndTime=now + timedelta(minutes=1),
+            Period=60,
+            Statistics=["Sum"],
+        )
+        return float(sum(point["Sum"] for point in answer["Datapoints"]))
+
+    def alarm_states(self, queue_url: str) -> set[str]:
+        """States of the alarms on the queue's depth."""
+        name = queue_url.rsplit("/", 1)[-1]
+        alarms = self._cloudwatch.describe_alarms()["MetricAlarms"]
+        return {
+            alarm["StateValue"]
+            for alarm in alarms
+            if {"Name": "QueueName", "Value": name} in alarm.get("Dimensions", [])
+        }
+
+    def calls(self, role: str, since: int = 0) -> list[dict[str, Any]]:
+        """AWS calls that a function's role made after call number `since`; `role` as an output names it."""
+        return [call for call in self.cloud.calls(since) if call["role"] == self.outputs[role]]
+
+    def last_call(self) -> int:
+        """Number of the latest AWS call."""
+        calls = self.cloud.calls()
+        return int(calls[-1]["n"]) if calls else 0
+
+    def eventually(self, is_so: Callable[[], bool], what: str) -> None:
+        """Wait until it is so."""
+        deadline = time.monotonic() + WITHIN_S
+        while not is_so():
+            assert time.monotonic() < deadline, f"{what}: not within {WITHIN_S:.0f} s"
+            time.sleep(POLL_S)
+
+    def _waiting(self, queue: str) -> int:
+        names = [
+            "ApproximateNumberOfMessages",
+            "ApproximateNumberOfMessagesNotVisible",
+            "ApproximateNumberOfMessagesDelayed",
+        ]
+        found = self._sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=names)["Attributes"]
+        return sum(int(found.get(name, 0)) for name in names)
+
+
+def event(detail_type: str, detail: Mapping[str, Any]) -> str:
+    """An event of EC2's as EventBridge puts it into a queue."""
+    return json.dumps(
+        {
+            "version": "0",
+            "id": secrets.token_hex(16),
+            "detail-type": detail_type,
+            "source": "aws.ec2",
+            "account": "000000000000",
+            "time": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+            "region": "us-east-1",
+            "resources": [],
+            "detail": dict(detail),
+        }
+    )
+
+
+def warning(instance_id: str) -> str:
+    """An interruption warning."""
+    return event(
+        "EC2 Spot Instance Interruption Warning",
+        {"instance-id": instance_id, "instance-action": "terminate"},
+    )

@@ -1,0 +1,162 @@
+"""`make demo`, as a user runs it: to its end, and broken off."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import psutil
+import pytest
+
+from spotrelay.demo.settings import ROOT
+
+DEMO_WITHIN_S = 270.0
+"""Some 60 s where the machine has nothing else to do; other tests run beside this one."""
+
+GONE_WITHIN_S = 30.0
+
+
+class Demo:
+    """A running demo, and every process that it has ever started."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self.lines: list[str] = []
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "spotrelay.demo", "--out", str(out)],
+            cwd=ROOT,
+            env={name: value for name, value in os.environ.items() if name != "WARNING_S"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self._seen: set[psutil.Process] = set()
+        self._threads = [threading.Thread(target=run, daemon=True) for run in (self._read, self._watch)]
+        for thread in self._threads:
+            thread.start()
+
+    def wait_for_line(self, text: str) -> None:
+        """Wait until it has said something with this in it."""
+        deadline = time.monotonic() + DEMO_WITHIN_S
+        while not any(text in line for line in self.lines):
+            assert self.process.poll() is None, "the demo ended:\n" + "\n".join(self.lines)
+            assert time.monotonic() < deadline, f"no line with {text!r}:\n" + "\n".join(self.lines)
+            time.sleep(0.05)
+
+    def finish(self) -> int:
+        """Wait for its end; the exit status."""
+        status = self.process.wait(DEMO_WITHIN_S)
+        for thread in self._threads:
+            thread.join()
+        return status
+
+    def left_behind(self) -> list[str]:
+        """Processes that it has started and that don't end."""
+        assert len(self._seen) > 1, "no child was ever seen, so this would prove nothing"
+        _, alive = psutil.wait_procs(self._seen, GONE_WITHIN_S)
+        return [str(process) for process in alive]
+
+    def kill(self) -> None:
+        """Leave nothing behind, whatever the test has found."""
+        self.process.kill()
+        for process in self._seen:
+            if process.is_running():
+                process.kill()
+
+    def _read(self) -> None:
+        assert self.process.stdout
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip())
+
+    def _watch(self) -> None:
+        demo = psutil.Process(self.process.pid)
+        while self.process.poll() is None:
+            try:
+                self._seen.update(demo.children(recursive=True))
+            except psutil.NoSuchProcess:
+                break
+            time.sleep(0.1)
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> Iterator[Demo]:
+    """A demo that has just been started, with the default warning."""
+    running = Demo(tmp_path / "demo")
+    yield running
+    running.kill()
+
+
+def test_the_demo_keeps_every_promise(demo: Demo) -> None:
+    """Five stories, six interruptions, no failed or cut request, a whole fleet, a report, no process left."""
+    assert demo.finish() == 0, "\n".join(demo.lines)
+    report = json.loads((demo.out / "report.json").read_text())
+    assert report["ok"] is True
+    assert report["problems"] == []
+    assert report["warning_s"] == 20
+    assert [story["story"] for story in report["stories"]] == ["a", "b", "c", "d", "e"]
+    assert all(story["ok"] for story in report["stories"])
+
+    requests = report["requests"]
+    assert requests["sent"] == requests["finished"] > 100
+    assert (requests["failed"], requests["cut"], requests["failures"]) == (0, 0, [])
+
+    interruptions = report["interruptions"]
+    assert [i["story"] for i in interruptions] == ["a", "b", "b", "c", "d", "e"]
+    assert [i["event"] for i in interruptions] == ["once"] * 4 + ["lost", "3 times"]
+    for i in interruptions:
+        assert 0 < i["warned_to_deregistered_s"] <= i["warned_to_launched_s"] <= i["warned_to_ready_s"]
+        assert i["warned_to_reclaimed_s"] == pytest.approx(20, abs=5)
+
+    replicas = {replica["id"]: replica for replica in report["replicas"]}
+    assert sorted(replicas) == list(range(1, 10))
+    assert [r["state"] for r in replicas.values()] == ["TERMINATED"] * 6 + ["READY"] * 3
+    assert all(replicas[i["replaced_by"]]["replaces"] == i["replica"] for i in interruptions)
+    in_story_b = [i for i in interruptions if i["story"] == "b"]
+    dried_up = {i["pool"] for i in in_story_b}
+    assert len(dried_up) == 1
+    type_ = dried_up.pop().split("/")[1]
+    assert all(replicas[i["replaced_by"]]["pool"].split("/")[1] != type_ for i in in_story_b)
+    options = {i["story"]: replicas[i["replaced_by"]]["purchase_option"] for i in interruptions}
+    assert options["c"] == "on-demand"
+
+    assert report["calls"]["ec2:CreateFleet"] >= 6
+    assert "ec2:TerminateInstances" not in report["calls"], "a warned instance is EC2's to take"
+    assert report["summary"]["warned_to_deregistered_s"].keys() == {"median", "max"}
+    ET.fromstring((demo.out / "timeline.svg").read_text())  # noqa: S314 - our own picture
+    assert demo.left_behind() == []
+
+
+@pytest.mark.parametrize("moment", ["cdk deploy", "(a)"])
+def test_ctrl_c_leaves_nothing_behind(demo: Demo, moment: str) -> None:
+    """Broken off while it deploys or serves, the demo stops all that it has started and says so in a line."""
+    demo.wait_for_line(moment)
+    os.killpg(demo.process.pid, signal.SIGINT)
+    assert demo.finish() == 128 + signal.SIGINT, "\n".join(demo.lines)
+    assert demo.lines[-1] == "demo: interrupted (SIGINT); the local cloud and everything in it is stopped"
+    assert demo.left_behind() == []
+
+
+def test_a_second_demo_in_the_same_place_is_refused(demo: Demo) -> None:
+    """Two demos would overwrite each other's report: the second one says so, and starts nothing."""
+    demo.wait_for_line("starting the local cloud")
+    second = subprocess.run(
+        [sys.executable, "-m", "spotrelay.demo", "--out", str(demo.out)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    assert second.returncode == 2
+    assert second.stderr.startswith(f"demo: another demo runs and writes to {demo.out}")
+    demo.process.send_signal(signal.SIGTERM)
+    assert demo.finish() == 128 + signal.SIGTERM
+    assert demo.left_behind() == []

@@ -1,0 +1,75 @@
+"""Events that aren't what they should be, through the deployed rules, queues, functions and permissions."""
+
+from __future__ import annotations
+
+from spotrelay.model import ReplicaState
+from spotrelay.names import Metric
+from tests.e2e.stand import Stand, event, warning
+
+
+def test_malformed_events_are_set_aside_and_the_rest_of_the_batch_is_processed(stand: Stand) -> None:
+    """What can't be read goes to the dead-letter queue and raises its alarm; a warning beside it is met."""
+    victim = stand.watch.look().ready[0]
+    assert victim.instance_id
+    broken = event("EC2 Spot Instance Interruption Warning", {"instance-action": "terminate"})
+    # EC2 really takes it, but its own event is lost: what happens is due to the one in the batch.
+    stand.cloud.warn(victim.instance_id, deliver="lost")
+    stand.deliver("{not JSON", broken, warning(victim.instance_id))
+    drained = stand.until_state(victim.id, ReplicaState.DRAINING)
+    assert drained.reason == "interruption warning"
+    dead_letters = stand.outputs["SignalDeadLetterQueueUrl"]
+    stand.eventually(
+        lambda: stand.alarm_states(dead_letters) == {"ALARM"}, "the alarm of the dead-letter queue"
+    )
+    assert {message["Body"] for message in stand.dead_letters()} == {"{not JSON", broken}
+    seen = stand.watch.until(lambda seen: len(seen.ready) == 3, "three replicas that serve", 90)
+    assert len(seen.replacements(victim.id)) == 1
+
+
+def test_an_unknown_event_is_ignored_and_counted(stand: Stand) -> None:
+    """AWS may add event types at any time: one that we don't know does nothing but count."""
+    before = stand.count(Metric.SIGNALS_IGNORED)
+    since = stand.last_call()
+    stand.deliver(event("EC2 Instance Got A Promotion", {"instance-id": "i-0123456789abcdef0"}))
+    stand.eventually(lambda: stand.count(Metric.SIGNALS_IGNORED) == before + 1, "one ignored signal counted")
+    assert stand.calls("OnSignalRole", since) == []
+    assert stand.dead_letters() == []
+
+
+def test_a_foreign_instance_costs_one_read_and_no_call_to_ec2(stand: Stand) -> None:
+    """EC2 tells us of every instance in the account: those that aren't ours are dropped after a look-up."""
+    ec2 = stand.operator.session.client("ec2")
+    foreign = ec2.run_instances(
+        ImageId="ami-12345678",
+        InstanceType="m5.large",
+        MinCount=1,
+        MaxCount=1,
+        InstanceMarketOptions={"MarketType": "spot"},
+    )["Instances"][0]["InstanceId"]
+    stand.eventually(
+        lambda: any(i["instance_id"] == foreign and i["state"] == "running" for i in stand.cloud.instances()),
+        "the foreign instance runs",
+    )
+    before = stand.count(Metric.FOREIGN_INSTANCES)
+    since = stand.last_call()
+    stand.cloud.warn(foreign)
+    stand.eventually(lambda: stand.count(Metric.FOREIGN_INSTANCES) > before, "a foreign instance counted")
+    calls = [call["action"] for call in stand.calls("OnSignalRole", since)]
+    assert calls
+    assert set(calls) == {"BatchGetItem"}
+    assert all(r.instance_id != foreign for r in stand.watch.look().replicas.values())
+
+
+def test_a_warning_that_comes_late_makes_no_second_replacement(stand: Stand) -> None:
+    """A warning about a replica that is draining, or gone, changes nothing."""
+    victim = stand.watch.look().ready[0]
+    assert victim.instance_id
+    stand.cloud.warn(victim.instance_id)
+    stand.until_state(victim.id, ReplicaState.DRAINING)
+    stand.deliver(warning(victim.instance_id))
+    stand.until_state(victim.id, ReplicaState.TERMINATED)
+    stand.deliver(warning(victim.instance_id))
+    seen = stand.whole(stand.spec.replicas)
+    assert len(seen.replacements(victim.id)) == 1
+    assert max(seen.replicas) == seen.replacements(victim.id)[0].id
+    assert stand.dead_letters() == []

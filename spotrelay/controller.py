@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from spotrelay import launching
-from spotrelay.model import Changes, Replica, Rows, ServiceSpec, seconds
+from spotrelay.model import Changes, OnRebalance, Replica, Rows, ServiceSpec, seconds
 from spotrelay.names import Metric
 from spotrelay.policy import changes, interruption, reconcile, timing
 from spotrelay.policy.actions import Action, Adopt, Drain, Fail, Register, Start, TakeOut, Terminate
@@ -24,7 +24,7 @@ from spotrelay.policy.reconcile import Observation
 from spotrelay.ports import Conflict, Ports
 from spotrelay.signals import InterruptionWarning, Signal
 
-MAX_DECISIONS = 5
+MAX_DECISIONS = 10
 """How often one batch of signals is decided anew after losing a race; each loss means that another decider
 got something done, so more would mean that something else is wrong, and the queue delivers again."""
 
@@ -83,13 +83,22 @@ class Controller:
         ports = self._ports
         spec = ports.services.get(service)
         for _ in range(MAX_DECISIONS):
-            rows = ports.store.read(service, {replica_id for _, replica_id in about})
-            actions = interruption.decide([(s, rows.replicas[i]) for s, i in about if i in rows.replicas])
+            rows = self._read(service, {replica_id for _, replica_id in about})
+            sightings = [(s, rows.replicas[i]) for s, i in about if i in rows.replicas]
+            actions = interruption.decide(sightings, rows, spec.on_rebalance if spec else OnRebalance.IGNORE)
             if not actions:
                 return
             if self._perform(service, spec, rows, actions, [s for s, _ in about]):
                 return
         raise Conflict(f"{service}: lost {MAX_DECISIONS} races for the same replicas")
+
+    def _read(self, service: str, replica_ids: set[int]) -> Rows:
+        """The replicas, and those that are to take over from them while they still serve."""
+        rows = self._ports.store.read(service, replica_ids)
+        successors = {r.replaced_by for r in rows.replicas.values() if r.state.is_active and r.replaced_by}
+        if successors <= replica_ids:
+            return rows
+        return self._ports.store.read(service, replica_ids | successors)
 
     def _reconcile(self, service: str, serving: datetime | None) -> bool:
         """One round; whether another should follow soon."""
@@ -108,6 +117,11 @@ class Controller:
             ready = reconcile.ready_count(rows)
             ports.telemetry.count(Metric.REPLICAS_READY, ready, service=service)
             ports.telemetry.count(Metric.REPLICAS_DESIRED, spec.replicas, service=service)
+            if reconcile.is_crash_looping(spec, rows.backoff):
+                ports.telemetry.count(Metric.CRASH_LOOPING)
+                ports.telemetry.record(
+                    "crash_looping", service=service, version=spec.version, failures=rows.backoff.failures
+                )
         elif not actions and not rows.replicas:
             ports.store.forget(service)
             return False
@@ -149,6 +163,9 @@ class Controller:
             self._count_since_warning(Metric.WARNING_TO_DEREGISTERED_MS, service, signals)
         wanted = changes.changes(service, spec, rows, actions, now, self._ports.new_id)
         committed = [change for change in wanted if self._commit(change)]
+        if held := sum(change.held for change in committed):
+            self._ports.telemetry.count(Metric.LAUNCHES_HELD, held, service=service)
+            self._ports.telemetry.record("launches_held", service=service, replicas=held)
         won = {r.id for change in committed for r in change.stored}
         done = [a for a in actions if _is_won(a, won)]
         for action in done:

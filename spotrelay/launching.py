@@ -46,6 +46,8 @@ def launch(ports: Ports, spec: ServiceSpec, ordered: Changes) -> int:
             ports.telemetry.record("launch_overtaken", service=spec.service, detail=str(conflict))
             break
         launched += len(filled)
+        # After the record: what a refusal teaches may get lost, an instance mustn't.
+        _learn(ports, answer)
     ports.telemetry.count(Metric.REPLICAS_LAUNCHED, launched, service=spec.service)
     return launched
 
@@ -77,10 +79,6 @@ def _ask(
     if isinstance(answer, LaunchResult):
         facts["instances"] = {i.id: str(i.offering) for i in answer.instances}
         facts["refusals"] = [f"{r.code}: {r.offering or r.message}" for r in answer.refusals]
-        now = ports.clock.now()
-        lessons = [c for r in answer.refusals if (c := placement.cooldown_of(r, now)) is not None]
-        if lessons:
-            ports.store.cool(lessons)
         if answer.refusals:
             ports.telemetry.count(Metric.LAUNCH_REFUSALS, len(answer.refusals), service=spec.service)
     else:
@@ -88,6 +86,14 @@ def _ask(
         ports.telemetry.count(Metric.LAUNCH_ERRORS, service=spec.service)
     ports.telemetry.record("launch", **facts)
     return answer
+
+
+def _learn(ports: Ports, answer: LaunchResult | Throttled) -> None:
+    if isinstance(answer, LaunchResult):
+        now = ports.clock.now()
+        lessons = [c for r in answer.refusals if (c := placement.cooldown_of(r, now)) is not None]
+        if lessons:
+            ports.store.cool(lessons)
 
 
 def _assign(

@@ -15,6 +15,7 @@ from spotrelay.model import (
     Instance,
     InstanceState,
     LaunchIntent,
+    LaunchWindow,
     Offering,
     Refusal,
     RefusalKind,
@@ -52,6 +53,7 @@ class _Service:
     history: dict[int, Replica] = field(default_factory=dict)
     intents: dict[str, LaunchIntent] = field(default_factory=dict)
     backoff: Backoff = field(default_factory=Backoff)
+    window: LaunchWindow = field(default_factory=LaunchWindow)
     lease: tuple[str, datetime] | None = None
     next_tick: datetime | None = None
 
@@ -81,12 +83,13 @@ class MemoryStore:
         """See `ports.Store.read`."""
         kept = self._of(service)
         replicas = {i: kept.replicas[i] for i in sorted(replica_ids) if i in kept.replicas}
-        return Rows(kept.highest_id, replicas, backoff=kept.backoff)
+        return Rows(kept.highest_id, replicas, backoff=kept.backoff, window=kept.window)
 
     def load(self, service: str) -> Rows:
         """See `ports.Store.load`."""
         kept = self._of(service)
-        return Rows(kept.highest_id, dict(sorted(kept.replicas.items())), dict(kept.intents), kept.backoff)
+        replicas = dict(sorted(kept.replicas.items()))
+        return Rows(kept.highest_id, replicas, dict(kept.intents), kept.backoff, kept.window)
 
     def history(self, service: str, limit: int) -> Sequence[Replica]:
         """See `ports.Store.history`."""
@@ -114,6 +117,8 @@ class MemoryStore:
             kept.intents[changes.open_intent.id] = changes.open_intent
         if changes.backoff:
             kept.backoff = changes.backoff
+        if changes.window:
+            kept.window = changes.window
 
     def cool(self, cooldowns: Collection[Cooldown]) -> None:
         """See `ports.Store.cool`."""

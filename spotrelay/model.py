@@ -115,6 +115,8 @@ class Replica:
     warned_at: datetime | None = None
     """When EC2 said that it takes the instance back. Such an instance is never terminated by us."""
     unhealthy_since: datetime | None = None
+    rebalance_at: datetime | None = None
+    """When EC2 recommended to leave its instance."""
     revision: int = 0
 
     @classmethod
@@ -140,6 +142,11 @@ class Replica:
     def since(self) -> datetime:
         """When it entered its present state."""
         return self.entered[self.state]
+
+    def superseded_in(self, rows: Rows) -> bool:
+        """Its replacement is active already: the two of them count as one."""
+        successor = rows.replicas.get(self.replaced_by or 0)
+        return self.state.is_active and successor is not None and successor.state.is_active
 
     @property
     def is_warned(self) -> bool:
@@ -174,7 +181,17 @@ class Backoff:
     """How long to hold new launches after replicas that never became ready."""
 
     failures: int = 0
+    """In a row, of one version."""
     until: datetime | None = None
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchWindow:
+    """The minute that the launch-rate brake counts in: its start, and the replicas launched since."""
+
+    since: datetime | None = None
+    launched: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +205,7 @@ class Rows:
     intents: Mapping[str, LaunchIntent] = field(default_factory=dict)
     """Open launch intents by ID; empty where only some replicas were read."""
     backoff: Backoff = Backoff()
+    window: LaunchWindow = LaunchWindow()
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +230,9 @@ class Changes:
     close_intents: tuple[str, ...] = ()
     """A launch intent that is closed already is no conflict."""
     backoff: Backoff | None = None
+    window: LaunchWindow | None = None
+    held: int = 0
+    """Replicas that the launch-rate brake makes wait; not stored, only told."""
 
     @property
     def stored(self) -> tuple[Replica, ...]:
@@ -297,6 +318,15 @@ class SpecError(ValueError):
     """A runtime document that this version can't read: which service, what is wrong, what to do."""
 
 
+class OnRebalance(StrEnum):
+    """What a rebalance recommendation leads to."""
+
+    IGNORE = "ignore"
+    """Nothing: most are not followed by an interruption, and the warning comes in time."""
+    REPLACE = "replace"
+    """Launch first, drain only when the replacement is ready."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReadinessProbe:
     """A real request that a replica must answer with 200 before it gets any other."""
@@ -332,6 +362,11 @@ class ServiceSpec:
     """A replica that isn't ready this long after its launch has failed."""
     readiness_probe: ReadinessProbe | None = None
     """None: the load balancer's own health check is all there is."""
+    on_rebalance: OnRebalance = OnRebalance.IGNORE
+    surge: int = 1
+    """Active replicas beyond `replicas` while one is replaced that still serves."""
+    max_launches_per_minute: int = 100
+    """The brake that keeps a mistake, of ours or anybody's, from becoming a bill."""
 
     @property
     def region(self) -> str:
@@ -362,6 +397,9 @@ class ServiceSpec:
             "drain_s": self.drain_s,
             "initial_delay_s": self.initial_delay_s,
             "readiness_probe": asdict(self.readiness_probe) if self.readiness_probe else None,
+            "on_rebalance": self.on_rebalance.value,
+            "surge": self.surge,
+            "max_launches_per_minute": self.max_launches_per_minute,
         }
 
     @classmethod
@@ -393,6 +431,9 @@ class ServiceSpec:
                 drain_s=float(doc["drain_s"]),
                 initial_delay_s=float(doc["initial_delay_s"]),
                 readiness_probe=ReadinessProbe(**probe) if (probe := doc["readiness_probe"]) else None,
+                on_rebalance=OnRebalance(doc["on_rebalance"]),
+                surge=int(doc["surge"]),
+                max_launches_per_minute=int(doc["max_launches_per_minute"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             if isinstance(error, SpecError):

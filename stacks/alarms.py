@@ -10,6 +10,7 @@ from aws_cdk import aws_sns_subscriptions as subscriptions
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
+from spotrelay.names import METRICS_DIMENSION, METRICS_NAMESPACE, METRICS_NO_SERVICE, Metric
 from stacks.functions import ControlFunction
 from stacks.validation import acknowledge
 
@@ -54,6 +55,17 @@ class Alarms(Construct):
             1,
             f"{control.name} was not let run: the account's concurrency is used up. Raise its quota.",
         )
+
+    def on_metric(self, id_: str, metric: Metric, meaning: str) -> None:
+        """Anything counted of what should never happen."""
+        counted = cloudwatch.Metric(
+            namespace=METRICS_NAMESPACE,
+            metric_name=metric.value,
+            dimensions_map={METRICS_DIMENSION: METRICS_NO_SERVICE},
+            period=MINUTE,
+            statistic="Sum",
+        )
+        self._add(id_, counted, 1, meaning)
 
     def on_silence(self, id_: str, control: ControlFunction) -> None:
         """A function that should run every minute and doesn't: it heals all else, and nothing heals it."""

@@ -19,6 +19,7 @@ from spotrelay.names import (
     TABLE_SORT_KEY,
     TABLE_TTL,
     Env,
+    Metric,
 )
 from stacks import permissions
 from stacks.alarms import Alarms
@@ -148,6 +149,12 @@ class ControlPlaneStack(Stack):
         alarms.on_failures("OnSignal", on_signal)
         alarms.on_failures("Reconcile", reconcile)
         alarms.on_silence("ReconcileSilent", reconcile)
+        alarms.on_metric(
+            "CrashLooping",
+            Metric.CRASH_LOOPING,
+            "A service's replicas never become ready, and launches have stopped. The reconcile log names it:"
+            " crash_looping. Deploy a version that works, and launches go on.",
+        )
         board = dashboard(self, "Dashboard", alarms=alarms.alarms)
 
         for name, value in {

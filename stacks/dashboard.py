@@ -31,7 +31,14 @@ def dashboard(scope: Construct, id_: str, *, alarms: Sequence[cloudwatch.IAlarm]
     )
     board.add_widgets(
         _graph("Launches", "Sum", Metric.REPLICAS_LAUNCHED, Metric.LAUNCH_REFUSALS, Metric.LAUNCH_ERRORS),
-        _graph("Trouble", "Sum", Metric.REPLICAS_FAILED, Metric.ORPHANS_ADOPTED, Metric.ORPHANS_TERMINATED),
+        _graph(
+            "Trouble",
+            "Sum",
+            Metric.REPLICAS_FAILED,
+            Metric.ORPHANS_ADOPTED,
+            Metric.ORPHANS_TERMINATED,
+            Metric.LAUNCHES_HELD,
+        ),
     )
     board.add_widgets(
         cloudwatch.GraphWidget(

@@ -2,7 +2,7 @@
 
 | partition         | sort                | what                                                    |
 |-------------------|---------------------|---------------------------------------------------------|
-| `SERVICE#name`    | `META`              | highest ID, back-off                                    |
+| `SERVICE#name`    | `META`              | highest ID, back-off, launches of the minute            |
 | `SERVICE#name`    | `TICK`              | lease, announced tick: not in META, which commits write,|
 |                   |                     | so that neither makes the other conflict                |
 | `SERVICE#name`    | `REPLICA#000000042` | a replica that hasn't ended                             |
@@ -27,6 +27,7 @@ from spotrelay.model import (
     CapacityPool,
     Cooldown,
     LaunchIntent,
+    LaunchWindow,
     Offering,
     PurchaseOption,
     Replica,
@@ -117,6 +118,7 @@ def replica_item(replica: Replica) -> dict[str, Any]:
         "replaced_by": replica.replaced_by,
         "warned_at": _optional_text(replica.warned_at),
         "unhealthy_since": _optional_text(replica.unhealthy_since),
+        "rebalance_at": _optional_text(replica.rebalance_at),
         "revision": replica.revision,
     }
     if replica.offering:
@@ -144,6 +146,7 @@ def replica_of(item: Values) -> Replica:
         replaced_by=_optional_int(item.get("replaced_by")),
         warned_at=_optional_time(item.get("warned_at")),
         unhealthy_since=_optional_time(item.get("unhealthy_since")),
+        rebalance_at=_optional_time(item.get("rebalance_at")),
         revision=int(item["revision"]),
     )
 
@@ -189,12 +192,30 @@ def cooldown_of(item: Values) -> Cooldown:
 
 def backoff_item(backoff: Backoff) -> dict[str, Any]:
     """A back-off as attributes of a service's META item; None removes one."""
-    return {"failures": backoff.failures, "backoff_until": _optional_text(backoff.until)}
+    return {
+        "failures": backoff.failures,
+        "backoff_until": _optional_text(backoff.until),
+        "failing_version": backoff.version,
+    }
 
 
 def backoff_of(meta: Values) -> Backoff:
     """The back-off in a service's META item, which may be empty."""
-    return Backoff(int(meta.get("failures", 0)), _optional_time(meta.get("backoff_until")))
+    return Backoff(
+        int(meta.get("failures", 0)),
+        _optional_time(meta.get("backoff_until")),
+        int(meta.get("failing_version", 0)),
+    )
+
+
+def window_item(window: LaunchWindow) -> dict[str, Any]:
+    """A launch window as attributes of a service's META item."""
+    return {"launches_since": _optional_text(window.since), "launches": window.launched}
+
+
+def window_of(meta: Values) -> LaunchWindow:
+    """The launch window in a service's META item, which may be empty."""
+    return LaunchWindow(_optional_time(meta.get("launches_since")), int(meta.get("launches", 0)))
 
 
 def highest_id_of(meta: Values) -> int:

@@ -116,6 +116,7 @@ def _rows(meta: Mapping[str, object], found: Collection[tuple[Key, Mapping[str, 
         replicas={r.id: r for r in sorted(replicas, key=lambda r: r.id)},
         intents={i.id: i for i in intents},
         backoff=items.backoff_of(meta),
+        window=items.window_of(meta),
     )
 
 
@@ -133,6 +134,8 @@ def _writes(changes: Changes) -> Iterator[Write]:
         yield Put(items.registry_key(service), {})
     if changes.backoff:
         meta |= items.backoff_item(changes.backoff)
+    if changes.window:
+        meta |= items.window_item(changes.window)
     if meta:
         yield Update(items.meta_key(service), meta, condition)
     for row in changes.create:

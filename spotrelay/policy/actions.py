@@ -29,6 +29,22 @@ class NoteWarning:
 
 
 @dataclass(frozen=True, slots=True)
+class NoteRebalance:
+    """EC2 recommends to leave the replica's instance."""
+
+    replica: Replica
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Supersede:
+    """Have a replacement come up before the replica goes."""
+
+    replica: Replica
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class TakeOut:
     """An instance is in rotation and shouldn't be."""
 
@@ -124,6 +140,8 @@ class Terminate:
 Action = (
     Drain
     | NoteWarning
+    | NoteRebalance
+    | Supersede
     | TakeOut
     | Start
     | Register

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import count
 
 from spotrelay.model import (
     Backoff,
@@ -12,13 +13,15 @@ from spotrelay.model import (
     Cooldown,
     Instance,
     LaunchIntent,
+    LaunchWindow,
     PurchaseOption,
     Replica,
     ReplicaState,
     Rows,
     ServiceSpec,
+    seconds,
 )
-from spotrelay.policy import placement, reconcile
+from spotrelay.policy import placement, reconcile, timing
 from spotrelay.policy.actions import (
     Action,
     Adopt,
@@ -29,9 +32,11 @@ from spotrelay.policy.actions import (
     Launch,
     MarkReady,
     NoteHealth,
+    NoteRebalance,
     NoteWarning,
     Request,
     Start,
+    Supersede,
     Terminate,
 )
 
@@ -70,10 +75,11 @@ def changes(
             packed.append([])
         packed[-1].append(delta)
     commits = []
-    highest_id = rows.highest_id
+    highest_id, window = rows.highest_id, rows.window
     for deltas in packed:
-        commit = _commit(service, deltas, highest_id, now, new_id)
+        commit = _commit(service, deltas, highest_id, _Brake(spec, window, now), now, new_id)
         highest_id += len(commit.create)
+        window = commit.window or window
         commits.append(commit)
     backoff = _backoff_after(rows.backoff, actions, now)
     if backoff != rows.backoff:
@@ -100,58 +106,101 @@ def cooldowns(actions: Iterable[Action], now: datetime) -> list[Cooldown]:
     ]
 
 
+class _Brake:
+    """Lets so many launches through in a minute; what it holds is due again when the minute is over."""
+
+    def __init__(self, spec: ServiceSpec | None, window: LaunchWindow, now: datetime) -> None:
+        started = window.since
+        is_over = started is None or now - started >= seconds(timing.LAUNCH_WINDOW_S)
+        self._since, self._launched = (now, 0) if is_over or started is None else (started, window.launched)
+        self._ceiling = spec.max_launches_per_minute if spec else 0
+
+    def passes(self, wanted: int) -> int:
+        """How many of so many launches may be made now."""
+        return max(min(wanted, self._ceiling - self._launched), 0)
+
+    def after(self, launched: int) -> LaunchWindow:
+        """The window once they are made."""
+        return LaunchWindow(self._since, self._launched + launched)
+
+    def hold(self, replica: Replica) -> Replica:
+        """A replica that must wait."""
+        return replace(replica, retry_at=self._since + seconds(timing.LAUNCH_WINDOW_S))
+
+
 def _commit(
-    service: str, deltas: list[_Delta], highest_id: int, now: datetime, new_id: Callable[[], str]
+    service: str,
+    deltas: list[_Delta],
+    highest_id: int,
+    brake: _Brake,
+    now: datetime,
+    new_id: Callable[[], str],
 ) -> Changes:
     create = [r for d in deltas for r in d.create]
     update = [r for d in deltas for r in d.update]
     launch = [r for d in deltas for r in d.launch]
-    intent = None
-    if create or launch:
-        intent = LaunchIntent(new_id(), service, tuple(r.id for r in (*create, *launch)), now)
-        create = [replace(r, launch_id=intent.id) for r in create]
-        update += [replace(r, launch_id=intent.id) for r in launch]
+    wanted = [r.id for r in (*create, *launch)]
+    launched = frozenset(wanted[: brake.passes(len(wanted))])
+    intent = LaunchIntent(new_id(), service, tuple(sorted(launched)), now) if launched else None
+
+    def ordered(replica: Replica) -> Replica:
+        if intent is None or replica.id not in launched:
+            return brake.hold(replica)
+        return replace(replica, launch_id=intent.id)
+
     return Changes(
         service,
         highest_id=(highest_id, highest_id + len(create)) if create else None,
-        create=tuple(create),
-        update=tuple(update),
+        create=tuple(ordered(r) for r in create),
+        update=(*update, *(ordered(r) for r in launch)),
         open_intent=intent,
         close_intents=tuple(i for d in deltas for i in d.close_intents),
+        window=brake.after(len(launched)) if launched else None,
+        held=len(wanted) - len(launched),
     )
 
 
 def _deltas(
     spec: ServiceSpec | None, rows: Rows, actions: Iterable[Action], now: datetime
 ) -> Iterator[_Delta]:
-    next_id = rows.highest_id + 1
+    ids = count(rows.highest_id + 1)
     for action in actions:
         match action:
-            case Drain(replica=replica, reason=reason, warned_at=warned_at):
-                drained = replica.to(ReplicaState.DRAINING, now, reason, warned_at=warned_at)
-                if not action.replace or spec is None:
-                    yield _Delta((drained,))
-                    continue
-                stand_in = Replica.requested(
-                    spec.service, next_id, spec.version, now, reason=reason, replaces=replica.id
-                )
-                yield _Delta((replace(drained, replaced_by=next_id),), (stand_in,))
-                next_id += 1
-            case Request(count=count, reason=reason) if spec is not None:
-                for _ in range(count):
-                    yield _Delta(
-                        create=(Replica.requested(spec.service, next_id, spec.version, now, reason=reason),)
-                    )
-                    next_id += 1
-            case Launch(replicas=replicas) if spec is not None:
-                for replica in replicas:
+            case Drain() | Supersede():
+                yield _with_replacement(spec, action, ids, now)
+            case Request() if spec is not None:
+                for _ in range(action.count):
+                    yield _Delta(create=(_requested(spec, next(ids), action.reason, now),))
+            case Launch() if spec is not None:
+                for replica in action.replicas:
                     yield _Delta(launch=(replica,))
-            case CloseIntent(intent_id=intent_id):
-                yield _Delta(close_intents=(intent_id,))
+            case CloseIntent():
+                yield _Delta(close_intents=(action.intent_id,))
             case _:
                 row = _changed(action, now)
                 if row is not None:
                     yield _Delta((row,))
+
+
+def _with_replacement(
+    spec: ServiceSpec | None, action: Drain | Supersede, ids: Iterator[int], now: datetime
+) -> _Delta:
+    """A replica that goes, now or once its replacement is there, and that replacement where it gets one."""
+    row = action.replica
+    if isinstance(action, Drain):
+        row = row.to(ReplicaState.DRAINING, now, action.reason, warned_at=action.warned_at)
+        if not action.replace:
+            return _Delta((row,))
+    if spec is None:
+        return _Delta((row,))
+    stand_in = _requested(spec, next(ids), action.reason, now, replaces=row.id)
+    return _Delta((replace(row, replaced_by=stand_in.id),), (stand_in,))
+
+
+def _requested(
+    spec: ServiceSpec, id_: int, reason: str, now: datetime, *, replaces: int | None = None
+) -> Replica:
+    return Replica.requested(spec.service, id_, spec.version, now, reason=reason, replaces=replaces)
 
 
 def _changed(action: Action, now: datetime) -> Replica | None:
@@ -159,6 +208,8 @@ def _changed(action: Action, now: datetime) -> Replica | None:
     match action:
         case NoteWarning(replica=replica, warned_at=at):
             return replace(replica, warned_at=at)
+        case NoteRebalance(replica=replica, at=at):
+            return replace(replica, rebalance_at=at)
         case Start(replica=replica):
             return replica.to(ReplicaState.STARTING, now)
         case MarkReady(replica=replica):
@@ -180,7 +231,7 @@ def _changed(action: Action, now: datetime) -> Replica | None:
 def _backoff_after(backoff: Backoff, actions: Iterable[Action], now: datetime) -> Backoff:
     for action in actions:
         if isinstance(action, Fail):
-            backoff = reconcile.after_failure(backoff, now)
+            backoff = reconcile.after_failure(backoff, action.replica.version, now)
         elif isinstance(action, MarkReady):
             backoff = Backoff()
     return backoff

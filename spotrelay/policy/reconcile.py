@@ -10,6 +10,7 @@ from spotrelay.model import (
     Backoff,
     Instance,
     InstanceState,
+    OnRebalance,
     Replica,
     ReplicaState,
     Rows,
@@ -32,9 +33,11 @@ from spotrelay.policy.actions import (
     Register,
     Request,
     Start,
+    Supersede,
     TakeOut,
     Terminate,
 )
+from spotrelay.policy.interruption import unreplaced
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,8 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> list[Action]:
     actions.extend(adopted.values())
     actions.extend(_for_intents(seen, adopted, now))
     actions.extend(_for_unowned(seen, adopted, now))
+    actions = [unreplaced(action, seen.rows) for action in actions]
+    actions.extend(_for_rebalance(spec, seen, actions, now))
     actions.extend(_for_strength(spec, seen, actions, now))
     return actions
 
@@ -110,14 +115,23 @@ def awaiting_probe(spec: ServiceSpec, seen: Observation) -> dict[str, str]:
 
 def ready_count(rows: Rows) -> int:
     """Replicas that serve."""
-    return sum(r.state is ReplicaState.READY and r.unhealthy_since is None for r in rows.replicas.values())
+    return sum(_serves(r) for r in rows.replicas.values())
 
 
-def after_failure(backoff: Backoff, now: datetime) -> Backoff:
+def _serves(replica: Replica) -> bool:
+    return replica.state is ReplicaState.READY and replica.unhealthy_since is None
+
+
+def is_crash_looping(spec: ServiceSpec, backoff: Backoff) -> bool:
+    """Whether this version has failed so often in a row that another try would only cost."""
+    return backoff.version == spec.version and backoff.failures >= timing.CRASH_LOOP_FAILURES
+
+
+def after_failure(backoff: Backoff, version: int, now: datetime) -> Backoff:
     """How long to hold launches after one more replica that never became ready."""
-    failures = backoff.failures + 1
+    failures = backoff.failures + 1 if backoff.version == version else 1
     wait_s = timing.backoff_s(failures, timing.FAILURE_FIRST_S, timing.FAILURE_MAX_S)
-    return Backoff(failures, now + seconds(wait_s))
+    return Backoff(failures, now + seconds(wait_s), version)
 
 
 def after_refusal(replica: Replica, now: datetime) -> tuple[int, datetime]:
@@ -244,6 +258,30 @@ def _for_unowned(seen: Observation, adopted: Mapping[int, Adopt], now: datetime)
             yield from _terminate(instance, seen, "orphan: no replica and no launch intent knows it")
 
 
+def _for_rebalance(
+    spec: ServiceSpec, seen: Observation, decided: list[Action], now: datetime
+) -> Iterator[Action]:
+    """Replace what EC2 recommends to leave: the new one first, and no more at a time than `surge`."""
+    going = {a.replica.id for a in decided if isinstance(a, Drain | Fail | End)}
+    staying = [r for r in seen.rows.replicas.values() if r.state.is_active and r.id not in going]
+    superseded = [r for r in staying if r.superseded_in(seen.rows)]
+    for replica in superseded:
+        if _serves(seen.rows.replicas[replica.replaced_by or 0]):
+            yield Drain(replica, "rebalance recommendation", replace=False)
+    if spec.on_rebalance is not OnRebalance.REPLACE:
+        return
+    candidates = [
+        r
+        for r in staying
+        if r.rebalance_at is not None
+        and r not in superseded
+        and _serves(r)
+        and now - r.since >= seconds(timing.REBALANCE_MIN_AGE_S)
+    ]
+    for replica in sorted(candidates, key=lambda r: r.since)[: max(spec.surge - len(superseded), 0)]:
+        yield Supersede(replica, "rebalance recommendation")
+
+
 def _for_strength(
     spec: ServiceSpec, seen: Observation, decided: list[Action], now: datetime
 ) -> Iterator[Action]:
@@ -252,7 +290,11 @@ def _for_strength(
     leaving = {
         a.replica.id for a in decided if isinstance(a, Fail | End) or (isinstance(a, Drain) and not a.replace)
     }
-    active = [r for r in seen.rows.replicas.values() if r.state.is_active and r.id not in leaving]
+    active = [
+        r
+        for r in seen.rows.replicas.values()
+        if r.state.is_active and r.id not in leaving and not r.superseded_in(seen.rows)
+    ]
     surplus = len(active) - spec.replicas
     dropped: set[int] = set()
     if surplus > 0:
@@ -264,8 +306,7 @@ def _for_strength(
                 yield Drain(replica, "more replicas than wanted", replace=False)
             elif replica.launch_id not in seen.rows.intents:
                 yield End(replica, "more replicas than wanted")
-    until = seen.rows.backoff.until
-    is_held = (until is not None and now < until) or any(isinstance(a, Fail) for a in decided)
+    is_held = _is_held(spec, seen.rows.backoff, now) or any(isinstance(a, Fail) for a in decided)
     if surplus < 0 and not is_held:
         yield Request(-surplus, "fewer replicas than wanted")
     busy = {a.replica.id for a in decided if isinstance(a, Adopt)} | dropped
@@ -278,8 +319,15 @@ def _for_strength(
         and r.launch_id not in seen.rows.intents
         and (r.retry_at is None or now >= r.retry_at)
     )
-    if due:
+    if due and not is_held:
         yield Launch(due)
+
+
+def _is_held(spec: ServiceSpec, backoff: Backoff, now: datetime) -> bool:
+    """What a version did to itself is not held against the next."""
+    if backoff.version != spec.version:
+        return False
+    return is_crash_looping(spec, backoff) or (backoff.until is not None and now < backoff.until)
 
 
 def _least_missed(replica: Replica) -> tuple[int, int]:

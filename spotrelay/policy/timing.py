@@ -36,11 +36,23 @@ REFUSAL_COOLDOWN_S = 180.0
 UNSUPPORTED_COOLDOWN_S = 86_400.0
 """A pool that doesn't exist: AWS adds types to zones, but not by the hour."""
 
+REBALANCE_MIN_AGE_S = 600.0
+"""A recommendation doesn't replace a replica that has been ready for less: in a bad hour every new instance
+gets one at once, and following each of them churned fleets (NTH #141, #786; karpenter #2853)."""
+
 RETRY_FIRST_S, RETRY_MAX_S = 5.0, 60.0
 """After a launch that every pool refused: doubled each time, a minute at most (capacity returns in gusts)."""
 
 FAILURE_FIRST_S, FAILURE_MAX_S = 30.0, 1800.0
 """After replicas that never became ready: doubled each time; each try costs minutes of a GPU."""
+
+
+CRASH_LOOP_FAILURES = 5
+"""Replicas in a row that never became ready: the fifth says nothing that the fourth didn't. Launches stop
+until a new version of the service is deployed."""
+
+LAUNCH_WINDOW_S = 60.0
+"""What `max_launches_per_minute` counts in."""
 
 
 def backoff_s(attempts: int, first_s: float, max_s: float) -> float:

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from spotrelay.model import ReadinessProbe
+from spotrelay.model import OnRebalance, ReadinessProbe
 from spotrelay.service import eligibility, userdata, wording
 from spotrelay.service.disk import disk
 from spotrelay.service.document import Document, Location, read, shown
@@ -65,6 +65,9 @@ def _compile(path: Path, document: Document, file: ServiceFile, expander: _Expan
         replicas=section.replicas,
         use_spot=resources.use_spot,
         on_demand_fallback=section.on_demand_fallback,
+        on_rebalance=OnRebalance(section.on_rebalance),
+        surge=section.surge,
+        max_launches_per_minute=section.max_launches_per_minute,
         instance_types=types,
         ordered=resources.instance_types is not None,
         port=resources.ports,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spotrelay.catalog import InstanceType
-from spotrelay.model import ReadinessProbe
+from spotrelay.model import OnRebalance, ReadinessProbe
 from spotrelay.service.disk import Disk
 from spotrelay.service.errors import Problem
 
@@ -36,6 +36,9 @@ class Service:
     replicas: int
     use_spot: bool
     on_demand_fallback: bool
+    on_rebalance: OnRebalance
+    surge: int
+    max_launches_per_minute: int
     instance_types: tuple[InstanceType, ...]
     """Every type that may be launched: in the file's order if `ordered`, else grouped by accelerator."""
     ordered: bool

@@ -152,6 +152,11 @@ class ServiceSection(_Fields):
     )
     drain_seconds: int = Field(default=90, ge=1, le=3600, description="whole seconds from 1 to 3600")
     on_demand_fallback: bool = Field(default=True, description="true or false")
+    on_rebalance: Literal["ignore", "replace"] = Field(default="ignore", description="ignore or replace")
+    surge: int = Field(default=1, ge=0, le=100, description="a whole number from 0 to 100")
+    max_launches_per_minute: int = Field(
+        default=100, ge=1, le=1000, description="a whole number from 1 to 1000"
+    )
 
     @model_validator(mode="after")
     def _one_get_check(self) -> ServiceSection:

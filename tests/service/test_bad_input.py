@@ -61,7 +61,7 @@ BAD = {  # name: (text, the error after "chat.yaml:")
     "unknown field, no idea": (
         changed(REPLICAS, "replicas: 2\n  zzz: 1"),
         "3: service.zzz: unknown field: there are replicas, readiness_probe, health_check, "
-        "drain_seconds, on_demand_fallback",
+        "drain_seconds, on_demand_fallback, on_rebalance, surge, max_launches_per_minute",
     ),
     "missing field": (
         changed(PORTS, "use_spot: true"),

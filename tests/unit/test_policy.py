@@ -18,7 +18,9 @@ from spotrelay.model import (
     Instance,
     InstanceState,
     LaunchIntent,
+    LaunchWindow,
     Offering,
+    OnRebalance,
     PurchaseOption,
     ReadinessProbe,
     Refusal,
@@ -40,10 +42,12 @@ from spotrelay.policy.actions import (
     Launch,
     MarkReady,
     NoteHealth,
+    NoteRebalance,
     NoteWarning,
     Register,
     Request,
     Start,
+    Supersede,
     TakeOut,
     Terminate,
 )
@@ -103,6 +107,28 @@ def decide(
 RECENTLY = dict.fromkeys(
     [ReplicaState.REQUESTED, ReplicaState.PROVISIONING, ReplicaState.STARTING], NOW - seconds(5)
 )
+
+
+def react(
+    sightings: list[interruption.Sighting], on_rebalance: OnRebalance = OnRebalance.REPLACE
+) -> list[Action]:
+    """The fast path's decision."""
+    return interruption.decide(sightings, Rows(9, {r.id: r for _, r in sightings}), on_rebalance)
+
+
+def rebalance(*replicas: Replica) -> list[Action]:
+    """The tick's decision for a service that follows recommendations, all its instances in perfect health."""
+    spec = replace(demo_spec(), on_rebalance=OnRebalance.REPLACE)
+    superseded = [r for r in replicas if r.replaced_by in {s.id for s in replicas}]
+    seen = Observation(
+        Rows(9, {r.id: r for r in replicas}),
+        {f"i-{r.id}": an_instance(r.id) for r in replicas},
+        {f"i-{r.id}": TargetState.HEALTHY for r in replicas if r.state is ReplicaState.READY}
+        | {f"i-{r.id}": TargetState.INITIAL for r in replicas if r.state is not ReplicaState.READY},
+    )
+    return reconcile.decide(replace(spec, replicas=len(replicas) - len(superseded)), seen, NOW)
+
+
 STATES_WITH_INSTANCE = [ReplicaState.PROVISIONING, ReplicaState.STARTING, ReplicaState.READY]
 
 
@@ -115,7 +141,7 @@ class TestInterruption:
     def test_a_warned_replica_drains_and_its_pool_cools(self, state: ReplicaState) -> None:
         """A warning drains a replica in whatever active state it is, with a replacement."""
         replica = a_replica(1, state)
-        assert interruption.decide([(self.WARNING, replica)]) == [
+        assert react([(self.WARNING, replica)]) == [
             Drain(replica, "interruption warning", warned_at=NOW, cool_pool=True)
         ]
 
@@ -133,20 +159,31 @@ class TestInterruption:
     def test_several_signals_of_one_instance_are_one_loss(self, signals: list[Signal]) -> None:
         """In whatever order and number they come, the signals of one interruption make one drain."""
         replica = a_replica(1, ReplicaState.READY)
-        actions = interruption.decide([(s, replica) for s in signals])
+        actions = react([(s, replica) for s in signals])
         assert actions == [Drain(replica, "interruption warning", warned_at=NOW, cool_pool=True)]
 
     def test_a_draining_replica_is_not_replaced_again(self) -> None:
         """A second warning does nothing; a first one during another drain is only noted."""
         warned = a_replica(1, ReplicaState.DRAINING, warned_at=NOW)
-        assert interruption.decide([(self.WARNING, warned)]) == []
+        assert react([(self.WARNING, warned)]) == []
         scaled_down = a_replica(1, ReplicaState.DRAINING)
-        assert interruption.decide([(self.WARNING, scaled_down)]) == [NoteWarning(scaled_down, NOW)]
+        assert react([(self.WARNING, scaled_down)]) == [NoteWarning(scaled_down, NOW)]
 
-    def test_a_rebalance_recommendation_alone_does_nothing(self) -> None:
-        """Most recommendations are not followed by an interruption."""
+    def test_a_rebalance_recommendation_is_noted_if_the_service_wants_it(self) -> None:
+        """It is no emergency: nothing drains, and by default nothing happens at all."""
         replica = a_replica(1, ReplicaState.READY)
-        assert interruption.decide([(RebalanceRecommendation("i-1", NOW), replica)]) == []
+        told: list[interruption.Sighting] = [(RebalanceRecommendation("i-1", NOW), replica)]
+        assert react(told, OnRebalance.IGNORE) == []
+        assert react(told) == [NoteRebalance(replica, NOW)]
+        assert react([(told[0][0], replace(replica, rebalance_at=NOW))]) == []
+
+    def test_a_warning_takes_over_from_a_recommendation(self) -> None:
+        """A replica whose replacement is on its way already drains at once, and gets no second one."""
+        old = a_replica(1, ReplicaState.READY, rebalance_at=LONG_AGO, replaced_by=2)
+        new = a_replica(2, ReplicaState.STARTING)
+        (action,) = interruption.decide([(self.WARNING, old)], Rows(2, {1: old, 2: new}), OnRebalance.REPLACE)
+        assert isinstance(action, Drain)
+        assert not action.replace
 
     @pytest.mark.parametrize(
         "state", [InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED, InstanceState.STOPPED]
@@ -154,21 +191,21 @@ class TestInterruption:
     def test_an_instance_that_goes_without_a_warning_is_replaced(self, state: InstanceState) -> None:
         """A loss that nobody announced is a loss all the same."""
         replica = a_replica(1, ReplicaState.READY)
-        actions = interruption.decide([(StateChange("i-1", NOW, state), replica)])
+        actions = react([(StateChange("i-1", NOW, state), replica)])
         assert actions == [Drain(replica, f"instance {state}")]
 
     def test_a_running_instance_is_put_into_rotation_once(self) -> None:
         """`running` starts a provisioning replica and says nothing new about any other."""
         signal = StateChange("i-1", NOW, InstanceState.RUNNING)
         fresh = a_replica(1, ReplicaState.PROVISIONING)
-        assert interruption.decide([(signal, fresh)]) == [Start(fresh)]
-        assert interruption.decide([(signal, a_replica(1, ReplicaState.READY))]) == []
+        assert react([(signal, fresh)]) == [Start(fresh)]
+        assert react([(signal, a_replica(1, ReplicaState.READY))]) == []
 
     def test_the_end_of_a_draining_instance_ends_its_replica(self) -> None:
         """`terminated` is the last that is heard of a replica."""
         replica = a_replica(1, ReplicaState.DRAINING)
         signal = StateChange("i-1", NOW, InstanceState.TERMINATED)
-        assert interruption.decide([(signal, replica)]) == [End(replica, "test")]
+        assert react([(signal, replica)]) == [End(replica, "test")]
 
 
 class TestTick:
@@ -336,9 +373,42 @@ class TestTick:
 
     def test_launches_are_held_after_replicas_that_never_became_ready(self) -> None:
         """A service that dies while starting doesn't burn money as fast as it can."""
-        held = Backoff(3, NOW + seconds(1))
+        held = Backoff(3, NOW + seconds(1), version=1)
         assert decide(wanted=1, backoff=held) == []
-        assert decide(wanted=1, backoff=Backoff(3, NOW)) == [Request(1, "fewer replicas than wanted")]
+        request = Request(1, "fewer replicas than wanted")
+        assert decide(wanted=1, backoff=replace(held, until=NOW)) == [request]
+        assert decide(wanted=1, backoff=replace(held, version=7)) == [request]
+
+    def test_a_crash_loop_stops_until_there_is_a_new_version(self) -> None:
+        """After five failures in a row nothing is launched, however long it lasts, until a version comes."""
+        looping = Backoff(timing.CRASH_LOOP_FAILURES, LONG_AGO, version=1)
+        waiting = a_replica(1, ReplicaState.REQUESTED)
+        assert decide(waiting, wanted=2, backoff=looping) == []
+        assert decide(wanted=1, backoff=replace(looping, version=0)) == [
+            Request(1, "fewer replicas than wanted")
+        ]
+
+    def test_a_recommendation_launches_first_and_drains_last(self) -> None:
+        """The replacement comes up beside the replica, which goes once the other serves."""
+        old = a_replica(1, ReplicaState.READY, rebalance_at=NOW)
+        assert rebalance(old) == [Supersede(old, "rebalance recommendation")]
+        superseded = replace(old, replaced_by=2)
+        assert rebalance(superseded, a_replica(2, ReplicaState.STARTING, since_s=5, entered=RECENTLY)) == []
+        assert rebalance(superseded, a_replica(2, ReplicaState.READY)) == [
+            Drain(superseded, "rebalance recommendation", replace=False)
+        ]
+
+    def test_recommendations_cannot_churn_the_fleet(self) -> None:
+        """No more at a time than `surge`, the longest-serving first, and none that is new itself."""
+        old = [a_replica(i, ReplicaState.READY, since_s=3600 - i, rebalance_at=NOW) for i in (1, 2)]
+        fresh = a_replica(3, ReplicaState.READY, since_s=60, rebalance_at=NOW)
+        assert rebalance(fresh, *old) == [Supersede(old[0], "rebalance recommendation")]
+        assert rebalance(fresh) == []
+
+    def test_a_replacement_that_fails_leaves_the_replica_serving(self) -> None:
+        """If what was to take over never comes up, the replica counts again and may be superseded again."""
+        old = a_replica(1, ReplicaState.READY, rebalance_at=NOW, replaced_by=2)
+        assert rebalance(old) == [Supersede(old, "rebalance recommendation")]
 
     def test_a_removed_service_ends_without_replacements(self) -> None:
         """When a stack is destroyed its instances go, and nothing new comes."""
@@ -416,7 +486,8 @@ class TestChanges:
         actions: list[Action] = [Drain(r, "lost") for r in rows.replicas.values()]
         actions += [Request(missing, "missing")] if missing else []
         names = (f"L{n}" for n in count())
-        commits = changes.changes("demo", demo_spec(), rows, actions, NOW, lambda: next(names))
+        spec = replace(demo_spec(), max_launches_per_minute=1000)
+        commits = changes.changes("demo", spec, rows, actions, NOW, lambda: next(names))
         created = [r for c in commits for r in c.create]
         assert [r.id for r in created] == list(range(101, 101 + losses + missing))
         for commit in commits:
@@ -429,11 +500,34 @@ class TestChanges:
             assert {r.launch_id for r in commit.create} == {commit.open_intent.id}
             assert commit.highest_id == (min(by_id) - 1, max(by_id))
 
+    @given(st.integers(1, 50), st.integers(1, 50), st.integers(0, 59))
+    def test_the_brake_holds_what_is_too_much_for_a_minute(
+        self, ceiling: int, wanted: int, since_s: int
+    ) -> None:
+        """Over the ceiling replicas are on record all the same, and due when the minute is over."""
+        spec = replace(demo_spec(), max_launches_per_minute=ceiling)
+        started = NOW - seconds(since_s)
+        rows = Rows(0, window=LaunchWindow(started, 1))
+        names = (f"L{n}" for n in count())
+        commits = changes.changes("demo", spec, rows, [Request(wanted, "new")], NOW, lambda: next(names))
+        created = [r for c in commits for r in c.create]
+        held = [r for r in created if r.launch_id is None]
+        assert len(created) == wanted
+        assert len(created) - len(held) == min(wanted, ceiling - 1)
+        assert sum(c.held for c in commits) == len(held)
+        assert {r.retry_at for r in held} <= {started + seconds(timing.LAUNCH_WINDOW_S)}
+        windows = [c.window for c in commits if c.window]
+        assert [w.since for w in windows] == [started] * len(windows)
+        later = changes.changes(
+            "demo", spec, replace(rows, window=LaunchWindow(LONG_AGO, 99)), [Request(1, "new")], NOW, str
+        )
+        assert later[0].window == LaunchWindow(NOW, 1)
+
     def test_a_ready_replica_forgives_failures(self) -> None:
         """Back-off rises with every failure and is gone with the first success."""
         fresh, ready = a_replica(1, ReplicaState.STARTING), a_replica(2, ReplicaState.STARTING)
         failed = changes.changes("demo", demo_spec(), Rows(2), [Fail(fresh, "late")], NOW, str)
-        assert failed[0].backoff == Backoff(1, NOW + seconds(timing.FAILURE_FIRST_S))
+        assert failed[0].backoff == Backoff(1, NOW + seconds(timing.FAILURE_FIRST_S), version=1)
         rows = Rows(2, backoff=Backoff(4, NOW))
         assert (
             changes.changes("demo", demo_spec(), rows, [MarkReady(ready)], NOW, str)[0].backoff == Backoff()

@@ -30,7 +30,7 @@ INSTALLING = VENV / ".spotrelay-installing"
 package. No installer notices that, so everything starts afresh. One that fails by itself leaves no debris."""
 
 NO_NETWORK = re.compile(
-    r"\b(connection|connect error|dns|name resolution|timed out|timeout|unreachable|proxy"
+    r"\b(connection|connect error|dns error|name resolution|timed out|timeout|unreachable|proxy"
     r"|no matching distribution|ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT)\b",
     re.IGNORECASE,
 )

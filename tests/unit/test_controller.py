@@ -13,6 +13,7 @@ from spotrelay.model import (
     Changes,
     InstanceState,
     Offering,
+    OnRebalance,
     PurchaseOption,
     ReadinessProbe,
     Replica,
@@ -22,7 +23,7 @@ from spotrelay.model import (
 from spotrelay.names import Metric
 from spotrelay.policy import timing
 from spotrelay.ports import Conflict, LaunchRequest, LaunchResult, Throttled, Unavailable
-from spotrelay.signals import InterruptionWarning, Signal, StateChange
+from spotrelay.signals import InterruptionWarning, RebalanceRecommendation, Signal, StateChange
 from tests.examples import demo_spec
 
 SPOT = PurchaseOption.SPOT
@@ -368,3 +369,59 @@ def test_every_service_gets_its_own_tick() -> None:
     world.ticker.scheduled.clear()
     controller.tick_all()
     assert [name for name, _, _ in world.ticker.scheduled] == ["demo", "other"]
+
+
+def test_a_recommendation_is_followed_make_before_break() -> None:
+    """Each replacement is READY before its replica drains, one after the other: 3 serve, 4 exist at most."""
+    world, controller = serving(replace(demo_spec(), on_rebalance=OnRebalance.REPLACE))
+    world.clock.advance(timing.REBALANCE_MIN_AGE_S)
+    signals = [RebalanceRecommendation(r.instance_id or "", world.clock.now()) for r in active(world)]
+    controller.handle(signals)
+    seen = []
+    for _ in range(40):
+        settle(world, controller, rounds=1)
+        seen.append([r.state for r in active(world)])
+        assert seen[-1].count(ReplicaState.READY) >= 3
+        assert len(seen[-1]) <= 4
+    assert [r.id for r in active(world)] == [4, 5, 6], "one after the other"
+    assert [r.replaced_by for r in world.store.history("demo", 9)] == [6, 5, 4]
+
+
+def test_a_warning_takes_over_from_a_recommendation() -> None:
+    """Warned while its replacement comes up, a replica drains at once, and gets no second replacement."""
+    world, controller = serving(replace(demo_spec(), on_rebalance=OnRebalance.REPLACE))
+    world.clock.advance(timing.REBALANCE_MIN_AGE_S)
+    victim = active(world)[0]
+    controller.handle([RebalanceRecommendation(victim.instance_id or "", world.clock.now())])
+    controller.tick("demo")
+    assert [r.id for r in active(world)] == [1, 2, 3, 4]
+    controller.handle(warn(world, victim))
+    settle(world, controller)
+    assert [r.id for r in active(world)] == [2, 3, 4]
+
+
+def test_a_crash_loop_stops_costing_and_a_new_version_ends_it() -> None:
+    """Replicas that never become ready are tried a few times, ever more rarely, and then not at all."""
+    world = World.of(replace(demo_spec(replicas=1), initial_delay_s=60))
+    controller = Controller(world.ports())
+    world.router.pass_checks = lambda: None  # type: ignore[method-assign]  # no target ever becomes healthy
+    settle(world, controller, rounds=2000)
+    assert len(world.fleet.instances) == timing.CRASH_LOOP_FAILURES
+    assert not [i for i in world.fleet.instances.values() if i.state.is_alive]
+    assert world.telemetry.counts[Metric.CRASH_LOOPING] > 0
+    world.services.specs["demo"] = replace(world.services.specs["demo"], version=2)
+    del world.router.pass_checks
+    settle(world, controller)
+    assert [(r.version, r.state) for r in active(world)] == [(2, ReplicaState.READY)]
+
+
+def test_launches_per_minute_have_a_ceiling() -> None:
+    """What the brake holds back is launched in the minutes after, and seen to be held."""
+    world = World.of(replace(demo_spec(replicas=10), max_launches_per_minute=4))
+    controller = Controller(world.ports())
+    controller.tick("demo")
+    assert len(world.fleet.instances) == 4
+    assert world.telemetry.counts[Metric.LAUNCHES_HELD] == 6
+    settle(world, controller, rounds=70)
+    assert [r.state for r in active(world)] == [ReplicaState.READY] * 10
+    assert len(world.fleet.instances) == 10

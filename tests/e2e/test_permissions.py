@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from tests.e2e.stand import Stand
-
 from spotrelay.model import ReplicaState
 from stacks import permissions
 from stacks.permissions import Function
+from tests.e2e.stand import Stand
 
 ROLES = {Function.ON_SIGNAL: "OnSignalRole", Function.RECONCILE: "ReconcileRole"}
 

@@ -53,7 +53,7 @@ class Deployer:
         self,
         settings: Settings,
         processes: Processes,
-        env: dict[str, str],
+        env: Mapping[str, str],
         home: Path,
         say: Callable[[str], None],
     ) -> None:
@@ -63,48 +63,31 @@ class Deployer:
         self._home = home
         self._say = say
         self._assembly = settings.out / "cdk.out"
-        self._outputs = settings.out / "outputs.json"
         self.cloud: Process | None = None
+        """The local cloud, once it has been started."""
 
-    def start_cloud(self) -> str:
-        """Start the local cloud on a free port; its endpoint. Synth starts alongside.
+    def deploy(self) -> Deployment:
+        """Start the local cloud, bootstrap the account, deploy both stacks.
 
         Raises:
-            DemoError: it doesn't start, or set-up has not been run.
+            DemoError: set-up has not been run, or a step failed or hangs; with the end of its log.
         """
-        if not environment.cdk_command().exists():
-            raise DemoError(f"{environment.cdk_command()} is missing: run make setup")
+        cdk = environment.cdk_command()
+        if not cdk.exists():
+            raise DemoError(f"{cdk} is missing: run make setup")
         if not (ROOT / "cdk.json").exists():
             raise DemoError(f"{ROOT} is no working copy of SpotRelay: run make demo in one")
+        self._say(
+            f"starting the local cloud: warnings last {self._settings.warning_s:g} s instead of 120,"
+            f" a schedule's minute {self._settings.schedule_s:g} s"
+        )
         ready = self._settings.out / "local-cloud.json"
-        logs = self._settings.logs
-        self.cloud = self._processes.start(
-            "local-cloud",
-            [
-                sys.executable, "-m", "spotrelay.local", "--port", "0",
-                "--warning-s", str(self._settings.warning_s), "--schedule-s", str(self._settings.schedule_s),
-                "--boot-s", str(BOOT_S), "--ready-file", ready, "--call-log", logs / "calls.jsonl",
-            ],
-            self._env,
-        )  # fmt: skip
-        self._synth = self._processes.start(
-            "cdk-synth",
-            [
-                environment.cdk_command(), "synth", "--quiet",
-                "--context", f"services={SERVICE_FILE}", "--output", self._assembly,
-            ],
-            self._env,
-        )  # fmt: skip
-        return self._endpoint(self.cloud, ready)
-
-    def deploy(self, endpoint: str) -> Deployment:
-        """Bootstrap the account and deploy both stacks.
-
-        Raises:
-            DemoError: a step failed or hangs; the error has the end of its log.
-        """
+        self.cloud = self._start_cloud(ready)
+        # It needs no cloud, and most of the time that a deployment takes.
+        synth = self._start_synth(cdk)
+        endpoint = self._endpoint(self.cloud, ready)
+        self._say(f"the local cloud answers at {endpoint}")
         env = environment.for_cdk({**self._env, **environment.local(endpoint)}, self._home)
-        cdk = environment.cdk_command()
         self._say("cdk bootstrap, and cdk synth beside it")
         bootstrap = self._processes.start(
             "cdk-bootstrap",
@@ -113,19 +96,53 @@ class Deployer:
             cwd=self._home,  # where there is no cdk.json: it would synthesize the app once more
         )
         self._processes.finish(bootstrap, "cdk bootstrap", CDK_WITHIN_S)
-        self._processes.finish(self._synth, "cdk synth", SYNTH_WITHIN_S)
+        self._processes.finish(synth, "cdk synth", SYNTH_WITHIN_S)
         self._say(f"cdk deploy: {CONTROL_PLANE_STACK} and {SERVICE_STACK} ({SERVICE_FILE})")
+        outputs = self._deploy_stacks(cdk, env)
+        deployment = Deployment(endpoint, outputs[CONTROL_PLANE_STACK], outputs[SERVICE_STACK]["Endpoint"])
+        self._say(f"deployed; the service's address is {deployment.host}")
+        return deployment
+
+    def _start_cloud(self, ready: Path) -> Process:
+        logs = self._settings.logs
+        return self._processes.start(
+            "local-cloud",
+            [
+                sys.executable, "-m", "spotrelay.local", "--port", "0", "--ready-file", ready,
+                "--warning-s", str(self._settings.warning_s), "--schedule-s", str(self._settings.schedule_s),
+                "--boot-s", str(BOOT_S),
+                "--call-log", logs / "calls.jsonl", "--instance-logs", logs / "instances",
+            ],
+            self._env,
+        )  # fmt: skip
+
+    def _start_synth(self, cdk: Path) -> Process:
+        context = f"services={SERVICE_FILE}"
+        command: list[str | Path] = [
+            cdk,
+            "synth",
+            "--quiet",
+            "--context",
+            context,
+            "--output",
+            self._assembly,
+        ]
+        return self._processes.start("cdk-synth", command, self._env)
+
+    def _deploy_stacks(self, cdk: Path, env: Mapping[str, str]) -> dict[str, dict[str, str]]:
+        """The stacks' outputs."""
+        outputs = self._settings.out / "outputs.json"
         deploy = self._processes.start(
             "cdk-deploy",
             [
                 cdk, "deploy", "--all", "--app", self._assembly, "--method", "direct", "--concurrency", "2",
-                "--require-approval", "never", "--progress", "events", "--outputs-file", self._outputs,
+                "--require-approval", "never", "--progress", "events", "--outputs-file", outputs,
             ],
             env,
         )  # fmt: skip
         self._processes.finish(deploy, "cdk deploy", CDK_WITHIN_S)
-        outputs = json.loads(self._outputs.read_text(encoding="utf-8"))
-        return Deployment(endpoint, outputs[CONTROL_PLANE_STACK], outputs[SERVICE_STACK]["Endpoint"])
+        found: dict[str, dict[str, str]] = json.loads(outputs.read_text(encoding="utf-8"))
+        return found
 
     def _endpoint(self, cloud: Process, ready: Path) -> str:
         deadline = time.monotonic() + CLOUD_WITHIN_S

@@ -47,7 +47,7 @@ class Director:
     ) -> None:
         self._settings = settings
         self._view = view
-        self._deployer = Deployer(settings, processes, dict(env), home, view.say)
+        self._deployer = Deployer(settings, processes, env, home, view.say)
         self._began = time.monotonic()
         self._started_at = datetime.now(UTC)
         self._load: Load | None = None
@@ -91,10 +91,8 @@ class Director:
         load = Load(operator.deployment.endpoint, operator.deployment.host, CONCURRENCY, model=MODEL)
         with load:
             self._load = load
-            self._view.count_with(lambda: asdict(load.snapshot()))
-            self._view.say(
-                f"{CONCURRENCY} clients stream answers through {operator.deployment.host}, without a pause"
-            )
+            self._view.count_with(lambda: _counters(load))
+            self._view.say(f"{CONCURRENCY} clients stream answers through that address, without a pause")
             problems = self._tell_stories(stage)
             self._view.headline("The last requests end")
             requests = load.stop(LOAD_STOPS_WITHIN_S)
@@ -103,26 +101,23 @@ class Director:
 
     def _deploy(self) -> Operator:
         self._view.headline("Deploying into a local AWS")
-        settings = self._settings
-        self._view.say(
-            f"starting the local cloud: warnings last {settings.warning_s:g} s instead of 120,"
-            f" a schedule's minute {settings.schedule_s:g} s"
-        )
-        endpoint = self._deployer.start_cloud()
-        self._view.say(f"the local cloud answers at {endpoint}")
-        deployment = self._deployer.deploy(endpoint)
+        deployment = self._deployer.deploy()
         self._reached("deployed_s")
-        self._view.say(f"deployed; the service's address is {deployment.host}")
         return Operator(deployment)
 
     def _wait_for_fleet(self, watch: Watch, replicas: int) -> None:
         self._view.headline(f"The controller brings up {replicas} replicas")
         self._view.say(f"the controller finds {replicas} replicas wanted and 0 there")
-        seen = watch.until(
-            lambda seen: len(seen.ready) == replicas,
-            f"{replicas} replicas in rotation",
-            self._settings.schedule_s + READY_WITHIN_S,
-        )
+        try:
+            seen = watch.until(
+                lambda seen: len(seen.ready) == replicas,
+                f"{replicas} replicas in rotation",
+                self._settings.schedule_s + READY_WITHIN_S,
+            )
+        except StoryError as error:
+            raise DemoError(
+                f"{error}; see what functions and instances say in {self._settings.logs}"
+            ) from None
         self._reached("ready_s")
         pools = ", ".join(str(r.offering) for r in seen.ready)
         self._view.say(f"{replicas} replicas serve: {pools}")
@@ -217,3 +212,11 @@ class Director:
 
     def _reached(self, milestone: str) -> None:
         self._milestones[milestone] = round(time.monotonic() - self._began, 3)
+
+
+def _counters(load: Load) -> Mapping[str, Any]:
+    """For the view, which draws in a thread of its own: that the load has died is noticed elsewhere."""
+    try:
+        return asdict(load.snapshot())
+    except LoadError:
+        return {}

@@ -40,7 +40,7 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
     try:
         home = tmp_path_factory.mktemp("home")
         deployer = Deployer(settings, processes, environment.clean(os.environ), home, lambda _: None)
-        yield Stand(Operator(deployer.deploy(deployer.start_cloud())))
+        yield Stand(Operator(deployer.deploy()))
     finally:
         processes.stop_all()
 

@@ -33,7 +33,10 @@ def main() -> int:
         return _fail(f"port {options.port} of {server.HOST} {why}: {remedy}")
     except OverflowError:
         return _fail(f"--port {options.port}: expected 0 to 65535")
-    server.run(listener, server.Options(settings, options.ready_file, options.call_log), _greet)
+    chosen = server.Options(
+        settings, options.ready_file, options.call_log, instance_logs=options.instance_logs
+    )
+    server.run(listener, chosen, _greet)
     return 0
 
 
@@ -66,6 +69,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--ready-file", type=Path, help='gets {"endpoint": …} once requests are answered')
     parser.add_argument("--log-file", type=Path, help="gets the log instead of standard error")
     parser.add_argument("--call-log", type=Path, help="gets every AWS call as a line of JSON")
+    parser.add_argument(
+        "--instance-logs", type=Path, help="directory that gets what instances say, a file each"
+    )
     return parser
 
 

@@ -30,13 +30,13 @@ class Machines:
     """Starts and kills instances. Not thread-safe: call it from one thread.
 
     An instance is a session of processes under `machine_init`, which restarts the service when it ends and
-    takes everything down when this process ends, however it ends. Logs stay in `root`/logs, one per instance;
+    takes everything down when this process ends, however it ends. Logs stay in `logs`, one per instance;
     the scratch directory goes with the instance.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, logs: Path | None = None) -> None:
         self._scratch = root / "instances"
-        self._logs = root / "logs"
+        self._logs = logs or root / "logs"
         self._machines: dict[str, _Machine] = {}
 
     def start(self, instance_id: str, address: str, user_data: str) -> None:

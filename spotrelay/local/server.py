@@ -52,12 +52,13 @@ SHUTDOWN_GRACE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line says. `root` is where instances keep their files and logs."""
+    """What the command line says. `root` is where instances keep their files, and their logs by default."""
 
     settings: Settings
     ready_file: Path | None = None
     call_log: Path | None = None
     root: Path | None = None
+    instance_logs: Path | None = None
 
 
 def bind(port: int) -> socket.socket:
@@ -104,7 +105,7 @@ async def _run(
     ministack.name_resource_of_parameter_paths()
     ministack.compress_schedules(options.settings.schedule_s / 60)
     wire.warm_up()
-    machines = Machines(root)
+    machines = Machines(root, options.instance_logs)
     market = Market(catalog.pools())
     cloud = Cloud(ministack, market, machines, options.settings, loop.call_later)
     balancer = Balancer(cloud.address_of)

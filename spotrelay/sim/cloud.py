@@ -1,0 +1,356 @@
+"""EC2 and the load balancer as the simulation has them: what is true, whatever anybody was told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from random import Random
+
+from spotrelay.market import Candidate, Market, PoolState, Strategy
+from spotrelay.market import LaunchRequest as MarketRequest
+from spotrelay.model import (
+    Instance,
+    InstanceState,
+    Offering,
+    PurchaseOption,
+    Refusal,
+    RefusalKind,
+    ServiceSpec,
+    TargetState,
+)
+from spotrelay.ports import LaunchRequest, LaunchResult
+from spotrelay.sim.gate import at
+from spotrelay.sim.scheduler import Scheduler
+
+NEVER = float("inf")
+
+WARNING_S = 120.0
+"""Between a warning and the end: EC2's two minutes."""
+
+BOOT_S = (3.0, 25.0)
+LOAD_S = (1.0, 20.0)
+"""From running to answering health checks; model loads take longer, but what happens meanwhile is the same."""
+
+CHECK_S = 10.0
+"""What a load balancer takes to find a target healthy."""
+
+VISIBLE_S = 8.0
+"""New instances are missing in DescribeInstances for up to so long."""
+
+SHUTTING_DOWN_S = (2.0, 30.0)
+
+SHOWN_S = 600.0
+"""How long a terminated instance is still described."""
+
+STRATEGIES = {
+    (PurchaseOption.SPOT, False): Strategy.PRICE_CAPACITY_OPTIMIZED,
+    (PurchaseOption.SPOT, True): Strategy.CAPACITY_OPTIMIZED_PRIORITIZED,
+    (PurchaseOption.ON_DEMAND, False): Strategy.LOWEST_PRICE,
+    (PurchaseOption.ON_DEMAND, True): Strategy.PRIORITIZED,
+}
+"""By purchase option and whether types are ordered, as `aws.fleet` asks for it."""
+
+
+@dataclass(slots=True)
+class SimInstance:
+    """An instance: what was and will be with it."""
+
+    id: str
+    service: str | None
+    """From its tag; None for somebody else's."""
+    offering: Offering
+    launched_at: float
+    visible_at: float
+    ready_at: float
+    """When its service answers: never, if it is broken."""
+    states: list[tuple[float, InstanceState]]
+    """Every state with its beginning, future ones included, in order."""
+    launch_id: str | None = None
+    broken_at: float = NEVER
+    """From when on its service doesn't answer any more."""
+    warned_at: float = NEVER
+    view: Instance | None = None
+    """As described last; made anew when its state has changed."""
+
+    def state(self, time: float) -> InstanceState:
+        """Its state at a time."""
+        for since, state in reversed(self.states):
+            if since <= time:
+                return state
+        return InstanceState.PENDING
+
+    def is_alive(self, time: float) -> bool:
+        """Whether it serves then, or soon."""
+        return self.state(time).is_alive
+
+    def is_being_taken(self, time: float) -> bool:
+        """Whether EC2 has said by then that it takes it, and hasn't done it yet."""
+        return self.warned_at <= time and self.state(time).is_alive
+
+    def died_at(self) -> float:
+        """When it stopped being alive, if that is known."""
+        return next((since for since, state in self.states if not state.is_alive), NEVER)
+
+    def shown_until(self) -> float:
+        """Until when it is described."""
+        since, state = self.states[-1]
+        return since + SHOWN_S if state is InstanceState.TERMINATED else NEVER
+
+    def described(self, time: float) -> Instance:
+        """What EC2 says of it, as of a time."""
+        state = self.state(time)
+        if self.view is None or self.view.state is not state:
+            address = f"10.0.{int(self.id[-4:-2], 16)}.{int(self.id[-2:], 16)}"
+            self.view = Instance(
+                self.id, state, self.offering, at(self.launched_at), self.launch_id, address
+            )
+        return self.view
+
+
+@dataclass(slots=True)
+class SimTarget:
+    """A target of a target group."""
+
+    registered_at: float
+    drained_at: float = NEVER
+    """When it was taken out of rotation."""
+    gone_at: float = NEVER
+    by: object = None
+    """The invocation that put it into rotation."""
+
+
+Emit = Callable[[str, str | None], None]
+"""Takes an event's text and the instance that a warning is about, if it is one."""
+
+
+@dataclass(slots=True)
+class SimCloud:
+    """Everything that EC2 and the load balancer know."""
+
+    scheduler: Scheduler
+    random: Random
+    market: Market
+    emit: Emit = lambda _body, _warned: None
+    """Where events go; whether they arrive is the queue's affair."""
+    instances: dict[str, SimInstance] = field(default_factory=dict)
+    groups: dict[str, dict[str, SimTarget]] = field(default_factory=dict)
+    """By service: its target group's targets. The group goes with the service's stack."""
+    broken_boots: int = 0
+    """So many of the next instances never become ready."""
+    answers: dict[str, tuple[LaunchRequest, LaunchResult]] = field(default_factory=dict)
+    changed_at: float = 0.0
+    """When anybody last changed anything through the API."""
+    _numbers: Iterator[int] = field(default_factory=lambda: count(1))
+
+    def launch(self, request: LaunchRequest) -> LaunchResult:
+        """CreateFleet, instant."""
+        known = self.answers.get(request.launch_id)
+        if known:
+            return known[1]
+        self.changed_at = self.scheduler.now
+        spec = request.spec
+        ranks = {t: float(rank) for rank, t in enumerate(spec.instance_types)}
+        asked = MarketRequest(
+            tuple(Candidate(pool, ranks[pool.instance_type]) for pool in request.pools),
+            request.count,
+            request.purchase_option,
+            STRATEGIES[request.purchase_option, spec.ordered],
+        )
+        given = self.market.launch(asked, at(self.scheduler.now))
+        instances = [
+            self._begin(spec.service, Offering(request.pools[grant.index], request.purchase_option), request)
+            for grant in given.grants
+            for _ in range(grant.count)
+        ]
+        refusals = tuple(
+            Refusal(
+                RefusalKind.CAPACITY,
+                refusal.code,
+                "no capacity",
+                Offering(request.pools[refusal.index], request.purchase_option),
+            )
+            for refusal in given.refusals
+        )
+        answer = LaunchResult(tuple(i.described(self.scheduler.now) for i in instances), refusals)
+        self.answers[request.launch_id] = request, answer
+        return answer
+
+    def add(self, service: str | None, offering: Offering, *, age_s: float = 0) -> SimInstance:
+        """An instance that has been running for a while when the simulation begins."""
+        option, state = offering.purchase_option, self.market.state(offering.pool)
+        self.market.set_capacity(offering, state.in_use(option) + 1)
+        wanted = MarketRequest((Candidate(offering.pool),), 1, option, Strategy.LOWEST_PRICE)
+        self.market.launch(wanted, at(self.scheduler.now))
+        self.market.set_capacity(offering, state.capacity(option))
+        began = self.scheduler.now - age_s
+        instance = SimInstance(
+            f"i-{next(self._numbers):017x}",
+            service,
+            offering,
+            began,
+            began,
+            began,
+            [(began, InstanceState.RUNNING)],
+        )
+        self.instances[instance.id] = instance
+        return instance
+
+    def of(self, service: str) -> Iterator[SimInstance]:
+        """The instances with the service's tag."""
+        return (i for i in self.instances.values() if i.service == service)
+
+    def warn(self, instance: SimInstance, action: str = "terminate") -> None:
+        """EC2 takes the instance back in two minutes, and says so."""
+        now = self.scheduler.now
+        if instance.warned_at <= now or not instance.is_alive(now):
+            return
+        instance.warned_at = now
+        self.emit(warning(instance.id, now, action), instance.id)
+        going, gone = (
+            (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
+            if action == "terminate"
+            else (InstanceState.STOPPING, InstanceState.STOPPED)
+        )
+        self.scheduler.at(now + WARNING_S, lambda: self.end(instance, going, gone))
+
+    def end(
+        self,
+        instance: SimInstance,
+        going: InstanceState = InstanceState.SHUTTING_DOWN,
+        gone: InstanceState = InstanceState.TERMINATED,
+    ) -> None:
+        """The instance goes, for whatever reason."""
+        now = self.scheduler.now
+        state = instance.state(now)
+        if state in (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED):
+            return
+        if state is InstanceState.STOPPING or (state is InstanceState.STOPPED and gone is state):
+            return
+        gone_at = now + self.random.uniform(*SHUTTING_DOWN_S)
+        instance.states = [(t, s) for t, s in instance.states if t <= now] + [(now, going), (gone_at, gone)]
+        self.changed_at = now
+        self._tell(instance, now, going)
+        self._tell(instance, gone_at, gone)
+        if state is not InstanceState.STOPPED:
+            self.market.release(instance.offering)
+
+    def register(self, service: str, instance_ids: Collection[str], by: object = None) -> frozenset[str]:
+        """RegisterTargets, of running instances only; the ones that aren't."""
+        now = self.scheduler.now
+        group = self.groups.get(service)
+        if group is None:
+            return frozenset(instance_ids)
+        running = [
+            i
+            for i in instance_ids
+            if i in self.instances and self.instances[i].state(now) is InstanceState.RUNNING
+        ]
+        for instance_id in running:
+            target = group.get(instance_id)
+            if target is None or target.drained_at <= now:
+                group[instance_id] = SimTarget(now, by=by)
+                self.changed_at = now
+        return frozenset(instance_ids) - frozenset(running)
+
+    def deregister(self, service: str, instance_ids: Collection[str], drain_s: float) -> None:
+        """DeregisterTargets; what isn't registered is fine."""
+        now = self.scheduler.now
+        group = self.groups.get(service, {})
+        for instance_id in instance_ids:
+            target = group.get(instance_id)
+            if target is not None and target.drained_at > now:
+                target.drained_at, target.gone_at = now, now + drain_s
+                self.changed_at = now
+
+    def in_rotation(self, service: str, instance_id: str) -> SimTarget | None:
+        """The target, if it gets new requests."""
+        target = self.groups.get(service, {}).get(instance_id)
+        return target if target is not None and target.drained_at > self.scheduler.now else None
+
+    def health(self, service: str, time: float) -> dict[str, TargetState]:
+        """DescribeTargetHealth, as of a time."""
+        found = {}
+        for instance_id, target in self.groups.get(service, {}).items():
+            if target.registered_at <= time < target.gone_at:
+                found[instance_id] = self._target_state(self.instances[instance_id], target, time)
+        return found
+
+    def _target_state(self, instance: SimInstance, target: SimTarget, time: float) -> TargetState:
+        if target.drained_at <= time:
+            return TargetState.DRAINING
+        state = instance.state(time)
+        if state in (InstanceState.TERMINATED, InstanceState.STOPPED):
+            return TargetState.UNUSED
+        if not state.is_alive or instance.broken_at <= time:
+            return TargetState.UNHEALTHY
+        found_at = max(target.registered_at, instance.ready_at) + CHECK_S
+        return TargetState.HEALTHY if found_at <= time else TargetState.INITIAL
+
+    def _begin(self, service: str, offering: Offering, request: LaunchRequest) -> SimInstance:
+        now, random = self.scheduler.now, self.random
+        running_at = now + random.uniform(*BOOT_S)
+        is_broken = self.broken_boots > 0
+        self.broken_boots -= is_broken
+        instance = SimInstance(
+            f"i-{next(self._numbers):017x}",
+            service,
+            offering,
+            now,
+            now + random.uniform(0, VISIBLE_S),
+            NEVER if is_broken else running_at + random.uniform(*LOAD_S),
+            [(now, InstanceState.PENDING), (running_at, InstanceState.RUNNING)],
+            request.launch_id,
+        )
+        self.instances[instance.id] = instance
+        self._tell(instance, running_at, InstanceState.RUNNING)
+        return instance
+
+    def _tell(self, instance: SimInstance, when: float, state: InstanceState) -> None:
+        """Have EC2 say that the instance entered a state, if it does by then."""
+
+        def tell() -> None:
+            if instance.state(self.scheduler.now) is state:
+                self.emit(state_change(instance.id, self.scheduler.now, state), None)
+
+        self.scheduler.at(when, tell)
+
+
+def market(spec: ServiceSpec, capacity: dict[Offering, int], seed: int) -> Market:
+    """A market with the service's pools."""
+    return Market(
+        (
+            PoolState(
+                pool,
+                1.0 + spec.instance_types.index(pool.instance_type),
+                capacity[Offering(pool, PurchaseOption.SPOT)],
+                capacity[Offering(pool, PurchaseOption.ON_DEMAND)],
+            )
+            for pool in spec.pools
+        ),
+        seed=seed,
+    )
+
+
+def warning(instance_id: str, time: float, action: str) -> str:
+    """The event of an interruption warning."""
+    detail = {"instance-id": instance_id, "instance-action": action}
+    return _event("EC2 Spot Instance Interruption Warning", time, detail)
+
+
+def rebalance(instance_id: str, time: float) -> str:
+    """The event of a rebalance recommendation."""
+    return _event("EC2 Instance Rebalance Recommendation", time, {"instance-id": instance_id})
+
+
+def state_change(instance_id: str, time: float, state: InstanceState) -> str:
+    """The event of an instance's new state."""
+    detail = {"instance-id": instance_id, "state": state.value}
+    return _event("EC2 Instance State-change Notification", time, detail)
+
+
+def _event(kind: str, time: float, detail: dict[str, str]) -> str:
+    return json.dumps(
+        {"id": "sim", "source": "aws.ec2", "detail-type": kind, "time": at(time).isoformat(), "detail": detail}
+    )

@@ -1,0 +1,153 @@
+"""What can go wrong, where, and when: drawn from the seed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+from random import Random
+
+
+class Call(StrEnum):
+    """Every call that the production code makes of a port that is somewhere else."""
+
+    SERVICES = "store.services"
+    FORGET = "store.forget"
+    LOCATE = "store.locate"
+    READ = "store.read"
+    LOAD = "store.load"
+    COMMIT = "store.commit"
+    COOL = "store.cool"
+    COOLING = "store.cooling"
+    ACQUIRE = "store.acquire"
+    RELEASE = "store.release"
+    CLAIM_TICK = "store.claim_tick"
+    LAUNCH = "fleet.launch"
+    OBSERVE = "fleet.observe"
+    WARNED = "fleet.warned"
+    TERMINATE = "fleet.terminate"
+    REGISTER = "router.register"
+    DEREGISTER = "router.deregister"
+    HEALTH = "router.health"
+    PROBE = "prober.answering"
+    SCHEDULE = "ticker.schedule"
+    NAMES = "services.names"
+    GET = "services.get"
+    SET_ASIDE = "dead_letters.set_aside"
+
+    @property
+    def port(self) -> str:
+        """Whose call it is: what fails together when a service of AWS is down."""
+        return self.value.partition(".")[0]
+
+
+class Fault(StrEnum):
+    """How a call can go wrong."""
+
+    THROTTLED = "throttled"
+    """Refused before it did anything."""
+    FAILED = "failed"
+    """A server error, and nothing was done."""
+    LOST = "answer lost"
+    """Done, and then a server error."""
+    TIMED_OUT = "timed out"
+    """No answer for a long time, and nothing was done."""
+    TIMED_OUT_DONE = "timed out, done"
+    """No answer for a long time, though it was done."""
+    LATE = "done late"
+    """No answer for a long time, and done only after the caller gave up."""
+    SLOW = "slow"
+    """Done as it should be, after a long time."""
+    KILLED = "killed before"
+    """The invocation dies before the call is made."""
+    KILLED_AFTER = "killed after"
+    """The invocation dies when the call is done."""
+    STALE = "stale"
+    """An answer of some time ago."""
+    PARTIAL = "partial"
+    """An answer about a part, or done for a part and then failed."""
+    CONFLICT = "conflict"
+    """Cancelled because somebody else was writing one of the items, as DynamoDB may."""
+
+
+_READ = (Fault.THROTTLED, Fault.FAILED, Fault.TIMED_OUT, Fault.SLOW, Fault.KILLED)
+_WRITE = (*_READ, Fault.LOST, Fault.TIMED_OUT_DONE, Fault.LATE, Fault.KILLED_AFTER)
+
+POSSIBLE: dict[Call, tuple[Fault, ...]] = {
+    Call.SERVICES: _READ,
+    Call.FORGET: _WRITE,
+    Call.LOCATE: _READ,
+    # Several items are read one after the other, and others may write meanwhile.
+    Call.READ: (*_READ, Fault.PARTIAL),
+    Call.LOAD: (*_READ, Fault.PARTIAL),
+    Call.COMMIT: (*_WRITE, Fault.CONFLICT),
+    Call.COOL: (*_WRITE, Fault.PARTIAL),
+    Call.COOLING: _READ,
+    Call.ACQUIRE: _WRITE,
+    Call.RELEASE: _WRITE,
+    Call.CLAIM_TICK: _WRITE,
+    Call.LAUNCH: _WRITE,
+    # EC2 describes its instances with a delay, and new ones are missing at first.
+    Call.OBSERVE: (*_READ, Fault.STALE, Fault.PARTIAL),
+    Call.WARNED: (*_READ, Fault.STALE),
+    Call.TERMINATE: (*_WRITE, Fault.PARTIAL),
+    Call.REGISTER: (*_WRITE, Fault.PARTIAL),
+    Call.DEREGISTER: (*_WRITE, Fault.PARTIAL),
+    Call.HEALTH: (*_READ, Fault.STALE),
+    Call.PROBE: (*_READ, Fault.PARTIAL),
+    Call.SCHEDULE: _WRITE,
+    Call.NAMES: _READ,
+    # A document may be a minute old, unless it is asked for afresh.
+    Call.GET: (*_READ, Fault.STALE),
+    Call.SET_ASIDE: _WRITE,
+}
+"""Where which fault can happen. What is missing can't: the table's reads are strongly consistent, say."""
+
+Pair = tuple[Call, Fault]
+
+PAIRS: tuple[Pair, ...] = tuple((call, fault) for call, faults in POSSIBLE.items() for fault in faults)
+"""Everything that a campaign must have tried."""
+
+TARGET_SHARE = 0.35
+"""How often the call that a run is about goes wrong in that run's way: sometimes twice in a row, not always."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """A service of AWS that answers nobody for a while."""
+
+    port: str
+    start: float
+    end: float
+    fault: Fault
+
+
+class FaultPlan:
+    """Which calls go wrong. Until `until`, after which nothing does."""
+
+    def __init__(self, random: Random, target: Pair, until: float) -> None:
+        self._random = random
+        self._target_call, self._target_fault = target
+        self.until = until
+        self.rate = random.choice((0.0, 0.004, 0.015, 0.04))
+        self.outage: Outage | None = None
+        if random.random() < 0.12:
+            start = random.uniform(0, until)
+            port = random.choice(("store", "store", "fleet", "router", "services", "ticker"))
+            fault = random.choice((Fault.FAILED, Fault.THROTTLED, Fault.TIMED_OUT))
+            self.outage = Outage(port, start, min(start + random.uniform(5, 60), until), fault)
+        self.hits: Counter[Pair] = Counter()
+
+    def draw(self, call: Call, now: float) -> Fault | None:
+        """What goes wrong with a call that is made now, if anything."""
+        if now >= self.until:
+            return None
+        random = self._random.random
+        if call is self._target_call and random() < TARGET_SHARE:
+            return self._target_fault
+        if self.rate and random() < self.rate:
+            return self._random.choice(POSSIBLE[call])
+        outage = self.outage
+        if outage and outage.start <= now < outage.end and call.port == outage.port:
+            return outage.fault
+        return None

@@ -1,0 +1,237 @@
+"""Where every call of a port passes: time goes by, others get their turn, and what is to go wrong does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from random import Random
+from typing import TYPE_CHECKING, TypeVar
+
+from spotrelay.memory import EPOCH
+from spotrelay.model import Instance, seconds
+from spotrelay.ports import Conflict, Throttled, Unavailable
+from spotrelay.sim.faults import Call, Fault, FaultPlan
+from spotrelay.sim.scheduler import Killed, Scheduler, Task
+
+if TYPE_CHECKING:
+    from spotrelay.sim.timeline import Timeline
+
+T = TypeVar("T")
+
+USUAL_S = {Call.LAUNCH: 1.5, Call.PROBE: 0.5}
+"""What a call usually takes, at most; those not named take `QUICK_S`."""
+
+QUICK_S = 0.03
+
+STALL_SHARE, STALL_S = 0.02, 8.0
+"""So many calls take up to so long while things go wrong: that is when others overtake."""
+
+GIVES_UP_S = (5.0, 16.0)
+"""How long a client waits for an answer that doesn't come: attempts × time-outs, see `aws.clients`."""
+
+LAUNCH_GIVES_UP_S = (20.0, 45.0)
+
+LATE_S = 5.0
+"""A request whose caller gave up may still be carried out so much later."""
+
+
+class Invocation(Task):
+    """One run of a function, and what the rules must know about it."""
+
+    def __init__(self, name: str, deadline: float) -> None:
+        super().__init__(name, deadline)
+        self.disturbances = 0
+        """Faults that it met, stale answers and lost races included."""
+        self.began_at = deadline
+        self.ticks_for = ""
+        """The service whose rows it loaded."""
+        self.loaded_at = 0.0
+        """When it began to read the rows."""
+        self.observed: Sequence[Instance] = ()
+        """The last answer about instances."""
+        self.observed_at: float | None = None
+        """Of when that is."""
+        self.warned_at: float | None = None
+        """Of when the last answer about warnings is."""
+        self.taken_out: dict[str, float] = {}
+        """When it took which instance out of rotation."""
+        self.wrote: dict[str, float] = {}
+        """When it wrote the row of which instance."""
+
+
+class SimClock:
+    """`ports.Clock` in simulated time."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+
+    def now(self) -> datetime:
+        """See `ports.Clock.now`."""
+        return at(self._scheduler.now)
+
+
+def at(time: float) -> datetime:
+    """A simulated time as production code sees it."""
+    return EPOCH + seconds(time)
+
+
+class Gate:
+    """Lets a call through, or not."""
+
+    def __init__(
+        self, scheduler: Scheduler, plan: FaultPlan, random: Random, timeline: Timeline | None
+    ) -> None:
+        self._scheduler = scheduler
+        self._plan = plan
+        self._random = random
+        self._timeline = timeline
+        self.calls = 0
+
+    @property
+    def invocation(self) -> Invocation:
+        """Who is calling."""
+        task = self._scheduler.task
+        assert isinstance(task, Invocation)  # noqa: S101 - ports are called by invocations only
+        return task
+
+    def __call__(
+        self,
+        call: Call,
+        about: object,
+        effect: Callable[[], T],
+        *,
+        partly: Callable[[], T] | None = None,
+        stale: Callable[[], T] | None = None,
+    ) -> T:
+        """Make the call: `effect` is what it does, `partly` and `stale` what else it may do or answer.
+
+        Raises:
+            Killed: the invocation is dead, or dies here.
+            PortError: as the fault plan has it, or as `effect` does.
+        """
+        self.calls += 1
+        task = self._scheduler.task
+        assert isinstance(task, Invocation)  # noqa: S101 - ports are called by invocations only
+        if task.is_dead:
+            raise Killed
+        fault = self._plan.draw(call, self._scheduler.now)
+        if fault is None:
+            self._wait(task, call, self._usual_s(call), effect)
+            if self._timeline is None:
+                return effect()
+            return self._told(task, call, about, effect)
+        task.disturbances += 1
+        self._plan.hits[call, fault] += 1
+        if self._timeline is not None:
+            self._timeline.add(self._scheduler.now, task.name, call, about, f"!! {fault}")
+            return self._told(task, call, about, lambda: self._wrong(fault, task, call, effect, partly, stale))
+        return self._wrong(fault, task, call, effect, partly, stale)
+
+    def _wrong(
+        self,
+        fault: Fault,
+        task: Invocation,
+        call: Call,
+        effect: Callable[[], T],
+        partly: Callable[[], T] | None,
+        stale: Callable[[], T] | None,
+    ) -> T:
+        """Make the call go wrong."""
+        match fault:
+            case Fault.THROTTLED:
+                self._wait(task, call, self._usual_s(call), None)
+                raise Throttled(f"{call}: too many requests")
+            case Fault.FAILED:
+                self._wait(task, call, self._usual_s(call), None)
+                raise Unavailable(f"{call}: server error")
+            case Fault.LOST:
+                self._wait(task, call, self._usual_s(call), effect)
+                _unanswered(effect)
+                raise Unavailable(f"{call}: server error")
+            case Fault.TIMED_OUT:
+                self._wait(task, call, self._give_up_s(call), None)
+                raise Unavailable(f"{call}: read time-out")
+            case Fault.TIMED_OUT_DONE:
+                self._wait(task, call, self._usual_s(call), effect)
+                _unanswered(effect)
+                self._wait(task, call, self._give_up_s(call), None)
+                raise Unavailable(f"{call}: read time-out")
+            case Fault.LATE:
+                give_up_s = self._give_up_s(call)
+                done_at = self._scheduler.now + give_up_s + self._random.uniform(0, LATE_S)
+                self._scheduler.at(done_at, lambda: self._unheard(call, task, effect))
+                self._wait(task, call, give_up_s, None)
+                raise Unavailable(f"{call}: read time-out")
+            case Fault.SLOW:
+                self._wait(task, call, self._random.uniform(1, STALL_S), effect)
+                return effect()
+            case Fault.KILLED:
+                self._kill(task)
+            case Fault.KILLED_AFTER:
+                self._wait(task, call, self._usual_s(call), effect)
+                _unanswered(effect)
+                self._kill(task)
+            case Fault.STALE if stale is not None:
+                self._wait(task, call, self._usual_s(call), None)
+                return stale()
+            case Fault.PARTIAL if partly is not None:
+                self._wait(task, call, self._random.uniform(0, STALL_S), None)
+                return partly()
+            case Fault.CONFLICT:
+                self._wait(task, call, self._usual_s(call), None)
+                raise Conflict(f"{call}: somebody else is writing")
+        raise AssertionError(f"{call} can't be {fault}")
+
+    def _unheard(self, call: Call, task: Invocation, effect: Callable[[], object]) -> None:
+        """Carry out a call whose caller is not there any more to hear of it."""
+        outcome = _unanswered(effect)
+        if self._timeline is not None:
+            self._timeline.add(self._scheduler.now, task.name, call, None, outcome)
+
+    def _wait(
+        self, task: Invocation, call: Call, duration_s: float, effect: Callable[[], object] | None
+    ) -> None:
+        """Let time pass; the function's own time-out may end it, and a call under way go on without it."""
+        scheduler = self._scheduler
+        if scheduler.now + duration_s > task.deadline:
+            if effect is not None and self._random.random() < 0.5:
+                scheduler.at(scheduler.now + duration_s, lambda: self._unheard(call, task, effect))
+            scheduler.pause(max(0.0, task.deadline - scheduler.now))
+            task.disturbances += 1
+            self._kill(task, "the function's time is up")
+        scheduler.pause(duration_s)
+
+    def _kill(self, task: Invocation, why: str = "killed") -> None:
+        if self._timeline is not None:
+            self._timeline.add(self._scheduler.now, task.name, None, None, why)
+        task.is_dead = True
+        raise Killed
+
+    def _usual_s(self, call: Call) -> float:
+        random = self._random.random
+        if self._scheduler.now < self._plan.until and random() < STALL_SHARE:
+            return random() * STALL_S
+        return random() * USUAL_S.get(call, QUICK_S)
+
+    def _give_up_s(self, call: Call) -> float:
+        return self._random.uniform(*(LAUNCH_GIVES_UP_S if call is Call.LAUNCH else GIVES_UP_S))
+
+    def _told(self, task: Invocation, call: Call, about: object, effect: Callable[[], T]) -> T:
+        """Make the call, and say in the timeline what came of it."""
+        assert self._timeline is not None  # noqa: S101 - the caller has looked
+        try:
+            result = effect()
+        except Exception as error:
+            self._timeline.add(self._scheduler.now, task.name, call, about, f"raises {error!r}")
+            raise
+        self._timeline.add(self._scheduler.now, task.name, call, about, result)
+        return result
+
+
+def _unanswered(effect: Callable[[], object]) -> str:
+    """Carry out a call of which nobody will hear."""
+    try:
+        effect()
+    except Conflict:
+        return "refused, unheard"
+    return "done, unheard"

@@ -1,0 +1,385 @@
+"""The ports as production code sees them: what they do is in `memory` and `cloud`, what goes wrong in `gate`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from random import Random
+from typing import TypeVar
+
+from spotrelay.intake import Tick
+from spotrelay.memory import MemoryStore
+from spotrelay.model import Changes, Cooldown, Instance, Replica, Rows, ServiceSpec, TargetState
+from spotrelay.names import Metric
+from spotrelay.ports import Conflict, LaunchRequest, LaunchResult, Throttled, Unavailable
+from spotrelay.sim.cloud import SimCloud
+from spotrelay.sim.faults import Call
+from spotrelay.sim.gate import Gate
+from spotrelay.sim.queues import SimQueue
+from spotrelay.sim.rules import Rules
+from spotrelay.sim.scheduler import Scheduler
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+LAG_S = 20.0
+"""How old a stale answer may be."""
+
+KEPT_S = 60.0
+"""How long a function may go by a document that it has read, see `aws.services`."""
+
+
+@dataclass(slots=True)
+class SimStore:
+    """`ports.Store`: strongly consistent, but several rows are read one after the other."""
+
+    gate: Gate
+    rules: Rules
+    scheduler: Scheduler
+    random: Random
+    memory: MemoryStore
+    commits: dict[str, int] = field(default_factory=dict)
+    """By service: how many there were."""
+
+    def services(self) -> Sequence[str]:
+        """See `ports.Store.services`."""
+        return self.gate(Call.SERVICES, None, self.memory.services)
+
+    def forget(self, service: str) -> None:
+        """See `ports.Store.forget`."""
+        self.gate(Call.FORGET, service, lambda: self.memory.forget(service))
+
+    def locate(self, instance_ids: Collection[str]) -> Mapping[str, tuple[str, int]]:
+        """See `ports.Store.locate`."""
+        return self.gate(Call.LOCATE, instance_ids, lambda: self.memory.locate(instance_ids))
+
+    def read(self, service: str, replica_ids: Collection[int]) -> Rows:
+        """See `ports.Store.read`."""
+        before, commits = self.memory.read(service, replica_ids), self.commits.get(service, 0)
+
+        def effect() -> Rows:
+            if commits == self.commits.get(service, 0):
+                return before
+            after = self.memory.read(service, replica_ids)
+            highest_id = self.random.choice((before.highest_id, after.highest_id))
+            return replace(self._mixed(before, after), highest_id=highest_id)
+
+        return self.gate(Call.READ, replica_ids, effect, partly=effect)
+
+    def load(self, service: str) -> Rows:
+        """See `ports.Store.load`."""
+        before, commits = self.memory.load(service), self.commits.get(service, 0)
+        invocation = self.gate.invocation
+        invocation.ticks_for, invocation.loaded_at = service, self.scheduler.now
+
+        def effect() -> Rows:
+            if commits == self.commits.get(service, 0):
+                return before
+            return self._mixed(before, self.memory.load(service))
+
+        return self.gate(Call.LOAD, service, effect, partly=effect)
+
+    def history(self, service: str, limit: int) -> Sequence[Replica]:
+        """See `ports.Store.history`. No function reads it."""
+        return self.memory.history(service, limit)
+
+    def commit(self, changes: Changes) -> None:
+        """See `ports.Store.commit`."""
+        invocation = self.gate.invocation
+
+        def effect() -> None:
+            service = changes.service
+            before = self.memory.load(service).replicas
+            try:
+                self.memory.commit(changes)
+            except Conflict:
+                invocation.disturbances += 1
+                raise
+            self.commits[service] = self.commits.get(service, 0) + 1
+            self.rules.committed(invocation, changes, before, self.memory.load(service).replicas)
+
+        self.gate(Call.COMMIT, changes, effect)
+
+    def cool(self, cooldowns: Collection[Cooldown]) -> None:
+        """See `ports.Store.cool`."""
+
+        def partly() -> None:
+            self.memory.cool(list(cooldowns)[: len(cooldowns) // 2])
+            raise Throttled("table: too many requests")
+
+        self.gate(Call.COOL, cooldowns, lambda: self.memory.cool(cooldowns), partly=partly)
+
+    def cooling(self, region: str, now: datetime) -> Sequence[Cooldown]:
+        """See `ports.Store.cooling`."""
+        return self.gate(Call.COOLING, None, lambda: self.memory.cooling(region, now))
+
+    def acquire(self, service: str, holder: str, now: datetime, ttl_s: float) -> bool:
+        """See `ports.Store.acquire`."""
+        return self.gate(
+            Call.ACQUIRE, holder, lambda: self.memory.acquire(service, holder, now, ttl_s)
+        )
+
+    def release(self, service: str, holder: str) -> None:
+        """See `ports.Store.release`."""
+        self.gate(Call.RELEASE, holder, lambda: self.memory.release(service, holder))
+
+    def claim_tick(self, service: str, due: datetime, now: datetime, serving: datetime | None) -> bool:
+        """See `ports.Store.claim_tick`."""
+        return self.gate(
+            Call.CLAIM_TICK, due, lambda: self.memory.claim_tick(service, due, now, serving)
+        )
+
+    def _mixed(self, before: Rows, after: Rows) -> Rows:
+        """Rows read while somebody wrote: each as before or as after."""
+        return replace(
+            before,
+            replicas=dict(sorted(self._either(before.replicas, after.replicas).items())),
+            intents=self._either(before.intents, after.intents),
+        )
+
+    def _either(self, before: Mapping[K, V], after: Mapping[K, V]) -> dict[K, V]:
+        mixed = {}
+        for key in dict.fromkeys((*before, *after)):
+            value = self.random.choice((before, after)).get(key)
+            if value is not None:
+                mixed[key] = value
+        return mixed
+
+
+@dataclass(slots=True)
+class SimFleet:
+    """`ports.Fleet`."""
+
+    gate: Gate
+    rules: Rules
+    scheduler: Scheduler
+    random: Random
+    cloud: SimCloud
+
+    def launch(self, request: LaunchRequest) -> LaunchResult:
+        """See `ports.Fleet.launch`."""
+
+        def effect() -> LaunchResult:
+            self.rules.launches(request)
+            result = self.cloud.launch(request)
+            self.rules.launched(request, result)
+            return result
+
+        return self.gate(Call.LAUNCH, request, effect)
+
+    def observe(self, service: str) -> Sequence[Instance]:
+        """See `ports.Fleet.observe`."""
+        invocation = self.gate.invocation
+
+        def described(lag_s: float = 0.0, newest_after_s: float = 0.0) -> Sequence[Instance]:
+            as_of = self.scheduler.now - lag_s
+            invocation.observed_at = as_of
+            invocation.observed = [
+                i.described(as_of)
+                for i in self.cloud.of(service)
+                if i.visible_at + newest_after_s <= as_of < i.shown_until()
+            ]
+            return invocation.observed
+
+        return self.gate(
+            Call.OBSERVE,
+            None,
+            described,
+            partly=lambda: described(newest_after_s=self.random.uniform(0, LAG_S)),
+            stale=lambda: described(self.random.uniform(0, LAG_S)),
+        )
+
+    def warned(self) -> frozenset[str]:
+        """See `ports.Fleet.warned`."""
+        invocation = self.gate.invocation
+
+        def marked(lag_s: float = 0.0) -> frozenset[str]:
+            as_of = self.scheduler.now - lag_s
+            invocation.warned_at = as_of
+            return frozenset(i.id for i in self.cloud.instances.values() if i.is_being_taken(as_of))
+
+        return self.gate(Call.WARNED, None, marked, stale=lambda: marked(self.random.uniform(0, LAG_S)))
+
+    def terminate(self, instance_ids: Collection[str]) -> None:
+        """See `ports.Fleet.terminate`."""
+        invocation = self.gate.invocation
+
+        def end(ids: Collection[str]) -> None:
+            self.rules.terminates(invocation, ids)
+            for instance_id in ids:
+                if instance_id in self.cloud.instances:
+                    self.cloud.end(self.cloud.instances[instance_id])
+
+        def partly() -> None:
+            end(list(instance_ids)[: len(instance_ids) // 2])
+            raise Throttled("EC2: too many requests")
+
+        self.gate(Call.TERMINATE, instance_ids, lambda: end(instance_ids), partly=partly)
+
+
+@dataclass(slots=True)
+class SimRouter:
+    """`ports.Router`."""
+
+    gate: Gate
+    rules: Rules
+    scheduler: Scheduler
+    random: Random
+    cloud: SimCloud
+
+    def register(self, spec: ServiceSpec, instance_ids: Collection[str]) -> frozenset[str]:
+        """See `ports.Router.register`."""
+        invocation = self.gate.invocation
+
+        def effect(ids: Collection[str] = instance_ids) -> frozenset[str]:
+            self.rules.routes(spec, ids)
+            return self.cloud.register(spec.service, ids, invocation)
+
+        def partly() -> frozenset[str]:
+            effect(list(instance_ids)[: len(instance_ids) // 2])
+            raise Unavailable("load balancer: server error")
+
+        return self.gate(Call.REGISTER, instance_ids, effect, partly=partly)
+
+    def deregister(self, spec: ServiceSpec, instance_ids: Collection[str]) -> None:
+        """See `ports.Router.deregister`."""
+        invocation = self.gate.invocation
+
+        def effect(ids: Collection[str] = instance_ids) -> None:
+            self.rules.routes(spec, ids)
+            self.cloud.deregister(spec.service, ids, spec.drain_s)
+            for instance_id in ids:
+                invocation.taken_out[instance_id] = self.scheduler.now
+
+        def partly() -> None:
+            effect(list(instance_ids)[: len(instance_ids) // 2])
+            raise Throttled("load balancer: too many requests")
+
+        self.gate(Call.DEREGISTER, instance_ids, effect, partly=partly)
+
+    def health(self, spec: ServiceSpec) -> Mapping[str, TargetState]:
+        """See `ports.Router.health`."""
+
+        def seen(lag_s: float = 0.0) -> Mapping[str, TargetState]:
+            return self.cloud.health(spec.service, self.scheduler.now - lag_s)
+
+        return self.gate(Call.HEALTH, None, seen, stale=lambda: seen(self.random.uniform(0, LAG_S)))
+
+
+@dataclass(slots=True)
+class SimProber:
+    """`ports.Prober`."""
+
+    gate: Gate
+    scheduler: Scheduler
+    cloud: SimCloud
+
+    def answering(self, spec: ServiceSpec, addresses: Mapping[str, str]) -> frozenset[str]:  # noqa: ARG002
+        """See `ports.Prober.answering`."""
+
+        def answers() -> list[str]:
+            now = self.scheduler.now
+            instances = [self.cloud.instances[i] for i in addresses]
+            return [i.id for i in instances if i.ready_at <= now < i.broken_at and i.is_alive(now)]
+
+        return self.gate(
+            Call.PROBE,
+            list(addresses),
+            lambda: frozenset(answers()),
+            partly=lambda: frozenset(answers()[::2]),
+        )
+
+
+@dataclass(slots=True)
+class SimTicker:
+    """`ports.Ticker`."""
+
+    gate: Gate
+    queue: SimQueue
+    lag_s: float = 0.0
+    """How much later than asked for messages become visible."""
+
+    def schedule(self, service: str, due: datetime | None = None, delay_s: float = 0) -> None:
+        """See `ports.Ticker.schedule`."""
+        body = Tick(service, due).to_json()
+        self.gate(Call.SCHEDULE, body, lambda: self.queue.send(body, delay_s + self.lag_s))
+
+
+@dataclass(slots=True)
+class SimDeadLetters:
+    """`ports.DeadLetters`: what was set aside."""
+
+    gate: Gate
+    letters: list[str] = field(default_factory=list)
+
+    def set_aside(self, body: str, why: str) -> None:
+        """See `ports.DeadLetters.set_aside`."""
+        self.gate(Call.SET_ASIDE, why, lambda: self.letters.append(body))
+
+
+@dataclass(slots=True)
+class SimServices:
+    """`ports.Services`: each service's documents, the present one and those before it."""
+
+    gate: Gate
+    scheduler: Scheduler
+    random: Random
+    documents: dict[str, list[tuple[float, ServiceSpec | None]]] = field(default_factory=dict)
+    """By service: since when which document is valid, None for a stack that is gone."""
+
+    def names(self) -> Sequence[str]:
+        """See `ports.Services.names`."""
+        return self.gate(
+            Call.NAMES, None, lambda: sorted(s for s in self.documents if self.valid(s, self.scheduler.now))
+        )
+
+    def get(self, service: str, *, fresh: bool = False) -> ServiceSpec | None:
+        """See `ports.Services.get`."""
+
+        def current() -> ServiceSpec | None:
+            return self.valid(service, self.scheduler.now)
+
+        def stale() -> ServiceSpec | None:
+            age_s = 0.0 if fresh else self.random.uniform(0, KEPT_S)
+            return self.valid(service, self.scheduler.now - age_s)
+
+        return self.gate(Call.GET, service, current, stale=stale)
+
+    def valid(self, service: str, time: float) -> ServiceSpec | None:
+        """The document that was valid at a time."""
+        found = None
+        for since, spec in self.documents.get(service, ()):
+            if since <= time:
+                found = spec
+        return found
+
+    def most_replicas(self, service: str, since: float) -> int:
+        """The most that any document valid since then asked for, surge included."""
+        documents = self.documents.get(service, [])
+        most = 0
+        for position, (_, spec) in enumerate(documents):
+            ends = documents[position + 1][0] if position + 1 < len(documents) else float("inf")
+            if ends >= since and spec is not None:
+                most = max(most, spec.replicas + spec.surge)
+        return most
+
+    def ceiling(self, service: str) -> int:
+        """The most launches per minute that any document allowed."""
+        specs = [spec for _, spec in self.documents.get(service, ()) if spec is not None]
+        return max((spec.max_launches_per_minute for spec in specs), default=0)
+
+
+@dataclass(slots=True)
+class SimTelemetry:
+    """`ports.Telemetry`: keeps nothing, but listens for what should never be said."""
+
+    rules: Rules
+
+    def count(self, metric: Metric, value: float = 1, *, service: str | None = None) -> None:
+        """See `ports.Telemetry.count`."""
+
+    def record(self, event: str, **facts: object) -> None:
+        """See `ports.Telemetry.record`."""
+        if event == "signals_failed":
+            self.rules.failed(str(facts["error"]))

@@ -1,0 +1,146 @@
+"""What a run is about, drawn from its seed: the services, the market, and the misfortunes that befall them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from random import Random
+
+from spotrelay.model import Offering, OnRebalance, PurchaseOption, ReadinessProbe, ServiceSpec
+from spotrelay.sim.faults import PAIRS, Call, Pair
+
+ZONES = {"subnet-a": "us-east-1a", "subnet-b": "us-east-1b"}
+TYPES = ("g5.xlarge", "g6.xlarge")
+
+
+class Misfortune(StrEnum):
+    """What happens to a service from outside."""
+
+    WARN = "EC2 warns of an interruption"
+    DROUGHT = "EC2 takes back a whole pool, and gives none there"
+    DIE = "an instance dies without a warning"
+    HANG = "a replica stops answering"
+    BROKEN = "the next instance never becomes ready"
+    REFUSE = "no capacity anywhere for a while"
+    RECOMMEND = "EC2 recommends to rebalance"
+    SCALE = "another number of replicas is deployed"
+    DEPLOY = "a new version is deployed"
+    REMOVE = "the service's stack is removed"
+    TAKE_OUT = "somebody takes a target out of the group by hand"
+    FOREIGN = "EC2 warns of somebody else's instance"
+    NONSENSE = "a message that nobody can read"
+
+
+_WEIGHTS = {
+    Misfortune.WARN: 12,
+    Misfortune.DROUGHT: 4,
+    Misfortune.DIE: 4,
+    Misfortune.HANG: 1,
+    Misfortune.BROKEN: 2,
+    Misfortune.REFUSE: 2,
+    Misfortune.RECOMMEND: 2,
+    Misfortune.SCALE: 3,
+    Misfortune.DEPLOY: 1,
+    Misfortune.REMOVE: 1,
+    Misfortune.TAKE_OUT: 1,
+    Misfortune.FOREIGN: 1,
+    Misfortune.NONSENSE: 1,
+}
+
+_NEEDED = {
+    Call.FORGET: Misfortune.REMOVE,
+    Call.SET_ASIDE: Misfortune.NONSENSE,
+    Call.TERMINATE: Misfortune.SCALE,
+    Call.LAUNCH: Misfortune.WARN,
+    Call.COOL: Misfortune.WARN,
+    Call.COOLING: Misfortune.WARN,
+    Call.REGISTER: Misfortune.WARN,
+    Call.DEREGISTER: Misfortune.WARN,
+    Call.LOCATE: Misfortune.WARN,
+    Call.READ: Misfortune.WARN,
+}
+"""A run that is about a call needs something that leads to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What is fixed about a run before it begins."""
+
+    seed: int
+    target: Pair
+    """What above all goes wrong in it."""
+    specs: tuple[ServiceSpec, ...]
+    capacity: dict[Offering, int]
+    is_warm: bool
+    """Whether every replica is ready at the beginning, or none is there."""
+    faults_s: float
+    """How long things go wrong."""
+    misfortunes: tuple[tuple[float, Misfortune], ...]
+    lost: float
+    """How many of EC2's warnings never arrive."""
+    lost_states: float
+    """How many of the events of new states never arrive."""
+    duplicated: float
+    delay_s: float
+    """How long an event may take."""
+    tick_lag_s: float
+    """How much longer than asked for messages of the tick queue take."""
+
+
+def draw(seed: int, replicas: int) -> Scenario:
+    """The scenario of a seed."""
+    random = Random(seed)  # noqa: S311 - to be repeated, not to be unpredictable
+    target = PAIRS[seed % len(PAIRS)]
+    specs = [_spec(random, "demo", replicas, target)]
+    if random.random() < 0.1:
+        specs.append(_spec(random, "other", max(1, replicas // 2), target))
+    faults_s = random.uniform(30, 150)
+    kinds = random.choices(list(_WEIGHTS), list(_WEIGHTS.values()), k=random.randint(1, 3))
+    if target[0] in _NEEDED:
+        kinds.append(_NEEDED[target[0]])
+    return Scenario(
+        seed=seed,
+        target=target,
+        specs=tuple(specs),
+        capacity=_capacity(random, specs[0], sum(s.replicas for s in specs)),
+        is_warm=random.random() < 0.8,
+        faults_s=faults_s,
+        misfortunes=tuple(sorted((random.uniform(0, 0.9 * faults_s), kind) for kind in kinds)),
+        lost=random.choice((0.0, 0.2, 1.0)),
+        lost_states=random.choice((0.0, 0.5, 1.0, 1.0)),
+        duplicated=random.choice((0.0, 0.1, 0.5)),
+        delay_s=random.choice((0.5, 5.0, 60.0)),
+        tick_lag_s=random.choice((0.0, 2.0, 8.0, 20.0)),
+    )
+
+
+def _spec(random: Random, service: str, replicas: int, target: Pair) -> ServiceSpec:
+    has_probe = random.random() < 0.15 or target[0] is Call.PROBE
+    return ServiceSpec(
+        service=service,
+        version=1,
+        replicas=replicas,
+        use_spot=random.random() < 0.9,
+        instance_types=TYPES,
+        ordered=random.random() < 0.3,
+        subnets=ZONES,
+        launch_template_id="lt-1",
+        target_group_arn=f"arn:aws:elasticloadbalancing:us-east-1:0:targetgroup/{service}/1",
+        port=8081,
+        on_demand_fallback=random.random() < 0.7,
+        drain_s=random.choice((5.0, 30.0, 90.0)),
+        initial_delay_s=random.choice((180.0, 300.0)),
+        readiness_probe=ReadinessProbe("/", {}) if has_probe else None,
+        on_rebalance=random.choice((OnRebalance.IGNORE, OnRebalance.REPLACE)),
+        surge=random.choice((1, 2)),
+        max_launches_per_minute=random.choice((100, 100, max(2, replicas // 2))),
+    )
+
+
+def _capacity(random: Random, spec: ServiceSpec, replicas: int) -> dict[Offering, int]:
+    """Enough for all at the beginning, in one pool or spread."""
+    option = PurchaseOption.SPOT if spec.use_spot else PurchaseOption.ON_DEMAND
+    capacity = {Offering(p, o): random.randint(0, 2 * replicas) for p in spec.pools for o in PurchaseOption}
+    first = Offering(random.choice(spec.pools), option)
+    capacity[first] = max(capacity[first], replicas)
+    return capacity

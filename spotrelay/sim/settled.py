@@ -1,0 +1,92 @@
+"""The rules that hold once things have come to rest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spotrelay.model import InstanceState, Replica, ReplicaState
+from spotrelay.sim.gate import at
+from spotrelay.sim.rules import Rule
+
+if TYPE_CHECKING:
+    from spotrelay.sim.world import World
+
+NOT_LOST = ("more replicas than wanted", "service removed")
+"""Why a replica is drained that nobody misses."""
+
+
+def unrest(world: World) -> str:
+    """What keeps things from coming to rest."""
+    rows = [
+        f"{r} {r.state}"
+        for spec in world.scenario.specs
+        for r in world.memory.load(spec.service).replicas.values()
+        if r.state is not ReplicaState.READY
+    ]
+    messages = [m.id for queue in (world.signals, world.ticks) for m in queue.messages]
+    return f"rows {rows}, messages {messages}"
+
+
+def check(world: World) -> None:
+    """Check every rule that must hold now."""
+    for spec in world.scenario.specs:
+        _check_service(world, spec.service)
+    _check_letters(world)
+
+
+def _check_service(world: World, service: str) -> None:
+    now, broken = world.scheduler.now, world.rules.broken
+    spec = world.services.valid(service, now)
+    desired = spec.replicas if spec else 0
+    rows = world.memory.load(service)
+    ready = {r.instance_id for r in rows.replicas.values() if r.state is ReplicaState.READY}
+    if len(ready) != desired or len(rows.replicas) != desired:
+        states = [f"{r.id} {r.state}" for r in rows.replicas.values()]
+        broken(Rule.WHOLE, f"{service}: {desired} desired, there are {states}")
+    there = {
+        i.id
+        for i in world.cloud.of(service)
+        if i.state(now) not in (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
+    }
+    if there - ready:
+        broken(Rule.NO_ORPHAN, f"{service}: {sorted(there - ready)}")
+    alive = {i.id for i in world.cloud.of(service) if i.is_alive(now)}
+    if ready - alive:
+        broken(Rule.NO_GHOST, f"{service}: {sorted(i or '' for i in ready - alive)}")
+    routed = {i for i in world.cloud.groups.get(service, {}) if world.cloud.in_rotation(service, i)}
+    if routed != ready and spec:
+        broken(Rule.IN_ROTATION, f"{service}: {sorted(routed)}, ready are {sorted(i or '' for i in ready)}")
+    if rows.intents:
+        broken(Rule.NO_OPEN_INTENT, f"{service}: {list(rows.intents)}")
+    if not world.memory.acquire(service, "nobody", at(now), 0):
+        broken(Rule.LEASES, service)
+    history = {r.id: r for r in world.memory.history(service, 1000)}
+    _check_replacements(world, {**rows.replicas, **history}, rows.highest_id)
+
+
+def _check_replacements(world: World, all_: dict[int, Replica], highest_id: int) -> None:
+    """Who replaced whom is a partial matching that covers every loss."""
+    broken = world.rules.broken
+    if set(all_) != set(range(1, highest_id + 1)):
+        broken(Rule.IDS, f"{sorted(all_)} are on record of {highest_id}")
+    for row in all_.values():
+        if row.replaced_by is not None:
+            successor = all_.get(row.replaced_by)
+            if successor is None or successor.replaces != row.id:
+                broken(Rule.REPLACED_ONCE, f"{row} was replaced by {row.replaced_by}, which doesn't know it")
+        elif row.state is ReplicaState.TERMINATED and row.instance_id and row.reason not in NOT_LOST:
+            broken(Rule.REPLACED_ONCE, f"{row} was lost ({row.reason}), and nobody replaced it")
+        if row.replaces is not None:
+            replaced = all_.get(row.replaces)
+            if replaced is None or (replaced.replaced_by != row.id and row.state is ReplicaState.READY):
+                broken(Rule.REPLACED_ONCE, f"{row} replaces {row.replaces}, which doesn't know it")
+
+
+def _check_letters(world: World) -> None:
+    broken = world.rules.broken
+    if len(world.dead_letters.letters) < world.malformed:
+        broken(Rule.DEAD_LETTERS, f"{len(world.dead_letters.letters)} of {world.malformed} malformed ones")
+    for queue in (world.signals, world.ticks):
+        for message in queue.dead:
+            if message.disturbed < queue.settings.max_receives:
+                broken(Rule.DEAD_LETTERS, f"{message.id}: {message.body}")

@@ -1,0 +1,309 @@
+"""One simulated world: the production code, its ports, what befalls it, and when it has come to rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+from random import Random
+
+from spotrelay.controller import Controller
+from spotrelay.intake import Intake
+from spotrelay.memory import MemoryStore
+from spotrelay.model import (
+    Changes,
+    Offering,
+    PurchaseOption,
+    Replica,
+    ReplicaState,
+    ServiceSpec,
+)
+from spotrelay.ports import Ports
+from spotrelay.sim import cloud as clouds
+from spotrelay.sim import settled
+from spotrelay.sim.cloud import NEVER, SimCloud, SimTarget
+from spotrelay.sim.faults import FaultPlan
+from spotrelay.sim.gate import Gate, Invocation, SimClock, at
+from spotrelay.sim.ports import (
+    SimDeadLetters,
+    SimFleet,
+    SimProber,
+    SimRouter,
+    SimServices,
+    SimStore,
+    SimTelemetry,
+    SimTicker,
+)
+from spotrelay.sim.queues import SIGNALS, TICKS, Handler, Message, Settings, SimQueue
+from spotrelay.sim.rules import Rule, Rules
+from spotrelay.sim.scenario import Misfortune, Scenario
+from spotrelay.sim.scheduler import Scheduler
+from spotrelay.sim.timeline import Timeline, told
+
+SCHEDULE_S = 60.0
+"""EventBridge's schedule of ticks."""
+
+SCHEDULE_ARRIVES = 0.9
+"""How often its event arrives while things go wrong."""
+
+SCHEDULE_EVENT = '{"source": "aws.events", "detail-type": "Scheduled Event", "detail": {}}'
+
+SETTLED_WITHIN_S = 1800.0
+"""How long after the last misfortune everything must be at rest. Long, because a tick that was killed is
+delivered again after six minutes, and back-offs double."""
+
+SETTLING_LAG_S = 15.0
+"""Of the tick queue while things settle: what the controller does then doesn't depend on how often it looks,
+and a simulation that looks less often can try more."""
+
+WARM_S = 1000.0
+"""How long ago the replicas of a warm start became ready: longer than any duration of the policy's."""
+
+Build = Callable[[Ports, SimDeadLetters], Intake]
+
+
+def production(ports: Ports, dead_letters: SimDeadLetters) -> Intake:
+    """What the functions run."""
+    return Intake(Controller(ports), dead_letters, ports.telemetry)
+
+
+class World:
+    """Everything of one run."""
+
+    def __init__(
+        self, scenario: Scenario, timeline: Timeline | None = None, build: Build = production
+    ) -> None:
+        self.scenario = scenario
+        self.timeline = timeline
+        self.random = Random(~scenario.seed)  # noqa: S311 - to be repeated, not to be unpredictable
+        self.scheduler = Scheduler()
+        self.plan = FaultPlan(self.random, scenario.target, scenario.faults_s)
+        self.gate = Gate(self.scheduler, self.plan, self.random, timeline)
+        market = clouds.market(scenario.specs[0], dict(scenario.capacity), scenario.seed)
+        self.cloud = SimCloud(self.scheduler, self.random, market, self._emit)
+        self.rules = Rules(self.scheduler, self.cloud)
+        self.memory = MemoryStore()
+        self.services = SimServices(self.gate, self.scheduler, self.random)
+        self.rules.most_replicas = self.services.most_replicas
+        self.rules.ceiling = self.services.ceiling
+        self.signals = self._queue(SIGNALS, self._on_signals)
+        self.ticks = self._queue(TICKS, self._on_tick)
+        self.dead_letters = SimDeadLetters(self.gate)
+        self.ticker = SimTicker(self.gate, self.ticks, scenario.tick_lag_s)
+        store = SimStore(self.gate, self.rules, self.scheduler, self.random, self.memory)
+        numbers = count(1)
+        self.ports = Ports(
+            store,
+            SimFleet(self.gate, self.rules, self.scheduler, self.random, self.cloud),
+            SimRouter(self.gate, self.rules, self.scheduler, self.random, self.cloud),
+            SimProber(self.gate, self.scheduler, self.cloud),
+            self.ticker,
+            self.services,
+            SimTelemetry(self.rules),
+            SimClock(self.scheduler),
+            lambda: f"id-{next(numbers):06d}",
+        )
+        self.intake = build(self.ports, self.dead_letters)
+        self.malformed = 0
+        """Messages sent that nobody can read."""
+        self._last_look = NEVER
+
+    @property
+    def is_faulty(self) -> bool:
+        """Whether things still go wrong."""
+        return self.scheduler.now < self.scenario.faults_s
+
+    def run(self) -> None:
+        """From the beginning until everything is at rest, a rule is broken, or time is up."""
+        for spec in self.scenario.specs:
+            self._deploy(spec)
+            if self.scenario.is_warm:
+                self._warm(spec)
+        for when, kind in self.scenario.misfortunes:
+            self.scheduler.at(when, lambda kind=kind: self._befall(kind))
+        self.scheduler.at(self.scenario.faults_s, self._clear_up)
+        self.scheduler.at(self.random.uniform(0, SCHEDULE_S), self._schedule)
+        until = self.scenario.faults_s + SETTLED_WITHIN_S
+        self.scheduler.run(until)
+        if not self.rules.violations:
+            if self.scheduler.now >= until:
+                self.rules.broken(Rule.SETTLES, settled.unrest(self))
+            else:
+                settled.check(self)
+        self.scheduler.close()
+
+    def say(self, what: str) -> None:
+        """Put something that the world does on record."""
+        if self.timeline is not None:
+            self.timeline.add(self.scheduler.now, "world", None, None, what)
+
+    # The functions.
+
+    def _queue(self, settings: Settings, handler: Handler) -> SimQueue:
+        queue = SimQueue(
+            settings, self.scheduler, self.random, handler, self._ended, self.rules.crashed, self.timeline
+        )
+        queue.duplicates = self.scenario.duplicated
+        return queue
+
+    def _on_signals(self, _: Invocation, messages: Mapping[str, str]) -> list[str]:
+        return self.intake.signals(messages)
+
+    def _on_tick(self, _: Invocation, messages: Mapping[str, str]) -> list[str]:
+        for body in messages.values():
+            self.intake.tick(body)
+        return []
+
+    def _ended(self, invocation: Invocation, done: Sequence[Message], came_to_end: bool) -> None:
+        for message in done:
+            if message.warned is not None:
+                self.rules.acknowledged(invocation, message.warned, self.memory)
+        if came_to_end and invocation.observed_at is not None:
+            self.rules.ticked(invocation)
+
+    # Messages.
+
+    def _emit(self, body: str, warned: str | None) -> None:
+        """An event of EC2's: it may come late, twice, or never."""
+        scenario, random = self.scenario, self.random
+        if self.is_faulty and random.random() < (scenario.lost if warned else scenario.lost_states):
+            self.say(f"an event is lost: {body}")
+            return
+        delay_s = random.random() ** 3 * scenario.delay_s if self.is_faulty else random.random()
+        self.signals.send(body, delay_s, warned)
+
+    def _schedule(self) -> None:
+        """A minute is over."""
+        if not self.is_faulty:
+            if self._is_at_rest():
+                self.scheduler.stop()
+                return
+            self._last_look = self.scheduler.now
+        if not self.is_faulty or self.random.random() < SCHEDULE_ARRIVES:
+            self.ticks.send(SCHEDULE_EVENT)
+        self.scheduler.at(self.scheduler.now + SCHEDULE_S, self._schedule)
+
+    def _is_at_rest(self) -> bool:
+        """Whether a whole minute, with a tick in it, changed nothing, and nothing is under way."""
+        return (
+            self._last_look > max(self.rules.changed_at, self.cloud.changed_at)
+            and self._last_look < self.scheduler.now
+            and self.signals.is_empty
+            and self.ticks.is_empty
+            and not any(i.is_being_taken(self.scheduler.now) for i in self.cloud.instances.values())
+        )
+
+    # The world.
+
+    def _deploy(self, spec: ServiceSpec | None, service: str = "") -> None:
+        """The service's stack writes its document, or goes."""
+        name = spec.service if spec else service
+        self.say(f"{name} is {'deployed: ' + told(spec) if spec else 'removed'}")
+        self.services.documents.setdefault(name, []).append((self.scheduler.now, spec))
+        if spec is None:
+            self.cloud.groups.pop(name, None)
+        else:
+            self.cloud.groups.setdefault(name, {})
+        self.ticks.send(f'{{"source": "aws.ssm", "detail": {{"name": "/spotrelay/services/{name}"}}}}')
+
+    def _warm(self, spec: ServiceSpec) -> None:
+        """The service has been running for a while."""
+        option = PurchaseOption.SPOT if spec.use_spot else PurchaseOption.ON_DEMAND
+        rows = []
+        entered = {
+            ReplicaState.REQUESTED: at(-WARM_S - 60),
+            ReplicaState.PROVISIONING: at(-WARM_S - 60),
+            ReplicaState.STARTING: at(-WARM_S - 30),
+            ReplicaState.READY: at(-WARM_S),
+        }
+        for id_ in range(1, spec.replicas + 1):
+            pool = next(p for p in spec.pools if self._free(Offering(p, option)))
+            instance = self.cloud.add(spec.service, Offering(pool, option), age_s=WARM_S + 60)
+            rows.append(
+                Replica(
+                    spec.service,
+                    id_,
+                    spec.version,
+                    ReplicaState.READY,
+                    "fewer replicas than wanted",
+                    entered,
+                    instance.offering,
+                    instance.id,
+                )
+            )
+            self.cloud.groups[spec.service][instance.id] = SimTarget(-WARM_S)
+            self.rules.recorded[instance.id] = -WARM_S
+        self.memory.commit(Changes(spec.service, highest_id=(0, spec.replicas), create=tuple(rows)))
+        self.rules.ids[spec.service] = spec.replicas
+
+    def _free(self, offering: Offering) -> int:
+        return self.cloud.market.state(offering.pool).free(offering.purchase_option)
+
+    def _clear_up(self) -> None:
+        """Things stop going wrong: there is capacity again, and every stack that is there stays as it is."""
+        self.say("things stop going wrong")
+        self.cloud.broken_boots = 0
+        self.ticker.lag_s = SETTLING_LAG_S
+        for queue in (self.signals, self.ticks):
+            queue.duplicates = 0
+        for state in self.cloud.market:
+            for option in PurchaseOption:
+                enough = state.in_use(option) + 2 * sum(s.replicas for s in self.scenario.specs)
+                self.cloud.market.set_capacity(Offering(state.pool, option), enough)
+
+    def _befall(self, kind: Misfortune) -> None:
+        """One misfortune."""
+        self.say(f"** {kind}")
+        now, random = self.scheduler.now, self.random
+        service = random.choice(self.scenario.specs).service
+        ours = [i for i in self.cloud.of(service) if i.is_alive(now)]
+        spot = [i for i in ours if i.offering.purchase_option is PurchaseOption.SPOT]
+        spec = self.services.valid(service, now)
+        match kind:
+            case Misfortune.WARN if spot:
+                for instance in random.sample(spot, random.randint(1, min(2, len(spot)))):
+                    self.cloud.warn(instance)
+            case Misfortune.DROUGHT if spot:
+                self._drought(random.choice(spot).offering)
+            case Misfortune.DIE if ours:
+                self.cloud.end(random.choice(ours))
+            case Misfortune.HANG if ours:
+                random.choice(ours).broken_at = now
+            case Misfortune.BROKEN:
+                self.cloud.broken_boots += 1
+            case Misfortune.REFUSE:
+                for state in self.cloud.market:
+                    for option in PurchaseOption:
+                        self.cloud.market.set_capacity(Offering(state.pool, option), state.in_use(option))
+            case Misfortune.RECOMMEND if spot:
+                self._emit(clouds.rebalance(random.choice(spot).id, now), None)
+            case Misfortune.SCALE if spec:
+                self._deploy(replace(spec, replicas=random.randint(0, spec.replicas + 2)))
+            case Misfortune.DEPLOY if spec:
+                self._deploy(replace(spec, version=spec.version + 1))
+            case Misfortune.REMOVE if spec:
+                self._deploy(None, service)
+                if random.random() < 0.5:
+                    again = random.uniform(0, max(0.0, self.scenario.faults_s - now))
+                    self.scheduler.at(now + again, lambda: self._deploy(spec))
+            case Misfortune.TAKE_OUT if ours:
+                self.cloud.deregister(service, [random.choice(ours).id], 5)
+            case Misfortune.FOREIGN:
+                self._foreign()
+            case Misfortune.NONSENSE:
+                self.malformed += 1
+                queue = random.choice((self.signals, self.ticks))
+                queue.send_once('{"source": "aws.ec2", "detail-type": ')
+
+    def _drought(self, offering: Offering) -> None:
+        """A pool is dry, for launches and for what runs there."""
+        self.cloud.market.set_capacity(offering, 0)
+        now = self.scheduler.now
+        for instance in list(self.cloud.instances.values()):
+            if instance.offering == offering and instance.is_alive(now):
+                self.cloud.warn(instance)
+
+    def _foreign(self) -> None:
+        """Somebody else's Spot instance, which is in nobody's rows, is taken back."""
+        pool = next(iter(self.cloud.market)).pool
+        self.cloud.warn(self.cloud.add(None, Offering(pool, PurchaseOption.SPOT)))

@@ -1,4 +1,4 @@
-"""The log of AWS calls, and the faults that a test has asked for."""
+"""The log of AWS calls."""
 
 from __future__ import annotations
 
@@ -52,42 +52,6 @@ class CallLog:
         """Close the file."""
         if self._file:
             self._file.close()
-
-
-@dataclass(slots=True)
-class Fault:
-    """What the next `count` calls of `action` get: `delay_s` of waiting, then the error, if any."""
-
-    action: str
-    error_code: str
-    count: int = 1
-    status: int = 400
-    delay_s: float = 0.0
-
-
-class Faults:
-    """The faults that are still to happen, in the order in which they were injected."""
-
-    def __init__(self) -> None:
-        self._faults: list[Fault] = []
-
-    def inject(self, fault: Fault) -> None:
-        """Let it happen."""
-        self._faults.append(fault)
-
-    def clear(self) -> None:
-        """Forget them all."""
-        self._faults.clear()
-
-    def take(self, action: str) -> Fault | None:
-        """The fault for a call of this action, used up once."""
-        for fault in self._faults:
-            if fault.action == action:
-                fault.count -= 1
-                if fault.count <= 0:
-                    self._faults.remove(fault)
-                return fault
-        return None
 
 
 _XML_CODE = re.compile(rb"<Code>([^<]+)</Code>")

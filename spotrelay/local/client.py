@@ -95,7 +95,10 @@ class LocalCloud:
         return cast("dict[str, int]", self._call("counters", load_balancer=load_balancer_name))
 
     def interruptions(self) -> Rows:
-        """instance_id, warned_at, deregistered_at, reclaimed_at, event ("once", "lost" or a number)."""
+        """instance_id, warned_at, deregistered_at, reclaimed_at, event ("once", "lost" or a number).
+
+        And terminated_at: when somebody terminated the warned instance before EC2 could take it, or None.
+        """
         return cast("Rows", self._call("interruptions"))
 
     def inject_fault(
@@ -106,11 +109,33 @@ class LocalCloud:
         count: int = 1,
         status: int = 400,
         delay_s: float = 0.0,
+        role: str | None = None,
+        after: bool = False,
+        kill: bool = False,
+        for_s: float | None = None,
     ) -> None:
-        """Let the next `count` calls of an AWS action wait `delay_s` and then, given a code, fail with it."""
+        """Let the next `count` calls of an AWS action, or all for `for_s`, go wrong.
+
+        A call waits `delay_s` and then, given a code, fails with it; with `kill`, its function's process is
+        killed instead. With `after`, it has taken effect by then. `action` may be "dynamodb:*", too. `role`:
+        only calls of the role with this name, which `kill` needs.
+        """
         self._call(
-            "inject_fault", action=action, error_code=error_code, count=count, status=status, delay_s=delay_s
+            "inject_fault",
+            action=action,
+            error_code=error_code,
+            count=count,
+            status=status,
+            delay_s=delay_s,
+            role=role,
+            after=after,
+            kill=kill,
+            for_s=for_s,
         )
+
+    def faults(self) -> Rows:
+        """The faults that haven't happened as often, or for as long, as was asked; see `inject_fault`."""
+        return cast("Rows", self._call("faults"))
 
     def clear_faults(self) -> None:
         """Forget the faults that haven't happened yet."""

@@ -51,6 +51,8 @@ class Interruption:
     deliveries: int
     deregistered_at: float | None = None
     reclaimed_at: float | None = None
+    terminated_at: float | None = None
+    """When a user terminated it before EC2 could take it."""
 
     def to_json(self) -> dict[str, Any]:
         """As the control API shows it."""
@@ -60,6 +62,7 @@ class Interruption:
             "warned_at": self.warned_at,
             "deregistered_at": self.deregistered_at,
             "reclaimed_at": self.reclaimed_at,
+            "terminated_at": self.terminated_at,
             "event": event,
         }
 
@@ -129,6 +132,9 @@ class Cloud:
     def terminate(self, instance: Instance) -> None:
         """The user ends it. Ending it twice is no error."""
         if not instance.state.is_over:
+            for interruption in self.interruptions:
+                if interruption.instance_id == instance.id:
+                    interruption.terminated_at = self.now().timestamp()
             self._shut_down(instance, by_user=True)
 
     def warn(self, instance_id: str, deliveries: int = 1) -> None:

@@ -8,8 +8,9 @@ from dataclasses import asdict
 from typing import Any
 
 from spotrelay.local.balancer import Balancer
-from spotrelay.local.calls import CallLog, Fault, Faults
+from spotrelay.local.calls import CallLog
 from spotrelay.local.cloud import Cloud, NotPossibleError
+from spotrelay.local.faults import Fault, Faults
 from spotrelay.local.http import Request, Response
 from spotrelay.local.instances import Instance
 from spotrelay.model import Offering, PurchaseOption
@@ -40,6 +41,7 @@ class Control:
             "counters": lambda arguments: self._balancer.counters(arguments["load_balancer"]),
             "interruptions": lambda _: [i.to_json() for i in self._cloud.interruptions],
             "inject_fault": self._inject_fault,
+            "faults": lambda _: self._faults.pending(),
             "clear_faults": lambda _: self._faults.clear(),
             "settings": lambda _: asdict(self._cloud.settings),
         }

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from spotrelay.local import wire
 from spotrelay.local.balancer import Balancer
-from spotrelay.local.calls import CallLog, Faults, error_code_of
+from spotrelay.local.calls import CallLog, error_code_of
 from spotrelay.local.cloud import Cloud
 from spotrelay.local.context import Context, Handler, Result, UnauthenticatedError
 from spotrelay.local.control import PREFIX as CONTROL_PREFIX
@@ -16,6 +17,7 @@ from spotrelay.local.control import Control
 from spotrelay.local.ec2 import is_about_instances
 from spotrelay.local.elbv2 import Routing
 from spotrelay.local.environment import REGION
+from spotrelay.local.faults import Fault, Faults, kill_caller
 from spotrelay.local.http import (
     ClientGoneError,
     Message,
@@ -40,6 +42,16 @@ MAX_ERROR_BODY = 64 * 1024
 
 TLS = (b"x-forwarded-proto", b"https")
 """AWS is reached over TLS. We stand for its far end, so policies that demand aws:SecureTransport are met."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """An AWS call; `service` and `action` as in IAM policies, `role` empty for the operator."""
+
+    service: str
+    action: str
+    role: str
+    request: Request
 
 
 class Front:
@@ -108,32 +120,47 @@ class Front:
             receive = replay(body, receive)
         service, action = self._ministack.identify(request)
         role = self._ministack.caller(request).role
-        response = await self._struck(service, action, request, receive)
-        handler = self._handlers.get((service, action))
-        if response is None and handler:
-            response = self._answer(service, action, handler, request)
+        call = _Call(service, action, role, request)
+        fault = self._faults.take(service, action, role)
+        if fault:
+            await asyncio.sleep(fault.delay_s)
+        if fault is None or not fault.breaks:
+            await self._carry_out(call, scope, receive, send)
+            return
+        if fault.after:
+            await self._carry_out(call, scope, receive, _nowhere)
+        else:
+            await read_body(receive)  # or the server would have to drop the connection
+        if not fault.kill:
+            await self._fail(call, fault, send)
+        elif not kill_caller(scope["client"]):
+            _log.error("%s called %s and isn't a process of ours: it lives on", role, action)
+
+    async def _carry_out(self, call: _Call, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the call take effect, and answer it."""
+        handler = self._handlers.get((call.service, call.action))
+        response = self._answer(call.service, call.action, handler, call.request) if handler else None
         if response:
-            code = error_code_of(response.status, response.headers, response.body)
-            self._calls.add(service, action, role, response.status, code)
+            self._log_answer(call, response)
             await response.send(send)
             return
-        if service == "cloudformation":
+        if call.service == "cloudformation":
             self._ministack.prepare_cloudformation()
         over_tls = {**scope, "headers": [*scope["headers"], TLS]}
-        await self._pass_on(over_tls, receive, send, service, action, role)
+        await self._pass_on(call, over_tls, receive, send)
 
-    async def _struck(self, service: str, action: str, request: Request, receive: Receive) -> Response | None:
-        """The answer of an injected fault, if there is one and it has an error; its delay is over."""
-        fault = self._faults.take(action)
-        if fault is None:
-            return None
-        await asyncio.sleep(fault.delay_s)
-        if not fault.error_code:
-            return None
-        await read_body(receive)  # or the server would have to drop the connection
+    async def _fail(self, call: _Call, fault: Fault, send: Send) -> None:
+        """Answer with the fault's error. A call that has taken effect is in the log as it went."""
         message = f"Injected by the local cloud: {fault.error_code}"
-        answer = self._ministack.error(request, service, fault.error_code, message, fault.status)
-        return Response(fault.status, answer.body, answer.headers)
+        answer = self._ministack.error(call.request, call.service, fault.error_code, message, fault.status)
+        response = Response(fault.status, answer.body, answer.headers)
+        if not fault.after:
+            self._log_answer(call, response)
+        await response.send(send)
+
+    def _log_answer(self, call: _Call, response: Response) -> None:
+        code = error_code_of(response.status, response.headers, response.body)
+        self._calls.add(call.service, call.action, call.role, response.status, code)
 
     def _answer(self, service: str, action: str, handler: Handler, request: Request) -> Response | None:
         """Our answer; None if the call turns out to be MiniStack's."""
@@ -158,9 +185,7 @@ class Front:
             raise AwsError("UnsupportedOperation", f"The local cloud's instances are all in {REGION}")
         return handler(Context(self._cloud, self._ministack, request, params))
 
-    async def _pass_on(
-        self, scope: Scope, receive: Receive, send: Send, service: str, action: str, role: str
-    ) -> None:
+    async def _pass_on(self, call: _Call, scope: Scope, receive: Receive, send: Send) -> None:
         """Let MiniStack answer, and log the call once it has."""
         status, headers, body = 0, {}, b""
 
@@ -174,10 +199,15 @@ class Front:
             await send(message)
 
         await self._ministack.asgi(scope, receive, observed)
-        if action or status >= 400:
-            self._calls.add(service, action, role, status, error_code_of(status, headers, body))
+        if call.action or status >= 400:
+            code = error_code_of(status, headers, body)
+            self._calls.add(call.service, call.action, call.role, status, code)
 
 
 def _names_action_in_body(request: Request) -> bool:
     """Bodies of the query protocol; of the others only the head is needed to know what they ask for."""
     return request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded")
+
+
+async def _nowhere(_: Message) -> None:
+    """Where an answer goes that gets lost."""

@@ -7,6 +7,7 @@ stores, replace some of its functions and add two CloudFormation types. What we 
 - the request-scoped account and region (context variables), without which its stores look empty;
 - `eventbridge._put_events(…, allow_aws_source=True)`: the only way to emit events as `aws.ec2`;
 - `_parse_rate_seconds` and the two schedulers' tick intervals, to compress time;
+- `lambda_svc._run_sqs_batch`, which gets the queue's own messages, to compress time for them, too;
 - `cloudwatch_logs._append_log_events`, which every log line of a function passes;
 - `lambda_svc._execute_function_dispatch`, which every invocation passes, though not all are counted;
 - `cloudwatch._evaluate_alarm`, which ignores dimensions, so that one queue's depth sets off another's alarm;
@@ -269,6 +270,30 @@ class MiniStack:
         bus._parse_rate_seconds = compressed
         bus._SCHEDULER_TICK_INTERVAL = SCHEDULER_TICK_S
         scheduler._SCHEDULE_TICK_INTERVAL = SCHEDULER_TICK_S
+
+    def compress_redelivery(self, factor: float) -> None:
+        """Let what a function failed on come back after `factor` of its queue's visibility timeout.
+
+        Never while the function still works on it, as on AWS, where that timeout is the longer one: functions
+        run at their usual speed here, so a timeout shortened from the start could end before they do.
+        """
+        functions: Any = self._services["lambda_svc"]
+        queues, run = self._services["sqs"]._queues, functions._run_sqs_batch
+
+        def ran(
+            mapping: JsonObject,
+            function: JsonObject,
+            event: Any,
+            batch: list[JsonObject],
+            url: str,
+            *rest: Any,
+        ) -> None:
+            run(mapping, function, event, batch, url, *rest)
+            timeout_s = float(queues[url]["attributes"]["VisibilityTimeout"])
+            for message in batch:  # those that were processed are in no queue any more
+                message["visible_at"] = max(message["visible_at"] - (1 - factor) * timeout_s, time.time())
+
+        functions._run_sqs_batch = ran
 
     # --- logs, metrics, alarms ---
 

@@ -22,12 +22,13 @@ from hypercorn.config import Config
 
 from spotrelay.local import catalog, ec2, ec2_offers, wire
 from spotrelay.local.balancer import Balancer
-from spotrelay.local.calls import CallLog, Faults
+from spotrelay.local.calls import CallLog
 from spotrelay.local.cloud import Cloud, Settings
 from spotrelay.local.context import Handler
 from spotrelay.local.control import Control
 from spotrelay.local.elbv2 import Routing, TargetActions
 from spotrelay.local.environment import WORKER_THREADS, prepare_environment
+from spotrelay.local.faults import Faults
 from spotrelay.local.fleet import FleetActions
 from spotrelay.local.front import Front
 from spotrelay.local.instances import Instance
@@ -104,6 +105,7 @@ async def _run(
     ministack.seed_public_parameters(AMI_PARAMETERS)
     ministack.name_resource_of_parameter_paths()
     ministack.compress_schedules(options.settings.schedule_s / 60)
+    ministack.compress_redelivery(options.settings.schedule_s / 60)
     wire.warm_up()
     machines = Machines(root, options.instance_logs)
     market = Market(catalog.pools())

@@ -1,0 +1,96 @@
+"""The faults that a test has asked for: AWS calls that fail, answers that get lost, callers that die."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import psutil
+
+
+@dataclass(slots=True)
+class Fault:
+    """What calls get: `delay_s` of waiting, and then an error, or death.
+
+    It strikes the next `count` calls, or all of them for `for_s` seconds; those of `role` only, if that is
+    given. With `after` the call takes effect first, so that only its answer is lost.
+    """
+
+    action: str
+    """As in "CreateFleet", or with the service and wildcards: "dynamodb:*"."""
+    error_code: str = ""
+    count: int = 1
+    status: int = 400
+    delay_s: float = 0.0
+    role: str | None = None
+    after: bool = False
+    kill: bool = False
+    """The calling function's process is killed, and gets no answer."""
+    for_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.kill and not self.role:
+            raise ValueError("kill needs role: only a function's process can be killed, not the operator's")
+        if self.after and not (self.kill or self.error_code):
+            raise ValueError("after needs error_code or kill: what happens once the call has taken effect?")
+
+    @property
+    def breaks(self) -> bool:
+        """The caller never sees AWS's answer."""
+        return self.kill or bool(self.error_code)
+
+    def is_for(self, service: str, action: str, role: str) -> bool:
+        """Whether it may strike this call."""
+        name = f"{service}:{action}" if ":" in self.action else action
+        return fnmatchcase(name, self.action) and self.role in (None, role)
+
+
+class Faults:
+    """The faults that are still to happen, in the order in which they were injected."""
+
+    def __init__(self) -> None:
+        self._faults: list[tuple[Fault, float]] = []
+
+    def inject(self, fault: Fault) -> None:
+        """Let it happen, from now on."""
+        end = float("inf") if fault.for_s is None else time.monotonic() + fault.for_s
+        self._faults.append((fault, end))
+
+    def clear(self) -> None:
+        """Forget them all."""
+        self._faults.clear()
+
+    def pending(self) -> list[dict[str, Any]]:
+        """Those that are still to happen, or still happen."""
+        self._drop_ended()
+        return [asdict(fault) for fault, _ in self._faults]
+
+    def take(self, service: str, action: str, role: str) -> Fault | None:
+        """The fault for a call, used up once."""
+        self._drop_ended()
+        for entry in self._faults:
+            fault, _ = entry
+            if fault.is_for(service, action, role):
+                if fault.for_s is None:
+                    fault.count -= 1
+                    if fault.count <= 0:
+                        self._faults.remove(entry)
+                return fault
+        return None
+
+    def _drop_ended(self) -> None:
+        now = time.monotonic()
+        self._faults = [(fault, end) for fault, end in self._faults if now < end]
+
+
+def kill_caller(address: tuple[str, int]) -> bool:
+    """SIGKILL the process below this one whose end of a connection is `address`; False if there is none."""
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            if any(c.laddr == address for c in child.net_connections("tcp")):
+                child.kill()
+                return True
+    return False

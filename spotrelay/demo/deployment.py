@@ -6,7 +6,7 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,7 +56,10 @@ class Deployer:
         env: Mapping[str, str],
         home: Path,
         say: Callable[[str], None],
+        services: Sequence[Path] = (SERVICE_FILE,),
     ) -> None:
+        """`services`: the service files to deploy, the demo's own among them."""
+        self._services = ",".join(map(str, services))
         self._settings = settings
         self._processes = processes
         self._env = env
@@ -67,7 +70,7 @@ class Deployer:
         """The local cloud, once it has been started."""
 
     def deploy(self) -> Deployment:
-        """Start the local cloud, bootstrap the account, deploy both stacks.
+        """Start the local cloud, bootstrap the account, deploy the stacks.
 
         Raises:
             DemoError: set-up has not been run, or a step failed or hangs; with the end of its log.
@@ -97,7 +100,7 @@ class Deployer:
         )
         self._processes.finish(bootstrap, "cdk bootstrap", CDK_WITHIN_S)
         self._processes.finish(synth, "cdk synth", SYNTH_WITHIN_S)
-        self._say(f"cdk deploy: {CONTROL_PLANE_STACK} and {SERVICE_STACK} ({SERVICE_FILE})")
+        self._say(f"cdk deploy: {CONTROL_PLANE_STACK} and {SERVICE_STACK} ({self._services})")
         outputs = self._deploy_stacks(cdk, env)
         deployment = Deployment(endpoint, outputs[CONTROL_PLANE_STACK], outputs[SERVICE_STACK]["Endpoint"])
         self._say(f"deployed; the service's address is {deployment.host}")
@@ -117,7 +120,7 @@ class Deployer:
         )  # fmt: skip
 
     def _start_synth(self, cdk: Path) -> Process:
-        context = f"services={SERVICE_FILE}"
+        context = f"services={self._services}"
         command: list[str | Path] = [
             cdk,
             "synth",

@@ -37,6 +37,11 @@ class Process:
                 start_new_session=True,  # Ctrl-C reaches the demo alone, which stops its children in order
             )
 
+    @property
+    def pid(self) -> int:
+        """Process ID of the tether; the command is its child."""
+        return self._process.pid
+
     def poll(self) -> int | None:
         """The exit status, or None while it runs."""
         return self._process.poll()

@@ -84,7 +84,8 @@ def test_stopping_ends_grandchildren_that_do_not_listen(processes: Processes, tm
     ready = tmp_path / "ready"
     child = processes.start("family", ["sh", "-c", STUBBORN_FAMILY.format(ready=ready)], os.environ)
     _wait_for(ready)
-    pids = [p.pid for p in psutil.Process().children(recursive=True)]
+    tether_itself = psutil.Process(child.pid)
+    pids = [p.pid for p in (tether_itself, *tether_itself.children(recursive=True))]
     assert len(pids) >= 3
     child.stop()
     _wait_until_gone(pids)

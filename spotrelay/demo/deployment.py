@@ -47,7 +47,10 @@ class Deployment:
 
 
 class Deployer:
-    """Brings the local cloud up and the app into it. `say` gets a line of progress at a time."""
+    """Brings the local cloud up and the app into it. `say` gets a line of progress at a time.
+
+    `services` are the service files to deploy, the demo's own among them.
+    """
 
     def __init__(
         self,
@@ -58,7 +61,6 @@ class Deployer:
         say: Callable[[str], None],
         services: Sequence[Path] = (SERVICE_FILE,),
     ) -> None:
-        """`services`: the service files to deploy, the demo's own among them."""
         self._services = ",".join(map(str, services))
         self._settings = settings
         self._processes = processes

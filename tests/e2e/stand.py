@@ -23,20 +23,21 @@ POLL_S = 0.2
 
 
 class Stand:
-    """The demo's service, deployed. Tests share it: each leaves a whole fleet behind."""
+    """A service, deployed. Tests share it: each leaves a whole fleet behind."""
 
-    def __init__(self, operator: Operator) -> None:
+    def __init__(self, operator: Operator, service: str = SERVICE) -> None:
         self.operator = operator
+        self.service = service
         self.cloud = operator.cloud
         self.outputs = operator.deployment.control_plane
-        self.watch = Watch(operator.store, SERVICE, lambda _: None)
+        self.watch = Watch(operator.store, service, lambda _: None)
         self._sqs = operator.session.client("sqs")
         self._cloudwatch = operator.session.client("cloudwatch")
 
     @property
     def spec(self) -> ServiceSpec:
         """The service's runtime document."""
-        return self.operator.spec(SERVICE)
+        return self.operator.spec(self.service)
 
     def whole(self, replicas: int) -> Snapshot:
         """Wait for exactly so many replicas, all serving."""

@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from aws_lambda_powertools.logging import Logger
-
-from spotrelay.aws import compose
-from spotrelay.aws.telemetry import PowertoolsTelemetry
-from spotrelay.intake import Intake
-from spotrelay.names import METRICS_NO_SERVICE
+from lambdas.wiring import intake, logger, telemetry
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
-
-logger = Logger(service=METRICS_NO_SERVICE)
-telemetry = PowertoolsTelemetry(logger)
-
-
-@cache
-def intake() -> Intake:
-    """Built once per execution environment, at the first event."""
-    return compose.intake(os.environ, telemetry)
 
 
 @logger.inject_lambda_context

@@ -70,7 +70,8 @@ def _give(settings: Settings, console: Console) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="spotrelay-demo-") as home:
         try:
             with View(console) as view:
-                env = environment.clean(os.environ)
+                # What a killed child had no time to remove is removed with this directory.
+                env = {**environment.clean(os.environ), "TMPDIR": home}
                 return Director(settings, processes, view, env, Path(home)).run()
         finally:
             stopping.ignore()

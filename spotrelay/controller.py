@@ -16,10 +16,20 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from spotrelay import launching
-from spotrelay.model import Changes, OnRebalance, Replica, Rows, ServiceSpec, seconds
+from spotrelay.model import Changes, OnRebalance, Replica, ReplicaState, Rows, ServiceSpec, seconds
 from spotrelay.names import Metric
 from spotrelay.policy import changes, interruption, reconcile, timing
-from spotrelay.policy.actions import Action, Adopt, Drain, Fail, Register, Start, TakeOut, Terminate
+from spotrelay.policy.actions import (
+    Action,
+    Adopt,
+    Drain,
+    Fail,
+    NoteWarning,
+    Register,
+    Start,
+    TakeOut,
+    Terminate,
+)
 from spotrelay.policy.reconcile import Observation
 from spotrelay.ports import Conflict, Ports
 from spotrelay.signals import InterruptionWarning, Signal
@@ -104,7 +114,7 @@ class Controller:
         """One round; whether another should follow soon."""
         ports = self._ports
         spec = ports.services.get(service, fresh=True)
-        rows = ports.store.load(service)
+        rows = reconcile.known(ports.store.load(service))
         now = ports.clock.now()
         seen = Observation(
             rows,
@@ -122,7 +132,7 @@ class Controller:
                 ports.telemetry.record(
                     "crash_looping", service=service, version=spec.version, failures=rows.backoff.failures
                 )
-        elif not actions and not rows.replicas:
+        elif reconcile.is_gone(seen):
             ports.store.forget(service)
             return False
         self._perform(service, spec, rows, actions, serving=serving)
@@ -132,7 +142,8 @@ class Controller:
 
     def _admit(self, spec: ServiceSpec, seen: Observation) -> None:
         """Put into rotation what answers the readiness probe. Last, because a probe may take its time-out."""
-        addresses = reconcile.awaiting_probe(spec, seen)
+        waiting = reconcile.awaiting_probe(spec, seen)
+        addresses = {i.id: i.address for i in waiting.values() if i.address}
         if not addresses:
             return
         answering = self._ports.prober.answering(spec, addresses)
@@ -142,8 +153,14 @@ class Controller:
             answering=sorted(answering),
             silent=sorted(addresses.keys() - answering),
         )
-        if answering:
-            self._ports.router.register(spec, sorted(answering))
+        if not answering:
+            return
+        # Much may have happened since: this very tick may have drained one, and a probe takes seconds.
+        rows = self._ports.store.read(spec.service, waiting.keys())
+        starting = [r for r in rows.replicas.values() if r.state is ReplicaState.STARTING]
+        ready = [r.instance_id for r in starting if r.instance_id in answering]
+        if ready:
+            self._ports.router.register(spec, ready)
 
     def _perform(
         self,
@@ -255,7 +272,7 @@ _COUNTED = {
 def _taken_out(action: Action) -> str | None:
     """The instance that the action takes out of rotation."""
     match action:
-        case Drain(replica=replica) | Fail(replica=replica):
+        case Drain(replica=replica) | NoteWarning(replica=replica) | Fail(replica=replica):
             return replica.instance_id
         case TakeOut(instance_id=instance_id):
             return instance_id

@@ -159,6 +159,9 @@ class MemoryStore:
 
     @staticmethod
     def _check(kept: _Service, changes: Changes) -> None:
+        written = [row.id for row in changes.stored]
+        if len(set(written)) < len(written):
+            raise ValueError(f"a transaction takes each row once, this one has {written}")
         if changes.highest_id and changes.highest_id[0] != kept.highest_id:
             raise Conflict(f"highest ID is {kept.highest_id}, not {changes.highest_id[0]}")
         for row in changes.create:
@@ -279,9 +282,16 @@ class MemoryRouter:
 
     def pass_checks(self) -> None:
         """Let every registered target pass its health check, and every draining one be done."""
+        self._check(TargetState.HEALTHY)
+
+    def fail_checks(self) -> None:
+        """Let every registered target fail its health check, and every draining one be done."""
+        self._check(TargetState.UNHEALTHY)
+
+    def _check(self, state: TargetState) -> None:
         for group, targets in self.groups.items():
             kept = (i for i, state in targets.items() if state is not TargetState.DRAINING)
-            self.groups[group] = dict.fromkeys(kept, TargetState.HEALTHY)
+            self.groups[group] = dict.fromkeys(kept, state)
 
     def _of(self, spec: ServiceSpec) -> dict[str, TargetState]:
         return self.groups.setdefault(spec.target_group_arn, {})

@@ -91,7 +91,7 @@ class Store(Protocol):
         """Write all of it or nothing.
 
         An updated row is stored with its revision + 1. An ended one moves to history. From the moment a
-        row has an instance, `locate` finds it.
+        row has an instance, `locate` finds it. Each row may be named once.
 
         Raises:
             Conflict: a row has another revision, or IDs were given since.

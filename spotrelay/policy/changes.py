@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import count
@@ -228,10 +228,8 @@ def _changed(action: Action, now: datetime) -> Replica | None:
             return None
 
 
-def _backoff_after(backoff: Backoff, actions: Iterable[Action], now: datetime) -> Backoff:
-    for action in actions:
-        if isinstance(action, Fail):
-            backoff = reconcile.after_failure(backoff, action.replica.version, now)
-        elif isinstance(action, MarkReady):
-            backoff = Backoff()
-    return backoff
+def _backoff_after(backoff: Backoff, actions: Sequence[Action], now: datetime) -> Backoff:
+    if any(isinstance(action, MarkReady) for action in actions):
+        return Backoff()
+    failed = [action.replica.version for action in actions if isinstance(action, Fail)]
+    return reconcile.after_failures(backoff, max(failed), len(failed), now) if failed else backoff

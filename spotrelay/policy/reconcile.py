@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from spotrelay.model import (
@@ -50,6 +50,16 @@ class Observation:
     warned: frozenset[str] = frozenset()
 
 
+def known(rows: Rows) -> Rows:
+    """The rows without those that were created while they were being read.
+
+    The highest ID that was read doesn't know of these, and what is decided without them is refused if they
+    matter.
+    """
+    replicas = {id_: replica for id_, replica in rows.replicas.items() if id_ <= rows.highest_id}
+    return rows if len(replicas) == len(rows.replicas) else replace(rows, replicas=replicas)
+
+
 def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> list[Action]:
     """Everything to do for a deployed service."""
     actions: list[Action] = []
@@ -63,7 +73,21 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> list[Action]:
     actions = [unreplaced(action, seen.rows) for action in actions]
     actions.extend(_for_rebalance(spec, seen, actions, now))
     actions.extend(_for_strength(spec, seen, actions, now))
-    return actions
+    return _one_for_each(actions)
+
+
+def _one_for_each(actions: list[Action]) -> list[Action]:
+    """One action for a replica, since a commit writes a row once: of two the later one.
+
+    A replica that is one too many needn't become ready first, nor come into rotation.
+    """
+    rows = [getattr(action, "replica", None) for action in actions]
+    last = {row.id: position for position, row in enumerate(rows) if isinstance(row, Replica)}
+    return [
+        action
+        for position, (action, row) in enumerate(zip(actions, rows, strict=True))
+        if not isinstance(row, Replica) or last[row.id] == position
+    ]
 
 
 def retire(seen: Observation, now: datetime) -> list[Action]:
@@ -78,6 +102,8 @@ def retire(seen: Observation, now: datetime) -> list[Action]:
             actions.append(End(replica, "service removed"))
         elif replica.state is not ReplicaState.DRAINING:
             actions.append(Drain(replica, "service removed", replace=False))
+        elif instance is None and _may_be_unseen(replica, now):
+            continue
         elif instance is None or instance.state is InstanceState.TERMINATED:
             actions.append(End(replica, replica.reason))
         elif not replica.is_warned:
@@ -87,6 +113,12 @@ def retire(seen: Observation, now: datetime) -> list[Action]:
     return actions
 
 
+def is_gone(seen: Observation) -> bool:
+    """Whether nothing is left of a service whose stack is gone, so that nobody need look again."""
+    is_over = all(i.state is InstanceState.TERMINATED for i in seen.instances.values())
+    return is_over and not seen.rows.replicas and not seen.rows.intents
+
+
 def is_in_transition(seen: Observation, spec: ServiceSpec | None) -> bool:
     """Whether the next tick should come soon: something moves, or strength is not what it should be."""
     desired = spec.replicas if spec else 0
@@ -94,8 +126,8 @@ def is_in_transition(seen: Observation, spec: ServiceSpec | None) -> bool:
     return bool(seen.rows.intents) or strength != (desired, desired)
 
 
-def awaiting_probe(spec: ServiceSpec, seen: Observation) -> dict[str, str]:
-    """Instance → address of the replicas that are to be probed before they come into rotation."""
+def awaiting_probe(spec: ServiceSpec, seen: Observation) -> dict[int, Instance]:
+    """By replica ID, the instances that are to be probed before they come into rotation."""
     if spec.readiness_probe is None:
         return {}
     waiting = {}
@@ -109,7 +141,7 @@ def awaiting_probe(spec: ServiceSpec, seen: Observation) -> dict[str, str]:
             and instance.id not in seen.health
             and instance.id not in seen.warned
         ):
-            waiting[instance.id] = instance.address
+            waiting[replica.id] = instance
     return waiting
 
 
@@ -127,9 +159,15 @@ def is_crash_looping(spec: ServiceSpec, backoff: Backoff) -> bool:
     return backoff.version == spec.version and backoff.failures >= timing.CRASH_LOOP_FAILURES
 
 
-def after_failure(backoff: Backoff, version: int, now: datetime) -> Backoff:
-    """How long to hold launches after one more replica that never became ready."""
-    failures = backoff.failures + 1 if backoff.version == version else 1
+def after_failures(backoff: Backoff, version: int, failed: int, now: datetime) -> Backoff:
+    """How long to hold launches after so many more replicas that never became ready, seen by one tick.
+
+    What fails at once may well fail for one reason that has nothing to do with the service. So it takes a
+    second round of failures to call it a crash loop, however many the first one had.
+    """
+    before = backoff.failures if backoff.version == version else 0
+    most = before + failed if before else timing.CRASH_LOOP_FAILURES - 1
+    failures = min(before + failed, most)
     wait_s = timing.backoff_s(failures, timing.FAILURE_FIRST_S, timing.FAILURE_MAX_S)
     return Backoff(failures, now + seconds(wait_s), version)
 
@@ -147,9 +185,7 @@ def _for_replica(spec: ServiceSpec, replica: Replica, seen: Observation, now: da
     instance = seen.instances.get(replica.instance_id)
     health = seen.health.get(replica.instance_id)
     is_warned = replica.instance_id in seen.warned
-    if instance is None and now - replica.entered[ReplicaState.PROVISIONING] < seconds(
-        timing.VISIBLE_WITHIN_S
-    ):
+    if instance is None and _may_be_unseen(replica, now):
         return
     if replica.state is ReplicaState.DRAINING:
         yield from _for_draining(spec, replica, instance, health, is_warned, seen, now)
@@ -165,18 +201,25 @@ def _for_replica(spec: ServiceSpec, replica: Replica, seen: Observation, now: da
         yield from _for_rising(spec, replica, instance, health, now)
 
 
+def _may_be_unseen(replica: Replica, now: datetime) -> bool:
+    """Whether its instance is so young that EC2 may not describe it yet."""
+    return now - replica.entered[ReplicaState.PROVISIONING] < seconds(timing.VISIBLE_WITHIN_S)
+
+
 def _for_rising(
     spec: ServiceSpec, replica: Replica, instance: Instance, health: TargetState | None, now: datetime
 ) -> Iterator[Action]:
+    is_running = instance.state is InstanceState.RUNNING
+    is_overdue = now - replica.entered[ReplicaState.PROVISIONING] > seconds(spec.initial_delay_s)
     if replica.state is ReplicaState.STARTING and health is TargetState.HEALTHY:
         yield MarkReady(replica)
-    elif now - replica.entered[ReplicaState.PROVISIONING] > seconds(spec.initial_delay_s):
+    elif is_running and replica.state is ReplicaState.PROVISIONING:
+        yield Start(replica)
+    elif is_running and health is None and spec.readiness_probe is None:
+        yield Register(replica)
+    # One that nobody has judged yet is late through no fault of its own: perhaps no tick came to put it in.
+    elif is_overdue and health is not TargetState.INITIAL:
         yield Fail(replica, f"not ready {spec.initial_delay_s:.0f} s after its launch")
-    elif instance.state is InstanceState.RUNNING:
-        if replica.state is ReplicaState.PROVISIONING:
-            yield Start(replica)
-        elif health is None and spec.readiness_probe is None:
-            yield Register(replica)
 
 
 def _for_ready(replica: Replica, health: TargetState | None, now: datetime) -> Iterator[Action]:
@@ -239,13 +282,21 @@ def _adoptions(seen: Observation, now: datetime) -> dict[int, Adopt]:
 
 
 def _for_intents(seen: Observation, adopted: Mapping[int, Adopt], now: datetime) -> Iterator[Action]:
+    """Close what every replica got its instance from, and what is so old that nothing more will come of it.
+
+    An intent whose replicas seem to want nothing of it stays until then: it may be newer than the rows, which
+    are read one after the other.
+    """
     for intent in seen.rows.intents.values():
-        rows = [r for id_ in intent.replica_ids if (r := seen.rows.replicas.get(id_)) is not None]
-        waits = any(
-            r.state is ReplicaState.REQUESTED and r.launch_id == intent.id and r.id not in adopted
-            for r in rows
-        )
-        if not waits or _is_expired(intent.created_at, now):
+        waiting = {
+            id_
+            for id_ in intent.replica_ids
+            if (r := seen.rows.replicas.get(id_)) is not None
+            and r.state is ReplicaState.REQUESTED
+            and r.launch_id == intent.id
+        }
+        is_adopted = bool(waiting) and waiting <= adopted.keys()
+        if is_adopted or _is_expired(intent.created_at, now):
             yield CloseIntent(intent.id)
 
 

@@ -404,7 +404,7 @@ def test_a_crash_loop_stops_costing_and_a_new_version_ends_it() -> None:
     """Replicas that never become ready are tried a few times, ever more rarely, and then not at all."""
     world = World.of(replace(demo_spec(replicas=1), initial_delay_s=60))
     controller = Controller(world.ports())
-    world.router.pass_checks = lambda: None  # type: ignore[method-assign]  # no target ever becomes healthy
+    world.router.pass_checks = world.router.fail_checks  # type: ignore[method-assign]  # none ever gets healthy
     settle(world, controller, rounds=2000)
     assert len(world.fleet.instances) == timing.CRASH_LOOP_FAILURES
     assert not [i for i in world.fleet.instances.values() if i.state.is_alive]
@@ -413,6 +413,73 @@ def test_a_crash_loop_stops_costing_and_a_new_version_ends_it() -> None:
     del world.router.pass_checks
     settle(world, controller)
     assert [(r.version, r.state) for r in active(world)] == [(2, ReplicaState.READY)]
+
+
+def test_many_failures_at_once_are_no_crash_loop() -> None:
+    """What keeps all replicas from becoming ready, once, may not be the service: it gets another try."""
+    world = World.of(replace(demo_spec(replicas=10), initial_delay_s=60))
+    controller = Controller(world.ports())
+    passing = world.router.pass_checks
+    world.router.pass_checks = world.router.fail_checks  # type: ignore[method-assign]  # the outage
+    settle(world, controller, rounds=25)
+    assert len(world.store.history("demo", 99)) == 10
+    world.router.pass_checks = passing  # type: ignore[method-assign]  # its end
+    settle(world, controller, rounds=120)
+    assert [r.state for r in active(world)] == [ReplicaState.READY] * 10
+
+
+def test_ticks_that_did_not_come_are_not_held_against_a_replica() -> None:
+    """One that nobody put into rotation in time gets its chance when the ticks are back."""
+    world = World.of(demo_spec(replicas=1))
+    controller = Controller(world.ports())
+    controller.tick("demo")
+    world.fleet.run()
+    world.clock.advance(demo_spec().initial_delay_s + 1)
+    settle(world, controller)
+    assert [(r.id, r.state) for r in active(world)] == [(1, ReplicaState.READY)]
+
+
+def test_what_a_tick_drains_it_does_not_register() -> None:
+    """A replica that is one too many just when it answers its probe stays out of rotation."""
+    probed = replace(demo_spec(), readiness_probe=ReadinessProbe("/", {}))
+    world = World.of(probed)
+    controller = Controller(world.ports())
+    world.prober.silent = {f"i-{n:017x}" for n in (1, 2, 3)}
+    settle(world, controller)
+    world.prober.silent.clear()
+    world.services.specs["demo"] = replace(probed, replicas=0)
+    controller.tick("demo")
+    assert not any(state.is_in_rotation for state in world.router.health(probed).values())
+
+
+def test_a_warning_takes_out_what_a_race_put_back() -> None:
+    """A replica that drains and is in rotation all the same is taken out by its warning."""
+    world, controller = serving()
+    victim = active(world)[0]
+    world.services.specs["demo"] = demo_spec(replicas=2)
+    controller.tick("demo")
+    drained = next(r for r in world.store.load("demo").replicas.values() if not r.state.is_active)
+    world.router.register(demo_spec(), [drained.instance_id or ""])
+    controller.handle(warn(world, drained))
+    assert not world.router.health(demo_spec())[drained.instance_id or ""].is_in_rotation
+    assert victim in active(world)
+
+
+def test_a_removed_service_is_watched_until_nothing_is_left() -> None:
+    """A launch that was under way when the stack went is found and ended, though EC2 shows it late."""
+    world, controller = serving()
+    hidden = world.fleet.instances.pop(active(world)[2].instance_id or "")
+    del world.services.specs["demo"]
+    for _ in range(5):
+        world.clock.advance(timing.TICK_IN_TRANSITION_S)
+        controller.tick("demo")
+    world.fleet.instances[hidden.id] = hidden
+    world.clock.advance(timing.ORPHAN_GRACE_S)
+    controller.tick("demo")
+    assert not [i for i in world.fleet.instances.values() if i.state.is_alive]
+    controller.tick("demo")
+    controller.tick("demo")
+    assert world.store.services() == []
 
 
 def test_launches_per_minute_have_a_ceiling() -> None:

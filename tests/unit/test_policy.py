@@ -247,6 +247,20 @@ class TestTick:
         assert decide(replica, intents=(intent,)) == [CloseIntent("L1")]
         assert decide(replica) == [Launch((replica,))]
 
+    def test_an_intent_that_nobody_seems_to_wait_for_is_left_alone(self) -> None:
+        """It may be newer than the rows, which are read one after the other; when it is old, it is closed."""
+        stale = a_replica(1, ReplicaState.REQUESTED, retry_at=NOW + seconds(60))
+        for intent, expected in (
+            (LaunchIntent("launch-9", "demo", (1, 2), NOW - seconds(5)), []),
+            (LaunchIntent("launch-9", "demo", (1, 2), LONG_AGO), [CloseIntent("launch-9")]),
+        ):
+            assert decide(stale, intents=(intent,)) == expected
+
+    def test_rows_that_are_newer_than_the_highest_id_are_not_known_yet(self) -> None:
+        """What is created while the rows are read counts from the next tick on."""
+        old, new = a_replica(9, ReplicaState.READY), a_replica(10, ReplicaState.REQUESTED)
+        assert reconcile.known(Rows(9, {9: old, 10: new})) == Rows(9, {9: old})
+
     def test_an_orphan_is_terminated_after_its_grace(self) -> None:
         """What no row and no intent knows goes, but not while its launch may still be recorded."""
         old = an_instance(7, launch_id="gone", launched_at=NOW - seconds(timing.ORPHAN_GRACE_S))
@@ -271,12 +285,21 @@ class TestTick:
         probed = replace(demo_spec(replicas=1), readiness_probe=ReadinessProbe("/v1", {}))
         seen = Observation(Rows(1, {1: starting}), {"i-1": an_instance(1, address="10.0.0.1")})
         assert reconcile.decide(probed, seen, NOW) == []
-        assert reconcile.awaiting_probe(probed, seen) == {"i-1": "10.0.0.1"}
+        assert {r: i.address for r, i in reconcile.awaiting_probe(probed, seen).items()} == {1: "10.0.0.1"}
 
     def test_a_replica_that_never_becomes_ready_has_failed(self) -> None:
         """After its initial delay it is given up, and its successor waits for the back-off."""
         late = a_replica(1, ReplicaState.PROVISIONING)
-        assert decide(late, instances=(an_instance(1),)) == [Fail(late, "not ready 1200 s after its launch")]
+        fail = Fail(late, "not ready 1200 s after its launch")
+        assert decide(late, instances=(an_instance(1, InstanceState.PENDING),)) == [fail]
+        late = a_replica(1, ReplicaState.STARTING)
+        fail = replace(fail, replica=late)
+        judged = {
+            state: decide(late, instances=(an_instance(1),), health={1: state}) for state in TargetState
+        }
+        assert judged.pop(TargetState.HEALTHY) == [MarkReady(late)]
+        assert judged.pop(TargetState.INITIAL) == []
+        assert all(actions == [fail] for actions in judged.values())
 
     def test_a_lost_warning_is_found(self) -> None:
         """EC2's request status shows a marked instance, event or no event."""
@@ -369,6 +392,16 @@ class TestTick:
         assert [(a.replica.id, a.replace) for a in actions if isinstance(a, Drain)] == [
             (3, False),
             (2, False),
+        ]
+
+    def test_a_replica_is_acted_upon_once(self) -> None:
+        """One too many that is just becoming ready is drained, no more: a commit writes a row once."""
+        kept = [a_replica(i, ReplicaState.READY) for i in (1, 2, 3)]
+        extra = a_replica(4, ReplicaState.STARTING)
+        there = tuple(an_instance(r.id) for r in (*kept, extra))
+        healthy = dict.fromkeys((1, 2, 3, 4), TargetState.HEALTHY)
+        assert decide(*kept, extra, instances=there, health=healthy, wanted=3) == [
+            Drain(extra, "more replicas than wanted", replace=False)
         ]
 
     def test_launches_are_held_after_replicas_that_never_became_ready(self) -> None:

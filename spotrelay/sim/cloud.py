@@ -36,6 +36,9 @@ LOAD_S = (1.0, 20.0)
 CHECK_S = 10.0
 """What a load balancer takes to find a target healthy."""
 
+INITIAL_S = 30.0
+"""How long a load balancer takes to call a new target unhealthy."""
+
 VISIBLE_S = 8.0
 """New instances are missing in DescribeInstances for up to so long."""
 
@@ -103,9 +106,7 @@ class SimInstance:
         state = self.state(time)
         if self.view is None or self.view.state is not state:
             address = f"10.0.{int(self.id[-4:-2], 16)}.{int(self.id[-2:], 16)}"
-            self.view = Instance(
-                self.id, state, self.offering, at(self.launched_at), self.launch_id, address
-            )
+            self.view = Instance(self.id, state, self.offering, at(self.launched_at), self.launch_id, address)
         return self.view
 
 
@@ -286,7 +287,10 @@ class SimCloud:
         if not state.is_alive or instance.broken_at <= time:
             return TargetState.UNHEALTHY
         found_at = max(target.registered_at, instance.ready_at) + CHECK_S
-        return TargetState.HEALTHY if found_at <= time else TargetState.INITIAL
+        if found_at <= time:
+            return TargetState.HEALTHY
+        is_new = time < target.registered_at + INITIAL_S
+        return TargetState.INITIAL if is_new else TargetState.UNHEALTHY
 
     def _begin(self, service: str, offering: Offering, request: LaunchRequest) -> SimInstance:
         now, random = self.scheduler.now, self.random
@@ -352,5 +356,11 @@ def state_change(instance_id: str, time: float, state: InstanceState) -> str:
 
 def _event(kind: str, time: float, detail: dict[str, str]) -> str:
     return json.dumps(
-        {"id": "sim", "source": "aws.ec2", "detail-type": kind, "time": at(time).isoformat(), "detail": detail}
+        {
+            "id": "sim",
+            "source": "aws.ec2",
+            "detail-type": kind,
+            "time": at(time).isoformat(),
+            "detail": detail,
+        }
     )

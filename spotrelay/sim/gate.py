@@ -55,6 +55,8 @@ class Invocation(Task):
         """Of when the last answer about warnings is."""
         self.taken_out: dict[str, float] = {}
         """When it took which instance out of rotation."""
+        self.asked: set[str] = set()
+        """The launches that it asked for."""
         self.wrote: dict[str, float] = {}
         """When it wrote the row of which instance."""
 
@@ -124,7 +126,9 @@ class Gate:
         self._plan.hits[call, fault] += 1
         if self._timeline is not None:
             self._timeline.add(self._scheduler.now, task.name, call, about, f"!! {fault}")
-            return self._told(task, call, about, lambda: self._wrong(fault, task, call, effect, partly, stale))
+            return self._told(
+                task, call, about, lambda: self._wrong(fault, task, call, effect, partly, stale)
+            )
         return self._wrong(fault, task, call, effect, partly, stale)
 
     def _wrong(

@@ -116,9 +116,7 @@ class SimStore:
 
     def acquire(self, service: str, holder: str, now: datetime, ttl_s: float) -> bool:
         """See `ports.Store.acquire`."""
-        return self.gate(
-            Call.ACQUIRE, holder, lambda: self.memory.acquire(service, holder, now, ttl_s)
-        )
+        return self.gate(Call.ACQUIRE, holder, lambda: self.memory.acquire(service, holder, now, ttl_s))
 
     def release(self, service: str, holder: str) -> None:
         """See `ports.Store.release`."""
@@ -126,9 +124,7 @@ class SimStore:
 
     def claim_tick(self, service: str, due: datetime, now: datetime, serving: datetime | None) -> bool:
         """See `ports.Store.claim_tick`."""
-        return self.gate(
-            Call.CLAIM_TICK, due, lambda: self.memory.claim_tick(service, due, now, serving)
-        )
+        return self.gate(Call.CLAIM_TICK, due, lambda: self.memory.claim_tick(service, due, now, serving))
 
     def _mixed(self, before: Rows, after: Rows) -> Rows:
         """Rows read while somebody wrote: each as before or as after."""
@@ -159,6 +155,7 @@ class SimFleet:
 
     def launch(self, request: LaunchRequest) -> LaunchResult:
         """See `ports.Fleet.launch`."""
+        self.gate.invocation.asked.add(request.launch_id)
 
         def effect() -> LaunchResult:
             self.rules.launches(request)
@@ -342,7 +339,8 @@ class SimServices:
 
         def stale() -> ServiceSpec | None:
             age_s = 0.0 if fresh else self.random.uniform(0, KEPT_S)
-            return self.valid(service, self.scheduler.now - age_s)
+            # That there is no document isn't kept.
+            return self.valid(service, self.scheduler.now - age_s) or current()
 
         return self.gate(Call.GET, service, current, stale=stale)
 
@@ -363,6 +361,15 @@ class SimServices:
             if ends >= since and spec is not None:
                 most = max(most, spec.replicas + spec.surge)
         return most
+
+    def was_removed(self, service: str, since: float, until: float) -> bool:
+        """Whether there was no document at any time of these."""
+        documents = self.documents.get(service, [])
+        ends = [d[0] for d in documents[1:]] + [float("inf")]
+        return any(
+            spec is None and start <= until and end >= since
+            for (start, spec), end in zip(documents, ends, strict=False)
+        )
 
     def ceiling(self, service: str) -> int:
         """The most launches per minute that any document allowed."""

@@ -5,12 +5,13 @@ Each rule has a name, by which the tests of the checker and `docs/reliability.md
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from spotrelay.memory import MemoryStore
 from spotrelay.model import Changes, InstanceState, Replica, ReplicaState, ServiceSpec
+from spotrelay.policy import timing
 from spotrelay.ports import LaunchRequest, LaunchResult
 from spotrelay.sim.cloud import SimCloud
 from spotrelay.sim.gate import Invocation
@@ -18,6 +19,10 @@ from spotrelay.sim.scheduler import Scheduler
 
 LONGEST_S = 60.0 + 60.0
 """A decision may go by a document that was read so long ago: a tick's time-out, and what `get` may keep."""
+
+
+LEAD_S = 25.0
+"""So much older than the record may the time be that an intent bears: its commit can hang and still succeed."""
 
 
 class Rule(StrEnum):
@@ -29,6 +34,7 @@ class Rule(StrEnum):
     FOREIGN = "foreign instances are never touched"
     WARNED_SPARED = "an instance that EC2 takes back is never terminated by us"
     INTENT_FIRST = "no launch without its intent on record, and none for more than its replicas"
+    PATIENCE = "a launch is not given up while it may still be recorded"
     ADOPTION = "an instance that a launch intent brought is not given up while its replica waits"
     OUT_FIRST = "out of rotation before the row says that it drains"
     TICK_TAKES_OUT = "after an undisturbed tick nothing dead or warned is in rotation"
@@ -72,6 +78,8 @@ class Rules:
     violations: list[Violation] = field(default_factory=list)
     intents: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Every intent that was ever on record: its replicas."""
+    opened: dict[str, float] = field(default_factory=dict)
+    """When each was put on record."""
     warned_rows: dict[str, float] = field(default_factory=dict)
     """Instance → when its row came to say that it is warned."""
     ids: dict[str, int] = field(default_factory=dict)
@@ -92,7 +100,11 @@ class Rules:
     # What was written.
 
     def committed(
-        self, invocation: Invocation, changes: Changes, before: dict[int, Replica], after: dict[int, Replica]
+        self,
+        invocation: Invocation,
+        changes: Changes,
+        before: Mapping[int, Replica],
+        after: Mapping[int, Replica],
     ) -> None:
         """A commit took effect: the service's living rows before and after it."""
         service = changes.service
@@ -101,6 +113,7 @@ class Rules:
             self._created(changes, before, after)
         if changes.open_intent:
             self.intents[changes.open_intent.id] = changes.open_intent.replica_ids
+            self.opened[changes.open_intent.id] = self.scheduler.now
         now = self.scheduler.now
         for row in (*changes.create, *changes.update):
             if row.instance_id is None:
@@ -115,9 +128,7 @@ class Rules:
         for intent_id in changes.close_intents:
             self._closed(invocation, service, intent_id, after)
 
-    def _created(
-        self, changes: Changes, before: dict[int, Replica], after: dict[int, Replica]
-    ) -> None:
+    def _created(self, changes: Changes, before: Mapping[int, Replica], after: Mapping[int, Replica]) -> None:
         service = changes.service
         highest = self.ids.get(service, 0)
         given = [row.id for row in changes.create]
@@ -143,20 +154,22 @@ class Rules:
             self.broken(Rule.OUT_FIRST, f"{row} drains, and {instance_id} is in rotation")
 
     def _closed(
-        self, invocation: Invocation, service: str, intent_id: str, after: dict[int, Replica]
+        self, invocation: Invocation, service: str, intent_id: str, after: Mapping[int, Replica]
     ) -> None:
         """An intent is closed: is anything left of it?"""
-        if invocation.observed_at is None:
-            return  # it closes what it launched itself
+        if intent_id in invocation.asked:
+            return  # it has the answer
         waiting = [
             r
             for id_ in self.intents.get(intent_id, ())
-            if (r := after.get(id_)) and r.state is ReplicaState.REQUESTED
+            if (r := after.get(id_)) and r.state is ReplicaState.REQUESTED and r.launch_id == intent_id
         ]
         if not waiting:
             return
+        if self.scheduler.now - self.opened[intent_id] < timing.INTENT_EXPIRES_S - LEAD_S:
+            self.broken(Rule.PATIENCE, f"{intent_id} closed, {waiting[0]} waits for it")
         owned = {r.instance_id for r in after.values()}
-        for seen in invocation.observed:
+        for seen in invocation.observed:  # by a tick; the others close only what they launched themselves
             instance = self.cloud.instances[seen.id]
             if (
                 seen.launch_id == intent_id

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spotrelay.memory import EPOCH
 from spotrelay.model import InstanceState, Replica, ReplicaState
 from spotrelay.sim.gate import at
-from spotrelay.sim.rules import Rule
+from spotrelay.sim.rules import LONGEST_S, Rule
 
 if TYPE_CHECKING:
     from spotrelay.sim.world import World
@@ -74,12 +75,21 @@ def _check_replacements(world: World, all_: dict[int, Replica], highest_id: int)
             successor = all_.get(row.replaced_by)
             if successor is None or successor.replaces != row.id:
                 broken(Rule.REPLACED_ONCE, f"{row} was replaced by {row.replaced_by}, which doesn't know it")
-        elif row.state is ReplicaState.TERMINATED and row.instance_id and row.reason not in NOT_LOST:
+        elif _is_missed(world, row):
             broken(Rule.REPLACED_ONCE, f"{row} was lost ({row.reason}), and nobody replaced it")
         if row.replaces is not None:
             replaced = all_.get(row.replaces)
             if replaced is None or (replaced.replaced_by != row.id and row.state is ReplicaState.READY):
                 broken(Rule.REPLACED_ONCE, f"{row} replaces {row.replaces}, which doesn't know it")
+
+
+def _is_missed(world: World, row: Replica) -> bool:
+    """Whether a replica ended that should have been replaced."""
+    if row.state is not ReplicaState.TERMINATED or row.instance_id is None or row.reason in NOT_LOST:
+        return False
+    drained_at = (row.entered[ReplicaState.DRAINING] - EPOCH).total_seconds()
+    # A decision may be as old as its reads.
+    return not world.services.was_removed(row.service, drained_at - LONGEST_S, drained_at)
 
 
 def _check_letters(world: World) -> None:

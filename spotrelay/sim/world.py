@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from random import Random
 
@@ -18,10 +19,11 @@ from spotrelay.model import (
     ReplicaState,
     ServiceSpec,
 )
+from spotrelay.policy import timing
 from spotrelay.ports import Ports
 from spotrelay.sim import cloud as clouds
 from spotrelay.sim import settled
-from spotrelay.sim.cloud import NEVER, SimCloud, SimTarget
+from spotrelay.sim.cloud import NEVER, SimCloud, SimInstance, SimTarget
 from spotrelay.sim.faults import FaultPlan
 from spotrelay.sim.gate import Gate, Invocation, SimClock, at
 from spotrelay.sim.ports import (
@@ -106,6 +108,7 @@ class World:
         self.intake = build(self.ports, self.dead_letters)
         self.malformed = 0
         """Messages sent that nobody can read."""
+        self.is_at_rest = False
         self._last_look = NEVER
 
     @property
@@ -120,13 +123,13 @@ class World:
             if self.scenario.is_warm:
                 self._warm(spec)
         for when, kind in self.scenario.misfortunes:
-            self.scheduler.at(when, lambda kind=kind: self._befall(kind))
+            self.scheduler.at(when, partial(self._befall, kind))
         self.scheduler.at(self.scenario.faults_s, self._clear_up)
         self.scheduler.at(self.random.uniform(0, SCHEDULE_S), self._schedule)
         until = self.scenario.faults_s + SETTLED_WITHIN_S
         self.scheduler.run(until)
         if not self.rules.violations:
-            if self.scheduler.now >= until:
+            if not self.is_at_rest:
                 self.rules.broken(Rule.SETTLES, settled.unrest(self))
             else:
                 settled.check(self)
@@ -176,6 +179,7 @@ class World:
         """A minute is over."""
         if not self.is_faulty:
             if self._is_at_rest():
+                self.is_at_rest = True
                 self.scheduler.stop()
                 return
             self._last_look = self.scheduler.now
@@ -190,8 +194,16 @@ class World:
             and self._last_look < self.scheduler.now
             and self.signals.is_empty
             and self.ticks.is_empty
-            and not any(i.is_being_taken(self.scheduler.now) for i in self.cloud.instances.values())
+            and not any(self._is_in_suspense(i) for i in self.cloud.instances.values())
         )
+
+    def _is_in_suspense(self, instance: SimInstance) -> bool:
+        """Whether something is still to happen to it: EC2 takes it back, or we do once its grace is over."""
+        now = self.scheduler.now
+        if instance.service is None or not instance.is_alive(now):
+            return False
+        is_young = now - instance.launched_at < timing.ORPHAN_GRACE_S + 2 * SCHEDULE_S
+        return instance.is_being_taken(now) or (is_young and instance.id not in self.rules.recorded)
 
     # The world.
 

@@ -124,7 +124,7 @@ def test_dead_worker() -> None:
             child for child in psutil.Process().children() if "spotrelay.demo.load_worker" in child.cmdline()
         )
         worker.kill()
-        # A process of several threads is a zombie a moment before it can be reaped: wait for the error itself.
+        # A process of several threads is a zombie a moment before it can be reaped: wait for the error.
         wait_until(lambda: fails(load.snapshot), "the load notices")
         with pytest.raises(LoadError, match="ended with status -9"):
             load.snapshot()

@@ -106,7 +106,7 @@ def retire(seen: Observation, now: datetime) -> list[Action]:
             continue
         elif instance is None or instance.state is InstanceState.TERMINATED:
             actions.append(End(replica, replica.reason))
-        elif not replica.is_warned:
+        elif not _is_left_to_ec2(replica, instance):
             actions.extend(_terminate(instance, seen, "service removed", replica))
     actions.extend(CloseIntent(i.id) for i in seen.rows.intents.values() if _is_expired(i.created_at, now))
     actions.extend(_for_unowned(seen, {}, now))
@@ -254,8 +254,13 @@ def _for_draining(
     drained_for = now - replica.since
     is_done = health is None and drained_for >= seconds(timing.DRAIN_SETTLE_S)
     is_overdue = drained_for >= seconds(spec.drain_s + timing.DRAIN_SETTLE_S)
-    if not replica.is_warned and (is_done or is_overdue):
+    if not _is_left_to_ec2(replica, instance) and (is_done or is_overdue):
         yield from _terminate(instance, seen, f"drained: {replica.reason}", replica)
+
+
+def _is_left_to_ec2(replica: Replica, instance: Instance) -> bool:
+    """Whether EC2 ends the instance. One that it stopped instead is ours again, and we pay for its disk."""
+    return replica.is_warned and instance.state is not InstanceState.STOPPED
 
 
 def _adoptions(seen: Observation, now: datetime) -> dict[int, Adopt]:
@@ -329,7 +334,10 @@ def _for_rebalance(
         and _serves(r)
         and now - r.since >= seconds(timing.REBALANCE_MIN_AGE_S)
     ]
-    for replica in sorted(candidates, key=lambda r: r.since)[: max(spec.surge - len(superseded), 0)]:
+    # A replica that should be superseded may have lost its replacement, which was itself replaced since.
+    replaced = sum(isinstance(a, Drain) and a.replace for a in decided)
+    beyond = max(len(superseded), len(staying) + replaced - spec.replicas)
+    for replica in sorted(candidates, key=lambda r: r.since)[: max(spec.surge - beyond, 0)]:
         yield Supersede(replica, "rebalance recommendation")
 
 

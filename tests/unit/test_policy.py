@@ -366,6 +366,12 @@ class TestTick:
         )
         assert not [a for a in actions if isinstance(a, Terminate)]
 
+    def test_a_warned_instance_that_was_stopped_instead_is_terminated(self) -> None:
+        """EC2 has had its way; what is left of the instance costs us its disk and serves nobody."""
+        replica = a_replica(1, ReplicaState.DRAINING, warned_at=LONG_AGO)
+        (action,) = decide(replica, instances=(an_instance(1, InstanceState.STOPPED),), wanted=0)
+        assert isinstance(action, Terminate)
+
     def test_a_draining_replica_in_rotation_is_taken_out_again(self) -> None:
         """A registration that raced the drain is undone."""
         replica = a_replica(1, ReplicaState.DRAINING, warned_at=NOW, since_s=3)
@@ -437,6 +443,20 @@ class TestTick:
         fresh = a_replica(3, ReplicaState.READY, since_s=60, rebalance_at=NOW)
         assert rebalance(fresh, *old) == [Supersede(old[0], "rebalance recommendation")]
         assert rebalance(fresh) == []
+
+    def test_surge_counts_whatever_is_active(self) -> None:
+        """One too many for another reason, and no replica is superseded until it is gone."""
+        old = [a_replica(i, ReplicaState.READY, rebalance_at=NOW) for i in (1, 2)]
+        extra = a_replica(3, ReplicaState.REQUESTED, launch_id="launch-1")
+        spec = replace(demo_spec(replicas=2), on_rebalance=OnRebalance.REPLACE)
+        seen = Observation(
+            Rows(
+                3, {r.id: r for r in (*old, extra)}, {"launch-1": LaunchIntent("launch-1", "demo", (3,), NOW)}
+            ),
+            {f"i-{r.id}": an_instance(r.id) for r in old},
+            {f"i-{r.id}": TargetState.HEALTHY for r in old},
+        )
+        assert reconcile.decide(spec, seen, NOW) == []
 
     def test_a_replacement_that_fails_leaves_the_replica_serving(self) -> None:
         """If what was to take over never comes up, the replica counts again and may be superseded again."""

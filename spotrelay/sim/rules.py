@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from spotrelay.memory import MemoryStore
-from spotrelay.model import Changes, InstanceState, Replica, ReplicaState, ServiceSpec
+from spotrelay.memory import EPOCH, MemoryStore
+from spotrelay.model import TRANSITIONS, Changes, InstanceState, Replica, ReplicaState, ServiceSpec
 from spotrelay.policy import timing
 from spotrelay.ports import LaunchRequest, LaunchResult
 from spotrelay.sim.cloud import SimCloud
@@ -30,6 +30,7 @@ class Rule(StrEnum):
 
     IDS = "IDs are unique, rise without gaps, and are never given twice"
     STRENGTH = "never more active replicas than desired + surge"
+    LEGAL = "a row goes only where its state leads, and never comes back from its end"
     ONE_REPLACEMENT = "no replica is replaced twice"
     FOREIGN = "foreign instances are never touched"
     WARNED_SPARED = "an instance that EC2 takes back is never terminated by us"
@@ -115,6 +116,10 @@ class Rules:
             self.intents[changes.open_intent.id] = changes.open_intent.replica_ids
             self.opened[changes.open_intent.id] = self.scheduler.now
         now = self.scheduler.now
+        for row in changes.update:
+            old = before.get(row.id)
+            if old is None or (row.state is not old.state and row.state not in TRANSITIONS[old.state]):
+                self.broken(Rule.LEGAL, f"{row}: from {old and old.state} to {row.state}")
         for row in (*changes.create, *changes.update):
             if row.instance_id is None:
                 continue
@@ -250,7 +255,9 @@ class Rules:
         if row.state is not ReplicaState.DRAINING or not row.is_warned:
             self.broken(Rule.SIGNAL_HANDLED, f"{row} is {row.state} after its warning")
         target = self.cloud.in_rotation(service, instance_id)
-        if target is not None and target.registered_at < invocation.began_at:
+        drained_at = (row.since - EPOCH).total_seconds()
+        # What was put back since, by an invocation that didn't know, is for the tick to find.
+        if target is not None and target.registered_at < drained_at:
             self.broken(Rule.SIGNAL_HANDLED, f"{instance_id} is in rotation after its warning")
 
     def crashed(self, error: Exception | str) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
 
 from spotrelay.model import Offering, OnRebalance, PurchaseOption, ReadinessProbe, ServiceSpec
 from spotrelay.sim.faults import PAIRS, Call, Pair
+
+CLUSTER_S = 6.0
 
 ZONES = {"subnet-a": "us-east-1a", "subnet-b": "us-east-1b"}
 TYPES = ("g5.xlarge", "g6.xlarge")
@@ -18,6 +21,7 @@ class Misfortune(StrEnum):
 
     WARN = "EC2 warns of an interruption"
     DROUGHT = "EC2 takes back a whole pool, and gives none there"
+    STOP = "EC2 stops an instance, after a warning"
     DIE = "an instance dies without a warning"
     HANG = "a replica stops answering"
     BROKEN = "the next instance never becomes ready"
@@ -34,14 +38,15 @@ class Misfortune(StrEnum):
 _WEIGHTS = {
     Misfortune.WARN: 12,
     Misfortune.DROUGHT: 4,
+    Misfortune.STOP: 1,
     Misfortune.DIE: 4,
     Misfortune.HANG: 1,
-    Misfortune.BROKEN: 2,
+    Misfortune.BROKEN: 3,
     Misfortune.REFUSE: 2,
     Misfortune.RECOMMEND: 2,
     Misfortune.SCALE: 3,
     Misfortune.DEPLOY: 1,
-    Misfortune.REMOVE: 1,
+    Misfortune.REMOVE: 2,
     Misfortune.TAKE_OUT: 1,
     Misfortune.FOREIGN: 1,
     Misfortune.NONSENSE: 1,
@@ -98,6 +103,8 @@ def draw(seed: int, replicas: int) -> Scenario:
     kinds = random.choices(list(_WEIGHTS), list(_WEIGHTS.values()), k=random.randint(1, 3))
     if target[0] in _NEEDED:
         kinds.append(_NEEDED[target[0]])
+    if Misfortune.BROKEN in kinds or Misfortune.REMOVE in kinds:
+        kinds.append(Misfortune.WARN)  # so that something is being launched
     return Scenario(
         seed=seed,
         target=target,
@@ -105,13 +112,24 @@ def draw(seed: int, replicas: int) -> Scenario:
         capacity=_capacity(random, specs[0], sum(s.replicas for s in specs)),
         is_warm=random.random() < 0.8,
         faults_s=faults_s,
-        misfortunes=tuple(sorted((random.uniform(0, 0.9 * faults_s), kind) for kind in kinds)),
+        misfortunes=_when(random, kinds, faults_s),
         lost=random.choice((0.0, 0.2, 1.0)),
         lost_states=random.choice((0.0, 0.5, 1.0, 1.0)),
         duplicated=random.choice((0.0, 0.1, 0.5)),
         delay_s=random.choice((0.5, 5.0, 60.0)),
         tick_lag_s=random.choice((0.0, 2.0, 8.0, 20.0)),
     )
+
+
+def _when(
+    random: Random, kinds: Sequence[Misfortune], faults_s: float
+) -> tuple[tuple[float, Misfortune], ...]:
+    """At any times, or all within a few seconds: then one finds the other half dealt with."""
+    first, last = 0.0, 0.9 * faults_s
+    if random.random() < 0.5:
+        first = random.uniform(0, last - CLUSTER_S)
+        last = first + CLUSTER_S
+    return tuple(sorted((random.uniform(first, last), kind) for kind in kinds))
 
 
 def _spec(random: Random, service: str, replicas: int, target: Pair) -> ServiceSpec:

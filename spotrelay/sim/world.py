@@ -275,6 +275,8 @@ class World:
             case Misfortune.WARN if spot:
                 for instance in random.sample(spot, random.randint(1, min(2, len(spot)))):
                     self.cloud.warn(instance)
+            case Misfortune.STOP if spot:
+                self.cloud.warn(random.choice(spot), "stop")
             case Misfortune.DROUGHT if spot:
                 self._drought(random.choice(spot).offering)
             case Misfortune.DIE if ours:
@@ -288,7 +290,8 @@ class World:
                     for option in PurchaseOption:
                         self.cloud.market.set_capacity(Offering(state.pool, option), state.in_use(option))
             case Misfortune.RECOMMEND if spot:
-                self._emit(clouds.rebalance(random.choice(spot).id, now), None)
+                for instance in random.sample(spot, random.randint(1, len(spot))):
+                    self._emit(clouds.rebalance(instance.id, now), None)
             case Misfortune.SCALE if spec:
                 self._deploy(replace(spec, replicas=random.randint(0, spec.replicas + 2)))
             case Misfortune.DEPLOY if spec:

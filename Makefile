@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format synth clean
+.PHONY: help setup demo test chaos lint format synth clean
 
 help: ## what there is to make
 	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST)
@@ -20,6 +20,9 @@ demo: setup ## deploy into a local AWS, serve, interrupt, show what happened
 
 test: lint ## every check and every test
 	@exec $(BIN)/pytest -n 2 --dist loadgroup $(ARGS)
+
+chaos: setup ## the controller in simulated time, under every fault: 100,000 runs, some minutes
+	@exec $(BIN)/spotrelay chaos --seeds $(or $(SEEDS),100000) $(ARGS)
 
 lint: setup ## style, types, and which layer may import which
 	@$(BIN)/ruff check

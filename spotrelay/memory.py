@@ -155,11 +155,14 @@ class MemoryStore:
         return True
 
     def _of(self, service: str) -> _Service:
-        return self._services.setdefault(service, _Service())
+        kept = self._services.get(service)
+        if kept is None:
+            kept = self._services[service] = _Service()
+        return kept
 
     @staticmethod
     def _check(kept: _Service, changes: Changes) -> None:
-        written = [row.id for row in changes.stored]
+        written = [row.id for row in (*changes.create, *changes.update)]
         if len(set(written)) < len(written):
             raise ValueError(f"a transaction takes each row once, this one has {written}")
         if changes.highest_id and changes.highest_id[0] != kept.highest_id:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from spotrelay.cli.chaos import chaos
 from spotrelay.cli.validate import validate
 
 app = typer.Typer(
@@ -21,3 +22,4 @@ def _spotrelay() -> None:
 
 
 app.command()(validate)
+app.command()(chaos)

@@ -1,0 +1,173 @@
+"""`spotrelay chaos`: the controller in simulated time, under every fault that it can meet."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from spotrelay.sim.campaign import Summary, campaign
+from spotrelay.sim.faults import POSSIBLE, Call, Fault
+from spotrelay.sim.run import run
+
+EXIT_VIOLATION = 1
+EXIT_USAGE = 2
+
+STANDARD = 2000
+"""From so many seeds on, each fault must have met each call."""
+
+SHOWN = 10
+"""Violations listed; one timeline is enough to begin with."""
+
+MAX_REPLICAS = 200
+
+
+def chaos(
+    seeds: Annotated[int, typer.Option(help="How many seeds to run.", metavar="N")] = STANDARD,
+    seed: Annotated[
+        int | None, typer.Option(help="Replay this one and print its timeline.", metavar="S", show_default=False)
+    ] = None,
+    replicas: Annotated[int, typer.Option(help="Replicas of the simulated service.", metavar="R")] = 5,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
+) -> None:
+    """Run the controller in simulated time under every fault, and check that no rule is ever broken.
+
+    The exit code is 1 if a rule was broken, or if a standard run left a fault untried somewhere.
+    """
+    err = Console(stderr=True)
+    wrong = _wrong(seeds, seed, replicas)
+    if wrong:
+        err.print(f"spotrelay chaos: {wrong}", markup=False, highlight=False, soft_wrap=True)
+        raise typer.Exit(EXIT_USAGE)
+    out = Console(soft_wrap=True)
+    if seed is not None:
+        _replay(out, seed, replicas, as_json)
+    else:
+        _campaign(out, err, seeds, replicas, as_json)
+
+
+def _wrong(seeds: int, seed: int | None, replicas: int) -> str | None:
+    if seeds < 1:
+        return f"--seeds must be at least 1, not {seeds}"
+    if seed is not None and seed < 0:
+        return f"--seed must be at least 0, not {seed}"
+    if not 1 <= replicas <= MAX_REPLICAS:
+        return f"--replicas must be from 1 to {MAX_REPLICAS}, not {replicas}"
+    return None
+
+
+def _replay(out: Console, seed: int, replicas: int, as_json: bool) -> None:
+    outcome = run(seed, replicas=replicas, tell=True)
+    violation = str(outcome.violation) if outcome.violation else None
+    if as_json:
+        answer = {
+            "seed": seed,
+            "violation": violation,
+            "calls": outcome.calls,
+            "overlaps": outcome.overlaps,
+            "simulated_s": round(outcome.simulated_s, 3),
+            "faults": _faults(outcome.hits),
+            "timeline": list(outcome.timeline),
+        }
+        sys.stdout.write(json.dumps(answer, indent=2) + "\n")
+    else:
+        for line in outcome.timeline:
+            out.print(line, markup=False, highlight=False)
+        out.print("" if violation else f"seed {seed}: every rule holds", style="green")
+    if violation:
+        raise typer.Exit(EXIT_VIOLATION)
+
+
+def _campaign(out: Console, err: Console, seeds: int, replicas: int, as_json: bool) -> None:
+    columns = (
+        TextColumn("chaos"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("seeds, {task.fields[rate]:.0f}/s, {task.fields[violations]} violations"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=err, transient=True, disable=as_json) as bar:
+        task = bar.add_task("chaos", total=seeds, rate=0, violations=0)
+
+        def show(so_far: Summary) -> None:
+            rate = so_far.seeds / so_far.elapsed_s
+            bar.update(task, completed=so_far.seeds, rate=rate, violations=len(so_far.violations))
+
+        summary = campaign(range(seeds), replicas, progress=show)
+    untried = summary.never_hit if seeds >= STANDARD else []
+    if as_json:
+        sys.stdout.write(json.dumps(_as_json(summary, replicas), indent=2) + "\n")
+    else:
+        _print(out, summary, replicas)
+        for call, fault in untried:
+            out.print(f"never tried: {call}: {fault}", style="red", highlight=False)
+        _print_violations(out, summary, replicas)
+    if summary.violations or untried:
+        raise typer.Exit(EXIT_VIOLATION)
+
+
+def _as_json(summary: Summary, replicas: int) -> dict[str, object]:
+    return {
+        "seeds": summary.seeds,
+        "replicas": replicas,
+        "elapsed_s": round(summary.elapsed_s, 1),
+        "processes": summary.processes,
+        "runs_per_second": round(summary.seeds / summary.elapsed_s, 1),
+        "runs_per_second_per_core": round(summary.per_core, 1),
+        "calls": summary.calls,
+        "overlaps": summary.overlaps,
+        "simulated_hours": round(summary.simulated_s / 3600, 1),
+        "faults": _faults(summary.hits),
+        "never_tried": [f"{call}: {fault}" for call, fault in summary.never_hit],
+        "violations": [{"seed": seed, "what": what} for seed, what in summary.violations],
+    }
+
+
+def _faults(hits: dict[tuple[Call, Fault], int]) -> dict[str, dict[str, int]]:
+    return {
+        call: {fault: hits.get((call, fault), 0) for fault in faults}
+        for call, faults in POSSIBLE.items()
+        if any(hits.get((call, fault)) for fault in faults)
+    }
+
+
+def _print(out: Console, summary: Summary, replicas: int) -> None:
+    table = Table(title="Faults injected, by call and kind", title_justify="left")
+    table.add_column("call")
+    for fault in Fault:
+        table.add_column(fault.value, justify="right", overflow="fold")
+    for call, possible in POSSIBLE.items():
+        counts = (str(summary.hits[call, fault]) if fault in possible else "-" for fault in Fault)
+        table.add_row(call.value, *counts)
+    out.print(table, soft_wrap=False)
+    out.print(
+        f"{summary.seeds:,} seeds with {replicas} replicas in {summary.elapsed_s:.1f} s on "
+        f"{summary.processes} processors: {summary.seeds / summary.elapsed_s:.0f} runs/s, "
+        f"{summary.per_core:.0f} on each",
+        highlight=False,
+    )
+    out.print(
+        f"{summary.simulated_s / 3600:,.0f} simulated hours, {summary.calls:,} calls of ports, of which "
+        f"{summary.hits.total():,} went wrong, {summary.overlaps:,} times an invocation was overtaken",
+        highlight=False,
+    )
+
+
+def _print_violations(out: Console, summary: Summary, replicas: int) -> None:
+    if not summary.violations:
+        out.print("every rule holds", style="green")
+        return
+    first, _ = summary.violations[0]
+    for line in run(first, replicas=replicas, tell=True).timeline:
+        out.print(line, markup=False, highlight=False)
+    for seed, what in summary.violations[:SHOWN]:
+        out.print(f"seed {seed}: {what}", style="red", markup=False, highlight=False)
+    if len(summary.violations) > SHOWN:
+        out.print(f"and {len(summary.violations) - SHOWN} more", style="red")
+    option = f" --replicas {replicas}" if replicas != 5 else ""
+    out.print(f"replay one: spotrelay chaos --seed {first}{option}", markup=False, highlight=False)

@@ -1,0 +1,157 @@
+"""A service under test: what it takes to hurt it, and to wait until it has recovered."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Literal
+
+from spotrelay.demo.operator import Operator
+from spotrelay.intake import MalformedTickError, parse_tick
+from spotrelay.model import Replica, ServiceSpec
+from spotrelay.names import service_parameter
+from spotrelay.signals import MalformedEventError, parse
+from tests.e2e.faults import rules
+from tests.e2e.stand import POLL_S, Stand
+
+SETTLED_WITHIN_S = 150.0
+"""Seconds are usual; a minute after a tick was killed, because its lease holds for so long."""
+
+WARNERS = 8
+"""Threads that warn instances: so many warnings are under way at once."""
+
+
+class Bench(Stand):
+    """A service of the faults' own deployment. Each test leaves it whole."""
+
+    def __init__(self, operator: Operator, service: str) -> None:
+        super().__init__(operator, service)
+        self._ssm = operator.session.client("ssm")
+        self._parameter = service_parameter(service)
+
+    @property
+    def on_signal(self) -> str:
+        """The role of the function that reacts to signals."""
+        return self.outputs["OnSignalRole"]
+
+    @property
+    def reconcile(self) -> str:
+        """The role of the function that runs ticks."""
+        return self.outputs["ReconcileRole"]
+
+    @property
+    def spec(self) -> ServiceSpec:
+        """The service's runtime document, never an old one."""
+        return ServiceSpec.from_json(self._document())
+
+    def victim(self) -> Replica:
+        """A replica that serves and has a future; waits for one."""
+        found: list[Replica] = []
+
+        def find() -> bool:
+            warned = {i["instance_id"] for i in self.cloud.interruptions()}
+            found.extend(r for r in self.watch.look().ready if r.instance_id not in warned)
+            return bool(found)
+
+        self.eventually(find, "a replica that serves")
+        return found[0]
+
+    def warn(self, replica: Replica, *, deliver: Literal["once", "lost"] | int = "once") -> None:
+        """Have EC2 take a replica's instance; see `LocalCloud.warn`."""
+        self.cloud.warn(str(replica.instance_id), deliver=deliver)
+
+    def warn_all(self, replicas: Sequence[Replica]) -> None:
+        """Warn them as fast as it goes."""
+        with ThreadPoolExecutor(WARNERS) as warners:
+            list(warners.map(self.warn, replicas))
+
+    def strike(self, action: str, **fault: Any) -> int:
+        """Have the signal function's next call of an action go wrong; how many replicas that cost.
+
+        More than one if a tick came first and left the function nothing to call for.
+        """
+        self.cloud.inject_fault(action, role=self.on_signal, **fault)
+        warned = 0
+        while self.cloud.faults():
+            self.warn(self.victim())
+            warned += 1
+            self.eventually(
+                lambda: not self.cloud.faults() or self._is_empty(self.outputs["SignalQueueUrl"]),
+                f"{action} is called, or all signals are processed",
+            )
+        return warned
+
+    def struck(self) -> None:
+        """Wait until every fault has happened as often, or for as long, as it was to."""
+        self.eventually(lambda: not self.cloud.faults(), "the faults have struck")
+
+    def interruption(self, replica: Replica) -> Mapping[str, Any]:
+        """The local cloud's record of the interruption of a replica's instance."""
+        return next(i for i in self.cloud.interruptions() if i["instance_id"] == replica.instance_id)
+
+    def want(self, replicas: int) -> None:
+        """Change the number of replicas, as deploying a changed service file does."""
+        value = json.dumps({**json.loads(self._document()), "replicas": replicas})
+        self._ssm.put_parameter(Name=self._parameter, Value=value, Type="String", Overwrite=True)
+
+    def settled(self) -> rules.Facts:
+        """Wait until every rule holds; the facts then.
+
+        Faults that are still to strike would make it meaningless, so there must be none.
+        """
+        assert not self.cloud.faults()
+        deadline = time.monotonic() + SETTLED_WITHIN_S
+        while True:
+            facts = rules.gather(self.operator, self.spec)
+            found = rules.broken(facts)
+            if not found:
+                return facts
+            if time.monotonic() > deadline:
+                raise AssertionError("\n  ".join([f"not settled within {SETTLED_WITHIN_S:.0f} s:", *found]))
+            time.sleep(POLL_S)
+
+    def queues_are_empty(self) -> None:
+        """Wait until no signal and no tick waits, or hides after a failure."""
+        for output in ("SignalQueueUrl", "TickQueueUrl"):
+            url = self.outputs[output]
+            self.eventually(partial(self._is_empty, url), f"{output} is empty")
+
+    def wrongly_dead(self) -> list[str]:
+        """What was set aside, or couldn't be delivered, and isn't malformed."""
+        dead = [
+            message["Body"]
+            for url in self._sqs.list_queues()["QueueUrls"]
+            if url not in (self.outputs["SignalQueueUrl"], self.outputs["TickQueueUrl"])
+            for message in self._peek(url)
+        ]
+        return [body for body in dead if not _is_malformed(body)]
+
+    def _document(self) -> str:
+        return str(self._ssm.get_parameter(Name=self._parameter)["Parameter"]["Value"])
+
+    def _is_empty(self, url: str) -> bool:
+        return self._waiting(url) == 0
+
+    def _peek(self, url: str) -> list[Mapping[str, Any]]:
+        found: list[Mapping[str, Any]] = self._sqs.receive_message(
+            QueueUrl=url, MaxNumberOfMessages=10, VisibilityTimeout=0
+        ).get("Messages", [])
+        return found
+
+
+def _is_malformed(body: str) -> bool:
+    """Whether neither function could make anything of it."""
+    try:
+        parse_tick(body)
+    except MalformedTickError:
+        pass
+    else:
+        return False
+    try:
+        parse(json.loads(body))
+    except (MalformedEventError, json.JSONDecodeError):
+        return True
+    return False

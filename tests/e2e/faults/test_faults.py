@@ -1,0 +1,98 @@
+"""Faults in the real stack: deployed by the CDK, run as processes, driven through real queues.
+
+What a test breaks is repaired by the product alone; `rules` says what must be true afterwards.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Literal
+
+from spotrelay.model import ReplicaState
+from tests.e2e.faults.bench import Bench
+from tests.e2e.faults.conftest import Killed
+
+OUTAGE_S = 30.0
+"""In the local cloud's compressed time five minutes: a signal's three attempts last three."""
+
+OUTAGE_BEFORE_WARNING_S = 14.0
+"""So that EC2 takes the instance while the table is away, and signals have an attempt left afterwards."""
+
+STORM = 200
+"""Replicas, all warned at once."""
+
+POOL_CAPACITY = 20
+"""Instances per pool in the storm, so that it takes many pools before it, and others after."""
+
+THROTTLED: dict[str, Any] = {"error_code": "Throttling", "count": 3}
+EXCEEDED: dict[str, Any] = {"error_code": "RequestLimitExceeded", "status": 503, "count": 3}
+LOST: dict[str, Any] = {"error_code": "InternalServerError", "status": 500, "after": True}
+"""Three are all attempts that the clients make of a call, two of a launch."""
+
+
+def test_lost_and_repeated_warnings(light: Bench) -> None:
+    """A warning that arrives three times, twenty times or never makes one replacement each time."""
+    highest = light.settled().highest_id
+    deliveries: tuple[Literal["lost"] | int, ...] = (3, 20, "lost")
+    for deliver in deliveries:
+        light.warn(light.victim(), deliver=deliver)
+    assert light.settled().highest_id == highest + len(deliveries)
+
+
+def test_aws_throttles_fails_and_loses_answers(light: Bench) -> None:
+    """Calls that AWS refuses, or carries out without an answer, cost time and nothing else."""
+    highest = light.settled().highest_id
+    lost = light.strike("DeregisterTargets", **THROTTLED)
+    lost += light.strike("TransactWriteItems", **LOST)
+    lost += light.strike("CreateFleet", **{**EXCEEDED, "count": 2})
+    lost += light.strike("CreateFleet", **LOST, count=2)
+    light.cloud.inject_fault("DescribeInstances", role=light.reconcile, **EXCEEDED)
+    light.cloud.inject_fault("TransactWriteItems", role=light.reconcile, **LOST)
+    light.cloud.inject_fault("DescribeTargetHealth", role=light.reconcile, **THROTTLED)
+    light.struck()
+    assert light.settled().highest_id == highest + lost
+
+
+def test_the_table_unavailable_for_30_s(light: Bench) -> None:
+    """Nobody can tell whose a warned instance is: it serves until EC2 takes it, and is replaced later."""
+    highest = light.settled().highest_id
+    since = light.last_call()
+    for role in (light.on_signal, light.reconcile):
+        light.cloud.inject_fault("dynamodb:*", "InternalServerError", status=503, role=role, for_s=OUTAGE_S)
+    time.sleep(OUTAGE_BEFORE_WARNING_S)
+    victim = light.victim()
+    light.warn(victim)
+    light.eventually(lambda: light.interruption(victim)["reclaimed_at"] is not None, "EC2 takes the instance")
+    assert light.cloud.faults(), "the outage is over too soon to show anything"
+    calls = [c for role in ("OnSignalRole", "ReconcileRole") for c in light.calls(role, since)]
+    assert {c["status"] for c in calls if c["service"] == "dynamodb"} == {503}
+    assert light.watch.look().replicas[victim.id].state is ReplicaState.READY
+    light.struck()
+    assert light.settled().highest_id == highest + 1
+    interruption = light.interruption(victim)
+    assert interruption["deregistered_at"] > interruption["reclaimed_at"]
+
+
+def test_200_warnings_at_once_over_200_replicas(light: Bench) -> None:
+    """Every one of them is taken out of rotation and replaced exactly once."""
+    light.cloud.set_capacity(spot=POOL_CAPACITY)
+    light.want(STORM)
+    before = light.settled()
+    light.warn_all(before.present)
+    after = light.settled()
+    assert after.highest_id == before.highest_id + STORM
+    assert all(light.interruption(r)["deregistered_at"] for r in before.present)
+
+
+def test_functions_killed_between_two_calls(killed: Killed) -> None:
+    """Each loss has one replacement, and what a dead tick launched serves in place of what was lost."""
+    facts = killed.bench.settled()
+    assert facts.highest_id == killed.highest_id + killed.losses
+    (replacement,) = (r for r in facts.ever if r.replaces == killed.replica.id)
+    assert replacement.instance_id == killed.orphan
+
+
+def test_nothing_is_left_in_a_queue(light: Bench) -> None:
+    """After all this every message has been processed; dead is only what is malformed."""
+    light.queues_are_empty()
+    assert light.wrongly_dead() == []

@@ -1,0 +1,77 @@
+"""The checker itself: each rule, broken once, is reported, and a service in good order isn't."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from spotrelay.model import Replica, ReplicaState
+from tests.e2e.faults.rules import Facts, broken
+
+START = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
+
+
+def replica(id_: int, state: ReplicaState = ReplicaState.READY, **more: Any) -> Replica:
+    """A replica on an instance of its own, requested a minute after the one before it."""
+    at = START + timedelta(minutes=id_)
+    entered = {ReplicaState.REQUESTED: at, state: at}
+    return Replica("s", id_, 1, state, "why", entered, instance_id=f"i-{id_}", launch_id=f"l-{id_}", **more)
+
+
+def instance(id_: int, state: str = "running") -> dict[str, Any]:
+    """The instance of a replica."""
+    return {"state": state, "launch": f"l-{id_}"}
+
+
+LOST = replica(1, ReplicaState.TERMINATED, replaced_by=3)
+OTHER = replica(2)
+SUCCESSOR = replica(3, replaces=1)
+
+GOOD = Facts(
+    desired=2,
+    highest_id=3,
+    present=(OTHER, SUCCESSOR),
+    ended=(LOST,),
+    targets={"i-2": "healthy", "i-3": "healthy"},
+    instances={"i-1": instance(1, "terminated"), "i-2": instance(2), "i-3": instance(3)},
+    interruptions=({"instance_id": "i-1", "terminated_at": None},),
+)
+
+
+def test_good_order_breaks_no_rule() -> None:
+    """One replica was lost and replaced, and nothing is wrong with that."""
+    assert broken(GOOD) == []
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        (replace(GOOD, desired=3), "3 READY expected"),
+        (replace(GOOD, present=(OTHER, replace(SUCCESSOR, unhealthy_since=START))), "doesn't answer"),
+        (replace(GOOD, open_intents=("l-9",)), "intents are open: l-9"),
+        (replace(GOOD, highest_id=4), "IDs up to 4 were given"),
+        (replace(GOOD, ended=(LOST, OTHER)), "IDs up to 3 were given"),
+        (
+            replace(GOOD, present=(OTHER, replace(SUCCESSOR, entered=LOST.entered))),
+            "s#3 was requested before",
+        ),
+        (replace(GOOD, ended=(replace(LOST, replaced_by=None),)), "nothing replaces it"),
+        (replace(GOOD, present=(OTHER, replace(SUCCESSOR, replaces=None))), "which doesn't say so"),
+        (replace(GOOD, present=(replace(OTHER, replaces=1), SUCCESSOR)), "s#2 replaces 1"),
+        (replace(GOOD, instances={**GOOD.instances, "i-9": instance(9)}), "i-9 is alive and nobody's"),
+        (replace(GOOD, instances={**GOOD.instances, "i-2": instance(2, "terminated")}), "no living instance"),
+        (replace(GOOD, instances={**GOOD.instances, "i-2": instance(9)}), "instance of another launch"),
+        (replace(GOOD, ended=(replace(LOST, instance_id="i-2"),)), "2 replicas have had i-2"),
+        (replace(GOOD, interruptions=({"instance_id": "i-2", "terminated_at": None},)), "i-2 is lost"),
+        (replace(GOOD, interruptions=({"instance_id": "i-1", "terminated_at": 1.0},)), "i-1 was warned"),
+        (replace(GOOD, targets={"i-2": "healthy", "i-3": "unhealthy"}), "in rotation"),
+        (replace(GOOD, targets={**GOOD.targets, "i-1": "draining"}), "in rotation"),
+        (replace(GOOD, targets={"i-2": "healthy"}), "missing there: ['i-3']"),
+    ],
+)
+def test_a_broken_rule_is_reported(bad: Facts, said: str) -> None:
+    """Whatever isn't as it should be is said in words."""
+    assert any(said in found for found in broken(bad)), broken(bad)

@@ -116,12 +116,10 @@ class Controller:
         spec = ports.services.get(service, fresh=True)
         rows = reconcile.known(ports.store.load(service))
         now = ports.clock.now()
-        seen = Observation(
-            rows,
-            {i.id: i for i in ports.fleet.observe(service)},
-            ports.router.health(spec) if spec else {},
-            ports.fleet.warned(),
-        )
+        # The warned ones before the instances: what is warned no more by then is seen gone.
+        warned = ports.fleet.warned()
+        instances = {i.id: i for i in ports.fleet.observe(service)}
+        seen = Observation(rows, instances, ports.router.health(spec) if spec else {}, warned)
         actions = reconcile.decide(spec, seen, now) if spec else reconcile.retire(seen, now)
         if spec:
             ready = reconcile.ready_count(rows)

@@ -118,7 +118,7 @@ class MemoryStore:
         if changes.backoff:
             kept.backoff = changes.backoff
         if changes.window:
-            kept.window = changes.window
+            kept.window = changes.window[1]
 
     def cool(self, cooldowns: Collection[Cooldown]) -> None:
         """See `ports.Store.cool`."""
@@ -167,6 +167,8 @@ class MemoryStore:
             raise ValueError(f"a transaction takes each row once, this one has {written}")
         if changes.highest_id and changes.highest_id[0] != kept.highest_id:
             raise Conflict(f"highest ID is {kept.highest_id}, not {changes.highest_id[0]}")
+        if changes.window and changes.window[0] != kept.window:
+            raise Conflict(f"launches of this minute are {kept.window}, not {changes.window[0]}")
         for row in changes.create:
             if row.id in kept.replicas or row.id in kept.history:
                 raise Conflict(f"{row} exists")

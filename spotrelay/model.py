@@ -230,7 +230,8 @@ class Changes:
     close_intents: tuple[str, ...] = ()
     """A launch intent that is closed already is no conflict."""
     backoff: Backoff | None = None
-    window: LaunchWindow | None = None
+    window: tuple[LaunchWindow, LaunchWindow] | None = None
+    """(as read, to be): launching takes it, and fails if anybody launched since."""
     held: int = 0
     """Replicas that the launch-rate brake makes wait; not stored, only told."""
 

@@ -94,7 +94,7 @@ class Store(Protocol):
         row has an instance, `locate` finds it. Each row may be named once.
 
         Raises:
-            Conflict: a row has another revision, or IDs were given since.
+            Conflict: a row has another revision, IDs were given since, or launches counted.
         """
         ...
 

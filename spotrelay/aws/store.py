@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import reduce
+from operator import and_
 
 from boto3.dynamodb.conditions import Attr, ConditionBase
 
@@ -124,20 +126,21 @@ def _writes(changes: Changes) -> Iterator[Write]:
     """What a commit writes, each item once, as a transaction demands."""
     service = changes.service
     meta: dict[str, object] = {}
-    condition: ConditionBase | None = None
+    conditions: list[ConditionBase] = []
     if changes.highest_id:
         as_read, to_be = changes.highest_id
         meta["highest_id"] = to_be
-        condition = Attr("highest_id").eq(as_read)
-        if as_read == 0:
-            condition |= Attr("highest_id").not_exists()
+        is_same = Attr("highest_id").eq(as_read)
+        conditions.append(is_same | Attr("highest_id").not_exists() if as_read == 0 else is_same)
         yield Put(items.registry_key(service), {})
     if changes.backoff:
         meta |= items.backoff_item(changes.backoff)
     if changes.window:
-        meta |= items.window_item(changes.window)
+        before, after = (items.window_item(window) for window in changes.window)
+        meta |= after
+        conditions += [_is_as_read(name, before[name]) for name in before]
     if meta:
-        yield Update(items.meta_key(service), meta, condition)
+        yield Update(items.meta_key(service), meta, reduce(and_, conditions) if conditions else None)
     for row in changes.create:
         yield from _row_writes(row, ABSENT)
     for row in changes.update:
@@ -171,6 +174,10 @@ def _cooldown_write(cooldown: Cooldown) -> Put:
 def _latest(cooldowns: Collection[Cooldown]) -> dict[Key, Cooldown]:
     """One cooldown per offering, because a transaction takes each item once."""
     return {items.cooldown_key(c.offering): c for c in sorted(cooldowns, key=lambda c: c.until)}
+
+
+def _is_as_read(name: str, value: object) -> ConditionBase:
+    return Attr(name).eq(value) if value else Attr(name).not_exists() | Attr(name).eq(0)
 
 
 def _is_unset_or_past(name: str, now: datetime) -> ConditionBase:

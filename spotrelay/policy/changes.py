@@ -79,7 +79,7 @@ def changes(
     for deltas in packed:
         commit = _commit(service, deltas, highest_id, _Brake(spec, window, now), now, new_id)
         highest_id += len(commit.create)
-        window = commit.window or window
+        window = commit.window[1] if commit.window else window
         commits.append(commit)
     backoff = _backoff_after(rows.backoff, actions, now)
     if backoff != rows.backoff:
@@ -110,6 +110,7 @@ class _Brake:
     """Lets so many launches through in a minute; what it holds is due again when the minute is over."""
 
     def __init__(self, spec: ServiceSpec | None, window: LaunchWindow, now: datetime) -> None:
+        self._as_read = window
         started = window.since
         is_over = started is None or now - started >= seconds(timing.LAUNCH_WINDOW_S)
         self._since, self._launched = (now, 0) if is_over or started is None else (started, window.launched)
@@ -119,9 +120,9 @@ class _Brake:
         """How many of so many launches may be made now."""
         return max(min(wanted, self._ceiling - self._launched), 0)
 
-    def after(self, launched: int) -> LaunchWindow:
-        """The window once they are made."""
-        return LaunchWindow(self._since, self._launched + launched)
+    def after(self, launched: int) -> tuple[LaunchWindow, LaunchWindow]:
+        """The window as it was read, and as it is once they are made."""
+        return self._as_read, LaunchWindow(self._since, self._launched + launched)
 
     def hold(self, replica: Replica) -> Replica:
         """A replica that must wait."""

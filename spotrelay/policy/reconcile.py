@@ -184,15 +184,13 @@ def _for_replica(spec: ServiceSpec, replica: Replica, seen: Observation, now: da
     assert replica.instance_id is not None, f"{replica} is {replica.state} without an instance"  # noqa: S101
     instance = seen.instances.get(replica.instance_id)
     health = seen.health.get(replica.instance_id)
-    is_warned = replica.instance_id in seen.warned
-    if instance is None and _may_be_unseen(replica, now):
-        return
     if replica.state is ReplicaState.DRAINING:
-        yield from _for_draining(spec, replica, instance, health, is_warned, seen, now)
-    elif is_warned:
+        yield from _for_draining(spec, replica, instance, health, seen, now)
+    elif replica.instance_id in seen.warned:
         yield Drain(replica, "interruption warning, found by the tick", warned_at=now, cool_pool=True)
     elif instance is None:
-        yield Drain(replica, "instance gone")
+        if not _may_be_unseen(replica, now):
+            yield Drain(replica, "instance gone")
     elif not instance.state.is_alive:
         yield Drain(replica, f"instance {instance.state}")
     elif replica.state is ReplicaState.READY:
@@ -239,17 +237,16 @@ def _for_draining(
     replica: Replica,
     instance: Instance | None,
     health: TargetState | None,
-    is_warned: bool,
     seen: Observation,
     now: datetime,
 ) -> Iterator[Action]:
+    if replica.instance_id and health is not None and health.is_in_rotation:
+        yield TakeOut(replica.instance_id)  # a registration that raced the drain
     if instance is None or instance.state is InstanceState.TERMINATED:
-        yield End(replica, replica.reason)
+        if instance is not None or not _may_be_unseen(replica, now):
+            yield End(replica, replica.reason)
         return
-    if health is not None and health.is_in_rotation:
-        # A registration that raced the drain.
-        yield TakeOut(instance.id)
-    if is_warned and not replica.is_warned:
+    if instance.id in seen.warned and not replica.is_warned:
         yield NoteWarning(replica, now)
     drained_for = now - replica.since
     is_done = health is None and drained_for >= seconds(timing.DRAIN_SETTLE_S)

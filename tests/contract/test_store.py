@@ -7,7 +7,17 @@ from datetime import timedelta
 
 import pytest
 
-from spotrelay.model import Backoff, Changes, Cooldown, LaunchIntent, Offering, ReplicaState, Rows, seconds
+from spotrelay.model import (
+    Backoff,
+    Changes,
+    Cooldown,
+    LaunchIntent,
+    LaunchWindow,
+    Offering,
+    ReplicaState,
+    Rows,
+    seconds,
+)
 from spotrelay.ports import Conflict, Store
 from tests.contract.rows import NOW, OFFERING, create, ended, provisioned, row, update
 from tests.examples import on_demand_pool, spot_pool
@@ -146,6 +156,18 @@ def test_the_first_ids_are_given_once(store: Store) -> None:
     with pytest.raises(Conflict):
         store.commit(Changes("demo", highest_id=(0, 3), create=(row(2), row(3))))
     assert store.load("demo") == Rows(1, {1: row(1)})
+
+
+def test_launches_count_on_what_was_read(store: Store) -> None:
+    """Two deciders can't both use what is left of a minute's launches; nor can the first ever two."""
+    none, one, two = LaunchWindow(), LaunchWindow(NOW, 1), LaunchWindow(NOW, 2)
+    store.commit(Changes("demo", window=(none, one)))
+    assert store.load("demo").window == one
+    for stale in (none, two):
+        with pytest.raises(Conflict):
+            store.commit(Changes("demo", window=(stale, two)))
+    store.commit(Changes("demo", window=(one, two)))
+    assert store.load("demo").window == two
 
 
 def test_ids_are_not_given_on_a_highest_id_that_never_was(store: Store) -> None:

@@ -324,7 +324,10 @@ class TestTick:
 
     def test_an_instance_that_ec2_does_not_show_yet_is_waited_for(self) -> None:
         """DescribeInstances may lag behind CreateFleet."""
-        assert decide(a_replica(1, ReplicaState.PROVISIONING, since_s=5)) == []
+        young = a_replica(1, ReplicaState.PROVISIONING, since_s=5)
+        assert decide(young) == []
+        (action,) = decide(young, warned=frozenset({"i-1"}))
+        assert isinstance(action, Drain), "that EC2 takes it back is known all the same"
 
     def test_an_unhealthy_replica_gets_time_and_is_then_replaced(self) -> None:
         """One failed check is noted; three minutes of them are a loss; a good one forgives."""
@@ -569,12 +572,11 @@ class TestChanges:
         assert len(created) - len(held) == min(wanted, ceiling - 1)
         assert sum(c.held for c in commits) == len(held)
         assert {r.retry_at for r in held} <= {started + seconds(timing.LAUNCH_WINDOW_S)}
-        windows = [c.window for c in commits if c.window]
+        windows = [c.window[1] for c in commits if c.window]
         assert [w.since for w in windows] == [started] * len(windows)
-        later = changes.changes(
-            "demo", spec, replace(rows, window=LaunchWindow(LONG_AGO, 99)), [Request(1, "new")], NOW, str
-        )
-        assert later[0].window == LaunchWindow(NOW, 1)
+        over = LaunchWindow(LONG_AGO, 99)
+        later = changes.changes("demo", spec, replace(rows, window=over), [Request(1, "new")], NOW, str)
+        assert later[0].window == (over, LaunchWindow(NOW, 1))
 
     def test_a_ready_replica_forgives_failures(self) -> None:
         """Back-off rises with every failure and is gone with the first success."""

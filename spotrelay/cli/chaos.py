@@ -24,13 +24,17 @@ STANDARD = 2000
 SHOWN = 10
 """Violations listed; one timeline is enough to begin with."""
 
+WIDE = 125
+"""Columns that the table of faults needs; a narrower terminal may wrap it."""
+
 MAX_REPLICAS = 200
 
 
 def chaos(
     seeds: Annotated[int, typer.Option(help="How many seeds to run.", metavar="N")] = STANDARD,
     seed: Annotated[
-        int | None, typer.Option(help="Replay this one and print its timeline.", metavar="S", show_default=False)
+        int | None,
+        typer.Option(help="Replay this one and print its timeline.", metavar="S", show_default=False),
     ] = None,
     replicas: Annotated[int, typer.Option(help="Replicas of the simulated service.", metavar="R")] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
@@ -45,6 +49,7 @@ def chaos(
         err.print(f"spotrelay chaos: {wrong}", markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(EXIT_USAGE)
     out = Console(soft_wrap=True)
+    out.width = max(out.width, WIDE)
     if seed is not None:
         _replay(out, seed, replicas, as_json)
     else:
@@ -138,9 +143,9 @@ def _faults(hits: dict[tuple[Call, Fault], int]) -> dict[str, dict[str, int]]:
 
 def _print(out: Console, summary: Summary, replicas: int) -> None:
     table = Table(title="Faults injected, by call and kind", title_justify="left")
-    table.add_column("call")
+    table.add_column("call", no_wrap=True)
     for fault in Fault:
-        table.add_column(fault.value, justify="right", overflow="fold")
+        table.add_column(fault.value, justify="right")
     for call, possible in POSSIBLE.items():
         counts = (str(summary.hits[call, fault]) if fault in possible else "-" for fault in Fault)
         table.add_row(call.value, *counts)

@@ -129,7 +129,7 @@ class FaultPlan:
         self._random = random
         self._target_call, self._target_fault = target
         self.until = until
-        self.rate = random.choice((0.0, 0.004, 0.015, 0.04))
+        self.rate = random.choice((0.0, 0.01, 0.03, 0.08))
         self.outage: Outage | None = None
         if random.random() < 0.12:
             start = random.uniform(0, until)

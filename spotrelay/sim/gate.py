@@ -23,8 +23,8 @@ USUAL_S = {Call.LAUNCH: 1.5, Call.PROBE: 0.5}
 
 QUICK_S = 0.03
 
-STALL_SHARE, STALL_S = 0.02, 8.0
-"""So many calls take up to so long while things go wrong: that is when others overtake."""
+STALL_SHARES, STALL_S = (0.0, 0.03, 0.15), 8.0
+"""Of a run's calls so many take up to so long while things go wrong: that is when others overtake."""
 
 GIVES_UP_S = (5.0, 16.0)
 """How long a client waits for an answer that doesn't come: attempts × time-outs, see `aws.clients`."""
@@ -87,6 +87,7 @@ class Gate:
         self._plan = plan
         self._random = random
         self._timeline = timeline
+        self._stalls = random.choice(STALL_SHARES)
         self.calls = 0
 
     @property
@@ -213,7 +214,7 @@ class Gate:
 
     def _usual_s(self, call: Call) -> float:
         random = self._random.random
-        if self._scheduler.now < self._plan.until and random() < STALL_SHARE:
+        if self._scheduler.now < self._plan.until and random() < self._stalls:
             return random() * STALL_S
         return random() * USUAL_S.get(call, QUICK_S)
 

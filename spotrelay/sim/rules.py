@@ -239,7 +239,7 @@ class Rules:
             if target.drained_at <= self.scheduler.now or target.registered_at >= invocation.began_at:
                 continue
             instance = self.cloud.instances[instance_id]
-            if instance.died_at() <= invocation.observed_at:
+            if instance.visible_at <= invocation.observed_at and instance.died_at() <= invocation.observed_at:
                 self.broken(Rule.TICK_TAKES_OUT, f"{instance_id} is dead and in rotation")
             elif instance.warned_at <= invocation.warned_at:
                 self.broken(Rule.TICK_TAKES_OUT, f"{instance_id} is warned and in rotation")

@@ -28,6 +28,7 @@ class Misfortune(StrEnum):
     REFUSE = "no capacity anywhere for a while"
     RECOMMEND = "EC2 recommends to rebalance"
     SCALE = "another number of replicas is deployed"
+    SHRINK = "fewer replicas are deployed"
     DEPLOY = "a new version is deployed"
     REMOVE = "the service's stack is removed"
     TAKE_OUT = "somebody takes a target out of the group by hand"
@@ -45,6 +46,7 @@ _WEIGHTS = {
     Misfortune.REFUSE: 2,
     Misfortune.RECOMMEND: 2,
     Misfortune.SCALE: 3,
+    Misfortune.SHRINK: 1,
     Misfortune.DEPLOY: 1,
     Misfortune.REMOVE: 2,
     Misfortune.TAKE_OUT: 1,
@@ -55,8 +57,9 @@ _WEIGHTS = {
 _NEEDED = {
     Call.FORGET: Misfortune.REMOVE,
     Call.SET_ASIDE: Misfortune.NONSENSE,
-    Call.TERMINATE: Misfortune.SCALE,
+    Call.TERMINATE: Misfortune.SHRINK,
     Call.LAUNCH: Misfortune.WARN,
+    Call.PROBE: Misfortune.WARN,
     Call.COOL: Misfortune.WARN,
     Call.COOLING: Misfortune.WARN,
     Call.REGISTER: Misfortune.WARN,
@@ -65,6 +68,10 @@ _NEEDED = {
     Call.READ: Misfortune.WARN,
 }
 """A run that is about a call needs something that leads to it."""
+
+_LATE = (Call.FORGET, Call.TERMINATE)
+"""Calls that come at the end of a replica's life: things must go wrong for longer, begin sooner, and nothing
+else must hold them up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +106,15 @@ def draw(seed: int, replicas: int) -> Scenario:
     specs = [_spec(random, "demo", replicas, target)]
     if random.random() < 0.1:
         specs.append(_spec(random, "other", max(1, replicas // 2), target))
-    faults_s = random.uniform(30, 150)
+    is_late = target[0] in _LATE
+    faults_s = random.uniform(110, 150) if is_late else random.uniform(30, 150)
     kinds = random.choices(list(_WEIGHTS), list(_WEIGHTS.values()), k=random.randint(1, 3))
-    if target[0] in _NEEDED:
-        kinds.append(_NEEDED[target[0]])
     if Misfortune.BROKEN in kinds or Misfortune.REMOVE in kinds:
         kinds.append(Misfortune.WARN)  # so that something is being launched
+    if is_late:
+        kinds = [_NEEDED[target[0]]]
+    elif target[0] in _NEEDED:
+        kinds.append(_NEEDED[target[0]])
     return Scenario(
         seed=seed,
         target=target,
@@ -112,12 +122,12 @@ def draw(seed: int, replicas: int) -> Scenario:
         capacity=_capacity(random, specs[0], sum(s.replicas for s in specs)),
         is_warm=random.random() < 0.8,
         faults_s=faults_s,
-        misfortunes=_when(random, kinds, faults_s),
+        misfortunes=_when(random, kinds, 30.0 if is_late else faults_s),
         lost=random.choice((0.0, 0.2, 1.0)),
         lost_states=random.choice((0.0, 0.5, 1.0, 1.0)),
         duplicated=random.choice((0.0, 0.1, 0.5)),
         delay_s=random.choice((0.5, 5.0, 60.0)),
-        tick_lag_s=random.choice((0.0, 2.0, 8.0, 20.0)),
+        tick_lag_s=0.0 if is_late else random.choice((0.0, 2.0, 8.0, 20.0)),
     )
 
 
@@ -146,7 +156,7 @@ def _spec(random: Random, service: str, replicas: int, target: Pair) -> ServiceS
         target_group_arn=f"arn:aws:elasticloadbalancing:us-east-1:0:targetgroup/{service}/1",
         port=8081,
         on_demand_fallback=random.random() < 0.7,
-        drain_s=random.choice((5.0, 30.0, 90.0)),
+        drain_s=5.0 if target[0] in _LATE else random.choice((5.0, 30.0, 90.0)),
         initial_delay_s=random.choice((180.0, 300.0)),
         readiness_probe=ReadinessProbe("/", {}) if has_probe else None,
         on_rebalance=random.choice((OnRebalance.IGNORE, OnRebalance.REPLACE)),

@@ -24,7 +24,7 @@ from spotrelay.ports import Ports
 from spotrelay.sim import cloud as clouds
 from spotrelay.sim import settled
 from spotrelay.sim.cloud import NEVER, SimCloud, SimInstance, SimTarget
-from spotrelay.sim.faults import FaultPlan
+from spotrelay.sim.faults import Call, FaultPlan
 from spotrelay.sim.gate import Gate, Invocation, SimClock, at
 from spotrelay.sim.ports import (
     SimDeadLetters,
@@ -294,11 +294,13 @@ class World:
                     self._emit(clouds.rebalance(instance.id, now), None)
             case Misfortune.SCALE if spec:
                 self._deploy(replace(spec, replicas=random.randint(0, spec.replicas + 2)))
+            case Misfortune.SHRINK if spec and spec.replicas:
+                self._deploy(replace(spec, replicas=random.randrange(spec.replicas)))
             case Misfortune.DEPLOY if spec:
                 self._deploy(replace(spec, version=spec.version + 1))
             case Misfortune.REMOVE if spec:
                 self._deploy(None, service)
-                if random.random() < 0.5:
+                if random.random() < 0.5 and self.scenario.target[0] is not Call.FORGET:
                     again = random.uniform(0, max(0.0, self.scenario.faults_s - now))
                     self.scheduler.at(now + again, lambda: self._deploy(spec))
             case Misfortune.TAKE_OUT if ours:

@@ -26,6 +26,8 @@ STORM = 200
 POOL_CAPACITY = 20
 """Instances per pool in the storm, so that it takes many pools before it, and others after."""
 
+MALFORMED = "{not JSON"
+
 THROTTLED: dict[str, Any] = {"error_code": "Throttling", "count": 3}
 EXCEEDED: dict[str, Any] = {"error_code": "RequestLimitExceeded", "status": 503, "count": 3}
 LOST: dict[str, Any] = {"error_code": "InternalServerError", "status": 500, "after": True}
@@ -95,5 +97,6 @@ def test_functions_killed_between_two_calls(killed: Killed) -> None:
 
 def test_nothing_is_left_in_a_queue(light: Bench) -> None:
     """After all this every message has been processed; dead is only what is malformed."""
+    light.deliver(MALFORMED)
     light.queues_are_empty()
-    assert light.wrongly_dead() == []
+    assert light.dead() == [MALFORMED]

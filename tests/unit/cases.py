@@ -1,0 +1,78 @@
+"""Replicas, instances and decisions that the tests of the policy start from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from spotrelay.memory import EPOCH
+from spotrelay.model import (
+    Backoff,
+    Instance,
+    InstanceState,
+    LaunchIntent,
+    Replica,
+    ReplicaState,
+    Rows,
+    TargetState,
+    seconds,
+)
+from spotrelay.policy import reconcile
+from spotrelay.policy.actions import (
+    Action,
+)
+from spotrelay.policy.reconcile import Observation
+from tests.examples import demo_spec, spot_pool
+
+NOW = EPOCH + seconds(3600)
+LONG_AGO = EPOCH
+POOL = spot_pool("us-east-1a", "g5.xlarge")
+
+
+def a_replica(id_: int, state: ReplicaState, since_s: float = 3600, **facts: object) -> Replica:
+    """A replica in a state since so many seconds before `NOW`, with the instance `i-<id>`."""
+    at = NOW - seconds(since_s)
+    entered = {ReplicaState.REQUESTED: LONG_AGO, ReplicaState.PROVISIONING: LONG_AGO, state: at}
+    has_instance = state is not ReplicaState.REQUESTED
+    row = Replica(
+        "demo",
+        id_,
+        1,
+        state,
+        "test",
+        entered if has_instance else {state: at},
+        offering=POOL if has_instance else None,
+        instance_id=f"i-{id_}" if has_instance else None,
+    )
+    return replace(row, **facts)  # type: ignore[arg-type]  # facts are Replica's fields
+
+
+def an_instance(id_: int, state: InstanceState = InstanceState.RUNNING, **facts: object) -> Instance:
+    """The instance `i-<id>`."""
+    return replace(Instance(f"i-{id_}", state, POOL, LONG_AGO), **facts)  # type: ignore[arg-type]  # as above
+
+
+def decide(
+    *replicas: Replica,
+    instances: tuple[Instance, ...] = (),
+    health: Mapping[int, TargetState] | None = None,
+    warned: frozenset[str] = frozenset(),
+    intents: tuple[LaunchIntent, ...] = (),
+    wanted: int | None = None,
+    backoff: Backoff | None = None,
+) -> list[Action]:
+    """The tick's decision at `NOW`."""
+    rows = Rows(9, {r.id: r for r in replicas}, {i.id: i for i in intents}, backoff or Backoff())
+    seen = Observation(
+        rows,
+        {i.id: i for i in instances},
+        {f"i-{id_}": state for id_, state in (health or {}).items()},
+        warned,
+    )
+    spec = demo_spec(replicas=len(replicas) if wanted is None else wanted)
+    return reconcile.decide(spec, seen, NOW)
+
+
+RECENTLY = dict.fromkeys(
+    [ReplicaState.REQUESTED, ReplicaState.PROVISIONING, ReplicaState.STARTING], NOW - seconds(5)
+)

@@ -1,0 +1,87 @@
+"""Actions put into rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import count
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotrelay.model import (
+    Backoff,
+    Changes,
+    LaunchWindow,
+    ReplicaState,
+    Rows,
+    seconds,
+)
+from spotrelay.policy import changes, timing
+from spotrelay.policy.actions import (
+    Action,
+    Drain,
+    Fail,
+    MarkReady,
+    Request,
+)
+from tests.examples import demo_spec
+from tests.unit.cases import LONG_AGO, NOW, a_replica
+
+
+@given(st.integers(0, 70), st.integers(0, 70))
+def test_ids_rise_without_gaps_and_replacements_stay_with_their_losses(losses: int, missing: int) -> None:
+    """However many at once: IDs are consecutive, and a loss and its replacement are in one commit."""
+    rows = Rows(100, {i: a_replica(i, ReplicaState.READY) for i in range(1, losses + 1)})
+    actions: list[Action] = [Drain(r, "lost") for r in rows.replicas.values()]
+    actions += [Request(missing, "missing")] if missing else []
+    names = (f"L{n}" for n in count())
+    spec = replace(demo_spec(), max_launches_per_minute=1000)
+    commits = changes.changes("demo", spec, rows, actions, NOW, lambda: next(names))
+    created = [r for c in commits for r in c.create]
+    assert [r.id for r in created] == list(range(101, 101 + losses + missing))
+    for commit in commits:
+        assert len(commit.create) + len(commit.update) <= Changes.MAX_ROWS
+        by_id = {r.id: r for r in commit.create}
+        for drained in commit.update:
+            assert by_id[drained.replaced_by or 0].replaces == drained.id
+        assert commit.open_intent is not None
+        assert set(commit.open_intent.replica_ids) == set(by_id)
+        assert {r.launch_id for r in commit.create} == {commit.open_intent.id}
+        assert commit.highest_id == (min(by_id) - 1, max(by_id))
+
+
+@given(st.integers(1, 50), st.integers(1, 50), st.integers(0, 59))
+def test_the_brake_holds_what_is_too_much_for_a_minute(ceiling: int, wanted: int, since_s: int) -> None:
+    """Over the ceiling replicas are on record all the same, and due when the minute is over."""
+    spec = replace(demo_spec(), max_launches_per_minute=ceiling)
+    started = NOW - seconds(since_s)
+    rows = Rows(0, window=LaunchWindow(started, 1))
+    names = (f"L{n}" for n in count())
+    commits = changes.changes("demo", spec, rows, [Request(wanted, "new")], NOW, lambda: next(names))
+    created = [r for c in commits for r in c.create]
+    held = [r for r in created if r.launch_id is None]
+    assert len(created) == wanted
+    assert len(created) - len(held) == min(wanted, ceiling - 1)
+    assert sum(c.held for c in commits) == len(held)
+    assert {r.retry_at for r in held} <= {started + seconds(timing.LAUNCH_WINDOW_S)}
+    windows = [c.window[1] for c in commits if c.window]
+    assert [w.since for w in windows] == [started] * len(windows)
+    over = LaunchWindow(LONG_AGO, 99)
+    later = changes.changes("demo", spec, replace(rows, window=over), [Request(1, "new")], NOW, str)
+    assert later[0].window == (over, LaunchWindow(NOW, 1))
+
+
+def test_a_ready_replica_forgives_failures() -> None:
+    """Back-off rises with every failure and is gone with the first success."""
+    fresh, ready = a_replica(1, ReplicaState.STARTING), a_replica(2, ReplicaState.STARTING)
+    failed = changes.changes("demo", demo_spec(), Rows(2), [Fail(fresh, "late")], NOW, str)
+    assert failed[0].backoff == Backoff(1, NOW + seconds(timing.FAILURE_FIRST_S), version=1)
+    rows = Rows(2, backoff=Backoff(4, NOW))
+    assert changes.changes("demo", demo_spec(), rows, [MarkReady(ready)], NOW, str)[0].backoff == Backoff()
+
+
+@given(st.integers(1, 10_000))
+def test_back_off_rises_to_its_ceiling(attempts: int) -> None:
+    """Each wait is at least as long as the one before, and none beyond the ceiling."""
+    waits = [timing.backoff_s(n, 5, 60) for n in (attempts, attempts + 1)]
+    assert 5 <= waits[0] <= waits[1] <= 60

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import count
@@ -11,7 +10,6 @@ from random import Random
 from spotrelay.market import Candidate, Market, PoolState, Strategy
 from spotrelay.market import LaunchRequest as MarketRequest
 from spotrelay.model import (
-    Instance,
     InstanceState,
     Offering,
     PurchaseOption,
@@ -21,17 +19,17 @@ from spotrelay.model import (
     TargetState,
 )
 from spotrelay.ports import LaunchRequest, LaunchResult
+from spotrelay.sim.events import state_change, warning
 from spotrelay.sim.gate import at
+from spotrelay.sim.instances import NEVER, SimInstance
 from spotrelay.sim.scheduler import Scheduler
-
-NEVER = float("inf")
 
 WARNING_S = 120.0
 """Between a warning and the end: EC2's two minutes."""
 
 BOOT_S = (3.0, 25.0)
 LOAD_S = (1.0, 20.0)
-"""From running to answering health checks; model loads take longer, but what happens meanwhile is the same."""
+"""From running to answering health checks. Models take longer, but what happens meanwhile is the same."""
 
 CHECK_S = 10.0
 """What a load balancer takes to find a target healthy."""
@@ -44,9 +42,6 @@ VISIBLE_S = 8.0
 
 SHUTTING_DOWN_S = (2.0, 30.0)
 
-SHOWN_S = 600.0
-"""How long a terminated instance is still described."""
-
 STRATEGIES = {
     (PurchaseOption.SPOT, False): Strategy.PRICE_CAPACITY_OPTIMIZED,
     (PurchaseOption.SPOT, True): Strategy.CAPACITY_OPTIMIZED_PRIORITIZED,
@@ -54,60 +49,6 @@ STRATEGIES = {
     (PurchaseOption.ON_DEMAND, True): Strategy.PRIORITIZED,
 }
 """By purchase option and whether types are ordered, as `aws.fleet` asks for it."""
-
-
-@dataclass(slots=True)
-class SimInstance:
-    """An instance: what was and will be with it."""
-
-    id: str
-    service: str | None
-    """From its tag; None for somebody else's."""
-    offering: Offering
-    launched_at: float
-    visible_at: float
-    ready_at: float
-    """When its service answers: never, if it is broken."""
-    states: list[tuple[float, InstanceState]]
-    """Every state with its beginning, future ones included, in order."""
-    launch_id: str | None = None
-    broken_at: float = NEVER
-    """From when on its service doesn't answer any more."""
-    warned_at: float = NEVER
-    view: Instance | None = None
-    """As described last; made anew when its state has changed."""
-
-    def state(self, time: float) -> InstanceState:
-        """Its state at a time."""
-        for since, state in reversed(self.states):
-            if since <= time:
-                return state
-        return InstanceState.PENDING
-
-    def is_alive(self, time: float) -> bool:
-        """Whether it serves then, or soon."""
-        return self.state(time).is_alive
-
-    def is_being_taken(self, time: float) -> bool:
-        """Whether EC2 has said by then that it takes it, and hasn't done it yet."""
-        return self.warned_at <= time and self.state(time).is_alive
-
-    def died_at(self) -> float:
-        """When it stopped being alive, if that is known."""
-        return next((since for since, state in self.states if not state.is_alive), NEVER)
-
-    def shown_until(self) -> float:
-        """Until when it is described."""
-        since, state = self.states[-1]
-        return since + SHOWN_S if state is InstanceState.TERMINATED else NEVER
-
-    def described(self, time: float) -> Instance:
-        """What EC2 says of it, as of a time."""
-        state = self.state(time)
-        if self.view is None or self.view.state is not state:
-            address = f"10.0.{int(self.id[-4:-2], 16)}.{int(self.id[-2:], 16)}"
-            self.view = Instance(self.id, state, self.offering, at(self.launched_at), self.launch_id, address)
-        return self.view
 
 
 @dataclass(slots=True)
@@ -334,33 +275,4 @@ def market(spec: ServiceSpec, capacity: dict[Offering, int], seed: int) -> Marke
             for pool in spec.pools
         ),
         seed=seed,
-    )
-
-
-def warning(instance_id: str, time: float, action: str) -> str:
-    """The event of an interruption warning."""
-    detail = {"instance-id": instance_id, "instance-action": action}
-    return _event("EC2 Spot Instance Interruption Warning", time, detail)
-
-
-def rebalance(instance_id: str, time: float) -> str:
-    """The event of a rebalance recommendation."""
-    return _event("EC2 Instance Rebalance Recommendation", time, {"instance-id": instance_id})
-
-
-def state_change(instance_id: str, time: float, state: InstanceState) -> str:
-    """The event of an instance's new state."""
-    detail = {"instance-id": instance_id, "state": state.value}
-    return _event("EC2 Instance State-change Notification", time, detail)
-
-
-def _event(kind: str, time: float, detail: dict[str, str]) -> str:
-    return json.dumps(
-        {
-            "id": "sim",
-            "source": "aws.ec2",
-            "detail-type": kind,
-            "time": at(time).isoformat(),
-            "detail": detail,
-        }
     )

@@ -109,7 +109,7 @@ PAIRS: tuple[Pair, ...] = tuple((call, fault) for call, faults in POSSIBLE.items
 """Everything that a campaign must have tried."""
 
 TARGET_SHARE = 0.35
-"""How often the call that a run is about goes wrong in that run's way: sometimes twice in a row, not always."""
+"""How often the call that a run is about goes wrong in that run's way: now and then twice in a row."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from random import Random
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from spotrelay.memory import EPOCH
 from spotrelay.model import Instance, seconds
-from spotrelay.ports import Conflict, Throttled, Unavailable
+from spotrelay.ports import Conflict, PortError, Throttled, Unavailable
 from spotrelay.sim.faults import Call, Fault, FaultPlan
 from spotrelay.sim.scheduler import Killed, Scheduler, Task
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-USUAL_S = {Call.LAUNCH: 1.5, Call.PROBE: 0.5}
+USUAL_S = {Call.LAUNCH: 3.0, Call.PROBE: 0.5}
 """What a call usually takes, at most; those not named take `QUICK_S`."""
 
 QUICK_S = 0.03
@@ -27,7 +27,7 @@ STALL_SHARES, STALL_S = (0.0, 0.03, 0.15), 8.0
 """Of a run's calls so many take up to so long while things go wrong: that is when others overtake."""
 
 GIVES_UP_S = (5.0, 16.0)
-"""How long a client waits for an answer that doesn't come: attempts × time-outs, see `aws.clients`."""
+"""How long a client waits for an answer that doesn't come: all its attempts, see `aws.clients`."""
 
 LAUNCH_GIVES_UP_S = (20.0, 45.0)
 
@@ -142,50 +142,35 @@ class Gate:
         stale: Callable[[], T] | None,
     ) -> T:
         """Make the call go wrong."""
-        match fault:
-            case Fault.THROTTLED:
-                self._wait(task, call, self._usual_s(call), None)
-                raise Throttled(f"{call}: too many requests")
-            case Fault.FAILED:
-                self._wait(task, call, self._usual_s(call), None)
-                raise Unavailable(f"{call}: server error")
-            case Fault.LOST:
-                self._wait(task, call, self._usual_s(call), effect)
-                _unanswered(effect)
-                raise Unavailable(f"{call}: server error")
-            case Fault.TIMED_OUT:
-                self._wait(task, call, self._give_up_s(call), None)
-                raise Unavailable(f"{call}: read time-out")
-            case Fault.TIMED_OUT_DONE:
-                self._wait(task, call, self._usual_s(call), effect)
-                _unanswered(effect)
-                self._wait(task, call, self._give_up_s(call), None)
-                raise Unavailable(f"{call}: read time-out")
-            case Fault.LATE:
-                give_up_s = self._give_up_s(call)
+        if fault is Fault.KILLED:
+            self._kill(task)
+        if fault is Fault.SLOW:
+            self._wait(task, call, self._random.uniform(1, STALL_S), effect)
+            return effect()
+        if fault is Fault.STALE and stale is not None:
+            self._wait(task, call, self._usual_s(call), None)
+            return stale()
+        if fault is Fault.PARTIAL and partly is not None:
+            self._wait(task, call, self._random.uniform(0, STALL_S), None)
+            return partly()
+        return self._fail(fault, task, call, effect)
+
+    def _fail(self, fault: Fault, task: Invocation, call: Call, effect: Callable[[], object]) -> NoReturn:
+        """End the call in an error, whether it was done or not."""
+        if fault in _DONE:
+            self._wait(task, call, self._usual_s(call), effect)
+            _unanswered(effect)
+        if fault is Fault.KILLED_AFTER:
+            self._kill(task)
+        if fault in _HANGS:
+            give_up_s = self._give_up_s(call)
+            if fault is Fault.LATE:
                 done_at = self._scheduler.now + give_up_s + self._random.uniform(0, LATE_S)
                 self._scheduler.at(done_at, lambda: self._unheard(call, task, effect))
-                self._wait(task, call, give_up_s, None)
-                raise Unavailable(f"{call}: read time-out")
-            case Fault.SLOW:
-                self._wait(task, call, self._random.uniform(1, STALL_S), effect)
-                return effect()
-            case Fault.KILLED:
-                self._kill(task)
-            case Fault.KILLED_AFTER:
-                self._wait(task, call, self._usual_s(call), effect)
-                _unanswered(effect)
-                self._kill(task)
-            case Fault.STALE if stale is not None:
-                self._wait(task, call, self._usual_s(call), None)
-                return stale()
-            case Fault.PARTIAL if partly is not None:
-                self._wait(task, call, self._random.uniform(0, STALL_S), None)
-                return partly()
-            case Fault.CONFLICT:
-                self._wait(task, call, self._usual_s(call), None)
-                raise Conflict(f"{call}: somebody else is writing")
-        raise AssertionError(f"{call} can't be {fault}")
+            self._wait(task, call, give_up_s, None)
+        elif fault not in _DONE:
+            self._wait(task, call, self._usual_s(call), None)
+        raise _ERRORS[fault](f"{call}: {fault}")
 
     def _unheard(self, call: Call, task: Invocation, effect: Callable[[], object]) -> None:
         """Carry out a call whose caller is not there any more to hear of it."""
@@ -206,7 +191,7 @@ class Gate:
             self._kill(task, "the function's time is up")
         scheduler.pause(duration_s)
 
-    def _kill(self, task: Invocation, why: str = "killed") -> None:
+    def _kill(self, task: Invocation, why: str = "killed") -> NoReturn:
         if self._timeline is not None:
             self._timeline.add(self._scheduler.now, task.name, None, None, why)
         task.is_dead = True
@@ -231,6 +216,24 @@ class Gate:
             raise
         self._timeline.add(self._scheduler.now, task.name, call, about, result)
         return result
+
+
+_DONE = frozenset({Fault.LOST, Fault.TIMED_OUT_DONE, Fault.KILLED_AFTER})
+"""The call takes effect, and nobody hears of it."""
+
+_HANGS = frozenset({Fault.TIMED_OUT, Fault.TIMED_OUT_DONE, Fault.LATE})
+"""The caller waits until it gives up."""
+
+_ERRORS: dict[Fault, type[PortError]] = {
+    Fault.THROTTLED: Throttled,
+    Fault.CONFLICT: Conflict,
+    Fault.FAILED: Unavailable,
+    Fault.LOST: Unavailable,
+    Fault.TIMED_OUT: Unavailable,
+    Fault.TIMED_OUT_DONE: Unavailable,
+    Fault.LATE: Unavailable,
+}
+"""What the caller gets, as an adapter would raise it."""
 
 
 def _unanswered(effect: Callable[[], object]) -> str:

@@ -1,18 +1,16 @@
-"""The ports as production code sees them: what they do is in `memory` and `cloud`, what goes wrong in `gate`."""
+"""All ports but the store, as production code sees them: what they do is in `cloud`, what fails in `gate`."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from random import Random
-from typing import TypeVar
 
 from spotrelay.intake import Tick
-from spotrelay.memory import MemoryStore
-from spotrelay.model import Changes, Cooldown, Instance, Replica, Rows, ServiceSpec, TargetState
+from spotrelay.model import Instance, ServiceSpec, TargetState
 from spotrelay.names import Metric
-from spotrelay.ports import Conflict, LaunchRequest, LaunchResult, Throttled, Unavailable
+from spotrelay.ports import LaunchRequest, LaunchResult, Throttled, Unavailable
 from spotrelay.sim.cloud import SimCloud
 from spotrelay.sim.faults import Call
 from spotrelay.sim.gate import Gate
@@ -20,127 +18,11 @@ from spotrelay.sim.queues import SimQueue
 from spotrelay.sim.rules import Rules
 from spotrelay.sim.scheduler import Scheduler
 
-K = TypeVar("K")
-V = TypeVar("V")
-
 LAG_S = 20.0
 """How old a stale answer may be."""
 
 KEPT_S = 60.0
 """How long a function may go by a document that it has read, see `aws.services`."""
-
-
-@dataclass(slots=True)
-class SimStore:
-    """`ports.Store`: strongly consistent, but several rows are read one after the other."""
-
-    gate: Gate
-    rules: Rules
-    scheduler: Scheduler
-    random: Random
-    memory: MemoryStore
-    commits: dict[str, int] = field(default_factory=dict)
-    """By service: how many there were."""
-
-    def services(self) -> Sequence[str]:
-        """See `ports.Store.services`."""
-        return self.gate(Call.SERVICES, None, self.memory.services)
-
-    def forget(self, service: str) -> None:
-        """See `ports.Store.forget`."""
-        self.gate(Call.FORGET, service, lambda: self.memory.forget(service))
-
-    def locate(self, instance_ids: Collection[str]) -> Mapping[str, tuple[str, int]]:
-        """See `ports.Store.locate`."""
-        return self.gate(Call.LOCATE, instance_ids, lambda: self.memory.locate(instance_ids))
-
-    def read(self, service: str, replica_ids: Collection[int]) -> Rows:
-        """See `ports.Store.read`."""
-        before, commits = self.memory.read(service, replica_ids), self.commits.get(service, 0)
-
-        def effect() -> Rows:
-            if commits == self.commits.get(service, 0):
-                return before
-            after = self.memory.read(service, replica_ids)
-            highest_id = self.random.choice((before.highest_id, after.highest_id))
-            return replace(self._mixed(before, after), highest_id=highest_id)
-
-        return self.gate(Call.READ, replica_ids, effect, partly=effect)
-
-    def load(self, service: str) -> Rows:
-        """See `ports.Store.load`."""
-        before, commits = self.memory.load(service), self.commits.get(service, 0)
-        invocation = self.gate.invocation
-        invocation.ticks_for, invocation.loaded_at = service, self.scheduler.now
-
-        def effect() -> Rows:
-            if commits == self.commits.get(service, 0):
-                return before
-            return self._mixed(before, self.memory.load(service))
-
-        return self.gate(Call.LOAD, service, effect, partly=effect)
-
-    def history(self, service: str, limit: int) -> Sequence[Replica]:
-        """See `ports.Store.history`. No function reads it."""
-        return self.memory.history(service, limit)
-
-    def commit(self, changes: Changes) -> None:
-        """See `ports.Store.commit`."""
-        invocation = self.gate.invocation
-
-        def effect() -> None:
-            service = changes.service
-            before = self.memory.load(service).replicas
-            try:
-                self.memory.commit(changes)
-            except Conflict:
-                invocation.disturbances += 1
-                raise
-            self.commits[service] = self.commits.get(service, 0) + 1
-            self.rules.committed(invocation, changes, before, self.memory.load(service).replicas)
-
-        self.gate(Call.COMMIT, changes, effect)
-
-    def cool(self, cooldowns: Collection[Cooldown]) -> None:
-        """See `ports.Store.cool`."""
-
-        def partly() -> None:
-            self.memory.cool(list(cooldowns)[: len(cooldowns) // 2])
-            raise Throttled("table: too many requests")
-
-        self.gate(Call.COOL, cooldowns, lambda: self.memory.cool(cooldowns), partly=partly)
-
-    def cooling(self, region: str, now: datetime) -> Sequence[Cooldown]:
-        """See `ports.Store.cooling`."""
-        return self.gate(Call.COOLING, None, lambda: self.memory.cooling(region, now))
-
-    def acquire(self, service: str, holder: str, now: datetime, ttl_s: float) -> bool:
-        """See `ports.Store.acquire`."""
-        return self.gate(Call.ACQUIRE, holder, lambda: self.memory.acquire(service, holder, now, ttl_s))
-
-    def release(self, service: str, holder: str) -> None:
-        """See `ports.Store.release`."""
-        self.gate(Call.RELEASE, holder, lambda: self.memory.release(service, holder))
-
-    def claim_tick(self, service: str, due: datetime, now: datetime, serving: datetime | None) -> bool:
-        """See `ports.Store.claim_tick`."""
-        return self.gate(Call.CLAIM_TICK, due, lambda: self.memory.claim_tick(service, due, now, serving))
-
-    def _mixed(self, before: Rows, after: Rows) -> Rows:
-        """Rows read while somebody wrote: each as before or as after."""
-        return replace(
-            before,
-            replicas=dict(sorted(self._either(before.replicas, after.replicas).items())),
-            intents=self._either(before.intents, after.intents),
-        )
-
-    def _either(self, before: Mapping[K, V], after: Mapping[K, V]) -> dict[K, V]:
-        mixed = {}
-        for key in dict.fromkeys((*before, *after)):
-            value = self.random.choice((before, after)).get(key)
-            if value is not None:
-                mixed[key] = value
-        return mixed
 
 
 @dataclass(slots=True)

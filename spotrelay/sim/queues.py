@@ -126,7 +126,7 @@ class SimQueue:
         self.scheduler.start(invocation, lambda: self._work(invocation, batch))
 
     def _work(self, invocation: Invocation, batch: list[Message]) -> None:
-        failed = set(m.id for m in batch)
+        failed = {m.id for m in batch}
         done: list[Message] = []
         came_to_end = False
         try:

@@ -22,7 +22,7 @@ LONGEST_S = 60.0 + 60.0
 
 
 LEAD_S = 25.0
-"""So much older than the record may the time be that an intent bears: its commit can hang and still succeed."""
+"""How much older than its record an intent's own time may be: the commit can hang and still succeed."""
 
 
 class Rule(StrEnum):
@@ -131,7 +131,7 @@ class Rules:
             if row.warned_at:
                 self.warned_rows.setdefault(row.instance_id, now)
         for intent_id in changes.close_intents:
-            self._closed(invocation, service, intent_id, after)
+            self._closed(invocation, intent_id, after)
 
     def _created(self, changes: Changes, before: Mapping[int, Replica], after: Mapping[int, Replica]) -> None:
         service = changes.service
@@ -158,9 +158,7 @@ class Rules:
         if self.cloud.in_rotation(service, instance_id) and instance_id not in invocation.taken_out:
             self.broken(Rule.OUT_FIRST, f"{row} drains, and {instance_id} is in rotation")
 
-    def _closed(
-        self, invocation: Invocation, service: str, intent_id: str, after: Mapping[int, Replica]
-    ) -> None:
+    def _closed(self, invocation: Invocation, intent_id: str, after: Mapping[int, Replica]) -> None:
         """An intent is closed: is anything left of it?"""
         if intent_id in invocation.asked:
             return  # it has the answer

@@ -1,4 +1,4 @@
-"""What a run is about, drawn from its seed: the services, the market, and the misfortunes that befall them."""
+"""What a run is about, drawn from its seed: services, a market, and the misfortunes that befall them."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ _NEEDED = {
 """A run that is about a call needs something that leads to it."""
 
 _LATE = (Call.FORGET, Call.TERMINATE)
-"""Calls that come at the end of a replica's life: things must go wrong for longer, begin sooner, and nothing
-else must hold them up."""
+"""Calls that come at the end of a replica's life: misfortune must begin sooner and last longer, and nothing
+else hold them up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +109,19 @@ def draw(seed: int, replicas: int) -> Scenario:
     is_late = target[0] in _LATE
     faults_s = random.uniform(110, 150) if is_late else random.uniform(30, 150)
     kinds = random.choices(list(_WEIGHTS), list(_WEIGHTS.values()), k=random.randint(1, 3))
-    if Misfortune.BROKEN in kinds or Misfortune.REMOVE in kinds:
-        kinds.append(Misfortune.WARN)  # so that something is being launched
     if is_late:
         kinds = [_NEEDED[target[0]]]
-    elif target[0] in _NEEDED:
+    if Misfortune.BROKEN in kinds:
+        kinds.append(Misfortune.WARN)  # so that something is launched
+        faults_s = max(faults_s, 120.0)  # and has failed before things are well again
+    if target[0] in _NEEDED:
         kinds.append(_NEEDED[target[0]])
+    misfortunes = _when(random, kinds, 30.0 if is_late else faults_s)
+    for when, kind in list(misfortunes):
+        if kind is Misfortune.REMOVE and not is_late:
+            # While something is being launched it is hardest to leave nothing behind.
+            before = random.choice((Misfortune.WARN, Misfortune.DIE, Misfortune.SCALE))
+            misfortunes.append((max(0.0, when - random.uniform(0, 3)), before))
     return Scenario(
         seed=seed,
         target=target,
@@ -122,7 +129,7 @@ def draw(seed: int, replicas: int) -> Scenario:
         capacity=_capacity(random, specs[0], sum(s.replicas for s in specs)),
         is_warm=random.random() < 0.8,
         faults_s=faults_s,
-        misfortunes=_when(random, kinds, 30.0 if is_late else faults_s),
+        misfortunes=tuple(sorted(misfortunes)),
         lost=random.choice((0.0, 0.2, 1.0)),
         lost_states=random.choice((0.0, 0.5, 1.0, 1.0)),
         duplicated=random.choice((0.0, 0.1, 0.5)),
@@ -131,15 +138,13 @@ def draw(seed: int, replicas: int) -> Scenario:
     )
 
 
-def _when(
-    random: Random, kinds: Sequence[Misfortune], faults_s: float
-) -> tuple[tuple[float, Misfortune], ...]:
+def _when(random: Random, kinds: Sequence[Misfortune], faults_s: float) -> list[tuple[float, Misfortune]]:
     """At any times, or all within a few seconds: then one finds the other half dealt with."""
     first, last = 0.0, 0.9 * faults_s
     if random.random() < 0.5:
         first = random.uniform(0, last - CLUSTER_S)
         last = first + CLUSTER_S
-    return tuple(sorted((random.uniform(first, last), kind) for kind in kinds))
+    return [(random.uniform(first, last), kind) for kind in kinds]
 
 
 def _spec(random: Random, service: str, replicas: int, target: Pair) -> ServiceSpec:
@@ -157,7 +162,8 @@ def _spec(random: Random, service: str, replicas: int, target: Pair) -> ServiceS
         port=8081,
         on_demand_fallback=random.random() < 0.7,
         drain_s=5.0 if target[0] in _LATE else random.choice((5.0, 30.0, 90.0)),
-        initial_delay_s=random.choice((180.0, 300.0)),
+        # A probe is made only by a tick after the one that saw the instance run, and ticks may be late.
+        initial_delay_s=180.0 if has_probe else random.choice((60.0, 180.0)),
         readiness_probe=ReadinessProbe("/", {}) if has_probe else None,
         on_rebalance=random.choice((OnRebalance.IGNORE, OnRebalance.REPLACE)),
         surge=random.choice((1, 2)),

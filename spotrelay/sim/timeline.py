@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
+from typing import Any
 
 from spotrelay.model import (
     Changes,
@@ -38,45 +39,31 @@ class Timeline:
 
 def told(what: object) -> str:
     """A value in few words."""
-    match what:
-        case None:
-            return ""
-        case Replica():
-            return _replica(what)
-        case Rows():
-            rows = ", ".join(map(_replica, what.replicas.values()))
-            return f"highest {what.highest_id}: {rows}; open: {told(list(what.intents))}"
-        case Changes():
-            parts = [f"+{_replica(r)}" for r in what.create] + [_replica(r) for r in what.update]
-            parts += [f"open {told(what.open_intent)}"] if what.open_intent else []
-            parts += [f"close {i}" for i in what.close_intents]
-            return ", ".join(parts) or "nothing"
-        case LaunchIntent():
-            return f"{what.id} for {told(what.replica_ids)}"
-        case LaunchRequest():
-            pools = len(what.pools)
-            return f"{what.launch_id}: {what.count} {what.purchase_option} from {pools} pools"
-        case LaunchResult():
-            got = ", ".join(f"{i.id} in {i.offering.pool}" for i in what.instances)
-            return f"{got or 'nothing'}, {len(what.refusals)} refusals"
-        case Instance():
-            return f"{what.id} {what.state}"
-        case Cooldown():
-            return str(what.offering)
-        case ServiceSpec():
-            return f"{what.service} v{what.version} × {what.replicas}"
-        case Enum():
-            return str(what.value)
-        case str():
-            return what
-        case Mapping():
-            return "{" + ", ".join(f"{told(k)}: {told(v)}" for k, v in what.items()) + "}"
-        case set() | frozenset():
-            return "{" + ", ".join(sorted(map(told, what))) + "}"
-        case list() | tuple():
-            return "[" + ", ".join(map(told, what)) + "]"
-        case _:
-            return str(what)
+    for kind, words in _WORDS.items():
+        if isinstance(what, kind):
+            return words(what)
+    return "" if what is None else str(what)
+
+
+def _rows(rows: Rows) -> str:
+    replicas = ", ".join(map(_replica, rows.replicas.values()))
+    return f"highest {rows.highest_id}: {replicas}; open: {told(list(rows.intents))}"
+
+
+def _changes(changes: Changes) -> str:
+    parts = [f"+{_replica(r)}" for r in changes.create] + [_replica(r) for r in changes.update]
+    parts += [f"open {told(changes.open_intent)}"] if changes.open_intent else []
+    parts += [f"close {i}" for i in changes.close_intents]
+    return ", ".join(parts) or "nothing"
+
+
+def _launch(request: LaunchRequest) -> str:
+    return f"{request.launch_id}: {request.count} {request.purchase_option} from {len(request.pools)} pools"
+
+
+def _launched(result: LaunchResult) -> str:
+    got = ", ".join(f"{i.id} in {i.offering.pool}" for i in result.instances)
+    return f"{got or 'nothing'}, {len(result.refusals)} refusals"
 
 
 def _replica(replica: Replica) -> str:
@@ -89,3 +76,21 @@ def _replica(replica: Replica) -> str:
         )
     )
     return f"#{replica.id} {replica.state}{marks}"
+
+
+_WORDS: dict[type | tuple[type, ...], Callable[[Any], str]] = {
+    Replica: _replica,
+    Rows: _rows,
+    Changes: _changes,
+    LaunchIntent: lambda intent: f"{intent.id} for {told(intent.replica_ids)}",
+    LaunchRequest: _launch,
+    LaunchResult: _launched,
+    Instance: lambda instance: f"{instance.id} {instance.state}",
+    Cooldown: lambda cooldown: str(cooldown.offering),
+    ServiceSpec: lambda spec: f"{spec.service} v{spec.version}, {spec.replicas} replicas",
+    Enum: lambda member: str(member.value),
+    Mapping: lambda mapping: "{" + ", ".join(f"{told(k)}: {told(v)}" for k, v in mapping.items()) + "}",
+    (set, frozenset): lambda members: "{" + ", ".join(sorted(map(told, members))) + "}",
+    (list, tuple): lambda members: "[" + ", ".join(map(told, members)) + "]",
+}
+"""By type: how a value is told."""

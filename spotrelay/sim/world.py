@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import count
 from random import Random
@@ -22,24 +21,25 @@ from spotrelay.model import (
 from spotrelay.policy import timing
 from spotrelay.ports import Ports
 from spotrelay.sim import cloud as clouds
-from spotrelay.sim import settled
-from spotrelay.sim.cloud import NEVER, SimCloud, SimInstance, SimTarget
-from spotrelay.sim.faults import Call, FaultPlan
+from spotrelay.sim import misfortunes, settled
+from spotrelay.sim.cloud import SimCloud, SimTarget
+from spotrelay.sim.faults import FaultPlan
 from spotrelay.sim.gate import Gate, Invocation, SimClock, at
+from spotrelay.sim.instances import NEVER, SimInstance
 from spotrelay.sim.ports import (
     SimDeadLetters,
     SimFleet,
     SimProber,
     SimRouter,
     SimServices,
-    SimStore,
     SimTelemetry,
     SimTicker,
 )
 from spotrelay.sim.queues import SIGNALS, TICKS, Handler, Message, Settings, SimQueue
 from spotrelay.sim.rules import Rule, Rules
-from spotrelay.sim.scenario import Misfortune, Scenario
+from spotrelay.sim.scenario import Scenario
 from spotrelay.sim.scheduler import Scheduler
+from spotrelay.sim.store import SimStore
 from spotrelay.sim.timeline import Timeline, told
 
 SCHEDULE_S = 60.0
@@ -82,7 +82,7 @@ class World:
         self.plan = FaultPlan(self.random, scenario.target, scenario.faults_s)
         self.gate = Gate(self.scheduler, self.plan, self.random, timeline)
         market = clouds.market(scenario.specs[0], dict(scenario.capacity), scenario.seed)
-        self.cloud = SimCloud(self.scheduler, self.random, market, self._emit)
+        self.cloud = SimCloud(self.scheduler, self.random, market, self.emit)
         self.rules = Rules(self.scheduler, self.cloud)
         self.memory = MemoryStore()
         self.services = SimServices(self.gate, self.scheduler, self.random)
@@ -119,11 +119,11 @@ class World:
     def run(self) -> None:
         """From the beginning until everything is at rest, a rule is broken, or time is up."""
         for spec in self.scenario.specs:
-            self._deploy(spec)
+            self.deploy(spec)
             if self.scenario.is_warm:
                 self._warm(spec)
         for when, kind in self.scenario.misfortunes:
-            self.scheduler.at(when, partial(self._befall, kind))
+            self.scheduler.at(when, partial(misfortunes.befall, self, kind))
         self.scheduler.at(self.scenario.faults_s, self._clear_up)
         self.scheduler.at(self.random.uniform(0, SCHEDULE_S), self._schedule)
         until = self.scenario.faults_s + SETTLED_WITHIN_S
@@ -166,7 +166,7 @@ class World:
 
     # Messages.
 
-    def _emit(self, body: str, warned: str | None) -> None:
+    def emit(self, body: str, warned: str | None) -> None:
         """An event of EC2's: it may come late, twice, or never."""
         scenario, random = self.scenario, self.random
         if self.is_faulty and random.random() < (scenario.lost if warned else scenario.lost_states):
@@ -207,7 +207,7 @@ class World:
 
     # The world.
 
-    def _deploy(self, spec: ServiceSpec | None, service: str = "") -> None:
+    def deploy(self, spec: ServiceSpec | None, service: str = "") -> None:
         """The service's stack writes its document, or goes."""
         name = spec.service if spec else service
         self.say(f"{name} is {'deployed: ' + told(spec) if spec else 'removed'}")
@@ -262,65 +262,3 @@ class World:
             for option in PurchaseOption:
                 enough = state.in_use(option) + 2 * sum(s.replicas for s in self.scenario.specs)
                 self.cloud.market.set_capacity(Offering(state.pool, option), enough)
-
-    def _befall(self, kind: Misfortune) -> None:
-        """One misfortune."""
-        self.say(f"** {kind}")
-        now, random = self.scheduler.now, self.random
-        service = random.choice(self.scenario.specs).service
-        ours = [i for i in self.cloud.of(service) if i.is_alive(now)]
-        spot = [i for i in ours if i.offering.purchase_option is PurchaseOption.SPOT]
-        spec = self.services.valid(service, now)
-        match kind:
-            case Misfortune.WARN if spot:
-                for instance in random.sample(spot, random.randint(1, min(2, len(spot)))):
-                    self.cloud.warn(instance)
-            case Misfortune.STOP if spot:
-                self.cloud.warn(random.choice(spot), "stop")
-            case Misfortune.DROUGHT if spot:
-                self._drought(random.choice(spot).offering)
-            case Misfortune.DIE if ours:
-                self.cloud.end(random.choice(ours))
-            case Misfortune.HANG if ours:
-                random.choice(ours).broken_at = now
-            case Misfortune.BROKEN:
-                self.cloud.broken_boots += 1
-            case Misfortune.REFUSE:
-                for state in self.cloud.market:
-                    for option in PurchaseOption:
-                        self.cloud.market.set_capacity(Offering(state.pool, option), state.in_use(option))
-            case Misfortune.RECOMMEND if spot:
-                for instance in random.sample(spot, random.randint(1, len(spot))):
-                    self._emit(clouds.rebalance(instance.id, now), None)
-            case Misfortune.SCALE if spec:
-                self._deploy(replace(spec, replicas=random.randint(0, spec.replicas + 2)))
-            case Misfortune.SHRINK if spec and spec.replicas:
-                self._deploy(replace(spec, replicas=random.randrange(spec.replicas)))
-            case Misfortune.DEPLOY if spec:
-                self._deploy(replace(spec, version=spec.version + 1))
-            case Misfortune.REMOVE if spec:
-                self._deploy(None, service)
-                if random.random() < 0.5 and self.scenario.target[0] is not Call.FORGET:
-                    again = random.uniform(0, max(0.0, self.scenario.faults_s - now))
-                    self.scheduler.at(now + again, lambda: self._deploy(spec))
-            case Misfortune.TAKE_OUT if ours:
-                self.cloud.deregister(service, [random.choice(ours).id], 5)
-            case Misfortune.FOREIGN:
-                self._foreign()
-            case Misfortune.NONSENSE:
-                self.malformed += 1
-                queue = random.choice((self.signals, self.ticks))
-                queue.send_once('{"source": "aws.ec2", "detail-type": ')
-
-    def _drought(self, offering: Offering) -> None:
-        """A pool is dry, for launches and for what runs there."""
-        self.cloud.market.set_capacity(offering, 0)
-        now = self.scheduler.now
-        for instance in list(self.cloud.instances.values()):
-            if instance.offering == offering and instance.is_alive(now):
-                self.cloud.warn(instance)
-
-    def _foreign(self) -> None:
-        """Somebody else's Spot instance, which is in nobody's rows, is taken back."""
-        pool = next(iter(self.cloud.market)).pool
-        self.cloud.warn(self.cloud.add(None, Offering(pool, PurchaseOption.SPOT)))

@@ -11,11 +11,11 @@ from unittest.mock import patch
 from spotrelay.controller import Controller
 from spotrelay.intake import Intake
 from spotrelay.memory import MemoryStore
-from spotrelay.model import Changes, Replica, ReplicaState, ServiceSpec
+from spotrelay.model import Changes, Replica, ServiceSpec
 from spotrelay.policy import changes, interruption, reconcile
 from spotrelay.policy.actions import Action, CloseIntent, Request, Terminate
-from spotrelay.ports import Conflict, LaunchRequest, LaunchResult, Unavailable
-from spotrelay.sim.ports import SimFleet, SimRouter
+from spotrelay.ports import Conflict, LaunchRequest, LaunchResult, Router, Unavailable
+from spotrelay.sim.ports import SimFleet
 from spotrelay.sim.rules import Rule
 
 
@@ -66,7 +66,6 @@ _store_commit = MemoryStore.commit
 _terminate = SimFleet.terminate
 _warned = SimFleet.warned
 _launch = SimFleet.launch
-_deregister = SimRouter.deregister
 _signals = Intake.signals
 _for_rebalance = reconcile._for_rebalance
 _reconcile = Controller._reconcile
@@ -105,13 +104,22 @@ def no_launch_intent(self: Controller, change: Changes) -> bool:
 @mistake(Controller, "_perform", Rule.OUT_FIRST)
 def deregisters_last(self: Controller, *args: Any, **kwargs: Any) -> bool:
     """The load balancer hears of it when everything else is done."""
-    router = self._ports.router
-    late: list[tuple[ServiceSpec, list[str]]] = []
-    with patch.object(SimRouter, "deregister", lambda _, spec, ids: late.append((spec, list(ids)))):
-        done = _perform(self, *args, **kwargs)
-    for spec, ids in late:
-        router.deregister(spec, ids)
+    router = _LateRouter(self._ports.router)
+    done = _perform(Controller(replace(self._ports, router=router)), *args, **kwargs)
+    for spec, ids in router.late:
+        self._ports.router.deregister(spec, ids)
     return done
+
+
+class _LateRouter:
+    """Keeps deregistrations for later."""
+
+    def __init__(self, router: Router) -> None:
+        self.register, self.health = router.register, router.health
+        self.late: list[tuple[ServiceSpec, Collection[str]]] = []
+
+    def deregister(self, spec: ServiceSpec, instance_ids: Collection[str]) -> None:
+        self.late.append((spec, instance_ids))
 
 
 @mistake(reconcile, "_terminate", Rule.WARNED_SPARED)
@@ -123,7 +131,7 @@ def terminates_warned_instances(
         yield Terminate(instance.id, why, replica)
 
 
-also(Replica, "is_warned")(property(lambda self: False))
+also(Replica, "is_warned")(property(lambda _: False))
 
 
 @mistake(interruption, "_for_draining", Rule.STRENGTH)
@@ -232,12 +240,6 @@ def a_row_is_written_twice(actions: Sequence[Action]) -> list[Action]:
 @mistake(Intake, "_set_aside", Rule.DEAD_LETTERS)
 def malformed_messages_vanish(self: Intake, body: str, why: Exception) -> None:
     """What can't be read is nobody's business."""
-
-
-@mistake(reconcile, "is_gone", Rule.NO_ORPHAN)
-def a_removed_service_is_forgotten_early(seen: Any) -> bool:
-    """No rows, no service: never mind what still runs."""
-    return not seen.rows.replicas
 
 
 @mistake(reconcile, "_for_draining", Rule.NO_ORPHAN, Rule.SETTLES)

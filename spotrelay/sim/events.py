@@ -1,0 +1,37 @@
+"""The events that EC2 puts on the bus, as text."""
+
+from __future__ import annotations
+
+import json
+
+from spotrelay.model import InstanceState
+from spotrelay.sim.gate import at
+
+
+def warning(instance_id: str, time: float, action: str) -> str:
+    """The event of an interruption warning."""
+    detail = {"instance-id": instance_id, "instance-action": action}
+    return _event("EC2 Spot Instance Interruption Warning", time, detail)
+
+
+def rebalance(instance_id: str, time: float) -> str:
+    """The event of a rebalance recommendation."""
+    return _event("EC2 Instance Rebalance Recommendation", time, {"instance-id": instance_id})
+
+
+def state_change(instance_id: str, time: float, state: InstanceState) -> str:
+    """The event of an instance's new state."""
+    detail = {"instance-id": instance_id, "state": state.value}
+    return _event("EC2 Instance State-change Notification", time, detail)
+
+
+def _event(kind: str, time: float, detail: dict[str, str]) -> str:
+    return json.dumps(
+        {
+            "id": "sim",
+            "source": "aws.ec2",
+            "detail-type": kind,
+            "time": at(time).isoformat(),
+            "detail": detail,
+        }
+    )

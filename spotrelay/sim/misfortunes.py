@@ -1,0 +1,154 @@
+"""What befalls a service from outside: EC2's doings, the operator's, and bad luck."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from spotrelay.model import Offering, PurchaseOption, ServiceSpec
+from spotrelay.sim import events
+from spotrelay.sim.faults import Call
+from spotrelay.sim.instances import SimInstance
+from spotrelay.sim.scenario import Misfortune
+
+if TYPE_CHECKING:
+    from spotrelay.sim.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class _Victim:
+    """A service as it is when misfortune strikes."""
+
+    world: World
+    service: str
+    alive: list[SimInstance]
+    spot: list[SimInstance]
+    spec: ServiceSpec | None
+    """None: its stack is gone."""
+
+
+def befall(world: World, kind: Misfortune) -> None:
+    """Have the misfortune strike one of the services. One that there is nothing to strike at passes by."""
+    world.say(f"** {kind}")
+    now = world.scheduler.now
+    service = world.random.choice(world.scenario.specs).service
+    alive = [i for i in world.cloud.of(service) if i.is_alive(now)]
+    spot = [i for i in alive if i.offering.purchase_option is PurchaseOption.SPOT]
+    _STRIKES[kind](_Victim(world, service, alive, spot, world.services.valid(service, now)))
+
+
+def _warn(victim: _Victim) -> None:
+    random = victim.world.random
+    for instance in random.sample(victim.spot, min(len(victim.spot), random.randint(1, 2))):
+        victim.world.cloud.warn(instance)
+
+
+def _stop(victim: _Victim) -> None:
+    if victim.spot:
+        victim.world.cloud.warn(victim.world.random.choice(victim.spot), "stop")
+
+
+def _drought(victim: _Victim) -> None:
+    """A pool is dry, for launches and for what runs there."""
+    if not victim.spot:
+        return
+    cloud = victim.world.cloud
+    offering = victim.world.random.choice(victim.spot).offering
+    cloud.market.set_capacity(offering, 0)
+    for instance in list(cloud.instances.values()):
+        if instance.offering == offering:
+            cloud.warn(instance)
+
+
+def _die(victim: _Victim) -> None:
+    if victim.alive:
+        victim.world.cloud.end(victim.world.random.choice(victim.alive))
+
+
+def _hang(victim: _Victim) -> None:
+    if victim.alive:
+        victim.world.random.choice(victim.alive).broken_at = victim.world.scheduler.now
+
+
+def _broken(victim: _Victim) -> None:
+    victim.world.cloud.broken_boots += 1
+
+
+def _refuse(victim: _Victim) -> None:
+    market = victim.world.cloud.market
+    for state in market:
+        for option in PurchaseOption:
+            market.set_capacity(Offering(state.pool, option), state.in_use(option))
+
+
+def _recommend(victim: _Victim) -> None:
+    world = victim.world
+    for instance in world.random.sample(victim.spot, world.random.randint(0, len(victim.spot))):
+        world.emit(events.rebalance(instance.id, world.scheduler.now), None)
+
+
+def _scale(victim: _Victim) -> None:
+    if victim.spec:
+        wanted = victim.world.random.randint(0, victim.spec.replicas + 2)
+        victim.world.deploy(replace(victim.spec, replicas=wanted))
+
+
+def _shrink(victim: _Victim) -> None:
+    if victim.spec and victim.spec.replicas:
+        wanted = victim.world.random.randrange(victim.spec.replicas)
+        victim.world.deploy(replace(victim.spec, replicas=wanted))
+
+
+def _deploy(victim: _Victim) -> None:
+    if victim.spec:
+        victim.world.deploy(replace(victim.spec, version=victim.spec.version + 1))
+
+
+def _remove(victim: _Victim) -> None:
+    """The stack goes; half the time it comes back."""
+    world, spec = victim.world, victim.spec
+    if spec is None:
+        return
+    world.deploy(None, victim.service)
+    if world.scenario.target[0] is not Call.FORGET and world.random.random() < 0.5:
+        again = world.random.uniform(world.scheduler.now, world.scenario.faults_s)
+        world.scheduler.at(again, lambda: world.deploy(spec))
+
+
+def _take_out(victim: _Victim) -> None:
+    if victim.alive:
+        victim.world.cloud.deregister(victim.service, [victim.world.random.choice(victim.alive).id], 5)
+
+
+def _foreign(victim: _Victim) -> None:
+    """Somebody else's Spot instance, which is in nobody's rows, is taken back."""
+    cloud = victim.world.cloud
+    pool = next(iter(cloud.market)).pool
+    cloud.warn(cloud.add(None, Offering(pool, PurchaseOption.SPOT)))
+
+
+def _nonsense(victim: _Victim) -> None:
+    world = victim.world
+    world.malformed += 1
+    queue = world.random.choice((world.signals, world.ticks))
+    queue.send_once('{"source": "aws.ec2", "detail-type": ')
+
+
+_STRIKES: dict[Misfortune, Callable[[_Victim], None]] = {
+    Misfortune.WARN: _warn,
+    Misfortune.STOP: _stop,
+    Misfortune.DROUGHT: _drought,
+    Misfortune.DIE: _die,
+    Misfortune.HANG: _hang,
+    Misfortune.BROKEN: _broken,
+    Misfortune.REFUSE: _refuse,
+    Misfortune.RECOMMEND: _recommend,
+    Misfortune.SCALE: _scale,
+    Misfortune.SHRINK: _shrink,
+    Misfortune.DEPLOY: _deploy,
+    Misfortune.REMOVE: _remove,
+    Misfortune.TAKE_OUT: _take_out,
+    Misfortune.FOREIGN: _foreign,
+    Misfortune.NONSENSE: _nonsense,
+}

@@ -1,0 +1,25 @@
+"""The checker notices each of a set of mistakes."""
+
+from __future__ import annotations
+
+import pytest
+
+from spotrelay.sim.run import run
+from tests.sim.broken import BROKEN, Broken
+
+WITHIN = 500
+"""Seeds: a campaign of a hundred thousand would notice it some hundred times."""
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.name)
+def test_a_broken_controller_is_caught(broken: Broken) -> None:
+    """Some seed of the first 500 breaks the rule that the mistake is about."""
+    with broken.made():
+        outcomes = (run(seed) for seed in range(WITHIN))
+        caught = next((o for o in outcomes if o.violation and o.violation.rule in broken.rules), None)
+    assert caught is not None
+
+
+def test_there_are_enough_of_them() -> None:
+    """Each mistake is one of its own, and there are more than a handful."""
+    assert len({broken.name for broken in BROKEN}) == len(BROKEN) >= 20

@@ -1,0 +1,113 @@
+"""The simulation itself: it repeats, it interleaves, it tries everything, and the controller stands it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from spotrelay.sim import scenario
+from spotrelay.sim.campaign import Summary, campaign
+from spotrelay.sim.faults import PAIRS, POSSIBLE, Call, Fault
+from spotrelay.sim.run import run
+from spotrelay.sim.scheduler import Killed, Scheduler, Task
+
+STANDARD = 2000
+
+
+@pytest.fixture(scope="module")
+def standard() -> Summary:
+    """The standard run."""
+    return campaign(range(STANDARD), 5)
+
+
+@pytest.mark.timeout(120)
+def test_no_rule_is_broken(standard: Summary) -> None:
+    """Over the standard run every rule holds, at every step and after settling."""
+    assert standard.violations == []
+
+
+def test_every_fault_met_every_call(standard: Summary) -> None:
+    """Over the standard run each port call has gone wrong in each way that it can."""
+    assert standard.never_hit == []
+
+
+def test_invocations_overlap(standard: Summary) -> None:
+    """Port calls are points where others overtake: several times in a run."""
+    assert standard.overlaps > 5 * STANDARD
+
+
+@pytest.mark.parametrize("replicas", [1, 40])
+def test_small_and_large_services_stand_it_too(replicas: int) -> None:
+    """One replica, and more than one commit can take."""
+    assert campaign(range(100), replicas).violations == []
+
+
+def test_a_seed_repeats_exactly() -> None:
+    """The same seed gives the same timeline, also in another process, where text hashes otherwise."""
+    script = (
+        "import json; from spotrelay.sim.run import run; "
+        "print(json.dumps([list(run(seed, tell=True).timeline) for seed in range(20)]))"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": "7"}
+    answer = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
+    )
+    assert json.loads(answer.stdout) == [list(run(seed, tell=True).timeline) for seed in range(20)]
+
+
+def test_telling_changes_nothing() -> None:
+    """A run that keeps a timeline is the run without."""
+    for seed in range(20):
+        told, silent = run(seed, tell=True), run(seed)
+        assert (told.calls, told.overlaps, told.hits) == (silent.calls, silent.overlaps, silent.hits)
+
+
+def test_every_pair_is_some_run_s_target() -> None:
+    """Seeds take turns over calls and faults, so that the rare ones get theirs."""
+    assert {scenario.draw(seed, 5).target for seed in range(len(PAIRS))} == set(PAIRS)
+
+
+def test_only_what_can_go_stale_does() -> None:
+    """The table's reads are strongly consistent, so no stale answer is ever made up for them."""
+    stale = {call for call, faults in POSSIBLE.items() if Fault.STALE in faults}
+    assert stale == {Call.OBSERVE, Call.WARNED, Call.HEALTH, Call.GET}
+
+
+def test_tasks_take_turns_in_order_of_time() -> None:
+    """Who pauses for less goes on first; where nothing is due meanwhile, time just passes."""
+    scheduler = Scheduler()
+    order: list[tuple[str, float]] = []
+
+    def body(name: str, pauses: list[float]) -> None:
+        for pause in pauses:
+            scheduler.pause(pause)
+            order.append((name, scheduler.now))
+
+    scheduler.at(0, lambda: scheduler.start(Task("a", 99), lambda: body("a", [2, 2])))
+    scheduler.at(0, lambda: scheduler.start(Task("b", 99), lambda: body("b", [1, 2])))
+    scheduler.run(10)
+    assert order == [("b", 1), ("a", 2), ("b", 3), ("a", 4)]
+    assert not scheduler.is_busy
+
+
+def test_the_dead_do_nothing_more() -> None:
+    """An invocation that was killed while it waited never comes back, not even to clean up."""
+    scheduler = Scheduler()
+    task = Task("a", 99)
+    reached: list[str] = []
+
+    def body() -> None:
+        try:
+            scheduler.pause(5)
+            reached.append("went on")
+        except Killed:
+            reached.append("killed")
+
+    scheduler.at(0, lambda: scheduler.start(task, body))
+    scheduler.at(0, lambda: scheduler.at(1, lambda: setattr(task, "is_dead", True)))
+    scheduler.run(10)
+    assert reached == ["killed"]

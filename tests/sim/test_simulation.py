@@ -6,16 +6,20 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from spotrelay.sim import scenario
 from spotrelay.sim.campaign import Summary, campaign
 from spotrelay.sim.faults import PAIRS, POSSIBLE, Call, Fault
+from spotrelay.sim.rules import Rule
 from spotrelay.sim.run import run
 from spotrelay.sim.scheduler import Killed, Scheduler, Task
 
 STANDARD = 2000
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -111,3 +115,10 @@ def test_the_dead_do_nothing_more() -> None:
     scheduler.at(0, lambda: scheduler.at(1, lambda: setattr(task, "is_dead", True)))
     scheduler.run(10)
     assert reached == ["killed"]
+
+
+def test_the_document_says_what_is_checked() -> None:
+    """docs/reliability.md names every fault, and every rule in its own words."""
+    text = " ".join((ROOT / "docs" / "reliability.md").read_text().replace("**", "").split()).lower()
+    assert [fault.value for fault in Fault if f"| {fault.value} |" not in text] == []
+    assert [rule.value for rule in Rule if rule.value.lower() not in text] == []

@@ -18,7 +18,7 @@ from datetime import datetime
 from spotrelay import launching
 from spotrelay.model import Changes, OnRebalance, Replica, ReplicaState, Rows, ServiceSpec, seconds
 from spotrelay.names import Metric
-from spotrelay.policy import changes, interruption, reconcile, timing
+from spotrelay.policy import changes, failures, interruption, reconcile, timing
 from spotrelay.policy.actions import (
     Action,
     Adopt,
@@ -125,7 +125,7 @@ class Controller:
             ready = reconcile.ready_count(rows)
             ports.telemetry.count(Metric.REPLICAS_READY, ready, service=service)
             ports.telemetry.count(Metric.REPLICAS_DESIRED, spec.replicas, service=service)
-            if reconcile.is_crash_looping(spec, rows.backoff):
+            if failures.is_crash_looping(spec, rows.backoff):
                 ports.telemetry.count(Metric.CRASH_LOOPING)
                 ports.telemetry.record(
                     "crash_looping", service=service, version=spec.version, failures=rows.backoff.failures
@@ -139,7 +139,10 @@ class Controller:
         return bool(actions) or reconcile.is_in_transition(seen, spec)
 
     def _admit(self, spec: ServiceSpec, seen: Observation) -> None:
-        """Put into rotation what answers the readiness probe. Last, because a probe may take its time-out."""
+        """Put into rotation what answers the readiness probe, and give up what doesn't and is overdue.
+
+        Last, because a probe may take its time-out.
+        """
         waiting = reconcile.awaiting_probe(spec, seen)
         addresses = {i.id: i.address for i in waiting.values() if i.address}
         if not addresses:
@@ -151,7 +154,8 @@ class Controller:
             answering=sorted(answering),
             silent=sorted(addresses.keys() - answering),
         )
-        if not answering:
+        now = self._ports.clock.now()
+        if not answering and not reconcile.late(spec, seen.rows, addresses, now):
             return
         # Much may have happened since: this very tick may have drained one, and a probe takes seconds.
         rows = self._ports.store.read(spec.service, waiting.keys())
@@ -159,6 +163,9 @@ class Controller:
         ready = [r.instance_id for r in starting if r.instance_id in answering]
         if ready:
             self._ports.router.register(spec, ready)
+        late = reconcile.late(spec, rows, addresses.keys() - answering, now)
+        if late:
+            self._perform(spec.service, spec, rows, late)
 
     def _perform(
         self,
@@ -181,7 +188,7 @@ class Controller:
         if held := sum(change.held for change in committed):
             self._ports.telemetry.count(Metric.LAUNCHES_HELD, held, service=service)
             self._ports.telemetry.record("launches_held", service=service, replicas=held)
-        won = {r.id for change in committed for r in change.stored}
+        won = {r.id for change in committed for r in (*change.create, *change.update)}
         done = [a for a in actions if _is_won(a, won)]
         for action in done:
             self._record(service, action)

@@ -9,7 +9,7 @@ from itertools import zip_longest
 
 from spotrelay.model import Changes, Cooldown, LaunchIntent, Replica, ServiceSpec, seconds
 from spotrelay.names import Metric
-from spotrelay.policy import placement, reconcile, timing
+from spotrelay.policy import failures, placement, timing
 from spotrelay.policy.changes import provisioned
 from spotrelay.policy.placement import Step
 from spotrelay.ports import Conflict, LaunchRequest, LaunchResult, Ports, Throttled, Unavailable
@@ -124,7 +124,7 @@ def _after(
 
 
 def _refused(replica: Replica, now: datetime) -> Replica:
-    attempts, retry_at = reconcile.after_refusal(replica, now)
+    attempts, retry_at = failures.after_refusal(replica, now)
     return replace(replica, attempts=attempts, retry_at=retry_at)
 
 

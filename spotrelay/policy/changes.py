@@ -21,7 +21,7 @@ from spotrelay.model import (
     ServiceSpec,
     seconds,
 )
-from spotrelay.policy import placement, reconcile, timing
+from spotrelay.policy import failures, placement, timing
 from spotrelay.policy.actions import (
     Action,
     Adopt,
@@ -232,5 +232,5 @@ def _changed(action: Action, now: datetime) -> Replica | None:
 def _backoff_after(backoff: Backoff, actions: Sequence[Action], now: datetime) -> Backoff:
     if any(isinstance(action, MarkReady) for action in actions):
         return Backoff()
-    failed = [action.replica.version for action in actions if isinstance(action, Fail)]
-    return reconcile.after_failures(backoff, max(failed), len(failed), now) if failed else backoff
+    failed = [action.replica for action in actions if isinstance(action, Fail)]
+    return failures.after_failures(backoff, failed, now) if failed else backoff

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from spotrelay.model import (
-    Backoff,
     Instance,
     InstanceState,
     OnRebalance,
@@ -18,7 +17,7 @@ from spotrelay.model import (
     TargetState,
     seconds,
 )
-from spotrelay.policy import timing
+from spotrelay.policy import failures, timing
 from spotrelay.policy.actions import (
     Action,
     Adopt,
@@ -154,28 +153,23 @@ def _serves(replica: Replica) -> bool:
     return replica.state is ReplicaState.READY and replica.unhealthy_since is None
 
 
-def is_crash_looping(spec: ServiceSpec, backoff: Backoff) -> bool:
-    """Whether this version has failed so often in a row that another try would only cost."""
-    return backoff.version == spec.version and backoff.failures >= timing.CRASH_LOOP_FAILURES
+def late(spec: ServiceSpec, rows: Rows, silent: Collection[str], now: datetime) -> list[Action]:
+    """Give up the starting replicas that have just not answered their probe, and have had their time.
 
-
-def after_failures(backoff: Backoff, version: int, failed: int, now: datetime) -> Backoff:
-    """How long to hold launches after so many more replicas that never became ready, seen by one tick.
-
-    What fails at once may well fail for one reason that has nothing to do with the service. So it takes a
-    second round of failures to call it a crash loop, however many the first one had.
+    Not without having been asked: one may be late only because no tick came to ask it.
     """
-    before = backoff.failures if backoff.version == version else 0
-    most = before + failed if before else timing.CRASH_LOOP_FAILURES - 1
-    failures = min(before + failed, most)
-    wait_s = timing.backoff_s(failures, timing.FAILURE_FIRST_S, timing.FAILURE_MAX_S)
-    return Backoff(failures, now + seconds(wait_s), version)
+    return [
+        _never_ready(spec, replica)
+        for replica in rows.replicas.values()
+        if replica.state is ReplicaState.STARTING
+        and replica.instance_id in silent
+        and is_overdue(spec, replica, now)
+    ]
 
 
-def after_refusal(replica: Replica, now: datetime) -> tuple[int, datetime]:
-    """(attempts, retry_at) of a replica that no pool had room for."""
-    attempts = replica.attempts + 1
-    return attempts, now + seconds(timing.backoff_s(attempts, timing.RETRY_FIRST_S, timing.RETRY_MAX_S))
+def is_overdue(spec: ServiceSpec, replica: Replica, now: datetime) -> bool:
+    """Whether a replica that is on its way should be ready by now."""
+    return now - replica.entered[ReplicaState.PROVISIONING] > seconds(spec.initial_delay_s)
 
 
 def _for_replica(spec: ServiceSpec, replica: Replica, seen: Observation, now: datetime) -> Iterator[Action]:
@@ -208,7 +202,6 @@ def _for_rising(
     spec: ServiceSpec, replica: Replica, instance: Instance, health: TargetState | None, now: datetime
 ) -> Iterator[Action]:
     is_running = instance.state is InstanceState.RUNNING
-    is_overdue = now - replica.entered[ReplicaState.PROVISIONING] > seconds(spec.initial_delay_s)
     if replica.state is ReplicaState.STARTING and health is TargetState.HEALTHY:
         yield MarkReady(replica)
     elif is_running and replica.state is ReplicaState.PROVISIONING:
@@ -216,8 +209,13 @@ def _for_rising(
     elif is_running and health is None and spec.readiness_probe is None:
         yield Register(replica)
     # One that nobody has judged yet is late through no fault of its own: perhaps no tick came to put it in.
-    elif is_overdue and health is not TargetState.INITIAL:
-        yield Fail(replica, f"not ready {spec.initial_delay_s:.0f} s after its launch")
+    # `late` looks after those that are probed.
+    elif is_overdue(spec, replica, now) and (not is_running or health not in (None, TargetState.INITIAL)):
+        yield _never_ready(spec, replica)
+
+
+def _never_ready(spec: ServiceSpec, replica: Replica) -> Fail:
+    return Fail(replica, f"not ready {spec.initial_delay_s:.0f} s after its launch")
 
 
 def _for_ready(replica: Replica, health: TargetState | None, now: datetime) -> Iterator[Action]:
@@ -362,7 +360,7 @@ def _for_strength(
                 yield Drain(replica, "more replicas than wanted", replace=False)
             elif replica.launch_id not in seen.rows.intents:
                 yield End(replica, "more replicas than wanted")
-    is_held = _is_held(spec, seen.rows.backoff, now) or any(isinstance(a, Fail) for a in decided)
+    is_held = failures.is_held(spec, seen.rows.backoff, now) or any(isinstance(a, Fail) for a in decided)
     if surplus < 0 and not is_held:
         yield Request(-surplus, "fewer replicas than wanted")
     busy = {a.replica.id for a in decided if isinstance(a, Adopt)} | dropped
@@ -377,13 +375,6 @@ def _for_strength(
     )
     if due and not is_held:
         yield Launch(due)
-
-
-def _is_held(spec: ServiceSpec, backoff: Backoff, now: datetime) -> bool:
-    """What a version did to itself is not held against the next."""
-    if backoff.version != spec.version:
-        return False
-    return is_crash_looping(spec, backoff) or (backoff.until is not None and now < backoff.until)
 
 
 def _least_missed(replica: Replica) -> tuple[int, int]:

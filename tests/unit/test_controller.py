@@ -439,6 +439,23 @@ def test_ticks_that_did_not_come_are_not_held_against_a_replica() -> None:
     assert [(r.id, r.state) for r in active(world)] == [(1, ReplicaState.READY)]
 
 
+def test_a_replica_is_given_up_only_if_it_was_asked() -> None:
+    """Late as it is, one that answers its probe comes into rotation, and only a silent one fails."""
+    probed = replace(demo_spec(replicas=2), readiness_probe=ReadinessProbe("/", {}), initial_delay_s=60)
+    world = World.of(probed)
+    controller = Controller(world.ports())
+    controller.tick("demo")
+    world.fleet.run()
+    world.clock.advance(61)
+    world.prober.silent = {f"i-{2:017x}"}
+    controller.tick("demo")
+    controller.tick("demo")
+    world.router.pass_checks()
+    controller.tick("demo")
+    assert [(r.id, r.state) for r in active(world)] == [(1, ReplicaState.READY)]
+    assert [(r.id, r.state) for r in world.store.history("demo", 9)] == [(2, ReplicaState.FAILED)]
+
+
 def test_what_a_tick_drains_it_does_not_register() -> None:
     """A replica that is one too many just when it answers its probe stays out of rotation."""
     probed = replace(demo_spec(), readiness_probe=ReadinessProbe("/", {}))

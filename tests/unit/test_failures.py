@@ -1,0 +1,31 @@
+"""When to try again what failed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from spotrelay.model import Backoff, ReplicaState, seconds
+from spotrelay.policy import failures, timing
+from tests.examples import demo_spec
+from tests.unit.cases import NOW, a_replica
+
+LOOPING = timing.CRASH_LOOP_FAILURES
+
+
+def test_what_was_launched_together_fails_together() -> None:
+    """Any number of failures of one launch is no crash loop, also if ticks see them one after the other."""
+    cohort = [a_replica(i, ReplicaState.STARTING) for i in range(1, 20)]
+    backoff = failures.after_failures(Backoff(), cohort[:9], NOW)
+    assert backoff.failures == LOOPING - 1
+    backoff = failures.after_failures(backoff, cohort[9:], NOW + seconds(20))
+    assert not failures.is_crash_looping(demo_spec(), backoff)
+
+
+def test_a_crash_loop_is_one_that_was_tried_again() -> None:
+    """Failures of replicas that were launched after the last failure count in full, of another version not."""
+    before = failures.after_failures(Backoff(), [a_replica(1, ReplicaState.STARTING)] * 9, NOW - seconds(600))
+    recently = dict.fromkeys(ReplicaState, NOW - seconds(300))
+    again = a_replica(2, ReplicaState.STARTING, entered=recently)
+    assert failures.is_crash_looping(demo_spec(), failures.after_failures(before, [again], NOW))
+    newer = failures.after_failures(before, [replace(again, version=2)], NOW)
+    assert (newer.version, newer.failures) == (2, 1)

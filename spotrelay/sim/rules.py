@@ -171,12 +171,11 @@ class Rules:
             return
         if self.scheduler.now - self.opened[intent_id] < timing.INTENT_EXPIRES_S - LEAD_S:
             self.broken(Rule.PATIENCE, f"{intent_id} closed, {waiting[0]} waits for it")
-        owned = {r.instance_id for r in after.values()}
         for seen in invocation.observed:  # by a tick; the others close only what they launched themselves
             instance = self.cloud.instances[seen.id]
             if (
                 seen.launch_id == intent_id
-                and seen.id not in owned
+                and seen.id not in self.recorded
                 and instance.is_alive(self.scheduler.now)
                 and not instance.is_being_taken(self.scheduler.now)
             ):

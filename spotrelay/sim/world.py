@@ -54,7 +54,7 @@ SETTLED_WITHIN_S = 1800.0
 """How long after the last misfortune everything must be at rest. Long, because a tick that was killed is
 delivered again after six minutes, and back-offs double."""
 
-SETTLING_LAG_S = 15.0
+SETTLING_LAG_S = 25.0
 """Of the tick queue while things settle: what the controller does then doesn't depend on how often it looks,
 and a simulation that looks less often can try more."""
 

@@ -22,6 +22,10 @@ STANDARD = 2000
 ROOT = Path(__file__).parents[2]
 
 
+one_worker = pytest.mark.xdist_group("standard run")
+"""So that the standard run is made once, not once by each worker of pytest."""
+
+
 @pytest.fixture(scope="module")
 def standard() -> Summary:
     """The standard run."""
@@ -29,16 +33,19 @@ def standard() -> Summary:
 
 
 @pytest.mark.timeout(120)
+@one_worker
 def test_no_rule_is_broken(standard: Summary) -> None:
     """Over the standard run every rule holds, at every step and after settling."""
     assert standard.violations == []
 
 
+@one_worker
 def test_every_fault_met_every_call(standard: Summary) -> None:
     """Over the standard run each port call has gone wrong in each way that it can."""
     assert standard.never_hit == []
 
 
+@one_worker
 def test_invocations_overlap(standard: Summary) -> None:
     """Port calls are points where others overtake: several times in a run."""
     assert standard.overlaps > 5 * STANDARD

@@ -22,7 +22,7 @@ def test_what_was_launched_together_fails_together() -> None:
 
 
 def test_a_crash_loop_is_one_that_was_tried_again() -> None:
-    """Failures of replicas that were launched after the last failure count in full, of another version not."""
+    """What was launched after the last failure counts in full when it fails; another version starts anew."""
     before = failures.after_failures(Backoff(), [a_replica(1, ReplicaState.STARTING)] * 9, NOW - seconds(600))
     recently = dict.fromkeys(ReplicaState, NOW - seconds(300))
     again = a_replica(2, ReplicaState.STARTING, entered=recently)

@@ -120,9 +120,11 @@ def is_gone(seen: Observation) -> bool:
 
 def is_in_transition(seen: Observation, spec: ServiceSpec | None) -> bool:
     """Whether the next tick should come soon: something moves, or strength is not what it should be."""
-    desired = spec.replicas if spec else 0
-    strength = len(seen.rows.replicas), ready_count(seen.rows)
-    return bool(seen.rows.intents) or strength != (desired, desired)
+    total, desired = len(seen.rows.replicas), spec.replicas if spec else 0
+    if seen.rows.intents or ready_count(seen.rows) != total:
+        return True
+    # A crash loop is at rest: what ends it is a deployment, and that brings a tick of its own.
+    return total != desired and not (spec and failures.is_crash_looping(spec, seen.rows.backoff))
 
 
 def awaiting_probe(spec: ServiceSpec, seen: Observation) -> dict[int, Instance]:

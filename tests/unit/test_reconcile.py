@@ -294,6 +294,17 @@ def test_a_crash_loop_stops_until_there_is_a_new_version() -> None:
     assert decide(wanted=1, backoff=replace(looping, version=0)) == [Request(1, "fewer replicas than wanted")]
 
 
+def test_a_crash_loop_is_at_rest() -> None:
+    """Nothing is looked at every few seconds that only a deployment can change."""
+    spec = demo_spec(replicas=2)
+    looping = Backoff(timing.CRASH_LOOP_FAILURES, LONG_AGO, version=1)
+    rows = Rows(9, {1: a_replica(1, ReplicaState.READY)}, backoff=looping)
+    assert not reconcile.is_in_transition(Observation(rows), spec)
+    assert reconcile.is_in_transition(Observation(replace(rows, backoff=Backoff())), spec)
+    starting = replace(rows, replicas={1: a_replica(1, ReplicaState.STARTING)})
+    assert reconcile.is_in_transition(Observation(starting), spec)
+
+
 def test_a_recommendation_launches_first_and_drains_last() -> None:
     """The replacement comes up beside the replica, which goes once the other serves."""
     old = a_replica(1, ReplicaState.READY, rebalance_at=NOW)

@@ -34,9 +34,10 @@ from spotrelay.policy.reconcile import Observation
 from spotrelay.ports import Conflict, Ports
 from spotrelay.signals import InterruptionWarning, Signal
 
-MAX_DECISIONS = 10
-"""How often one batch of signals is decided anew after losing a race; each loss means that another decider
-got something done, so more would mean that something else is wrong, and the queue delivers again."""
+MAX_DECISIONS = 50
+"""How often one batch of signals is decided anew after losing a race. Each loss means that another batch got
+its replacements on record: of five at a time one always wins, so to lose fifty in a row is one in 70,000.
+With ten it would be one in nine, and in a storm batches would come back only after their visibility time."""
 
 
 class Controller:
@@ -92,14 +93,18 @@ class Controller:
     def _react(self, service: str, about: Sequence[tuple[Signal, int]]) -> None:
         ports = self._ports
         spec = ports.services.get(service)
+        before: list[Action] = []
         for _ in range(MAX_DECISIONS):
             rows = self._read(service, {replica_id for _, replica_id in about})
             sightings = [(s, rows.replicas[i]) for s, i in about if i in rows.replicas]
             actions = interruption.decide(sightings, rows, spec.on_rebalance if spec else OnRebalance.IGNORE)
             if not actions:
                 return
-            if self._perform(service, spec, rows, actions, [s for s, _ in about]):
+            # The same decision on the same rows, if only the IDs went to others: what goes is out already.
+            is_repeat = actions == before
+            if self._perform(service, spec, rows, actions, [s for s, _ in about], is_repeat=is_repeat):
                 return
+            before = actions
         raise Conflict(f"{service}: lost {MAX_DECISIONS} races for the same replicas")
 
     def _read(self, service: str, replica_ids: set[int]) -> Rows:
@@ -175,11 +180,13 @@ class Controller:
         actions: Sequence[Action],
         signals: Sequence[Signal] = (),
         serving: datetime | None = None,
+        *,
+        is_repeat: bool = False,
     ) -> bool:
         """Carry the actions out; False if some were decided on rows that have changed since."""
         now = self._ports.clock.now()
         out = [i for a in actions if (i := _taken_out(a)) is not None]
-        if out and spec:
+        if out and spec and not is_repeat:
             self._ports.router.deregister(spec, out)
             self._ports.telemetry.count(Metric.DEREGISTERED, len(out), service=service)
             self._count_since_warning(Metric.WARNING_TO_DEREGISTERED_MS, service, signals)

@@ -160,6 +160,24 @@ def test_two_deciders_at_once_make_one_replacement() -> None:
     assert world.telemetry.counts[Metric.CONFLICTS] == 1
 
 
+def test_a_batch_that_loses_many_races_deregisters_once_and_gets_through() -> None:
+    """In a storm others take the IDs again and again; the batch only commits anew, until it wins."""
+    world, controller = serving(demo_spec(replicas=5))
+    deregistrations = len(world.router.calls)
+    commit = world.store.commit
+    rivals = iter(range(20))
+
+    def overtaken(changes: Changes) -> None:
+        if changes.highest_id and next(rivals, None) is not None:
+            raise Conflict("highest ID has moved")
+        commit(changes)
+
+    world.store.commit = overtaken  # type: ignore[method-assign]  # the fault under test
+    assert controller.handle(warn(world, *active(world))) == []
+    assert [r.id for r in active(world)] == [6, 7, 8, 9, 10]
+    assert [call for call, _ in world.router.calls[deregistrations:]] == ["deregister"]
+
+
 def test_a_tick_and_a_signal_at_once_make_one_replacement() -> None:
     """A tick that saw the loss before the signal was handled creates nothing on the strength of old rows."""
     world, controller = serving()

@@ -23,6 +23,7 @@ from spotrelay.policy.actions import (
     Action,
     Adopt,
     Drain,
+    End,
     Fail,
     NoteWarning,
     Register,
@@ -284,8 +285,9 @@ _COUNTED = {
 def _taken_out(action: Action) -> str | None:
     """The instance that the action takes out of rotation."""
     match action:
-        case Drain(replica=replica) | NoteWarning(replica=replica) | Fail(replica=replica):
-            return replica.instance_id
+        # What drains or ends already may have come back through a race, and nobody may look again.
+        case Drain() | NoteWarning() | Fail() | End():
+            return action.replica.instance_id
         case TakeOut(instance_id=instance_id):
             return instance_id
         case _:

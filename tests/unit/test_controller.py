@@ -500,6 +500,16 @@ def test_a_warning_takes_out_what_a_race_put_back() -> None:
     assert victim in active(world)
 
 
+def test_a_replica_that_ends_leaves_nothing_in_rotation() -> None:
+    """If a race put its instance back, its end is the last time that anybody looks."""
+    world, controller = serving()
+    victim = active(world)[0]
+    controller.handle(warn(world, victim))
+    world.router.register(demo_spec(), [victim.instance_id or ""])
+    controller.handle(reclaim(world, victim))
+    assert not world.router.health(demo_spec())[victim.instance_id or ""].is_in_rotation
+
+
 def test_a_removed_service_is_watched_until_nothing_is_left() -> None:
     """A launch that was under way when the stack went is found and ended, though EC2 shows it late."""
     world, controller = serving()

@@ -94,18 +94,15 @@ class Controller:
     def _react(self, service: str, about: Sequence[tuple[Signal, int]]) -> None:
         ports = self._ports
         spec = ports.services.get(service)
-        before: list[Action] = []
         for _ in range(MAX_DECISIONS):
             rows = self._read(service, {replica_id for _, replica_id in about})
             sightings = [(s, rows.replicas[i]) for s, i in about if i in rows.replicas]
             actions = interruption.decide(sightings, rows, spec.on_rebalance if spec else OnRebalance.IGNORE)
             if not actions:
                 return
-            # The same decision on the same rows, if only the IDs went to others: what goes is out already.
-            is_repeat = actions == before
-            if self._perform(service, spec, rows, actions, [s for s, _ in about], is_repeat=is_repeat):
+            # Deregisters anew each time: a tick may have registered what it had admitted before the warning.
+            if self._perform(service, spec, rows, actions, [s for s, _ in about]):
                 return
-            before = actions
         raise Conflict(f"{service}: lost {MAX_DECISIONS} races for the same replicas")
 
     def _read(self, service: str, replica_ids: set[int]) -> Rows:
@@ -181,13 +178,11 @@ class Controller:
         actions: Sequence[Action],
         signals: Sequence[Signal] = (),
         serving: datetime | None = None,
-        *,
-        is_repeat: bool = False,
     ) -> bool:
         """Carry the actions out; False if some were decided on rows that have changed since."""
         now = self._ports.clock.now()
         out = [i for a in actions if (i := _taken_out(a)) is not None]
-        if out and spec and not is_repeat:
+        if out and spec:
             self._ports.router.deregister(spec, out)
             self._ports.telemetry.count(Metric.DEREGISTERED, len(out), service=service)
             self._count_since_warning(Metric.WARNING_TO_DEREGISTERED_MS, service, signals)

@@ -160,10 +160,9 @@ def test_two_deciders_at_once_make_one_replacement() -> None:
     assert world.telemetry.counts[Metric.CONFLICTS] == 1
 
 
-def test_a_batch_that_loses_many_races_deregisters_once_and_gets_through() -> None:
-    """In a storm others take the IDs again and again; the batch only commits anew, until it wins."""
+def test_a_batch_that_loses_many_races_gets_through() -> None:
+    """In a storm others take the IDs again and again; the batch decides anew until it wins."""
     world, controller = serving(demo_spec(replicas=5))
-    deregistrations = len(world.router.calls)
     commit = world.store.commit
     rivals = iter(range(20))
 
@@ -175,7 +174,6 @@ def test_a_batch_that_loses_many_races_deregisters_once_and_gets_through() -> No
     world.store.commit = overtaken  # type: ignore[method-assign]  # the fault under test
     assert controller.handle(warn(world, *active(world))) == []
     assert [r.id for r in active(world)] == [6, 7, 8, 9, 10]
-    assert [call for call, _ in world.router.calls[deregistrations:]] == ["deregister"]
 
 
 def test_a_tick_and_a_signal_at_once_make_one_replacement() -> None:

@@ -9,6 +9,7 @@ from datetime import datetime
 from spotrelay.model import (
     Instance,
     InstanceState,
+    LaunchIntent,
     OnRebalance,
     Replica,
     ReplicaState,
@@ -250,8 +251,8 @@ def _for_draining(
         yield NoteWarning(replica, now)
     drained_for = now - replica.since
     is_done = health is None and drained_for >= seconds(timing.DRAIN_SETTLE_S)
-    is_overdue = drained_for >= seconds(spec.drain_s + timing.DRAIN_SETTLE_S)
-    if not _is_left_to_ec2(replica, instance) and (is_done or is_overdue):
+    is_out_of_time = drained_for >= seconds(spec.drain_s + timing.DRAIN_SETTLE_S)
+    if not _is_left_to_ec2(replica, instance) and (is_done or is_out_of_time):
         yield from _terminate(instance, seen, f"drained: {replica.reason}", replica)
 
 
@@ -267,13 +268,7 @@ def _adoptions(seen: Observation, now: datetime) -> dict[int, Adopt]:
     for intent in seen.rows.intents.values():
         if now - intent.created_at < seconds(timing.ADOPT_AFTER_S):
             continue
-        waiting = [
-            r
-            for id_ in intent.replica_ids
-            if (r := seen.rows.replicas.get(id_)) is not None
-            and r.state is ReplicaState.REQUESTED
-            and r.launch_id == intent.id
-        ]
+        waiting = _waiting_for(intent, seen.rows)
         found = [
             i
             for i in sorted(seen.instances.values(), key=lambda i: i.id)
@@ -283,6 +278,17 @@ def _adoptions(seen: Observation, now: datetime) -> dict[int, Adopt]:
     return adopted
 
 
+def _waiting_for(intent: LaunchIntent, rows: Rows) -> list[Replica]:
+    """The replicas that the intent is to bring an instance, and that have none."""
+    return [
+        r
+        for id_ in intent.replica_ids
+        if (r := rows.replicas.get(id_)) is not None
+        and r.state is ReplicaState.REQUESTED
+        and r.launch_id == intent.id
+    ]
+
+
 def _for_intents(seen: Observation, adopted: Mapping[int, Adopt], now: datetime) -> Iterator[Action]:
     """Close what every replica got its instance from, and what is so old that nothing more will come of it.
 
@@ -290,13 +296,7 @@ def _for_intents(seen: Observation, adopted: Mapping[int, Adopt], now: datetime)
     are read one after the other.
     """
     for intent in seen.rows.intents.values():
-        waiting = {
-            id_
-            for id_ in intent.replica_ids
-            if (r := seen.rows.replicas.get(id_)) is not None
-            and r.state is ReplicaState.REQUESTED
-            and r.launch_id == intent.id
-        }
+        waiting = {r.id for r in _waiting_for(intent, seen.rows)}
         is_adopted = bool(waiting) and waiting <= adopted.keys()
         if is_adopted or _is_expired(intent.created_at, now):
             yield CloseIntent(intent.id)

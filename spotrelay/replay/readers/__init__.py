@@ -1,0 +1,1 @@
+"""Reads recordings of Spot capacity: one module per format."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-_NEEDED = {"greenlet", "matplotlib", "typer", "click", "rich", "pydantic", "ruamel"}
+_NEEDED = {"greenlet", "typer", "click", "rich", "pydantic", "ruamel"}
 
 
 def main() -> None:

@@ -20,13 +20,13 @@ class Recording:
     file: Path
     pool: CapacityPool
     points: Sequence[tuple[float, int]]
-    """Seconds since the recording's start, rising from 0, and the instances that the pool holds from then on."""
+    """Seconds since the recording's start, rising from 0.0, and what the pool holds from then on."""
     end_s: float
     """How long the file knows the pool."""
 
 
 def pool_in(zone: str, instance_type: str) -> CapacityPool:
-    """A pool, its region taken from the zone's name: `us-east-1a`, and other clouds' `us-central1-a`."""
+    """A pool, its region taken from the zone's name: `us-east-1a`, or another cloud's `us-central1-a`."""
     return CapacityPool(zone[:-1].rstrip("-"), zone, instance_type)
 
 
@@ -39,8 +39,6 @@ def text_of(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8-sig")  # spreadsheets put a byte-order mark first
     except UnicodeDecodeError:
-        raise TraceError(
-            f"{file}: is not UTF-8 text: save it as UTF-8, or take it out of the folder"
-        ) from None
+        raise TraceError(f"{file}: is not UTF-8 text: save it as UTF-8, or leave it out") from None
     except OSError as error:
-        raise TraceError(f"{file}: can't be read: {error.strerror or error}: check the path") from None
+        raise TraceError(f"{file}: can't be read ({error.strerror or error}): mend that first") from None

@@ -1,0 +1,121 @@
+"""What a run adds up to: strength, gaps and cost, exact between events and only there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from spotrelay.model import PurchaseOption
+from spotrelay.replay.settings import Settings
+from spotrelay.replay.traces import Trace
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Integrates over time what the cloud tells it.
+
+    Nothing before `settings.measured_from_s` counts. Whoever changes a number calls `to` first.
+    """
+
+    settings: Settings
+    now: float = 0.0
+    ready: int = 0
+    """Replicas that serve: those that are warned do until EC2 takes them."""
+    in_rotation: int = 0
+    """Replicas that get new requests."""
+    spot: int = 0
+    """Spot instances that are paid for."""
+    on_demand: int = 0
+    """On-demand instances that are paid for."""
+    measured_s: float = 0.0
+    full_s: float = 0.0
+    """With at least N ready."""
+    full_rotation_s: float = 0.0
+    """With at least N in rotation."""
+    ready_share_s: float = 0.0
+    """Integral of min(ready, N) / N."""
+    spot_s: float = 0.0
+    """Instance seconds on Spot."""
+    on_demand_s: float = 0.0
+    """Instance seconds on-demand."""
+    strength_s: dict[int, float] = field(default_factory=dict)
+    """By number of ready replicas: for how long."""
+    gaps_s: list[float] = field(default_factory=list)
+    """Every period below N that is over, in order."""
+    losses: int = 0
+    """Spot instances that EC2 took."""
+    launches: int = 0
+    """Instances that started."""
+    refusals: int = 0
+    """Launch requests that got less than they asked for."""
+    _short_since: float | None = None
+
+    @property
+    def is_measuring(self) -> bool:
+        """Whether what happens now counts."""
+        return self.now >= self.settings.measured_from_s
+
+    def to(self, time: float) -> None:
+        """Everything has been as it is until this time."""
+        begin = max(self.now, self.settings.measured_from_s)
+        self.now = max(time, self.now)
+        duration_s = time - begin
+        if duration_s <= 0:
+            return
+        wanted = self.settings.replicas
+        self.measured_s += duration_s
+        self.strength_s[self.ready] = self.strength_s.get(self.ready, 0.0) + duration_s
+        self.ready_share_s += duration_s * min(self.ready, wanted) / wanted
+        self.spot_s += duration_s * self.spot
+        self.on_demand_s += duration_s * self.on_demand
+        if self.in_rotation >= wanted:
+            self.full_rotation_s += duration_s
+        if self.ready >= wanted:
+            self.full_s += duration_s
+            self._close_gap(begin)
+        elif self._short_since is None:
+            self._short_since = begin
+
+    def close(self, time: float) -> None:
+        """The run is over: a gap that is still open ends here."""
+        self.to(time)
+        self._close_gap(time)
+
+    def paid(self, option: PurchaseOption, change: int) -> None:
+        """So many more instances are paid for, or fewer."""
+        if option is PurchaseOption.SPOT:
+            self.spot += change
+        else:
+            self.on_demand += change
+
+    @property
+    def cost(self) -> float:
+        """Relative to N on-demand replicas for as long."""
+        paid = self.spot_s / self.settings.od_price_ratio + self.on_demand_s
+        return paid / (self.settings.replicas * self.measured_s)
+
+    def _close_gap(self, time: float) -> None:
+        if self._short_since is not None:
+            self.gaps_s.append(time - self._short_since)
+            self._short_since = None
+
+
+def optimal_cost(trace: Trace, settings: Settings) -> float:
+    """What an oracle pays for N replicas at every instant, relative to N on-demand ones.
+
+    min(N, what all pools hold) on Spot and the rest on-demand, without any cold start; over the time that is
+    measured.
+    """
+    wanted, spot_price = settings.replicas, 1 / settings.od_price_ratio
+    # On-demand may be the cheaper one when somebody asks what happens then.
+    spot_price = min(spot_price, 1.0)
+    changes = sorted((at, i, held) for i, pool in enumerate(trace.pools) for at, held in pool.capacity)
+    held_now = [0] * len(trace.pools)
+    paid = 0.0
+    for (at, i, held), (until, *_) in pairwise([*changes, (trace.duration_s, 0, 0)]):
+        held_now[i] = held
+        duration_s = min(until, trace.duration_s) - max(at, settings.measured_from_s)
+        if duration_s > 0:
+            on_spot = min(wanted, sum(held_now))
+            paid += duration_s * (on_spot * spot_price + (wanted - on_spot))
+    return paid / (wanted * (trace.duration_s - settings.measured_from_s))

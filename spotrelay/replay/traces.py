@@ -1,7 +1,7 @@
 """Recordings of a Spot market, ready to replay: which pool could hold how many instances, and when.
 
-Three formats, told apart by what is in the files: see `readers`. A recording is a file, or a folder of files of
-one format; what else lies in the folder (a licence, a README) is left alone.
+Three formats, told apart by what is in the files: see `readers`. A recording is a file, or a folder of
+files of one format; what else lies in the folder (a licence, a README) is left alone.
 """
 
 from __future__ import annotations

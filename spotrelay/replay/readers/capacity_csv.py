@@ -5,9 +5,10 @@
     0,us-east-1b,g5.xlarge,0
     60,us-east-1b,g5.xlarge,2
 
-`second` counts from the recording's start; a pool keeps its capacity until its next row. Every pool has a row
-at second 0, its later rows are in order, and the recording ends at the last row of all: repeat a row there if
-nothing changed. Rows of different pools may come in any order. A loop that asks EC2 now and then can write it.
+`second` counts from the recording's start; a pool keeps its capacity until its next row. Every pool has a
+row at second 0, its later rows are in order, and the recording ends at the last row of all: repeat a row
+there if nothing changed. Rows of different pools may come in any order. A loop that asks EC2 now and then
+can write it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Reads nodes that came and went: a CSV file without header, `ms,add|remove,node`, one line per event.
 
-The format of github.com/uclasystem/bamboo (`traces/`): milliseconds since the recording's start, and the name
-of a Spot instance that came or was taken. One file is one pool, which could hold as many instances as were alive;
-it ends with its last event. Zone and instance type aren't on record: the zone is made up, the type is the file's
-name. Several files in a folder are several pools in zones of their own, all taken to begin at once.
+The format of github.com/uclasystem/bamboo (`traces/`): milliseconds since the recording's start, and the
+name of a Spot instance that came or was taken. One file is one pool, which could hold as many instances as
+were alive; it ends with its last event. Zone and instance type aren't on record: the zone is made up, the
+type is the file's name. Several files in a folder are several pools in zones of their own, all taken to
+begin at once.
 """
 
 from __future__ import annotations

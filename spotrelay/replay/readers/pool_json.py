@@ -93,5 +93,5 @@ def _data(file: Path, document: dict[str, Any]) -> list[int]:
 
 def _shown(value: object) -> str:
     """The value as JSON has it, short enough for one line."""
-    text = "missing" if value is None else json.dumps(value)
+    text = json.dumps(value)
     return text if len(text) <= 40 else text[:39] + "…"

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from spotrelay.model import PurchaseOption
 from spotrelay.replay.settings import Settings
-from spotrelay.replay.traces import Trace
 
 
 @dataclass(slots=True)
@@ -98,24 +96,3 @@ class Ledger:
         if self._short_since is not None:
             self.gaps_s.append(time - self._short_since)
             self._short_since = None
-
-
-def optimal_cost(trace: Trace, settings: Settings) -> float:
-    """What an oracle pays for N replicas at every instant, relative to N on-demand ones.
-
-    min(N, what all pools hold) on Spot and the rest on-demand, without any cold start; over the time that is
-    measured.
-    """
-    wanted, spot_price = settings.replicas, 1 / settings.od_price_ratio
-    # On-demand may be the cheaper one when somebody asks what happens then.
-    spot_price = min(spot_price, 1.0)
-    changes = sorted((at, i, held) for i, pool in enumerate(trace.pools) for at, held in pool.capacity)
-    held_now = [0] * len(trace.pools)
-    paid = 0.0
-    for (at, i, held), (until, *_) in pairwise([*changes, (trace.duration_s, 0, 0)]):
-        held_now[i] = held
-        duration_s = min(until, trace.duration_s) - max(at, settings.measured_from_s)
-        if duration_s > 0:
-            on_spot = min(wanted, sum(held_now))
-            paid += duration_s * (on_spot * spot_price + (wanted - on_spot))
-    return paid / (wanted * (trace.duration_s - settings.measured_from_s))

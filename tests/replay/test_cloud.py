@@ -127,7 +127,7 @@ def test_the_present_is_looked_ahead_from_at_the_start() -> None:
 
 
 def test_floors_are_the_least_within_the_warning() -> None:
-    """On random traces the floor is what a plain look ahead finds at each second, and only changes are told."""
+    """On random traces the floor is what a plain look ahead finds each second, and only changes are told."""
     random = Random(5)  # noqa: S311
     for _ in range(200):
         times = [0, *sorted(random.sample(range(1, 200), random.randint(0, 12)))]

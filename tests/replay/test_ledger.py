@@ -3,7 +3,7 @@
 import pytest
 
 from spotrelay.replay.cloud import Cloud
-from spotrelay.replay.ledger import Ledger, optimal_cost
+from spotrelay.replay.ledger import Ledger
 from spotrelay.replay.settings import Settings
 from tests.replay.markets import ON_DEMAND, SPOT, market
 
@@ -109,11 +109,3 @@ def test_cost_is_relative_to_on_demand() -> None:
     cloud.terminate(machine)
     ledger = cloud.close(1300)
     assert ledger.cost == pytest.approx((1000 / 4 + 500) / 2000)
-
-
-def test_the_oracle_pays_spot_for_whatever_is_there() -> None:
-    """min(N, what all pools hold) on Spot, the rest on-demand, over the measured time."""
-    trace = market([(0, 5), (800, 1)], [(0, 0), (550, 1)], duration_s=1300)
-    settings = Settings(replicas=3, cold_start_s=100, od_price_ratio=3)
-    # 300-800 s: three on Spot; 800-1300 s: two on Spot, one on-demand
-    assert optimal_cost(trace, settings) == pytest.approx((500 * 3 / 3 + 500 * (2 / 3 + 1)) / 3000)

@@ -16,9 +16,18 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from spotrelay import launching
-from spotrelay.model import Changes, OnRebalance, Replica, ReplicaState, Rows, ServiceSpec, seconds
+from spotrelay.model import (
+    Changes,
+    OnRebalance,
+    PoolMemory,
+    Replica,
+    ReplicaState,
+    Rows,
+    ServiceSpec,
+    seconds,
+)
 from spotrelay.names import Metric
-from spotrelay.policy import changes, failures, interruption, reconcile, timing
+from spotrelay.policy import changes, cooldowns, failures, interruption, reconcile, strength, timing
 from spotrelay.policy.actions import (
     Action,
     Adopt,
@@ -31,7 +40,7 @@ from spotrelay.policy.actions import (
     TakeOut,
     Terminate,
 )
-from spotrelay.policy.reconcile import Observation
+from spotrelay.policy.observation import Observation, known, ready_count
 from spotrelay.ports import Conflict, Ports
 from spotrelay.signals import InterruptionWarning, Signal
 
@@ -80,11 +89,11 @@ class Controller:
         if not ports.store.acquire(service, holder, ports.clock.now(), timing.LEASE_S):
             return
         try:
-            moving = self._reconcile(service, serving)
+            due = self._reconcile(service, serving)
         finally:
             ports.store.release(service, holder)
-        if moving:
-            self._announce_tick(service, serving)
+        if due:
+            self._announce_tick(service, due, serving)
 
     def tick_all(self) -> None:
         """Have every service's tick run, each by itself, so that one that is stuck blocks no other."""
@@ -113,11 +122,11 @@ class Controller:
             return rows
         return self._ports.store.read(service, replica_ids | successors)
 
-    def _reconcile(self, service: str, serving: datetime | None) -> bool:
-        """One round; whether another should follow soon."""
+    def _reconcile(self, service: str, serving: datetime | None) -> datetime | None:
+        """One round; when another should follow, None if the minute's tick will do."""
         ports = self._ports
         spec = ports.services.get(service, fresh=True)
-        rows = reconcile.known(ports.store.load(service))
+        rows = known(ports.store.load(service))
         now = ports.clock.now()
         # The warned ones before the instances: what is warned no more by then is seen gone.
         warned = ports.fleet.warned()
@@ -125,7 +134,7 @@ class Controller:
         seen = Observation(rows, instances, ports.router.health(spec) if spec else {}, warned)
         actions = reconcile.decide(spec, seen, now) if spec else reconcile.retire(seen, now)
         if spec:
-            ready = reconcile.ready_count(rows)
+            ready = ready_count(rows)
             ports.telemetry.count(Metric.REPLICAS_READY, ready, service=service)
             ports.telemetry.count(Metric.REPLICAS_DESIRED, spec.replicas, service=service)
             if failures.is_crash_looping(spec, rows.backoff):
@@ -135,11 +144,11 @@ class Controller:
                 )
         elif reconcile.is_gone(seen):
             ports.store.forget(service)
-            return False
+            return None
         self._perform(service, spec, rows, actions, serving=serving)
         if spec:
             self._admit(spec, seen)
-        return bool(actions) or reconcile.is_in_transition(seen, spec)
+        return self._soon() if actions else strength.next_look(spec, seen, ports.clock.now())
 
     def _admit(self, spec: ServiceSpec, seen: Observation) -> None:
         """Put into rotation what answers the readiness probe, and give up what doesn't and is overdue.
@@ -197,12 +206,10 @@ class Controller:
             self._record(service, action)
         if done:
             # Before the launches: they take seconds, and if this function dies in one, the tick must come.
-            self._announce_tick(service, serving)
-        cooldowns = changes.cooldowns(done, now)
-        if cooldowns:
-            self._ports.store.cool(cooldowns)
+            self._announce_tick(service, self._soon(), serving)
         if spec:
-            self._bring_in(spec, done, committed, signals)
+            self._enter(spec, done)
+            self._learn_and_launch(spec, done, committed, signals)
         terminate = [i for a in done if (i := _terminated(a)) is not None]
         if terminate:
             self._ports.fleet.terminate(terminate)
@@ -217,28 +224,40 @@ class Controller:
             return False
         return True
 
-    def _bring_in(
+    def _enter(self, spec: ServiceSpec, done: Sequence[Action]) -> None:
+        """Register what runs; what has a readiness probe once it answers that, see `_admit`."""
+        entering = Register if spec.readiness_probe else (Start, Register)
+        entrants = [i for a in done if isinstance(a, entering) and (i := a.replica.instance_id)]
+        if entrants:
+            self._ports.router.register(spec, entrants)
+
+    def _learn_and_launch(
         self,
         spec: ServiceSpec,
         done: Sequence[Action],
         committed: Sequence[Changes],
         signals: Sequence[Signal],
     ) -> None:
-        """Register what runs, launch what was ordered."""
-        # What has a readiness probe is registered once it answers that, see `_admit`.
-        entering = Register if spec.readiness_probe else (Start, Register)
-        entrants = [i for a in done if isinstance(a, entering) and (i := a.replica.instance_id)]
-        if entrants:
-            self._ports.router.register(spec, entrants)
+        """Remember the pools that were lost, then launch what was ordered elsewhere."""
+        store, now = self._ports.store, self._ports.clock.now()
         orders = [change for change in committed if change.open_intent]
-        if sum(launching.launch(self._ports, spec, order) for order in orders):
+        if not orders and not changes.lessons(done, PoolMemory(), now):
+            return
+        memory = store.recall(spec.service, spec.region, now)
+        lessons = changes.lessons(done, memory, now)
+        if lessons:
+            store.cool(lessons)
+            memory = cooldowns.with_lessons(memory, lessons)
+        if sum(launching.launch(self._ports, spec, order, memory) for order in orders):
             self._count_since_warning(Metric.WARNING_TO_LAUNCHED_MS, spec.service, signals)
 
-    def _announce_tick(self, service: str, serving: datetime | None) -> None:
+    def _soon(self) -> datetime:
+        return self._ports.clock.now() + seconds(timing.TICK_IN_TRANSITION_S)
+
+    def _announce_tick(self, service: str, due: datetime, serving: datetime | None) -> None:
         now = self._ports.clock.now()
-        due = now + seconds(timing.TICK_IN_TRANSITION_S)
         if self._ports.store.claim_tick(service, due, now, serving):
-            self._ports.ticker.schedule(service, due, timing.TICK_IN_TRANSITION_S)
+            self._ports.ticker.schedule(service, due, (due - now).total_seconds())
 
     def _count_since_warning(self, metric: Metric, service: str, signals: Sequence[Signal]) -> None:
         now = self._ports.clock.now()

@@ -2,38 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import zip_longest
 
-from spotrelay.model import Changes, Cooldown, LaunchIntent, Replica, ServiceSpec, seconds
+from spotrelay.model import (
+    Changes,
+    LaunchIntent,
+    PoolMemory,
+    PurchaseOption,
+    Replica,
+    ServiceSpec,
+    seconds,
+)
 from spotrelay.names import Metric
-from spotrelay.policy import failures, placement, timing
+from spotrelay.policy import cooldowns, failures, placement, timing
 from spotrelay.policy.changes import provisioned
-from spotrelay.policy.placement import Step
+from spotrelay.policy.placement import Plan, Step
 from spotrelay.ports import Conflict, LaunchRequest, LaunchResult, Ports, Throttled, Unavailable
 
+STAND_IN_DELAY_S = 1.0
+"""Until the tick that asks for stand-ins: this one may have to end first, since it holds the lease."""
 
-def launch(ports: Ports, spec: ServiceSpec, ordered: Changes) -> int:
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """What is being launched."""
+
+    spec: ServiceSpec
+    plan: Plan
+    memory: PoolMemory
+    option: PurchaseOption
+
+
+def launch(ports: Ports, spec: ServiceSpec, ordered: Changes, memory: PoolMemory) -> int:
     """Launch what a commit ordered; how many instances are on record afterwards.
 
     What no pool gives stays REQUESTED and falls due again after a back-off; what got no clear answer keeps
     its intent, and the tick finds out. Neither raises: repeating the signals at once would mend neither.
     """
-    cooling = ports.store.cooling(spec.region, ports.clock.now())
-    steps = placement.plan(spec, cooling)
+    order = _order(spec, ordered, memory, ports.clock.now())
+    if not order.plan.steps:
+        _nowhere(ports, order, ordered)
+        return 0
     launched = 0
+    steps = order.plan.steps
     for step, next_step in zip_longest(steps, steps[1:]):
         intent, waiting = ordered.open_intent, ordered.to_launch
         if intent is None or not waiting:
             break
-        answer = _ask(ports, spec, intent, step, waiting, cooling)
+        answer = _ask(ports, order, intent, step, waiting)
         now = ports.clock.now()
         match answer:
             case LaunchResult():
-                filled, rest = _assign(waiting, answer, now)
-                ordered = _after(ports, spec, intent, filled, rest, next_step, now)
+                filled, rest = _assign(waiting, order.plan, step, answer, now)
+                ordered = _after(ports, order, intent, filled, rest, next_step, now)
             case Throttled():
                 filled, ordered = (), _postponed(spec, intent, waiting, now)
             case Unavailable():
@@ -47,34 +71,67 @@ def launch(ports: Ports, spec: ServiceSpec, ordered: Changes) -> int:
             break
         launched += len(filled)
         # After the record: what a refusal teaches may get lost, an instance mustn't.
-        _learn(ports, answer)
+        if isinstance(answer, LaunchResult):
+            _learn(ports, order, answer)
+            _call_stand_ins(ports, order, ordered.update)
     ports.telemetry.count(Metric.REPLICAS_LAUNCHED, launched, service=spec.service)
     return launched
 
 
+def _order(spec: ServiceSpec, ordered: Changes, memory: PoolMemory, now: datetime) -> _Order:
+    waiting = ordered.to_launch
+    option = waiting[0].purchase_option
+    plan = placement.plan(
+        spec,
+        option,
+        memory,
+        now,
+        is_return=spec.on_demand_fallback and all(r.attempts for r in waiting),
+        is_last_resort=ordered.is_last_resort or not spec.on_demand_fallback,
+    )
+    return _Order(spec, plan, memory, option)
+
+
+def _nowhere(ports: Ports, order: _Order, ordered: Changes) -> None:
+    """There is no pool worth asking: wait until the first has rested."""
+    spec, now = order.spec, ports.clock.now()
+    words = f"no pool to ask; left out: {placement.shown(order.plan.left_out)}"
+    _record(ports, order, ordered.to_launch, {"why_these": words})
+    rested = placement.first_rest(spec, order.option, order.memory, now)
+    waiting = tuple(
+        _refused(replace(r, launch=words, launch_id=None), now, rested) for r in ordered.to_launch
+    )
+    closed = (ordered.open_intent.id,) if ordered.open_intent else ()
+    try:
+        ports.store.commit(Changes(spec.service, update=waiting, close_intents=closed))
+    except Conflict as conflict:
+        ports.telemetry.record("launch_overtaken", service=spec.service, detail=str(conflict))
+        return
+    _call_stand_ins(ports, order, waiting)
+
+
 def _ask(
-    ports: Ports,
-    spec: ServiceSpec,
-    intent: LaunchIntent,
-    step: Step,
-    waiting: Sequence[Replica],
-    cooling: Collection[Cooldown],
+    ports: Ports, order: _Order, intent: LaunchIntent, step: Step, waiting: Sequence[Replica]
 ) -> LaunchResult | Throttled | Unavailable:
     """One launch request, with a log line that says everything that led to it and what EC2 answered."""
-    request = LaunchRequest(intent.id, spec, step.purchase_option, step.pools, len(waiting))
+    spec = order.spec
+    request = LaunchRequest(
+        intent.id,
+        spec,
+        step.purchase_option,
+        step.pools,
+        len(waiting),
+        max_prices=order.plan.max_prices,
+    )
     answer: LaunchResult | Throttled | Unavailable
     try:
         answer = ports.fleet.launch(request)
     except (Throttled, Unavailable) as error:
         answer = error
     facts: dict[str, object] = {
-        "service": spec.service,
         "launch": intent.id,
-        "replicas": [r.id for r in waiting],
-        "purchase_option": str(step.purchase_option),
         "pools": [str(p) for p in step.pools],
         "why_these": step.why,
-        "cooling": {str(c.offering): f"{c.reason} until {c.until:%H:%M:%S}" for c in cooling},
     }
     if isinstance(answer, LaunchResult):
         facts["instances"] = {i.id: str(i.offering) for i in answer.instances}
@@ -84,29 +141,58 @@ def _ask(
     else:
         facts["error"] = repr(answer)
         ports.telemetry.count(Metric.LAUNCH_ERRORS, service=spec.service)
-    ports.telemetry.record("launch", **facts)
+    _record(ports, order, waiting, facts)
     return answer
 
 
-def _learn(ports: Ports, answer: LaunchResult | Throttled) -> None:
-    if isinstance(answer, LaunchResult):
-        now = ports.clock.now()
-        lessons = [c for r in answer.refusals if (c := placement.cooldown_of(r, now)) is not None]
-        if lessons:
-            ports.store.cool(lessons)
+def _record(ports: Ports, order: _Order, waiting: Sequence[Replica], facts: dict[str, object]) -> None:
+    ports.telemetry.record(
+        "launch",
+        service=order.spec.service,
+        replicas=[r.id for r in waiting],
+        purchase_option=str(order.option),
+        eligible=len(order.plan.eligible),
+        left_out={str(pool): why for pool, why in order.plan.left_out.items()},
+        **facts,
+    )
+
+
+def _learn(ports: Ports, order: _Order, answer: LaunchResult) -> None:
+    now = ports.clock.now()
+    lessons = cooldowns.of_refusals(answer.refusals, order.spec.region, order.option, order.memory, now)
+    if lessons:
+        ports.store.cool(lessons)
+    forgiven = cooldowns.forgiven({i.offering for i in answer.instances}, order.memory)
+    if forgiven:
+        ports.store.forgive(forgiven)
+
+
+def _call_stand_ins(ports: Ports, order: _Order, waiting: Sequence[Replica]) -> None:
+    """Have the tick that requests stand-ins come at once for what Spot has just refused."""
+    is_new = any(r.instance_id is None and r.attempts == 1 for r in waiting)
+    if is_new and order.option is PurchaseOption.SPOT and order.spec.on_demand_fallback:
+        ports.ticker.schedule(order.spec.service, delay_s=STAND_IN_DELAY_S)
 
 
 def _assign(
-    waiting: Sequence[Replica], result: LaunchResult, now: datetime
+    waiting: Sequence[Replica], plan: Plan, step: Step, answer: LaunchResult, now: datetime
 ) -> tuple[tuple[Replica, ...], tuple[Replica, ...]]:
     """(replicas that got an instance, replicas that still wait), lowest ID first."""
-    filled = tuple(provisioned(r, i, now) for r, i in zip(waiting, result.instances, strict=False))
-    return filled, tuple(waiting[len(filled) :])
+    refused = ", ".join(sorted({r.code for r in answer.refusals}))
+
+    def told(replica: Replica, given: str) -> Replica:
+        answered = f"{given}; refused elsewhere: {refused}" if refused and given else given or refused
+        return replace(replica, launch=placement.in_words(plan, step, answered))
+
+    filled = tuple(
+        provisioned(told(r, str(i.offering)), i, now) for r, i in zip(waiting, answer.instances, strict=False)
+    )
+    return filled, tuple(told(r, "") for r in waiting[len(filled) :])
 
 
 def _after(
     ports: Ports,
-    spec: ServiceSpec,
+    order: _Order,
     intent: LaunchIntent,
     filled: tuple[Replica, ...],
     rest: tuple[Replica, ...],
@@ -114,18 +200,19 @@ def _after(
     now: datetime,
 ) -> Changes:
     """What to record of an answer: the instances, and an intent for the next step or a later try."""
+    service = order.spec.service
     if rest and next_step:
-        next_intent = LaunchIntent(ports.new_id(), spec.service, tuple(r.id for r in rest), now)
+        next_intent = LaunchIntent(ports.new_id(), service, tuple(r.id for r in rest), now)
         rest = tuple(replace(r, launch_id=next_intent.id) for r in rest)
     else:
         next_intent = None
         rest = tuple(_refused(r, now) for r in rest)
-    return Changes(spec.service, update=(*filled, *rest), open_intent=next_intent, close_intents=(intent.id,))
+    return Changes(service, update=(*filled, *rest), open_intent=next_intent, close_intents=(intent.id,))
 
 
-def _refused(replica: Replica, now: datetime) -> Replica:
+def _refused(replica: Replica, now: datetime, rested: datetime | None = None) -> Replica:
     attempts, retry_at = failures.after_refusal(replica, now)
-    return replace(replica, attempts=attempts, retry_at=retry_at)
+    return replace(replica, attempts=attempts, retry_at=min(retry_at, rested) if rested else retry_at)
 
 
 def _postponed(spec: ServiceSpec, intent: LaunchIntent, waiting: Sequence[Replica], now: datetime) -> Changes:

@@ -17,11 +17,14 @@ from spotrelay.model import (
     LaunchIntent,
     LaunchWindow,
     Offering,
+    PoolMemory,
     Refusal,
     RefusalKind,
     Replica,
     Rows,
+    Scope,
     ServiceSpec,
+    Survey,
     TargetState,
     seconds,
 )
@@ -65,7 +68,8 @@ class MemoryStore:
         self._services: dict[str, _Service] = {}
         self._known: set[str] = set()
         self._located: dict[str, tuple[str, int]] = {}
-        self._cooldowns: dict[Offering, Cooldown] = {}
+        self._cooldowns: dict[Scope, Cooldown] = {}
+        self._surveys: dict[str, Survey] = {}
 
     def services(self) -> Sequence[str]:
         """See `ports.Store.services`."""
@@ -123,14 +127,25 @@ class MemoryStore:
     def cool(self, cooldowns: Collection[Cooldown]) -> None:
         """See `ports.Store.cool`."""
         for cooldown in cooldowns:
-            known = self._cooldowns.get(cooldown.offering)
+            known = self._cooldowns.get(cooldown.scope)
             if known is None or known.until < cooldown.until:
-                self._cooldowns[cooldown.offering] = cooldown
+                self._cooldowns[cooldown.scope] = cooldown
 
-    def cooling(self, region: str, now: datetime) -> Sequence[Cooldown]:
-        """See `ports.Store.cooling`."""
-        cooling = (c for c in self._cooldowns.values() if c.offering.pool.region == region and c.until > now)
-        return sorted(cooling, key=lambda c: c.offering)
+    def forgive(self, scopes: Collection[Scope]) -> None:
+        """See `ports.Store.forgive`."""
+        for scope in scopes:
+            self._cooldowns.pop(scope, None)
+
+    def note_survey(self, survey: Survey) -> None:
+        """See `ports.Store.note_survey`."""
+        self._surveys[survey.service] = survey
+
+    def recall(self, service: str, region: str, now: datetime) -> PoolMemory:
+        """See `ports.Store.recall`."""
+        cooldowns = (
+            c for c in self._cooldowns.values() if c.scope.region == region and c.remembered_until > now
+        )
+        return PoolMemory(tuple(sorted(cooldowns, key=lambda c: str(c.scope))), self._surveys.get(service))
 
     def acquire(self, service: str, holder: str, now: datetime, ttl_s: float) -> bool:
         """See `ports.Store.acquire`."""

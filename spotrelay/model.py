@@ -6,11 +6,14 @@ Everything here is a value: no clock, no environment, no AWS. A change is a new 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, ClassVar
+
+from spotrelay.requirements import Requirements
 
 
 class ReplicaState(StrEnum):
@@ -110,6 +113,12 @@ class Replica:
     """Launches that every pool refused."""
     retry_at: datetime | None = None
     """No launch before this, after a refusal."""
+    purchase_option: PurchaseOption = PurchaseOption.SPOT
+    """How it is to be bought; `offering` says where it was."""
+    is_stand_in: bool = False
+    """Bought on-demand in addition, while a Spot replica isn't ready; never replaced itself."""
+    launch: str | None = None
+    """How its launch was decided and what EC2 answered, for people."""
     replaces: int | None = None
     replaced_by: int | None = None
     warned_at: datetime | None = None
@@ -121,11 +130,30 @@ class Replica:
 
     @classmethod
     def requested(
-        cls, service: str, id_: int, version: int, now: datetime, *, reason: str, replaces: int | None = None
+        cls,
+        service: str,
+        id_: int,
+        version: int,
+        now: datetime,
+        *,
+        reason: str,
+        purchase_option: PurchaseOption = PurchaseOption.SPOT,
+        replaces: int | None = None,
+        is_stand_in: bool = False,
     ) -> Replica:
         """A replica that should exist and has no instance yet."""
         state = ReplicaState.REQUESTED
-        return cls(service, id_, version, state, reason, {state: now}, replaces=replaces)
+        return cls(
+            service,
+            id_,
+            version,
+            state,
+            reason,
+            {state: now},
+            purchase_option=purchase_option,
+            replaces=replaces,
+            is_stand_in=is_stand_in,
+        )
 
     def to(self, state: ReplicaState, now: datetime, reason: str | None = None, **changes: Any) -> Replica:
         """The replica in its next state.
@@ -167,13 +195,115 @@ class LaunchIntent:
     created_at: datetime
 
 
+class Cause(StrEnum):
+    """What taught to leave something alone; each has its own length, see `policy.memory`."""
+
+    LOSS = "loss"
+    """EC2 took an instance back."""
+    REBALANCE = "rebalance"
+    """EC2 recommended to leave an instance."""
+    REFUSAL = "refusal"
+    """EC2 had no capacity, or not at our price."""
+    UNSUPPORTED = "unsupported"
+    """EC2 doesn't offer it there."""
+    LIMIT = "limit"
+    """A quota or an address range of the account is used up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a cooldown is about: all offerings that agree with every part that is set."""
+
+    region: str
+    zone: str = ""
+    instance_type: str = ""
+    quota: str = ""
+    """The letter of the families that share a vCPU quota: `g` for G and VT."""
+    purchase_option: PurchaseOption | None = None
+
+    @classmethod
+    def of(cls, offering: Offering) -> Scope:
+        """One offering and nothing else."""
+        pool = offering.pool
+        return cls(pool.region, pool.zone, pool.instance_type, purchase_option=offering.purchase_option)
+
+    def covers(self, offering: Offering) -> bool:
+        """Whether the offering is among what it is about."""
+        pool = offering.pool
+        return (
+            self.region == pool.region
+            and self.zone in ("", pool.zone)
+            and self.instance_type in ("", pool.instance_type)
+            and self.quota in ("", quota_of(pool.instance_type))
+            and self.purchase_option in (None, offering.purchase_option)
+        )
+
+    def __str__(self) -> str:
+        quota = self.quota and f"quota {self.quota.upper()}"
+        parts = (self.zone, self.instance_type, quota, self.purchase_option or "")
+        return "/".join(part for part in parts if part) or self.region
+
+
+def quota_of(instance_type: str) -> str:
+    """The group of families that the type shares its vCPU quota with, one for Spot and one for on-demand.
+
+    EC2 names them: G and VT; P; Inf; Trn; DL; and the standard families, which have no accelerator.
+    """
+    letters = re.match(r"[a-z]*?(?=\d|$)", instance_type.partition(".")[0])
+    family = letters.group() if letters else ""
+    return "g" if family in ("g", "gr", "vt") else family
+
+
 @dataclass(frozen=True, slots=True)
 class Cooldown:
-    """A pool to leave alone for a while, and why."""
+    """Something to leave alone for a while, and why."""
 
-    offering: Offering
+    scope: Scope
+    cause: Cause
+    since: datetime
     until: datetime
     reason: str
+    strikes: int = 1
+    """How often in a row: each time the cooldown is longer."""
+
+    @property
+    def remembered_until(self) -> datetime:
+        """Until then another one counts as repeated: after as much quiet as the cooldown took."""
+        return self.until + (self.until - self.since)
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What EC2 offers to one version of a service, as last asked: discovery, prices and placement scores.
+
+    What could not be found out is missing from its mapping.
+    """
+
+    service: str
+    version: int
+    at: datetime
+    pools: tuple[CapacityPool, ...]
+    """Every eligible type in every zone that offers it."""
+    on_demand_prices: Mapping[str, float] = field(default_factory=dict)
+    """By instance type, USD per hour."""
+    spot_prices: Mapping[CapacityPool, float] = field(default_factory=dict)
+    """USD per hour."""
+    scores: Mapping[str, int] = field(default_factory=dict)
+    """By zone: how likely EC2 thinks that a Spot request there succeeds, 1 (hardly) to 10."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolMemory:
+    """What is known about the pools when something is launched."""
+
+    cooldowns: tuple[Cooldown, ...] = ()
+    """Those that have ended, too, while they are remembered."""
+    survey: Survey | None = None
+
+    def cooling(self, offering: Offering, now: datetime) -> Cooldown | None:
+        """The cooldown that lasts longest of those that cover the offering."""
+        covering = (c for c in self.cooldowns if c.until > now and c.scope.covers(offering))
+        return max(covering, key=lambda c: c.until, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +364,8 @@ class Changes:
     """(as read, to be): launching takes it, and fails if anybody launched since."""
     held: int = 0
     """Replicas that the launch-rate brake makes wait; not stored, only told."""
+    is_last_resort: bool = False
+    """Whether the launch may go where it would rather not; not stored."""
 
     @property
     def stored(self) -> tuple[Replica, ...]:
@@ -278,14 +410,18 @@ class Instance:
 
 
 class RefusalKind(StrEnum):
-    """Why EC2 launched less than asked."""
+    """Why EC2 launched less than asked, by what the reason is about."""
 
     CAPACITY = "capacity"
-    """The pool is dry: another pool, or later."""
+    """The pool is dry, or dearer than we pay: another pool, or later."""
     UNSUPPORTED = "unsupported"
     """The type isn't offered there: never this pool."""
-    LIMIT = "limit"
-    """A quota or an address range is used up: more pools don't help."""
+    MARKET_LIMIT = "market-limit"
+    """As many Spot instances, fleets or reservations as the account may have: no pool of the region helps."""
+    QUOTA = "quota"
+    """The vCPU quota that a group of families shares is used up."""
+    ADDRESSES = "addresses"
+    """The subnet has no address left: another zone."""
     OTHER = "other"
 
 
@@ -356,7 +492,13 @@ class ServiceSpec:
     target_group_arn: str
     port: int
     on_demand_fallback: bool = True
-    """Whether what Spot refuses is bought on-demand. Without Spot it is bought on-demand anyway."""
+    """Whether what Spot doesn't give is bought on-demand. Without Spot it is bought on-demand anyway."""
+    base_on_demand: int = 0
+    """So many of `replicas` are always bought on-demand."""
+    max_price_share: float | None = None
+    """The most to pay for Spot, as a share of the on-demand price; None: EC2's own cap, which is all of it."""
+    requirements: Requirements | None = None
+    """What the service file asks of an instance, for the survey; None: `instance_types` is all there is."""
     drain_s: float = 90
     """How long a drained replica that nobody warned may finish its requests."""
     initial_delay_s: float = 1200
@@ -395,6 +537,9 @@ class ServiceSpec:
             "target_group_arn": self.target_group_arn,
             "port": self.port,
             "on_demand_fallback": self.on_demand_fallback,
+            "base_on_demand": self.base_on_demand,
+            "max_price_share": self.max_price_share,
+            "requirements": self.requirements.to_dict() if self.requirements else None,
             "drain_s": self.drain_s,
             "initial_delay_s": self.initial_delay_s,
             "readiness_probe": asdict(self.readiness_probe) if self.readiness_probe else None,
@@ -429,6 +574,9 @@ class ServiceSpec:
                 target_group_arn=str(doc["target_group_arn"]),
                 port=int(doc["port"]),
                 on_demand_fallback=bool(doc["on_demand_fallback"]),
+                base_on_demand=int(doc["base_on_demand"]),
+                max_price_share=None if (share := doc["max_price_share"]) is None else float(share),
+                requirements=Requirements.from_dict(wanted) if (wanted := doc["requirements"]) else None,
                 drain_s=float(doc["drain_s"]),
                 initial_delay_s=float(doc["initial_delay_s"]),
                 readiness_probe=ReadinessProbe(**probe) if (probe := doc["readiness_probe"]) else None,

@@ -13,7 +13,7 @@ Errors: an adapter raises one of the tree below for what a caller can act on, an
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
@@ -22,11 +22,14 @@ from spotrelay.model import (
     Changes,
     Cooldown,
     Instance,
+    PoolMemory,
     PurchaseOption,
     Refusal,
     Replica,
     Rows,
+    Scope,
     ServiceSpec,
+    Survey,
     TargetState,
 )
 from spotrelay.names import Metric
@@ -99,11 +102,22 @@ class Store(Protocol):
         ...
 
     def cool(self, cooldowns: Collection[Cooldown]) -> None:
-        """Remember pools to leave alone; a later end for the same offering replaces an earlier one."""
+        """Remember what to leave alone; a later end for the same scope replaces an earlier one."""
         ...
 
-    def cooling(self, region: str, now: datetime) -> Sequence[Cooldown]:
-        """The cooldowns that haven't ended."""
+    def forgive(self, scopes: Collection[Scope]) -> None:
+        """Forget the cooldowns of these scopes; one without a cooldown is fine."""
+        ...
+
+    def note_survey(self, survey: Survey) -> None:
+        """Keep what was found out for a service, in place of what was known before."""
+        ...
+
+    def recall(self, service: str, region: str, now: datetime) -> PoolMemory:
+        """The region's cooldowns that are still remembered, and the service's last survey.
+
+        The survey may be some minutes older than the latest: it changes by the hour.
+        """
         ...
 
     def acquire(self, service: str, holder: str, now: datetime, ttl_s: float) -> bool:
@@ -133,6 +147,9 @@ class LaunchRequest:
     pools: tuple[CapacityPool, ...]
     """In order of preference if `spec.ordered`."""
     count: int
+    max_prices: Mapping[str, float] = field(default_factory=dict)
+    """By instance type, the most to pay for a Spot instance: USD per hour. A type that is missing has EC2's
+    own cap, the on-demand price."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +201,20 @@ class Router(Protocol):
 
     def health(self, spec: ServiceSpec) -> Mapping[str, TargetState]:
         """Every registered or draining target."""
+        ...
+
+
+class Surveyor(Protocol):
+    """Whoever asks EC2 what it offers."""
+
+    def survey(self, spec: ServiceSpec, now: datetime) -> Survey:
+        """Discover the service's eligible pools, their prices and their zones' placement scores.
+
+        What AWS refuses to say, or fails to, is missing from the survey, counted and recorded.
+
+        Raises:
+            PortError: not even the pools could be found out.
+        """
         ...
 
 

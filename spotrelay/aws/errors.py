@@ -68,11 +68,11 @@ _REFUSALS = {
     "Unsupported": RefusalKind.UNSUPPORTED,
     # What a fleet says about a type that a zone doesn't have (compiler-explorer/infra #601).
     "InvalidFleetConfiguration": RefusalKind.UNSUPPORTED,
-    "InstanceLimitExceeded": RefusalKind.LIMIT,
-    "InsufficientFreeAddressesInSubnet": RefusalKind.LIMIT,
-    "MaxFleetCountExceeded": RefusalKind.LIMIT,
-    "MaxSpotInstanceCountExceeded": RefusalKind.LIMIT,
-    "VcpuLimitExceeded": RefusalKind.LIMIT,
+    "InstanceLimitExceeded": RefusalKind.MARKET_LIMIT,
+    "MaxFleetCountExceeded": RefusalKind.MARKET_LIMIT,
+    "MaxSpotInstanceCountExceeded": RefusalKind.MARKET_LIMIT,
+    "VcpuLimitExceeded": RefusalKind.QUOTA,
+    "InsufficientFreeAddressesInSubnet": RefusalKind.ADDRESSES,
 }
 
 

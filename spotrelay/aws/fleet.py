@@ -169,6 +169,8 @@ def _overrides(request: LaunchRequest) -> list[dict[str, Any]]:
     overrides = []
     for pool in request.pools:
         override: dict[str, Any] = {"InstanceType": pool.instance_type, "SubnetId": subnet_in[pool.zone]}
+        if pool.instance_type in request.max_prices:
+            override["MaxPrice"] = f"{request.max_prices[pool.instance_type]:.4f}"
         if request.spec.ordered:
             override["Priority"] = ranks[pool.instance_type]
         overrides.append(override)

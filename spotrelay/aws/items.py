@@ -9,7 +9,8 @@
 | `SERVICE#name`    | `LAUNCH#id`         | an open launch intent                                   |
 | `HISTORY#name`    | `REPLICA#000000042` | a replica that ended; expires                           |
 | `INSTANCE#i-…`    | `META`              | whose instance it is; expires once its replica ended    |
-| `COOLDOWN#region` | `zone#type#option`  | a pool to leave alone; expires when that ends           |
+| `COOLDOWN#region` | scope               | what to leave alone; expires when it is forgotten       |
+| `SURVEY#name`     | `META`              | what EC2 offers to a service, as last asked             |
 | `SERVICES`        | name                | a service that has, or had, replicas                    |
 
 Times are ISO 8601 in UTC with microseconds: as text they sort as times do, and people can read them.
@@ -17,6 +18,7 @@ Times are ISO 8601 in UTC with microseconds: as text they sort as times do, and 
 
 from __future__ import annotations
 
+import json
 import math
 from datetime import UTC, datetime
 from typing import Any
@@ -25,6 +27,7 @@ from spotrelay.aws.table import Key, Values
 from spotrelay.model import (
     Backoff,
     CapacityPool,
+    Cause,
     Cooldown,
     LaunchIntent,
     LaunchWindow,
@@ -32,6 +35,8 @@ from spotrelay.model import (
     PurchaseOption,
     Replica,
     ReplicaState,
+    Scope,
+    Survey,
     seconds,
 )
 from spotrelay.names import TABLE_TTL
@@ -94,11 +99,15 @@ def registry_key(service: str) -> Key:
     return Key(SERVICES, service)
 
 
-def cooldown_key(offering: Offering) -> Key:
-    """Key of an offering's cooldown."""
-    pool = offering.pool
-    sort = f"{pool.zone}#{pool.instance_type}#{offering.purchase_option}"
-    return Key(cooldown_partition(pool.region), sort)
+def cooldown_key(scope: Scope) -> Key:
+    """Key of a scope's cooldown: each part in its place, so that no two scopes share one."""
+    sort = "#".join((scope.zone, scope.instance_type, scope.quota, scope.purchase_option or ""))
+    return Key(cooldown_partition(scope.region), sort)
+
+
+def survey_key(service: str) -> Key:
+    """Key of a service's last survey."""
+    return Key(f"SURVEY#{service}", META)
 
 
 def replica_item(replica: Replica) -> dict[str, Any]:
@@ -119,6 +128,9 @@ def replica_item(replica: Replica) -> dict[str, Any]:
         "warned_at": _optional_text(replica.warned_at),
         "unhealthy_since": _optional_text(replica.unhealthy_since),
         "rebalance_at": _optional_text(replica.rebalance_at),
+        "purchase_option": replica.purchase_option.value,
+        "is_stand_in": replica.is_stand_in,
+        "launch": replica.launch,
         "revision": replica.revision,
     }
     if replica.offering:
@@ -147,6 +159,12 @@ def replica_of(item: Values) -> Replica:
         warned_at=_optional_time(item.get("warned_at")),
         unhealthy_since=_optional_time(item.get("unhealthy_since")),
         rebalance_at=_optional_time(item.get("rebalance_at")),
+        # Rows of before stand-ins: bought as they were.
+        purchase_option=PurchaseOption(
+            item.get("purchase_option") or item.get("offering", {}).get("purchase_option", "spot")
+        ),
+        is_stand_in=bool(item.get("is_stand_in")),
+        launch=item.get("launch"),
         revision=int(item["revision"]),
     )
 
@@ -177,17 +195,78 @@ def intent_of(item: Values) -> LaunchIntent:
 
 def cooldown_item(cooldown: Cooldown) -> dict[str, Any]:
     """A cooldown's values."""
+    scope = cooldown.scope
     return {
-        "offering": _offering_item(cooldown.offering),
+        "scope": {
+            "region": scope.region,
+            "zone": scope.zone,
+            "instance_type": scope.instance_type,
+            "quota": scope.quota,
+            "purchase_option": scope.purchase_option.value if scope.purchase_option else None,
+        },
+        "cause": cooldown.cause.value,
+        "since": to_text(cooldown.since),
         "until": to_text(cooldown.until),
+        "remembered_until": to_text(cooldown.remembered_until),
         "reason": cooldown.reason,
-        TABLE_TTL: math.ceil(cooldown.until.timestamp()),
+        "strikes": cooldown.strikes,
+        TABLE_TTL: math.ceil(cooldown.remembered_until.timestamp()),
     }
 
 
 def cooldown_of(item: Values) -> Cooldown:
     """The cooldown that `cooldown_item` wrote."""
-    return Cooldown(_offering_of(item["offering"]), to_time(item["until"]), item["reason"])
+    written = item["scope"]
+    option = written.get("purchase_option")
+    scope = Scope(
+        written["region"],
+        written["zone"],
+        written["instance_type"],
+        written["quota"],
+        PurchaseOption(option) if option else None,
+    )
+    return Cooldown(
+        scope,
+        Cause(item["cause"]),
+        to_time(item["since"]),
+        to_time(item["until"]),
+        item["reason"],
+        int(item["strikes"]),
+    )
+
+
+def survey_item(survey: Survey) -> dict[str, Any]:
+    """A survey's values, as JSON: nothing looks inside, and as attributes it would be twice as large."""
+    return {
+        "service": survey.service,
+        "at": to_text(survey.at),
+        "found": json.dumps(
+            {
+                "version": survey.version,
+                "pools": [[p.region, p.zone, p.instance_type] for p in survey.pools],
+                "on_demand_prices": dict(survey.on_demand_prices),
+                "spot_prices": [
+                    [p.region, p.zone, p.instance_type, price] for p, price in survey.spot_prices.items()
+                ],
+                "scores": dict(survey.scores),
+            },
+            separators=(",", ":"),
+        ),
+    }
+
+
+def survey_of(item: Values) -> Survey:
+    """The survey that `survey_item` wrote."""
+    found = json.loads(item["found"])
+    return Survey(
+        item["service"],
+        found["version"],
+        to_time(item["at"]),
+        tuple(CapacityPool(*pool) for pool in found["pools"]),
+        found["on_demand_prices"],
+        {CapacityPool(*pool): price for *pool, price in found["spot_prices"]},
+        found["scores"],
+    )
 
 
 def backoff_item(backoff: Backoff) -> dict[str, Any]:

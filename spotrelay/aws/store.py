@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import reduce
@@ -13,11 +14,25 @@ from boto3.dynamodb.conditions import Attr, ConditionBase
 from spotrelay.aws import items
 from spotrelay.aws.errors import Cancelled
 from spotrelay.aws.table import ABSENT, Delete, Key, Put, Table, Update, Write
-from spotrelay.model import Changes, Cooldown, Replica, ReplicaState, Rows, seconds
+from spotrelay.model import (
+    Changes,
+    Cooldown,
+    PoolMemory,
+    Replica,
+    ReplicaState,
+    Rows,
+    Scope,
+    Survey,
+    seconds,
+)
 from spotrelay.ports import Conflict
 
 MAX_TRANSACTION = 100
 """DynamoDB's limit of writes in one transaction; `Changes.MAX_ROWS` keeps commits below it."""
+
+
+SURVEY_KEPT_S = 60.0
+"""How long a survey is gone by before it is read again. It changes by the hour; a launch is in a hurry."""
 
 
 class DynamoStore:
@@ -25,6 +40,8 @@ class DynamoStore:
 
     def __init__(self, table: Table) -> None:
         self._table = table
+        self._surveys: dict[str, tuple[datetime, Survey | None]] = {}
+        """By service: when it was read, and what it was."""
 
     def services(self) -> Sequence[str]:
         """See `ports.Store.services`."""
@@ -81,12 +98,32 @@ class DynamoStore:
                 # Nor is one that somebody else is writing worth insisting on: both learned of the same loss.
                 left += [c for position, c in enumerate(batch) if position not in cancelled.at]
 
-    def cooling(self, region: str, now: datetime) -> Sequence[Cooldown]:
-        """See `ports.Store.cooling`."""
+    def forgive(self, scopes: Collection[Scope]) -> None:
+        """See `ports.Store.forgive`."""
+        keys = [items.cooldown_key(scope) for scope in scopes]
+        for start in range(0, len(keys), MAX_TRANSACTION):
+            with suppress(Conflict):  # somebody writes one of them anew: then it isn't forgiven
+                self._table.transact([Delete(key) for key in keys[start : start + MAX_TRANSACTION]])
+
+    def note_survey(self, survey: Survey) -> None:
+        """See `ports.Store.note_survey`."""
+        self._table.write(Put(items.survey_key(survey.service), items.survey_item(survey)))
+
+    def recall(self, service: str, region: str, now: datetime) -> PoolMemory:
+        """See `ports.Store.recall`."""
         # The time to live alone won't do: DynamoDB takes its time to remove what has expired.
-        still = Attr("until").gt(items.to_text(now))
-        found = self._table.query(items.cooldown_partition(region), only=still)
-        return sorted((items.cooldown_of(item) for _, item in found), key=lambda c: c.offering)
+        remembered = Attr("remembered_until").gt(items.to_text(now))
+        found = self._table.query(items.cooldown_partition(region), only=remembered)
+        cooldowns = sorted((items.cooldown_of(item) for _, item in found), key=lambda c: str(c.scope))
+        return PoolMemory(tuple(cooldowns), self._survey(service, now))
+
+    def _survey(self, service: str, now: datetime) -> Survey | None:
+        read_at, survey = self._surveys.get(service, (None, None))
+        if read_at is None or now - read_at > seconds(SURVEY_KEPT_S):
+            item = self._table.get(items.survey_key(service))
+            survey = items.survey_of(item) if item else None
+            self._surveys[service] = now, survey
+        return survey
 
     def acquire(self, service: str, holder: str, now: datetime, ttl_s: float) -> bool:
         """See `ports.Store.acquire`."""
@@ -168,12 +205,12 @@ def _row_writes(row: Replica, condition: ConditionBase) -> Iterator[Write]:
 
 def _cooldown_write(cooldown: Cooldown) -> Put:
     is_later = ABSENT | Attr("until").lt(items.to_text(cooldown.until))
-    return Put(items.cooldown_key(cooldown.offering), items.cooldown_item(cooldown), is_later)
+    return Put(items.cooldown_key(cooldown.scope), items.cooldown_item(cooldown), is_later)
 
 
 def _latest(cooldowns: Collection[Cooldown]) -> dict[Key, Cooldown]:
-    """One cooldown per offering, because a transaction takes each item once."""
-    return {items.cooldown_key(c.offering): c for c in sorted(cooldowns, key=lambda c: c.until)}
+    """One cooldown per scope, because a transaction takes each item once."""
+    return {items.cooldown_key(c.scope): c for c in sorted(cooldowns, key=lambda c: c.until)}
 
 
 def _is_as_read(name: str, value: object) -> ConditionBase:

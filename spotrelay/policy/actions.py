@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from spotrelay.model import Instance, Replica
+from spotrelay.model import Instance, PurchaseOption, Replica
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +117,22 @@ class Request:
 
     count: int
     reason: str
+    purchase_option: PurchaseOption
+    is_stand_in: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Replicas without an instance whose turn to be launched has come."""
+    """Replicas without an instance whose turn to be launched has come, all to be bought the same way."""
 
     replicas: tuple[Replica, ...]
+    is_last_resort: bool = False
+    """Whether they may go where they would rather not: on-demand isn't to be had either."""
+
+    @property
+    def purchase_option(self) -> PurchaseOption:
+        """How they are to be bought."""
+        return self.replicas[0].purchase_option
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ from spotrelay.model import (
     Instance,
     LaunchIntent,
     LaunchWindow,
+    Offering,
+    PoolMemory,
     PurchaseOption,
     Replica,
     ReplicaState,
@@ -21,7 +23,7 @@ from spotrelay.model import (
     ServiceSpec,
     seconds,
 )
-from spotrelay.policy import failures, placement, timing
+from spotrelay.policy import cooldowns, failures, timing
 from spotrelay.policy.actions import (
     Action,
     Adopt,
@@ -50,6 +52,12 @@ class _Delta:
     launch: tuple[Replica, ...] = ()
     """Rows that exist and are to be launched."""
     close_intents: tuple[str, ...] = ()
+    is_last_resort: bool = False
+
+    @property
+    def purchase_option(self) -> PurchaseOption | None:
+        """How what it launches is to be bought; None if it launches nothing."""
+        return next((r.purchase_option for r in (*self.create, *self.launch)), None)
 
     @property
     def size(self) -> int:
@@ -68,12 +76,9 @@ def changes(
 
     Without a `spec` (its stack is gone) nothing is created or launched. `new_id` names intents.
     """
-    actions = list(actions)
-    packed: list[list[_Delta]] = []
-    for delta in _deltas(spec, rows, actions, now):
-        if not packed or sum(d.size for d in packed[-1]) + delta.size > Changes.MAX_ROWS:
-            packed.append([])
-        packed[-1].append(delta)
+    # One launch intent is for one way to buy, so what is bought on-demand comes last, with IDs that follow.
+    actions = sorted(actions, key=_is_on_demand)
+    packed = _packed(_deltas(spec, rows, actions, now))
     commits = []
     highest_id, window = rows.highest_id, rows.window
     for deltas in packed:
@@ -87,6 +92,32 @@ def changes(
     return commits
 
 
+def _packed(deltas: Iterable[_Delta]) -> list[list[_Delta]]:
+    """The deltas in as few commits as their size and the ways to buy allow."""
+    packed: list[list[_Delta]] = []
+    size, option = 0, None
+    for delta in deltas:
+        is_other = None not in (option, delta.purchase_option) and option is not delta.purchase_option
+        if not packed or is_other or size + delta.size > Changes.MAX_ROWS:
+            packed.append([])
+            size, option = 0, None
+        packed[-1].append(delta)
+        size, option = size + delta.size, option or delta.purchase_option
+    return packed
+
+
+def _is_on_demand(action: Action) -> bool:
+    """Whether what the action launches is bought on-demand."""
+    match action:
+        case Request() | Launch():
+            option = action.purchase_option
+        case Supersede() | Drain(replace=True):
+            option = action.replica.purchase_option
+        case _:
+            return False
+    return option is PurchaseOption.ON_DEMAND
+
+
 def provisioned(replica: Replica, instance: Instance, now: datetime) -> Replica:
     """The replica with the instance that it waited for."""
     return replica.to(
@@ -94,16 +125,20 @@ def provisioned(replica: Replica, instance: Instance, now: datetime) -> Replica:
     )
 
 
-def cooldowns(actions: Iterable[Action], now: datetime) -> list[Cooldown]:
-    """What the losses among the actions teach about their pools."""
-    return [
-        placement.cooldown_of_loss(a.replica.offering, now, a.reason)
-        for a in actions
-        if isinstance(a, Drain)
-        and a.cool_pool
-        and a.replica.offering is not None
-        and a.replica.offering.purchase_option is PurchaseOption.SPOT
-    ]
+def lessons(actions: Iterable[Action], memory: PoolMemory, now: datetime) -> list[Cooldown]:
+    """What the losses and recommendations among the actions teach about their pools."""
+    learned = []
+    for action in actions:
+        match action:
+            case Drain(replica=Replica(offering=Offering() as offering), cool_pool=True):
+                lesson = cooldowns.of_loss(offering, action.reason, memory, now)
+            case NoteRebalance(replica=Replica(offering=Offering() as offering)):
+                lesson = cooldowns.of_rebalance(offering, memory, now)
+            case _:
+                continue
+        if offering.purchase_option is PurchaseOption.SPOT:
+            learned.append(lesson)
+    return learned
 
 
 class _Brake:
@@ -158,6 +193,7 @@ def _commit(
         close_intents=tuple(i for d in deltas for i in d.close_intents),
         window=brake.after(len(launched)) if launched else None,
         held=len(wanted) - len(launched),
+        is_last_resort=any(d.is_last_resort for d in deltas),
     )
 
 
@@ -171,10 +207,10 @@ def _deltas(
                 yield _with_replacement(spec, action, ids, now)
             case Request() if spec is not None:
                 for _ in range(action.count):
-                    yield _Delta(create=(_requested(spec, next(ids), action.reason, now),))
+                    yield _Delta(create=(_requested(spec, next(ids), action, now),))
             case Launch() if spec is not None:
                 for replica in action.replicas:
-                    yield _Delta(launch=(replica,))
+                    yield _Delta(launch=(replica,), is_last_resort=action.is_last_resort)
             case CloseIntent():
                 yield _Delta(close_intents=(action.intent_id,))
             case _:
@@ -194,14 +230,28 @@ def _with_replacement(
             return _Delta((row,))
     if spec is None:
         return _Delta((row,))
-    stand_in = _requested(spec, next(ids), action.reason, now, replaces=row.id)
-    return _Delta((replace(row, replaced_by=stand_in.id),), (stand_in,))
+    successor = Replica.requested(
+        spec.service,
+        next(ids),
+        spec.version,
+        now,
+        reason=action.reason,
+        purchase_option=row.purchase_option,
+        replaces=row.id,
+    )
+    return _Delta((replace(row, replaced_by=successor.id),), (successor,))
 
 
-def _requested(
-    spec: ServiceSpec, id_: int, reason: str, now: datetime, *, replaces: int | None = None
-) -> Replica:
-    return Replica.requested(spec.service, id_, spec.version, now, reason=reason, replaces=replaces)
+def _requested(spec: ServiceSpec, id_: int, request: Request, now: datetime) -> Replica:
+    return Replica.requested(
+        spec.service,
+        id_,
+        spec.version,
+        now,
+        reason=request.reason,
+        purchase_option=request.purchase_option,
+        is_stand_in=request.is_stand_in,
+    )
 
 
 def _changed(action: Action, now: datetime) -> Replica | None:

@@ -33,8 +33,11 @@ def decide(sightings: Sequence[Sighting], rows: Rows, on_rebalance: OnRebalance)
 
 
 def unreplaced(action: Action, rows: Rows) -> Action:
-    """A drain of a replica whose replacement is under way already brings no second one."""
-    if isinstance(action, Drain) and action.replica.superseded_in(rows):
+    """A drain of a replica whose replacement is under way already brings no second one; a stand-in gets none.
+
+    Whether another stand-in is wanted, the tick decides.
+    """
+    if isinstance(action, Drain) and (action.replica.is_stand_in or action.replica.superseded_in(rows)):
         return replace(action, replace=False)
     return action
 

@@ -1,21 +1,12 @@
-"""Where a replica may come from, and in which order of last resorts."""
+"""Where a replica may come from, in which order of last resorts, and why: `plan`."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 
-from spotrelay.model import (
-    CapacityPool,
-    Cooldown,
-    Offering,
-    PurchaseOption,
-    Refusal,
-    RefusalKind,
-    ServiceSpec,
-    seconds,
-)
+from spotrelay.model import CapacityPool, Cooldown, Offering, PoolMemory, PurchaseOption, ServiceSpec
 from spotrelay.policy import timing
 
 
@@ -28,39 +19,128 @@ class Step:
     why: str
 
 
-def plan(spec: ServiceSpec, cooling: Collection[Cooldown]) -> tuple[Step, ...]:
-    """The launch requests to make in turn until every replica has an instance; never two for one offering.
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The launch requests to make in turn until every replica has an instance; never two for one offering."""
 
-    Spot where no pool is cooling, then Spot in the pools that are, then on-demand likewise. What no step
-    brings waits for the next tick.
+    steps: tuple[Step, ...]
+    eligible: tuple[CapacityPool, ...]
+    left_out: Mapping[CapacityPool, str] = field(default_factory=dict)
+    """Eligible pools that no step asks, and why not."""
+    max_prices: Mapping[str, float] = field(default_factory=dict)
+    """By instance type, the most to pay for Spot: USD per hour."""
+
+
+def plan(
+    spec: ServiceSpec,
+    option: PurchaseOption,
+    memory: PoolMemory,
+    now: datetime,
+    *,
+    is_return: bool = False,
+    is_last_resort: bool = False,
+) -> Plan:
+    """How to launch replicas that are to be bought one way.
+
+    A pool that is cooling is left out of Spot as long as there is something better, which on-demand is; only
+    as a last resort, when that isn't to be had either, it is tried after the others. On-demand pools that are
+    cooling always are. `is_return` says that Spot has refused before and on-demand stands in: there is no
+    hurry, so zones that score low are left out, too.
     """
-    resting = {c.offering for c in cooling}
-    options = [PurchaseOption.SPOT] if spec.use_spot else []
-    if spec.on_demand_fallback or not spec.use_spot:
-        options.append(PurchaseOption.ON_DEMAND)
-    steps = []
-    for option in options:
-        rested = tuple(p for p in spec.pools if Offering(p, option) not in resting)
-        tired = tuple(p for p in spec.pools if Offering(p, option) in resting)
-        steps.append(Step(option, rested, "not cooling"))
-        steps.append(Step(option, tired, "cooling: tried because every other pool refused"))
-    return tuple(step for step in steps if step.pools)
+    eligible = _eligible(spec, memory)
+    is_spot = option is PurchaseOption.SPOT
+    caps = _max_prices(spec, memory) if is_spot else {}
+    left_out: dict[CapacityPool, str] = {}
+    rested, low, cooling = [], [], []
+    for pool in eligible:
+        too_dear = _too_dear(spec, pool, memory, caps) if is_spot else None
+        cooldown = memory.cooling(Offering(pool, option), now)
+        if too_dear:
+            left_out[pool] = too_dear
+        elif cooldown:
+            cooling.append(pool)
+            left_out[pool] = _told(cooldown)
+        elif is_spot and _scores_low(pool, memory):
+            low.append(pool)
+            left_out[pool] = f"placement score {memory.survey.scores[pool.zone] if memory.survey else 0}"
+        else:
+            rested.append(pool)
+    steps = [Step(option, tuple(rested), "rested")]
+    if not (is_spot and is_return) or is_last_resort:
+        steps.append(Step(option, tuple(low), "placement score low: after the others"))
+    if not is_spot or is_last_resort:
+        steps.append(Step(option, tuple(cooling), "cooling: nothing better is left"))
+    steps = [step for step in steps if step.pools]
+    asked = {pool for step in steps for pool in step.pools}
+    return Plan(tuple(steps), eligible, {p: why for p, why in left_out.items() if p not in asked}, caps)
 
 
-def cooldown_of(refusal: Refusal, now: datetime) -> Cooldown | None:
-    """What a refusal teaches about its pool; None where it is not about the pool."""
-    match refusal.kind:
-        case RefusalKind.CAPACITY:
-            duration_s = timing.REFUSAL_COOLDOWN_S
-        case RefusalKind.UNSUPPORTED:
-            duration_s = timing.UNSUPPORTED_COOLDOWN_S
-        case RefusalKind.LIMIT | RefusalKind.OTHER:
+def first_rest(
+    spec: ServiceSpec, option: PurchaseOption, memory: PoolMemory, now: datetime
+) -> datetime | None:
+    """When the first of the eligible pools has rested; None if there is one that needn't."""
+    ends = []
+    for pool in _eligible(spec, memory):
+        cooldown = memory.cooling(Offering(pool, option), now)
+        if cooldown is None:
             return None
-    if refusal.offering is None:
+        ends.append(cooldown.until)
+    return min(ends, default=None)
+
+
+def _eligible(spec: ServiceSpec, memory: PoolMemory) -> tuple[CapacityPool, ...]:
+    """What EC2 said that it has, or what the service's document lists until it was asked."""
+    survey = memory.survey
+    if survey is None or survey.version != spec.version or not survey.pools:
+        return spec.pools
+    zones = set(spec.subnets.values())
+    return tuple(pool for pool in survey.pools if pool.zone in zones) or spec.pools
+
+
+def _max_prices(spec: ServiceSpec, memory: PoolMemory) -> dict[str, float]:
+    if spec.max_price_share is None or memory.survey is None:
+        return {}
+    prices = memory.survey.on_demand_prices
+    # EC2 takes five decimals at most; to round up would pay more than was allowed.
+    return {type_: int(price * spec.max_price_share * 1e4) / 1e4 for type_, price in prices.items()}
+
+
+def _too_dear(
+    spec: ServiceSpec, pool: CapacityPool, memory: PoolMemory, caps: Mapping[str, float]
+) -> str | None:
+    if spec.max_price_share is None:
         return None
-    return Cooldown(refusal.offering, now + seconds(duration_s), refusal.code)
+    cap = caps.get(pool.instance_type)
+    if cap is None:
+        return "no on-demand price known to cap the Spot price by"
+    price = memory.survey.spot_prices.get(pool) if memory.survey else None
+    return f"costs {price} USD, more than {cap}" if price is not None and price > cap else None
 
 
-def cooldown_of_loss(offering: Offering, now: datetime, reason: str) -> Cooldown:
-    """What a lost instance teaches about its pool."""
-    return Cooldown(offering, now + seconds(timing.LOSS_COOLDOWN_S), reason)
+def _scores_low(pool: CapacityPool, memory: PoolMemory) -> bool:
+    scores: Mapping[str, int] = memory.survey.scores if memory.survey else {}
+    return scores.get(pool.zone, timing.LOW_SCORE + 1) <= timing.LOW_SCORE
+
+
+def _told(cooldown: Cooldown) -> str:
+    again = f", strike {cooldown.strikes}" if cooldown.strikes > 1 else ""
+    return f"{cooldown.scope} cools until {cooldown.until:%H:%M:%S} ({cooldown.reason}{again})"
+
+
+def shown(pools: Mapping[CapacityPool, str] | Sequence[CapacityPool], most: int = 6) -> str:
+    """Some pools for people, and how many more there are."""
+    texts = [f"{p} ({pools[p]})" for p in pools] if isinstance(pools, Mapping) else [str(p) for p in pools]
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return ", ".join(texts[:most]) + more
+
+
+def in_words(made: Plan, step: Step, answer: str) -> str:
+    """One line that says why there and what came of it, for a replica's row."""
+    return "; ".join(_words(made, step, answer))
+
+
+def _words(made: Plan, step: Step, answer: str) -> Iterator[str]:
+    yield f"{step.purchase_option} in {len(step.pools)} of {len(made.eligible)} pools ({step.why})"
+    if made.left_out:
+        yield f"left out: {shown(made.left_out)}"
+    yield f"EC2: {answer}"

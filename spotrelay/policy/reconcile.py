@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from spotrelay.model import (
     Instance,
     InstanceState,
     LaunchIntent,
-    OnRebalance,
     Replica,
     ReplicaState,
     Rows,
@@ -18,7 +16,7 @@ from spotrelay.model import (
     TargetState,
     seconds,
 )
-from spotrelay.policy import failures, timing
+from spotrelay.policy import rebalance, strength, timing
 from spotrelay.policy.actions import (
     Action,
     Adopt,
@@ -26,38 +24,16 @@ from spotrelay.policy.actions import (
     Drain,
     End,
     Fail,
-    Launch,
     MarkReady,
     NoteHealth,
     NoteWarning,
     Register,
-    Request,
     Start,
-    Supersede,
     TakeOut,
     Terminate,
 )
 from spotrelay.policy.interruption import unreplaced
-
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """The world as one tick saw it. The rows were read first, so everything else is at least as new."""
-
-    rows: Rows
-    instances: Mapping[str, Instance] = field(default_factory=dict)
-    health: Mapping[str, TargetState] = field(default_factory=dict)
-    warned: frozenset[str] = frozenset()
-
-
-def known(rows: Rows) -> Rows:
-    """The rows without those that were created while they were being read.
-
-    The highest ID that was read doesn't know of these, and what is decided without them is refused if they
-    matter.
-    """
-    replicas = {id_: replica for id_, replica in rows.replicas.items() if id_ <= rows.highest_id}
-    return rows if len(replicas) == len(rows.replicas) else replace(rows, replicas=replicas)
+from spotrelay.policy.observation import Observation
 
 
 def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> list[Action]:
@@ -71,8 +47,8 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> list[Action]:
     actions.extend(_for_intents(seen, adopted, now))
     actions.extend(_for_unowned(seen, adopted, now))
     actions = [unreplaced(action, seen.rows) for action in actions]
-    actions.extend(_for_rebalance(spec, seen, actions, now))
-    actions.extend(_for_strength(spec, seen, actions, now))
+    actions.extend(rebalance.decide(spec, seen, actions, now))
+    actions.extend(strength.decide(spec, seen, actions, now))
     return _one_for_each(actions)
 
 
@@ -119,15 +95,6 @@ def is_gone(seen: Observation) -> bool:
     return is_over and not seen.rows.replicas and not seen.rows.intents
 
 
-def is_in_transition(seen: Observation, spec: ServiceSpec | None) -> bool:
-    """Whether the next tick should come soon: something moves, or strength is not what it should be."""
-    total, desired = len(seen.rows.replicas), spec.replicas if spec else 0
-    if seen.rows.intents or ready_count(seen.rows) != total:
-        return True
-    # A crash loop is at rest: what ends it is a deployment, and that brings a tick of its own.
-    return total != desired and not (spec and failures.is_crash_looping(spec, seen.rows.backoff))
-
-
 def awaiting_probe(spec: ServiceSpec, seen: Observation) -> dict[int, Instance]:
     """By replica ID, the instances that are to be probed before they come into rotation."""
     if spec.readiness_probe is None:
@@ -145,15 +112,6 @@ def awaiting_probe(spec: ServiceSpec, seen: Observation) -> dict[int, Instance]:
         ):
             waiting[replica.id] = instance
     return waiting
-
-
-def ready_count(rows: Rows) -> int:
-    """Replicas that serve."""
-    return sum(_serves(r) for r in rows.replicas.values())
-
-
-def _serves(replica: Replica) -> bool:
-    return replica.state is ReplicaState.READY and replica.unhealthy_since is None
 
 
 def late(spec: ServiceSpec, rows: Rows, silent: Collection[str], now: datetime) -> list[Action]:
@@ -177,7 +135,7 @@ def is_overdue(spec: ServiceSpec, replica: Replica, now: datetime) -> bool:
 
 def _for_replica(spec: ServiceSpec, replica: Replica, seen: Observation, now: datetime) -> Iterator[Action]:
     if replica.state is ReplicaState.REQUESTED:
-        return  # `_for_strength` looks after what has no instance yet
+        return  # `strength` looks after what has no instance yet
     assert replica.instance_id is not None, f"{replica} is {replica.state} without an instance"  # noqa: S101
     instance = seen.instances.get(replica.instance_id)
     health = seen.health.get(replica.instance_id)
@@ -309,80 +267,6 @@ def _for_unowned(seen: Observation, adopted: Mapping[int, Adopt], now: datetime)
             continue
         if now - instance.launched_at >= seconds(timing.ORPHAN_GRACE_S):
             yield from _terminate(instance, seen, "orphan: no replica and no launch intent knows it")
-
-
-def _for_rebalance(
-    spec: ServiceSpec, seen: Observation, decided: list[Action], now: datetime
-) -> Iterator[Action]:
-    """Replace what EC2 recommends to leave: the new one first, and no more at a time than `surge`."""
-    going = {a.replica.id for a in decided if isinstance(a, Drain | Fail | End)}
-    staying = [r for r in seen.rows.replicas.values() if r.state.is_active and r.id not in going]
-    superseded = [r for r in staying if r.superseded_in(seen.rows)]
-    for replica in superseded:
-        if _serves(seen.rows.replicas[replica.replaced_by or 0]):
-            yield Drain(replica, "rebalance recommendation", replace=False)
-    if spec.on_rebalance is not OnRebalance.REPLACE:
-        return
-    candidates = [
-        r
-        for r in staying
-        if r.rebalance_at is not None
-        and r not in superseded
-        and _serves(r)
-        and now - r.since >= seconds(timing.REBALANCE_MIN_AGE_S)
-    ]
-    # A replica that should be superseded may have lost its replacement, which was itself replaced since.
-    replaced = sum(isinstance(a, Drain) and a.replace for a in decided)
-    beyond = max(len(superseded), len(staying) + replaced - spec.replicas)
-    for replica in sorted(candidates, key=lambda r: r.since)[: max(spec.surge - beyond, 0)]:
-        yield Supersede(replica, "rebalance recommendation")
-
-
-def _for_strength(
-    spec: ServiceSpec, seen: Observation, decided: list[Action], now: datetime
-) -> Iterator[Action]:
-    """As many active replicas as wanted, each with a launch under way or done."""
-    # A drain that replaces keeps the number; one that doesn't, a failure and an end take one away.
-    leaving = {
-        a.replica.id for a in decided if isinstance(a, Fail | End) or (isinstance(a, Drain) and not a.replace)
-    }
-    active = [
-        r
-        for r in seen.rows.replicas.values()
-        if r.state.is_active and r.id not in leaving and not r.superseded_in(seen.rows)
-    ]
-    surplus = len(active) - spec.replicas
-    dropped: set[int] = set()
-    if surplus > 0:
-        drained = {a.replica.id for a in decided if isinstance(a, Drain)}
-        candidates = [r for r in active if r.id not in drained]
-        for replica in sorted(candidates, key=_least_missed)[:surplus]:
-            dropped.add(replica.id)
-            if replica.state is not ReplicaState.REQUESTED:
-                yield Drain(replica, "more replicas than wanted", replace=False)
-            elif replica.launch_id not in seen.rows.intents:
-                yield End(replica, "more replicas than wanted")
-    is_held = failures.is_held(spec, seen.rows.backoff, now) or any(isinstance(a, Fail) for a in decided)
-    if surplus < 0 and not is_held:
-        yield Request(-surplus, "fewer replicas than wanted")
-    busy = {a.replica.id for a in decided if isinstance(a, Adopt)} | dropped
-    # An intent that this very tick closes has just expired: its replicas are launched anew by the next one.
-    due = tuple(
-        r
-        for r in active
-        if r.state is ReplicaState.REQUESTED
-        and r.id not in busy
-        and r.launch_id not in seen.rows.intents
-        and (r.retry_at is None or now >= r.retry_at)
-    )
-    if due and not is_held:
-        yield Launch(due)
-
-
-def _least_missed(replica: Replica) -> tuple[int, int]:
-    """Which replica to give up first: the one farthest from serving, then the newest."""
-    order = [ReplicaState.REQUESTED, ReplicaState.PROVISIONING, ReplicaState.STARTING, ReplicaState.READY]
-    return order.index(replica.state), -replica.id
 
 
 def _terminate(

@@ -30,8 +30,19 @@ UNHEALTHY_REPLACED_S = 180.0
 LOSS_COOLDOWN_S = 1800.0
 """A pool that loses an instance: on recorded traces, 30 minutes cut losses from 30 to 17 a day."""
 
-REFUSAL_COOLDOWN_S = 180.0
-"""A pool that refuses a launch: Karpenter's time to live for unavailable offerings."""
+LOSS_COOLDOWN_MAX_S = 7200.0
+"""A pool that keeps losing instances: a day has room for a dozen such tries, and demand has its hours."""
+
+REBALANCE_COOLDOWN_S = 600.0
+"""A pool that EC2 advises to leave: most recommendations are not followed by an interruption."""
+
+REFUSAL_COOLDOWN_S, REFUSAL_COOLDOWN_MAX_S = 60.0, 600.0
+"""A pool that refuses a launch. Asking again costs nothing, not asking costs the on-demand price: sooner than
+Karpenter's three minutes at first, and later if it goes on refusing."""
+
+LIMIT_COOLDOWN_S, LIMIT_COOLDOWN_MAX_S = 60.0, 900.0
+"""A quota or a subnet that is used up: it has room again once an instance has ended, or a request to AWS is
+granted."""
 
 UNSUPPORTED_COOLDOWN_S = 86_400.0
 """A pool that doesn't exist: AWS adds types to zones, but not by the hour."""
@@ -39,6 +50,14 @@ UNSUPPORTED_COOLDOWN_S = 86_400.0
 REBALANCE_MIN_AGE_S = 600.0
 """A recommendation doesn't replace a replica that has been ready for less: in a bad hour every new instance
 gets one at once, and following each of them churned fleets (NTH #141, #786; karpenter #2853)."""
+
+STAY_S = 120.0
+"""A Spot replica has stayed when it has been ready this long: as long as a warning, so that the on-demand
+stand-in is still there if EC2 took the pool straight back."""
+
+LOW_SCORE = 3
+"""Zones with this placement score or less come last, and nothing returns to Spot there. AWS's own guidance
+moves away from pools that score 1 or 2; with fewer than three types no score is above 3."""
 
 RETRY_FIRST_S, RETRY_MAX_S = 5.0, 60.0
 """After a launch that every pool refused: doubled each time, a minute at most (capacity returns in gusts)."""

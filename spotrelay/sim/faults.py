@@ -18,7 +18,8 @@ class Call(StrEnum):
     LOAD = "store.load"
     COMMIT = "store.commit"
     COOL = "store.cool"
-    COOLING = "store.cooling"
+    FORGIVE = "store.forgive"
+    RECALL = "store.recall"
     ACQUIRE = "store.acquire"
     RELEASE = "store.release"
     CLAIM_TICK = "store.claim_tick"
@@ -82,7 +83,8 @@ POSSIBLE: dict[Call, tuple[Fault, ...]] = {
     Call.LOAD: (*_READ, Fault.PARTIAL),
     Call.COMMIT: (*_WRITE, Fault.CONFLICT),
     Call.COOL: (*_WRITE, Fault.PARTIAL),
-    Call.COOLING: _READ,
+    Call.FORGIVE: _WRITE,
+    Call.RECALL: _READ,
     Call.ACQUIRE: _WRITE,
     Call.RELEASE: _WRITE,
     Call.CLAIM_TICK: _WRITE,

@@ -29,7 +29,7 @@ class Rule(StrEnum):
     """Everything that must hold."""
 
     IDS = "IDs are unique, rise without gaps, and are never given twice"
-    STRENGTH = "never more active replicas than desired + surge"
+    STRENGTH = "never more regular replicas than desired + surge, nor more stand-ins"
     LEGAL = "a row goes only where its state leads, and never comes back from its end"
     ONE_REPLACEMENT = "no replica is replaced twice"
     FOREIGN = "foreign instances are never touched"
@@ -140,10 +140,15 @@ class Rules:
         if given != list(range(highest + 1, highest + 1 + len(given))):
             self.broken(Rule.IDS, f"{service}: {given} given after {highest}")
         self.ids[service] = max(highest, *given)
-        active = sum(r.state.is_active for r in after.values())
         most = self.most_replicas(service, self.scheduler.now - LONGEST_S)
-        if active > max(most, sum(r.state.is_active for r in before.values())):
-            self.broken(Rule.STRENGTH, f"{service}: {active} active replicas, {most} allowed")
+        for is_stand_in in (False, True):
+            was, active = (
+                sum(r.state.is_active and r.is_stand_in is is_stand_in for r in rows.values())
+                for rows in (before, after)
+            )
+            if active > max(most, was):
+                kind = "stand-ins" if is_stand_in else "regular replicas"
+                self.broken(Rule.STRENGTH, f"{service}: {active} active {kind}, {most} allowed")
         for row in changes.create:
             if row.replaces is None:
                 continue

@@ -12,7 +12,7 @@ from spotrelay.sim.rules import LONGEST_S, Rule
 if TYPE_CHECKING:
     from spotrelay.sim.world import World
 
-NOT_LOST = ("more replicas than wanted", "service removed")
+NOT_LOST = ("more replicas than wanted", "service removed", "Spot is back")
 """Why a replica is drained that nobody misses."""
 
 
@@ -87,6 +87,8 @@ def _check_replacements(world: World, all_: dict[int, Replica], highest_id: int)
 def _is_missed(world: World, row: Replica) -> bool:
     """Whether a replica ended that should have been replaced."""
     if row.state is not ReplicaState.TERMINATED or row.instance_id is None or row.reason in NOT_LOST:
+        return False
+    if row.is_stand_in:
         return False
     drained_at = (row.entered[ReplicaState.DRAINING] - EPOCH).total_seconds()
     # A decision may be as old as its reads.

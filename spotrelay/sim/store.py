@@ -9,7 +9,7 @@ from random import Random
 from typing import TypeVar
 
 from spotrelay.memory import MemoryStore
-from spotrelay.model import Changes, Cooldown, Replica, Rows
+from spotrelay.model import Changes, Cooldown, PoolMemory, Replica, Rows, Scope, Survey
 from spotrelay.ports import Conflict, Throttled
 from spotrelay.sim.faults import Call
 from spotrelay.sim.gate import Gate
@@ -101,9 +101,17 @@ class SimStore:
 
         self.gate(Call.COOL, cooldowns, lambda: self.memory.cool(cooldowns), partly=partly)
 
-    def cooling(self, region: str, now: datetime) -> Sequence[Cooldown]:
-        """See `ports.Store.cooling`."""
-        return self.gate(Call.COOLING, None, lambda: self.memory.cooling(region, now))
+    def forgive(self, scopes: Collection[Scope]) -> None:
+        """See `ports.Store.forgive`."""
+        self.gate(Call.FORGIVE, scopes, lambda: self.memory.forgive(scopes))
+
+    def note_survey(self, survey: Survey) -> None:
+        """See `ports.Store.note_survey`."""
+        self.memory.note_survey(survey)
+
+    def recall(self, service: str, region: str, now: datetime) -> PoolMemory:
+        """See `ports.Store.recall`."""
+        return self.gate(Call.RECALL, None, lambda: self.memory.recall(service, region, now))
 
     def acquire(self, service: str, holder: str, now: datetime, ttl_s: float) -> bool:
         """See `ports.Store.acquire`."""

@@ -86,7 +86,7 @@ _WORDS: dict[type | tuple[type, ...], Callable[[Any], str]] = {
     LaunchRequest: _launch,
     LaunchResult: _launched,
     Instance: lambda instance: f"{instance.id} {instance.state}",
-    Cooldown: lambda cooldown: str(cooldown.offering),
+    Cooldown: lambda cooldown: str(cooldown.scope),
     ServiceSpec: lambda spec: f"{spec.service} v{spec.version}, {spec.replicas} replicas",
     Enum: lambda member: str(member.value),
     Mapping: lambda mapping: "{" + ", ".join(f"{told(k)}: {told(v)}" for k, v in mapping.items()) + "}",

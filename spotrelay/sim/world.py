@@ -50,9 +50,10 @@ SCHEDULE_ARRIVES = 0.9
 
 SCHEDULE_EVENT = '{"source": "aws.events", "detail-type": "Scheduled Event", "detail": {}}'
 
-SETTLED_WITHIN_S = 1800.0
-"""How long after the last misfortune everything must be at rest. Long, because a tick that was killed is
-delivered again after six minutes, and back-offs double."""
+SETTLED_WITHIN_S = 5400.0
+"""How long after the last misfortune everything must be at rest. Long, because every pool may have lost an
+instance and cool for half an hour, a tick that was killed is delivered again after six minutes, and back-offs
+double."""
 
 SETTLING_LAG_S = 25.0
 """Of the tick queue while things settle: what the controller does then doesn't depend on how often it looks,

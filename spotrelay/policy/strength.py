@@ -1,0 +1,183 @@
+"""As many replicas as wanted, and on-demand stand-ins for those on Spot that aren't ready.
+
+A service has `replicas` regular replicas: `base_on_demand` of them bought on-demand, the rest on Spot. One
+that is lost is replaced by one that is bought the same way. While a Spot replica was refused, or is still
+starting in place of one that was lost, an on-demand *stand-in* is there in addition. Once Spot has been ready
+for a while the stand-in goes: make before break, with hysteresis. Nobody plans a "return to Spot": Spot
+replicas are always wanted, asked for again and again, and stand-ins are what is missing of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from spotrelay.model import PurchaseOption, Replica, ReplicaState, Rows, ServiceSpec, seconds
+from spotrelay.policy import failures, timing
+from spotrelay.policy.actions import Action, Adopt, Drain, End, Fail, Launch, Request
+from spotrelay.policy.observation import Observation, serves
+
+RETURN_SHARE = 4
+"""A quarter of the replicas returns to Spot at a time, but two in any case: capacity that has just come back
+may be gone in a minute, and until then each of them is paid for twice."""
+
+RETURN_LEAST = 2
+
+
+def decide(
+    spec: ServiceSpec, seen: Observation, decided: Sequence[Action], now: datetime
+) -> Iterator[Action]:
+    """What is missing is requested and launched, what is too many goes."""
+    # A drain that replaces keeps the number; one that doesn't, a failure and an end take one away.
+    leaving = {
+        a.replica.id for a in decided if isinstance(a, Fail | End) or (isinstance(a, Drain) and not a.replace)
+    }
+    drained = {a.replica.id for a in decided if isinstance(a, Drain)}
+    active = [
+        r
+        for r in seen.rows.replicas.values()
+        if r.state.is_active and r.id not in leaving and not r.superseded_in(seen.rows)
+    ]
+    regular = [r for r in active if not r.is_stand_in]
+    stand_ins = [r for r in active if r.is_stand_in]
+    # What drains here counts as regular still, because its replacement does.
+    there = [r for r in regular if r.id not in drained]
+    missing_spot = [r for r in there if _is_missing(r, seen.rows)] if _stands_in(spec) else []
+
+    dropped = sorted(there, key=_least_missed)[: max(len(regular) - spec.replicas, 0)]
+    for replica in dropped:
+        yield from _drop(replica, "more replicas than wanted", seen)
+    idle = _idle_stand_ins(stand_ins, len(missing_spot), there, now)
+    for replica in idle:
+        yield from _drop(replica, "Spot is back", seen)
+
+    if failures.is_held(spec, seen.rows.backoff, now) or any(isinstance(a, Fail) for a in decided):
+        return
+    yield from _requests(spec, regular)
+    if len(missing_spot) > len(stand_ins):
+        count = len(missing_spot) - len(stand_ins)
+        yield Request(count, "Spot isn't ready", PurchaseOption.ON_DEMAND, is_stand_in=True)
+    busy = {a.replica.id for a in decided if isinstance(a, Adopt)} | {r.id for r in (*dropped, *idle)}
+    due = [r for r in active if r.id not in busy and _is_due(r, seen, now)]
+    yield from _launches(spec, due, there, stand_ins)
+
+
+def next_look(spec: ServiceSpec | None, seen: Observation, now: datetime) -> datetime | None:
+    """When a tick that found nothing to do should be followed by the next; None: the minute's will do."""
+    rows, soon = seen.rows, now + seconds(timing.TICK_IN_TRANSITION_S)
+    if rows.intents:
+        return soon
+    waits: list[datetime] = []
+    replicas = rows.replicas.values()
+    for replica in replicas:
+        if serves(replica):
+            if any(r.is_stand_in for r in replicas) and _stays_from(replica) > now:
+                waits.append(_stays_from(replica))
+        elif replica.state is ReplicaState.REQUESTED and replica.retry_at and replica.retry_at > now:
+            waits.append(replica.retry_at)
+        else:
+            return soon
+    desired = spec.replicas if spec else 0
+    # A crash loop is at rest: what ends it is a deployment, and that brings a tick of its own.
+    is_looping = spec is not None and failures.is_crash_looping(spec, rows.backoff)
+    if sum(not r.is_stand_in for r in replicas) != desired and not is_looping:
+        return soon
+    return max(min(waits), soon) if waits else None
+
+
+def _stands_in(spec: ServiceSpec) -> bool:
+    return spec.use_spot and spec.on_demand_fallback
+
+
+def _is_missing(replica: Replica, rows: Rows) -> bool:
+    """Whether on-demand should stand in for it.
+
+    Not for one that has just been requested, nor for a service's first start: nobody waits for that, and it
+    would cost as many instances again. But for one that starts in place of a lost one: nothing says that its
+    pool will have it for that long.
+    """
+    if replica.purchase_option is not PurchaseOption.SPOT:
+        return False
+    match replica.state:
+        case ReplicaState.REQUESTED:
+            return replica.attempts > 0
+        case ReplicaState.PROVISIONING | ReplicaState.STARTING:
+            before = rows.replicas.get(replica.replaces or 0)
+            still_serves = before is not None and before.state.is_active
+            return not still_serves and (replica.replaces is not None or replica.attempts > 0)
+        case _:
+            return False
+
+
+def _idle_stand_ins(
+    stand_ins: Sequence[Replica], missing: int, regular: Sequence[Replica], now: datetime
+) -> list[Replica]:
+    """The stand-ins to give up: what doesn't serve yet at once, the others once Spot has stayed."""
+    staying = sum(
+        serves(r) and r.purchase_option is PurchaseOption.SPOT and _stays_from(r) > now for r in regular
+    )
+    surplus = sorted(stand_ins, key=_least_missed)[: max(len(stand_ins) - missing, 0)]
+    serving = [r for r in surplus if serves(r)]
+    kept = {r.id for r in serving[len(serving) - min(staying, len(serving)) :]}
+    return [r for r in surplus if r.id not in kept]
+
+
+def _stays_from(replica: Replica) -> datetime:
+    return replica.entered[ReplicaState.READY] + seconds(timing.STAY_S)
+
+
+def _requests(spec: ServiceSpec, regular: Sequence[Replica]) -> Iterator[Request]:
+    missing = spec.replicas - len(regular)
+    if missing <= 0:
+        return
+    base = spec.base_on_demand if spec.use_spot else spec.replicas
+    have = sum(r.purchase_option is PurchaseOption.ON_DEMAND for r in regular)
+    on_demand = min(missing, max(base - have, 0))
+    reason = "fewer replicas than wanted"
+    if missing > on_demand:
+        yield Request(missing - on_demand, reason, PurchaseOption.SPOT)
+    if on_demand:
+        yield Request(on_demand, reason, PurchaseOption.ON_DEMAND)
+
+
+def _launches(
+    spec: ServiceSpec, due: Sequence[Replica], regular: Sequence[Replica], stand_ins: Sequence[Replica]
+) -> Iterator[Launch]:
+    spot = [r for r in due if r.purchase_option is PurchaseOption.SPOT]
+    on_demand = [r for r in due if r.purchase_option is PurchaseOption.ON_DEMAND]
+    is_whole = sum(map(serves, (*regular, *stand_ins))) >= spec.replicas
+    if is_whole:
+        at_once = max(RETURN_LEAST, -(-spec.replicas // RETURN_SHARE))
+        rising = sum(r.state in _RISING and r.purchase_option is PurchaseOption.SPOT for r in regular)
+        spot = spot[: max(at_once - rising, 0)]
+    if spot:
+        is_refused = any(r.state is ReplicaState.REQUESTED and r.attempts > 0 for r in stand_ins)
+        yield Launch(tuple(spot), is_last_resort=is_refused)
+    if on_demand:
+        yield Launch(tuple(on_demand))
+
+
+_RISING = frozenset({ReplicaState.PROVISIONING, ReplicaState.STARTING})
+
+
+def _is_due(replica: Replica, seen: Observation, now: datetime) -> bool:
+    # An intent that this very tick closes has just expired: its replicas are launched anew by the next one.
+    return (
+        replica.state is ReplicaState.REQUESTED
+        and replica.launch_id not in seen.rows.intents
+        and (replica.retry_at is None or now >= replica.retry_at)
+    )
+
+
+def _drop(replica: Replica, reason: str, seen: Observation) -> Iterator[Action]:
+    """One replica less; one that is being launched can't be, and its turn comes once it has been."""
+    if replica.state is not ReplicaState.REQUESTED:
+        yield Drain(replica, reason, replace=False)
+    elif replica.launch_id not in seen.rows.intents:
+        yield End(replica, reason)
+
+
+def _least_missed(replica: Replica) -> tuple[int, int]:
+    """Which replica to give up first: the one farthest from serving, then the newest."""
+    order = [ReplicaState.REQUESTED, ReplicaState.PROVISIONING, ReplicaState.STARTING, ReplicaState.READY]
+    return order.index(replica.state), -replica.id

@@ -2,7 +2,7 @@
 
 The data (`accelerators.json`) is AWS's own answer to DescribeInstanceTypes as the moto project publishes it
 (Apache-2.0); `python -m spotrelay.catalog.refresh` renews it. It is part of the package so that nothing here
-needs AWS or a network. Standard library only.
+needs AWS or a network. Standard library only, and for synth only: functions ask EC2 itself.
 """
 
 from __future__ import annotations
@@ -12,48 +12,12 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-from spotrelay.catalog.names import ALIASES, comparable
+from spotrelay.accelerators import ALIASES, comparable
+from spotrelay.instance_types import InstanceType
 
 __all__ = ["InstanceType", "accelerator_names", "all_types", "find_accelerator", "find_type", "origin"]
 
 DATA_FILE = "accelerators.json"
-
-
-@dataclass(frozen=True, slots=True)
-class InstanceType:
-    """One instance type, as AWS describes it."""
-
-    name: str
-    accelerator: str
-    """Our name of the GPU or chip; see `spotrelay.catalog.names`."""
-    accelerator_count: int
-    """Whole accelerators on one instance; 0 where the instance has only a share of one (g6f, gr6f)."""
-    accelerator_memory_mib: int
-    """Of one accelerator, or of the share."""
-    manufacturer: str
-    vcpus: int
-    memory_mib: int
-    arch: str
-    """`x86_64` or `arm64`."""
-    network: str
-    """In AWS's words, such as `Up to 10 Gigabit`."""
-    efa: bool
-    """Has the Elastic Fabric Adapter."""
-    nvme_gb: int
-    """Local SSD, all disks together."""
-    spot: bool
-    """Sold as Spot at all."""
-    bare_metal: bool
-
-    @property
-    def memory_gib(self) -> float:
-        """Host memory."""
-        return self.memory_mib / 1024
-
-    @property
-    def is_nvidia(self) -> bool:
-        """Runs CUDA; other makes match a service only if it names them."""
-        return self.manufacturer == "NVIDIA"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,70 +8,25 @@ from __future__ import annotations
 import gzip
 import json
 import sys
-from collections.abc import Iterator
+from dataclasses import fields
 from datetime import UTC, datetime
 from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
 from spotrelay.catalog import DATA_FILE
-from spotrelay.catalog.names import canonical
+from spotrelay.instance_types import InstanceType, described
 
-COLUMNS = (
-    "name",
-    "accelerator",
-    "accelerator_count",
-    "accelerator_memory_mib",
-    "manufacturer",
-    "vcpus",
-    "memory_mib",
-    "arch",
-    "network",
-    "efa",
-    "nvme_gb",
-    "spot",
-    "bare_metal",
-)
+COLUMNS = tuple(field.name for field in fields(InstanceType))
 
 
 def types_from_moto() -> list[list[Any]]:
     """One row of COLUMNS per instance type with an accelerator, sorted as the catalog promises."""
     packed = resources.files("moto").joinpath("ec2/resources/instance_types.json.gz").read_bytes()
     answers: dict[str, dict[str, Any]] = json.loads(gzip.decompress(packed))
-    rows = [_row(name, answer, chip) for name, answer in answers.items() for chip in _chip(answer)]
-    return sorted(rows, key=lambda row: (row[1], row[2], row[5], row[0]))
-
-
-def _chip(answer: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The accelerator of a type, if it has one. No type has two kinds.
-
-    AWS describes GPUs, Neuron chips and other inference chips under three names; inf2 has two of them.
-    """
-    if "GpuInfo" in answer:
-        yield answer["GpuInfo"]["Gpus"][0]
-    elif "NeuronInfo" in answer:
-        yield {"Manufacturer": "AWS", **answer["NeuronInfo"]["NeuronDevices"][0]}
-    elif "InferenceAcceleratorInfo" in answer:
-        yield answer["InferenceAcceleratorInfo"]["Accelerators"][0]
-
-
-def _row(name: str, answer: dict[str, Any], chip: dict[str, Any]) -> list[Any]:
-    memory_mib = chip["MemoryInfo"]["SizeInMiB"]
-    return [
-        name,
-        canonical(chip["Name"], memory_mib),
-        chip["Count"],
-        memory_mib,
-        chip["Manufacturer"],
-        answer["VCpuInfo"]["DefaultVCpus"],
-        answer["MemoryInfo"]["SizeInMiB"],
-        answer["ProcessorInfo"]["SupportedArchitectures"][0],
-        answer["NetworkInfo"]["NetworkPerformance"],
-        answer["NetworkInfo"]["EfaSupported"],
-        answer.get("InstanceStorageInfo", {}).get("TotalSizeInGB", 0),
-        "spot" in answer["SupportedUsageClasses"],
-        answer["BareMetal"],
-    ]
+    types = [type_ for answer in answers.values() if (type_ := described(answer)) is not None]
+    types.sort(key=lambda t: (t.accelerator, t.accelerator_count, t.vcpus, t.name))
+    return [[getattr(type_, column) for column in COLUMNS] for type_ in types]
 
 
 def render(rows: list[list[Any]], date: str) -> str:

@@ -11,7 +11,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from spotrelay import catalog
 from spotrelay.model import OnRebalance, ReadinessProbe
+from spotrelay.requirements import Requirements
 from spotrelay.service import eligibility, userdata, wording
 from spotrelay.service.disk import disk
 from spotrelay.service.document import Document, Location, read, shown
@@ -56,6 +58,8 @@ def _compile(path: Path, document: Document, file: ServiceFile, expander: _Expan
     section, resources = file.service, file.resources
     types = eligibility.find(resources.wanted).types
     arch = types[0].arch
+    # The image is chosen now, so what the survey finds later must suit it.
+    requirements = replace(resources.wanted, arch=arch)
     probe = section.readiness_probe
     # A probe without post_data is a GET, and GETs are the load balancer's.
     get_path = probe.path if probe and probe.post_data is None else None
@@ -68,6 +72,9 @@ def _compile(path: Path, document: Document, file: ServiceFile, expander: _Expan
         on_rebalance=OnRebalance(section.on_rebalance),
         surge=section.surge,
         max_launches_per_minute=section.max_launches_per_minute,
+        requirements=requirements,
+        max_price_share=resources.max_price,
+        base_on_demand=section.base_on_demand,
         instance_types=types,
         ordered=resources.instance_types is not None,
         port=resources.ports,
@@ -154,23 +161,44 @@ class _Expander:
         return text
 
 
+def _field_of_choice(wanted: Requirements) -> str:
+    """The field that the choice of types starts from."""
+    if wanted.instance_types:
+        return "instance_types"
+    return "accelerators" if wanted.accelerators else "accelerator_memory"
+
+
+def _without_effect(document: Document, wanted: Requirements, service: Service) -> Iterator[Problem]:
+    """Fields that change nothing."""
+    known = {name for type_ in catalog.all_types() for name in (type_.name, type_.family)}
+    for index, name in enumerate(wanted.exclude):
+        if name not in known:
+            hint = did_you_mean(name, sorted(known))
+            yield document.problem(
+                ("resources", "exclude", index), f"{name} is no known instance type or family{hint}"
+            )
+    if not service.use_spot:
+        if service.max_price_share is not None:
+            yield document.problem(("resources", "max_price"), "is for Spot, which use_spot turns off")
+        if service.base_on_demand:
+            yield document.problem(
+                ("service", "base_on_demand"), "with use_spot: false every replica is on-demand"
+            )
+
+
 def _warnings(document: Document, file: ServiceFile, service: Service) -> Iterator[Problem]:
     wanted = file.resources.wanted
     found = eligibility.find(wanted)
-    if service.use_spot and len(found.types) < eligibility.RECOMMENDED_TYPES:
-        place = ("resources", "instance_types" if service.ordered else "accelerators")
-        yield document.problem(
-            place,
-            f"only {len(found.types)} instance types are eligible, where AWS asks for at least "
-            f"{eligibility.RECOMMENDED_TYPES} for Spot. {eligibility.how_to_widen(wanted, found)}",
-        )
+    if service.use_spot and (message := eligibility.too_few(wanted, found)):
+        yield document.problem(("resources", _field_of_choice(wanted)), message)
     for accelerators in wanted.accelerators:
-        if not any(eligibility.has(type_, accelerators) for type_ in found.types):
-            left_out = [e for e in found.excluded if eligibility.has(e.type, accelerators)]
+        if not any(accelerators.are_on(type_) for type_ in found.types):
+            left_out = [e for e in found.excluded if accelerators.are_on(e.type)]
             reasons = "; ".join(eligibility.grouped(left_out))
             yield document.problem(
                 ("resources", "accelerators"), f"{accelerators} adds no instance type: {reasons}"
             )
+    yield from _without_effect(document, wanted, service)
     if service.use_spot and service.drain_s >= WARNING_S:
         yield document.problem(
             ("service", "drain_seconds"),

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from spotrelay.catalog import InstanceType
+from spotrelay.instance_types import InstanceType
 from spotrelay.model import OnRebalance, ReadinessProbe
+from spotrelay.requirements import Requirements
 from spotrelay.service.disk import Disk
 from spotrelay.service.errors import Problem
 
@@ -35,10 +36,16 @@ class Service:
     name: str
     replicas: int
     use_spot: bool
+    base_on_demand: int
+    """So many of the replicas are always bought on-demand."""
     on_demand_fallback: bool
     on_rebalance: OnRebalance
     surge: int
     max_launches_per_minute: int
+    requirements: Requirements
+    """What the file asks of an instance, with the image's architecture."""
+    max_price_share: float | None
+    """The most to pay for Spot, as a share of the on-demand price."""
     instance_types: tuple[InstanceType, ...]
     """Every type that may be launched: in the file's order if `ordered`, else grouped by accelerator."""
     ordered: bool

@@ -1,15 +1,16 @@
-"""The values in `resources` that are written in several ways: accelerators, and amounts such as `8+`."""
+"""Values in `resources` that are written in several ways, or have a form: accelerators, `8+`, `70%`."""
 
 from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from pydantic_core import PydanticCustomError
 
 from spotrelay import catalog
+from spotrelay.requirements import Accelerators, Amount
 from spotrelay.service.document import Location, shown
 
 FINDINGS = "findings"
@@ -35,33 +36,6 @@ def did_you_mean(name: str, known: list[str]) -> str:
     return f" (did you mean {by_folded[close[0]]}?)" if close else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Amount:
-    """So much of something, exactly or at least: `8` or `8+`."""
-
-    value: int
-    at_least: bool
-
-    def accepts(self, offered: float) -> bool:
-        """Whether what an instance type offers will do."""
-        return offered >= self.value if self.at_least else offered == self.value
-
-    def __str__(self) -> str:
-        return f"{self.value}+" if self.at_least else str(self.value)
-
-
-@dataclass(frozen=True, slots=True)
-class Accelerators:
-    """So many accelerators of one kind on each instance: `L4:1`."""
-
-    name: str
-    """Our name of it; see `spotrelay.catalog.names`."""
-    count: int
-
-    def __str__(self) -> str:
-        return f"{self.name}:{self.count}"
-
-
 def parse_amount(value: Any) -> Amount:
     """`8` or `"8+"`.
 
@@ -70,12 +44,48 @@ def parse_amount(value: Any) -> Amount:
     """
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
         return Amount(value, at_least=False)
-    written = re.fullmatch(r"([1-9][0-9]{0,6})(\+?)", value) if isinstance(value, str) else None
+    try:
+        return Amount.parse(value if isinstance(value, str) else "")
+    except ValueError:
+        message = f"expected a whole number (8: exactly) or 8+ (at least), got {shown(value)}"
+        raise rejected(Finding((), message)) from None
+
+
+def parse_share(value: Any) -> float:
+    """`70%` as 0.7. Nothing else: a bare number might be meant as dollars.
+
+    Raises:
+        PydanticCustomError: it isn't that, or not from 1 to 100.
+    """
+    written = re.fullmatch(r"([1-9][0-9]?|100) ?%", value) if isinstance(value, str) else None
     if written is None:
-        raise rejected(
-            Finding((), f"expected a whole number (8: exactly) or 8+ (at least), got {shown(value)}")
-        )
-    return Amount(int(written[1]), at_least=bool(written[2]))
+        message = f"expected a share of the on-demand price from 1% to 100%, such as 70%, got {shown(value)}"
+        raise rejected(Finding((), message))
+    return int(written[1]) / 100
+
+
+REGION = r"[a-z]{2}(-[a-z]+)+-\d"
+ZONE = REGION + "[a-z]"
+TYPE_OR_FAMILY = r"[a-z][a-z0-9-]*(\.[a-z0-9-]+)?"
+
+
+def parse_names(pattern: str, expected: str) -> Callable[[Any], Any]:
+    """A validator of lists of names of this form, each once. What is no list it leaves to the schema."""
+
+    def parse(value: Any) -> Any:
+        if not isinstance(value, list):
+            return value
+        findings = []
+        for index, name in enumerate(value):
+            if not isinstance(name, str) or not re.fullmatch(pattern, name):
+                findings.append(Finding((index,), f"expected {expected}, got {shown(name)}"))
+            elif name in value[:index]:
+                findings.append(Finding((index,), f"{name} stands in the list twice: remove one"))
+        if findings:
+            raise rejected(*findings)
+        return value
+
+    return parse
 
 
 def parse_accelerators(value: Any) -> tuple[Accelerators, ...]:

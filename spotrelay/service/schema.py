@@ -14,16 +14,20 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 
 from spotrelay import catalog
-from spotrelay.catalog import InstanceType
+from spotrelay.instance_types import InstanceType
+from spotrelay.requirements import Accelerators, Amount, Exclusion, Requirements
 from spotrelay.service import eligibility
 from spotrelay.service.document import shown
 from spotrelay.service.requirements import (
-    Accelerators,
-    Amount,
+    REGION,
+    TYPE_OR_FAMILY,
+    ZONE,
     Finding,
     did_you_mean,
     parse_accelerators,
     parse_amount,
+    parse_names,
+    parse_share,
     rejected,
 )
 
@@ -32,6 +36,9 @@ MAX_NAME = 24
 
 MAX_REPLICAS = 1000
 """Targets of one Application Load Balancer (default quota)."""
+
+MAX_REGIONS = 10
+"""The most that EC2 takes in one question for placement scores."""
 
 PARAMETER_NAME = r"/[A-Za-z0-9_.\-/]{1,1010}"
 """An SSM parameter in a hierarchy. IAM wants its name exactly, so the leading slash is not optional."""
@@ -151,12 +158,24 @@ class ServiceSection(_Fields):
         default=None, pattern=ROOTED, max_length=1024, description="a path such as /health"
     )
     drain_seconds: int = Field(default=90, ge=1, le=3600, description="whole seconds from 1 to 3600")
+    base_on_demand: int = Field(
+        default=0, ge=0, le=MAX_REPLICAS, description="a whole number from 0 to replicas"
+    )
     on_demand_fallback: bool = Field(default=True, description="true or false")
     on_rebalance: Literal["ignore", "replace"] = Field(default="ignore", description="ignore or replace")
     surge: int = Field(default=1, ge=0, le=100, description="a whole number from 0 to 100")
     max_launches_per_minute: int = Field(
         default=100, ge=1, le=1000, description="a whole number from 1 to 1000"
     )
+
+    @model_validator(mode="after")
+    def _base_is_a_part(self) -> ServiceSection:
+        if self.base_on_demand > self.replicas:
+            message = (
+                f"expected a whole number from 0 to replicas, {self.replicas}, got {self.base_on_demand}"
+            )
+            raise rejected(Finding(("base_on_demand",), message))
+        return self
 
     @model_validator(mode="after")
     def _one_get_check(self) -> ServiceSection:
@@ -177,14 +196,37 @@ class Resources(_Fields):
     accelerators: Annotated[tuple[Accelerators, ...] | None, BeforeValidator(parse_accelerators)] = Field(
         default=None, description="accelerators such as A10G:1, or [A10G:1, L4:1]"
     )
+    accelerator_memory: Annotated[Amount | None, BeforeValidator(parse_amount)] = Field(
+        default=None, description="24 or 24+"
+    )
     instance_types: Annotated[list[str] | None, BeforeValidator(_known_types)] = Field(
         default=None, min_length=1, description="a list of instance types, the preferred one first"
+    )
+    exclude: Annotated[
+        list[str],
+        BeforeValidator(parse_names(TYPE_OR_FAMILY, "a type such as g5.xlarge, or a family such as g5")),
+    ] = Field(
+        default_factory=list, description="a list of instance types or families, such as [g5.xlarge, g4dn]"
     )
     cpus: Annotated[Amount | None, BeforeValidator(parse_amount)] = Field(default=None, description="8 or 8+")
     memory: Annotated[Amount | None, BeforeValidator(parse_amount)] = Field(
         default=None, description="32 or 32+"
     )
+    zones: Annotated[list[str] | None, BeforeValidator(parse_names(ZONE, "a zone such as us-east-1a"))] = (
+        Field(default=None, min_length=1, description="a list of zones, such as [us-east-1a, us-east-1b]")
+    )
+    regions: Annotated[
+        list[str] | None, BeforeValidator(parse_names(REGION, "a region such as us-east-1"))
+    ] = Field(
+        default=None,
+        min_length=1,
+        max_length=MAX_REGIONS,
+        description=f"a list of at most {MAX_REGIONS} regions, such as [us-east-1, us-east-2]",
+    )
     use_spot: bool = Field(default=True, description="true or false")
+    max_price: Annotated[float | None, BeforeValidator(parse_share)] = Field(
+        default=None, description="a share of the on-demand price from 1% to 100%, such as 70%"
+    )
     disk_size: int = Field(default=256, ge=8, le=16_384, description="a whole number of GiB from 8 to 16384")
     disk_tier: Literal["low", "medium", "high", "best"] = Field(
         default="medium", description="low, medium, high or best"
@@ -197,22 +239,44 @@ class Resources(_Fields):
     )
 
     @property
-    def wanted(self) -> eligibility.Wanted:
-        """The requirements on the instance type."""
-        types = tuple(found for name in self.instance_types or () if (found := catalog.find_type(name)))
-        return eligibility.Wanted(self.accelerators or (), types, self.cpus, self.memory, self.use_spot)
+    def wanted(self) -> Requirements:
+        """The requirements on the instance type and where it is."""
+        return Requirements(
+            accelerators=self.accelerators or (),
+            accelerator_memory_gb=self.accelerator_memory,
+            cpus=self.cpus,
+            memory_gib=self.memory,
+            instance_types=tuple(self.instance_types or ()),
+            exclude=tuple(self.exclude),
+            zones=tuple(self.zones or ()),
+            regions=tuple(self.regions or ()),
+            use_spot=self.use_spot,
+        )
+
+    @model_validator(mode="after")
+    def _zones_are_in_regions(self) -> Resources:
+        elsewhere = [
+            Finding(("zones", index), f"{zone} is in none of the regions {', '.join(self.regions or ())}")
+            for index, zone in enumerate(self.zones or ())
+            if self.regions and zone[:-1] not in self.regions
+        ]
+        if elsewhere:
+            raise rejected(*elsewhere)
+        return self
 
     @model_validator(mode="after")
     def _something_to_launch(self) -> Resources:
         wanted = self.wanted
-        if not wanted.accelerators and not wanted.instance_types:
+        if not (wanted.accelerators or wanted.instance_types or wanted.accelerator_memory_gb):
             raise rejected(
                 Finding(("accelerators",), "missing: expected accelerators such as A10G:1, or [A10G:1, L4:1]")
             )
         at_odds = [
             Finding(("instance_types", index), _why_not(type_, wanted))
-            for index, type_ in enumerate(wanted.instance_types)
-            if wanted.accelerators and not any(eligibility.has(type_, a) for a in wanted.accelerators)
+            for index, name in enumerate(wanted.instance_types)
+            if wanted.accelerators
+            and (type_ := catalog.find_type(name))
+            and not any(these.are_on(type_) for these in wanted.accelerators)
         ]
         if at_odds:
             raise rejected(*at_odds)
@@ -232,7 +296,7 @@ class Resources(_Fields):
         return self
 
 
-def _why_not(type_: InstanceType, wanted: eligibility.Wanted) -> str:
+def _why_not(type_: InstanceType, wanted: Requirements) -> str:
     wishes = " or ".join(str(accelerator) for accelerator in wanted.accelerators)
     has = (
         f"{type_.accelerator}:{type_.accelerator_count}" if type_.accelerator_count else "a share of one GPU"
@@ -240,8 +304,8 @@ def _why_not(type_: InstanceType, wanted: eligibility.Wanted) -> str:
     return f"{type_.name} has {has}, but accelerators asks for {wishes}: change one of the two"
 
 
-def _excluded(wanted: eligibility.Wanted, exclusion: eligibility.Exclusion) -> Finding:
-    index = wanted.instance_types.index(exclusion.type)
+def _excluded(wanted: Requirements, exclusion: Exclusion) -> Finding:
+    index = wanted.instance_types.index(exclusion.type.name)
     message = (
         f"{exclusion.type.name} doesn't satisfy {exclusion.field} ({exclusion.reason}): change one of the two"
     )

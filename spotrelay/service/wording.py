@@ -17,6 +17,8 @@ from spotrelay.service.schema import ServiceFile
 
 _NOT_HERE = {
     "replica_policy": "the number of replicas is fixed: use service.replicas",
+    "base_ondemand_fallback_replicas": "use service.base_on_demand",
+    "dynamic_ondemand_fallback": "use service.on_demand_fallback",
     "load_balancing_policy": "the load balancer's own algorithm is used: remove it",
     "num_nodes": "a replica is one instance: remove it",
     "workdir": "nothing is copied from your machine: fetch what you need in `setup`",
@@ -27,8 +29,8 @@ _NOT_HERE = {
     "image_id": "use image",
     "infra": "the account and region are those of `cdk deploy`: remove it",
     "cloud": "the account and region are those of `cdk deploy`: remove it",
-    "region": "the region is that of `cdk deploy`: remove it",
-    "zone": "every zone of the VPC is used: remove it",
+    "region": "the region is that of `cdk deploy`; regions lists those that may be",
+    "zone": "every zone of the VPC is used; zones limits that",
 }
 """SkyServe's fields that SpotRelay lacks, with what to do instead: many files start as a SkyServe file."""
 

@@ -61,7 +61,7 @@ BAD = {  # name: (text, the error after "chat.yaml:")
     "unknown field, no idea": (
         changed(REPLICAS, "replicas: 2\n  zzz: 1"),
         "3: service.zzz: unknown field: there are replicas, readiness_probe, health_check, "
-        "drain_seconds, on_demand_fallback, on_rebalance, surge, max_launches_per_minute",
+        "drain_seconds, base_on_demand, on_demand_fallback, on_rebalance, surge, max_launches_per_minute",
     ),
     "missing field": (
         changed(PORTS, "use_spot: true"),
@@ -143,6 +143,61 @@ BAD = {  # name: (text, the error after "chat.yaml:")
     "instance type at odds with cpus": (
         changed(ACCELERATORS, "cpus: 8+\n  instance_types: [g5.xlarge, g5.2xlarge]"),
         "5: resources.instance_types[0]: g5.xlarge doesn't satisfy cpus (4 vCPU): change one of the two",
+    ),
+    "more on-demand than replicas": (
+        changed(REPLICAS, "replicas: 2\n  base_on_demand: 3"),
+        "3: service.base_on_demand: expected a whole number from 0 to replicas, 2, got 3",
+    ),
+    "a price that may be meant in dollars": (
+        changed(PORTS, "ports: 80\n  max_price: 0.7"),
+        "6: resources.max_price: "
+        "expected a share of the on-demand price from 1% to 100%, such as 70%, got 0.7",
+    ),
+    "a price above on-demand": (
+        changed(PORTS, "ports: 80\n  max_price: 120%"),
+        "6: resources.max_price: "
+        "expected a share of the on-demand price from 1% to 100%, such as 70%, got '120%'",
+    ),
+    "a zone that is a region": (
+        changed(PORTS, "ports: 80\n  zones: [us-east-1a, us-east-1]"),
+        "6: resources.zones[1]: expected a zone such as us-east-1a, got 'us-east-1'",
+    ),
+    "a zone twice": (
+        changed(PORTS, "ports: 80\n  zones: [us-east-1a, us-east-1a]"),
+        "6: resources.zones[1]: us-east-1a stands in the list twice: remove one",
+    ),
+    "a zone outside of the regions": (
+        changed(PORTS, "ports: 80\n  regions: [eu-west-1]\n  zones: [us-east-1a]"),
+        "7: resources.zones[0]: us-east-1a is in none of the regions eu-west-1",
+    ),
+    "a region that is a name": (
+        changed(PORTS, "ports: 80\n  regions: [Ireland]"),
+        "6: resources.regions[0]: expected a region such as us-east-1, got 'Ireland'",
+    ),
+    "no zone at all": (
+        changed(PORTS, "ports: 80\n  zones: []"),
+        "6: resources.zones: expected a list of zones, such as [us-east-1a, us-east-1b], got an empty list",
+    ),
+    "not a type or family": (
+        changed(PORTS, "ports: 80\n  exclude: [g5.*]"),
+        "6: resources.exclude[0]: expected a type such as g5.xlarge, or a family such as g5, got 'g5.*'",
+    ),
+    "everything excluded": (
+        changed(ACCELERATORS, "accelerators: A10G\n  exclude: [g5]"),
+        "5: resources.exclude: no instance type satisfies A10G:1 and the rest: exclude leaves none of "
+        "g5.xlarge, g5.2xlarge, g5.4xlarge, g5.8xlarge, g5.16xlarge (excluded as g5). Ask for less.",
+    ),
+    "memory that no accelerator has": (
+        changed(ACCELERATORS, "accelerators: T4\n  accelerator_memory: 24+\n  cpus: 4"),
+        "5: resources.accelerator_memory: no instance type satisfies T4:1 and the rest: "
+        "accelerator_memory 24+ leaves none of g4dn.xlarge, g4dn.2xlarge, g4dn.4xlarge, g4dn.8xlarge, "
+        "g4dn.16xlarge (16 GB). "
+        "Ask for less.",
+    ),
+    "instance type that is excluded": (
+        changed(ACCELERATORS, "instance_types: [g5.xlarge, g6.xlarge]\n  exclude: [g5]"),
+        "4: resources.instance_types[0]: g5.xlarge doesn't satisfy exclude (excluded as g5): "
+        "change one of the two",
     ),
     "empty run": (
         changed(RUN, "run: ' '"),

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from spotrelay import catalog
 from spotrelay.model import ReadinessProbe
+from spotrelay.requirements import Accelerators, Amount, Requirements
 from spotrelay.service import Disk, describe, eligible_instance_types, load
-from spotrelay.service.requirements import Accelerators, Amount, parse_accelerators, parse_amount
+from spotrelay.service.requirements import parse_accelerators, parse_amount
 
 from .conftest import GOOD, Loader
 
@@ -79,6 +80,78 @@ def test_cpus_and_memory_narrow_the_choice_exactly_or_at_least(service: Loader) 
     """`8+` is at least 8, `64` exactly 64 GiB."""
     chat = service(GOOD.replace("ports:", "cpus: 8+\n  memory: 64\n  ports:"))
     assert chat.instance_type_names == ("g5.4xlarge", "g6.4xlarge", "g6e.2xlarge")
+
+
+def test_an_accelerators_memory_counts_as_its_maker_counts(service: Loader) -> None:
+    """`24+` takes A10G and L4, which AWS gives 22.35 GiB and everybody calls 24 GB; `24` takes no L40S."""
+    chat = service(GOOD.replace("{A10G, L4, L40S}", "{A10G, L40S, T4}\n  accelerator_memory: 24+"))
+    assert {t.accelerator for t in chat.instance_types} == {"A10G", "L40S"}
+    exactly = service(GOOD.replace("{A10G, L4, L40S}", "{A10G, L40S, T4}\n  accelerator_memory: 24"))
+    assert {t.accelerator for t in exactly.instance_types} == {"A10G"}
+
+
+def test_memory_alone_stands_for_any_one_nvidia_gpu(service: Loader) -> None:
+    """Without accelerators, `accelerator_memory` takes every type with one NVIDIA GPU of that size."""
+    chat = service(GOOD.replace("accelerators: {A10G, L4, L40S}", "accelerator_memory: 24+"))
+    assert {t.accelerator for t in chat.instance_types} >= {"A10G", "L4", "L40S", "H100", "RTX-PRO-6000"}
+    assert {(t.accelerator_count, t.manufacturer, t.arch) for t in chat.instance_types} == {
+        (1, "NVIDIA", "x86_64")
+    }
+
+
+def test_types_and_families_can_be_excluded(service: Loader) -> None:
+    """`exclude` takes single types and whole families out of the choice."""
+    chat = service(GOOD.replace("{A10G, L4, L40S}", "{A10G, L4}\n  exclude: [g5, gr6, g6.16xlarge]"))
+    assert chat.instance_type_names == ("g6.xlarge", "g6.2xlarge", "g6.4xlarge", "g6.8xlarge")
+
+
+def test_what_the_controller_is_to_know_is_compiled(service: Loader) -> None:
+    """Price cap, base and requirements come out as values, with the architecture that the image settled."""
+    text = GOOD.replace("replicas: 2", "replicas: 2\n  base_on_demand: 1").replace(
+        "{A10G, L4, L40S}",
+        "{A10G, L4, L40S}\n  max_price: 70%\n  cpus: 8+\n  exclude: [g6e]"
+        "\n  zones: [us-east-1a, us-east-1b]\n  regions: [us-east-1]",
+    )
+    chat = service(text)
+    assert (chat.base_on_demand, chat.max_price_share) == (1, 0.7)
+    assert chat.requirements == Requirements(
+        accelerators=(Accelerators("A10G", 1), Accelerators("L4", 1), Accelerators("L40S", 1)),
+        cpus=Amount(8, at_least=True),
+        exclude=("g6e",),
+        zones=("us-east-1a", "us-east-1b"),
+        regions=("us-east-1",),
+        arch="x86_64",
+    )
+    plain = service(GOOD)
+    assert (plain.base_on_demand, plain.max_price_share) == (0, None)
+
+
+def test_what_has_no_effect_is_a_warning(service: Loader) -> None:
+    """A price cap or an on-demand base without Spot, and an exclusion of nothing known, are told."""
+    chat = service(
+        GOOD.replace("replicas: 2", "replicas: 2\n  base_on_demand: 1").replace(
+            "ports:", "use_spot: false\n  max_price: 70%\n  exclude: [g5.3xlarge, g5.xlarge]\n  ports:"
+        )
+    )
+    assert [(w.field, w.message) for w in chat.warnings] == [
+        (
+            "resources.exclude[0]",
+            "g5.3xlarge is no known instance type or family (did you mean g5.xlarge?)",
+        ),
+        ("resources.max_price", "is for Spot, which use_spot turns off"),
+        ("service.base_on_demand", "with use_spot: false every replica is on-demand"),
+    ]
+
+
+def test_few_pools_are_counted_over_the_zones(service: Loader) -> None:
+    """Less than ten types times zones says so, and what the zones and exclusions leave out."""
+    chat = service(GOOD.replace("{A10G, L4, L40S}", "A10G\n  zones: [us-east-1a]\n  exclude: [g5.xlarge]"))
+    (warning,) = chat.warnings
+    assert warning.message.startswith(
+        "only 4 capacity pools (instance types: 4, zones: 1) are eligible, where AWS asks for at least 10 "
+        "types for Spot. Wider with a shorter exclude (it leaves out g5.xlarge), or with more zones than "
+        "us-east-1a, "
+    )
 
 
 def test_listed_instance_types_are_all_there_is_and_keep_their_order(service: Loader) -> None:

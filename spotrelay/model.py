@@ -496,7 +496,7 @@ class ServiceSpec:
     base_on_demand: int = 0
     """So many of `replicas` are always bought on-demand."""
     max_price_share: float | None = None
-    """The most to pay for Spot, as a share of the on-demand price; None: EC2's own cap, which is all of it."""
+    """The most to pay for Spot, as a share of the on-demand price; None: all of it, EC2's own cap."""
     requirements: Requirements | None = None
     """What the service file asks of an instance, for the survey; None: `instance_types` is all there is."""
     drain_s: float = 90

@@ -2,8 +2,8 @@
 
 A service has `replicas` regular replicas: `base_on_demand` of them bought on-demand, the rest on Spot. One
 that is lost is replaced by one that is bought the same way. While a Spot replica was refused, or is still
-starting in place of one that was lost, an on-demand *stand-in* is there in addition. Once Spot has been ready
-for a while the stand-in goes: make before break, with hysteresis. Nobody plans a "return to Spot": Spot
+starting when the one that it replaces is gone, an on-demand *stand-in* is there in addition. Once Spot has
+been ready for a while the stand-in goes: make before break, with hysteresis. Nobody plans a "return to Spot": Spot
 replicas are always wanted, asked for again and again, and stand-ins are what is missing of them.
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from spotrelay.model import PurchaseOption, Replica, ReplicaState, Rows, ServiceSpec, seconds
+from spotrelay.model import PurchaseOption, Replica, ReplicaState, ServiceSpec, seconds
 from spotrelay.policy import failures, timing
 from spotrelay.policy.actions import Action, Adopt, Drain, End, Fail, Launch, Request
 from spotrelay.policy.observation import Observation, serves
@@ -42,7 +42,7 @@ def decide(
     stand_ins = [r for r in active if r.is_stand_in]
     # What drains here counts as regular still, because its replacement does.
     there = [r for r in regular if r.id not in drained]
-    missing_spot = [r for r in there if _is_missing(r, seen.rows)] if _stands_in(spec) else []
+    missing_spot = [r for r in there if _is_missing(r, seen)] if _stands_in(spec) else []
 
     dropped = sorted(there, key=_least_missed)[: max(len(regular) - spec.replicas, 0)]
     for replica in dropped:
@@ -89,12 +89,12 @@ def _stands_in(spec: ServiceSpec) -> bool:
     return spec.use_spot and spec.on_demand_fallback
 
 
-def _is_missing(replica: Replica, rows: Rows) -> bool:
+def _is_missing(replica: Replica, seen: Observation) -> bool:
     """Whether on-demand should stand in for it.
 
     Not for one that has just been requested, nor for a service's first start: nobody waits for that, and it
-    would cost as many instances again. But for one that starts in place of a lost one: nothing says that its
-    pool will have it for that long.
+    would cost as many instances again. But for one that was refused, and for one that still starts when what
+    it replaces is gone: nothing says that its pool will have it for long enough.
     """
     if replica.purchase_option is not PurchaseOption.SPOT:
         return False
@@ -102,11 +102,18 @@ def _is_missing(replica: Replica, rows: Rows) -> bool:
         case ReplicaState.REQUESTED:
             return replica.attempts > 0
         case ReplicaState.PROVISIONING | ReplicaState.STARTING:
-            before = rows.replicas.get(replica.replaces or 0)
-            still_serves = before is not None and before.state.is_active
-            return not still_serves and (replica.replaces is not None or replica.attempts > 0)
+            return replica.attempts > 0 or (replica.replaces is not None and not _is_covered(replica, seen))
         case _:
             return False
+
+
+def _is_covered(replica: Replica, seen: Observation) -> bool:
+    """Whether what it replaces has served, and is still there: in rotation, or finishing its requests."""
+    before = seen.rows.replicas.get(replica.replaces or 0)
+    if before is None or ReplicaState.READY not in before.entered:
+        return False
+    instance = seen.instances.get(before.instance_id or "")
+    return instance is not None and instance.state.is_alive
 
 
 def _idle_stand_ins(
@@ -123,7 +130,10 @@ def _idle_stand_ins(
 
 
 def _stays_from(replica: Replica) -> datetime:
-    return replica.entered[ReplicaState.READY] + seconds(timing.STAY_S)
+    """When it has stayed: it has been ready for as long as another one would take to become so."""
+    ready = replica.entered[ReplicaState.READY]
+    cold_start = ready - replica.entered.get(ReplicaState.PROVISIONING, ready)
+    return ready + min(cold_start, seconds(timing.STAY_MAX_S))
 
 
 def _requests(spec: ServiceSpec, regular: Sequence[Replica]) -> Iterator[Request]:

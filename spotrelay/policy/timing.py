@@ -51,9 +51,9 @@ REBALANCE_MIN_AGE_S = 600.0
 """A recommendation doesn't replace a replica that has been ready for less: in a bad hour every new instance
 gets one at once, and following each of them churned fleets (NTH #141, #786; karpenter #2853)."""
 
-STAY_S = 120.0
-"""A Spot replica has stayed when it has been ready this long: as long as a warning, so that the on-demand
-stand-in is still there if EC2 took the pool straight back."""
+STAY_MAX_S = 600.0
+"""A Spot replica has stayed when it has been ready for as long as it took to start, which is what giving up its
+stand-in too early would cost; ten minutes at most, since on-demand is paid for meanwhile."""
 
 LOW_SCORE = 3
 """Zones with this placement score or less come last, and nothing returns to Spot there. AWS's own guidance

@@ -5,10 +5,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test chaos lint format synth clean
+.PHONY: help setup demo test chaos bench bench-check bench-baseline lint format synth clean
 
 help: ## what there is to make
-	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST)
 
 setup: ## prepare the working copy: .venv, node_modules (a repeat takes no time)
 	@command -v '$(PYTHON)' >/dev/null || { echo "set-up: there is no $(PYTHON) here:" \
@@ -23,6 +23,15 @@ test: lint ## every check and every test
 
 chaos: setup ## the controller in simulated time, under every fault: 100,000 runs, some minutes
 	@exec $(BIN)/spotrelay chaos --seeds $(or $(SEEDS),100000) $(ARGS)
+
+bench: setup ## how fast the path is, beside what else one could do; ROW=batch for one row
+	@exec $(BIN)/python -m benchmarks $(ROW)
+
+bench-check: setup ## fail if a count of calls or a ratio is worse than benchmarks/baseline.json
+	@exec $(BIN)/python -m benchmarks --check $(ROW)
+
+bench-baseline: setup ## make the present counts and ratios the baseline
+	@exec $(BIN)/python -m benchmarks --record $(ROW)
 
 lint: setup ## style, types, and which layer may import which
 	@$(BIN)/ruff check

@@ -1,0 +1,1 @@
+"""How fast the path is, beside what else one could do: `make bench`; docs/performance.md has the figures."""

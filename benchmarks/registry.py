@@ -1,0 +1,10 @@
+"""Every row, in the order in which they run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from benchmarks import asset, batch
+from benchmarks.figures import Row
+
+ROWS: Mapping[str, Row] = {row.name: row for row in (batch.ROW, asset.ROW)}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from spotrelay.model import PurchaseOption
 from spotrelay.replay.baselines.spot_only import SpotOnly
+from spotrelay.replay.baselines.spothedge import OVERPROVISIONED
 
 if TYPE_CHECKING:
     from spotrelay.replay.cloud import Cloud, Machine
@@ -19,15 +19,17 @@ class EvenSpread(SpotOnly):
     """Each missing replica is asked for in the pool that has the fewest, the first of equals.
 
     There is no on-demand. So a pool that refuses stays the one with the fewest, and is asked again and again:
-    the spread is static. With more pools than replicas the first N are used; the order is drawn from the
+    the spread is static. With more pools than replicas only the first are used; the order is drawn from the
     seed, as the artifact shuffles its zones for every repetition.
     """
 
     name: ClassVar[str] = "even-spread"
-    summary: ClassVar[str] = "N Spot replicas, spread evenly; a missing one waits for its own pool"
+    summary: ClassVar[str] = "N + 1 Spot replicas, spread evenly; a missing one waits for its own pool"
     source: ClassVar[str] = "SkyServe (EuroSys'25), artifact MaoZiming/spothedge_ae: policies/naive_spread.py"
     period_s: ClassVar[float] = 30.0
     """The artifact's tick: it sees a loss at the next one, and tries again with every tick."""
+    extra: ClassVar[int] = OVERPROVISIONED
+    """One more than needed, as for round-robin."""
 
     def __init__(self, trace: Trace, settings: Settings) -> None:
         super().__init__(trace, settings)
@@ -36,11 +38,14 @@ class EvenSpread(SpotOnly):
 
     def place(self, cloud: Cloud, missing: int, present: Sequence[Machine]) -> list[Machine]:
         """The pool with the fewest for each; what is refused counts, or all would ask the same pool."""
-        planned = Counter(machine.offering.pool for machine in present)
+        planned = [0] * len(self._order)
+        for machine in present:
+            planned[self._order.index(machine.offering.pool)] += 1
         launched = []
         for _ in range(missing):
-            pool = min(self._order, key=lambda pool: planned[pool])
-            planned[pool] += 1
-            if machine := cloud.launch_in(pool, PurchaseOption.SPOT):
-                launched.append(machine)
+            fewest = planned.index(min(planned))
+            planned[fewest] += 1
+            granted = cloud.launch_in(self._order[fewest], PurchaseOption.SPOT)
+            if granted is not None:
+                launched.append(granted)
         return launched

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class SpotOnly(ABC):
-    """N Spot replicas, looked after every `period_s`.
+    """N Spot replicas and `extra` ones, looked after every `period_s`.
 
     A loss is noticed when the policy looks next: at a moment drawn anew for each, because nothing ties its
     clock to the recording's. What is missing is launched then; what is refused is tried again a period later,
@@ -30,9 +30,10 @@ class SpotOnly(ABC):
     source: ClassVar[str]
     hears_warnings: ClassVar[bool] = False
     period_s: ClassVar[float]
+    extra: ClassVar[int] = 0
 
     def __init__(self, trace: Trace, settings: Settings) -> None:  # noqa: ARG002
-        self._replicas = settings.replicas
+        self._wanted = settings.replicas + self.extra
         self._chance = Random(f"{settings.seed} {self.name}")  # noqa: S311 - to be repeated
         self._believed: dict[str, Machine] = {}
         self._news = News()
@@ -48,7 +49,7 @@ class SpotOnly(ABC):
             self._believed.pop(event.machine.id, None)
         if lost or cloud.now >= self._look_at:
             self._look_at = NEVER
-            missing = self._replicas - len(self._believed)
+            missing = self._wanted - len(self._believed)
             launched = self.place(cloud, missing, list(self._believed.values())) if missing > 0 else []
             self._believed.update((machine.id, machine) for machine in launched)
             if len(launched) < missing:

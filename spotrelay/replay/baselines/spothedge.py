@@ -33,9 +33,9 @@ class SpotHedge:
     """N + 1 Spot replicas over the zones that seem to work, and min(N, N + 1 - ready Spot) on-demand ones.
 
     *Where*: a pool is active until it loses a replica or refuses a launch, and again once it grants one; when
-    fewer than two are active, all are. Each missing Spot replica goes to a random active pool that has none,
-    or, if all have, to any active one. (The product takes the cheapest, which is all of them here; and a
-    filter in it that is upside down is taken the way its comment means it.)
+    at most one is active (of three pools or fewer: none), all are. Each missing Spot replica goes to a random
+    active pool that has none, or, if all have, to any active one. (The product takes the cheapest, which is
+    all of them here; and a filter in it that is upside down is taken the way its comment means it.)
 
     *When*: SkyServe hears no warnings. A loss is found by a probe and acted upon by two loops that turn every
     20 s: a replacement starts 15 to 65 s after the loss. That a replica has become ready takes a probe and a
@@ -61,6 +61,9 @@ class SpotHedge:
         self._chance = Random(f"{settings.seed} {self.name}")  # noqa: S311 - to be repeated
         self._pools = [p.pool for p in trace.pools]
         self._active = set(self._pools)
+        # The artifact's rule. The product's, at most one whatever their number, keeps going back to the bad
+        # one of three: a tenth dearer, and hardly more available.
+        self._fewest_active = min(1, max(0, len(self._pools) - 3))
         self._spot: dict[str, Machine] = {}
         """The Spot replicas that it believes to have."""
         self._ready: set[str] = set()
@@ -124,7 +127,7 @@ class SpotHedge:
 
     def _preempted(self, pool: CapacityPool) -> None:
         self._active.discard(pool)
-        if len(self._active) < 2:
+        if len(self._active) <= self._fewest_active:
             self._active = set(self._pools)
 
     def _adjust_on_demand(self, cloud: Cloud) -> None:

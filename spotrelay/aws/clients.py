@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # type stubs, which a Lambda function doesn't have
     from mypy_boto3_ec2 import EC2Client
     from mypy_boto3_elbv2 import ElasticLoadBalancingv2Client
     from mypy_boto3_lambda import LambdaClient
+    from mypy_boto3_pricing import PricingClient
     from mypy_boto3_sqs import SQSClient
     from mypy_boto3_ssm import SSMClient
 
@@ -48,6 +49,17 @@ PROBING = Config(
     read_timeout=30,
 )
 
+SURVEYING = Config(
+    # Nobody waits for a survey, and the whole account shares EC2's request limits: more patience.
+    retries={"mode": "standard", "total_max_attempts": 6},
+    connect_timeout=2,
+    # A page of a hundred described types is a megabyte.
+    read_timeout=20,
+)
+
+PRICE_LIST_REGIONS = {"ap": "ap-south-1", "cn": "cn-northwest-1", "eu": "eu-central-1"}
+"""Where AWS's price list is served from, by the first part of a region. Each one has all prices."""
+
 
 class Clients:
     """Every client that the adapters use."""
@@ -71,6 +83,11 @@ class Clients:
         return self._session.client("ec2", config=LAUNCHING)
 
     @cached_property
+    def ec2_surveying(self) -> EC2Client:
+        """For what EC2 offers."""
+        return self._session.client("ec2", config=SURVEYING)
+
+    @cached_property
     def elbv2(self) -> ElasticLoadBalancingv2Client:
         """For target groups."""
         return self._session.client("elbv2", config=QUICK)
@@ -79,6 +96,13 @@ class Clients:
     def lambda_(self) -> LambdaClient:
         """For the probers."""
         return self._session.client("lambda", config=PROBING)
+
+    @cached_property
+    def pricing(self) -> PricingClient:
+        """For list prices, from the nearest region that serves them."""
+        here = (self._session.region_name or "").partition("-")[0]
+        region = PRICE_LIST_REGIONS.get(here, "us-east-1")
+        return self._session.client("pricing", region_name=region, config=SURVEYING)
 
     @cached_property
     def sqs(self) -> SQSClient:

@@ -13,12 +13,14 @@ from spotrelay.aws.prober import FunctionProber
 from spotrelay.aws.router import TargetGroupRouter
 from spotrelay.aws.services import ParameterServices
 from spotrelay.aws.store import DynamoStore
+from spotrelay.aws.surveyor import AwsSurveyor
 from spotrelay.aws.table import Table
 from spotrelay.aws.ticker import SqsTicker
 from spotrelay.controller import Controller
 from spotrelay.intake import Intake
 from spotrelay.names import Env
 from spotrelay.ports import Ports, Telemetry
+from spotrelay.surveying import Surveying, ZoneTelemetry
 
 
 class MissingSettingError(LookupError):
@@ -56,6 +58,22 @@ def intake(env: Mapping[str, str], telemetry: Telemetry, clients: Clients | None
     )
     dead_letters = SqsDeadLetters(clients, _setting(env, Env.DEAD_LETTER_QUEUE_URL))
     return Intake(Controller(ports), dead_letters, telemetry)
+
+
+def surveying(env: Mapping[str, str], telemetry: ZoneTelemetry, clients: Clients | None = None) -> Surveying:
+    """What surveys the services of the environment's parameters; it, too, calls nothing until it is used.
+
+    Raises:
+        MissingSettingError: the environment lacks a setting.
+    """
+    clients = clients or Clients()
+    return Surveying(
+        services=ParameterServices(clients, _setting(env, Env.SERVICES_PATH), telemetry),
+        surveyor=AwsSurveyor(clients, telemetry),
+        store=DynamoStore(Table(clients, _setting(env, Env.TABLE))),
+        telemetry=telemetry,
+        clock=SystemClock(),
+    )
 
 
 def new_id(now: datetime) -> str:

@@ -1,0 +1,64 @@
+"""Spot placement scores: how likely EC2 thinks that a request for Spot succeeds, 1 (hardly) to 10.
+
+EC2 limits how many *different* questions an account asks in 24 hours, and AWS publishes no number; one that
+was asked before goes on working. So a service always asks the same: sorted, about all of its types at once,
+and about a capacity rounded so that it rarely changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
+
+from spotrelay.aws.clients import Clients
+from spotrelay.aws.errors import translated
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2.type_defs import SpotPlacementScoreTypeDef
+
+LEAST_TYPES = 3
+"""With fewer types EC2's score is always low, says its user guide: it tells nothing."""
+
+
+class Scores:
+    """Asks EC2."""
+
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+
+    def by_zone(self, region: str, types: Collection[str], capacity: int) -> Mapping[str, int]:
+        """Zone ID → score of a request for so many instances of any of the types in that zone alone."""
+        rows = self._ask(question(types, capacity, [region], by_zone=True))
+        return {row["AvailabilityZoneId"]: row["Score"] for row in rows if "AvailabilityZoneId" in row}
+
+    def by_region(self, regions: Collection[str], types: Collection[str], capacity: int) -> Mapping[str, int]:
+        """Region → score of such a request over all of its zones."""
+        return {
+            row["Region"]: row["Score"]
+            for row in self._ask(question(types, capacity, regions, by_zone=False))
+        }
+
+    def _ask(self, question: dict[str, Any]) -> list[SpotPlacementScoreTypeDef]:
+        with translated():
+            pages = self._clients.ec2_surveying.get_paginator("get_spot_placement_scores").paginate(
+                **question
+            )
+            return [row for page in pages for row in page["SpotPlacementScores"]]
+
+
+def question(
+    types: Collection[str], capacity: int, regions: Collection[str], *, by_zone: bool
+) -> dict[str, Any]:
+    """The request: the same for the same service, in whatever order its parts came."""
+    return {
+        "InstanceTypes": sorted(set(types)),
+        "TargetCapacity": power_of_two(capacity),
+        "TargetCapacityUnitType": "units",
+        "SingleAvailabilityZone": by_zone,
+        "RegionNames": sorted(set(regions)),
+    }
+
+
+def power_of_two(capacity: int) -> int:
+    """The next one: a fleet that grows by a replica asks the same question."""
+    return 1 << max(0, capacity - 1).bit_length()

@@ -1,11 +1,12 @@
 # Every target sets up what it needs first: Python >= 3.11, make and git are all a machine must have.
 # `make demo WARNING_S=120` runs the demo with EC2's own two minutes; `make test ARGS='-k drain'` passes ARGS to pytest.
+# `make replay TRACES='dir another'` replays recordings; `ARGS='--policy asg'` says what else `spotrelay replay` is told.
 
 PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test chaos bench bench-check bench-baseline lint format synth clean
+.PHONY: help setup demo test chaos replay bench bench-check bench-baseline lint format synth clean
 
 help: ## what there is to make
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST)
@@ -23,6 +24,11 @@ test: lint ## every check and every test
 
 chaos: setup ## the controller in simulated time, under every fault: 100,000 runs, some minutes
 	@exec $(BIN)/spotrelay chaos --seeds $(or $(SEEDS),100000) $(ARGS)
+
+replay: setup ## policies on recorded Spot markets (TRACES=<dir>..., else a made-up one), into out/replay
+	@$(if $(TRACES),,echo 'no TRACES=<dir> given: replaying a made-up market, which is no recording';) \
+		exec $(BIN)/spotrelay replay $(or $(TRACES),--synthetic) \
+		--cold-start 90 --cold-start 120 --cold-start 180 --cold-start 300 --out out/replay $(ARGS)
 
 bench: setup ## how fast the path is, beside what else one could do; ROW=batch for one row
 	@exec $(BIN)/python -m benchmarks $(ROW)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from spotrelay.cli.chaos import chaos
+from spotrelay.cli.replay import replay
 from spotrelay.cli.validate import validate
 
 app = typer.Typer(
@@ -23,3 +24,4 @@ def _spotrelay() -> None:
 
 app.command()(validate)
 app.command()(chaos)
+app.command()(replay)

@@ -23,7 +23,8 @@ from collections.abc import Iterator
 from random import Random
 
 from spotrelay.replay.readers.recording import pool_in
-from spotrelay.replay.traces import DAY_S, PoolTrace, Trace
+from spotrelay.replay.traces import PoolTrace, Trace
+from spotrelay.replay.wording import DAY_S
 
 HOUR_S = 3600.0
 

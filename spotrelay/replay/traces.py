@@ -13,13 +13,12 @@ from pathlib import Path
 from spotrelay.model import CapacityPool
 from spotrelay.replay.readers import capacity_csv, node_events, pool_json
 from spotrelay.replay.readers.recording import Recording, TraceError, text_of
+from spotrelay.replay.wording import span
 
 __all__ = ["ANY_NUMBER", "PoolTrace", "Trace", "TraceError", "load"]
 
 ANY_NUMBER = 1_000_000
 """Instances of a pool that was only asked whether it has any: as many as you ask for."""
-
-DAY_S = 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ def load(path: Path, replicas: int) -> Trace:
             f"{shortest.file}: covers no time: nothing happens after its first second; record longer"
         )
     if end_s < max(recording.end_s for recording in recordings):
-        notes.append(f"files of unequal length: the common prefix of {_span(end_s)} is replayed")
+        notes.append(f"files of unequal length: the common prefix of {span(end_s)} is replayed")
     factor = 1
     most = sum(max(held for _, held in recording.points) for recording in recordings)
     if _only_asked_whether(recordings):
@@ -150,7 +149,3 @@ def _changes(recording: Recording, end_s: float, factor: int) -> tuple[tuple[flo
         if not changes or held != changes[-1][1]:
             changes.append((at, held))
     return tuple(changes)
-
-
-def _span(duration_s: float) -> str:
-    return f"{duration_s / DAY_S:.1f} days" if duration_s >= DAY_S else f"{duration_s / 3600:.1f} hours"

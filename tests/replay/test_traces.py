@@ -41,7 +41,7 @@ def test_unequal_lengths_are_cut_to_the_common_prefix_and_said(tmp_path: Path) -
     trace = load(tmp_path, replicas=3)
     assert trace.duration_s == 432 * 300
     assert all(pool.capacity == ((0.0, 4),) for pool in trace.pools)
-    assert trace.notes == ("files of unequal length: the common prefix of 1.5 days is replayed",)
+    assert trace.notes == ("files of unequal length: the common prefix of 36.0 h is replayed",)
 
 
 def test_zeros_and_ones_mean_none_and_any_number_and_it_is_said(tmp_path: Path) -> None:

@@ -1,0 +1,252 @@
+"""`spotrelay replay`: policies on a recorded Spot market, in simulated time."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from importlib import import_module
+from itertools import product
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from spotrelay.replay.baselines.optimal import NAME as OPTIMAL
+from spotrelay.replay.report import WIDTH, tables
+from spotrelay.replay.result import Result
+from spotrelay.replay.run import POLICIES, run
+from spotrelay.replay.settings import Settings, SettingsError
+from spotrelay.replay.synthetic import generate
+from spotrelay.replay.traces import Trace, TraceError, load
+
+EXIT_USAGE = 2
+
+MAX_REPLICAS = 1000
+"""The most that a service file may ask for."""
+
+PLOTS = (".png", ".svg")
+
+DEFAULTS = Settings()
+
+
+class UsageError(Exception):
+    """An option that makes no sense: one line that names it, its value, and what to give instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """Where results go."""
+
+    as_json: bool
+    plot: Path | None
+    folder: Path | None
+    is_progress_shown: bool | None
+    """None: on a terminal."""
+
+
+def replay(
+    traces: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[TRACES_DIR]...", help="Recordings: folders or files.", show_default=False),
+    ] = None,
+    synthetic: Annotated[
+        bool, typer.Option("--synthetic", help="A market that is made up of --seed.")
+    ] = False,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help=f"Any of {', '.join(POLICIES)}; default: all.", show_default=False),
+    ] = None,
+    replicas: Annotated[
+        str, typer.Option(metavar="N", help="Replicas of the service.")
+    ] = f"{DEFAULTS.replicas}",
+    cold_start: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="S",
+            help="Seconds from launch until a replica is ready; may be repeated.",
+            show_default=f"{DEFAULTS.cold_start_s:g}",
+        ),
+    ] = None,
+    warning: Annotated[
+        str, typer.Option(metavar="S", help="Seconds from EC2's warning to the loss; 0: no warnings.")
+    ] = f"{DEFAULTS.warning_s:g}",
+    warning_loss: Annotated[
+        str, typer.Option(metavar="SHARE", help="Share of warnings that never arrive, 0 to 1.")
+    ] = f"{DEFAULTS.warning_loss:g}",
+    od_price_ratio: Annotated[
+        str, typer.Option(metavar="R", help="On-demand price / Spot price.")
+    ] = f"{DEFAULTS.od_price_ratio:g}",
+    seed: Annotated[str, typer.Option(metavar="S", help="Decides all that is random.")] = f"{DEFAULTS.seed}",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw them: .png or .svg.", show_default=False)
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Write replay.json, replay.txt and replay.png there.", show_default=False
+        ),
+    ] = None,
+    progress: Annotated[
+        bool | None,
+        typer.Option("--progress/--no-progress", help="Show it on standard error; default: on a terminal."),
+    ] = None,
+) -> None:
+    """Run policies through a recorded Spot market: availability, cost, losses, gaps.
+
+    The policy called spotrelay is the production controller itself; the others are what it is compared with.
+    """
+    err = Console(stderr=True)
+    outputs = Outputs(as_json, plot, out, progress)
+    try:
+        policies = _policies(policy or POLICIES)
+        base = Settings(
+            replicas=_whole("--replicas", replicas, 1, MAX_REPLICAS),
+            warning_s=_number("--warning", warning),
+            warning_loss=_number("--warning-loss", warning_loss),
+            od_price_ratio=_number("--od-price-ratio", od_price_ratio),
+            seed=_whole("--seed", seed, 0),
+        )
+        cold_starts = dict.fromkeys(
+            _number("--cold-start", s) for s in cold_start or [f"{DEFAULTS.cold_start_s}"]
+        )
+        settings = [replace(base, cold_start_s=cold_start_s) for cold_start_s in cold_starts]
+        _check_outputs(outputs)
+        markets = _markets(traces or [], synthetic, base)
+        _replay(markets, policies, settings, outputs)
+    except (UsageError, TraceError, SettingsError) as error:
+        err.print(f"spotrelay replay: {error}", markup=False, highlight=False, soft_wrap=True)
+        raise typer.Exit(EXIT_USAGE) from None
+
+
+def _replay(
+    markets: Sequence[Trace],
+    policies: Sequence[str],
+    settings: Sequence[Settings],
+    outputs: Outputs,
+) -> None:
+    for market, setting in product(markets, settings):
+        run(market, OPTIMAL, setting)  # takes no time, and fails now rather than after minutes of others
+    results: list[list[Result]] = []
+    whole = len(markets) * len(settings) * len(policies)
+    with _progress(whole, outputs.is_progress_shown) as show:
+        for market in markets:
+            results.append([])
+            for setting, policy in product(settings, policies):
+                done = show(f"{market.name}, {setting.cold_start_s:g} s: {policy}")
+                results[-1].append(run(market, policy, setting, done))
+    _write(list(zip(markets, results, strict=True)), outputs)
+
+
+@contextmanager
+def _progress(whole: int, is_shown: bool | None) -> Iterator[Callable[[str], Callable[[float], None]]]:
+    """A bar over all runs; whoever begins one says what it is, and gets where to tell how far it is."""
+    console = Console(stderr=True, force_terminal=is_shown or None)
+    is_hidden = is_shown is False or not console.is_terminal
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=is_hidden) as bar:
+        task = bar.add_task("replay", total=whole)
+        begun = 0
+
+        def begin(what: str) -> Callable[[float], None]:
+            nonlocal begun
+            before = begun
+            begun += 1
+            bar.update(task, completed=before, description=what)
+            return lambda share: bar.update(task, completed=before + share)
+
+        yield begin
+
+
+def _write(results: Sequence[tuple[Trace, Sequence[Result]]], outputs: Outputs) -> None:
+    document = json.dumps([r.to_dict() for _, group in results for r in group], indent=2) + "\n"
+    plots = [outputs.plot] if outputs.plot else []
+    if outputs.folder:
+        (outputs.folder / "replay.json").write_text(document, encoding="utf-8")
+        with (outputs.folder / "replay.txt").open("w", encoding="utf-8") as file:
+            _print(Console(file=file, width=WIDTH, soft_wrap=True), results)
+        plots.append(outputs.folder / "replay.png")
+    if plots:
+        from spotrelay.replay.plot import draw, save  # matplotlib takes its time
+
+        figure = draw(results)
+        for file_ in plots:
+            save(figure, file_)
+    if outputs.as_json:
+        sys.stdout.write(document)
+    else:
+        console = Console(soft_wrap=True)
+        console.width = max(console.width, WIDTH)
+        _print(console, results)
+
+
+def _print(console: Console, results: Sequence[tuple[Trace, Sequence[Result]]]) -> None:
+    for market, group in results:
+        for part in tables(market, group):
+            console.print(part, soft_wrap=False)
+
+
+def _policies(names: Sequence[str]) -> list[str]:
+    for name in names:
+        if name not in POLICIES:
+            near = get_close_matches(name, POLICIES, n=1)
+            guess = f" (did you mean {near[0]}?)" if near else ""
+            raise UsageError(f"--policy {name!r} is unknown{guess}: give one of {', '.join(POLICIES)}")
+    return list(dict.fromkeys(names))
+
+
+def _markets(paths: Sequence[Path], is_synthetic: bool, settings: Settings) -> list[Trace]:
+    if not paths and not is_synthetic:
+        raise UsageError("there is nothing to replay: give a folder of traces, or --synthetic")
+    markets = [load(path, settings.replicas) for path in paths]
+    names = [market.name for market in markets]
+    for n, path in enumerate(paths):
+        if names.count(names[n]) > 1:  # two folders that end alike
+            markets[n] = replace(markets[n], name=str(path))
+    return [*markets, generate(settings.seed)] if is_synthetic else markets
+
+
+def _check_outputs(outputs: Outputs) -> None:
+    """What can't be written is said before anything has been run."""
+    plot = outputs.plot
+    if plot and plot.suffix not in PLOTS:
+        raise UsageError(
+            f"--plot {plot}: the name must end in {' or '.join(PLOTS)}, which decides the format"
+        )
+    if plot and (plot.is_dir() or not plot.parent.is_dir()):
+        remedy = "give a file's name" if plot.is_dir() else "make that folder first"
+        raise UsageError(f"--plot {plot}: can't be written: {remedy}")
+    if outputs.folder:
+        try:
+            outputs.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"--out {outputs.folder}: {error.strerror}: give another folder") from None
+    if plot or outputs.folder:
+        try:
+            import_module("matplotlib")
+        except ModuleNotFoundError:
+            raise UsageError("matplotlib is not installed: run `uv sync --group operator`") from None
+
+
+def _number(option: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"{option} must be a number, not {text!r}") from None
+
+
+def _whole(option: str, text: str, least: int, most: int | None = None) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        raise UsageError(f"{option} must be a whole number, not {text!r}") from None
+    if number < least or (most is not None and number > most):
+        bounds = f"from {least} to {most}" if most is not None else f"{least} or more"
+        raise UsageError(f"{option} must be {bounds}, not {number}")
+    return number

@@ -1,0 +1,192 @@
+"""`spotrelay replay`, as an operator meets it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from spotrelay.cli.app import app
+from spotrelay.replay.run import POLICIES
+
+from .recordings import pool_json, three_zones
+
+ROOT = Path(__file__).parents[2]
+
+QUICK = ("--policy", "optimal", "--policy", "asg")
+"""Policies that take no time."""
+
+
+def replay(*arguments: object) -> tuple[int, str, str]:
+    """Exit code, standard output, standard error."""
+    result = CliRunner().invoke(app, ["replay", *map(str, arguments)], catch_exceptions=False)
+    return result.exit_code, result.stdout, result.stderr
+
+
+def said(*arguments: object) -> str:
+    """The one line that is said about a wrong command."""
+    code, out, err = replay(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("spotrelay replay: ")
+    assert err.count("\n") == 1
+    return err.removeprefix("spotrelay replay: ").rstrip("\n")
+
+
+@pytest.fixture
+def traces(tmp_path: Path) -> Path:
+    """A recording."""
+    return three_zones(tmp_path / "traces")
+
+
+def test_json_is_a_list_of_one_entry_per_policy_and_nothing_else(traces: Path) -> None:
+    """The keys that programs rely on; standard error stays silent where it is no terminal."""
+    code, out, err = replay(traces, *QUICK, "--json")
+    assert (code, err) == (0, "")
+    optimal, asg = json.loads(out)
+    assert (optimal["policy"], asg["policy"]) == ("optimal", "asg")
+    assert set(asg) >= {
+        *("trace", "policy", "cold_start_s", "warning_s", "replicas", "availability", "in_rotation"),
+        *("mean_ready", "cost", "optimal_cost", "losses_per_day", "launches", "refusals", "gaps_s"),
+        *("simulated_days", "wall_s", "time_at_strength"),
+    }
+    assert set(asg["gaps_s"]) == {"p50", "p99", "max"}
+    assert (asg["trace"], asg["cold_start_s"], asg["warning_s"], asg["replicas"]) == ("traces", 120, 120, 3)
+    assert asg["simulated_days"] == 2
+    assert optimal["cost"] == pytest.approx(1 / 3)
+
+
+def test_options_reach_the_run(traces: Path) -> None:
+    """Each number is what was asked for; a repeated cold start is run once."""
+    options = ("--replicas", 2, "--warning", 60, "--warning-loss", 0.5, "--od-price-ratio", 4, "--seed", 9)
+    cold_starts = ("--cold-start", 90, "--cold-start", 300, "--cold-start", 90.0)
+    code, out, _ = replay(traces, "--policy", "asg", *options, *cold_starts, "--json")
+    entries = json.loads(out)
+    assert code == 0
+    assert [entry["cold_start_s"] for entry in entries] == [90, 300]
+    assert all(
+        (e["replicas"], e["warning_s"], e["warning_loss"], e["od_price_ratio"], e["seed"])
+        == (2, 60, 0.5, 4, 9)
+        for e in entries
+    )
+
+
+def test_several_recordings_are_replayed_one_after_the_other(traces: Path, tmp_path: Path) -> None:
+    """Folders of the same name are told apart by their path; a made-up market comes last."""
+    other = three_zones(tmp_path / "other" / "traces")
+    code, out, _ = replay(traces, other, "--synthetic", "--policy", "optimal", "--json")
+    assert code == 0
+    assert [entry["trace"] for entry in json.loads(out)] == [str(traces), str(other), "synthetic-0"]
+
+
+def test_tables_show_what_happened_and_notes(tmp_path: Path) -> None:
+    """Without --json a table of policies, one of strengths, and what must be known of the trace."""
+    traces = three_zones(tmp_path / "traces")
+    pool_json(traces, "us-west-2b_v100_1.json", [4] * 500)
+    code, out, _ = replay(traces, *QUICK)
+    assert code == 0
+    assert "files of unequal length: the common prefix of 41.7 h is replayed" in out
+    assert "optimal" in out
+    assert "Share of time by number of ready replicas" in out
+
+
+def test_files_are_written_where_they_are_wanted(traces: Path, tmp_path: Path) -> None:
+    """--out makes its folder and writes JSON, tables and a picture; --plot draws in its suffix's format."""
+    out, plot = tmp_path / "a" / "b", tmp_path / "plot.svg"
+    code, printed, _ = replay(traces, *QUICK, "--out", out, "--plot", plot, "--json")
+    assert code == 0
+    assert (out / "replay.json").read_text(encoding="utf-8") == printed
+    assert "us-east" not in printed
+    assert "losses" in (out / "replay.txt").read_text(encoding="utf-8")
+    assert (out / "replay.png").read_bytes().startswith(b"\x89PNG")
+    assert plot.read_text(encoding="utf-8").startswith("<?xml")
+
+
+def test_progress_is_shown_where_it_is_wanted(traces: Path) -> None:
+    """On standard error, so that standard output stays what it is."""
+    code, out, err = replay(traces, *QUICK, "--json", "--progress")
+    assert code == 0
+    assert json.loads(out)
+    assert "traces, 120 s: asg" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("--policy", "spothege"), "--policy 'spothege' is unknown (did you mean spothedge?): give one of"),
+        (("--policy", "x"), f"--policy 'x' is unknown: give one of {', '.join(POLICIES)}"),
+        (("--cold-start", 0), "cold start is 0: give more than 0 seconds"),
+        (("--cold-start", -5), "cold start is -5: give more than 0 seconds"),
+        (("--cold-start", "soon"), "--cold-start must be a number, not 'soon'"),
+        (("--cold-start", "nan"), "cold start is nan"),
+        (("--cold-start", 10_000_000), "measuring begins after"),
+        (("--replicas", 0), "--replicas must be from 1 to 1000, not 0"),
+        (("--replicas", 10**9), "--replicas must be from 1 to 1000, not 1000000000"),
+        (("--replicas", 2.5), "--replicas must be a whole number, not '2.5'"),
+        (("--od-price-ratio", 0), "on-demand price ratio is 0: give more than 0"),
+        (("--od-price-ratio", "inf"), "on-demand price ratio is inf"),
+        (("--warning", -1), "warning is -1"),
+        (("--warning-loss", 1.5), "warning loss is 1.5: give a share from 0 to 1"),
+        (("--warning-loss", -0.1), "warning loss is -0.1: give a share from 0 to 1"),
+        (("--seed", -1), "--seed must be 0 or more, not -1"),
+        (("--seed", "x"), "--seed must be a whole number, not 'x'"),
+        (
+            ("--plot", "plot.pdf"),
+            "--plot plot.pdf: the name must end in .png or .svg, which decides the format",
+        ),
+        (("--plot", "plot"), "--plot plot: the name must end in .png or .svg"),
+        (("--plot", "none/plot.png"), "--plot none/plot.png: can't be written: make that folder first"),
+    ],
+)
+def test_options_that_make_no_sense(traces: Path, arguments: tuple[object, ...], line: str) -> None:
+    """One line that names the option and what to give instead, exit 2, before anything is run."""
+    assert line in said(traces, *arguments)
+
+
+def test_a_folder_in_the_way_of_a_plot_or_a_file_in_that_of_a_folder(traces: Path, tmp_path: Path) -> None:
+    """What can't be written is said before the run."""
+    (tmp_path / "dir.png").mkdir()
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    assert "can't be written: give a file's name" in said(traces, "--plot", tmp_path / "dir.png")
+    assert "give another folder" in said(traces, "--out", tmp_path / "file")
+
+
+def test_nothing_to_replay() -> None:
+    """Neither traces nor --synthetic."""
+    assert said() == "there is nothing to replay: give a folder of traces, or --synthetic"
+
+
+def test_a_trace_that_is_none(tmp_path: Path) -> None:
+    """The reader's line, as it is; markup in a name is no markup."""
+    folder = tmp_path / "[red]"
+    pool_json(folder, "us-east-1a_v100_1.json", [1, -1])
+    assert said(folder).startswith(f"{folder}/us-east-1a_v100_1.json: data[1] must be a whole number")
+
+
+def test_without_matplotlib_a_plot_is_refused_and_all_else_works(traces: Path) -> None:
+    """Drawing needs a package that nothing else needs, and only then is it looked for."""
+    code = (
+        "import sys; sys.modules['matplotlib'] = None; from spotrelay.cli import main; "
+        f"sys.argv = ['spotrelay', 'replay', {str(traces)!r}, '--policy', 'optimal', *sys.argv[1:]]; main()"
+    )
+    for arguments, exit_code, line in (
+        (["--json"], 0, ""),
+        (
+            ["--plot", "x.png"],
+            2,
+            "spotrelay replay: matplotlib is not installed: run `uv sync --group operator`\n",
+        ),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", code, *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=ROOT,
+            env={**os.environ, "NO_COLOR": "1"},
+        )
+        assert (done.returncode, done.stderr) == (exit_code, line)

@@ -3,8 +3,8 @@
 A service has `replicas` regular replicas: `base_on_demand` of them bought on-demand, the rest on Spot. One
 that is lost is replaced by one that is bought the same way. While a Spot replica was refused, or is still
 starting when the one that it replaces is gone, an on-demand *stand-in* is there in addition. Once Spot has
-been ready for a while the stand-in goes: make before break, with hysteresis. Nobody plans a "return to Spot": Spot
-replicas are always wanted, asked for again and again, and stand-ins are what is missing of them.
+been ready for a while the stand-in goes: make before break, with hysteresis. Nobody plans a "return to Spot":
+Spot replicas are always wanted, asked for again and again, and stand-ins are what is missing of them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def decide(
     there = [r for r in regular if r.id not in drained]
     missing_spot = [r for r in there if _is_missing(r, seen)] if _stands_in(spec) else []
 
-    dropped = sorted(there, key=_least_missed)[: max(len(regular) - spec.replicas, 0)]
+    dropped = _surplus(spec, there, len(regular) - spec.replicas)
     for replica in dropped:
         yield from _drop(replica, "more replicas than wanted", seen)
     idle = _idle_stand_ins(stand_ins, len(missing_spot), there, now)
@@ -140,14 +140,30 @@ def _requests(spec: ServiceSpec, regular: Sequence[Replica]) -> Iterator[Request
     missing = spec.replicas - len(regular)
     if missing <= 0:
         return
-    base = spec.base_on_demand if spec.use_spot else spec.replicas
     have = sum(r.purchase_option is PurchaseOption.ON_DEMAND for r in regular)
-    on_demand = min(missing, max(base - have, 0))
+    on_demand = min(missing, max(_base(spec) - have, 0))
     reason = "fewer replicas than wanted"
     if missing > on_demand:
         yield Request(missing - on_demand, reason, PurchaseOption.SPOT)
     if on_demand:
         yield Request(on_demand, reason, PurchaseOption.ON_DEMAND)
+
+
+def _surplus(spec: ServiceSpec, regular: Sequence[Replica], count: int) -> list[Replica]:
+    """The regular replicas to give up: of those equally far from serving Spot before the on-demand base."""
+    on_demand = [r for r in regular if r.purchase_option is PurchaseOption.ON_DEMAND]
+    base = sorted(on_demand, key=_least_missed, reverse=True)[: _base(spec)]
+
+    def least_missed(replica: Replica) -> tuple[int, bool, int]:
+        distance, age = _least_missed(replica)
+        return distance, replica in base, age
+
+    return sorted(regular, key=least_missed)[: max(count, 0)]
+
+
+def _base(spec: ServiceSpec) -> int:
+    """How many of the regular replicas are bought on-demand whatever Spot gives."""
+    return spec.base_on_demand if spec.use_spot else spec.replicas
 
 
 def _launches(

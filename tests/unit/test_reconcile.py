@@ -11,6 +11,7 @@ from spotrelay.model import (
     InstanceState,
     LaunchIntent,
     OnRebalance,
+    PurchaseOption,
     ReadinessProbe,
     Replica,
     ReplicaState,
@@ -18,7 +19,7 @@ from spotrelay.model import (
     TargetState,
     seconds,
 )
-from spotrelay.policy import reconcile, timing
+from spotrelay.policy import observation, reconcile, timing
 from spotrelay.policy.actions import (
     Action,
     Adopt,
@@ -36,7 +37,7 @@ from spotrelay.policy.actions import (
     TakeOut,
     Terminate,
 )
-from spotrelay.policy.reconcile import Observation
+from spotrelay.policy.observation import Observation
 from tests.examples import demo_spec
 from tests.unit.cases import LONG_AGO, NOW, RECENTLY, a_replica, an_instance, decide
 
@@ -62,7 +63,7 @@ def test_a_fleet_at_rest_needs_nothing() -> None:
 
 def test_missing_replicas_are_requested() -> None:
     """0 of 3 there: 3 requested."""
-    assert decide(wanted=3) == [Request(3, "fewer replicas than wanted")]
+    assert decide(wanted=3) == [Request(3, "fewer replicas than wanted", PurchaseOption.SPOT)]
 
 
 def test_a_requested_replica_without_an_open_launch_is_launched() -> None:
@@ -109,7 +110,7 @@ def test_an_intent_that_nobody_seems_to_wait_for_is_left_alone() -> None:
 def test_rows_that_are_newer_than_the_highest_id_are_not_known_yet() -> None:
     """What is created while the rows are read counts from the next tick on."""
     old, new = a_replica(9, ReplicaState.READY), a_replica(10, ReplicaState.REQUESTED)
-    assert reconcile.known(Rows(9, {9: old, 10: new})) == Rows(9, {9: old})
+    assert observation.known(Rows(9, {9: old, 10: new})) == Rows(9, {9: old})
 
 
 def test_an_orphan_is_terminated_after_its_grace() -> None:
@@ -281,7 +282,7 @@ def test_launches_are_held_after_replicas_that_never_became_ready() -> None:
     """A service that dies while starting doesn't burn money as fast as it can."""
     held = Backoff(3, NOW + seconds(1), version=1)
     assert decide(wanted=1, backoff=held) == []
-    request = Request(1, "fewer replicas than wanted")
+    request = Request(1, "fewer replicas than wanted", PurchaseOption.SPOT)
     assert decide(wanted=1, backoff=replace(held, until=NOW)) == [request]
     assert decide(wanted=1, backoff=replace(held, version=7)) == [request]
 
@@ -291,18 +292,8 @@ def test_a_crash_loop_stops_until_there_is_a_new_version() -> None:
     looping = Backoff(timing.CRASH_LOOP_FAILURES, LONG_AGO, version=1)
     waiting = a_replica(1, ReplicaState.REQUESTED)
     assert decide(waiting, wanted=2, backoff=looping) == []
-    assert decide(wanted=1, backoff=replace(looping, version=0)) == [Request(1, "fewer replicas than wanted")]
-
-
-def test_a_crash_loop_is_at_rest() -> None:
-    """Nothing is looked at every few seconds that only a deployment can change."""
-    spec = demo_spec(replicas=2)
-    looping = Backoff(timing.CRASH_LOOP_FAILURES, LONG_AGO, version=1)
-    rows = Rows(9, {1: a_replica(1, ReplicaState.READY)}, backoff=looping)
-    assert not reconcile.is_in_transition(Observation(rows), spec)
-    assert reconcile.is_in_transition(Observation(replace(rows, backoff=Backoff())), spec)
-    starting = replace(rows, replicas={1: a_replica(1, ReplicaState.STARTING)})
-    assert reconcile.is_in_transition(Observation(starting), spec)
+    request = Request(1, "fewer replicas than wanted", PurchaseOption.SPOT)
+    assert decide(wanted=1, backoff=replace(looping, version=0)) == [request]
 
 
 def test_a_recommendation_launches_first_and_drains_last() -> None:

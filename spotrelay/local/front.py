@@ -29,7 +29,7 @@ from spotrelay.local.http import (
     read_body,
     replay,
 )
-from spotrelay.local.ministack import MiniStack
+from spotrelay.local.ministack import PRICE_LIST, MiniStack
 from spotrelay.local.wire import AwsError
 
 _log = logging.getLogger(__name__)
@@ -114,7 +114,7 @@ class Front:
 
     async def _aws(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request.of(scope)
-        if _names_action_in_body(request):
+        if _is_read_by_us(request):
             body = await read_body(receive)
             request = Request.of(scope, body)
             receive = replay(body, receive)
@@ -204,9 +204,10 @@ class Front:
             self._calls.add(call.service, call.action, call.role, status, code)
 
 
-def _names_action_in_body(request: Request) -> bool:
-    """Bodies of the query protocol; of the others only the head is needed to know what they ask for."""
-    return request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded")
+def _is_read_by_us(request: Request) -> bool:
+    """Bodies that name the action (the query protocol), or that we answer; of others the head is enough."""
+    names_action = request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded")
+    return names_action or request.headers.get("x-amz-target", "").startswith(PRICE_LIST)
 
 
 async def _nowhere(_: Message) -> None:

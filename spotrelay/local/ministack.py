@@ -33,6 +33,9 @@ from spotrelay.local.http import AsgiApp, Request, Response
 SCHEDULER_TICK_S = 0.5
 """How often MiniStack looks for due schedules. Its own 10 s would hide what a compressed schedule does."""
 
+PRICE_LIST = "AWSPriceListService"
+"""Target of calls to the price list, a service that MiniStack doesn't know."""
+
 JsonObject = dict[str, Any]
 
 
@@ -88,6 +91,9 @@ class MiniStack:
 
     def identify(self, request: Request) -> tuple[str, str]:
         """The service and action that a request is for, as in IAM policies; empty where it is neither."""
+        target, _, targeted = request.headers.get("x-amz-target", "").partition(".")
+        if target == PRICE_LIST:
+            return "pricing", targeted
         params = self._params(request)
         service = str(
             self._core["router"].detect_service(request.method, request.path, request.headers, params)

@@ -20,7 +20,7 @@ import psutil
 from hypercorn.asyncio import serve
 from hypercorn.config import Config
 
-from spotrelay.local import catalog, ec2, ec2_offers, wire
+from spotrelay.local import catalog, ec2, ec2_offers, price_list, wire
 from spotrelay.local.balancer import Balancer
 from spotrelay.local.calls import CallLog
 from spotrelay.local.cloud import Cloud, Settings
@@ -146,6 +146,7 @@ def _handlers(balancer: Balancer, routing: Routing) -> dict[tuple[str, str], Han
     on_elb = TargetActions(balancer, routing).handlers
     return {
         **{("ec2", action): handler for action, handler in on_ec2.items()},
+        **{("pricing", action): handler for action, handler in price_list.HANDLERS.items()},
         **{("elasticloadbalancing", action): handler for action, handler in on_elb.items()},
     }
 

@@ -1,10 +1,11 @@
-"""EC2's and Elastic Load Balancing's wire formats, from botocore's own service models through moto's codecs.
+"""The wire formats of the services that we answer for, from botocore's own models through moto's codecs.
 
 Handlers see plain dicts, spelled as boto3 spells them.
 """
 
 from __future__ import annotations
 
+import json
 import uuid
 from functools import cache
 from typing import Any, cast
@@ -17,8 +18,11 @@ from moto.core.utils import get_service_model
 
 from spotrelay.local.http import Request, Response
 
-BOTOCORE_NAMES = {"ec2": "ec2", "elasticloadbalancing": "elbv2"}
+BOTOCORE_NAMES = {"ec2": "ec2", "elasticloadbalancing": "elbv2", "pricing": "pricing"}
 """IAM's name of a service to botocore's."""
+
+WARMED_UP = ("ec2", "elasticloadbalancing")
+"""Those that a first client is likely to ask for."""
 
 
 class AwsError(Exception):
@@ -46,10 +50,8 @@ def parse(service: str, action: str, request: Request) -> dict[str, Any]:
         AwsError: a required parameter is missing, or a value isn't what the model says.
     """
     model = _operation(service, action)
-    # Of a request the query protocols' parsers look at the values only.
-    parser: Any = PROTOCOL_PARSERS[model.service_model.protocol](model)
     try:
-        parsed: dict[str, Any] = parser.parse({"values": dict(_pairs(request))})
+        parsed = _parsed(model, request)
     except ValueError as error:
         raise AwsError("InvalidParameterValue", f"{action}: {error}") from error
     shape = model.input_shape
@@ -71,9 +73,22 @@ def answer(service: str, action: str, result: dict[str, Any] | AwsError) -> Resp
 
 
 def warm_up() -> None:
-    """Load both models, which takes half a second, before the first client waits for it."""
-    for service in BOTOCORE_NAMES:
+    """Load the large models, which takes half a second, before the first client waits for it."""
+    for service in WARMED_UP:
         _model(service)
+
+
+def _parsed(model: OperationModel, request: Request) -> dict[str, Any]:
+    if model.service_model.protocol == "json":
+        # Our clients are botocore's: types are what the model says.
+        values = json.loads(request.body or b"{}")
+        if not isinstance(values, dict):
+            raise ValueError("the body is no object")
+        return values
+    # Of a request the query protocols' parsers look at the values only.
+    parser: Any = PROTOCOL_PARSERS[model.service_model.protocol](model)
+    parsed: dict[str, Any] = parser.parse({"values": dict(_pairs(request))})
+    return parsed
 
 
 def _pairs(request: Request) -> list[tuple[str, str]]:

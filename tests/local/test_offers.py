@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import boto3
 import pytest
 from botocore.exceptions import ClientError
 
+from spotrelay.aws.clients import Clients
+from spotrelay.aws.surveyor import AwsSurveyor
+from spotrelay.memory import MemoryTelemetry
+from spotrelay.requirements import Accelerators, Amount, Requirements
+from tests.examples import demo_spec
 from tests.local.conftest import Aws, Ground
 
 pytestmark = pytest.mark.xdist_group("local")
@@ -64,6 +72,70 @@ def test_placement_scores_follow_the_market(ground: Ground) -> None:
     by_zone = {s["AvailabilityZoneId"]: s["Score"] for s in scores}
     assert by_zone[dry] == 1
     assert max(by_zone.values()) > 5
+
+
+def test_list_prices_are_the_markets(aws: Aws) -> None:
+    """The price list says of a type what the market charges on-demand, if every filter is right."""
+    attributes = {
+        "regionCode": "us-east-1",
+        "operatingSystem": "Linux",
+        "preInstalledSw": "NA",
+        "tenancy": "Shared",
+        "capacitystatus": "Used",
+        "marketoption": "OnDemand",
+        "instanceType": "g5.2xlarge",
+    }
+    filters = [{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in attributes.items()]
+    pricing = aws.client("pricing")
+    (entry,) = pricing.get_products(ServiceCode="AmazonEC2", Filters=filters)["PriceList"]
+    (term,) = json.loads(entry)["terms"]["OnDemand"].values()
+    (rate,) = term["priceDimensions"].values()
+    assert (rate["unit"], float(rate["pricePerUnit"]["USD"])) == ("Hrs", 1.212)
+    loose = pricing.get_paginator("get_products").paginate(
+        ServiceCode="AmazonEC2", Filters=filters[:2], PaginationConfig={"PageSize": 50}
+    )
+    assert len([entry for page in loose for entry in page["PriceList"]]) > 500
+
+
+def test_list_prices_need_their_permission(aws: Aws) -> None:
+    """IAM is asked for the price list as for everything else."""
+    allowed = {"Effect": "Allow", "Action": "pricing:GetProducts", "Resource": "*"}
+    query = {"ServiceCode": "AmazonEC2", "MaxResults": 1}
+    assert aws.assume(allowed).client("pricing").get_products(**query)["PriceList"]
+    with pytest.raises(ClientError, match="AccessDenied"):
+        aws.assume().client("pricing").get_products(**query)
+
+
+def test_a_survey_finds_what_the_market_has(aws: Aws) -> None:
+    """The production surveyor over the local cloud: pools, prices and scores; a dry zone scores low."""
+    session = boto3.Session("test", "test", region_name="us-east-1")
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("AWS_ENDPOINT_URL", aws.endpoint)
+        clients = Clients(session)
+        assert clients.ec2_surveying
+        assert clients.pricing
+    spec = replace(
+        demo_spec(),
+        subnets={"subnet-a": "us-east-1a", "subnet-b": "us-east-1b"},
+        requirements=Requirements(
+            accelerators=(Accelerators("A10G", 1), Accelerators("L4", 1)),
+            cpus=Amount(8, at_least=True),
+            arch="x86_64",
+        ),
+    )
+    telemetry = MemoryTelemetry()
+    aws.local.dry_up(zone="us-east-1b", warn=False)
+    survey = AwsSurveyor(clients, telemetry).survey(spec, datetime.now(UTC))
+    aws.local.bring_back()
+    assert {p.instance_type for p in survey.pools} >= {"g5.2xlarge", "g6.2xlarge", "g6.8xlarge"}
+    assert {p.zone for p in survey.pools} == {"us-east-1a", "us-east-1b"}
+    assert survey.on_demand_prices["g5.2xlarge"] == 1.212
+    assert set(survey.on_demand_prices) == {p.instance_type for p in survey.pools}
+    assert set(survey.spot_prices) == set(survey.pools)
+    assert all(price < survey.on_demand_prices[p.instance_type] for p, price in survey.spot_prices.items())
+    assert survey.scores["us-east-1b"] == 1
+    assert survey.scores["us-east-1a"] > 5
+    assert telemetry.records == []
 
 
 def test_public_ami_parameters_are_there(aws: Aws) -> None:

@@ -166,6 +166,19 @@ def _progress(whole: int, is_shown: bool | None) -> Iterator[Callable[[str], Cal
 
 def _write(results: Sequence[tuple[Trace, Sequence[Result]]], outputs: Outputs) -> None:
     document = json.dumps([r.to_dict() for _, group in results for r in group], indent=2) + "\n"
+    try:
+        _write_files(results, document, outputs)
+    except OSError as error:
+        raise UsageError(f"{error.filename}: {error.strerror}: give another place to write to") from None
+    if outputs.as_json:
+        sys.stdout.write(document)
+    else:
+        console = Console(soft_wrap=True)
+        console.width = max(console.width, WIDTH)
+        _print(console, results)
+
+
+def _write_files(results: Sequence[tuple[Trace, Sequence[Result]]], document: str, outputs: Outputs) -> None:
     plots = [outputs.plot] if outputs.plot else []
     if outputs.folder:
         (outputs.folder / "replay.json").write_text(document, encoding="utf-8")
@@ -176,14 +189,8 @@ def _write(results: Sequence[tuple[Trace, Sequence[Result]]], outputs: Outputs) 
         from spotrelay.replay.plot import draw, save  # matplotlib takes its time
 
         figure = draw(results)
-        for file_ in plots:
-            save(figure, file_)
-    if outputs.as_json:
-        sys.stdout.write(document)
-    else:
-        console = Console(soft_wrap=True)
-        console.width = max(console.width, WIDTH)
-        _print(console, results)
+        for plot in plots:
+            save(figure, plot)
 
 
 def _print(console: Console, results: Sequence[tuple[Trace, Sequence[Result]]]) -> None:

@@ -82,7 +82,9 @@ class Day:
 
 def draw_pools(axes: Axes, day: Day) -> None:
     """A row per pool, shaded by what it held, and its replicas as bars."""
-    when = "the whole trace" if day.is_whole else f"day {day.begin_s / DAY_S:.1f}, the one with most losses"
+    when = (
+        "the whole trace" if day.is_whole else f"the day with most losses, from day {day.begin_s / DAY_S:.1f}"
+    )
     settings = day.result.settings
     axes.set_title(
         f"{day.result.policy} in {day.result.trace}: {when} (cold start {settings.cold_start_s:g} s)", pad=22

@@ -148,11 +148,14 @@ def test_options_that_make_no_sense(traces: Path, arguments: tuple[object, ...],
 
 
 def test_a_folder_in_the_way_of_a_plot_or_a_file_in_that_of_a_folder(traces: Path, tmp_path: Path) -> None:
-    """What can't be written is said before the run."""
+    """What can't be written is said, before the run where that can be known."""
     (tmp_path / "dir.png").mkdir()
     (tmp_path / "file").write_text("", encoding="utf-8")
     assert "can't be written: give a file's name" in said(traces, "--plot", tmp_path / "dir.png")
     assert "give another folder" in said(traces, "--out", tmp_path / "file")
+    (tmp_path / "out" / "replay.json").mkdir(parents=True)
+    line = said(traces, *QUICK, "--out", tmp_path / "out")
+    assert line == f"{tmp_path / 'out' / 'replay.json'}: Is a directory: give another place to write to"
 
 
 def test_nothing_to_replay() -> None:

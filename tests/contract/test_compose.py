@@ -10,10 +10,11 @@ from datetime import timedelta
 import pytest
 
 from spotrelay.aws.clients import Clients
-from spotrelay.aws.compose import MissingSettingError, intake, new_id
+from spotrelay.aws.compose import MissingSettingError, intake, new_id, surveying
 from spotrelay.aws.fleet import Ec2Fleet
 from spotrelay.aws.store import DynamoStore
 from spotrelay.aws.table import Table
+from spotrelay.aws.telemetry import PowertoolsTelemetry
 from spotrelay.memory import MemoryTelemetry
 from spotrelay.model import ReplicaState
 from spotrelay.names import SERVICES_PATH, Env, service_parameter
@@ -38,6 +39,15 @@ def test_a_missing_setting_is_named(missing: str) -> None:
         env = {name: setting for name, setting in ENV.items() if name != missing} | value
         with pytest.raises(MissingSettingError, match=f"{missing} .*deploy"):
             intake(env, MemoryTelemetry())
+
+
+@pytest.mark.parametrize("missing", [Env.TABLE, Env.SERVICES_PATH])
+def test_a_survey_needs_table_and_services_only(missing: str) -> None:
+    """The survey is put together from two settings; one that is missing is named."""
+    env: dict[str, str] = {name: ENV[name] for name in (Env.TABLE, Env.SERVICES_PATH)}
+    assert surveying(env, PowertoolsTelemetry())
+    with pytest.raises(MissingSettingError, match=f"{missing} .*deploy"):
+        surveying(env | {missing: ""}, PowertoolsTelemetry())
 
 
 def test_ids_sort_by_time() -> None:

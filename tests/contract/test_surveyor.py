@@ -1,0 +1,453 @@
+"""`ports.Surveyor` on AWS: what it asks, to the byte, and what it makes of every kind of answer.
+
+`tests/local/test_offers.py` runs it against a market.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError
+from botocore.stub import ANY, Stubber
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotrelay.aws.clients import Clients
+from spotrelay.aws.offers import KEPT_S
+from spotrelay.aws.prices import PLAIN_LINUX
+from spotrelay.aws.scores import power_of_two, question
+from spotrelay.aws.surveyor import AwsSurveyor
+from spotrelay.memory import MemoryTelemetry
+from spotrelay.model import CapacityPool, ServiceSpec, Survey, seconds
+from spotrelay.names import Metric
+from spotrelay.ports import Throttled, Unavailable
+from spotrelay.requirements import Accelerators, Amount, Requirements
+from tests.contract.rows import NOW
+from tests.examples import demo_spec
+
+WANTED = Requirements(accelerators=(Accelerators("L4", 1), Accelerators("A10G", 1)), arch="x86_64")
+SPEC = replace(demo_spec(), requirements=WANTED)
+TYPES = ("g6.xlarge", "g6.2xlarge", "g5.xlarge")
+"""As the survey orders them: by the accelerators in the file's order, small before large."""
+
+ZONE_IDS = {"us-east-1a": "use1-az6", "us-east-1b": "use1-az1", "us-east-1c": "use1-az2"}
+FILTERS = [
+    {"Name": "processor-info.supported-architecture", "Values": ["x86_64"]},
+    {"Name": "supported-usage-class", "Values": ["spot"]},
+]
+
+
+def described(name: str, gpu: str | None, vcpus: int = 4, count: int = 1) -> dict[str, Any]:
+    """An instance type as EC2 describes it."""
+    chip = {"Name": gpu, "Manufacturer": "NVIDIA", "Count": count, "MemoryInfo": {"SizeInMiB": 22888}}
+    return {
+        "InstanceType": name,
+        "VCpuInfo": {"DefaultVCpus": vcpus},
+        "MemoryInfo": {"SizeInMiB": vcpus * 4096},
+        "ProcessorInfo": {"SupportedArchitectures": ["x86_64"]},
+        "SupportedUsageClasses": ["on-demand", "spot"],
+        **({"GpuInfo": {"Gpus": [chip]}} if gpu else {}),
+    }
+
+
+ALL = [
+    described("m7i.large", None),
+    described("g5.xlarge", "A10G"),
+    described("g6.2xlarge", "L4", 8),
+    described("g6.xlarge", "L4"),
+    described("g5.12xlarge", "A10G", 48, 4),
+]
+
+
+def product(*usd: str) -> str:
+    """An entry of the price list."""
+    dimensions = {
+        f"sku.offer.{n}": {"unit": "Hrs", "pricePerUnit": {"USD": price}} for n, price in enumerate(usd)
+    }
+    return json.dumps({"terms": {"OnDemand": {"sku.offer": {"priceDimensions": dimensions}}}})
+
+
+@dataclass
+class Answers:
+    """What AWS will answer, in the order in which it is asked."""
+
+    ec2: Stubber
+    pricing: Stubber
+    surveyor: AwsSurveyor
+    telemetry: MemoryTelemetry
+    now_s: list[float] = field(default_factory=lambda: [0.0])
+
+    def types(self, *pages: Sequence[dict[str, Any]], filters: object = ANY) -> None:
+        """DescribeInstanceTypes, page by page."""
+        for n, page in enumerate(pages):
+            more = {"NextToken": str(n + 1)} if n + 1 < len(pages) else {}
+            token = {"NextToken": str(n)} if n else {}
+            self.ec2.add_response(
+                "describe_instance_types", {"InstanceTypes": page, **more}, {"Filters": filters, **token}
+            )
+
+    def offerings(self, *pages: Sequence[tuple[str, str]], types: Sequence[str] = TYPES) -> None:
+        """DescribeInstanceTypeOfferings, page by page: (type, zone)."""
+        asked = {
+            "LocationType": "availability-zone",
+            "Filters": [{"Name": "instance-type", "Values": sorted(types)}],
+        }
+        for n, page in enumerate(pages):
+            rows = [{"InstanceType": name, "Location": zone} for name, zone in page]
+            more = {"NextToken": str(n + 1)} if n + 1 < len(pages) else {}
+            token = {"NextToken": str(n)} if n else {}
+            self.ec2.add_response(
+                "describe_instance_type_offerings", {"InstanceTypeOfferings": rows, **more}, asked | token
+            )
+
+    def listed(self, instance_type: str, *entries: str) -> None:
+        """GetProducts about one type."""
+        wanted = {"regionCode": "us-east-1", "instanceType": instance_type, **PLAIN_LINUX}
+        filters = [{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in wanted.items()]
+        self.pricing.add_response(
+            "get_products", {"PriceList": list(entries)}, {"ServiceCode": "AmazonEC2", "Filters": filters}
+        )
+
+    def spot(self, *rows: tuple[str, str, str, float], types: Sequence[str] = TYPES) -> None:
+        """DescribeSpotPriceHistory: (zone, type, price, how many seconds ago)."""
+        answer = [
+            {
+                "AvailabilityZone": zone,
+                "InstanceType": name,
+                "SpotPrice": usd,
+                "Timestamp": NOW - seconds(ago),
+            }
+            for zone, name, usd, ago in rows
+        ]
+        self.ec2.add_response(
+            "describe_spot_price_history",
+            {"SpotPriceHistory": answer},
+            {"InstanceTypes": sorted(types), "ProductDescriptions": ["Linux/UNIX"], "StartTime": NOW},
+        )
+
+    def zones(self) -> None:
+        """DescribeAvailabilityZones."""
+        rows = [{"ZoneName": name, "ZoneId": id_} for name, id_ in ZONE_IDS.items()]
+        self.ec2.add_response("describe_availability_zones", {"AvailabilityZones": rows}, {})
+
+    def scores(self, asked: dict[str, Any], *rows: dict[str, Any]) -> None:
+        """GetSpotPlacementScores."""
+        self.ec2.add_response("get_spot_placement_scores", {"SpotPlacementScores": list(rows)}, asked)
+
+    def discovery(self) -> None:
+        """What comes before prices and scores: all three types in both zones."""
+        self.types(ALL)
+        self.offerings([(name, zone) for name in TYPES for zone in ("us-east-1a", "us-east-1b")])
+
+    def prices(self) -> None:
+        """A price of everything."""
+        for name in TYPES:
+            self.listed(name, product("1.0"))
+        self.spot(*[(zone, name, "0.4", 60) for name in TYPES for zone in ("us-east-1a", "us-east-1b")])
+
+    def survey(self, spec: ServiceSpec = SPEC) -> Survey:
+        """Survey, and see that all answers were asked for."""
+        survey = self.surveyor.survey(spec, NOW)
+        self.ec2.assert_no_pending_responses()
+        self.pricing.assert_no_pending_responses()
+        return survey
+
+    def events(self) -> list[str]:
+        """What is on record."""
+        return [event for event, _ in self.telemetry.records]
+
+
+ZONES_ASKED = {
+    "InstanceTypes": ["g5.xlarge", "g6.2xlarge", "g6.xlarge"],
+    "TargetCapacity": 4,
+    "TargetCapacityUnitType": "units",
+    "SingleAvailabilityZone": True,
+    "RegionNames": ["us-east-1"],
+}
+
+
+def zone_score(zone: str, score: int) -> dict[str, Any]:
+    """A row of an answer by zone."""
+    return {"Region": "us-east-1", "AvailabilityZoneId": ZONE_IDS[zone], "Score": score}
+
+
+@pytest.fixture
+def aws(clients: Clients) -> Iterator[Answers]:  # it asks nothing of moto
+    """A surveyor that has asked nothing yet."""
+    telemetry, now_s = MemoryTelemetry(), [0.0]
+    surveyor = AwsSurveyor(clients, telemetry, lambda: now_s[0])
+    with Stubber(clients.ec2_surveying) as ec2, Stubber(clients.pricing) as pricing:
+        yield Answers(ec2, pricing, surveyor, telemetry, now_s)
+
+
+def test_a_whole_survey(aws: Answers) -> None:
+    """Every page is read; pools are what zones with a subnet have, with prices by pool and scores by zone."""
+    aws.types(ALL[:2], ALL[2:], filters=FILTERS)
+    aws.offerings(
+        [("g6.xlarge", "us-east-1a"), ("g6.xlarge", "us-east-1b"), ("g6.xlarge", "us-east-1c")],
+        [("g6.2xlarge", "us-east-1b"), ("g5.xlarge", "us-east-1a")],
+    )
+    aws.listed("g6.xlarge", product("0.8048000000"))
+    aws.listed("g6.2xlarge", product("0.9776000000"))
+    aws.listed("g5.xlarge", product("1.0060000000"))
+    aws.spot(
+        ("us-east-1a", "g6.xlarge", "0.3100", 7200),
+        ("us-east-1a", "g6.xlarge", "0.3000", 60),
+        ("us-east-1b", "g6.2xlarge", "0.4000", 60),
+        ("us-east-1c", "g6.xlarge", "0.1000", 60),
+    )
+    aws.zones()
+    aws.scores(
+        ZONES_ASKED, zone_score("us-east-1b", 9), zone_score("us-east-1a", 3), zone_score("us-east-1c", 7)
+    )
+    pool = [
+        CapacityPool("us-east-1", *where)
+        for where in (
+            ("us-east-1a", "g6.xlarge"),
+            ("us-east-1b", "g6.xlarge"),
+            ("us-east-1b", "g6.2xlarge"),
+            ("us-east-1a", "g5.xlarge"),
+        )
+    ]
+    assert aws.survey() == Survey(
+        "demo",
+        1,
+        NOW,
+        tuple(pool),
+        {"g6.xlarge": 0.8048, "g6.2xlarge": 0.9776, "g5.xlarge": 1.006},
+        {pool[0]: 0.3, pool[2]: 0.4},
+        {"us-east-1a": 3, "us-east-1b": 9},
+    )
+    assert aws.events() == []
+
+
+def test_exact_amounts_and_named_types_are_left_to_ec2(aws: Answers) -> None:
+    """What EC2 can filter it does; types are named by a filter, as a request by names may fail."""
+    wanted = Requirements(
+        cpus=Amount(4, at_least=False),
+        memory_gib=Amount(16, at_least=False),
+        instance_types=("g6.xlarge", "g5.xlarge"),
+        arch="x86_64",
+        use_spot=False,
+    )
+    aws.types(
+        ALL,
+        filters=[
+            {"Name": "instance-type", "Values": ["g5.xlarge", "g6.xlarge"]},
+            {"Name": "memory-info.size-in-mib", "Values": ["16384"]},
+            {"Name": "processor-info.supported-architecture", "Values": ["x86_64"]},
+            {"Name": "vcpu-info.default-vcpus", "Values": ["4"]},
+        ],
+    )
+    aws.offerings(
+        [("g5.xlarge", "us-east-1a"), ("g6.xlarge", "us-east-1a")], types=["g5.xlarge", "g6.xlarge"]
+    )
+    aws.listed("g6.xlarge", product("0.8"))
+    aws.listed("g5.xlarge", product("1.0"))
+    survey = aws.survey(replace(SPEC, requirements=wanted, use_spot=False))
+    assert [str(p) for p in survey.pools] == ["us-east-1a/g6.xlarge", "us-east-1a/g5.xlarge"]
+    assert (survey.spot_prices, survey.scores) == ({}, {})
+
+
+def test_a_document_without_requirements_means_its_types(aws: Answers) -> None:
+    """A service that lists nothing but types gets those that exist."""
+    aws.types(ALL)
+    aws.offerings([("g5.xlarge", "us-east-1b")], types=["g5.xlarge", "g6.xlarge"])
+    aws.listed("g5.xlarge", product("1.0"))
+    aws.spot(types=["g5.xlarge"])
+    survey = aws.survey(demo_spec())
+    assert [str(p) for p in survey.pools] == ["us-east-1b/g5.xlarge"]
+
+
+def test_zones_of_the_file_limit_the_pools(aws: Answers) -> None:
+    """A zone that the file doesn't allow has no pool and no score, though it has a subnet."""
+    aws.discovery()
+    aws.prices()
+    aws.zones()
+    aws.scores(ZONES_ASKED, zone_score("us-east-1a", 8), zone_score("us-east-1b", 9))
+    survey = aws.survey(replace(SPEC, requirements=replace(WANTED, zones=("us-east-1a",))))
+    assert {p.zone for p in survey.pools} == {"us-east-1a"}
+    assert survey.scores == {"us-east-1a": 8}
+
+
+def test_the_second_survey_asks_only_what_changes(aws: Answers) -> None:
+    """Types, offerings, list prices and zone IDs are kept for hours; Spot prices and scores aren't."""
+    aws.discovery()
+    aws.prices()
+    aws.zones()
+    aws.scores(ZONES_ASKED, zone_score("us-east-1a", 8))
+    first = aws.survey()
+    spot = [(zone, name, "0.5", 0) for name in TYPES for zone in ("us-east-1a", "us-east-1b")]
+    aws.spot(*spot)
+    aws.scores(ZONES_ASKED, zone_score("us-east-1a", 2))
+    second = aws.survey(replace(SPEC, service="another", version=7))
+    assert (second.service, second.version, second.pools) == ("another", 7, first.pools)
+    assert (set(second.spot_prices.values()), second.scores) == ({0.5}, {"us-east-1a": 2})
+    aws.now_s[0] = KEPT_S
+    aws.discovery()
+    aws.spot(*spot)
+    aws.zones()
+    aws.scores(ZONES_ASKED, zone_score("us-east-1a", 2))
+    assert aws.survey().on_demand_prices == first.on_demand_prices
+
+
+@given(st.permutations(TYPES), st.integers(1, 1000))
+def test_the_same_service_asks_the_same_for_scores(types: list[str], replicas: int) -> None:
+    """The question is the same whatever order the types come in, and for fleets of nearly the same size."""
+    asked = question(types, replicas, ["us-east-1"], by_zone=True)
+    assert json.dumps(asked) == json.dumps(question(TYPES, replicas, ["us-east-1"], by_zone=True))
+    assert replicas <= asked["TargetCapacity"] < 2 * replicas or replicas == asked["TargetCapacity"] == 1
+
+
+def test_capacity_is_rounded_up_to_a_power_of_two() -> None:
+    """1, 2, 4, 8: a fleet that changes by a replica rarely makes a new question."""
+    assert [power_of_two(n) for n in (0, 1, 2, 3, 4, 5, 8, 9, 1000)] == [1, 1, 2, 4, 4, 8, 8, 16, 1024]
+
+
+def test_a_part_that_is_always_on_demand_is_not_asked_for(aws: Answers) -> None:
+    """Scores are about the Spot replicas: of three with one always on-demand, two."""
+    aws.discovery()
+    aws.prices()
+    aws.zones()
+    aws.scores({**ZONES_ASKED, "TargetCapacity": 2}, zone_score("us-east-1a", 8))
+    assert aws.survey(replace(SPEC, base_on_demand=1)).scores == {"us-east-1a": 8}
+
+
+def test_several_regions_are_scored_as_such(aws: Answers) -> None:
+    """With several regions allowed there is one more question, about regions; the answer is on record."""
+    aws.discovery()
+    aws.prices()
+    regions = {"SingleAvailabilityZone": False, "RegionNames": ["eu-west-1", "us-east-1"]}
+    aws.scores(
+        {**ZONES_ASKED, **regions}, {"Region": "eu-west-1", "Score": 9}, {"Region": "us-east-1", "Score": 2}
+    )
+    aws.zones()
+    aws.scores(ZONES_ASKED, zone_score("us-east-1a", 2))
+    aws.survey(replace(SPEC, requirements=replace(WANTED, regions=("us-east-1", "eu-west-1"))))
+    assert aws.telemetry.records == [
+        ("region_scores", {"service": "demo", "scores": {"eu-west-1": 9, "us-east-1": 2}})
+    ]
+
+
+def test_two_types_are_not_scored(aws: Answers) -> None:
+    """With fewer than three types every score is low, says AWS: it isn't asked for, and that is on record."""
+    aws.types(ALL[1:3])
+    aws.offerings(
+        [("g5.xlarge", "us-east-1a"), ("g6.2xlarge", "us-east-1a")], types=["g5.xlarge", "g6.2xlarge"]
+    )
+    aws.listed("g6.2xlarge", product("1.0"))
+    aws.listed("g5.xlarge", product("1.0"))
+    aws.spot(types=["g5.xlarge", "g6.2xlarge"])
+    assert aws.survey().scores == {}
+    assert aws.events() == ["scores_not_asked"]
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "metric", "event"),
+    [
+        ("MaxConfigLimitExceeded", 400, Metric.SURVEY_REFUSED, "survey_refused"),
+        ("UnauthorizedOperation", 403, Metric.SURVEY_REFUSED, "survey_refused"),
+        ("RequestLimitExceeded", 503, Metric.SURVEY_UNANSWERED, "survey_unanswered"),
+        ("InternalError", 500, Metric.SURVEY_UNANSWERED, "survey_unanswered"),
+    ],
+)
+def test_a_refused_score_is_no_score(
+    aws: Answers, code: str, status: int, metric: Metric, event: str
+) -> None:
+    """A limit is counted as a refusal, a throttle as no answer, both with AWS's words; the rest is found."""
+    aws.discovery()
+    aws.prices()
+    aws.zones()
+    aws.ec2.add_client_error("get_spot_placement_scores", code, "no more today", status)
+    survey = aws.survey()
+    assert (survey.scores, len(survey.pools), len(survey.spot_prices)) == ({}, 6, 6)
+    assert aws.telemetry.counts == {metric: 1}
+    ((recorded, facts),) = aws.telemetry.records
+    assert (recorded, facts["service"], facts["asked_for"]) == (event, "demo", "zone scores")
+    assert code in str(facts["error"])
+
+
+def test_an_empty_answer_is_no_answer(aws: Answers) -> None:
+    """Scores for none of the service's zones are counted as unanswered."""
+    aws.discovery()
+    aws.prices()
+    aws.zones()
+    aws.scores(ZONES_ASKED, zone_score("us-east-1c", 9))
+    assert aws.survey().scores == {}
+    assert aws.telemetry.counts == {Metric.SURVEY_UNANSWERED: 1}
+
+
+def test_prices_that_are_refused_hold_nothing_up(aws: Answers) -> None:
+    """List prices found before a refusal are kept; Spot prices that are refused are missing; scores come."""
+    aws.discovery()
+    aws.listed("g6.xlarge", product("0.8"))
+    aws.pricing.add_client_error("get_products", "ThrottlingException", "slow down", 400)
+    aws.ec2.add_client_error("describe_spot_price_history", "UnauthorizedOperation", "no", 403)
+    aws.zones()
+    aws.scores(ZONES_ASKED, zone_score("us-east-1a", 8))
+    survey = aws.survey()
+    assert (survey.on_demand_prices, survey.spot_prices) == ({"g6.xlarge": 0.8}, {})
+    assert survey.scores == {"us-east-1a": 8}
+    assert aws.telemetry.counts == {Metric.SURVEY_UNANSWERED: 1, Metric.SURVEY_REFUSED: 1}
+    assert aws.events() == ["survey_unanswered", "prices_missing", "survey_refused"]
+
+
+def test_odd_entries_of_the_price_list(aws: Answers) -> None:
+    """Of several entries the cheapest counts; free ones, other currencies and reserved terms don't."""
+    yuan = {"unit": "Hrs", "pricePerUnit": {"CNY": "7.0"}}
+    in_yuan = json.dumps({"terms": {"OnDemand": {"s.o": {"priceDimensions": {"s.o.r": yuan}}}}})
+    aws.discovery()
+    aws.listed("g6.xlarge", product("0.0000000000"), product("0.9", "0.8"))
+    aws.listed("g6.2xlarge", in_yuan, json.dumps({"terms": {"Reserved": {}}}))
+    aws.listed("g5.xlarge")
+    aws.spot()
+    aws.zones()
+    aws.scores(ZONES_ASKED, zone_score("us-east-1a", 8))
+    assert aws.survey().on_demand_prices == {"g6.xlarge": 0.8}
+    assert aws.telemetry.records[0] == (
+        "prices_missing",
+        {"service": "demo", "types": ["g6.2xlarge", "g5.xlarge"]},
+    )
+
+
+def test_nothing_eligible_is_an_answer(aws: Answers) -> None:
+    """A region without any of the types gives a survey without pools, and nothing more is asked."""
+    aws.types(ALL[:1])
+    assert aws.survey() == Survey("demo", 1, NOW, ())
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "error"),
+    [
+        ("RequestLimitExceeded", 503, Throttled),
+        ("InternalError", 500, Unavailable),
+        ("UnauthorizedOperation", 403, ClientError),
+    ],
+)
+def test_without_pools_there_is_no_survey(
+    aws: Answers, code: str, status: int, error: type[Exception]
+) -> None:
+    """If not even the pools can be found out, the survey fails rather than say that there are none."""
+    aws.ec2.add_client_error("describe_instance_types", code, "no", status)
+    with pytest.raises(error):
+        aws.survey()
+
+
+@pytest.mark.parametrize(
+    ("region", "served_from"),
+    [
+        ("us-west-2", "us-east-1"),
+        ("eu-north-1", "eu-central-1"),
+        ("ap-southeast-2", "ap-south-1"),
+        ("sa-east-1", "us-east-1"),
+    ],
+)
+def test_prices_are_asked_where_they_are_served(region: str, served_from: str) -> None:
+    """The price list has endpoints in three regions only; the nearest is taken."""
+    clients = Clients(boto3.Session("testing", "testing", region_name=region))
+    assert clients.pricing.meta.region_name == served_from

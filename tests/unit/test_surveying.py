@@ -1,0 +1,189 @@
+"""Surveys of all services: kept, shown, and none at another's expense."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from lambdas import survey
+from spotrelay.intake import MalformedTickError
+from spotrelay.memory import MemoryClock, MemoryServices, MemoryStore, MemoryTelemetry
+from spotrelay.model import CapacityPool, ServiceSpec, Survey
+from spotrelay.names import Metric
+from spotrelay.ports import Unavailable
+from spotrelay.surveying import SurveyFailedError, Surveying
+from tests.examples import demo_spec
+
+FUNCTION: ModuleType = survey
+
+SCHEDULED = {"source": "aws.events", "detail-type": "Scheduled Event", "detail": {}}
+
+
+def deployed(service: str, operation: str = "Create") -> dict[str, Any]:
+    """Parameter Store's event about a runtime document."""
+    detail = {"operation": operation, "name": f"/spotrelay/services/{service}", "type": "String"}
+    return {"source": "aws.ssm", "detail-type": "Parameter Store Change", "detail": detail}
+
+
+class ZoneTelemetry(MemoryTelemetry):
+    """`surveying.ZoneTelemetry` in memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.measured: dict[tuple[Metric, str, str], float] = {}
+
+    def measure(self, metric: Metric, value: float, *, service: str, zone: str) -> None:
+        """Keep it."""
+        self.measured[metric, service, zone] = value
+
+
+@dataclass
+class Oracle:
+    """`ports.Surveyor` that knows scores by service, and fails for those without."""
+
+    scores: dict[str, Mapping[str, int]] = field(default_factory=dict)
+    asked: list[ServiceSpec] = field(default_factory=list)
+
+    def survey(self, spec: ServiceSpec, now: datetime) -> Survey:
+        """See `ports.Surveyor.survey`."""
+        self.asked.append(spec)
+        if spec.service not in self.scores:
+            raise Unavailable("DescribeInstanceTypes")
+        pools = tuple(CapacityPool("us-east-1", zone, "g5.xlarge") for zone in ("us-east-1a", "us-east-1b"))
+        return Survey(spec.service, spec.version, now, pools, scores=self.scores[spec.service])
+
+
+@dataclass
+class World:
+    """Services, a surveyor and what came of it."""
+
+    services: MemoryServices = field(default_factory=MemoryServices)
+    oracle: Oracle = field(default_factory=Oracle)
+    store: MemoryStore = field(default_factory=MemoryStore)
+    telemetry: ZoneTelemetry = field(default_factory=ZoneTelemetry)
+    clock: MemoryClock = field(default_factory=MemoryClock)
+
+    def deploy(self, service: str, **scores: int) -> None:
+        """Deploy it; zones by their letter."""
+        self.services.specs[service] = demo_spec(service)
+        self.oracle.scores[service] = {f"us-east-1{zone}": score for zone, score in scores.items()}
+
+    @property
+    def surveying(self) -> Surveying:
+        """What is under test."""
+        return Surveying(self.services, self.oracle, self.store, self.telemetry, self.clock)
+
+    def known(self, service: str) -> Survey | None:
+        """What a launch would know."""
+        return self.store.recall(service, "us-east-1", self.clock.now()).survey
+
+
+@pytest.fixture
+def world() -> World:
+    """No service yet."""
+    return World()
+
+
+def test_the_schedule_surveys_every_service(world: World) -> None:
+    """What was found is kept for each service's launches."""
+    world.deploy("chat", a=9, b=2)
+    world.deploy("draw", a=5)
+    world.surveying.on_event(SCHEDULED)
+    chat, draw = world.known("chat"), world.known("draw")
+    assert chat
+    assert draw
+    assert (chat.scores, chat.at, len(chat.pools)) == (
+        {"us-east-1a": 9, "us-east-1b": 2},
+        world.clock.now(),
+        2,
+    )
+    assert draw.scores == {"us-east-1a": 5}
+
+
+def test_scores_are_shown(world: World) -> None:
+    """Metrics have the pools, the best score and each zone's; the log line has all of it."""
+    world.deploy("chat", a=9, b=2)
+    world.surveying.on_event(SCHEDULED)
+    assert world.telemetry.counts == {Metric.ELIGIBLE_POOLS: 2, Metric.BEST_PLACEMENT_SCORE: 9}
+    assert world.telemetry.measured == {
+        (Metric.PLACEMENT_SCORE, "chat", "us-east-1a"): 9,
+        (Metric.PLACEMENT_SCORE, "chat", "us-east-1b"): 2,
+    }
+    ((event, facts),) = world.telemetry.records
+    assert (event, facts["service"], facts["best_score"], facts["are_all_scores_low"]) == (
+        "surveyed",
+        "chat",
+        9,
+        False,
+    )
+    assert facts["scores"] == {"us-east-1a": 9, "us-east-1b": 2}
+
+
+@pytest.mark.parametrize(("scores", "is_low"), [((3, 1), True), ((4, 1), False), ((), False)])
+def test_low_scores_everywhere_are_counted(world: World, scores: tuple[int, ...], is_low: bool) -> None:
+    """Only if the best zone, too, scores low; unknown scores aren't low ones."""
+    world.deploy("chat", **dict(zip("ab", scores, strict=False)))
+    world.surveying.on_event(SCHEDULED)
+    assert world.telemetry.counts[Metric.ALL_ZONES_SCORE_LOW] == is_low
+    assert (Metric.BEST_PLACEMENT_SCORE in world.telemetry.counts) == bool(scores)
+
+
+def test_a_failing_service_holds_up_no_other(world: World) -> None:
+    """The others are surveyed; the failure is on record, and raised: Lambda counts it and tries again."""
+    world.deploy("a-good", a=9)
+    world.services.specs["b-bad"] = demo_spec("b-bad")
+    world.deploy("c-good", a=9)
+    with pytest.raises(SurveyFailedError, match=r"b-bad: Unavailable.*DescribeInstanceTypes"):
+        world.surveying.on_event(SCHEDULED)
+    assert world.known("a-good")
+    assert world.known("c-good")
+    assert world.known("b-bad") is None
+    assert ("survey_failed", "b-bad") in [(event, f["service"]) for event, f in world.telemetry.records]
+
+
+def test_a_deployment_is_surveyed_at_once_and_alone(world: World) -> None:
+    """The event of one service's document surveys that service, as it is now."""
+    world.deploy("chat", a=9)
+    world.deploy("draw", a=5)
+    world.services.specs["chat"] = replace(demo_spec("chat"), version=2)
+    world.surveying.on_event(deployed("chat", "Update"))
+    assert [(spec.service, spec.version) for spec in world.oracle.asked] == [("chat", 2)]
+
+
+def test_a_removed_service_is_passed_over(world: World) -> None:
+    """A document that is gone is no failure: its event, too, comes here."""
+    world.surveying.on_event(deployed("chat", "Delete"))
+    assert world.oracle.asked == []
+    assert world.telemetry.records == []
+
+
+def test_an_event_of_another_kind_is_an_error(world: World) -> None:
+    """What nobody sends is seen, not ignored."""
+    with pytest.raises(MalformedTickError):
+        world.surveying.on_event({"source": "aws.s3", "detail": {}})
+
+
+def test_the_function_surveys_and_writes_its_metrics(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The handler hands the event over, and flushes metrics whatever comes of it."""
+
+    class Context:
+        function_name = "survey"
+        memory_limit_in_mb = 512
+        invoked_function_arn = "arn:aws:lambda:us-east-1:000000000000:function:survey"
+        aws_request_id = "request"
+
+    flushed: list[None] = []
+    monkeypatch.setattr(FUNCTION, "surveying", lambda: world.surveying)
+    monkeypatch.setattr(FUNCTION.telemetry, "flush", lambda: flushed.append(None))
+    world.deploy("chat", a=9)
+    FUNCTION.handler(SCHEDULED, Context())
+    assert world.known("chat")
+    world.oracle.scores.clear()
+    with pytest.raises(SurveyFailedError):
+        FUNCTION.handler(SCHEDULED, Context())
+    assert len(flushed) == 2

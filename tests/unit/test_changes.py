@@ -12,6 +12,8 @@ from spotrelay.model import (
     Backoff,
     Changes,
     LaunchWindow,
+    PurchaseOption,
+    Replica,
     ReplicaState,
     Rows,
     seconds,
@@ -20,9 +22,12 @@ from spotrelay.policy import changes, timing
 from spotrelay.policy.actions import (
     Action,
     Drain,
+    End,
     Fail,
+    Launch,
     MarkReady,
     Request,
+    Supersede,
 )
 from tests.examples import demo_spec
 from tests.unit.cases import LONG_AGO, NOW, a_replica
@@ -33,7 +38,7 @@ def test_ids_rise_without_gaps_and_replacements_stay_with_their_losses(losses: i
     """However many at once: IDs are consecutive, and a loss and its replacement are in one commit."""
     rows = Rows(100, {i: a_replica(i, ReplicaState.READY) for i in range(1, losses + 1)})
     actions: list[Action] = [Drain(r, "lost") for r in rows.replicas.values()]
-    actions += [Request(missing, "missing")] if missing else []
+    actions += [Request(missing, "missing", PurchaseOption.SPOT)] if missing else []
     names = (f"L{n}" for n in count())
     spec = replace(demo_spec(), max_launches_per_minute=1000)
     commits = changes.changes("demo", spec, rows, actions, NOW, lambda: next(names))
@@ -50,6 +55,81 @@ def test_ids_rise_without_gaps_and_replacements_stay_with_their_losses(losses: i
         assert commit.highest_id == (min(by_id) - 1, max(by_id))
 
 
+@st.composite
+def mixed(draw: st.DrawFn) -> tuple[Rows, list[Action]]:
+    """Any decision about replicas that are bought either way, in any order."""
+    actions: list[Action] = []
+    rows: dict[int, Replica] = {}
+    for id_ in range(1, draw(st.integers(0, 40)) + 1):
+        option = draw(st.sampled_from(PurchaseOption))
+        kind = draw(st.sampled_from([Drain, Supersede, Launch, End, None]))
+        state = ReplicaState.REQUESTED if kind in (Launch, End) else ReplicaState.READY
+        row = rows[id_] = a_replica(id_, state, purchase_option=option)
+        if kind is Drain:
+            actions.append(Drain(row, "lost", replace=draw(st.booleans())))
+        elif kind is Launch:
+            actions.append(Launch((row,), is_last_resort=draw(st.booleans())))
+        elif kind is not None:
+            actions.append(End(row, "why") if kind is End else Supersede(row, "why"))
+    for option in draw(st.lists(st.sampled_from(PurchaseOption), max_size=4)):
+        is_stand_in = option is PurchaseOption.ON_DEMAND and draw(st.booleans())
+        actions.append(Request(draw(st.integers(1, 40)), "missing", option, is_stand_in))
+    return Rows(200, rows), draw(st.permutations(actions))
+
+
+@given(mixed(), st.integers(1, 200))
+def test_one_launch_is_for_one_way_to_buy(decision: tuple[Rows, list[Action]], ceiling: int) -> None:
+    """However Spot and on-demand are mixed: one way per intent, and IDs without gaps over all commits."""
+    rows, actions = decision
+    names = (f"L{n}" for n in count())
+    spec = replace(demo_spec(), max_launches_per_minute=ceiling)
+    commits = changes.changes("demo", spec, rows, actions, NOW, lambda: next(names))
+    created = [r for c in commits for r in c.create]
+    assert [r.id for r in created] == list(range(201, 201 + len(created)))
+    highest, launched = 200, 0
+    for commit in commits:
+        assert len(commit.create) + len(commit.update) + len(commit.close_intents) <= Changes.MAX_ROWS
+        assert len({r.purchase_option for r in commit.to_launch}) <= 1
+        if commit.create:
+            assert commit.highest_id == (highest, highest + len(commit.create))
+            highest += len(commit.create)
+        else:
+            assert commit.highest_id is None
+        launched += len(commit.to_launch)
+        assert commit.window is None or commit.window[1].launched == launched
+    assert launched == min(ceiling, len([r for c in commits for r in c.stored if _waits(r)]))
+    written = [r.id for c in commits for r in (*c.create, *c.update)]
+    assert len(set(written)) == len(written), "every row once"
+
+
+def _waits(row: Replica) -> bool:
+    return row.state is ReplicaState.REQUESTED
+
+
+@given(mixed())
+def test_what_is_replaced_is_bought_the_same_way(decision: tuple[Rows, list[Action]]) -> None:
+    """The loss of an on-demand replica brings an on-demand one, of the base as before; none is a stand-in."""
+    rows, actions = decision
+    names = (f"L{n}" for n in count())
+    commits = changes.changes("demo", demo_spec(), rows, actions, NOW, lambda: next(names))
+    for created in (r for c in commits for r in c.create if r.replaces):
+        assert created.purchase_option is rows.replicas[created.replaces or 0].purchase_option
+        assert not created.is_stand_in
+    requested = [a for a in actions if isinstance(a, Request)]
+    stand_ins = [r for c in commits for r in c.create if r.is_stand_in]
+    assert len(stand_ins) == sum(a.count for a in requested if a.is_stand_in)
+
+
+def test_a_launch_says_whether_it_is_a_last_resort() -> None:
+    """What the decision allows one launch is not lost on the way to it, nor given to another."""
+    due = a_replica(1, ReplicaState.REQUESTED)
+    bought = a_replica(2, ReplicaState.REQUESTED, purchase_option=PurchaseOption.ON_DEMAND)
+    actions: list[Action] = [Launch((due,), is_last_resort=True), Launch((bought,))]
+    names = (f"L{n}" for n in count())
+    commits = changes.changes("demo", demo_spec(), Rows(2), actions, NOW, lambda: next(names))
+    assert [([r.id for r in c.to_launch], c.is_last_resort) for c in commits] == [([1], True), ([2], False)]
+
+
 @given(st.integers(1, 50), st.integers(1, 50), st.integers(0, 59))
 def test_the_brake_holds_what_is_too_much_for_a_minute(ceiling: int, wanted: int, since_s: int) -> None:
     """Over the ceiling replicas are on record all the same, and due when the minute is over."""
@@ -57,7 +137,9 @@ def test_the_brake_holds_what_is_too_much_for_a_minute(ceiling: int, wanted: int
     started = NOW - seconds(since_s)
     rows = Rows(0, window=LaunchWindow(started, 1))
     names = (f"L{n}" for n in count())
-    commits = changes.changes("demo", spec, rows, [Request(wanted, "new")], NOW, lambda: next(names))
+    commits = changes.changes(
+        "demo", spec, rows, [Request(wanted, "new", PurchaseOption.SPOT)], NOW, lambda: next(names)
+    )
     created = [r for c in commits for r in c.create]
     held = [r for r in created if r.launch_id is None]
     assert len(created) == wanted
@@ -67,7 +149,9 @@ def test_the_brake_holds_what_is_too_much_for_a_minute(ceiling: int, wanted: int
     windows = [c.window[1] for c in commits if c.window]
     assert [w.since for w in windows] == [started] * len(windows)
     over = LaunchWindow(LONG_AGO, 99)
-    later = changes.changes("demo", spec, replace(rows, window=over), [Request(1, "new")], NOW, str)
+    later = changes.changes(
+        "demo", spec, replace(rows, window=over), [Request(1, "new", PurchaseOption.SPOT)], NOW, str
+    )
     assert later[0].window == (over, LaunchWindow(NOW, 1))
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 
 import pytest
 
 from spotrelay.controller import Controller
+from spotrelay.launching import STAND_IN_DELAY_S
 from spotrelay.memory import World
 from spotrelay.model import (
     Changes,
@@ -19,6 +21,7 @@ from spotrelay.model import (
     Replica,
     ReplicaState,
     ServiceSpec,
+    seconds,
 )
 from spotrelay.names import Metric
 from spotrelay.policy import timing
@@ -232,43 +235,146 @@ def test_one_service_failing_does_not_hold_up_another() -> None:
     assert [r.id for r in active(world, "good")] == [2, 3, 4]
 
 
-def test_refused_spot_falls_back_to_on_demand_at_once() -> None:
-    """Every Spot pool dry: the same reaction launches on-demand."""
+def dry(world: World, *options: PurchaseOption) -> None:
+    """Every pool of the demo's has nothing to give, bought these ways."""
+    world.fleet.capacity.update({Offering(p, o): 0 for p in demo_spec().pools for o in options})
+
+
+def test_refused_spot_has_on_demand_stand_in_a_second_later() -> None:
+    """Every Spot pool dry: the replacement waits and is tried again, and the next tick buys on-demand."""
     world, controller = serving()
-    for pool in demo_spec().pools:
-        world.fleet.capacity[Offering(pool, SPOT)] = 0
+    dry(world, SPOT)
+    world.ticker.scheduled.clear()
     controller.handle(warn(world, active(world)[0]))
     new = active(world)[-1]
-    assert new.offering is not None
-    assert new.offering.purchase_option is ON_DEMAND
-    assert new.state is ReplicaState.PROVISIONING
-    cooling = {c.offering for c in world.store.cooling("us-east-1", world.clock.now())}
-    assert cooling == {Offering(pool, SPOT) for pool in demo_spec().pools}
+    assert (new.id, new.state, new.purchase_option, new.attempts) == (4, ReplicaState.REQUESTED, SPOT, 1)
+    assert min(delay_s for _, _, delay_s in world.ticker.scheduled) == STAND_IN_DELAY_S
+    controller.tick("demo")
+    stand_in = active(world)[-1]
+    assert (stand_in.id, stand_in.state, stand_in.is_stand_in) == (5, ReplicaState.PROVISIONING, True)
+    assert stand_in.offering is not None
+    assert stand_in.offering.purchase_option is ON_DEMAND
+    memory = world.store.recall("demo", "us-east-1", world.clock.now())
+    assert all(memory.cooling(Offering(pool, SPOT), world.clock.now()) for pool in demo_spec().pools)
+    settle(world, controller)
+    assert [(r.id, r.state) for r in active(world)] == [
+        (2, ReplicaState.READY),
+        (3, ReplicaState.READY),
+        (4, ReplicaState.REQUESTED),
+        (5, ReplicaState.READY),
+    ]
 
 
-def test_partial_fulfilment_is_completed_from_the_next_step() -> None:
-    """Two of three from Spot, the third on-demand, one intent each, all closed."""
+def test_stand_ins_are_called_once_for_a_refusal() -> None:
+    """Refused again and again, a replica has its stand-in: no tick is called out of turn any more."""
+    world, controller = serving()
+    dry(world, SPOT)
+    controller.handle(warn(world, active(world)[0]))
+    settle(world, controller)
+    world.ticker.scheduled.clear()
+    settle(world, controller, rounds=100)
+    assert next(r for r in active(world) if r.id == 4).attempts > 2
+    assert STAND_IN_DELAY_S not in [delay_s for _, _, delay_s in world.ticker.scheduled]
+
+
+def test_spot_takes_over_again_make_before_break() -> None:
+    """Capacity is back: as many serve as wanted all the time, and in the end all of them on Spot."""
+    world, controller = serving()
+    dry(world, SPOT)
+    victim = active(world)[0]
+    controller.handle(warn(world, victim))
+    settle(world, controller)
+    controller.handle(reclaim(world, victim))
+    world.fleet.capacity.clear()
+    for _ in range(int(1.2 * timing.LOSS_COOLDOWN_S / timing.TICK_IN_TRANSITION_S)):
+        settle(world, controller, rounds=1)
+        assert sum(r.state is ReplicaState.READY for r in active(world)) >= 3
+    assert [(r.id, r.purchase_option) for r in active(world)] == [(2, SPOT), (3, SPOT), (4, SPOT)]
+    ended = next(r for r in world.store.history("demo", 9) if r.id == 5)
+    assert (ended.reason, ended.replaced_by) == ("Spot is back", None)
+
+
+def test_partial_fulfilment_is_completed_by_a_stand_in() -> None:
+    """Two of three from Spot, the third waits for it with a stand-in in its place; all intents are closed."""
     world = World.of(demo_spec(), capacity={Offering(p, SPOT): 0 for p in demo_spec().pools[1:]})
     world.fleet.capacity[Offering(demo_spec().pools[0], SPOT)] = 2
-    Controller(world.ports()).tick("demo")
-    bought = [r.offering.purchase_option for r in active(world) if r.offering]
-    assert bought == [SPOT, SPOT, ON_DEMAND]
+    controller = Controller(world.ports())
+    controller.tick("demo")
+    controller.tick("demo")
+    bought = [(r.purchase_option, r.is_stand_in, r.state) for r in active(world)]
+    assert bought == [
+        (SPOT, False, ReplicaState.PROVISIONING),
+        (SPOT, False, ReplicaState.PROVISIONING),
+        (SPOT, False, ReplicaState.REQUESTED),
+        (ON_DEMAND, True, ReplicaState.PROVISIONING),
+    ]
     assert world.store.load("demo").intents == {}
 
 
-def test_no_capacity_anywhere_waits_and_then_recovers() -> None:
+@pytest.mark.parametrize("fallback", [True, False])
+def test_no_capacity_anywhere_waits_and_then_recovers(fallback: bool) -> None:
     """Refused everywhere: the replicas stay REQUESTED, tries back off, and capacity that returns is used."""
-    everything = [Offering(p, o) for p in demo_spec().pools for o in PurchaseOption]
-    world = World.of(demo_spec(), capacity=dict.fromkeys(everything, 0))
+    world = World.of(replace(demo_spec(), on_demand_fallback=fallback))
+    dry(world, SPOT, ON_DEMAND)
     controller = Controller(world.ports())
     settle(world, controller, rounds=100)
-    assert [r.state for r in active(world)] == [ReplicaState.REQUESTED] * 3
+    assert {r.state for r in active(world)} == {ReplicaState.REQUESTED}
+    assert len(active(world)) == (6 if fallback else 3)
     tries = len(world.fleet.launches)
-    assert tries < 3 * 15, "300 s of refusals are a handful of tries of three steps at most, not one a tick"
+    assert tries < 3 * 15, "300 s of refusals are a handful of tries, not one a tick"
     world.fleet.capacity.clear()
     settle(world, controller, rounds=30)
+    assert sum(r.state is ReplicaState.READY for r in active(world)) >= 3
+    settle(world, controller, rounds=int(2 * timing.REFUSAL_COOLDOWN_MAX_S / timing.TICK_IN_TRANSITION_S))
     assert [r.id for r in active(world)] == [1, 2, 3]
+    assert [r.purchase_option for r in active(world)] == [SPOT] * 3
     assert [r.state for r in active(world)] == [ReplicaState.READY] * 3
+
+
+def test_without_fallback_nothing_is_bought_on_demand() -> None:
+    """A service that would rather wait for Spot waits, and asks again also where it was refused."""
+    world, controller = serving(replace(demo_spec(), on_demand_fallback=False))
+    dry(world, SPOT)
+    controller.handle(warn(world, active(world)[0]))
+    settle(world, controller, rounds=100)
+    assert {launch.purchase_option for launch in world.fleet.launches} == {SPOT}
+    assert [r.state for r in active(world)][-1] is ReplicaState.REQUESTED
+    world.fleet.capacity.clear()
+    settle(world, controller, rounds=int(timing.RETRY_MAX_S / timing.TICK_IN_TRANSITION_S) + 6)
+    assert [r.state for r in active(world)] == [ReplicaState.READY] * 3
+
+
+def ticks_within(world: World, controller: Controller, duration_s: float) -> int:
+    """How many ticks there are in this time, each run when it is announced, and one a minute."""
+    start = world.clock.now()
+    minutes = [start + seconds(60 * n) for n in range(int(duration_s / 60))]
+    queue: list[tuple[datetime, datetime | None]] = [(at, None) for at in minutes]
+    ticks = 0
+    while queue := sorted(queue, key=lambda entry: entry[0]):
+        at, due = queue.pop(0)
+        if at >= start + seconds(duration_s):
+            break
+        world.clock.advance(max((at - world.clock.now()).total_seconds(), 0))
+        world.ticker.scheduled.clear()
+        controller.tick("demo", due)
+        ticks += 1
+        queue += [(world.clock.now() + seconds(delay_s), due) for _, due, delay_s in world.ticker.scheduled]
+    return ticks
+
+
+def test_a_fleet_that_waits_for_capacity_rests_between_its_tries() -> None:
+    """With a stand-in for what Spot refuses, ticks come when a retry falls due, not every few seconds."""
+    world, controller = serving()
+    dry(world, SPOT)
+    victim = active(world)[0]
+    controller.handle(warn(world, victim))
+    settle(world, controller, rounds=60)
+    controller.handle(reclaim(world, victim))
+    settle(world, controller, rounds=3)
+    tries = len(world.fleet.launches)
+    ticks = ticks_within(world, controller, 600)
+    assert 1 <= len(world.fleet.launches) - tries <= 10, "one a minute at most"
+    assert ticks <= 4 * 10, "the minute's, the one of the retry, and the one that looks what came of it"
 
 
 def crash_after(world: World) -> None:

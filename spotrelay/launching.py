@@ -162,7 +162,10 @@ def _learn(ports: Ports, order: _Order, answer: LaunchResult) -> None:
     lessons = cooldowns.of_refusals(answer.refusals, order.spec.region, order.option, order.memory, now)
     if lessons:
         ports.store.cool(lessons)
-    forgiven = cooldowns.forgiven({i.offering for i in answer.instances}, order.memory)
+    # What gave a part and refused the rest is empty now, whatever it is forgiven.
+    learned = {lesson.scope for lesson in lessons}
+    given = {i.offering for i in answer.instances}
+    forgiven = [scope for scope in cooldowns.forgiven(given, order.memory) if scope not in learned]
     if forgiven:
         ports.store.forgive(forgiven)
 

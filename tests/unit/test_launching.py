@@ -1,0 +1,366 @@
+"""From an intent to instances: what is asked, what is learned from the answer, and what is told about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from spotrelay import launching
+from spotrelay.memory import World
+from spotrelay.model import (
+    CapacityPool,
+    Cause,
+    Changes,
+    Cooldown,
+    Instance,
+    InstanceState,
+    LaunchIntent,
+    Offering,
+    PoolMemory,
+    PurchaseOption,
+    Refusal,
+    RefusalKind,
+    Replica,
+    ReplicaState,
+    Scope,
+    ServiceSpec,
+    Survey,
+    seconds,
+)
+from spotrelay.names import Metric
+from spotrelay.policy import timing
+from spotrelay.ports import Conflict, LaunchRequest, LaunchResult, Throttled, Unavailable
+from tests.examples import demo_spec, spot_pool
+
+SPOT, ON_DEMAND = PurchaseOption.SPOT, PurchaseOption.ON_DEMAND
+A5, B5, A6, B6 = demo_spec().pools
+DRY = "InsufficientInstanceCapacity"
+
+
+def ordered(
+    world: World, count: int = 1, *, option: PurchaseOption = SPOT, is_last_resort: bool = False, **facts: Any
+) -> Changes:
+    """A commit that asks for replicas to be launched, as the store has it."""
+    highest, now = world.store.load("demo").highest_id, world.clock.now()
+    ids = range(highest + 1, highest + 1 + count)
+    intent = LaunchIntent(f"launch-{ids[0]}", "demo", tuple(ids), now)
+    rows = tuple(
+        replace(
+            Replica.requested("demo", id_, 1, now, reason="test", purchase_option=option),
+            launch_id=intent.id,
+            **facts,
+        )
+        for id_ in ids
+    )
+    order = Changes(
+        "demo", (highest, ids[-1]), create=rows, open_intent=intent, is_last_resort=is_last_resort
+    )
+    world.store.commit(order)
+    return order
+
+
+def launch(world: World, order: Changes, spec: ServiceSpec | None = None) -> int:
+    """Carry the order out, with what is remembered."""
+    memory = world.store.recall("demo", "us-east-1", world.clock.now())
+    return launching.launch(world.ports(), spec or demo_spec(), order, memory)
+
+
+def cool(world: World, *pools: CapacityPool, option: PurchaseOption = SPOT, for_s: float = 60) -> None:
+    """Have these pools left alone for a while."""
+    now = world.clock.now()
+    scopes = [Scope.of(Offering(pool, option)) for pool in pools]
+    world.store.cool([Cooldown(s, Cause.LOSS, now, now + seconds(for_s), "warning") for s in scopes])
+
+
+def answers(world: World, answer: Callable[[LaunchRequest], LaunchResult]) -> None:
+    """Have EC2 answer so."""
+    world.fleet.launch = answer  # type: ignore[assignment,method-assign]  # what is under test is what follows from it
+
+
+def rows(world: World) -> list[Replica]:
+    """The replicas as stored."""
+    return list(world.store.load("demo").replicas.values())
+
+
+def asked(world: World) -> list[set[CapacityPool]]:
+    """The pools of each request that was made."""
+    return [set(request.pools) for request in world.fleet.launches]
+
+
+def recorded(world: World) -> list[dict[str, Any]]:
+    """The launches in the log."""
+    return [dict(facts) for event, facts in world.telemetry.records if event == "launch"]
+
+
+def cooling(world: World, *pools: CapacityPool) -> list[bool]:
+    """Whether Spot of each pool is left alone now."""
+    now = world.clock.now()
+    memory = world.store.recall("demo", "us-east-1", now)
+    return [memory.cooling(Offering(pool, SPOT), now) is not None for pool in pools]
+
+
+# What is asked.
+
+
+def test_a_first_try_asks_low_zones_after_the_others() -> None:
+    """Nothing serves in its place yet, so a zone with a low score is better than none."""
+    world = World.of(demo_spec(), capacity={Offering(p, SPOT): 0 for p in (B5, B6)})
+    scores = {"us-east-1a": timing.LOW_SCORE}
+    world.store.note_survey(Survey("demo", 1, world.clock.now(), demo_spec().pools, scores=scores))
+    assert launch(world, ordered(world)) == 1
+    assert asked(world) == [{B5, B6}, {A5, A6}]
+    assert world.store.load("demo").intents == {}
+
+
+def test_a_return_to_spot_leaves_low_zones_alone() -> None:
+    """A replica that was refused before has its stand-in: it isn't sent where it wouldn't last."""
+    world = World.of(demo_spec(), capacity={Offering(p, SPOT): 0 for p in (B5, B6)})
+    scores = {"us-east-1a": timing.LOW_SCORE}
+    world.store.note_survey(Survey("demo", 1, world.clock.now(), demo_spec().pools, scores=scores))
+    assert launch(world, ordered(world, attempts=1)) == 0
+    assert asked(world) == [{B5, B6}]
+    without = replace(demo_spec(), on_demand_fallback=False)
+    world.fleet.capacity.clear()
+    assert launch(world, ordered(world, attempts=1), without) == 1
+    assert asked(world)[1] == {A5, A6}, "without fallback nothing stands in, and both others cool"
+
+
+@pytest.mark.parametrize(
+    ("fallback", "is_last_resort", "requests"),
+    [(True, False, 1), (True, True, 2), (False, False, 2)],
+)
+def test_cooling_pools_are_asked_only_for_want_of_better(
+    fallback: bool, is_last_resort: bool, requests: int
+) -> None:
+    """On-demand is better; where it is refused, or not wanted, a cooling pool is asked after the rest."""
+    world = World.of(demo_spec(), capacity={Offering(p, SPOT): 0 for p in (B5, A6, B6)})
+    cool(world, A5)
+    spec = replace(demo_spec(), on_demand_fallback=fallback)
+    launch(world, ordered(world, is_last_resort=is_last_resort), spec)
+    assert asked(world) == [{B5, A6, B6}, {A5}][:requests]
+
+
+def test_the_pools_of_the_survey_are_asked() -> None:
+    """What EC2 was found to offer is what is launched in, also where the document doesn't list it."""
+    world = World.of(demo_spec())
+    new = CapacityPool("us-east-1", "us-east-1b", "g7e.2xlarge")
+    world.store.note_survey(Survey("demo", 1, world.clock.now(), (A5, new)))
+    launch(world, ordered(world))
+    assert asked(world) == [{A5, new}]
+
+
+def test_a_price_cap_goes_into_the_request() -> None:
+    """Spot is asked for at the cap, and only where there is one; on-demand is asked for as it is."""
+    spec = replace(demo_spec(), max_price_share=0.5)
+    world = World.of(spec)
+    survey = Survey("demo", 1, world.clock.now(), spec.pools, {"g5.xlarge": 1.0}, {A5: 0.6})
+    world.store.note_survey(survey)
+    launch(world, ordered(world), spec)
+    launch(world, ordered(world, option=ON_DEMAND), spec)
+    by_spot, on_demand = world.fleet.launches
+    assert (by_spot.pools, by_spot.max_prices) == ((B5,), {"g5.xlarge": 0.5})
+    assert (set(on_demand.pools), on_demand.max_prices) == (set(spec.pools), {})
+
+
+# No pool worth asking.
+
+
+def test_where_no_pool_is_worth_asking_nothing_is_asked() -> None:
+    """The replica waits as if it had been refused, says why, and its intent is closed."""
+    world = World.of(demo_spec())
+    cool(world, *demo_spec().pools, for_s=1800)
+    assert launch(world, ordered(world)) == 0
+    assert world.fleet.launches == []
+    (row,) = rows(world)
+    assert (row.state, row.attempts, row.launch_id) == (ReplicaState.REQUESTED, 1, None)
+    assert row.retry_at == world.clock.now() + seconds(timing.RETRY_FIRST_S)
+    assert (row.launch or "").startswith("no pool to ask; left out: us-east-1a/g5.xlarge (")
+    assert world.store.load("demo").intents == {}
+    assert [delay_s for _, _, delay_s in world.ticker.scheduled] == [launching.STAND_IN_DELAY_S]
+    (line,) = recorded(world)
+    assert set(line["left_out"]) == {str(pool) for pool in demo_spec().pools}
+
+
+def test_the_next_try_is_not_later_than_the_first_rest() -> None:
+    """However often a replica was refused, it is tried as soon as a pool has rested."""
+    world = World.of(demo_spec())
+    cool(world, *demo_spec().pools, for_s=12)
+    launch(world, ordered(world, attempts=9))
+    assert rows(world)[0].retry_at == world.clock.now() + seconds(12)
+
+
+def test_a_replica_that_was_taken_over_meanwhile_is_left_alone() -> None:
+    """Whoever wrote the row since looks after it: nothing is announced, nobody is called."""
+    world = World.of(demo_spec())
+    cool(world, *demo_spec().pools)
+    order = ordered(world)
+    world.store.commit(Changes("demo", update=order.create))
+    assert launch(world, order) == 0
+    assert world.ticker.scheduled == []
+    assert rows(world)[0].attempts == 0
+
+
+# What is learned.
+
+
+def test_refusals_cool_and_instances_forgive() -> None:
+    """A pool that gives again is no longer held to what it refused before; the one that refuses now is."""
+    world = World.of(demo_spec(), capacity={Offering(p, SPOT): 0 for p in (A5, B5, A6, B6)})
+    launch(world, ordered(world))
+    assert cooling(world, A5, B5, A6, B6) == [True] * 4
+    world.clock.advance(timing.REFUSAL_COOLDOWN_S)
+    assert cooling(world, A5, B5, A6, B6) == [False] * 4
+    world.fleet.capacity = {Offering(A5, SPOT): 0}
+    assert launch(world, ordered(world)) == 1
+    memory = world.store.recall("demo", "us-east-1", world.clock.now())
+    strikes = {c.scope.instance_type + c.scope.zone[-1]: c.strikes for c in memory.cooldowns}
+    assert strikes == {"g5.xlargea": 2, "g6.xlargea": 1, "g6.xlargeb": 1}, "B5 gave, A5 refused again"
+
+
+def test_a_pool_that_gives_a_part_is_dry() -> None:
+    """Refused for the rest of what was asked, it cools, though it was forgiven what it refused before."""
+    world = World.of(demo_spec())
+    offering = Offering(A5, SPOT)
+    refusal = Refusal(RefusalKind.CAPACITY, DRY, "", offering)
+
+    def partly(request: LaunchRequest) -> LaunchResult:
+        given = Instance("i-1", InstanceState.PENDING, offering, world.clock.now(), request.launch_id)
+        return LaunchResult((given,), (refusal,))
+
+    answers(world, lambda _: LaunchResult((), (refusal,)))
+    launch(world, ordered(world))
+    world.clock.advance(timing.REFUSAL_COOLDOWN_S)
+    answers(world, partly)
+    assert launch(world, ordered(world, 2)) == 1
+    assert cooling(world, A5) == [True]
+
+
+def test_a_market_that_is_full_is_left_alone() -> None:
+    """As many Spot instances as the account may have: nothing is asked on Spot, everything on-demand."""
+    world = World.of(demo_spec())
+    full = Refusal(RefusalKind.MARKET_LIMIT, "MaxSpotInstanceCountExceeded", "", Offering(A5, SPOT))
+    real = world.fleet.launch
+    answers(world, lambda _: LaunchResult((), (full,)))
+    launch(world, ordered(world))
+    answers(world, real)
+    assert launch(world, ordered(world, attempts=1)) == 0
+    assert launch(world, ordered(world, option=ON_DEMAND)) == 1
+    assert [r.purchase_option for r in world.fleet.launches] == [ON_DEMAND]
+
+
+@pytest.mark.parametrize("error", [Throttled("slow down"), Unavailable("no answer")])
+def test_no_answer_teaches_nothing(error: Exception) -> None:
+    """What EC2 didn't say is held against no pool, is no attempt, and calls no stand-in."""
+    world = World.of(demo_spec())
+
+    def fail(_: LaunchRequest) -> LaunchResult:
+        raise error
+
+    answers(world, fail)
+    launch(world, ordered(world))
+    assert rows(world)[0].attempts == 0
+    assert world.ticker.scheduled == []
+    assert world.store.recall("demo", "us-east-1", world.clock.now()) == PoolMemory()
+    assert world.telemetry.counts[Metric.LAUNCH_ERRORS] == 1
+    assert repr(error) == recorded(world)[0]["error"]
+
+
+@pytest.mark.parametrize(
+    ("option", "attempts", "fallback", "calls"),
+    [(SPOT, 0, True, 1), (SPOT, 1, True, 0), (ON_DEMAND, 0, True, 0), (SPOT, 0, False, 0)],
+)
+def test_stand_ins_are_called_for_new_refusals_of_spot(
+    option: PurchaseOption, attempts: int, fallback: bool, calls: int
+) -> None:
+    """Once for each launch that is refused for the first time, if the service wants stand-ins."""
+    dry = {Offering(p, o): 0 for p in demo_spec().pools for o in PurchaseOption}
+    world = World.of(demo_spec(), capacity=dry)
+    spec = replace(demo_spec(), on_demand_fallback=fallback)
+    launch(world, ordered(world, 3, option=option, attempts=attempts), spec)
+    assert len(world.ticker.scheduled) == calls
+
+
+def test_what_a_race_has_taken_over_teaches_nothing() -> None:
+    """If the record of an answer is refused, the tick looks after what is there: nobody is called."""
+    world = World.of(demo_spec(), capacity={Offering(p, SPOT): 0 for p in demo_spec().pools})
+    order = ordered(world)
+
+    def refuse(_: Changes) -> None:
+        raise Conflict("overtaken")
+
+    world.store.commit = refuse  # type: ignore[assignment,method-assign]  # the fault under test
+    assert launch(world, order) == 0
+    assert world.ticker.scheduled == []
+
+
+# What is told.
+
+
+def words(replicas: Sequence[Replica]) -> list[str]:
+    """What their rows say about their launches."""
+    return [r.launch or "" for r in replicas]
+
+
+def test_a_replica_s_row_explains_its_launch() -> None:
+    """How it was bought, where it was asked for and why, what was left out, and what EC2 answered."""
+    world = World.of(
+        demo_spec(), capacity={Offering(B5, SPOT): 1, Offering(A6, SPOT): 0, Offering(B6, SPOT): 0}
+    )
+    cool(world, A5)
+    assert launch(world, ordered(world, 2)) == 1
+    left_out = "left out: us-east-1a/g5.xlarge (us-east-1a/g5.xlarge/spot cools until 00:01:00 (warning)); "
+    assert words(rows(world)) == [
+        f"spot in 3 of 4 pools (rested); {left_out}EC2: us-east-1b/g5.xlarge/spot; refused elsewhere: {DRY}",
+        f"spot in 3 of 4 pools (rested); {left_out}EC2: {DRY}",
+    ]
+
+
+def test_the_last_step_s_words_stay() -> None:
+    """Of several requests for one replica its row keeps the one that brought the instance."""
+    world = World.of(demo_spec(), capacity={Offering(p, SPOT): 0 for p in (B5, A6, B6)})
+    cool(world, A5)
+    launch(world, ordered(world, is_last_resort=True))
+    assert words(rows(world)) == [
+        "spot in 1 of 4 pools (cooling: nothing better is left); EC2: us-east-1a/g5.xlarge/spot"
+    ]
+
+
+def test_a_launch_s_log_line_has_everything() -> None:
+    """Which replicas, which pools of how many, why these, which not and why, and EC2's answer in full."""
+    world = World.of(
+        demo_spec(), capacity={Offering(B5, SPOT): 1, Offering(A6, SPOT): 0, Offering(B6, SPOT): 0}
+    )
+    cool(world, A5)
+    launch(world, ordered(world, 2))
+    (line,) = recorded(world)
+    (instance,) = world.fleet.instances
+    assert line == {
+        "service": "demo",
+        "launch": "launch-1",
+        "replicas": [1, 2],
+        "purchase_option": "spot",
+        "eligible": 4,
+        "pools": [str(B5), str(A6), str(B6)],
+        "why_these": "rested",
+        "left_out": {str(A5): "us-east-1a/g5.xlarge/spot cools until 00:01:00 (warning)"},
+        "instances": {instance: "us-east-1b/g5.xlarge/spot"},
+        "refusals": [f"{DRY}: us-east-1a/g6.xlarge/spot", f"{DRY}: us-east-1b/g6.xlarge/spot"],
+    }
+    assert world.telemetry.counts[Metric.LAUNCH_REFUSALS] == 2
+    assert world.telemetry.counts[Metric.REPLICAS_LAUNCHED] == 1
+
+
+def test_a_long_list_is_cut_for_the_row_and_whole_in_the_log() -> None:
+    """Hundreds of pools fit into a log line, not into every replica's row."""
+    zones = {f"subnet-{z}": f"us-east-1{z}" for z in "abcdef"}
+    spec = replace(demo_spec(), subnets=zones, instance_types=tuple(f"g{n}.xlarge" for n in range(40)))
+    world = World.of(spec)
+    cool(world, *spec.pools[1:])
+    launch(world, ordered(world), spec)
+    (line,), (row,) = recorded(world), rows(world)
+    assert len(line["left_out"]) == len(spec.pools) - 1
+    assert len(row.launch or "") < 1000
+    assert row.offering == spot_pool("us-east-1a", "g0.xlarge")

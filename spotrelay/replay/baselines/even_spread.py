@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from spotrelay.model import PurchaseOption
+from spotrelay.replay.baselines.plan import launch_planned
 from spotrelay.replay.baselines.spot_only import SpotOnly
 from spotrelay.replay.baselines.spothedge import OVERPROVISIONED
 
@@ -41,11 +41,9 @@ class EvenSpread(SpotOnly):
         planned = [0] * len(self._order)
         for machine in present:
             planned[self._order.index(machine.offering.pool)] += 1
-        launched = []
+        plan = []
         for _ in range(missing):
             fewest = planned.index(min(planned))
             planned[fewest] += 1
-            granted = cloud.launch_in(self._order[fewest], PurchaseOption.SPOT)
-            if granted is not None:
-                launched.append(granted)
-        return launched
+            plan.append(self._order[fewest])
+        return launch_planned(cloud, plan)[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from spotrelay.model import PurchaseOption
+from spotrelay.replay.baselines.plan import launch_planned
 from spotrelay.replay.baselines.spot_only import SpotOnly
 from spotrelay.replay.baselines.spothedge import OVERPROVISIONED
 
@@ -39,10 +39,6 @@ class RoundRobin(SpotOnly):
 
     def place(self, cloud: Cloud, missing: int, present: Sequence[Machine]) -> list[Machine]:  # noqa: ARG002
         """One pool for each, in turn."""
-        launched = []
-        for _ in range(missing):
-            pool = self._circle[self._turn]
-            self._turn = (self._turn + 1) % len(self._circle)
-            if machine := cloud.launch_in(pool, PurchaseOption.SPOT):
-                launched.append(machine)
-        return launched
+        turns = [(self._turn + n) % len(self._circle) for n in range(missing)]
+        self._turn = (self._turn + missing) % len(self._circle)
+        return launch_planned(cloud, (self._circle[turn] for turn in turns))[0]

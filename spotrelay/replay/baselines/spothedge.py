@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from spotrelay.model import CapacityPool, PurchaseOption
 from spotrelay.replay.baselines.news import News
+from spotrelay.replay.baselines.plan import launch_planned
 from spotrelay.replay.cloud import LOST, NEVER, UP, WARNED
 
 if TYPE_CHECKING:
@@ -107,23 +108,22 @@ class SpotHedge:
 
     def _launch_spot(self, cloud: Cloud) -> bool:
         """Ask for what is missing; whether all of it was granted."""
-        plan: list[CapacityPool] = []
-        taken = {machine.offering.pool for machine in self._spot.values()}
-        for _ in range(self._replicas + OVERPROVISIONED - len(self._spot)):
-            active = [pool for pool in self._pools if pool in self._active]
-            unused = [pool for pool in active if pool not in taken]
-            plan.append(self._chance.choice(unused or active))
-            taken.add(plan[-1])
-        refused = []
-        for pool in plan:
-            if machine := cloud.launch_in(pool, PurchaseOption.SPOT):
-                self._spot[machine.id] = machine
-                self._active.add(pool)
-            else:
-                refused.append(pool)
+        launched, refused = launch_planned(cloud, self._plan())
+        for machine in launched:
+            self._spot[machine.id] = machine
+            self._active.add(machine.offering.pool)
         for pool in refused:
             self._preempted(pool)
         return not refused
+
+    def _plan(self) -> list[CapacityPool]:
+        """A pool for each Spot replica that is missing."""
+        active = [pool for pool in self._pools if pool in self._active]
+        taken = {machine.offering.pool for machine in self._spot.values()}
+        unused = [pool for pool in active if pool not in taken]
+        missing = self._replicas + OVERPROVISIONED - len(self._spot)
+        spread = self._chance.sample(unused, min(missing, len(unused)))
+        return spread + self._chance.choices(active, k=missing - len(spread))
 
     def _preempted(self, pool: CapacityPool) -> None:
         self._active.discard(pool)

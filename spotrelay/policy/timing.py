@@ -27,16 +27,15 @@ DRAIN_SETTLE_S = 20.0
 UNHEALTHY_REPLACED_S = 180.0
 """A replica that was ready and answers no health check for this long is replaced; SkyServe's threshold."""
 
-LOSS_COOLDOWN_S = 1800.0
-"""A pool that loses an instance: on recorded traces, 30 minutes cut losses from 30 to 17 a day."""
-
-LOSS_COOLDOWN_MAX_S = 7200.0
-"""A pool that keeps losing instances: a day has room for a dozen such tries, and demand has its hours."""
+LOSS_COOLDOWN_S, LOSS_COOLDOWN_MAX_S = 900.0, 7200.0
+"""A pool that loses an instance: a quarter of an hour, and doubled each time it does so again, up to two hours.
+On recorded traces that lost no more instances than half an hour each time, and bought less on-demand:
+docs/placement.md has the figures."""
 
 REBALANCE_COOLDOWN_S = 600.0
 """A pool that EC2 advises to leave: most recommendations are not followed by an interruption."""
 
-REFUSAL_COOLDOWN_S, REFUSAL_COOLDOWN_MAX_S = 60.0, 600.0
+REFUSAL_COOLDOWN_S, REFUSAL_COOLDOWN_MAX_S = 30.0, 600.0
 """A pool that refuses a launch. Asking again costs nothing, not asking costs the on-demand price: sooner than
 Karpenter's three minutes at first, and later if it goes on refusing."""
 

@@ -59,6 +59,8 @@ class Machine:
     out_at: float = NEVER
     """When the policy took it out of rotation, for whatever reason."""
     ended_at: float = NEVER
+    is_up: bool = False
+    """Whether that time has come while it was alive and in rotation."""
 
     @property
     def is_spot(self) -> bool:
@@ -179,15 +181,12 @@ class Cloud:
         """Take it out of rotation. One that isn't warned counts as ready no more."""
         if not machine.is_alive or machine.out_at != NEVER:
             return
-        is_serving = machine.up_at <= self.now
         self.ledger.to(self.now)
         machine.out_at = self.now
-        if is_serving:
-            self.ledger.in_rotation -= 1
+        self.ledger.in_rotation -= machine.is_up
         if not machine.is_warned:
             machine.drained_at = self.now
-            if is_serving:
-                self.ledger.ready -= 1
+            self.ledger.ready -= machine.is_up
 
     def terminate(self, machine: Machine) -> None:
         """End it now; one that is gone already is fine."""
@@ -196,7 +195,7 @@ class Cloud:
 
     def postpone(self, machine: Machine, up_at: float) -> None:
         """Have a machine that can't serve yet do so at another time, as when nobody sends it requests."""
-        if machine.up_at <= self.now:
+        if machine.is_up:
             raise ValueError(f"{machine.id} is up since {machine.up_at:g}, it can't be up at {up_at:g}")
         machine.up_at = up_at
         self._plan(up_at, UP, machine)
@@ -262,14 +261,13 @@ class Cloud:
         return machine
 
     def _up(self, machine: Machine, at: float, events: list[Event]) -> None:
-        if not machine.is_alive or machine.up_at != at:
-            return  # it ended before, or was postponed
+        # It may have ended before, been postponed, or been taken out of rotation: then it never serves.
+        if machine.is_up or not machine.is_alive or machine.up_at != at or machine.out_at != NEVER:
+            return
+        machine.is_up = True
         self.ledger.to(at)
-        # One that was taken out of rotation before it came up serves only if it is EC2 that ends it.
-        if machine.out_at == NEVER:
-            self.ledger.in_rotation += 1
-        if machine.drained_at == NEVER:
-            self.ledger.ready += 1
+        self.ledger.in_rotation += 1
+        self.ledger.ready += 1
         events.append(Event(at, UP, machine))
 
     def _change(self, change: _Change, events: list[Event]) -> None:
@@ -295,7 +293,7 @@ class Cloud:
         self._warned.pop(machine.id, None)
         self._pools[machine.offering.pool].machines.pop(machine.id, None)
         ledger.paid(machine.offering.purchase_option, -1)
-        if machine.up_at <= self.now:
+        if machine.is_up:
             ledger.in_rotation -= machine.out_at == NEVER
             ledger.ready -= machine.drained_at == NEVER
         # Whoever terminates a warned one has lost it all the same.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from typing import Any, Literal, cast
 
 TIMEOUT_S = 30.0
@@ -71,6 +72,10 @@ class LocalCloud:
         "lost": it takes it just the same, but the event never arrives. A number: it arrives so many times.
         """
         self._call("warn", instance_id=instance_id, deliver=deliver)
+
+    def warn_all(self, instance_ids: Sequence[str]) -> None:
+        """Warn Spot instances in one moment; of those behind one that can't be warned, none is."""
+        self._call("warn_all", instance_ids=list(instance_ids))
 
     def rebalance(self, instance_id: str) -> None:
         """Recommend to move away from a Spot instance."""

@@ -35,6 +35,7 @@ class Control:
             "bring_back": self._bring_back,
             "set_capacity": self._set_capacity,
             "warn": self._warn,
+            "warn_all": self._warn_all,
             "rebalance": self._rebalance,
             "calls": lambda arguments: self._calls.since(int(arguments.get("since", 0))),
             "requests": lambda arguments: self._balancer.requests(arguments["load_balancer"]),
@@ -115,6 +116,10 @@ class Control:
         if not isinstance(deliveries, int) or deliveries < 0:
             raise NotPossibleError(f'deliver: expected "once", "lost" or a number, not {deliver!r}')
         self._cloud.warn(arguments["instance_id"], deliveries)
+
+    def _warn_all(self, arguments: Arguments) -> None:
+        for instance_id in arguments["instance_ids"]:
+            self._cloud.warn(instance_id)
 
     def _rebalance(self, arguments: Arguments) -> None:
         self._cloud.rebalance(arguments["instance_id"])

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from spotrelay.local import machine_init
@@ -18,6 +19,10 @@ from spotrelay.local.user_data import parse as parse_user_data
 _log = logging.getLogger(__name__)
 
 _INSTANCE_ID = re.compile(r"[A-Za-z0-9_-]+")
+
+# All instances of a launch template's version have the same, and reading it takes 10 ms, in which nobody
+# else's call is answered: half a second when fifty replacements boot at once.
+_parsed = lru_cache(maxsize=16)(parse_user_data)
 
 
 @dataclass(slots=True)
@@ -52,7 +57,7 @@ class Machines:
             raise ValueError(f"instance {instance_id} is running already; stop it first")
         directory = self._scratch / instance_id
         try:
-            files = parse_user_data(user_data)
+            files = _parsed(user_data)
         except UserDataError as error:
             _log.warning("instance %s runs nothing: %s", instance_id, error)
             self._write_log(instance_id, str(error))

@@ -139,6 +139,19 @@ def test_event_delivered_three_times_is_one_event(ground: Ground) -> None:
     assert len({event["id"] for event in events}) == 1
 
 
+def test_many_are_warned_in_one_moment(ground: Ground) -> None:
+    """One operation warns several instances, each with an event of its own; a wrong ID stops it there."""
+    mailbox = Mailbox(ground)
+    first, second, third = ground.running(3)
+    with pytest.raises(LocalCloudError, match="i-0"):
+        ground.aws.local.warn_all([first, second, "i-0", third])
+    eventually(
+        lambda: all(mailbox.read(WARNING, instance_id) for instance_id in (first, second)),
+        "both warnings arrive",
+    )
+    assert [i["instance_id"] for i in ground.aws.local.interruptions()][-2:] == [first, second]
+
+
 def test_rebalance_recommendation_takes_nothing(ground: Ground) -> None:
     """A recommendation is an event and no more."""
     mailbox = Mailbox(ground)

@@ -56,28 +56,34 @@ class Alarms(Construct):
             f"{control.name} was not let run: the account's concurrency is used up. Raise its quota.",
         )
 
-    def on_metric(self, id_: str, metric: Metric, meaning: str) -> None:
-        """Anything counted of what should never happen."""
+    def on_metric(self, id_: str, metric: Metric, meaning: str, *, period: Duration = MINUTE) -> None:
+        """Anything counted of what should never happen; `period` is how often it is looked for.
+
+        What is looked for once an hour rings until an hour has gone by without it.
+        """
+        is_rare = period.to_seconds() > MINUTE.to_seconds()
         counted = cloudwatch.Metric(
             namespace=METRICS_NAMESPACE,
             metric_name=metric.value,
             dimensions_map={METRICS_DIMENSION: METRICS_NO_SERVICE},
-            period=MINUTE,
+            period=period,
             statistic="Sum",
         )
-        self._add(id_, counted, 1, meaning)
+        # Two of its periods, or the alarm would go off and on again within each.
+        self._add(id_, counted, 1, meaning, periods=2 if is_rare else 1, of_them=1)
 
-    def on_silence(self, id_: str, control: ControlFunction) -> None:
-        """A function that should run every minute and doesn't: it heals all else, and nothing heals it."""
-        metric = control.function.metric_invocations(period=MINUTE, statistic="Sum")
+    def on_silence(
+        self, id_: str, control: ControlFunction, meaning: str, *, period: Duration = MINUTE, periods: int = 5
+    ) -> None:
+        """A function that should run in every period and hasn't in so many: nobody else does its work."""
+        metric = control.function.metric_invocations(period=period, statistic="Sum")
         self._add(
             id_,
             metric,
             1,
-            f"{control.name} hasn't run for five minutes: lost replicas are not being replaced."
-            " Is its schedule's rule, or its event source mapping, disabled?",
+            f"{control.name} hasn't run: {meaning}",
             comparison=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
-            periods=5,
+            periods=periods,
             missing=cloudwatch.TreatMissingData.BREACHING,
         )
 
@@ -92,6 +98,7 @@ class Alarms(Construct):
             cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD
         ),
         periods: int = 1,
+        of_them: int | None = None,
         missing: cloudwatch.TreatMissingData = cloudwatch.TreatMissingData.NOT_BREACHING,
     ) -> None:
         alarm = cloudwatch.Alarm(
@@ -101,6 +108,7 @@ class Alarms(Construct):
             threshold=threshold,
             comparison_operator=comparison,
             evaluation_periods=periods,
+            datapoints_to_alarm=of_them,
             treat_missing_data=missing,
             alarm_description=meaning,
         )

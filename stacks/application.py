@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
 import aws_cdk as cdk
 
 from spotrelay.service import Problem, Service, ServiceFileError, load
+from stacks import placement
 from stacks.control_plane import ControlPlaneStack
 from stacks.service import ServiceStack
 from stacks.settings import Settings, SettingsError
@@ -22,7 +24,7 @@ def application() -> cdk.App:
     Raises: as `build` does; `SettingsError` for what the context has besides.
     """
     app = cdk.App()
-    build(app, Settings.from_context(app.node.try_get_context))
+    build(app, Settings.from_context(app.node.try_get_context, os.environ))
     return app
 
 
@@ -30,11 +32,13 @@ def build(app: cdk.App, settings: Settings) -> None:
     """Add every stack to the app.
 
     Raises:
-        ServiceFileError: a service file can't be used; no stack has been added then.
+        ServiceFileError: a service file can't be used, or not here; no stack has been added then.
         SettingsError: two service files have the same name.
         BundlingError: the functions' code can't be put together from what is installed.
     """
     services = load_all(settings.services)
+    if problems := [problem for service in services for problem in placement.problems(service, settings)]:
+        raise ServiceFileError(problems)
     env = cdk.Environment(account=settings.account, region=settings.region)
     control_plane = ControlPlaneStack(app, CONTROL_PLANE, settings=settings, env=env)
     for service in services:

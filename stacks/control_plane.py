@@ -8,6 +8,7 @@ from aws_cdk import CfnOutput, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
@@ -53,6 +54,13 @@ SERVICE_DEPLOYED = events.EventPattern(
 )
 """A service was deployed, changed or removed: its tick comes at once rather than within the minute."""
 
+SURVEYED_AT_ONCE = events.EventPattern(
+    source=["aws.ssm"],
+    detail_type=["Parameter Store Change"],
+    detail={"name": [{"prefix": f"{SERVICES_PATH}/"}], "operation": ["Create", "Update"]},
+)
+"""The same but for removals, of which there is nothing to ask."""
+
 MAX_EVENT_AGE = Duration.minutes(2)
 """EventBridge gives up delivering then: an interruption is over, and the tick has seen the rest."""
 
@@ -80,6 +88,15 @@ TICK_CONCURRENCY = 5
 TICK_MEMORY_MIB = 512
 """Called every minute, it stays warm; there is no hurry, and memory is what it is billed by."""
 
+SURVEY_PERIOD = Duration.hours(1)
+"""Spot prices move a few times a day and scores are no promise: docs/decisions has the reasons."""
+
+SURVEY_TIMEOUT = Duration.minutes(5)
+"""A service takes some twenty calls and seconds; a hundred services still fit."""
+
+SURVEY_MEMORY_MIB = 512
+"""A page of described instance types is a megabyte of XML."""
+
 LATE_SIGNAL = Duration.seconds(60)
 """Half of a warning gone before anybody looked at it."""
 
@@ -95,6 +112,8 @@ class ControlPlaneStack(Stack):
         signals = FunctionQueue(self, "Signals", function_timeout=SIGNAL_TIMEOUT)
         ticks = FunctionQueue(self, "Ticks", function_timeout=TICK_TIMEOUT)
         undelivered = self._route_events(signals.queue, ticks.queue)
+        surveys_failed = dead_letter_queue(self, "SurveysFailed")
+        acknowledge(surveys_failed, "AwsSolutions-SQS3", "It is itself a dead-letter queue: a function's.")
 
         place = permissions.Place(
             partition=self.partition,
@@ -105,6 +124,7 @@ class ControlPlaneStack(Stack):
             dead_letter_queue_arns={
                 Function.ON_SIGNAL: signals.dead_letters.queue_arn,
                 Function.RECONCILE: ticks.dead_letters.queue_arn,
+                Function.SURVEY: surveys_failed.queue_arn,
             },
         )
         environment = {
@@ -135,8 +155,23 @@ class ControlPlaneStack(Stack):
                 environment={**environment, Env.DEAD_LETTER_QUEUE_URL: ticks.dead_letters.queue_url},
                 place=place,
             )
+            survey = ControlFunction(
+                self,
+                "Survey",
+                name=Function.SURVEY,
+                code=code,
+                memory_mib=SURVEY_MEMORY_MIB,
+                timeout=SURVEY_TIMEOUT,
+                environment={
+                    name: value for name, value in environment.items() if name != Env.TICK_QUEUE_URL
+                },
+                place=place,
+                dead_letters=surveys_failed,
+            )
         signals.feed(on_signal.function, batch_size=SIGNAL_BATCH, max_concurrency=SIGNAL_CONCURRENCY)
         ticks.feed(reconcile.function, batch_size=TICK_BATCH, max_concurrency=TICK_CONCURRENCY)
+
+        self._schedule_surveys(survey.function, undelivered)
 
         alarms = Alarms(self, "Alarms", email=settings.alarm_email)
         alarms.on_dead_letters("SignalDeadLetters", signals.dead_letters, "A signal could not be handled.")
@@ -148,7 +183,36 @@ class ControlPlaneStack(Stack):
         alarms.on_waiting("LateTicks", ticks.queue, LATE_TICK, "Ticks wait: what went wrong isn't healed.")
         alarms.on_failures("OnSignal", on_signal)
         alarms.on_failures("Reconcile", reconcile)
-        alarms.on_silence("ReconcileSilent", reconcile)
+        alarms.on_failures("Survey", survey)
+        alarms.on_dead_letters("SurveysFailed", surveys_failed, "A survey failed three times.")
+        alarms.on_silence(
+            "ReconcileSilent",
+            reconcile,
+            "lost replicas are not being replaced. Is its schedule's rule, or its event source mapping,"
+            " disabled?",
+        )
+        alarms.on_silence(
+            "SurveySilent",
+            survey,
+            "prices, placement scores and new instance types aren't seen any more. Is its schedule's rule"
+            " disabled?",
+            period=SURVEY_PERIOD,
+            periods=3,
+        )
+        alarms.on_metric(
+            "SurveyRefused",
+            Metric.SURVEY_REFUSED,
+            "AWS refuses a question of a survey; launches go on without the answer. The survey log names it:"
+            " survey_refused. MaxConfigLimitExceeded is over within a day: change services less often.",
+            period=SURVEY_PERIOD,
+        )
+        alarms.on_metric(
+            "AllZonesScoreLow",
+            Metric.ALL_ZONES_SCORE_LOW,
+            "EC2 thinks Spot hardly to be had in any zone of a service. The survey log names it: surveyed,"
+            " with are_all_scores_low. More accelerators, types or zones widen the choice.",
+            period=SURVEY_PERIOD,
+        )
         alarms.on_metric(
             "CrashLooping",
             Metric.CRASH_LOOPING,
@@ -167,6 +231,8 @@ class ControlPlaneStack(Stack):
             "OnSignalRole": on_signal.role.role_name,
             "ReconcileFunction": reconcile.function.function_name,
             "ReconcileRole": reconcile.role.role_name,
+            "SurveyFunction": survey.function.function_name,
+            "SurveyRole": survey.role.role_name,
             "AlarmTopic": alarms.topic.topic_arn,
             "DashboardName": board.dashboard_name,
         }.items():
@@ -208,3 +274,13 @@ class ControlPlaneStack(Stack):
             targets.SqsQueue(ticks, dead_letter_queue=undelivered, max_event_age=MAX_EVENT_AGE)
         )
         return undelivered
+
+    def _schedule_surveys(self, survey: lambda_.Function, undelivered: sqs.Queue) -> None:
+        """Every hour, and at once for a service that was deployed. No queue: Lambda has one of its own."""
+        for rule in (
+            events.Rule(self, "SurveyHourly", schedule=events.Schedule.rate(SURVEY_PERIOD)),
+            events.Rule(self, "SurveyDeployed", event_pattern=SURVEYED_AT_ONCE),
+        ):
+            rule.add_target(
+                targets.LambdaFunction(survey, dead_letter_queue=undelivered, max_event_age=MAX_EVENT_AGE)
+            )

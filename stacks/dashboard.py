@@ -8,9 +8,18 @@ from aws_cdk import Duration
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
-from spotrelay.names import METRICS_DIMENSION, METRICS_NAMESPACE, METRICS_NO_SERVICE, Metric
+from spotrelay.names import (
+    METRICS_DIMENSION,
+    METRICS_NAMESPACE,
+    METRICS_NO_SERVICE,
+    METRICS_ZONE_DIMENSION,
+    Metric,
+)
 
 PERIOD_S = 60
+SURVEY_PERIOD_S = 3600
+"""A survey's: shorter ones would leave nothing but single points."""
+
 HALF, FULL = 12, 24
 """Widths in CloudWatch's grid of 24."""
 
@@ -41,31 +50,54 @@ def dashboard(scope: Construct, id_: str, *, alarms: Sequence[cloudwatch.IAlarm]
         ),
     )
     board.add_widgets(
-        cloudwatch.GraphWidget(
-            title="Signals",
-            width=FULL,
-            left=[
-                cloudwatch.Metric(
-                    namespace=METRICS_NAMESPACE,
-                    metric_name=metric,
-                    dimensions_map={METRICS_DIMENSION: METRICS_NO_SERVICE},
-                    statistic="Sum",
-                    period=Duration.seconds(PERIOD_S),
-                    label=metric,
-                )
-                for metric in (
-                    Metric.SIGNALS_RECEIVED,
-                    Metric.SIGNALS_IGNORED,
-                    Metric.MESSAGES_MALFORMED,
-                    Metric.FOREIGN_INSTANCES,
-                )
-            ],
-        )
+        _graph(
+            "How likely Spot is to be had, by zone (1 to 10)",
+            "Minimum",
+            Metric.PLACEMENT_SCORE,
+            dimensions=f"{METRICS_DIMENSION},{METRICS_ZONE_DIMENSION}",
+            period_s=SURVEY_PERIOD_S,
+        ),
+        _graph("Capacity pools that EC2 has", "Minimum", Metric.ELIGIBLE_POOLS, period_s=SURVEY_PERIOD_S),
+    )
+    board.add_widgets(
+        _sums(
+            "Signals",
+            Metric.SIGNALS_RECEIVED,
+            Metric.SIGNALS_IGNORED,
+            Metric.MESSAGES_MALFORMED,
+            Metric.FOREIGN_INSTANCES,
+        ),
+        _sums("Surveys", Metric.SURVEY_REFUSED, Metric.SURVEY_UNANSWERED, Metric.ALL_ZONES_SCORE_LOW),
     )
     return board
 
 
-def _graph(title: str, statistic: str, *metrics: Metric) -> cloudwatch.GraphWidget:
+def _sums(title: str, *metrics: Metric) -> cloudwatch.GraphWidget:
+    """What belongs to no one service."""
+    return cloudwatch.GraphWidget(
+        title=title,
+        width=HALF,
+        left=[
+            cloudwatch.Metric(
+                namespace=METRICS_NAMESPACE,
+                metric_name=metric,
+                dimensions_map={METRICS_DIMENSION: METRICS_NO_SERVICE},
+                statistic="Sum",
+                period=Duration.seconds(PERIOD_S),
+                label=metric,
+            )
+            for metric in metrics
+        ],
+    )
+
+
+def _graph(
+    title: str,
+    statistic: str,
+    *metrics: Metric,
+    dimensions: str = METRICS_DIMENSION,
+    period_s: int = PERIOD_S,
+) -> cloudwatch.GraphWidget:
     """One line per metric and service. A search finds them as they appear: no stack knows them all."""
     return cloudwatch.GraphWidget(
         title=title,
@@ -73,12 +105,12 @@ def _graph(title: str, statistic: str, *metrics: Metric) -> cloudwatch.GraphWidg
         left=[
             cloudwatch.MathExpression(
                 expression=(
-                    f"SEARCH('{{{METRICS_NAMESPACE},{METRICS_DIMENSION}}} MetricName=\"{metric}\"',"
-                    f" '{statistic}', {PERIOD_S})"
+                    f"SEARCH('{{{METRICS_NAMESPACE},{dimensions}}} MetricName=\"{metric}\"',"
+                    f" '{statistic}', {period_s})"
                 ),
                 using_metrics={},
                 label=metric,
-                period=Duration.seconds(PERIOD_S),
+                period=Duration.seconds(period_s),
             )
             for metric in metrics
         ],

@@ -8,6 +8,7 @@ from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
+from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from stacks.permissions import Function, Place, grants, wildcards
@@ -34,7 +35,9 @@ class ControlFunction(Construct):
         timeout: Duration,
         environment: Mapping[str, str],
         place: Place,
+        dead_letters: sqs.Queue | None = None,
     ) -> None:
+        """`dead_letters` is for what nobody waits for: an event that the function failed on three times."""
         super().__init__(scope, id_)
         self.name = name
         log_group = logs.LogGroup(self, "Log", retention=LOG_RETENTION, removal_policy=RemovalPolicy.DESTROY)
@@ -63,4 +66,5 @@ class ControlFunction(Construct):
             memory_size=memory_mib,
             timeout=timeout,
             environment=dict(environment),
+            dead_letter_queue=dead_letters,
         )

@@ -19,8 +19,15 @@ class Network(Construct):
     """A VPC, the subnets of the instances and those of the load balancer."""
 
     def __init__(
-        self, scope: Construct, id_: str, *, given: GivenNetwork | None, zones: Sequence[str]
+        self,
+        scope: Construct,
+        id_: str,
+        *,
+        given: GivenNetwork | None,
+        zones: Sequence[str],
+        for_instances: Sequence[str] = (),
     ) -> None:
+        """`zones` are those of a VPC of our own; `for_instances` those of instances, none: all."""
         super().__init__(scope, id_)
         if given is not None:
             self.vpc: ec2.IVpc = ec2.Vpc.from_vpc_attributes(
@@ -40,6 +47,8 @@ class Network(Construct):
         else:
             self.vpc = self._own_vpc(zones)
             instance_subnets = self.vpc.public_subnets
+        if for_instances:
+            instance_subnets = [s for s in instance_subnets if s.availability_zone in for_instances]
         self.zones: Mapping[str, str] = {s.subnet_id: s.availability_zone for s in instance_subnets}
         """Of the instances' subnets: ID → zone."""
         self.instance_subnets = ec2.SubnetSelection(subnets=instance_subnets)

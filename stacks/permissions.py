@@ -20,6 +20,7 @@ class Function(StrEnum):
 
     ON_SIGNAL = "on_signal"
     RECONCILE = "reconcile"
+    SURVEY = "survey"
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,8 @@ class Grant:
 
 def grants(function: Function, place: Place) -> tuple[Grant, ...]:
     """Everything `function` may do beyond taking from its own queue and writing its own log."""
+    if function is Function.SURVEY:
+        return (_services(place), *_surveying(place), _setting_aside(function, place))
     common = (*_state(place), *_routing(place), *_launching(place), _setting_aside(function, place))
     match function:
         case Function.ON_SIGNAL:
@@ -117,17 +120,21 @@ def _state(place: Place) -> tuple[Grant, ...]:
             ),
             (place.table_arn,),
         ),
-        Grant(
-            "read the runtime documents that the service stacks wrote",
-            ("ssm:GetParameter", "ssm:GetParametersByPath"),
-            (place.arn("ssm", f"parameter{SERVICES_PATH}"), place.arn("ssm", f"parameter{SERVICES_PATH}/*")),
-        ),
+        _services(place),
         Grant(
             "have the next tick come in seconds while something is in transition",
             ("sqs:SendMessage",),
             (place.tick_queue_arn,),
         ),
     )  # fmt: skip
+
+
+def _services(place: Place) -> Grant:
+    return Grant(
+        "read the runtime documents that the service stacks wrote",
+        ("ssm:GetParameter", "ssm:GetParametersByPath"),
+        (place.arn("ssm", f"parameter{SERVICES_PATH}"), place.arn("ssm", f"parameter{SERVICES_PATH}/*")),
+    )
 
 
 def _setting_aside(function: Function, place: Place) -> Grant:
@@ -204,6 +211,24 @@ def _observing() -> tuple[Grant, ...]:
                 "ec2:DescribeInstances",
                 "ec2:DescribeSpotInstanceRequests",
                 "elasticloadbalancing:DescribeTargetHealth",
+            ),
+            ("*",),
+        ),
+    )
+
+
+def _surveying(place: Place) -> tuple[Grant, ...]:
+    return (
+        Grant("keep what was found; it reads nothing there", ("dynamodb:PutItem",), (place.table_arn,)),
+        Grant(
+            "ask what EC2 offers, at which price; AWS offers no narrower resource for these read-only calls",
+            (
+                "ec2:DescribeAvailabilityZones",
+                "ec2:DescribeInstanceTypeOfferings",
+                "ec2:DescribeInstanceTypes",
+                "ec2:DescribeSpotPriceHistory",
+                "ec2:GetSpotPlacementScores",
+                "pricing:GetProducts",
             ),
             ("*",),
         ),

@@ -12,6 +12,7 @@ from constructs import Construct
 from spotrelay.model import ServiceSpec
 from spotrelay.names import TAG_SERVICE, service_parameter
 from spotrelay.service import Service
+from stacks import placement
 from stacks.launch_template import InstanceTemplate
 from stacks.load_balancer import LoadBalancer
 from stacks.network import Network
@@ -29,7 +30,13 @@ class ServiceStack(Stack):
         Tags.of(self).add(TAG_SERVICE, service.name)
         for problem in service.warnings:
             Annotations.of(self).add_warning_v2(f"spotrelay:{problem.field}", str(problem))
-        network = Network(self, "Network", given=settings.network, zones=settings.zones)
+        network = Network(
+            self,
+            "Network",
+            given=settings.network,
+            zones=placement.vpc_zones(service, settings),
+            for_instances=service.requirements.zones,
+        )
         entrance = LoadBalancer(self, "Entrance", service=service, network=network, settings=settings)
         prober = Prober(self, "Prober", service=service, network=network) if service.readiness_probe else None
         template = InstanceTemplate(
@@ -66,6 +73,9 @@ def _document(service: Service, network: Network, entrance: LoadBalancer, templa
         target_group_arn=entrance.target_group.target_group_arn,
         port=service.port,
         on_demand_fallback=service.on_demand_fallback,
+        base_on_demand=service.base_on_demand,
+        max_price_share=service.max_price_share,
+        requirements=service.requirements,
         on_rebalance=service.on_rebalance,
         surge=service.surge,
         max_launches_per_minute=service.max_launches_per_minute,

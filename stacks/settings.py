@@ -6,12 +6,16 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 ID = r"([0-9a-f]{8}|[0-9a-f]{17})"
 REGION = r"[a-z]{2}(-[a-z]+)+-\d"
 ZONE = REGION + "[a-z]"
 """Not a Local Zone, whose name has more parts: the controller tells the region from the zone's name."""
+
+DEFAULT_REGION = "CDK_DEFAULT_REGION"
+"""Environment variable with the region that a stack without one is deployed to."""
 
 SUBNETS_EXAMPLE = "subnet-0123456789abcdef0=us-east-1a,subnet-0123456789abcdef1=us-east-1b"
 
@@ -41,6 +45,8 @@ class Settings:
     services: tuple[Path, ...] = ()
     account: str | None = None
     region: str | None = None
+    target_region: str | None = None
+    """The region that is deployed to, if it is known: `region`, or what the CDK's command line found."""
     network: GivenNetwork | None = None
     zones: tuple[str, ...] = ()
     """Zones of a VPC of our own; none: the region's first three."""
@@ -50,8 +56,10 @@ class Settings:
     alarm_email: str | None = None
 
     @classmethod
-    def from_context(cls, context: Context) -> Settings:
-        """Read every setting.
+    def from_context(
+        cls, context: Context, environment: Mapping[str, str] = MappingProxyType({})
+    ) -> Settings:
+        """Read every setting. The CDK's command line leaves the credentials' region in the environment.
 
         Raises:
             SettingsError: one of them can't be used.
@@ -74,6 +82,7 @@ class Settings:
             services=tuple(Path(name) for name in _list(context, "services")),
             account=account,
             region=region,
+            target_region=region or environment.get(DEFAULT_REGION) or None,
             network=network,
             zones=zones,
             internet_facing=_flag(context, "internet_facing", default=True),

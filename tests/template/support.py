@@ -134,6 +134,11 @@ def mapping_of(template: Template, name: str) -> dict[str, Any]:
     return found
 
 
+def targets_of(template: Template, rule: Mapping[str, Any]) -> set[str]:
+    """What a rule wakes: the logical IDs of queues and functions."""
+    return {refers_to(target["Arn"]) for target in rule["Targets"]}
+
+
 def queue_of(template: Template, name: str) -> str:
     """The queue that feeds a function."""
     return refers_to(mapping_of(template, name)["EventSourceArn"])

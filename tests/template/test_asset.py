@@ -28,11 +28,14 @@ OPERATORS_ONLY = ("pydantic", "ruamel", "rich", "typer", "aws_cdk", "boto3", "bo
 
 
 def test_handlers_run_on_the_asset_and_lambda_alone(asset: Path, tmp_path: Path) -> None:
-    """With nothing but the asset and what Lambda brings, both handlers can be imported."""
+    """With nothing but the asset and what Lambda brings, every handler can be imported."""
     site_packages = Path(str(importlib.metadata.distribution("boto3").locate_file("")))
     for name in OF_LAMBDA:
         (tmp_path / name).symlink_to(site_packages / name)
-    program = "from lambdas import on_signal, reconcile; assert on_signal.handler and reconcile.handler"
+    program = (
+        "from lambdas import on_signal, reconcile, survey;"
+        "assert on_signal.handler and reconcile.handler and survey.handler"
+    )
     # -S: without the virtual environment's own packages.
     done = subprocess.run(
         [sys.executable, "-S", "-c", program],

@@ -18,6 +18,7 @@ from tests.template.support import (
     matches,
     queue_of,
     refers_to,
+    targets_of,
 )
 
 WARNING_S = 120
@@ -45,46 +46,84 @@ NOT_OURS = [
 ]
 
 
-def _queues_reached(template: Template, what: dict[str, Any]) -> set[str]:
+def _reached(template: Template, what: dict[str, Any]) -> set[str]:
     return {
-        refers_to(target["Arn"])
+        target
         for rule in template.all("AWS::Events::Rule").values()
         if "EventPattern" in rule and matches(rule["EventPattern"], what)
-        for target in rule["Targets"]
+        for target in targets_of(template, rule)
+    }
+
+
+def _scheduled(template: Template) -> dict[str, set[str]]:
+    return {
+        rule["ScheduleExpression"]: targets_of(template, rule)
+        for rule in template.all("AWS::Events::Rule").values()
+        if "ScheduleExpression" in rule and rule["State"] == "ENABLED"
     }
 
 
 @pytest.mark.parametrize("what", OURS, ids=lambda e: e["detail"].get("state", e["detail-type"]))
 def test_events_of_interest_reach_the_signal_queue(control_plane: Template, what: dict[str, Any]) -> None:
     """Every kind of event that the code understands is led to the signal queue, and only there."""
-    assert _queues_reached(control_plane, what) == {queue_of(control_plane, "on_signal")}
+    assert _reached(control_plane, what) == {queue_of(control_plane, "on_signal")}
 
 
 @pytest.mark.parametrize("what", NOT_OURS, ids=lambda e: f"{e['source']} {e['detail-type']}")
 def test_other_events_are_left_alone(control_plane: Template, what: dict[str, Any]) -> None:
     """Events that nobody would act on wake no function."""
-    assert _queues_reached(control_plane, what) == set()
+    assert _reached(control_plane, what) == set()
 
 
 def test_a_tick_comes_every_minute(control_plane: Template) -> None:
     """The level-triggered path runs without any event: a schedule feeds the tick queue."""
-    (schedule,) = (r for r in control_plane.all("AWS::Events::Rule").values() if "ScheduleExpression" in r)
-    assert schedule["ScheduleExpression"] == "rate(1 minute)"
-    assert schedule["State"] == "ENABLED"
-    assert [refers_to(t["Arn"]) for t in schedule["Targets"]] == [queue_of(control_plane, "reconcile")]
+    assert _scheduled(control_plane)["rate(1 minute)"] == {queue_of(control_plane, "reconcile")}
+
+
+def test_a_survey_comes_every_hour(control_plane: Template) -> None:
+    """What EC2 offers is asked on a schedule of its own, slower than anything that must be healed."""
+    assert _scheduled(control_plane)["rate(1 hour)"] == {function_id(control_plane, "survey")}
+    assert len(_scheduled(control_plane)) == 2
 
 
 @pytest.mark.parametrize("operation", ["Create", "Update", "Delete"])
-def test_a_deployment_brings_its_tick(control_plane: Template, operation: str) -> None:
-    """A service that is deployed, changed or removed is looked at once; a changed secret means nothing."""
+def test_a_deployment_brings_its_tick_and_its_survey(control_plane: Template, operation: str) -> None:
+    """A service is looked at once when it is deployed, changed or removed; a changed secret means nothing.
+
+    Of a removed one there is nothing to ask.
+    """
 
     def change(name: str) -> dict[str, Any]:
         detail = {"operation": operation, "name": name}
         return {"source": "aws.ssm", "detail-type": "Parameter Store Change", "detail": detail}
 
-    ticks = {queue_of(control_plane, "reconcile")}
-    assert _queues_reached(control_plane, change("/spotrelay/services/llama3")) == ticks
-    assert _queues_reached(control_plane, change("/spotrelay/llama3/hf-token")) == set()
+    woken = {queue_of(control_plane, "reconcile")}
+    if operation != "Delete":
+        woken.add(function_id(control_plane, "survey"))
+    assert _reached(control_plane, change("/spotrelay/services/llama3")) == woken
+    assert _reached(control_plane, change("/spotrelay/llama3/hf-token")) == set()
+
+
+def test_a_survey_that_fails_for_good_is_kept(control_plane: Template) -> None:
+    """What the survey function failed on, retries included, goes to a queue with an alarm."""
+    kept_in = refers_to(function(control_plane, "survey")["DeadLetterConfig"]["TargetArn"])
+    assert kept_in in _queues_with_alarm(control_plane, "ApproximateNumberOfMessagesVisible")
+
+
+def test_rules_may_call_the_survey(control_plane: Template) -> None:
+    """Exactly the two rules that wake the function are allowed to."""
+    survey = function_id(control_plane, "survey")
+    allowed = {
+        refers_to(permission["SourceArn"])
+        for permission in control_plane.all("AWS::Lambda::Permission").values()
+        if refers_to(permission["FunctionName"]) == survey
+    }
+    assert allowed == {
+        id_
+        for id_, rule in control_plane.all("AWS::Events::Rule").items()
+        if survey in targets_of(control_plane, rule)
+    }
+    assert len(allowed) == 2
 
 
 def test_undelivered_events_are_kept(control_plane: Template) -> None:
@@ -112,6 +151,7 @@ def test_rules_may_send_to_their_queues(control_plane: Template) -> None:
         for id_, rule in control_plane.all("AWS::Events::Rule").items()
         for target in rule["Targets"]
         for arn in (target["Arn"], target["DeadLetterConfig"]["Arn"])
+        if refers_to(arn) in control_plane.all("AWS::SQS::Queue")
     }
     assert allowed == needed
 
@@ -171,7 +211,14 @@ def test_functions_find_their_surroundings(control_plane: Template, name: str) -
     assert refers_to(variables[Env.TICK_QUEUE_URL]) == queue_of(control_plane, "reconcile")
 
 
-@pytest.mark.parametrize("name", ["on_signal", "reconcile"])
+def test_the_survey_finds_its_surroundings(control_plane: Template) -> None:
+    """It knows the table and where the services are, and no queue: it sends nothing."""
+    variables = function(control_plane, "survey")["Environment"]["Variables"]
+    assert set(Env) & set(variables) == {Env.TABLE, Env.SERVICES_PATH}
+    assert refers_to(variables[Env.TABLE]) in control_plane.all("AWS::DynamoDB::Table")
+
+
+@pytest.mark.parametrize("name", ["on_signal", "reconcile", "survey"])
 def test_functions_log_json_and_forget_in_time(control_plane: Template, name: str) -> None:
     """Logs are structured, in a group of the function's own that doesn't grow for ever."""
     logging = function(control_plane, name)["LoggingConfig"]
@@ -204,7 +251,7 @@ def test_the_table_has_the_keys_that_the_code_uses(control_plane: Template) -> N
     assert table["TimeToLiveSpecification"] == {"AttributeName": "TTL", "Enabled": True}
 
 
-@pytest.mark.parametrize("name", ["on_signal", "reconcile"])
+@pytest.mark.parametrize("name", ["on_signal", "reconcile", "survey"])
 @pytest.mark.parametrize("metric", ["Errors", "Throttles"])
 def test_a_failing_function_is_heard_of(control_plane: Template, name: str, metric: str) -> None:
     """Each function has alarms on its errors and on its throttles, and they notify the topic."""
@@ -226,10 +273,21 @@ def test_waiting_messages_are_heard_of(control_plane: Template) -> None:
 
 
 def test_silence_is_heard_of(control_plane: Template) -> None:
-    """If ticks stop, an alarm says so, though there is nothing to count any more."""
-    (alarm,) = _alarms(control_plane, "Invocations")
-    assert alarm["ComparisonOperator"] == "LessThanThreshold"
-    assert alarm["TreatMissingData"] == "breaching"
+    """If ticks or surveys stop, an alarm says so, though there is nothing to count any more."""
+    alarms = {refers_to(a["Dimensions"][0]["Value"]): a for a in _alarms(control_plane, "Invocations")}
+    assert set(alarms) == {function_id(control_plane, name) for name in ("reconcile", "survey")}
+    for alarm in alarms.values():
+        assert alarm["ComparisonOperator"] == "LessThanThreshold"
+        assert alarm["TreatMissingData"] == "breaching"
+
+
+@pytest.mark.parametrize("metric", [Metric.SURVEY_REFUSED, Metric.ALL_ZONES_SCORE_LOW])
+def test_an_hourly_finding_rings_until_an_hour_is_without_it(control_plane: Template, metric: Metric) -> None:
+    """Refused questions and low scores everywhere ring, and go on ringing between two surveys."""
+    (alarm,) = _alarms(control_plane, metric)
+    assert alarm["Dimensions"] == [{"Name": "service", "Value": "SpotRelay"}]
+    assert (alarm["Period"], alarm["EvaluationPeriods"], alarm["DatapointsToAlarm"]) == (3600, 2, 1)
+    assert alarm["TreatMissingData"] == "notBreaching"
 
 
 def test_the_dashboard_shows_only_metrics_that_exist(control_plane: Template) -> None:
@@ -246,6 +304,8 @@ def test_the_dashboard_shows_only_metrics_that_exist(control_plane: Template) ->
         Metric.LAUNCH_REFUSALS,
         Metric.REPLICAS_READY,
         Metric.REPLICAS_DESIRED,
+        Metric.PLACEMENT_SCORE,
+        Metric.SURVEY_REFUSED,
     }
 
 

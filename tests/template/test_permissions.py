@@ -13,6 +13,9 @@ from tests.template.support import Template, as_list, flat, function, mapping_of
 
 FUNCTIONS = list(Function)
 
+CONTROLLERS = [Function.ON_SIGNAL, Function.RECONCILE]
+"""Those that a queue feeds, and that launch and route."""
+
 OWN_QUEUE = {
     "sqs:ReceiveMessage",
     "sqs:DeleteMessage",
@@ -22,11 +25,20 @@ OWN_QUEUE = {
 }
 OWN_LOG = {"logs:CreateLogStream", "logs:PutLogEvents"}
 
-WITHOUT_NARROWER_RESOURCE = {
+OF_INSTANCES = {
     "ec2:DescribeInstances",
     "ec2:DescribeSpotInstanceRequests",
     "elasticloadbalancing:DescribeTargetHealth",
 }
+OF_OFFERS = {
+    "ec2:DescribeAvailabilityZones",
+    "ec2:DescribeInstanceTypeOfferings",
+    "ec2:DescribeInstanceTypes",
+    "ec2:DescribeSpotPriceHistory",
+    "ec2:GetSpotPlacementScores",
+    "pricing:GetProducts",
+}
+WITHOUT_NARROWER_RESOURCE = OF_INSTANCES | OF_OFFERS
 """Read-only, and AWS knows no resource for them."""
 
 
@@ -42,7 +54,8 @@ def _allowed(template: Template, name: Function, action: str) -> list[dict[str, 
 def test_a_role_allows_what_is_listed_and_no_more(control_plane: Template, name: Function) -> None:
     """A role has the listed permissions, may take from its function's queue, and write its log."""
     granted = {action for s in _statements(control_plane, name) for action in as_list(s["Action"])}
-    assert granted == actions(grants(name, AS_CDK_NAG_WRITES)) | OWN_QUEUE | OWN_LOG
+    own_queue = OWN_QUEUE if name in CONTROLLERS else set()
+    assert granted == actions(grants(name, AS_CDK_NAG_WRITES)) | own_queue | OWN_LOG
 
 
 def test_each_function_has_a_role_of_its_own(control_plane: Template) -> None:
@@ -72,9 +85,23 @@ def test_only_descriptions_reach_everything(control_plane: Template, name: Funct
 
 def test_only_the_tick_ends_or_looks_at_instances(control_plane: Template) -> None:
     """The signal's path, which an event of any instance of the account triggers, can terminate nothing."""
-    for action in ("ec2:TerminateInstances", *WITHOUT_NARROWER_RESOURCE):
+    for action in ("ec2:TerminateInstances", *OF_INSTANCES):
         assert _allowed(control_plane, Function.RECONCILE, action)
         assert not _allowed(control_plane, Function.ON_SIGNAL, action)
+        assert not _allowed(control_plane, Function.SURVEY, action)
+
+
+def test_the_survey_asks_and_notes_and_touches_nothing(control_plane: Template) -> None:
+    """It reads what EC2 offers and the services' documents, writes into the table, and does nothing else."""
+    allowed = {a for s in _statements(control_plane, Function.SURVEY) for a in as_list(s["Action"])}
+    documents = {"ssm:GetParameter", "ssm:GetParametersByPath"}
+    assert allowed == OF_OFFERS | documents | OWN_LOG | {"dynamodb:PutItem", "sqs:SendMessage"}
+    (send,) = _allowed(control_plane, Function.SURVEY, "sqs:SendMessage")
+    dead_letters = function(control_plane, Function.SURVEY)["DeadLetterConfig"]["TargetArn"]
+    assert refers_to(send["Resource"]) == refers_to(dead_letters)
+    for action in OF_OFFERS:
+        assert not _allowed(control_plane, Function.ON_SIGNAL, action)
+        assert not _allowed(control_plane, Function.RECONCILE, action)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +111,7 @@ def test_only_the_tick_ends_or_looks_at_instances(control_plane: Template) -> No
         *(
             (f"elasticloadbalancing:{action}", name)
             for action in ("RegisterTargets", "DeregisterTargets")
-            for name in FUNCTIONS
+            for name in CONTROLLERS
         ),
     ],
 )
@@ -94,7 +121,7 @@ def test_foreign_resources_are_out_of_reach(control_plane: Template, action: str
         assert statement["Condition"] == {"Null": {f"aws:ResourceTag/{TAG_SERVICE}": "false"}}
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", CONTROLLERS)
 @pytest.mark.parametrize("action", ["ec2:CreateFleet", "ec2:RunInstances"])
 @pytest.mark.parametrize(
     ("kind", "condition"), [("launch-template", "aws:ResourceTag"), ("instance", "aws:RequestTag")]
@@ -111,14 +138,14 @@ def test_launches_are_ours(
     assert [s["Condition"] for s in concerned] == [{"Null": {f"{condition}/{TAG_SERVICE}": "false"}}]
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", CONTROLLERS)
 def test_tags_are_set_at_launch_only(control_plane: Template, name: Function) -> None:
     """No function can make a foreign instance ours by tagging it."""
     (statement,) = _allowed(control_plane, name, "ec2:CreateTags")
     assert statement["Condition"] == {"StringEquals": {"ec2:CreateAction": ["CreateFleet", "RunInstances"]}}
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", CONTROLLERS)
 def test_only_instance_roles_are_passed(
     control_plane: Template, service_stack: Template, name: Function
 ) -> None:
@@ -132,7 +159,7 @@ def test_only_instance_roles_are_passed(
     assert sum(role.get("Path") == "/spotrelay/" for role in roles.values()) == 1
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", CONTROLLERS)
 def test_a_function_takes_from_its_own_queue_and_sends_ticks(control_plane: Template, name: Function) -> None:
     """It receives from its own queue, and sends to the tick queue and to its own dead letters."""
     queue = refers_to(mapping_of(control_plane, name)["EventSourceArn"])

@@ -1,0 +1,63 @@
+"""Whether a service may be where it is deployed to: the file's `zones` and `regions`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from spotrelay.service import Problem, Service
+from stacks.settings import Settings
+
+LOAD_BALANCER_ZONES = 2
+"""The least that a load balancer takes."""
+
+
+def vpc_zones(service: Service, settings: Settings) -> Sequence[str]:
+    """Zones of the VPC that is made for the service; none: by position."""
+    return settings.zones or service.requirements.zones
+
+
+def problems(service: Service, settings: Settings) -> Iterator[Problem]:
+    """What stands against it, as problems of the service file."""
+    yield from _of_regions(service, settings)
+    yield from _of_zones(service, settings)
+
+
+def _of_regions(service: Service, settings: Settings) -> Iterator[Problem]:
+    wanted, region = service.requirements, settings.target_region
+    if not wanted.regions:
+        return
+    if region is None:
+        yield _problem(
+            service, "regions", "can't be held against an unknown region: name it, -c account=… -c region=…"
+        )
+    elif not wanted.allows_region(region):
+        allowed = ", ".join(wanted.regions)
+        yield _problem(service, "regions", f"allows {allowed}, and this would deploy to {region}: change one")
+
+
+def _of_zones(service: Service, settings: Settings) -> Iterator[Problem]:
+    zones, region = service.requirements.zones, settings.target_region
+    if not zones:
+        return
+    there = tuple(settings.network.subnets.values()) if settings.network else settings.zones
+    if there:
+        if not set(zones) & set(there):
+            message = f"none of {', '.join(zones)} has a subnet: there are {', '.join(there)}"
+            yield _problem(service, "zones", message)
+    elif region and (elsewhere := [zone for zone in zones if zone[:-1] != region]):
+        yield _problem(service, "zones", f"{elsewhere[0]} isn't in {region}, which this would deploy to")
+    elif len(zones) < LOAD_BALANCER_ZONES:
+        yield _problem(
+            service,
+            "zones",
+            "the load balancer needs two zones: name another one for it,"
+            f" -c zones={zones[0]},{_next(zones[0])}",
+        )
+
+
+def _next(zone: str) -> str:
+    return zone[:-1] + ("b" if zone.endswith("a") else "a")
+
+
+def _problem(service: Service, field: str, message: str) -> Problem:
+    return Problem(str(service.path), None, f"resources.{field}", message)

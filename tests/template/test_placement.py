@@ -1,0 +1,129 @@
+"""Where a service may be: the file's zones and regions against what is deployed to."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spotrelay.model import ServiceSpec
+from spotrelay.requirements import Accelerators, Amount, Requirements
+from spotrelay.service import Service, ServiceFileError, load
+from stacks import placement
+from stacks.application import SERVICE_PREFIX
+from stacks.settings import Settings
+from tests.template.conftest import synthesize
+from tests.template.support import Template, flat
+
+GIVEN = {
+    "vpc_id": "vpc-00000001",
+    "subnets": "subnet-00000001=us-east-1a,subnet-00000002=us-east-1b,subnet-00000003=us-east-1c",
+}
+IN_US_EAST_1 = {"account": "000000000000", "region": "us-east-1"}
+
+
+def write(directory: Path, *resources: str) -> Path:
+    """A service file with these lines among its resources."""
+    lines = "".join(f"  {line}\n" for line in resources)
+    file = directory / "chat.yaml"
+    file.write_text(
+        "service: {replicas: 3, base_on_demand: 1}\n"
+        f"resources:\n  accelerators: {{A10G, L4}}\n  ports: 80\n{lines}run: serve\n",
+        encoding="utf-8",
+    )
+    return file
+
+
+def settings(context: dict[str, Any], **environment: str) -> Settings:
+    """Settings from a context and the environment of the CDK's command line."""
+    return Settings.from_context(context.get, environment)
+
+
+def messages(service: Service, chosen: Settings) -> list[str]:
+    """What stands against it."""
+    return [str(problem).partition("chat.yaml: ")[2] for problem in placement.problems(service, chosen)]
+
+
+@pytest.mark.parametrize(
+    ("line", "context", "environment", "expected"),
+    [
+        ("regions: [us-east-1, us-east-2]", IN_US_EAST_1, {}, []),
+        ("regions: [us-east-1, us-east-2]", {}, {"CDK_DEFAULT_REGION": "us-east-2"}, []),
+        ("regions: [eu-west-1]", IN_US_EAST_1, {"CDK_DEFAULT_REGION": "eu-west-1"},
+         ["resources.regions: allows eu-west-1, and this would deploy to us-east-1: change one"]),
+        ("regions: [eu-west-1]", {}, {},
+         ["resources.regions: can't be held against an unknown region: name it, "
+          "-c account=… -c region=…"]),
+        ("zones: [us-east-1a, us-east-1b]", {}, {}, []),
+        ("zones: [us-east-1a, us-east-1b]", IN_US_EAST_1, {}, []),
+        ("zones: [us-east-1a, us-east-1b]", {}, {"CDK_DEFAULT_REGION": "eu-west-1"},
+         ["resources.zones: us-east-1a isn't in eu-west-1, which this would deploy to"]),
+        ("zones: [us-east-1a]", {}, {},
+         ["resources.zones: the load balancer needs two zones: name another one for it, "
+          "-c zones=us-east-1a,us-east-1b"]),
+        ("zones: [us-east-1a]", {"zones": "us-east-1a,us-east-1b"}, {}, []),
+        ("zones: [us-east-1d]", {"zones": "us-east-1a,us-east-1b"}, {},
+         ["resources.zones: none of us-east-1d has a subnet: there are us-east-1a, us-east-1b"]),
+        ("zones: [us-east-1c, us-east-1d]", GIVEN, {}, []),
+        ("zones: [us-east-1d]", GIVEN, {},
+         ["resources.zones: none of us-east-1d has a subnet: there are us-east-1a, us-east-1b, us-east-1c"]),
+        ("cpus: 4+", {}, {}, []),
+    ],
+)  # fmt: skip
+def test_what_stands_against_a_place(
+    tmp_path: Path, line: str, context: dict[str, Any], environment: dict[str, str], expected: list[str]
+) -> None:
+    """A region or zone that the file doesn't allow is named, with where it would go and what to do."""
+    assert messages(load(write(tmp_path, line)), settings(context, **environment)) == expected
+
+
+def test_nothing_is_made_where_a_service_must_not_be(tmp_path: Path) -> None:
+    """A wrong region ends the synthesis like any other wrong service file."""
+    file = write(tmp_path, "regions: [eu-west-1]")
+    with pytest.raises(ServiceFileError, match=r"chat\.yaml: resources\.regions: allows eu-west-1"):
+        synthesize(tmp_path / "out", settings({**IN_US_EAST_1, "services": str(file)}))
+
+
+def document(template: Template) -> ServiceSpec:
+    """The runtime document, as of the launch template's version 7."""
+    (launch_template,) = template.all("AWS::EC2::LaunchTemplate")
+    text = flat(template.only("AWS::SSM::Parameter")["Value"])
+    return ServiceSpec.from_json(text.replace(f"<{launch_template}.LatestVersionNumber>", "7"))
+
+
+def test_the_files_zones_make_the_vpc(tmp_path: Path) -> None:
+    """A VPC of the service's own is in the file's zones, and so are the instances."""
+    file = write(tmp_path, "zones: [us-east-1b, us-east-1d]")
+    out = synthesize(tmp_path / "out", settings({"services": str(file)}))
+    template = Template.read(out, SERVICE_PREFIX + "chat")
+    zones = {subnet["AvailabilityZone"] for subnet in template.all("AWS::EC2::Subnet").values()}
+    assert zones == {"us-east-1b", "us-east-1d"}
+    assert set(document(template).subnets.values()) == zones
+
+
+def test_the_files_zones_leave_subnets_out(tmp_path: Path) -> None:
+    """Of the zones that are there, instances get those that the file allows; the load balancer keeps all."""
+    file = write(tmp_path, "zones: [us-east-1c]")
+    out = synthesize(tmp_path / "out", settings({**GIVEN, "services": str(file)}))
+    template = Template.read(out, SERVICE_PREFIX + "chat")
+    assert document(template).subnets == {"subnet-00000003": "us-east-1c"}
+    assert len(template.only("AWS::ElasticLoadBalancingV2::LoadBalancer")["Subnets"]) == 3
+
+
+def test_the_document_has_what_the_survey_and_the_policy_need(tmp_path: Path) -> None:
+    """Requirements, price cap and on-demand base reach the controller, in a parameter that costs nothing."""
+    file = write(tmp_path, "cpus: 8+", "exclude: [g5.16xlarge]", "max_price: 70%", "accelerator_memory: 24")
+    out = synthesize(tmp_path / "out", settings({"services": str(file)}))
+    template = Template.read(out, SERVICE_PREFIX + "chat")
+    spec = document(template)
+    assert (spec.base_on_demand, spec.max_price_share) == (1, 0.7)
+    assert spec.requirements == Requirements(
+        accelerators=(Accelerators("A10G", 1), Accelerators("L4", 1)),
+        accelerator_memory_gb=Amount(24, at_least=False),
+        cpus=Amount(8, at_least=True),
+        exclude=("g5.16xlarge",),
+        arch="x86_64",
+    )
+    assert len(json.dumps(spec.to_dict())) < 4096

@@ -16,6 +16,10 @@ REPLACED_WITHIN_S = 60.0
 RECLAIM_LEEWAY_S = 30.0
 """After the time is up, until the reclaim is on record everywhere: a second or two; more on busy machines."""
 
+RETURN_WITHIN_S = 120.0
+"""Until the replacement that Spot refused is back on Spot, and its stand-in gone: a pool that refused rests for
+half a minute, and longer each time."""
+
 Delivery = Literal["once", "lost"] | int
 
 
@@ -102,14 +106,9 @@ class Stage:
         Raises:
             StoryError: not within the time, or replaced more than once.
         """
+        self.taken_out(story, replicas, notice_s=notice_s)
         ids = [r.id for r in replicas]
-        names = " and ".join(f"replica {id_}" for id_ in ids)
-        self.watch.until(
-            lambda seen: all(seen.replicas[id_].replaced_by is not None for id_ in ids),
-            f"{names} out of rotation, replacement requested",
-            notice_s + REPLACED_WITHIN_S,
-        )
-        self._tell_times(story, ids, "deregistered_at", "out of rotation")
+        names = _names(replicas)
         seen = self.watch.until(
             lambda seen: all(_serves(_only_replacement(seen, id_)) for id_ in ids),
             f"a replacement of {names} in rotation",
@@ -125,6 +124,31 @@ class Stage:
                 f" {after_s:.1f} s after the warning"
             )
         return replacements
+
+    def taken_out(self, story: str, replicas: Sequence[Replica], *, notice_s: float = 0) -> None:
+        """Wait until each of the warned replicas is out of rotation, and a replacement of it requested.
+
+        Raises:
+            StoryError: not within the time.
+        """
+        ids = [r.id for r in replicas]
+        self.watch.until(
+            lambda seen: all(seen.replicas[id_].replaced_by is not None for id_ in ids),
+            f"{_names(replicas)} out of rotation, replacement requested",
+            notice_s + REPLACED_WITHIN_S,
+        )
+        self._tell_times(story, ids, "deregistered_at", "out of rotation")
+
+    def stand_in(self) -> Replica:
+        """Wait until a stand-in serves.
+
+        Raises:
+            StoryError: not within the time.
+        """
+        seen = self.watch.until(
+            lambda seen: any(r.is_stand_in for r in seen.ready), "a stand-in in rotation", REPLACED_WITHIN_S
+        )
+        return next(r for r in seen.ready if r.is_stand_in)
 
     def interruption(self, replica_id: int) -> Mapping[str, Any]:
         """The local cloud's record of what became of the warned replica.
@@ -155,10 +179,11 @@ class Stage:
         return self.watch.until(
             lambda seen: (
                 len(seen.ready) == len(seen.present) == self.replicas
+                and not any(r.is_stand_in for r in seen.present)
                 and all(seen.replicas[id_].state is ReplicaState.TERMINATED for id_ in lost)
             ),
-            f"a whole fleet: {self.replicas} replicas that serve, and nothing else",
-            self.schedule_s + RECLAIM_LEEWAY_S,
+            f"a whole fleet: {self.replicas} replicas on Spot that serve, and nothing else",
+            self.schedule_s + RETURN_WITHIN_S,
         )
 
     def _tell_times(self, story: str, ids: Sequence[int], event: str, what: str) -> None:
@@ -167,6 +192,10 @@ class Stage:
             if record[event] is None:
                 raise StoryError(f"story {story}: replica {id_} is DRAINING and not {what}")
             self.say(f"replica {id_} {what} {record[event] - record['warned_at']:.2f} s after the warning")
+
+
+def _names(replicas: Sequence[Replica]) -> str:
+    return " and ".join(f"replica {r.id}" for r in replicas)
 
 
 def instance_of(replica: Replica) -> str:

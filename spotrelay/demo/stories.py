@@ -60,17 +60,16 @@ def a_pool_dries_up(stage: Stage) -> None:
 
 
 def spot_dries_up(stage: Stage) -> None:
-    """Not one Spot pool has capacity left: the replacement is on-demand."""
+    """Not one Spot pool has capacity left: on-demand stands in, until the replacement has its Spot again."""
     victim = stage.spot_replicas()[0]
     stage.say(f"every Spot pool dries up, and EC2 warns replica {victim.id} ({_pool(victim)})")
     stage.market.dry_up(warn=False)
     stage.warn("c", victim)
-    for replacement in stage.replaced("c", [victim]):
-        if (
-            replacement.offering is None
-            or replacement.offering.purchase_option is not PurchaseOption.ON_DEMAND
-        ):
-            raise StoryError(f"replica {replacement.id} is no on-demand instance but {replacement.offering}")
+    stage.taken_out("c", [victim])
+    stand_in = stage.stand_in()
+    if stand_in.offering is None or stand_in.offering.purchase_option is not PurchaseOption.ON_DEMAND:
+        raise StoryError(f"replica {stand_in.id} is no on-demand instance but {stand_in.offering}")
+    stage.say(f"replica {stand_in.id} ({stand_in.offering}) stands in; Spot has capacity again")
     stage.market.bring_back()
 
 

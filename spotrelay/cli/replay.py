@@ -53,7 +53,7 @@ class Outputs:
 def replay(
     traces: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[TRACES_DIR]...", help="Recordings: folders or files.", show_default=False),
+        typer.Argument(metavar="TRACES_DIR", help="Recordings: folders or files.", show_default=False),
     ] = None,
     synthetic: Annotated[
         bool, typer.Option("--synthetic", help="A market that is made up of --seed.")
@@ -69,8 +69,8 @@ def replay(
         list[str] | None,
         typer.Option(
             metavar="S",
-            help="Seconds from launch until a replica is ready; may be repeated.",
-            show_default=f"{DEFAULTS.cold_start_s:g}",
+            help=f"Seconds from launch to ready; may be repeated. [default: {DEFAULTS.cold_start_s:g}]",
+            show_default=False,
         ),
     ] = None,
     warning: Annotated[

@@ -60,6 +60,7 @@ def draw(results: Results) -> Figure:
             draw_pools(pools, day)
             draw_strength(figure.add_subplot(grid[rows + 1, :], sharex=pools), day)
         figure.draw_without_rendering()  # lays it out
+        figure.set_layout_engine("none")
         for axes, labels in labelled:
             spread(axes, labels)
         return figure

@@ -14,6 +14,7 @@ from matplotlib.patches import Patch, Rectangle
 from spotrelay.model import PurchaseOption
 from spotrelay.replay.result import DAY_S, Life, Result
 from spotrelay.replay.traces import PoolTrace, Trace
+from spotrelay.replay.wording import span
 
 SPOT, ON_DEMAND, STARTING, WARNED = "#2563eb", "#f59e0b", "#93c5fd", "#dc2626"
 STARTING_ON_DEMAND = "#fde68a"
@@ -135,6 +136,7 @@ def draw_strength(axes: Axes, day: Day) -> None:
     axes.set_ylim(0, max(*ready, wanted) + 0.4)
     axes.set_yticks([0, wanted])
     axes.set_ylabel("ready")
+    axes.set_title(_gaps(steps, wanted, day.end_s), loc="right", fontsize=9, fontweight="normal", pad=2)
     hours = range(0, math.ceil((day.end_s - day.begin_s) / HOUR_S) + 1, 3)
     axes.set_xticks([day.begin_s + hour * HOUR_S for hour in hours], [f"{hour} h" for hour in hours])
     axes.set_xlim(day.begin_s, day.end_s)
@@ -157,6 +159,23 @@ def strength(timeline: Sequence[Life], begin_s: float, end_s: float) -> Iterator
         if ready != before:
             yield at, ready
         before = ready
+
+
+def _gaps(steps: Sequence[tuple[float, int]], wanted: int, end_s: float) -> str:
+    """What a line's width makes look longer than it was."""
+    gaps: list[float] = []
+    is_short = False
+    for (at, ready), (until, _) in pairwise([*steps, (end_s, 0)]):
+        if ready < wanted and is_short:
+            gaps[-1] += until - at
+        elif ready < wanted:
+            gaps.append(until - at)
+        is_short = ready < wanted
+    if not gaps:
+        return f"never below {wanted}"
+    return (
+        f"below {wanted} for {span(sum(gaps))} of {span(end_s - steps[0][0])}, longest gap {span(max(gaps))}"
+    )
 
 
 def _worst_day(result: Result, duration_s: float) -> float:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import groupby
+from collections.abc import Iterator, Sequence
+from itertools import groupby, pairwise, product
 
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 from matplotlib.text import Annotation
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
@@ -24,7 +25,7 @@ LABELS = ("0 %", "90 %", "99 %", "99.9 %", "99.99 %", "≥ 99.999 %")
 COSTS = (0.1, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0)
 
 OURS = "#0b5fff"
-OTHERS = ("#c2410c", "#9333ea", "#0f766e", "#be185d", "#4d7c0f", "#b45309", "#475569", "#0e7490")
+OTHERS = ("#7c3aed", "#9333ea", "#0f766e", "#be185d", "#4d7c0f", "#b45309", "#475569", "#0e7490")
 """Dark enough to be read as text on white."""
 
 PLACES = tuple(
@@ -34,8 +35,16 @@ PLACES = tuple(
 )
 """Where a label may stand beside its point, in points, best first."""
 
+BOX = 8
+"""What a point or a piece of a line takes of the picture, in pixels."""
 
-def draw_economy(axes: Axes, trace: Trace, results: Sequence[Result]) -> list[Annotation]:
+Points = list[tuple[float, float]]
+
+Place = tuple[tuple[int, int], tuple[float, float]]
+"""Points across and up from one of the policy's points."""
+
+
+def draw_economy(axes: Axes, trace: Trace, results: Sequence[Result]) -> list[tuple[Annotation, Points]]:
     """All policies of one trace, the best corner is the upper left one; returns labels still to be spread."""
     axes.set_title(trace.name)
     axes.set_yscale("log")
@@ -90,7 +99,9 @@ def _colour(policy: str) -> str:
     return OURS if policy == PRODUCTION else OTHERS[POLICIES.index(policy) % len(OTHERS)]
 
 
-def _line(axes: Axes, policy: str, results: Sequence[Result], sizes: dict[float, float]) -> Annotation:
+def _line(
+    axes: Axes, policy: str, results: Sequence[Result], sizes: dict[float, float]
+) -> tuple[Annotation, Points]:
     colour, is_ours = _colour(policy), policy == PRODUCTION
     points = [(r.cost, max(1 - r.availability, NINES[-1])) for r in results]
     axes.plot(*zip(*points, strict=True), color=colour, linewidth=2.0 if is_ours else 1.0, alpha=0.6)
@@ -99,9 +110,9 @@ def _line(axes: Axes, policy: str, results: Sequence[Result], sizes: dict[float,
         axes.plot(
             *point, "o", color=colour, markersize=size, markeredgecolor="white", clip_on=False, zorder=5
         )
-    return axes.annotate(
+    label = axes.annotate(
         policy,
-        points[len(points) // 2],
+        points[0],
         xytext=PLACES[0],
         textcoords="offset points",
         color=colour,
@@ -112,6 +123,8 @@ def _line(axes: Axes, policy: str, results: Sequence[Result], sizes: dict[float,
         path_effects=[withStroke(linewidth=3, foreground="white")],
         zorder=6,
     )
+    label.set_in_layout(False)  # it moves once the axes don't any more
+    return label, points
 
 
 def _legend(axes: Axes, sizes: dict[float, float]) -> None:
@@ -120,23 +133,37 @@ def _legend(axes: Axes, sizes: dict[float, float]) -> None:
     axes.legend(title="cold start", loc="lower right", frameon=False, fontsize=9, title_fontsize=9)
 
 
-def spread(axes: Axes, labels: Sequence[Annotation]) -> None:
-    """Give each label the first place where it covers nothing: neither a point nor another label.
+def spread(axes: Axes, labels: Sequence[tuple[Annotation, Points]]) -> None:
+    """Put each label beside one of its points, where it covers least of what is drawn: nothing, if possible.
 
-    The figure must have been laid out, so that positions in pixels are known.
+    The figure must have been laid out for good, so that positions in pixels are known.
     """
-    taken = [
-        Bbox.from_bounds(x - 5, y - 5, 10, 10)
-        for line in axes.get_lines()
-        if line.get_marker() == "o"
-        for x, y in axes.transData.transform(line.get_xydata())
-    ]
-    for label in reversed(labels):  # ours is the last one, and chooses first
-        for place in PLACES:
-            label.set_position(place)
-            label.set_horizontalalignment("left" if place[0] > 0 else "right" if place[0] < 0 else "center")
-            box = label.get_window_extent()
+    taken = [box for line in axes.get_lines() for box in _covered(line)]
+    taken += [text.get_window_extent() for text in axes.texts if text not in [label for label, _ in labels]]
+    for label, points in reversed(labels):  # ours is the last one, and chooses first
+
+        def covered(where: Place, label: Annotation = label) -> int:
+            box = _moved(label, where)
             inside = axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1 and axes.bbox.y0 <= box.y0
-            if inside and not any(box.overlaps(other) for other in taken):
-                break
-        taken.append(label.get_window_extent())
+            return sum(box.overlaps(other) for other in taken) + (0 if inside else len(taken))
+
+        taken.append(_moved(label, min(product(PLACES, points), key=covered)))
+
+
+def _moved(label: Annotation, where: Place) -> Bbox:
+    """Moves the label; what it covers there."""
+    (across, up), point = where
+    label.xy = point
+    label.set_position((across, up))
+    label.set_horizontalalignment("left" if across > 0 else "right" if across < 0 else "center")
+    return label.get_window_extent()
+
+
+def _covered(line: Line2D) -> Iterator[Bbox]:
+    """Small boxes along the line, its points included."""
+    pixels = line.get_transform().transform(line.get_xydata())
+    for begin, end in pairwise([*pixels, pixels[-1]] if len(pixels) else []):
+        steps = 1 + int(max(abs(end - begin)) // BOX)
+        for step in range(steps):
+            x, y = begin + (end - begin) * step / steps
+            yield Bbox.from_bounds(x - BOX / 2, y - BOX / 2, BOX, BOX)

@@ -7,7 +7,11 @@ from stacks import permissions
 from stacks.permissions import Function
 from tests.e2e.stand import Stand
 
-ROLES = {Function.ON_SIGNAL: "OnSignalRole", Function.RECONCILE: "ReconcileRole"}
+ROLES = {
+    Function.ON_SIGNAL: "OnSignalRole",
+    Function.RECONCILE: "ReconcileRole",
+    Function.SURVEY: "SurveyRole",
+}
 
 NEEDS = {
     # A transaction has no right of its own: it needs those of the writes in it.

@@ -100,7 +100,7 @@ class DynamoStore:
 
     def forgive(self, scopes: Collection[Scope]) -> None:
         """See `ports.Store.forgive`."""
-        keys = [items.cooldown_key(scope) for scope in scopes]
+        keys = list(dict.fromkeys(items.cooldown_key(scope) for scope in scopes))
         for start in range(0, len(keys), MAX_TRANSACTION):
             with suppress(Conflict):  # somebody writes one of them anew: then it isn't forgiven
                 self._table.transact([Delete(key) for key in keys[start : start + MAX_TRANSACTION]])

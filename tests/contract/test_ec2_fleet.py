@@ -139,6 +139,40 @@ def test_priorities_go_where_they_count(
     assert sent[0][options].get("CapacityReservationOptions", reserved_first) == reserved_first
 
 
+def test_each_type_has_its_price_cap(clients: Clients, fleet: Ec2Fleet) -> None:
+    """The most to pay goes to every pool of a type that has a cap; the others are left to EC2's own."""
+    overrides = _sent_overrides(clients, fleet, replace(REQUEST, max_prices={"g5.xlarge": 0.5}))
+    assert [(o["InstanceType"], o.get("MaxPrice")) for o in overrides] == [
+        ("g5.xlarge", "0.5000"),
+        ("g5.xlarge", "0.5000"),
+        ("g6.xlarge", None),
+        ("g6.xlarge", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("price", "text"), [(0.4159, "0.4159"), (12, "12.0000"), (0.00009, "0.0001"), (98.3208, "98.3208")]
+)
+def test_a_price_cap_is_a_plain_decimal(clients: Clients, fleet: Ec2Fleet, price: float, text: str) -> None:
+    """EC2 takes USD per hour in a few decimals: never an exponent, whatever the price."""
+    overrides = _sent_overrides(clients, fleet, replace(REQUEST, max_prices={"g5.xlarge": price}))
+    assert overrides[0]["MaxPrice"] == text
+
+
+def _sent_overrides(clients: Clients, fleet: Ec2Fleet, request: LaunchRequest) -> list[dict[str, Any]]:
+    """What the request asks of each pool."""
+    sent: list[dict[str, Any]] = []
+    clients.ec2_launching.meta.events.register_first(
+        "provide-client-params.ec2.CreateFleet", lambda params, **_: sent.append(params), unique_id="seen"
+    )
+    with Stubber(clients.ec2_launching) as stubber:
+        stubber.add_response("create_fleet", {"Errors": [_error(CAPACITY, "g5.xlarge", "subnet-a")]})
+        fleet.launch(request)
+    clients.ec2_launching.meta.events.unregister("provide-client-params.ec2.CreateFleet", unique_id="seen")
+    overrides: list[dict[str, Any]] = sent[0]["LaunchTemplateConfigs"][0]["Overrides"]
+    return overrides
+
+
 def test_a_partial_answer_is_taken_whole(launching: Stubber, fleet: Ec2Fleet) -> None:
     """An answer with instances and errors gives both, each with its pool."""
     launching.add_response(
@@ -219,10 +253,11 @@ def test_no_instance_is_lost(
         ("ReservationCapacityExceeded", RefusalKind.CAPACITY),
         ("Unsupported", RefusalKind.UNSUPPORTED),
         ("InvalidFleetConfiguration", RefusalKind.UNSUPPORTED),
-        ("MaxSpotInstanceCountExceeded", RefusalKind.LIMIT),
-        ("VcpuLimitExceeded", RefusalKind.LIMIT),
-        ("MaxFleetCountExceeded", RefusalKind.LIMIT),
-        ("InsufficientFreeAddressesInSubnet", RefusalKind.LIMIT),
+        ("MaxSpotInstanceCountExceeded", RefusalKind.MARKET_LIMIT),
+        ("InstanceLimitExceeded", RefusalKind.MARKET_LIMIT),
+        ("MaxFleetCountExceeded", RefusalKind.MARKET_LIMIT),
+        ("VcpuLimitExceeded", RefusalKind.QUOTA),
+        ("InsufficientFreeAddressesInSubnet", RefusalKind.ADDRESSES),
         ("UnauthorizedOperation", RefusalKind.OTHER),
     ],
 )
@@ -233,11 +268,21 @@ def test_codes_in_an_answer(launching: Stubber, fleet: Ec2Fleet, code: str, kind
     assert refusal == Refusal(kind, code, f"why {code}", on_demand_pool("us-east-1a", "g5.xlarge"))
 
 
-def test_a_quota_may_come_as_an_exception(launching: Stubber, fleet: Ec2Fleet) -> None:
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("MaxFleetCountExceeded", RefusalKind.MARKET_LIMIT),
+        ("VcpuLimitExceeded", RefusalKind.QUOTA),
+        ("InsufficientFreeAddressesInSubnet", RefusalKind.ADDRESSES),
+    ],
+)
+def test_a_quota_may_come_as_an_exception(
+    launching: Stubber, fleet: Ec2Fleet, code: str, kind: RefusalKind
+) -> None:
     """A request refused as a whole for a quota is a refusal of no pool in particular."""
-    launching.add_client_error("create_fleet", "MaxFleetCountExceeded", "too many", 400)
+    launching.add_client_error("create_fleet", code, "too many", 400)
     (refusal,) = fleet.launch(REQUEST).refusals
-    assert (refusal.kind, refusal.offering) == (RefusalKind.LIMIT, None)
+    assert (refusal.kind, refusal.code, refusal.offering) == (kind, code, None)
 
 
 @pytest.mark.parametrize(

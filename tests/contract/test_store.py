@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from spotrelay.model import (
     Backoff,
+    Cause,
     Changes,
     Cooldown,
     LaunchIntent,
     LaunchWindow,
     Offering,
+    PoolMemory,
+    PurchaseOption,
     ReplicaState,
     Rows,
+    Scope,
+    Survey,
     seconds,
 )
 from spotrelay.ports import Conflict, Store
@@ -44,6 +50,10 @@ def test_rows_come_back_as_written(store: Store) -> None:
     """Every field of a replica survives the store, set or not."""
     full = row(
         1,
+        purchase_option=PurchaseOption.ON_DEMAND,
+        is_stand_in=True,
+        launch="on-demand in 4 of 4 pools (rested); EC2: us-east-1b/g6.xlarge/on-demand",
+        rebalance_at=NOW + seconds(8),
         state=ReplicaState.DRAINING,
         reason="interruption warning",
         entered={state: NOW + seconds(n / 7) for n, state in enumerate(ReplicaState)},
@@ -304,42 +314,153 @@ def test_forgetting_gives_no_id_twice(store: Store) -> None:
     assert store.load("demo").highest_id == 1
 
 
-def test_a_cooldown_lasts_until_its_end(store: Store) -> None:
-    """A cooldown is there until its end and not at it, in its region only."""
-    cooldown = Cooldown(OFFERING, NOW + seconds(60), "InsufficientInstanceCapacity")
-    store.cool([cooldown])
-    assert list(store.cooling("us-east-1", NOW + seconds(59.999))) == [cooldown]
-    assert list(store.cooling("us-east-1", NOW + seconds(60))) == []
-    assert list(store.cooling("eu-west-1", NOW)) == []
+REGION = "us-east-1"
+
+
+def cooldown(scope: Scope | Offering, seconds_: float, since_s: float = 0, **facts: Any) -> Cooldown:
+    """Something to leave alone from `since_s` on, for so many seconds after `NOW`."""
+    about = Scope.of(scope) if isinstance(scope, Offering) else scope
+    since, until = NOW + seconds(since_s), NOW + seconds(seconds_)
+    return replace(Cooldown(about, Cause.REFUSAL, since, until, "dry"), **facts)
+
+
+def recalled(store: Store, at_s: float = 0, region: str = REGION) -> list[Cooldown]:
+    """The cooldowns that are remembered so many seconds after `NOW`."""
+    return list(store.recall("demo", region, NOW + seconds(at_s)).cooldowns)
+
+
+SCOPES = [
+    Scope.of(OFFERING),
+    Scope.of(on_demand_pool("us-east-1a", "g5.xlarge")),
+    Scope(REGION, zone="us-east-1a"),
+    Scope(REGION, zone="us-east-1a", purchase_option=PurchaseOption.SPOT),
+    Scope(REGION, instance_type="g5.xlarge", purchase_option=PurchaseOption.SPOT),
+    Scope(REGION, quota="g", purchase_option=PurchaseOption.SPOT),
+    Scope(REGION, quota="g", purchase_option=PurchaseOption.ON_DEMAND),
+    Scope(REGION, quota="p", purchase_option=PurchaseOption.SPOT),
+    Scope(REGION, purchase_option=PurchaseOption.SPOT),
+    Scope(REGION),
+]
+
+
+def test_nothing_is_known_at_first(store: Store) -> None:
+    """Recalling what nobody noted is no error."""
+    assert store.recall("demo", REGION, NOW) == PoolMemory()
+
+
+def test_cooldowns_come_back_as_noted(store: Store) -> None:
+    """Every field survives, whatever it is about; no two scopes are mistaken for one."""
+    noted = [
+        cooldown(scope, 60 + n / 7, n, cause=list(Cause)[n % 5], strikes=n, reason=f"reason {n}")
+        for n, scope in enumerate(SCOPES)
+    ]
+    store.cool(noted)
+    assert {c.scope: c for c in recalled(store)} == {c.scope: c for c in noted}
+    assert len(recalled(store)) == len(SCOPES)
+
+
+def test_a_cooldown_is_remembered_for_as_long_again(store: Store) -> None:
+    """After its end, too, because it counts if another follows; not in another region, nor for ever."""
+    lesson = cooldown(OFFERING, 60)
+    store.cool([lesson])
+    assert recalled(store, 60) == [lesson]
+    assert recalled(store, 119.999) == [lesson]
+    assert recalled(store, 120) == []
+    assert recalled(store, 0, "eu-west-1") == []
+    assert store.recall("other", REGION, NOW).cooldowns == (lesson,), "pools are everybody's"
 
 
 def test_the_later_end_of_a_cooldown_counts(store: Store) -> None:
     """A later end replaces an earlier one; an earlier one that comes afterwards changes nothing."""
-    soon, later = (Cooldown(OFFERING, NOW + seconds(s), f"for {s} s") for s in (180, 1800))
-    other = Cooldown(on_demand_pool("us-east-1a", "g5.xlarge"), NOW + seconds(60), "the other way to buy it")
+    soon, later = cooldown(OFFERING, 180, reason="soon"), cooldown(OFFERING, 1800, reason="later", strikes=4)
+    other = cooldown(on_demand_pool("us-east-1a", "g5.xlarge"), 60)
     store.cool([soon, other])
     store.cool([later])
-    assert list(store.cooling("us-east-1", NOW)) == sorted([other, later], key=lambda c: c.offering)
-    store.cool([soon, replace(other, until=NOW + seconds(90))])
-    assert [c.until for c in store.cooling("us-east-1", NOW)] == [
-        NOW + seconds(90 if o == other.offering else 1800) for o in sorted([other.offering, OFFERING])
-    ]
+    assert {c.scope: c for c in recalled(store)} == {later.scope: later, other.scope: other}
+    longer = replace(other, until=NOW + seconds(90))
+    store.cool([soon, longer])
+    assert {c.scope: c for c in recalled(store)} == {later.scope: later, other.scope: longer}
 
 
-def test_cooldowns_of_one_offering_in_one_call(store: Store) -> None:
-    """Of several cooldowns of one offering in one call the latest end counts."""
-    store.cool([Cooldown(OFFERING, NOW + seconds(s), f"{s}") for s in (60, 180, 90)])
-    assert [c.reason for c in store.cooling("us-east-1", NOW)] == ["180"]
+def test_a_cooldown_follows_one_that_is_over(store: Store) -> None:
+    """What is only remembered gives way to what lasts, with its strikes."""
+    store.cool([cooldown(OFFERING, 60)])
+    again = cooldown(OFFERING, 200, 80, strikes=2)
+    store.cool([again])
+    assert recalled(store, 80) == [again]
+
+
+def test_cooldowns_of_one_scope_in_one_call(store: Store) -> None:
+    """Of several in one call the latest end counts."""
+    store.cool([cooldown(OFFERING, s, reason=f"{s}") for s in (60, 180, 90)])
+    assert [c.reason for c in recalled(store)] == ["180"]
 
 
 def test_many_cooldowns_at_once(store: Store) -> None:
     """A launch that more pools refuse than a transaction takes cools them all; none cools nothing."""
-    offerings: list[Offering] = [
-        spot_pool(f"us-east-1{zone}", f"g{n}.xlarge") for zone in "abcdef" for n in range(40)
-    ]
-    store.cool([Cooldown(o, NOW + seconds(60), "dry") for o in offerings])
-    assert [c.offering for c in store.cooling("us-east-1", NOW)] == sorted(offerings)
+    scopes = [Scope.of(spot_pool(f"us-east-1{zone}", f"g{n}.xlarge")) for zone in "abcdef" for n in range(40)]
+    store.cool([cooldown(scope, 60) for scope in scopes])
+    assert sorted(str(c.scope) for c in recalled(store)) == sorted(map(str, scopes))
     store.cool([])
+    store.forgive(scopes)
+    assert recalled(store) == []
+
+
+def test_what_is_forgiven_is_forgotten(store: Store) -> None:
+    """Only what is named; naming what never was, or nothing, or one twice, is fine."""
+    lessons = [cooldown(scope, 60) for scope in SCOPES]
+    store.cool(lessons)
+    store.forgive([SCOPES[0], SCOPES[0], Scope(REGION, quota="trn"), SCOPES[5]])
+    store.forgive([])
+    assert {c.scope for c in recalled(store)} == set(SCOPES) - {SCOPES[0], SCOPES[5]}
+    store.cool([replace(lessons[0], until=NOW + seconds(1))])
+    assert SCOPES[0] in {c.scope for c in recalled(store)}, "forgotten is also when it ended"
+
+
+SURVEY = Survey(
+    "demo",
+    3,
+    NOW + timedelta(microseconds=1),
+    (OFFERING.pool, spot_pool("us-east-1b", "g6e.2xlarge").pool),
+    {"g5.xlarge": 1.006, "g6e.2xlarge": 2.24208},
+    {OFFERING.pool: 0.4159},
+    {"us-east-1a": 9, "us-east-1b": 1},
+)
+
+
+def test_a_survey_comes_back_as_noted(store: Store) -> None:
+    """Every field of it, to the service that it is about, in whatever region it is."""
+    store.note_survey(SURVEY)
+    assert store.recall("demo", REGION, NOW) == PoolMemory((), SURVEY)
+    assert store.recall("other", REGION, NOW) == PoolMemory()
+
+
+def test_an_empty_survey_is_one(store: Store) -> None:
+    """What nothing could be found out about is known to be unknown."""
+    empty = Survey("demo", 1, NOW, ())
+    store.note_survey(empty)
+    assert store.recall("demo", REGION, NOW).survey == empty
+
+
+def test_the_last_survey_counts(store: Store) -> None:
+    """A newer one takes the place of the old one, at the latest after the minutes that it may be kept."""
+    store.note_survey(SURVEY)
+    assert store.recall("demo", REGION, NOW).survey == SURVEY
+    newer = replace(SURVEY, version=4, pools=(), at=NOW + seconds(300))
+    store.note_survey(newer)
+    assert store.recall("demo", REGION, NOW + seconds(300)).survey == newer
+
+
+def test_a_large_survey_fits(store: Store) -> None:
+    """Every type of a large catalog in six zones, with prices, is still one item of DynamoDB's."""
+    pools = tuple(
+        spot_pool(f"us-east-1{zone}", f"family{n}.24xlarge").pool for zone in "abcdef" for n in range(150)
+    )
+    large = Survey(
+        "demo", 1, NOW, pools, {p.instance_type: 12.34567 for p in pools}, dict.fromkeys(pools, 3.45678)
+    )
+    store.note_survey(large)
+    assert store.recall("demo", REGION, NOW).survey == large
 
 
 def test_a_lease_has_one_holder(store: Store) -> None:

@@ -13,17 +13,20 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from moto import mock_aws
 
-from spotrelay.aws.store import DynamoStore
+from spotrelay.aws.store import SURVEY_KEPT_S, DynamoStore
 from spotrelay.memory import MemoryStore
 from spotrelay.model import (
     TRANSITIONS,
     Backoff,
+    Cause,
     Changes,
     Cooldown,
     LaunchIntent,
-    Offering,
+    PurchaseOption,
     Replica,
     ReplicaState,
+    Scope,
+    Survey,
     seconds,
 )
 from spotrelay.ports import Conflict, Store
@@ -36,7 +39,15 @@ T = TypeVar("T")
 SERVICE = "demo"
 HOLDERS = st.sampled_from(["first", "second"])
 MOMENTS = st.integers(0, 4).map(lambda s: NOW + seconds(s))
-OFFERINGS = st.sampled_from([spot_pool("us-east-1a", "g5.xlarge"), on_demand_pool("us-east-1a", "g5.xlarge")])
+POOL = spot_pool("us-east-1a", "g5.xlarge")
+SCOPES = st.sampled_from(
+    [
+        Scope.of(POOL),
+        Scope.of(on_demand_pool("us-east-1a", "g5.xlarge")),
+        Scope("us-east-1", quota="g", purchase_option=PurchaseOption.SPOT),
+        Scope("us-east-1", zone="us-east-1a"),
+    ]
+)
 
 
 class Stores(RuleBasedStateMachine):
@@ -50,6 +61,7 @@ class Stores(RuleBasedStateMachine):
         self.dynamo = DynamoStore(make_table(shared_clients()))
         self._numbers = count(1)
         self._instances: set[str] = set()
+        self._recalled_at = NOW
 
     def teardown(self) -> None:
         """Close the AWS account."""
@@ -107,11 +119,23 @@ class Stores(RuleBasedStateMachine):
         self._instances |= {r.instance_id for r in updates if r.instance_id}
         self._both(lambda store: store.commit(changes))
 
-    @rule(offering=OFFERINGS, until=MOMENTS)
-    def cool(self, offering: Offering, until: datetime) -> None:
-        """A pool to leave alone."""
-        cooldown = Cooldown(offering, until, f"until {until:%S}")
+    @rule(scope=SCOPES, cause=st.sampled_from(Cause), since=MOMENTS, lasts=st.integers(0, 2))
+    def cool(self, scope: Scope, cause: Cause, since: datetime, lasts: int) -> None:
+        """Something to leave alone."""
+        until = since + seconds(lasts)
+        cooldown = Cooldown(scope, cause, since, until, f"until {until:%S}", lasts)
         self._both(lambda store: store.cool([cooldown]))
+
+    @rule(scopes=st.lists(SCOPES))
+    def forgive(self, scopes: list[Scope]) -> None:
+        """What may or may not cool."""
+        self._both(lambda store: store.forgive(scopes))
+
+    @rule(version=st.integers(1, 3))
+    def note_survey(self, version: int) -> None:
+        """What EC2 offers by now."""
+        survey = Survey(SERVICE, version, NOW, (POOL.pool,), {"g5.xlarge": 1 / version})
+        self._both(lambda store: store.note_survey(survey))
 
     @rule(holder=HOLDERS, now=MOMENTS)
     def acquire(self, holder: str, now: datetime) -> None:
@@ -141,9 +165,12 @@ class Stores(RuleBasedStateMachine):
         self._both(lambda store: list(store.history(SERVICE, 3)))
         self._both(lambda store: list(store.services()))
         self._both(lambda store: store.locate(self._instances))
-        for moment in range(5):
+        for moment in (0, 3, 6):
             now = NOW + seconds(moment)
-            self._both(lambda store, now=now: list(store.cooling("us-east-1", now)))  # type: ignore[misc]
+            self._both(lambda store, now=now: store.recall(SERVICE, "us-east-1", now).cooldowns)  # type: ignore[misc]
+        # Each time as long after the last that nothing is gone by that was read before.
+        self._recalled_at += seconds(SURVEY_KEPT_S + 1)
+        self._both(lambda store: store.recall(SERVICE, "us-east-1", self._recalled_at).survey)
 
     def _next(self, replica: Replica, data: st.DataObject) -> Replica:
         """The replica in a state that it may go to, or unhealthy in its present one."""

@@ -9,10 +9,11 @@ import pytest
 from botocore.exceptions import ClientError
 from botocore.stub import ANY, Stubber
 
+from spotrelay.aws import items
 from spotrelay.aws.clients import Clients
-from spotrelay.aws.store import DynamoStore
+from spotrelay.aws.store import SURVEY_KEPT_S, DynamoStore
 from spotrelay.aws.table import BATCH_ROUNDS, Table
-from spotrelay.model import Changes, Cooldown, seconds
+from spotrelay.model import Cause, Changes, Cooldown, Scope, Survey, seconds
 from spotrelay.names import TABLE_TTL
 from spotrelay.ports import Conflict, Throttled, Unavailable
 from tests.contract.conftest import TABLE
@@ -100,7 +101,8 @@ def test_every_read_is_strongly_consistent(dynamodb: Stubber, stubbed: DynamoSto
     dynamodb.add_response("query", {"Items": []}, {**query, "ScanIndexForward": False, "Limit": 3})
     stubbed.history("demo", 3)
     dynamodb.add_response("query", {"Items": []}, {**query, "FilterExpression": ANY})
-    stubbed.cooling("us-east-1", NOW)
+    dynamodb.add_response("get_item", {}, {"TableName": TABLE, "Key": ANY, "ConsistentRead": True})
+    stubbed.recall("demo", "us-east-1", NOW)
 
 
 @pytest.mark.parametrize(
@@ -144,12 +146,12 @@ def test_cooldowns_that_somebody_else_knows_keep_no_other_from_being_written(
         unique_id="seen",
     )
     dynamodb.add_response("transact_write_items", {})
-    stubbed.cool([Cooldown(o, NOW, "dry") for o in offerings])
+    stubbed.cool([_cooldown(Scope.of(o), 60) for o in offerings])
     dynamodb.client.meta.events.unregister(
         "provide-client-params.dynamodb.TransactWriteItems", unique_id="seen"
     )
     (only,) = written[-1]["TransactItems"]
-    assert only["Put"]["Item"]["SK"] == {"S": "us-east-1b#g5.xlarge#spot"}
+    assert only["Put"]["Item"]["SK"] == {"S": "us-east-1b#g5.xlarge##spot"}
 
 
 @pytest.mark.parametrize(
@@ -170,12 +172,35 @@ def test_a_single_write_that_fails(
         stubbed.acquire("demo", "first", NOW, 60)
 
 
+def test_a_survey_is_read_once_a_minute(dynamodb: Stubber, stubbed: DynamoStore) -> None:
+    """A launch is in a hurry, a survey changes by the hour: it is kept a while, also that there is none."""
+    asked = {"TableName": TABLE, "Key": ANY, "ConsistentRead": True}
+    survey = Survey("demo", 1, NOW, (OFFERING.pool,), {"g5.xlarge": 1.006})
+    item: dict[str, Any] = {
+        name: {"S": value} for name, value in items.survey_item(survey).items() if isinstance(value, str)
+    }
+    for answer, found in (({}, None), ({"Item": item}, survey)):
+        at = NOW + seconds(0 if found is None else SURVEY_KEPT_S + 1)
+        for later_s in (0, SURVEY_KEPT_S):
+            dynamodb.add_response("query", {"Items": []})
+            if later_s == 0:
+                dynamodb.add_response("get_item", answer, asked)
+            assert stubbed.recall("demo", "us-east-1", at + seconds(later_s)).survey == found
+
+
+def test_forgiving_what_somebody_writes_is_no_error(dynamodb: Stubber, stubbed: DynamoStore) -> None:
+    """A refusal that comes at that moment is newer than the instance: it stays, and nobody fails over it."""
+    _add_cancellation(dynamodb, ["TransactionConflict"])
+    stubbed.forgive([Scope.of(OFFERING)])
+
+
 def test_what_expires(aws: Clients, table: Table) -> None:
-    """History and instances expire 30 days after the end, cooldowns at theirs, nothing else ever."""
+    """History and instances expire 30 days after the end, cooldowns when forgotten, nothing else ever."""
     store = DynamoStore(table)
     first, second = update(store, *(provisioned(r) for r in create(store, 2)))
     (over,) = update(store, ended(first))
-    store.cool([Cooldown(OFFERING, NOW + seconds(0.5), "dry")])
+    store.cool([_cooldown(Scope.of(OFFERING), 0.5), _cooldown(Scope("us-east-1", quota="g"), 60)])
+    store.note_survey(Survey("demo", 1, NOW, (OFFERING.pool,)))
     store.acquire("demo", "first", NOW, 60)
     expiry = {
         f"{item['PK']['S']} {item['SK']['S']}": int(item[TABLE_TTL]["N"])
@@ -186,9 +211,14 @@ def test_what_expires(aws: Clients, table: Table) -> None:
     assert expiry == {
         "HISTORY#demo REPLICA#000000001": end,
         f"INSTANCE#{first.instance_id} META": end,
-        "COOLDOWN#us-east-1 us-east-1a#g5.xlarge#spot": int(NOW.timestamp()) + 1,
+        "COOLDOWN#us-east-1 us-east-1a#g5.xlarge##spot": int(NOW.timestamp()) + 1,
+        "COOLDOWN#us-east-1 ##g#": int(NOW.timestamp()) + 120,
     }
     assert second.instance_id is not None
+
+
+def _cooldown(scope: Scope, for_s: float) -> Cooldown:
+    return Cooldown(scope, Cause.REFUSAL, NOW, NOW + seconds(for_s), "dry")
 
 
 def _add_cancellation(stubber: Stubber, reasons: list[str]) -> None:

@@ -21,7 +21,7 @@ from spotrelay.policy import reconcile
 from spotrelay.policy.actions import (
     Action,
 )
-from spotrelay.policy.reconcile import Observation
+from spotrelay.policy.observation import Observation
 from tests.examples import demo_spec, spot_pool
 
 NOW = EPOCH + seconds(3600)

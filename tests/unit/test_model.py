@@ -12,14 +12,20 @@ from hypothesis import strategies as st
 from spotrelay.memory import EPOCH
 from spotrelay.model import (
     TRANSITIONS,
+    Cause,
+    Cooldown,
     IllegalTransitionError,
+    PoolMemory,
+    PurchaseOption,
     Replica,
     ReplicaState,
+    Scope,
     ServiceSpec,
     SpecError,
     seconds,
 )
-from tests.examples import demo_spec
+from spotrelay.requirements import Accelerators, Amount, Requirements
+from tests.examples import demo_spec, on_demand_pool, spot_pool
 
 
 @given(st.lists(st.sampled_from(ReplicaState), max_size=12))
@@ -60,6 +66,11 @@ def test_the_runtime_document_round_trips() -> None:
     """What the stack writes is what the controller reads."""
     spec = replace(demo_spec(), ordered=True, drain_s=30, initial_delay_s=600)
     assert ServiceSpec.from_json(json.dumps(spec.to_dict())) == spec
+    wanted = Requirements((Accelerators("L4", 1),), cpus=Amount(8, at_least=True), exclude=("g6f",))
+    placed = replace(
+        spec, on_demand_fallback=False, base_on_demand=2, max_price_share=0.6, requirements=wanted
+    )
+    assert ServiceSpec.from_json(json.dumps(placed.to_dict())) == placed
 
 
 @pytest.mark.parametrize(
@@ -71,6 +82,8 @@ def test_the_runtime_document_round_trips() -> None:
         ({"instance_types": []}, "no instance types"),
         ({"subnets": {}}, "no subnets"),
         ({"port": None}, "deploy the service again"),
+        ({"max_price_share": "half"}, "deploy the service again"),
+        ({"requirements": ["L4:1"]}, "deploy the service again"),
     ],
 )
 def test_a_document_that_cannot_be_read_says_what_to_do(change: dict[str, object], complaint: str) -> None:
@@ -94,3 +107,19 @@ def test_pools_are_every_type_in_every_zone() -> None:
         "us-east-1a/g6.xlarge",
         "us-east-1b/g6.xlarge",
     ]
+
+
+def test_of_several_cooldowns_the_last_to_end_is_told() -> None:
+    """A pool that cools for more than one reason is left alone for the one that lasts longest."""
+    offering = spot_pool("us-east-1a", "g5.xlarge")
+
+    def lesson(scope: Scope, lasts_s: float) -> Cooldown:
+        return Cooldown(scope, Cause.LIMIT, EPOCH, EPOCH + seconds(lasts_s), "why")
+
+    short = lesson(Scope.of(offering), 60)
+    long = lesson(Scope("us-east-1", quota="g", purchase_option=PurchaseOption.SPOT), 90)
+    other = lesson(Scope("us-east-1", zone="us-east-1b"), 300)
+    memory = PoolMemory((short, long, other))
+    assert memory.cooling(offering, EPOCH) == long
+    assert memory.cooling(offering, EPOCH + seconds(90)) is None, "not at its end, though it is remembered"
+    assert memory.cooling(on_demand_pool("us-east-1a", "g5.xlarge"), EPOCH) is None

@@ -1,0 +1,132 @@
+"""`aws.items`: what was written comes back, also what an earlier version wrote."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotrelay.aws import items
+from spotrelay.model import (
+    CapacityPool,
+    Cause,
+    Cooldown,
+    Offering,
+    PurchaseOption,
+    Replica,
+    ReplicaState,
+    Scope,
+    Survey,
+    seconds,
+)
+from tests.contract.rows import NOW, provisioned, row
+from tests.examples import on_demand_pool, spot_pool
+
+NEW_FIELDS = ("purchase_option", "is_stand_in", "launch", "rebalance_at")
+"""What rows didn't have before there were stand-ins."""
+
+times = st.floats(0, 1e6).map(lambda s: NOW + seconds(round(s, 6)))
+options = st.sampled_from(PurchaseOption)
+pools = st.builds(
+    CapacityPool,
+    st.sampled_from(["us-east-1", "eu-west-1"]),
+    st.sampled_from(["us-east-1a", "us-east-1b"]),
+    st.sampled_from(["g5.xlarge", "p4d.24xlarge"]),
+)
+numbers = st.integers(1, 10**9)
+replicas = st.builds(
+    Replica,
+    service=st.just("demo"),
+    id=numbers,
+    version=numbers,
+    state=st.sampled_from(ReplicaState),
+    reason=st.text(max_size=9),
+    entered=st.fixed_dictionaries(dict.fromkeys(ReplicaState, times)),
+    offering=st.none() | st.builds(Offering, pools, options),
+    instance_id=st.none() | st.just("i-1"),
+    launch_id=st.none() | st.just("launch-1"),
+    attempts=numbers,
+    retry_at=st.none() | times,
+    purchase_option=options,
+    is_stand_in=st.booleans(),
+    launch=st.none() | st.text(max_size=9),
+    replaces=st.none() | numbers,
+    replaced_by=st.none() | numbers,
+    warned_at=st.none() | times,
+    unhealthy_since=st.none() | times,
+    rebalance_at=st.none() | times,
+    revision=numbers,
+)
+prices = st.floats(0.0001, 100)
+surveys = st.builds(
+    Survey,
+    service=st.just("demo"),
+    version=numbers,
+    at=times,
+    pools=st.lists(pools, unique=True).map(tuple),
+    on_demand_prices=st.dictionaries(st.sampled_from(["g5.xlarge", "p4d.24xlarge"]), prices),
+    spot_prices=st.dictionaries(pools, prices),
+    scores=st.dictionaries(st.sampled_from(["us-east-1a", "us-east-1b"]), st.integers(1, 10)),
+)
+scopes = st.builds(
+    Scope,
+    region=st.sampled_from(["us-east-1", "eu-west-1"]),
+    zone=st.sampled_from(["", "us-east-1a"]),
+    instance_type=st.sampled_from(["", "g5.xlarge"]),
+    quota=st.sampled_from(["", "g", "p"]),
+    purchase_option=st.none() | options,
+)
+
+
+@given(replicas)
+def test_a_replica_comes_back(replica: Replica) -> None:
+    """Whatever its fields say, a row is read as it was written."""
+    assert items.replica_of(items.replica_item(replica)) == replica
+
+
+@given(surveys)
+def test_a_survey_comes_back(survey: Survey) -> None:
+    """Pools, prices and scores survive to the last digit."""
+    assert items.survey_of(items.survey_item(survey)) == survey
+
+
+@given(scopes, st.sampled_from(Cause), times, st.floats(0, 1e5), st.integers(1, 40))
+def test_a_cooldown_comes_back(scope: Scope, cause: Cause, since: Any, lasts_s: float, strikes: int) -> None:
+    """What, why, from when, until when and how often in a row."""
+    cooldown = Cooldown(scope, cause, since, since + seconds(lasts_s), "why", strikes)
+    assert items.cooldown_of(items.cooldown_item(cooldown)) == cooldown
+
+
+@given(scopes, scopes)
+def test_each_scope_has_a_key_of_its_own(one: Scope, other: Scope) -> None:
+    """Two scopes share an item only if they are one."""
+    assert (items.cooldown_key(one) == items.cooldown_key(other)) is (one == other)
+
+
+@pytest.mark.parametrize(
+    ("offering", "option"),
+    [
+        (None, PurchaseOption.SPOT),
+        (spot_pool("us-east-1a", "g5.xlarge"), PurchaseOption.SPOT),
+        (on_demand_pool("us-east-1a", "g5.xlarge"), PurchaseOption.ON_DEMAND),
+    ],
+)
+def test_a_row_of_before_stand_ins_is_read(offering: Offering | None, option: PurchaseOption) -> None:
+    """It is no stand-in, and is wanted the way that it was bought; without an instance, on Spot."""
+    written = items.replica_item(provisioned(row(1), offering=offering) if offering else row(1))
+    before = {name: value for name, value in written.items() if name not in NEW_FIELDS}
+    read = items.replica_of(before)
+    assert (read.purchase_option, read.is_stand_in, read.launch, read.rebalance_at) == (
+        option,
+        False,
+        None,
+        None,
+    )
+    assert read.offering == offering
+
+
+def test_a_row_of_a_later_version_is_read() -> None:
+    """What this version doesn't know is passed over."""
+    assert items.replica_of({**items.replica_item(row(1)), "mood": "good"}) == row(1)

@@ -56,7 +56,9 @@ def _table(facts: Description) -> Table:
         "replicas": f"{facts.replicas}, {facts.purchase}",
         "accelerators": "\n".join(facts.accelerators),
         "instance types": ", ".join(facts.instance_types),
-        "capacity pools": f"{facts.pools_per_zone} in each zone",
+        "capacity pools": f"{facts.pools_per_zone} in each of {', '.join(facts.zones)}"
+        if facts.zones
+        else f"{facts.pools_per_zone} in each zone",
         "port": str(facts.port),
         "health check": facts.health_check,
         "readiness probe": facts.readiness_probe,

@@ -21,6 +21,8 @@ class Description:
     """With the number of types that have each: `A10G:1 (4 types)`."""
     pools_per_zone: int
     """Capacity pools in one zone; a service has that many times the zones of its VPC."""
+    zones: tuple[str, ...]
+    """None: every zone of the VPC."""
     port: int
     health_check: str
     readiness_probe: str
@@ -42,6 +44,7 @@ def describe(service: Service) -> Description:
         instance_types=service.instance_type_names,
         accelerators=tuple(f"{name} ({n} type{'s' if n > 1 else ''})" for name, n in counts.items()),
         pools_per_zone=len(service.instance_types),
+        zones=service.requirements.zones,
         port=service.port,
         health_check=f"GET {service.health_check_path}",
         readiness_probe=f"POST {probe.path}" if probe else "the health check",
@@ -55,4 +58,8 @@ def describe(service: Service) -> Description:
 def _purchase(service: Service) -> str:
     if not service.use_spot:
         return "on-demand"
-    return "Spot, on-demand when there is none" if service.on_demand_fallback else "Spot only"
+    fallback = "Spot, on-demand when there is none" if service.on_demand_fallback else "Spot only"
+    base = f"{service.base_on_demand} always on-demand, the rest " if service.base_on_demand else ""
+    share = service.max_price_share
+    cap = "" if share is None else f"; Spot for at most {share:.0%} of the on-demand price"
+    return f"{base}{fallback}{cap}"

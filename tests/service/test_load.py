@@ -263,6 +263,16 @@ def test_a_description_tells_what_the_service_amounts_to(service: Loader) -> Non
     assert facts.purchase == "Spot, on-demand when there is none"
     only = service(GOOD.replace("replicas: 2", "replicas: 2\n  on_demand_fallback: false"))
     assert describe(only).purchase == "Spot only"
+    capped = service(
+        GOOD.replace("replicas: 2", "replicas: 2\n  base_on_demand: 1").replace(
+            "ports:", "max_price: 70%\n  zones: [us-east-1a, us-east-1b]\n  ports:"
+        )
+    )
+    assert describe(capped).purchase == (
+        "1 always on-demand, the rest Spot, on-demand when there is none; "
+        "Spot for at most 70% of the on-demand price"
+    )
+    assert describe(capped).zones == ("us-east-1a", "us-east-1b")
     assert describe(service(GOOD.replace("ports", "use_spot: false\n  ports"))).purchase == "on-demand"
 
 

@@ -236,7 +236,7 @@ def _with_replacement(
         spec.version,
         now,
         reason=action.reason,
-        purchase_option=row.purchase_option,
+        purchase_option=row.purchase_option if spec.use_spot else PurchaseOption.ON_DEMAND,
         replaces=row.id,
     )
     return _Delta((replace(row, replaced_by=successor.id),), (successor,))

@@ -10,6 +10,7 @@ Spot replicas are always wanted, asked for again and again, and stand-ins are wh
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from spotrelay.model import PurchaseOption, Replica, ReplicaState, ServiceSpec, seconds
@@ -42,23 +43,23 @@ def decide(
     stand_ins = [r for r in active if r.is_stand_in]
     # What drains here counts as regular still, because its replacement does.
     there = [r for r in regular if r.id not in drained]
-    missing_spot = [r for r in there if _is_missing(r, seen)] if _stands_in(spec) else []
+    missing = _missing(spec, there, seen)
 
     dropped = _surplus(spec, there, len(regular) - spec.replicas)
     for replica in dropped:
         yield from _drop(replica, "more replicas than wanted", seen)
-    idle = _idle_stand_ins(stand_ins, len(missing_spot), there, now)
+    idle = _idle_stand_ins(stand_ins, missing, there, now)
     for replica in idle:
         yield from _drop(replica, "Spot is back", seen)
 
     if failures.is_held(spec, seen.rows.backoff, now) or any(isinstance(a, Fail) for a in decided):
         return
     yield from _requests(spec, regular)
-    if len(missing_spot) > len(stand_ins):
-        count = len(missing_spot) - len(stand_ins)
+    if spec.use_spot and missing > len(stand_ins):
+        count = missing - len(stand_ins)
         yield Request(count, "Spot isn't ready", PurchaseOption.ON_DEMAND, is_stand_in=True)
     busy = {a.replica.id for a in decided if isinstance(a, Adopt)} | {r.id for r in (*dropped, *idle)}
-    due = [r for r in active if r.id not in busy and _is_due(r, seen, now)]
+    due = [_as_wanted(r, spec) for r in active if r.id not in busy and _is_due(r, seen, now)]
     yield from _launches(spec, due, there, stand_ins)
 
 
@@ -85,8 +86,14 @@ def next_look(spec: ServiceSpec | None, seen: Observation, now: datetime) -> dat
     return max(min(waits), soon) if waits else None
 
 
-def _stands_in(spec: ServiceSpec) -> bool:
-    return spec.use_spot and spec.on_demand_fallback
+def _missing(spec: ServiceSpec, regular: Sequence[Replica], seen: Observation) -> int:
+    """How many stand-ins should be there."""
+    if not spec.on_demand_fallback:
+        return 0
+    if not spec.use_spot:
+        # Those of before serve until what is bought on-demand from now on does; no more are requested.
+        return sum(not serves(r) for r in regular)
+    return sum(_is_missing(r, seen) for r in regular)
 
 
 def _is_missing(replica: Replica, seen: Observation) -> bool:
@@ -184,6 +191,11 @@ def _launches(
 
 
 _RISING = frozenset({ReplicaState.PROVISIONING, ReplicaState.STARTING})
+
+
+def _as_wanted(replica: Replica, spec: ServiceSpec) -> Replica:
+    """A replica to be launched, bought as the service wants it by now."""
+    return replica if spec.use_spot else replace(replica, purchase_option=PurchaseOption.ON_DEMAND)
 
 
 def _is_due(replica: Replica, seen: Observation, now: datetime) -> bool:

@@ -120,6 +120,14 @@ def test_what_is_replaced_is_bought_the_same_way(decision: tuple[Rows, list[Acti
     assert len(stand_ins) == sum(a.count for a in requested if a.is_stand_in)
 
 
+def test_a_service_that_gave_up_spot_replaces_it_on_demand() -> None:
+    """What is lost on Spot after the service stopped wanting it comes back on-demand."""
+    lost = a_replica(1, ReplicaState.READY)
+    spec = demo_spec(use_spot=False)
+    (commit,) = changes.changes("demo", spec, Rows(1, {1: lost}), [Drain(lost, "lost")], NOW, lambda: "L1")
+    assert [r.purchase_option for r in commit.create] == [PurchaseOption.ON_DEMAND]
+
+
 def test_a_launch_says_whether_it_is_a_last_resort() -> None:
     """What the decision allows one launch is not lost on the way to it, nor given to another."""
     due = a_replica(1, ReplicaState.REQUESTED)

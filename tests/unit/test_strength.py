@@ -149,12 +149,22 @@ def test_on_demand_has_no_stand_ins() -> None:
     assert decide(spec, look(spot(4), waiting, starting)) == []
 
 
-@pytest.mark.parametrize("change", [{"on_demand_fallback": False}, {"use_spot": False}])
-def test_a_service_that_wants_none_gets_none(change: dict[str, Any]) -> None:
-    """Without fallback, or without Spot, none is requested, and those of before the change go."""
-    spec = replace(demo_spec(), **change)
+def test_a_service_without_fallback_gets_none() -> None:
+    """It would rather wait: none is requested, and those of before it said so go."""
+    spec = replace(demo_spec(), on_demand_fallback=False)
     assert stand_ins_requested(decide(spec, look(spot(1), refused(2), refused(3)))) == 0
     assert dropped(decide(spec, look(spot(1), refused(2), refused(3), stand_in(4), stand_in(5)))) == [5, 4]
+
+
+def test_a_service_that_gives_up_spot_moves_without_a_gap() -> None:
+    """What waits for Spot is bought on-demand; its stand-in serves until that does, and no other comes."""
+    spec = demo_spec(replicas=2, use_spot=False)
+    waiting = replace(refused(2), retry_at=NOW)
+    bought = replace(waiting, purchase_option=ON_DEMAND)
+    assert decide(spec, look(spot(1), waiting, stand_in(4))) == [Launch((bought,))]
+    assert decide(spec, look(spot(1), waiting)) == [Launch((bought,))]
+    assert decide(spec, look(spot(1), on_demand(2, STARTING), stand_in(4))) == []
+    assert dropped(decide(spec, look(spot(1), on_demand(2), stand_in(4)))) == [4]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,15 @@ from spotrelay.names import Metric
 from spotrelay.policy import cooldowns, failures, placement, timing
 from spotrelay.policy.changes import provisioned
 from spotrelay.policy.placement import Plan, Step
-from spotrelay.ports import Conflict, LaunchRequest, LaunchResult, Ports, Throttled, Unavailable
+from spotrelay.ports import (
+    Conflict,
+    LaunchRequest,
+    LaunchResult,
+    PortError,
+    Ports,
+    Throttled,
+    Unavailable,
+)
 
 STAND_IN_DELAY_S = 1.0
 """Until the tick that asks for stand-ins: this one may have to end first, since it holds the lease."""
@@ -70,10 +78,8 @@ def launch(ports: Ports, spec: ServiceSpec, ordered: Changes, memory: PoolMemory
             ports.telemetry.record("launch_overtaken", service=spec.service, detail=str(conflict))
             break
         launched += len(filled)
-        # After the record: what a refusal teaches may get lost, an instance mustn't.
         if isinstance(answer, LaunchResult):
-            _learn(ports, order, answer)
-            _call_stand_ins(ports, order, ordered.update)
+            _conclude(ports, order, answer, ordered.update)
     ports.telemetry.count(Metric.REPLICAS_LAUNCHED, launched, service=spec.service)
     return launched
 
@@ -107,7 +113,7 @@ def _nowhere(ports: Ports, order: _Order, ordered: Changes) -> None:
     except Conflict as conflict:
         ports.telemetry.record("launch_overtaken", service=spec.service, detail=str(conflict))
         return
-    _call_stand_ins(ports, order, waiting)
+    _conclude(ports, order, LaunchResult(), waiting)
 
 
 def _ask(
@@ -155,6 +161,15 @@ def _record(ports: Ports, order: _Order, waiting: Sequence[Replica], facts: dict
         left_out={str(pool): why for pool, why in order.plan.left_out.items()},
         **facts,
     )
+
+
+def _conclude(ports: Ports, order: _Order, answer: LaunchResult, waiting: Sequence[Replica]) -> None:
+    """What follows from an answer, after the record: it may get lost, no instance or launch must."""
+    try:
+        _learn(ports, order, answer)
+        _call_stand_ins(ports, order, waiting)
+    except PortError as error:
+        ports.telemetry.record("lessons_lost", service=order.spec.service, error=repr(error))
 
 
 def _learn(ports: Ports, order: _Order, answer: LaunchResult) -> None:

@@ -296,6 +296,23 @@ def test_what_a_race_has_taken_over_teaches_nothing() -> None:
     assert world.ticker.scheduled == []
 
 
+@pytest.mark.parametrize("broken", ["cool", "schedule"])
+def test_lessons_that_get_lost_stop_no_launch(broken: str) -> None:
+    """If the table or the queue fails after a refusal, the next step is taken all the same."""
+    world = World.of(demo_spec(), capacity={Offering(p, SPOT): 0 for p in (B5, A6, B6)})
+    cool(world, A5)
+
+    def fail(*_: object, **__: object) -> None:
+        raise Throttled("too many requests")
+
+    setattr(world.store if broken == "cool" else world.ticker, broken, fail)
+    assert launch(world, ordered(world, is_last_resort=True)) == 1
+    assert world.store.load("demo").intents == {}
+    world.fleet.capacity[Offering(A5, SPOT)] = 0
+    assert launch(world, ordered(world)) == 0
+    assert "lessons_lost" in [event for event, _ in world.telemetry.records]
+
+
 # What is told.
 
 

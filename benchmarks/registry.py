@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from benchmarks import asset, batch
+from benchmarks import asset, batch, calls, cold_start, throughput, tick
 from benchmarks.figures import Row
 
-ROWS: Mapping[str, Row] = {row.name: row for row in (batch.ROW, asset.ROW)}
+ROWS: Mapping[str, Row] = {
+    row.name: row for row in (batch.ROW, calls.ROW, throughput.ROW, cold_start.ROW, asset.ROW, tick.ROW)
+}

@@ -55,6 +55,8 @@ class Account:
         self._query_actions: Mapping[str, Callable[[Mapping[str, str]], str]] = {
             "ec2.CreateFleet": self._create_fleet,
             "ec2.DescribeInstances": self._describe_instances,
+            # Nobody is warned that the events didn't tell about.
+            "ec2.DescribeSpotInstanceRequests": lambda _: "<spotInstanceRequestSet/>",
             "elbv2.DescribeTargetHealth": self._describe_target_health,
         }
 
@@ -96,9 +98,13 @@ class Account:
         self._pages.clear()
         self._marked = dict(self._items)
 
-    def rewind(self) -> None:
-        """Make the table what it was when it was marked, so that the same can be measured again."""
-        self._items = dict(self._marked)
+    def rewind(self, partition: str) -> None:
+        """Make the partition ("": the table) what it was when marked: to measure the same once more."""
+        if not partition:
+            self._items = dict(self._marked)
+            return
+        others = {key: item for key, item in self._items.items() if key[0] != partition}
+        self._items = others | {key: item for key, item in self._marked.items() if key[0] == partition}
 
     def clear(self) -> None:
         """Forget everything."""

@@ -33,9 +33,9 @@ class Loopback:
         """Add to what there is, and mark it as what `rewind` goes back to."""
         self._ask("load", {"items": items, "parameters": parameters or {}, "instances": instances or {}})
 
-    def rewind(self) -> None:
-        """The table as it was marked."""
-        self._ask("rewind")
+    def rewind(self, partition: str = "") -> None:
+        """The table, or one partition of it, as it was marked."""
+        self._ask("rewind", partition)
 
     def clear(self) -> None:
         """Nothing there, nothing counted."""

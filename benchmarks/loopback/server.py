@@ -74,7 +74,7 @@ def _control(account: Account, command: str, body: bytes) -> Any:
         case "load":
             account.load(json.loads(body))
         case "rewind":
-            account.rewind()
+            account.rewind(json.loads(body))
         case "clear":
             account.clear()
         case "counts":

@@ -5,11 +5,11 @@ minute. One invocation runs at a time. In production they run side by side, so t
 
 **Minutes that are skipped.** A tick decides on the rows, on what EC2 and the load balancer show, and on the
 time. If every replica is READY on Spot, there are as many as wanted, no launch is open, no instance is warned
-of, no message waits, and the last tick saw just this and changed nothing, then the next one sees the same but for
-the time; and nothing that production does to such a fleet depends on that: cooldowns, back-offs and retries
-are looked at when there is something to launch, hysteresis when there is a stand-in. So the minute's ticks
-stop until something happens, an unheard warning included, and go on at the next full minute. In any other
-state each one runs.
+of, no message waits, and the last tick saw just this and changed nothing, then the next one sees the same but
+for the time; and nothing that production does to such a fleet depends on that: cooldowns, back-offs and
+retries are looked at when there is something to launch, hysteresis when there is a stand-in. So the minute's
+ticks stop until something happens, an unheard warning included, and go on at the next full minute. In any
+other state each one runs.
 """
 
 from __future__ import annotations
@@ -180,13 +180,15 @@ class Deployment:
             return
         self._seen_last = rows
         self._minute = self._next_minute()
+        self._spend(INVOKE_S)
         self.ticks += 1
         self.intake.tick(SCHEDULE_EVENT)
 
     def _next_minute(self) -> float:
-        # Rounded, so that a minute that a float puts just before its time isn't taken for the next one.
-        passed = int((self.cloud.now - self._first_minute) / SCHEDULE_S + 1e-6)
-        return self._first_minute + (passed + 1) * SCHEDULE_S
+        passed = (self.cloud.now - self._first_minute) // SCHEDULE_S
+        minute = self._first_minute + (passed + 1) * SCHEDULE_S
+        # Rounding may put a full minute just before itself.
+        return minute if minute > self.cloud.now else minute + SCHEDULE_S
 
     def _rows(self) -> tuple[object, ...] | None:
         """The rows' revisions if the fleet is at rest, None if anything about it may depend on the time."""

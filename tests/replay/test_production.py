@@ -1,0 +1,221 @@
+"""The production controller in the replay: it is what is deployed, and the driver adds nothing to it."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from spotrelay.model import CapacityPool, InstanceState
+from spotrelay.names import Metric
+from spotrelay.replay.cloud import NEVER, Cloud, Machine
+from spotrelay.replay.ports import BOOT_S, CREATE_FLEET_S, SHOWN_S, ReplayError, ReplayTelemetry
+from spotrelay.replay.production import EVENT_S, INVOKE_S, SCHEDULE_S, SERVICE, Deployment
+from spotrelay.replay.result import Life
+from spotrelay.replay.run import run
+from spotrelay.replay.settings import Settings
+from spotrelay.replay.traces import PoolTrace, Trace
+from spotrelay.signals import InterruptionWarning, StateChange, parse
+from spotrelay.sim.gate import at
+from tests.replay.markets import ON_DEMAND, SPOT, market, pool
+
+ONE = Settings(replicas=1, cold_start_s=60)
+
+ONE_LOSS = market([(0, 1), (3000, 0)], [(0, 0), (1000, 1)])
+"""The first pool has the only capacity, then the second has some as well, then the first is gone."""
+
+
+def replayed(trace: Trace, settings: Settings = ONE) -> Deployment:
+    """The whole trace under the production controller."""
+    deployment = Deployment(Cloud(trace, settings))
+    deployment.run(trace.duration_s)
+    return deployment
+
+
+def spot(deployment: Deployment) -> list[Machine]:
+    """Its Spot machines, in order of launch."""
+    return [m for m in deployment.cloud.history if m.is_spot]
+
+
+def test_one_loss_leads_to_one_replacement() -> None:
+    """A warned replica leaves rotation and is replaced once, from the other pool; EC2 is who ends it."""
+    deployment = replayed(ONE_LOSS)
+    first, second = spot(deployment)
+    assert first.warned_at == 2880
+    assert first.ended_at == first.lost_at == 3000
+    assert first.drained_at == NEVER, "it is EC2's, and finishes its work"
+    reaction_s = first.out_at - first.warned_at
+    assert EVENT_S[0] + INVOKE_S <= reaction_s <= EVENT_S[1] + INVOKE_S + 1
+    assert second.offering.pool == deployment.cloud.pools[1]
+    assert (
+        reaction_s + CREATE_FLEET_S <= second.launched_at - first.warned_at <= reaction_s + CREATE_FLEET_S + 1
+    )
+    assert second.ended_at == NEVER
+    ended = deployment.store.history(SERVICE, 10)
+    assert first.id in [r.instance_id for r in ended]
+    assert deployment.telemetry.counts[Metric.INTERRUPTION_WARNINGS] == 1
+    assert deployment.telemetry.counts[Metric.CONFLICTS] == 0
+
+
+def test_a_seed_decides_everything() -> None:
+    """Two runs with one seed agree to the last digit, in what was counted and in every machine's life."""
+    trace = market([(i * 700.0, (i * 7) % 4) for i in range(14)], [(i * 900.0, i % 3) for i in range(11)])
+    settings = Settings(cold_start_s=90, warning_loss=0.5)
+    results = [replace(run(trace, "spotrelay", s), wall_s=0) for s in (settings, settings)]
+    assert results[0] == results[1]
+    other = run(trace, "spotrelay", replace(settings, seed=1))
+    assert other.timeline != results[0].timeline
+
+
+def test_a_warning_that_nobody_hears_is_found_by_the_minute() -> None:
+    """Though the fleet was at rest: the next scheduled tick sees which request is marked."""
+    deployment = replayed(ONE_LOSS, replace(ONE, warning_loss=1.0))
+    first, second = spot(deployment)
+    assert 2 < first.out_at - first.warned_at < SCHEDULE_S + 3
+    assert second.launched_at > first.out_at
+    assert first.ended_at == 3000
+
+
+def test_without_warnings_the_end_itself_is_the_signal() -> None:
+    """The loss is heard of, and replaced within seconds."""
+    first, second = spot(replayed(ONE_LOSS, replace(ONE, warning_s=0)))
+    assert first.ended_at == 3000
+    assert 3000 + EVENT_S[0] < second.launched_at < 3000 + 10
+
+
+def test_idle_minutes_cost_nothing() -> None:
+    """A year in which nothing happens has as many ticks as a day of it, and one launch."""
+    year, day = (replayed(market([(0, 1)], duration_s=days * 86_400.0)) for days in (365, 1))
+    assert year.ticks == day.ticks < 100
+    assert len(year.cloud.history) == 1
+
+
+def test_skipped_minutes_would_have_changed_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With every minute's tick the same machines live, and as long but for a tick's duration."""
+    trace = market(
+        [(0, 2), (4000, 0), (7000, 3), (20_000, 1)],
+        [(0, 0), (6000, 2), (15_000, 0), (25_000, 2)],
+        duration_s=40_000,
+    )
+    settings = Settings(replicas=2, cold_start_s=100, warning_loss=0.3)
+    skipped = replayed(trace, settings)
+    monkeypatch.setattr(Deployment, "_rows", lambda _: None)
+    complete = replayed(trace, settings)
+    assert complete.ticks > 1.5 * skipped.ticks
+    lives = [[Life.of(m) for m in d.cloud.history] for d in (skipped, complete)]
+    assert len(lives[0]) == len(lives[1]) > 5
+    for one, other in zip(*lives, strict=True):
+        assert (one.option, one.pool, one.is_lost) == (other.option, other.pool, other.is_lost)
+        for name in ("launched_at", "up_at", "out_at", "ended_at"):
+            # A tick that runs when a message comes makes it wait: some calls, a launch at most.
+            assert getattr(one, name) == pytest.approx(getattr(other, name), abs=6)
+
+
+def test_it_rests_only_when_the_time_decides_nothing() -> None:
+    """While on-demand stands in, each minute's tick runs; with every replica on Spot again, none does."""
+    trace = market([(0, 1), (3000, 0), (9000, 1)], duration_s=30_000)
+    deployment = Deployment(Cloud(trace, ONE))
+    deployment.run(4000)
+    before = deployment.ticks
+    deployment.run(8000)
+    assert deployment.ticks - before >= 4000 / SCHEDULE_S
+    deployment.run(20_000)
+    before = deployment.ticks
+    deployment.run(30_000)
+    assert deployment.ticks == before
+    assert [m.is_spot for m in deployment.cloud.machines()] == [True]
+
+
+def test_pools_of_several_regions_are_one_market() -> None:
+    """Zones of two regions serve one service, and machines are known under the recording's own pools."""
+    east, west = pool("us-east-1a"), pool("us-west-2a")
+    trace = Trace(
+        "two", (PoolTrace(east, ((0.0, 1), (3000.0, 0))), PoolTrace(west, ((0.0, 0), (1000.0, 1)))), 10_000
+    )
+    assert [m.offering.pool for m in spot(replayed(trace))] == [east, west]
+
+
+def test_a_type_that_a_zone_lacks_is_refused_there() -> None:
+    """Where the recording has one type in one zone and another in the next, the two others don't exist."""
+    small, large = CapacityPool("r-1", "r-1a", "small"), CapacityPool("r-1", "r-1b", "large")
+    trace = Trace("types", (PoolTrace(small, ((0.0, 0),)), PoolTrace(large, ((0.0, 1),))), 10_000)
+    deployment = replayed(trace, replace(ONE, replicas=2))
+    assert len(deployment.spec.pools) == 4
+    assert [m.offering.pool for m in spot(deployment)] == [large]
+
+
+def test_the_functions_get_what_eventbridge_sends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Warnings and state changes are JSON events that production parses, a second after they happened."""
+    deployment = Deployment(Cloud(ONE_LOSS, ONE))
+    heard: list[tuple[float, str]] = []
+    handle = deployment._handle
+
+    def listen(batch: Mapping[str, str]) -> None:
+        heard.extend((deployment.cloud.now, body) for body in batch.values())
+        handle(batch)
+
+    monkeypatch.setattr(deployment, "_handle", listen)
+    deployment.run(ONE_LOSS.duration_s)
+    first, second = spot(deployment)
+    told = []
+    for now, body in heard:
+        signal = parse(json.loads(body))
+        assert isinstance(signal, InterruptionWarning | StateChange)
+        late_s = (at(now) - signal.at).total_seconds()
+        assert EVENT_S[0] <= late_s <= EVENT_S[1] + INVOKE_S + 5, "later only if another invocation runs"
+        told.append((signal.instance_id, getattr(signal, "state", "warned")))
+    ends = ["warned", InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED]
+    assert [what for id_, what in told if id_ == first.id] == [InstanceState.RUNNING, *ends]
+    assert [what for id_, what in told if id_ == second.id] == [InstanceState.RUNNING]
+
+
+def test_nobody_serves_before_being_registered() -> None:
+    """A model that is loaded before the instance is in the target group waits for its health checks."""
+    (machine,) = spot(replayed(market([(0, 1)]), replace(ONE, cold_start_s=2)))
+    assert machine.up_at > machine.launched_at + 10
+    (machine,) = spot(replayed(market([(0, 1)])))
+    assert machine.up_at == machine.launched_at + 60
+
+
+def test_ec2_shows_what_has_ended_for_an_hour() -> None:
+    """An instance is pending, running, shutting down, terminated, and then forgotten."""
+    deployment = replayed(replace(ONE_LOSS, duration_s=12.0))
+    (machine,) = spot(deployment)
+    shown = []
+    for time in (12, machine.launched_at + BOOT_S + 1, 3001, 3040, 3040 + SHOWN_S):
+        deployment.run(time)
+        deployment.cloud.advance(time)
+        shown.append([i.state.value for i in deployment.fleet.observe(SERVICE) if i.id == machine.id])
+    assert shown == [["pending"], ["running"], ["shutting-down"], ["terminated"], []]
+
+
+def test_a_failure_in_production_code_ends_the_replay() -> None:
+    """Where nothing fails, what production survives with a log line is a mistake, and is shown."""
+    deployment = Deployment(Cloud(ONE_LOSS, ONE))
+    deployment.run(2000)
+    deployment.store.read = None  # type: ignore[assignment, method-assign]
+    with pytest.raises(ReplayError, match=r"signals_failed.*'replayed'"):
+        deployment.run(10_000)
+
+
+def test_failures_are_what_telemetry_is_told() -> None:
+    """Log lines of failures raise, all others pass."""
+    telemetry = ReplayTelemetry()
+    telemetry.record("launch", service="x")
+    with pytest.raises(ReplayError, match="malformed_message"):
+        telemetry.record("malformed_message", error="no JSON")
+
+
+def test_a_dry_market_is_served_on_demand() -> None:
+    """With no Spot at all the service stands on on-demand, at full strength and full price."""
+    result = run(market([(0, 0)]), "spotrelay", Settings(replicas=2, cold_start_s=60))
+    assert result.availability == result.in_rotation == 1.0
+    assert result.cost == pytest.approx(1.0)
+    assert {life.option for life in result.timeline} == {ON_DEMAND}
+
+
+def test_plenty_of_spot_is_all_that_is_bought() -> None:
+    """With Spot always there nothing else is launched, and the oracle's price is paid."""
+    result = run(market([(0, 9)]), "spotrelay", Settings(replicas=2, cold_start_s=60))
+    assert [life.option for life in result.timeline] == [SPOT, SPOT]
+    assert result.cost == pytest.approx(result.optimal_cost)

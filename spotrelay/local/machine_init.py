@@ -35,19 +35,33 @@ def kill_tree(leader: int) -> None:
 
     The descendants are complete because the leader adopts orphans. Unknown processes are no error.
     """
-    import psutil  # here, because most instances never need it in their own process
-
-    escaped: list[psutil.Process] = []
-    with contextlib.suppress(psutil.NoSuchProcess):
-        for process in psutil.Process(leader).children(recursive=True):
-            with contextlib.suppress(ProcessLookupError):
-                if os.getpgid(process.pid) != leader:
-                    escaped.append(process)
-    for process in escaped:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
+    for pid in _descendants(leader):
+        with contextlib.suppress(ProcessLookupError):
+            if os.getpgid(pid) != leader:
+                os.kill(pid, signal.SIGKILL)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(leader, signal.SIGKILL)
+
+
+def _descendants(pid: int) -> list[int]:
+    """All processes below one.
+
+    The kernel is asked for each one's children. To ask every process of the machine for its parent takes 5 ms
+    where there are 300, and a pool that EC2 takes back may be 50 instances.
+    """
+    if not Path(f"/proc/{pid}/task/{pid}/children").exists():
+        import psutil  # here, because only kernels that were built without that file need it
+
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return [process.pid for process in psutil.Process(pid).children(recursive=True)]
+        return []
+    found: list[int] = []
+    # Each thread has the children that it started.
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in map(int, task.read_text().split()):
+                found += [child, *_descendants(child)]
+    return found
 
 
 def _adopt_orphans() -> None:
@@ -86,11 +100,9 @@ def _reap(service: int) -> int | None:
 
 def _kill_leftovers() -> None:
     """Ends what the service left running, as systemd does with the unit's control group before a restart."""
-    import psutil
-
-    for process in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
+    for pid in _descendants(os.getpid()):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _run(directory: Path) -> None:

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -43,6 +44,7 @@ class Machines:
         self._scratch = root / "instances"
         self._logs = logs or root / "logs"
         self._machines: dict[str, _Machine] = {}
+        self._funerals = ThreadPoolExecutor(1, "spotrelay-machines")
 
     def start(self, instance_id: str, address: str, user_data: str) -> None:
         """Boots an instance: the setup and run scripts of its user data, with HOST set to `address`.
@@ -72,15 +74,14 @@ class Machines:
             return
         if machine.process is not None:
             machine_init.kill_tree(machine.process.pid)
-            machine.process.wait()
-            if machine.process.stdin is not None:
-                machine.process.stdin.close()
-        shutil.rmtree(machine.directory, ignore_errors=True)
+        # On a busy machine a killed process may take its time to be gone, and nobody need wait for it.
+        self._funerals.submit(_bury, machine)
 
     def stop_all(self) -> None:
-        """Stops every instance."""
+        """Stops every instance, and waits until nothing is left of any."""
         for instance_id in list(self._machines):
             self.stop(instance_id)
+        self._funerals.shutdown()
 
     def log_path(self, instance_id: str) -> Path:
         """Where the instance's standard output and error go; absent for an instance that runs nothing."""
@@ -111,6 +112,14 @@ class Machines:
         self._logs.mkdir(parents=True, exist_ok=True)
         with self.log_path(instance_id).open("a", encoding="utf-8") as log:
             log.write(message + "\n")
+
+
+def _bury(machine: _Machine) -> None:
+    if machine.process is not None:
+        machine.process.wait()
+        if machine.process.stdin is not None:
+            machine.process.stdin.close()
+    shutil.rmtree(machine.directory, ignore_errors=True)
 
 
 def _environment(service: dict[str, str], address: str, home: Path) -> dict[str, str]:

@@ -113,6 +113,28 @@ def test_stop_kills_everything(machines: Machines, tmp_path: Path) -> None:
     machines.stop("i-1")
 
 
+def test_stop_kills_what_a_thread_has_started(machines: Machines, tmp_path: Path) -> None:
+    """A process that a thread of the service started in a session of its own is killed, too."""
+    out = tmp_path / "out"
+    start = f"subprocess.call(['bash', '-c', 'echo $$ > {out}; exec sleep 1000'], start_new_session=True)"
+    code = f"import subprocess, threading; threading.Thread(target=lambda: {start}).start()"
+    machines.start("i-1", ADDRESS, user_data(f'exec python3 -c "{code}"'))
+    wait_until(lambda: bool(lines(out)), "its process runs")
+    machines.stop("i-1")
+    wait_until(lambda: not alive(int(lines(out)[0])), "it is gone")
+
+
+def test_nothing_is_left_of_stopped_instances(machines: Machines) -> None:
+    """Once all are stopped there is no process of theirs, zombies included."""
+    for name in ("i-1", "i-2"):
+        machines.start(name, ADDRESS, user_data("exec sleep 1000"))
+    below = psutil.Process().children(recursive=True)
+    machines.stop("i-1")
+    machines.stop_all()
+    assert below
+    assert not any(process.is_running() for process in below)
+
+
 PARENT = """
 import sys, time
 from pathlib import Path
@@ -166,4 +188,5 @@ def test_scratch_goes_logs_stay(machines: Machines, tmp_path: Path) -> None:
     machines.start("i-1", ADDRESS, user_data("echo hello; exec sleep 1000"))
     wait_until(lambda: "hello" in lines(machines.log_path("i-1")), "the log has the service's output")
     machines.stop("i-1")
+    machines.stop_all()
     assert [path.name for path in (tmp_path / "machines").rglob("*") if path.is_file()] == ["i-1.log"]

@@ -43,12 +43,13 @@ def decide(
     stand_ins = [r for r in active if r.is_stand_in]
     # What drains here counts as regular still, because its replacement does.
     there = [r for r in regular if r.id not in drained]
-    missing = _missing(spec, there, seen)
-
     dropped = _surplus(spec, there, len(regular) - spec.replicas)
+    kept = [r for r in there if r not in dropped]
+    missing = _missing(spec, kept, seen)
+
     for replica in dropped:
         yield from _drop(replica, "more replicas than wanted", seen)
-    idle = _idle_stand_ins(stand_ins, missing, there, now)
+    idle = _idle_stand_ins(stand_ins, missing, kept, now)
     for replica in idle:
         yield from _drop(replica, "Spot is back", seen)
 
@@ -60,7 +61,7 @@ def decide(
         yield Request(count, "Spot isn't ready", PurchaseOption.ON_DEMAND, is_stand_in=True)
     busy = {a.replica.id for a in decided if isinstance(a, Adopt)} | {r.id for r in (*dropped, *idle)}
     due = [_as_wanted(r, spec) for r in active if r.id not in busy and _is_due(r, seen, now)]
-    yield from _launches(spec, due, there, stand_ins)
+    yield from _launches(spec, due, kept, stand_ins)
 
 
 def next_look(spec: ServiceSpec | None, seen: Observation, now: datetime) -> datetime | None:

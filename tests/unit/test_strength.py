@@ -180,6 +180,15 @@ def test_a_service_that_fails_gets_no_stand_ins(backoff: Backoff) -> None:
     assert decide(demo_spec(replicas=1), look(refused(1), failing.replica), failing) == []
 
 
+def test_what_is_one_too_many_has_nobody_stand_in() -> None:
+    """Scaled down while Spot is missing: what goes isn't missed, neither now nor with the stand-ins there."""
+    rising = [spot(i, STARTING, replaces=50 + i) for i in (1, 2, 3)]
+    actions = decide(demo_spec(replicas=1), look(*rising))
+    assert (stand_ins_requested(actions), dropped(actions)) == (1, [3, 2])
+    actions = decide(demo_spec(replicas=0), look(*rising, stand_in(4)))
+    assert (stand_ins_requested(actions), dropped(actions)) == (0, [3, 2, 1, 4])
+
+
 # Stand-ins: until when.
 
 
@@ -304,6 +313,7 @@ def test_never_more_stand_ins_than_spot_that_is_not_ready(fleet: _Fleet) -> None
         r
         for r in fleet.replicas
         if not r.is_stand_in and r.purchase_option is SPOT and r.state in (REQUESTED, *RISING)
+        if r.id not in dropped(actions)
     ]
     requested = stand_ins_requested(actions)
     if requested:

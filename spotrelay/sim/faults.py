@@ -113,6 +113,9 @@ PAIRS: tuple[Pair, ...] = tuple((call, fault) for call, faults in POSSIBLE.items
 TARGET_SHARE = 0.35
 """How often the call that a run is about goes wrong in that run's way: now and then twice in a row."""
 
+RARE, RARE_SHARE = (Call.FORGET, Call.TERMINATE, Call.FORGIVE), 0.6
+"""Calls that are made once or twice in a run, if at all: those must not be spared as often."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outage:
@@ -130,6 +133,7 @@ class FaultPlan:
     def __init__(self, random: Random, target: Pair, until: float) -> None:
         self._random = random
         self._target_call, self._target_fault = target
+        self._target_share = RARE_SHARE if self._target_call in RARE else TARGET_SHARE
         self.until = until
         self.rate = random.choice((0.0, 0.01, 0.03, 0.08))
         self.outage: Outage | None = None
@@ -145,7 +149,7 @@ class FaultPlan:
         if now >= self.until:
             return None
         random = self._random.random
-        if call is self._target_call and random() < TARGET_SHARE:
+        if call is self._target_call and random() < self._target_share:
             return self._target_fault
         if self.rate and random() < self.rate:
             return self._random.choice(POSSIBLE[call])

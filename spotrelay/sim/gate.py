@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from random import Random
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from spotrelay.memory import EPOCH
-from spotrelay.model import Instance, seconds
+from spotrelay.model import Instance, Replica, seconds
 from spotrelay.ports import Conflict, PortError, Throttled, Unavailable
 from spotrelay.sim.faults import Call, Fault, FaultPlan
 from spotrelay.sim.scheduler import Killed, Scheduler, Task
@@ -45,6 +45,8 @@ class Invocation(Task):
         self.began_at = deadline
         self.ticks_for = ""
         """The service whose rows it loaded."""
+        self.loaded: Mapping[int, Replica] = {}
+        """The rows of that service, as it read them."""
         self.loaded_at = 0.0
         """When it began to read the rows."""
         self.observed: Sequence[Instance] = ()

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from spotrelay.sim.world import World
 
 
+REFUSES_S = (5.0, 60.0)
+"""How long there is no capacity anywhere: some tries of a replica's, and a cooldown."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Victim:
     """A service as it is when misfortune strikes."""
@@ -76,10 +80,25 @@ def _broken(victim: _Victim) -> None:
 
 
 def _refuse(victim: _Victim) -> None:
-    market = victim.world.cloud.market
+    world = victim.world
+    market = world.cloud.market
+    room: dict[Offering, int] = {}
     for state in market:
         for option in PurchaseOption:
-            market.set_capacity(Offering(state.pool, option), state.in_use(option))
+            offering = Offering(state.pool, option)
+            room[offering] = state.free(option)
+            market.set_capacity(offering, state.in_use(option))
+
+    def give_again() -> None:
+        world.say("there is capacity again")
+        for state in market:
+            for option in PurchaseOption:
+                offering = Offering(state.pool, option)
+                market.set_capacity(offering, state.in_use(option) + max(room[offering], 1))
+
+    lasts_s = world.random.uniform(*REFUSES_S)
+    if world.scheduler.now + lasts_s < world.scenario.faults_s:
+        world.scheduler.at(world.scheduler.now + lasts_s, give_again)
 
 
 def _recommend(victim: _Victim) -> None:
@@ -116,6 +135,15 @@ def _remove(victim: _Victim) -> None:
         world.scheduler.at(again, lambda: world.deploy(spec))
 
 
+def _switch(victim: _Victim) -> None:
+    """The operator gives up Spot or the fallback from it, or wants them again."""
+    if victim.spec:
+        spec, is_spot = victim.spec, victim.world.random.random() < 0.5
+        gives_up_spot = replace(spec, use_spot=not spec.use_spot)
+        gives_up_fallback = replace(spec, on_demand_fallback=not spec.on_demand_fallback)
+        victim.world.deploy(gives_up_spot if is_spot else gives_up_fallback)
+
+
 def _take_out(victim: _Victim) -> None:
     if victim.alive:
         victim.world.cloud.deregister(victim.service, [victim.world.random.choice(victim.alive).id], 5)
@@ -147,6 +175,7 @@ _STRIKES: dict[Misfortune, Callable[[_Victim], None]] = {
     Misfortune.SCALE: _scale,
     Misfortune.SHRINK: _shrink,
     Misfortune.DEPLOY: _deploy,
+    Misfortune.SWITCH: _switch,
     Misfortune.REMOVE: _remove,
     Misfortune.TAKE_OUT: _take_out,
     Misfortune.FOREIGN: _foreign,

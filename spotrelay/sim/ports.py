@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from random import Random
@@ -236,13 +236,19 @@ class SimServices:
 
     def most_replicas(self, service: str, since: float) -> int:
         """The most that any document valid since then asked for, surge included."""
+        return max((spec.replicas + spec.surge for spec in self._since(service, since)), default=0)
+
+    def wants_stand_ins(self, service: str, since: float) -> bool:
+        """Whether any document valid since then wants on-demand to stand in for Spot."""
+        return any(spec.use_spot and spec.on_demand_fallback for spec in self._since(service, since))
+
+    def _since(self, service: str, since: float) -> Iterator[ServiceSpec]:
+        """Every document that was valid at some time since then."""
         documents = self.documents.get(service, [])
-        most = 0
         for position, (_, spec) in enumerate(documents):
             ends = documents[position + 1][0] if position + 1 < len(documents) else float("inf")
             if ends >= since and spec is not None:
-                most = max(most, spec.replicas + spec.surge)
-        return most
+                yield spec
 
     def was_removed(self, service: str, since: float, until: float) -> bool:
         """Whether there was no document at any time of these."""

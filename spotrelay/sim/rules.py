@@ -10,7 +10,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from spotrelay.memory import EPOCH, MemoryStore
-from spotrelay.model import TRANSITIONS, Changes, InstanceState, Replica, ReplicaState, ServiceSpec
+from spotrelay.model import (
+    TRANSITIONS,
+    Changes,
+    InstanceState,
+    PurchaseOption,
+    Replica,
+    ReplicaState,
+    ServiceSpec,
+)
 from spotrelay.policy import timing
 from spotrelay.ports import LaunchRequest, LaunchResult
 from spotrelay.sim.cloud import SimCloud
@@ -32,6 +40,10 @@ class Rule(StrEnum):
     STRENGTH = "never more regular replicas than desired + surge, nor more stand-ins"
     LEGAL = "a row goes only where its state leads, and never comes back from its end"
     ONE_REPLACEMENT = "no replica is replaced twice"
+    STAND_INS = (
+        "a stand-in is never replaced, and there is one at most for each Spot replica that isn't ready, "
+        "if the service wants any"
+    )
     FOREIGN = "foreign instances are never touched"
     WARNED_SPARED = "an instance that EC2 takes back is never terminated by us"
     INTENT_FIRST = "no launch without its intent on record, and none for more than its replicas"
@@ -44,7 +56,9 @@ class Rule(StrEnum):
     NO_SURPRISE = "no exception but a port's leaves a function"
     # After settling:
     SETTLES = "everything comes to rest"
-    WHOLE = "as many replicas ready as desired"
+    WHOLE = (
+        "as many replicas ready as desired, each bought as it was wanted, and nobody stands in for another"
+    )
     NO_ORPHAN = "no instance of ours without a row"
     NO_GHOST = "no row without a living instance"
     IN_ROTATION = "what is ready is in rotation, and nothing else"
@@ -74,6 +88,8 @@ class Rules:
     cloud: SimCloud
     most_replicas: Callable[[str, float], int] = lambda _service, _since: 0
     """Service and time → desired + surge, the most that a document valid since then said."""
+    wants_stand_ins: Callable[[str, float], bool] = lambda _service, _since: True
+    """Service and time → whether a document valid since then wants on-demand to stand in for Spot."""
     ceiling: Callable[[str], int] = lambda _service: 0
     """Launches per minute."""
     violations: list[Violation] = field(default_factory=list)
@@ -112,6 +128,7 @@ class Rules:
         self.changed_at = self.scheduler.now
         if changes.create:
             self._created(changes, before, after)
+            self._stood_in(invocation, changes, before, after)
         if changes.open_intent:
             self.intents[changes.open_intent.id] = changes.open_intent.replica_ids
             self.opened[changes.open_intent.id] = self.scheduler.now
@@ -156,6 +173,29 @@ class Rules:
             if earlier is not None and earlier in after and after[earlier].state.is_active:
                 self.broken(Rule.ONE_REPLACEMENT, f"{row} replaces {row.replaces}, which {earlier} replaces")
             self.replacements[service, row.replaces] = row.id
+
+    def _stood_in(
+        self,
+        invocation: Invocation,
+        changes: Changes,
+        before: Mapping[int, Replica],
+        after: Mapping[int, Replica],
+    ) -> None:
+        """Rows are created: are there stand-ins among them, or are stand-ins replaced?"""
+        service = changes.service
+        for row in changes.create:
+            replaced = before.get(row.replaces or 0)
+            if replaced is not None and replaced.is_stand_in:
+                self.broken(Rule.STAND_INS, f"{row} replaces {replaced}, a stand-in")
+        if not any(row.is_stand_in for row in changes.create):
+            return
+        if not self.wants_stand_ins(service, self.scheduler.now - LONGEST_S):
+            self.broken(Rule.STAND_INS, f"{service} wants none, and gets some")
+        # Decided on what was loaded; what came since would have taken the IDs.
+        missing = sum(map(_is_spot_on_its_way, invocation.loaded.values()))
+        standing = sum(row.is_stand_in and row.state.is_active for row in after.values())
+        if standing > missing:
+            self.broken(Rule.STAND_INS, f"{service}: {standing} stand-ins for {missing} that aren't ready")
 
     def _drained(self, invocation: Invocation, service: str, row: Replica) -> None:
         instance_id = row.instance_id or ""
@@ -270,3 +310,12 @@ class Rules:
         """The production code caught an exception and went on."""
         if not error.startswith(("Conflict(", "Throttled(", "Unavailable(")):
             self.crashed(error)
+
+
+def _is_spot_on_its_way(row: Replica) -> bool:
+    return (
+        row.purchase_option is PurchaseOption.SPOT
+        and not row.is_stand_in
+        and row.state.is_active
+        and row.state is not ReplicaState.READY
+    )

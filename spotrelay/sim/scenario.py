@@ -30,6 +30,7 @@ class Misfortune(StrEnum):
     SCALE = "another number of replicas is deployed"
     SHRINK = "fewer replicas are deployed"
     DEPLOY = "a new version is deployed"
+    SWITCH = "Spot, or the fallback from it, is switched off or on"
     REMOVE = "the service's stack is removed"
     TAKE_OUT = "somebody takes a target out of the group by hand"
     FOREIGN = "EC2 warns of somebody else's instance"
@@ -48,6 +49,7 @@ _WEIGHTS = {
     Misfortune.SCALE: 3,
     Misfortune.SHRINK: 1,
     Misfortune.DEPLOY: 1,
+    Misfortune.SWITCH: 1,
     Misfortune.REMOVE: 2,
     Misfortune.TAKE_OUT: 1,
     Misfortune.FOREIGN: 1,
@@ -70,9 +72,9 @@ _NEEDED = {
 }
 """A run that is about a call needs something that leads to it."""
 
-_LATE = (Call.FORGET, Call.TERMINATE)
-"""Calls that come at the end of a replica's life: misfortune must begin sooner and last longer, and nothing
-else hold them up."""
+_LATE = (Call.FORGET, Call.TERMINATE, Call.FORGIVE)
+"""Calls that come at the end of a replica's life, or of a refusal's: misfortune must begin sooner and last
+longer, and nothing else hold them up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,9 @@ def draw(seed: int, replicas: int) -> Scenario:
     if target[0] in _NEEDED:
         kinds.append(_NEEDED[target[0]])
     misfortunes = _when(random, kinds, 30.0 if is_late else faults_s)
+    if target[0] is Call.FORGIVE:
+        # Only what is launched is refused first and forgiven later: a start from nothing.
+        misfortunes = [(0.0, _NEEDED[Call.FORGIVE])]
     for when, kind in list(misfortunes):
         if kind is Misfortune.REMOVE and not is_late:
             # While something is being launched it is hardest to leave nothing behind.
@@ -128,7 +133,7 @@ def draw(seed: int, replicas: int) -> Scenario:
         target=target,
         specs=tuple(specs),
         capacity=_capacity(random, specs[0], sum(s.replicas for s in specs)),
-        is_warm=random.random() < 0.8,
+        is_warm=random.random() < 0.8 and target[0] is not Call.FORGIVE,
         faults_s=faults_s,
         misfortunes=tuple(sorted(misfortunes)),
         lost=random.choice((0.0, 0.2, 1.0)),
@@ -162,6 +167,7 @@ def _spec(random: Random, service: str, replicas: int, target: Pair) -> ServiceS
         target_group_arn=f"arn:aws:elasticloadbalancing:us-east-1:0:targetgroup/{service}/1",
         port=8081,
         on_demand_fallback=random.random() < 0.7,
+        base_on_demand=min(random.choice((0, 0, 1, 2)), replicas),
         drain_s=5.0 if target[0] in _LATE else random.choice((5.0, 30.0, 90.0)),
         # A probe is made only by a tick after the one that saw the instance run, and ticks may be late.
         initial_delay_s=180.0 if has_probe else random.choice((60.0, 180.0)),
@@ -178,4 +184,6 @@ def _capacity(random: Random, spec: ServiceSpec, replicas: int) -> dict[Offering
     capacity = {Offering(p, o): random.randint(0, 2 * replicas) for p in spec.pools for o in PurchaseOption}
     first = Offering(random.choice(spec.pools), option)
     capacity[first] = max(capacity[first], replicas)
+    base = Offering(random.choice(spec.pools), PurchaseOption.ON_DEMAND)
+    capacity[base] = max(capacity[base], replicas)
     return capacity

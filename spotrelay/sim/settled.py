@@ -44,6 +44,9 @@ def _check_service(world: World, service: str) -> None:
     if len(ready) != desired or len(rows.replicas) != desired:
         states = [f"{r.id} {r.state}" for r in rows.replicas.values()]
         broken(Rule.WHOLE, f"{service}: {desired} desired, there are {states}")
+    for row in rows.replicas.values():
+        if row.is_stand_in or (row.offering and row.offering.purchase_option is not row.purchase_option):
+            broken(Rule.WHOLE, f"{row} is to be bought {row.purchase_option}, and is {row.offering}")
     there = {
         i.id
         for i in world.cloud.of(service)

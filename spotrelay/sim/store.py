@@ -65,9 +65,10 @@ class SimStore:
         invocation.ticks_for, invocation.loaded_at = service, self.scheduler.now
 
         def effect() -> Rows:
-            if commits == self.commits.get(service, 0):
-                return before
-            return self._mixed(before, self.memory.load(service))
+            is_same = commits == self.commits.get(service, 0)
+            rows = before if is_same else self._mixed(before, self.memory.load(service))
+            invocation.loaded = rows.replicas
+            return rows
 
         return self.gate(Call.LOAD, service, effect, partly=effect)
 

@@ -88,6 +88,7 @@ class World:
         self.memory = MemoryStore()
         self.services = SimServices(self.gate, self.scheduler, self.random)
         self.rules.most_replicas = self.services.most_replicas
+        self.rules.wants_stand_ins = self.services.wants_stand_ins
         self.rules.ceiling = self.services.ceiling
         self.signals = self._queue(SIGNALS, self._on_signals)
         self.ticks = self._queue(TICKS, self._on_tick)
@@ -221,8 +222,8 @@ class World:
 
     def _warm(self, spec: ServiceSpec) -> None:
         """The service has been running for a while."""
-        option = PurchaseOption.SPOT if spec.use_spot else PurchaseOption.ON_DEMAND
         rows = []
+        on_demand = spec.base_on_demand if spec.use_spot else spec.replicas
         entered = {
             ReplicaState.REQUESTED: at(-WARM_S - 60),
             ReplicaState.PROVISIONING: at(-WARM_S - 60),
@@ -230,6 +231,8 @@ class World:
             ReplicaState.READY: at(-WARM_S),
         }
         for id_ in range(1, spec.replicas + 1):
+            is_spot = id_ <= spec.replicas - on_demand
+            option = PurchaseOption.SPOT if is_spot else PurchaseOption.ON_DEMAND
             pool = next(p for p in spec.pools if self._free(Offering(p, option)))
             instance = self.cloud.add(spec.service, Offering(pool, option), age_s=WARM_S + 60)
             rows.append(
@@ -242,6 +245,7 @@ class World:
                     entered,
                     instance.offering,
                     instance.id,
+                    purchase_option=option,
                 )
             )
             self.cloud.groups[spec.service][instance.id] = SimTarget(-WARM_S)

@@ -136,7 +136,7 @@ class Director:
             record |= {"took_s": round(time.monotonic() - began, 3)}
             if not record["ok"]:
                 return [f"story ({story.key}): {record['problem']}"]
-        self._view.title("The end: EC2 takes the last of the warned instances")
+        self._view.title("The end: EC2 takes the last of the warned instances, and no stand-in is left")
         try:
             stage.settle()
         except StoryError as error:
@@ -149,11 +149,7 @@ class Director:
         snapshot = stage.watch.look()
         calls = operator.cloud.calls()
         records = {r["instance_id"]: r for r in operator.cloud.interruptions()}
-        interruptions = [
-            report.interruption_of(loss, records[loss.instance_id], snapshot.replicas)
-            for loss in stage.losses
-            if loss.instance_id in records
-        ]
+        interruptions = report.interruptions_of(stage.losses, records, snapshot.replicas)
         counts = report.request_counts(asdict(requests))
         broken = report.problems(
             requests=counts,

@@ -10,11 +10,11 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from spotrelay.demo.stage import Loss
-from spotrelay.model import Replica, ReplicaState
+from spotrelay.model import PurchaseOption, Replica, ReplicaState
 
 Record = Mapping[str, Any]
 """A JSON object of the local cloud's control API; see `spotrelay.local.client`."""
@@ -27,11 +27,17 @@ FAILURES_KEPT = 50
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """One replica that EC2 took back. Durations from the warning on, None for what never happened."""
+    """One replica that EC2 took back. Durations from the warning on, None for what never happened.
+
+    `warned_to_launched_s` and `warned_to_ready_s` are those of whoever restored the strength first: the
+    stand-in, if there is one, and the replacement otherwise.
+    """
 
     story: str
     replica: int
     replaced_by: int | None
+    stand_in: int | None
+    """The on-demand replica that served before the replacement did, because Spot was dry."""
     pool: str
     event: str
     """How the event arrived: "once", "lost", or "3 times"."""
@@ -40,16 +46,37 @@ class Interruption:
     warned_to_launched_s: float | None
     warned_to_ready_s: float | None
     warned_to_reclaimed_s: float | None
+    warned_to_terminated_s: float | None
+    """Until we terminated the instance, which we must not."""
 
 
-def interruption_of(loss: Loss, record: Record, replicas: Mapping[int, Replica]) -> Interruption:
-    """What became of one loss; `record` is the local cloud's."""
+def interruptions_of(
+    losses: Iterable[Loss], records: Mapping[str, Record], replicas: Mapping[int, Replica]
+) -> list[Interruption]:
+    """What became of each loss; `records` are the local cloud's, by instance ID.
+
+    A row doesn't say for whom a stand-in stands in. It is told here by time, and none is told twice.
+    """
+    found: list[Interruption] = []
+    for loss in losses:
+        if loss.instance_id in records:
+            told = {i.stand_in for i in found}
+            free = [r for r in replicas.values() if r.is_stand_in and r.id not in told]
+            found.append(_interruption(loss, records[loss.instance_id], replicas, free))
+    return found
+
+
+def _interruption(
+    loss: Loss, record: Record, replicas: Mapping[int, Replica], stand_ins: Iterable[Replica]
+) -> Interruption:
     warned_at = float(record["warned_at"])
     lost = replicas[loss.replica]
     replacement = replicas.get(lost.replaced_by or 0)
+    stand_in = next((r for r in stand_ins if replacement and _served_before(r, replacement)), None)
+    restorer = stand_in or replacement
 
     def entered(state: ReplicaState) -> float | None:
-        at = replacement.entered.get(state) if replacement else None
+        at = restorer.entered.get(state) if restorer else None
         return at.timestamp() if at else None
 
     def since_warning(at: float | None) -> float | None:
@@ -60,6 +87,7 @@ def interruption_of(loss: Loss, record: Record, replicas: Mapping[int, Replica])
         story=loss.story,
         replica=loss.replica,
         replaced_by=lost.replaced_by,
+        stand_in=stand_in.id if stand_in else None,
         pool=str(lost.offering.pool) if lost.offering else "",
         event=event if isinstance(event, str) else f"{event} times",
         warned_at=datetime.fromtimestamp(warned_at).astimezone().isoformat(timespec="milliseconds"),
@@ -67,7 +95,20 @@ def interruption_of(loss: Loss, record: Record, replicas: Mapping[int, Replica])
         warned_to_launched_s=since_warning(entered(ReplicaState.PROVISIONING)),
         warned_to_ready_s=since_warning(entered(ReplicaState.READY)),
         warned_to_reclaimed_s=since_warning(record["reclaimed_at"]),
+        warned_to_terminated_s=since_warning(record["terminated_at"]),
     )
+
+
+def _served_before(stand_in: Replica, replacement: Replica) -> bool:
+    """Whether it was requested after the replacement, and ready before it."""
+    ready = stand_in.entered.get(ReplicaState.READY)
+    by_then = replacement.entered.get(ReplicaState.READY)
+    requested_after = _requested(stand_in) >= _requested(replacement)
+    return requested_after and ready is not None and (by_then is None or ready < by_then)
+
+
+def _requested(replica: Replica) -> datetime:
+    return replica.entered[ReplicaState.REQUESTED]
 
 
 def summary(interruptions: Sequence[Interruption]) -> dict[str, dict[str, float]]:
@@ -93,6 +134,8 @@ def replica_row(replica: Replica) -> dict[str, Any]:
         "instance_id": replica.instance_id,
         "replaces": replica.replaces,
         "replaced_by": replica.replaced_by,
+        "is_stand_in": replica.is_stand_in,
+        "attempts": replica.attempts,
         "reason": replica.reason,
         "warned_at": _iso(replica.warned_at),
         "entered": {str(state): _iso(at) for state, at in replica.entered.items()},
@@ -168,8 +211,11 @@ def problems(
         states = ", ".join(f"{r.id} {r.state}" for r in replicas.values() if not r.state.is_ended) or "none"
         found.append(f"the fleet is not whole: {wanted} replicas should serve, and there are: {states}")
     found += [problem for i in interruptions for problem in _broken(i, replicas)]
-    # What was there at the start, and one for each loss: nothing more, nothing less, and no ID left out.
-    due = list(range(1, wanted + len(interruptions) + 1))
+    stand_ins = [r for r in replicas.values() if r.is_stand_in]
+    found += [problem for r in stand_ins for problem in _unjustified(r, interruptions, replicas)]
+    # What was there at the start, one for each loss, and the stand-ins, each of which has its reason (above):
+    # nothing more, nothing less, and no ID left out.
+    due = list(range(1, wanted + len(interruptions) + len(stand_ins) + 1))
     if sorted(replicas) != due:
         found.append(
             f"replica IDs must be 1 to {due[-1] if due else 0} without a gap, and are {sorted(replicas)}"
@@ -185,9 +231,40 @@ def _broken(interruption: Interruption, replicas: Mapping[int, Replica]) -> list
         found.append(f"{name} must have exactly one replacement, and has {replacements or 'none'}")
     if interruption.warned_to_deregistered_s is None:
         found.append(f"{name} was never taken out of rotation")
-    if interruption.warned_to_reclaimed_s is None:
+    if interruption.warned_to_reclaimed_s is None or interruption.warned_to_terminated_s is not None:
         found.append(f"{name} was not left for EC2 to take")
     return found
+
+
+def _unjustified(
+    stand_in: Replica, interruptions: Sequence[Interruption], replicas: Mapping[int, Replica]
+) -> list[str]:
+    """What is wrong with a stand-in: it must be bought on-demand, have a reason, and be gone at the end."""
+    name = f"stand-in {stand_in.id}"
+    found = []
+    offering = stand_in.offering
+    if offering and offering.purchase_option is not PurchaseOption.ON_DEMAND:
+        found.append(f"{name} was not bought on-demand but as {offering}")
+    if not any(_calls_for(stand_in, i, replicas) for i in interruptions):
+        found.append(f"{name} had no reason: no replacement was refused by Spot, or late")
+    if not stand_in.state.is_ended:
+        found.append(f"{name} is {stand_in.state} at the end, and should be gone")
+    return found
+
+
+def _calls_for(stand_in: Replica, interruption: Interruption, replicas: Mapping[int, Replica]) -> bool:
+    """Whether the replacement was refused by Spot, or still starting when EC2 had taken the lost replica."""
+    replacement = replicas.get(interruption.replaced_by or 0)
+    requested = _requested(stand_in)
+    if replacement is None or requested < _requested(replacement):
+        return False
+    ready = replacement.entered.get(ReplicaState.READY)
+    if ready is not None and ready <= requested:
+        return False
+    gone_s = interruption.warned_to_reclaimed_s
+    warned_at = datetime.fromisoformat(interruption.warned_at)
+    is_late = gone_s is not None and warned_at + timedelta(seconds=gone_s) <= requested
+    return replacement.attempts > 0 or is_late
 
 
 def _iso(at: datetime | None) -> str | None:

@@ -17,8 +17,9 @@ RECLAIM_LEEWAY_S = 30.0
 """After the time is up, until the reclaim is on record everywhere: a second or two; more on busy machines."""
 
 RETURN_WITHIN_S = 120.0
-"""Until the replacement that Spot refused is back on Spot, and its stand-in gone: a pool that refused rests for
-half a minute, and longer each time."""
+"""From Spot's return to a replacement that serves from it, and from there until its stand-in is gone. A pool
+that refused rests for half a minute, and then for a whole one if it refused again, because the stand-in took
+so long. The stand-in stays for a cold start and drains for 20 s."""
 
 Delivery = Literal["once", "lost"] | int
 
@@ -107,21 +108,27 @@ class Stage:
             StoryError: not within the time, or replaced more than once.
         """
         self.taken_out(story, replicas, notice_s=notice_s)
+        return self.replacements(replicas)
+
+    def replacements(
+        self, replicas: Sequence[Replica], *, within_s: float = REPLACED_WITHIN_S
+    ) -> list[Replica]:
+        """Wait until the one replacement of each of these replicas serves; the replacements.
+
+        Raises:
+            StoryError: not within the time, or there is more than one of a replica.
+        """
         ids = [r.id for r in replicas]
-        names = _names(replicas)
         seen = self.watch.until(
             lambda seen: all(_serves(_only_replacement(seen, id_)) for id_ in ids),
-            f"a replacement of {names} in rotation",
-            REPLACED_WITHIN_S,
+            f"a replacement of {_names(replicas)} in rotation",
+            within_s,
         )
         replacements = [_only_replacement(seen, id_) for id_ in ids]
         for id_, replacement in zip(ids, replacements, strict=True):
-            after_s = (
-                replacement.entered[ReplicaState.READY].timestamp() - self.interruption(id_)["warned_at"]
-            )
             self.say(
                 f"replica {replacement.id} ({replacement.offering}) serves in place of {id_},"
-                f" {after_s:.1f} s after the warning"
+                f" {self.ready_after_s(replacement, id_):.1f} s after the warning"
             )
         return replacements
 
@@ -150,6 +157,11 @@ class Stage:
         )
         return next(r for r in seen.ready if r.is_stand_in)
 
+    def ready_after_s(self, replica: Replica, lost_id: int) -> float:
+        """From the warning of the one that was lost until this one, which serves, was ready."""
+        ready = replica.entered[ReplicaState.READY].timestamp()
+        return float(ready - self.interruption(lost_id)["warned_at"])
+
     def interruption(self, replica_id: int) -> Mapping[str, Any]:
         """The local cloud's record of what became of the warned replica.
 
@@ -176,7 +188,7 @@ class Stage:
             self.warning_s + RECLAIM_LEEWAY_S,
         )
         lost = {loss.replica for loss in self.losses}
-        return self.watch.until(
+        seen = self.watch.until(
             lambda seen: (
                 len(seen.ready) == len(seen.present) == self.replicas
                 and not any(r.is_stand_in for r in seen.present)
@@ -185,6 +197,14 @@ class Stage:
             f"a whole fleet: {self.replicas} replicas on Spot that serve, and nothing else",
             self.schedule_s + RETURN_WITHIN_S,
         )
+        for replica in seen.replicas.values():
+            if replica.is_stand_in and ReplicaState.READY in replica.entered:
+                served = replica.entered[ReplicaState.DRAINING] - replica.entered[ReplicaState.READY]
+                self.say(
+                    f"replica {replica.id} ({replica.offering}) stood in for {served.total_seconds():.1f} s"
+                    f" and is gone: {replica.reason}"
+                )
+        return seen
 
     def _tell_times(self, story: str, ids: Sequence[int], event: str, what: str) -> None:
         for id_ in ids:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from spotrelay.demo.errors import StoryError
-from spotrelay.demo.stage import Stage
+from spotrelay.demo.stage import RETURN_WITHIN_S, Stage, option_of
 from spotrelay.model import CapacityPool, PurchaseOption, Replica
 
 DELIVERIES = 3
@@ -67,10 +67,18 @@ def spot_dries_up(stage: Stage) -> None:
     stage.warn("c", victim)
     stage.taken_out("c", [victim])
     stand_in = stage.stand_in()
-    if stand_in.offering is None or stand_in.offering.purchase_option is not PurchaseOption.ON_DEMAND:
+    if option_of(stand_in) is not PurchaseOption.ON_DEMAND:
         raise StoryError(f"replica {stand_in.id} is no on-demand instance but {stand_in.offering}")
-    stage.say(f"replica {stand_in.id} ({stand_in.offering}) stands in; Spot has capacity again")
+    stage.say(
+        f"replica {stand_in.id} ({stand_in.offering}) stands in,"
+        f" {stage.ready_after_s(stand_in, victim.id):.1f} s after the warning; Spot has capacity again"
+    )
     stage.market.bring_back()
+    # The next story needs the pools that have just refused, and they rest for half a minute: whatever is lost
+    # before that gets a stand-in, too.
+    (replacement,) = stage.replacements([victim], within_s=RETURN_WITHIN_S)
+    if option_of(replacement) is not PurchaseOption.SPOT:
+        raise StoryError(f"replica {replacement.id} is no Spot instance but {replacement.offering}")
 
 
 def the_event_is_lost(stage: Stage) -> None:
@@ -84,15 +92,13 @@ def the_event_is_lost(stage: Stage) -> None:
 def the_event_comes_again(stage: Stage) -> None:
     """The same event is delivered three times, and there is one replacement."""
     victim = stage.spot_replicas()[0]
-    highest = max(stage.watch.look().replicas)
+    before = _regular(stage)
     stage.say(f"EC2 warns replica {victim.id} ({_pool(victim)}), and the event arrives {DELIVERIES} times")
     stage.warn("e", victim, deliver=DELIVERIES)
     stage.replaced("e", [victim])
-    seen = stage.watch.look()
-    if max(seen.replicas) != highest + 1:
-        raise StoryError(
-            f"one replacement was due, and replica IDs rose from {highest} to {max(seen.replicas)}"
-        )
+    after = _regular(stage)
+    if len(after) != len(before) + 1:
+        raise StoryError(f"one replacement was due, and there are {sorted(after - before)}")
 
 
 STORIES: Sequence[Story] = (
@@ -108,6 +114,11 @@ def _pool(replica: Replica) -> CapacityPool:
     if replica.offering is None:
         raise StoryError(f"replica {replica.id} is {replica.state} and has no pool")
     return replica.offering.pool
+
+
+def _regular(stage: Stage) -> set[int]:
+    """The IDs of all replicas so far that aren't stand-ins."""
+    return {r.id for r in stage.watch.look().replicas.values() if not r.is_stand_in}
 
 
 def _fullest_pool(replicas: Sequence[Replica]) -> tuple[CapacityPool, list[Replica]]:

@@ -33,6 +33,9 @@ COLORS: Mapping[ReplicaState, str] = {
     ReplicaState.FAILED: "#7a1f1f",
 }
 
+HATCH = "stand-in"
+"""The pattern over the bars of stand-ins: white strokes, whatever the state below them."""
+
 MIN_SEGMENT = 1.5
 """A state that lasted milliseconds still shows."""
 
@@ -60,6 +63,7 @@ def draw(
         role="img",
     )
     ET.SubElement(svg, "title").text = f"{title}. {subtitle}"
+    _define_hatch(svg)
     _rect(svg, 0, 0, WIDTH, height, PAPER, rx="8")
     _text(svg, 20, 30, title, size=16, weight="600")
     _text(svg, 20, 50, subtitle, size=12)
@@ -68,7 +72,7 @@ def draw(
     picture.axis(duration_s, TOP + ROW * len(replicas))
     rows = {replica.id: TOP + ROW * index for index, replica in enumerate(replicas)}
     for replica in replicas:
-        picture.handover(replica, rows)
+        picture.handover(replica, _predecessor(replica, interruptions), rows)
     for replica in replicas:
         picture.replica(replica, rows[replica.id])
     for interruption in interruptions:
@@ -114,6 +118,8 @@ class _Picture:
             x = self._x(since)
             width = max(self._x(until) - x, MIN_SEGMENT)
             _rect(self._svg, x, middle - BAR / 2, width, BAR, COLORS[state])
+            if replica.is_stand_in:
+                _rect(self._svg, x, middle - BAR / 2, width, BAR, f"url(#{HATCH})")
 
     def warning(self, interruption: Interruption, rows: Mapping[int, float]) -> None:
         """A flag with the story's letter where the warning came, and a cross where EC2 took the instance."""
@@ -136,13 +142,33 @@ class _Picture:
             for dy in (-4, 4):
                 _line(self._svg, x - 4, middle - dy, x + 4, middle + dy, WARNING_INK, width="2")
 
-    def handover(self, replica: Replica, rows: Mapping[int, float]) -> None:
-        """A dotted line from the replica that this one replaces, when that was decided."""
-        if replica.replaces is None or replica.replaces not in rows:
+    def handover(self, replica: Replica, predecessor: int | None, rows: Mapping[int, float]) -> None:
+        """A dotted line from the replica in whose place this one is, when that was decided."""
+        if predecessor is None or predecessor not in rows:
             return
         x = self._x(min(replica.entered.values()))
-        top, bottom = rows[replica.replaces] + ROW / 2, rows[replica.id] + ROW / 2
+        top, bottom = rows[predecessor] + ROW / 2, rows[replica.id] + ROW / 2
         _line(self._svg, x, top, x, bottom, WARNING_INK, dashes="2 3")
+
+
+def _predecessor(replica: Replica, interruptions: Sequence[Interruption]) -> int | None:
+    """The ID of the replica that this one replaces, or stands in for."""
+    if not replica.is_stand_in:
+        return replica.replaces
+    return next((i.replica for i in interruptions if i.stand_in == replica.id), None)
+
+
+def _define_hatch(svg: ET.Element) -> None:
+    pattern = ET.SubElement(
+        ET.SubElement(svg, "defs"),
+        "pattern",
+        id=HATCH,
+        width="6",
+        height="6",
+        patternUnits="userSpaceOnUse",
+        patternTransform="rotate(45)",
+    )
+    _line(pattern, 1, 0, 1, 6, PAPER, width="2")
 
 
 def _legend(svg: ET.Element, y: float) -> None:
@@ -152,7 +178,11 @@ def _legend(svg: ET.Element, y: float) -> None:
             continue  # a demo that shows one has failed and says so in words
         _rect(svg, x, y - 9, 12, 12, color)
         _text(svg, x + 17, y + 1, str(state), size=11)
-        x += 40 + 7 * len(state)
+        x += 30 + 7 * len(state)
+    _rect(svg, x, y - 9, 12, 12, COLORS[ReplicaState.READY])
+    _rect(svg, x, y - 9, 12, 12, f"url(#{HATCH})")
+    _text(svg, x + 17, y + 1, "stand-in", size=11)
+    x += 80
     _rect(svg, x, y - 9, 14, 12, WARNING_INK, rx="2")
     _text(svg, x + 7, y + 0.5, "a", size=10, anchor="middle", color=PAPER)
     _text(svg, x + 20, y + 1, "interruption warning (story)", size=11)

@@ -154,7 +154,7 @@ def _fleet_row(replica: Replica, now: datetime) -> tuple[RenderableType, ...]:
         str(replica.offering.pool) if replica.offering else "",
         str(replica.offering.purchase_option) if replica.offering else "",
         f"{(until - born).total_seconds():.0f} s",
-        str(replica.replaces or ""),
+        "stands in" if replica.is_stand_in else str(replica.replaces or ""),
     )
 
 
@@ -176,13 +176,15 @@ def conclusion(report: Mapping[str, Any]) -> RenderableType:
     )
 
 
+_NOBODY: Mapping[str, Any] = {"id": "nobody", "pool": "", "purchase_option": "", "entered": {}}
+
 _TIMES = ("deregistered", "launched", "ready", "reclaimed")
 
 
 def _interruptions_table(report: Mapping[str, Any]) -> Table:
     table = Table(
-        title="Seconds from EC2's warning until the replica was out of rotation, the one that replaces it was"
-        " launched and ready,\nand EC2 took the instance",
+        title="Seconds from EC2's warning until the replica was out of rotation, the one that serves in its"
+        " place was launched\nand ready, and EC2 took the instance",
         title_justify="left",
         title_style="bold",
         box=None,
@@ -198,16 +200,31 @@ def _interruptions_table(report: Mapping[str, Any]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     replicas = {replica["id"]: replica for replica in report["replicas"]}
     for i in report["interruptions"]:
-        by = replicas.get(i["replaced_by"], {"id": "nobody", "pool": "", "purchase_option": ""})
+        by = replicas.get(i["stand_in"] or i["replaced_by"], _NOBODY)
         times = (_seconds(i[f"warned_to_{name}_s"]) for name in _TIMES)
         story = i["story"] if i["event"] == "once" else f"{i['story']}, event {i['event']}"
         row = (story, i["replica"], i["pool"], by["id"], by["pool"], by["purchase_option"], *times)
         table.add_row(*(str(cell or "") for cell in row))
+        if i["stand_in"]:
+            table.add_row(*_return(i, replicas.get(i["replaced_by"], _NOBODY)))
     table.add_row()
     for what in ("median", "max"):
         times = (_seconds(report["summary"].get(f"warned_to_{name}_s", {}).get(what)) for name in _TIMES)
         table.add_row(what, "", "", "", "", "", *times, style="bold")
     return table
+
+
+def _return(interruption: Mapping[str, Any], by: Mapping[str, Any]) -> tuple[str, ...]:
+    """The row below one with a stand-in: when the replacement had its Spot instance."""
+
+    def since_warning(state: ReplicaState) -> str:
+        at = by["entered"].get(state)
+        warned_at = datetime.fromisoformat(interruption["warned_at"])
+        return _seconds((datetime.fromisoformat(at) - warned_at).total_seconds() if at else None)
+
+    times = (since_warning(ReplicaState.PROVISIONING), since_warning(ReplicaState.READY))
+    story = f"{interruption['story']}, Spot is back"
+    return (story, "", "", str(by["id"]), by["pool"] or "", by["purchase_option"] or "", "", *times, "")
 
 
 def _verdict(report: Mapping[str, Any]) -> RenderableType:

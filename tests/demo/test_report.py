@@ -27,10 +27,14 @@ class Played:
         for story in stories.STORIES:
             story.play(stage)
         self.replicas: dict[int, Replica] = dict(stage.settle().replicas)
-        records = {r["instance_id"]: r for r in theatre.interruptions()}
-        self.interruptions = [
-            report.interruption_of(loss, records[loss.instance_id], self.replicas) for loss in stage.losses
-        ]
+        self._losses = stage.losses
+        self._records = {r["instance_id"]: r for r in theatre.interruptions()}
+        self.interruptions: list[Interruption] = []
+        self.measure()
+
+    def measure(self) -> None:
+        """Measure the interruptions, again if a replica was changed."""
+        self.interruptions = report.interruptions_of(self._losses, self._records, self.replicas)
 
     def problems(self, requests: Mapping[str, Any] = GOOD_REQUESTS) -> list[str]:
         """What the report would call broken."""
@@ -73,18 +77,94 @@ def test_a_fleet_that_is_not_whole(played: Played) -> None:
     last = max(played.replicas)
     played.replicas[last] = replace(played.replicas[last], state=ReplicaState.STARTING)
     assert played.problems() == [
-        "the fleet is not whole: 3 replicas should serve, and there are: 7 READY, 8 READY, 9 STARTING"
+        "the fleet is not whole: 3 replicas should serve, and there are: 7 READY, 9 READY, 10 STARTING"
     ]
 
 
 def test_a_second_replacement(played: Played) -> None:
     """A replica more than there should be is a broken promise, even once it has ended."""
-    twin = replace(played.replicas[9], id=10, state=ReplicaState.TERMINATED)
-    played.replicas[10] = twin
+    twin = replace(played.replicas[10], id=11, state=ReplicaState.TERMINATED)
+    played.replicas[11] = twin
     assert played.problems() == [
-        "replica 6 (story e) must have exactly one replacement, and has [9, 10]",
-        "replica IDs must be 1 to 9 without a gap, and are [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]",
+        "replica 6 (story e) must have exactly one replacement, and has [10, 11]",
+        "replica IDs must be 1 to 10 without a gap, and are [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]",
     ]
+
+
+def test_a_stand_in_counts_for_its_loss(played: Played) -> None:
+    """Strength is restored when the stand-in serves, long before the replacement has its Spot."""
+    in_c = next(i for i in played.interruptions if i.story == "c")
+    assert (in_c.replica, in_c.replaced_by, in_c.stand_in) == (3, 7, 8)
+    assert in_c.warned_to_launched_s == 1.1
+    assert in_c.warned_to_ready_s == 7.1
+    assert [i.stand_in for i in played.interruptions if i.story != "c"] == [None] * 5
+
+
+def test_two_losses_do_not_share_a_stand_in(played: Played) -> None:
+    """Of two losses that wait for Spot together, each gets its own stand-in, or none."""
+    theatre = Theatre(POOLS[:3])
+    stage = theatre.stage()
+    theatre.dry_up(warn=False)
+    for victim in stage.spot_replicas()[:2]:
+        stage.warn("c", victim)
+    theatre.bring_back()
+    replicas = dict(stage.settle().replicas)
+    records = {r["instance_id"]: r for r in theatre.interruptions()}
+    found = report.interruptions_of(stage.losses, records, replicas)
+    assert [(i.replaced_by, i.stand_in) for i in found] == [(4, 5), (6, 7)]
+    del replicas[7]
+    found = report.interruptions_of(stage.losses, records, replicas)
+    assert [i.stand_in for i in found] == [5, None]
+
+
+def test_a_stand_in_that_is_too_late_counts_for_nothing(played: Played) -> None:
+    """One that the replacement was faster than didn't restore anything; it was justified all the same."""
+    entered = played.replicas[8].entered
+    played.replicas[8] = replace(
+        played.replicas[8], entered={s: at for s, at in entered.items() if s is not ReplicaState.READY}
+    )
+    played.measure()
+    in_c = next(i for i in played.interruptions if i.story == "c")
+    assert in_c.stand_in is None
+    assert in_c.warned_to_ready_s == 36.1
+    assert played.problems() == []
+
+
+def test_a_stand_in_without_a_reason(played: Played) -> None:
+    """One that stands beside replicas that Spot refused nothing costs money for nothing."""
+    played.replicas[7] = replace(played.replicas[7], attempts=0)
+    assert played.problems() == ["stand-in 8 had no reason: no replacement was refused by Spot, or late"]
+
+
+def test_a_stand_in_for_a_slow_replacement(played: Played) -> None:
+    """A replacement that still starts when EC2 has taken the lost instance is reason enough."""
+    played.replicas[7] = replace(played.replicas[7], attempts=0)
+    in_c = next(n for n, i in enumerate(played.interruptions) if i.story == "c")
+    played.interruptions[in_c] = replace(played.interruptions[in_c], warned_to_reclaimed_s=1.0)
+    assert played.problems() == []
+
+
+def test_a_stand_in_that_is_not_gone(played: Played) -> None:
+    """One that is left at the end is a replica too many, and named."""
+    played.replicas[8] = replace(played.replicas[8], state=ReplicaState.DRAINING)
+    assert played.problems() == [
+        "the fleet is not whole: 3 replicas should serve, and there are:"
+        " 7 READY, 8 DRAINING, 9 READY, 10 READY",
+        "stand-in 8 is DRAINING at the end, and should be gone",
+    ]
+
+
+def test_a_stand_in_on_spot(played: Played) -> None:
+    """What stands in because Spot is dry can't be on Spot."""
+    spot = played.replicas[7].offering
+    played.replicas[8] = replace(played.replicas[8], offering=spot)
+    assert played.problems() == [f"stand-in 8 was not bought on-demand but as {spot}"]
+
+
+def test_a_warned_instance_that_we_terminated(played: Played) -> None:
+    """A warned instance is EC2's to take, even where it took it after all."""
+    played.interruptions[1] = replace(played.interruptions[1], warned_to_terminated_s=3.0)
+    assert played.problems() == ["replica 2 (story b) was not left for EC2 to take"]
 
 
 def test_what_never_happened(played: Played) -> None:
@@ -161,23 +241,36 @@ def test_the_report_is_json(played: Played) -> None:
     )
     assert json.loads(json.dumps(built)) == built
     assert built["ok"] is False
-    assert [row["id"] for row in built["replicas"]] == list(range(1, 10))
+    assert [row["id"] for row in built["replicas"]] == list(range(1, 11))
     assert built["replicas"][3]["replaces"] == 1
+    assert [row["id"] for row in built["replicas"] if row["is_stand_in"]] == [8]
 
 
 def _draw(played: Played, interruptions: list[Interruption]) -> ET.Element:
     rows = list(played.replicas.values())
     return ET.fromstring(  # noqa: S314 - our own picture
-        timeline.draw(rows, interruptions, START, START + seconds(90), "A <title> & more", "of it")
+        timeline.draw(rows, interruptions, START, START + seconds(150), "A <title> & more", "of it")
     )
 
 
 def test_the_timeline_shows_every_replica_and_every_warning(played: Played) -> None:
     """The picture is well-formed SVG, names each replica, and flags each warning with its story."""
     texts = [element.text for element in _draw(played, played.interruptions).iter() if element.text]
-    assert [f"#{id_}" for id_ in range(1, 10)] == [text for text in texts if text.startswith("#")]
+    assert [f"#{id_}" for id_ in range(1, 11)] == [text for text in texts if text.startswith("#")]
     assert [text for text in texts if text in ("b", "c", "d", "e")] == ["b", "b", "c", "d", "e"]
     assert "A <title> & more" in texts
+
+
+def test_the_timeline_hatches_stand_ins(played: Played) -> None:
+    """Only a stand-in's bar is hatched, the legend says what that means, and a line leads to it."""
+    picture = _draw(played, played.interruptions)
+    hatched = {e.attrib["y"] for e in picture.iter() if e.attrib.get("fill") == f"url(#{timeline.HATCH})"}
+    assert len(hatched) == 2, "the row of replica 8, and the legend"
+    assert "stand-in" in [element.text for element in picture.iter()]
+    lines = [e.attrib for e in picture.iter() if e.attrib.get("stroke-dasharray")]
+    assert len(lines) == 7
+    rows = {line["y1"] for line in lines if line["y2"] == str(timeline.TOP + 7 * timeline.ROW + 15)}
+    assert rows == {str(timeline.TOP + 2 * timeline.ROW + 15)}, "from replica 3, which it stands in for"
 
 
 def test_the_timeline_stays_within_its_frame(played: Played) -> None:

@@ -6,9 +6,9 @@ import pytest
 
 from spotrelay.demo import stories
 from spotrelay.demo.errors import StoryError
-from spotrelay.demo.stage import Stage
-from spotrelay.model import CapacityPool, PurchaseOption, ReplicaState
-from tests.demo.theatre import POOLS, Theatre
+from spotrelay.demo.stage import Stage, option_of
+from spotrelay.model import CapacityPool, PurchaseOption, ReplicaState, seconds
+from tests.demo.theatre import POOLS, REST_S, START, Theatre
 
 A, B, C = POOLS[:3]
 STARTS = {
@@ -28,13 +28,14 @@ def tell_all(stage: Stage) -> None:
 
 @pytest.mark.parametrize("start", STARTS.values(), ids=STARTS)
 def test_all_stories_come_to_their_end(start: tuple[CapacityPool, ...]) -> None:
-    """Wherever the first three replicas land, six are lost one after the other and three serve at the end."""
+    """Wherever the first three replicas land, six are lost, one gets a stand-in, three serve at the end."""
     theatre = Theatre(start)
     stage = theatre.stage()
     tell_all(stage)
     assert [loss.story for loss in stage.losses] == ["a", "b", "b", "c", "d", "e"]
     seen = stage.watch.look()
-    assert max(seen.replicas) == 9
+    assert max(seen.replicas) == 10
+    assert [r.state for r in seen.replicas.values() if r.is_stand_in] == [ReplicaState.TERMINATED]
     assert len(seen.ready) == len(seen.present) == 3
 
 
@@ -47,16 +48,25 @@ def test_the_pool_of_story_b_takes_exactly_two() -> None:
     assert sorted(pools.count(pool) for pool in set(pools)) == [1, 2]
 
 
-def test_story_c_ends_on_demand() -> None:
-    """With every Spot pool dry the replacement is on-demand, and Spot is back afterwards."""
+def test_story_c_ends_on_spot() -> None:
+    """With every Spot pool dry a stand-in serves on-demand; once the replacement has its Spot it goes."""
     theatre = Theatre((A, B, C))
     stage = theatre.stage()
     stories.spot_dries_up(stage)
-    bought = [r.offering.purchase_option for r in stage.watch.look().ready if r.offering]
-    assert bought.count(PurchaseOption.ON_DEMAND) == 1
-    stories.the_event_comes_again(stage)
-    assert stage.watch.look().replicas[5].offering is not None
-    assert str(stage.watch.look().replicas[5].offering).endswith("spot")
+    replicas = stage.watch.look().replicas
+    assert [option_of(r) for r in replicas.values() if r.is_stand_in] == [PurchaseOption.ON_DEMAND]
+    assert option_of(replicas[4]) is PurchaseOption.SPOT
+    assert replicas[4].replaces == 1
+    assert replicas[4].state is ReplicaState.READY
+    assert {option_of(r) for r in stage.settle().present} == {PurchaseOption.SPOT}
+
+
+def test_story_c_leaves_pools_that_have_rested() -> None:
+    """The story after it begins when no pool cools any more, so that its loss needs no stand-in."""
+    theatre = Theatre((A, B, C))
+    stage = theatre.stage()
+    stories.spot_dries_up(stage)
+    assert theatre.now - START >= seconds(REST_S)
 
 
 def test_story_d_waits_for_the_tick() -> None:
@@ -90,11 +100,27 @@ def test_a_replacement_from_the_dry_pool_fails_the_story() -> None:
         stories.a_pool_dries_up(stage)
 
 
-def test_a_spot_replacement_fails_story_c() -> None:
-    """A replacement that isn't on-demand contradicts a Spot market that is dry."""
-    stage = Theatre((A, B, C), flaw="stubborn").stage()
-    with pytest.raises(StoryError, match="replica 4 is no on-demand instance"):
+@pytest.mark.parametrize(
+    ("flaw", "said"),
+    [
+        ("stubborn", "a stand-in in rotation: not within 60 s"),
+        ("stingy", "replica 5 is no on-demand instance but us-east-1a/g5.xlarge/spot"),
+        ("homeless", "replica 4 is no Spot instance but us-east-1a/g6.xlarge/on-demand"),
+    ],
+)
+def test_story_c_fails_without_a_stand_in_and_a_return(flaw: str, said: str) -> None:
+    """No stand-in, one that isn't on-demand, and a replacement that isn't on Spot contradict the story."""
+    stage = Theatre((A, B, C), flaw=flaw).stage()
+    with pytest.raises(StoryError, match=said):
         stories.spot_dries_up(stage)
+
+
+def test_a_stand_in_that_stays_fails_the_end() -> None:
+    """On-demand that is still paid for when everything is back on Spot is called out."""
+    stage = Theatre((A, B, C), flaw="clinging").stage()
+    stories.spot_dries_up(stage)
+    with pytest.raises(StoryError, match=r"a whole fleet: .*replicas: 2 READY, 3 READY, 4 READY, 5 READY"):
+        stage.settle()
 
 
 def test_an_instance_that_ec2_does_not_get_to_take_fails_the_end() -> None:
@@ -110,6 +136,7 @@ def test_without_spot_there_is_no_story() -> None:
     """Nothing to interrupt is said in so many words, instead of an index error."""
     theatre = Theatre((A,))
     stage = theatre.stage()
-    stories.spot_dries_up(stage)
+    theatre.dry_up()
+    stage.stand_in()
     with pytest.raises(StoryError, match="no replica serves from a Spot instance"):
         stories.the_event_is_lost(stage)

@@ -24,18 +24,44 @@ REPORT = {
     "summary": {"warned_to_deregistered_s": {"median": 0.03, "max": 3.1}},
     "interruptions": [
         {
+            "story": "c",
+            "replica": 4,
+            "replaced_by": 6,
+            "stand_in": 7,
+            "pool": "us-east-1b/g4dn.2xlarge",
+            "event": "once",
+            "warned_at": "2026-01-01T00:00:00.000+00:00",
+            "warned_to_deregistered_s": 0.1,
+            "warned_to_launched_s": 1.2,
+            "warned_to_ready_s": 6.8,
+            "warned_to_reclaimed_s": 20.0,
+        },
+        {
             "story": "d",
             "replica": 5,
             "replaced_by": 8,
+            "stand_in": None,
             "pool": "us-east-1b/g4dn.2xlarge",
             "event": "lost",
             "warned_to_deregistered_s": 3.1,
             "warned_to_launched_s": 3.2,
             "warned_to_ready_s": None,
             "warned_to_reclaimed_s": 20.0,
-        }
+        },
     ],
-    "replicas": [{"id": 8, "pool": "us-east-1a/g4dn.xlarge", "purchase_option": "on-demand"}],
+    "replicas": [
+        {
+            "id": 6,
+            "pool": "us-east-1c/g4dn.xlarge",
+            "purchase_option": "spot",
+            "entered": {
+                "PROVISIONING": "2026-01-01T00:00:31.250+00:00",
+                "READY": "2026-01-01T00:00:37.500+00:00",
+            },
+        },
+        {"id": 7, "pool": "us-east-1a/g4dn.xlarge", "purchase_option": "on-demand"},
+        {"id": 8, "pool": "us-east-1a/g6e.2xlarge", "purchase_option": "spot"},
+    ],
 }
 
 
@@ -77,6 +103,17 @@ def test_the_conclusion_fits_its_width() -> None:
     assert "never" in output.getvalue()
     assert "400 sent, 0 failed, 0 cut" in output.getvalue()
     assert "every promise kept" in output.getvalue()
+
+
+def test_a_stand_in_has_its_row_and_its_replacement_another() -> None:
+    """The stand-in's times are the interruption's; below it is when the replacement was back on Spot."""
+    console, output = _console()
+    console.print(conclusion(REPORT))
+    rows = [line.split() for line in output.getvalue().splitlines() if line.startswith("c")]
+    lost = ["c", "4", "us-east-1b/g4dn.2xlarge"]
+    by = ["7", "us-east-1a/g4dn.xlarge", "on-demand"]
+    back = ["c,", "Spot", "is", "back", "6", "us-east-1c/g4dn.xlarge", "spot", "31.25", "37.50"]
+    assert rows == [[*lost, *by, "0.10", "1.20", "6.80", "20.00"], back]
 
 
 def test_broken_promises_are_listed() -> None:

@@ -22,6 +22,10 @@ from spotrelay.model import (
 START = datetime(2026, 1, 1, tzinfo=UTC)
 WARNING_S, SCHEDULE_S = 20.0, 10.0
 READY_AFTER_S = 6.0
+REST_S = 30.0
+"""A pool that refused isn't asked again before."""
+SETTLE_S = 20.0
+"""A stand-in drains so long."""
 POOLS = tuple(
     CapacityPool("us-east-1", f"us-east-1{zone}", type_)
     for type_ in ("g5.xlarge", "g6.xlarge")
@@ -33,7 +37,9 @@ class Theatre:
     """A market (`stage.Market`) and the rows of a product (`watch.RowReader`) that reacts to it as it should.
 
     What it gets wrong is for tests to choose: `flaw` is one of "deaf" (never replaces anything), "twins" (two
-    replacements each), "stubborn" (never leaves Spot), "greedy" (terminates what EC2 warned).
+    replacements each), "stubborn" (never leaves a pool), "greedy" (terminates what EC2 warned), "stingy" (its
+    stand-ins are on Spot), "homeless" (buys on-demand what Spot has refused once) and "clinging" (gives no
+    stand-in up).
     """
 
     def __init__(self, pools: Sequence[CapacityPool], flaw: str = "") -> None:
@@ -43,6 +49,8 @@ class Theatre:
         self._dry: set[CapacityPool] = set()
         self._rows: dict[int, Replica] = {}
         self._records: dict[str, dict[str, Any]] = {}
+        self._refused: dict[int, int] = {}
+        """Replicas that Spot refused: their IDs, and those of their stand-ins."""
         for pool in pools:
             self._launch(Offering(pool, PurchaseOption.SPOT), ready_after_s=0)
 
@@ -95,12 +103,14 @@ class Theatre:
         return there
 
     def bring_back(self, zone: str | None = None, instance_type: str | None = None) -> None:
-        """Open the matching pools."""
+        """Open the matching pools; what was refused comes from them as soon as they have rested."""
         self._dry -= {
             pool
             for pool in POOLS
             if zone in (None, pool.zone) and instance_type in (None, pool.instance_type)
         }
+        while self._refused and len(self._dry) < len(POOLS):
+            self._return(*self._refused.popitem())
 
     def warn(self, instance_id: str, *, deliver: Delivery = "once") -> None:
         """Take the instance back, and have the product react."""
@@ -113,6 +123,7 @@ class Theatre:
             "warned_at": self.now.timestamp(),
             "deregistered_at": None if is_deaf else noticed.timestamp(),
             "reclaimed_at": None if greedy else (self.now + seconds(WARNING_S)).timestamp(),
+            "terminated_at": (self.now + seconds(1)).timestamp() if greedy else None,
             "event": deliver,
         }
         if is_deaf:
@@ -140,13 +151,51 @@ class Theatre:
     def _replacement(self, lost: Replica, noticed: datetime) -> Replica:
         if self.flaw == "stubborn" and lost.offering:
             return self._launch(lost.offering, replaces=lost.id, requested=noticed)
+        if any(pool not in self._dry for pool in POOLS):
+            return self._launch(self._free_on_spot(), replaces=lost.id, requested=noticed)
+        return self._wait_for_spot(lost, noticed)
+
+    def _free_on_spot(self) -> Offering:
         busy = {r.offering.pool for r in self._rows.values() if r.offering}
         free = [pool for pool in POOLS if pool not in self._dry]
-        if not free:
-            offering = Offering(POOLS[0], PurchaseOption.ON_DEMAND)
-        else:
-            offering = Offering(next((p for p in free if p not in busy), free[0]), PurchaseOption.SPOT)
-        return self._launch(offering, replaces=lost.id, requested=noticed)
+        return Offering(next((p for p in free if p not in busy), free[0]), PurchaseOption.SPOT)
+
+    def _wait_for_spot(self, lost: Replica, noticed: datetime) -> Replica:
+        """A replacement that every pool refuses, and a second later the stand-in."""
+        id_ = len(self._rows) + 1
+        waiting = replace(
+            Replica.requested("demo", id_, 1, noticed, reason="test", replaces=lost.id), attempts=1
+        )
+        self._rows[id_] = waiting
+        option = PurchaseOption.SPOT if self.flaw == "stingy" else PurchaseOption.ON_DEMAND
+        stand_in = self._launch(Offering(POOLS[0], option), requested=noticed + seconds(1), is_stand_in=True)
+        self._refused[id_] = stand_in.id
+        return waiting
+
+    def _return(self, waiting_id: int, stand_in_id: int) -> None:
+        """Spot gives the replacement its instance, and the stand-in goes once that has stayed."""
+        waiting, stand_in = self._rows[waiting_id], self._rows[stand_in_id]
+        requested = waiting.entered[ReplicaState.REQUESTED]
+        launched = max(self.now, requested + seconds(REST_S))
+        offering = self._free_on_spot()
+        if self.flaw == "homeless":
+            offering = replace(offering, purchase_option=PurchaseOption.ON_DEMAND)
+        entered = {ReplicaState.REQUESTED: requested, **_rising(launched, READY_AFTER_S)}
+        self._rows[waiting_id] = replace(
+            waiting, entered=entered, offering=offering, instance_id=f"i-{waiting_id}"
+        )
+        if self.flaw != "clinging":
+            drained = entered[ReplicaState.READY] + seconds(READY_AFTER_S)
+            gone = drained + seconds(SETTLE_S)
+            self._rows[stand_in_id] = replace(
+                stand_in,
+                reason="Spot is back",
+                entered={
+                    **stand_in.entered,
+                    ReplicaState.DRAINING: drained,
+                    ReplicaState.TERMINATED: gone,
+                },
+            )
 
     def _launch(
         self,
@@ -155,18 +204,13 @@ class Theatre:
         replaces: int | None = None,
         requested: datetime | None = None,
         ready_after_s: float = READY_AFTER_S,
+        is_stand_in: bool = False,
     ) -> Replica:
         at = requested or self.now
         id_ = len(self._rows) + 1
         replica = replace(
-            Replica.requested("demo", id_, 1, at, reason="test", replaces=replaces),
-            state=ReplicaState.READY,
-            entered={
-                ReplicaState.REQUESTED: at,
-                ReplicaState.PROVISIONING: at,
-                ReplicaState.STARTING: at + seconds(ready_after_s / 2),
-                ReplicaState.READY: at + seconds(ready_after_s),
-            },
+            Replica.requested("demo", id_, 1, at, reason="test", replaces=replaces, is_stand_in=is_stand_in),
+            entered={ReplicaState.REQUESTED: at, **_rising(at, ready_after_s)},
             offering=offering,
             instance_id=f"i-{id_}",
         )
@@ -187,3 +231,11 @@ class Theatre:
 
     def _pass(self, duration_s: float) -> None:
         self.now += seconds(duration_s)
+
+
+def _rising(launched: datetime, ready_after_s: float) -> dict[ReplicaState, datetime]:
+    return {
+        ReplicaState.PROVISIONING: launched,
+        ReplicaState.STARTING: launched + seconds(ready_after_s / 2),
+        ReplicaState.READY: launched + seconds(ready_after_s),
+    }

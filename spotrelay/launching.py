@@ -103,10 +103,9 @@ def _nowhere(ports: Ports, order: _Order, ordered: Changes) -> None:
     spec, now = order.spec, ports.clock.now()
     words = f"no pool to ask; left out: {placement.shown(order.plan.left_out)}"
     _record(ports, order, ordered.to_launch, {"why_these": words})
+    told = (replace(r, launch=words, launch_id=None) for r in ordered.to_launch)
     rested = placement.first_rest(spec, order.option, order.memory, now)
-    waiting = tuple(
-        _refused(replace(r, launch=words, launch_id=None), now, rested) for r in ordered.to_launch
-    )
+    waiting = tuple(_refused(r, now, rested) for r in told)
     closed = (ordered.open_intent.id,) if ordered.open_intent else ()
     try:
         ports.store.commit(Changes(spec.service, update=waiting, close_intents=closed))
@@ -230,7 +229,9 @@ def _after(
 
 def _refused(replica: Replica, now: datetime, rested: datetime | None = None) -> Replica:
     attempts, retry_at = failures.after_refusal(replica, now)
-    return replace(replica, attempts=attempts, retry_at=min(retry_at, rested) if rested else retry_at)
+    if rested:
+        retry_at = min(rested, now + seconds(timing.RETRY_RESTING_S))
+    return replace(replica, attempts=attempts, retry_at=retry_at)
 
 
 def _postponed(spec: ServiceSpec, intent: LaunchIntent, waiting: Sequence[Replica], now: datetime) -> Changes:

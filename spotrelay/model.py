@@ -274,13 +274,14 @@ class Cooldown:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What EC2 offers to one version of a service, as last asked: discovery, prices and placement scores.
+    """What EC2 offers to a service, as last asked: discovery, prices and placement scores.
 
     What could not be found out is missing from its mapping.
     """
 
     service: str
-    version: int
+    asked: Requirements
+    """What it answers: it says nothing about a service that asks for something else by now."""
     at: datetime
     pools: tuple[CapacityPool, ...]
     """Every eligible type in every zone that offers it."""
@@ -515,6 +516,11 @@ class ServiceSpec:
     def region(self) -> str:
         """The region, from the zones' names (`us-east-1a`)."""
         return next(iter(self.subnets.values()))[:-1]
+
+    @property
+    def asked(self) -> Requirements:
+        """What the service file asks; without it, the types that its stack listed."""
+        return self.requirements or Requirements(instance_types=self.instance_types, use_spot=self.use_spot)
 
     @property
     def pools(self) -> tuple[CapacityPool, ...]:

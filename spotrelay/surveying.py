@@ -89,7 +89,6 @@ class Surveying:
         self.telemetry.record(
             "surveyed",
             service=service,
-            version=survey.version,
             pools=len(survey.pools),
             instance_types=sorted({pool.instance_type for pool in survey.pools}),
             scores=dict(scores),

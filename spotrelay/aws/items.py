@@ -40,6 +40,7 @@ from spotrelay.model import (
     seconds,
 )
 from spotrelay.names import TABLE_TTL
+from spotrelay.requirements import Requirements
 
 HISTORY_KEPT_S = 30 * 86_400.0
 """How long ended replicas are kept: as long as the functions' logs, which tell the rest of the story."""
@@ -242,7 +243,7 @@ def survey_item(survey: Survey) -> dict[str, Any]:
         "at": to_text(survey.at),
         "found": json.dumps(
             {
-                "version": survey.version,
+                "asked": survey.asked.to_dict(),
                 "pools": [[p.region, p.zone, p.instance_type] for p in survey.pools],
                 "on_demand_prices": dict(survey.on_demand_prices),
                 "spot_prices": [
@@ -260,7 +261,7 @@ def survey_of(item: Values) -> Survey:
     found = json.loads(item["found"])
     return Survey(
         item["service"],
-        found["version"],
+        Requirements.from_dict(found["asked"]),
         to_time(item["at"]),
         tuple(CapacityPool(*pool) for pool in found["pools"]),
         found["on_demand_prices"],

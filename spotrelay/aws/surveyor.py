@@ -34,13 +34,13 @@ class AwsSurveyor:
 
     def survey(self, spec: ServiceSpec, now: datetime) -> Survey:
         """See `ports.Surveyor.survey`."""
-        wanted = requirements_of(spec)
+        wanted = spec.asked
         pools = self._pools(spec, wanted)
         types = tuple(dict.fromkeys(pool.instance_type for pool in pools))
         is_spot = spec.use_spot and bool(pools)
         return Survey(
             service=spec.service,
-            version=spec.version,
+            asked=spec.asked,
             at=now,
             pools=pools,
             on_demand_prices=self._on_demand_prices(spec, types),
@@ -132,8 +132,3 @@ class AwsSurveyor:
     def _unanswered(self, spec: ServiceSpec, what: str, error: str) -> None:
         self._telemetry.count(Metric.SURVEY_UNANSWERED)
         self._telemetry.record("survey_unanswered", service=spec.service, asked_for=what, error=error)
-
-
-def requirements_of(spec: ServiceSpec) -> Requirements:
-    """What the service file asks; without it, the types that its stack listed."""
-    return spec.requirements or Requirements(instance_types=spec.instance_types, use_spot=spec.use_spot)

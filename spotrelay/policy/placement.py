@@ -91,7 +91,7 @@ def first_rest(
 def _eligible(spec: ServiceSpec, memory: PoolMemory) -> tuple[CapacityPool, ...]:
     """What EC2 said that it has, or what the service's document lists until it was asked."""
     survey = memory.survey
-    if survey is None or survey.version != spec.version or not survey.pools:
+    if survey is None or survey.asked != spec.asked or not survey.pools:
         return spec.pools
     zones = set(spec.subnets.values())
     return tuple(pool for pool in survey.pools if pool.zone in zones) or spec.pools

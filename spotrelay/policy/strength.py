@@ -60,8 +60,15 @@ def decide(
         count = missing - len(stand_ins)
         yield Request(count, "Spot isn't ready", PurchaseOption.ON_DEMAND, is_stand_in=True)
     busy = {a.replica.id for a in decided if isinstance(a, Adopt)} | {r.id for r in (*dropped, *idle)}
-    due = [_as_wanted(r, spec) for r in active if r.id not in busy and _is_due(r, seen, now)]
-    yield from _launches(spec, due, kept, stand_ins)
+    refused = [r for r in stand_ins if r.state is ReplicaState.REQUESTED and r.attempts > 0]
+    # Once on-demand refuses, too, nothing waits for its pools to have rested: all are tried together.
+    is_turn = any(_is_due(r, seen, now) for r in refused)
+    due = [
+        _as_wanted(r, spec)
+        for r in active
+        if r.id not in busy and _is_due(replace(r, retry_at=None) if is_turn else r, seen, now)
+    ]
+    yield from _launches(spec, due, kept, stand_ins, is_last_resort=bool(refused))
 
 
 def next_look(spec: ServiceSpec | None, seen: Observation, now: datetime) -> datetime | None:
@@ -175,7 +182,12 @@ def _base(spec: ServiceSpec) -> int:
 
 
 def _launches(
-    spec: ServiceSpec, due: Sequence[Replica], regular: Sequence[Replica], stand_ins: Sequence[Replica]
+    spec: ServiceSpec,
+    due: Sequence[Replica],
+    regular: Sequence[Replica],
+    stand_ins: Sequence[Replica],
+    *,
+    is_last_resort: bool,
 ) -> Iterator[Launch]:
     spot = [r for r in due if r.purchase_option is PurchaseOption.SPOT]
     on_demand = [r for r in due if r.purchase_option is PurchaseOption.ON_DEMAND]
@@ -185,8 +197,7 @@ def _launches(
         rising = sum(r.state in _RISING and r.purchase_option is PurchaseOption.SPOT for r in regular)
         spot = spot[: max(at_once - rising, 0)]
     if spot:
-        is_refused = any(r.state is ReplicaState.REQUESTED and r.attempts > 0 for r in stand_ins)
-        yield Launch(tuple(spot), is_last_resort=is_refused)
+        yield Launch(tuple(spot), is_last_resort=is_last_resort)
     if on_demand:
         yield Launch(tuple(on_demand))
 

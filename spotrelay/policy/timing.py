@@ -28,8 +28,8 @@ UNHEALTHY_REPLACED_S = 180.0
 """A replica that was ready and answers no health check for this long is replaced; SkyServe's threshold."""
 
 LOSS_COOLDOWN_S, LOSS_COOLDOWN_MAX_S = 900.0, 7200.0
-"""A pool that loses an instance: a quarter of an hour, and doubled each time it does so again, up to two hours.
-On recorded traces that lost no more instances than half an hour each time, and bought less on-demand:
+"""A pool that loses an instance: a quarter of an hour, doubled each time it does so again, up to two hours.
+On recorded traces that lost hardly more instances than half an hour each time, and bought less on-demand:
 docs/placement.md has the figures."""
 
 REBALANCE_COOLDOWN_S = 600.0
@@ -51,8 +51,8 @@ REBALANCE_MIN_AGE_S = 600.0
 gets one at once, and following each of them churned fleets (NTH #141, #786; karpenter #2853)."""
 
 STAY_MAX_S = 600.0
-"""A Spot replica has stayed when it has been ready for as long as it took to start, which is what giving up its
-stand-in too early would cost; ten minutes at most, since on-demand is paid for meanwhile."""
+"""A Spot replica has stayed when it has been ready for as long as it took to start, which is what giving up
+its stand-in too early would cost; ten minutes at most, since on-demand is paid for meanwhile."""
 
 LOW_SCORE = 3
 """Zones with this placement score or less come last, and nothing returns to Spot there. AWS's own guidance
@@ -60,6 +60,10 @@ moves away from pools that score 1 or 2; with fewer than three types no score is
 
 RETRY_FIRST_S, RETRY_MAX_S = 5.0, 60.0
 """After a launch that every pool refused: doubled each time, a minute at most (capacity returns in gusts)."""
+
+RETRY_RESTING_S = 300.0
+"""While every pool is cooling there is nobody to ask before the first has rested; but after five minutes there
+may be a new survey, or a new version with other pools."""
 
 FAILURE_FIRST_S, FAILURE_MAX_S = 30.0, 1800.0
 """After replicas that never became ready: doubled each time; each try costs minutes of a GPU."""

@@ -21,6 +21,7 @@ from spotrelay.model import (
     Survey,
     seconds,
 )
+from spotrelay.requirements import Amount, Requirements
 from tests.contract.rows import NOW, provisioned, row
 from tests.examples import on_demand_pool, spot_pool
 
@@ -63,7 +64,7 @@ prices = st.floats(0.0001, 100)
 surveys = st.builds(
     Survey,
     service=st.just("demo"),
-    version=numbers,
+    asked=st.builds(Requirements, cpus=st.builds(Amount, st.integers(1, 99), at_least=st.booleans())),
     at=times,
     pools=st.lists(pools, unique=True).map(tuple),
     on_demand_prices=st.dictionaries(st.sampled_from(["g5.xlarge", "p4d.24xlarge"]), prices),

@@ -25,6 +25,7 @@ from spotrelay.model import (
     seconds,
 )
 from spotrelay.ports import Conflict, Store
+from spotrelay.requirements import Amount, Requirements
 from tests.contract.rows import NOW, OFFERING, create, ended, provisioned, row, update
 from tests.examples import on_demand_pool, spot_pool
 
@@ -419,7 +420,7 @@ def test_what_is_forgiven_is_forgotten(store: Store) -> None:
 
 SURVEY = Survey(
     "demo",
-    3,
+    Requirements(instance_types=("g5.xlarge",), cpus=Amount(8, at_least=True)),
     NOW + timedelta(microseconds=1),
     (OFFERING.pool, spot_pool("us-east-1b", "g6e.2xlarge").pool),
     {"g5.xlarge": 1.006, "g6e.2xlarge": 2.24208},
@@ -437,7 +438,7 @@ def test_a_survey_comes_back_as_noted(store: Store) -> None:
 
 def test_an_empty_survey_is_one(store: Store) -> None:
     """What nothing could be found out about is known to be unknown."""
-    empty = Survey("demo", 1, NOW, ())
+    empty = Survey("demo", Requirements(), NOW, ())
     store.note_survey(empty)
     assert store.recall("demo", REGION, NOW).survey == empty
 
@@ -446,7 +447,7 @@ def test_the_last_survey_counts(store: Store) -> None:
     """A newer one takes the place of the old one, at the latest after the minutes that it may be kept."""
     store.note_survey(SURVEY)
     assert store.recall("demo", REGION, NOW).survey == SURVEY
-    newer = replace(SURVEY, version=4, pools=(), at=NOW + seconds(300))
+    newer = replace(SURVEY, asked=Requirements(), pools=(), at=NOW + seconds(300))
     store.note_survey(newer)
     assert store.recall("demo", REGION, NOW + seconds(300)).survey == newer
 
@@ -457,7 +458,12 @@ def test_a_large_survey_fits(store: Store) -> None:
         spot_pool(f"us-east-1{zone}", f"family{n}.24xlarge").pool for zone in "abcdef" for n in range(150)
     )
     large = Survey(
-        "demo", 1, NOW, pools, {p.instance_type: 12.34567 for p in pools}, dict.fromkeys(pools, 3.45678)
+        "demo",
+        Requirements(),
+        NOW,
+        pools,
+        {p.instance_type: 12.34567 for p in pools},
+        dict.fromkeys(pools, 3.45678),
     )
     store.note_survey(large)
     assert store.recall("demo", REGION, NOW).survey == large

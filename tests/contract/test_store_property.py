@@ -30,6 +30,7 @@ from spotrelay.model import (
     seconds,
 )
 from spotrelay.ports import Conflict, Store
+from spotrelay.requirements import Amount, Requirements
 from tests.contract.conftest import make_table, shared_clients
 from tests.contract.rows import NOW, provisioned, row
 from tests.examples import on_demand_pool, spot_pool
@@ -134,7 +135,13 @@ class Stores(RuleBasedStateMachine):
     @rule(version=st.integers(1, 3))
     def note_survey(self, version: int) -> None:
         """What EC2 offers by now."""
-        survey = Survey(SERVICE, version, NOW, (POOL.pool,), {"g5.xlarge": 1 / version})
+        survey = Survey(
+            SERVICE,
+            Requirements(cpus=Amount(version, at_least=False)),
+            NOW,
+            (POOL.pool,),
+            {"g5.xlarge": 1 / version},
+        )
         self._both(lambda store: store.note_survey(survey))
 
     @rule(holder=HOLDERS, now=MOMENTS)

@@ -16,6 +16,7 @@ from spotrelay.aws.table import BATCH_ROUNDS, Table
 from spotrelay.model import Cause, Changes, Cooldown, Scope, Survey, seconds
 from spotrelay.names import TABLE_TTL
 from spotrelay.ports import Conflict, Throttled, Unavailable
+from spotrelay.requirements import Requirements
 from tests.contract.conftest import TABLE
 from tests.contract.rows import NOW, OFFERING, create, ended, provisioned, row, update
 from tests.examples import spot_pool
@@ -175,7 +176,7 @@ def test_a_single_write_that_fails(
 def test_a_survey_is_read_once_a_minute(dynamodb: Stubber, stubbed: DynamoStore) -> None:
     """A launch is in a hurry, a survey changes by the hour: it is kept a while, also that there is none."""
     asked = {"TableName": TABLE, "Key": ANY, "ConsistentRead": True}
-    survey = Survey("demo", 1, NOW, (OFFERING.pool,), {"g5.xlarge": 1.006})
+    survey = Survey("demo", Requirements(), NOW, (OFFERING.pool,), {"g5.xlarge": 1.006})
     item: dict[str, Any] = {
         name: {"S": value} for name, value in items.survey_item(survey).items() if isinstance(value, str)
     }
@@ -200,7 +201,7 @@ def test_what_expires(aws: Clients, table: Table) -> None:
     first, second = update(store, *(provisioned(r) for r in create(store, 2)))
     (over,) = update(store, ended(first))
     store.cool([_cooldown(Scope.of(OFFERING), 0.5), _cooldown(Scope("us-east-1", quota="g"), 60)])
-    store.note_survey(Survey("demo", 1, NOW, (OFFERING.pool,)))
+    store.note_survey(Survey("demo", Requirements(), NOW, (OFFERING.pool,)))
     store.acquire("demo", "first", NOW, 60)
     expiry = {
         f"{item['PK']['S']} {item['SK']['S']}": int(item[TABLE_TTL]["N"])

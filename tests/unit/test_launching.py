@@ -109,7 +109,9 @@ def test_a_first_try_asks_low_zones_after_the_others() -> None:
     """Nothing serves in its place yet, so a zone with a low score is better than none."""
     world = World.of(demo_spec(), capacity={Offering(p, SPOT): 0 for p in (B5, B6)})
     scores = {"us-east-1a": timing.LOW_SCORE}
-    world.store.note_survey(Survey("demo", 1, world.clock.now(), demo_spec().pools, scores=scores))
+    world.store.note_survey(
+        Survey("demo", demo_spec().asked, world.clock.now(), demo_spec().pools, scores=scores)
+    )
     assert launch(world, ordered(world)) == 1
     assert asked(world) == [{B5, B6}, {A5, A6}]
     assert world.store.load("demo").intents == {}
@@ -119,7 +121,9 @@ def test_a_return_to_spot_leaves_low_zones_alone() -> None:
     """A replica that was refused before has its stand-in: it isn't sent where it wouldn't last."""
     world = World.of(demo_spec(), capacity={Offering(p, SPOT): 0 for p in (B5, B6)})
     scores = {"us-east-1a": timing.LOW_SCORE}
-    world.store.note_survey(Survey("demo", 1, world.clock.now(), demo_spec().pools, scores=scores))
+    world.store.note_survey(
+        Survey("demo", demo_spec().asked, world.clock.now(), demo_spec().pools, scores=scores)
+    )
     assert launch(world, ordered(world, attempts=1)) == 0
     assert asked(world) == [{B5, B6}]
     without = replace(demo_spec(), on_demand_fallback=False)
@@ -147,7 +151,7 @@ def test_the_pools_of_the_survey_are_asked() -> None:
     """What EC2 was found to offer is what is launched in, also where the document doesn't list it."""
     world = World.of(demo_spec())
     new = CapacityPool("us-east-1", "us-east-1b", "g7e.2xlarge")
-    world.store.note_survey(Survey("demo", 1, world.clock.now(), (A5, new)))
+    world.store.note_survey(Survey("demo", demo_spec().asked, world.clock.now(), (A5, new)))
     launch(world, ordered(world))
     assert asked(world) == [{A5, new}]
 
@@ -156,7 +160,7 @@ def test_a_price_cap_goes_into_the_request() -> None:
     """Spot is asked for at the cap, and only where there is one; on-demand is asked for as it is."""
     spec = replace(demo_spec(), max_price_share=0.5)
     world = World.of(spec)
-    survey = Survey("demo", 1, world.clock.now(), spec.pools, {"g5.xlarge": 1.0}, {A5: 0.6})
+    survey = Survey("demo", demo_spec().asked, world.clock.now(), spec.pools, {"g5.xlarge": 1.0}, {A5: 0.6})
     world.store.note_survey(survey)
     launch(world, ordered(world), spec)
     launch(world, ordered(world, option=ON_DEMAND), spec)
@@ -169,14 +173,14 @@ def test_a_price_cap_goes_into_the_request() -> None:
 
 
 def test_where_no_pool_is_worth_asking_nothing_is_asked() -> None:
-    """The replica waits as if it had been refused, says why, and its intent is closed."""
+    """The replica waits for pools to rest, but not for ever, says why, and its intent is closed."""
     world = World.of(demo_spec())
     cool(world, *demo_spec().pools, for_s=1800)
     assert launch(world, ordered(world)) == 0
     assert world.fleet.launches == []
     (row,) = rows(world)
     assert (row.state, row.attempts, row.launch_id) == (ReplicaState.REQUESTED, 1, None)
-    assert row.retry_at == world.clock.now() + seconds(timing.RETRY_FIRST_S)
+    assert row.retry_at == world.clock.now() + seconds(timing.RETRY_RESTING_S)
     assert (row.launch or "").startswith("no pool to ask; left out: us-east-1a/g5.xlarge (")
     assert world.store.load("demo").intents == {}
     assert [delay_s for _, _, delay_s in world.ticker.scheduled] == [launching.STAND_IN_DELAY_S]

@@ -24,6 +24,7 @@ from spotrelay.model import (
 )
 from spotrelay.policy import placement, timing
 from spotrelay.policy.placement import Plan
+from spotrelay.requirements import Requirements
 from tests.examples import demo_spec, on_demand_pool, spot_pool
 from tests.unit.cases import NOW
 
@@ -34,8 +35,8 @@ GOOD_SCORE = timing.LOW_SCORE + 1
 
 
 def survey(pools: tuple[CapacityPool, ...] = POOLS, **facts: Any) -> Survey:
-    """What EC2 was found to offer to the demo's first version."""
-    return Survey("demo", facts.pop("version", 1), NOW, pools, **facts)
+    """What EC2 was found to offer to the demo."""
+    return Survey("demo", facts.pop("asked", demo_spec().asked), NOW, pools, **facts)
 
 
 def cooling(*offerings: Offering, until_s: float = 60, strikes: int = 1) -> tuple[Cooldown, ...]:
@@ -140,7 +141,7 @@ def test_a_cooldown_ends() -> None:
 
 
 def test_what_ec2_offers_replaces_what_the_document_lists() -> None:
-    """A survey of the service's own version knows pools that the document doesn't, and drops others."""
+    """A survey for what the service asks knows pools that the document doesn't, and drops others."""
     new = CapacityPool("us-east-1", "us-east-1b", "g7e.2xlarge")
     assert plan(memory=PoolMemory(survey=survey((A5, new)))).eligible == (A5, new)
 
@@ -148,15 +149,14 @@ def test_what_ec2_offers_replaces_what_the_document_lists() -> None:
 @pytest.mark.parametrize(
     "unfit",
     [
-        survey((A5,), version=2),
-        survey((A5,), version=0),
+        survey((A5,), asked=Requirements(instance_types=("g5.xlarge",))),
         survey(()),
         survey((CapacityPool("us-east-1", "us-east-1f", "g5.xlarge"),)),
     ],
-    ids=["a newer version", "an older version", "nothing found", "no subnet there"],
+    ids=["another question", "nothing found", "no subnet there"],
 )
 def test_a_survey_that_does_not_fit_is_no_survey(unfit: Survey) -> None:
-    """Of another version, or with no pool that could be launched in: the document's list it is."""
+    """It answers another question, or has no pool that could be launched in: the document's list it is."""
     assert plan(memory=PoolMemory(survey=unfit)).eligible == POOLS
 
 

@@ -55,7 +55,7 @@ class Oracle:
         if spec.service not in self.scores:
             raise Unavailable("DescribeInstanceTypes")
         pools = tuple(CapacityPool("us-east-1", zone, "g5.xlarge") for zone in ("us-east-1a", "us-east-1b"))
-        return Survey(spec.service, spec.version, now, pools, scores=self.scores[spec.service])
+        return Survey(spec.service, spec.asked, now, pools, scores=self.scores[spec.service])
 
 
 @dataclass

@@ -1,0 +1,87 @@
+"""What each part of the placement policy is worth: the replay with one part taken away at a time.
+
+    .venv/bin/python scripts/replay_ablation.py DIR...
+
+Prints docs/placement.md's table: availability and cost over the optimal cost, per recording.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from spotrelay.model import Cause, PoolMemory, ServiceSpec
+from spotrelay.policy import cooldowns, strength, timing
+from spotrelay.replay import production
+from spotrelay.replay.run import run
+from spotrelay.replay.settings import Settings
+from spotrelay.replay.traces import Trace, load
+
+SETTINGS = Settings(cold_start_s=180.0)
+
+Change = tuple[object, str, object]
+"""Whose attribute, which, and what it is instead."""
+
+_spec_of = production.spec_of
+
+
+def _without_fallback(*what: object) -> ServiceSpec:
+    return replace(_spec_of(*what), on_demand_fallback=False)  # type: ignore[arg-type]  # as it is called
+
+
+def _loss_cools(first_s: float, longest_s: float) -> Change:
+    lengths = cooldowns._LENGTHS
+    changed = {**lengths, Cause.LOSS: type(lengths[Cause.LOSS])(first_s, longest_s)}
+    return cooldowns, "_LENGTHS", changed
+
+
+WITHOUT: Mapping[str, Sequence[Change]] = {
+    "the policy as it is": (),
+    "a stand-in only for what was refused": ((strength, "_is_covered", lambda *_: True),),
+    "a stand-in with every warning": ((strength, "_is_covered", lambda *_: False),),
+    "stand-ins go as soon as Spot is ready": ((timing, "STAY_MAX_S", 0.0),),
+    "losses don't cool": (_loss_cools(0.001, 0.001),),
+    "losses cool for 30 min, not doubled": (_loss_cools(1800.0, 1800.0),),
+    "no pool memory at all": ((PoolMemory, "cooling", lambda *_: None),),
+    "no on-demand": ((production, "spec_of", _without_fallback),),
+}
+
+
+@contextmanager
+def changed(changes: Sequence[Change]) -> Iterator[None]:
+    """The policy with something else in it."""
+    before = [(target, name, getattr(target, name)) for target, name, _ in changes]
+    for target, name, value in changes:
+        setattr(target, name, value)
+    try:
+        yield
+    finally:
+        for target, name, value in before:
+            setattr(target, name, value)
+
+
+def main(folders: list[str]) -> int:
+    """Print the table."""
+    if not folders:
+        print(__doc__)
+        return 2
+    traces: list[Trace] = [load(Path(folder), SETTINGS.replicas) for folder in folders]
+    print("| |" + "".join(f" {t.name} |" for t in traces) + "\n|---|" + "---|" * len(traces))
+    for name, changes in WITHOUT.items():
+        cells = []
+        for trace in traces:
+            with changed(changes):
+                result = run(trace, "spotrelay", SETTINGS)
+            cells.append(
+                f" {result.availability:.2%} / {result.cost / result.optimal_cost:.3f}"
+                f" / {result.losses_per_day:.1f} |"
+            )
+        print(f"| {name} |" + "".join(cells), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -62,8 +62,8 @@ RETRY_FIRST_S, RETRY_MAX_S = 5.0, 60.0
 """After a launch that every pool refused: doubled each time, a minute at most (capacity returns in gusts)."""
 
 RETRY_RESTING_S = 300.0
-"""While every pool is cooling there is nobody to ask before the first has rested; but after five minutes there
-may be a new survey, or a new version with other pools."""
+"""While every pool is cooling there is nobody to ask before the first has rested; but after five minutes
+there may be a new survey, or a new version with other pools."""
 
 FAILURE_FIRST_S, FAILURE_MAX_S = 30.0, 1800.0
 """After replicas that never became ready: doubled each time; each try costs minutes of a GPU."""

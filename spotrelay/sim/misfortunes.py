@@ -66,8 +66,12 @@ def _drought(victim: _Victim) -> None:
 
 
 def _die(victim: _Victim) -> None:
-    if victim.alive:
-        victim.world.cloud.end(victim.world.random.choice(victim.alive))
+    """Half the time one that was bought on-demand: to Spot everything else happens."""
+    random = victim.world.random
+    on_demand = [i for i in victim.alive if i not in victim.spot]
+    candidates = on_demand if on_demand and random.random() < 0.5 else victim.alive
+    if candidates:
+        victim.world.cloud.end(random.choice(candidates))
 
 
 def _hang(victim: _Victim) -> None:
@@ -82,9 +86,11 @@ def _broken(victim: _Victim) -> None:
 def _refuse(victim: _Victim) -> None:
     world = victim.world
     market = world.cloud.market
+    # Where on-demand is left, it stands in; where it isn't, Spot is asked for in pools that cool.
+    options = list(PurchaseOption) if world.random.random() < 0.5 else [PurchaseOption.SPOT]
     room: dict[Offering, int] = {}
     for state in market:
-        for option in PurchaseOption:
+        for option in options:
             offering = Offering(state.pool, option)
             room[offering] = state.free(option)
             market.set_capacity(offering, state.in_use(option))
@@ -92,7 +98,7 @@ def _refuse(victim: _Victim) -> None:
     def give_again() -> None:
         world.say("there is capacity again")
         for state in market:
-            for option in PurchaseOption:
+            for option in options:
                 offering = Offering(state.pool, option)
                 market.set_capacity(offering, state.in_use(option) + max(room[offering], 1))
 

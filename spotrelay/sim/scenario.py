@@ -25,7 +25,7 @@ class Misfortune(StrEnum):
     DIE = "an instance dies without a warning"
     HANG = "a replica stops answering"
     BROKEN = "the next instance never becomes ready"
-    REFUSE = "no capacity anywhere for a while"
+    REFUSE = "no capacity anywhere for a while, or only on-demand"
     RECOMMEND = "EC2 recommends to rebalance"
     SCALE = "another number of replicas is deployed"
     SHRINK = "fewer replicas are deployed"
@@ -128,6 +128,10 @@ def draw(seed: int, replicas: int) -> Scenario:
             # While something is being launched it is hardest to leave nothing behind.
             before = random.choice((Misfortune.WARN, Misfortune.DIE, Misfortune.SCALE))
             misfortunes.append((max(0.0, when - random.uniform(0, 3)), before))
+        if kind is Misfortune.REFUSE and not is_late:
+            # Something that must be launched, and then something that befalls what stands in for it.
+            misfortunes.append((when + random.uniform(0, 5), Misfortune.WARN))
+            misfortunes.append((when + random.uniform(10, 60), Misfortune.DIE))
     return Scenario(
         seed=seed,
         target=target,

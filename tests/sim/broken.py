@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 from unittest.mock import patch
 
 from spotrelay.controller import Controller
 from spotrelay.intake import Intake
 from spotrelay.memory import MemoryStore
-from spotrelay.model import Changes, Replica, ServiceSpec
-from spotrelay.policy import changes, interruption, reconcile
-from spotrelay.policy.actions import Action, CloseIntent, Request, Terminate
+from spotrelay.model import (
+    Changes,
+    Cooldown,
+    PurchaseOption,
+    Replica,
+    ReplicaState,
+    Rows,
+    ServiceSpec,
+    seconds,
+)
+from spotrelay.policy import changes, cooldowns, interruption, rebalance, reconcile, strength, timing
+from spotrelay.policy.actions import Action, CloseIntent, Drain, Request, Terminate
 from spotrelay.ports import Conflict, LaunchRequest, LaunchResult, Router, Unavailable
 from spotrelay.sim.ports import SimFleet
 from spotrelay.sim.rules import Rule
@@ -67,7 +77,11 @@ _terminate = SimFleet.terminate
 _warned = SimFleet.warned
 _launch = SimFleet.launch
 _signals = Intake.signals
-_for_rebalance = reconcile._for_rebalance
+_rebalance = rebalance.decide
+_missing = strength._missing
+_requested = changes._requested
+_is_due = strength._is_due
+_cooldown = cooldowns._cooldown
 _reconcile = Controller._reconcile
 
 
@@ -137,7 +151,7 @@ also(Replica, "is_warned")(property(lambda _: False))
 @mistake(interruption, "_for_draining", Rule.STRENGTH)
 def replaces_for_each_warning(replica: Replica, told: Any) -> Action | None:
     """A duplicate counts as another loss."""
-    return Request(1, "warned again") if told.warned_at else None
+    return Request(1, "warned again", PurchaseOption.SPOT) if told.warned_at else None
 
 
 @mistake(reconcile, "_adoptions", Rule.ADOPTION)
@@ -193,30 +207,30 @@ def failed_signals_are_dropped(self: Intake, messages: Mapping[str, str]) -> lis
     return []
 
 
-@mistake(reconcile, "is_in_transition", Rule.SETTLES)
-def ticks_never_rest(seen: Any, spec: Any) -> bool:
+@mistake(strength, "next_look", Rule.SETTLES)
+def ticks_never_rest(spec: Any, seen: Any, now: datetime) -> datetime | None:
     """A tick every three seconds for ever."""
-    return True
+    return now + seconds(timing.TICK_IN_TRANSITION_S)
 
 
-@mistake(reconcile, "_for_strength", Rule.WHOLE, Rule.SETTLES)
+@mistake(strength, "decide", Rule.WHOLE, Rule.SETTLES)
 def nobody_counts(*args: Any) -> list[Action]:
     """Losses are replaced, but nobody looks whether there are as many as wanted."""
     return []
 
 
 @mistake(Controller, "_reconcile", Rule.FOREIGN, Rule.WARNED_SPARED)
-def ends_whatever_is_warned(self: Controller, *args: Any) -> bool:
+def ends_whatever_is_warned(self: Controller, *args: Any) -> datetime | None:
     """The account has others' instances, too."""
     if going := self._ports.fleet.warned():
         self._ports.fleet.terminate(going)
     return _reconcile(self, *args)
 
 
-@mistake(reconcile, "_for_rebalance", Rule.STRENGTH)
+@mistake(rebalance, "decide", Rule.STRENGTH)
 def supersedes_all_at_once(spec: ServiceSpec, *args: Any) -> Iterator[Action]:
     """Every recommendation is followed at the same time."""
-    return _for_rebalance(replace(spec, surge=99), *args)
+    return _rebalance(replace(spec, surge=99), *args)
 
 
 @mistake(changes._Brake, "passes", Rule.LAUNCH_RATE)
@@ -246,3 +260,69 @@ def malformed_messages_vanish(self: Intake, body: str, why: Exception) -> None:
 def drained_instances_are_left_running(*args: Any) -> list[Action]:
     """Somebody else will end them."""
     return []
+
+
+@mistake(strength, "_idle_stand_ins", Rule.WHOLE, Rule.SETTLES)
+def stand_ins_stay_for_ever(*args: Any) -> list[Replica]:
+    """On-demand goes on being paid for when Spot is back."""
+    return []
+
+
+@mistake(strength, "_missing", Rule.STAND_INS, Rule.STRENGTH)
+def two_stand_ins_for_one(spec: ServiceSpec, *args: Any) -> int:
+    """What is missing is counted twice."""
+    return 2 * _missing(spec, *args)
+
+
+@mistake(strength, "_missing", Rule.STAND_INS)
+def stand_ins_that_nobody_wants(spec: ServiceSpec, regular: Any, seen: Any) -> int:
+    """A service that would rather wait for Spot buys on-demand all the same."""
+    return _missing(replace(spec, on_demand_fallback=True), regular, seen)
+
+
+@mistake(strength, "_missing", Rule.STAND_INS)
+def stand_ins_for_whatever_is_not_there(spec: ServiceSpec, regular: Sequence[Replica], seen: Any) -> int:
+    """Also what is bought on-demand anyway gets one, and what drains."""
+    return sum(r.state is not ReplicaState.READY for r in seen.rows.replicas.values() if not r.is_stand_in)
+
+
+def _replaced(action: Action, rows: Rows) -> Action:
+    """A stand-in that goes gets another, as if it were one of the regular ones."""
+    if isinstance(action, Drain) and action.replica.superseded_in(rows):
+        return replace(action, replace=False)
+    return action
+
+
+BROKEN.append(
+    Broken(
+        "stand_ins_are_replaced",
+        frozenset({Rule.STAND_INS}),
+        ((reconcile, "unreplaced", _replaced), (interruption, "unreplaced", _replaced)),
+    )
+)
+
+
+@mistake(changes, "_requested", Rule.STRENGTH, Rule.WHOLE, Rule.SETTLES)
+def stand_ins_are_taken_for_regular_ones(*args: Any) -> Replica:
+    """Nobody knows afterwards that they stand in for somebody."""
+    return replace(_requested(*args), is_stand_in=False)
+
+
+@mistake(changes, "_packed", Rule.WHOLE)
+def one_launch_for_both_ways_to_buy(deltas: Iterable[Any]) -> list[list[Any]]:
+    """What is to be bought on-demand is launched with Spot, or the other way round."""
+    all_ = list(deltas)
+    return [all_[start : start + 8] for start in range(0, len(all_), 8)]
+
+
+@mistake(strength, "_is_due", Rule.SETTLES, Rule.WHOLE)
+def refused_once_is_never_asked_again(replica: Replica, seen: Any, now: datetime) -> bool:
+    """Who has a stand-in needs no other."""
+    return replica.attempts == 0 and _is_due(replica, seen, now)
+
+
+@mistake(cooldowns, "_cooldown", Rule.SETTLES, Rule.WHOLE)
+def pools_cool_for_ever(*args: Any) -> Cooldown:
+    """What was refused, or lost, once is never tried again."""
+    cooldown = _cooldown(*args)
+    return replace(cooldown, until=cooldown.until + seconds(1e6))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from typing import Any, cast
 
 import boto3
 import pytest
+from botocore.config import Config
 from moto import mock_aws  # before any client is made: moto hooks itself into botocore when imported
 
 from spotrelay.aws.clients import Clients
@@ -33,10 +35,23 @@ def _hermetic() -> Iterator[None]:
         yield
 
 
+class Strict:
+    """A session whose clients hold every request against AWS's models, which the deployed ones don't."""
+
+    def __init__(self) -> None:
+        self._session = boto3.Session("testing", "testing", region_name=REGION)
+        self.region_name = REGION
+
+    def client(self, service: Any, config: Config, region_name: str = REGION) -> Any:
+        """A client that is as strict as boto3's are by default."""
+        strict = config.merge(Config(parameter_validation=True))
+        return self._session.client(service, region_name=region_name, config=strict)
+
+
 @cache
 def shared_clients() -> Clients:
     """Clients for all tests, because EC2's takes a while to build."""
-    return Clients(boto3.Session("testing", "testing", region_name=REGION))
+    return Clients(cast("boto3.Session", Strict()))
 
 
 @pytest.fixture

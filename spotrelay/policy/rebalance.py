@@ -19,8 +19,8 @@ def decide(spec: ServiceSpec, seen: Observation, decided: list[Action], now: dat
         for r in seen.rows.replicas.values()
         if r.state.is_active and r.id not in going and not r.is_stand_in
     ]
-    superseded = [r for r in staying if r.superseded_in(seen.rows)]
-    for replica in superseded:
+    superseded = {r.id: r for r in staying if r.superseded_in(seen.rows)}
+    for replica in superseded.values():
         if serves(seen.rows.replicas[replica.replaced_by or 0]):
             yield Drain(replica, "rebalance recommendation", replace=False)
     if spec.on_rebalance is not OnRebalance.REPLACE:
@@ -29,7 +29,7 @@ def decide(spec: ServiceSpec, seen: Observation, decided: list[Action], now: dat
         r
         for r in staying
         if r.rebalance_at is not None
-        and r not in superseded
+        and r.id not in superseded
         and serves(r)
         and now - r.since >= seconds(timing.REBALANCE_MIN_AGE_S)
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 
@@ -221,18 +222,18 @@ def _is_left_to_ec2(replica: Replica, instance: Instance) -> bool:
 
 def _adoptions(seen: Observation, now: datetime) -> dict[int, Adopt]:
     """Instances that an open intent asked for and no row owns, given to the replicas that wait for them."""
+    overdue = [i for i in seen.rows.intents.values() if now - i.created_at >= seconds(timing.ADOPT_AFTER_S)]
+    if not overdue:
+        return {}
     owned = {r.instance_id for r in seen.rows.replicas.values()}
+    found: dict[str | None, list[Instance]] = defaultdict(list)
+    for instance in sorted(seen.instances.values(), key=lambda i: i.id):
+        if instance.state.is_alive and instance.id not in owned and instance.id not in seen.warned:
+            found[instance.launch_id].append(instance)
     adopted: dict[int, Adopt] = {}
-    for intent in seen.rows.intents.values():
-        if now - intent.created_at < seconds(timing.ADOPT_AFTER_S):
-            continue
+    for intent in overdue:
         waiting = _waiting_for(intent, seen.rows)
-        found = [
-            i
-            for i in sorted(seen.instances.values(), key=lambda i: i.id)
-            if i.launch_id == intent.id and i.state.is_alive and i.id not in owned and i.id not in seen.warned
-        ]
-        adopted |= {r.id: Adopt(r, i) for r, i in zip(waiting, found, strict=False)}
+        adopted |= {r.id: Adopt(r, i) for r, i in zip(waiting, found[intent.id], strict=False)}
     return adopted
 
 

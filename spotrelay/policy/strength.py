@@ -44,7 +44,8 @@ def decide(
     # What drains here counts as regular still, because its replacement does.
     there = [r for r in regular if r.id not in drained]
     dropped = _surplus(spec, there, len(regular) - spec.replicas)
-    kept = [r for r in there if r not in dropped]
+    dropped_ids = {r.id for r in dropped}
+    kept = [r for r in there if r.id not in dropped_ids]
     missing = _missing(spec, kept, seen)
 
     for replica in dropped:
@@ -59,7 +60,7 @@ def decide(
     if spec.use_spot and missing > len(stand_ins):
         count = missing - len(stand_ins)
         yield Request(count, "Spot isn't ready", PurchaseOption.ON_DEMAND, is_stand_in=True)
-    busy = {a.replica.id for a in decided if isinstance(a, Adopt)} | {r.id for r in (*dropped, *idle)}
+    busy = {a.replica.id for a in decided if isinstance(a, Adopt)} | dropped_ids | {r.id for r in idle}
     refused = [r for r in stand_ins if r.state is ReplicaState.REQUESTED and r.attempts > 0]
     # Once on-demand refuses, too, nothing waits for its pools to have rested: all are tried together.
     is_turn = any(_is_due(r, seen, now) for r in refused)
@@ -78,9 +79,10 @@ def next_look(spec: ServiceSpec | None, seen: Observation, now: datetime) -> dat
         return soon
     waits: list[datetime] = []
     replicas = rows.replicas.values()
+    is_stood_in_for = any(r.is_stand_in for r in replicas)
     for replica in replicas:
         if serves(replica):
-            if any(r.is_stand_in for r in replicas) and _stays_from(replica) > now:
+            if is_stood_in_for and _stays_from(replica) > now:
                 waits.append(_stays_from(replica))
         elif replica.state is ReplicaState.REQUESTED and replica.retry_at and replica.retry_at > now:
             waits.append(replica.retry_at)
@@ -167,11 +169,11 @@ def _requests(spec: ServiceSpec, regular: Sequence[Replica]) -> Iterator[Request
 def _surplus(spec: ServiceSpec, regular: Sequence[Replica], count: int) -> list[Replica]:
     """The regular replicas to give up: of those equally far from serving Spot before the on-demand base."""
     on_demand = [r for r in regular if r.purchase_option is PurchaseOption.ON_DEMAND]
-    base = sorted(on_demand, key=_least_missed, reverse=True)[: _base(spec)]
+    base = {r.id for r in sorted(on_demand, key=_least_missed, reverse=True)[: _base(spec)]}
 
     def least_missed(replica: Replica) -> tuple[int, bool, int]:
         distance, age = _least_missed(replica)
-        return distance, replica in base, age
+        return distance, replica.id in base, age
 
     return sorted(regular, key=least_missed)[: max(count, 0)]
 

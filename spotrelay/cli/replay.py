@@ -167,7 +167,7 @@ def _progress(whole: int, is_shown: bool | None) -> Iterator[Callable[[str], Cal
 def _write(results: Sequence[tuple[Trace, Sequence[Result]]], outputs: Outputs) -> None:
     document = json.dumps([r.to_dict() for _, group in results for r in group], indent=2) + "\n"
     try:
-        _write_files(results, document, outputs)
+        written = _write_files(results, document, outputs)
     except OSError as error:
         raise UsageError(f"{error.filename}: {error.strerror}: give another place to write to") from None
     if outputs.as_json:
@@ -176,21 +176,30 @@ def _write(results: Sequence[tuple[Trace, Sequence[Result]]], outputs: Outputs) 
         console = Console(soft_wrap=True)
         console.width = max(console.width, WIDTH)
         _print(console, results)
+    if written:  # on standard error, and last: it is no result, and tables are long
+        sys.stdout.flush()
+        sys.stderr.write(f"Written: {', '.join(map(str, written))}\n")
 
 
-def _write_files(results: Sequence[tuple[Trace, Sequence[Result]]], document: str, outputs: Outputs) -> None:
+def _write_files(
+    results: Sequence[tuple[Trace, Sequence[Result]]], document: str, outputs: Outputs
+) -> list[Path]:
+    """Write what was asked for; return which files that made."""
     plots = [outputs.plot] if outputs.plot else []
+    written = list(plots)
     if outputs.folder:
         (outputs.folder / "replay.json").write_text(document, encoding="utf-8")
         with (outputs.folder / "replay.txt").open("w", encoding="utf-8") as file:
             _print(Console(file=file, width=WIDTH, soft_wrap=True), results)
         plots.append(outputs.folder / "replay.png")
+        written += [outputs.folder / f"replay.{kind}" for kind in ("json", "txt", "png")]
     if plots:
         from spotrelay.replay.plot import draw, save  # matplotlib takes its time
 
         figure = draw(results)
         for plot in plots:
             save(figure, plot)
+    return written
 
 
 def _print(console: Console, results: Sequence[tuple[Trace, Sequence[Result]]]) -> None:

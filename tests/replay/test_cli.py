@@ -95,10 +95,12 @@ def test_tables_show_what_happened_and_notes(tmp_path: Path) -> None:
 
 
 def test_files_are_written_where_they_are_wanted(traces: Path, tmp_path: Path) -> None:
-    """--out makes its folder and writes JSON, tables and a picture; --plot draws in its suffix's format."""
+    """--out makes its folder and writes JSON, tables and a picture; --plot draws in its suffix's format; both
+    are named at the end."""
     out, plot = tmp_path / "a" / "b", tmp_path / "plot.svg"
-    code, printed, _ = replay(traces, *QUICK, "--out", out, "--plot", plot, "--json")
+    code, printed, err = replay(traces, *QUICK, "--out", out, "--plot", plot, "--json")
     assert code == 0
+    assert err == f"Written: {plot}, {out / 'replay.json'}, {out / 'replay.txt'}, {out / 'replay.png'}\n"
     assert (out / "replay.json").read_text(encoding="utf-8") == printed
     assert "us-east" not in printed
     assert "losses" in (out / "replay.txt").read_text(encoding="utf-8")

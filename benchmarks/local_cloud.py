@@ -8,15 +8,17 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
+from statistics import median
+from typing import Any, TypeVar
 
-from spotrelay.demo import deployment, environment
+from spotrelay.demo import deployment, environment, stopping
 from spotrelay.demo.deployment import Deployer
 from spotrelay.demo.operator import Operator
 from spotrelay.demo.processes import Processes
 from spotrelay.demo.settings import ROOT, Settings
-from spotrelay.demo.watch import Watch
+from spotrelay.model import Replica, ReplicaState
 
 SERVICE = "demo"
 """The deployer looks for this service's address."""
@@ -27,53 +29,66 @@ WARNING_S = 20.0
 PLENTY = 10_000
 """Instances that each pool can hold: the way to a replacement is measured, not a search for room."""
 
-WITHIN_S = 120.0
+WITHIN_S = 60.0
 """A bound on what takes seconds, for machines that are busy otherwise."""
 
-POLL_S = 0.02
-"""Between two looks. All times are the local cloud's own records, so this doesn't show in a figure; to look
-more often would take time from what is measured."""
+POLL_S = 0.03
+"""Between two looks at the calls that were made. All times are the local cloud's own records, so this doesn't
+show in a figure; to look more often would take time from what is measured."""
 
-QUIET_S = 0.1
-"""So long without a call by a function, and nothing is going on."""
+QUIET_S = 0.12
+"""So long without a call by a function, and nothing is going on: a tick's calls follow each other closely."""
+
+NEVER_QUIET_S = 4.0
+"""A tick of sixty replicas takes half a second, and the next comes after three: then the wait is given up."""
 
 Found = TypeVar("Found")
 
 
 class NeverHappenedError(Exception):
-    """Something that a row waits for didn't come; the message says what."""
+    """Something that a row waits for didn't come, or too much of it; one line says what."""
 
 
 class Stand:
     """A deployment, its fleet, and the local cloud's records of both."""
 
-    def __init__(self, operator: Operator) -> None:
+    def __init__(self, operator: Operator, logs: Path) -> None:
         self.operator = operator
         self.cloud = operator.cloud
         self.outputs = operator.deployment.control_plane
         self.spec = operator.spec(SERVICE)
-        self.watch = Watch(operator.store, SERVICE, lambda _: None)
+        self.logs = logs
         self._last_call = 0
 
-    def serving(self, count: int) -> list[str]:
-        """The instances of so many replicas that serve, once there are as many."""
-        found = eventually(
-            lambda: ready if len(ready := self.watch.look().ready) >= count else None,
-            f"{count} replicas that serve",
-            poll_s=0.2,
-        )
-        return [replica.instance_id for replica in found[:count] if replica.instance_id]
+    def client(self, service: str) -> Any:
+        """A client of the operator's."""
+        return self.operator.session.client(service)
 
-    def warned(self, instance_ids: Sequence[str]) -> list[dict[str, float]]:
+    def ready(self) -> list[Replica]:
+        """The replicas that serve."""
+        rows = self.operator.store.load(SERVICE).replicas
+        return [r for r in rows.values() if r.state is ReplicaState.READY]
+
+    def serving(self, count: int) -> list[str]:
+        """The instances of all replicas that serve, once there are so many."""
+        found = self.eventually(self.ready, count, "replicas serve", poll_s=0.3)
+        return [replica.instance_id for replica in found if replica.instance_id]
+
+    def warned(self, instance_ids: Sequence[str]) -> list[dict[str, Any]]:
         """The local cloud's records of these instances' interruptions, in their order."""
         records = {record["instance_id"]: record for record in self.cloud.interruptions()}
         return [records[id_] for id_ in instance_ids]
 
+    def forgive_pools(self) -> None:
+        """Let the product forget which pools have refused or lost anything."""
+        store, spec = self.operator.store, self.spec
+        memory = store.recall(spec.service, spec.region, datetime.now(UTC))
+        store.forgive([cooldown.scope for cooldown in memory.cooldowns])
+
     def settle(self) -> None:
         """Wait, but not for ever, for a moment in which no function calls anything."""
-        deadline = time.monotonic() + 3
-        quiet_since = time.monotonic()
-        while time.monotonic() < min(deadline, quiet_since + QUIET_S):
+        began = quiet_since = time.monotonic()
+        while time.monotonic() < min(began + NEVER_QUIET_S, quiet_since + QUIET_S):
             calls = self.cloud.calls(self._last_call)
             if calls:
                 self._last_call = calls[-1]["n"]
@@ -81,13 +96,46 @@ class Stand:
                 quiet_since = time.monotonic()
             time.sleep(POLL_S)
 
+    def eventually(
+        self,
+        look: Callable[[], Sequence[Found]],
+        count: int,
+        what: str,
+        within_s: float = WITHIN_S,
+        poll_s: float | None = None,
+    ) -> Sequence[Found]:
+        """What `look` finds once there is so much; without `poll_s` it looks when nothing is going on.
+
+        Raises:
+            NeverHappenedError: there isn't in time.
+        """
+        deadline = time.monotonic() + within_s
+        while True:
+            if poll_s is None:
+                self.settle()
+            found = look()
+            if len(found) >= count:
+                return found
+            if time.monotonic() > deadline:
+                raise NeverHappenedError(
+                    f"only {len(found)} of {count} {what} after {within_s:.0f} s; logs are in {self.logs}"
+                )
+            if poll_s is not None:
+                time.sleep(poll_s)
+
 
 @contextmanager
-def deployed(name: str, service_file: Path, say: Callable[[str], None]) -> Iterator[Stand]:
-    """The app with this service, until the end of the block; logs are in out/bench/<name>."""
+def deployed(
+    name: str, service_file: Path, say: Callable[[str], None], warning_s: float = WARNING_S
+) -> Iterator[Stand]:
+    """The app with this service, until the end of the block; logs are in out/bench/<name>.
+
+    Ctrl-C and its relatives end the block early, and then everything that was started in it.
+    """
+    stopping.listen()
     # Everything is on loopback; boto3 and urllib would ask a proxy for it, too.
     os.environ["no_proxy"] = "127.0.0.1"
-    settings = Settings(WARNING_S, ROOT / "out" / "bench" / name)
+    settings = Settings(warning_s, ROOT / "out" / "bench" / name)
     deployment.clear(settings.out)
     processes = Processes(settings.logs, ROOT)
     with tempfile.TemporaryDirectory(prefix="spotrelay-bench-") as home:
@@ -96,26 +144,11 @@ def deployed(name: str, service_file: Path, say: Callable[[str], None]) -> Itera
             deployer = Deployer(settings, processes, env, Path(home), say, services=[service_file])
             operator = Operator(deployer.deploy())
             operator.cloud.set_capacity(spot=PLENTY)
-            yield Stand(operator)
+            yield Stand(operator, settings.logs.relative_to(ROOT))
             operator.save_function_logs(settings.logs)
         finally:
+            stopping.ignore()
             processes.stop_all()
-
-
-def eventually(look: Callable[[], Found | None], what: str, poll_s: float = POLL_S) -> Found:
-    """What `look` finds once it finds something.
-
-    Raises:
-        NeverHappenedError: it finds nothing in time.
-    """
-    deadline = time.monotonic() + WITHIN_S
-    while True:
-        found = look()
-        if found:
-            return found
-        if time.monotonic() > deadline:
-            raise NeverHappenedError(f"{what}: not within {WITHIN_S:.0f} s")
-        time.sleep(poll_s)
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
@@ -127,6 +160,13 @@ def in_turn(causes: Sequence[float], effects: Sequence[float]) -> list[float]:
     """Times from each cause to its effect, the first effect being the first cause's, and so on.
 
     Raises:
-        ValueError: there aren't as many effects as causes.
+        NeverHappenedError: there are more or fewer effects than causes.
     """
+    if len(causes) != len(effects):
+        raise NeverHappenedError(f"{len(causes)} warnings had {len(effects)} effects instead of one each")
     return [effect - cause for cause, effect in zip(sorted(causes), sorted(effects), strict=True)]
+
+
+def middle_ratio(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]) -> float:
+    """The median over the rounds of p50 / p50: what disturbs the machine for a while disturbs both."""
+    return median(percentile(a, 50) / percentile(b, 50) for a, b in zip(ours, theirs, strict=True))

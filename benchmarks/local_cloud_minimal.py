@@ -3,11 +3,12 @@
 It has the permissions of the product's own function, so that IAM has the same to check, and everything that
 it needs to know is in its code: no look-up, no record, no idea whose instance it is. One rule has it
 deregister, another has it launch: so its processes, of which there are as many as instances lost at once, do
-for both.
+for both. Its instances run nothing: their booting takes no time from what is measured.
 """
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import tempfile
@@ -15,7 +16,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.local_cloud import Stand, eventually
+from benchmarks.local_cloud import Stand
 from spotrelay.names import TAG_LAUNCH, TAG_SERVICE
 
 NAME = "minimal"
@@ -23,7 +24,8 @@ NAME = "minimal"
 DEREGISTER, LAUNCH = f"{NAME}-deregister", f"{NAME}-launch"
 """The two rules."""
 
-PATTERN = {"source": ["aws.ec2"], "detail-type": ["EC2 Spot Instance Interruption Warning"]}
+SOURCE = ["aws.ec2"]
+PATTERN = {"source": SOURCE, "detail-type": ["EC2 Spot Instance Interruption Warning"]}
 
 STOCK = 60
 """Instances to be interrupted: as many as the product's service has replicas."""
@@ -42,6 +44,7 @@ ec2, elbv2 = boto3.client("ec2"), boto3.client("elbv2")
 request = json.loads(pathlib.Path(__file__).with_name("request.json").read_text())
 
 def handler(event, context):
+    print(event)  # every function logs; of one that doesn't, the local cloud waits 50 ms for a log line
     if "deregister" in event:
         elbv2.deregister_targets(**request["deregister"], Targets=[{"Id": event["deregister"]}])
     elif "launch" in event:
@@ -59,9 +62,10 @@ class Minimal:
 
     def __init__(self, stand: Stand) -> None:
         self._stand = stand
-        client = stand.operator.session.client
+        client = stand.client
         self._ec2, self._elbv2, self._lambda = client("ec2"), client("elbv2"), client("lambda")
         self._target_group = self._entrance()
+        self._template = self._idle_template()
         self._registered: set[str] = set()
         role = client("iam").get_role(RoleName=stand.outputs["OnSignalRole"])["Role"]["Arn"]
         request = {"deregister": {"TargetGroupArn": self._target_group}, "launch": self._fleet(1)}
@@ -87,9 +91,11 @@ class Minimal:
             event = json.dumps({"start": directory}).encode()
 
             def wait_until_started(count: int) -> None:
-                eventually(
-                    lambda: len(list(here.iterdir())) >= count,
-                    f"{count} processes of the minimal function",
+                self._stand.eventually(
+                    lambda: list(here.iterdir()),
+                    count,
+                    "processes of the minimal function started",
+                    poll_s=0.1,
                 )
 
             for asked in range(1, processes + 1):
@@ -101,22 +107,18 @@ class Minimal:
             self._stand.settle()
 
     def victims(self, count: int) -> list[str]:
-        """So many Spot instances in rotation that nobody has warned. New ones come up meanwhile."""
+        """Spot instances in rotation that nobody has warned, at least so many."""
         missing = STOCK - len(self._there("pending", "running"))
         if missing > 0:
             self._ec2.create_fleet(**self._fleet(missing))
-        return eventually(lambda: self._in_rotation(count), f"{count} instances in rotation", poll_s=0.1)
-
-    def _in_rotation(self, count: int) -> list[str] | None:
-        running = self._there("running")
-        new = [id_ for id_ in running if id_ not in self._registered]
+        running = self._stand.eventually(
+            lambda: self._there("running"), max(count, STOCK), "minimal instances run", poll_s=0.2
+        )
+        new = [{"Id": id_} for id_ in running if id_ not in self._registered]
         if new:
-            targets = [{"Id": id_} for id_ in new]
-            self._elbv2.register_targets(TargetGroupArn=self._target_group, Targets=targets)
-            self._registered.update(new)
-        healthy = self._healthy()
-        found = [id_ for id_ in running if id_ in healthy]
-        return found[:count] if len(found) >= count else None
+            self._elbv2.register_targets(TargetGroupArn=self._target_group, Targets=new)
+            self._registered.update(target["Id"] for target in new)
+        return list(running)
 
     def _have_called(self, events: Any, rule: str, function: str, does: str) -> None:
         """A rule, disabled, that has the function do it with the warned instance."""
@@ -133,14 +135,6 @@ class Minimal:
             "InputTemplate": f'{{"{does}": <id>}}',
         }
         events.put_targets(Rule=rule, Targets=[{"Id": "1", "Arn": function, "InputTransformer": asked}])
-
-    def _healthy(self) -> set[str]:
-        described = self._elbv2.describe_target_health(TargetGroupArn=self._target_group)
-        return {
-            row["Target"]["Id"]
-            for row in described["TargetHealthDescriptions"]
-            if row["TargetHealth"]["State"] == "healthy"
-        }
 
     def _there(self, *states: str) -> list[str]:
         return [
@@ -160,9 +154,7 @@ class Minimal:
             VpcId=vpc,
             TargetType="instance",
             HealthCheckPath="/",
-            HealthCheckIntervalSeconds=5,
-            HealthCheckTimeoutSeconds=4,
-            HealthyThresholdCount=2,
+            HealthCheckIntervalSeconds=300,
             Tags=[{"Key": TAG_SERVICE, "Value": NAME}],
         )["TargetGroups"][0]["TargetGroupArn"]
         balancer = self._elbv2.create_load_balancer(Name=NAME, Subnets=subnets, Type="application")
@@ -174,8 +166,28 @@ class Minimal:
         )
         return str(group)
 
+    def _idle_template(self) -> str:
+        """The service's launch template with user data of the same length that starts nothing; its ID."""
+        spec = self._stand.spec
+        versions = self._ec2.describe_launch_template_versions(
+            LaunchTemplateId=spec.launch_template_id, Versions=[str(spec.version)]
+        )["LaunchTemplateVersions"]
+        data = versions[0]["LaunchTemplateData"]
+        # Told, but not to be said.
+        data.get("MetadataOptions", {}).pop("State", None)
+        length = len(base64.b64decode(data["UserData"]))
+        data["UserData"] = base64.b64encode(b"#!/bin/true".ljust(length)).decode()
+        made = self._ec2.create_launch_template(
+            LaunchTemplateName=NAME,
+            LaunchTemplateData=data,
+            TagSpecifications=[
+                {"ResourceType": "launch-template", "Tags": [{"Key": TAG_SERVICE, "Value": NAME}]}
+            ],
+        )
+        return str(made["LaunchTemplate"]["LaunchTemplateId"])
+
     def _fleet(self, count: int) -> dict[str, Any]:
-        """The product's own request: the same template, the same pools, and tags as many."""
+        """The product's own request: a template as large, the same pools, and tags as many."""
         spec = self._stand.spec
         subnet_in = {zone: subnet for subnet, zone in spec.subnets.items()}
         tags = [{"Key": TAG_SERVICE, "Value": NAME}, {"Key": TAG_LAUNCH, "Value": NAME}]
@@ -184,8 +196,8 @@ class Minimal:
             "LaunchTemplateConfigs": [
                 {
                     "LaunchTemplateSpecification": {
-                        "LaunchTemplateId": spec.launch_template_id,
-                        "Version": str(spec.version),
+                        "LaunchTemplateId": self._template,
+                        "Version": "1",
                     },
                     "Overrides": [
                         {"InstanceType": pool.instance_type, "SubnetId": subnet_in[pool.zone]}
@@ -206,26 +218,28 @@ class Minimal:
 
 
 class Rules:
-    """Which rule hears of warnings: one at a time, as if each contestant had the account to itself."""
+    """Which rules are enabled: those of one contestant at a time, as if it had the account to itself."""
 
     def __init__(self, stand: Stand) -> None:
-        self._events = stand.operator.session.client("events")
+        self._events = stand.client("events")
         pages = self._events.get_paginator("list_rules").paginate()
-        hearing = [
+        rules = [rule for page in pages for rule in page["Rules"]]
+        about_ec2 = [
             str(rule["Name"])
-            for page in pages
-            for rule in page["Rules"]
-            if json.loads(rule.get("EventPattern", "{}")) == PATTERN
+            for rule in rules
+            if json.loads(rule.get("EventPattern", "{}")).get("source") == SOURCE
         ]
-        self.product = next(name for name in hearing if name not in (DEREGISTER, LAUNCH))
-        self._all = [self.product, DEREGISTER, LAUNCH]
+        self.product = frozenset(about_ec2) - {DEREGISTER, LAUNCH}
+        """Its warnings, rebalance recommendations and state changes."""
+        self._enabled = frozenset(self.product)
 
-    def only(self, name: str) -> None:
-        """Let this rule alone be asked."""
-        for rule in self._all:
-            if rule != name:
-                self._events.disable_rule(Name=rule)
-        self._events.enable_rule(Name=name)
+    def only(self, names: frozenset[str]) -> None:
+        """Let these rules alone be asked."""
+        for rule in self._enabled - names:
+            self._events.disable_rule(Name=rule)
+        for rule in names - self._enabled:
+            self._events.enable_rule(Name=rule)
+        self._enabled = names
 
 
 def _zipped(files: dict[str, str]) -> bytes:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +20,14 @@ if TYPE_CHECKING:
 
 SERVICE_FILE = Path(__file__).with_name("local_cloud_fleet.yaml")
 
-SINGLES, SINGLES_WARM_UP = 40, 5
+SINGLES, SINGLES_WARM_UP = 21, 2
 """Interruptions one at a time, of each contestant."""
 
 AT_ONCE = 50
 WAVES, WAVES_WARM_UP = 7, 1
+
+BOOTED_S = 0.8
+"""After a launch, until the new instances' own events have been sent."""
 
 MAX_RATIO = 1.5
 
@@ -39,16 +41,31 @@ Sample = tuple[str, str]
 """(what happened, to whom)"""
 
 
+class Supply:
+    """Instances that may be warned, each only once; `find` finds all that there are, at least so many."""
+
+    def __init__(self, find: Callable[[int], Sequence[str]]) -> None:
+        self._find = find
+        self._found: list[str] = []
+
+    def take(self, count: int) -> list[str]:
+        """So many of them."""
+        if len(self._found) < count:
+            self._found = list(self._find(count))
+        taken, self._found = self._found[:count], self._found[count:]
+        return taken
+
+
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """One that reacts to warnings: how to find whom to warn, and what is to happen then."""
+    """One that reacts to warnings: whom to warn, and what is to happen then."""
 
     name: str
-    rule: str
+    rules: frozenset[str]
     tag: str
     """Value of the service tag on its instances."""
     does: tuple[str, ...]
-    victims: Callable[[int], Sequence[str]]
+    victims: Supply
 
 
 class Race:
@@ -61,8 +78,14 @@ class Race:
         self._random = random.Random(1)  # noqa: S311 - an order, not a secret
 
     def round(self, count: int) -> Mapping[Sample, list[float]]:
-        """Everybody loses so many instances at once; the seconds that each took."""
+        """Everybody loses so many instances at once; the seconds that each took.
+
+        Raises:
+            NeverHappenedError: somebody didn't do what it should, or did it twice.
+        """
         took: dict[Sample, list[float]] = {}
+        # What was lost before leaves fewer pools to ask; the minimal function always asks all of them.
+        self._stand.forgive_pools()
         # In another order each time, so that nobody always comes after the same one.
         for contestant in self._random.sample(self._contestants, len(self._contestants)):
             for event, times in self._warn(contestant, count).items():
@@ -70,60 +93,56 @@ class Race:
         return took
 
     def _warn(self, contestant: Contestant, count: int) -> Mapping[str, list[float]]:
-        from benchmarks.local_cloud import eventually, in_turn
+        from benchmarks.local_cloud import in_turn
 
-        victims = contestant.victims(count)
-        self._rules.only(contestant.rule)
-        self._stand.settle()
-        before = {row["instance_id"] for row in self._stand.cloud.instances()}
-        self._stand.cloud.warn_all(victims)
-        warned = [record["warned_at"] for record in self._stand.warned(victims)]
+        stand = self._stand
+        victims = contestant.victims.take(count)
+        before = {row["instance_id"] for row in stand.cloud.instances()}
+        self._rules.only(contestant.rules)
+        stand.settle()
+        stand.cloud.warn_all(victims)
         took = {}
         if DEREGISTERED in contestant.does:
-            deregistered = eventually(
-                lambda: all_of([r["deregistered_at"] for r in self._stand.warned(victims)]),
-                f"{contestant.name}: {count} deregistered",
+            stand.eventually(
+                lambda: self._times(victims, "deregistered_at"),
+                count,
+                f"warned instances of {contestant.name} deregistered",
             )
-            took[DEREGISTERED] = in_turn(warned, deregistered)
+            took[DEREGISTERED] = self._times(victims, "deregistered_at")
         if LAUNCHED in contestant.does:
-            launched = eventually(
-                lambda: enough(self._launched(contestant, before), count),
-                f"{contestant.name}: {count} launched",
-            )
-            took[LAUNCHED] = in_turn(warned, launched)
-        return took
+            took[LAUNCHED] = self._launched(contestant, before, count)
+            # Before others have their turn.
+            time.sleep(BOOTED_S)
+            stand.settle()
+        warned = self._times(victims, "warned_at")
+        return {event: in_turn(warned, times) for event, times in took.items()}
 
-    def _launched(self, contestant: Contestant, before: set[str]) -> list[float]:
-        return [
-            row["launched_at"]
-            for row in self._stand.cloud.instances()
-            if row["instance_id"] not in before and row["service"] == contestant.tag
-        ]
+    def _times(self, instance_ids: Sequence[str], event: str) -> list[float]:
+        records = self._stand.warned(instance_ids)
+        return [record[event] for record in records if record[event] is not None]
 
+    def _launched(self, contestant: Contestant, before: set[str], count: int) -> list[float]:
+        def launched() -> list[float]:
+            return [
+                row["launched_at"]
+                for row in self._stand.cloud.instances()
+                if row["instance_id"] not in before and row["service"] == contestant.tag
+            ]
 
-def all_of(times: Sequence[float | None]) -> list[float] | None:
-    """The times once there is none missing."""
-    there = [time for time in times if time is not None]
-    return there if len(there) == len(times) else None
-
-
-def enough(times: list[float], count: int) -> list[float] | None:
-    """The times once there are so many."""
-    return times if len(times) >= count else None
+        return list(self._stand.eventually(launched, count, f"replacements by {contestant.name} launched"))
 
 
-def figures(took: Mapping[Sample, Sequence[float]], how: str) -> list[Figure]:
-    """What the samples of one way to lose instances say."""
+def figures(rounds: Sequence[Mapping[Sample, Sequence[float]]], how: str) -> list[Figure]:
+    """What the rounds of one way to lose instances say."""
+    from benchmarks.local_cloud import middle_ratio, percentile
+
     found = []
     for event in (DEREGISTERED, LAUNCHED):
-        from benchmarks.local_cloud import percentile
-
-        ours, theirs = took[event, OURS], took[event, THEIRS]
-        ratio = percentile(ours, 50) / percentile(theirs, 50)
+        ours, theirs = ([took[event, name] for took in rounds] for name in (OURS, THEIRS))
         found.append(
             Figure(
                 f"{event}, {how}",
-                ratio,
+                middle_ratio(ours, theirs),
                 "x",
                 "p50 since the warning / a minimal function's",
                 at_most=MAX_RATIO,
@@ -131,8 +150,12 @@ def figures(took: Mapping[Sample, Sequence[float]], how: str) -> list[Figure]:
             )
         )
         found += [
-            Figure(f"{event}, {how}: {name} p{percent}", 1000 * percentile(times, percent), "ms")
-            for name, times in ((OURS, ours), (THEIRS, theirs))
+            Figure(
+                f"{event}, {how}: {name} p{percent}",
+                1000 * percentile([t for times in each for t in times], percent),
+                "ms",
+            )
+            for name, each in ((OURS, ours), (THEIRS, theirs))
             for percent in (50, 99)
         ]
     return found
@@ -149,12 +172,11 @@ def measure(tell: Tell) -> Sequence[Figure]:
         tell(min(time.monotonic() - began, ROW.takes_s), ROW.takes_s, doing)
 
     with deployed("warned", SERVICE_FILE, say) as stand:
-        say("the fleet comes up")
-        stand.serving(stand.spec.replicas)
         minimal = Minimal(stand)
         rules = Rules(stand)
-        say(f"{AT_ONCE} processes of the minimal function start")
+        say(f"the fleet comes up, and {AT_ONCE} processes of the minimal function start")
         minimal.warm_up(AT_ONCE)
+        stand.serving(stand.spec.replicas)
         race = Race(stand, rules, _contestants(stand, minimal, rules))
         return [
             *_measured(race, 1, SINGLES, SINGLES_WARM_UP, "one at a time", say),
@@ -165,16 +187,12 @@ def measure(tell: Tell) -> Sequence[Figure]:
 def _measured(
     race: Race, count: int, rounds: int, warm_up: int, how: str, say: Callable[[str], None]
 ) -> list[Figure]:
-    took: dict[Sample, list[float]] = defaultdict(list)
-    for number in range(-warm_up, rounds):
-        say(
-            f"interruptions {how}: {number} of {rounds} rounds"
-            if number > 0
-            else f"interruptions {how}: warm-up"
-        )
-        for sample, times in race.round(count).items():
-            if number >= 0:
-                took[sample] += times
+    took = []
+    for number in range(1 - warm_up, rounds + 1):
+        say(f"interruptions {how}: " + (f"round {number} of {rounds}" if number > 0 else "warm-up"))
+        result = race.round(count)
+        if number > 0:
+            took.append(result)
     return figures(took, how)
 
 
@@ -182,14 +200,12 @@ def _contestants(stand: Stand, minimal: Minimal, rules: Rules) -> list[Contestan
     from benchmarks.local_cloud import SERVICE
     from benchmarks.local_cloud_minimal import DEREGISTER, LAUNCH, NAME
 
-    def ours(count: int) -> list[str]:
-        return stand.serving(count)
-
+    theirs = Supply(minimal.victims)
     return [
-        Contestant(OURS, rules.product, SERVICE, (DEREGISTERED, LAUNCHED), ours),
-        Contestant(THEIRS, DEREGISTER, NAME, (DEREGISTERED,), minimal.victims),
-        Contestant(THEIRS, LAUNCH, NAME, (LAUNCHED,), minimal.victims),
+        Contestant(OURS, rules.product, SERVICE, (DEREGISTERED, LAUNCHED), Supply(stand.serving)),
+        Contestant(THEIRS, frozenset({DEREGISTER}), NAME, (DEREGISTERED,), theirs),
+        Contestant(THEIRS, frozenset({LAUNCH}), NAME, (LAUNCHED,), theirs),
     ]
 
 
-ROW = Row("warned", "From the warning to the reaction, on the local cloud", 200, measure)
+ROW = Row("warned", "From the warning to the reaction, on the local cloud", 150, measure)

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import os
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from lambdas.wiring import logger, surveying, telemetry
+from lambdas.wiring import logger, telemetry
+from spotrelay.aws import compose_survey
+from spotrelay.surveying import Surveying
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
+
+
+@cache
+def surveying() -> Surveying:
+    """Made at the first event."""
+    return compose_survey.surveying(os.environ, telemetry)
 
 
 @logger.inject_lambda_context

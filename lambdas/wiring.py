@@ -12,7 +12,6 @@ from spotrelay.aws import compose
 from spotrelay.aws.telemetry import PowertoolsTelemetry
 from spotrelay.intake import Intake
 from spotrelay.names import METRICS_NO_SERVICE
-from spotrelay.surveying import Surveying
 
 logger = Logger(service=METRICS_NO_SERVICE)
 telemetry = PowertoolsTelemetry(logger)
@@ -26,9 +25,3 @@ gc.freeze()
 def intake() -> Intake:
     """Made at the first message: importing this calls nothing and reads no setting."""
     return compose.intake(os.environ, telemetry)
-
-
-@cache
-def surveying() -> Surveying:
-    """The same for the survey."""
-    return compose.surveying(os.environ, telemetry)

@@ -13,14 +13,12 @@ from spotrelay.aws.prober import FunctionProber
 from spotrelay.aws.router import TargetGroupRouter
 from spotrelay.aws.services import ParameterServices
 from spotrelay.aws.store import DynamoStore
-from spotrelay.aws.surveyor import AwsSurveyor
 from spotrelay.aws.table import Table
 from spotrelay.aws.ticker import SqsTicker
 from spotrelay.controller import Controller
 from spotrelay.intake import Intake
 from spotrelay.names import Env
 from spotrelay.ports import Ports, Telemetry
-from spotrelay.surveying import Surveying, ZoneTelemetry
 
 
 class MissingSettingError(LookupError):
@@ -46,34 +44,18 @@ def intake(env: Mapping[str, str], telemetry: Telemetry, clients: Clients | None
     clients = clients or Clients()
     clock = SystemClock()
     ports = Ports(
-        store=DynamoStore(Table(clients, _setting(env, Env.TABLE))),
+        store=DynamoStore(Table(clients, setting(env, Env.TABLE))),
         fleet=Ec2Fleet(clients, clock.now),
         router=TargetGroupRouter(clients),
         prober=FunctionProber(clients),
-        ticker=SqsTicker(clients, _setting(env, Env.TICK_QUEUE_URL)),
-        services=ParameterServices(clients, _setting(env, Env.SERVICES_PATH), telemetry),
+        ticker=SqsTicker(clients, setting(env, Env.TICK_QUEUE_URL)),
+        services=ParameterServices(clients, setting(env, Env.SERVICES_PATH), telemetry),
         telemetry=telemetry,
         clock=clock,
         new_id=lambda: new_id(clock.now()),
     )
-    dead_letters = SqsDeadLetters(clients, _setting(env, Env.DEAD_LETTER_QUEUE_URL))
+    dead_letters = SqsDeadLetters(clients, setting(env, Env.DEAD_LETTER_QUEUE_URL))
     return Intake(Controller(ports), dead_letters, telemetry)
-
-
-def surveying(env: Mapping[str, str], telemetry: ZoneTelemetry, clients: Clients | None = None) -> Surveying:
-    """What surveys the services of the environment's parameters; it, too, calls nothing until it is used.
-
-    Raises:
-        MissingSettingError: the environment lacks a setting.
-    """
-    clients = clients or Clients()
-    return Surveying(
-        services=ParameterServices(clients, _setting(env, Env.SERVICES_PATH), telemetry),
-        surveyor=AwsSurveyor(clients, telemetry),
-        store=DynamoStore(Table(clients, _setting(env, Env.TABLE))),
-        telemetry=telemetry,
-        clock=SystemClock(),
-    )
 
 
 def new_id(now: datetime) -> str:
@@ -81,7 +63,12 @@ def new_id(now: datetime) -> str:
     return f"{int(now.timestamp() * 1000):012x}{secrets.token_hex(10)}"
 
 
-def _setting(env: Mapping[str, str], name: Env) -> str:
+def setting(env: Mapping[str, str], name: Env) -> str:
+    """What the environment says.
+
+    Raises:
+        MissingSettingError: nothing.
+    """
     value = env.get(name)
     if not value:
         raise MissingSettingError(

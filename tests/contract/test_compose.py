@@ -10,7 +10,8 @@ from datetime import timedelta
 import pytest
 
 from spotrelay.aws.clients import Clients
-from spotrelay.aws.compose import MissingSettingError, intake, new_id, surveying
+from spotrelay.aws.compose import MissingSettingError, intake, new_id
+from spotrelay.aws.compose_survey import surveying
 from spotrelay.aws.fleet import Ec2Fleet
 from spotrelay.aws.store import DynamoStore
 from spotrelay.aws.table import Table
@@ -88,8 +89,9 @@ def test_a_fleet_rises_and_survives_a_warning(
 
 
 def test_imports_stay_light() -> None:
-    """What every cold start pays for: no pydantic, no CDK, and none of Powertools' heavier parts."""
+    """What every cold start pays for: no pydantic, no CDK, none of Powertools' heavier parts, no survey."""
     heavy = ["pydantic", "aws_cdk", "aws_xray_sdk", "aws_lambda_powertools.utilities.idempotency", "moto"]
+    heavy += ["spotrelay.surveying", "spotrelay.aws.surveyor"]
     program = (
         "import sys, spotrelay.aws.compose, spotrelay.aws.telemetry;"
         f"print([m for m in {heavy!r} if m in sys.modules])"

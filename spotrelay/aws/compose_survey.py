@@ -1,0 +1,30 @@
+"""Puts the survey together for AWS; not in `compose`, because the fast path's cold starts need none of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from spotrelay.aws.clients import Clients
+from spotrelay.aws.compose import SystemClock, setting
+from spotrelay.aws.services import ParameterServices
+from spotrelay.aws.store import DynamoStore
+from spotrelay.aws.surveyor import AwsSurveyor
+from spotrelay.aws.table import Table
+from spotrelay.names import Env
+from spotrelay.surveying import Surveying, ZoneTelemetry
+
+
+def surveying(env: Mapping[str, str], telemetry: ZoneTelemetry, clients: Clients | None = None) -> Surveying:
+    """What surveys the services of the environment's parameters; it calls nothing until it is used.
+
+    Raises:
+        MissingSettingError: the environment lacks a setting.
+    """
+    clients = clients or Clients()
+    return Surveying(
+        services=ParameterServices(clients, setting(env, Env.SERVICES_PATH), telemetry),
+        surveyor=AwsSurveyor(clients, telemetry),
+        store=DynamoStore(Table(clients, setting(env, Env.TABLE))),
+        telemetry=telemetry,
+        clock=SystemClock(),
+    )

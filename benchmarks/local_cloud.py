@@ -6,7 +6,7 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +18,7 @@ from spotrelay.demo.deployment import Deployer
 from spotrelay.demo.operator import Operator
 from spotrelay.demo.processes import Processes
 from spotrelay.demo.settings import ROOT, Settings
-from spotrelay.model import Replica, ReplicaState
+from spotrelay.model import ReplicaState
 
 SERVICE = "demo"
 """The deployer looks for this service's address."""
@@ -64,15 +64,19 @@ class Stand:
         """A client of the operator's."""
         return self.operator.session.client(service)
 
-    def ready(self) -> list[Replica]:
-        """The replicas that serve."""
-        rows = self.operator.store.load(SERVICE).replicas
-        return [r for r in rows.values() if r.state is ReplicaState.READY]
+    def serving(self, count: int, within_s: float = WITHIN_S, but: Collection[str] = ()) -> list[str]:
+        """The instances of all replicas that serve, `but` these left out, once there are so many.
 
-    def serving(self, count: int) -> list[str]:
-        """The instances of all replicas that serve, once there are so many."""
-        found = self.eventually(self.ready, count, "replicas serve", poll_s=0.3)
-        return [replica.instance_id for replica in found if replica.instance_id]
+        Raises:
+            NeverHappenedError: there aren't in time.
+        """
+
+        def ready() -> list[str]:
+            replicas = self.operator.store.load(SERVICE).replicas.values()
+            instances = [r.instance_id for r in replicas if r.state is ReplicaState.READY]
+            return [id_ for id_ in instances if id_ and id_ not in but]
+
+        return list(self.eventually(ready, count, "replicas serve", within_s, poll_s=0.3))
 
     def warned(self, instance_ids: Sequence[str]) -> list[dict[str, Any]]:
         """The local cloud's records of these instances' interruptions, in their order."""

@@ -244,7 +244,7 @@ class Controller:
         if not orders and not changes.lessons(done, PoolMemory(), now):
             return
         memory = store.recall(spec.service, spec.region, now)
-        lessons = changes.lessons(done, memory, now)
+        lessons = cooldowns.news(changes.lessons(done, memory, now), memory)
         if lessons:
             store.cool(lessons)
             memory = cooldowns.with_lessons(memory, lessons)

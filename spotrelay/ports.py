@@ -116,7 +116,7 @@ class Store(Protocol):
     def recall(self, service: str, region: str, now: datetime) -> PoolMemory:
         """The region's cooldowns that are still remembered, and the service's last survey.
 
-        The survey may be some minutes older than the latest: it changes by the hour.
+        Cooldowns that others wrote may come seconds late, and the survey minutes: it changes by the hour.
         """
         ...
 

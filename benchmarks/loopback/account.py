@@ -137,11 +137,14 @@ class Account:
         names, values = asked.get("ExpressionAttributeNames", {}), asked.get("ExpressionAttributeValues", {})
         for verb, terms in _clauses(asked["UpdateExpression"]):
             for term in terms:
-                name, _, value = (part.strip() for part in term.partition("="))
+                name, *value = term.replace("=", " ").split()
+                name = names.get(name, name)
                 if verb == "REMOVE":
-                    item.pop(names.get(name, name), None)
+                    item.pop(name, None)
+                elif verb == "ADD":
+                    item[name] = _sum(item.get(name), values[value[0]])
                 else:
-                    item[names.get(name, name)] = values[value]
+                    item[name] = values[value[0]]
         self._items[key] = item
         return {"Attributes": item} if asked.get("ReturnValues") == "ALL_NEW" else {}
 
@@ -262,13 +265,17 @@ def _found(item: Item | None) -> Mapping[str, Any]:
     return {} if item is None else {"Item": item}
 
 
+def _sum(number: Mapping[str, Any] | None, more: Mapping[str, Any]) -> Mapping[str, str]:
+    return {"N": str(int((number or {"N": "0"})["N"]) + int(more["N"]))}
+
+
 def _clauses(expression: str) -> Iterator[tuple[str, list[str]]]:
-    """(SET or REMOVE, terms) of an update expression of simple terms."""
+    """(verb, terms) of an update expression of simple terms."""
     parts = re.split(r"\b(SET|REMOVE|ADD|DELETE)\b", expression)
     for verb, terms in zip(parts[1::2], parts[2::2], strict=True):
-        if verb not in ("SET", "REMOVE") or "(" in terms:
+        if verb == "DELETE" or "(" in terms:
             raise UnknownRequestError(
-                f"the loopback server knows SET and REMOVE of whole attributes: {expression}"
+                f"the loopback server knows SET, ADD and REMOVE of whole attributes: {expression}"
             )
         yield verb, [term.strip() for term in terms.split(",")]
 

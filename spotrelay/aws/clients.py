@@ -24,30 +24,38 @@ if TYPE_CHECKING:  # type stubs, which a Lambda function doesn't have
     from mypy_boto3_sqs import SQSClient
     from mypy_boto3_ssm import SSMClient
 
-QUICK = Config(
-    # "adaptive" would hold back calls on this side, for everybody, on the strength of one throttled call.
-    retries={"mode": "standard", "total_max_attempts": 3},
-    # botocore waits 60 s for each by default: half of an interruption's two minutes, lost in one hung call.
-    # These calls take milliseconds, so what takes longer than this is broken, and another attempt may not be.
-    connect_timeout=2,
-    read_timeout=5,
+HOT = Config(
     # The contract tests have boto3 hold every request against AWS's models. To do so again at each call takes
     # a seventh of a batch's time: a transaction has hundreds of attributes.
     parameter_validation=False,
+    # What CloudTrail shows. boto3 puts its own together anew for each call, which takes a twentieth of it.
+    user_agent=f"SpotRelay Boto3/{boto3.__version__}",
+)
+"""For what a warning is waiting for."""
+
+QUICK = HOT.merge(
+    Config(
+        # "adaptive" would hold back calls on this side, for everybody, on the strength of one throttled call.
+        retries={"mode": "standard", "total_max_attempts": 3},
+        # botocore waits 60 s for each by default: half of an interruption's two minutes, lost in one hung
+        # call. These calls take milliseconds: what takes longer is broken, and another attempt may not be.
+        connect_timeout=2,
+        read_timeout=5,
+    )
 )
 
-LAUNCHING = Config(
-    # One repeat, with the same ClientToken, so that a passing server error doesn't cost the minute that the
-    # tick waits before it gives up on a launch. Twice the time-outs and a back-off leave a function enough of
-    # its 60 s to put the outcome on record.
-    retries={"mode": "standard", "total_max_attempts": 2},
-    connect_timeout=2,
-    # An instant fleet answers once every pool has been tried, which takes seconds, the more pools the longer.
-    # Not waiting for the answer doesn't undo the launch: it turns instances into ones that must be adopted.
-    read_timeout=20,
-    parameter_validation=False,
+LAUNCHING = HOT.merge(
+    Config(
+        # One repeat, with the same ClientToken, so that a passing server error doesn't cost the minute that
+        # the tick waits before it gives up on a launch. Twice the time-outs and a back-off leave a function
+        # enough of its 60 s to put the outcome on record.
+        retries={"mode": "standard", "total_max_attempts": 2},
+        connect_timeout=2,
+        # An instant fleet answers once every pool has been tried: seconds, and the more pools the longer. Not
+        # waiting for the answer doesn't undo the launch: it turns instances into ones that must be adopted.
+        read_timeout=20,
+    )
 )
-
 
 PROBING = Config(
     # A probe is asked again by the next tick anyway, and its answer may take as long as the probe's time-out.

@@ -34,6 +34,10 @@ MAX_TRANSACTION = 100
 SURVEY_KEPT_S = 60.0
 """How long a survey is gone by before it is read again. It changes by the hour; a launch is in a hurry."""
 
+COOLDOWNS_KEPT_S = 5.0
+"""How long a region's cooldowns are. What another function learns meanwhile is acted on that much later: a
+pool that has nothing to give is asked once more, among others. A storm brings many batches in that time."""
+
 
 class DynamoStore:
     """See `ports.Store`."""
@@ -42,6 +46,10 @@ class DynamoStore:
         self._table = table
         self._surveys: dict[str, tuple[datetime, Survey | None]] = {}
         """By service: when it was read, and what it was."""
+        self._cooldowns: dict[str, tuple[datetime, dict[Key, Cooldown]]] = {}
+        """By region: when they were read, and what they are since, as far as it was written here."""
+        self._announced: dict[str, datetime] = {}
+        """By service: the tick that was last announced here."""
 
     def services(self) -> Sequence[str]:
         """See `ports.Store.services`."""
@@ -94,6 +102,7 @@ class DynamoStore:
             batch, left = left[:MAX_TRANSACTION], left[MAX_TRANSACTION:]
             try:
                 self._table.transact([_cooldown_write(cooldown) for cooldown in batch])
+                self._learn(batch)
             except Cancelled as cancelled:
                 # Nor is one that somebody else is writing worth insisting on: both learned of the same loss.
                 left += [c for position, c in enumerate(batch) if position not in cancelled.at]
@@ -104,6 +113,9 @@ class DynamoStore:
         for start in range(0, len(keys), MAX_TRANSACTION):
             with suppress(Conflict):  # somebody writes one of them anew: then it isn't forgiven
                 self._table.transact([Delete(key) for key in keys[start : start + MAX_TRANSACTION]])
+        for scope in scopes:
+            _, known = self._cooldowns.get(scope.region, (None, {}))
+            known.pop(items.cooldown_key(scope), None)
 
     def note_survey(self, survey: Survey) -> None:
         """See `ports.Store.note_survey`."""
@@ -111,15 +123,29 @@ class DynamoStore:
 
     def recall(self, service: str, region: str, now: datetime) -> PoolMemory:
         """See `ports.Store.recall`."""
-        # The time to live alone won't do: DynamoDB takes its time to remove what has expired.
-        remembered = Attr("remembered_until").gt(items.to_text(now))
-        found = self._table.query(items.cooldown_partition(region), only=remembered)
-        cooldowns = sorted((items.cooldown_of(item) for _, item in found), key=lambda c: str(c.scope))
+        known = self._known_cooldowns(region, now)
+        remembered = (cooldown for cooldown in known.values() if cooldown.remembered_until > now)
+        cooldowns = sorted(remembered, key=lambda cooldown: str(cooldown.scope))
         return PoolMemory(tuple(cooldowns), self._survey(service, now))
+
+    def _known_cooldowns(self, region: str, now: datetime) -> Mapping[Key, Cooldown]:
+        read_at, known = self._cooldowns.get(region, (None, {}))
+        if not _is_fresh(read_at, now, COOLDOWNS_KEPT_S):
+            # The time to live alone won't do: DynamoDB takes its time to remove what has expired.
+            remembered = Attr("remembered_until").gt(items.to_text(now))
+            found = self._table.query(items.cooldown_partition(region), only=remembered)
+            known = {key: items.cooldown_of(item) for key, item in found}
+            self._cooldowns[region] = now, known
+        return known
+
+    def _learn(self, cooldowns: Collection[Cooldown]) -> None:
+        for cooldown in cooldowns:
+            _, known = self._cooldowns.get(cooldown.scope.region, (None, {}))
+            known[items.cooldown_key(cooldown.scope)] = cooldown
 
     def _survey(self, service: str, now: datetime) -> Survey | None:
         read_at, survey = self._surveys.get(service, (None, None))
-        if read_at is None or now - read_at > seconds(SURVEY_KEPT_S):
+        if not _is_fresh(read_at, now, SURVEY_KEPT_S):
             item = self._table.get(items.survey_key(service))
             survey = items.survey_of(item) if item else None
             self._surveys[service] = now, survey
@@ -139,12 +165,22 @@ class DynamoStore:
 
     def claim_tick(self, service: str, due: datetime, now: datetime, serving: datetime | None) -> bool:
         """See `ports.Store.claim_tick`."""
+        announced = self._announced.get(service)
+        if announced and announced > now and announced != serving:
+            return False  # by this very function, a moment ago: a storm brings many batches in that time
         claimable = _is_unset_or_past("next_tick", now)
         if serving is not None:
             claimable |= Attr("next_tick").eq(items.to_text(serving))
-        return self._table.write(
+        is_ours = self._table.write(
             Update(items.tick_key(service), {"next_tick": items.to_text(due)}, claimable)
         )
+        if is_ours:
+            self._announced[service] = due
+        return is_ours
+
+
+def _is_fresh(read_at: datetime | None, now: datetime, for_s: float) -> bool:
+    return read_at is not None and seconds(0) <= now - read_at <= seconds(for_s)
 
 
 def _rows(meta: Mapping[str, object], found: Collection[tuple[Key, Mapping[str, object]]]) -> Rows:

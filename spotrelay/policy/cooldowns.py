@@ -73,6 +73,17 @@ def forgiven(offerings: Collection[Offering], memory: PoolMemory) -> list[Scope]
     ]
 
 
+def news(lessons: Iterable[Cooldown], memory: PoolMemory) -> list[Cooldown]:
+    """The lessons worth keeping: those by which something rests noticeably longer than it would anyway."""
+    resting = {(c.scope, c.cause): c.until for c in memory.cooldowns}
+
+    def is_news(lesson: Cooldown) -> bool:
+        until = resting.get((lesson.scope, lesson.cause), lesson.since)
+        return lesson.until - until > timing.LESSON_WORTH * (lesson.until - lesson.since)
+
+    return [lesson for lesson in lessons if is_news(lesson)]
+
+
 def with_lessons(memory: PoolMemory, lessons: Iterable[Cooldown]) -> PoolMemory:
     """The memory as it is once the lessons are stored."""
     by_scope = {c.scope: c for c in memory.cooldowns}

@@ -61,13 +61,14 @@ def decide(
         count = missing - len(stand_ins)
         yield Request(count, "Spot isn't ready", PurchaseOption.ON_DEMAND, is_stand_in=True)
     busy = {a.replica.id for a in decided if isinstance(a, Adopt)} | dropped_ids | {r.id for r in idle}
-    refused = [r for r in stand_ins if r.state is ReplicaState.REQUESTED and r.attempts > 0]
+    refused = [r for r in stand_ins if r.id not in busy and _is_refused(r)]
     # Once on-demand refuses, too, nothing waits for its pools to have rested: all are tried together.
     is_turn = any(_is_due(r, seen, now) for r in refused)
     due = [
         _as_wanted(r, spec)
         for r in active
-        if r.id not in busy and _is_due(replace(r, retry_at=None) if is_turn else r, seen, now)
+        if r.id not in busy
+        if _is_due(replace(r, retry_at=None) if is_turn and _is_refused(r) else r, seen, now)
     ]
     yield from _launches(spec, due, kept, stand_ins, is_last_resort=bool(refused))
 
@@ -122,6 +123,11 @@ def _is_missing(replica: Replica, seen: Observation) -> bool:
             return replica.attempts > 0 or (replica.replaces is not None and not _is_covered(replica, seen))
         case _:
             return False
+
+
+def _is_refused(replica: Replica) -> bool:
+    """Whether it waits for EC2, and not for the brake."""
+    return replica.state is ReplicaState.REQUESTED and replica.attempts > 0
 
 
 def _is_covered(replica: Replica, seen: Observation) -> bool:

@@ -50,6 +50,10 @@ REBALANCE_MIN_AGE_S = 600.0
 """A recommendation doesn't replace a replica that has been ready for less: in a bad hour every new instance
 gets one at once, and following each of them churned fleets (NTH #141, #786; karpenter #2853)."""
 
+LESSON_WORTH = 0.05
+"""Share of a cooldown by which it must end later to be worth writing anew. A pool loses its instances within
+moments, in one batch of warnings after the other, and all but the first have nothing to add."""
+
 STAY_MAX_S = 600.0
 """A Spot replica has stayed when it has been ready for as long as it took to start, which is what giving up
 its stand-in too early would cost; ten minutes at most, since on-demand is paid for meanwhile."""

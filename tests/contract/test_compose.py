@@ -98,3 +98,13 @@ def test_imports_stay_light() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_cold_start_collects_no_garbage_to_speak_of() -> None:
+    """Importing a function, boto3 included, runs the collector a few times; by default it runs hundreds."""
+    program = (
+        "import gc; runs = []; gc.callbacks.append(lambda phase, info: runs.append(phase));"
+        "import lambdas.on_signal; print(runs.count('start'))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert int(done.stdout) <= 10

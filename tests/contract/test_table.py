@@ -11,7 +11,7 @@ from botocore.stub import ANY, Stubber
 
 from spotrelay.aws import items
 from spotrelay.aws.clients import Clients
-from spotrelay.aws.store import SURVEY_KEPT_S, DynamoStore
+from spotrelay.aws.store import COOLDOWNS_KEPT_S, SURVEY_KEPT_S, DynamoStore
 from spotrelay.aws.table import BATCH_ROUNDS, Table
 from spotrelay.model import Cause, Changes, Cooldown, Scope, Survey, seconds
 from spotrelay.names import TABLE_TTL
@@ -181,12 +181,40 @@ def test_a_survey_is_read_once_a_minute(dynamodb: Stubber, stubbed: DynamoStore)
         name: {"S": value} for name, value in items.survey_item(survey).items() if isinstance(value, str)
     }
     for answer, found in (({}, None), ({"Item": item}, survey)):
-        at = NOW + seconds(0 if found is None else SURVEY_KEPT_S + 1)
+        at = NOW + seconds(0 if found is None else SURVEY_KEPT_S + COOLDOWNS_KEPT_S + 1)
         for later_s in (0, SURVEY_KEPT_S):
             dynamodb.add_response("query", {"Items": []})
             if later_s == 0:
                 dynamodb.add_response("get_item", answer, asked)
             assert stubbed.recall("demo", "us-east-1", at + seconds(later_s)).survey == found
+
+
+def test_cooldowns_are_read_once_in_a_while(dynamodb: Stubber, stubbed: DynamoStore) -> None:
+    """In a storm they aren't read for each batch, and yet this function knows what it has learned itself."""
+    lesson = Cooldown(Scope.of(OFFERING), Cause.LOSS, NOW, NOW + seconds(900), "why")
+    dynamodb.add_response("query", {"Items": []})
+    dynamodb.add_response("get_item", {})
+    assert stubbed.recall("demo", "us-east-1", NOW).cooldowns == ()
+    dynamodb.add_response("transact_write_items", {})
+    stubbed.cool([lesson])
+    assert stubbed.recall("demo", "us-east-1", NOW + seconds(COOLDOWNS_KEPT_S)).cooldowns == (lesson,)
+    dynamodb.add_response("transact_write_items", {})
+    stubbed.forgive([lesson.scope])
+    assert stubbed.recall("demo", "us-east-1", NOW + seconds(COOLDOWNS_KEPT_S)).cooldowns == ()
+    dynamodb.add_response("query", {"Items": []})
+    stubbed.recall("demo", "us-east-1", NOW + seconds(COOLDOWNS_KEPT_S + 0.001))
+
+
+def test_a_tick_that_is_announced_here_is_not_asked_about(dynamodb: Stubber, stubbed: DynamoStore) -> None:
+    """Until it is due nobody need ask the table whether there is one, but for the tick that it is itself."""
+    due = NOW + seconds(3)
+    dynamodb.add_response("update_item", {})
+    assert stubbed.claim_tick("demo", due, NOW, None)
+    assert not stubbed.claim_tick("demo", NOW + seconds(4), NOW + seconds(1), None)
+    dynamodb.add_response("update_item", {})
+    assert stubbed.claim_tick("demo", NOW + seconds(6), NOW + seconds(2.9), due)
+    dynamodb.add_response("update_item", {})
+    assert stubbed.claim_tick("demo", NOW + seconds(9), NOW + seconds(6), None)
 
 
 def test_forgiving_what_somebody_writes_is_no_error(dynamodb: Stubber, stubbed: DynamoStore) -> None:

@@ -149,6 +149,19 @@ def test_another_cause_counts_by_itself() -> None:
     assert (again.cause, again.strikes) == (Cause.REFUSAL, 1)
 
 
+@pytest.mark.parametrize(
+    ("later_s", "is_news"), [(0, False), (45, False), (45.1, True), (899, True), (1000, True)]
+)
+def test_a_lesson_is_news_if_the_pool_rests_longer_by_it(later_s: float, is_news: bool) -> None:
+    """A pool loses its instances within moments: the second batch of warnings adds nothing to the first."""
+    first = loss(PoolMemory(), NOW)
+    memory = PoolMemory((first,))
+    again = loss(memory, NOW + seconds(later_s))
+    assert cooldowns.news([again], memory) == ([again] if is_news else [])
+    assert cooldowns.news([first], PoolMemory()) == [first]
+    assert cooldowns.news([recommendation(memory, NOW)], memory), "another cause is another lesson"
+
+
 def test_of_two_cooldowns_the_later_end_counts() -> None:
     """A refusal doesn't shorten what a loss has taught, nor a loss what goes on for longer."""
     memory, lost = remember(PoolMemory(), loss, NOW)

@@ -336,14 +336,18 @@ def test_regular_replicas_are_as_many_as_wanted(fleet: _Fleet) -> None:
 
 @given(fleets())
 def test_a_decision_names_each_replica_once(fleet: _Fleet) -> None:
-    """What goes isn't launched, and nothing is launched twice, nor two ways in one launch."""
+    """What goes isn't launched, and nothing is launched twice, two ways in one launch, or before its time.
+
+    But all that EC2 refused is tried again when a stand-in's turn has come.
+    """
     actions = decide(fleet.spec, look(*fleet.replicas))
     launches = [a for a in actions if isinstance(a, Launch)]
     named = [r.id for a in launches for r in a.replicas] + dropped(actions)
     assert len(set(named)) == len(named)
     for launch in launches:
         assert {r.purchase_option for r in launch.replicas} == {launch.purchase_option}
-        assert all(r.retry_at is None or r.retry_at <= NOW for r in launch.replicas)
+        early = [r for r in launch.replicas if r.retry_at is not None and r.retry_at > NOW]
+        assert not early or (launch.is_last_resort and all(r.attempts for r in early))
 
 
 # How the regular ones are bought.

@@ -101,7 +101,7 @@ def test_imports_stay_light() -> None:
 
 
 def test_a_cold_start_collects_no_garbage_to_speak_of() -> None:
-    """Importing a function, boto3 included, runs the collector a few times; by default it does so a hundred times."""
+    """Importing a function, boto3 included, runs the collector a few times, not a hundred as by default."""
     program = (
         "import gc; runs = []; gc.callbacks.append(lambda phase, info: runs.append(phase));"
         "import lambdas.on_signal; print(runs.count('start'))"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -37,7 +38,7 @@ def main() -> int:
     try:
         if asked.record:
             return _record(console, outcomes, facts)
-        return _check(console, outcomes) if asked.check else _judge(console, outcomes)
+        return check(console, outcomes) if asked.check else _judge(console, outcomes)
     except baseline.BaselineError as error:
         sys.stderr.write(f"benchmarks: {error}\n")
         return EXIT_USAGE
@@ -89,8 +90,9 @@ def _judge(console: Console, outcomes: Sequence[Outcome]) -> int:
     return _verdict(console, lines, "every target is met")
 
 
-def _check(console: Console, outcomes: Sequence[Outcome]) -> int:
-    return _verdict(console, baseline.regressions(outcomes), "nothing is worse than the baseline")
+def check(console: Console, outcomes: Sequence[Outcome], path: Path = baseline.BASELINE) -> int:
+    """Say what is worse than the baseline; the exit code."""
+    return _verdict(console, baseline.regressions(outcomes, path), "nothing is worse than the baseline")
 
 
 def _verdict(console: Console, lines: Sequence[str], well: str) -> int:

@@ -35,23 +35,31 @@ def record(outcomes: Iterable[Outcome], facts: Mapping[str, Any], path: Path = B
     path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def regressions(outcomes: Iterable[Outcome], path: Path = BASELINE) -> list[str]:
+def regressions(
+    outcomes: Iterable[Outcome], path: Path = BASELINE, *, only_counts: bool = False
+) -> list[str]:
     """One line for each figure that is worse than the baseline allows, or that one of the two lacks.
+
+    With `only_counts` the outcomes have no more than that, and nothing that they lack is told.
 
     Raises:
         BaselineError: there is no baseline, or it can't be read.
     """
     rows = _read(path)["rows"]
-    return [line for outcome in outcomes for line in _of_row(outcome, rows.get(outcome.row.name, {}))]
+    return [
+        line
+        for outcome in outcomes
+        for line in _of_row(outcome, rows.get(outcome.row.name, {}), only_counts=only_counts)
+    ]
 
 
-def _of_row(outcome: Outcome, known: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def _of_row(outcome: Outcome, known: Mapping[str, Mapping[str, Any]], *, only_counts: bool) -> Iterator[str]:
     name = outcome.row.name
     if outcome.error:
         yield f"{name}: {outcome.error}"
         return
     guarded = {figure.name: figure for figure in outcome.figures if figure.tolerance is not None}
-    for missing in sorted(known.keys() - guarded.keys()):
+    for missing in [] if only_counts else sorted(known.keys() - guarded.keys()):
         yield f"{name}: {missing} is in the baseline and isn't measured any more: {_RECORD_ANEW} ROW={name}"
     for figure in guarded.values():
         if figure.name not in known:

@@ -31,12 +31,12 @@ class Outcome:
         return [figure for figure in self.figures if not figure.is_met]
 
 
-def run(row: Row, tell: Tell) -> Outcome:
-    """Measure the row; an error of its own is an outcome, too."""
+def run(row: Row, tell: Tell, *, only_counts: bool = False) -> Outcome:
+    """Measure the row, or only what `counts` has of it; an error of its own is an outcome, too."""
     began = time.monotonic()
     last: dict[str, Any] = {}
     with subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.worker", row.name],
+        [sys.executable, "-m", "benchmarks.worker", row.name, *(["counts"] if only_counts else [])],
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -1,5 +1,7 @@
 """Measures one row in this process, `python -m benchmarks.worker ROW`, and tells whoever started it.
 
+With `counts` after it, the row's counts alone.
+
 Lines of JSON on standard output: `{"done", "of", "doing"}` while it goes on, `{"figures"}` or `{"error"}` at
 last.
 What the measured code prints itself goes nowhere, as cheaply as Lambda takes it.
@@ -15,6 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TextIO
 
+from benchmarks.counts import COUNTED
 from benchmarks.registry import ROWS
 
 
@@ -28,7 +31,8 @@ def main() -> int:
         _say(channel, {"done": done, "of": of, "doing": doing})
 
     try:
-        figures = ROWS[sys.argv[1]].measure(tell)
+        rows = COUNTED if "counts" in sys.argv[2:] else ROWS
+        figures = rows[sys.argv[1]].measure(tell)
     except Exception as error:  # noqa: BLE001 - whatever it is, the row has failed and the others go on
         traceback.print_exc()
         _say(channel, {"error": f"{type(error).__name__}: {error}"})

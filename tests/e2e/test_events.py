@@ -71,5 +71,8 @@ def test_a_warning_that_comes_late_makes_no_second_replacement(stand: Stand) -> 
     stand.deliver(warning(victim.instance_id))
     seen = stand.whole(stand.spec.replicas)
     assert len(seen.replacements(victim.id)) == 1
-    assert max(seen.replicas) == seen.replacements(victim.id)[0].id
+    regular = [
+        r.id for r in seen.replicas.values() if not r.is_stand_in
+    ]  # one may stand in on a busy machine
+    assert max(regular) == seen.replacements(victim.id)[0].id
     assert stand.dead_letters() == []

@@ -29,8 +29,7 @@ def test_fewer_replicas_and_more_again(stand: Stand) -> None:
     stand.cloud.settings()
     _want(stand, 2)
     fewer = stand.whole(2)
-    ended = set(before.replicas) & {r.id for r in fewer.replicas.values() if r.state.is_ended}
-    dropped = max(ended)
+    (dropped,) = {r.id for r in before.ready} - {r.id for r in fewer.ready}
     assert fewer.replicas[dropped].warned_at is None
     instance = next(
         i for i in stand.cloud.instances() if i["instance_id"] == fewer.replicas[dropped].instance_id

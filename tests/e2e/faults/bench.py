@@ -46,12 +46,13 @@ class Bench(Stand):
         return ServiceSpec.from_json(self._document())
 
     def victim(self) -> Replica:
-        """A replica that serves and has a future; waits for one."""
+        """A regular replica that serves and has a future; waits for one."""
         found: list[Replica] = []
 
         def find() -> bool:
             warned = {i["instance_id"] for i in self.cloud.interruptions()}
-            found.extend(r for r in self.watch.look().ready if r.instance_id not in warned)
+            ready = self.watch.look().ready
+            found.extend(r for r in ready if r.instance_id not in warned and not r.is_stand_in)
             return bool(found)
 
         self.eventually(find, "a replica that serves")

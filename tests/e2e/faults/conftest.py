@@ -49,8 +49,8 @@ class Killed:
     """The demo's service after its functions were killed in the middle of things."""
 
     bench: Bench
-    highest_id: int
-    """Before."""
+    regulars: int
+    """Replicas that there had been before, stand-ins apart."""
     losses: int
     replica: Replica
     """What the killed tick was to replace."""
@@ -83,7 +83,7 @@ def killed(operator: Operator) -> Killed:
     # The last two have their work still before them, and meet no other killer when it is delivered again.
     losses += bench.strike("DeregisterTargets", kill=True, after=True)
     losses += bench.strike("BatchGetItem", kill=True)
-    return Killed(bench, before.highest_id, losses, replica, orphan)
+    return Killed(bench, before.regulars, losses, replica, orphan)
 
 
 @pytest.fixture

@@ -36,16 +36,16 @@ LOST: dict[str, Any] = {"error_code": "InternalServerError", "status": 500, "aft
 
 def test_lost_and_repeated_warnings(light: Bench) -> None:
     """A warning that arrives three times, twenty times or never makes one replacement each time."""
-    highest = light.settled().highest_id
+    before = light.settled().regulars
     deliveries: tuple[Literal["lost"] | int, ...] = (3, 20, "lost")
     for deliver in deliveries:
         light.warn(light.victim(), deliver=deliver)
-    assert light.settled().highest_id == highest + len(deliveries)
+    assert light.settled().regulars == before + len(deliveries)
 
 
 def test_aws_throttles_fails_and_loses_answers(light: Bench) -> None:
     """Calls that AWS refuses, or carries out without an answer, cost time and nothing else."""
-    highest = light.settled().highest_id
+    before = light.settled().regulars
     lost = light.strike("DeregisterTargets", **THROTTLED)
     lost += light.strike("TransactWriteItems", **LOST)
     lost += light.strike("CreateFleet", **{**EXCEEDED, "count": 2})
@@ -54,14 +54,14 @@ def test_aws_throttles_fails_and_loses_answers(light: Bench) -> None:
     light.cloud.inject_fault("TransactWriteItems", role=light.reconcile, **LOST)
     light.cloud.inject_fault("DescribeTargetHealth", role=light.reconcile, **THROTTLED)
     light.struck()
-    assert light.settled().highest_id == highest + lost
+    assert light.settled().regulars == before + lost
 
 
 def test_the_table_unavailable_for_30_s(light: Bench) -> None:
     """Nobody can tell whose a warned instance is: it serves until EC2 takes it, and is replaced later."""
     # Signals that still wait from before would use up their attempts in the outage.
     light.queues_are_empty()
-    highest = light.settled().highest_id
+    before = light.settled().regulars
     victim = light.victim()
     since, started = light.last_call(), time.monotonic()
     for role in (light.on_signal, light.reconcile):
@@ -73,7 +73,7 @@ def test_the_table_unavailable_for_30_s(light: Bench) -> None:
     calls = [c for role in ("OnSignalRole", "ReconcileRole") for c in light.calls(role, since)]
     light.cloud.clear_faults()
     assert {c["status"] for c in calls if c["service"] == "dynamodb"} == {503}
-    assert light.settled().highest_id == highest + 1
+    assert light.settled().regulars == before + 1
     interruption = light.interruption(victim)
     assert interruption["deregistered_at"] > interruption["reclaimed_at"]
 
@@ -85,14 +85,14 @@ def test_200_warnings_at_once_over_200_replicas(light: Bench) -> None:
     before = light.settled()
     light.warn_all(before.present)
     after = light.settled()
-    assert after.highest_id == before.highest_id + STORM
+    assert after.regulars == before.regulars + STORM
     assert all(light.interruption(r)["deregistered_at"] for r in before.present)
 
 
 def test_functions_killed_between_two_calls(killed: Killed) -> None:
     """Each loss has one replacement, and what a dead tick launched serves in place of what was lost."""
     facts = killed.bench.settled()
-    assert facts.highest_id == killed.highest_id + killed.losses
+    assert facts.regulars == killed.regulars + killed.losses
     (replacement,) = (r for r in facts.ever if r.replaces == killed.replica.id)
     assert replacement.instance_id == killed.orphan
 

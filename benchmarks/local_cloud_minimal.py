@@ -30,7 +30,7 @@ PATTERN = {"source": SOURCE, "detail-type": ["EC2 Spot Instance Interruption War
 STOCK = 60
 """Instances to be interrupted: as many as the product's service has replicas."""
 
-STARTING_AT_ONCE = 8
+STARTING_AT_ONCE = 10
 """Processes: each takes half a second of processor time."""
 
 TIMEOUT_S = 300
@@ -51,10 +51,11 @@ def handler(event, context):
     elif "launch" in event:
         ec2.create_fleet(**request["launch"])
     else:
-        start = pathlib.Path(event["start"])
-        (start / context.aws_request_id).touch()
-        while not (start / "go").exists():
+        started, go, done = (pathlib.Path(event["start"], name) for name in ("started", "go", "done"))
+        (started / context.aws_request_id).touch()
+        while started.exists() and not go.exists():
             time.sleep(0.3)
+        (done / context.aws_request_id).touch()
 """
 
 
@@ -88,24 +89,27 @@ class Minimal:
         The product isn't given that: it has the processes that its fleet's own events have started.
         """
         with tempfile.TemporaryDirectory(prefix="spotrelay-bench-") as directory:
-            here = Path(directory)
+            started, go, done = (Path(directory, name) for name in ("started", "go", "done"))
+            started.mkdir()
+            done.mkdir()
             event = json.dumps({"start": directory}).encode()
-
-            def wait_until_started(count: int) -> None:
-                self._stand.eventually(
-                    lambda: list(here.iterdir()),
-                    count,
-                    "processes of the minimal function started",
-                    poll_s=0.1,
-                )
-
             for asked in range(1, processes + 1):
                 self._lambda.invoke(FunctionName=NAME, InvocationType="Event", Payload=event)
-                wait_until_started(asked - STARTING_AT_ONCE + 1)
-            wait_until_started(processes)
+                self._wait_for(started, asked - STARTING_AT_ONCE + 1, "started")
+            self._wait_for(started, processes, "started")
             # Each waits for the last: one that is done would be given the next invocation.
-            (here / "go").touch()
-            self._stand.settle()
+            go.touch()
+            self._wait_for(done, processes, "ready")
+
+    def _wait_for(self, notes: Path, count: int, what: str) -> None:
+        """Until so many processes have left a note there."""
+        self._stand.eventually(
+            lambda: list(notes.iterdir()),
+            count,
+            f"processes of the minimal function {what}",
+            within_s=TIMEOUT_S,
+            poll_s=0.1,
+        )
 
     def victims(self, count: int) -> list[str]:
         """Spot instances in rotation that nobody has warned, at least so many."""

@@ -1,0 +1,118 @@
+"""What the rows on the local cloud make of what they saw; no cloud in here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from benchmarks import local_cloud_requests, local_cloud_warned
+from benchmarks.figures import Figure
+from benchmarks.local_cloud import NeverHappenedError, in_turn, middle_ratio, percentile
+from benchmarks.local_cloud_warned import DEREGISTERED, LAUNCHED, OURS, THEIRS, Supply
+from spotrelay.demo.load import Failure, LoadSnapshot, Percentiles
+
+
+@pytest.mark.parametrize(
+    ("values", "percent", "expected"),
+    [
+        ([3.0, 1.0, 2.0], 50, 2.0),
+        ([4.0, 1.0, 2.0, 3.0], 50, 2.0),
+        ([1.0], 99, 1.0),
+        (range(1, 101), 99, 99),
+        (range(1, 201), 99, 198),
+    ],
+)
+def test_a_percentile_is_a_value_that_was_measured(
+    values: Sequence[float], percent: float, expected: float
+) -> None:
+    """Percentiles are taken by nearest rank, from values in any order."""
+    assert percentile(values, percent) == expected
+
+
+def test_effects_belong_to_causes_in_turn() -> None:
+    """The first effect is the first cause's, in whatever order they were read."""
+    assert in_turn([10.0, 1.0, 2.0], [11.5, 3.0, 1.5]) == [0.5, 1.0, 1.5]
+
+
+@pytest.mark.parametrize("effects", [[1.5], [1.5, 2.5, 2.5]], ids=["too few", "too many"])
+def test_each_cause_has_one_effect(effects: Sequence[float]) -> None:
+    """A loss that is never answered, or twice, is an error that tells the numbers."""
+    with pytest.raises(NeverHappenedError, match=f"2 warnings had {len(effects)} effects"):
+        in_turn([1.0, 2.0], effects)
+
+
+def test_a_ratio_is_the_middle_of_the_rounds() -> None:
+    """A round that a busy machine spoiled doesn't count for more than any other."""
+    assert middle_ratio([[2.0], [3.0, 3.0], [900.0]], [[2.0], [1.0, 1.5, 9.0], [1.0]]) == 2.0
+
+
+def test_nobody_is_warned_twice() -> None:
+    """A supply gives each instance once, and finds others when it has run out of them."""
+    found = iter([["a", "b", "c"], ["d", "e"]])
+    supply = Supply(lambda _: next(found))
+    assert [supply.take(2), supply.take(1), supply.take(2)] == [["a", "b"], ["c"], ["d", "e"]]
+
+
+def test_figures_of_the_rounds() -> None:
+    """Ratios have a target and are guarded; times, of all rounds together, are shown only."""
+    a_round = {
+        (DEREGISTERED, OURS): [3.0],
+        (DEREGISTERED, THEIRS): [2.0],
+        (LAUNCHED, OURS): [4.0],
+        (LAUNCHED, THEIRS): [1.0],
+    }
+    figures = {f.name: f for f in local_cloud_warned.figures([a_round] * 7, "one at a time")}
+    ratios = [figure for figure in figures.values() if figure.unit == "x"]
+    assert {f.name: (f.value, f.is_met) for f in ratios} == {
+        "deregistered, one at a time": (1.5, True),
+        "launched, one at a time": (4.0, False),
+    }
+    assert all(figure.tolerance for figure in ratios)
+    times = [figure for figure in figures.values() if figure.unit == "ms"]
+    assert len(times) == 8
+    assert not any(figure.tolerance or figure.target for figure in times)
+    assert figures["launched, one at a time: SpotRelay p99"].value == 4000
+
+
+@pytest.mark.parametrize("number", [50, 99])
+def test_names_of_figures_are_unique(number: int) -> None:
+    """Each percentile of each contestant has a name of its own, in both ways to lose instances."""
+    a_round = {(event, who): [1.0] for event in (DEREGISTERED, LAUNCHED) for who in (OURS, THEIRS)}
+    names = [f.name for how in ("one", "many") for f in local_cloud_warned.figures([a_round], how)]
+    assert len(names) == len(set(names))
+    assert sum(name.endswith(f"p{number}") for name in names) == 8
+
+
+def the_requests(requests: LoadSnapshot, interruptions: int = 100) -> dict[str, Figure]:
+    """The figures of a load, by name."""
+    return {f.name: f for f in local_cloud_requests.figures(requests, [0.1] * interruptions)}
+
+
+def test_no_request_may_fail() -> None:
+    """A hundred interruptions that no client notices meet every target."""
+    figures = the_requests(LoadSnapshot(sent=900, finished=900, first_token=Percentiles(p50_s=0.2)))
+    assert all(figure.is_met for figure in figures.values())
+    assert figures["first token p50"].value == pytest.approx(200)
+    assert figures["sent"].value == 900
+
+
+def test_what_failed_is_told() -> None:
+    """One failed request misses the target, and the table says what came of it."""
+    failure = Failure("failed", 1.0, 503, "no target", "127.0.0.1:8081")
+    figures = the_requests(LoadSnapshot(sent=900, finished=898, failed=1, cut=1, failures=(failure,)))
+    assert not figures["failed"].is_met
+    assert not figures["cut"].is_met
+    assert "503, no target" in figures["failed"].what
+
+
+def test_all_interruptions_must_have_happened() -> None:
+    """No failures mean nothing if EC2 took fewer instances than it should have."""
+    figures = the_requests(LoadSnapshot(sent=900, finished=900), interruptions=99)
+    assert not figures["interruptions"].is_met
+
+
+def test_failures_are_guarded() -> None:
+    """A single failed or cut request is a regression; how many were sent isn't."""
+    figures = the_requests(LoadSnapshot(sent=900, finished=900))
+    assert [name for name, figure in figures.items() if figure.tolerance is not None] == ["failed", "cut"]

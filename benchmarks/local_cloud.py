@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from spotrelay.demo import deployment, environment, stopping
 from spotrelay.demo.deployment import Deployer
+from spotrelay.demo.errors import Interrupted
 from spotrelay.demo.operator import Operator
 from spotrelay.demo.processes import Processes
 from spotrelay.demo.settings import ROOT, Settings
@@ -150,6 +151,8 @@ def deployed(
             operator.cloud.set_capacity(spot=PLENTY)
             yield Stand(operator, settings.logs.relative_to(ROOT))
             operator.save_function_logs(settings.logs)
+        except Interrupted as interrupted:
+            raise SystemExit(128 + interrupted.signal_number) from None
         finally:
             stopping.ignore()
             processes.stop_all()

@@ -150,7 +150,7 @@ def figures(rounds: Sequence[Mapping[Sample, Sequence[float]]], how: str) -> lis
                 f"{event}, {how}",
                 middle_ratio(ours, theirs),
                 "x",
-                f"p50 since the warning / a minimal function's, {len(rounds)} rounds",
+                f"p50 / minimal's p50, {len(rounds)} rounds",
                 at_most=MAX_RATIO,
                 tolerance=TOLERANCE,
             )

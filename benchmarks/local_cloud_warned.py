@@ -36,8 +36,8 @@ BOOTED_S = 0.8
 
 MAX_RATIO = 1.5
 
-TOLERANCE = 0.35
-"""Of the ratios, from run to run on a machine that has other work to do."""
+TOLERANCE = 1.0
+"""Of the ratios: on a machine that has as much other work to do they were seen to double from run to run."""
 
 DEREGISTERED, LAUNCHED = "deregistered", "launched"
 OURS, THEIRS = "SpotRelay", "minimal"

@@ -8,7 +8,7 @@ import resource
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from statistics import median
+from statistics import mean, median
 
 from benchmarks.figures import Figure, Row, Tell, ratio
 from benchmarks.loopback.client import loopback, pretend_lambda
@@ -17,8 +17,8 @@ from benchmarks.world import Service, context, settings, sqs_event
 ROUNDS = 7
 
 TICKS = {10: 10, 100: 5, 1_000: 5, 10_000: 1}
-"""Replicas → ticks in each round: a busy machine lets short ones through between two turns of others, and what
-is compared must be as long, or nearly, to be disturbed as much."""
+"""Replicas → ticks in each round: a busy machine lets short ones through between two turns of others, so what
+is compared must take about as long to be disturbed as much."""
 
 PAGE = 1000
 """Instances that one DescribeInstances shows."""
@@ -63,7 +63,7 @@ def measure(tell: Tell) -> Sequence[Figure]:
         *(
             Figure(
                 f"growth_{small}_to_{large}",
-                ratio([wall / (large / small) for wall in walls[large]], walls[small]),
+                ratio([wall / (large / small) for wall in walls[large]], _around(walls[small])),
                 "x",
                 "of the wall, for each replica: 1 is linear",
                 # Its fixed part, some calls, only makes it less; a twentieth is the measurement's.
@@ -79,6 +79,11 @@ def measure(tell: Tell) -> Sequence[Figure]:
             at_most=MAX_MB,
         ),
     ]
+
+
+def _around(walls: Sequence[float]) -> list[float]:
+    """For each round the mean of its wall and the next round's: of just before and just after the larger size."""
+    return [mean(walls[n : n + 2]) for n in range(len(walls))]
 
 
 def _of_size(

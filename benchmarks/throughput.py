@@ -23,6 +23,9 @@ SIZES = (1_000, 5_000, 15_000)
 SECTION = 1_000
 """Messages after which a ratio is taken: the run gives fifteen, and their median counts."""
 
+OFFSET = 30
+"""Messages by which the small run is ahead of the large one."""
+
 FLAT = 0.9
 """Of the rate of 100, what 15,000 must reach."""
 
@@ -51,8 +54,8 @@ def measure(tell: Tell) -> Sequence[Figure]:
     foreign = Service("foreign", 0, number=FOREIGN)
 
     def mixed(service: Service, count: int, share: int) -> list[str]:
-        """Warnings, of which one in `share` is about the service's own instances (0: none)."""
-        owners = (service if share and n % share == 0 else foreign for n in range(count))
+        """Warnings, of which one in `share` is about the service's own instances (0: none), not the first."""
+        owners = (service if share and n % share == share // 2 else foreign for n in range(count))
         return [warning(owner.instance_id(n + 1)) for n, owner in enumerate(owners)]
 
     done, total = 0, len(MIXES) * max(SIZES)
@@ -105,7 +108,8 @@ class _Pair:
         self._mix = mix
         self._seconds = seconds
         self._rewind = rewind
-        self._few = list(batches(few))
+        # Not those first that the large run begins with: what is rare would always be warm from its turn.
+        self._few = list(batches([*few[OFFSET:], *few[:OFFSET]]))
         self._turn = 0
         self.large_s: list[float] = []
         """Per message, of each section."""

@@ -82,7 +82,7 @@ def measure(tell: Tell) -> Sequence[Figure]:
 
 
 def _around(walls: Sequence[float]) -> list[float]:
-    """For each round the mean of its wall and the next round's: of just before and just after the larger size."""
+    """For each round the mean of its wall and the next one's: just before and just after the larger size."""
     return [mean(walls[n : n + 2]) for n in range(len(walls))]
 
 

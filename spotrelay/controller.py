@@ -2,18 +2,22 @@
 
 Signals and ticks go through the same `_perform`. Its order is the point of it:
 
-1. *Deregister*, before anything is written: it is idempotent, and it is what the clients feel.
+1. *Deregister*, before anything is written: it is idempotent, and it is what the clients feel. What EC2 has
+   just warned doesn't even wait for its row to be read: see `_take_out`.
 2. *Commit* the rows: whoever loses the race for a row does nothing more about it.
 3. *Register* what runs, after its row says so: a warning that comes in between finds it and takes it out.
 4. *Launch*, with an intent committed before, so that a crash leaves a trace for the tick to heal.
-5. *Terminate*, last: nothing waits for it.
+5. *Tell* others what the losses taught, and announce the next tick: neither must hold up a launch, or fail
+   it.
+6. *Terminate*, last: nothing waits for it.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 
 from spotrelay import launching
 from spotrelay.model import (
@@ -41,13 +45,16 @@ from spotrelay.policy.actions import (
     Terminate,
 )
 from spotrelay.policy.observation import Observation, known, ready_count
-from spotrelay.ports import Conflict, Ports
+from spotrelay.ports import Conflict, PortError, Ports
 from spotrelay.signals import InterruptionWarning, Signal
 
 MAX_DECISIONS = 50
 """How often one batch of signals is decided anew after losing a race. Each loss means that another batch got
 its replacements on record: of five at a time one always wins, so to lose fifty in a row is one in 70,000.
 With ten it would be one in nine, and in a storm batches would come back only after their visibility time."""
+
+
+_NOTHING: Mapping[str, datetime] = MappingProxyType({})
 
 
 class Controller:
@@ -103,16 +110,28 @@ class Controller:
     def _react(self, service: str, about: Sequence[tuple[Signal, int]]) -> None:
         ports = self._ports
         spec = ports.services.get(service)
+        taken_out = self._take_out(spec, about) if spec else {}
         for _ in range(MAX_DECISIONS):
             rows = self._read(service, {replica_id for _, replica_id in about})
             sightings = [(s, rows.replicas[i]) for s, i in about if i in rows.replicas]
             actions = interruption.decide(sightings, rows, spec.on_rebalance if spec else OnRebalance.IGNORE)
             if not actions:
                 return
-            # Deregisters anew each time: a tick may have registered what it had admitted before the warning.
-            if self._perform(service, spec, rows, actions, [s for s, _ in about]):
+            settled = interruption.settled(rows, ports.clock.now())
+            out = {id_: at for id_, at in taken_out.items() if id_ in settled}
+            if self._perform(service, spec, rows, actions, [s for s, _ in about], out):
                 return
+            # Anew each time: a tick may have registered what it had admitted before the warning.
+            taken_out = {}
         raise Conflict(f"{service}: lost {MAX_DECISIONS} races for the same replicas")
+
+    def _take_out(self, spec: ServiceSpec, about: Sequence[tuple[Signal, int]]) -> dict[str, datetime]:
+        """Take what EC2 has just warned out of rotation, whatever its row says; which instances, and when."""
+        warned = sorted({s.instance_id for s, _ in about if isinstance(s, InterruptionWarning)})
+        if not warned:
+            return {}
+        self._ports.router.deregister(spec, warned)
+        return dict.fromkeys(warned, self._ports.clock.now())
 
     def _read(self, service: str, replica_ids: set[int]) -> Rows:
         """The replicas, and those that are to take over from them while they still serve."""
@@ -186,15 +205,22 @@ class Controller:
         rows: Rows,
         actions: Sequence[Action],
         signals: Sequence[Signal] = (),
+        taken_out: Mapping[str, datetime] = _NOTHING,
         serving: datetime | None = None,
     ) -> bool:
-        """Carry the actions out; False if some were decided on rows that have changed since."""
+        """Carry the actions out; False if some were decided on rows that have changed since.
+
+        `taken_out` says what is out of rotation already, and since when.
+        """
         now = self._ports.clock.now()
         out = [i for a in actions if (i := _taken_out(a)) is not None]
         if out and spec:
-            self._ports.router.deregister(spec, out)
+            still_in = [i for i in out if i not in taken_out]
+            if still_in:
+                self._ports.router.deregister(spec, still_in)
+            taken_out = dict.fromkeys(still_in, self._ports.clock.now()) | dict(taken_out)
             self._ports.telemetry.count(Metric.DEREGISTERED, len(out), service=service)
-            self._count_since_warning(Metric.WARNING_TO_DEREGISTERED_MS, service, signals)
+            self._count_since_warning(Metric.WARNING_TO_DEREGISTERED_MS, service, signals, taken_out)
         wanted = changes.changes(service, spec, rows, actions, now, self._ports.new_id)
         committed = [change for change in wanted if self._commit(change)]
         if held := sum(change.held for change in committed):
@@ -204,12 +230,13 @@ class Controller:
         done = [a for a in actions if _is_won(a, won)]
         for action in done:
             self._record(service, action)
-        if done:
-            # Before the launches: they take seconds, and if this function dies in one, the tick must come.
-            self._announce_tick(service, self._soon(), serving)
-        if spec:
-            self._enter(spec, done)
-            self._learn_and_launch(spec, done, committed, signals)
+        try:
+            if spec:
+                self._enter(spec, done)
+                self._launch_and_tell(spec, done, committed, signals)
+        finally:
+            if done:
+                self._announce_tick(service, self._soon(), serving)
         terminate = [i for a in done if (i := _terminated(a)) is not None]
         if terminate:
             self._ports.fleet.terminate(terminate)
@@ -231,25 +258,29 @@ class Controller:
         if entrants:
             self._ports.router.register(spec, entrants)
 
-    def _learn_and_launch(
+    def _launch_and_tell(
         self,
         spec: ServiceSpec,
         done: Sequence[Action],
         committed: Sequence[Changes],
         signals: Sequence[Signal],
     ) -> None:
-        """Remember the pools that were lost, then launch what was ordered elsewhere."""
+        """Launch what was ordered in other pools than were lost, and then tell others about those."""
         store, now = self._ports.store, self._ports.clock.now()
         orders = [change for change in committed if change.open_intent]
         if not orders and not changes.lessons(done, PoolMemory(), now):
             return
         memory = store.recall(spec.service, spec.region, now)
         lessons = cooldowns.news(changes.lessons(done, memory, now), memory)
-        if lessons:
-            store.cool(lessons)
-            memory = cooldowns.with_lessons(memory, lessons)
+        memory = cooldowns.with_lessons(memory, lessons)
         if sum(launching.launch(self._ports, spec, order, memory) for order in orders):
-            self._count_since_warning(Metric.WARNING_TO_LAUNCHED_MS, spec.service, signals)
+            launched = dict.fromkeys((s.instance_id for s in signals), self._ports.clock.now())
+            self._count_since_warning(Metric.WARNING_TO_LAUNCHED_MS, spec.service, signals, launched)
+        if lessons:
+            try:
+                store.cool(lessons)
+            except PortError as error:
+                self._ports.telemetry.record("lessons_lost", service=spec.service, error=repr(error))
 
     def _soon(self) -> datetime:
         return self._ports.clock.now() + seconds(timing.TICK_IN_TRANSITION_S)
@@ -259,11 +290,13 @@ class Controller:
         if self._ports.store.claim_tick(service, due, now, serving):
             self._ports.ticker.schedule(service, due, (due - now).total_seconds())
 
-    def _count_since_warning(self, metric: Metric, service: str, signals: Sequence[Signal]) -> None:
-        now = self._ports.clock.now()
+    def _count_since_warning(
+        self, metric: Metric, service: str, signals: Sequence[Signal], happened: Mapping[str, datetime]
+    ) -> None:
+        """How long after its warning each instance had it happen to it."""
         for signal in signals:
-            if isinstance(signal, InterruptionWarning):
-                elapsed_ms = (now - signal.at).total_seconds() * 1000
+            if isinstance(signal, InterruptionWarning) and signal.instance_id in happened:
+                elapsed_ms = (happened[signal.instance_id] - signal.at).total_seconds() * 1000
                 self._ports.telemetry.count(metric, max(elapsed_ms, 0), service=service)
 
     def _record(self, service: str, action: Action) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from spotrelay.model import InstanceState, OnRebalance, Replica, ReplicaState, Rows
+from spotrelay.model import InstanceState, OnRebalance, Replica, ReplicaState, Rows, seconds
+from spotrelay.policy import timing
 from spotrelay.policy.actions import Action, Drain, End, NoteRebalance, NoteWarning, Start
 from spotrelay.signals import InterruptionWarning, RebalanceRecommendation, Signal, StateChange
 
@@ -30,6 +31,16 @@ def decide(sightings: Sequence[Sighting], rows: Rows, on_rebalance: OnRebalance)
         if action is not None:
             actions.append(action)
     return [unreplaced(action, rows) for action in actions]
+
+
+def settled(rows: Rows, now: datetime) -> frozenset[str]:
+    """The instances that nobody is putting into rotation at this moment.
+
+    A replica is registered by the tick that made it ready, and that tick has ended by now: those of before
+    can't be late, because no function runs for longer.
+    """
+    ready = (r for r in rows.replicas.values() if r.state is ReplicaState.READY and r.instance_id)
+    return frozenset(r.instance_id or "" for r in ready if now - r.since >= seconds(timing.LEASE_S))
 
 
 def unreplaced(action: Action, rows: Rows) -> Action:

@@ -50,7 +50,8 @@ def decide(
 
     for replica in dropped:
         yield from _drop(replica, "more replicas than wanted", seen)
-    idle = _idle_stand_ins(stand_ins, missing, kept, now)
+    going = [r for r in regular if r.id in drained]
+    idle = _idle_stand_ins(stand_ins, missing + _undecided(spec, going, kept, seen), kept, now)
     for replica in idle:
         yield from _drop(replica, "Spot is back", seen)
 
@@ -123,6 +124,21 @@ def _is_missing(replica: Replica, seen: Observation) -> bool:
             return replica.attempts > 0 or (replica.replaces is not None and not _is_covered(replica, seen))
         case _:
             return False
+
+
+def _undecided(
+    spec: ServiceSpec, going: Sequence[Replica], regular: Sequence[Replica], seen: Observation
+) -> int:
+    """How many stand-ins should stay, if they are there, though none is requested for it.
+
+    One for each Spot replica that is only just being asked for in place of one that never served: it may be
+    refused, or start. Until that is known, what stood in for its predecessor goes on.
+    """
+    if not (spec.on_demand_fallback and spec.use_spot):
+        return 0
+    asked_for = [r for r in regular if r.state is ReplicaState.REQUESTED and r.attempts == 0 and r.replaces]
+    undecided = [r for r in going if not serves(r)] + [r for r in asked_for if not _is_covered(r, seen)]
+    return sum(r.purchase_option is PurchaseOption.SPOT for r in undecided)
 
 
 def _is_refused(replica: Replica) -> bool:

@@ -53,7 +53,7 @@ def test_worse_is_told(recorded: Path, worse: Figure, told: str) -> None:
     figures = {f.name: f for f in (CALLS, RATIO, RATE)} | {worse.name: worse}
     (line,) = baseline.regressions([measured(*figures.values())], recorded)
     assert line.startswith(f"made-up: {told}")
-    assert "make bench-baseline` ROW=made-up" in line
+    assert "make bench-baseline ROW=made-up`" in line
 
 
 @pytest.mark.parametrize("almost", [valued(RATIO, 2.19), valued(RATE, 4.51)], ids=lambda figure: figure.name)

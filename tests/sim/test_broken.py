@@ -7,13 +7,13 @@ import pytest
 from spotrelay.sim.run import run
 from tests.sim.broken import BROKEN, Broken
 
-WITHIN = 500
+WITHIN = 1000
 """Seeds: a campaign of a hundred thousand would notice it some hundred times."""
 
 
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.name)
 def test_a_broken_controller_is_caught(broken: Broken) -> None:
-    """Some seed of the first 500 breaks the rule that the mistake is about."""
+    """Some seed of the first thousand breaks the rule that the mistake is about."""
     with broken.made():
         outcomes = (run(seed) for seed in range(WITHIN))
         caught = next((o for o in outcomes if o.violation and o.violation.rule in broken.rules), None)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from spotrelay.model import (
     ReadinessProbe,
     Replica,
     ReplicaState,
+    Rows,
     ServiceSpec,
     seconds,
 )
@@ -125,9 +127,51 @@ def test_deregistration_comes_before_anything_is_written() -> None:
     assert ("deregister", (victim.instance_id,)) in world.router.calls
 
 
+def test_a_warned_replica_is_out_of_rotation_before_its_row_is_read() -> None:
+    """What EC2 warns and is ours must go, whatever its row says: its clients wait for no read."""
+    world, controller = serving()
+    victim = active(world)[0]
+
+    def refuse(service: str, replica_ids: Collection[int]) -> Rows:
+        raise Unavailable("table down")
+
+    world.store.read = refuse  # type: ignore[method-assign]  # the one fault under test
+    assert len(controller.handle(warn(world, victim))) == 1
+    assert world.router.calls[-1] == ("deregister", (victim.instance_id,))
+
+
+@pytest.mark.parametrize("ready_s", [0, timing.LEASE_S])
+def test_a_replica_that_has_just_become_ready_is_taken_out_twice(ready_s: float) -> None:
+    """The tick that put it into rotation may do so after the first time, but not after its own time-out."""
+    world, controller = serving()
+    world.clock.advance(ready_s)
+    victim = active(world)[0]
+    assert (world.clock.now() - victim.since >= seconds(timing.LEASE_S)) is bool(ready_s)
+    before = len(world.router.calls)
+    controller.handle(warn(world, victim))
+    assert world.router.calls[before:] == [("deregister", (victim.instance_id,))] * (1 if ready_s else 2)
+
+
+def test_what_follows_a_launch_does_not_prevent_it() -> None:
+    """Neither the lessons nor the next tick can be written: the replacement is launched, and on record."""
+    world, controller = serving()
+
+    def refuse(*args: object) -> Any:
+        raise Unavailable("table down")
+
+    refused: Callable[..., Any] = refuse
+    world.store.cool = refused  # type: ignore[method-assign]  # the two faults under test
+    world.store.claim_tick = refused  # type: ignore[method-assign]
+    signals = warn(world, active(world)[0])
+    assert controller.handle(signals) == signals, "to be delivered again"
+    assert [launch.count for launch in world.fleet.launches] == [3, 1]
+    assert active(world)[-1].instance_id
+
+
 def test_a_batch_of_warnings_is_one_deregistration_and_one_launch() -> None:
     """Losses of one batch share their calls."""
     world, controller = serving(demo_spec(replicas=10))
+    world.clock.advance(timing.LEASE_S)
     deregistrations = len(world.router.calls)
     controller.handle(warn(world, *active(world)))
     assert [c[0] for c in world.router.calls[deregistrations:]] == ["deregister"]

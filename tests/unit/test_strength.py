@@ -115,6 +115,19 @@ def test_a_stand_in_stays_while_spot_that_was_refused_starts(state: ReplicaState
     assert decide(demo_spec(replicas=2), look(spot(1), rising, stand_in(3))) == []
 
 
+@pytest.mark.parametrize("state", RISING)
+def test_a_stand_in_stays_while_spot_is_asked_for_again(state: ReplicaState) -> None:
+    """What starts is warned, too: its stand-in goes on, at once and until it is known what comes next."""
+    rising = spot(2, state, replaces=1)
+    going = Drain(rising, "interruption warning", replace=True)
+    observed = look(spot(5), rising, stand_in(3))
+    assert decide(demo_spec(replicas=2), observed, going) == []
+    again = spot(4, REQUESTED, replaces=2, launch_id="L")
+    intent = LaunchIntent("L", "demo", (4,), NOW)
+    rows = (spot(5), spot(2, DRAINING, warned_at=NOW, replaced_by=4), again, stand_in(3))
+    assert decide(demo_spec(replicas=2), look(*rows, intents=[intent])) == []
+
+
 @pytest.mark.parametrize("state", [REQUESTED, *RISING])
 def test_a_first_start_needs_no_stand_ins(state: ReplicaState) -> None:
     """Nobody waits for a service that has never served: no instance is bought twice for it."""

@@ -60,15 +60,16 @@ def _of_row(outcome: Outcome, known: Mapping[str, Mapping[str, Any]], *, only_co
         return
     guarded = {figure.name: figure for figure in outcome.figures if figure.tolerance is not None}
     for missing in [] if only_counts else sorted(known.keys() - guarded.keys()):
-        yield f"{name}: {missing} is in the baseline and isn't measured any more: {_RECORD_ANEW} ROW={name}"
+        yield f"{name}: {missing} is in the baseline and isn't measured any more: {_record_anew(name)}"
     for figure in guarded.values():
         if figure.name not in known:
-            yield f"{name}: {figure.name} is not in the baseline: {_RECORD_ANEW} ROW={name}"
+            yield f"{name}: {figure.name} is not in the baseline: {_record_anew(name)}"
         elif line := _worse(name, figure, known[figure.name]):
             yield line
 
 
-_RECORD_ANEW = "record it with `make bench-baseline`"
+def _record_anew(row: str) -> str:
+    return f"record it with `make bench-baseline ROW={row}`"
 
 
 def _worse(row: str, figure: Figure, known: Mapping[str, Any]) -> str | None:
@@ -80,7 +81,7 @@ def _worse(row: str, figure: Figure, known: Mapping[str, Any]) -> str | None:
     allowed = f", {tolerance:.0%} worse is allowed" if tolerance else ", no more is allowed"
     return (
         f"{row}: {figure.name} is {figure.value:.4g} {figure.unit}, the baseline has {before:.4g}{allowed}."
-        f" Look at what changed, or, if it is worth it, {_RECORD_ANEW} ROW={row}"
+        f" Look at what changed, or, if it is worth it, {_record_anew(row)}"
     )
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median, median_low
+from typing import Any
 
 from benchmarks.figures import REPEATS, Figure, Row, Tell, ratio
 from benchmarks.loopback.client import Loopback, loopback, pretend_lambda
@@ -16,11 +19,29 @@ RUNS = 60
 """Each takes some twenty milliseconds: many, so that a neighbour's load on one or two doesn't matter."""
 
 
-class Race:
-    """Contestants that handle the same batch in turn, each as often first as last."""
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Warnings, as SQS hands them over and one by one."""
 
-    def __init__(self, server: Loopback, contestants: Mapping[str, Callable[[], object]]) -> None:
+    event: dict[str, Any]
+    single: Sequence[Mapping[str, Any]]
+
+    @classmethod
+    def number(cls, n: int, service: Service) -> Batch:
+        """The n-th: each is about other instances, because a function may remember whose they are."""
+        first = n * BATCH + 1
+        bodies = [warning(service.instance_id(id_)) for id_ in range(first, first + BATCH)]
+        return cls(sqs_event(bodies), [json.loads(body) for body in bodies])
+
+
+class Race:
+    """Contestants that handle the same batches in turn, each as often first as last."""
+
+    def __init__(
+        self, server: Loopback, batches: Iterator[Batch], contestants: Mapping[str, Callable[[Batch], object]]
+    ) -> None:
         self._server = server
+        self._batches = batches
         self._contestants = contestants
         self.walls: dict[str, list[float]] = {name: [] for name in contestants}
         self.cpus: dict[str, list[float]] = {name: [] for name in contestants}
@@ -31,15 +52,16 @@ class Race:
         names = list(self._contestants)
         for run in range(WARM_UP + runs):
             tell(run)
+            batch = next(self._batches)
             for name in names:
-                self._once(name, counts=run >= WARM_UP)
+                self._once(name, batch, counts=run >= WARM_UP)
             names.append(names.pop(0))
 
-    def _once(self, name: str, *, counts: bool) -> None:
+    def _once(self, name: str, batch: Batch, *, counts: bool) -> None:
         self._server.rewind()
         before = self._server.counts()
         began, cpu_began = time.perf_counter(), time.process_time()
-        self._contestants[name]()
+        self._contestants[name](batch)
         took, cpu_took = time.perf_counter() - began, time.process_time() - cpu_began
         if counts:
             self.calls[name].append((self._server.counts() - before).total())
@@ -52,7 +74,7 @@ def measure(tell: Tell) -> Sequence[Figure]:
 
     That one by itself: to make a client leaves nothing of ours in the processor's caches.
     """
-    service = Service("demo", 100)
+    service = Service("demo", BATCH * (WARM_UP + RUNS + WARM_UP + REPEATS))
     with loopback() as server:
         pretend_lambda(server, settings(server))
         # With the environment in place: the handler's logger reads it as it is imported.
@@ -60,25 +82,25 @@ def measure(tell: Tell) -> Sequence[Figure]:
         from lambdas.on_signal import handler
 
         service.load_into(server)
-        bodies = [warning(service.instance_id(n)) for n in range(1, BATCH + 1)]
-        event, single = sqs_event(bodies), [json.loads(body) for body in bodies]
+        batches = (Batch.number(n, service) for n in itertools.count())
         bare = Bare(service.spec)
         sample = Sample(service.spec, keeps_clients=False)
         sparing_sample = Sample(service.spec, keeps_clients=True)
 
-        def ours() -> object:
-            return handler(event, context())
+        def ours(batch: Batch) -> object:
+            return handler(batch.event, context())
 
         race = Race(
             server,
+            batches,
             {
                 "ours": ours,
-                "bare": lambda: bare.handle(event),
-                "sparing_sample": lambda: sparing_sample.handle_all(single),
+                "bare": lambda batch: bare.handle(batch.event),
+                "sparing_sample": lambda batch: sparing_sample.handle_all(batch.single),
             },
         )
         race.run(RUNS, lambda run: tell(run, RUNS + REPEATS, "batches of ten warnings"))
-        other = Race(server, {"ours": ours, "sample": lambda: sample.handle_all(single)})
+        other = Race(server, batches, {"ours": ours, "sample": lambda batch: sample.handle_all(batch.single)})
         other.run(REPEATS, lambda run: tell(RUNS + run, RUNS + REPEATS, "batches of ten warnings"))
     walls = {**race.walls, "sample": other.walls["sample"]}
     calls = {**race.calls, "sample": other.calls["sample"]}

@@ -13,7 +13,7 @@ from statistics import median_low
 from benchmarks import batch, calls, tick
 from benchmarks.figures import Figure, Row, Tell
 from benchmarks.loopback.client import loopback, pretend_lambda
-from benchmarks.world import BATCH, Service, context, settings, sqs_event, warning
+from benchmarks.world import BATCH, Service, context, settings, sqs_event
 
 BATCHES = 7
 """One or two of them do what is done anew every few seconds."""
@@ -24,18 +24,16 @@ TICK_SIZES = tuple(size for size in tick.TICKS if size < max(tick.TICKS))
 
 def of_batch(_tell: Tell) -> Sequence[Figure]:
     """What one batch calls once the function is warm."""
-    service = Service("demo", 100)
+    service = Service("demo", BATCH * (batch.WARM_UP + BATCHES))
     with loopback() as server:
         pretend_lambda(server, settings(server))
         from lambdas.on_signal import handler  # with the environment in place
 
         service.load_into(server)
-        event = sqs_event([warning(service.instance_id(n)) for n in range(1, BATCH + 1)])
         counts = []
-        for _ in range(batch.WARM_UP + BATCHES):
-            server.rewind()
+        for run in range(batch.WARM_UP + BATCHES):
             before = server.counts()
-            handler(event, context())
+            handler(batch.Batch.number(run, service).event, context())
             counts.append((server.counts() - before).total())
     usual = median_low(counts[batch.WARM_UP :])
     return [Figure("calls_ours", usual, "calls", "to AWS, per batch", tolerance=0)]

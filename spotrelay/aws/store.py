@@ -38,6 +38,9 @@ COOLDOWNS_KEPT_S = 5.0
 """How long a region's cooldowns are. What another function learns meanwhile is acted on that much later: a
 pool that has nothing to give is asked once more, among others. A storm brings many batches in that time."""
 
+LOCATED_KEPT = 10_000
+"""Instances whose replica is remembered. Each brings several events, from its start to its end."""
+
 
 class DynamoStore:
     """See `ports.Store`."""
@@ -48,6 +51,8 @@ class DynamoStore:
         """By service: when it was read, and what it was."""
         self._cooldowns: dict[str, tuple[datetime, dict[Key, Cooldown]]] = {}
         """By region: when they were read, and what they are since, as far as it was written here."""
+        self._located: dict[str, tuple[str, int]] = {}
+        """Whose instances were found, the last ones: an instance never becomes another replica's."""
         self._announced: dict[str, datetime] = {}
         """By service: the tick that was last announced here."""
 
@@ -61,9 +66,15 @@ class DynamoStore:
 
     def locate(self, instance_ids: Collection[str]) -> Mapping[str, tuple[str, int]]:
         """See `ports.Store.locate`."""
-        instances = {items.instance_key(i): i for i in instance_ids}
-        found = self._table.get_many(instances)
-        return {instances[key]: (item["service"], int(item["replica"])) for key, item in found.items()}
+        known = {i: self._located[i] for i in instance_ids if i in self._located}
+        unknown = {items.instance_key(i): i for i in instance_ids if i not in known}
+        if unknown:
+            for key, item in self._table.get_many(unknown).items():
+                known[unknown[key]] = item["service"], int(item["replica"])
+        self._located |= known
+        for forgotten in list(self._located)[:-LOCATED_KEPT]:
+            del self._located[forgotten]
+        return known
 
     def read(self, service: str, replica_ids: Collection[int]) -> Rows:
         """See `ports.Store.read`."""

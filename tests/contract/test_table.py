@@ -189,6 +189,40 @@ def test_a_survey_is_read_once_a_minute(dynamodb: Stubber, stubbed: DynamoStore)
             assert stubbed.recall("demo", "us-east-1", at + seconds(later_s)).survey == found
 
 
+def test_whose_an_instance_is_is_asked_once(dynamodb: Stubber, stubbed: DynamoStore) -> None:
+    """It never becomes another's, and brings several events; what is nobody's may yet become somebody's."""
+    key = items.instance_key("i-1")
+    entry = {
+        "PK": {"S": key.partition},
+        "SK": {"S": key.sort},
+        "service": {"S": "demo"},
+        "replica": {"N": "7"},
+    }
+    dynamodb.add_response("batch_get_item", {"Responses": {TABLE: [entry]}})
+    assert stubbed.locate({"i-1", "i-2"}) == {"i-1": ("demo", 7)}
+    assert stubbed.locate({"i-1"}) == {"i-1": ("demo", 7)}
+    asked = {"RequestItems": {TABLE: {"Keys": [ANY], "ConsistentRead": True}}}
+    dynamodb.add_response("batch_get_item", {"Responses": {TABLE: []}}, asked)
+    assert stubbed.locate({"i-1", "i-2"}) == {"i-1": ("demo", 7)}
+
+
+def test_only_so_many_instances_are_remembered(
+    dynamodb: Stubber, stubbed: DynamoStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A function that lives long doesn't grow for ever: the oldest are asked about again."""
+    monkeypatch.setattr("spotrelay.aws.store.LOCATED_KEPT", 1)
+    for instance_id in ("i-1", "i-2", "i-1"):
+        key = items.instance_key(instance_id)
+        entry = {
+            "PK": {"S": key.partition},
+            "SK": {"S": key.sort},
+            "service": {"S": "demo"},
+            "replica": {"N": "7"},
+        }
+        dynamodb.add_response("batch_get_item", {"Responses": {TABLE: [entry]}})
+        assert stubbed.locate({instance_id}) == {instance_id: ("demo", 7)}
+
+
 def test_cooldowns_are_read_once_in_a_while(dynamodb: Stubber, stubbed: DynamoStore) -> None:
     """In a storm they aren't read for each batch, and yet this function knows what it has learned itself."""
     lesson = Cooldown(Scope.of(OFFERING), Cause.LOSS, NOW, NOW + seconds(900), "why")

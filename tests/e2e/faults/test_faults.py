@@ -58,7 +58,11 @@ def test_aws_throttles_fails_and_loses_answers(light: Bench) -> None:
 
 
 def test_the_table_unavailable_for_30_s(light: Bench) -> None:
-    """Nobody can tell whose a warned instance is: it serves until EC2 takes it, and is replaced later."""
+    """A warned instance is replaced once the table is back, and out of rotation by then.
+
+    Whether before EC2 takes it depends on who hears of it: only a function that has met it before can tell
+    whose it is.
+    """
     # Signals that still wait from before would use up their attempts in the outage.
     light.queues_are_empty()
     before = light.settled().regulars
@@ -74,8 +78,7 @@ def test_the_table_unavailable_for_30_s(light: Bench) -> None:
     light.cloud.clear_faults()
     assert {c["status"] for c in calls if c["service"] == "dynamodb"} == {503}
     assert light.settled().regulars == before + 1
-    interruption = light.interruption(victim)
-    assert interruption["deregistered_at"] > interruption["reclaimed_at"]
+    assert light.interruption(victim)["deregistered_at"] is not None
 
 
 def test_200_warnings_at_once_over_200_replicas(light: Bench) -> None:

@@ -22,11 +22,13 @@ WARNING_S = 12.0
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test here, and keep them in one worker: two deployments at once are too much for 2 cores."""
+    """Mark every test here, and keep those of one deployment in one worker, so that it is made once."""
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.e2e)
-            item.add_marker(pytest.mark.xdist_group("e2e"))
+            item.add_marker(
+                pytest.mark.xdist_group("faults" if HERE / "faults" in item.path.parents else "e2e")
+            )
 
 
 @pytest.fixture(scope="session")

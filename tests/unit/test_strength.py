@@ -82,6 +82,11 @@ def stand_in(id_: int, state: ReplicaState = READY, **facts: Any) -> Replica:
     return on_demand(id_, state, is_stand_in=True, **facts)
 
 
+def is_early(replica: Replica) -> bool:
+    """Its next try is still to come."""
+    return replica.retry_at is not None and replica.retry_at > NOW
+
+
 def stand_ins_requested(actions: Collection[Action]) -> int:
     """How many stand-ins are asked for; each of them must be bought on-demand."""
     requests = [a for a in actions if isinstance(a, Request) and a.is_stand_in]
@@ -357,10 +362,18 @@ def test_a_decision_names_each_replica_once(fleet: _Fleet) -> None:
     launches = [a for a in actions if isinstance(a, Launch)]
     named = [r.id for a in launches for r in a.replicas] + dropped(actions)
     assert len(set(named)) == len(named)
+    refused = [
+        r for r in fleet.replicas if r.state is REQUESTED and r.attempts and r.id not in dropped(actions)
+    ]
+    is_turn = any(r.is_stand_in and not is_early(r) for r in refused)
     for launch in launches:
         assert {r.purchase_option for r in launch.replicas} == {launch.purchase_option}
-        early = [r for r in launch.replicas if r.retry_at is not None and r.retry_at > NOW]
-        assert not early or (launch.is_last_resort and all(r.attempts for r in early))
+        early = {r.id for r in launch.replicas if is_early(r)}
+        if early:
+            assert is_turn
+            assert early <= {r.id for r in refused}
+            # On-demand needs no last resort: its pools that cool are tried anyway.
+            assert launch.is_last_resort or launch.purchase_option is ON_DEMAND
 
 
 # How the regular ones are bought.

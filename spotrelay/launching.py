@@ -70,12 +70,7 @@ def launch(ports: Ports, spec: ServiceSpec, ordered: Changes, memory: PoolMemory
                 filled, ordered = (), _postponed(spec, intent, waiting, now)
             case Unavailable():
                 break
-        try:
-            ports.store.commit(ordered)
-        except Conflict as conflict:
-            # Somebody else looks after these replicas now. The instances bear our tag and this intent's ID:
-            # the tick gives them to whom they are for, or terminates them.
-            ports.telemetry.record("launch_overtaken", service=spec.service, detail=str(conflict))
+        if not _is_committed(ports, ordered):
             break
         launched += len(filled)
         if isinstance(answer, LaunchResult):
@@ -107,12 +102,22 @@ def _nowhere(ports: Ports, order: _Order, ordered: Changes) -> None:
     rested = placement.first_rest(spec, order.option, order.memory, now)
     waiting = tuple(_refused(r, now, rested) for r in told)
     closed = (ordered.open_intent.id,) if ordered.open_intent else ()
+    if _is_committed(ports, Changes(spec.service, update=waiting, close_intents=closed)):
+        _conclude(ports, order, LaunchResult(), waiting)
+
+
+def _is_committed(ports: Ports, outcome: Changes) -> bool:
+    """Put the outcome on record; False if somebody else looks after these replicas now.
+
+    The instances, if any, bear our tag and the intent's ID: the tick gives them to whom they are for, or
+    terminates them.
+    """
     try:
-        ports.store.commit(Changes(spec.service, update=waiting, close_intents=closed))
+        ports.store.commit(outcome)
     except Conflict as conflict:
-        ports.telemetry.record("launch_overtaken", service=spec.service, detail=str(conflict))
-        return
-    _conclude(ports, order, LaunchResult(), waiting)
+        ports.telemetry.record("launch_overtaken", service=outcome.service, detail=str(conflict))
+        return False
+    return True
 
 
 def _ask(

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -196,7 +196,7 @@ class LaunchIntent:
 
 
 class Cause(StrEnum):
-    """What taught to leave something alone; each has its own length, see `policy.memory`."""
+    """What taught to leave something alone; each has its own length, see `policy.cooldowns`."""
 
     LOSS = "loss"
     """EC2 took an instance back."""
@@ -603,11 +603,6 @@ class ServiceSpec:
 
 SCHEMA = 1
 """Of the runtime document: raised when an old controller would misread a new document."""
-
-
-def utc(timestamp: float) -> datetime:
-    """An aware UTC time from seconds since the epoch."""
-    return datetime.fromtimestamp(timestamp, UTC)
 
 
 def seconds(value: float) -> timedelta:

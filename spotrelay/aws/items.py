@@ -247,11 +247,9 @@ def survey_item(survey: Survey) -> dict[str, Any]:
         "found": _json(
             {
                 "asked": survey.asked.to_dict(),
-                "pools": [[p.region, p.zone, p.instance_type] for p in survey.pools],
+                "pools": [_pool_list(pool) for pool in survey.pools],
                 "on_demand_prices": dict(survey.on_demand_prices),
-                "spot_prices": [
-                    [p.region, p.zone, p.instance_type, price] for p, price in survey.spot_prices.items()
-                ],
+                "spot_prices": [[*_pool_list(pool), price] for pool, price in survey.spot_prices.items()],
                 "scores": dict(survey.scores),
             }
         ),
@@ -324,11 +322,12 @@ def _ttl_of_history(replica: Replica) -> int:
     return math.ceil((replica.since + seconds(HISTORY_KEPT_S)).timestamp())
 
 
+def _pool_list(pool: CapacityPool) -> list[str]:
+    return [pool.region, pool.zone, pool.instance_type]
+
+
 def _offering_list(offering: Offering | None) -> list[str] | None:
-    if offering is None:
-        return None
-    pool = offering.pool
-    return [pool.region, pool.zone, pool.instance_type, offering.purchase_option.value]
+    return None if offering is None else [*_pool_list(offering.pool), offering.purchase_option.value]
 
 
 def _offering_of(parts: Sequence[str] | None) -> Offering | None:

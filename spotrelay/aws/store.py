@@ -72,8 +72,8 @@ class DynamoStore:
             for key, item in self._table.get_many(unknown).items():
                 known[unknown[key]] = item["service"], int(item["replica"])
         self._located |= known
-        for forgotten in list(self._located)[:-LOCATED_KEPT]:
-            del self._located[forgotten]
+        while len(self._located) > LOCATED_KEPT:
+            del self._located[next(iter(self._located))]
         return known
 
     def read(self, service: str, replica_ids: Collection[int]) -> Rows:

@@ -40,7 +40,7 @@ class AwsSurveyor:
         is_spot = spec.use_spot and bool(pools)
         return Survey(
             service=spec.service,
-            asked=spec.asked,
+            asked=wanted,
             at=now,
             pools=pools,
             on_demand_prices=self._on_demand_prices(spec, types),
@@ -54,7 +54,7 @@ class AwsSurveyor:
         if not types:
             return ()
         offered = self._offers.types_by_zone(types)
-        zones = [zone for zone in dict.fromkeys(spec.subnets.values()) if wanted.allows_zone(zone)]
+        zones = _zones(spec, wanted)
         return tuple(
             CapacityPool(spec.region, zone, type_)
             for type_ in types
@@ -100,7 +100,7 @@ class AwsSurveyor:
         def ask() -> Mapping[str, int]:
             ids = self._offers.zone_ids()
             scores = self._scores.by_zone(spec.region, types, capacity)
-            zones = [zone for zone in dict.fromkeys(spec.subnets.values()) if wanted.allows_zone(zone)]
+            zones = _zones(spec, wanted)
             return {zone: scores[ids[zone]] for zone in zones if ids.get(zone) in scores}
 
         scores = self._asked(spec, "zone scores", ask)
@@ -132,3 +132,8 @@ class AwsSurveyor:
     def _unanswered(self, spec: ServiceSpec, what: str, error: str) -> None:
         self._telemetry.count(Metric.SURVEY_UNANSWERED)
         self._telemetry.record("survey_unanswered", service=spec.service, asked_for=what, error=error)
+
+
+def _zones(spec: ServiceSpec, wanted: Requirements) -> list[str]:
+    """The zones of the service's subnets that its file allows."""
+    return [zone for zone in dict.fromkeys(spec.subnets.values()) if wanted.allows_zone(zone)]

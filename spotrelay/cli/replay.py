@@ -24,11 +24,9 @@ from spotrelay.replay.run import POLICIES, run
 from spotrelay.replay.settings import Settings, SettingsError
 from spotrelay.replay.synthetic import generate
 from spotrelay.replay.traces import Trace, TraceError, load
+from spotrelay.service.schema import MAX_REPLICAS
 
 EXIT_USAGE = 2
-
-MAX_REPLICAS = 1000
-"""The most that a service file may ask for."""
 
 PLOTS = (".png", ".svg")
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from spotrelay.local.instances import Ending, Instance, InstanceState, LaunchSpec, SpotRequest, SpotStatus
 from spotrelay.local.ministack import MiniStack
 from spotrelay.market import Market
-from spotrelay.model import CapacityPool, Offering, PurchaseOption
+from spotrelay.model import Offering, PurchaseOption
 
 _log = logging.getLogger(__name__)
 
@@ -188,14 +188,6 @@ class Cloud:
         for instance_id in lost:
             self.warn(instance_id)
         return lost
-
-    def in_pool(self, pool: CapacityPool) -> list[Instance]:
-        """The instances that hold a place in a pool."""
-        return [
-            instance
-            for instance in self.instances.values()
-            if instance.offering.pool == pool and instance.state is not InstanceState.TERMINATED
-        ]
 
     def deregistered(self, instance_id: str) -> None:
         """Somebody took the instance out of a target group; remembered if it is being interrupted."""

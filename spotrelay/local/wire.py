@@ -35,14 +35,6 @@ class AwsError(Exception):
         self.status = status
 
 
-def action_of(request: Request) -> str:
-    """The action of a query protocol request, or "" if it is none."""
-    for name, value in _pairs(request):
-        if name == "Action":
-            return value
-    return ""
-
-
 def parse(service: str, action: str, request: Request) -> dict[str, Any]:
     """The request's parameters.
 

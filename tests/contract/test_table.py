@@ -189,9 +189,9 @@ def test_a_survey_is_read_once_a_minute(dynamodb: Stubber, stubbed: DynamoStore)
             assert stubbed.recall("demo", "us-east-1", at + seconds(later_s)).survey == found
 
 
-def test_whose_an_instance_is_is_asked_once(dynamodb: Stubber, stubbed: DynamoStore) -> None:
-    """It never becomes another's, and brings several events; what is nobody's may yet become somebody's."""
-    key = items.instance_key("i-1")
+def _add_entry(dynamodb: Stubber, instance_id: str) -> None:
+    """The next look-up finds that it is replica 7 of the service `demo`."""
+    key = items.instance_key(instance_id)
     entry = {
         "PK": {"S": key.partition},
         "SK": {"S": key.sort},
@@ -199,6 +199,11 @@ def test_whose_an_instance_is_is_asked_once(dynamodb: Stubber, stubbed: DynamoSt
         "replica": {"N": "7"},
     }
     dynamodb.add_response("batch_get_item", {"Responses": {TABLE: [entry]}})
+
+
+def test_whose_an_instance_is_is_asked_once(dynamodb: Stubber, stubbed: DynamoStore) -> None:
+    """It never becomes another's, and brings several events; what is nobody's may yet become somebody's."""
+    _add_entry(dynamodb, "i-1")
     assert stubbed.locate({"i-1", "i-2"}) == {"i-1": ("demo", 7)}
     assert stubbed.locate({"i-1"}) == {"i-1": ("demo", 7)}
     asked = {"RequestItems": {TABLE: {"Keys": [ANY], "ConsistentRead": True}}}
@@ -212,14 +217,7 @@ def test_only_so_many_instances_are_remembered(
     """A function that lives long doesn't grow for ever: the oldest are asked about again."""
     monkeypatch.setattr("spotrelay.aws.store.LOCATED_KEPT", 1)
     for instance_id in ("i-1", "i-2", "i-1"):
-        key = items.instance_key(instance_id)
-        entry = {
-            "PK": {"S": key.partition},
-            "SK": {"S": key.sort},
-            "service": {"S": "demo"},
-            "replica": {"N": "7"},
-        }
-        dynamodb.add_response("batch_get_item", {"Responses": {TABLE: [entry]}})
+        _add_entry(dynamodb, instance_id)
         assert stubbed.locate({instance_id}) == {instance_id: ("demo", 7)}
 
 

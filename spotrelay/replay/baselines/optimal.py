@@ -11,10 +11,7 @@ if TYPE_CHECKING:
     from spotrelay.replay.traces import Trace
 
 NAME = "optimal"
-SUMMARY = (
-    "an oracle: at each instant as many on Spot as there is capacity for, the rest on-demand, no cold start"
-)
-SOURCE = "computed from the trace; no policy can do it"
+"""It is computed from the trace; no policy can do it."""
 
 
 def optimal_cost(trace: Trace, settings: Settings, start: float, end: float) -> float:

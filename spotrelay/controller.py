@@ -15,8 +15,10 @@ Signals and ticks go through the same `_perform`. Its order is the point of it:
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
+from functools import partial
 from types import MappingProxyType
 
 from spotrelay import launching
@@ -87,6 +89,10 @@ class Controller:
             except Exception as error:  # noqa: BLE001 - one service's trouble must not hold up the others'
                 ports.telemetry.record("signals_failed", service=service, error=repr(error))
                 failed += [signal for signal, _ in about]
+        try:
+            ports.store.look_ahead(ports.clock.now())
+        except PortError as error:
+            ports.telemetry.record("look_ahead_failed", error=repr(error))
         return failed
 
     def tick(self, service: str, serving: datetime | None = None) -> None:
@@ -110,28 +116,23 @@ class Controller:
     def _react(self, service: str, about: Sequence[tuple[Signal, int]]) -> None:
         ports = self._ports
         spec = ports.services.get(service)
-        taken_out = self._take_out(spec, about) if spec else {}
+        read = partial(self._read, service, {replica_id for _, replica_id in about})
+        with ports.beside(read) as first_read:
+            taken_out = self._take_out(spec, about) if spec else {}
+        reading: Callable[[], Rows] = first_read
         for _ in range(MAX_DECISIONS):
-            rows = self._read(service, {replica_id for _, replica_id in about})
+            rows, reading = reading(), read
             sightings = [(s, rows.replicas[i]) for s, i in about if i in rows.replicas]
             actions = interruption.decide(sightings, rows, spec.on_rebalance if spec else OnRebalance.IGNORE)
-            if not actions:
+            if not actions or self._perform(service, spec, rows, actions, [s for s, _ in about], taken_out):
                 return
-            settled = interruption.settled(rows, ports.clock.now())
-            out = {id_: at for id_, at in taken_out.items() if id_ in settled}
-            if self._perform(service, spec, rows, actions, [s for s, _ in about], out):
-                return
-            # Anew each time: a tick may have registered what it had admitted before the warning.
-            taken_out = {}
         raise Conflict(f"{service}: lost {MAX_DECISIONS} races for the same replicas")
 
     def _take_out(self, spec: ServiceSpec, about: Sequence[tuple[Signal, int]]) -> dict[str, datetime]:
         """Take what EC2 has just warned out of rotation, whatever its row says; which instances, and when."""
-        warned = sorted({s.instance_id for s, _ in about if isinstance(s, InterruptionWarning)})
-        if not warned:
-            return {}
-        self._ports.router.deregister(spec, warned)
-        return dict.fromkeys(warned, self._ports.clock.now())
+        return self._deregister(
+            spec, sorted({s.instance_id for s, _ in about if isinstance(s, InterruptionWarning)})
+        )
 
     def _read(self, service: str, replica_ids: set[int]) -> Rows:
         """The replicas, and those that are to take over from them while they still serve."""
@@ -213,34 +214,52 @@ class Controller:
         `taken_out` says what is out of rotation already, and since when.
         """
         now = self._ports.clock.now()
-        out = [i for a in actions if (i := _taken_out(a)) is not None]
-        if out and spec:
-            still_in = [i for i in out if i not in taken_out]
-            if still_in:
-                self._ports.router.deregister(spec, still_in)
-            taken_out = dict.fromkeys(still_in, self._ports.clock.now()) | dict(taken_out)
-            self._ports.telemetry.count(Metric.DEREGISTERED, len(out), service=service)
-            self._count_since_warning(Metric.WARNING_TO_DEREGISTERED_MS, service, signals, taken_out)
+        if spec:
+            still_in = [i for i in _leaving(actions) if i not in taken_out]
+            taken_out = {**taken_out, **self._deregister(spec, still_in)}
         wanted = changes.changes(service, spec, rows, actions, now, self._ports.new_id)
-        committed = [change for change in wanted if self._commit(change)]
+        with self._recalling(spec, actions, wanted) as recalled:
+            committed = [change for change in wanted if self._commit(change)]
         if held := sum(change.held for change in committed):
             self._ports.telemetry.count(Metric.LAUNCHES_HELD, held, service=service)
             self._ports.telemetry.record("launches_held", service=service, replicas=held)
         won = {r.id for change in committed for r in (*change.create, *change.update)}
         done = [a for a in actions if _is_won(a, won)]
-        for action in done:
-            self._record(service, action)
         try:
             if spec:
                 self._enter(spec, done)
-                self._launch_and_tell(spec, done, committed, signals)
+                self._launch_and_tell(spec, done, committed, signals, recalled)
+                # Once more what a tick may have registered while the warning was under way.
+                again = set(_leaving(done)) - set(still_in) - interruption.settled(rows, now)
+                self._deregister(spec, sorted(again))
         finally:
+            for action in done:
+                self._record(service, action)
+            if spec and (gone := _leaving(done)):
+                self._ports.telemetry.count(Metric.DEREGISTERED, len(gone), service=service)
+                self._count_since_warning(Metric.WARNING_TO_DEREGISTERED_MS, service, signals, taken_out)
             if done:
                 self._announce_tick(service, self._soon(), serving)
         terminate = [i for a in done if (i := _terminated(a)) is not None]
         if terminate:
             self._ports.fleet.terminate(terminate)
         return len(committed) == len(wanted)
+
+    def _deregister(self, spec: ServiceSpec, instance_ids: Sequence[str]) -> dict[str, datetime]:
+        """Take them out of rotation; since when each is."""
+        if instance_ids:
+            self._ports.router.deregister(spec, instance_ids)
+        return dict.fromkeys(instance_ids, self._ports.clock.now())
+
+    def _recalling(
+        self, spec: ServiceSpec | None, actions: Sequence[Action], wanted: Sequence[Changes]
+    ) -> AbstractContextManager[Callable[[], PoolMemory]]:
+        """While something else goes on, read what is remembered of pools, if that will be asked for."""
+        now = self._ports.clock.now()
+        orders = any(change.open_intent for change in wanted)
+        if spec and (orders or changes.lessons(actions, PoolMemory(), now)):
+            return self._ports.beside(partial(self._ports.store.recall, spec.service, spec.region, now))
+        return nullcontext(PoolMemory)
 
     def _commit(self, change: Changes) -> bool:
         try:
@@ -264,13 +283,14 @@ class Controller:
         done: Sequence[Action],
         committed: Sequence[Changes],
         signals: Sequence[Signal],
+        recalled: Callable[[], PoolMemory],
     ) -> None:
         """Launch what was ordered in other pools than were lost, and then tell others about those."""
         store, now = self._ports.store, self._ports.clock.now()
         orders = [change for change in committed if change.open_intent]
         if not orders and not changes.lessons(done, PoolMemory(), now):
             return
-        memory = store.recall(spec.service, spec.region, now)
+        memory = recalled()
         lessons = cooldowns.news(changes.lessons(done, memory, now), memory)
         memory = cooldowns.with_lessons(memory, lessons)
         if sum(launching.launch(self._ports, spec, order, memory) for order in orders):
@@ -327,6 +347,11 @@ _COUNTED = {
     Adopt: Metric.ORPHANS_ADOPTED,
     Terminate: Metric.ORPHANS_TERMINATED,
 }
+
+
+def _leaving(actions: Sequence[Action]) -> list[str]:
+    """The instances that the actions take out of rotation."""
+    return [i for a in actions if (i := _taken_out(a)) is not None]
 
 
 def _taken_out(action: Action) -> str | None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import count
+from typing import NoReturn, TypeVar
 
 from spotrelay.model import (
     Backoff,
@@ -29,7 +32,9 @@ from spotrelay.model import (
     seconds,
 )
 from spotrelay.names import Metric
-from spotrelay.ports import Conflict, LaunchRequest, LaunchResult, Ports
+from spotrelay.ports import Conflict, LaunchRequest, LaunchResult, PortError, Ports
+
+T = TypeVar("T")
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -82,6 +87,9 @@ class MemoryStore:
     def locate(self, instance_ids: Collection[str]) -> Mapping[str, tuple[str, int]]:
         """See `ports.Store.locate`."""
         return {i: self._located[i] for i in instance_ids if i in self._located}
+
+    def look_ahead(self, now: datetime) -> None:
+        """See `ports.Store.look_ahead`. Everything is known already."""
 
     def read(self, service: str, replica_ids: Collection[int]) -> Rows:
         """See `ports.Store.read`."""
@@ -381,6 +389,21 @@ class MemoryTelemetry:
         self.records.append((event, facts))
 
 
+@contextmanager
+def in_turn(act: Callable[[], T]) -> Iterator[Callable[[], T]]:
+    """`ports.Beside`: first the one, then the other."""
+    try:
+        answer = act()
+    except PortError as error:
+        yield partial(_raise, error)
+    else:
+        yield lambda: answer
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
+
+
 @dataclass(slots=True)
 class World:
     """Every port in memory, wired: what a test drives a controller with."""
@@ -422,5 +445,6 @@ class World:
             self.services,
             self.telemetry,
             self.clock,
+            in_turn,
             lambda: f"id-{next(numbers):06d}",
         )

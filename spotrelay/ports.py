@@ -13,9 +13,10 @@ Errors: an adapter raises one of the tree below for what a caller can act on, an
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from spotrelay.model import (
     CapacityPool,
@@ -33,6 +34,8 @@ from spotrelay.model import (
     TargetState,
 )
 from spotrelay.names import Metric
+
+T = TypeVar("T")
 
 
 class PortError(Exception):
@@ -72,6 +75,10 @@ class Store(Protocol):
 
     def locate(self, instance_ids: Collection[str]) -> Mapping[str, tuple[str, int]]:
         """Instance ID → (service, replica ID), for those that are or were ours. Any number of IDs."""
+        ...
+
+    def look_ahead(self, now: datetime) -> None:
+        """Learn now what the next `locate` is likely to ask. Nothing depends on it."""
         ...
 
     def read(self, service: str, replica_ids: Collection[int]) -> Rows:
@@ -269,6 +276,17 @@ class Telemetry(Protocol):
         ...
 
 
+class Beside(Protocol):
+    """Does something while its caller goes on with something else."""
+
+    def __call__(self, act: Callable[[], T]) -> AbstractContextManager[Callable[[], T]]:
+        """Begin `act`. The block gets what gives its answer, or raises its error, once it is through.
+
+        After the block it is through, whether anybody has asked or not.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Ports:
     """Everything that the controller acts through."""
@@ -281,5 +299,6 @@ class Ports:
     services: Services
     telemetry: Telemetry
     clock: Clock
+    beside: Beside
     new_id: Callable[[], str]
     """A fresh ID, sortable by time, at most 64 ASCII characters: it becomes EC2's ClientToken."""

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+from spotrelay.aws.beside import Thread
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.dead_letters import SqsDeadLetters
 from spotrelay.aws.fleet import Ec2Fleet
@@ -52,6 +53,7 @@ def intake(env: Mapping[str, str], telemetry: Telemetry, clients: Clients | None
         services=ParameterServices(clients, setting(env, Env.SERVICES_PATH), telemetry),
         telemetry=telemetry,
         clock=clock,
+        beside=Thread(),
         new_id=lambda: new_id(clock.now()),
     )
     dead_letters = SqsDeadLetters(clients, setting(env, Env.DEAD_LETTER_QUEUE_URL))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from random import Random
+from typing import TypeVar
 
 from spotrelay.intake import Tick
+from spotrelay.memory import in_turn
 from spotrelay.model import Instance, ServiceSpec, TargetState
 from spotrelay.names import Metric
 from spotrelay.ports import LaunchRequest, LaunchResult, Throttled, Unavailable
@@ -17,6 +20,8 @@ from spotrelay.sim.gate import Gate
 from spotrelay.sim.queues import SimQueue
 from spotrelay.sim.rules import Rules
 from spotrelay.sim.scheduler import Scheduler
+
+T = TypeVar("T")
 
 LAG_S = 20.0
 """How old a stale answer may be."""
@@ -263,6 +268,22 @@ class SimServices:
         """The most launches per minute that any document allowed."""
         specs = [spec for _, spec in self.documents.get(service, ()) if spec is not None]
         return max((spec.max_launches_per_minute for spec in specs), default=0)
+
+
+@dataclass(slots=True)
+class SimBeside:
+    """`ports.Beside`: the one first or the other, as chance has it."""
+
+    random: Random
+
+    @contextmanager
+    def __call__(self, act: Callable[[], T]) -> Iterator[Callable[[], T]]:
+        """See `ports.Beside`."""
+        if self.random.random() < 0.5:
+            with in_turn(act) as answer:
+                yield answer
+        else:
+            yield act
 
 
 @dataclass(slots=True)

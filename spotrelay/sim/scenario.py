@@ -68,6 +68,7 @@ _NEEDED = {
     Call.REGISTER: Misfortune.WARN,
     Call.DEREGISTER: Misfortune.WARN,
     Call.LOCATE: Misfortune.WARN,
+    Call.LOOK_AHEAD: Misfortune.WARN,
     Call.READ: Misfortune.WARN,
 }
 """A run that is about a call needs something that leads to it."""

@@ -27,6 +27,7 @@ from spotrelay.sim.faults import FaultPlan
 from spotrelay.sim.gate import Gate, Invocation, SimClock, at
 from spotrelay.sim.instances import NEVER, SimInstance
 from spotrelay.sim.ports import (
+    SimBeside,
     SimDeadLetters,
     SimFleet,
     SimProber,
@@ -105,6 +106,7 @@ class World:
             self.services,
             SimTelemetry(self.rules),
             SimClock(self.scheduler),
+            SimBeside(self.random),
             lambda: f"id-{next(numbers):06d}",
         )
         self.intake = build(self.ports, self.dead_letters)

@@ -1,0 +1,27 @@
+"""`ports.Beside` in a thread: while one call's answer is awaited, another is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class Thread:
+    """One thread, started when it is first needed, and kept."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="beside")
+
+    @contextmanager
+    def __call__(self, act: Callable[[], T]) -> Iterator[Callable[[], T]]:
+        """See `ports.Beside`."""
+        answer = self._thread.submit(act)
+        try:
+            yield answer.result
+        finally:
+            # Lambda freezes a function that has answered, with whatever it has under way.
+            wait([answer])

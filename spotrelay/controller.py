@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from functools import partial
 from types import MappingProxyType
@@ -90,7 +89,7 @@ class Controller:
                 ports.telemetry.record("signals_failed", service=service, error=repr(error))
                 failed += [signal for signal, _ in about]
         try:
-            ports.store.look_ahead(ports.clock.now())
+            ports.store.look_ahead()
         except PortError as error:
             ports.telemetry.record("look_ahead_failed", error=repr(error))
         return failed
@@ -218,8 +217,7 @@ class Controller:
             still_in = [i for i in _leaving(actions) if i not in taken_out]
             taken_out = {**taken_out, **self._deregister(spec, still_in)}
         wanted = changes.changes(service, spec, rows, actions, now, self._ports.new_id)
-        with self._recalling(spec, actions, wanted) as recalled:
-            committed = [change for change in wanted if self._commit(change)]
+        committed = [change for change in wanted if self._commit(change)]
         if held := sum(change.held for change in committed):
             self._ports.telemetry.count(Metric.LAUNCHES_HELD, held, service=service)
             self._ports.telemetry.record("launches_held", service=service, replicas=held)
@@ -228,7 +226,7 @@ class Controller:
         try:
             if spec:
                 self._enter(spec, done)
-                self._launch_and_tell(spec, done, committed, signals, recalled)
+                self._launch_and_tell(spec, done, committed, signals)
                 # Once more what a tick may have registered while the warning was under way.
                 again = set(_leaving(done)) - set(still_in) - interruption.settled(rows, now)
                 self._deregister(spec, sorted(again))
@@ -250,16 +248,6 @@ class Controller:
         if instance_ids:
             self._ports.router.deregister(spec, instance_ids)
         return dict.fromkeys(instance_ids, self._ports.clock.now())
-
-    def _recalling(
-        self, spec: ServiceSpec | None, actions: Sequence[Action], wanted: Sequence[Changes]
-    ) -> AbstractContextManager[Callable[[], PoolMemory]]:
-        """While something else goes on, read what is remembered of pools, if that will be asked for."""
-        now = self._ports.clock.now()
-        orders = any(change.open_intent for change in wanted)
-        if spec and (orders or changes.lessons(actions, PoolMemory(), now)):
-            return self._ports.beside(partial(self._ports.store.recall, spec.service, spec.region, now))
-        return nullcontext(PoolMemory)
 
     def _commit(self, change: Changes) -> bool:
         try:
@@ -283,14 +271,13 @@ class Controller:
         done: Sequence[Action],
         committed: Sequence[Changes],
         signals: Sequence[Signal],
-        recalled: Callable[[], PoolMemory],
     ) -> None:
         """Launch what was ordered in other pools than were lost, and then tell others about those."""
         store, now = self._ports.store, self._ports.clock.now()
         orders = [change for change in committed if change.open_intent]
         if not orders and not changes.lessons(done, PoolMemory(), now):
             return
-        memory = recalled()
+        memory = store.recall(spec.service, spec.region, now)
         lessons = cooldowns.news(changes.lessons(done, memory, now), memory)
         memory = cooldowns.with_lessons(memory, lessons)
         if sum(launching.launch(self._ports, spec, order, memory) for order in orders):

@@ -77,7 +77,7 @@ class Store(Protocol):
         """Instance ID → (service, replica ID), for those that are or were ours. Any number of IDs."""
         ...
 
-    def look_ahead(self, now: datetime) -> None:
+    def look_ahead(self) -> None:
         """Learn now what the next `locate` is likely to ask. Nothing depends on it."""
         ...
 

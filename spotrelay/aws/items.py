@@ -9,7 +9,7 @@
 | `SERVICE#name`    | `LAUNCH#id`         | an open launch intent                                   |
 | `HISTORY#name`    | `REPLICA#000000042` | a replica that ended; expires                           |
 | `INSTANCE#i-…`    | `META`              | whose instance it is; expires once its replica ended    |
-| `COOLDOWN#region` | scope               | what to leave alone; expires when it is forgotten       |
+| `COOLDOWNS#region`| `META`              | what to leave alone                                     |
 | `SURVEY#name`     | `META`              | what EC2 offers to a service, as last asked             |
 | `SERVICES`        | name                | a service that has, or had, replicas                    |
 
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -61,11 +61,6 @@ def history_partition(service: str) -> str:
     return f"HISTORY#{service}"
 
 
-def cooldown_partition(region: str) -> str:
-    """Partition of a region's cooldowns."""
-    return f"COOLDOWN#{region}"
-
-
 def meta_key(service: str) -> Key:
     """Key of a service's highest ID and back-off."""
     return Key(service_partition(service), META)
@@ -101,10 +96,9 @@ def registry_key(service: str) -> Key:
     return Key(SERVICES, service)
 
 
-def cooldown_key(scope: Scope) -> Key:
-    """Key of a scope's cooldown: each part in its place, so that no two scopes share one."""
-    sort = "#".join((scope.zone, scope.instance_type, scope.quota, scope.purchase_option or ""))
-    return Key(cooldown_partition(scope.region), sort)
+def cooldowns_key(region: str) -> Key:
+    """Key of what to leave alone in a region: one item, which can be read along with others."""
+    return Key(f"COOLDOWNS#{region}", META)
 
 
 def survey_key(service: str) -> Key:
@@ -197,46 +191,15 @@ def intent_of(item: Values) -> LaunchIntent:
     return LaunchIntent(item["id"], item["service"], ids, to_time(item["created_at"]))
 
 
-def cooldown_item(cooldown: Cooldown) -> dict[str, Any]:
-    """A cooldown's values."""
-    scope = cooldown.scope
-    return {
-        "scope": {
-            "region": scope.region,
-            "zone": scope.zone,
-            "instance_type": scope.instance_type,
-            "quota": scope.quota,
-            "purchase_option": scope.purchase_option.value if scope.purchase_option else None,
-        },
-        "cause": cooldown.cause.value,
-        "since": to_text(cooldown.since),
-        "until": to_text(cooldown.until),
-        "remembered_until": to_text(cooldown.remembered_until),
-        "reason": cooldown.reason,
-        "strikes": cooldown.strikes,
-        TABLE_TTL: math.ceil(cooldown.remembered_until.timestamp()),
-    }
+def cooldowns_item(cooldowns: Iterable[Cooldown], revision: int) -> dict[str, Any]:
+    """A region's cooldowns as JSON. All there can be, every GPU type in every zone, are some 80 kB."""
+    return {"revision": revision, "cooldowns": _json([_cooldown_list(cooldown) for cooldown in cooldowns])}
 
 
-def cooldown_of(item: Values) -> Cooldown:
-    """The cooldown that `cooldown_item` wrote."""
-    written = item["scope"]
-    option = written.get("purchase_option")
-    scope = Scope(
-        written["region"],
-        written["zone"],
-        written["instance_type"],
-        written["quota"],
-        PurchaseOption(option) if option else None,
-    )
-    return Cooldown(
-        scope,
-        Cause(item["cause"]),
-        to_time(item["since"]),
-        to_time(item["until"]),
-        item["reason"],
-        int(item["strikes"]),
-    )
+def cooldowns_of(region: str, item: Values) -> dict[Scope, Cooldown]:
+    """The cooldowns that `cooldowns_item` wrote, in an item which may be empty."""
+    cooldowns = (_cooldown_of(region, *written) for written in json.loads(item.get("cooldowns", "[]")))
+    return {cooldown.scope: cooldown for cooldown in cooldowns}
 
 
 def survey_item(survey: Survey) -> dict[str, Any]:
@@ -335,6 +298,26 @@ def _offering_of(parts: Sequence[str] | None) -> Offering | None:
         return None
     *pool, option = parts
     return Offering(CapacityPool(*pool), PurchaseOption(option))
+
+
+def _cooldown_list(cooldown: Cooldown) -> list[object]:
+    scope = cooldown.scope
+    return [
+        [scope.zone, scope.instance_type, scope.quota, scope.purchase_option and scope.purchase_option.value],
+        cooldown.cause.value,
+        to_text(cooldown.since),
+        to_text(cooldown.until),
+        cooldown.reason,
+        cooldown.strikes,
+    ]
+
+
+def _cooldown_of(
+    region: str, scope: Sequence[str], cause: str, since: str, until: str, reason: str, strikes: int
+) -> Cooldown:
+    zone, instance_type, quota, option = scope
+    found = Scope(region, zone, instance_type, quota, PurchaseOption(option) if option else None)
+    return Cooldown(found, Cause(cause), to_time(since), to_time(until), reason, strikes)
 
 
 _json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode

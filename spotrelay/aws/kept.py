@@ -24,5 +24,9 @@ class Kept(Generic[K, V]):
         if kept and self._monotonic_s() - kept[0] < self._for_s:
             return kept[1]
         value = ask()
-        self._values[key] = self._monotonic_s(), value
+        self.put(key, value)
         return value
+
+    def put(self, key: K, value: V) -> None:
+        """Keep what was learned otherwise; it is fresh as of now."""
+        self._values[key] = self._monotonic_s(), value

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import reduce
+from functools import partial, reduce
 from operator import and_
+from typing import TypeVar
 
 from boto3.dynamodb.conditions import Attr, ConditionBase
 
 from spotrelay.aws import items
 from spotrelay.aws.errors import Cancelled
-from spotrelay.aws.table import ABSENT, Delete, Key, Put, Table, Update, Write
+from spotrelay.aws.kept import Kept
+from spotrelay.aws.table import ABSENT, Delete, Key, Put, Table, Update, Values, Write
 from spotrelay.model import (
     Changes,
     Cooldown,
@@ -27,16 +29,18 @@ from spotrelay.model import (
 )
 from spotrelay.ports import Conflict
 
-MAX_TRANSACTION = 100
-"""DynamoDB's limit of writes in one transaction; `Changes.MAX_ROWS` keeps commits below it."""
-
+T = TypeVar("T")
 
 SURVEY_KEPT_S = 60.0
 """How long a survey is gone by before it is read again. It changes by the hour; a launch is in a hurry."""
 
 COOLDOWNS_KEPT_S = 5.0
-"""How long a region's cooldowns are. What another function learns meanwhile is acted on that much later: a
-pool that has nothing to give is asked once more, among others. A storm brings many batches in that time."""
+"""How long a region's cooldowns are, unless they come along with rows. What another function learns meanwhile
+is acted on that much later: a pool that has nothing to give is asked once more, among others."""
+
+MAX_REWRITES = 10
+"""How often a region's cooldowns are written anew because somebody else just did. Of five functions at a time
+one always wins, so to lose ten in a row is one in nine, and what is lost is a lesson, not a launch."""
 
 LOCATED_KEPT = 10_000
 """Instances whose replica is remembered. Each brings several events, from its start to its end."""
@@ -49,21 +53,35 @@ LOOK_AHEAD_S = 60.0
 """No service's instances are read ahead more often than its tick reads them anyway."""
 
 
+_Cooldowns = Mapping[Scope, Cooldown]
+
+
+@dataclass(frozen=True, slots=True)
+class _Remembered:
+    """A region's cooldowns, and how often they have been written."""
+
+    revision: int
+    cooldowns: _Cooldowns
+
+    @classmethod
+    def of(cls, region: str, item: Values) -> _Remembered:
+        return cls(int(item.get("revision", 0)), items.cooldowns_of(region, item))
+
+
 class DynamoStore:
     """See `ports.Store`."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._table = table
-        self._surveys: dict[str, tuple[datetime, Survey | None]] = {}
-        """By service: when it was read, and what it was."""
-        self._cooldowns: dict[str, tuple[datetime, dict[Key, Cooldown]]] = {}
-        """By region: when they were read, and what they are since, as far as it was written here."""
+        self._kept_surveys: Kept[str, Survey | None] = Kept(SURVEY_KEPT_S, monotonic_s)
+        self._kept_cooldowns: Kept[str, _Remembered] = Kept(COOLDOWNS_KEPT_S, monotonic_s)
+        self._regions: set[str] = set()
+        """Those whose cooldowns were asked for."""
         self._located: dict[str, tuple[str, int]] = {}
         """Whose instances were found, the last ones: an instance never becomes another replica's."""
         self._met: set[str] = set()
         """Services that an instance was found of that wasn't known."""
-        self._looked_ahead: dict[str, datetime] = {}
-        """By service: when its instances were last read."""
+        self._kept_neighbours: Kept[str, None] = Kept(LOOK_AHEAD_S, monotonic_s)
         self._announced: dict[str, datetime] = {}
         """By service: the tick that was last announced here."""
 
@@ -86,16 +104,16 @@ class DynamoStore:
         self._remember(known)
         return known
 
-    def look_ahead(self, now: datetime) -> None:
+    def look_ahead(self) -> None:
         """See `ports.Store.look_ahead`: the instances beside those that were asked for and not known."""
-        for service in sorted(self._met):
-            self._met.remove(service)
-            if _is_fresh(self._looked_ahead.get(service), now, LOOK_AHEAD_S):
-                continue
-            self._looked_ahead[service] = now
-            found = self._table.query(items.service_partition(service), newest_first=True, limit=NEIGHBOURS)
-            replicas = _rows({}, found).replicas.values()
-            self._remember({r.instance_id: (service, r.id) for r in replicas if r.instance_id})
+        while self._met:
+            service = self._met.pop()
+            self._kept_neighbours.get(service, partial(self._meet_neighbours, service))
+
+    def _meet_neighbours(self, service: str) -> None:
+        found = self._table.query(items.service_partition(service), newest_first=True, limit=NEIGHBOURS)
+        replicas = _rows({}, found).replicas.values()
+        self._remember({r.instance_id: (service, r.id) for r in replicas if r.instance_id})
 
     def _remember(self, located: Mapping[str, tuple[str, int]]) -> None:
         self._located |= located
@@ -103,9 +121,13 @@ class DynamoStore:
             del self._located[next(iter(self._located))]
 
     def read(self, service: str, replica_ids: Collection[int]) -> Rows:
-        """See `ports.Store.read`."""
+        """See `ports.Store.read`. It brings along what a launch that may follow will `recall`."""
         meta_key = items.meta_key(service)
-        found = self._table.get_many({meta_key, *(items.replica_key(service, i) for i in replica_ids)})
+        along = {items.cooldowns_key(region): region for region in self._regions}
+        rows = (items.replica_key(service, i) for i in replica_ids)
+        found = self._table.get_many({meta_key, *rows, *along})
+        for key, region in along.items():
+            self._kept_cooldowns.put(region, _Remembered.of(region, found.pop(key, {})))
         meta = found.pop(meta_key, {})
         return _rows(meta, found.items())
 
@@ -132,27 +154,31 @@ class DynamoStore:
 
     def cool(self, cooldowns: Collection[Cooldown]) -> None:
         """See `ports.Store.cool`."""
-        # A launch that every pool refuses brings a cooldown for each: one call for all, where there are no
-        # earlier ones that end later, which are dropped.
-        left = list(_latest(cooldowns).values())
-        while left:
-            batch, left = left[:MAX_TRANSACTION], left[MAX_TRANSACTION:]
-            try:
-                self._table.transact([_cooldown_write(cooldown) for cooldown in batch])
-                self._learn(batch)
-            except Cancelled as cancelled:
-                # Nor is one that somebody else is writing worth insisting on: both learned of the same loss.
-                left += [c for position, c in enumerate(batch) if position not in cancelled.at]
+        for region, learned in _by_region(cooldowns, lambda cooldown: cooldown.scope.region).items():
+            self._rewrite(region, partial(_with, learned))
 
     def forgive(self, scopes: Collection[Scope]) -> None:
         """See `ports.Store.forgive`."""
-        keys = list(dict.fromkeys(items.cooldown_key(scope) for scope in scopes))
-        for start in range(0, len(keys), MAX_TRANSACTION):
-            with suppress(Conflict):  # somebody writes one of them anew: then it isn't forgiven
-                self._table.transact([Delete(key) for key in keys[start : start + MAX_TRANSACTION]])
-        for scope in scopes:
-            _, known = self._cooldowns.get(scope.region, (None, {}))
-            known.pop(items.cooldown_key(scope), None)
+        for region, forgiven in _by_region(scopes, lambda scope: scope.region).items():
+            known = self._remembered(region).cooldowns
+            meant = {scope: known[scope] for scope in forgiven if scope in known}
+            self._rewrite(region, partial(_without, meant))
+
+    def _rewrite(self, region: str, change: Callable[[_Cooldowns], _Cooldowns]) -> None:
+        """Change a region's cooldowns, anew each time that somebody else has changed them meanwhile."""
+        remembered = self._remembered(region)
+        for _ in range(MAX_REWRITES):
+            changed = change(remembered.cooldowns)
+            if changed == remembered.cooldowns:
+                return
+            revision = remembered.revision + 1
+            is_as_read = Attr("revision").eq(remembered.revision) if remembered.revision else ABSENT
+            item = items.cooldowns_item(changed.values(), revision)
+            if self._table.write(Put(items.cooldowns_key(region), item, is_as_read)):
+                self._kept_cooldowns.put(region, _Remembered(revision, changed))
+                return
+            remembered = self._read_cooldowns(region)
+        raise Conflict(f"{region}: others wrote its cooldowns {MAX_REWRITES} times in a row")
 
     def note_survey(self, survey: Survey) -> None:
         """See `ports.Store.note_survey`."""
@@ -160,33 +186,22 @@ class DynamoStore:
 
     def recall(self, service: str, region: str, now: datetime) -> PoolMemory:
         """See `ports.Store.recall`."""
-        known = self._known_cooldowns(region, now)
-        remembered = (cooldown for cooldown in known.values() if cooldown.remembered_until > now)
+        known = self._remembered(region).cooldowns.values()
+        remembered = (cooldown for cooldown in known if cooldown.remembered_until > now)
         cooldowns = sorted(remembered, key=lambda cooldown: str(cooldown.scope))
-        return PoolMemory(tuple(cooldowns), self._survey(service, now))
+        survey = self._kept_surveys.get(service, lambda: self._read_survey(service))
+        return PoolMemory(tuple(cooldowns), survey)
 
-    def _known_cooldowns(self, region: str, now: datetime) -> Mapping[Key, Cooldown]:
-        read_at, known = self._cooldowns.get(region, (None, {}))
-        if not _is_fresh(read_at, now, COOLDOWNS_KEPT_S):
-            # The time to live alone won't do: DynamoDB takes its time to remove what has expired.
-            remembered = Attr("remembered_until").gt(items.to_text(now))
-            found = self._table.query(items.cooldown_partition(region), only=remembered)
-            known = {key: items.cooldown_of(item) for key, item in found}
-            self._cooldowns[region] = now, known
-        return known
+    def _remembered(self, region: str) -> _Remembered:
+        self._regions.add(region)
+        return self._kept_cooldowns.get(region, lambda: self._read_cooldowns(region))
 
-    def _learn(self, cooldowns: Collection[Cooldown]) -> None:
-        for cooldown in cooldowns:
-            _, known = self._cooldowns.get(cooldown.scope.region, (None, {}))
-            known[items.cooldown_key(cooldown.scope)] = cooldown
+    def _read_cooldowns(self, region: str) -> _Remembered:
+        return _Remembered.of(region, self._table.get(items.cooldowns_key(region)))
 
-    def _survey(self, service: str, now: datetime) -> Survey | None:
-        read_at, survey = self._surveys.get(service, (None, None))
-        if not _is_fresh(read_at, now, SURVEY_KEPT_S):
-            item = self._table.get(items.survey_key(service))
-            survey = items.survey_of(item) if item else None
-            self._surveys[service] = now, survey
-        return survey
+    def _read_survey(self, service: str) -> Survey | None:
+        item = self._table.get(items.survey_key(service))
+        return items.survey_of(item) if item else None
 
     def acquire(self, service: str, holder: str, now: datetime, ttl_s: float) -> bool:
         """See `ports.Store.acquire`."""
@@ -216,10 +231,6 @@ class DynamoStore:
         return is_ours
 
 
-def _is_fresh(read_at: datetime | None, now: datetime, for_s: float) -> bool:
-    return read_at is not None and seconds(0) <= now - read_at <= seconds(for_s)
-
-
 def _rows(meta: Mapping[str, object], found: Collection[tuple[Key, Mapping[str, object]]]) -> Rows:
     replicas = [items.replica_of(item) for key, item in found if key.sort.startswith(items.REPLICA)]
     intents = [items.intent_of(item) for key, item in found if key.sort.startswith(items.LAUNCH)]
@@ -242,7 +253,8 @@ def _writes(changes: Changes) -> Iterator[Write]:
         meta["highest_id"] = to_be
         is_same = Attr("highest_id").eq(as_read)
         conditions.append(is_same | Attr("highest_id").not_exists() if as_read == 0 else is_same)
-        yield Put(items.registry_key(service), {})
+        if not changes.update:  # whoever made the rows that there are has made the entry
+            yield Put(items.registry_key(service), {})
     if changes.backoff:
         meta |= items.backoff_item(changes.backoff)
     if changes.window:
@@ -276,14 +288,26 @@ def _row_writes(row: Replica, condition: ConditionBase) -> Iterator[Write]:
         yield Put(items.instance_key(row.instance_id), items.instance_item(row))
 
 
-def _cooldown_write(cooldown: Cooldown) -> Put:
-    is_later = ABSENT | Attr("until").lt(items.to_text(cooldown.until))
-    return Put(items.cooldown_key(cooldown.scope), items.cooldown_item(cooldown), is_later)
+def _by_region(things: Iterable[T], region_of: Callable[[T], str]) -> dict[str, list[T]]:
+    found: dict[str, list[T]] = {}
+    for thing in things:
+        found.setdefault(region_of(thing), []).append(thing)
+    return found
 
 
-def _latest(cooldowns: Collection[Cooldown]) -> dict[Key, Cooldown]:
-    """One cooldown per scope, because a transaction takes each item once."""
-    return {items.cooldown_key(c.scope): c for c in sorted(cooldowns, key=lambda c: c.until)}
+def _with(learned: Collection[Cooldown], known: _Cooldowns) -> _Cooldowns:
+    """Those and these, of one scope the one that ends later, without what was forgotten before the newest."""
+    changed = dict(known)
+    for cooldown in learned:
+        if cooldown.scope not in changed or changed[cooldown.scope].until < cooldown.until:
+            changed[cooldown.scope] = cooldown
+    newest = max(cooldown.since for cooldown in learned)
+    return {scope: cooldown for scope, cooldown in changed.items() if cooldown.remembered_until > newest}
+
+
+def _without(meant: _Cooldowns, known: _Cooldowns) -> _Cooldowns:
+    """All but those; what was learned of the same scope since is newer than what it is forgiven for."""
+    return {scope: cooldown for scope, cooldown in known.items() if meant.get(scope) != cooldown}
 
 
 def _is_as_read(name: str, value: object) -> ConditionBase:

@@ -73,12 +73,33 @@ def table(aws: Clients) -> Table:
     return make_table(aws)
 
 
+class Monotonic:
+    """The seconds by which answers are kept; they pass only when told to."""
+
+    def __init__(self) -> None:
+        self._at_s = 0.0
+
+    def __call__(self) -> float:
+        """How many have passed."""
+        return self._at_s
+
+    def advance(self, duration_s: float) -> None:
+        """Let some pass."""
+        self._at_s += duration_s
+
+
+@pytest.fixture
+def monotonic() -> Monotonic:
+    """The clock of the test's store."""
+    return Monotonic()
+
+
 @pytest.fixture(params=["memory", "aws"])
-def store(request: pytest.FixtureRequest) -> Store:
+def store(request: pytest.FixtureRequest, monotonic: Monotonic) -> Store:
     """The store, either way."""
     if request.param == "memory":
         return MemoryStore()
-    return DynamoStore(request.getfixturevalue("table"))
+    return DynamoStore(request.getfixturevalue("table"), monotonic)
 
 
 def make_table(clients: Clients, name: str = TABLE) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
@@ -92,13 +93,19 @@ def test_a_survey_comes_back(survey: Survey) -> None:
 def test_a_cooldown_comes_back(scope: Scope, cause: Cause, since: Any, lasts_s: float, strikes: int) -> None:
     """What, why, from when, until when and how often in a row."""
     cooldown = Cooldown(scope, cause, since, since + seconds(lasts_s), "why", strikes)
-    assert items.cooldown_of(items.cooldown_item(cooldown)) == cooldown
+    item = items.cooldowns_item([cooldown], 7)
+    assert items.cooldowns_of(scope.region, item) == {scope: cooldown}
+    assert item["revision"] == 7
 
 
-@given(scopes, scopes)
-def test_each_scope_has_a_key_of_its_own(one: Scope, other: Scope) -> None:
-    """Two scopes share an item only if they are one."""
-    assert (items.cooldown_key(one) == items.cooldown_key(other)) is (one == other)
+@given(st.sets(st.builds(replace, scopes, region=st.just("us-east-1"))))
+def test_each_scope_has_a_cooldown_of_its_own(cooled: set[Scope]) -> None:
+    """However alike the scopes of a region are, as many cooldowns come back as were written, or none."""
+    cooldowns = {
+        scope: Cooldown(scope, Cause.LOSS, NOW, NOW + seconds(n), f"{n}") for n, scope in enumerate(cooled)
+    }
+    item = items.cooldowns_item(cooldowns.values(), 1) if cooldowns else {}
+    assert items.cooldowns_of("us-east-1", item) == cooldowns
 
 
 def test_a_row_of_a_later_version_is_read() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from moto import mock_aws
 
-from spotrelay.aws.store import SURVEY_KEPT_S, DynamoStore
+from spotrelay.aws.store import COOLDOWNS_KEPT_S, SURVEY_KEPT_S, DynamoStore
 from spotrelay.memory import MemoryStore
 from spotrelay.model import (
     TRANSITIONS,
@@ -31,7 +31,7 @@ from spotrelay.model import (
 )
 from spotrelay.ports import Conflict, Store
 from spotrelay.requirements import Amount, Requirements
-from tests.contract.conftest import make_table, shared_clients
+from tests.contract.conftest import Monotonic, make_table, shared_clients
 from tests.contract.rows import NOW, provisioned, row
 from tests.examples import on_demand_pool, spot_pool
 
@@ -59,10 +59,12 @@ class Stores(RuleBasedStateMachine):
         self._mock = mock_aws()
         self._mock.start()
         self.memory = MemoryStore()
-        self.dynamo = DynamoStore(make_table(shared_clients()))
+        self._monotonic = Monotonic()
+        self.dynamo = DynamoStore(make_table(shared_clients()), self._monotonic)
         self._numbers = count(1)
         self._instances: set[str] = set()
-        self._recalled_at = NOW
+        self._now = NOW
+        """When something was last learned: what is forgotten by then need not be known of earlier times."""
 
     def teardown(self) -> None:
         """Close the AWS account."""
@@ -120,11 +122,12 @@ class Stores(RuleBasedStateMachine):
         self._instances |= {r.instance_id for r in updates if r.instance_id}
         self._both(lambda store: store.commit(changes))
 
-    @rule(scope=SCOPES, cause=st.sampled_from(Cause), since=MOMENTS, lasts=st.integers(0, 2))
-    def cool(self, scope: Scope, cause: Cause, since: datetime, lasts: int) -> None:
-        """Something to leave alone."""
-        until = since + seconds(lasts)
-        cooldown = Cooldown(scope, cause, since, until, f"until {until:%S}", lasts)
+    @rule(scope=SCOPES, cause=st.sampled_from(Cause), later_s=st.integers(0, 2), lasts=st.integers(0, 2))
+    def cool(self, scope: Scope, cause: Cause, later_s: int, lasts: int) -> None:
+        """Something to leave alone, learned a little later than the last such thing."""
+        self._now += seconds(later_s)
+        until = self._now + seconds(lasts)
+        cooldown = Cooldown(scope, cause, self._now, until, f"until {until:%S}", lasts)
         self._both(lambda store: store.cool([cooldown]))
 
     @rule(scopes=st.lists(SCOPES))
@@ -161,23 +164,27 @@ class Stores(RuleBasedStateMachine):
 
     @rule()
     def forget(self) -> None:
-        """The service, whatever it has."""
-        self._both(lambda store: store.forget(SERVICE))
+        """The service, once nothing of it is left."""
+        if not self.memory.load(SERVICE).replicas:
+            self._both(lambda store: store.forget(SERVICE))
 
     @invariant()
     def hold_the_same(self) -> None:
         """Everything that can be read."""
+        self._recall_the_same()  # what this function has written
+        self._monotonic.advance(SURVEY_KEPT_S + COOLDOWNS_KEPT_S)
+        self._recall_the_same()  # what is in the table
+        self._both(lambda store: store.recall(SERVICE, "us-east-1", self._now).survey)
         self._both(lambda store: store.load(SERVICE))
         self._both(lambda store: store.read(SERVICE, range(1, 5)))
         self._both(lambda store: list(store.history(SERVICE, 3)))
         self._both(lambda store: list(store.services()))
         self._both(lambda store: store.locate(self._instances))
-        for moment in (0, 3, 6):
-            now = NOW + seconds(moment)
+
+    def _recall_the_same(self) -> None:
+        for later_s in (0, 1, 3):
+            now = self._now + seconds(later_s)
             self._both(lambda store, now=now: store.recall(SERVICE, "us-east-1", now).cooldowns)  # type: ignore[misc]
-        # Each time as long after the last that nothing is gone by that was read before.
-        self._recalled_at += seconds(SURVEY_KEPT_S + 1)
-        self._both(lambda store: store.recall(SERVICE, "us-east-1", self._recalled_at).survey)
 
     def _next(self, replica: Replica, data: st.DataObject) -> Replica:
         """The replica in a state that it may go to, or unhealthy in its present one."""

@@ -178,6 +178,7 @@ class DynamoStore:
                 self._kept_cooldowns.put(region, _Remembered(revision, changed))
                 return
             remembered = self._read_cooldowns(region)
+            self._kept_cooldowns.put(region, remembered)
         raise Conflict(f"{region}: others wrote its cooldowns {MAX_REWRITES} times in a row")
 
     def note_survey(self, survey: Survey) -> None:

@@ -115,7 +115,7 @@ PAIRS: tuple[Pair, ...] = tuple((call, fault) for call, faults in POSSIBLE.items
 TARGET_SHARE = 0.35
 """How often the call that a run is about goes wrong in that run's way: now and then twice in a row."""
 
-RARE, RARE_SHARE = (Call.FORGET, Call.TERMINATE, Call.FORGIVE), 0.6
+RARE, RARE_SHARE = (Call.FORGET, Call.TERMINATE, Call.FORGIVE, Call.SET_ASIDE), 0.8
 """Calls that are made once or twice in a run, if at all: those must not be spared as often."""
 
 

@@ -4,6 +4,9 @@ It has the permissions of the product's own function, so that IAM has the same t
 it needs to know is in its code: no look-up, no record, no idea whose instance it is. One rule has it
 deregister, another has it launch: so its processes, of which there are as many as instances lost at once, do
 for both. Its instances run nothing: their booting takes no time from what is measured.
+
+A third rule has it make the calls that one replacement can't do without, by hand: deregister; put on record
+what is lost, what replaces it, its ID and the launch, or that may be made twice or be forgotten; launch.
 """
 
 from __future__ import annotations
@@ -21,8 +24,11 @@ from spotrelay.names import TAG_LAUNCH, TAG_SERVICE
 
 NAME = "minimal"
 
-DEREGISTER, LAUNCH = f"{NAME}-deregister", f"{NAME}-launch"
-"""The two rules."""
+DEREGISTER, LAUNCH, REPLACE = RULES = (f"{NAME}-deregister", f"{NAME}-launch", f"{NAME}-replace")
+"""The rules."""
+
+ROW_LENGTH = 600
+"""Of a row's text, as the product's are."""
 
 SOURCE = ["aws.ec2"]
 PATTERN = {"source": SOURCE, "detail-type": ["EC2 Spot Instance Interruption Warning"]}
@@ -41,7 +47,7 @@ import json, pathlib, time
 import botocore.session
 
 session = botocore.session.get_session()  # all of boto3 that it takes, and sooner imported
-ec2, elbv2 = session.create_client("ec2"), session.create_client("elbv2")
+ec2, elbv2, dynamodb = map(session.create_client, ("ec2", "elbv2", "dynamodb"))
 request = json.loads(pathlib.Path(__file__).with_name("request.json").read_text())
 
 def handler(event, context):
@@ -50,12 +56,27 @@ def handler(event, context):
         elbv2.deregister_targets(**request["deregister"], Targets=[{"Id": event["deregister"]}])
     elif "launch" in event:
         ec2.create_fleet(**request["launch"])
+    elif "replace" in event:
+        elbv2.deregister_targets(**request["deregister"], Targets=[{"Id": event["replace"]}])
+        record(event["replace"])
+        ec2.create_fleet(**request["launch"])
     else:
         started, go, done = (pathlib.Path(event["start"], name) for name in ("started", "go", "done"))
         (started / context.aws_request_id).touch()
         while started.exists() and not go.exists():
             time.sleep(0.3)
         (done / context.aws_request_id).touch()
+
+def record(instance_id):
+    table, row = request["table"], {"S": "." * request["row_length"]}
+    key = lambda sort: {"PK": {"S": "BENCH#" + instance_id}, "SK": {"S": sort}}
+    put = lambda sort: {"TableName": table, "Item": {**key(sort), "row": row},
+                        "ConditionExpression": "attribute_not_exists(PK)"}
+    next_id = {"TableName": table, "Key": key("META"), "UpdateExpression": "SET highest_id = :to_be",
+               "ConditionExpression": "attribute_not_exists(highest_id)",
+               "ExpressionAttributeValues": {":to_be": {"N": "1"}}}
+    dynamodb.transact_write_items(TransactItems=[
+        {"Update": next_id}, *({"Put": put(sort)} for sort in ("LOST", "REPLACEMENT", "INTENT"))])
 """
 
 
@@ -70,7 +91,12 @@ class Minimal:
         self._template = self._idle_template()
         self._registered: set[str] = set()
         role = client("iam").get_role(RoleName=stand.outputs["OnSignalRole"])["Role"]["Arn"]
-        request = {"deregister": {"TargetGroupArn": self._target_group}, "launch": self._fleet(1)}
+        request = {
+            "deregister": {"TargetGroupArn": self._target_group},
+            "launch": self._fleet(1),
+            "table": stand.outputs["TableName"],
+            "row_length": ROW_LENGTH,
+        }
         function = self._lambda.create_function(
             FunctionName=NAME,
             Runtime="python3.14",
@@ -80,8 +106,8 @@ class Minimal:
             Timeout=TIMEOUT_S,
             MemorySize=1769,
         )["FunctionArn"]
-        for rule, does in ((DEREGISTER, "deregister"), (LAUNCH, "launch")):
-            self._have_called(client("events"), rule, function, does)
+        for rule in RULES:
+            self._have_called(client("events"), rule, function, rule.removeprefix(f"{NAME}-"))
 
     def warm_up(self, processes: int) -> None:
         """Start so many processes: as if they were provisioned, so that none of them ever starts cold.
@@ -234,7 +260,7 @@ class Rules:
             for rule in rules
             if json.loads(rule.get("EventPattern", "{}")).get("source") == SOURCE
         ]
-        self.product = frozenset(about_ec2) - {DEREGISTER, LAUNCH}
+        self.product = frozenset(about_ec2).difference(RULES)
         """Its warnings, rebalance recommendations and state changes."""
         self._enabled = frozenset(self.product)
 

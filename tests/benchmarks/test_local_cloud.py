@@ -9,7 +9,7 @@ import pytest
 from benchmarks import local_cloud_requests, local_cloud_warned
 from benchmarks.figures import Figure
 from benchmarks.local_cloud import NeverHappenedError, in_turn, middle_ratio, percentile
-from benchmarks.local_cloud_warned import DEREGISTERED, LAUNCHED, OURS, THEIRS, Supply
+from benchmarks.local_cloud_warned import BY_HAND, DEREGISTERED, LAUNCHED, OURS, THEIRS, Supply
 from spotrelay.demo.load import Failure, LoadSnapshot, Percentiles
 
 
@@ -61,16 +61,18 @@ def test_figures_of_the_rounds() -> None:
         (DEREGISTERED, THEIRS): [2.0],
         (LAUNCHED, OURS): [4.0],
         (LAUNCHED, THEIRS): [1.0],
+        (LAUNCHED, BY_HAND): [3.2],
     }
     figures = {f.name: f for f in local_cloud_warned.figures([a_round] * 7, "one at a time")}
     ratios = [figure for figure in figures.values() if figure.unit == "x"]
     assert {f.name: (f.value, f.is_met) for f in ratios} == {
         "deregistered, one at a time": (1.5, True),
         "launched, one at a time": (4.0, False),
+        "launched, one at a time, to by hand": (1.25, True),
     }
     assert all(figure.tolerance for figure in ratios)
     times = [figure for figure in figures.values() if figure.unit == "ms"]
-    assert len(times) == 8
+    assert len(times) == 9
     assert not any(figure.tolerance or figure.target for figure in times)
     assert figures["launched, one at a time: SpotRelay p99"].value == 4000
 

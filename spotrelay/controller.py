@@ -3,12 +3,12 @@
 Signals and ticks go through the same `_perform`. Its order is the point of it:
 
 1. *Deregister*, before anything is written: it is idempotent, and it is what the clients feel. What EC2 has
-   just warned doesn't even wait for its row to be read: see `_take_out`.
+   just warned doesn't even wait for its row: that is read meanwhile, see `_react`.
 2. *Commit* the rows: whoever loses the race for a row does nothing more about it.
 3. *Register* what runs, after its row says so: a warning that comes in between finds it and takes it out.
 4. *Launch*, with an intent committed before, so that a crash leaves a trace for the tick to heal.
-5. *Tell* others what the losses taught, and announce the next tick: neither must hold up a launch, or fail
-   it.
+5. *Tell* others what the losses taught, log what was done, and announce the next tick: none of it must hold
+   up a launch, or fail it.
 6. *Terminate*, last: nothing waits for it.
 """
 
@@ -90,7 +90,7 @@ class Controller:
                 failed += [signal for signal, _ in about]
         try:
             ports.store.look_ahead()
-        except PortError as error:
+        except Exception as error:  # noqa: BLE001 - all is done already, and isn't to be done again for this
             ports.telemetry.record("look_ahead_failed", error=repr(error))
         return failed
 
@@ -227,7 +227,7 @@ class Controller:
             if spec:
                 self._enter(spec, done)
                 self._launch_and_tell(spec, done, committed, signals)
-                # Once more what a tick may have registered while the warning was under way.
+                # Once more what a tick may have been about to register when the warning came.
                 again = set(_leaving(done)) - set(still_in) - interruption.settled(rows, now)
                 self._deregister(spec, sorted(again))
         finally:

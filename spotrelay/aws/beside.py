@@ -11,7 +11,10 @@ T = TypeVar("T")
 
 
 class Thread:
-    """One thread, started when it is first needed, and kept."""
+    """One thread, started when it is first needed, and kept: what it does can't do anything beside itself.
+
+    Clients stand that, but not being built by two at once: whoever uses it sees to that.
+    """
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="beside")

@@ -254,8 +254,7 @@ def _writes(changes: Changes) -> Iterator[Write]:
         meta["highest_id"] = to_be
         is_same = Attr("highest_id").eq(as_read)
         conditions.append(is_same | Attr("highest_id").not_exists() if as_read == 0 else is_same)
-        if not changes.update:  # whoever made the rows that there are has made the entry
-            yield Put(items.registry_key(service), {})
+        yield Put(items.registry_key(service), {})
     if changes.backoff:
         meta |= items.backoff_item(changes.backoff)
     if changes.window:

@@ -164,9 +164,8 @@ class Stores(RuleBasedStateMachine):
 
     @rule()
     def forget(self) -> None:
-        """The service, once nothing of it is left."""
-        if not self.memory.load(SERVICE).replicas:
-            self._both(lambda store: store.forget(SERVICE))
+        """The service, whatever it has."""
+        self._both(lambda store: store.forget(SERVICE))
 
     @invariant()
     def hold_the_same(self) -> None:

@@ -361,18 +361,6 @@ def test_what_is_forgotten_is_dropped_with_the_next_lesson(table: Table) -> None
         assert items.cooldowns_of("us-east-1", table.get(COOLDOWNS)).keys() == kept
 
 
-def test_who_replaces_rows_makes_no_entry_of_the_service(table: Table) -> None:
-    """A service with rows is in the list already, so only a commit that doesn't change any puts it there."""
-    store = DynamoStore(table)
-    (seen,) = create(store, 1)
-    assert store.services() == ["demo"]
-    store.forget("demo")
-    store.commit(Changes("demo", highest_id=(1, 2), create=(row(2),), update=(provisioned(seen),)))
-    assert store.services() == []
-    create(store, 1)
-    assert store.services() == ["demo"]
-
-
 def test_a_tick_that_is_announced_here_is_not_asked_about(dynamodb: Stubber, stubbed: DynamoStore) -> None:
     """Until it is due nobody need ask the table whether there is one, but for the tick that it is itself."""
     due = NOW + seconds(3)

@@ -168,6 +168,18 @@ def test_what_follows_a_launch_does_not_prevent_it() -> None:
     assert active(world)[-1].instance_id
 
 
+def test_what_is_learned_ahead_can_fail_without_harm() -> None:
+    """Everything is done by then: nothing is delivered again because of it, whatever the error."""
+    world, controller = serving()
+
+    def refuse() -> None:
+        raise RuntimeError("a bug")
+
+    world.store.look_ahead = refuse  # type: ignore[method-assign]  # the one fault under test
+    assert controller.handle(warn(world, active(world)[0])) == []
+    assert ("look_ahead_failed", {"error": "RuntimeError('a bug')"}) in world.telemetry.records
+
+
 def test_a_batch_of_warnings_is_one_deregistration_and_one_launch() -> None:
     """Losses of one batch share their calls."""
     world, controller = serving(demo_spec(replicas=10))

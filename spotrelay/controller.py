@@ -116,6 +116,7 @@ class Controller:
         ports = self._ports
         spec = ports.services.get(service)
         read = partial(self._read, service, {replica_id for _, replica_id in about})
+        # The rows are read while the load balancer is asked; nothing is written before both are through.
         with ports.beside(read) as first_read:
             taken_out = self._take_out(spec, about) if spec else {}
         reading: Callable[[], Rows] = first_read

@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from itertools import takewhile
 from types import MappingProxyType
 
 from spotrelay import launching
@@ -218,7 +219,8 @@ class Controller:
             still_in = [i for i in _leaving(actions) if i not in taken_out]
             taken_out = {**taken_out, **self._deregister(spec, still_in)}
         wanted = changes.changes(service, spec, rows, actions, now, self._ports.new_id)
-        committed = [change for change in wanted if self._commit(change)]
+        # Not past one that is lost: the rest was decided together with it, and would fit by chance at most.
+        committed = list(takewhile(self._commit, wanted))
         if held := sum(change.held for change in committed):
             self._ports.telemetry.count(Metric.LAUNCHES_HELD, held, service=service)
             self._ports.telemetry.record("launches_held", service=service, replicas=held)

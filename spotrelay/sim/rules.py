@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 
 from spotrelay.memory import EPOCH, MemoryStore
@@ -36,7 +37,7 @@ LEAD_S = 25.0
 class Rule(StrEnum):
     """Everything that must hold."""
 
-    IDS = "IDs are unique, rise without gaps, and are never given twice"
+    IDS = "IDs are unique, rise without gaps and with time, and are never given twice"
     STRENGTH = "never more regular replicas than desired + surge, nor more stand-ins"
     LEGAL = "a row goes only where its state leads, and never comes back from its end"
     ONE_REPLACEMENT = "no replica is replaced twice"
@@ -101,6 +102,8 @@ class Rules:
     """Instance → when its row came to say that it is warned."""
     ids: dict[str, int] = field(default_factory=dict)
     """By service, the highest ID that was given."""
+    requested: dict[str, datetime] = field(default_factory=dict)
+    """By service, when its replica was requested."""
     replacements: dict[tuple[str, int], int] = field(default_factory=dict)
     """Replica → its replacement."""
     recorded: dict[str, float] = field(default_factory=dict)
@@ -157,6 +160,10 @@ class Rules:
         if given != list(range(highest + 1, highest + 1 + len(given))):
             self.broken(Rule.IDS, f"{service}: {given} given after {highest}")
         self.ids[service] = max(highest, *given)
+        requested = max(row.entered[ReplicaState.REQUESTED] for row in changes.create)
+        if requested < self.requested.get(service, requested):
+            self.broken(Rule.IDS, f"{service}: {given} were requested before {highest}")
+        self.requested[service] = requested
         most = self.most_replicas(service, self.scheduler.now - LONGEST_S)
         for is_stand_in in (False, True):
             was, active = (

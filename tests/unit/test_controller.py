@@ -219,6 +219,25 @@ def test_two_deciders_at_once_make_one_replacement() -> None:
     assert world.telemetry.counts[Metric.CONFLICTS] == 1
 
 
+def test_what_was_decided_with_a_lost_commit_is_decided_anew() -> None:
+    """IDs that others gave meanwhile could make the next commit fit by chance: it isn't tried."""
+    world = World.of(replace(demo_spec(), replicas=Changes.MAX_ROWS + 1))
+    controller = Controller(world.ports())
+    commit, tried = world.store.commit, list[Changes]()
+
+    def lose_the_first(changes: Changes) -> None:
+        tried.append(changes)
+        if len(tried) == 1:
+            raise Conflict("somebody else was faster")
+        commit(changes)
+
+    world.store.commit = lose_the_first  # type: ignore[method-assign]  # the one fault under test
+    controller.tick("demo")
+    assert (len(tried), active(world)) == (1, [])
+    settle(world, controller)
+    assert [r.id for r in active(world)] == list(range(1, Changes.MAX_ROWS + 2))
+
+
 def test_a_batch_that_loses_many_races_gets_through() -> None:
     """In a storm others take the IDs again and again; the batch decides anew until it wins."""
     world, controller = serving(demo_spec(replicas=5))

@@ -146,50 +146,33 @@ def figures(rounds: Sequence[Mapping[Sample, Sequence[float]]], how: str) -> lis
     """What the rounds of one way to lose instances say."""
     from benchmarks.local_cloud import middle_ratio, percentile
 
+    def ratio(name: str, event: str, other: str, what: str, at_most: float) -> Figure:
+        ours, theirs = ([took[event, who] for took in rounds] for who in (OURS, other))
+        value = middle_ratio(ours, theirs)
+        return Figure(name, value, "x", what, at_most=at_most, tolerance=TOLERANCE)
+
+    def time_of(event: str, who: str, percent: int) -> Figure:
+        times = [t for took in rounds for t in took[event, who]]
+        return Figure(f"{event}, {how}: {who} p{percent}", 1000 * percentile(times, percent), "ms")
+
     found = []
-    if any((LAUNCHED, BY_HAND) in took for took in rounds):
-        ours, by_hand = ([took[LAUNCHED, name] for took in rounds] for name in (OURS, BY_HAND))
+    if (LAUNCHED, BY_HAND) in rounds[0]:
+        what = "p50 / p50 of deregister, record, launch"
         found = [
-            Figure(
-                f"launched, {how}, to by hand",
-                middle_ratio(ours, by_hand),
-                "x",
-                "p50 / p50 of deregister, record, launch",
-                at_most=MAX_TO_BY_HAND,
-                tolerance=TOLERANCE,
-            ),
-            Figure(
-                f"launched, {how}: by hand p50", 1000 * percentile([t for b in by_hand for t in b], 50), "ms"
-            ),
+            ratio(f"{LAUNCHED}, {how}, to {BY_HAND}", LAUNCHED, BY_HAND, what, MAX_TO_BY_HAND),
+            time_of(LAUNCHED, BY_HAND, 50),
         ]
     for event in (DEREGISTERED, LAUNCHED):
-        ours, theirs = ([took[event, name] for took in rounds] for name in (OURS, THEIRS))
-        found.append(
-            Figure(
-                f"{event}, {how}",
-                middle_ratio(ours, theirs),
-                "x",
-                f"p50 / minimal's p50, {len(rounds)} rounds",
-                at_most=MAX_RATIO,
-                tolerance=TOLERANCE,
-            )
-        )
-        found += [
-            Figure(
-                f"{event}, {how}: {name} p{percent}",
-                1000 * percentile([t for times in each for t in times], percent),
-                "ms",
-            )
-            for name, each in ((OURS, ours), (THEIRS, theirs))
-            for percent in (50, 99)
-        ]
+        what = f"p50 / minimal's p50, {len(rounds)} rounds"
+        found.append(ratio(f"{event}, {how}", event, THEIRS, what, MAX_RATIO))
+        found += [time_of(event, who, percent) for who in (OURS, THEIRS) for percent in (50, 99)]
     return found
 
 
 def measure(tell: Tell) -> Sequence[Figure]:
     """One at a time, then many at once, the contestants in turn."""
     from benchmarks.local_cloud import deployed
-    from benchmarks.local_cloud_minimal import NAME, REPLACE, Minimal, Rules
+    from benchmarks.local_cloud_minimal import Minimal, Rules
 
     began = time.monotonic()
 
@@ -202,10 +185,7 @@ def measure(tell: Tell) -> Sequence[Figure]:
         say(f"the fleet comes up, and {AT_ONCE} processes of the minimal function start")
         minimal.warm_up(AT_ONCE)
         stand.serving(stand.spec.replicas)
-        contestants = _contestants(stand, minimal, rules)
-        by_hand = Contestant(
-            BY_HAND, frozenset({REPLACE}), NAME, (DEREGISTERED, LAUNCHED), contestants[-1].victims
-        )
+        *contestants, by_hand = _contestants(stand, minimal, rules)
         singles, waves = Race(stand, rules, [*contestants, by_hand]), Race(stand, rules, contestants)
         return [
             *_measured(singles, 1, SINGLES_S, "one at a time", say),
@@ -226,14 +206,16 @@ def _measured(race: Race, count: int, for_s: float, how: str, say: Callable[[str
 
 
 def _contestants(stand: Stand, minimal: Minimal, rules: Rules) -> list[Contestant]:
+    """Ours, theirs, and the one by hand last."""
     from benchmarks.local_cloud import SERVICE
-    from benchmarks.local_cloud_minimal import DEREGISTER, LAUNCH, NAME
+    from benchmarks.local_cloud_minimal import DEREGISTER, LAUNCH, NAME, REPLACE
 
     theirs = Supply(minimal.victims)
     return [
         Contestant(OURS, rules.product, SERVICE, (DEREGISTERED, LAUNCHED), Supply(stand.serving)),
         Contestant(THEIRS, frozenset({DEREGISTER}), NAME, (DEREGISTERED,), theirs),
         Contestant(THEIRS, frozenset({LAUNCH}), NAME, (LAUNCHED,), theirs),
+        Contestant(BY_HAND, frozenset({REPLACE}), NAME, (DEREGISTERED, LAUNCHED), theirs),
     ]
 
 

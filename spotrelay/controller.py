@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from itertools import takewhile
+from itertools import chain, repeat, takewhile
 from types import MappingProxyType
 
 from spotrelay import launching
@@ -116,13 +116,12 @@ class Controller:
     def _react(self, service: str, about: Sequence[tuple[Signal, int]]) -> None:
         ports = self._ports
         spec = ports.services.get(service)
-        read = partial(self._read, service, {replica_id for _, replica_id in about})
+        read: Callable[[], Rows] = partial(self._read, service, {replica_id for _, replica_id in about})
         # The rows are read while the load balancer is asked; nothing is written before both are through.
         with ports.beside(read) as first_read:
             taken_out = self._take_out(spec, about) if spec else {}
-        reading: Callable[[], Rows] = first_read
-        for _ in range(MAX_DECISIONS):
-            rows, reading = reading(), read
+        for reading in chain([first_read], repeat(read, MAX_DECISIONS - 1)):
+            rows = reading()
             sightings = [(s, rows.replicas[i]) for s, i in about if i in rows.replicas]
             actions = interruption.decide(sightings, rows, spec.on_rebalance if spec else OnRebalance.IGNORE)
             if not actions or self._perform(service, spec, rows, actions, [s for s, _ in about], taken_out):

@@ -105,13 +105,12 @@ class Table:
         self,
         partition: str,
         *,
-        only: ConditionBase | None = None,
         newest_first: bool = False,
         limit: int | None = None,
     ) -> list[tuple[Key, Values]]:
-        """The partition's items by sort key, those that `only` holds for, at most `limit`."""
-        builder = ConditionExpressionBuilder()
-        built = builder.build_expression(KeyAttr(TABLE_PARTITION_KEY).eq(partition), is_key_condition=True)
+        """The partition's items by sort key, at most `limit`."""
+        is_in_it = KeyAttr(TABLE_PARTITION_KEY).eq(partition)
+        built = ConditionExpressionBuilder().build_expression(is_in_it, is_key_condition=True)
         request: dict[str, Any] = {
             "TableName": self._name,
             "ConsistentRead": True,
@@ -120,11 +119,6 @@ class Table:
             "ExpressionAttributeNames": built.attribute_name_placeholders,
             "ExpressionAttributeValues": _to_wire(built.attribute_value_placeholders),
         }
-        if only is not None:
-            filtered = builder.build_expression(only)
-            request["FilterExpression"] = filtered.condition_expression
-            request["ExpressionAttributeNames"] |= filtered.attribute_name_placeholders
-            request["ExpressionAttributeValues"] |= _to_wire(filtered.attribute_value_placeholders)
         if limit is not None:
             request["Limit"] = limit
         with translated():

@@ -90,7 +90,7 @@ class Monotonic:
 
 @pytest.fixture
 def monotonic() -> Monotonic:
-    """The clock of the test's store."""
+    """The clock of what the test's adapter keeps."""
     return Monotonic()
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import boto3
@@ -27,6 +27,7 @@ from spotrelay.model import CapacityPool, ServiceSpec, Survey, seconds
 from spotrelay.names import Metric
 from spotrelay.ports import Throttled, Unavailable
 from spotrelay.requirements import Accelerators, Amount, Requirements
+from tests.contract.conftest import Monotonic
 from tests.contract.rows import NOW
 from tests.examples import demo_spec
 
@@ -80,7 +81,7 @@ class Answers:
     pricing: Stubber
     surveyor: AwsSurveyor
     telemetry: MemoryTelemetry
-    now_s: list[float] = field(default_factory=lambda: [0.0])
+    monotonic: Monotonic
 
     def types(self, *pages: Sequence[dict[str, Any]], filters: object = ANY) -> None:
         """DescribeInstanceTypes, page by page."""
@@ -177,12 +178,12 @@ def zone_score(zone: str, score: int) -> dict[str, Any]:
 
 
 @pytest.fixture
-def aws(clients: Clients) -> Iterator[Answers]:  # it asks nothing of moto
+def aws(clients: Clients, monotonic: Monotonic) -> Iterator[Answers]:  # it asks nothing of moto
     """A surveyor that has asked nothing yet."""
-    telemetry, now_s = MemoryTelemetry(), [0.0]
-    surveyor = AwsSurveyor(clients, telemetry, lambda: now_s[0])
+    telemetry = MemoryTelemetry()
+    surveyor = AwsSurveyor(clients, telemetry, monotonic)
     with Stubber(clients.ec2_surveying) as ec2, Stubber(clients.pricing) as pricing:
-        yield Answers(ec2, pricing, surveyor, telemetry, now_s)
+        yield Answers(ec2, pricing, surveyor, telemetry, monotonic)
 
 
 def test_a_whole_survey(aws: Answers) -> None:
@@ -288,7 +289,7 @@ def test_the_second_survey_asks_only_what_changes(aws: Answers) -> None:
     second = aws.survey(replace(SPEC, service="another"))
     assert (second.service, second.pools) == ("another", first.pools)
     assert (set(second.spot_prices.values()), second.scores) == ({0.5}, {"us-east-1a": 2})
-    aws.now_s[0] = KEPT_S
+    aws.monotonic.advance(KEPT_S)
     aws.discovery()
     aws.spot(*spot)
     aws.zones()

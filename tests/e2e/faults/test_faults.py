@@ -63,7 +63,7 @@ def test_the_table_unavailable_for_30_s(light: Bench) -> None:
     Whether before EC2 takes it depends on who hears of it: only a function that has met it before can tell
     whose it is.
     """
-    # Signals that still wait from before would use up their attempts in the outage.
+    # What failed before, and comes back in the outage, would use up its attempts there.
     light.queues_are_empty()
     before = light.settled().regulars
     victim = light.victim()

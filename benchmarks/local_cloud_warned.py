@@ -26,10 +26,10 @@ AT_ONCE = 50
 WARM_UP = 1
 """Rounds that don't count: clients that haven't been used yet connect, and read what they keep."""
 
-ROUNDS, MOST_ROUNDS = 7, 21
+ROUNDS, MOST_ROUNDS = 7, 35
 """That count: at least, and at most as time allows."""
 
-SINGLES_S, WAVES_S = 28.0, 65.0
+SINGLES_S, WAVES_S = 60.0, 65.0
 """What the rounds may take where the machine lets more than the fewest pass in it."""
 
 BOOTED_S = 0.8
@@ -219,4 +219,4 @@ def _contestants(stand: Stand, minimal: Minimal, rules: Rules) -> list[Contestan
     ]
 
 
-ROW = Row("warned", "From the warning to the reaction, on the local cloud", 150, measure)
+ROW = Row("warned", "From the warning to the reaction, on the local cloud", 180, measure)

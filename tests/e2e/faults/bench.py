@@ -112,6 +112,11 @@ class Bench(Stand):
                 raise AssertionError("\n  ".join([f"not settled within {SETTLED_WITHIN_S:.0f} s:", *found]))
             time.sleep(POLL_S)
 
+    def nothing_is_under_way(self) -> None:
+        """Wait until no instance of any service comes or goes, and what was said about them is processed."""
+        self.eventually(lambda: all(map(_rests, self.cloud.instances())), "every instance runs or is gone")
+        self.queues_are_empty()
+
     def queues_are_empty(self) -> None:
         """Wait until no signal and no tick waits, or hides after a failure."""
         for output in ("SignalQueueUrl", "TickQueueUrl"):
@@ -139,3 +144,8 @@ class Bench(Stand):
             QueueUrl=url, MaxNumberOfMessages=10, VisibilityTimeout=0
         ).get("Messages", [])
         return found
+
+
+def _rests(instance: Mapping[str, Any]) -> bool:
+    state = instance["state"]
+    return bool(state == "terminated" or (state == "running" and instance["warned_at"] is None))

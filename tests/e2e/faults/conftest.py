@@ -44,6 +44,20 @@ def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
         processes.stop_all()
 
 
+@pytest.fixture
+def fresh(operator: Operator) -> Iterator[Bench]:
+    """The light service while nothing happens to either.
+
+    What is under way when an outage begins would use up its attempts in it, and be set aside.
+    """
+    Bench(operator, "demo").settled()
+    bench = Bench(operator, "light")
+    bench.settled()
+    bench.nothing_is_under_way()
+    yield bench
+    bench.cloud.clear_faults()
+
+
 @dataclass(frozen=True, slots=True)
 class Killed:
     """The demo's service after its functions were killed in the middle of things."""

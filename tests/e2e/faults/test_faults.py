@@ -34,6 +34,28 @@ LOST: dict[str, Any] = {"error_code": "InternalServerError", "status": 500, "aft
 """Three are all attempts that the clients make of a call, two of a launch."""
 
 
+def test_the_table_unavailable_for_30_s(fresh: Bench) -> None:
+    """A warned instance is replaced once the table is back, and out of rotation by then.
+
+    Whether before EC2 takes it depends on who hears of it: only a function that has met it before can tell
+    whose it is.
+    """
+    before = fresh.settled().regulars
+    victim = fresh.victim()
+    since, started = fresh.last_call(), time.monotonic()
+    for role in (fresh.on_signal, fresh.reconcile):
+        fresh.cloud.inject_fault("dynamodb:*", "InternalServerError", status=503, role=role, for_s=FOREVER_S)
+    time.sleep(OUTAGE_BEFORE_WARNING_S)
+    fresh.warn(victim)
+    fresh.eventually(lambda: fresh.interruption(victim)["reclaimed_at"] is not None, "EC2 takes the instance")
+    time.sleep(max(started + OUTAGE_S - time.monotonic(), 0))
+    calls = [c for role in ("OnSignalRole", "ReconcileRole") for c in fresh.calls(role, since)]
+    fresh.cloud.clear_faults()
+    assert {c["status"] for c in calls if c["service"] == "dynamodb"} == {503}
+    assert fresh.settled().regulars == before + 1
+    assert fresh.interruption(victim)["deregistered_at"] is not None
+
+
 def test_lost_and_repeated_warnings(light: Bench) -> None:
     """A warning that arrives three times, twenty times or never makes one replacement each time."""
     before = light.settled().regulars
@@ -55,30 +77,6 @@ def test_aws_throttles_fails_and_loses_answers(light: Bench) -> None:
     light.cloud.inject_fault("DescribeTargetHealth", role=light.reconcile, **THROTTLED)
     light.struck()
     assert light.settled().regulars == before + lost
-
-
-def test_the_table_unavailable_for_30_s(light: Bench) -> None:
-    """A warned instance is replaced once the table is back, and out of rotation by then.
-
-    Whether before EC2 takes it depends on who hears of it: only a function that has met it before can tell
-    whose it is.
-    """
-    # What failed before, and comes back in the outage, would use up its attempts there.
-    light.queues_are_empty()
-    before = light.settled().regulars
-    victim = light.victim()
-    since, started = light.last_call(), time.monotonic()
-    for role in (light.on_signal, light.reconcile):
-        light.cloud.inject_fault("dynamodb:*", "InternalServerError", status=503, role=role, for_s=FOREVER_S)
-    time.sleep(OUTAGE_BEFORE_WARNING_S)
-    light.warn(victim)
-    light.eventually(lambda: light.interruption(victim)["reclaimed_at"] is not None, "EC2 takes the instance")
-    time.sleep(max(started + OUTAGE_S - time.monotonic(), 0))
-    calls = [c for role in ("OnSignalRole", "ReconcileRole") for c in light.calls(role, since)]
-    light.cloud.clear_faults()
-    assert {c["status"] for c in calls if c["service"] == "dynamodb"} == {503}
-    assert light.settled().regulars == before + 1
-    assert light.interruption(victim)["deregistered_at"] is not None
 
 
 def test_200_warnings_at_once_over_200_replicas(light: Bench) -> None:

@@ -22,7 +22,8 @@ ROOT = Path(__file__).resolve().parent.parent
 OWN_PACKAGE = "spotrelay"
 
 PROVIDED = frozenset({"boto3"})
-"""In Lambda's runtime already, with all that it needs; 20 MB that every cold start would have to unpack."""
+"""In Lambda's runtime already, with all that it needs: 20 MB that every cold start would have to unpack, and
+compiled there, as nothing in an asset is."""
 
 COMPILED = frozenset({".so", ".pyd", ".dylib", ".dll"})
 
@@ -105,17 +106,25 @@ def locked_packages(lock: Path) -> list[str]:
     packages: Mapping[str, Mapping[str, Any]] = {
         package["name"]: package for package in tomllib.loads(lock.read_text(encoding="utf-8"))["package"]
     }
-    needed: list[str] = []
-    waiting = [OWN_PACKAGE]
-    while waiting:
-        for dependency in packages[waiting.pop()].get("dependencies", ()):
-            name = dependency["name"]
-            if name in PROVIDED or name in needed:
-                continue
-            _check_version(name, packages[name]["version"])
-            needed.append(name)
-            waiting.append(name)
+    provided = _with_dependencies(packages, PROVIDED, but=frozenset())
+    needed = _with_dependencies(packages, frozenset({OWN_PACKAGE}), but=provided) - {OWN_PACKAGE}
+    for name in needed:
+        _check_version(name, packages[name]["version"])
     return sorted(needed)
+
+
+def _with_dependencies(
+    packages: Mapping[str, Mapping[str, Any]], names: frozenset[str], but: frozenset[str]
+) -> frozenset[str]:
+    """The packages and all that they need, `but` these left out."""
+    found: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in found and name not in but:
+            found.add(name)
+            waiting += [needed["name"] for needed in packages.get(name, {}).get("dependencies", ())]
+    return frozenset(found)
 
 
 def _check_version(name: str, locked: str) -> None:

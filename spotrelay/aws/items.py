@@ -167,6 +167,11 @@ def replica_of(item: Values) -> Replica:
     )
 
 
+def replicas_among(found: Iterable[tuple[Key, Values]]) -> list[Replica]:
+    """The replicas among a service's items."""
+    return [replica_of(item) for key, item in found if key.sort.startswith(REPLICA)]
+
+
 def instance_item(replica: Replica) -> dict[str, Any]:
     """What an instance's entry says about its replica; it expires together with the replica's history."""
     item: dict[str, Any] = {"service": replica.service, "replica": replica.id}

@@ -30,3 +30,7 @@ class Kept(Generic[K, V]):
     def put(self, key: K, value: V) -> None:
         """Keep what was learned otherwise; it is fresh as of now."""
         self._values[key] = self._monotonic_s(), value
+
+    def forget(self, key: K) -> None:
+        """Ask the next time: it is known to be outdated."""
+        self._values.pop(key, None)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
-from functools import partial, reduce
+from functools import reduce
 from operator import and_
-from typing import TypeVar
 
 from boto3.dynamodb.conditions import Attr, ConditionBase
 
 from spotrelay.aws import items
+from spotrelay.aws.cooldowns import Cooldowns
 from spotrelay.aws.errors import Cancelled
 from spotrelay.aws.kept import Kept
-from spotrelay.aws.table import ABSENT, Delete, Key, Put, Table, Update, Values, Write
+from spotrelay.aws.owners import Owners
+from spotrelay.aws.table import ABSENT, Delete, Key, Put, Table, Update, Write
 from spotrelay.model import (
     Changes,
     Cooldown,
@@ -29,43 +30,8 @@ from spotrelay.model import (
 )
 from spotrelay.ports import Conflict
 
-T = TypeVar("T")
-
 SURVEY_KEPT_S = 60.0
 """How long a survey is gone by before it is read again. It changes by the hour; a launch is in a hurry."""
-
-COOLDOWNS_KEPT_S = 5.0
-"""How long a region's cooldowns are, unless they come along with rows. What another function learns meanwhile
-is acted on that much later: a pool that has nothing to give is asked once more, among others."""
-
-MAX_REWRITES = 10
-"""How often a region's cooldowns are written anew because somebody else just did. Of five functions at a time
-one always wins, so to lose ten in a row is one in nine, and what is lost is a lesson, not a launch."""
-
-LOCATED_KEPT = 10_000
-"""Instances whose replica is remembered. Each brings several events, from its start to its end."""
-
-NEIGHBOURS = 1000
-"""Of a service, so many of the newest instances are read ahead: about a page. Interruptions come together,
-and what a function knows by the second batch costs that no look-up, before anything is taken out."""
-
-LOOK_AHEAD_S = 60.0
-"""No service's instances are read ahead more often than its tick reads them anyway."""
-
-
-_Cooldowns = Mapping[Scope, Cooldown]
-
-
-@dataclass(frozen=True, slots=True)
-class _Remembered:
-    """A region's cooldowns, and how often they have been written."""
-
-    revision: int
-    cooldowns: _Cooldowns
-
-    @classmethod
-    def of(cls, region: str, item: Values) -> _Remembered:
-        return cls(int(item.get("revision", 0)), items.cooldowns_of(region, item))
 
 
 class DynamoStore:
@@ -74,14 +40,8 @@ class DynamoStore:
     def __init__(self, table: Table, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._table = table
         self._kept_surveys: Kept[str, Survey | None] = Kept(SURVEY_KEPT_S, monotonic_s)
-        self._kept_cooldowns: Kept[str, _Remembered] = Kept(COOLDOWNS_KEPT_S, monotonic_s)
-        self._regions: set[str] = set()
-        """Those whose cooldowns were asked for."""
-        self._located: dict[str, tuple[str, int]] = {}
-        """Whose instances were found, the last ones: an instance never becomes another replica's."""
-        self._met: set[str] = set()
-        """Services that an instance was found of that wasn't known."""
-        self._kept_neighbours: Kept[str, None] = Kept(LOOK_AHEAD_S, monotonic_s)
+        self._cooldowns = Cooldowns(table, monotonic_s)
+        self._owners = Owners(table, monotonic_s)
         self._announced: dict[str, datetime] = {}
         """By service: the tick that was last announced here."""
 
@@ -95,39 +55,19 @@ class DynamoStore:
 
     def locate(self, instance_ids: Collection[str]) -> Mapping[str, tuple[str, int]]:
         """See `ports.Store.locate`."""
-        known = {i: self._located[i] for i in instance_ids if i in self._located}
-        unknown = {items.instance_key(i): i for i in instance_ids if i not in known}
-        if unknown:
-            for key, item in self._table.get_many(unknown).items():
-                known[unknown[key]] = item["service"], int(item["replica"])
-                self._met.add(item["service"])
-        self._remember(known)
-        return known
+        return self._owners.locate(instance_ids)
 
     def look_ahead(self) -> None:
-        """See `ports.Store.look_ahead`: the instances beside those that were asked for and not known."""
-        while self._met:
-            service = self._met.pop()
-            self._kept_neighbours.get(service, partial(self._meet_neighbours, service))
-
-    def _meet_neighbours(self, service: str) -> None:
-        found = self._table.query(items.service_partition(service), newest_first=True, limit=NEIGHBOURS)
-        replicas = _rows({}, found).replicas.values()
-        self._remember({r.instance_id: (service, r.id) for r in replicas if r.instance_id})
-
-    def _remember(self, located: Mapping[str, tuple[str, int]]) -> None:
-        self._located |= located
-        while len(self._located) > LOCATED_KEPT:
-            del self._located[next(iter(self._located))]
+        """See `ports.Store.look_ahead`."""
+        self._owners.look_ahead()
 
     def read(self, service: str, replica_ids: Collection[int]) -> Rows:
         """See `ports.Store.read`. It brings along what a launch that may follow will `recall`."""
         meta_key = items.meta_key(service)
-        along = {items.cooldowns_key(region): region for region in self._regions}
+        along = self._cooldowns.keys()
         rows = (items.replica_key(service, i) for i in replica_ids)
         found = self._table.get_many({meta_key, *rows, *along})
-        for key, region in along.items():
-            self._kept_cooldowns.put(region, _Remembered.of(region, found.pop(key, {})))
+        self._cooldowns.take_from(found, along)
         meta = found.pop(meta_key, {})
         return _rows(meta, found.items())
 
@@ -154,32 +94,11 @@ class DynamoStore:
 
     def cool(self, cooldowns: Collection[Cooldown]) -> None:
         """See `ports.Store.cool`."""
-        for region, learned in _by_region(cooldowns, lambda cooldown: cooldown.scope.region).items():
-            self._rewrite(region, partial(_with, learned))
+        self._cooldowns.cool(cooldowns)
 
     def forgive(self, scopes: Collection[Scope]) -> None:
         """See `ports.Store.forgive`."""
-        for region, forgiven in _by_region(scopes, lambda scope: scope.region).items():
-            known = self._remembered(region).cooldowns
-            meant = {scope: known[scope] for scope in forgiven if scope in known}
-            self._rewrite(region, partial(_without, meant))
-
-    def _rewrite(self, region: str, change: Callable[[_Cooldowns], _Cooldowns]) -> None:
-        """Change a region's cooldowns, anew each time that somebody else has changed them meanwhile."""
-        remembered = self._remembered(region)
-        for _ in range(MAX_REWRITES):
-            changed = change(remembered.cooldowns)
-            if changed == remembered.cooldowns:
-                return
-            revision = remembered.revision + 1
-            is_as_read = Attr("revision").eq(remembered.revision) if remembered.revision else ABSENT
-            item = items.cooldowns_item(changed.values(), revision)
-            if self._table.write(Put(items.cooldowns_key(region), item, is_as_read)):
-                self._kept_cooldowns.put(region, _Remembered(revision, changed))
-                return
-            remembered = self._read_cooldowns(region)
-            self._kept_cooldowns.put(region, remembered)
-        raise Conflict(f"{region}: others wrote its cooldowns {MAX_REWRITES} times in a row")
+        self._cooldowns.forgive(scopes)
 
     def note_survey(self, survey: Survey) -> None:
         """See `ports.Store.note_survey`."""
@@ -187,18 +106,9 @@ class DynamoStore:
 
     def recall(self, service: str, region: str, now: datetime) -> PoolMemory:
         """See `ports.Store.recall`."""
-        known = self._remembered(region).cooldowns.values()
-        remembered = (cooldown for cooldown in known if cooldown.remembered_until > now)
-        cooldowns = sorted(remembered, key=lambda cooldown: str(cooldown.scope))
+        cooldowns = self._cooldowns.known(region, now)
         survey = self._kept_surveys.get(service, lambda: self._read_survey(service))
         return PoolMemory(tuple(cooldowns), survey)
-
-    def _remembered(self, region: str) -> _Remembered:
-        self._regions.add(region)
-        return self._kept_cooldowns.get(region, lambda: self._read_cooldowns(region))
-
-    def _read_cooldowns(self, region: str) -> _Remembered:
-        return _Remembered.of(region, self._table.get(items.cooldowns_key(region)))
 
     def _read_survey(self, service: str) -> Survey | None:
         item = self._table.get(items.survey_key(service))
@@ -233,7 +143,7 @@ class DynamoStore:
 
 
 def _rows(meta: Mapping[str, object], found: Collection[tuple[Key, Mapping[str, object]]]) -> Rows:
-    replicas = [items.replica_of(item) for key, item in found if key.sort.startswith(items.REPLICA)]
+    replicas = items.replicas_among(found)
     intents = [items.intent_of(item) for key, item in found if key.sort.startswith(items.LAUNCH)]
     return Rows(
         highest_id=items.highest_id_of(meta),
@@ -286,28 +196,6 @@ def _row_writes(row: Replica, condition: ConditionBase) -> Iterator[Write]:
     # expire; in between it is there already.
     if row.instance_id and (row.state.is_ended or row.state is ReplicaState.PROVISIONING):
         yield Put(items.instance_key(row.instance_id), items.instance_item(row))
-
-
-def _by_region(things: Iterable[T], region_of: Callable[[T], str]) -> dict[str, list[T]]:
-    found: dict[str, list[T]] = {}
-    for thing in things:
-        found.setdefault(region_of(thing), []).append(thing)
-    return found
-
-
-def _with(learned: Collection[Cooldown], known: _Cooldowns) -> _Cooldowns:
-    """Those and these, of one scope the one that ends later, without what was forgotten before the newest."""
-    changed = dict(known)
-    for cooldown in learned:
-        if cooldown.scope not in changed or changed[cooldown.scope].until < cooldown.until:
-            changed[cooldown.scope] = cooldown
-    newest = max(cooldown.since for cooldown in learned)
-    return {scope: cooldown for scope, cooldown in changed.items() if cooldown.remembered_until > newest}
-
-
-def _without(meant: _Cooldowns, known: _Cooldowns) -> _Cooldowns:
-    """All but those; what was learned of the same scope since is newer than what it is forgiven for."""
-    return {scope: cooldown for scope, cooldown in known.items() if meant.get(scope) != cooldown}
 
 
 def _is_as_read(name: str, value: object) -> ConditionBase:

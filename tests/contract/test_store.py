@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from spotrelay.aws.store import COOLDOWNS_KEPT_S, SURVEY_KEPT_S
+from spotrelay.aws.cooldowns import COOLDOWNS_KEPT_S
+from spotrelay.aws.store import SURVEY_KEPT_S
 from spotrelay.model import (
     Backoff,
     Cause,

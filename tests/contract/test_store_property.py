@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from moto import mock_aws
 
-from spotrelay.aws.store import COOLDOWNS_KEPT_S, SURVEY_KEPT_S, DynamoStore
+from spotrelay.aws.cooldowns import COOLDOWNS_KEPT_S
+from spotrelay.aws.store import SURVEY_KEPT_S, DynamoStore
 from spotrelay.memory import MemoryStore
 from spotrelay.model import (
     TRANSITIONS,

@@ -11,14 +11,9 @@ from botocore.stub import ANY, Stubber
 
 from spotrelay.aws import items
 from spotrelay.aws.clients import Clients
-from spotrelay.aws.store import (
-    COOLDOWNS_KEPT_S,
-    LOOK_AHEAD_S,
-    MAX_REWRITES,
-    NEIGHBOURS,
-    SURVEY_KEPT_S,
-    DynamoStore,
-)
+from spotrelay.aws.cooldowns import COOLDOWNS_KEPT_S, MAX_REWRITES
+from spotrelay.aws.owners import LOOK_AHEAD_S, NEIGHBOURS
+from spotrelay.aws.store import SURVEY_KEPT_S, DynamoStore
 from spotrelay.aws.table import BATCH_ROUNDS, Key, Table, Values
 from spotrelay.model import Cause, Changes, Cooldown, Replica, Rows, Scope, Survey, seconds
 from spotrelay.names import TABLE_TTL
@@ -202,7 +197,7 @@ def test_only_so_many_instances_are_remembered(
     dynamodb: Stubber, stubbed: DynamoStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A function that lives long doesn't grow for ever: the oldest are asked about again."""
-    monkeypatch.setattr("spotrelay.aws.store.LOCATED_KEPT", 1)
+    monkeypatch.setattr("spotrelay.aws.owners.LOCATED_KEPT", 1)
     for instance_id in ("i-1", "i-2", "i-1"):
         _add_entry(dynamodb, instance_id)
         assert stubbed.locate({instance_id}) == {instance_id: ("demo", 7)}
@@ -330,10 +325,9 @@ def test_who_loses_the_race_for_cooldowns_writes_them_anew(table: Table) -> None
 
 def test_who_loses_every_race_for_cooldowns_has_a_conflict(dynamodb: Stubber, stubbed: DynamoStore) -> None:
     """Writing anew comes to an end; the log then says what region it was about."""
-    _add_cooldowns(dynamodb, 1)
-    for revision in range(2, 2 + MAX_REWRITES):
-        dynamodb.add_client_error("put_item", "ConditionalCheckFailedException", "no", 400)
+    for revision in range(1, 1 + MAX_REWRITES):
         _add_cooldowns(dynamodb, revision)
+        dynamodb.add_client_error("put_item", "ConditionalCheckFailedException", "no", 400)
     with pytest.raises(Conflict, match="us-east-1"):
         stubbed.cool([_cooldown(Scope.of(OFFERING), 60)])
 

@@ -8,6 +8,7 @@ stores, replace some of its functions and add two CloudFormation types. What we 
 - `eventbridge._put_events(…, allow_aws_source=True)`: the only way to emit events as `aws.ec2`;
 - `_parse_rate_seconds` and the two schedulers' tick intervals, to compress time;
 - `lambda_svc._run_sqs_batch`, which gets the queue's own messages, to compress time for them, too;
+- `lambda_runtime.Worker`, which reads a function's log in a thread and takes what has come when it looks;
 - `cloudwatch_logs._append_log_events`, which every log line of a function passes;
 - `lambda_svc._execute_function_dispatch`, which every invocation passes, though not all are counted;
 - `cloudwatch._evaluate_alarm`, which ignores dimensions, so that one queue's depth sets off another's alarm;
@@ -29,6 +30,7 @@ from typing import Any, cast
 
 from spotrelay.local.environment import ACCOUNT, REGION
 from spotrelay.local.http import AsgiApp, Request, Response
+from spotrelay.local.logs import LogPipe
 
 SCHEDULER_TICK_S = 0.5
 """How often MiniStack looks for due schedules. Its own 10 s would hide what a compressed schedule does."""
@@ -302,6 +304,24 @@ class MiniStack:
         functions._run_sqs_batch = ran
 
     # --- logs, metrics, alarms ---
+
+    def keep_whole_logs(self) -> None:
+        """Give an invocation's log all that it wrote.
+
+        MiniStack takes lines until none has come for 5 ms, but on a busy machine its own reader pauses for
+        longer: the last lines, metrics among them, then wait for the process's next invocation.
+        """
+        worker = self._core["lambda_runtime"].Worker
+
+        def read(self: Any) -> None:
+            self.log = LogPipe(self._proc.stderr)
+            self.log.pump()
+
+        def drain(self: Any) -> str:
+            return str(self.log.take())
+
+        worker._read_stderr = read
+        worker._drain_stderr = worker._drain_stderr_bounded = drain
 
     def on_log_lines(self, see: Callable[[Iterable[str]], None]) -> None:
         """Call `see` with every batch of log lines, in the account and region that wrote them."""

@@ -106,6 +106,7 @@ async def _run(
     ministack.name_resource_of_parameter_paths()
     ministack.compress_schedules(options.settings.schedule_s / 60)
     ministack.compress_redelivery(options.settings.schedule_s / 60)
+    ministack.keep_whole_logs()
     wire.warm_up()
     machines = Machines(root, options.instance_logs)
     market = Market(catalog.pools())

@@ -10,7 +10,7 @@ import ast
 import shutil
 import tempfile
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path, PurePosixPath
@@ -106,25 +106,23 @@ def locked_packages(lock: Path) -> list[str]:
     packages: Mapping[str, Mapping[str, Any]] = {
         package["name"]: package for package in tomllib.loads(lock.read_text(encoding="utf-8"))["package"]
     }
-    provided = _with_dependencies(packages, PROVIDED, but=frozenset())
-    needed = _with_dependencies(packages, frozenset({OWN_PACKAGE}), but=provided) - {OWN_PACKAGE}
+    everything = _with_dependencies(packages, {OWN_PACKAGE})
+    needed = sorted(everything - _with_dependencies(packages, PROVIDED) - {OWN_PACKAGE})
     for name in needed:
         _check_version(name, packages[name]["version"])
-    return sorted(needed)
+    return needed
 
 
-def _with_dependencies(
-    packages: Mapping[str, Mapping[str, Any]], names: frozenset[str], but: frozenset[str]
-) -> frozenset[str]:
-    """The packages and all that they need, `but` these left out."""
+def _with_dependencies(packages: Mapping[str, Mapping[str, Any]], names: Set[str]) -> set[str]:
+    """The packages and all that they need."""
     found: set[str] = set()
     waiting = list(names)
     while waiting:
         name = waiting.pop()
-        if name not in found and name not in but:
+        if name not in found:
             found.add(name)
             waiting += [needed["name"] for needed in packages.get(name, {}).get("dependencies", ())]
-    return frozenset(found)
+    return found
 
 
 def _check_version(name: str, locked: str) -> None:

@@ -79,7 +79,7 @@ class DynamoStore:
     def history(self, service: str, limit: int) -> Sequence[Replica]:
         """See `ports.Store.history`."""
         ended = self._table.query(items.history_partition(service), newest_first=True, limit=limit)
-        return [items.replica_of(item) for _, item in ended]
+        return items.replicas_among(ended)
 
     def commit(self, changes: Changes) -> None:
         """See `ports.Store.commit`."""

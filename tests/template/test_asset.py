@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from benchmarks.cold_start import bring_runtime
 from stacks.bundling import (
     BundlingError,
     locked_packages,
@@ -19,9 +19,6 @@ from stacks.bundling import (
 MAX_BYTES = 6_000_000
 """Uploaded in a second and unpacked at every cold start."""
 
-OF_LAMBDA = ("boto3", "botocore", "s3transfer", "jmespath", "dateutil", "urllib3", "six.py")
-"""What Lambda's runtime brings: boto3 and all that it needs."""
-
 NOT_IN_A_FUNCTION = ("cli", "service", "demo", "local", "sim", "market", "catalog")
 
 OPERATORS_ONLY = ("pydantic", "ruamel", "rich", "typer", "aws_cdk", "boto3", "botocore")
@@ -29,9 +26,7 @@ OPERATORS_ONLY = ("pydantic", "ruamel", "rich", "typer", "aws_cdk", "boto3", "bo
 
 def test_handlers_run_on_the_asset_and_lambda_alone(asset: Path, tmp_path: Path) -> None:
     """With nothing but the asset and what Lambda brings, every handler can be imported."""
-    site_packages = Path(str(importlib.metadata.distribution("boto3").locate_file("")))
-    for name in OF_LAMBDA:
-        (tmp_path / name).symlink_to(site_packages / name)
+    bring_runtime(tmp_path)
     program = (
         "from lambdas import on_signal, reconcile, survey;"
         "assert on_signal.handler and reconcile.handler and survey.handler"

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lambdas.wiring import intake, logger, telemetry
+from lambdas.wiring import intake, telemetry
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
 
-@logger.inject_lambda_context
-def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:  # noqa: ARG001 - Lambda's signature
+def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """React to the signals; answers with the messages to deliver again, so that the rest are done with."""
-    try:
+    with telemetry.invocation(context):
         failed = intake().signals({r["messageId"]: r["body"] for r in event["Records"]})
         return {"batchItemFailures": [{"itemIdentifier": message_id} for message_id in failed]}
-    finally:
-        telemetry.flush()

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lambdas.wiring import intake, logger, telemetry
+from lambdas.wiring import intake, telemetry
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
 
-@logger.inject_lambda_context
-def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:  # noqa: ARG001 - Lambda's signature
+def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Run the ticks. One that fails is raised, so that it is delivered again and an alarm counts it."""
-    try:
+    with telemetry.invocation(context):
         for record in event["Records"]:
             intake().tick(record["body"])
         return {"batchItemFailures": []}
-    finally:
-        telemetry.flush()

@@ -6,7 +6,7 @@ import os
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from lambdas.wiring import logger, telemetry
+from lambdas.wiring import telemetry
 from spotrelay.aws import compose_survey
 from spotrelay.surveying import Surveying
 
@@ -20,10 +20,7 @@ def surveying() -> Surveying:
     return compose_survey.surveying(os.environ, telemetry)
 
 
-@logger.inject_lambda_context
-def handler(event: dict[str, Any], context: LambdaContext) -> None:  # noqa: ARG001 - Lambda's signature
+def handler(event: dict[str, Any], context: LambdaContext) -> None:
     """Survey the service that the event is about, or all. What fails is raised: Lambda tries again."""
-    try:
+    with telemetry.invocation(context):
         surveying().on_event(event)
-    finally:
-        telemetry.flush()

@@ -6,15 +6,11 @@ import gc
 import os
 from functools import cache
 
-from aws_lambda_powertools.logging import Logger
-
 from spotrelay.aws import compose
 from spotrelay.aws.telemetry import PowertoolsTelemetry
 from spotrelay.intake import Intake
-from spotrelay.names import METRICS_NO_SERVICE
 
-logger = Logger(service=METRICS_NO_SERVICE)
-telemetry = PowertoolsTelemetry(logger)
+telemetry = PowertoolsTelemetry()
 
 # What was imported stays: whenever the collector runs, it need not look through that.
 gc.freeze()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
-
-from aws_lambda_powertools.logging import Logger
-from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from spotrelay.names import (
     METRICS_DIMENSION,
@@ -15,49 +17,86 @@ from spotrelay.names import (
     Metric,
 )
 
+if TYPE_CHECKING:
+    from aws_lambda_powertools.logging import Logger
+    from aws_lambda_powertools.utilities.typing import LambdaContext
+
 _TAKEN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 """Names that `logging` refuses as extra ones, with an error."""
 
 
 class PowertoolsTelemetry:
-    """See `ports.Telemetry`. What was counted is written by `flush`, once per invocation."""
+    """See `ports.Telemetry`. What was counted is written by `flush`, once per invocation.
+
+    Powertools is imported with the first line to write: it takes as long as a client or two, and what a
+    function has just been started for, to deregister and to launch, comes before it logs anything.
+    """
 
     def __init__(self, logger: Logger | None = None) -> None:
-        self._logger = logger or Logger(service=METRICS_NO_SERVICE)
-        # Powertools' `Metrics` shares one set of dimensions in the whole process, but an invocation counts
-        # for several services. `EphemeralMetrics` is Powertools' own answer: one each, nothing shared.
-        self._metrics: dict[tuple[str, str | None], EphemeralMetrics] = {}
+        self._given = logger
+        self._invocation: Mapping[str, object] = {}
+        self._is_cold = True
+        self._counted: dict[tuple[str, str | None], list[tuple[Metric, float]]] = defaultdict(list)
+
+    @contextmanager
+    def invocation(self, context: LambdaContext) -> Iterator[None]:
+        """One invocation: its lines tell which it was; at its end, be that an error, counts are written."""
+        # Called as they are by Powertools' own decorator, which would have to be imported for it.
+        self._invocation = {
+            "cold_start": self._is_cold,
+            "function_name": context.function_name,
+            "function_memory_size": context.memory_limit_in_mb,
+            "function_arn": context.invoked_function_arn,
+            "function_request_id": context.aws_request_id,
+        }
+        self._is_cold = False
+        try:
+            yield
+        finally:
+            self.flush()
 
     def count(self, metric: Metric, value: float = 1, *, service: str | None = None) -> None:
         """See `ports.Telemetry.count`."""
-        self._add(metric, value, service or METRICS_NO_SERVICE)
+        self._counted[service or METRICS_NO_SERVICE, None].append((metric, value))
 
     def measure(self, metric: Metric, value: float, *, service: str, zone: str) -> None:
         """See `surveying.ZoneTelemetry.measure`."""
-        self._add(metric, value, service, zone)
+        self._counted[service, zone].append((metric, value))
 
     def record(self, event: str, **facts: object) -> None:
         """See `ports.Telemetry.record`. A line with an `error` among its facts has that level, too."""
         log = self._logger.error if "error" in facts else self._logger.info
+        named = {_free(name): fact for name, fact in facts.items()}
         # So that the line names the place that records: Powertools, too, counts from its own caller.
-        log(event, extra={_free(name): fact for name, fact in facts.items()}, stacklevel=3)
+        log(event, extra={**self._invocation, **named}, stacklevel=3)
 
     def flush(self) -> None:
-        """Write the metrics to the log; a handler calls it last, whatever became of the invocation."""
-        counted, self._metrics = self._metrics, {}
-        for metrics in counted.values():
+        """Write the metrics to the log."""
+        if not self._counted:
+            return
+        from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
+
+        counted = dict(self._counted)
+        self._counted.clear()
+        for (service, zone), values in counted.items():
+            dimensions = {METRICS_DIMENSION: service} | ({METRICS_ZONE_DIMENSION: zone} if zone else {})
+            # Powertools' `Metrics` shares one set of dimensions in the whole process, but an invocation
+            # counts for several services. `EphemeralMetrics` is its own answer: one each, nothing shared.
+            metrics = EphemeralMetrics(namespace=METRICS_NAMESPACE, default_dimensions=dimensions)
+            for metric, value in values:
+                unit = MetricUnit.Milliseconds if metric.endswith("Ms") else MetricUnit.Count
+                metrics.add_metric(metric.value, unit, value)
             # Powertools writes a full set by itself, which leaves an empty one.
             if metrics.metric_set:
                 metrics.flush_metrics()
 
-    def _add(self, metric: Metric, value: float, service: str, zone: str | None = None) -> None:
-        if (service, zone) not in self._metrics:
-            dimensions = {METRICS_DIMENSION: service} | ({METRICS_ZONE_DIMENSION: zone} if zone else {})
-            self._metrics[service, zone] = EphemeralMetrics(
-                namespace=METRICS_NAMESPACE, default_dimensions=dimensions
-            )
-        unit = MetricUnit.Milliseconds if metric.endswith("Ms") else MetricUnit.Count
-        self._metrics[service, zone].add_metric(metric.value, unit, value)
+    @cached_property
+    def _logger(self) -> Logger:
+        if self._given is not None:
+            return self._given
+        from aws_lambda_powertools.logging import Logger
+
+        return Logger(service=METRICS_NO_SERVICE)
 
 
 def _free(name: str) -> str:

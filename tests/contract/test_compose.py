@@ -100,6 +100,20 @@ def test_imports_stay_light() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_powertools_waits_for_the_first_line() -> None:
+    """Functions are imported and count without it; the first line to write brings it."""
+    program = (
+        "import sys, lambdas.on_signal, lambdas.reconcile, lambdas.survey;"
+        "from lambdas.wiring import telemetry;"
+        "from spotrelay.names import Metric;"
+        "is_there = lambda: 'aws_lambda_powertools' in sys.modules;"
+        "telemetry.count(Metric.CONFLICTS); before = is_there();"
+        "telemetry.flush(); print(before, is_there(), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr.split() == ["False", "True"]
+
+
 def test_a_cold_start_collects_no_garbage_to_speak_of() -> None:
     """Importing a function, boto3 included, runs the collector a few times, not a hundred as by default."""
     program = (

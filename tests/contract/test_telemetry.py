@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from aws_lambda_powertools.logging import Logger
@@ -13,7 +14,18 @@ from aws_lambda_powertools.logging import Logger
 from spotrelay.aws.telemetry import PowertoolsTelemetry
 from spotrelay.names import Metric
 
+if TYPE_CHECKING:
+    from aws_lambda_powertools.utilities.typing import LambdaContext
+
 _NUMBERS = count()
+
+
+@dataclass
+class _Context:
+    aws_request_id: str
+    function_name: str = "on-signal"
+    memory_limit_in_mb: int = 1769
+    invoked_function_arn: str = "arn:aws:lambda:us-east-1:123456789012:function:on-signal"
 
 
 @pytest.fixture
@@ -117,6 +129,35 @@ def test_a_record_is_one_line() -> None:
     assert line["location"].startswith("test_a_record_is_one_line:")
 
 
+def test_a_line_tells_its_invocation() -> None:
+    """Each line says which invocation wrote it, and whether that was the process's first."""
+    telemetry, log = _logged()
+    for number in (1, 2):
+        with telemetry.invocation(_context(f"r-{number}")):
+            telemetry.record("launch")
+    first, second = _parsed(log.getvalue())
+    assert (first["function_request_id"], first["cold_start"]) == ("r-1", True)
+    assert (second["function_request_id"], second["cold_start"]) == ("r-2", False)
+    assert second["function_name"] == "on-signal"
+    assert second["function_arn"] == "arn:aws:lambda:us-east-1:123456789012:function:on-signal"
+    assert second["function_memory_size"] == 1769
+
+
+def test_an_invocation_that_fails_is_counted(
+    telemetry: PowertoolsTelemetry, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was counted is written even if the handler raises; the error passes on."""
+
+    def handle() -> None:
+        with telemetry.invocation(_context("r-1")):
+            telemetry.count(Metric.CONFLICTS, service="demo")
+            raise LookupError("x")
+
+    with pytest.raises(LookupError):
+        handle()
+    assert _metric_lines(capsys)["demo"]["Conflicts"] == [1]
+
+
 def test_what_failed_stands_out() -> None:
     """A record of an error has the level of one."""
     telemetry, log = _logged()
@@ -132,6 +173,11 @@ def test_facts_of_any_name_and_kind() -> None:
     assert line["message"] == "odd"
     assert (line["name_"], line["message_"], line["args_"], line["module_"]) == ("demo", "m", [1], "here")
     assert "x" in line["error"]
+
+
+def _context(request_id: str) -> LambdaContext:
+    """What Lambda hands over with an event."""
+    return cast("LambdaContext", _Context(request_id))
 
 
 def _logged() -> tuple[PowertoolsTelemetry, io.StringIO]:

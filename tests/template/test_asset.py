@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -25,11 +26,14 @@ OPERATORS_ONLY = ("pydantic", "ruamel", "rich", "typer", "aws_cdk", "boto3", "bo
 
 
 def test_handlers_run_on_the_asset_and_lambda_alone(asset: Path, tmp_path: Path) -> None:
-    """With nothing but the asset and what Lambda brings, every handler can be imported."""
+    """With nothing but the asset and what Lambda brings, every handler can be imported and write its log."""
     bring_runtime(tmp_path)
     program = (
-        "from lambdas import on_signal, reconcile, survey;"
-        "assert on_signal.handler and reconcile.handler and survey.handler"
+        "from lambdas import on_signal, reconcile, survey; from spotrelay.names import Metric;"
+        "assert on_signal.handler and reconcile.handler and survey.handler;"
+        "on_signal.telemetry.record('imported');"
+        "on_signal.telemetry.count(Metric.CONFLICTS);"
+        "on_signal.telemetry.flush()"
     )
     # -S: without the virtual environment's own packages.
     done = subprocess.run(
@@ -41,6 +45,7 @@ def test_handlers_run_on_the_asset_and_lambda_alone(asset: Path, tmp_path: Path)
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    assert [json.loads(line).get("message") for line in done.stdout.splitlines()] == ["imported", None]
 
 
 def test_the_asset_is_small(asset: Path) -> None:

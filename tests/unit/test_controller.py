@@ -127,6 +127,22 @@ def test_deregistration_comes_before_anything_is_written() -> None:
     assert ("deregister", (victim.instance_id,)) in world.router.calls
 
 
+def test_nothing_is_logged_before_the_launch() -> None:
+    """A function that has just started loads what writes its log once it has deregistered and launched."""
+    world, controller = serving()
+    world.telemetry.records.clear()
+    launch, before = world.fleet.launch, list[object]()
+
+    def launched(request: LaunchRequest) -> LaunchResult:
+        before.extend(world.telemetry.records)
+        return launch(request)
+
+    world.fleet.launch = launched  # type: ignore[method-assign]  # looked at, not changed
+    assert controller.handle(warn(world, active(world)[0])) == []
+    assert before == []
+    assert world.telemetry.records[0][0] == "launch"
+
+
 def test_a_warned_replica_is_out_of_rotation_before_its_row_is_read() -> None:
     """What EC2 warns and is ours must go, whatever its row says: its clients wait for no read."""
     world, controller = serving()

@@ -51,7 +51,7 @@ ec2, elbv2, dynamodb = map(session.create_client, ("ec2", "elbv2", "dynamodb"))
 request = json.loads(pathlib.Path(__file__).with_name("request.json").read_text())
 
 def handler(event, context):
-    print(event)  # every function logs; of one that doesn't, the local cloud waits 50 ms for a log line
+    print(event)  # as every function does
     if "deregister" in event:
         elbv2.deregister_targets(**request["deregister"], Targets=[{"Id": event["deregister"]}])
     elif "launch" in event:

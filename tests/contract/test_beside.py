@@ -85,6 +85,20 @@ def test_a_thread_overlaps_with_the_block() -> None:
         assert answer()
 
 
+def test_a_thread_lets_the_block_begin() -> None:
+    """What the block is about to do is under way before what is done beside it."""
+    under_way, order = threading.Event(), list[str]()
+
+    def sleep(_: float) -> None:
+        under_way.wait(PATIENCE_S)
+
+    with Thread(sleep)(lambda: order.append("beside")) as answer:
+        order.append("block")
+        under_way.set()
+        answer()
+    assert order == ["block", "beside"]
+
+
 def test_a_thread_is_waited_for() -> None:
     """What can't end before the block does has ended after it, even if the block raises and never asks."""
     leaving, done = threading.Event(), threading.Event()

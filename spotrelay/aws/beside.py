@@ -10,10 +10,9 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-HEAD_START_S = 0.002
-"""For the block, whose call clients wait for: by then it is on its way. Without, either of the two was sent
-first, and on a local cloud the other answered two milliseconds later; half of it was enough there, a quarter
-was not."""
+HEAD_START_S = 0.001
+"""For the block, whose call clients wait for: by then it is on its way. Without, it was chance which of the two
+was sent first, and on a local cloud the other was answered two milliseconds later. Half of it wasn't enough."""
 
 
 class Thread:

@@ -11,8 +11,8 @@ from typing import TypeVar
 T = TypeVar("T")
 
 HEAD_START_S = 0.001
-"""For the block, whose call clients wait for: by then it is on its way. Without, it was chance which of the two
-was sent first, and on a local cloud the other was answered two milliseconds later. Half of it wasn't enough."""
+"""For the block, whose call clients wait for: by then it is on its way. Without, it was chance which of the
+two was sent first, and on a local cloud the other was answered two milliseconds later. Half wasn't enough."""
 
 
 class Thread:

@@ -35,17 +35,17 @@ were they spread over all, a burst would leave no pool worth asking."""
 
 @dataclass
 class _Context:
-    """What Powertools reads of Lambda's context."""
+    """What a log line tells of Lambda's context."""
 
+    aws_request_id: str
     function_name: str = "on_signal"
     memory_limit_in_mb: int = 1769
     invoked_function_arn: str = "arn:aws:lambda:us-east-1:000000000000:function:on_signal"
-    aws_request_id: str = "8f507cfc-xmpl-4697-b07a-ac58fc914c95"
 
 
-def context() -> LambdaContext:
+def context(request_id: str = "8f507cfc-xmpl-4697-b07a-ac58fc914c95") -> LambdaContext:
     """An invocation's context."""
-    return cast("LambdaContext", _Context())
+    return cast("LambdaContext", _Context(request_id))
 
 
 def settings(server: Loopback) -> dict[str, str]:

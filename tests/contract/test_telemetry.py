@@ -4,28 +4,17 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import pytest
 from aws_lambda_powertools.logging import Logger
 
+from benchmarks.world import context
 from spotrelay.aws.telemetry import PowertoolsTelemetry
 from spotrelay.names import Metric
 
-if TYPE_CHECKING:
-    from aws_lambda_powertools.utilities.typing import LambdaContext
-
 _NUMBERS = count()
-
-
-@dataclass
-class _Context:
-    aws_request_id: str
-    function_name: str = "on-signal"
-    memory_limit_in_mb: int = 1769
-    invoked_function_arn: str = "arn:aws:lambda:us-east-1:123456789012:function:on-signal"
 
 
 @pytest.fixture
@@ -133,13 +122,13 @@ def test_a_line_tells_its_invocation() -> None:
     """Each line says which invocation wrote it, and whether that was the process's first."""
     telemetry, log = _logged()
     for number in (1, 2):
-        with telemetry.invocation(_context(f"r-{number}")):
+        with telemetry.invocation(context(f"r-{number}")):
             telemetry.record("launch")
     first, second = _parsed(log.getvalue())
     assert (first["function_request_id"], first["cold_start"]) == ("r-1", True)
     assert (second["function_request_id"], second["cold_start"]) == ("r-2", False)
-    assert second["function_name"] == "on-signal"
-    assert second["function_arn"] == "arn:aws:lambda:us-east-1:123456789012:function:on-signal"
+    assert second["function_name"] == "on_signal"
+    assert second["function_arn"] == "arn:aws:lambda:us-east-1:000000000000:function:on_signal"
     assert second["function_memory_size"] == 1769
 
 
@@ -149,7 +138,7 @@ def test_an_invocation_that_fails_is_counted(
     """What was counted is written even if the handler raises; the error passes on."""
 
     def handle() -> None:
-        with telemetry.invocation(_context("r-1")):
+        with telemetry.invocation(context("r-1")):
             telemetry.count(Metric.CONFLICTS, service="demo")
             raise LookupError("x")
 
@@ -173,11 +162,6 @@ def test_facts_of_any_name_and_kind() -> None:
     assert line["message"] == "odd"
     assert (line["name_"], line["message_"], line["args_"], line["module_"]) == ("demo", "m", [1], "here")
     assert "x" in line["error"]
-
-
-def _context(request_id: str) -> LambdaContext:
-    """What Lambda hands over with an event."""
-    return cast("LambdaContext", _Context(request_id))
 
 
 def _logged() -> tuple[PowertoolsTelemetry, io.StringIO]:

@@ -174,12 +174,27 @@ class Replica:
     def superseded_in(self, rows: Rows) -> bool:
         """Its replacement is active already: the two of them count as one."""
         successor = rows.replicas.get(self.replaced_by or 0)
-        return self.state.is_active and successor is not None and successor.state.is_active
+        return self.state.is_active and successor is not None and successor.is_counted
 
     @property
     def is_warned(self) -> bool:
         """EC2 is taking its instance back."""
         return self.warned_at is not None
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether it is one of the replicas that should exist. What EC2 takes back is extra while it lasts."""
+        return self.state.is_active and not self.is_warned
+
+    @property
+    def serves(self) -> bool:
+        """Whether it is ready and passes its checks."""
+        return self.state is ReplicaState.READY and self.unhealthy_since is None
+
+    @property
+    def stays(self) -> bool:
+        """Whether it serves, and EC2 hasn't said that it takes it back."""
+        return self.serves and not self.is_warned
 
     def __str__(self) -> str:
         return f"{self.service}#{self.id}"
@@ -315,6 +330,8 @@ class Backoff:
     """In a row, of one version."""
     until: datetime | None = None
     version: int = 0
+    fallback_until: datetime | None = None
+    """The same for on-demand fallbacks: those are held only after one of them failed, and never for good."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,11 +343,29 @@ class LaunchWindow:
 
 
 @dataclass(frozen=True, slots=True)
+class Removal:
+    """What speaks for it that a service's stack is gone. One sign alone is not enough to end its replicas."""
+
+    told_at: datetime | None = None
+    """When we were told: by the event of its parameter's deletion, or by a person."""
+    absent: int = 0
+    """Ticks in a row, since then, that found no document."""
+
+
+@dataclass(frozen=True, slots=True)
 class Rows:
     """What the table says about one service: the whole of it, or the replicas that were asked for."""
 
     highest_id: int = 0
     """The highest replica ID ever given."""
+    serving: int = 0
+    """Replicas that stay (`Replica.stays`), as the table counts them: what a few rows can't tell."""
+    is_whole: bool = False
+    """Whether every replica was read."""
+    removal: Removal = Removal()
+    """Only where every replica was read."""
+    document: ServiceSpec | None = None
+    """The last runtime document that could be read; only where every replica was read."""
     replicas: Mapping[int, Replica] = field(default_factory=dict)
     """By ID, ended ones excluded."""
     intents: Mapping[str, LaunchIntent] = field(default_factory=dict)
@@ -353,6 +388,10 @@ class Changes:
     service: str
     highest_id: tuple[int, int] | None = None
     """(as read, to be): creating rows takes it, and fails if anybody gave IDs since."""
+    serving: tuple[int, int] | None = None
+    """(as read, to be) of `Rows.serving`: taking out what serves takes it, and fails if the others that it
+    was decided on have become fewer since. Two of the last ones never leave because each relies on the other.
+    """
     create: tuple[Replica, ...] = ()
     """Rows that don't exist yet."""
     update: tuple[Replica, ...] = ()
@@ -408,6 +447,10 @@ class Instance:
     """From its `spotrelay:launch` tag."""
     address: str | None = None
     """Its private IP address."""
+    launch_template_id: str | None = None
+    """What it was launched from, by EC2's own tag, which nobody else can set."""
+    highest_id: int = 0
+    """The highest replica ID that had been given when it was launched, from its `spotrelay:highest-id` tag."""
 
 
 class RefusalKind(StrEnum):
@@ -465,6 +508,17 @@ class OnRebalance(StrEnum):
     """Launch first, drain only when the replacement is ready."""
 
 
+class OnWarning(StrEnum):
+    """When a replica that EC2 takes back leaves the rotation."""
+
+    NEEDED = "needed"
+    """At once if all but one of the wanted replicas, and at least one, serve without it; else it serves on."""
+    SERVE_ON = "serve_on"
+    """Once as many as wanted serve without it."""
+    LEAVE = "leave"
+    """At once: its answers take longer than a drain that begins later would give them."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReadinessProbe:
     """A real request that a replica must answer with 200 before it gets any other."""
@@ -500,8 +554,9 @@ class ServiceSpec:
     """The most to pay for Spot, as a share of the on-demand price; None: all of it, EC2's own cap."""
     requirements: Requirements | None = None
     """What the service file asks of an instance, for the survey; None: `instance_types` is all there is."""
-    drain_s: float = 90
-    """How long a drained replica that nobody warned may finish its requests."""
+    drain_s: float = 30
+    """How long a replica that left the rotation may finish its requests."""
+    on_warning: OnWarning = OnWarning.NEEDED
     initial_delay_s: float = 1200
     """A replica that isn't ready this long after its launch has failed."""
     readiness_probe: ReadinessProbe | None = None
@@ -547,6 +602,7 @@ class ServiceSpec:
             "max_price_share": self.max_price_share,
             "requirements": self.requirements.to_dict() if self.requirements else None,
             "drain_s": self.drain_s,
+            "on_warning": self.on_warning.value,
             "initial_delay_s": self.initial_delay_s,
             "readiness_probe": asdict(self.readiness_probe) if self.readiness_probe else None,
             "on_rebalance": self.on_rebalance.value,
@@ -584,6 +640,8 @@ class ServiceSpec:
                 max_price_share=None if (share := doc["max_price_share"]) is None else float(share),
                 requirements=Requirements.from_dict(wanted) if (wanted := doc["requirements"]) else None,
                 drain_s=float(doc["drain_s"]),
+                # A document of before there was a choice is read all the same: unreadable would be worse.
+                on_warning=OnWarning(doc.get("on_warning", OnWarning.NEEDED)),
                 initial_delay_s=float(doc["initial_delay_s"]),
                 readiness_probe=ReadinessProbe(**probe) if (probe := doc["readiness_probe"]) else None,
                 on_rebalance=OnRebalance(doc["on_rebalance"]),

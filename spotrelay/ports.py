@@ -7,7 +7,10 @@ Errors: an adapter raises one of the tree below for what a caller can act on, an
     PortError
     ├── Conflict      a row changed since it was read: read again, decide again
     ├── Throttled     AWS refused the call before doing anything: safe to repeat, later
-    └── Unavailable   no answer, or a server error: it may or may not have happened
+    ├── Unavailable   no answer, or a server error: it may or may not have happened
+    └── Denied        AWS refused it, and will again until a person mends the cause: nothing was done
+
+Two more say that a service must be left as it is: `UnreadableDocument` and `OtherControlPlane`.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from spotrelay.model import (
     PoolMemory,
     PurchaseOption,
     Refusal,
+    Removal,
     Replica,
     Rows,
     Scope,
@@ -52,6 +56,23 @@ class Throttled(PortError):  # noqa: N818 - see Conflict
 
 class Unavailable(PortError):  # noqa: N818 - see Conflict
     """No answer or a server error: the call may or may not have taken effect."""
+
+
+class Denied(PortError):  # noqa: N818 - see Conflict
+    """AWS refuses the call and would refuse a repeat: a permission, a protection, a bad request."""
+
+    def __init__(self, message: str, code: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        """AWS's."""
+
+
+class UnreadableDocument(Exception):  # noqa: N818 - see Conflict
+    """A service's runtime document is there and can't be read: which, why, what to do."""
+
+
+class OtherControlPlane(Exception):  # noqa: N818 - see Conflict
+    """Another control plane looks after the services of this region: this one must touch nothing."""
 
 
 class Clock(Protocol):
@@ -93,6 +114,18 @@ class Store(Protocol):
         """
         ...
 
+    def document(self, service: str) -> ServiceSpec | None:
+        """The last runtime document that was kept for the service; None if none ever was."""
+        ...
+
+    def keep_document(self, spec: ServiceSpec) -> None:
+        """Keep a document that could be read, for when it can't be any more."""
+        ...
+
+    def note_removal(self, service: str, removal: Removal) -> None:
+        """Put on record what speaks for it that the service's stack is gone."""
+        ...
+
     def history(self, service: str, limit: int) -> Sequence[Replica]:
         """The replicas that ended, newest ID first. They expire after 30 days."""
         ...
@@ -104,7 +137,8 @@ class Store(Protocol):
         row has an instance, `locate` finds it. Each row may be named once.
 
         Raises:
-            Conflict: a row has another revision, IDs were given since, or launches counted.
+            Conflict: a row has another revision, IDs were given since, launches counted, or others came to
+                serve or ceased to.
         """
         ...
 
@@ -174,7 +208,7 @@ class Fleet(Protocol):
         """Launch now what can be had now. Repeating a launch ID repeats the answer while EC2 remembers it.
 
         Raises:
-            Throttled: nothing was launched.
+            Throttled, Denied: nothing was launched.
             Unavailable: it may have been; `observe` shows it by its launch ID.
         """
         ...
@@ -186,12 +220,18 @@ class Fleet(Protocol):
         """
         ...
 
-    def warned(self) -> frozenset[str]:
-        """Every Spot instance of the account and region that EC2 is about to take back, event or no event."""
+    def warned(self) -> Mapping[str, datetime]:
+        """Every Spot instance of the account and region that EC2 is about to take back, event or no event.
+
+        With the time of each warning.
+        """
         ...
 
-    def terminate(self, instance_ids: Collection[str]) -> None:
-        """Terminate; an instance that is gone already is fine."""
+    def terminate(self, instance_ids: Collection[str]) -> Mapping[str, str]:
+        """Terminate; an instance that is gone already is fine. Those that AWS refuses to, and its words.
+
+        One that can't be terminated costs the others nothing.
+        """
         ...
 
 
@@ -243,6 +283,10 @@ class Ticker(Protocol):
         """Have the service's tick run after the delay; `due` comes back to it as what it serves."""
         ...
 
+    def schedule_leave(self, service: str, delay_s: float) -> None:
+        """Have the service's warned replicas looked at after the delay: who must leave the rotation by then?"""
+        ...
+
 
 class DeadLetters(Protocol):
     """Where messages go that no retry would mend, and an alarm watches."""
@@ -260,7 +304,12 @@ class Services(Protocol):
         ...
 
     def get(self, service: str, *, fresh: bool = False) -> ServiceSpec | None:
-        """Its document, possibly a minute old unless `fresh`; None if it isn't deployed (any more)."""
+        """Its document, possibly a minute old unless `fresh`; None if there is none (any more).
+
+        Raises:
+            UnreadableDocument: there is one. Not the same as None, which may end the service's replicas.
+            OtherControlPlane: it is for another control plane to act on.
+        """
         ...
 
 

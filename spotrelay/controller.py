@@ -2,30 +2,34 @@
 
 Signals and ticks go through the same `_perform`. Its order is the point of it:
 
-1. *Deregister*, before anything is written: it is idempotent, and it is what the clients feel. What EC2 has
-   just warned doesn't even wait for its row: that is read meanwhile, see `_react`.
-2. *Commit* the rows: whoever loses the race for a row does nothing more about it.
+1. *Commit* the rows: whoever loses the race for a row does nothing more about it. A replica that serves is
+   taken out only on the strength of the others that serve, and the commit fails if they have become fewer:
+   two of the last ones never leave because each relies on the other.
+2. *Deregister* what the rows say has left, before anything slow: it is what the clients feel.
 3. *Register* what runs, after its row says so: a warning that comes in between finds it and takes it out.
 4. *Launch*, with an intent committed before, so that a crash leaves a trace for the tick to heal.
 5. *Tell* others what the losses taught, log what was done, and announce the next tick: none of it must hold
    up a launch, or fail it.
 6. *Terminate*, last: nothing waits for it.
+
+A step that fails doesn't keep the next from being taken: a load balancer that doesn't answer is no reason not
+to launch. What failed is raised in the end, so that the message comes again.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from itertools import chain, repeat, takewhile
-from types import MappingProxyType
+from itertools import takewhile
 
 from spotrelay import launching
 from spotrelay.model import (
     Changes,
-    OnRebalance,
     PoolMemory,
+    Removal,
     Replica,
     ReplicaState,
     Rows,
@@ -33,21 +37,31 @@ from spotrelay.model import (
     seconds,
 )
 from spotrelay.names import Metric
-from spotrelay.policy import changes, cooldowns, failures, interruption, reconcile, strength, timing
+from spotrelay.policy import changes, cooldowns, failures, interruption, reconcile, rotation, strength, timing
 from spotrelay.policy.actions import (
     Action,
     Adopt,
     Drain,
     End,
     Fail,
+    HoldBack,
     NoteWarning,
     Register,
+    ServeOn,
     Start,
+    TakeIn,
     TakeOut,
     Terminate,
 )
-from spotrelay.policy.observation import Observation, known, ready_count
-from spotrelay.ports import Conflict, PortError, Ports
+from spotrelay.policy.observation import Observation, has_lost_its_ids, known, ready_count
+from spotrelay.ports import (
+    Conflict,
+    Denied,
+    OtherControlPlane,
+    PortError,
+    Ports,
+    UnreadableDocument,
+)
 from spotrelay.signals import InterruptionWarning, Signal
 
 MAX_DECISIONS = 50
@@ -56,7 +70,19 @@ its replacements on record: of five at a time one always wins, so to lose fifty 
 With ten it would be one in nine, and in a storm batches would come back only after their visibility time."""
 
 
-_NOTHING: Mapping[str, datetime] = MappingProxyType({})
+@dataclass(slots=True)
+class _Outcome:
+    """What came of a decision's actions."""
+
+    is_won: bool = True
+    """Whether no action was decided on rows that have changed since."""
+    troubles: list[PortError] = field(default_factory=list)
+    """The steps that failed."""
+
+    def raise_first(self) -> None:
+        """Raise what failed first, if anything did."""
+        if self.troubles:
+            raise self.troubles[0]
 
 
 class Controller:
@@ -86,6 +112,8 @@ class Controller:
         for service, about in by_service.items():
             try:
                 self._react(service, about)
+            except OtherControlPlane as error:
+                self._keep_off(service, error)
             except Exception as error:  # noqa: BLE001 - one service's trouble must not hold up the others'
                 ports.telemetry.record("signals_failed", service=service, error=repr(error))
                 failed += [signal for signal, _ in about]
@@ -95,14 +123,19 @@ class Controller:
             ports.telemetry.record("look_ahead_failed", error=repr(error))
         return failed
 
-    def tick(self, service: str, serving: datetime | None = None) -> None:
-        """Compare what is with what should be, and close the gap; `serving` is the announced time, if any."""
+    def tick(
+        self, service: str, serving: datetime | None = None, *, is_vouched_for: bool = False
+    ) -> None:
+        """Compare what is with what should be, and close the gap; `serving` is the announced time, if any.
+
+        `is_vouched_for`: a person says that what will be seen is right, however strange it looks.
+        """
         ports = self._ports
         holder = ports.new_id()
         if not ports.store.acquire(service, holder, ports.clock.now(), timing.LEASE_S):
             return
         try:
-            due = self._reconcile(service, serving)
+            due = self._reconcile(service, serving, is_vouched_for=is_vouched_for)
         finally:
             ports.store.release(service, holder)
         if due:
@@ -113,62 +146,191 @@ class Controller:
         for service in sorted({*self._ports.services.names(), *self._ports.store.services()}):
             self._ports.ticker.schedule(service)
 
+    def leave(self, service: str) -> None:
+        """Take out of rotation the warned replicas whose time has come: no tick that hangs may hold it up."""
+        try:
+            spec = self._document(service)
+        except OtherControlPlane as error:
+            self._keep_off(service, error)
+            return
+        if spec is None:
+            return
+        for _ in range(MAX_DECISIONS):
+            rows, now = self._ports.store.load(service), self._ports.clock.now()
+            actions = [
+                Drain(replica, interruption.WARNED, warned_at=replica.warned_at, replace=False)
+                for replica in rotation.leaving(spec, rows, (), now)
+            ]
+            if not actions:
+                return
+            outcome = self._perform(service, spec, rows, actions)
+            outcome.raise_first()
+            if outcome.is_won:
+                return
+
+    def note_removal(self, service: str) -> None:
+        """Put on record that the service's stack was removed; its replicas end once that is certain."""
+        self._ports.store.note_removal(service, Removal(self._ports.clock.now()))
+        self._ports.ticker.schedule(service)
+
     def _react(self, service: str, about: Sequence[tuple[Signal, int]]) -> None:
-        ports = self._ports
-        spec = ports.services.get(service)
-        read: Callable[[], Rows] = partial(self._read, service, {replica_id for _, replica_id in about})
-        # The rows are read while the load balancer is asked; nothing is written before both are through.
-        with ports.beside(read) as first_read:
-            taken_out = self._take_out(spec, about) if spec else {}
-        for reading in chain([first_read], repeat(read, MAX_DECISIONS - 1)):
-            rows = reading()
+        spec = self._document(service)
+        ids = {replica_id for _, replica_id in about}
+        for _ in range(MAX_DECISIONS):
+            rows, now = self._read(service, ids), self._ports.clock.now()
             sightings = [(s, rows.replicas[i]) for s, i in about if i in rows.replicas]
-            actions = interruption.decide(sightings, rows, spec.on_rebalance if spec else OnRebalance.IGNORE)
-            if not actions or self._perform(service, spec, rows, actions, [s for s, _ in about], taken_out):
+            actions = interruption.decide(sightings, rows, spec, now)
+            if not actions:
+                return
+            outcome = self._perform(service, spec, rows, actions, [s for s, _ in about])
+            outcome.raise_first()
+            if outcome.is_won:
                 return
         raise Conflict(f"{service}: lost {MAX_DECISIONS} races for the same replicas")
 
-    def _take_out(self, spec: ServiceSpec, about: Sequence[tuple[Signal, int]]) -> dict[str, datetime]:
-        """Take what EC2 has just warned out of rotation, whatever its row says; which instances, and when."""
-        return self._deregister(
-            spec, sorted({s.instance_id for s, _ in about if isinstance(s, InterruptionWarning)})
-        )
+    def _document(self, service: str) -> ServiceSpec | None:
+        """The service's document, or the last one that could be read: losses are replaced in any case.
+
+        None if it was removed, or if this isn't for us to act on.
+        """
+        ports = self._ports
+        try:
+            return ports.services.get(service) or ports.store.document(service)
+        except UnreadableDocument as error:
+            self._hold_back(service, "the last document counts", str(error), "deploy the service again")
+            return ports.store.document(service)
 
     def _read(self, service: str, replica_ids: set[int]) -> Rows:
         """The replicas, and those that are to take over from them while they still serve."""
-        rows = self._ports.store.read(service, replica_ids)
+        store, now = self._ports.store, self._ports.clock.now()
+        rows = store.read(service, replica_ids)
+        if has_lost_its_ids(rows, now):
+            self._mend_ids(service)
+            rows = store.read(service, replica_ids)
         successors = {r.replaced_by for r in rows.replicas.values() if r.state.is_active and r.replaced_by}
         if successors <= replica_ids:
             return rows
-        return self._ports.store.read(service, replica_ids | successors)
+        return store.read(service, replica_ids | successors)
 
-    def _reconcile(self, service: str, serving: datetime | None) -> datetime | None:
+    def _mend_ids(self, service: str) -> None:
+        """Raise the highest ID on record to the highest in the table: or IDs would be given twice.
+
+        Raises:
+            Conflict: somebody else did it at the same time, or gave IDs.
+        """
+        store, now = self._ports.store, self._ports.clock.now()
+        rows = known(store.load(service), now)
+        ended = (replica.id for replica in store.history(service, 1))
+        highest_id = max((*rows.replicas, *ended), default=0)
+        store.commit(Changes(service, highest_id=(rows.highest_id, highest_id)))
+        self._ports.telemetry.record("ids_mended", service=service, was=rows.highest_id, highest_id=highest_id)
+
+    def _reconcile(
+        self, service: str, serving: datetime | None, *, is_vouched_for: bool
+    ) -> datetime | None:
         """One round; when another should follow, None if the minute's tick will do."""
         ports = self._ports
-        spec = ports.services.get(service, fresh=True)
-        rows = known(ports.store.load(service))
+        rows = known(ports.store.load(service), ports.clock.now())
+        try:
+            spec, is_removed = self._wanted(service, rows, is_vouched_for=is_vouched_for)
+        except OtherControlPlane as error:
+            self._keep_off(service, error)
+            return None
+        if spec is None and not is_removed:
+            return self._soon() if rows.removal.told_at else None
+        seen = self._look(service, spec, rows, is_vouched_for=is_vouched_for)
         now = ports.clock.now()
-        # The warned ones before the instances: what is warned no more by then is seen gone.
-        warned = ports.fleet.warned()
-        instances = {i.id: i for i in ports.fleet.observe(service)}
-        seen = Observation(rows, instances, ports.router.health(spec) if spec else {}, warned)
         actions = reconcile.decide(spec, seen, now) if spec else reconcile.retire(seen, now)
         if spec:
-            ready = ready_count(rows)
-            ports.telemetry.count(Metric.REPLICAS_READY, ready, service=service)
-            ports.telemetry.count(Metric.REPLICAS_DESIRED, spec.replicas, service=service)
-            if failures.is_crash_looping(spec, rows.backoff):
-                ports.telemetry.count(Metric.CRASH_LOOPING)
-                ports.telemetry.record(
-                    "crash_looping", service=service, version=spec.version, failures=rows.backoff.failures
-                )
+            self._count_replicas(spec, rows)
         elif reconcile.is_gone(seen):
             ports.store.forget(service)
             return None
-        self._perform(service, spec, rows, actions, serving=serving)
+        outcome = self._perform(service, spec, rows, actions, serving=serving)
         if spec:
             self._admit(spec, seen)
-        return self._soon() if actions else strength.next_look(spec, seen, ports.clock.now())
+        outcome.raise_first()
+        is_moving = any(not isinstance(action, HoldBack) for action in actions)
+        return self._soon() if is_moving else strength.next_look(spec, seen, ports.clock.now())
+
+    def _wanted(
+        self, service: str, rows: Rows, *, is_vouched_for: bool
+    ) -> tuple[ServiceSpec | None, bool]:
+        """The document to go by, and whether the service's stack is gone for certain.
+
+        A document that is missing or can't be read ends nothing: then the last one counts.
+
+        Raises:
+            OtherControlPlane: see `ports.Services.get`.
+        """
+        store, kept = self._ports.store, rows.document
+        try:
+            spec = self._ports.services.get(service, fresh=True)
+        except UnreadableDocument as error:
+            self._hold_back(service, "the last document counts", str(error), "deploy the service again")
+            return kept, False
+        if spec is None:
+            return self._missed(service, rows, is_vouched_for=is_vouched_for)
+        if rows.removal != Removal():
+            store.note_removal(service, Removal())
+        if kept and kept.target_group_arn != spec.target_group_arn and rows.replicas and not is_vouched_for:
+            self._hold_back(
+                service,
+                "the last document counts",
+                f"the target group is {spec.target_group_arn} instead of {kept.target_group_arn}, where the"
+                " replicas are registered",
+            )
+            return kept, False
+        if spec != kept:
+            store.keep_document(spec)
+        return spec, False
+
+    def _missed(
+        self, service: str, rows: Rows, *, is_vouched_for: bool
+    ) -> tuple[ServiceSpec | None, bool]:
+        """What a missing document means: an end only if we were told so, and found it missing again and again."""
+        removal = rows.removal
+        if is_vouched_for and removal.told_at is None:
+            removal = Removal(self._ports.clock.now())
+        if removal.told_at is None:
+            self._hold_back(
+                service, "its replicas are kept", "its document is missing, and nothing says that it was removed"
+            )
+            return rows.document, False
+        removal = replace(removal, absent=removal.absent + 1)
+        if removal.absent > timing.REMOVED_TICKS:
+            return None, True
+        self._ports.store.note_removal(service, removal)
+        return None, False
+
+    def _look(
+        self, service: str, spec: ServiceSpec | None, rows: Rows, *, is_vouched_for: bool
+    ) -> Observation:
+        """What EC2 and the load balancer show."""
+        ports = self._ports
+        # The warned ones before the instances: what is warned no more by then is seen gone.
+        warned = ports.fleet.warned()
+        instances = {i.id: i for i in ports.fleet.observe(service)}
+        health = ports.router.health(spec) if spec else {}
+        seen = Observation(rows, instances, health, warned, is_vouched_for=is_vouched_for)
+        if strangers := {i.id for i in reconcile.unowned(seen, ports.clock.now())}:
+            located = ports.store.locate(strangers)
+            recorded = frozenset(i for i, (owner, _) in located.items() if owner == service)
+            seen = replace(seen, recorded=recorded)
+        if rows.highest_id == 0 and (rows.replicas or instances):
+            ended = (replica.id for replica in ports.store.history(service, 1))
+            seen = replace(seen, ended_id=max(ended, default=0))
+        return seen
+
+    def _count_replicas(self, spec: ServiceSpec, rows: Rows) -> None:
+        telemetry = self._ports.telemetry
+        telemetry.count(Metric.REPLICAS_READY, ready_count(rows), service=spec.service)
+        telemetry.count(Metric.REPLICAS_DESIRED, spec.replicas, service=spec.service)
+        if failures.is_crash_looping(spec, rows.backoff):
+            telemetry.count(Metric.CRASH_LOOPING)
+            telemetry.record(
+                "crash_looping", service=spec.service, version=spec.version, failures=rows.backoff.failures
+            )
 
     def _admit(self, spec: ServiceSpec, seen: Observation) -> None:
         """Put into rotation what answers the readiness probe, and give up what doesn't and is overdue.
@@ -179,7 +341,11 @@ class Controller:
         addresses = {i.id: i.address for i in waiting.values() if i.address}
         if not addresses:
             return
-        answering = self._ports.prober.answering(spec, addresses)
+        try:
+            answering = self._ports.prober.answering(spec, addresses)
+        except PortError as error:  # nobody was asked: nobody is late for it
+            self._ports.telemetry.record("probe_failed", service=spec.service, error=repr(error))
+            return
         self._ports.telemetry.record(
             "probed",
             service=spec.service,
@@ -197,7 +363,7 @@ class Controller:
             self._ports.router.register(spec, ready)
         late = reconcile.late(spec, rows, addresses.keys() - answering, now)
         if late:
-            self._perform(spec.service, spec, rows, late)
+            self._perform(spec.service, spec, rows, late).raise_first()
 
     def _perform(
         self,
@@ -206,57 +372,102 @@ class Controller:
         rows: Rows,
         actions: Sequence[Action],
         signals: Sequence[Signal] = (),
-        taken_out: Mapping[str, datetime] = _NOTHING,
         serving: datetime | None = None,
-    ) -> bool:
-        """Carry the actions out; False if some were decided on rows that have changed since.
-
-        `taken_out` says what is out of rotation already, and since when.
-        """
+    ) -> _Outcome:
+        """Carry the actions out, as far as their rows haven't changed since they were read."""
         now = self._ports.clock.now()
-        if spec:
-            still_in = [i for i in _leaving(actions) if i not in taken_out]
-            taken_out = {**taken_out, **self._deregister(spec, still_in)}
         wanted = changes.changes(service, spec, rows, actions, now, self._ports.new_id)
+        outcome = _Outcome()
         # Not past one that is lost: the rest was decided together with it, and would fit by chance at most.
-        committed = list(takewhile(self._commit, wanted))
+        committed = list(takewhile(partial(self._commit, outcome), wanted))
         if held := sum(change.held for change in committed):
             self._ports.telemetry.count(Metric.LAUNCHES_HELD, held, service=service)
             self._ports.telemetry.record("launches_held", service=service, replicas=held)
         won = {r.id for change in committed for r in (*change.create, *change.update)}
         done = [a for a in actions if _is_won(a, won)]
+        leaving, out = _leaving(done), dict.fromkeys(_leaving(done), now)
         try:
             if spec:
-                self._enter(spec, done)
-                self._launch_and_tell(spec, done, committed, signals)
+                self._attempt(outcome, "look_again", lambda: self._call_back(spec, done))
+                self._attempt(outcome, "deregister", lambda: self._deregister(spec, leaving))
+                out = dict.fromkeys(leaving, self._ports.clock.now())
+                self._attempt(outcome, "register", lambda: self._enter(spec, done))
+                self._attempt(
+                    outcome, "launch", lambda: self._launch_and_tell(spec, done, committed, signals)
+                )
                 # Once more what a tick may have been about to register when the warning came.
-                again = set(_leaving(done)) - set(still_in) - interruption.settled(rows, now)
-                self._deregister(spec, sorted(again))
+                again = sorted(set(leaving) - interruption.settled(rows, now)) if signals else []
+                self._attempt(outcome, "deregister", lambda: self._deregister(spec, again))
         finally:
             for action in done:
                 self._record(service, action)
-            if spec and (gone := _leaving(done)):
-                self._ports.telemetry.count(Metric.DEREGISTERED, len(gone), service=service)
-                self._count_since_warning(Metric.WARNING_TO_DEREGISTERED_MS, service, signals, taken_out)
-            if done:
-                self._announce_tick(service, self._soon(), serving)
+            if spec and leaving:
+                self._ports.telemetry.count(Metric.DEREGISTERED, len(leaving), service=service)
+                self._count_since_warning(Metric.WARNING_TO_DEREGISTERED_MS, service, signals, out)
+            if any(not isinstance(action, HoldBack) for action in done):
+                self._attempt(
+                    outcome, "announce", lambda: self._announce_tick(service, self._soon(), serving)
+                )
         terminate = [i for a in done if (i := _terminated(a)) is not None]
         if terminate:
-            self._ports.fleet.terminate(terminate)
-        return len(committed) == len(wanted)
+            self._attempt(outcome, "terminate", lambda: self._terminate(service, terminate))
+        return outcome
 
-    def _deregister(self, spec: ServiceSpec, instance_ids: Sequence[str]) -> dict[str, datetime]:
-        """Take them out of rotation; since when each is."""
+    def _attempt(self, outcome: _Outcome, step: str, act: Callable[[], object]) -> None:
+        """Take a step; what fails is for the next ones no reason not to be taken."""
+        try:
+            act()
+        except PortError as error:
+            self._note_trouble(outcome, step, error)
+
+    def _note_trouble(self, outcome: _Outcome, step: str, error: PortError) -> None:
+        outcome.troubles.append(error)
+        self._ports.telemetry.record("step_failed", step=step, error=repr(error))
+        if isinstance(error, Denied):
+            self._ports.telemetry.count(Metric.CALLS_DENIED)
+
+    def _call_back(self, spec: ServiceSpec, done: Sequence[Action]) -> None:
+        """Have somebody look again at what serves on when its time has come, whatever else happens."""
+        now = self._ports.clock.now()
+        warned = (a.warned_at for a in done if isinstance(a, ServeOn))
+        due = {at for warned_at in warned for at in rotation.looks_due(spec, warned_at)}
+        for delay_s in sorted({round(max((at - now).total_seconds(), 0)) for at in due}):
+            self._ports.ticker.schedule_leave(spec.service, delay_s)
+
+    def _deregister(self, spec: ServiceSpec, instance_ids: Sequence[str]) -> None:
         if instance_ids:
             self._ports.router.deregister(spec, instance_ids)
-        return dict.fromkeys(instance_ids, self._ports.clock.now())
 
-    def _commit(self, change: Changes) -> bool:
+    def _terminate(self, service: str, instance_ids: Sequence[str]) -> None:
+        for instance_id, why in self._ports.fleet.terminate(instance_ids).items():
+            self._ports.telemetry.count(Metric.CALLS_DENIED)
+            self._ports.telemetry.record("not_terminated", service=service, instance_id=instance_id, why=why)
+
+    def _keep_off(self, service: str, error: OtherControlPlane) -> None:
+        self._hold_back(service, "nothing is touched", str(error), "remove one of the two control planes")
+
+    def _hold_back(self, service: str, what: str, why: str, remedy: str = "") -> None:
+        """Say what isn't done that would be, if what was seen were credible, and how to let it go on."""
+        self._ports.telemetry.count(Metric.HELD_BACK)
+        self._ports.telemetry.record(
+            "held_back",
+            service=service,
+            what=what,
+            why=why,
+            remedy=remedy or f"if that is right: spotrelay override {service}",
+        )
+
+    def _commit(self, outcome: _Outcome, change: Changes) -> bool:
+        """Write it; False if it wasn't, or nobody knows. What was written before is carried out all the same."""
         try:
             self._ports.store.commit(change)
         except Conflict as conflict:
             self._ports.telemetry.count(Metric.CONFLICTS, service=change.service)
             self._ports.telemetry.record("conflict", service=change.service, detail=str(conflict))
+            outcome.is_won = False
+            return False
+        except PortError as error:
+            self._note_trouble(outcome, "commit", error)
             return False
         return True
 
@@ -310,6 +521,9 @@ class Controller:
 
     def _record(self, service: str, action: Action) -> None:
         """One log line per thing done, and what is counted about it."""
+        if isinstance(action, HoldBack):
+            self._hold_back(service, action.what, action.why, action.remedy)
+            return
         facts: dict[str, object] = {"service": service}
         replica: Replica | None = getattr(action, "replica", None)
         if replica:
@@ -321,12 +535,14 @@ class Controller:
         for name in ("reason", "instance_id", "count"):
             if value := getattr(action, name, None):
                 facts[name] = value
-        self._ports.telemetry.record(type(action).__name__, **facts)
         metric = _COUNTED.get(type(action))
-        if isinstance(action, Drain) and action.warned_at:
+        if isinstance(action, Drain | ServeOn) and action.warned_at and not action.replica.is_warned:
             metric = Metric.INTERRUPTION_WARNINGS
-        if isinstance(action, Terminate) and action.replica:
-            metric = None
+        if isinstance(action, TakeIn):
+            is_kept = action.state is not ReplicaState.DRAINING
+            metric = Metric.ORPHANS_ADOPTED if is_kept else Metric.ORPHANS_TERMINATED
+            facts["instance_id"] = action.instance.id
+        self._ports.telemetry.record(type(action).__name__, **facts)
         if metric:
             self._ports.telemetry.count(metric, service=service)
 
@@ -334,7 +550,6 @@ class Controller:
 _COUNTED = {
     Fail: Metric.REPLICAS_FAILED,
     Adopt: Metric.ORPHANS_ADOPTED,
-    Terminate: Metric.ORPHANS_TERMINATED,
 }
 
 

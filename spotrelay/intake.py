@@ -6,15 +6,29 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 
 from spotrelay.controller import Controller
 from spotrelay.names import Metric
 from spotrelay.ports import DeadLetters, PortError, Telemetry
-from spotrelay.signals import Ignored, MalformedEventError, Signal, parse
+from spotrelay.signals import Ignored, Signal, parse
 
 
 class MalformedTickError(ValueError):
     """A message on the tick queue that isn't a tick."""
+
+
+class TickKind(StrEnum):
+    """What a message of the tick queue asks for."""
+
+    TICK = "tick"
+    """Compare what is with what should be."""
+    LEAVE = "leave"
+    """Look who of the warned replicas must leave the rotation by now."""
+    REMOVED = "removed"
+    """Put on record that the service's stack was removed, and tick."""
+    OVERRIDE = "override"
+    """Tick, and carry out what a tick would hold back: a person vouches for what it sees."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +40,16 @@ class Tick:
 
     service: str | None
     due: datetime | None = None
+    kind: TickKind = TickKind.TICK
 
     def to_json(self) -> str:
         """The message's body."""
-        return json.dumps({"service": self.service, "due": self.due and self.due.isoformat()})
+        due = self.due and self.due.isoformat()
+        return json.dumps({"service": self.service, "due": due, "kind": self.kind.value})
 
 
-# {"service": "llama3", "due": "2026-11-21T07:00:03.000000+00:00"}; due may be null or missing
+# {"service": "llama3", "due": "2026-11-21T07:00:03.000000+00:00", "kind": "tick"}; due may be null, and due
+#  and kind missing
 # {"version": "0", "id": "…", "detail-type": "Scheduled Event", "source": "aws.events", …, "detail": {}}
 # {…, "detail-type": "Parameter Store Change", "source": "aws.ssm", …,
 #  "detail": {"operation": "Update", "name": "/spotrelay/services/llama3", "type": "String"}}
@@ -48,10 +65,15 @@ def parse_tick(body: str) -> Tick:
             case "aws.events":
                 return Tick(None)
             case "aws.ssm":
-                return Tick(message["detail"]["name"].rsplit("/", 1)[-1])
+                detail = message["detail"]
+                is_removed = detail.get("operation") == "Delete"
+                kind = TickKind.REMOVED if is_removed else TickKind.TICK
+                return Tick(detail["name"].rsplit("/", 1)[-1], kind=kind)
         service, due = message["service"], message.get("due")
-        tick = Tick(service, None if due is None else datetime.fromisoformat(due))
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        kind = TickKind(message.get("kind", TickKind.TICK))
+        tick = Tick(service, None if due is None else datetime.fromisoformat(due), kind)
+    # RecursionError: JSON as deep as Python's stack.
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise MalformedTickError(f"not a tick ({error!r}): {body[:200]}") from error
     if not isinstance(service, str) or not service:
         raise MalformedTickError(f"a tick names its service, this one doesn't: {body[:200]}")
@@ -73,13 +95,23 @@ class Intake:
 
         Malformed ones are set aside and events that aren't for us counted; neither holds up the others.
         """
-        signals = {id_: s for id_, body in messages.items() if (s := self._signal(body)) is not None}
+        signals: dict[str, Signal] = {}
+        again: list[str] = []
+        for id_, body in messages.items():
+            try:
+                signal = self._signal(body)
+            except PortError as error:  # it couldn't be set aside
+                self.telemetry.record("not_set_aside", error=repr(error))
+                again.append(id_)
+                continue
+            if signal is not None:
+                signals[id_] = signal
         try:
             failed = set(self.controller.handle(list(signals.values())))
         except PortError as error:
             self.telemetry.record("batch_failed", error=repr(error))
             failed = set(signals.values())
-        return [id_ for id_, signal in signals.items() if signal in failed]
+        return again + [id_ for id_, signal in signals.items() if signal in failed]
 
     def tick(self, body: str) -> None:
         """Run the tick of a message; a malformed one is set aside.
@@ -94,13 +126,23 @@ class Intake:
             return
         if tick.service is None:
             self.controller.tick_all()
-        else:
-            self.controller.tick(tick.service, tick.due)
+            return
+        match tick.kind:
+            case TickKind.TICK:
+                self.controller.tick(tick.service, tick.due)
+            case TickKind.LEAVE:
+                self.controller.leave(tick.service)
+            case TickKind.REMOVED:
+                self.controller.note_removal(tick.service)
+            case TickKind.OVERRIDE:
+                self.controller.tick(tick.service, is_vouched_for=True)
 
     def _signal(self, body: str) -> Signal | None:
+        """The signal in a message. Whatever else is in it is this message's trouble, and no other's."""
         try:
             signal = parse(json.loads(body))
-        except (MalformedEventError, json.JSONDecodeError) as error:
+        # ValueError: no JSON, or a number of thousands of digits. RecursionError: as deep as Python's stack.
+        except (ValueError, RecursionError) as error:
             self._set_aside(body, error)
             return None
         if isinstance(signal, Ignored):
@@ -109,7 +151,8 @@ class Intake:
             return None
         return signal
 
-    def _set_aside(self, body: str, why: Exception) -> None:
+    def _set_aside(self, body: str, error: Exception) -> None:
+        why = (str(error) or type(error).__name__)[:1000]
         self.telemetry.count(Metric.MESSAGES_MALFORMED)
-        self.telemetry.record("malformed_message", error=str(why), body=body[:1000])
-        self.dead_letters.set_aside(body, str(why))
+        self.telemetry.record("malformed_message", error=why, body=body[:1000])
+        self.dead_letters.set_aside(body, why)

@@ -22,6 +22,7 @@ from spotrelay.policy.changes import provisioned
 from spotrelay.policy.placement import Plan, Step
 from spotrelay.ports import (
     Conflict,
+    Denied,
     LaunchRequest,
     LaunchResult,
     PortError,
@@ -68,13 +69,16 @@ def launch(ports: Ports, spec: ServiceSpec, ordered: Changes, memory: PoolMemory
                 ordered = _after(ports, order, intent, filled, rest, next_step, now)
             case Throttled():
                 filled, ordered = (), _postponed(spec, intent, waiting, now)
+            case Denied():
+                filled, ordered = (), _denied(spec, intent, waiting, answer, now)
             case Unavailable():
                 break
         if not _is_committed(ports, ordered):
             break
         launched += len(filled)
-        if isinstance(answer, LaunchResult):
-            _conclude(ports, order, answer, ordered.update)
+        if isinstance(answer, LaunchResult | Denied):
+            given = answer if isinstance(answer, LaunchResult) else LaunchResult()
+            _conclude(ports, order, given, ordered.update)
     ports.telemetry.count(Metric.REPLICAS_LAUNCHED, launched, service=spec.service)
     return launched
 
@@ -122,7 +126,7 @@ def _is_committed(ports: Ports, outcome: Changes) -> bool:
 
 def _ask(
     ports: Ports, order: _Order, intent: LaunchIntent, step: Step, waiting: Sequence[Replica]
-) -> LaunchResult | Throttled | Unavailable:
+) -> LaunchResult | Throttled | Unavailable | Denied:
     """One launch request, with a log line that says everything that led to it and what EC2 answered."""
     spec = order.spec
     request = LaunchRequest(
@@ -132,11 +136,12 @@ def _ask(
         step.pools,
         len(waiting),
         max_prices=order.plan.max_prices,
+        highest_id=intent.highest_id,
     )
-    answer: LaunchResult | Throttled | Unavailable
+    answer: LaunchResult | Throttled | Unavailable | Denied
     try:
         answer = ports.fleet.launch(request)
-    except (Throttled, Unavailable) as error:
+    except (Throttled, Unavailable, Denied) as error:
         answer = error
     facts: dict[str, object] = {
         "launch": intent.id,
@@ -151,6 +156,8 @@ def _ask(
     else:
         facts["error"] = repr(answer)
         ports.telemetry.count(Metric.LAUNCH_ERRORS, service=spec.service)
+        if isinstance(answer, Denied):
+            ports.telemetry.count(Metric.CALLS_DENIED)
     _record(ports, order, waiting, facts)
     return answer
 
@@ -224,7 +231,8 @@ def _after(
     """What to record of an answer: the instances, and an intent for the next step or a later try."""
     service = order.spec.service
     if rest and next_step:
-        next_intent = LaunchIntent(ports.new_id(), service, tuple(r.id for r in rest), now)
+        ids = tuple(r.id for r in rest)
+        next_intent = replace(intent, id=ports.new_id(), replica_ids=ids, created_at=now)
         rest = tuple(replace(r, launch_id=next_intent.id) for r in rest)
     else:
         next_intent = None
@@ -237,6 +245,14 @@ def _refused(replica: Replica, now: datetime, rested: datetime | None = None) ->
     if rested:
         retry_at = min(rested, now + seconds(timing.RETRY_RESTING_S))
     return replace(replica, attempts=attempts, retry_at=retry_at)
+
+
+def _denied(
+    spec: ServiceSpec, intent: LaunchIntent, waiting: Sequence[Replica], error: Denied, now: datetime
+) -> Changes:
+    """Nothing was launched, and nothing will be before a person mends the cause; it is tried again all the same."""
+    told = (replace(r, launch=f"EC2 refuses the request: {error}") for r in waiting)
+    return Changes(spec.service, update=tuple(_refused(r, now) for r in told), close_intents=(intent.id,))
 
 
 def _postponed(spec: ServiceSpec, intent: LaunchIntent, waiting: Sequence[Replica], now: datetime) -> Changes:

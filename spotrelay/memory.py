@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
 from itertools import count
-from typing import NoReturn, TypeVar
 
 from spotrelay.model import (
     Backoff,
@@ -23,6 +20,7 @@ from spotrelay.model import (
     PoolMemory,
     Refusal,
     RefusalKind,
+    Removal,
     Replica,
     Rows,
     Scope,
@@ -32,9 +30,7 @@ from spotrelay.model import (
     seconds,
 )
 from spotrelay.names import Metric
-from spotrelay.ports import Conflict, LaunchRequest, LaunchResult, PortError, Ports
-
-T = TypeVar("T")
+from spotrelay.ports import Conflict, LaunchRequest, LaunchResult, Ports
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -60,6 +56,9 @@ class _Service:
     replicas: dict[int, Replica] = field(default_factory=dict)
     history: dict[int, Replica] = field(default_factory=dict)
     intents: dict[str, LaunchIntent] = field(default_factory=dict)
+    serving: int = 0
+    removal: Removal = Removal()
+    document: ServiceSpec | None = None
     backoff: Backoff = field(default_factory=Backoff)
     window: LaunchWindow = field(default_factory=LaunchWindow)
     lease: tuple[str, datetime] | None = None
@@ -95,13 +94,36 @@ class MemoryStore:
         """See `ports.Store.read`."""
         kept = self._of(service)
         replicas = {i: kept.replicas[i] for i in sorted(replica_ids) if i in kept.replicas}
-        return Rows(kept.highest_id, replicas, backoff=kept.backoff, window=kept.window)
+        return Rows(kept.highest_id, kept.serving, replicas=replicas, backoff=kept.backoff, window=kept.window)
 
     def load(self, service: str) -> Rows:
         """See `ports.Store.load`."""
         kept = self._of(service)
         replicas = dict(sorted(kept.replicas.items()))
-        return Rows(kept.highest_id, replicas, dict(kept.intents), kept.backoff, kept.window)
+        return Rows(
+            kept.highest_id,
+            kept.serving,
+            is_whole=True,
+            removal=kept.removal,
+            document=kept.document,
+            replicas=replicas,
+            intents=dict(kept.intents),
+            backoff=kept.backoff,
+            window=kept.window,
+        )
+
+    def document(self, service: str) -> ServiceSpec | None:
+        """See `ports.Store.document`."""
+        kept = self._of(service)
+        return None if kept.removal.told_at else kept.document
+
+    def keep_document(self, spec: ServiceSpec) -> None:
+        """See `ports.Store.keep_document`."""
+        self._of(spec.service).document = spec
+
+    def note_removal(self, service: str, removal: Removal) -> None:
+        """See `ports.Store.note_removal`."""
+        self._of(service).removal = removal
 
     def history(self, service: str, limit: int) -> Sequence[Replica]:
         """See `ports.Store.history`."""
@@ -115,6 +137,8 @@ class MemoryStore:
         if changes.highest_id:
             kept.highest_id = changes.highest_id[1]
             self._known.add(changes.service)
+        if changes.serving:
+            kept.serving = changes.serving[1]
         for row in changes.stored:
             if row.instance_id:
                 self._located[row.instance_id] = (row.service, row.id)
@@ -188,8 +212,12 @@ class MemoryStore:
         written = [row.id for row in (*changes.create, *changes.update)]
         if len(set(written)) < len(written):
             raise ValueError(f"a transaction takes each row once, this one has {written}")
+        if changes.size > Changes.MAX_SIZE:
+            raise ValueError(f"a transaction takes {Changes.MAX_SIZE} items, this one has {changes.size}")
         if changes.highest_id and changes.highest_id[0] != kept.highest_id:
             raise Conflict(f"highest ID is {kept.highest_id}, not {changes.highest_id[0]}")
+        if changes.serving and changes.serving[0] != kept.serving:
+            raise Conflict(f"{kept.serving} serve, not {changes.serving[0]}")
         if changes.window and changes.window[0] != kept.window:
             raise Conflict(f"launches of this minute are {kept.window}, not {changes.window[0]}")
         for row in changes.create:
@@ -209,7 +237,10 @@ class MemoryFleet:
         """Free instances per offering; an offering that isn't named has as many as one wants."""
         self.instances: dict[str, Instance] = {}
         self.services: dict[str, str] = {}
-        self.interrupted: set[str] = set()
+        self.interrupted: dict[str, datetime] = {}
+        """The instances that are being taken back, and since when that is known."""
+        self.protected: dict[str, str] = {}
+        """The instances that AWS refuses to terminate, and its words."""
         self.launches: list[LaunchRequest] = []
         self._clock = clock
         self._answers: dict[str, LaunchResult] = {}
@@ -239,13 +270,15 @@ class MemoryFleet:
         """See `ports.Fleet.observe`."""
         return [i for i in self.instances.values() if self.services[i.id] == service]
 
-    def warned(self) -> frozenset[str]:
+    def warned(self) -> Mapping[str, datetime]:
         """See `ports.Fleet.warned`."""
-        return frozenset(self.interrupted)
+        return dict(self.interrupted)
 
-    def terminate(self, instance_ids: Collection[str]) -> None:
+    def terminate(self, instance_ids: Collection[str]) -> Mapping[str, str]:
         """See `ports.Fleet.terminate`."""
-        self.enter(InstanceState.TERMINATED, [i for i in instance_ids if i in self.instances])
+        refused = {i: self.protected[i] for i in instance_ids if i in self.protected}
+        self.enter(InstanceState.TERMINATED, [i for i in instance_ids if i in self.instances.keys() - refused])
+        return refused
 
     def run(self) -> list[str]:
         """Let every pending instance run; their IDs."""
@@ -268,6 +301,8 @@ class MemoryFleet:
             self._clock.now(),
             request.launch_id,
             f"10.0.{number // 256}.{number % 256}",
+            request.spec.launch_template_id,
+            request.highest_id,
         )
         self.instances[instance_id] = instance
         self.services[instance_id] = request.spec.service
@@ -341,10 +376,15 @@ class MemoryTicker:
 
     def __init__(self) -> None:
         self.scheduled: list[tuple[str, datetime | None, float]] = []
+        self.leaves: list[tuple[str, float]] = []
 
     def schedule(self, service: str, due: datetime | None = None, delay_s: float = 0) -> None:
         """See `ports.Ticker.schedule`."""
         self.scheduled.append((service, due, delay_s))
+
+    def schedule_leave(self, service: str, delay_s: float) -> None:
+        """See `ports.Ticker.schedule_leave`."""
+        self.leaves.append((service, delay_s))
 
 
 class MemoryDeadLetters:
@@ -389,21 +429,6 @@ class MemoryTelemetry:
         self.records.append((event, facts))
 
 
-@contextmanager
-def in_turn(act: Callable[[], T]) -> Iterator[Callable[[], T]]:
-    """`ports.Beside`: first the one, then the other."""
-    try:
-        answer = act()
-    except PortError as error:
-        yield partial(_raise, error)
-    else:
-        yield lambda: answer
-
-
-def _raise(error: Exception) -> NoReturn:
-    raise error
-
-
 @dataclass(slots=True)
 class World:
     """Every port in memory, wired: what a test drives a controller with."""
@@ -445,6 +470,5 @@ class World:
             self.services,
             self.telemetry,
             self.clock,
-            in_turn,
             lambda: f"id-{next(numbers):06d}",
         )

@@ -208,6 +208,8 @@ class LaunchIntent:
     service: str
     replica_ids: tuple[int, ...]
     created_at: datetime
+    highest_id: int = 0
+    """The highest replica ID that had been given by then; its instances bear it, should the table get lost."""
 
 
 class Cause(StrEnum):
@@ -215,6 +217,8 @@ class Cause(StrEnum):
 
     LOSS = "loss"
     """EC2 took an instance back."""
+    FAILURE = "failure"
+    """An instance never became ready."""
     REBALANCE = "rebalance"
     """EC2 recommended to leave an instance."""
     REFUSAL = "refusal"
@@ -384,6 +388,8 @@ class Changes:
 
     MAX_ROWS: ClassVar[int] = 30
     """Created rows, updated rows and closed intents that fit, whatever becomes of them."""
+    MAX_SIZE: ClassVar[int] = 100
+    """Items in a transaction of DynamoDB."""
 
     service: str
     highest_id: tuple[int, int] | None = None
@@ -406,6 +412,12 @@ class Changes:
     """Replicas that the launch-rate brake makes wait; not stored, only told."""
     is_last_resort: bool = False
     """Whether the launch may go where it would rather not; not stored."""
+
+    @property
+    def size(self) -> int:
+        """Items that it writes, at most: the service's entries, rows with their instance and history, intents."""
+        rows = sum(3 if r.state.is_ended else 2 for r in (*self.create, *self.update))
+        return 2 + rows + len(self.close_intents) + (self.open_intent is not None)
 
     @property
     def stored(self) -> tuple[Replica, ...]:

@@ -16,10 +16,9 @@ Two more say that a service must be left as it is: `UnreadableDocument` and `Oth
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from spotrelay.model import (
     CapacityPool,
@@ -38,8 +37,6 @@ from spotrelay.model import (
     TargetState,
 )
 from spotrelay.names import Metric
-
-T = TypeVar("T")
 
 
 class PortError(Exception):
@@ -191,6 +188,8 @@ class LaunchRequest:
     max_prices: Mapping[str, float] = field(default_factory=dict)
     """By instance type, the most to pay for a Spot instance: USD per hour. A type that is missing has EC2's
     own cap, the on-demand price."""
+    highest_id: int = 0
+    """The instances bear it, see `model.Instance.highest_id`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,17 +324,6 @@ class Telemetry(Protocol):
         ...
 
 
-class Beside(Protocol):
-    """Does something while its caller goes on with something else."""
-
-    def __call__(self, act: Callable[[], T]) -> AbstractContextManager[Callable[[], T]]:
-        """Begin `act`. The block gets what gives its answer, or raises its error, once it is through.
-
-        After the block it is through, whether anybody has asked or not.
-        """
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Ports:
     """Everything that the controller acts through."""
@@ -348,6 +336,5 @@ class Ports:
     services: Services
     telemetry: Telemetry
     clock: Clock
-    beside: Beside
     new_id: Callable[[], str]
     """A fresh ID, sortable by time, at most 64 ASCII characters: it becomes EC2's ClientToken."""

@@ -62,7 +62,8 @@ def parse(event: Mapping[str, Any]) -> Signal | Ignored:
     """
     if not isinstance(event, Mapping):
         raise MalformedEventError(f"an EventBridge event is a JSON object, got {type(event).__name__}")
-    parser = _PARSERS.get((event.get("source"), event.get("detail-type")))
+    kind = (event.get("source"), event.get("detail-type"))
+    parser = _PARSERS.get(kind) if all(isinstance(part, str) for part in kind) else None
     if parser is None:
         return Ignored(f"{event.get('source')}: {event.get('detail-type')}")
     detail = event.get("detail")

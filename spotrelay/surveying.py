@@ -11,7 +11,7 @@ from spotrelay.intake import parse_tick
 from spotrelay.model import Survey
 from spotrelay.names import Metric
 from spotrelay.policy import timing
-from spotrelay.ports import Clock, Services, Store, Surveyor, Telemetry
+from spotrelay.ports import Clock, OtherControlPlane, Services, Store, Surveyor, Telemetry
 
 
 class ZoneTelemetry(Telemetry, Protocol):
@@ -69,7 +69,11 @@ class Surveying:
             raise SurveyFailedError("; ".join(f"{service}: {why}" for service, why in failed.items()))
 
     def _survey(self, service: str, *, fresh: bool) -> None:
-        spec = self.services.get(service, fresh=fresh)
+        try:
+            spec = self.services.get(service, fresh=fresh)
+        except OtherControlPlane as error:
+            self.telemetry.record("not_surveyed", service=service, why=str(error))
+            return
         if spec is None:
             return
         survey = self.surveyor.survey(spec, self.clock.now())

@@ -6,7 +6,6 @@ import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from spotrelay.aws.beside import Thread
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.dead_letters import SqsDeadLetters
 from spotrelay.aws.fleet import Ec2Fleet
@@ -44,16 +43,16 @@ def intake(env: Mapping[str, str], telemetry: Telemetry, clients: Clients | None
     """
     clients = clients or Clients()
     clock = SystemClock()
+    table = setting(env, Env.TABLE)
     ports = Ports(
-        store=DynamoStore(Table(clients, setting(env, Env.TABLE))),
+        store=DynamoStore(Table(clients, table)),
         fleet=Ec2Fleet(clients, clock.now),
         router=TargetGroupRouter(clients),
         prober=FunctionProber(clients),
         ticker=SqsTicker(clients, setting(env, Env.TICK_QUEUE_URL)),
-        services=ParameterServices(clients, setting(env, Env.SERVICES_PATH), telemetry),
+        services=ParameterServices(clients, setting(env, Env.SERVICES_PATH), table, telemetry),
         telemetry=telemetry,
         clock=clock,
-        beside=Thread(),
         new_id=lambda: new_id(clock.now()),
     )
     dead_letters = SqsDeadLetters(clients, setting(env, Env.DEAD_LETTER_QUEUE_URL))

@@ -21,10 +21,11 @@ def surveying(env: Mapping[str, str], telemetry: ZoneTelemetry, clients: Clients
         MissingSettingError: the environment lacks a setting.
     """
     clients = clients or Clients()
+    table = setting(env, Env.TABLE)
     return Surveying(
-        services=ParameterServices(clients, setting(env, Env.SERVICES_PATH), telemetry),
+        services=ParameterServices(clients, setting(env, Env.SERVICES_PATH), table, telemetry),
         surveyor=AwsSurveyor(clients, telemetry),
-        store=DynamoStore(Table(clients, setting(env, Env.TABLE))),
+        store=DynamoStore(Table(clients, table)),
         telemetry=telemetry,
         clock=SystemClock(),
     )

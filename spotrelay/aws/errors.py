@@ -5,7 +5,7 @@ ClientError   a throttling code                        → Throttled
               a cancelled transaction: throttled       → Throttled
               HTTP 5xx, a request that timed out       → Unavailable
 no answer     connection failed, timed out, cut short  → Unavailable
-else          as it is: a mistake of ours, of the stack's or of the operator's, to be seen as such
+else          a permission, a protection, a bad request  → Denied, with AWS's code and words
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from botocore.exceptions import ClientError, ConnectionError, HTTPClientError, I
 from botocore.parsers import ResponseParserError
 
 from spotrelay.model import RefusalKind
-from spotrelay.ports import Conflict, PortError, Throttled, Unavailable
+from spotrelay.ports import Conflict, Denied, PortError, Throttled, Unavailable
 
 INSTANCE_NOT_FOUND = "InvalidInstanceID.NotFound"
 """EC2 doesn't show the instance (any more, or yet)."""
@@ -26,7 +26,6 @@ TARGET_INVALID = "InvalidTarget"
 """ELBv2 can't take the target: it isn't running, or not in the target group's VPC."""
 
 TARGET_GROUP_NOT_FOUND = "TargetGroupNotFound"
-PARAMETER_NOT_FOUND = "ParameterNotFound"
 CONDITION_FAILED = "ConditionalCheckFailedException"
 
 _THROTTLED = frozenset(
@@ -89,38 +88,30 @@ def refusal_kind(code: str) -> RefusalKind:
     return _REFUSALS.get(code, RefusalKind.OTHER)
 
 
-def code_of(error: ClientError) -> str:
-    """AWS's code; empty if the answer had none."""
-    return error.response.get("Error", {}).get("Code", "")
-
-
 @contextmanager
 def translated() -> Iterator[None]:
     """Raise what AWS calls inside raise as a `ports.PortError` where a caller can act on it."""
     try:
         yield
     except ClientError as error:
-        ours = _in_our_words(error)
-        if ours is None:
-            raise
-        raise ours from error
+        raise _in_our_words(error) from error
     except (ConnectionError, HTTPClientError, IncompleteReadError, ResponseParserError) as error:
         raise Unavailable(str(error)) from error
 
 
-def _in_our_words(error: ClientError) -> PortError | None:
-    code = code_of(error)
+def _in_our_words(error: ClientError) -> PortError:
+    code = error.response.get("Error", {}).get("Code", "")
     # The code before the status: EC2 throttles with a 503.
     if code in _THROTTLED:
         return Throttled(str(error))
-    if code == "TransactionCanceledException":
-        return _cancellation(error)
+    if code == "TransactionCanceledException" and (cancelled := _cancellation(error)):
+        return cancelled
     if code == "TransactionConflictException":
         return Conflict(str(error))
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if code in _UNCLEAR or status >= 500:
         return Unavailable(str(error))
-    return None
+    return Denied(str(error), code)
 
 
 def _cancellation(error: ClientError) -> PortError | None:

@@ -6,10 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from botocore.exceptions import ClientError
-
 from spotrelay.aws.clients import Clients
-from spotrelay.aws.errors import INSTANCE_NOT_FOUND, code_of, refusal_kind, translated
+from spotrelay.aws.errors import INSTANCE_NOT_FOUND, refusal_kind, translated
 from spotrelay.model import (
     CapacityPool,
     Instance,
@@ -19,8 +17,8 @@ from spotrelay.model import (
     Refusal,
     RefusalKind,
 )
-from spotrelay.names import TAG_LAUNCH, TAG_SERVICE
-from spotrelay.ports import LaunchRequest, LaunchResult, Unavailable
+from spotrelay.names import TAG_HIGHEST_ID, TAG_LAUNCH, TAG_LAUNCH_TEMPLATE, TAG_SERVICE
+from spotrelay.ports import Denied, LaunchRequest, LaunchResult, Unavailable
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import (
@@ -55,12 +53,12 @@ class Ec2Fleet:
         try:
             with translated():
                 answer = self._clients.ec2_launching.create_fleet(**_create_fleet(request))
-        except ClientError as error:
+        except Denied as denied:
             # A quota met by the request as a whole comes as an exception; it is a refusal all the same.
-            kind = refusal_kind(code_of(error))
+            kind = refusal_kind(denied.code)
             if kind is RefusalKind.OTHER:
                 raise
-            return LaunchResult(refusals=(Refusal(kind, code_of(error), str(error), None),))
+            return LaunchResult(refusals=(Refusal(kind, denied.code, str(denied), None),))
         result = _result(request, answer, self._now())
         if not result.instances and not result.refusals:
             raise Unavailable(f"CreateFleet {request.launch_id} answered with neither instances nor errors")
@@ -80,39 +78,41 @@ class Ec2Fleet:
                 for described in reservation["Instances"]
             ]
 
-    def warned(self) -> frozenset[str]:
+    def warned(self) -> Mapping[str, datetime]:
         """See `ports.Fleet.warned`."""
         with translated():
             # No filter by the request's state: closed with the one code, it is active with the other.
             pages = self._clients.ec2.get_paginator("describe_spot_instance_requests").paginate(
                 Filters=[{"Name": "status-code", "Values": list(BEING_TAKEN_BACK)}]
             )
-            return frozenset(
-                request["InstanceId"]
+            return {
+                request["InstanceId"]: request.get("Status", {}).get("UpdateTime") or self._now()
                 for page in pages
                 for request in page["SpotInstanceRequests"]
                 if "InstanceId" in request
-            )
+            }
 
-    def terminate(self, instance_ids: Collection[str]) -> None:
+    def terminate(self, instance_ids: Collection[str]) -> Mapping[str, str]:
         """See `ports.Fleet.terminate`."""
         ordered = list(dict.fromkeys(instance_ids))
+        refused: dict[str, str] = {}
         for start in range(0, len(ordered), MAX_TERMINATED):
-            batch = ordered[start : start + MAX_TERMINATED]
-            if not self._terminate(batch):
-                # One ID that EC2 doesn't know, and it terminates none of them.
-                for instance_id in batch:
-                    self._terminate([instance_id])
+            refused |= self._terminate(ordered[start : start + MAX_TERMINATED])
+        return refused
 
-    def _terminate(self, instance_ids: Sequence[str]) -> bool:
+    def _terminate(self, instance_ids: Sequence[str]) -> dict[str, str]:
         try:
             with translated():
                 self._clients.ec2.terminate_instances(InstanceIds=instance_ids)
-        except ClientError as error:
-            if code_of(error) != INSTANCE_NOT_FOUND:
-                raise
-            return False
-        return True
+        except Denied as denied:
+            # One that EC2 doesn't know, or that is protected, and it terminates none of them.
+            if len(instance_ids) > 1:
+                refused: dict[str, str] = {}
+                for instance_id in instance_ids:
+                    refused |= self._terminate([instance_id])
+                return refused
+            return {} if denied.code == INSTANCE_NOT_FOUND else {instance_ids[0]: str(denied)}
+        return {}
 
 
 def _create_fleet(request: LaunchRequest) -> CreateFleetRequestTypeDef:
@@ -122,7 +122,8 @@ def _create_fleet(request: LaunchRequest) -> CreateFleetRequestTypeDef:
         {"Key": TAG_SERVICE, "Value": spec.service},
         {"Key": TAG_LAUNCH, "Value": request.launch_id},
     ]
-    named = [*tags, {"Key": "Name", "Value": f"spotrelay {spec.service}"}]
+    known = {"Key": TAG_HIGHEST_ID, "Value": str(request.highest_id)}
+    named = [*tags, known, {"Key": "Name", "Value": f"spotrelay {spec.service}"}]
     fleet: dict[str, Any] = {
         "Type": "instant",
         # boto3's own repeats carry the same token, so that an answer that got lost starts nothing twice.
@@ -222,13 +223,17 @@ def _instance(described: InstanceTypeDef, region: str) -> Instance:
     is_spot = described.get("InstanceLifecycle") == "spot"
     option = PurchaseOption.SPOT if is_spot else PurchaseOption.ON_DEMAND
     pool = CapacityPool(region, described["Placement"]["AvailabilityZone"], described["InstanceType"])
+    tags = _tags(described.get("Tags", []))
     return Instance(
         id=described["InstanceId"],
         state=InstanceState(described["State"]["Name"]),
         offering=Offering(pool, option),
         launched_at=described["LaunchTime"],
-        launch_id=_tags(described.get("Tags", [])).get(TAG_LAUNCH),
+        launch_id=tags.get(TAG_LAUNCH),
         address=described.get("PrivateIpAddress"),
+        launch_template_id=tags.get(TAG_LAUNCH_TEMPLATE),
+        # A tag that somebody edited to be no number says nothing.
+        highest_id=int(known) if (known := tags.get(TAG_HIGHEST_ID, "")).isdecimal() and len(known) < 10 else 0,
     )
 
 

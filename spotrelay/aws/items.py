@@ -2,7 +2,10 @@
 
 | partition         | sort                | what                                                    |
 |-------------------|---------------------|---------------------------------------------------------|
-| `SERVICE#name`    | `META`              | highest ID, back-off, launches of the minute            |
+| `SERVICE#name`    | `META`              | highest ID, how many serve, back-off, launches of the   |
+|                   |                     | minute                                                  |
+| `SERVICE#name`    | `DOCUMENT`          | the last runtime document that could be read, and what  |
+|                   |                     | speaks for it that the service was removed              |
 | `SERVICE#name`    | `TICK`              | lease, announced tick: not in META, which commits write,|
 |                   |                     | so that neither makes the other conflict                |
 | `SERVICE#name`    | `REPLICA#000000042` | a replica that hasn't ended                             |
@@ -34,9 +37,12 @@ from spotrelay.model import (
     LaunchWindow,
     Offering,
     PurchaseOption,
+    Removal,
     Replica,
     ReplicaState,
     Scope,
+    ServiceSpec,
+    SpecError,
     Survey,
     seconds,
 )
@@ -48,6 +54,7 @@ HISTORY_KEPT_S = 30 * 86_400.0
 
 SERVICES = "SERVICES"
 META = "META"
+DOCUMENT = "DOCUMENT"
 REPLICA, LAUNCH = "REPLICA#", "LAUNCH#"
 
 
@@ -64,6 +71,11 @@ def history_partition(service: str) -> str:
 def meta_key(service: str) -> Key:
     """Key of a service's highest ID and back-off."""
     return Key(service_partition(service), META)
+
+
+def document_key(service: str) -> Key:
+    """Key of a service's last document, and of its removal."""
+    return Key(service_partition(service), DOCUMENT)
 
 
 def tick_key(service: str) -> Key:
@@ -187,13 +199,15 @@ def intent_item(intent: LaunchIntent) -> dict[str, Any]:
         "service": intent.service,
         "replica_ids": list(intent.replica_ids),
         "created_at": to_text(intent.created_at),
+        "highest_id": intent.highest_id,
     }
 
 
 def intent_of(item: Values) -> LaunchIntent:
     """The intent that `intent_item` wrote."""
     ids = tuple(int(id_) for id_ in item["replica_ids"])
-    return LaunchIntent(item["id"], item["service"], ids, to_time(item["created_at"]))
+    highest_id = int(item.get("highest_id", 0))
+    return LaunchIntent(item["id"], item["service"], ids, to_time(item["created_at"]), highest_id)
 
 
 def cooldowns_item(cooldowns: Iterable[Cooldown], revision: int) -> dict[str, Any]:
@@ -244,6 +258,7 @@ def backoff_item(backoff: Backoff) -> dict[str, Any]:
         "failures": backoff.failures,
         "backoff_until": _optional_text(backoff.until),
         "failing_version": backoff.version,
+        "fallback_until": _optional_text(backoff.fallback_until),
     }
 
 
@@ -253,6 +268,7 @@ def backoff_of(meta: Values) -> Backoff:
         int(meta.get("failures", 0)),
         _optional_time(meta.get("backoff_until")),
         int(meta.get("failing_version", 0)),
+        _optional_time(meta.get("fallback_until")),
     )
 
 
@@ -269,6 +285,34 @@ def window_of(meta: Values) -> LaunchWindow:
 def highest_id_of(meta: Values) -> int:
     """The highest ID in a service's META item, which may be empty."""
     return int(meta.get("highest_id", 0))
+
+
+def serving_of(meta: Values) -> int:
+    """How many replicas stay, by a service's META item, which may be empty."""
+    return int(meta.get("serving", 0))
+
+
+def document_item(spec: ServiceSpec) -> dict[str, Any]:
+    """A runtime document as an attribute of a service's DOCUMENT item."""
+    return {"document": _json(spec.to_dict())}
+
+
+def document_of(item: Values) -> ServiceSpec | None:
+    """The runtime document in a service's DOCUMENT item, which may be empty; None also if it is too old to read."""
+    try:
+        return ServiceSpec.from_json(item["document"]) if "document" in item else None
+    except SpecError:
+        return None
+
+
+def removal_item(removal: Removal) -> dict[str, Any]:
+    """A removal as attributes of a service's DOCUMENT item."""
+    return {"removed_at": _optional_text(removal.told_at), "absent": removal.absent}
+
+
+def removal_of(item: Values) -> Removal:
+    """The removal in a service's DOCUMENT item, which may be empty."""
+    return Removal(_optional_time(item.get("removed_at")), int(item.get("absent", 0)))
 
 
 def to_text(at: datetime) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from botocore.exceptions import ClientError
-
 from spotrelay.aws.clients import Clients
-from spotrelay.aws.errors import TARGET_GROUP_NOT_FOUND, TARGET_INVALID, code_of, translated
+from spotrelay.aws.errors import TARGET_GROUP_NOT_FOUND, TARGET_INVALID, translated
 from spotrelay.model import ServiceSpec, TargetState
+from spotrelay.ports import Denied
 
 if TYPE_CHECKING:
     from mypy_boto3_elbv2.type_defs import TargetDescriptionTypeDef
@@ -35,8 +34,8 @@ class TargetGroupRouter:
         try:
             with translated():
                 answer = self._clients.elbv2.describe_target_health(TargetGroupArn=spec.target_group_arn)
-        except ClientError as error:
-            if code_of(error) != TARGET_GROUP_NOT_FOUND:
+        except Denied as denied:
+            if denied.code != TARGET_GROUP_NOT_FOUND:
                 raise
             return {}
         return {
@@ -69,11 +68,10 @@ def _call(
     try:
         with translated():
             call(spec.target_group_arn, targets)
-    except ClientError as error:
-        code = code_of(error)
-        if code not in (TARGET_INVALID, TARGET_GROUP_NOT_FOUND):
+    except Denied as denied:
+        if denied.code not in (TARGET_INVALID, TARGET_GROUP_NOT_FOUND):
             raise
-        if code == TARGET_INVALID and len(targets) > 1:
+        if denied.code == TARGET_INVALID and len(targets) > 1:
             return frozenset().union(*(_call(spec, [target["Id"]], call) for target in targets))
         return frozenset(instance_ids)
     return frozenset()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Sequence
 
-from botocore.exceptions import ClientError
-
 from spotrelay.aws.clients import Clients
-from spotrelay.aws.errors import PARAMETER_NOT_FOUND, code_of, translated
+from spotrelay.aws.errors import translated
 from spotrelay.model import ServiceSpec, SpecError
-from spotrelay.ports import Telemetry
+from spotrelay.names import CONTROL_PLANE_PARAMETER
+from spotrelay.ports import OtherControlPlane, Telemetry, UnreadableDocument
+
+CLAIM = CONTROL_PLANE_PARAMETER
+"""Says whose services these are."""
 
 KEPT_S = 60.0
 """A burst of signals doesn't read a document once for each; a tick reads it afresh anyway."""
@@ -26,11 +29,13 @@ class ParameterServices:
         self,
         clients: Clients,
         path: str,
+        table: str,
         telemetry: Telemetry,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clients = clients
         self._path = path.rstrip("/")
+        self._table = table
         self._telemetry = telemetry
         self._monotonic_s = monotonic_s
         self._kept: dict[str, tuple[float, ServiceSpec]] = {}
@@ -50,34 +55,45 @@ class ParameterServices:
         for service, text in found.items():
             try:
                 self._keep(service, text)
-            except SpecError as error:
+            except UnreadableDocument as error:
                 self._telemetry.record("unreadable_document", service=service, error=str(error))
         return sorted(found)
 
     def get(self, service: str, *, fresh: bool = False) -> ServiceSpec | None:
-        """See `ports.Services.get`.
-
-        Raises:
-            SpecError: it can't be read. Not the same as None, which would end the service's replicas.
-        """
+        """See `ports.Services.get`."""
         kept = self._kept.get(service)
         if kept and not fresh and self._monotonic_s() - kept[0] < KEPT_S:
             return kept[1]
         self._kept.pop(service, None)
+        name = f"{self._path}/{service}"
+        with translated():
+            # One call for both: the claim is as fresh as the document.
+            answer = self._clients.ssm.get_parameters(Names=[name, CLAIM])
+        found = {parameter["Name"]: parameter["Value"] for parameter in answer["Parameters"]}
+        self._check_claim(found.get(CLAIM))
+        return self._keep(service, found[name]) if name in found else None
+
+    def _check_claim(self, claim: str | None) -> None:
+        """Raise if another control plane has these services. One that nobody claims is whoever's asks."""
+        if claim is None:
+            return
         try:
-            with translated():
-                answer = self._clients.ssm.get_parameter(Name=f"{self._path}/{service}")
-        except ClientError as error:
-            if code_of(error) != PARAMETER_NOT_FOUND:
-                raise
-            return None
-        return self._keep(service, answer["Parameter"]["Value"])
+            table = json.loads(claim)["table"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise OtherControlPlane(f"parameter {CLAIM} can't be read: deploy the control plane again") from error
+        if table != self._table:
+            raise OtherControlPlane(
+                f"parameter {CLAIM} says that the control plane with table {table} looks after the services of"
+                f" this region; this one has table {self._table}"
+            )
 
     def _keep(self, service: str, text: str) -> ServiceSpec:
-        spec = ServiceSpec.from_json(text)
+        name = f"{self._path}/{service}"
+        try:
+            spec = ServiceSpec.from_json(text)
+        except SpecError as error:
+            raise UnreadableDocument(f"parameter {name}: {error}") from error
         if spec.service != service:
-            raise SpecError(
-                f"parameter {self._path}/{service} is about {spec.service!r}: deploy {service!r} again"
-            )
+            raise UnreadableDocument(f"parameter {name} is about {spec.service!r}: deploy {service!r} again")
         self._kept[service] = (self._monotonic_s(), spec)
         return spec

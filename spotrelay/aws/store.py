@@ -21,10 +21,12 @@ from spotrelay.model import (
     Changes,
     Cooldown,
     PoolMemory,
+    Removal,
     Replica,
     ReplicaState,
     Rows,
     Scope,
+    ServiceSpec,
     Survey,
     seconds,
 )
@@ -71,10 +73,30 @@ class DynamoStore:
         meta = found.pop(meta_key, {})
         return _rows(meta, found.items())
 
+    def document(self, service: str) -> ServiceSpec | None:
+        """See `ports.Store.document`."""
+        item = self._table.get(items.document_key(service))
+        return None if items.removal_of(item).told_at else items.document_of(item)
+
+    def keep_document(self, spec: ServiceSpec) -> None:
+        """See `ports.Store.keep_document`."""
+        self._table.write(Update(items.document_key(spec.service), items.document_item(spec)))
+
+    def note_removal(self, service: str, removal: Removal) -> None:
+        """See `ports.Store.note_removal`."""
+        self._table.write(Update(items.document_key(service), items.removal_item(removal)))
+
     def load(self, service: str) -> Rows:
         """See `ports.Store.load`."""
         meta = self._table.get(items.meta_key(service))
-        return _rows(meta, self._table.query(items.service_partition(service)))
+        found = self._table.query(items.service_partition(service))
+        document = dict(found).get(items.document_key(service), {})
+        return replace(
+            _rows(meta, found),
+            is_whole=True,
+            removal=items.removal_of(document),
+            document=items.document_of(document),
+        )
 
     def history(self, service: str, limit: int) -> Sequence[Replica]:
         """See `ports.Store.history`."""
@@ -147,6 +169,7 @@ def _rows(meta: Mapping[str, object], found: Collection[tuple[Key, Mapping[str, 
     intents = [items.intent_of(item) for key, item in found if key.sort.startswith(items.LAUNCH)]
     return Rows(
         highest_id=items.highest_id_of(meta),
+        serving=items.serving_of(meta),
         replicas={r.id: r for r in sorted(replicas, key=lambda r: r.id)},
         intents={i.id: i for i in intents},
         backoff=items.backoff_of(meta),
@@ -165,6 +188,9 @@ def _writes(changes: Changes) -> Iterator[Write]:
         is_same = Attr("highest_id").eq(as_read)
         conditions.append(is_same | Attr("highest_id").not_exists() if as_read == 0 else is_same)
         yield Put(items.registry_key(service), {})
+    if changes.serving:
+        as_read, meta["serving"] = changes.serving
+        conditions.append(_is_as_read("serving", as_read))
     if changes.backoff:
         meta |= items.backoff_item(changes.backoff)
     if changes.window:
@@ -192,9 +218,10 @@ def _row_writes(row: Replica, condition: ConditionBase) -> Iterator[Write]:
         yield Put(items.history_key(row.service, row.id), items.replica_item(row))
     else:
         yield Put(key, items.replica_item(row), condition)
-    # PROVISIONING is the state in which a row gets its instance, and the end the moment to let the entry
-    # expire; in between it is there already.
-    if row.instance_id and (row.state.is_ended or row.state is ReplicaState.PROVISIONING):
+    # PROVISIONING is the state in which a row gets its instance, unless it is made with one, and the end the
+    # moment to let the entry expire; in between it is there already.
+    is_new = condition is ABSENT or row.state is ReplicaState.PROVISIONING
+    if row.instance_id and (row.state.is_ended or is_new):
         yield Put(items.instance_key(row.instance_id), items.instance_item(row))
 
 

@@ -7,15 +7,13 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from typing import TypeVar
 
-from botocore.exceptions import ClientError
-
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.offers import Offers
 from spotrelay.aws.prices import Prices
 from spotrelay.aws.scores import LEAST_TYPES, Scores
 from spotrelay.model import CapacityPool, ServiceSpec, Survey
 from spotrelay.names import Metric
-from spotrelay.ports import PortError, Telemetry
+from spotrelay.ports import Denied, PortError, Telemetry
 from spotrelay.requirements import Requirements, find
 
 T = TypeVar("T")
@@ -122,11 +120,11 @@ class AwsSurveyor:
         """The answer; None where AWS refuses one or gives none, which is counted and on record."""
         try:
             return ask()
-        except PortError as error:
-            self._unanswered(spec, what, repr(error))
-        except ClientError as error:
+        except Denied as error:
             self._telemetry.count(Metric.SURVEY_REFUSED)
             self._telemetry.record("survey_refused", service=spec.service, asked_for=what, error=str(error))
+        except PortError as error:
+            self._unanswered(spec, what, repr(error))
         return None
 
     def _unanswered(self, spec: ServiceSpec, what: str, error: str) -> None:

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from boto3.dynamodb.conditions import Attr, ConditionBase, ConditionExpressionBuilder
 from boto3.dynamodb.conditions import Key as KeyAttr
 from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
-from botocore.exceptions import ClientError
 
 from spotrelay.aws.clients import Clients
-from spotrelay.aws.errors import CONDITION_FAILED, code_of, translated
+from spotrelay.aws.errors import CONDITION_FAILED, translated
 from spotrelay.names import TABLE_PARTITION_KEY, TABLE_SORT_KEY
-from spotrelay.ports import Throttled
+from spotrelay.ports import Denied, Throttled
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb.type_defs import KeysAndAttributesUnionTypeDef
@@ -138,8 +137,8 @@ class Table:
                         self._clients.dynamodb.update_item(**request)
                     case Delete():
                         self._clients.dynamodb.delete_item(**request)
-        except ClientError as error:
-            if code_of(error) != CONDITION_FAILED:
+        except Denied as denied:
+            if denied.code != CONDITION_FAILED:
                 raise
             return False
         return True

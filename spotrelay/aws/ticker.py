@@ -7,7 +7,7 @@ from datetime import datetime
 
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.errors import translated
-from spotrelay.intake import Tick
+from spotrelay.intake import Tick, TickKind
 
 MAX_DELAY_S = 900
 """SQS holds a message back for a quarter of an hour at most."""
@@ -21,8 +21,17 @@ class SqsTicker:
         self._queue_url = queue_url
 
     def schedule(self, service: str, due: datetime | None = None, delay_s: float = 0) -> None:
-        """See `ports.Ticker.schedule`. Whole seconds, rounded up: a tick that is early finds nothing new."""
-        body = Tick(service, due).to_json()
+        """See `ports.Ticker.schedule`."""
+        self._send(Tick(service, due), delay_s)
+
+    def schedule_leave(self, service: str, delay_s: float) -> None:
+        """See `ports.Ticker.schedule_leave`."""
+        self._send(Tick(service, kind=TickKind.LEAVE), delay_s)
+
+    def _send(self, tick: Tick, delay_s: float) -> None:
+        """Whole seconds, rounded up: who looks too early finds nothing to do."""
         delay = min(max(math.ceil(delay_s), 0), MAX_DELAY_S)
         with translated():
-            self._clients.sqs.send_message(QueueUrl=self._queue_url, MessageBody=body, DelaySeconds=delay)
+            self._clients.sqs.send_message(
+                QueueUrl=self._queue_url, MessageBody=tick.to_json(), DelaySeconds=delay
+            )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from spotrelay.model import Instance, PurchaseOption, Replica
+from spotrelay.model import Instance, PurchaseOption, Replica, ReplicaState
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,16 @@ class Drain:
     replace: bool = True
     cool_pool: bool = False
     """Leave its pool alone for a while: EC2 is taking capacity back there."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOn:
+    """EC2 takes its instance back, and it goes on serving; its replacement is launched at once."""
+
+    replica: Replica
+    reason: str
+    warned_at: datetime
+    replace: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +115,41 @@ class Adopt:
 
 
 @dataclass(frozen=True, slots=True)
+class TakeIn:
+    """An instance of ours that nothing on record knows gets a row, to serve on or to be drained and ended."""
+
+    instance: Instance
+    state: ReplicaState
+    """READY if it serves, STARTING if it may come to, DRAINING if nobody needs it."""
+    reason: str
+    is_stand_in: bool = False
+    """Whether it was bought on-demand though the service wants Spot there."""
+
+
+@dataclass(frozen=True, slots=True)
+class RaiseHighestId:
+    """The highest ID on record is lower than one that was given: the table was damaged, or restored."""
+
+    highest_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recount:
+    """The table counts the replicas that serve wrongly."""
+
+
+@dataclass(frozen=True, slots=True)
+class HoldBack:
+    """Something that would be taken away, if what was seen were credible."""
+
+    what: str
+    """What isn't done, and to whom."""
+    why: str
+    remedy: str = ""
+    """What a person can do about it; empty: tell the controller to go on, see `Controller.tick`."""
+
+
+@dataclass(frozen=True, slots=True)
 class CloseIntent:
     """A launch intent with nothing left to wait for."""
 
@@ -141,13 +186,13 @@ class Terminate:
 
     instance_id: str
     reason: str
-    replica: Replica | None = None
-    """Whose instance it is; the row is written first, so that a warning noted meanwhile stops it. None for an
-    orphan."""
+    replica: Replica
+    """Whose instance it is; the row is written first, so that a warning noted meanwhile stops it."""
 
 
 Action = (
     Drain
+    | ServeOn
     | NoteWarning
     | NoteRebalance
     | Supersede
@@ -159,6 +204,10 @@ Action = (
     | Fail
     | End
     | Adopt
+    | TakeIn
+    | RaiseHighestId
+    | Recount
+    | HoldBack
     | CloseIntent
     | Request
     | Launch

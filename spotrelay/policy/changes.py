@@ -36,11 +36,16 @@ from spotrelay.policy.actions import (
     NoteHealth,
     NoteRebalance,
     NoteWarning,
+    RaiseHighestId,
+    Recount,
     Request,
+    ServeOn,
     Start,
     Supersede,
+    TakeIn,
     Terminate,
 )
+from spotrelay.policy.observation import staying_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,8 @@ class _Delta:
     @property
     def purchase_option(self) -> PurchaseOption | None:
         """How what it launches is to be bought; None if it launches nothing."""
-        return next((r.purchase_option for r in (*self.create, *self.launch)), None)
+        launched = (r for r in (*self.create, *self.launch) if r.state is ReplicaState.REQUESTED)
+        return next((r.purchase_option for r in launched), None)
 
     @property
     def size(self) -> int:
@@ -78,18 +84,42 @@ def changes(
     """
     # One launch intent is for one way to buy, so what is bought on-demand comes last, with IDs that follow.
     actions = sorted(actions, key=_is_on_demand)
-    packed = _packed(_deltas(spec, rows, actions, now))
-    commits = []
     highest_id, window = rows.highest_id, rows.window
+    raised = max((a.highest_id for a in actions if isinstance(a, RaiseHighestId)), default=highest_id)
+    packed = _packed(_deltas(spec, raised, service, actions, now))
+    serving = _Serving(rows, is_recounted=any(isinstance(a, Recount) for a in actions))
+    commits = []
     for deltas in packed:
-        commit = _commit(service, deltas, highest_id, _Brake(spec, window, now), now, new_id)
-        highest_id += len(commit.create)
+        commit = _commit(service, deltas, highest_id, raised, _Brake(spec, window, now), now, new_id)
+        commit = replace(commit, serving=serving.after(commit))
+        if commit.highest_id:
+            highest_id = raised = commit.highest_id[1]
         window = commit.window[1] if commit.window else window
         commits.append(commit)
     backoff = _backoff_after(rows.backoff, actions, now)
     if backoff != rows.backoff:
         commits[-1] = replace(commits[-1], backoff=backoff)
     return commits
+
+
+class _Serving:
+    """Keeps count of the replicas that stay, over the commits of one decision."""
+
+    def __init__(self, rows: Rows, *, is_recounted: bool) -> None:
+        self._rows = rows.replicas
+        self._as_read = rows.serving
+        self._count = staying_count(rows) if is_recounted else rows.serving
+
+    def after(self, commit: Changes) -> tuple[int, int] | None:
+        """(as read, to be) if the commit changes the count, or takes out something that serves."""
+        updated = [(self._rows[row.id], row) for row in commit.update]
+        change = sum(r.stays for r in commit.create) + sum(new.stays - old.stays for old, new in updated)
+        takes_out = any(old.serves and not new.serves for old, new in updated)
+        if not (change or takes_out or self._count != self._as_read):
+            return None
+        as_read, self._count = self._as_read, max(self._count + change, 0)
+        self._as_read = self._count
+        return as_read, self._count
 
 
 def _packed(deltas: Iterable[_Delta]) -> list[list[_Delta]]:
@@ -111,7 +141,7 @@ def _is_on_demand(action: Action) -> bool:
     match action:
         case Request() | Launch():
             option = action.purchase_option
-        case Supersede() | Drain(replace=True):
+        case Supersede() | Drain(replace=True) | ServeOn(replace=True):
             option = action.replica.purchase_option
         case _:
             return False
@@ -126,17 +156,21 @@ def provisioned(replica: Replica, instance: Instance, now: datetime) -> Replica:
 
 
 def lessons(actions: Iterable[Action], memory: PoolMemory, now: datetime) -> list[Cooldown]:
-    """What the losses and recommendations among the actions teach about their pools."""
+    """What the losses, failures and recommendations among the actions teach about their pools."""
     learned = []
     for action in actions:
         match action:
             case Drain(replica=Replica(offering=Offering() as offering), cool_pool=True):
                 lesson = cooldowns.of_loss(offering, action.reason, memory, now)
+            case ServeOn(replica=Replica(offering=Offering() as offering)):
+                lesson = cooldowns.of_loss(offering, action.reason, memory, now)
+            case Fail(replica=Replica(offering=Offering() as offering)):
+                lesson = cooldowns.of_failure(offering, memory, now)
             case NoteRebalance(replica=Replica(offering=Offering() as offering)):
                 lesson = cooldowns.of_rebalance(offering, memory, now)
             case _:
                 continue
-        if offering.purchase_option is PurchaseOption.SPOT:
+        if offering.purchase_option is PurchaseOption.SPOT or isinstance(action, Fail):
             learned.append(lesson)
     return learned
 
@@ -168,6 +202,7 @@ def _commit(
     service: str,
     deltas: list[_Delta],
     highest_id: int,
+    raised: int,
     brake: _Brake,
     now: datetime,
     new_id: Callable[[], str],
@@ -175,18 +210,21 @@ def _commit(
     create = [r for d in deltas for r in d.create]
     update = [r for d in deltas for r in d.update]
     launch = [r for d in deltas for r in d.launch]
-    wanted = [r.id for r in (*create, *launch)]
+    wanted = [r.id for r in (*create, *launch) if r.state is ReplicaState.REQUESTED]
     launched = frozenset(wanted[: brake.passes(len(wanted))])
-    intent = LaunchIntent(new_id(), service, tuple(sorted(launched)), now) if launched else None
+    given = raised + len(create)
+    intent = LaunchIntent(new_id(), service, tuple(sorted(launched)), now, given) if launched else None
 
     def ordered(replica: Replica) -> Replica:
+        if replica.state is not ReplicaState.REQUESTED:
+            return replica
         if intent is None or replica.id not in launched:
             return brake.hold(replica)
         return replace(replica, launch_id=intent.id)
 
     return Changes(
         service,
-        highest_id=(highest_id, highest_id + len(create)) if create else None,
+        highest_id=(highest_id, given) if given > highest_id else None,
         create=tuple(ordered(r) for r in create),
         update=(*update, *(ordered(r) for r in launch)),
         open_intent=intent,
@@ -198,12 +236,16 @@ def _commit(
 
 
 def _deltas(
-    spec: ServiceSpec | None, rows: Rows, actions: Iterable[Action], now: datetime
+    spec: ServiceSpec | None, highest_id: int, service: str, actions: Iterable[Action], now: datetime
 ) -> Iterator[_Delta]:
-    ids = count(rows.highest_id + 1)
+    ids = count(highest_id + 1)
     for action in actions:
         match action:
-            case Drain() | Supersede():
+            case RaiseHighestId() | Recount():
+                yield _Delta()
+            case TakeIn():
+                yield _Delta(create=(_taken_in(service, spec, next(ids), action, now),))
+            case Drain() | Supersede() | ServeOn():
                 yield _with_replacement(spec, action, ids, now)
             case Request() if spec is not None:
                 for _ in range(action.count):
@@ -220,15 +262,17 @@ def _deltas(
 
 
 def _with_replacement(
-    spec: ServiceSpec | None, action: Drain | Supersede, ids: Iterator[int], now: datetime
+    spec: ServiceSpec | None, action: Drain | Supersede | ServeOn, ids: Iterator[int], now: datetime
 ) -> _Delta:
-    """A replica that goes, now or once its replacement is there, and that replacement where it gets one."""
+    """A replica that goes, now or later, and the replacement that it gets at once, where it gets one."""
     row = action.replica
-    if isinstance(action, Drain):
-        row = row.to(ReplicaState.DRAINING, now, action.reason, warned_at=action.warned_at)
-        if not action.replace:
-            return _Delta((row,))
-    if spec is None:
+    match action:
+        case Drain():
+            warned_at = action.warned_at or row.warned_at
+            row = row.to(ReplicaState.DRAINING, now, action.reason, warned_at=warned_at)
+        case ServeOn():
+            row = replace(row, warned_at=action.warned_at)
+    if spec is None or not (isinstance(action, Supersede) or action.replace):
         return _Delta((row,))
     successor = Replica.requested(
         spec.service,
@@ -240,6 +284,27 @@ def _with_replacement(
         replaces=row.id,
     )
     return _Delta((replace(row, replaced_by=successor.id),), (successor,))
+
+
+def _taken_in(
+    service: str, spec: ServiceSpec | None, id_: int, action: TakeIn, now: datetime
+) -> Replica:
+    """A row for an instance that had none, as if it had just come to where it is."""
+    instance, state = action.instance, action.state
+    launched_at = min(instance.launched_at, now)
+    return Replica(
+        service,
+        id_,
+        spec.version if spec else 0,
+        state,
+        action.reason,
+        {ReplicaState.REQUESTED: now, ReplicaState.PROVISIONING: launched_at, state: now},
+        offering=instance.offering,
+        instance_id=instance.id,
+        launch_id=instance.launch_id,
+        purchase_option=instance.offering.purchase_option,
+        is_stand_in=action.is_stand_in,
+    )
 
 
 def _requested(spec: ServiceSpec, id_: int, request: Request, now: datetime) -> Replica:
@@ -273,7 +338,7 @@ def _changed(action: Action, now: datetime) -> Replica | None:
             return replica.to(ReplicaState.TERMINATED, now, reason)
         case Adopt(replica=replica, instance=instance):
             return provisioned(replica, instance, now)
-        case Terminate(replica=Replica() as replica):
+        case Terminate(replica=replica):
             return replica
         case _:
             return None

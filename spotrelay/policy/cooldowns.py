@@ -34,6 +34,7 @@ class _Length:
 
 _LENGTHS = {
     Cause.LOSS: _Length(timing.LOSS_COOLDOWN_S, timing.LOSS_COOLDOWN_MAX_S),
+    Cause.FAILURE: _Length(timing.FAILURE_COOLDOWN_S, timing.FAILURE_COOLDOWN_MAX_S),
     Cause.REBALANCE: _Length(timing.REBALANCE_COOLDOWN_S, timing.REBALANCE_COOLDOWN_S),
     Cause.REFUSAL: _Length(timing.REFUSAL_COOLDOWN_S, timing.REFUSAL_COOLDOWN_MAX_S),
     Cause.UNSUPPORTED: _Length(timing.UNSUPPORTED_COOLDOWN_S, timing.UNSUPPORTED_COOLDOWN_S),
@@ -44,6 +45,11 @@ _LENGTHS = {
 def of_loss(offering: Offering, reason: str, memory: PoolMemory, now: datetime) -> Cooldown:
     """What an instance that EC2 takes back teaches about its pool."""
     return _cooldown(Scope.of(offering), Cause.LOSS, reason, memory, now)
+
+
+def of_failure(offering: Offering, memory: PoolMemory, now: datetime) -> Cooldown:
+    """What an instance that never became ready teaches about where it came from."""
+    return _cooldown(Scope.of(offering), Cause.FAILURE, "never became ready", memory, now)
 
 
 def of_rebalance(offering: Offering, memory: PoolMemory, now: datetime) -> Cooldown:

@@ -21,6 +21,15 @@ def is_held(spec: ServiceSpec, backoff: Backoff, now: datetime) -> bool:
     return is_crash_looping(spec, backoff) or (backoff.until is not None and now < backoff.until)
 
 
+def is_fallback_held(spec: ServiceSpec, backoff: Backoff, now: datetime) -> bool:
+    """Whether on-demand fallbacks must wait: only after one of them failed, and never for good.
+
+    What fails on Spot may well serve on-demand, and where nothing serves that is all there is.
+    """
+    is_its_own = backoff.version == spec.version
+    return is_its_own and backoff.fallback_until is not None and now < backoff.fallback_until
+
+
 def after_failures(backoff: Backoff, failed: Sequence[Replica], now: datetime) -> Backoff:
     """How long to hold launches after more replicas that never became ready.
 
@@ -32,7 +41,9 @@ def after_failures(backoff: Backoff, failed: Sequence[Replica], now: datetime) -
     failures = before.failures + len(failed)
     if not _was_tried_again(before, failed):
         failures = min(failures, max(before.failures, timing.CRASH_LOOP_FAILURES - 1))
-    return Backoff(failures, now + seconds(_held_s(failures)), version)
+    until = now + seconds(_held_s(failures))
+    fallback_until = until if any(r.is_stand_in for r in failed) else before.fallback_until
+    return Backoff(failures, until, version, fallback_until)
 
 
 def _was_tried_again(backoff: Backoff, failed: Sequence[Replica]) -> bool:

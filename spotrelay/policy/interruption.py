@@ -6,16 +6,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from spotrelay.model import InstanceState, OnRebalance, Replica, ReplicaState, Rows, seconds
-from spotrelay.policy import timing
-from spotrelay.policy.actions import Action, Drain, End, NoteRebalance, NoteWarning, Start
+from spotrelay.model import InstanceState, OnRebalance, Replica, ReplicaState, Rows, ServiceSpec, seconds
+from spotrelay.policy import rotation, timing
+from spotrelay.policy.actions import (
+    Action,
+    Drain,
+    End,
+    NoteRebalance,
+    NoteWarning,
+    ServeOn,
+    Start,
+    TakeOut,
+)
 from spotrelay.signals import InterruptionWarning, RebalanceRecommendation, Signal, StateChange
+
+WARNED = "interruption warning"
+"""Why a replica is replaced that EC2 takes back."""
 
 Sighting = tuple[Signal, Replica]
 """A signal and the replica that it is about, as last read."""
 
 
-def decide(sightings: Sequence[Sighting], rows: Rows, on_rebalance: OnRebalance) -> list[Action]:
+def decide(
+    sightings: Sequence[Sighting], rows: Rows, spec: ServiceSpec | None, now: datetime
+) -> list[Action]:
     """Actions for signals about replicas that haven't ended; several about one instance count once.
 
     A rebalance recommendation is noted at most: it is no emergency, and the tick sees the whole fleet.
@@ -25,9 +39,12 @@ def decide(sightings: Sequence[Sighting], rows: Rows, on_rebalance: OnRebalance)
     for signal, replica in sightings:
         by_replica.setdefault(replica.id, []).append(signal)
         replicas[replica.id] = replica
+    told = {id_: _Told.by(signals, now) for id_, signals in by_replica.items()}
+    # All that stop staying in this batch are no longer there for one another.
+    staying = rows.serving - sum(replicas[id_].stays and told[id_].is_going for id_ in told)
     actions: list[Action] = []
-    for id_, signals in by_replica.items():
-        action = _for_one(replicas[id_], _Told.by(signals), on_rebalance)
+    for id_, news in told.items():
+        action = _for_one(replicas[id_], news, spec, staying, now)
         if action is not None:
             actions.append(action)
     return [unreplaced(action, rows) for action in actions]
@@ -46,9 +63,12 @@ def settled(rows: Rows, now: datetime) -> frozenset[str]:
 def unreplaced(action: Action, rows: Rows) -> Action:
     """A drain of a replica whose replacement is under way already brings no second one; a stand-in gets none.
 
-    Whether another stand-in is wanted, the tick decides.
+    Whether another stand-in is wanted, the tick decides. A replica that serves on got its replacement with
+    the warning; what has become of that since is the replacement's own story.
     """
-    if isinstance(action, Drain) and (action.replica.is_stand_in or action.replica.superseded_in(rows)):
+    if isinstance(action, Drain) and (
+        action.replica.is_stand_in or action.replica.is_warned or action.replica.superseded_in(rows)
+    ):
         return replace(action, replace=False)
     return action
 
@@ -60,15 +80,26 @@ class _Told:
     warned_at: datetime | None = None
     recommended_at: datetime | None = None
     state: InstanceState | None = None
+    has_notice: bool = True
+    """Whether the instance runs on for two minutes: EC2 hibernates at once."""
+
+    @property
+    def is_going(self) -> bool:
+        """Whether the instance is lost, now or soon."""
+        return self.warned_at is not None or (self.state is not None and not self.state.is_alive)
 
     @classmethod
-    def by(cls, signals: Sequence[Signal]) -> _Told:
-        warned_at = min((s.at for s in signals if isinstance(s, InterruptionWarning)), default=None)
+    def by(cls, signals: Sequence[Signal], now: datetime) -> _Told:
+        # No event is from the future, nor from so long ago that its instance could still be there.
+        earliest = now - seconds(2 * timing.NOTICE_S)
+        warnings = (s.at for s in signals if isinstance(s, InterruptionWarning))
+        warned_at = min((max(min(at, now), earliest) for at in warnings), default=None)
         recommended_at = min((s.at for s in signals if isinstance(s, RebalanceRecommendation)), default=None)
         states = [s.state for s in signals if isinstance(s, StateChange)]
         # Whatever says that the instance is going outweighs the rest, and that it is gone outweighs all.
         state = max(states, key=_FINALITY.index, default=None)
-        return cls(warned_at, recommended_at, state)
+        has_notice = not any(isinstance(s, InterruptionWarning) and s.action == "hibernate" for s in signals)
+        return cls(warned_at, recommended_at, state, has_notice)
 
 
 _FINALITY = [
@@ -81,18 +112,47 @@ _FINALITY = [
 ]
 
 
-def _for_one(replica: Replica, told: _Told, on_rebalance: OnRebalance) -> Action | None:
+def _for_one(
+    replica: Replica, told: _Told, spec: ServiceSpec | None, staying: int, now: datetime
+) -> Action | None:
     if replica.state is ReplicaState.DRAINING:
         return _for_draining(replica, told)
-    if told.warned_at:
-        return Drain(replica, "interruption warning", warned_at=told.warned_at, cool_pool=True)
     if told.state is not None and not told.state.is_alive:
-        return Drain(replica, f"instance {told.state}")
+        return Drain(
+            replica,
+            f"instance {told.state}" if told.warned_at is None else WARNED,
+            warned_at=replica.warned_at or told.warned_at,
+            cool_pool=told.warned_at is not None,
+        )
+    if told.warned_at:
+        return for_warned(replica, told.warned_at, spec if told.has_notice else None, staying, now)
     if told.state is InstanceState.RUNNING and replica.state is ReplicaState.PROVISIONING:
         return Start(replica)
-    if told.recommended_at and on_rebalance is OnRebalance.REPLACE and replica.rebalance_at is None:
+    follows = spec is not None and spec.on_rebalance is OnRebalance.REPLACE
+    if told.recommended_at and follows and replica.rebalance_at is None:
         return NoteRebalance(replica, told.recommended_at)
     return None
+
+
+def for_warned(
+    replica: Replica,
+    warned_at: datetime,
+    spec: ServiceSpec | None,
+    staying: int,
+    now: datetime,
+    reason: str = WARNED,
+) -> Action | None:
+    """What becomes of a replica that EC2 takes back while so many others serve and stay: it leaves or serves on.
+
+    Without a `spec` nothing is known that would let it stay. None: it serves on already.
+    """
+    warned_at = replica.warned_at or warned_at
+    is_last = staying <= 0
+    if spec is None or not replica.serves or rotation.may_leave(
+        spec, warned_at, staying, now, is_last=is_last
+    ):
+        return Drain(replica, reason, warned_at=warned_at, cool_pool=not replica.is_warned)
+    return None if replica.is_warned else ServeOn(replica, reason, warned_at)
 
 
 def _for_draining(replica: Replica, told: _Told) -> Action | None:
@@ -100,4 +160,7 @@ def _for_draining(replica: Replica, told: _Told) -> Action | None:
         return End(replica, replica.reason)
     if told.warned_at and not replica.is_warned:
         return NoteWarning(replica, told.warned_at)
+    if told.warned_at and replica.instance_id:
+        # Whoever wrote the row may have died before the load balancer heard of it.
+        return TakeOut(replica.instance_id)
     return None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
-from spotrelay.model import Instance, Replica, ReplicaState, Rows, TargetState
+from spotrelay.model import Instance, ReplicaState, Rows, TargetState, seconds
+from spotrelay.policy import timing
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,24 +17,41 @@ class Observation:
     rows: Rows
     instances: Mapping[str, Instance] = field(default_factory=dict)
     health: Mapping[str, TargetState] = field(default_factory=dict)
-    warned: frozenset[str] = frozenset()
+    warned: Mapping[str, datetime] = field(default_factory=dict)
+    """The instances that EC2 takes back, and when it said so."""
+    recorded: Collection[str] = frozenset()
+    """Of the instances that no row has, those that the table knows as ours."""
+    is_vouched_for: bool = False
+    """Whether a person says that it is right, however strange it looks."""
+    ended_id: int = 0
+    """The highest ID of the replicas that ended, where it was worth a look."""
 
 
-def known(rows: Rows) -> Rows:
+def known(rows: Rows, now: datetime) -> Rows:
     """The rows without those that were created while they were being read.
 
     The highest ID that was read doesn't know of these, and what is decided without them is refused if they
-    matter.
+    matter. A row that has been there for longer is no such row: then the highest ID got lost.
     """
-    replicas = {id_: replica for id_, replica in rows.replicas.items() if id_ <= rows.highest_id}
+    newest = now - seconds(timing.LEASE_S)
+    replicas = {
+        id_: replica
+        for id_, replica in rows.replicas.items()
+        if id_ <= rows.highest_id or replica.entered[ReplicaState.REQUESTED] < newest
+    }
     return rows if len(replicas) == len(rows.replicas) else replace(rows, replicas=replicas)
+
+
+def has_lost_its_ids(rows: Rows, now: datetime) -> bool:
+    """Whether there are rows with IDs that, by the service's own entry, were never given."""
+    return max(known(rows, now).replicas, default=0) > rows.highest_id
 
 
 def ready_count(rows: Rows) -> int:
     """Replicas that serve."""
-    return sum(serves(r) for r in rows.replicas.values())
+    return sum(r.serves for r in rows.replicas.values())
 
 
-def serves(replica: Replica) -> bool:
-    """Whether it is ready and answers its checks."""
-    return replica.state is ReplicaState.READY and replica.unhealthy_since is None
+def staying_count(rows: Rows) -> int:
+    """Replicas that serve and that EC2 hasn't warned: `Rows.serving` as it should be."""
+    return sum(r.stays for r in rows.replicas.values())

@@ -1,40 +1,55 @@
-"""What follows from EC2's recommendations to leave an instance: the replacement first, then the drain."""
+"""Replicas that should be replaced and needn't go at once: the replacement first, then the drain.
+
+EC2 recommends to leave an instance, or a replica doesn't answer its health checks. The load balancer sends an
+unhealthy one nothing while others are healthy, and spreads over all when none is: there it still helps.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
 
-from spotrelay.model import OnRebalance, ServiceSpec, seconds
-from spotrelay.policy import timing
-from spotrelay.policy.actions import Action, Drain, End, Fail, Supersede
-from spotrelay.policy.observation import Observation, serves
+from spotrelay.model import OnRebalance, Replica, ReplicaState, ServiceSpec, seconds
+from spotrelay.policy import strength, timing
+from spotrelay.policy.actions import Action, Drain, End, Fail, ServeOn, Supersede
+from spotrelay.policy.observation import Observation
 
 
 def decide(spec: ServiceSpec, seen: Observation, decided: list[Action], now: datetime) -> Iterator[Action]:
     """Replace what EC2 recommends to leave: the new one first, and no more at a time than `surge`."""
-    going = {a.replica.id for a in decided if isinstance(a, Drain | Fail | End)}
+    going = {a.replica.id for a in decided if isinstance(a, Drain | ServeOn | Fail | End)}
     staying = [
-        r
-        for r in seen.rows.replicas.values()
-        if r.state.is_active and r.id not in going and not r.is_stand_in
+        r for r in seen.rows.replicas.values() if r.is_counted and r.id not in going and not r.is_stand_in
     ]
     superseded = {r.id: r for r in staying if r.superseded_in(seen.rows)}
+    may_go = strength.spare(spec, seen, decided)
     for replica in superseded.values():
-        if serves(seen.rows.replicas[replica.replaced_by or 0]):
-            yield Drain(replica, "rebalance recommendation", replace=False)
-    if spec.on_rebalance is not OnRebalance.REPLACE:
-        return
-    candidates = [
-        r
-        for r in staying
-        if r.rebalance_at is not None
-        and r.id not in superseded
-        and serves(r)
-        and now - r.since >= seconds(timing.REBALANCE_MIN_AGE_S)
-    ]
+        successor = seen.rows.replicas[replica.replaced_by or 0]
+        if successor.stays and (may_go > 0 or not replica.serves):
+            may_go -= replica.serves
+            yield Drain(replica, successor.reason, replace=False)
+    candidates = [r for r in staying if r.id not in superseded and _why(spec, r, now)]
     # A replica that should be superseded may have lost its replacement, which was itself replaced since.
-    replaced = sum(isinstance(a, Drain) and a.replace for a in decided)
+    replaced = sum(isinstance(a, Drain | ServeOn) and a.replace for a in decided)
     beyond = max(len(superseded), len(staying) + replaced - spec.replicas)
-    for replica in sorted(candidates, key=lambda r: r.since)[: max(spec.surge - beyond, 0)]:
-        yield Supersede(replica, "rebalance recommendation")
+    for replica in sorted(candidates, key=_urgency)[: max(spec.surge - beyond, 0)]:
+        yield Supersede(replica, _why(spec, replica, now))
+
+
+RECOMMENDED = "rebalance recommendation"
+
+
+def _why(spec: ServiceSpec, replica: Replica, now: datetime) -> str:
+    """Why it should be replaced; empty if it shouldn't."""
+    if replica.state is not ReplicaState.READY:
+        return ""
+    if replica.unhealthy_since is not None:
+        is_due = now - replica.unhealthy_since >= seconds(timing.UNHEALTHY_REPLACED_S)
+        return f"unhealthy for {timing.UNHEALTHY_REPLACED_S:.0f} s" if is_due else ""
+    is_followed = spec.on_rebalance is OnRebalance.REPLACE and replica.rebalance_at is not None
+    return RECOMMENDED if is_followed and now - replica.since >= seconds(timing.REBALANCE_MIN_AGE_S) else ""
+
+
+def _urgency(replica: Replica) -> tuple[bool, datetime]:
+    """What doesn't answer first, then the oldest."""
+    return replica.serves, replica.since

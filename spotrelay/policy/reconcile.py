@@ -10,6 +10,7 @@ from spotrelay.model import (
     Instance,
     InstanceState,
     LaunchIntent,
+    PurchaseOption,
     Replica,
     ReplicaState,
     Rows,
@@ -17,7 +18,8 @@ from spotrelay.model import (
     TargetState,
     seconds,
 )
-from spotrelay.policy import rebalance, strength, timing
+from spotrelay.names import TAG_SERVICE
+from spotrelay.policy import rebalance, rotation, strength, timing
 from spotrelay.policy.actions import (
     Action,
     Adopt,
@@ -25,29 +27,38 @@ from spotrelay.policy.actions import (
     Drain,
     End,
     Fail,
+    HoldBack,
     MarkReady,
     NoteHealth,
     NoteWarning,
+    RaiseHighestId,
+    Recount,
     Register,
     Start,
+    TakeIn,
     TakeOut,
     Terminate,
 )
-from spotrelay.policy.interruption import unreplaced
-from spotrelay.policy.observation import Observation
+from spotrelay.policy.interruption import WARNED, for_warned, unreplaced
+from spotrelay.policy.observation import Observation, staying_count
 
 
 def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> list[Action]:
     """Everything to do for a deployed service."""
-    actions: list[Action] = []
+    actions: list[Action] = list(_for_the_record(seen, now))
     adopted = _adoptions(seen, now)
+    missing = _missing(seen, now)
     for replica in seen.rows.replicas.values():
-        if replica.id not in adopted:
+        if replica.id in missing:
+            actions.extend(_for_missing(replica, seen, missing, now))
+        elif replica.id not in adopted:
             actions.extend(_for_replica(spec, replica, seen, now))
     actions.extend(adopted.values())
     actions.extend(_for_intents(seen, adopted, now))
-    actions.extend(_for_unowned(seen, adopted, now))
+    actions.extend(_for_unowned(spec, seen, adopted, now))
+    actions.extend(_for_warned(spec, seen, actions, now))
     actions = [unreplaced(action, seen.rows) for action in actions]
+    actions = strength.without_needless(spec, seen, actions)
     actions.extend(rebalance.decide(spec, seen, actions, now))
     actions.extend(strength.decide(spec, seen, actions, now))
     return _one_for_each(actions)
@@ -72,7 +83,7 @@ def retire(seen: Observation, now: datetime) -> list[Action]:
 
     Its target group went with the stack, so there are no requests left to wait for.
     """
-    actions: list[Action] = []
+    actions: list[Action] = list(_for_the_record(seen, now))
     for replica in seen.rows.replicas.values():
         instance = seen.instances.get(replica.instance_id or "")
         if replica.state is ReplicaState.REQUESTED:
@@ -83,16 +94,17 @@ def retire(seen: Observation, now: datetime) -> list[Action]:
             continue
         elif instance is None or instance.state is InstanceState.TERMINATED:
             actions.append(End(replica, replica.reason))
-        elif not _is_left_to_ec2(replica, instance):
+        elif not _is_left_to_ec2(replica, instance, seen, now):
             actions.extend(_terminate(instance, seen, "service removed", replica))
     actions.extend(CloseIntent(i.id) for i in seen.rows.intents.values() if _is_expired(i.created_at, now))
-    actions.extend(_for_unowned(seen, {}, now))
+    actions.extend(_for_unowned(seen.rows.document, seen, {}, now))
     return actions
 
 
 def is_gone(seen: Observation) -> bool:
-    """Whether nothing is left of a service whose stack is gone, so that nobody need look again."""
-    is_over = all(i.state is InstanceState.TERMINATED for i in seen.instances.values())
+    """Whether nothing of ours is left of a service whose stack is gone, so that nobody need look again."""
+    ours = (i for i in seen.instances.values() if _is_ours(i, seen.rows.document, seen))
+    is_over = all(i.state is InstanceState.TERMINATED for i in ours)
     return is_over and not seen.rows.replicas and not seen.rows.intents
 
 
@@ -142,17 +154,98 @@ def _for_replica(spec: ServiceSpec, replica: Replica, seen: Observation, now: da
     health = seen.health.get(replica.instance_id)
     if replica.state is ReplicaState.DRAINING:
         yield from _for_draining(spec, replica, instance, health, seen, now)
-    elif replica.instance_id in seen.warned:
-        yield Drain(replica, "interruption warning, found by the tick", warned_at=now, cool_pool=True)
     elif instance is None:
-        if not _may_be_unseen(replica, now):
-            yield Drain(replica, "instance gone")
+        return  # too young to be shown
     elif not instance.state.is_alive:
-        yield Drain(replica, f"instance {instance.state}")
+        yield Drain(replica, f"instance {instance.state}", warned_at=replica.warned_at)
+    elif replica.instance_id in seen.warned or replica.is_warned:
+        # `_for_warned` decides when it leaves.
+        if replica.is_warned and replica.state is ReplicaState.READY:
+            yield from _for_ready(replica, health, now)
     elif replica.state is ReplicaState.READY:
         yield from _for_ready(replica, health, now)
     else:
         yield from _for_rising(spec, replica, instance, health, now)
+
+
+def _for_the_record(seen: Observation, now: datetime) -> Iterator[Action]:
+    """Mend what the service's own entry in the table says wrongly: after damage, or a restored backup."""
+    newest = now - seconds(timing.LEASE_S)
+    old = (i.highest_id for i in seen.instances.values() if i.launched_at < newest)
+    # What was launched since the rows were read may bear a higher ID than they say, with nothing wrong.
+    highest_id = max((*seen.rows.replicas, *old, seen.ended_id), default=0)
+    if highest_id > seen.rows.highest_id:
+        yield RaiseHighestId(highest_id)
+    if seen.rows.is_whole and staying_count(seen.rows) != seen.rows.serving:
+        yield Recount()
+
+
+def _missing(seen: Observation, now: datetime) -> set[int]:
+    """The replicas whose instance EC2 doesn't show, and should."""
+    return {
+        replica.id
+        for replica in seen.rows.replicas.values()
+        if replica.instance_id is not None
+        and replica.state is not ReplicaState.DRAINING
+        and replica.instance_id not in seen.instances
+        and not _may_be_unseen(replica, now)
+    }
+
+
+def _for_missing(
+    replica: Replica, seen: Observation, missing: Collection[int], now: datetime
+) -> Iterator[Action]:
+    """Something is gone only if the load balancer says so, too, and not together with half of the others.
+
+    EC2 shows what it terminated for an hour. What it doesn't show at all was hidden by a wrong or partial
+    answer, or by somebody who changed its tags, far more often than it was lost unseen.
+    """
+    assert replica.instance_id is not None  # noqa: S101 - `_missing` has looked
+    health = seen.health.get(replica.instance_id)
+    serving = {r.id for r in seen.rows.replicas.values() if r.state is ReplicaState.READY}
+    too_many = len(serving & set(missing)) > max(len(serving) * timing.CREDIBLE_SHARE, 1)
+    if replica.id not in serving or seen.is_vouched_for:
+        yield Drain(replica, "instance gone", warned_at=replica.warned_at)
+    elif health is TargetState.HEALTHY:
+        yield HoldBack(
+            f"replica {replica.id} is kept", f"EC2 doesn't show {replica.instance_id}, and it answers its checks"
+        )
+    elif too_many:
+        yield HoldBack(
+            f"replica {replica.id} is kept", f"EC2 shows {len(missing)} of {len(serving)} ready replicas no more"
+        )
+    elif replica.unhealthy_since is None:
+        yield NoteHealth(replica, now)
+    elif now - replica.unhealthy_since >= seconds(timing.MISSING_S):
+        yield Drain(replica, "instance gone", warned_at=replica.warned_at)
+
+
+def _for_warned(
+    spec: ServiceSpec, seen: Observation, decided: Collection[Action], now: datetime
+) -> Iterator[Action]:
+    """What EC2 takes back leaves the rotation, or serves on until its time has come."""
+    going = {a.replica.id for a in decided if isinstance(a, Drain | End | Fail)}
+    warned_at = {
+        r.id: seen.warned[r.instance_id]
+        for r in seen.rows.replicas.values()
+        if r.instance_id is not None
+        and r.instance_id in seen.warned
+        and r.state not in (ReplicaState.DRAINING, ReplicaState.REQUESTED)
+        and r.id not in going
+        and not r.is_warned
+    }
+    known = seen.rows.replicas
+    staying = sum(r.stays and r.id not in going and r.id not in warned_at for r in known.values())
+    for id_, at in warned_at.items():
+        action = for_warned(known[id_], at, spec, staying, now, f"{WARNED}, found by the tick")
+        if action is not None:
+            yield action
+    for replica in known.values():
+        if replica.is_warned and replica.state.is_active and not replica.serves and replica.id not in going:
+            yield Drain(replica, replica.reason, warned_at=replica.warned_at, replace=False)
+    # Those that this tick has just found count as going: they have time, and the next tick looks at them.
+    for replica in rotation.leaving(spec, seen.rows, {*going, *warned_at}, now):
+        yield Drain(replica, WARNED, warned_at=replica.warned_at, replace=False)
 
 
 def _may_be_unseen(replica: Replica, now: datetime) -> bool:
@@ -186,8 +279,8 @@ def _for_ready(replica: Replica, health: TargetState | None, now: datetime) -> I
             yield NoteHealth(replica, None)
     elif replica.unhealthy_since is None:
         yield NoteHealth(replica, now)
-    elif now - replica.unhealthy_since > seconds(timing.UNHEALTHY_REPLACED_S):
-        yield Drain(replica, f"unhealthy for {timing.UNHEALTHY_REPLACED_S:.0f} s")
+    elif replica.is_stand_in and now - replica.unhealthy_since > seconds(timing.UNHEALTHY_GIVEN_UP_S):
+        yield Drain(replica, f"unhealthy for {timing.UNHEALTHY_GIVEN_UP_S:.0f} s")
     elif health is None:
         yield Register(replica)  # somebody took it out of rotation behind our back
 
@@ -200,24 +293,28 @@ def _for_draining(
     seen: Observation,
     now: datetime,
 ) -> Iterator[Action]:
-    if replica.instance_id and health is not None and health.is_in_rotation:
-        yield TakeOut(replica.instance_id)  # a registration that raced the drain
+    is_in_rotation = health is not None and health.is_in_rotation
+    if replica.instance_id and is_in_rotation:
+        yield TakeOut(replica.instance_id)  # a registration that raced the drain, or a drain that nobody heard
     if instance is None or instance.state is InstanceState.TERMINATED:
-        if instance is not None or not _may_be_unseen(replica, now):
+        if instance is not None or not (is_in_rotation or _may_be_unseen(replica, now)):
             yield End(replica, replica.reason)
         return
     if instance.id in seen.warned and not replica.is_warned:
-        yield NoteWarning(replica, now)
+        yield NoteWarning(replica, seen.warned[instance.id])
     drained_for = now - replica.since
     is_done = health is None and drained_for >= seconds(timing.DRAIN_SETTLE_S)
     is_out_of_time = drained_for >= seconds(spec.drain_s + timing.DRAIN_SETTLE_S)
-    if not _is_left_to_ec2(replica, instance) and (is_done or is_out_of_time):
+    if not _is_left_to_ec2(replica, instance, seen, now) and (is_done or is_out_of_time):
         yield from _terminate(instance, seen, f"drained: {replica.reason}", replica)
 
 
-def _is_left_to_ec2(replica: Replica, instance: Instance) -> bool:
-    """Whether EC2 ends the instance. One that it stopped instead is ours again, and we pay for its disk."""
-    return replica.is_warned and instance.state is not InstanceState.STOPPED
+def _is_left_to_ec2(replica: Replica, instance: Instance, seen: Observation, now: datetime) -> bool:
+    """Whether EC2 ends the instance. One that it stopped or spared instead is ours again, and we pay for it."""
+    if replica.warned_at is None or instance.state is InstanceState.STOPPED:
+        return False
+    was_spared = now >= rotation.ends_at(replica.warned_at) + seconds(timing.RECLAIM_GRACE_S)
+    return instance.id in seen.warned or not was_spared
 
 
 def _adoptions(seen: Observation, now: datetime) -> dict[int, Adopt]:
@@ -261,17 +358,64 @@ def _for_intents(seen: Observation, adopted: Mapping[int, Adopt], now: datetime)
             yield CloseIntent(intent.id)
 
 
-def _for_unowned(seen: Observation, adopted: Mapping[int, Adopt], now: datetime) -> Iterator[Action]:
-    owned = {r.instance_id for r in seen.rows.replicas.values()} | {a.instance.id for a in adopted.values()}
-    for instance in seen.instances.values():
-        if instance.id in owned:
+def unowned(seen: Observation, now: datetime) -> list[Instance]:
+    """The running instances with the service's tag that no row has, and that no launch is about to record."""
+    owned = {r.instance_id for r in seen.rows.replicas.values()}
+    return [
+        instance
+        for instance in seen.instances.values()
+        if instance.id not in owned
+        and instance.state not in _GOING
+        and now - instance.launched_at >= seconds(timing.ORPHAN_GRACE_S)
+    ]
+
+
+def _for_unowned(
+    spec: ServiceSpec | None, seen: Observation, adopted: Mapping[int, Adopt], now: datetime
+) -> Iterator[Action]:
+    """Instances of ours that nothing on record knows: their row got lost, or their launch was given up.
+
+    Each gets a row, with a new ID, and then goes the way of every replica: what serves goes on serving, what
+    doesn't is drained and ended. An instance that anybody may have tagged is none of ours.
+    """
+    taken = {a.instance.id for a in adopted.values()}
+    base = strength.base_left(spec, seen) if spec else 0
+    for instance in unowned(seen, now):
+        if instance.id in taken or instance.id in seen.warned:
             continue
-        if now - instance.launched_at >= seconds(timing.ORPHAN_GRACE_S):
-            yield from _terminate(instance, seen, "orphan: no replica and no launch intent knows it")
+        if not _is_ours(instance, spec, seen):
+            yield HoldBack(
+                f"{instance.id} is left alone",
+                f"it bears the service's tag, and is from launch template {instance.launch_template_id}",
+                f"whose is it? Remove its tag {TAG_SERVICE}, or terminate it",
+            )
+            continue
+        health = seen.health.get(instance.id)
+        if spec is None or health is None or not health.is_in_rotation:
+            yield TakeIn(instance, ReplicaState.DRAINING, ORPHAN)
+            continue
+        is_on_demand = instance.offering.purchase_option is PurchaseOption.ON_DEMAND
+        is_healthy = health is TargetState.HEALTHY
+        yield TakeIn(
+            instance,
+            ReplicaState.READY if is_healthy else ReplicaState.STARTING,
+            "serves, and nothing on record knew it" if is_healthy else "in rotation, and nothing on record knew it",
+            is_stand_in=is_on_demand and base <= 0,
+        )
+        base -= is_on_demand
+
+
+def _is_ours(instance: Instance, spec: ServiceSpec | None, seen: Observation) -> bool:
+    """Whether we launched it. Anybody can set our tags, but not EC2's, nor write into the table."""
+    is_from_ours = spec is not None and instance.launch_template_id == spec.launch_template_id
+    return instance.id in seen.recorded or (is_from_ours and instance.launch_id is not None)
+
+
+ORPHAN = "orphan: no replica and no launch intent knows it"
 
 
 def _terminate(
-    instance: Instance, seen: Observation, why: str, replica: Replica | None = None
+    instance: Instance, seen: Observation, why: str, replica: Replica
 ) -> Iterator[Terminate]:
     """Terminate it, unless EC2 is about to: an interruption by EC2 may make its first hour free."""
     # A stopped Spot instance is no use to us and still costs its disk.

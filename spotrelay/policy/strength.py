@@ -5,18 +5,20 @@ that is lost is replaced by one that is bought the same way. While a Spot replic
 starting when the one that it replaces is gone, an on-demand *stand-in* is there in addition. Once Spot has
 been ready for a while the stand-in goes: make before break, with hysteresis. Nobody plans a "return to Spot":
 Spot replicas are always wanted, asked for again and again, and stand-ins are what is missing of them.
+
+Nothing that serves is given up while the rest that serve are fewer than wanted, whatever the reason would be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
 from spotrelay.model import PurchaseOption, Replica, ReplicaState, ServiceSpec, seconds
-from spotrelay.policy import failures, timing
-from spotrelay.policy.actions import Action, Adopt, Drain, End, Fail, Launch, Request
-from spotrelay.policy.observation import Observation, serves
+from spotrelay.policy import failures, rotation, timing
+from spotrelay.policy.actions import Action, Adopt, Drain, End, Fail, Launch, Request, ServeOn, TakeIn
+from spotrelay.policy.observation import Observation
 
 RETURN_SHARE = 4
 """A quarter of the replicas returns to Spot at a time, but two in any case: capacity that has just come back
@@ -25,40 +27,89 @@ may be gone in a minute, and until then each of them is paid for twice."""
 RETURN_LEAST = 2
 
 
+def without_needless(spec: ServiceSpec, seen: Observation, decided: Sequence[Action]) -> list[Action]:
+    """The decisions, with no replacement for a loss that leaves as many as wanted.
+
+    The service was scaled in, or instances that had been lost sight of were taken in again.
+    """
+    counted = _counted(seen, _going(decided))
+    taken_in = _taken_in(decided)
+    replaced = [a for a in decided if isinstance(a, Drain | ServeOn) and a.replace]
+    lost = {a.replica.id for a in replaced}
+    there = sum(not r.is_stand_in and r.id not in lost for r in counted)
+    needless = max(len(replaced) + there + taken_in - spec.replicas, 0)
+    spared = {id(action) for action in replaced[:needless]}
+    return [_without_replacement(a) if id(a) in spared else a for a in decided]
+
+
+def _taken_in(decided: Sequence[Action]) -> int:
+    """Regular replicas that come without being launched."""
+    came = [a for a in decided if isinstance(a, TakeIn) and a.state is not ReplicaState.DRAINING]
+    return sum(not a.is_stand_in for a in came)
+
+
+def _without_replacement(action: Action) -> Action:
+    return replace(action, replace=False) if isinstance(action, Drain | ServeOn) else action
+
+
+def _going(decided: Iterable[Action]) -> set[int]:
+    """The replicas that go with nobody coming for them in the same commit."""
+    return {
+        a.replica.id
+        for a in decided
+        if isinstance(a, Fail | End) or (isinstance(a, Drain | ServeOn) and not a.replace)
+    }
+
+
+def _counted(seen: Observation, going: Collection[int]) -> list[Replica]:
+    """The replicas that count towards those that should exist."""
+    return [
+        r
+        for r in seen.rows.replicas.values()
+        if r.is_counted and r.id not in going and not r.superseded_in(seen.rows)
+    ]
+
+
+def spare(spec: ServiceSpec, seen: Observation, decided: Sequence[Action]) -> int:
+    """How many of those that serve may be given up: the others that serve are as many as wanted."""
+    going = {a.replica.id for a in decided if isinstance(a, Fail | End | Drain | ServeOn)}
+    staying = sum(r.stays and r.id not in going for r in seen.rows.replicas.values())
+    return max(staying - spec.replicas, 0)
+
+
 def decide(
     spec: ServiceSpec, seen: Observation, decided: Sequence[Action], now: datetime
 ) -> Iterator[Action]:
     """What is missing is requested and launched, what is too many goes."""
     # A drain that replaces keeps the number; one that doesn't, a failure and an end take one away.
-    leaving = {
-        a.replica.id for a in decided if isinstance(a, Fail | End) or (isinstance(a, Drain) and not a.replace)
-    }
-    drained = {a.replica.id for a in decided if isinstance(a, Drain)}
-    active = [
-        r
-        for r in seen.rows.replicas.values()
-        if r.state.is_active and r.id not in leaving and not r.superseded_in(seen.rows)
-    ]
+    drained = {a.replica.id for a in decided if isinstance(a, Drain | ServeOn)}
+    active = _counted(seen, _going(decided))
     regular = [r for r in active if not r.is_stand_in]
     stand_ins = [r for r in active if r.is_stand_in]
-    # What drains here counts as regular still, because its replacement does.
+    # What drains here counts as regular still, because its replacement does; what is taken in will.
     there = [r for r in regular if r.id not in drained]
-    dropped = _surplus(spec, there, len(regular) - spec.replicas)
+    taken_in = _taken_in(decided)
+    may_go = spare(spec, seen, decided)
+    dropped = _at_most(may_go, _surplus(spec, there, len(regular) + taken_in - spec.replicas))
     dropped_ids = {r.id for r in dropped}
     kept = [r for r in there if r.id not in dropped_ids]
-    missing = _missing(spec, kept, seen)
+    missing = _missing(spec, kept, len(regular) + taken_in, seen)
 
     for replica in dropped:
         yield from _drop(replica, "more replicas than wanted", seen)
     going = [r for r in regular if r.id in drained]
     idle = _idle_stand_ins(stand_ins, missing + _undecided(spec, going, kept, seen), kept, now)
+    idle = _at_most(may_go - sum(r.serves for r in dropped), idle)
     for replica in idle:
         yield from _drop(replica, "Spot is back", seen)
 
-    if failures.is_held(spec, seen.rows.backoff, now) or any(isinstance(a, Fail) for a in decided):
-        return
-    yield from _requests(spec, regular)
-    if spec.use_spot and missing > len(stand_ins):
+    failed = [a.replica for a in decided if isinstance(a, Fail)]
+    backoff = seen.rows.backoff
+    is_held = bool(failed) or failures.is_held(spec, backoff, now)
+    is_fallback_held = any(r.is_stand_in for r in failed) or failures.is_fallback_held(spec, backoff, now)
+    if not is_held:
+        yield from _requests(spec, regular, taken_in)
+    if spec.use_spot and missing > len(stand_ins) and not is_fallback_held:
         count = missing - len(stand_ins)
         yield Request(count, "Spot isn't ready", PurchaseOption.ON_DEMAND, is_stand_in=True)
     busy = {a.replica.id for a in decided if isinstance(a, Adopt)} | dropped_ids | {r.id for r in idle}
@@ -68,10 +119,16 @@ def decide(
     due = [
         _as_wanted(r, spec)
         for r in active
-        if r.id not in busy
+        if r.id not in busy and not (is_fallback_held if r.is_stand_in else is_held)
         if _is_due(replace(r, retry_at=None) if is_turn and _is_refused(r) else r, seen, now)
     ]
     yield from _launches(spec, due, kept, stand_ins, is_last_resort=bool(refused))
+
+
+def _at_most(serving: int, given_up: Sequence[Replica]) -> list[Replica]:
+    """Of the replicas to give up all that don't serve, and at most so many that do."""
+    quiet = [r for r in given_up if not r.serves]
+    return [*quiet, *[r for r in given_up if r.serves][: max(serving, 0)]]
 
 
 def next_look(spec: ServiceSpec | None, seen: Observation, now: datetime) -> datetime | None:
@@ -83,9 +140,11 @@ def next_look(spec: ServiceSpec | None, seen: Observation, now: datetime) -> dat
     replicas = rows.replicas.values()
     is_stood_in_for = any(r.is_stand_in for r in replicas)
     for replica in replicas:
-        if serves(replica):
+        if replica.stays:
             if is_stood_in_for and _stays_from(replica) > now:
                 waits.append(_stays_from(replica))
+        elif _is_left_alone(spec, replica, now):
+            continue
         elif replica.state is ReplicaState.REQUESTED and replica.retry_at and replica.retry_at > now:
             waits.append(replica.retry_at)
         else:
@@ -93,35 +152,55 @@ def next_look(spec: ServiceSpec | None, seen: Observation, now: datetime) -> dat
     desired = spec.replicas if spec else 0
     # A crash loop is at rest: what ends it is a deployment, and that brings a tick of its own.
     is_looping = spec is not None and failures.is_crash_looping(spec, rows.backoff)
-    if sum(not r.is_stand_in for r in replicas) != desired and not is_looping:
+    if sum(r.is_counted and not r.is_stand_in for r in replicas) != desired and not is_looping:
         return soon
     return max(min(waits), soon) if waits else None
 
 
-def _missing(spec: ServiceSpec, regular: Sequence[Replica], seen: Observation) -> int:
-    """How many stand-ins should be there."""
+def _is_left_alone(spec: ServiceSpec | None, replica: Replica, now: datetime) -> bool:
+    """Whether it drains, and whatever it still waits for won't come within seconds.
+
+    EC2 spared the instance that it had warned, or AWS refuses to terminate it.
+    """
+    if replica.state is not ReplicaState.DRAINING:
+        return False
+    if replica.warned_at is not None:
+        due = rotation.ends_at(replica.warned_at)
+    else:
+        due = replica.since + seconds((spec.drain_s if spec else 0) + timing.DRAIN_SETTLE_S)
+    return now >= due + seconds(timing.ENDS_WITHIN_S)
+
+
+def _missing(spec: ServiceSpec, regular: Sequence[Replica], there: int, seen: Observation) -> int:
+    """How many stand-ins should be there, beside `regular` replicas; `there` counts those that come, too."""
     if not spec.on_demand_fallback:
         return 0
     if not spec.use_spot:
         # Those of before serve until what is bought on-demand from now on does; no more are requested.
-        return sum(not serves(r) for r in regular)
-    return sum(_is_missing(r, seen) for r in regular)
+        return sum(not r.serves for r in regular)
+    backoff = seen.rows.backoff
+    # After a failure there is nobody whom the next one replaces, and perhaps no next one for a long time.
+    has_failed = backoff.version == spec.version and backoff.failures > 0
+    absent = max(spec.replicas - there, 0) if has_failed else 0
+    base = max(_base(spec) - _bought_on_demand(regular), 0)
+    return sum(_is_missing(r, seen, has_failed=has_failed) for r in regular) + max(absent - base, 0)
 
 
-def _is_missing(replica: Replica, seen: Observation) -> bool:
+def _is_missing(replica: Replica, seen: Observation, *, has_failed: bool) -> bool:
     """Whether on-demand should stand in for it.
 
     Not for one that has just been requested, nor for a service's first start: nobody waits for that, and it
-    would cost as many instances again. But for one that was refused, and for one that still starts when what
-    it replaces is gone: nothing says that its pool will have it for long enough.
+    would cost as many instances again. But for one that was refused, for one that still starts when what it
+    replaces is gone, and for each one after replicas failed: nothing says that it will ever be ready.
     """
     if replica.purchase_option is not PurchaseOption.SPOT:
         return False
     match replica.state:
         case ReplicaState.REQUESTED:
-            return replica.attempts > 0
+            return replica.attempts > 0 or has_failed
         case ReplicaState.PROVISIONING | ReplicaState.STARTING:
-            return replica.attempts > 0 or (replica.replaces is not None and not _is_covered(replica, seen))
+            is_alone = replica.replaces is not None and not _is_covered(replica, seen)
+            return replica.attempts > 0 or has_failed or is_alone
         case _:
             return False
 
@@ -137,7 +216,7 @@ def _undecided(
     if not (spec.on_demand_fallback and spec.use_spot):
         return 0
     asked_for = [r for r in regular if r.state is ReplicaState.REQUESTED and r.attempts == 0 and r.replaces]
-    undecided = [r for r in going if not serves(r)] + [r for r in asked_for if not _is_covered(r, seen)]
+    undecided = [r for r in going if not r.serves] + [r for r in asked_for if not _is_covered(r, seen)]
     return sum(r.purchase_option is PurchaseOption.SPOT for r in undecided)
 
 
@@ -160,10 +239,10 @@ def _idle_stand_ins(
 ) -> list[Replica]:
     """The stand-ins to give up: what doesn't serve yet at once, the others once Spot has stayed."""
     staying = sum(
-        serves(r) and r.purchase_option is PurchaseOption.SPOT and _stays_from(r) > now for r in regular
+        r.serves and r.purchase_option is PurchaseOption.SPOT and _stays_from(r) > now for r in regular
     )
     surplus = sorted(stand_ins, key=_least_missed)[: max(len(stand_ins) - missing, 0)]
-    serving = [r for r in surplus if serves(r)]
+    serving = [r for r in surplus if r.serves]
     kept = {r.id for r in serving[len(serving) - min(staying, len(serving)) :]}
     return [r for r in surplus if r.id not in kept]
 
@@ -175,12 +254,11 @@ def _stays_from(replica: Replica) -> datetime:
     return ready + min(cold_start, seconds(timing.STAY_MAX_S))
 
 
-def _requests(spec: ServiceSpec, regular: Sequence[Replica]) -> Iterator[Request]:
-    missing = spec.replicas - len(regular)
+def _requests(spec: ServiceSpec, regular: Sequence[Replica], taken_in: int) -> Iterator[Request]:
+    missing = spec.replicas - len(regular) - taken_in
     if missing <= 0:
         return
-    have = sum(r.purchase_option is PurchaseOption.ON_DEMAND for r in regular)
-    on_demand = min(missing, max(_base(spec) - have, 0))
+    on_demand = min(missing, max(_base(spec) - _bought_on_demand(regular), 0))
     reason = "fewer replicas than wanted"
     if missing > on_demand:
         yield Request(missing - on_demand, reason, PurchaseOption.SPOT)
@@ -205,6 +283,15 @@ def _base(spec: ServiceSpec) -> int:
     return spec.base_on_demand if spec.use_spot else spec.replicas
 
 
+def base_left(spec: ServiceSpec, seen: Observation) -> int:
+    """How many more regular replicas should be bought on-demand whatever Spot gives."""
+    return _base(spec) - _bought_on_demand(r for r in _counted(seen, ()) if not r.is_stand_in)
+
+
+def _bought_on_demand(replicas: Iterable[Replica]) -> int:
+    return sum(r.purchase_option is PurchaseOption.ON_DEMAND for r in replicas)
+
+
 def _launches(
     spec: ServiceSpec,
     due: Sequence[Replica],
@@ -215,7 +302,7 @@ def _launches(
 ) -> Iterator[Launch]:
     spot = [r for r in due if r.purchase_option is PurchaseOption.SPOT]
     on_demand = [r for r in due if r.purchase_option is PurchaseOption.ON_DEMAND]
-    is_whole = sum(map(serves, (*regular, *stand_ins))) >= spec.replicas
+    is_whole = sum(r.serves for r in (*regular, *stand_ins)) >= spec.replicas
     if is_whole:
         at_once = max(RETURN_LEAST, -(-spec.replicas // RETURN_SHARE))
         rising = sum(r.state in _RISING and r.purchase_option is PurchaseOption.SPOT for r in regular)

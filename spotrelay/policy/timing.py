@@ -20,12 +20,36 @@ ORPHAN_GRACE_S = 120.0
 VISIBLE_WITHIN_S = 60.0
 """DescribeInstances is eventually consistent: an instance just launched may be missing for a moment."""
 
+NOTICE_S = 120.0
+"""From EC2's warning to the end of the instance: its two minutes."""
+
+ENDS_WITHIN_S = 60.0
+"""An instance that hasn't ended so long after its time is looked at by the minute: it may never end."""
+
+RECLAIM_GRACE_S = 300.0
+"""A warned instance that still runs so long after its time, and that EC2 doesn't mark any more, was spared."""
+
+LAST_ONE_STAYS_S = 10.0
+"""Before its instance ends the very last one in rotation leaves: a deregistration and the balancer's lag."""
+
+MISSING_S = 30.0
+"""A replica that EC2 doesn't show, and the load balancer doesn't call healthy, for so long is gone. EC2 shows
+what it terminated for about an hour, so that something is missing is strange, and not to be believed at once."""
+
+CREDIBLE_SHARE = 0.5
+"""Of the replicas that are ready, more than so many that EC2 doesn't show at the same time are not believed."""
+
+REMOVED_TICKS = 3
+"""So many ticks in a row, seconds apart, must find no document before a removed service's replicas end: a
+parameter that is deleted and made again at once was a deployment."""
+
 DRAIN_SETTLE_S = 20.0
 """Load balancers were seen sending requests for 17 s after a target began to drain
 (kubernetes-sigs/aws-load-balancer-controller #2366)."""
 
-UNHEALTHY_REPLACED_S = 180.0
-"""A replica that was ready and answers no health check for this long is replaced; SkyServe's threshold."""
+UNHEALTHY_REPLACED_S = 60.0
+"""A replica that was ready and answers no health check for this long gets a replacement. It stays where it is
+until that serves, and may recover: so sooner than SkyServe's three minutes, and later than a busy moment."""
 
 LOSS_COOLDOWN_S, LOSS_COOLDOWN_MAX_S = 900.0, 7200.0
 """A pool that loses an instance: a quarter of an hour, doubled each time it does so again, up to two hours.
@@ -42,6 +66,14 @@ Karpenter's three minutes at first, and later if it goes on refusing."""
 LIMIT_COOLDOWN_S, LIMIT_COOLDOWN_MAX_S = 60.0, 900.0
 """A quota or a subnet that is used up: it has room again once an instance has ended, or a request to AWS is
 granted."""
+
+UNHEALTHY_GIVEN_UP_S = 180.0
+"""A fallback that answers no health check for this long goes: it gets no replacement of its own to wait for.
+SkyServe's threshold."""
+
+FAILURE_COOLDOWN_S, FAILURE_COOLDOWN_MAX_S = 600.0, 7200.0
+"""A pool whose instance never became ready: perhaps its hardware, its zone's network, or the type's drivers.
+About as long as such a start is given, so that the next one is tried elsewhere."""
 
 UNSUPPORTED_COOLDOWN_S = 86_400.0
 """A pool that doesn't exist: AWS adds types to zones, but not by the hour."""

@@ -42,6 +42,9 @@ VISIBLE_S = 8.0
 
 SHUTTING_DOWN_S = (2.0, 30.0)
 
+TEMPLATE = "lt-1"
+"""The launch template of every simulated service."""
+
 STRATEGIES = {
     (PurchaseOption.SPOT, False): Strategy.PRICE_CAPACITY_OPTIMIZED,
     (PurchaseOption.SPOT, True): Strategy.CAPACITY_OPTIMIZED_PRIORITIZED,
@@ -84,6 +87,8 @@ class SimCloud:
     answers: dict[str, tuple[LaunchRequest, LaunchResult]] = field(default_factory=dict)
     changed_at: float = 0.0
     """When anybody last changed anything through the API."""
+    ended_in_rotation: Callable[[SimInstance], None] = lambda _instance: None
+    """Hears of a warned instance that EC2 takes while the load balancer sends it requests."""
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
     def launch(self, request: LaunchRequest) -> LaunchResult:
@@ -135,6 +140,8 @@ class SimCloud:
             began,
             began,
             [(began, InstanceState.RUNNING)],
+            None if service is None else "before",
+            None if service is None else TEMPLATE,
         )
         self.instances[instance.id] = instance
         return instance
@@ -155,7 +162,15 @@ class SimCloud:
             if action == "terminate"
             else (InstanceState.STOPPING, InstanceState.STOPPED)
         )
-        self.scheduler.at(now + WARNING_S, lambda: self.end(instance, going, gone))
+
+        def take() -> None:
+            if instance.warned_at != now:
+                return  # EC2 has spared it
+            if self.in_rotation(instance.service or "", instance.id) and instance.serves(self.scheduler.now):
+                self.ended_in_rotation(instance)
+            self.end(instance, going, gone)
+
+        self.scheduler.at(now + WARNING_S, take)
 
     def end(
         self,
@@ -247,7 +262,9 @@ class SimCloud:
             NEVER if is_broken else running_at + random.uniform(*LOAD_S),
             [(now, InstanceState.PENDING), (running_at, InstanceState.RUNNING)],
             request.launch_id,
+            request.spec.launch_template_id,
         )
+        instance.highest_id = request.highest_id
         self.instances[instance.id] = instance
         self._tell(instance, running_at, InstanceState.RUNNING)
         return instance

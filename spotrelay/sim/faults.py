@@ -18,6 +18,10 @@ class Call(StrEnum):
     READ = "store.read"
     LOAD = "store.load"
     COMMIT = "store.commit"
+    DOCUMENT = "store.document"
+    KEEP_DOCUMENT = "store.keep_document"
+    NOTE_REMOVAL = "store.note_removal"
+    HISTORY = "store.history"
     COOL = "store.cool"
     FORGIVE = "store.forgive"
     RECALL = "store.recall"
@@ -33,6 +37,7 @@ class Call(StrEnum):
     HEALTH = "router.health"
     PROBE = "prober.answering"
     SCHEDULE = "ticker.schedule"
+    SCHEDULE_LEAVE = "ticker.schedule_leave"
     NAMES = "services.names"
     GET = "services.get"
     SET_ASIDE = "dead_letters.set_aside"
@@ -48,6 +53,8 @@ class Fault(StrEnum):
 
     THROTTLED = "throttled"
     """Refused before it did anything."""
+    DENIED = "denied"
+    """Refused before it did anything, as a repeat would be: a permission, a policy, a bad request."""
     FAILED = "failed"
     """A server error, and nothing was done."""
     LOST = "answer lost"
@@ -72,7 +79,7 @@ class Fault(StrEnum):
     """Cancelled because somebody else was writing one of the items, as DynamoDB may."""
 
 
-_READ = (Fault.THROTTLED, Fault.FAILED, Fault.TIMED_OUT, Fault.SLOW, Fault.KILLED)
+_READ = (Fault.THROTTLED, Fault.DENIED, Fault.FAILED, Fault.TIMED_OUT, Fault.SLOW, Fault.KILLED)
 _WRITE = (*_READ, Fault.LOST, Fault.TIMED_OUT_DONE, Fault.LATE, Fault.KILLED_AFTER)
 
 POSSIBLE: dict[Call, tuple[Fault, ...]] = {
@@ -84,6 +91,10 @@ POSSIBLE: dict[Call, tuple[Fault, ...]] = {
     Call.READ: (*_READ, Fault.PARTIAL),
     Call.LOAD: (*_READ, Fault.PARTIAL),
     Call.COMMIT: (*_WRITE, Fault.CONFLICT),
+    Call.DOCUMENT: _READ,
+    Call.KEEP_DOCUMENT: _WRITE,
+    Call.NOTE_REMOVAL: _WRITE,
+    Call.HISTORY: _READ,
     Call.COOL: (*_WRITE, Fault.PARTIAL),
     Call.FORGIVE: _WRITE,
     Call.RECALL: _READ,
@@ -100,6 +111,7 @@ POSSIBLE: dict[Call, tuple[Fault, ...]] = {
     Call.HEALTH: (*_READ, Fault.STALE),
     Call.PROBE: (*_READ, Fault.PARTIAL),
     Call.SCHEDULE: _WRITE,
+    Call.SCHEDULE_LEAVE: _WRITE,
     Call.NAMES: _READ,
     # A document may be a minute old, unless it is asked for afresh.
     Call.GET: (*_READ, Fault.STALE),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from spotrelay.memory import EPOCH
 from spotrelay.model import Instance, Replica, seconds
-from spotrelay.ports import Conflict, PortError, Throttled, Unavailable
+from spotrelay.ports import Conflict, Denied, PortError, Throttled, Unavailable
 from spotrelay.sim.faults import Call, Fault, FaultPlan
 from spotrelay.sim.scheduler import Killed, Scheduler, Task
 
@@ -57,8 +57,8 @@ class Invocation(Task):
         """Of when the last answer about warnings is."""
         self.taken_out: dict[str, float] = {}
         """When it took which instance out of rotation."""
-        self.asked: set[str] = set()
-        """The launches that it asked for."""
+        self.answered: set[str] = set()
+        """The launches that it knows the outcome of."""
         self.wrote: dict[str, float] = {}
         """When it wrote the row of which instance."""
 
@@ -228,6 +228,7 @@ _HANGS = frozenset({Fault.TIMED_OUT, Fault.TIMED_OUT_DONE, Fault.LATE})
 
 _ERRORS: dict[Fault, type[PortError]] = {
     Fault.THROTTLED: Throttled,
+    Fault.DENIED: Denied,
     Fault.CONFLICT: Conflict,
     Fault.FAILED: Unavailable,
     Fault.LOST: Unavailable,

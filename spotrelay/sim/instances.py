@@ -28,9 +28,15 @@ class SimInstance:
     states: list[tuple[float, InstanceState]]
     """Every state with its beginning, future ones included, in order."""
     launch_id: str | None = None
+    template: str | None = None
+    """The launch template that it is from."""
     broken_at: float = NEVER
     """From when on its service doesn't answer any more."""
     warned_at: float = NEVER
+    is_protected: bool = False
+    """AWS refuses to terminate it."""
+    highest_id: int = 0
+    """From its tag."""
     view: Instance | None = None
     """As described last; made anew when its state has changed."""
 
@@ -40,6 +46,24 @@ class SimInstance:
             if since <= time:
                 return state
         return InstanceState.PENDING
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether somebody else launched it."""
+        return self.template is None
+
+    @property
+    def launched_for(self) -> str | None:
+        """The service that it was launched for, whatever its tags say by now."""
+        return self.service
+
+    def serves(self, time: float) -> bool:
+        """Whether it answers requests then."""
+        return self.ready_at <= time < self.broken_at and self.state(time) is InstanceState.RUNNING
+
+    def is_shown(self, time: float) -> bool:
+        """Whether EC2 describes it then."""
+        return self.visible_at <= time < self.shown_until()
 
     def is_alive(self, time: float) -> bool:
         """Whether it serves then, or soon."""
@@ -63,5 +87,14 @@ class SimInstance:
         state = self.state(time)
         if self.view is None or self.view.state is not state:
             address = f"10.0.{int(self.id[-4:-2], 16)}.{int(self.id[-2:], 16)}"
-            self.view = Instance(self.id, state, self.offering, at(self.launched_at), self.launch_id, address)
+            self.view = Instance(
+                self.id,
+                state,
+                self.offering,
+                at(self.launched_at),
+                self.launch_id,
+                address,
+                self.template,
+                self.highest_id,
+            )
         return self.view

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from spotrelay.sim.world import World
 
 
+NONSENSE = '{"source": "aws.ec2", "detail-type": '
+"""A message that nobody can read."""
+
 REFUSES_S = (5.0, 60.0)
 """How long there is no capacity anywhere: some tries of a replica's, and a cooldown."""
 
@@ -166,7 +169,7 @@ def _nonsense(victim: _Victim) -> None:
     world = victim.world
     world.malformed += 1
     queue = world.random.choice((world.signals, world.ticks))
-    queue.send_once('{"source": "aws.ec2", "detail-type": ')
+    queue.send_once(NONSENSE)
 
 
 _STRIKES: dict[Misfortune, Callable[[_Victim], None]] = {

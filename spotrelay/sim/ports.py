@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from random import Random
-from typing import TypeVar
 
-from spotrelay.intake import Tick
-from spotrelay.memory import in_turn
+from spotrelay.intake import Tick, TickKind
 from spotrelay.model import Instance, ServiceSpec, TargetState
 from spotrelay.names import Metric
-from spotrelay.ports import LaunchRequest, LaunchResult, Throttled, Unavailable
+from spotrelay.memory import MemoryStore
+from spotrelay.ports import Denied, LaunchRequest, LaunchResult, Throttled, Unavailable
 from spotrelay.sim.cloud import SimCloud
 from spotrelay.sim.faults import Call
-from spotrelay.sim.gate import Gate
+from spotrelay.sim.gate import Gate, at
 from spotrelay.sim.queues import SimQueue
 from spotrelay.sim.rules import Rules
 from spotrelay.sim.scheduler import Scheduler
-
-T = TypeVar("T")
 
 LAG_S = 20.0
 """How old a stale answer may be."""
@@ -42,15 +38,19 @@ class SimFleet:
 
     def launch(self, request: LaunchRequest) -> LaunchResult:
         """See `ports.Fleet.launch`."""
-        self.gate.invocation.asked.add(request.launch_id)
+        answered = self.gate.invocation.answered
 
         def effect() -> LaunchResult:
             self.rules.launches(request)
-            result = self.cloud.launch(request)
-            self.rules.launched(request, result)
-            return result
+            return self.cloud.launch(request)
 
-        return self.gate(Call.LAUNCH, request, effect)
+        try:
+            result = self.gate(Call.LAUNCH, request, effect)
+        except (Throttled, Denied):
+            answered.add(request.launch_id)
+            raise
+        answered.add(request.launch_id)
+        return result
 
     def observe(self, service: str) -> Sequence[Instance]:
         """See `ports.Fleet.observe`."""
@@ -74,32 +74,40 @@ class SimFleet:
             stale=lambda: described(self.random.uniform(0, LAG_S)),
         )
 
-    def warned(self) -> frozenset[str]:
+    def warned(self) -> Mapping[str, datetime]:
         """See `ports.Fleet.warned`."""
         invocation = self.gate.invocation
 
-        def marked(lag_s: float = 0.0) -> frozenset[str]:
+        def marked(lag_s: float = 0.0) -> Mapping[str, datetime]:
             as_of = self.scheduler.now - lag_s
             invocation.warned_at = as_of
-            return frozenset(i.id for i in self.cloud.instances.values() if i.is_being_taken(as_of))
+            taken = (i for i in self.cloud.instances.values() if i.is_being_taken(as_of))
+            return {i.id: at(i.warned_at) for i in taken}
 
         return self.gate(Call.WARNED, None, marked, stale=lambda: marked(self.random.uniform(0, LAG_S)))
 
-    def terminate(self, instance_ids: Collection[str]) -> None:
+    def terminate(self, instance_ids: Collection[str]) -> Mapping[str, str]:
         """See `ports.Fleet.terminate`."""
         invocation = self.gate.invocation
 
-        def end(ids: Collection[str]) -> None:
+        def end(ids: Collection[str]) -> Mapping[str, str]:
             self.rules.terminates(invocation, ids)
+            refused = {}
             for instance_id in ids:
-                if instance_id in self.cloud.instances:
-                    self.cloud.end(self.cloud.instances[instance_id])
+                instance = self.cloud.instances.get(instance_id)
+                if instance is None:
+                    continue
+                if instance.is_protected:
+                    refused[instance_id] = "OperationNotPermitted: disableApiTermination"
+                else:
+                    self.cloud.end(instance)
+            return refused
 
-        def partly() -> None:
+        def partly() -> Mapping[str, str]:
             end(list(instance_ids)[: len(instance_ids) // 2])
             raise Throttled("EC2: too many requests")
 
-        self.gate(Call.TERMINATE, instance_ids, lambda: end(instance_ids), partly=partly)
+        return self.gate(Call.TERMINATE, instance_ids, lambda: end(instance_ids), partly=partly)
 
 
 @dataclass(slots=True)
@@ -111,6 +119,7 @@ class SimRouter:
     scheduler: Scheduler
     random: Random
     cloud: SimCloud
+    memory: MemoryStore
 
     def register(self, spec: ServiceSpec, instance_ids: Collection[str]) -> frozenset[str]:
         """See `ports.Router.register`."""
@@ -132,6 +141,7 @@ class SimRouter:
 
         def effect(ids: Collection[str] = instance_ids) -> None:
             self.rules.routes(spec, ids)
+            self.rules.takes_out(spec, ids, self.memory)
             self.cloud.deregister(spec.service, ids, spec.drain_s)
             for instance_id in ids:
                 invocation.taken_out[instance_id] = self.scheduler.now
@@ -180,6 +190,7 @@ class SimTicker:
     """`ports.Ticker`."""
 
     gate: Gate
+    rules: Rules
     queue: SimQueue
     lag_s: float = 0.0
     """How much later than asked for messages become visible."""
@@ -188,6 +199,16 @@ class SimTicker:
         """See `ports.Ticker.schedule`."""
         body = Tick(service, due).to_json()
         self.gate(Call.SCHEDULE, body, lambda: self.queue.send(body, delay_s + self.lag_s))
+
+    def schedule_leave(self, service: str, delay_s: float) -> None:
+        """See `ports.Ticker.schedule_leave`."""
+        body = Tick(service, kind=TickKind.LEAVE).to_json()
+
+        def effect() -> None:
+            self.queue.send(body, delay_s)
+            self.rules.called_back.setdefault(service, []).append(self.queue.scheduler.now + delay_s)
+
+        self.gate(Call.SCHEDULE_LEAVE, body, effect)
 
 
 @dataclass(slots=True)
@@ -239,21 +260,15 @@ class SimServices:
                 found = spec
         return found
 
-    def most_replicas(self, service: str, since: float) -> int:
-        """The most that any document valid since then asked for, surge included."""
-        return max((spec.replicas + spec.surge for spec in self._since(service, since)), default=0)
-
-    def wants_stand_ins(self, service: str, since: float) -> bool:
-        """Whether any document valid since then wants on-demand to stand in for Spot."""
-        return any(spec.use_spot and spec.on_demand_fallback for spec in self._since(service, since))
-
-    def _since(self, service: str, since: float) -> Iterator[ServiceSpec]:
+    def since(self, service: str, since: float) -> list[ServiceSpec]:
         """Every document that was valid at some time since then."""
         documents = self.documents.get(service, [])
-        for position, (_, spec) in enumerate(documents):
-            ends = documents[position + 1][0] if position + 1 < len(documents) else float("inf")
-            if ends >= since and spec is not None:
-                yield spec
+        ends = [began for began, _ in documents[1:]] + [float("inf")]
+        return [
+            spec
+            for (_, spec), end in zip(documents, ends, strict=True)
+            if end >= since and spec is not None
+        ]
 
     def was_removed(self, service: str, since: float, until: float) -> bool:
         """Whether there was no document at any time of these."""
@@ -263,27 +278,6 @@ class SimServices:
             spec is None and start <= until and end >= since
             for (start, spec), end in zip(documents, ends, strict=False)
         )
-
-    def ceiling(self, service: str) -> int:
-        """The most launches per minute that any document allowed."""
-        specs = [spec for _, spec in self.documents.get(service, ()) if spec is not None]
-        return max((spec.max_launches_per_minute for spec in specs), default=0)
-
-
-@dataclass(slots=True)
-class SimBeside:
-    """`ports.Beside`: the one first or the other, as chance has it."""
-
-    random: Random
-
-    @contextmanager
-    def __call__(self, act: Callable[[], T]) -> Iterator[Callable[[], T]]:
-        """See `ports.Beside`."""
-        if self.random.random() < 0.5:
-            with in_turn(act) as answer:
-                yield answer
-        else:
-            yield act
 
 
 @dataclass(slots=True)
@@ -298,4 +292,4 @@ class SimTelemetry:
     def record(self, event: str, **facts: object) -> None:
         """See `ports.Telemetry.record`."""
         if event == "signals_failed":
-            self.rules.failed(str(facts["error"]))
+            self.rules.caught(str(facts["error"]))

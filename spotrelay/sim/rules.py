@@ -5,7 +5,7 @@ Each rule has a name, by which the tests of the checker and `docs/reliability.md
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -15,20 +15,31 @@ from spotrelay.model import (
     TRANSITIONS,
     Changes,
     InstanceState,
+    LaunchWindow,
+    OnWarning,
     PurchaseOption,
     Replica,
     ReplicaState,
     ServiceSpec,
+    TargetState,
 )
 from spotrelay.policy import timing
-from spotrelay.ports import LaunchRequest, LaunchResult
-from spotrelay.sim.cloud import SimCloud
+from spotrelay.ports import LaunchRequest
+from spotrelay.sim.cloud import WARNING_S, SimCloud
 from spotrelay.sim.gate import Invocation
+from spotrelay.sim.instances import SimInstance
 from spotrelay.sim.scheduler import Scheduler
 
 LONGEST_S = 60.0 + 60.0
 """A decision may go by a document that was read so long ago: a tick's time-out, and what `get` may keep."""
 
+
+SKEW_S = 1.5
+"""By how much the functions' clocks may differ from EC2's, and a decision be ahead of its record."""
+
+PROMPT_S = 180.0
+"""A tick that was killed may hold its lease for a minute, the next schedule's comes within another, and while
+things settle ticks come half a minute apart."""
 
 LEAD_S = 25.0
 """How much older than its record an intent's own time may be: the commit can hang and still succeed."""
@@ -46,13 +57,25 @@ class Rule(StrEnum):
         "if the service wants any"
     )
     FOREIGN = "foreign instances are never touched"
+    GIVEN = "an instance is given only to a replica that its launch was for, or to a new one"
     WARNED_SPARED = "an instance that EC2 takes back is never terminated by us"
     INTENT_FIRST = "no launch without its intent on record, and none for more than its replicas"
     PATIENCE = "a launch is not given up while it may still be recorded"
     ADOPTION = "an instance that a launch intent brought is not given up while its replica waits"
-    OUT_FIRST = "out of rotation before the row says that it drains"
-    TICK_TAKES_OUT = "after an undisturbed tick nothing dead or warned is in rotation"
-    SIGNAL_HANDLED = "a warning is done with only when its replica is out of rotation and drains"
+    AVAILABLE = "nothing that serves is taken out while the rest that serve are fewer than wanted"
+    LAST_ONES = (
+        "a warned replica serves on while the others aren't enough, until its last safe moment, and the very "
+        "last one until ten seconds before its end"
+    )
+    WARNED_OUT = "a warned replica is out of rotation before its end"
+    COUNTED = "the table counts the replicas that serve as they are"
+    ROW_FIRST = "what is taken out or terminated has its row written first"
+    OUT_FIRST = "what is terminated was out of rotation first"
+    PROMPT = "what runs is recorded, what is healthy becomes ready and what drains is out within three minutes"
+    TICK_TAKES_OUT = "after an undisturbed tick nothing dead, drained or past its last moment is in rotation"
+    SIGNAL_HANDLED = (
+        "a warning is done with only when its replica is out of rotation and drains, or is known to serve on"
+    )
     LAUNCH_RATE = "launches per minute have a ceiling"
     NO_SURPRISE = "no exception but a port's leaves a function"
     # After settling:
@@ -87,12 +110,8 @@ class Rules:
 
     scheduler: Scheduler
     cloud: SimCloud
-    most_replicas: Callable[[str, float], int] = lambda _service, _since: 0
-    """Service and time → desired + surge, the most that a document valid since then said."""
-    wants_stand_ins: Callable[[str, float], bool] = lambda _service, _since: True
-    """Service and time → whether a document valid since then wants on-demand to stand in for Spot."""
-    ceiling: Callable[[str], int] = lambda _service: 0
-    """Launches per minute."""
+    documents: Callable[[str, float], Sequence[ServiceSpec]] = lambda _service, _since: ()
+    """Service and time → the documents that were valid at any time since then."""
     violations: list[Violation] = field(default_factory=list)
     intents: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Every intent that was ever on record: its replicas."""
@@ -108,7 +127,14 @@ class Rules:
     """Replica → its replacement."""
     recorded: dict[str, float] = field(default_factory=dict)
     """Instance → when a row came to have it."""
-    started: dict[str, list[float]] = field(default_factory=dict)
+    windows: dict[str, LaunchWindow] = field(default_factory=dict)
+    """By service: the minute that launches were counted in last."""
+    damaged: set[str] = field(default_factory=set)
+    """Services whose rows somebody damaged, or restored: what they say of the past is no longer checked."""
+    failed: set[str] = field(default_factory=set)
+    """Services of which a replica has failed to become ready."""
+    called_back: dict[str, list[float]] = field(default_factory=dict)
+    """By service: when somebody will look at the replicas that serve on."""
     changed_at: float = 0.0
     """When a row or an intent last changed."""
 
@@ -129,6 +155,9 @@ class Rules:
         """A commit took effect: the service's living rows before and after it."""
         service = changes.service
         self.changed_at = self.scheduler.now
+        self._counted(changes, after)
+        self._left(changes, before, after)
+        self._paced(changes)
         if changes.create:
             self._created(changes, before, after)
             self._stood_in(invocation, changes, before, after)
@@ -146,8 +175,10 @@ class Rules:
             invocation.wrote[row.instance_id] = now
             self.recorded.setdefault(row.instance_id, now)
             old = before.get(row.id)
-            if row.state is ReplicaState.DRAINING and old and old.state is not ReplicaState.DRAINING:
-                self._drained(invocation, service, row)
+            if old and old.instance_id is None:
+                self._given(row)
+            if row.state is ReplicaState.FAILED:
+                self.failed.add(service)
             if row.warned_at:
                 self.warned_rows.setdefault(row.instance_id, now)
         for intent_id in changes.close_intents:
@@ -157,20 +188,23 @@ class Rules:
         service = changes.service
         highest = self.ids.get(service, 0)
         given = [row.id for row in changes.create]
-        if given != list(range(highest + 1, highest + 1 + len(given))):
+        first = given[0] if service in self.damaged and given[0] > highest else highest + 1
+        if given != list(range(first, first + len(given))):
             self.broken(Rule.IDS, f"{service}: {given} given after {highest}")
         self.ids[service] = max(highest, *given)
         requested = max(row.entered[ReplicaState.REQUESTED] for row in changes.create)
         if requested < self.requested.get(service, requested):
             self.broken(Rule.IDS, f"{service}: {given} were requested before {highest}")
         self.requested[service] = requested
-        most = self.most_replicas(service, self.scheduler.now - LONGEST_S)
+        documents = self.documents(service, self.scheduler.now - LONGEST_S)
+        most = max((spec.replicas + spec.surge for spec in documents), default=0)
         for is_stand_in in (False, True):
             was, active = (
-                sum(r.state.is_active and r.is_stand_in is is_stand_in for r in rows.values())
+                sum(r.is_counted and r.is_stand_in is is_stand_in for r in rows.values())
                 for rows in (before, after)
             )
-            if active > max(most, was):
+            found = sum(r.state is not ReplicaState.REQUESTED for r in changes.create)
+            if active - found > max(most, was):
                 kind = "stand-ins" if is_stand_in else "regular replicas"
                 self.broken(Rule.STRENGTH, f"{service}: {active} active {kind}, {most} allowed")
         for row in changes.create:
@@ -196,24 +230,91 @@ class Rules:
                 self.broken(Rule.STAND_INS, f"{row} replaces {replaced}, a stand-in")
         if not any(row.is_stand_in for row in changes.create):
             return
-        if not self.wants_stand_ins(service, self.scheduler.now - LONGEST_S):
+        documents = self.documents(service, self.scheduler.now - LONGEST_S)
+        if not any(spec.use_spot and spec.on_demand_fallback for spec in documents):
             self.broken(Rule.STAND_INS, f"{service} wants none, and gets some")
         # Decided on what was loaded; what came since would have taken the IDs.
-        missing = sum(map(_is_spot_on_its_way, invocation.loaded.values()))
+        loaded = invocation.loaded.values()
+        # After a failure there may be no row for what is missing, for as long as nothing is tried again.
+        most = max((spec.replicas - spec.base_on_demand for spec in documents), default=0)
+        there = sum(r.is_counted and not r.is_stand_in and r.stays for r in loaded)
+        has_failed = service in self.failed
+        missing = max(most - there, 0) if has_failed else sum(map(_is_spot_on_its_way, loaded))
         standing = sum(row.is_stand_in and row.state.is_active for row in after.values())
-        if standing > missing:
+        if standing > missing and any(r.is_stand_in and r.state is ReplicaState.REQUESTED for r in changes.create):
             self.broken(Rule.STAND_INS, f"{service}: {standing} stand-ins for {missing} that aren't ready")
 
-    def _drained(self, invocation: Invocation, service: str, row: Replica) -> None:
-        instance_id = row.instance_id or ""
-        # Somebody may have put it back since this invocation took it out; that one didn't know of this.
-        if self.cloud.in_rotation(service, instance_id) and instance_id not in invocation.taken_out:
-            self.broken(Rule.OUT_FIRST, f"{row} drains, and {instance_id} is in rotation")
+    def _counted(self, changes: Changes, after: Mapping[int, Replica]) -> None:
+        """Does the table know how many serve?"""
+        if changes.serving is None or changes.service in self.damaged:
+            return
+        staying = sum(row.stays for row in after.values())
+        if changes.serving[1] != staying:
+            self.broken(Rule.COUNTED, f"{changes.service}: {changes.serving[1]} counted, {staying} serve")
+
+    def _left(self, changes: Changes, before: Mapping[int, Replica], after: Mapping[int, Replica]) -> None:
+        """Replicas that served leave: who is left, and may they?"""
+        service, now = changes.service, self.scheduler.now
+        documents = self.documents(service, now - LONGEST_S)
+        if not documents:
+            return  # its stack is gone
+        staying = sum(row.stays for row in after.values())
+        serving = sum(row.serves for row in after.values())
+        for row in changes.update:
+            old = before.get(row.id)
+            if old is None or not old.serves or row.state.is_active:
+                continue
+            instance = self.cloud.instances[row.instance_id or ""]
+            if not instance.is_alive(now):
+                continue
+            if row.warned_at is None:
+                if staying < min(spec.replicas for spec in documents):
+                    self.broken(Rule.AVAILABLE, f"{row} is taken out ({row.reason}), {staying} others serve")
+            elif not self._may_leave(row.warned_at, staying, serving, documents):
+                self.broken(Rule.LAST_ONES, f"{row}, warned {row.warned_at}, leaves, {staying} others serve")
+
+    def _may_leave(
+        self, warned_at: datetime, staying: int, serving: int, documents: Sequence[ServiceSpec]
+    ) -> bool:
+        for spec in documents:
+            enough = spec.replicas if spec.on_warning is OnWarning.SERVE_ON else max(spec.replicas - 1, 1)
+            safe_s = 10.0 if serving == 0 else spec.drain_s + 20.0
+            left_s = (warned_at - EPOCH).total_seconds() + WARNING_S - self.scheduler.now
+            if spec.on_warning is OnWarning.LEAVE or spec.replicas == 0:
+                return True
+            if staying >= enough or left_s <= safe_s + SKEW_S:
+                return True
+        return False
+
+    def _paced(self, changes: Changes) -> None:
+        """Launches are ordered: are they too many for their minute?"""
+        intent, service = changes.open_intent, changes.service
+        if intent is None or changes.window is None:
+            return  # a next step of what was counted already
+        before, window = self.windows.get(service, LaunchWindow()), changes.window[1]
+        self.windows[service] = window
+        specs = self.documents(service, 0.0)
+        counted = len(intent.replica_ids)
+        is_same = before.since is not None and window.since == before.since
+        is_next = before.since is None or (
+            window.since is not None and (window.since - before.since).total_seconds() >= 60.0
+        )
+        if window.launched != counted + (before.launched if is_same else 0) or not (is_same or is_next):
+            if service not in self.damaged:
+                self.broken(Rule.LAUNCH_RATE, f"{service}: {counted} more than {before}, and it says {window}")
+        if window.launched > max((spec.max_launches_per_minute for spec in specs), default=0):
+            self.broken(Rule.LAUNCH_RATE, f"{service}: {window.launched} launches in a minute")
+
+    def _given(self, row: Replica) -> None:
+        """A replica gets its instance: was that launched for it?"""
+        instance = self.cloud.instances[row.instance_id or ""]
+        if row.id not in self.intents.get(instance.launch_id or "", ()):
+            self.broken(Rule.GIVEN, f"{row} gets {instance.id}, which {instance.launch_id} brought")
 
     def _closed(self, invocation: Invocation, intent_id: str, after: Mapping[int, Replica]) -> None:
         """An intent is closed: is anything left of it?"""
-        if intent_id in invocation.asked:
-            return  # it has the answer
+        if intent_id in invocation.answered:
+            return
         waiting = [
             r
             for id_ in self.intents.get(intent_id, ())
@@ -246,24 +347,19 @@ class Rules:
         if known and known[0] != request:
             self.broken(Rule.INTENT_FIRST, f"{request.launch_id} launches twice, and differently")
 
-    def launched(self, request: LaunchRequest, result: LaunchResult) -> None:
-        """A launch took effect."""
-        service, now = request.spec.service, self.scheduler.now
-        times = self.started.setdefault(service, [])
-        times[:] = [t for t in times if t > now - 60] + [now] * len(result.instances)
-        # Minutes are counted from the first launch in them: the end of one and the start of the next may
-        # lie close together.
-        if len(times) > 2 * self.ceiling(service):
-            self.broken(Rule.LAUNCH_RATE, f"{service}: {len(times)} instances started within a minute")
-
     def terminates(self, invocation: Invocation, instance_ids: Collection[str]) -> None:
         """TerminateInstances is about to take effect."""
         now = self.scheduler.now
         for instance_id in instance_ids:
             instance = self.cloud.instances.get(instance_id)
-            if instance is None or instance.service is None:
+            if instance is None or instance.is_foreign:
                 self.broken(Rule.FOREIGN, f"{instance_id} terminated")
-            elif instance.state(now) in (InstanceState.PENDING, InstanceState.RUNNING):
+                continue
+            if instance_id not in invocation.wrote:
+                self.broken(Rule.ROW_FIRST, f"{instance_id} terminated, and nothing was written about it")
+            if self.cloud.in_rotation(instance.service or "", instance_id) and instance.serves(now):
+                self.broken(Rule.OUT_FIRST, f"{instance_id} terminated in rotation")
+            if instance.state(now) in (InstanceState.PENDING, InstanceState.RUNNING):
                 told = invocation.warned_at is not None and instance.warned_at <= invocation.warned_at
                 decided_at = invocation.wrote.get(instance_id, invocation.loaded_at)
                 noted = self.warned_rows.get(instance_id, float("inf")) < decided_at
@@ -274,8 +370,46 @@ class Rules:
         """Targets are about to be registered or deregistered."""
         for instance_id in instance_ids:
             instance = self.cloud.instances.get(instance_id)
-            if instance is None or instance.service != spec.service:
+            if instance is None or instance.is_foreign or instance.launched_for != spec.service:
                 self.broken(Rule.FOREIGN, f"{instance_id} put into or taken out of {spec.service}")
+
+    def takes_out(self, spec: ServiceSpec, instance_ids: Collection[str], store: MemoryStore) -> None:
+        """Targets are about to be deregistered: do their rows say so?"""
+        for instance_id, (service, replica_id) in store.locate(instance_ids).items():
+            row = store.read(service, [replica_id]).replicas.get(replica_id)
+            if row is not None and row.state is ReplicaState.READY and spec.service not in self.damaged:
+                self.broken(Rule.ROW_FIRST, f"{instance_id} leaves the rotation, and {row} is {row.state}")
+
+    def ended_in_rotation(self, instance: SimInstance) -> None:
+        """EC2 takes an instance that it had warned, and clients were still sent to it."""
+        now = self.scheduler.now
+        due = self.called_back.get(instance.service or "", ())
+        if any(now - 12.0 <= time <= now - 8.0 for time in due) and self.recorded.get(instance.id, now) < now - 60:
+            self.broken(Rule.WARNED_OUT, f"{instance.id} is in rotation at its end")
+
+    def look(self, services: Collection[str], store: MemoryStore, quiet_since: float) -> None:
+        """Nothing goes wrong any more: is what there is to do done in time?"""
+        now = self.scheduler.now
+        if now < quiet_since + PROMPT_S:
+            return
+        for service in services:
+            for row in store.load(service).replicas.values():
+                self._look_at(row, now - PROMPT_S)
+        for instance in self.cloud.instances.values():
+            is_new = quiet_since < instance.launched_at < now - PROMPT_S
+            if is_new and not instance.is_foreign and instance.id not in self.recorded:
+                self.broken(Rule.PROMPT, f"{instance.id}, launched at {instance.launched_at:.0f} s, is nobody's")
+
+    def _look_at(self, row: Replica, since: float) -> None:
+        instance_id = row.instance_id or ""
+        target = self.cloud.in_rotation(row.service, instance_id)
+        if target is None or (row.since - EPOCH).total_seconds() > since:
+            return
+        is_healthy = self.cloud.health(row.service, since).get(instance_id) is TargetState.HEALTHY
+        if row.state is ReplicaState.STARTING and is_healthy:
+            self.broken(Rule.PROMPT, f"{row} is healthy, and not ready")
+        if row.state is ReplicaState.DRAINING and target.registered_at < since:
+            self.broken(Rule.PROMPT, f"{row} drains, and is in rotation")
 
     # Ends of invocations.
 
@@ -285,13 +419,23 @@ class Rules:
         if invocation.disturbances or invocation.observed_at is None or invocation.warned_at is None:
             return
         for instance_id, target in self.cloud.groups.get(service, {}).items():
-            if target.drained_at <= self.scheduler.now or target.registered_at >= invocation.began_at:
+            is_anothers = target.registered_at >= invocation.began_at and target.by is not invocation
+            if target.drained_at <= self.scheduler.now or is_anothers:
                 continue
             instance = self.cloud.instances[instance_id]
-            if instance.visible_at <= invocation.observed_at and instance.died_at() <= invocation.observed_at:
+            if not instance.is_shown(invocation.observed_at):
+                continue
+            if instance.died_at() <= invocation.observed_at:
                 self.broken(Rule.TICK_TAKES_OUT, f"{instance_id} is dead and in rotation")
-            elif instance.warned_at <= invocation.warned_at:
-                self.broken(Rule.TICK_TAKES_OUT, f"{instance_id} is warned and in rotation")
+            elif instance.warned_at <= invocation.warned_at and (
+                instance.warned_at + WARNING_S - 10.0 <= invocation.loaded_at - SKEW_S
+            ):
+                self.broken(Rule.TICK_TAKES_OUT, f"{instance_id} is past its last moment and in rotation")
+            elif any(
+                row.instance_id == instance_id and row.state is ReplicaState.DRAINING
+                for row in invocation.loaded.values()
+            ):
+                self.broken(Rule.TICK_TAKES_OUT, f"{instance_id} drains and is in rotation")
 
     def acknowledged(self, invocation: Invocation, instance_id: str, store: MemoryStore) -> None:
         """A message with a warning was done with."""
@@ -300,6 +444,9 @@ class Rules:
         service, replica_id = store.locate([instance_id])[instance_id]
         row = store.read(service, [replica_id]).replicas.get(replica_id)
         if row is None:
+            return
+        serves_on = row.state is ReplicaState.READY and row.is_warned
+        if serves_on:
             return
         if row.state is not ReplicaState.DRAINING or not row.is_warned:
             self.broken(Rule.SIGNAL_HANDLED, f"{row} is {row.state} after its warning")
@@ -313,9 +460,9 @@ class Rules:
         """An exception that isn't a port's left the production code."""
         self.broken(Rule.NO_SURPRISE, error if isinstance(error, str) else repr(error))
 
-    def failed(self, error: str) -> None:
+    def caught(self, error: str) -> None:
         """The production code caught an exception and went on."""
-        if not error.startswith(("Conflict(", "Throttled(", "Unavailable(")):
+        if not error.startswith(("Conflict(", "Throttled(", "Unavailable(", "Denied(")):
             self.crashed(error)
 
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 from random import Random
 
 from spotrelay.model import Offering, OnRebalance, PurchaseOption, ReadinessProbe, ServiceSpec
+from spotrelay.sim.cloud import TEMPLATE
 from spotrelay.sim.faults import PAIRS, Call, Pair
 
 CLUSTER_S = 6.0
@@ -168,7 +169,7 @@ def _spec(random: Random, service: str, replicas: int, target: Pair) -> ServiceS
         instance_types=TYPES,
         ordered=random.random() < 0.3,
         subnets=ZONES,
-        launch_template_id="lt-1",
+        launch_template_id=TEMPLATE,
         target_group_arn=f"arn:aws:elasticloadbalancing:us-east-1:0:targetgroup/{service}/1",
         port=8081,
         on_demand_fallback=random.random() < 0.7,

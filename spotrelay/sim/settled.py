@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING
 
 from spotrelay.memory import EPOCH
 from spotrelay.model import InstanceState, Replica, ReplicaState
+from spotrelay.policy.reconcile import ORPHAN
 from spotrelay.sim.gate import at
+from spotrelay.sim.misfortunes import NONSENSE
 from spotrelay.sim.rules import LONGEST_S, Rule
 
 if TYPE_CHECKING:
     from spotrelay.sim.world import World
 
-NOT_LOST = ("more replicas than wanted", "service removed", "Spot is back")
+NOT_LOST = ("more replicas than wanted", "service removed", "Spot is back", ORPHAN)
 """Why a replica is drained that nobody misses."""
 
 
@@ -62,8 +64,9 @@ def _check_service(world: World, service: str) -> None:
         broken(Rule.IN_ROTATION, f"{service}: {sorted(routed)}, ready are {sorted(i or '' for i in ready)}")
     if rows.intents:
         broken(Rule.NO_OPEN_INTENT, f"{service}: {list(rows.intents)}")
-    # In the past an expired lease would still be held: nobody gave it back.
-    if not world.memory.acquire(service, "nobody", at(0), 0):
+    # In the past an expired lease would still be held: nobody gave it back. A service that is gone has no
+    # tick any more that would.
+    if spec and not world.memory.acquire(service, "nobody", at(0), 0):
         broken(Rule.LEASES, service)
     history = {r.id: r for r in world.memory.history(service, 1000)}
     _check_replacements(world, {**rows.replicas, **history}, rows.highest_id)
@@ -100,9 +103,12 @@ def _is_missed(world: World, row: Replica) -> bool:
 
 def _check_letters(world: World) -> None:
     broken = world.rules.broken
-    if len(world.dead_letters.letters) < world.malformed:
-        broken(Rule.DEAD_LETTERS, f"{len(world.dead_letters.letters)} of {world.malformed} malformed ones")
-    for queue in (world.signals, world.ticks):
+    queues = (world.signals, world.ticks)
+    # What couldn't be set aside three times ends in the queue's own dead-letter queue.
+    kept = len(world.dead_letters.letters) + sum(m.body == NONSENSE for q in queues for m in q.dead)
+    if kept < world.malformed:
+        broken(Rule.DEAD_LETTERS, f"{kept} of {world.malformed} malformed ones")
+    for queue in queues:
         for message in queue.dead:
             if message.disturbed < queue.settings.max_receives:
                 broken(Rule.DEAD_LETTERS, f"{message.id}: {message.body}")

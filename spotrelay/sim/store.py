@@ -9,7 +9,17 @@ from random import Random
 from typing import TypeVar
 
 from spotrelay.memory import MemoryStore
-from spotrelay.model import Changes, Cooldown, PoolMemory, Replica, Rows, Scope, Survey
+from spotrelay.model import (
+    Changes,
+    Cooldown,
+    PoolMemory,
+    Removal,
+    Replica,
+    Rows,
+    Scope,
+    ServiceSpec,
+    Survey,
+)
 from spotrelay.ports import Conflict, Throttled
 from spotrelay.sim.faults import Call
 from spotrelay.sim.gate import Gate
@@ -76,9 +86,21 @@ class SimStore:
 
         return self.gate(Call.LOAD, service, effect, partly=effect)
 
+    def document(self, service: str) -> ServiceSpec | None:
+        """See `ports.Store.document`."""
+        return self.gate(Call.DOCUMENT, service, lambda: self.memory.document(service))
+
+    def keep_document(self, spec: ServiceSpec) -> None:
+        """See `ports.Store.keep_document`."""
+        self.gate(Call.KEEP_DOCUMENT, spec, lambda: self.memory.keep_document(spec))
+
+    def note_removal(self, service: str, removal: Removal) -> None:
+        """See `ports.Store.note_removal`."""
+        self.gate(Call.NOTE_REMOVAL, removal, lambda: self.memory.note_removal(service, removal))
+
     def history(self, service: str, limit: int) -> Sequence[Replica]:
-        """See `ports.Store.history`. No function reads it."""
-        return self.memory.history(service, limit)
+        """See `ports.Store.history`."""
+        return self.gate(Call.HISTORY, service, lambda: self.memory.history(service, limit))
 
     def commit(self, changes: Changes) -> None:
         """See `ports.Store.commit`."""

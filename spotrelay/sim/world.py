@@ -27,7 +27,6 @@ from spotrelay.sim.faults import FaultPlan
 from spotrelay.sim.gate import Gate, Invocation, SimClock, at
 from spotrelay.sim.instances import NEVER, SimInstance
 from spotrelay.sim.ports import (
-    SimBeside,
     SimDeadLetters,
     SimFleet,
     SimProber,
@@ -88,25 +87,23 @@ class World:
         self.rules = Rules(self.scheduler, self.cloud)
         self.memory = MemoryStore()
         self.services = SimServices(self.gate, self.scheduler, self.random)
-        self.rules.most_replicas = self.services.most_replicas
-        self.rules.wants_stand_ins = self.services.wants_stand_ins
-        self.rules.ceiling = self.services.ceiling
+        self.rules.documents = self.services.since
+        self.cloud.ended_in_rotation = self.rules.ended_in_rotation
         self.signals = self._queue(SIGNALS, self._on_signals)
         self.ticks = self._queue(TICKS, self._on_tick)
         self.dead_letters = SimDeadLetters(self.gate)
-        self.ticker = SimTicker(self.gate, self.ticks, scenario.tick_lag_s)
+        self.ticker = SimTicker(self.gate, self.rules, self.ticks, scenario.tick_lag_s)
         store = SimStore(self.gate, self.rules, self.scheduler, self.random, self.memory)
         numbers = count(1)
         self.ports = Ports(
             store,
             SimFleet(self.gate, self.rules, self.scheduler, self.random, self.cloud),
-            SimRouter(self.gate, self.rules, self.scheduler, self.random, self.cloud),
+            SimRouter(self.gate, self.rules, self.scheduler, self.random, self.cloud, self.memory),
             SimProber(self.gate, self.scheduler, self.cloud),
             self.ticker,
             self.services,
             SimTelemetry(self.rules),
             SimClock(self.scheduler),
-            SimBeside(self.random),
             lambda: f"id-{next(numbers):06d}",
         )
         self.intake = build(self.ports, self.dead_letters)
@@ -182,6 +179,7 @@ class World:
     def _schedule(self) -> None:
         """A minute is over."""
         if not self.is_faulty:
+            self.rules.look([s.service for s in self.scenario.specs], self.memory, self.scenario.faults_s)
             if self._is_at_rest():
                 self.is_at_rest = True
                 self.scheduler.stop()
@@ -220,7 +218,9 @@ class World:
             self.cloud.groups.pop(name, None)
         else:
             self.cloud.groups.setdefault(name, {})
-        self.ticks.send(f'{{"source": "aws.ssm", "detail": {{"name": "/spotrelay/services/{name}"}}}}')
+        operation = "Update" if spec else "Delete"
+        detail = f'{{"name": "/spotrelay/services/{name}", "operation": "{operation}"}}'
+        self.ticks.send(f'{{"source": "aws.ssm", "detail": {detail}}}')
 
     def _warm(self, spec: ServiceSpec) -> None:
         """The service has been running for a while."""
@@ -252,7 +252,9 @@ class World:
             )
             self.cloud.groups[spec.service][instance.id] = SimTarget(-WARM_S)
             self.rules.recorded[instance.id] = -WARM_S
-        self.memory.commit(Changes(spec.service, highest_id=(0, spec.replicas), create=tuple(rows)))
+        count = spec.replicas
+        self.memory.commit(Changes(spec.service, (0, count), (0, count), create=tuple(rows)))
+        self.memory.keep_document(spec)
         self.rules.ids[spec.service] = spec.replicas
 
     def _free(self, offering: Offering) -> int:

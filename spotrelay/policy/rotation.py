@@ -1,0 +1,62 @@
+"""When a replica that EC2 takes back leaves the rotation: early where others are enough, late where not.
+
+A warned instance runs for two more minutes. To take it out of the load balancer at once lets its requests
+finish, and is right while the others carry the load. Where they don't, every request that it would have
+answered fails, for nothing: then it *serves on* until others are enough, or until its last safe moment, from
+which on its requests would be cut. The very last one in rotation stays a little longer: a cut answer is
+better than every request refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from datetime import datetime
+
+from spotrelay.model import OnWarning, Replica, Rows, ServiceSpec, seconds
+from spotrelay.policy import timing
+
+
+def ends_at(warned_at: datetime) -> datetime:
+    """When EC2 takes an instance that it has warned."""
+    return warned_at + seconds(timing.NOTICE_S)
+
+
+def last_safe_moment(spec: ServiceSpec, warned_at: datetime) -> datetime:
+    """Until then its requests have time to finish once it has left the rotation."""
+    return ends_at(warned_at) - seconds(spec.drain_s + timing.DRAIN_SETTLE_S)
+
+
+def last_moment(warned_at: datetime) -> datetime:
+    """Until then the very last one stays."""
+    return ends_at(warned_at) - seconds(timing.LAST_ONE_STAYS_S)
+
+
+def enough(spec: ServiceSpec) -> int:
+    """How many others must serve, and stay, for a warned replica to leave at once."""
+    if spec.on_warning is OnWarning.SERVE_ON:
+        return spec.replicas
+    return min(max(spec.replicas - 1, 1), spec.replicas)
+
+
+def may_leave(spec: ServiceSpec, warned_at: datetime, staying: int, now: datetime, *, is_last: bool) -> bool:
+    """Whether a warned replica that serves leaves the rotation now, while so many others serve and stay."""
+    if spec.on_warning is OnWarning.LEAVE or staying >= enough(spec):
+        return True
+    return now >= (last_moment(warned_at) if is_last else last_safe_moment(spec, warned_at))
+
+
+def leaving(spec: ServiceSpec, rows: Rows, gone: Collection[int], now: datetime) -> Iterator[Replica]:
+    """Of all the replicas that serve on, those whose time has come; `gone` are lost, whatever their row says."""
+    there = [r for r in rows.replicas.values() if r.id not in gone]
+    staying = sum(r.stays for r in there)
+    serving_on = [(r.warned_at, r.id, r) for r in there if r.serves and r.warned_at]
+    last = max(serving_on, default=None, key=lambda one: one[:2]) if staying == 0 else None
+    for warned_at, id_, replica in serving_on:
+        is_last = last is not None and id_ == last[1]
+        if may_leave(spec, warned_at, staying, now, is_last=is_last):
+            yield replica
+
+
+def looks_due(spec: ServiceSpec, warned_at: datetime) -> tuple[datetime, datetime]:
+    """When somebody must look at a replica that serves on, whatever else happens or doesn't."""
+    return last_safe_moment(spec, warned_at), last_moment(warned_at)

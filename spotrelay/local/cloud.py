@@ -119,7 +119,7 @@ class Cloud:
             address=self._addresses.next(),
             launched_at=now,
             reservation_id=reservation_id,
-            tags=dict(spec.tags),
+            tags={**spec.tags, **spec.system_tags},
             spot_request=spot,
         )
         self.instances[instance.id] = instance

@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterable
 
 from spotrelay.local.context import (
+    AWS_TAG_PREFIX,
     Context,
     Handler,
     Params,
     Result,
+    check_tag_keys,
     request_tag_conditions,
     resource_tag_conditions,
 )
@@ -70,6 +72,7 @@ def terminate_instances(context: Context) -> Result:
 def create_tags(context: Context) -> Result:
     """Tags on instances."""
     tags = {tag["Key"]: tag.get("Value", "") for tag in context.params["Tags"]}
+    check_tag_keys(tags)
     instances = _by_ids(context, context.params["Resources"])
     for instance in instances:
         conditions = {**resource_tag_conditions(instance.tags), **request_tag_conditions(tags)}
@@ -81,9 +84,10 @@ def create_tags(context: Context) -> Result:
 
 
 def delete_tags(context: Context) -> Result:
-    """Tags off instances: those named, those with the value named, or all."""
-    instances = _by_ids(context, context.params["Resources"])
+    """Tags off instances: those named, those with the value named, or all but EC2's own."""
     doomed = context.params.get("Tags")
+    check_tag_keys(tag["Key"] for tag in doomed or [])
+    instances = _by_ids(context, context.params["Resources"])
     for instance in instances:
         conditions = resource_tag_conditions(instance.tags)
         if doomed:
@@ -91,6 +95,8 @@ def delete_tags(context: Context) -> Result:
         context.require("ec2:DeleteTags", instance.arn, conditions)
     for instance in instances:
         for key, value in list(instance.tags.items()):
+            if key.startswith(AWS_TAG_PREFIX):
+                continue
             if doomed is None or any(t["Key"] == key and t.get("Value", value) == value for t in doomed):
                 del instance.tags[key]
         context.ministack.mirror_tags(instance.id, instance.tags)

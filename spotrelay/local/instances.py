@@ -98,9 +98,23 @@ class LaunchSpec:
     key_name: str | None = None
     instance_profile_arn: str | None = None
     tags: dict[str, str] = field(default_factory=dict)
+    """Those that the request and the template ask for."""
     fleet_id: str | None = None
     template_id: str | None = None
     template_version: int | None = None
+
+    @property
+    def system_tags(self) -> dict[str, str]:
+        """The tags that EC2 itself gives to the instance."""
+        return {
+            key: str(value)
+            for key, value in (
+                ("aws:ec2launchtemplate:id", self.template_id),
+                ("aws:ec2launchtemplate:version", self.template_version),
+                ("aws:ec2:fleet-id", self.fleet_id),
+            )
+            if value is not None
+        }
 
 
 @dataclass(slots=True)

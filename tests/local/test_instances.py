@@ -84,6 +84,27 @@ def test_tags_of_instances_are_ours_and_the_rest_ministacks(ground: Ground) -> N
         assert "a" not in {tag["Key"] for tag in found}
 
 
+def test_tags_of_awss_stay(ground: Ground) -> None:
+    """Nobody sets or removes a tag of AWS's, and removing all tags leaves those; ours anybody can set."""
+    (instance_id,) = ground.running(1)
+    ec2, refusal = ground.aws.ec2, r"InvalidParameterValue.*reserved for internal use"
+    with pytest.raises(ClientError, match=refusal):
+        ec2.create_tags(Resources=[instance_id], Tags=[{"Key": "aws:ec2:fleet-id", "Value": "x"}])
+    with pytest.raises(ClientError, match=refusal):
+        ec2.delete_tags(Resources=[instance_id], Tags=[{"Key": "aws:ec2:fleet-id"}])
+
+    def tags() -> dict[str, str]:
+        found = ec2.describe_tags(Filters=[{"Name": "resource-id", "Values": [instance_id]}])["Tags"]
+        return {tag["Key"]: tag["Value"] for tag in found}
+
+    before = {key: value for key, value in tags().items() if key.startswith("aws:")}
+    assert len(before) == 3
+    ec2.delete_tags(Resources=[instance_id])
+    assert tags() == before
+    ec2.create_tags(Resources=[instance_id], Tags=[{"Key": "spotrelay:service", "Value": "demo"}])
+    assert tags() == {**before, "spotrelay:service": "demo"}
+
+
 def test_status_lists_running_instances(ground: Ground) -> None:
     """DescribeInstanceStatus shows the running ones unless all are asked for."""
     (running,) = ground.running(1)

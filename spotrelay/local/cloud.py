@@ -1,4 +1,11 @@
-"""The instances of the local cloud and what happens to them: boot, warning, reclaim, termination."""
+"""The instances of the local cloud and what happens to them: boot, warning, reclaim, termination.
+
+A warning may be shorter here than EC2's two minutes. Whoever is warned rightly believes that the end comes
+two minutes after the event's `time`; so the event, and the `UpdateTime` of the Spot request, are dated back
+by as much as the warning is shortened. With a warning of 20 s the event looks like one that arrives 100 s
+late: 20 s are left of its two minutes, which is the truth. A request may be marked before it was made,
+then.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +13,10 @@ import logging
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
+from spotrelay.local.environment import EC2_WARNING_S
 from spotrelay.local.instances import Ending, Instance, InstanceState, LaunchSpec, SpotRequest, SpotStatus
 from spotrelay.local.ministack import MiniStack
 from spotrelay.market import Market
@@ -37,7 +45,7 @@ class MachineRoom(Protocol):
 class Settings:
     """How fast things go, in seconds. The names are those of the command line."""
 
-    warning_s: float = 120.0
+    warning_s: float = EC2_WARNING_S
     schedule_s: float = 60.0
     boot_s: float = 1.0
 
@@ -140,6 +148,9 @@ class Cloud:
     def warn(self, instance_id: str, deliveries: int = 1) -> None:
         """EC2 will take the instance back when the warning is over.
 
+        By the event and the Spot request this was decided two minutes before the end, however short the
+        warning is.
+
         Raises:
             NotPossibleError: it is no running Spot instance, or is warned already.
         """
@@ -149,7 +160,8 @@ class Cloud:
         if instance.warned_at:
             raise NotPossibleError(f"{instance_id} is warned already, at {instance.warned_at:%H:%M:%S} UTC")
         instance.warned_at = self.now()
-        self._set_spot_status(instance, SpotStatus.MARKED_FOR_TERMINATION)
+        marked_at = instance.warned_at + timedelta(seconds=self.settings.warning_s - EC2_WARNING_S)
+        self._set_spot_status(instance, SpotStatus.MARKED_FOR_TERMINATION, marked_at)
         interruption = Interruption(instance_id, instance.warned_at.timestamp(), deliveries)
         self.interruptions.append(interruption)
         # The reclaim is certain, whatever happens to the event.
@@ -160,6 +172,7 @@ class Cloud:
                 {"instance-id": instance_id, "instance-action": "terminate"},
                 # AWS's own samples put the zone where the region belongs.
                 [f"arn:aws:ec2:{instance.zone}:instance/{instance_id}"],
+                at=marked_at,
                 deliveries=deliveries,
             )
 
@@ -173,7 +186,7 @@ class Cloud:
         if not instance.spot_request:
             raise NotPossibleError(f"{instance_id} is on-demand: rebalance is recommended for Spot only")
         detail = {"instance-id": instance_id}
-        self._ministack.emit("EC2 Instance Rebalance Recommendation", detail, [instance.arn])
+        self._ministack.emit("EC2 Instance Rebalance Recommendation", detail, [instance.arn], at=self.now())
 
     def dry_up(self, zone: str | None, instance_type: str | None, *, warn: bool) -> list[str]:
         """Spot capacity of the matching pools goes to 0; the instances that were warned for it."""
@@ -223,7 +236,7 @@ class Cloud:
         instance.state = InstanceState.SHUTTING_DOWN
         instance.ending = Ending(by_user, self.now())
         status = SpotStatus.TERMINATED_BY_USER if by_user else SpotStatus.TERMINATED_NO_CAPACITY
-        self._set_spot_status(instance, status)
+        self._set_spot_status(instance, status, self.now())
         self._machines.stop(instance.id)
         self._emit_state(instance)
         self._after(SHUTDOWN_S, lambda: self._terminated(instance))
@@ -239,16 +252,16 @@ class Cloud:
         del self.instances[instance.id]
         self._ministack.mirror_tags(instance.id, {})
 
-    def _set_spot_status(self, instance: Instance, status: SpotStatus) -> None:
+    def _set_spot_status(self, instance: Instance, status: SpotStatus, at: datetime) -> None:
         if instance.spot_request:
             instance.spot_request.status = status
-            instance.spot_request.updated_at = self.now()
+            instance.spot_request.updated_at = at
 
     def _emit_state(self, instance: Instance) -> None:
         name, _ = instance.state.value
         _log.info("%s (%s) is %s", instance.id, instance.offering, name)
         detail = {"instance-id": instance.id, "state": name}
-        self._ministack.emit("EC2 Instance State-change Notification", detail, [instance.arn])
+        self._ministack.emit("EC2 Instance State-change Notification", detail, [instance.arn], at=self.now())
 
 
 class _Addresses:

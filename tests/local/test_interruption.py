@@ -5,11 +5,13 @@ from __future__ import annotations
 import http.client
 import json
 import uuid
+from datetime import datetime
 from typing import Any
 
 import pytest
 
 from spotrelay.local.client import LocalCloudError
+from spotrelay.local.environment import EC2_WARNING_S
 from tests.local.conftest import Ground, eventually
 
 pytestmark = pytest.mark.xdist_group("local")
@@ -60,12 +62,17 @@ def get(ground: Ground, path: str, host: str = "localhost") -> int:
     return response.status
 
 
-def status_code(ground: Ground, instance_id: str) -> str:
-    """The status of the instance's Spot request."""
+def spot_status(ground: Ground, instance_id: str) -> Any:
+    """Code and UpdateTime of the instance's Spot request."""
     requests = ground.aws.ec2.describe_spot_instance_requests(
         Filters=[{"Name": "instance-id", "Values": [instance_id]}]
     )["SpotInstanceRequests"]
-    return requests[0]["Status"]["Code"]
+    return requests[0]["Status"]
+
+
+def status_code(ground: Ground, instance_id: str) -> str:
+    """The status of the instance's Spot request."""
+    return str(spot_status(ground, instance_id)["Code"])
 
 
 def interruption(ground: Ground, instance_id: str) -> dict[str, Any]:
@@ -115,6 +122,27 @@ def test_a_warning_reaches_a_queue_and_the_instance_is_taken(ground: Ground) -> 
     assert known["warned_at"] <= known["deregistered_at"] <= known["reclaimed_at"]
     assert known["event"] == "once"
     assert mailbox.states(instance_id) == ["pending", "running", "shutting-down", "terminated"]
+
+
+def test_two_minutes_after_its_time_a_warning_is_over(ground: Ground) -> None:
+    """However short warnings are here: from the event's time and the request's, two minutes are the truth."""
+    mailbox = Mailbox(ground)
+    (instance_id,) = ground.running(1)
+    ground.aws.local.warn(instance_id)
+    marked = spot_status(ground, instance_id)
+    assert marked["Code"] == "marked-for-termination"
+    (event,) = eventually(lambda: mailbox.read(WARNING, instance_id), "the warning arrives")
+    assert marked["UpdateTime"] == datetime.fromisoformat(event["time"])
+    warned_at = interruption(ground, instance_id)["warned_at"]
+    warning_s = ground.aws.local.settings()["warning_s"]
+    assert warning_s < EC2_WARNING_S
+    # Both are in whole seconds, rounded down.
+    left_s = marked["UpdateTime"].timestamp() + EC2_WARNING_S - warned_at
+    assert warning_s - 1 < left_s <= warning_s
+    reclaimed_at = eventually(lambda: interruption(ground, instance_id)["reclaimed_at"], "EC2 takes it")
+    closed = spot_status(ground, instance_id)
+    assert closed["Code"] == "instance-terminated-no-capacity"
+    assert reclaimed_at - 1 <= closed["UpdateTime"].timestamp() <= reclaimed_at + 1
 
 
 def test_lost_event_and_certain_reclaim(ground: Ground) -> None:

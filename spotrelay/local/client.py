@@ -138,12 +138,19 @@ class LocalCloud:
             for_s=for_s,
         )
 
+    def deny(self, action: str, resource: str) -> None:
+        """Have a service control policy deny an action on one resource, until `clear_faults`.
+
+        For the actions on instances and targets: `deny("ec2:TerminateInstances", "i-…")`, or an ARN.
+        """
+        self._call("deny", action=action, resource=resource)
+
     def faults(self) -> Rows:
         """The faults that haven't happened as often, or for as long, as was asked; see `inject_fault`."""
         return cast("Rows", self._call("faults"))
 
     def clear_faults(self) -> None:
-        """Forget the faults that haven't happened yet."""
+        """Forget the faults that haven't happened yet, and what is denied."""
         self._call("clear_faults")
 
     def settings(self) -> dict[str, float]:

@@ -129,6 +129,7 @@ class Cloud:
             reservation_id=reservation_id,
             tags={**spec.tags, **spec.system_tags},
             spot_request=spot,
+            is_protected=spec.is_protected and spot is None,
         )
         self.instances[instance.id] = instance
         self._ministack.mirror_tags(instance.id, instance.tags)

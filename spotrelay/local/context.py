@@ -37,6 +37,8 @@ class Context:
     ministack: MiniStack
     request: Request
     params: Params
+    is_denied: Callable[[str, str], bool]
+    """Whether a service control policy denies an action on a resource; see `Faults.deny`."""
 
     def require(self, action: str, resource: str = "*", conditions: Mapping[str, Any] | None = None) -> None:
         """Go on only if IAM allows it.
@@ -58,6 +60,11 @@ class Context:
         Raises:
             UnauthenticatedError: nobody knows who is asking.
         """
+        if self.is_denied(action, resource):
+            return (
+                f"User: {self.ministack.caller(self.request).arn} is not authorized to perform: {action} on "
+                f"resource: {resource} with an explicit deny in a service control policy"
+            )
         denial = self.ministack.denial(self.request, action, resource, conditions or {})
         if denial is None:
             return None

@@ -42,6 +42,7 @@ class Control:
             "counters": lambda arguments: self._balancer.counters(arguments["load_balancer"]),
             "interruptions": lambda _: [i.to_json() for i in self._cloud.interruptions],
             "inject_fault": self._inject_fault,
+            "deny": lambda arguments: self._faults.deny(arguments["action"], arguments["resource"]),
             "faults": lambda _: self._faults.pending(),
             "clear_faults": lambda _: self._faults.clear(),
             "settings": lambda _: asdict(self._cloud.settings),

@@ -10,6 +10,8 @@ from typing import Any
 
 import psutil
 
+from spotrelay.local.wire import BOTOCORE_NAMES
+
 
 @dataclass(slots=True)
 class Fault:
@@ -53,15 +55,37 @@ class Faults:
 
     def __init__(self) -> None:
         self._faults: list[tuple[Fault, float]] = []
+        self._denied: set[tuple[str, str]] = set()
 
     def inject(self, fault: Fault) -> None:
         """Let it happen, from now on."""
         end = float("inf") if fault.for_s is None else time.monotonic() + fault.for_s
         self._faults.append((fault, end))
 
+    def deny(self, action: str, resource: str) -> None:
+        """Have a service control policy deny `action`, as in "ec2:TerminateInstances", on a resource.
+
+        It is named by its ARN or by the end of that, such as an instance's ID. It holds for the actions that
+        we answer, on instances and targets; MiniStack's own don't ask.
+
+        Raises:
+            ValueError: it is an action of a service of which we answer none.
+        """
+        if action.partition(":")[0] not in BOTOCORE_NAMES:
+            raise ValueError(f"{action}: actions that can be denied begin with {', '.join(BOTOCORE_NAMES)}")
+        self._denied.add((action, resource))
+
+    def is_denied(self, action: str, resource: str) -> bool:
+        """Whether such a policy denies it."""
+        return any(
+            action == denied and (resource == name or resource.endswith(f"/{name}"))
+            for denied, name in self._denied
+        )
+
     def clear(self) -> None:
-        """Forget them all."""
+        """Forget them all, and what is denied."""
         self._faults.clear()
+        self._denied.clear()
 
     def pending(self) -> list[dict[str, Any]]:
         """Those that are still to happen, or still happen."""

@@ -183,7 +183,7 @@ class Front:
             return None
         if self._ministack.region() != REGION:
             raise AwsError("UnsupportedOperation", f"The local cloud's instances are all in {REGION}")
-        return handler(Context(self._cloud, self._ministack, request, params))
+        return handler(Context(self._cloud, self._ministack, request, params, self._faults.is_denied))
 
     async def _pass_on(self, call: _Call, scope: Scope, receive: Receive, send: Send) -> None:
         """Let MiniStack answer, and log the call once it has."""

@@ -102,6 +102,7 @@ class LaunchSpec:
     fleet_id: str | None = None
     template_id: str | None = None
     template_version: int | None = None
+    is_protected: bool = False
 
     @property
     def system_tags(self) -> dict[str, str]:
@@ -132,6 +133,8 @@ class Instance:
     spot_request: SpotRequest | None = None
     warned_at: datetime | None = None
     ending: Ending | None = None
+    is_protected: bool = False
+    """Nobody can terminate it by the API: `DisableApiTermination`."""
 
     @property
     def zone(self) -> str:

@@ -118,12 +118,17 @@ class LocalCloud:
         after: bool = False,
         kill: bool = False,
         for_s: float | None = None,
+        answer: Literal["", "empty", "partial"] = "",
     ) -> None:
         """Let the next `count` calls of an AWS action, or all for `for_s`, go wrong.
 
         A call waits `delay_s` and then, given a code, fails with it; with `kill`, its function's process is
         killed instead. With `after`, it has taken effect by then. `action` may be "dynamodb:*", too. `role`:
         only calls of the role with this name, which `kill` needs.
+
+        `answer` lets a call succeed and lie: "empty" leaves nothing of the instances, Spot requests, targets
+        or parameters that there are, "partial" every second one. A parameter that GetParameter doesn't find
+        is an error_code, ParameterNotFound.
         """
         self._call(
             "inject_fault",
@@ -136,6 +141,7 @@ class LocalCloud:
             after=after,
             kill=kill,
             for_s=for_s,
+            answer=answer,
         )
 
     def deny(self, action: str, resource: str) -> None:

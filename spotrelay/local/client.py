@@ -77,6 +77,10 @@ class LocalCloud:
         """Warn Spot instances in one moment; of those behind one that can't be warned, none is."""
         self._call("warn_all", instance_ids=list(instance_ids))
 
+    def retract(self, instance_id: str) -> None:
+        """Have EC2 not take a warned instance: it runs on, its request is fulfilled, and no event says so."""
+        self._call("retract", instance_id=instance_id)
+
     def rebalance(self, instance_id: str) -> None:
         """Recommend to move away from a Spot instance."""
         self._call("rebalance", instance_id=instance_id)
@@ -102,7 +106,8 @@ class LocalCloud:
     def interruptions(self) -> Rows:
         """instance_id, warned_at, deregistered_at, reclaimed_at, event ("once", "lost" or a number).
 
-        And terminated_at: when somebody terminated the warned instance before EC2 could take it, or None.
+        And terminated_at: when somebody terminated the warned instance before EC2 could take it, or None; and
+        retracted_at: when the warning was retracted, or None.
         """
         return cast("Rows", self._call("interruptions"))
 

@@ -61,6 +61,13 @@ class Interruption:
     reclaimed_at: float | None = None
     terminated_at: float | None = None
     """When a user terminated it before EC2 could take it."""
+    retracted_at: float | None = None
+    """When EC2 thought better of it."""
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether EC2 still means to take the instance."""
+        return self.reclaimed_at is None and self.retracted_at is None
 
     def to_json(self) -> dict[str, Any]:
         """As the control API shows it."""
@@ -71,6 +78,7 @@ class Interruption:
             "deregistered_at": self.deregistered_at,
             "reclaimed_at": self.reclaimed_at,
             "terminated_at": self.terminated_at,
+            "retracted_at": self.retracted_at,
             "event": event,
         }
 
@@ -142,7 +150,7 @@ class Cloud:
         """The user ends it. Ending it twice is no error."""
         if not instance.state.is_over:
             for interruption in self.interruptions:
-                if interruption.instance_id == instance.id:
+                if interruption.instance_id == instance.id and interruption.is_pending:
                     interruption.terminated_at = self.now().timestamp()
             self._shut_down(instance, by_user=True)
 
@@ -177,6 +185,22 @@ class Cloud:
                 deliveries=deliveries,
             )
 
+    def retract(self, instance_id: str) -> None:
+        """EC2 doesn't take a warned instance after all: it runs on, and nobody is told.
+
+        Raises:
+            NotPossibleError: it is no running instance, or isn't warned.
+        """
+        instance = self._running(instance_id)
+        if not instance.warned_at:
+            raise NotPossibleError(f"{instance_id} isn't warned: there is nothing to retract")
+        now = self.now()
+        instance.warned_at = None
+        for interruption in self.interruptions:
+            if interruption.instance_id == instance_id and interruption.is_pending:
+                interruption.retracted_at = now.timestamp()
+        self._set_spot_status(instance, SpotStatus.FULFILLED, now)
+
     def rebalance(self, instance_id: str) -> None:
         """EC2 recommends to move away from the instance, which may never be interrupted.
 
@@ -206,7 +230,11 @@ class Cloud:
     def deregistered(self, instance_id: str) -> None:
         """Somebody took the instance out of a target group; remembered if it is being interrupted."""
         for interruption in self.interruptions:
-            if interruption.instance_id == instance_id and interruption.deregistered_at is None:
+            if (
+                interruption.instance_id == instance_id
+                and interruption.retracted_at is None
+                and interruption.deregistered_at is None
+            ):
                 interruption.deregistered_at = self.now().timestamp()
 
     def _is_reclaimable(self, instance: Instance) -> bool:
@@ -228,7 +256,7 @@ class Cloud:
         self._emit_state(instance)
 
     def _reclaim(self, instance: Instance, interruption: Interruption) -> None:
-        if instance.state.is_over:
+        if instance.state.is_over or not interruption.is_pending:
             return
         interruption.reclaimed_at = self.now().timestamp()
         self._shut_down(instance, by_user=False)

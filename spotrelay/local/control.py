@@ -36,6 +36,7 @@ class Control:
             "set_capacity": self._set_capacity,
             "warn": self._warn,
             "warn_all": self._warn_all,
+            "retract": lambda arguments: self._cloud.retract(arguments["instance_id"]),
             "rebalance": self._rebalance,
             "calls": lambda arguments: self._calls.since(int(arguments.get("since", 0))),
             "requests": lambda arguments: self._balancer.requests(arguments["load_balancer"]),

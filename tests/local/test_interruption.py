@@ -167,6 +167,28 @@ def test_event_delivered_three_times_is_one_event(ground: Ground) -> None:
     assert len({event["id"] for event in events}) == 1
 
 
+def test_a_retracted_warning_takes_nothing(ground: Ground) -> None:
+    """The instance runs on when its time is over, its request is fulfilled, and it can be warned anew."""
+    taken, kept = ground.running(2)
+    ground.aws.local.warn(kept)
+    ground.aws.local.warn(taken)
+    ground.aws.local.retract(kept)
+    assert status_code(ground, kept) == "fulfilled"
+    assert interruption(ground, kept)["retracted_at"] >= interruption(ground, kept)["warned_at"]
+    # Warned after the other, and so taken after it would have been.
+    eventually(lambda: ground.states([taken]) == ["terminated"], "EC2 takes the other one")
+    assert ground.states([kept]) == ["running"]
+    assert [i["warned_at"] for i in ground.aws.local.instances() if i["instance_id"] == kept] == [None]
+    assert interruption(ground, kept)["reclaimed_at"] is None
+    with pytest.raises(LocalCloudError, match="isn't warned"):
+        ground.aws.local.retract(kept)
+    ground.aws.local.warn(kept)
+    eventually(lambda: ground.states([kept]) == ["terminated"], "EC2 takes it this time")
+    first, second = (i for i in ground.aws.local.interruptions() if i["instance_id"] == kept)
+    assert (first["reclaimed_at"], second["retracted_at"]) == (None, None)
+    assert second["reclaimed_at"] > second["warned_at"]
+
+
 def test_many_are_warned_in_one_moment(ground: Ground) -> None:
     """One operation warns several instances, each with an event of its own; a wrong ID stops it there."""
     mailbox = Mailbox(ground)

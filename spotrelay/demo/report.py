@@ -124,7 +124,10 @@ def summary(interruptions: Sequence[Interruption]) -> dict[str, dict[str, float]
 
 
 def replica_row(replica: Replica) -> dict[str, Any]:
-    """One replica, history and all."""
+    """One replica, history and all. When it was warned is in `Interruption`, by the local cloud's clock.
+
+    Its row has the event's time, which a shortened warning makes earlier: see `Cloud.warn`.
+    """
     offering = replica.offering
     return {
         "id": replica.id,
@@ -137,7 +140,6 @@ def replica_row(replica: Replica) -> dict[str, Any]:
         "is_stand_in": replica.is_stand_in,
         "attempts": replica.attempts,
         "reason": replica.reason,
-        "warned_at": _iso(replica.warned_at),
         "entered": {str(state): _iso(at) for state, at in replica.entered.items()},
     }
 

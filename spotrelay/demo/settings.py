@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spotrelay.demo.errors import DemoError
+from spotrelay.local.environment import EC2_WARNING_S
 
 ROOT = Path(__file__).resolve().parents[2]
 """The working copy: the demo deploys the app that is in it."""
 
-EC2_WARNING_S = 120.0
 EC2_SCHEDULE_S = 60.0
-"""How long a warning and a minute are on AWS. The demo shortens both in the same ratio."""
+"""How long a minute is on AWS. The demo shortens it in the same ratio as a warning."""
 
 DEFAULT_WARNING_S = 20.0
 """Some 7 s until a replacement serves, and as much again for a machine that is busy otherwise."""

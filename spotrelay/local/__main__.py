@@ -8,6 +8,8 @@ import logging
 import sys
 from pathlib import Path
 
+from spotrelay.local.environment import EC2_WARNING_S
+
 DEFAULT_PORT = 4566
 """Where tools expect a local AWS."""
 
@@ -60,7 +62,10 @@ def _parser() -> argparse.ArgumentParser:
     port_help = f"port on 127.0.0.1; 0 for a free one (default: {DEFAULT_PORT})"
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help=port_help)
     parser.add_argument(
-        "--warning-s", type=_seconds, default=120.0, help="from a warning to the reclaim (default: 120)"
+        "--warning-s",
+        type=_seconds,
+        default=EC2_WARNING_S,
+        help=f"from a warning to the reclaim (default: {EC2_WARNING_S:.0f})",
     )
     parser.add_argument(
         "--schedule-s", type=_seconds, default=60.0, help="how long rate(1 minute) lasts (default: 60)"

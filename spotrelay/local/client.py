@@ -77,6 +77,10 @@ class LocalCloud:
         """Warn Spot instances in one moment; of those behind one that can't be warned, none is."""
         self._call("warn_all", instance_ids=list(instance_ids))
 
+    def retract(self, instance_id: str) -> None:
+        """Have EC2 not take a warned instance: it runs on, its request is fulfilled, and no event says so."""
+        self._call("retract", instance_id=instance_id)
+
     def rebalance(self, instance_id: str) -> None:
         """Recommend to move away from a Spot instance."""
         self._call("rebalance", instance_id=instance_id)
@@ -102,7 +106,8 @@ class LocalCloud:
     def interruptions(self) -> Rows:
         """instance_id, warned_at, deregistered_at, reclaimed_at, event ("once", "lost" or a number).
 
-        And terminated_at: when somebody terminated the warned instance before EC2 could take it, or None.
+        And terminated_at: when somebody terminated the warned instance before EC2 could take it, or None; and
+        retracted_at: when the warning was retracted, or None.
         """
         return cast("Rows", self._call("interruptions"))
 
@@ -118,12 +123,17 @@ class LocalCloud:
         after: bool = False,
         kill: bool = False,
         for_s: float | None = None,
+        answer: Literal["", "empty", "partial"] = "",
     ) -> None:
         """Let the next `count` calls of an AWS action, or all for `for_s`, go wrong.
 
         A call waits `delay_s` and then, given a code, fails with it; with `kill`, its function's process is
         killed instead. With `after`, it has taken effect by then. `action` may be "dynamodb:*", too. `role`:
         only calls of the role with this name, which `kill` needs.
+
+        `answer` lets a call succeed and lie: "empty" leaves nothing of the instances, Spot requests, targets
+        or parameters that there are, "partial" every second one. A parameter that GetParameter doesn't find
+        is an error_code, ParameterNotFound.
         """
         self._call(
             "inject_fault",
@@ -136,14 +146,22 @@ class LocalCloud:
             after=after,
             kill=kill,
             for_s=for_s,
+            answer=answer,
         )
+
+    def deny(self, action: str, resource: str) -> None:
+        """Have a service control policy deny an action on one resource, until `clear_faults`.
+
+        For the actions on instances and targets: `deny("ec2:TerminateInstances", "i-…")`, or an ARN.
+        """
+        self._call("deny", action=action, resource=resource)
 
     def faults(self) -> Rows:
         """The faults that haven't happened as often, or for as long, as was asked; see `inject_fault`."""
         return cast("Rows", self._call("faults"))
 
     def clear_faults(self) -> None:
-        """Forget the faults that haven't happened yet."""
+        """Forget the faults that haven't happened yet, and what is denied."""
         self._call("clear_faults")
 
     def settings(self) -> dict[str, float]:

@@ -1,4 +1,11 @@
-"""The instances of the local cloud and what happens to them: boot, warning, reclaim, termination."""
+"""The instances of the local cloud and what happens to them: boot, warning, reclaim, termination.
+
+A warning may be shorter here than EC2's two minutes. Whoever is warned rightly believes that the end comes
+two minutes after the event's `time`; so the event, and the `UpdateTime` of the Spot request, are dated back
+by as much as the warning is shortened. With a warning of 20 s the event looks like one that arrives 100 s
+late: 20 s are left of its two minutes, which is the truth. A request may be marked before it was made,
+then.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +13,10 @@ import logging
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
+from spotrelay.local.environment import EC2_WARNING_S
 from spotrelay.local.instances import Ending, Instance, InstanceState, LaunchSpec, SpotRequest, SpotStatus
 from spotrelay.local.ministack import MiniStack
 from spotrelay.market import Market
@@ -37,7 +45,7 @@ class MachineRoom(Protocol):
 class Settings:
     """How fast things go, in seconds. The names are those of the command line."""
 
-    warning_s: float = 120.0
+    warning_s: float = EC2_WARNING_S
     schedule_s: float = 60.0
     boot_s: float = 1.0
 
@@ -53,6 +61,13 @@ class Interruption:
     reclaimed_at: float | None = None
     terminated_at: float | None = None
     """When a user terminated it before EC2 could take it."""
+    retracted_at: float | None = None
+    """When EC2 thought better of it."""
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether EC2 still means to take the instance."""
+        return self.reclaimed_at is None and self.retracted_at is None
 
     def to_json(self) -> dict[str, Any]:
         """As the control API shows it."""
@@ -63,6 +78,7 @@ class Interruption:
             "deregistered_at": self.deregistered_at,
             "reclaimed_at": self.reclaimed_at,
             "terminated_at": self.terminated_at,
+            "retracted_at": self.retracted_at,
             "event": event,
         }
 
@@ -119,8 +135,9 @@ class Cloud:
             address=self._addresses.next(),
             launched_at=now,
             reservation_id=reservation_id,
-            tags=dict(spec.tags),
+            tags={**spec.tags, **spec.system_tags},
             spot_request=spot,
+            is_protected=spec.is_protected and spot is None,
         )
         self.instances[instance.id] = instance
         self._ministack.mirror_tags(instance.id, instance.tags)
@@ -133,12 +150,15 @@ class Cloud:
         """The user ends it. Ending it twice is no error."""
         if not instance.state.is_over:
             for interruption in self.interruptions:
-                if interruption.instance_id == instance.id:
+                if interruption.instance_id == instance.id and interruption.is_pending:
                     interruption.terminated_at = self.now().timestamp()
             self._shut_down(instance, by_user=True)
 
     def warn(self, instance_id: str, deliveries: int = 1) -> None:
         """EC2 will take the instance back when the warning is over.
+
+        By the event and the Spot request this was decided two minutes before the end, however short the
+        warning is.
 
         Raises:
             NotPossibleError: it is no running Spot instance, or is warned already.
@@ -149,7 +169,8 @@ class Cloud:
         if instance.warned_at:
             raise NotPossibleError(f"{instance_id} is warned already, at {instance.warned_at:%H:%M:%S} UTC")
         instance.warned_at = self.now()
-        self._set_spot_status(instance, SpotStatus.MARKED_FOR_TERMINATION)
+        marked_at = instance.warned_at + timedelta(seconds=self.settings.warning_s - EC2_WARNING_S)
+        self._set_spot_status(instance, SpotStatus.MARKED_FOR_TERMINATION, marked_at)
         interruption = Interruption(instance_id, instance.warned_at.timestamp(), deliveries)
         self.interruptions.append(interruption)
         # The reclaim is certain, whatever happens to the event.
@@ -160,8 +181,25 @@ class Cloud:
                 {"instance-id": instance_id, "instance-action": "terminate"},
                 # AWS's own samples put the zone where the region belongs.
                 [f"arn:aws:ec2:{instance.zone}:instance/{instance_id}"],
+                at=marked_at,
                 deliveries=deliveries,
             )
+
+    def retract(self, instance_id: str) -> None:
+        """EC2 doesn't take a warned instance after all: it runs on, and nobody is told.
+
+        Raises:
+            NotPossibleError: it is no running instance, or isn't warned.
+        """
+        instance = self._running(instance_id)
+        if not instance.warned_at:
+            raise NotPossibleError(f"{instance_id} isn't warned: there is nothing to retract")
+        now = self.now()
+        instance.warned_at = None
+        for interruption in self.interruptions:
+            if interruption.instance_id == instance_id and interruption.is_pending:
+                interruption.retracted_at = now.timestamp()
+        self._set_spot_status(instance, SpotStatus.FULFILLED, now)
 
     def rebalance(self, instance_id: str) -> None:
         """EC2 recommends to move away from the instance, which may never be interrupted.
@@ -173,7 +211,7 @@ class Cloud:
         if not instance.spot_request:
             raise NotPossibleError(f"{instance_id} is on-demand: rebalance is recommended for Spot only")
         detail = {"instance-id": instance_id}
-        self._ministack.emit("EC2 Instance Rebalance Recommendation", detail, [instance.arn])
+        self._ministack.emit("EC2 Instance Rebalance Recommendation", detail, [instance.arn], at=self.now())
 
     def dry_up(self, zone: str | None, instance_type: str | None, *, warn: bool) -> list[str]:
         """Spot capacity of the matching pools goes to 0; the instances that were warned for it."""
@@ -192,7 +230,11 @@ class Cloud:
     def deregistered(self, instance_id: str) -> None:
         """Somebody took the instance out of a target group; remembered if it is being interrupted."""
         for interruption in self.interruptions:
-            if interruption.instance_id == instance_id and interruption.deregistered_at is None:
+            if (
+                interruption.instance_id == instance_id
+                and interruption.retracted_at is None
+                and interruption.deregistered_at is None
+            ):
                 interruption.deregistered_at = self.now().timestamp()
 
     def _is_reclaimable(self, instance: Instance) -> bool:
@@ -214,7 +256,7 @@ class Cloud:
         self._emit_state(instance)
 
     def _reclaim(self, instance: Instance, interruption: Interruption) -> None:
-        if instance.state.is_over:
+        if instance.state.is_over or not interruption.is_pending:
             return
         interruption.reclaimed_at = self.now().timestamp()
         self._shut_down(instance, by_user=False)
@@ -223,7 +265,7 @@ class Cloud:
         instance.state = InstanceState.SHUTTING_DOWN
         instance.ending = Ending(by_user, self.now())
         status = SpotStatus.TERMINATED_BY_USER if by_user else SpotStatus.TERMINATED_NO_CAPACITY
-        self._set_spot_status(instance, status)
+        self._set_spot_status(instance, status, self.now())
         self._machines.stop(instance.id)
         self._emit_state(instance)
         self._after(SHUTDOWN_S, lambda: self._terminated(instance))
@@ -239,16 +281,16 @@ class Cloud:
         del self.instances[instance.id]
         self._ministack.mirror_tags(instance.id, {})
 
-    def _set_spot_status(self, instance: Instance, status: SpotStatus) -> None:
+    def _set_spot_status(self, instance: Instance, status: SpotStatus, at: datetime) -> None:
         if instance.spot_request:
             instance.spot_request.status = status
-            instance.spot_request.updated_at = self.now()
+            instance.spot_request.updated_at = at
 
     def _emit_state(self, instance: Instance) -> None:
         name, _ = instance.state.value
         _log.info("%s (%s) is %s", instance.id, instance.offering, name)
         detail = {"instance-id": instance.id, "state": name}
-        self._ministack.emit("EC2 Instance State-change Notification", detail, [instance.arn])
+        self._ministack.emit("EC2 Instance State-change Notification", detail, [instance.arn], at=self.now())
 
 
 class _Addresses:

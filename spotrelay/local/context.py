@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,9 @@ from spotrelay.local.wire import AwsError
 
 if TYPE_CHECKING:
     from spotrelay.local.cloud import Cloud
+
+AWS_TAG_PREFIX = "aws:"
+"""Such tags are AWS's own."""
 
 Params = dict[str, Any]
 Result = dict[str, Any]
@@ -34,6 +37,8 @@ class Context:
     ministack: MiniStack
     request: Request
     params: Params
+    is_denied: Callable[[str, str], bool]
+    """Whether a service control policy denies an action on a resource; see `Faults.deny`."""
 
     def require(self, action: str, resource: str = "*", conditions: Mapping[str, Any] | None = None) -> None:
         """Go on only if IAM allows it.
@@ -55,6 +60,11 @@ class Context:
         Raises:
             UnauthenticatedError: nobody knows who is asking.
         """
+        if self.is_denied(action, resource):
+            return (
+                f"User: {self.ministack.caller(self.request).arn} is not authorized to perform: {action} on "
+                f"resource: {resource} with an explicit deny in a service control policy"
+            )
         denial = self.ministack.denial(self.request, action, resource, conditions or {})
         if denial is None:
             return None
@@ -85,10 +95,30 @@ def request_tag_conditions(tags: Mapping[str, str]) -> dict[str, Any]:
 
 
 def tags_for(specifications: list[dict[str, Any]], resource_type: str) -> dict[str, str]:
-    """The tags that `TagSpecifications` give to one type of resource."""
+    """The tags that `TagSpecifications` give to one type of resource.
+
+    Raises:
+        AwsError: one of them is EC2's to set, whatever type of resource it is for.
+    """
+    check_tag_keys(tag["Key"] for specification in specifications for tag in specification.get("Tags", []))
     return {
         tag["Key"]: tag.get("Value", "")
         for specification in specifications
         if specification.get("ResourceType") == resource_type
         for tag in specification.get("Tags", [])
     }
+
+
+def check_tag_keys(keys: Iterable[str]) -> None:
+    """Nobody but AWS sets or removes tags whose names begin with `aws:`.
+
+    Raises:
+        AwsError: one does.
+    """
+    for key in keys:
+        if key.startswith(AWS_TAG_PREFIX):
+            raise AwsError(
+                "InvalidParameterValue",
+                f"Value ( {key} ) for parameter key is invalid. "
+                "Tag keys starting with 'aws:' are reserved for internal use",
+            )

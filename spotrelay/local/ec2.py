@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterable
 
 from spotrelay.local.context import (
+    AWS_TAG_PREFIX,
     Context,
     Handler,
     Params,
     Result,
+    check_tag_keys,
     request_tag_conditions,
     resource_tag_conditions,
 )
@@ -24,6 +26,7 @@ from spotrelay.local.instances import (
 from spotrelay.local.query import Attributes, matches, page
 from spotrelay.local.wire import AwsError
 
+_PROTECTION = "disableApiTermination"
 _INSTANCE_ID = re.compile(r"i-(?:[0-9a-f]{8}|[0-9a-f]{17})")
 
 
@@ -53,23 +56,65 @@ def describe_instance_status(context: Context) -> Result:
 
 
 def terminate_instances(context: Context) -> Result:
-    """All or nothing: an ID that is unknown, or forbidden, and none is terminated."""
+    """All or nothing: an ID that is unknown, or forbidden, and none is terminated.
+
+    One that is protected keeps those of its own zone alive; the rest is terminated in spite of the error.
+    """
     instances = _by_ids(context, context.params["InstanceIds"])
     for instance in instances:
         context.require("ec2:TerminateInstances", instance.arn, resource_tag_conditions(instance.tags))
+    protected = [i for i in instances if i.is_protected and not i.state.is_over]
+    spared = {i.zone for i in protected}
     changes = []
     for instance in instances:
+        if instance.zone in spared:
+            continue
         before = instance.state.api
         context.cloud.terminate(instance)
         changes.append(
             {"InstanceId": instance.id, "PreviousState": before, "CurrentState": instance.state.api}
         )
+    if protected:
+        raise AwsError(
+            "OperationNotPermitted",
+            f"The instance '{protected[0].id}' may not be terminated. "
+            "Modify its 'disableApiTermination' instance attribute and try again.",
+        )
     return {"TerminatingInstances": changes}
+
+
+def modify_instance_attribute(context: Context) -> Result:
+    """Termination protection; the local cloud has no other attributes."""
+    params = context.params
+    (instance,) = _by_ids(context, [params["InstanceId"]])
+    context.require("ec2:ModifyInstanceAttribute", instance.arn, resource_tag_conditions(instance.tags))
+    if params.get("Attribute") == _PROTECTION:
+        wanted = params.get("Value") == "true"
+    elif "DisableApiTermination" in params:
+        wanted = bool(params["DisableApiTermination"].get("Value"))
+    else:
+        raise AwsError("UnsupportedOperation", f"Of attributes the local cloud knows {_PROTECTION} only")
+    if instance.is_spot:
+        raise AwsError(
+            "UnsupportedOperation", f"Modifying '{_PROTECTION}' is not supported for spot instances."
+        )
+    instance.is_protected = wanted
+    return {}
+
+
+def describe_instance_attribute(context: Context) -> Result:
+    """See `modify_instance_attribute`."""
+    (instance,) = _by_ids(context, [context.params["InstanceId"]])
+    context.require("ec2:DescribeInstanceAttribute", instance.arn, resource_tag_conditions(instance.tags))
+    if context.params["Attribute"] != _PROTECTION:
+        raise AwsError("UnsupportedOperation", f"Of attributes the local cloud knows {_PROTECTION} only")
+    return {"InstanceId": instance.id, "DisableApiTermination": {"Value": instance.is_protected}}
 
 
 def create_tags(context: Context) -> Result:
     """Tags on instances."""
     tags = {tag["Key"]: tag.get("Value", "") for tag in context.params["Tags"]}
+    check_tag_keys(tags)
     instances = _by_ids(context, context.params["Resources"])
     for instance in instances:
         conditions = {**resource_tag_conditions(instance.tags), **request_tag_conditions(tags)}
@@ -81,9 +126,10 @@ def create_tags(context: Context) -> Result:
 
 
 def delete_tags(context: Context) -> Result:
-    """Tags off instances: those named, those with the value named, or all."""
-    instances = _by_ids(context, context.params["Resources"])
+    """Tags off instances: those named, those with the value named, or all but EC2's own."""
     doomed = context.params.get("Tags")
+    check_tag_keys(tag["Key"] for tag in doomed or [])
+    instances = _by_ids(context, context.params["Resources"])
     for instance in instances:
         conditions = resource_tag_conditions(instance.tags)
         if doomed:
@@ -91,6 +137,8 @@ def delete_tags(context: Context) -> Result:
         context.require("ec2:DeleteTags", instance.arn, conditions)
     for instance in instances:
         for key, value in list(instance.tags.items()):
+            if key.startswith(AWS_TAG_PREFIX):
+                continue
             if doomed is None or any(t["Key"] == key and t.get("Value", value) == value for t in doomed):
                 del instance.tags[key]
         context.ministack.mirror_tags(instance.id, instance.tags)
@@ -120,6 +168,8 @@ def describe_spot_instance_requests(context: Context) -> Result:
 HANDLERS: dict[str, Handler] = {
     "DescribeInstances": describe_instances,
     "DescribeInstanceStatus": describe_instance_status,
+    "DescribeInstanceAttribute": describe_instance_attribute,
+    "ModifyInstanceAttribute": modify_instance_attribute,
     "TerminateInstances": terminate_instances,
     "CreateTags": create_tags,
     "DeleteTags": delete_tags,

@@ -9,6 +9,9 @@ REGION = "us-east-1"
 ZONES = tuple(REGION + letter for letter in "abc")
 """The zones that MiniStack's DescribeAvailabilityZones knows."""
 
+EC2_WARNING_S = 120.0
+"""From a Spot interruption warning until EC2 takes the instance. The option --warning-s shortens it here."""
+
 WORKER_THREADS = 256
 """Functions and open streams each hold a thread of the loop's default pool, whose own size (6 on 2 cores)
 makes them starve each other."""

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from spotrelay.local import wire
 from spotrelay.local.balancer import Balancer
@@ -28,8 +29,10 @@ from spotrelay.local.http import (
     Send,
     read_body,
     replay,
+    rewrite,
 )
 from spotrelay.local.ministack import PRICE_LIST, MiniStack
+from spotrelay.local.thinning import Answer, thin, thin_json
 from spotrelay.local.wire import AwsError
 
 _log = logging.getLogger(__name__)
@@ -125,7 +128,7 @@ class Front:
         if fault:
             await asyncio.sleep(fault.delay_s)
         if fault is None or not fault.breaks:
-            await self._carry_out(call, scope, receive, send)
+            await self._carry_out(call, scope, receive, send, fault.answer if fault else "")
             return
         if fault.after:
             await self._carry_out(call, scope, receive, _nowhere)
@@ -136,16 +139,20 @@ class Front:
         elif not kill_caller(scope["client"]):
             _log.error("%s called %s and isn't a process of ours: it lives on", role, action)
 
-    async def _carry_out(self, call: _Call, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let the call take effect, and answer it."""
+    async def _carry_out(
+        self, call: _Call, scope: Scope, receive: Receive, send: Send, answer: Answer = ""
+    ) -> None:
+        """Let the call take effect, and answer it with all that there is, or less."""
         handler = self._handlers.get((call.service, call.action))
-        response = self._answer(call.service, call.action, handler, call.request) if handler else None
+        response = self._answer(call, handler, answer) if handler else None
         if response:
             self._log_answer(call, response)
             await response.send(send)
             return
         if call.service == "cloudformation":
             self._ministack.prepare_cloudformation()
+        if answer:
+            send = rewrite(send, partial(thin_json, call.action, answer))
         over_tls = {**scope, "headers": [*scope["headers"], TLS]}
         await self._pass_on(call, over_tls, receive, send)
 
@@ -162,10 +169,13 @@ class Front:
         code = error_code_of(response.status, response.headers, response.body)
         self._calls.add(call.service, call.action, call.role, response.status, code)
 
-    def _answer(self, service: str, action: str, handler: Handler, request: Request) -> Response | None:
+    def _answer(self, call: _Call, handler: Handler, answer: Answer) -> Response | None:
         """Our answer; None if the call turns out to be MiniStack's."""
+        service, action = call.service, call.action
         try:
-            result = self._handle(service, action, handler, request)
+            result = self._handle(service, action, handler, call.request)
+            if result is not None and answer:
+                result = thin(action, answer, result)
         except AwsError as error:
             return wire.answer(service, action, error)
         except UnauthenticatedError as error:
@@ -183,7 +193,7 @@ class Front:
             return None
         if self._ministack.region() != REGION:
             raise AwsError("UnsupportedOperation", f"The local cloud's instances are all in {REGION}")
-        return handler(Context(self._cloud, self._ministack, request, params))
+        return handler(Context(self._cloud, self._ministack, request, params, self._faults.is_denied))
 
     async def _pass_on(self, call: _Call, scope: Scope, receive: Receive, send: Send) -> None:
         """Let MiniStack answer, and log the call once it has."""

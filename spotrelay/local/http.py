@@ -89,6 +89,30 @@ async def read_body(receive: Receive) -> bytes:
             return b"".join(chunks)
 
 
+def rewrite(send: Send, change: Callable[[bytes], bytes]) -> Send:
+    """A `send` that holds an answer until it is complete and, if it is a success, changes its body."""
+    start: Message = {}
+    pieces: list[bytes] = []
+
+    async def rewritten(message: Message) -> None:
+        nonlocal start
+        if message["type"] == "http.response.start":
+            start = message
+            return
+        pieces.append(message.get("body", b""))
+        if message.get("more_body", False):
+            return
+        body = b"".join(pieces)
+        if start["status"] < 300:
+            body = change(body)
+        headers = [(n, v) for n, v in start["headers"] if n.lower() != b"content-length"]
+        headers.append((b"content-length", str(len(body)).encode()))
+        await send({**start, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    return rewritten
+
+
 def replay(body: bytes, receive: Receive) -> Receive:
     """A `receive` that gives a body that was read already, and after it what the client does."""
     pending = [body]

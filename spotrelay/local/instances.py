@@ -98,9 +98,24 @@ class LaunchSpec:
     key_name: str | None = None
     instance_profile_arn: str | None = None
     tags: dict[str, str] = field(default_factory=dict)
+    """Those that the request and the template ask for."""
     fleet_id: str | None = None
     template_id: str | None = None
     template_version: int | None = None
+    is_protected: bool = False
+
+    @property
+    def system_tags(self) -> dict[str, str]:
+        """The tags that EC2 itself gives to the instance."""
+        return {
+            key: str(value)
+            for key, value in (
+                ("aws:ec2launchtemplate:id", self.template_id),
+                ("aws:ec2launchtemplate:version", self.template_version),
+                ("aws:ec2:fleet-id", self.fleet_id),
+            )
+            if value is not None
+        }
 
 
 @dataclass(slots=True)
@@ -118,6 +133,8 @@ class Instance:
     spot_request: SpotRequest | None = None
     warned_at: datetime | None = None
     ending: Ending | None = None
+    is_protected: bool = False
+    """Nobody can terminate it by the API: `DisableApiTermination`."""
 
     @property
     def zone(self) -> str:
@@ -204,7 +221,8 @@ def describe_spot_request(instance: Instance, request: SpotRequest) -> dict[str,
         "SpotInstanceRequestId": request.id,
         "InstanceId": instance.id,
         "State": state,
-        "Status": {"Code": code, "Message": message, "UpdateTime": request.updated_at},
+        # EC2 keeps whole seconds.
+        "Status": {"Code": code, "Message": message, "UpdateTime": request.updated_at.replace(microsecond=0)},
         "Type": "one-time",
         "CreateTime": instance.launched_at,
         "LaunchedAvailabilityZone": instance.zone,

@@ -137,6 +137,7 @@ def make_spec(
         fleet_id=fleet_id,
         template_id=template.id,
         template_version=template.version,
+        is_protected=bool(data.get("DisableApiTermination")),
     )
 
 

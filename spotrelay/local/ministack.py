@@ -5,7 +5,8 @@ stores, replace some of its functions and add two CloudFormation types. What we 
 
 - `ministack.app.app`, the ASGI application, and `AUTH`, which makes it check signatures and IAM policies;
 - the request-scoped account and region (context variables), without which its stores look empty;
-- `eventbridge._put_events(…, allow_aws_source=True)`: the only way to emit events as `aws.ec2`;
+- `eventbridge._dispatch_event` and the records it takes: the only way to emit events as `aws.ec2`, and with a
+  time of our own;
 - `_parse_rate_seconds` and the two schedulers' tick intervals, to compress time;
 - `lambda_svc._run_sqs_batch`, which gets the queue's own messages, to compress time for them, too;
 - `lambda_runtime.Worker`, which reads a function's log in a thread and takes what has come when it looks;
@@ -25,6 +26,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from importlib import import_module
 from typing import Any, cast
 
@@ -248,22 +250,25 @@ class MiniStack:
         detail: JsonObject,
         resources: list[str],
         *,
+        at: datetime,
         source: str = "aws.ec2",
         deliveries: int = 1,
     ) -> None:
-        """An event on the default bus, delivered so many times with one ID."""
-        bus = self._services["eventbridge"]
-        entry = {
+        """An event on the default bus that happened `at`, delivered so many times with one ID."""
+        record = {
+            "EventId": str(uuid.uuid4()),
             "Source": source,
             "DetailType": detail_type,
             "Detail": json.dumps(detail),
+            "EventBusName": "default",
+            "Time": int(at.timestamp()),
             "Resources": resources,
+            "Account": ACCOUNT,
+            "Region": REGION,
         }
         with self.scope():
-            bus._put_events({"Entries": [entry]}, allow_aws_source=True)
-            record = bus._events_log_list()[-1]
-            for _ in range(deliveries - 1):
-                bus._dispatch_event(dict(record))
+            for _ in range(deliveries):
+                self._services["eventbridge"]._dispatch_event(dict(record))
 
     def compress_schedules(self, factor: float) -> None:
         """Let `rate(…)`, of rules and of EventBridge Scheduler, last only `factor` of its time."""

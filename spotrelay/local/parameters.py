@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from spotrelay.local.ministack import MiniStack
 
 
@@ -21,5 +23,7 @@ class ParameterChanges:
             operation = "Create" if name not in self._known else "Update" if name in now else "Delete"
             arn, _ = now.get(name) or self._known[name]
             detail = {"operation": operation, "name": name, "type": "String"}
-            self._ministack.emit("Parameter Store Change", detail, [arn], source="aws.ssm")
+            self._ministack.emit(
+                "Parameter Store Change", detail, [arn], at=datetime.now(UTC), source="aws.ssm"
+            )
         self._known = now

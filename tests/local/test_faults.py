@@ -152,6 +152,12 @@ def test_a_fault_that_makes_no_sense_is_refused(aws: Aws) -> None:
         aws.local.inject_fault("CreateFleet", kill=True)
     with pytest.raises(LocalCloudError, match="after needs error_code or kill"):
         aws.local.inject_fault("CreateFleet", after=True)
+    with pytest.raises(LocalCloudError, match="CreateFleet has none that can be thinned"):
+        aws.local.inject_fault("CreateFleet", answer="empty")
+    with pytest.raises(LocalCloudError, match="answer needs a call that succeeds"):
+        aws.local.inject_fault("DescribeInstances", "Throttling", answer="empty")
+    with pytest.raises(LocalCloudError, match='expected "empty" or "partial"'):
+        aws.local.inject_fault("DescribeInstances", answer="half")  # type: ignore[arg-type]  # that's the test
 
 
 def test_a_warned_instance_that_is_terminated_all_the_same_shows(ground: Ground) -> None:
@@ -163,3 +169,72 @@ def test_a_warned_instance_that_is_terminated_all_the_same_shows(ground: Ground)
     by_id = {i["instance_id"]: i for i in ground.aws.local.interruptions()}
     assert by_id[first]["terminated_at"] is None
     assert by_id[second]["terminated_at"] >= by_id[second]["warned_at"]
+
+
+def test_instances_are_missing_in_a_successful_answer(ground: Ground) -> None:
+    """DescribeInstances shows none of the running instances, or every second one, and then all again."""
+    ids = ground.running(4)
+    ec2, local = ground.aws.ec2, ground.aws.local
+
+    def shown() -> list[str]:
+        pages = ec2.get_paginator("describe_instances").paginate(
+            Filters=[{"Name": "instance-id", "Values": ids}]
+        )
+        return [i["InstanceId"] for page in pages for r in page["Reservations"] for i in r["Instances"]]
+
+    everything = shown()
+    assert sorted(everything) == sorted(ids)
+    local.inject_fault("DescribeInstances", answer="empty")
+    assert shown() == []
+    local.inject_fault("DescribeInstances", answer="partial")
+    assert shown() == everything[::2]
+    assert shown() == everything
+    local.inject_fault("DescribeSpotInstanceRequests", answer="empty")
+    assert ec2.describe_spot_instance_requests()["SpotInstanceRequests"] == []
+
+
+def test_targets_are_missing_in_a_successful_answer(ground: Ground) -> None:
+    """DescribeTargetHealth shows none of the registered targets, or every second one."""
+    elb = ground.aws.elb
+    group = elb.create_target_group(
+        Name=f"tg-{uuid.uuid4().hex[:8]}", Protocol="HTTP", Port=8081, VpcId=ground.vpc
+    )["TargetGroups"][0]["TargetGroupArn"]
+    ids = ground.running(2)
+    elb.register_targets(TargetGroupArn=group, Targets=[{"Id": i} for i in ids])
+
+    def shown() -> list[str]:
+        rows = elb.describe_target_health(TargetGroupArn=group)["TargetHealthDescriptions"]
+        return [row["Target"]["Id"] for row in rows]
+
+    ground.aws.local.inject_fault("DescribeTargetHealth", answer="empty", for_s=600)
+    assert (shown(), shown()) == ([], [])
+    ground.aws.local.clear_faults()
+    ground.aws.local.inject_fault("DescribeTargetHealth", answer="partial")
+    assert shown() == ids[:1]
+    assert shown() == ids
+
+
+def test_parameters_are_missing_though_they_are_there(aws: Aws) -> None:
+    """Parameters that exist are missing from a path, invalid by name, or not found."""
+    ssm, path = aws.client("ssm"), f"/{uuid.uuid4().hex[:8]}"
+    names = [f"{path}/{n}" for n in range(3)]
+    for name in names:
+        ssm.put_parameter(Name=name, Value="x", Type="String")
+
+    def by_path() -> list[str]:
+        return [p["Name"] for p in ssm.get_parameters_by_path(Path=path)["Parameters"]]
+
+    def by_name() -> tuple[list[str], list[str]]:
+        answer = ssm.get_parameters(Names=names)
+        return [p["Name"] for p in answer["Parameters"]], sorted(answer["InvalidParameters"])
+
+    for answer, left in (("empty", []), ("partial", names[::2])):
+        aws.local.inject_fault("ssm:GetParametersByPath", answer=answer)  # type: ignore[arg-type]  # it is one
+        assert by_path() == left
+        aws.local.inject_fault("GetParameters", answer=answer)  # type: ignore[arg-type]  # it is one
+        assert by_name() == (left, [name for name in names if name not in left])
+    aws.local.inject_fault("GetParameter", "ParameterNotFound")
+    with pytest.raises(ssm.exceptions.ParameterNotFound):
+        ssm.get_parameter(Name=names[0])
+    assert ssm.get_parameter(Name=names[0])["Parameter"]["Value"] == "x"
+    assert (by_path(), by_name()) == (names, (names, []))

@@ -84,6 +84,27 @@ def test_tags_of_instances_are_ours_and_the_rest_ministacks(ground: Ground) -> N
         assert "a" not in {tag["Key"] for tag in found}
 
 
+def test_tags_of_awss_stay(ground: Ground) -> None:
+    """Nobody sets or removes a tag of AWS's, and removing all tags leaves those; ours anybody can set."""
+    (instance_id,) = ground.running(1)
+    ec2, refusal = ground.aws.ec2, r"InvalidParameterValue.*reserved for internal use"
+    with pytest.raises(ClientError, match=refusal):
+        ec2.create_tags(Resources=[instance_id], Tags=[{"Key": "aws:ec2:fleet-id", "Value": "x"}])
+    with pytest.raises(ClientError, match=refusal):
+        ec2.delete_tags(Resources=[instance_id], Tags=[{"Key": "aws:ec2:fleet-id"}])
+
+    def tags() -> dict[str, str]:
+        found = ec2.describe_tags(Filters=[{"Name": "resource-id", "Values": [instance_id]}])["Tags"]
+        return {tag["Key"]: tag["Value"] for tag in found}
+
+    before = {key: value for key, value in tags().items() if key.startswith("aws:")}
+    assert len(before) == 3
+    ec2.delete_tags(Resources=[instance_id])
+    assert tags() == before
+    ec2.create_tags(Resources=[instance_id], Tags=[{"Key": "spotrelay:service", "Value": "demo"}])
+    assert tags() == {**before, "spotrelay:service": "demo"}
+
+
 def test_status_lists_running_instances(ground: Ground) -> None:
     """DescribeInstanceStatus shows the running ones unless all are asked for."""
     (running,) = ground.running(1)
@@ -94,3 +115,44 @@ def test_status_lists_running_instances(ground: Ground) -> None:
     assert [s["InstanceId"] for s in shown] == [running]
     everything = ground.aws.ec2.describe_instance_status(InstanceIds=ids, IncludeAllInstances=True)
     assert {s["InstanceId"] for s in everything["InstanceStatuses"]} == set(ids)
+
+
+def on_demand(ground: Ground, count: int, subnet: str) -> list[str]:
+    """IDs of so many on-demand instances in a subnet."""
+    reservation = ground.aws.ec2.run_instances(
+        MinCount=count,
+        MaxCount=count,
+        InstanceType="g5.xlarge",
+        SubnetId=subnet,
+        LaunchTemplate={"LaunchTemplateId": ground.template},
+    )
+    return [instance["InstanceId"] for instance in reservation["Instances"]]
+
+
+def test_a_protected_instance_saves_those_of_its_zone(ground: Ground) -> None:
+    """TerminateInstances fails, ends what is in other zones, and nothing in the zone of the protected one."""
+    here, there = ground.subnets
+    (protected, beside), (elsewhere,) = on_demand(ground, 2, here), on_demand(ground, 1, there)
+    ec2 = ground.aws.ec2
+    ec2.modify_instance_attribute(InstanceId=protected, DisableApiTermination={"Value": True})
+    shown = ec2.describe_instance_attribute(InstanceId=protected, Attribute="disableApiTermination")
+    assert shown["DisableApiTermination"] == {"Value": True}
+    with pytest.raises(ClientError, match=rf"OperationNotPermitted.*'{protected}' may not be terminated"):
+        ec2.terminate_instances(InstanceIds=[elsewhere, beside, protected])
+    states = dict(
+        zip((protected, beside, elsewhere), ground.states([protected, beside, elsewhere]), strict=True)
+    )
+    assert states[elsewhere] in ("shutting-down", "terminated")
+    assert {states[protected], states[beside]} <= {"pending", "running"}
+    ec2.modify_instance_attribute(InstanceId=protected, Attribute="disableApiTermination", Value="false")
+    ec2.terminate_instances(InstanceIds=[beside, protected])
+    assert set(ground.states([protected, beside])) <= {"shutting-down", "terminated"}
+
+
+def test_spot_instances_cannot_be_protected(ground: Ground) -> None:
+    """EC2 protects on-demand instances only."""
+    (instance_id,) = ground.running(1)
+    with pytest.raises(ClientError, match=r"UnsupportedOperation.*not supported for spot instances"):
+        ground.aws.ec2.modify_instance_attribute(
+            InstanceId=instance_id, DisableApiTermination={"Value": True}
+        )

@@ -5,11 +5,13 @@ from __future__ import annotations
 import http.client
 import json
 import uuid
+from datetime import datetime
 from typing import Any
 
 import pytest
 
 from spotrelay.local.client import LocalCloudError
+from spotrelay.local.environment import EC2_WARNING_S
 from tests.local.conftest import Ground, eventually
 
 pytestmark = pytest.mark.xdist_group("local")
@@ -60,12 +62,17 @@ def get(ground: Ground, path: str, host: str = "localhost") -> int:
     return response.status
 
 
-def status_code(ground: Ground, instance_id: str) -> str:
-    """The status of the instance's Spot request."""
+def spot_status(ground: Ground, instance_id: str) -> Any:
+    """Code and UpdateTime of the instance's Spot request."""
     requests = ground.aws.ec2.describe_spot_instance_requests(
         Filters=[{"Name": "instance-id", "Values": [instance_id]}]
     )["SpotInstanceRequests"]
-    return requests[0]["Status"]["Code"]
+    return requests[0]["Status"]
+
+
+def status_code(ground: Ground, instance_id: str) -> str:
+    """The status of the instance's Spot request."""
+    return str(spot_status(ground, instance_id)["Code"])
 
 
 def interruption(ground: Ground, instance_id: str) -> dict[str, Any]:
@@ -117,6 +124,27 @@ def test_a_warning_reaches_a_queue_and_the_instance_is_taken(ground: Ground) -> 
     assert mailbox.states(instance_id) == ["pending", "running", "shutting-down", "terminated"]
 
 
+def test_two_minutes_after_its_time_a_warning_is_over(ground: Ground) -> None:
+    """However short warnings are here: from the event's time and the request's, two minutes are the truth."""
+    mailbox = Mailbox(ground)
+    (instance_id,) = ground.running(1)
+    ground.aws.local.warn(instance_id)
+    marked = spot_status(ground, instance_id)
+    assert marked["Code"] == "marked-for-termination"
+    (event,) = eventually(lambda: mailbox.read(WARNING, instance_id), "the warning arrives")
+    assert marked["UpdateTime"] == datetime.fromisoformat(event["time"])
+    warned_at = interruption(ground, instance_id)["warned_at"]
+    warning_s = ground.aws.local.settings()["warning_s"]
+    assert warning_s < EC2_WARNING_S
+    # Both are in whole seconds, rounded down.
+    left_s = marked["UpdateTime"].timestamp() + EC2_WARNING_S - warned_at
+    assert warning_s - 1 < left_s <= warning_s
+    reclaimed_at = eventually(lambda: interruption(ground, instance_id)["reclaimed_at"], "EC2 takes it")
+    closed = spot_status(ground, instance_id)
+    assert closed["Code"] == "instance-terminated-no-capacity"
+    assert reclaimed_at - 1 <= closed["UpdateTime"].timestamp() <= reclaimed_at + 1
+
+
 def test_lost_event_and_certain_reclaim(ground: Ground) -> None:
     """A lost event changes nothing about the interruption; only describing the Spot request shows it."""
     mailbox = Mailbox(ground)
@@ -137,6 +165,28 @@ def test_event_delivered_three_times_is_one_event(ground: Ground) -> None:
         lambda: found if len(found := mailbox.read(WARNING, instance_id)) == 3 else None, "three deliveries"
     )
     assert len({event["id"] for event in events}) == 1
+
+
+def test_a_retracted_warning_takes_nothing(ground: Ground) -> None:
+    """The instance runs on when its time is over, its request is fulfilled, and it can be warned anew."""
+    taken, kept = ground.running(2)
+    ground.aws.local.warn(kept)
+    ground.aws.local.warn(taken)
+    ground.aws.local.retract(kept)
+    assert status_code(ground, kept) == "fulfilled"
+    assert interruption(ground, kept)["retracted_at"] >= interruption(ground, kept)["warned_at"]
+    # Warned after the other, and so taken after it would have been.
+    eventually(lambda: ground.states([taken]) == ["terminated"], "EC2 takes the other one")
+    assert ground.states([kept]) == ["running"]
+    assert [i["warned_at"] for i in ground.aws.local.instances() if i["instance_id"] == kept] == [None]
+    assert interruption(ground, kept)["reclaimed_at"] is None
+    with pytest.raises(LocalCloudError, match="isn't warned"):
+        ground.aws.local.retract(kept)
+    ground.aws.local.warn(kept)
+    eventually(lambda: ground.states([kept]) == ["terminated"], "EC2 takes it this time")
+    first, second = (i for i in ground.aws.local.interruptions() if i["instance_id"] == kept)
+    assert (first["reclaimed_at"], second["retracted_at"]) == (None, None)
+    assert second["reclaimed_at"] > second["warned_at"]
 
 
 def test_many_are_warned_in_one_moment(ground: Ground) -> None:

@@ -21,7 +21,13 @@ def test_fleet_honours_template_overrides_and_tags(ground: Ground) -> None:
     reservation = ground.aws.ec2.describe_instances(InstanceIds=row["InstanceIds"])["Reservations"][0]
     instance = reservation["Instances"][0]
     found = {tag["Key"]: tag["Value"] for tag in instance["Tags"]}
-    assert found == {"from": "template", "spotrelay:service": "demo"}
+    assert found == {
+        "from": "template",
+        "spotrelay:service": "demo",
+        "aws:ec2launchtemplate:id": ground.template,
+        "aws:ec2launchtemplate:version": "1",
+        "aws:ec2:fleet-id": answer["FleetId"],
+    }
     assert instance["SubnetId"] in ground.subnets
     assert instance["InstanceLifecycle"] == "spot"
     assert instance["SpotInstanceRequestId"].startswith("sir-")
@@ -96,7 +102,28 @@ def test_run_instances_honours_the_template(ground: Ground) -> None:
     assert instance["ImageId"] == "ami-0abcdef1234567890"
     assert instance["Placement"]["AvailabilityZone"] == "us-east-1b"
     assert instance["State"]["Name"] == "pending"
-    assert {"Key": "from", "Value": "template"} in instance["Tags"]
+    assert {tag["Key"]: tag["Value"] for tag in instance["Tags"]} == {
+        "from": "template",
+        "aws:ec2launchtemplate:id": ground.template,
+        "aws:ec2launchtemplate:version": "1",
+    }
+
+
+def test_no_launch_sets_tags_of_awss(ground: Ground) -> None:
+    """A fleet or a launch that asks for a tag that is AWS's to give is refused as a whole."""
+    tags = [{"ResourceType": "instance", "Tags": [{"Key": "aws:ec2:fleet-id", "Value": "fleet-1"}]}]
+    known = len(ground.aws.local.instances())
+    with pytest.raises(ClientError, match=r"InvalidParameterValue.*reserved for internal use"):
+        ground.fleet(["g5.2xlarge"], TagSpecifications=tags)
+    with pytest.raises(ClientError, match=r"InvalidParameterValue.*reserved for internal use"):
+        ground.aws.ec2.run_instances(
+            MinCount=1,
+            MaxCount=1,
+            InstanceType="g5.xlarge",
+            LaunchTemplate={"LaunchTemplateId": ground.template},
+            TagSpecifications=tags,  # type: ignore[arg-type]  # keys are right
+        )
+    assert len(ground.aws.local.instances()) == known
 
 
 def test_run_instances_without_capacity_fails_as_a_server_error(ground: Ground) -> None:

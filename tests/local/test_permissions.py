@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from spotrelay.local.client import LocalCloudError
 from tests.local.conftest import Ground
 
 pytestmark = pytest.mark.xdist_group("local")
@@ -112,3 +113,26 @@ def test_call_log_names_who_did_what(ground: Ground) -> None:
     assert roles["CreateRole"] == ("", 200, "")
     assert roles["DescribeInstances"] == ("role-", 403, "UnauthorizedOperation")
     assert roles["ListQueues"][:2] == ("role-", 403)
+
+
+def test_a_service_control_policy_denies_one_instance(ground: Ground) -> None:
+    """Nobody may do what it denies, and a request that has the instance among others fails as a whole."""
+    spared, other = ground.running(2)
+    ground.aws.local.deny("ec2:TerminateInstances", spared)
+    somebody = ground.aws.assume(allow("ec2:*"))
+    for who in (ground.aws, somebody):
+        with pytest.raises(
+            ClientError,
+            match=rf"UnauthorizedOperation.*{spared} with an explicit deny in a service control policy",
+        ):
+            who.ec2.terminate_instances(InstanceIds=[other, spared])
+    assert ground.states([spared, other]) == ["running", "running"]
+    somebody.ec2.terminate_instances(InstanceIds=[other])
+    ground.aws.local.clear_faults()
+    somebody.ec2.terminate_instances(InstanceIds=[spared])
+
+
+def test_only_what_can_be_denied_is_taken(ground: Ground) -> None:
+    """A policy on an action that the local cloud passes on would do nothing, so it is refused."""
+    with pytest.raises(LocalCloudError, match="dynamodb:GetItem: actions that can be denied"):
+        ground.aws.local.deny("dynamodb:GetItem", "table")

@@ -4,13 +4,73 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.local.conftest import Ground, eventually
+from tests.local.conftest import Aws, Ground, eventually
 
 pytestmark = pytest.mark.xdist_group("local")
+
+Resources = dict[str, dict[str, Any]]
+
+
+class Stack:
+    """A CloudFormation stack."""
+
+    def __init__(self, aws: Aws) -> None:
+        self.name = f"stack-{uuid.uuid4().hex[:8]}"
+        self._cloudformation = aws.client("cloudformation")
+
+    def create(self, resources: Resources) -> str:
+        """Create it; the status that it ends in."""
+        return self._deploy(self._cloudformation.create_stack, resources)
+
+    def update(self, resources: Resources) -> str:
+        """Update it; the status that it ends in."""
+        return self._deploy(self._cloudformation.update_stack, resources)
+
+    def physical_id(self, name: str) -> str:
+        """The physical ID of a resource."""
+        found = self._cloudformation.describe_stack_resource(StackName=self.name, LogicalResourceId=name)
+        return str(found["StackResourceDetail"]["PhysicalResourceId"])
+
+    def reason(self) -> str:
+        """Why the latest resource failed."""
+        events = self._cloudformation.describe_stack_events(StackName=self.name)["StackEvents"]
+        return str(next(e["ResourceStatusReason"] for e in events if e["ResourceStatus"].endswith("_FAILED")))
+
+    def _deploy(self, action: Callable[..., object], resources: Resources) -> str:
+        action(StackName=self.name, TemplateBody=json.dumps({"Resources": resources}))
+
+        def status() -> str:
+            stacks = self._cloudformation.describe_stacks(StackName=self.name)["Stacks"]
+            return str(stacks[0]["StackStatus"])
+
+        eventually(lambda: not status().endswith("_IN_PROGRESS"), "the stack is at rest")
+        return status()
+
+
+def parameter(name: str, **more: Any) -> dict[str, Any]:
+    """A parameter as a resource."""
+    return {
+        "Type": "AWS::SSM::Parameter",
+        "Properties": {"Name": name, "Value": "ours", "Type": "String"},
+        **more,
+    }
+
+
+def target_group(ground: Ground, **more: Any) -> dict[str, Any]:
+    """A target group as a resource."""
+    properties = {"Port": 8081, "Protocol": "HTTP", "VpcId": ground.vpc, "TargetType": "instance", **more}
+    return {"Type": "AWS::ElasticLoadBalancingV2::TargetGroup", "Properties": properties}
+
+
+def target_groups(ground: Ground) -> set[str]:
+    """The ARNs of all target groups."""
+    return {g["TargetGroupArn"] for g in ground.aws.elb.describe_target_groups()["TargetGroups"]}
 
 
 def test_security_group_rules_are_resources(ground: Ground) -> None:
@@ -20,31 +80,91 @@ def test_security_group_rules_are_resources(ground: Ground) -> None:
         "IpProtocol": "tcp", "FromPort": 8081, "ToPort": 8081,
     }  # fmt: skip
     group = {"GroupDescription": "test", "VpcId": ground.vpc}
-    resources = {
+    resources: Resources = {
         "Outer": {"Type": "AWS::EC2::SecurityGroup", "Properties": group},
         "Inner": {"Type": "AWS::EC2::SecurityGroup", "Properties": group},
         "Rule": {"Type": "AWS::EC2::SecurityGroupIngress", "Properties": rule},
     }
-    cloudformation, name = ground.aws.client("cloudformation"), f"stack-{uuid.uuid4().hex[:8]}"
-
-    def deploy(action: str, wanted: dict[str, object], status: str) -> None:
-        getattr(cloudformation, action)(StackName=name, TemplateBody=json.dumps({"Resources": wanted}))
-        eventually(
-            lambda: cloudformation.describe_stacks(StackName=name)["Stacks"][0]["StackStatus"] == status,
-            status,
-        )
+    stack = Stack(ground.aws)
 
     def ports() -> list[int]:
-        inner = cloudformation.describe_stack_resource(StackName=name, LogicalResourceId="Inner")
-        group_id = inner["StackResourceDetail"]["PhysicalResourceId"]
-        (found,) = ground.aws.ec2.describe_security_groups(GroupIds=[group_id])["SecurityGroups"]
+        group_ids = [stack.physical_id("Inner")]
+        (found,) = ground.aws.ec2.describe_security_groups(GroupIds=group_ids)["SecurityGroups"]
         return [permission["FromPort"] for permission in found["IpPermissions"]]
 
-    deploy("create_stack", dict(resources), "CREATE_COMPLETE")
+    assert stack.create(resources) == "CREATE_COMPLETE"
     assert ports() == [8081]
     del resources["Rule"]
-    deploy("update_stack", dict(resources), "UPDATE_COMPLETE")
+    assert stack.update(resources) == "UPDATE_COMPLETE"
     assert ports() == []
+
+
+def test_a_stack_does_not_take_over_a_parameter(ground: Ground) -> None:
+    """One that exists already fails its creator, whose other resources go, and it keeps its value."""
+    ssm, name = ground.aws.client("ssm"), f"/{uuid.uuid4().hex[:8]}"
+    ssm.put_parameter(Name=name, Value="theirs", Type="String")
+    first: Resources = {"Before": parameter(f"{name}-before")}
+    both = {**first, "Taken": parameter(name, DependsOn="Before")}
+    stack = Stack(ground.aws)
+    assert stack.create(both) == "ROLLBACK_COMPLETE"
+    assert "AlreadyExists" in stack.reason()
+    assert ssm.get_parameters(Names=[name, f"{name}-before"])["InvalidParameters"] == [f"{name}-before"]
+    another = Stack(ground.aws)
+    assert another.create(first) == "CREATE_COMPLETE"
+    assert another.update(both) == "UPDATE_ROLLBACK_COMPLETE"
+    assert ssm.get_parameter(Name=name)["Parameter"]["Value"] == "theirs"
+    assert ssm.get_parameter(Name=f"{name}-before")["Parameter"]["Value"] == "ours"
+
+
+def test_a_target_group_with_another_port_is_another_target_group(ground: Ground) -> None:
+    """A new port replaces the group: a new ARN, without targets, and then the old one is deleted.
+
+    A stack that fails after the replacement has its old group again, targets and all.
+    """
+    elb, stack = ground.aws.elb, Stack(ground.aws)
+    assert stack.create({"Group": target_group(ground)}) == "CREATE_COMPLETE"
+    old, ids = stack.physical_id("Group"), ground.running(1)
+    elb.register_targets(TargetGroupArn=old, Targets=[{"Id": ids[0]}])
+    changed = target_group(ground, HealthCheckPath="/health")
+    assert stack.update({"Group": changed}) == "UPDATE_COMPLETE"
+    assert stack.physical_id("Group") == old, "its health check is no reason to replace it"
+
+    def targets(arn: str) -> list[str]:
+        rows = elb.describe_target_health(TargetGroupArn=arn)["TargetHealthDescriptions"]
+        return [row["Target"]["Id"] for row in rows]
+
+    taken = f"/{uuid.uuid4().hex[:8]}"
+    ground.aws.client("ssm").put_parameter(Name=taken, Value="theirs", Type="String")
+    failing = {"Group": target_group(ground, Port=8082), "Fails": parameter(taken, DependsOn="Group")}
+    assert stack.update(failing) == "UPDATE_ROLLBACK_COMPLETE"
+    assert stack.physical_id("Group") == old
+    assert targets(old) == ids
+    assert stack.update({"Group": target_group(ground, Port=8082)}) == "UPDATE_COMPLETE"
+    new = stack.physical_id("Group")
+    assert new != old
+    assert target_groups(ground) >= {new}
+    assert old not in target_groups(ground)
+    assert targets(new) == []
+
+
+@pytest.mark.parametrize(
+    "change", [{"Port": 8082}, {"Protocol": "HTTPS"}, {"VpcId": "vpc-1"}, {"TargetType": "ip"}]
+)
+def test_a_target_group_with_a_name_cannot_be_replaced(ground: Ground, change: dict[str, Any]) -> None:
+    """What would replace it fails and changes nothing, because two groups can't have one name."""
+    stack, name = Stack(ground.aws), f"tg-{uuid.uuid4().hex[:8]}"
+    assert stack.create({"Group": target_group(ground, Name=name)}) == "CREATE_COMPLETE"
+    arn = stack.physical_id("Group")
+    changed = {"Group": target_group(ground, Name=name, **change)}
+    assert stack.update(changed) == "UPDATE_ROLLBACK_COMPLETE"
+    assert (
+        "CloudFormation cannot update a stack when a custom-named resource requires replacing"
+        in stack.reason()
+    )
+    assert stack.physical_id("Group") == arn
+    (group,) = ground.aws.elb.describe_target_groups(TargetGroupArns=[arn])["TargetGroups"]
+    assert (group["Port"], group["Protocol"], group["VpcId"]) == (8081, "HTTP", ground.vpc)
+    assert stack.update({"Group": target_group(ground, Port=8082, Name=f"{name}-2")}) == "UPDATE_COMPLETE"
 
 
 def test_a_policy_can_allow_one_path_of_parameters(ground: Ground) -> None:

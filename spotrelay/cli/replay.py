@@ -17,10 +17,11 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from spotrelay.model import OnWarning
 from spotrelay.replay.baselines.optimal import NAME as OPTIMAL
 from spotrelay.replay.report import WIDTH, tables
 from spotrelay.replay.result import Result
-from spotrelay.replay.run import POLICIES, run
+from spotrelay.replay.run import POLICIES, PRODUCTION, run
 from spotrelay.replay.settings import Settings, SettingsError
 from spotrelay.replay.synthetic import generate
 from spotrelay.replay.traces import Trace, TraceError, load
@@ -77,6 +78,20 @@ def replay(
     warning_loss: Annotated[
         str, typer.Option(metavar="SHARE", help="Share of warnings that never arrive, 0 to 1.")
     ] = f"{DEFAULTS.warning_loss:g}",
+    on_warning: Annotated[
+        str,
+        typer.Option(
+            metavar="WHEN",
+            help=f"When {PRODUCTION} takes a warned replica out of rotation: {' or '.join(OnWarning)}. "
+            "No other policy knows it.",
+        ),
+    ] = DEFAULTS.on_warning.value,
+    drain: Annotated[
+        str,
+        typer.Option(
+            metavar="S", help=f"Seconds that {PRODUCTION} lets a replica finish its requests. The same."
+        ),
+    ] = f"{DEFAULTS.drain_s:g}",
     od_price_ratio: Annotated[
         str, typer.Option(metavar="R", help="On-demand price / Spot price.")
     ] = f"{DEFAULTS.od_price_ratio:g}",
@@ -110,6 +125,8 @@ def replay(
             warning_loss=_number("--warning-loss", warning_loss),
             od_price_ratio=_number("--od-price-ratio", od_price_ratio),
             seed=_whole("--seed", seed, 0),
+            on_warning=_on_warning(on_warning),
+            drain_s=_number("--drain", drain),
         )
         cold_starts = dict.fromkeys(
             _number("--cold-start", s) for s in cold_start or [f"{DEFAULTS.cold_start_s}"]
@@ -207,12 +224,19 @@ def _print(console: Console, results: Sequence[tuple[Trace, Sequence[Result]]]) 
 
 
 def _policies(names: Sequence[str]) -> list[str]:
-    for name in names:
-        if name not in POLICIES:
-            near = get_close_matches(name, POLICIES, n=1)
-            guess = f" (did you mean {near[0]}?)" if near else ""
-            raise UsageError(f"--policy {name!r} is unknown{guess}: give one of {', '.join(POLICIES)}")
-    return list(dict.fromkeys(names))
+    return list(dict.fromkeys(_one_of("--policy", name, POLICIES) for name in names))
+
+
+def _on_warning(name: str) -> OnWarning:
+    return OnWarning(_one_of("--on-warning", name, [when.value for when in OnWarning]))
+
+
+def _one_of(option: str, name: str, known: Sequence[str]) -> str:
+    if name not in known:
+        near = get_close_matches(name, known, n=1)
+        guess = f" (did you mean {near[0]}?)" if near else ""
+        raise UsageError(f"{option} {name!r} is unknown{guess}: give one of {', '.join(known)}")
+    return name
 
 
 def _markets(paths: Sequence[Path], is_synthetic: bool, settings: Settings) -> list[Trace]:

@@ -9,6 +9,23 @@ from spotrelay.replay.settings import Settings
 
 
 @dataclass(slots=True)
+class Periods:
+    """How long each period lasted in which something was so."""
+
+    lengths_s: list[float] = field(default_factory=list)
+    """Of those that are over, in order."""
+    _since: float | None = None
+
+    def note(self, is_so: bool, time: float) -> None:
+        """From this time on it is so, or isn't."""
+        if is_so and self._since is None:
+            self._since = time
+        elif not is_so and self._since is not None:
+            self.lengths_s.append(time - self._since)
+            self._since = None
+
+
+@dataclass(slots=True)
 class Ledger:
     """Integrates over time what the cloud tells it.
 
@@ -38,15 +55,16 @@ class Ledger:
     """Instance seconds on-demand."""
     strength_s: dict[int, float] = field(default_factory=dict)
     """By number of ready replicas: for how long."""
-    gaps_s: list[float] = field(default_factory=list)
-    """Every period below N that is over, in order."""
+    gaps: Periods = field(default_factory=Periods)
+    """With fewer than N ready."""
+    zero: Periods = field(default_factory=Periods)
+    """With nobody in rotation: every request fails then."""
     losses: int = 0
     """Spot instances that EC2 took."""
     launches: int = 0
     """Instances that started."""
     refusals: int = 0
     """Launch requests that got less than they asked for."""
-    _short_since: float | None = None
 
     @property
     def is_measuring(self) -> bool:
@@ -70,14 +88,14 @@ class Ledger:
             self.full_rotation_s += duration_s
         if self.ready >= wanted:
             self.full_s += duration_s
-            self._close_gap(begin)
-        elif self._short_since is None:
-            self._short_since = begin
+        self.gaps.note(self.ready < wanted, begin)
+        self.zero.note(self.in_rotation == 0, begin)
 
     def close(self, time: float) -> None:
-        """The run is over: a gap that is still open ends here."""
+        """The run is over: what still lasts ends here."""
         self.to(time)
-        self._close_gap(time)
+        self.gaps.note(False, time)
+        self.zero.note(False, time)
 
     def paid(self, option: PurchaseOption, change: int) -> None:
         """So many more instances are paid for, or fewer."""
@@ -91,8 +109,3 @@ class Ledger:
         """Relative to N on-demand replicas for as long."""
         paid = self.spot_s / self.settings.od_price_ratio + self.on_demand_s
         return paid / (self.settings.replicas * self.measured_s)
-
-    def _close_gap(self, time: float) -> None:
-        if self._short_since is not None:
-            self.gaps_s.append(time - self._short_since)
-            self._short_since = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from spotrelay.intake import Tick
@@ -95,11 +95,9 @@ class _Seen:
         return InstanceState.RUNNING if self.running_at <= now else InstanceState.PENDING
 
     def described(self, now: float) -> Instance:
-        state, known = self.state(now), self.instance
-        if state is not known.state:
-            self.instance = Instance(
-                known.id, state, known.offering, known.launched_at, known.launch_id, known.address
-            )
+        state = self.state(now)
+        if state is not self.instance.state:
+            self.instance = replace(self.instance, state=state)
         return self.instance
 
 
@@ -141,7 +139,9 @@ class ReplayFleet:
                 )
                 for pool in dry
             ]
-        return LaunchResult(tuple(self._begin(machine) for machine in machines), tuple(refusals))
+        return LaunchResult(
+            tuple(self._begin(machine, request.spec) for machine in machines), tuple(refusals)
+        )
 
     def observe(self, service: str) -> Sequence[Instance]:  # noqa: ARG002 - there is one service
         """See `ports.Fleet.observe`."""
@@ -151,19 +151,20 @@ class ReplayFleet:
             del self._seen[self._ended.popleft().id]
         return [seen.described(now) for seen in self._seen.values()]
 
-    def warned(self) -> frozenset[str]:
+    def warned(self) -> Mapping[str, datetime]:
         """See `ports.Fleet.warned`."""
         self._time.spend(CALL_S)
-        return frozenset(machine.id for machine in self._cloud.warned())
+        return {machine.id: at(machine.warned_at) for machine in self._cloud.warned()}
 
-    def terminate(self, instance_ids: Collection[str]) -> None:
-        """See `ports.Fleet.terminate`."""
+    def terminate(self, instance_ids: Collection[str]) -> Mapping[str, str]:
+        """See `ports.Fleet.terminate`. None is refused."""
         self._time.spend(CALL_S)
         for instance_id in instance_ids:
             machine = self._cloud.machine(instance_id)
             if machine is not None:
                 self._cloud.terminate(machine)
                 self.ended(machine)
+        return {}
 
     def running(self, instance_id: str) -> Machine | None:
         """The machine, if it runs."""
@@ -177,7 +178,7 @@ class ReplayFleet:
         self._tell(machine, InstanceState.SHUTTING_DOWN, self._cloud.now)
         self._tell(machine, InstanceState.TERMINATED, self._cloud.now + SHUTTING_DOWN_S)
 
-    def _begin(self, machine: Machine) -> Instance:
+    def _begin(self, machine: Machine, spec: ServiceSpec) -> Instance:
         self._cloud.postpone(machine, NEVER)  # nobody sends it requests until it is registered
         offering = machine.offering
         instance = Instance(
@@ -187,6 +188,7 @@ class ReplayFleet:
             at(machine.launched_at),
             machine.launch_id,
             "10.0.0.1",
+            spec.launch_template_id,
         )
         boot_s = min(BOOT_S, self._cloud.settings.cold_start_s / 2)
         running_at = machine.launched_at + boot_s
@@ -219,7 +221,9 @@ class ReplayRouter:
             machine = self._fleet.running(instance_id)
             if machine is None:
                 refused.add(instance_id)
-            elif instance_id not in self._targets or self._targets[instance_id].gone_at != NEVER:
+            elif machine.out_at != NEVER:
+                raise ReplayError(f"{instance_id} was taken out of rotation: the ledger can't put it back")
+            elif instance_id not in self._targets:
                 self._targets[instance_id] = _Target(machine)
                 if machine.up_at == NEVER:
                     serves_at = machine.launched_at + self._cloud.settings.cold_start_s
@@ -285,6 +289,10 @@ class ReplayTicker:
     def schedule(self, service: str, due: datetime | None = None, delay_s: float = 0) -> None:
         """See `ports.Ticker.schedule`. SQS delays by whole seconds."""
         self._send(Tick(service, due).to_json(), math.ceil(delay_s))
+
+    def schedule_leave(self, service: str, delay_s: float) -> None:
+        """See `ports.Ticker.schedule_leave`."""
+        self._send(Tick(service).to_json(), math.ceil(delay_s))
 
 
 @dataclass(slots=True)

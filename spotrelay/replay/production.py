@@ -4,12 +4,12 @@ Events reach it a second after they happened, calls take time, ticks come as pro
 minute. One invocation runs at a time. In production they run side by side, so this is a little slower.
 
 **Minutes that are skipped.** A tick decides on the rows, on what EC2 and the load balancer show, and on the
-time. If every replica is READY on Spot, there are as many as wanted, no launch is open, no instance is warned
-of, no message waits, and the last tick saw just this and changed nothing, then the next one sees the same but
-for the time; and nothing that production does to such a fleet depends on that: cooldowns, back-offs and
-retries are looked at when there is something to launch, hysteresis when there is a stand-in. So the minute's
-ticks stop until something happens, an unheard warning included, and go on at the next full minute. In any
-other state each one runs.
+time. If every replica is READY on Spot and none is warned, there are as many as wanted, no launch is open, no
+message waits, and the last tick saw just this and changed nothing, then the next one sees the same but for
+the time; and nothing that production does to such a fleet depends on that: cooldowns, back-offs and retries
+are looked at when there is something to launch, hysteresis when there is a stand-in, last safe moments when a
+warned replica serves on. So the minute's ticks stop until something happens, an unheard warning included, and
+go on at the next full minute. In any other state each one runs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import NamedTuple
 from spotrelay.controller import Controller
 from spotrelay.intake import Intake
 from spotrelay.memory import MemoryStore, in_turn
-from spotrelay.model import InstanceState, PurchaseOption, ReplicaState, ServiceSpec
+from spotrelay.model import InstanceState, PurchaseOption, ServiceSpec
 from spotrelay.names import service_parameter
 from spotrelay.ports import Ports
 from spotrelay.replay.cloud import LOST, NEVER, WARNED, Cloud, Machine
@@ -78,7 +78,8 @@ def spec_of(settings: Settings, zones: Zones) -> ServiceSpec:
         target_group_arn="arn:replayed",
         port=8000,
         on_demand_fallback=True,
-        drain_s=30,  # what a request may take at most: short answers, as a chat's
+        drain_s=settings.drain_s,
+        on_warning=settings.on_warning,
         # No replica fails to start here: late enough that none is given up.
         initial_delay_s=600 + 3 * settings.cold_start_s,
         readiness_probe=None,
@@ -199,10 +200,7 @@ class Deployment:
             len(replicas) == self.spec.replicas
             and not rows.intents
             and all(
-                r.state is ReplicaState.READY
-                and r.unhealthy_since is None
-                and r.offering is not None
-                and r.offering.purchase_option is PurchaseOption.SPOT
+                r.stays and r.offering is not None and r.offering.purchase_option is PurchaseOption.SPOT
                 for r in replicas
             )
         )

@@ -16,7 +16,7 @@ from spotrelay.replay.settings import Settings
 from spotrelay.replay.traces import Trace
 from spotrelay.replay.wording import span
 
-WIDTH = 125
+WIDTH = 150
 """Columns that the tables need; a narrower terminal may wrap them."""
 
 FEW = 6
@@ -35,6 +35,8 @@ def tables(trace: Trace, results: Sequence[Result]) -> Iterator[RenderableType]:
         group = list(same)
         # Titles are lines of their own: a table's title wraps at its table's width.
         yield Text(f"\n{_title(settings)}; cost relative to as many on-demand replicas")
+        if any(result.policy == PRODUCTION for result in group):
+            yield Text(f"{PRODUCTION}: on_warning {settings.on_warning}, drain {settings.drain_s:g} s")
         yield _policies(group)
         yield Text("Share of time by number of ready replicas")
         yield _strengths(settings, group)
@@ -60,25 +62,34 @@ def _title(settings: Settings) -> str:
 
 def _policies(results: Sequence[Result]) -> Table:
     table = _table()
-    for name in ("available", "in\nrotation", "mean\nready", "cost", "cost /\noptimal", "losses\nper day"):
+    for name in ("available", "in\nrotation", "zero s\nin 30 d", "zero\ntimes", "zero\nmax", "mean\nready"):
         table.add_column(name, justify="right", no_wrap=True)
-    for name in ("launches", "refusals", "gap\np50", "gap\np99", "gap\nmax"):
+    for name in ("cost", "cost /\noptimal", "losses\nper day", "launches", "refusals"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name in ("gap\np50", "gap\np99", "gap\nmax"):
         table.add_column(name, justify="right", no_wrap=True)
     for result in results:
         table.add_row(
             result.policy,
             f"{result.availability:.3%}",
             f"{result.in_rotation:.3%}",
+            f"{result.zero_s_per_30d:,.0f}",
+            f"{result.zero_outages:,}",
+            _length(result.zero_longest_s),
             f"{result.mean_ready:.3%}",
             f"{result.cost:.3f}",
             f"{result.cost / result.optimal_cost:.3f}",
             f"{result.losses_per_day:.1f}",
             f"{result.launches:,}",
             f"{result.refusals:,}",
-            *(span(gap_s) if gap_s else "-" for gap_s in (result.gaps.p50, result.gaps.p99, result.gaps.max)),
+            *map(_length, (result.gaps.p50, result.gaps.p99, result.gaps.max)),
             style=_style(result),
         )
     return table
+
+
+def _length(duration_s: float) -> str:
+    return span(duration_s) if duration_s else "-"
 
 
 def _strengths(settings: Settings, results: Sequence[Result]) -> Table:

@@ -13,6 +13,7 @@ from spotrelay.replay.settings import Settings
 from spotrelay.replay.traces import Trace
 
 DAY_S = 86_400.0
+MONTH_S = 30 * DAY_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,12 @@ class Result:
     """Share of time with at least N ready. A warned replica is ready until EC2 takes it."""
     in_rotation: float
     """Share of time with at least N in rotation: a warned replica counts until it was taken out."""
+    zero_s_per_30d: float
+    """Seconds in 30 days with nobody in rotation: every request fails then."""
+    zero_outages: int
+    """How many such periods there were in the measured time."""
+    zero_longest_s: float
+    """The longest of them."""
     mean_ready: float
     """min(ready, N) / N, averaged over time."""
     cost: float
@@ -119,8 +126,13 @@ class Result:
             "replicas": self.settings.replicas,
             "od_price_ratio": self.settings.od_price_ratio,
             "seed": self.settings.seed,
+            "on_warning": self.settings.on_warning.value,
+            "drain_s": self.settings.drain_s,
             "availability": self.availability,
             "in_rotation": self.in_rotation,
+            "zero_s_per_30d": self.zero_s_per_30d,
+            "zero_outages": self.zero_outages,
+            "zero_longest_s": self.zero_longest_s,
             "mean_ready": self.mean_ready,
             "cost": self.cost,
             "optimal_cost": self.optimal_cost,
@@ -146,13 +158,16 @@ def result_of(trace: Trace, policy: str, cloud: Cloud, optimal_cost: float, wall
         settings=cloud.settings,
         availability=ledger.full_s / whole_s,
         in_rotation=ledger.full_rotation_s / whole_s,
+        zero_s_per_30d=sum(ledger.zero.lengths_s) / whole_s * MONTH_S,
+        zero_outages=len(ledger.zero.lengths_s),
+        zero_longest_s=max(ledger.zero.lengths_s, default=0.0),
         mean_ready=ledger.ready_share_s / whole_s,
         cost=ledger.cost,
         optimal_cost=optimal_cost,
         losses=ledger.losses,
         launches=ledger.launches,
         refusals=ledger.refusals,
-        gaps=Gaps.of(ledger.gaps_s),
+        gaps=Gaps.of(ledger.gaps.lengths_s),
         time_at_strength={n: s / whole_s for n, s in sorted(ledger.strength_s.items())},
         measured_from_s=cloud.settings.measured_from_s,
         simulated_s=trace.duration_s,
@@ -169,6 +184,9 @@ def oracle(trace: Trace, policy: str, settings: Settings, optimal_cost: float) -
         settings=settings,
         availability=1.0,
         in_rotation=1.0,
+        zero_s_per_30d=0.0,
+        zero_outages=0,
+        zero_longest_s=0.0,
         mean_ready=1.0,
         cost=optimal_cost,
         optimal_cost=optimal_cost,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from spotrelay.model import OnWarning
+
 SETTLED_AFTER_COLD_STARTS = 3.0
 """Measuring begins so many cold starts after the trace does, for every policy alike. A fleet that is launched
 for the first time is empty for one cold start, which is nobody's interruption; a second one is for what polls
@@ -35,6 +37,10 @@ class Settings:
     """On-demand price / Spot price, in every pool."""
     seed: int = 0
     """Decides everything that is left to chance."""
+    on_warning: OnWarning = OnWarning.NEEDED
+    """When the production controller takes a warned replica out of rotation. No other policy knows it."""
+    drain_s: float = 30.0
+    """How long its replicas may finish their requests: 30 s for short answers, as a chat's."""
 
     def __post_init__(self) -> None:
         if self.replicas < 1:
@@ -43,6 +49,7 @@ class Settings:
         _check("warning", self.warning_s, "0 seconds (no warnings) or more", self.warning_s >= 0)
         _check("warning loss", self.warning_loss, "a share from 0 to 1", 0 <= self.warning_loss <= 1)
         _check("on-demand price ratio", self.od_price_ratio, "more than 0", self.od_price_ratio > 0)
+        _check("drain", self.drain_s, "0 seconds or more", self.drain_s >= 0)
 
     @property
     def measured_from_s(self) -> float:

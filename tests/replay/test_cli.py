@@ -50,7 +50,8 @@ def test_json_is_a_list_of_one_entry_per_policy_and_nothing_else(traces: Path) -
     optimal, asg = json.loads(out)
     assert (optimal["policy"], asg["policy"]) == ("optimal", "asg")
     assert set(asg) >= {
-        *("trace", "policy", "cold_start_s", "warning_s", "replicas", "availability", "in_rotation"),
+        *("trace", "policy", "cold_start_s", "warning_s", "replicas", "on_warning", "drain_s"),
+        *("availability", "in_rotation", "zero_s_per_30d", "zero_outages", "zero_longest_s"),
         *("mean_ready", "cost", "optimal_cost", "losses_per_day", "launches", "refusals", "gaps_s"),
         *("simulated_days", "wall_s", "time_at_strength"),
     }
@@ -62,7 +63,8 @@ def test_json_is_a_list_of_one_entry_per_policy_and_nothing_else(traces: Path) -
 
 def test_options_reach_the_run(traces: Path) -> None:
     """Each number is what was asked for; a repeated cold start is run once."""
-    options = ("--replicas", 2, "--warning", 60, "--warning-loss", 0.5, "--od-price-ratio", 4, "--seed", 9)
+    options: tuple[object, ...] = ("--replicas", 2, "--warning", 60, "--warning-loss", 0.5, "--seed", 9)
+    options += ("--od-price-ratio", 4, "--on-warning", "serve_on", "--drain", 45)
     cold_starts = ("--cold-start", 90, "--cold-start", 300, "--cold-start", 90.0)
     code, out, _ = replay(traces, "--policy", "asg", *options, *cold_starts, "--json")
     entries = json.loads(out)
@@ -71,6 +73,7 @@ def test_options_reach_the_run(traces: Path) -> None:
     assert all(
         (e["replicas"], e["warning_s"], e["warning_loss"], e["od_price_ratio"], e["seed"])
         == (2, 60, 0.5, 4, 9)
+        and (e["on_warning"], e["drain_s"]) == ("serve_on", 45)
         for e in entries
     )
 
@@ -134,6 +137,14 @@ def test_progress_is_shown_where_it_is_wanted(traces: Path) -> None:
         (("--warning", -1), "warning is -1"),
         (("--warning-loss", 1.5), "warning loss is 1.5: give a share from 0 to 1"),
         (("--warning-loss", -0.1), "warning loss is -0.1: give a share from 0 to 1"),
+        (
+            ("--on-warning", "serve-on"),
+            "--on-warning 'serve-on' is unknown (did you mean serve_on?): give one of needed, ",
+        ),
+        (("--on-warning", ""), "--on-warning '' is unknown: give one of needed, serve_on, leave"),
+        (("--drain", -1), "drain is -1: give 0 seconds or more"),
+        (("--drain", "inf"), "drain is inf: give 0 seconds or more"),
+        (("--drain", "short"), "--drain must be a number, not 'short'"),
         (("--seed", -1), "--seed must be 0 or more, not -1"),
         (("--seed", "x"), "--seed must be a whole number, not 'x'"),
         (

@@ -236,6 +236,7 @@ def test_an_idle_trace_costs_only_its_changes() -> None:
         ({"warning_s": -1}, "warning is -1: give 0 seconds"),
         ({"warning_loss": 1.5}, "warning loss is 1.5: give a share from 0 to 1"),
         ({"od_price_ratio": float("inf")}, "on-demand price ratio is inf"),
+        ({"drain_s": -1}, "drain is -1: give 0 seconds or more"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, float], message: str) -> None:

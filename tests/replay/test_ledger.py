@@ -17,7 +17,7 @@ def test_the_first_cold_starts_count_for_nothing() -> None:
     cloud.launch(SPOT, 1)
     ledger = cloud.close(1300)
     assert ledger.measured_s == ledger.full_s == ledger.spot_s == 1000
-    assert ledger.gaps_s == []
+    assert ledger.gaps.lengths_s == []
     assert ledger.launches == 0
     assert ledger.cost == pytest.approx(1 / 3)
 
@@ -31,7 +31,7 @@ def test_a_warned_replica_serves_until_it_is_taken() -> None:
     ledger = cloud.close(1300)
     assert ledger.full_s == 700
     assert ledger.full_rotation_s == 581
-    assert ledger.gaps_s == [300]
+    assert ledger.gaps.lengths_s == [300]
     assert ledger.losses == 1
     assert ledger.spot_s == 700
 
@@ -84,9 +84,32 @@ def test_gaps_are_the_periods_below_strength() -> None:
         ledger.to(time)
         ledger.ready = ready
     ledger.close(800)
-    assert ledger.gaps_s == [50, 100]
+    assert ledger.gaps.lengths_s == [50, 100]
     assert ledger.full_s == 350
     assert ledger.strength_s == {1: 250, 0: 150, 2: 100}
+
+
+def test_nobody_in_rotation_is_counted_apart_from_nobody_ready() -> None:
+    """A warned replica that was taken out still counts as ready, though all new requests fail."""
+    cloud = Cloud(market([(0, 1), (1000, 0)], [(0, 0), (600, 1)]), ONE)
+    (machine,), _ = cloud.launch(SPOT, 1)
+    cloud.advance(881)
+    cloud.drain(machine)
+    cloud.launch(SPOT, 1)
+    ledger = cloud.close(1300)
+    assert ledger.zero.lengths_s == [100], "until the other is up"
+    assert ledger.gaps.lengths_s == [], "the first was there until then"
+    assert ledger.full_rotation_s == 900
+
+
+def test_outages_are_told_apart_and_measured_like_gaps() -> None:
+    """One counts from where measuring begins, one that is open at the end ends there, a handover is none."""
+    ledger = Ledger(ONE)
+    for time, in_rotation in [(0, 0), (350, 2), (400, 0), (460, 1), (500, 0), (500, 1), (700, 0)]:
+        ledger.to(time)
+        ledger.in_rotation = in_rotation
+    ledger.close(800)
+    assert ledger.zero.lengths_s == [50, 60, 100]
 
 
 def test_mean_strength_counts_no_more_than_wanted() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from spotrelay.model import CapacityPool, InstanceState
+from spotrelay.model import CapacityPool, InstanceState, OnWarning
 from spotrelay.names import Metric
 from spotrelay.replay.cloud import NEVER, Cloud, Machine
 from spotrelay.replay.ports import BOOT_S, CREATE_FLEET_S, SHOWN_S, ReplayError, ReplayTelemetry
@@ -23,6 +23,13 @@ ONE = Settings(replicas=1, cold_start_s=60)
 
 ONE_LOSS = market([(0, 1), (3000, 0)], [(0, 0), (1000, 1)])
 """The first pool has the only capacity, then the second has some as well, then the first is gone."""
+
+
+ONE_POOL_GOES = market([(0, 3), (3000, 0)], [(0, 0), (1000, 3)])
+"""The first pool has all there is, then the second has as much, then the first is gone."""
+
+THREE = Settings(replicas=3, cold_start_s=90)
+"""A replacement takes less than the warning, and longer than any warned replica but the last may serve on."""
 
 
 def replayed(trace: Trace, settings: Settings = ONE) -> Deployment:
@@ -55,6 +62,16 @@ def test_one_loss_leads_to_one_replacement() -> None:
     assert first.id in [r.instance_id for r in ended]
     assert deployment.telemetry.counts[Metric.INTERRUPTION_WARNINGS] == 1
     assert deployment.telemetry.counts[Metric.CONFLICTS] == 0
+
+
+def test_who_leaves_at_once_may_leave_nobody() -> None:
+    """One pool has all replicas, and goes: for a cold start every request fails, though all of them live."""
+    result = run(ONE_POOL_GOES, "spotrelay", replace(THREE, on_warning=OnWarning.LEAVE))
+    assert result.availability == 1.0
+    assert result.zero_outages == 1
+    assert 85 < result.zero_longest_s < 95, (
+        "a cold start, less the time from the first one's leave to the last's"
+    )
 
 
 def test_a_seed_decides_everything() -> None:

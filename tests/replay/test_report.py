@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
+from spotrelay.model import OnWarning
 from spotrelay.replay.report import WIDTH, tables
 from spotrelay.replay.result import Gaps, Result
 from spotrelay.replay.settings import Settings
@@ -29,6 +30,9 @@ def result(policy: str = "asg", settings: Settings | None = None, **changes: obj
         settings=settings,
         availability=0.99912,
         in_rotation=0.99,
+        zero_s_per_30d=1234.5,
+        zero_outages=12,
+        zero_longest_s=300.0,
         mean_ready=0.9999,
         cost=0.42,
         optimal_cost=0.40,
@@ -62,8 +66,8 @@ def test_each_number_has_its_place_and_unit() -> None:
     """Shares as percents, cost as a fraction and beside the optimum, gaps in the unit that suits them."""
     text = printed(TRACE, result())
     assert row(text, "asg") == [
-        *("asg", "99.912%", "99.000%", "99.990%", "0.420", "1.050", "2.0", "1,234", "5,678"),
-        *("75", "s", "10.0", "min", "3.0", "h"),
+        *("asg", "99.912%", "99.000%", "1,234", "12", "5.0", "min", "99.990%"),
+        *("0.420", "1.050", "2.0", "1,234", "5,678", "75", "s", "10.0", "min", "3.0", "h"),
     ]
 
 
@@ -94,6 +98,9 @@ def test_settings_have_tables_each_under_a_title_that_says_them() -> None:
     assert "3 replicas, cold start 90 s, warning 120 s, on-demand = 3 times Spot" in text
     assert "1 replica, cold start 120 s, no warnings" in text
     assert "warning 120 s, 5% of them lost" in text
+    assert "on_warning" not in text, "nobody here knows it"
+    text = printed(TRACE, result("spotrelay", Settings(on_warning=OnWarning.SERVE_ON, drain_s=45)))
+    assert "spotrelay: on_warning serve_on, drain 45 s" in text
 
 
 def test_the_trace_and_its_notes_come_first() -> None:
@@ -105,7 +112,13 @@ def test_the_trace_and_its_notes_come_first() -> None:
 
 def test_nothing_is_cut_off() -> None:
     """Long names and large numbers fit, too."""
-    text = printed(TRACE, result("spothedge-warned", launches=123_456, refusals=1_234_567, losses=99_999))
+    large = replace(
+        result("spothedge-warned", launches=123_456, refusals=1_234_567, losses=99_999),
+        zero_s_per_30d=2_591_999.0,
+        zero_outages=12_345,
+        zero_longest_s=7199.0,
+    )
+    text = printed(TRACE, large)
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= WIDTH
 

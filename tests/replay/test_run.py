@@ -96,9 +96,25 @@ def test_every_policy_runs_and_repeats(policy: str) -> None:
     first, second = run(trace, policy, settings).to_dict(), run(trace, policy, settings).to_dict()
     assert {**first, "wall_s": 0} == {**second, "wall_s": 0}
     assert 0 <= first["in_rotation"] <= first["availability"] <= first["mean_ready"] <= 1
+    assert first["availability"] == first["in_rotation"], "none takes a warned replica out"
     assert sum(first["time_at_strength"].values()) == pytest.approx(1)
+    zero_share = first["zero_s_per_30d"] / (30 * 86_400)
+    assert zero_share == pytest.approx(first["time_at_strength"].get("0", 0))
     assert first["cost"] > 0
     assert json.loads(json.dumps(first)) == first
+
+
+def test_what_nobody_serves_is_scaled_to_a_month() -> None:
+    """The share of the measured time that is lost, times thirty days; an oracle loses none."""
+    trace = market([(0, 1), (3000, 0), (4000, 1), (6000, 0), (8000, 1)], duration_s=10_300)
+    single, optimal = (run(trace, policy, ONE) for policy in ("single-pool", "optimal"))
+    assert single.zero_outages == 2
+    # What it takes to see that there is capacity again, and to start.
+    assert 2000 + 100 <= single.zero_longest_s <= 2000 + 60 + 100
+    whole_s = (1 - sum(s for n, s in single.time_at_strength.items() if n)) * 10_000
+    assert 3000 + 200 <= whole_s <= 3000 + 320
+    assert single.zero_s_per_30d == pytest.approx(whole_s / 10_000 * 30 * 86_400)
+    assert (optimal.zero_s_per_30d, optimal.zero_outages, optimal.zero_longest_s) == (0, 0, 0)
 
 
 def test_progress_is_told_in_shares() -> None:

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from itertools import takewhile
+from math import ceil
 
 from spotrelay import launching
 from spotrelay.model import (
@@ -157,10 +158,7 @@ class Controller:
             return
         for _ in range(MAX_DECISIONS):
             rows, now = self._ports.store.load(service), self._ports.clock.now()
-            actions = [
-                Drain(replica, interruption.WARNED, warned_at=replica.warned_at, replace=False)
-                for replica in rotation.leaving(spec, rows, (), now)
-            ]
+            actions = interruption.due(spec, rows, now)
             if not actions:
                 return
             outcome = self._perform(service, spec, rows, actions)
@@ -431,7 +429,7 @@ class Controller:
         now = self._ports.clock.now()
         warned = (a.warned_at for a in done if isinstance(a, ServeOn))
         due = {at for warned_at in warned for at in rotation.looks_due(spec, warned_at)}
-        for delay_s in sorted({round(max((at - now).total_seconds(), 0)) for at in due}):
+        for delay_s in sorted({ceil(max((at - now).total_seconds(), 0)) for at in due}):
             self._ports.ticker.schedule_leave(spec.service, delay_s)
 
     def _deregister(self, spec: ServiceSpec, instance_ids: Sequence[str]) -> None:

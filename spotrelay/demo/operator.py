@@ -55,7 +55,7 @@ class Operator:
         self.cloud = LocalCloud(deployment.endpoint)
         clients = Clients(self.session)
         self.store = DynamoStore(Table(clients, deployment.table))
-        self._services = ParameterServices(clients, SERVICES_PATH, _Silence())
+        self._services = ParameterServices(clients, SERVICES_PATH, deployment.table, _Silence())
 
     def spec(self, service: str) -> ServiceSpec:
         """The runtime document of a service.

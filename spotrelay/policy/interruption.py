@@ -23,6 +23,9 @@ from spotrelay.signals import InterruptionWarning, RebalanceRecommendation, Sign
 WARNED = "interruption warning"
 """Why a replica is replaced that EC2 takes back."""
 
+NEEDLESS = "; as many as wanted are left"
+"""Said of a loss that gets no replacement."""
+
 Sighting = tuple[Signal, Replica]
 """A signal and the replica that it is about, as last read."""
 
@@ -50,6 +53,20 @@ def decide(
     return [unreplaced(action, rows) for action in actions]
 
 
+def due(spec: ServiceSpec, rows: Rows, now: datetime) -> list[Action]:
+    """Who must leave the rotation by now, and who should have: whoever wrote that may have died at once."""
+    drained = (r for r in rows.replicas.values() if r.state is ReplicaState.DRAINING and r.is_warned)
+    overdue = [TakeOut(r.instance_id) for r in drained if r.instance_id]
+    return [*overdue, *(leave(replica) for replica in rotation.leaving(spec, rows, (), now))]
+
+
+def leave(replica: Replica) -> Drain:
+    """A replica that served on leaves the rotation; its replacement came with the warning, if it gets one."""
+    is_replaced = replica.replaced_by is not None or replica.is_stand_in
+    reason = WARNED if is_replaced else WARNED + NEEDLESS
+    return Drain(replica, reason, warned_at=replica.warned_at, replace=False)
+
+
 def settled(rows: Rows, now: datetime) -> frozenset[str]:
     """The instances that nobody is putting into rotation at this moment.
 
@@ -61,16 +78,24 @@ def settled(rows: Rows, now: datetime) -> frozenset[str]:
 
 
 def unreplaced(action: Action, rows: Rows) -> Action:
-    """A drain of a replica whose replacement is under way already brings no second one; a stand-in gets none.
+    """A loss of a replica whose replacement is under way already brings no second one; a stand-in gets none.
 
     Whether another stand-in is wanted, the tick decides. A replica that serves on got its replacement with
     the warning; what has become of that since is the replacement's own story.
     """
-    if isinstance(action, Drain) and (
-        action.replica.is_stand_in or action.replica.is_warned or action.replica.superseded_in(rows)
-    ):
+    if not isinstance(action, Drain | ServeOn) or not action.replace:
+        return action
+    replica = action.replica
+    if replica.is_warned and replica.replaced_by is None and not replica.is_stand_in:
+        return without_replacement(action)
+    if replica.is_stand_in or replica.is_warned or replica.superseded_in(rows):
         return replace(action, replace=False)
     return action
+
+
+def without_replacement(action: Drain | ServeOn) -> Drain | ServeOn:
+    """A loss that leaves as many as wanted, and says so."""
+    return replace(action, replace=False, reason=f"{action.reason}{NEEDLESS}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +176,9 @@ def for_warned(
     if spec is None or not replica.serves or rotation.may_leave(
         spec, warned_at, staying, now, is_last=is_last
     ):
-        return Drain(replica, reason, warned_at=warned_at, cool_pool=not replica.is_warned)
+        if replica.is_warned:
+            return leave(replica)
+        return Drain(replica, reason, warned_at=warned_at, cool_pool=True)
     return None if replica.is_warned else ServeOn(replica, reason, warned_at)
 
 

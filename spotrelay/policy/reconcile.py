@@ -39,7 +39,7 @@ from spotrelay.policy.actions import (
     TakeOut,
     Terminate,
 )
-from spotrelay.policy.interruption import WARNED, for_warned, unreplaced
+from spotrelay.policy.interruption import WARNED, for_warned, leave, unreplaced
 from spotrelay.policy.observation import Observation, staying_count
 
 
@@ -56,6 +56,7 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> list[Action]:
     actions.extend(adopted.values())
     actions.extend(_for_intents(seen, adopted, now))
     actions.extend(_for_unowned(spec, seen, adopted, now))
+    actions.extend(_for_leftovers(seen))
     actions.extend(_for_warned(spec, seen, actions, now))
     actions = [unreplaced(action, seen.rows) for action in actions]
     actions = strength.without_needless(spec, seen, actions)
@@ -224,7 +225,7 @@ def _for_warned(
     spec: ServiceSpec, seen: Observation, decided: Collection[Action], now: datetime
 ) -> Iterator[Action]:
     """What EC2 takes back leaves the rotation, or serves on until its time has come."""
-    going = {a.replica.id for a in decided if isinstance(a, Drain | End | Fail)}
+    going = strength.not_staying(decided)
     warned_at = {
         r.id: seen.warned[r.instance_id]
         for r in seen.rows.replicas.values()
@@ -242,10 +243,10 @@ def _for_warned(
             yield action
     for replica in known.values():
         if replica.is_warned and replica.state.is_active and not replica.serves and replica.id not in going:
-            yield Drain(replica, replica.reason, warned_at=replica.warned_at, replace=False)
+            yield leave(replica)
     # Those that this tick has just found count as going: they have time, and the next tick looks at them.
     for replica in rotation.leaving(spec, seen.rows, {*going, *warned_at}, now):
-        yield Drain(replica, WARNED, warned_at=replica.warned_at, replace=False)
+        yield leave(replica)
 
 
 def _may_be_unseen(replica: Replica, now: datetime) -> bool:
@@ -403,6 +404,16 @@ def _for_unowned(
             is_stand_in=is_on_demand and base <= 0,
         )
         base -= is_on_demand
+
+
+def _for_leftovers(seen: Observation) -> Iterator[TakeOut]:
+    """What is dead leaves the rotation, though its row may have ended before the load balancer heard of it."""
+    owned = {r.instance_id for r in seen.rows.replicas.values()}
+    for instance_id, health in seen.health.items():
+        instance = seen.instances.get(instance_id)
+        is_dead = instance is not None and not instance.state.is_alive
+        if is_dead and health is not TargetState.DRAINING and instance_id not in owned:
+            yield TakeOut(instance_id)
 
 
 def _is_ours(instance: Instance, spec: ServiceSpec | None, seen: Observation) -> bool:

@@ -17,7 +17,19 @@ from datetime import datetime
 
 from spotrelay.model import PurchaseOption, Replica, ReplicaState, ServiceSpec, seconds
 from spotrelay.policy import failures, rotation, timing
-from spotrelay.policy.actions import Action, Adopt, Drain, End, Fail, Launch, Request, ServeOn, TakeIn
+from spotrelay.policy.actions import (
+    Action,
+    Adopt,
+    Drain,
+    End,
+    Fail,
+    Launch,
+    NoteHealth,
+    Request,
+    ServeOn,
+    TakeIn,
+)
+from spotrelay.policy.interruption import without_replacement
 from spotrelay.policy.observation import Observation
 
 RETURN_SHARE = 4
@@ -39,17 +51,15 @@ def without_needless(spec: ServiceSpec, seen: Observation, decided: Sequence[Act
     there = sum(not r.is_stand_in and r.id not in lost for r in counted)
     needless = max(len(replaced) + there + taken_in - spec.replicas, 0)
     spared = {id(action) for action in replaced[:needless]}
-    return [_without_replacement(a) if id(a) in spared else a for a in decided]
+    return [
+        without_replacement(a) if isinstance(a, Drain | ServeOn) and id(a) in spared else a for a in decided
+    ]
 
 
 def _taken_in(decided: Sequence[Action]) -> int:
     """Regular replicas that come without being launched."""
     came = [a for a in decided if isinstance(a, TakeIn) and a.state is not ReplicaState.DRAINING]
     return sum(not a.is_stand_in for a in came)
-
-
-def _without_replacement(action: Action) -> Action:
-    return replace(action, replace=False) if isinstance(action, Drain | ServeOn) else action
 
 
 def _going(decided: Iterable[Action]) -> set[int]:
@@ -72,9 +82,19 @@ def _counted(seen: Observation, going: Collection[int]) -> list[Replica]:
 
 def spare(spec: ServiceSpec, seen: Observation, decided: Sequence[Action]) -> int:
     """How many of those that serve may be given up: the others that serve are as many as wanted."""
-    going = {a.replica.id for a in decided if isinstance(a, Fail | End | Drain | ServeOn)}
-    staying = sum(r.stays and r.id not in going for r in seen.rows.replicas.values())
+    lost = not_staying(decided)
+    staying = sum(r.stays and r.id not in lost for r in seen.rows.replicas.values())
     return max(staying - spec.replicas, 0)
+
+
+def not_staying(decided: Iterable[Action]) -> set[int]:
+    """The replicas that go, or of which this very tick found that they don't serve."""
+    return {
+        a.replica.id
+        for a in decided
+        if isinstance(a, Fail | End | Drain | ServeOn)
+        or (isinstance(a, NoteHealth) and a.unhealthy_since is not None)
+    }
 
 
 def decide(
@@ -271,9 +291,9 @@ def _surplus(spec: ServiceSpec, regular: Sequence[Replica], count: int) -> list[
     on_demand = [r for r in regular if r.purchase_option is PurchaseOption.ON_DEMAND]
     base = {r.id for r in sorted(on_demand, key=_least_missed, reverse=True)[: _base(spec)]}
 
-    def least_missed(replica: Replica) -> tuple[int, bool, int]:
-        distance, age = _least_missed(replica)
-        return distance, replica.id in base, age
+    def least_missed(replica: Replica) -> tuple[int, bool, bool, int]:
+        distance, serves, age = _least_missed(replica)
+        return distance, serves, replica.id in base, age
 
     return sorted(regular, key=least_missed)[: max(count, 0)]
 
@@ -338,7 +358,7 @@ def _drop(replica: Replica, reason: str, seen: Observation) -> Iterator[Action]:
         yield End(replica, reason)
 
 
-def _least_missed(replica: Replica) -> tuple[int, int]:
+def _least_missed(replica: Replica) -> tuple[int, bool, int]:
     """Which replica to give up first: the one farthest from serving, then the newest."""
     order = [ReplicaState.REQUESTED, ReplicaState.PROVISIONING, ReplicaState.STARTING, ReplicaState.READY]
-    return order.index(replica.state), -replica.id
+    return order.index(replica.state), replica.serves, -replica.id

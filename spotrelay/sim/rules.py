@@ -112,6 +112,8 @@ class Rules:
     cloud: SimCloud
     documents: Callable[[str, float], Sequence[ServiceSpec]] = lambda _service, _since: ()
     """Service and time → the documents that were valid at any time since then."""
+    was_removed: Callable[[str, float, float], bool] = lambda _service, _since, _until: False
+    """Service and two times → whether its stack was gone at any time between."""
     violations: list[Violation] = field(default_factory=list)
     intents: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Every intent that was ever on record: its replicas."""
@@ -129,6 +131,8 @@ class Rules:
     """Instance → when a row came to have it."""
     windows: dict[str, LaunchWindow] = field(default_factory=dict)
     """By service: the minute that launches were counted in last."""
+    quiet_since: float = 0.0
+    """When things stop going wrong."""
     damaged: set[str] = field(default_factory=set)
     """Services whose rows somebody damaged, or restored: what they say of the past is no longer checked."""
     failed: set[str] = field(default_factory=set)
@@ -156,7 +160,7 @@ class Rules:
         service = changes.service
         self.changed_at = self.scheduler.now
         self._counted(changes, after)
-        self._left(changes, before, after)
+        self._left(invocation, changes, before, after)
         self._paced(changes)
         if changes.create:
             self._created(changes, before, after)
@@ -196,7 +200,8 @@ class Rules:
         if requested < self.requested.get(service, requested):
             self.broken(Rule.IDS, f"{service}: {given} were requested before {highest}")
         self.requested[service] = requested
-        documents = self.documents(service, self.scheduler.now - LONGEST_S)
+        # What is missing leaves the last one that was read in force.
+        documents = self.documents(service, self.scheduler.now - LONGEST_S) or self.documents(service, 0.0)
         most = max((spec.replicas + spec.surge for spec in documents), default=0)
         for is_stand_in in (False, True):
             was, active = (
@@ -230,13 +235,13 @@ class Rules:
                 self.broken(Rule.STAND_INS, f"{row} replaces {replaced}, a stand-in")
         if not any(row.is_stand_in for row in changes.create):
             return
-        documents = self.documents(service, self.scheduler.now - LONGEST_S)
+        documents = self.documents(service, self.scheduler.now - LONGEST_S) or self.documents(service, 0.0)
         if not any(spec.use_spot and spec.on_demand_fallback for spec in documents):
             self.broken(Rule.STAND_INS, f"{service} wants none, and gets some")
         # Decided on what was loaded; what came since would have taken the IDs.
         loaded = invocation.loaded.values()
         # After a failure there may be no row for what is missing, for as long as nothing is tried again.
-        most = max((spec.replicas - spec.base_on_demand for spec in documents), default=0)
+        most = max((spec.replicas for spec in documents), default=0)
         there = sum(r.is_counted and not r.is_stand_in and r.stays for r in loaded)
         has_failed = service in self.failed
         missing = max(most - there, 0) if has_failed else sum(map(_is_spot_on_its_way, loaded))
@@ -252,12 +257,18 @@ class Rules:
         if changes.serving[1] != staying:
             self.broken(Rule.COUNTED, f"{changes.service}: {changes.serving[1]} counted, {staying} serve")
 
-    def _left(self, changes: Changes, before: Mapping[int, Replica], after: Mapping[int, Replica]) -> None:
+    def _left(
+        self,
+        invocation: Invocation,
+        changes: Changes,
+        before: Mapping[int, Replica],
+        after: Mapping[int, Replica],
+    ) -> None:
         """Replicas that served leave: who is left, and may they?"""
         service, now = changes.service, self.scheduler.now
         documents = self.documents(service, now - LONGEST_S)
-        if not documents:
-            return  # its stack is gone
+        if self.was_removed(service, invocation.began_at, now):
+            return
         staying = sum(row.stays for row in after.values())
         serving = sum(row.serves for row in after.values())
         for row in changes.update:
@@ -384,12 +395,14 @@ class Rules:
         """EC2 takes an instance that it had warned, and clients were still sent to it."""
         now = self.scheduler.now
         due = self.called_back.get(instance.service or "", ())
+        if now - 12.0 < self.quiet_since:
+            return
         if any(now - 12.0 <= time <= now - 8.0 for time in due) and self.recorded.get(instance.id, now) < now - 60:
             self.broken(Rule.WARNED_OUT, f"{instance.id} is in rotation at its end")
 
-    def look(self, services: Collection[str], store: MemoryStore, quiet_since: float) -> None:
+    def look(self, services: Collection[str], store: MemoryStore) -> None:
         """Nothing goes wrong any more: is what there is to do done in time?"""
-        now = self.scheduler.now
+        now, quiet_since = self.scheduler.now, self.quiet_since
         if now < quiet_since + PROMPT_S:
             return
         for service in services:
@@ -451,6 +464,8 @@ class Rules:
         if row.state is not ReplicaState.DRAINING or not row.is_warned:
             self.broken(Rule.SIGNAL_HANDLED, f"{row} is {row.state} after its warning")
         target = self.cloud.in_rotation(service, instance_id)
+        if invocation.wrote.get(instance_id, float("inf")) < (row.since - EPOCH).total_seconds():
+            return  # it served on, and somebody else has taken over since
         drained_at = (row.since - EPOCH).total_seconds()
         # What was put back since, by an invocation that didn't know, is for the tick to find.
         if target is not None and target.registered_at < drained_at:

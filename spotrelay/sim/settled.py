@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from spotrelay.memory import EPOCH
 from spotrelay.model import InstanceState, Replica, ReplicaState
+from spotrelay.policy.interruption import NEEDLESS
 from spotrelay.policy.reconcile import ORPHAN
 from spotrelay.sim.gate import at
 from spotrelay.sim.misfortunes import NONSENSE
@@ -94,7 +95,7 @@ def _is_missed(world: World, row: Replica) -> bool:
     """Whether a replica ended that should have been replaced."""
     if row.state is not ReplicaState.TERMINATED or row.instance_id is None or row.reason in NOT_LOST:
         return False
-    if row.is_stand_in:
+    if row.is_stand_in or row.reason.endswith(NEEDLESS):
         return False
     drained_at = (row.entered[ReplicaState.DRAINING] - EPOCH).total_seconds()
     # A decision may be as old as its reads.

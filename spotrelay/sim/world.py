@@ -88,6 +88,8 @@ class World:
         self.memory = MemoryStore()
         self.services = SimServices(self.gate, self.scheduler, self.random)
         self.rules.documents = self.services.since
+        self.rules.was_removed = self.services.was_removed
+        self.rules.quiet_since = scenario.faults_s
         self.cloud.ended_in_rotation = self.rules.ended_in_rotation
         self.signals = self._queue(SIGNALS, self._on_signals)
         self.ticks = self._queue(TICKS, self._on_tick)
@@ -179,7 +181,7 @@ class World:
     def _schedule(self) -> None:
         """A minute is over."""
         if not self.is_faulty:
-            self.rules.look([s.service for s in self.scenario.specs], self.memory, self.scenario.faults_s)
+            self.rules.look([s.service for s in self.scenario.specs], self.memory)
             if self._is_at_rest():
                 self.is_at_rest = True
                 self.scheduler.stop()

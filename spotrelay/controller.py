@@ -216,8 +216,8 @@ class Controller:
         Raises:
             Conflict: somebody else did it at the same time, or gave IDs.
         """
-        store, now = self._ports.store, self._ports.clock.now()
-        rows = known(store.load(service), now)
+        store = self._ports.store
+        rows = store.load(service)
         ended = (replica.id for replica in store.history(service, 1))
         highest_id = max((*rows.replicas, *ended), default=0)
         store.commit(Changes(service, highest_id=(rows.highest_id, highest_id)))

@@ -51,7 +51,9 @@ class MemoryClock:
 
 
 @dataclass(slots=True)
-class _Service:
+class MemoryService:
+    """What the store keeps about a service."""
+
     highest_id: int = 0
     replicas: dict[int, Replica] = field(default_factory=dict)
     history: dict[int, Replica] = field(default_factory=dict)
@@ -69,7 +71,7 @@ class MemoryStore:
     """`ports.Store`."""
 
     def __init__(self) -> None:
-        self._services: dict[str, _Service] = {}
+        self._services: dict[str, MemoryService] = {}
         self._known: set[str] = set()
         self._located: dict[str, tuple[str, int]] = {}
         self._cooldowns: dict[Scope, Cooldown] = {}
@@ -201,14 +203,26 @@ class MemoryStore:
         kept.next_tick = due
         return True
 
-    def _of(self, service: str) -> _Service:
+    def damage(self, service: str) -> MemoryService:
+        """What is kept about the service, to be edited behind everybody's back."""
+        return self._of(service)
+
+    def unlearn(self, instance_id: str | None) -> None:
+        """Forget whose the instance is."""
+        self._located.pop(instance_id or "", None)
+
+    def replace_with(self, other: MemoryStore) -> None:
+        """Become what another store is: a new table, or one that was restored."""
+        self.__dict__.update(other.__dict__)
+
+    def _of(self, service: str) -> MemoryService:
         kept = self._services.get(service)
         if kept is None:
-            kept = self._services[service] = _Service()
+            kept = self._services[service] = MemoryService()
         return kept
 
     @staticmethod
-    def _check(kept: _Service, changes: Changes) -> None:
+    def _check(kept: MemoryService, changes: Changes) -> None:
         written = [row.id for row in (*changes.create, *changes.update)]
         if len(set(written)) < len(written):
             raise ValueError(f"a transaction takes each row once, this one has {written}")

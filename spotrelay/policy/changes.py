@@ -85,7 +85,8 @@ def changes(
     # One launch intent is for one way to buy, so what is bought on-demand comes last, with IDs that follow.
     actions = sorted(actions, key=_is_on_demand)
     highest_id, window = rows.highest_id, rows.window
-    raised = max((a.highest_id for a in actions if isinstance(a, RaiseHighestId)), default=highest_id)
+    seen = (a.highest_id for a in actions if isinstance(a, RaiseHighestId))
+    raised = max((highest_id, *seen, *rows.replicas))
     packed = _packed(_deltas(spec, raised, service, actions, now))
     serving = _Serving(rows, is_recounted=any(isinstance(a, Recount) for a in actions))
     commits = []

@@ -33,18 +33,23 @@ def known(rows: Rows, now: datetime) -> Rows:
     The highest ID that was read doesn't know of these, and what is decided without them is refused if they
     matter. A row that has been there for longer is no such row: then the highest ID got lost.
     """
-    newest = now - seconds(timing.LEASE_S)
-    replicas = {
-        id_: replica
-        for id_, replica in rows.replicas.items()
-        if id_ <= rows.highest_id or replica.entered[ReplicaState.REQUESTED] < newest
-    }
+    if has_lost_its_ids(rows, now):
+        return rows
+    replicas = {id_: replica for id_, replica in rows.replicas.items() if id_ <= rows.highest_id}
     return rows if len(replicas) == len(rows.replicas) else replace(rows, replicas=replicas)
 
 
 def has_lost_its_ids(rows: Rows, now: datetime) -> bool:
-    """Whether there are rows with IDs that, by the service's own entry, were never given."""
-    return max(known(rows, now).replicas, default=0) > rows.highest_id
+    """Whether there are rows with IDs that, by the service's own entry, were never given, and not just now.
+
+    Between a row's creation and its instance lies a launch, which is longer than any read.
+    """
+    newest = now - seconds(timing.LEASE_S)
+    return any(
+        id_ > rows.highest_id
+        and (replica.instance_id is not None or replica.entered[ReplicaState.REQUESTED] < newest)
+        for id_, replica in rows.replicas.items()
+    )
 
 
 def ready_count(rows: Rows) -> int:

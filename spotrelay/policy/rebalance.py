@@ -12,6 +12,7 @@ from datetime import datetime
 from spotrelay.model import OnRebalance, Replica, ReplicaState, ServiceSpec, seconds
 from spotrelay.policy import strength, timing
 from spotrelay.policy.actions import Action, Drain, End, Fail, ServeOn, Supersede
+from spotrelay.policy.interruption import NEEDLESS
 from spotrelay.policy.observation import Observation
 
 
@@ -23,12 +24,17 @@ def decide(spec: ServiceSpec, seen: Observation, decided: list[Action], now: dat
     ]
     superseded = {r.id: r for r in staying if r.superseded_in(seen.rows)}
     may_go = strength.spare(spec, seen, decided)
+    # One that was to be replaced and has recovered makes another that doesn't answer one too many.
+    may_go_silent = 1 if superseded and strength.is_whole(spec, seen, decided) else 0
     for replica in superseded.values():
         successor = seen.rows.replicas[replica.replaced_by or 0]
         if successor.stays and (may_go > 0 or not replica.serves):
             may_go -= replica.serves
             yield Drain(replica, successor.reason, replace=False)
     candidates = [r for r in staying if r.id not in superseded and _why(spec, r, now)]
+    for replica in [r for r in candidates if not r.serves][:may_go_silent]:
+        candidates.remove(replica)
+        yield Drain(replica, f"{_why(spec, replica, now)}{NEEDLESS}", replace=False)
     # A replica that should be superseded may have lost its replacement, which was itself replaced since.
     replaced = sum(isinstance(a, Drain | ServeOn) and a.replace for a in decided)
     beyond = max(len(superseded), len(staying) + replaced - spec.replicas)

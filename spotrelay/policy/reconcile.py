@@ -45,7 +45,7 @@ from spotrelay.policy.observation import Observation, staying_count
 
 def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> list[Action]:
     """Everything to do for a deployed service."""
-    actions: list[Action] = list(_for_the_record(seen, now))
+    actions: list[Action] = list(_for_the_record(seen))
     adopted = _adoptions(seen, now)
     missing = _missing(seen, now)
     for replica in seen.rows.replicas.values():
@@ -84,7 +84,7 @@ def retire(seen: Observation, now: datetime) -> list[Action]:
 
     Its target group went with the stack, so there are no requests left to wait for.
     """
-    actions: list[Action] = list(_for_the_record(seen, now))
+    actions: list[Action] = list(_for_the_record(seen))
     for replica in seen.rows.replicas.values():
         instance = seen.instances.get(replica.instance_id or "")
         if replica.state is ReplicaState.REQUESTED:
@@ -169,12 +169,12 @@ def _for_replica(spec: ServiceSpec, replica: Replica, seen: Observation, now: da
         yield from _for_rising(spec, replica, instance, health, now)
 
 
-def _for_the_record(seen: Observation, now: datetime) -> Iterator[Action]:
+def _for_the_record(seen: Observation) -> Iterator[Action]:
     """Mend what the service's own entry in the table says wrongly: after damage, or a restored backup."""
-    newest = now - seconds(timing.LEASE_S)
-    old = (i.highest_id for i in seen.instances.values() if i.launched_at < newest)
-    # What was launched since the rows were read may bear a higher ID than they say, with nothing wrong.
-    highest_id = max((*seen.rows.replicas, *old, seen.ended_id), default=0)
+    # What was launched since the rows were read may bear a higher ID than they say, with nothing wrong: then
+    # this is decided on rows that have changed, and refused.
+    tagged = (i.highest_id for i in seen.instances.values())
+    highest_id = max((*seen.rows.replicas, *tagged, seen.ended_id), default=0)
     if highest_id > seen.rows.highest_id:
         yield RaiseHighestId(highest_id)
     if seen.rows.is_whole and staying_count(seen.rows) != seen.rows.serving:
@@ -382,7 +382,9 @@ def _for_unowned(
     taken = {a.instance.id for a in adopted.values()}
     base = strength.base_left(spec, seen) if spec else 0
     for instance in unowned(seen, now):
-        if instance.id in taken or instance.id in seen.warned:
+        health = seen.health.get(instance.id)
+        is_in_rotation = health is not None and health.is_in_rotation
+        if instance.id in taken or (instance.id in seen.warned and not is_in_rotation):
             continue
         if not _is_ours(instance, spec, seen):
             yield HoldBack(
@@ -391,8 +393,7 @@ def _for_unowned(
                 f"whose is it? Remove its tag {TAG_SERVICE}, or terminate it",
             )
             continue
-        health = seen.health.get(instance.id)
-        if spec is None or health is None or not health.is_in_rotation:
+        if spec is None or not is_in_rotation:
             yield TakeIn(instance, ReplicaState.DRAINING, ORPHAN)
             continue
         is_on_demand = instance.offering.purchase_option is PurchaseOption.ON_DEMAND

@@ -59,4 +59,5 @@ def leaving(spec: ServiceSpec, rows: Rows, gone: Collection[int], now: datetime)
 
 def looks_due(spec: ServiceSpec, warned_at: datetime) -> tuple[datetime, datetime]:
     """When somebody must look at a replica that serves on, whatever else happens or doesn't."""
-    return last_safe_moment(spec, warned_at), last_moment(warned_at)
+    skew = seconds(timing.CLOCKS_APART_S)
+    return last_safe_moment(spec, warned_at) + skew, last_moment(warned_at) + skew

@@ -80,11 +80,19 @@ def _counted(seen: Observation, going: Collection[int]) -> list[Replica]:
     ]
 
 
-def spare(spec: ServiceSpec, seen: Observation, decided: Sequence[Action]) -> int:
+def spare(spec: ServiceSpec, seen: Observation, decided: Iterable[Action]) -> int:
     """How many of those that serve may be given up: the others that serve are as many as wanted."""
+    return max(_staying(seen, decided) - spec.replicas, 0)
+
+
+def is_whole(spec: ServiceSpec, seen: Observation, decided: Iterable[Action]) -> bool:
+    """Whether as many as wanted serve."""
+    return _staying(seen, decided) >= spec.replicas
+
+
+def _staying(seen: Observation, decided: Iterable[Action]) -> int:
     lost = not_staying(decided)
-    staying = sum(r.stays and r.id not in lost for r in seen.rows.replicas.values())
-    return max(staying - spec.replicas, 0)
+    return sum(r.stays and r.id not in lost for r in seen.rows.replicas.values())
 
 
 def not_staying(decided: Iterable[Action]) -> set[int]:

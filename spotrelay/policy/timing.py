@@ -29,6 +29,9 @@ ENDS_WITHIN_S = 60.0
 RECLAIM_GRACE_S = 300.0
 """A warned instance that still runs so long after its time, and that EC2 doesn't mark any more, was spared."""
 
+CLOCKS_APART_S = 1.0
+"""Functions' clocks are taken to agree within this: who looks a second after a time finds it past."""
+
 LAST_ONE_STAYS_S = 10.0
 """Before its instance ends the very last one in rotation leaves: a deregistration and the balancer's lag."""
 

@@ -10,6 +10,7 @@ from random import Random
 from spotrelay.market import Candidate, Market, PoolState, Strategy
 from spotrelay.market import LaunchRequest as MarketRequest
 from spotrelay.model import (
+    CapacityPool,
     InstanceState,
     Offering,
     PurchaseOption,
@@ -19,6 +20,7 @@ from spotrelay.model import (
     TargetState,
 )
 from spotrelay.ports import LaunchRequest, LaunchResult
+from spotrelay.sim.damage import Lies
 from spotrelay.sim.events import state_change, warning
 from spotrelay.sim.gate import at
 from spotrelay.sim.instances import NEVER, SimInstance
@@ -87,6 +89,10 @@ class SimCloud:
     answers: dict[str, tuple[LaunchRequest, LaunchResult]] = field(default_factory=dict)
     changed_at: float = 0.0
     """When anybody last changed anything through the API."""
+    lies: Lies = field(default_factory=Lies)
+    """What answers lack."""
+    bad: set[CapacityPool] = field(default_factory=set)
+    """Pools whose instances never become ready."""
     ended_in_rotation: Callable[[SimInstance], None] = lambda _instance: None
     """Hears of a warned instance that EC2 takes while the load balancer sends it requests."""
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
@@ -142,6 +148,7 @@ class SimCloud:
             [(began, InstanceState.RUNNING)],
             None if service is None else "before",
             None if service is None else TEMPLATE,
+            launched_for=service,
         )
         self.instances[instance.id] = instance
         return instance
@@ -230,6 +237,8 @@ class SimCloud:
         """DescribeTargetHealth, as of a time."""
         found = {}
         for instance_id, target in self.groups.get(service, {}).items():
+            if self.lies.about_health and not self.lies.spares(instance_id, self.scheduler.now):
+                continue
             if target.registered_at <= time < target.gone_at:
                 found[instance_id] = self._target_state(self.instances[instance_id], target, time)
         return found
@@ -240,7 +249,7 @@ class SimCloud:
         state = instance.state(time)
         if state in (InstanceState.TERMINATED, InstanceState.STOPPED):
             return TargetState.UNUSED
-        if not state.is_alive or instance.broken_at <= time:
+        if not state.is_alive or instance.broken_at <= time or instance.is_sick(time):
             return TargetState.UNHEALTHY
         found_at = max(target.registered_at, instance.ready_at) + CHECK_S
         if found_at <= time:
@@ -253,6 +262,7 @@ class SimCloud:
         running_at = now + random.uniform(*BOOT_S)
         is_broken = self.broken_boots > 0
         self.broken_boots -= is_broken
+        is_broken = is_broken or offering.pool in self.bad
         instance = SimInstance(
             f"i-{next(self._numbers):017x}",
             service,
@@ -264,7 +274,7 @@ class SimCloud:
             request.launch_id,
             request.spec.launch_template_id,
         )
-        instance.highest_id = request.highest_id
+        instance.highest_id, instance.launched_for = request.highest_id, service
         self.instances[instance.id] = instance
         self._tell(instance, running_at, InstanceState.RUNNING)
         return instance

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from spotrelay.memory import EPOCH
 from spotrelay.model import Instance, Replica, seconds
-from spotrelay.ports import Conflict, Denied, PortError, Throttled, Unavailable
+from spotrelay.ports import Conflict, Denied, PortError, Throttled, Unavailable, UnreadableDocument
 from spotrelay.sim.faults import Call, Fault, FaultPlan
 from spotrelay.sim.scheduler import Killed, Scheduler, Task
 
@@ -43,6 +43,8 @@ class Invocation(Task):
         self.disturbances = 0
         """Faults that it met, stale answers and lost races included."""
         self.began_at = deadline
+        self.skew_s = 0.0
+        """How much its clock is ahead of EC2's."""
         self.ticks_for = ""
         """The service whose rows it loaded."""
         self.loaded: Mapping[int, Replica] = {}
@@ -71,7 +73,9 @@ class SimClock:
 
     def now(self) -> datetime:
         """See `ports.Clock.now`."""
-        return at(self._scheduler.now)
+        task = self._scheduler.task
+        skew_s = task.skew_s if isinstance(task, Invocation) else 0.0
+        return at(self._scheduler.now + skew_s)
 
 
 def at(time: float) -> datetime:
@@ -243,6 +247,6 @@ def _unanswered(effect: Callable[[], object]) -> str:
     """Carry out a call of which nobody will hear."""
     try:
         effect()
-    except Conflict:
+    except (Conflict, UnreadableDocument):
         return "refused, unheard"
     return "done, unheard"

@@ -33,6 +33,10 @@ class SimInstance:
     broken_at: float = NEVER
     """From when on its service doesn't answer any more."""
     warned_at: float = NEVER
+    sick: tuple[float, float] = (NEVER, NEVER)
+    """From when until when its service answers nobody."""
+    launched_for: str | None = None
+    """The service that it was launched for, whatever its tags say by now."""
     is_protected: bool = False
     """AWS refuses to terminate it."""
     highest_id: int = 0
@@ -52,18 +56,14 @@ class SimInstance:
         """Whether somebody else launched it."""
         return self.template is None
 
-    @property
-    def launched_for(self) -> str | None:
-        """The service that it was launched for, whatever its tags say by now."""
-        return self.service
+    def is_sick(self, time: float) -> bool:
+        """Whether it answers nobody then, for a while."""
+        return self.sick[0] <= time < self.sick[1]
 
     def serves(self, time: float) -> bool:
         """Whether it answers requests then."""
-        return self.ready_at <= time < self.broken_at and self.state(time) is InstanceState.RUNNING
-
-    def is_shown(self, time: float) -> bool:
-        """Whether EC2 describes it then."""
-        return self.visible_at <= time < self.shown_until()
+        answers = self.ready_at <= time < self.broken_at and not self.is_sick(time)
+        return answers and self.state(time) is InstanceState.RUNNING
 
     def is_alive(self, time: float) -> bool:
         """Whether it serves then, or soon."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from spotrelay.model import Offering, PurchaseOption, ServiceSpec
-from spotrelay.sim import events
+from spotrelay.sim import damage, events
 from spotrelay.sim.faults import Call
-from spotrelay.sim.instances import SimInstance
+from spotrelay.sim.instances import NEVER, SimInstance
 from spotrelay.sim.scenario import Misfortune
 
 if TYPE_CHECKING:
@@ -116,6 +116,64 @@ def _recommend(victim: _Victim) -> None:
         world.emit(events.rebalance(instance.id, world.scheduler.now), None)
 
 
+def _advise(victim: _Victim) -> None:
+    world = victim.world
+    if victim.spot:
+        instance = world.random.choice(victim.spot)
+        world.emit(events.rebalance(instance.id, world.scheduler.now), None)
+        soon = world.scheduler.now + world.random.uniform(0, 40)
+        world.scheduler.at(soon, lambda: world.cloud.warn(instance))
+
+
+def _spare(victim: _Victim) -> None:
+    world = victim.world
+    if not victim.spot:
+        return
+    instance = world.random.choice(victim.spot)
+    world.cloud.warn(instance)
+
+    def spare() -> None:
+        if instance.is_being_taken(world.scheduler.now):
+            world.say(f"EC2 spares {instance.id}")
+            instance.warned_at = NEVER
+
+    world.scheduler.at(world.scheduler.now + world.random.uniform(1, 110), spare)
+
+
+def _protect(victim: _Victim) -> None:
+    for instance in victim.world.random.sample(victim.alive, min(len(victim.alive), 2)):
+        instance.is_protected = True
+
+
+def _sick(victim: _Victim) -> None:
+    world = victim.world
+    now, lasts_s = world.scheduler.now, world.random.uniform(5, 120)
+    for instance in world.random.sample(victim.alive, world.random.randint(0, len(victim.alive))):
+        instance.sick = (now, min(now + lasts_s, world.scenario.faults_s))
+
+
+def _bad_pool(victim: _Victim) -> None:
+    pools = [state.pool for state in victim.world.cloud.market]
+    victim.world.cloud.bad.add(victim.world.random.choice(pools))
+
+
+def _bad_zone(victim: _Victim) -> None:
+    pools = [state.pool for state in victim.world.cloud.market]
+    zone = victim.world.random.choice(pools).zone
+    victim.world.cloud.bad |= {pool for pool in pools if pool.zone == zone}
+
+
+def _tag(victim: _Victim) -> None:
+    """Somebody else's instance gets our tag; nothing else of it is ours."""
+    cloud = victim.world.cloud
+    pool = next(iter(cloud.market)).pool
+    cloud.add(None, Offering(pool, PurchaseOption.SPOT), age_s=500).service = victim.service
+
+
+def _damage(do: Callable[[World, str], None]) -> Callable[[_Victim], None]:
+    return lambda victim: do(victim.world, victim.service)
+
+
 def _scale(victim: _Victim) -> None:
     if victim.spec:
         wanted = victim.world.random.randint(0, victim.spec.replicas + 2)
@@ -181,6 +239,21 @@ _STRIKES: dict[Misfortune, Callable[[_Victim], None]] = {
     Misfortune.BROKEN: _broken,
     Misfortune.REFUSE: _refuse,
     Misfortune.RECOMMEND: _recommend,
+    Misfortune.ADVISE: _advise,
+    Misfortune.SPARE: _spare,
+    Misfortune.PROTECT: _protect,
+    Misfortune.SICK: _sick,
+    Misfortune.BAD_POOL: _bad_pool,
+    Misfortune.BAD_ZONE: _bad_zone,
+    Misfortune.TAG: _tag,
+    Misfortune.UNTAG: _damage(damage.untag),
+    Misfortune.LOSE_META: _damage(damage.lose_meta),
+    Misfortune.LOSE_ROW: _damage(damage.lose_row),
+    Misfortune.EMPTY: _damage(damage.empty_table),
+    Misfortune.RESTORE: _damage(damage.restore_table),
+    Misfortune.HIDE: _damage(damage.hide_document),
+    Misfortune.GARBLE: _damage(damage.garble_document),
+    Misfortune.LIE: _damage(damage.lie),
     Misfortune.SCALE: _scale,
     Misfortune.SHRINK: _shrink,
     Misfortune.DEPLOY: _deploy,

@@ -11,7 +11,7 @@ from spotrelay.intake import Tick, TickKind
 from spotrelay.model import Instance, ServiceSpec, TargetState
 from spotrelay.names import Metric
 from spotrelay.memory import MemoryStore
-from spotrelay.ports import Denied, LaunchRequest, LaunchResult, Throttled, Unavailable
+from spotrelay.ports import Denied, LaunchRequest, LaunchResult, Throttled, Unavailable, UnreadableDocument
 from spotrelay.sim.cloud import SimCloud
 from spotrelay.sim.faults import Call
 from spotrelay.sim.gate import Gate, at
@@ -54,7 +54,7 @@ class SimFleet:
 
     def observe(self, service: str) -> Sequence[Instance]:
         """See `ports.Fleet.observe`."""
-        invocation = self.gate.invocation
+        invocation, lies = self.gate.invocation, self.cloud.lies
 
         def described(lag_s: float = 0.0, newest_after_s: float = 0.0) -> Sequence[Instance]:
             as_of = self.scheduler.now - lag_s
@@ -63,6 +63,7 @@ class SimFleet:
                 i.described(as_of)
                 for i in self.cloud.of(service)
                 if i.visible_at + newest_after_s <= as_of < i.shown_until()
+                and (not lies.about_instances or lies.spares(i.id, self.scheduler.now))
             ]
             return invocation.observed
 
@@ -141,7 +142,7 @@ class SimRouter:
 
         def effect(ids: Collection[str] = instance_ids) -> None:
             self.rules.routes(spec, ids)
-            self.rules.takes_out(spec, ids, self.memory)
+            self.rules.takes_out(invocation, spec, ids, self.memory)
             self.cloud.deregister(spec.service, ids, spec.drain_s)
             for instance_id in ids:
                 invocation.taken_out[instance_id] = self.scheduler.now
@@ -175,7 +176,7 @@ class SimProber:
         def answers() -> list[str]:
             now = self.scheduler.now
             instances = [self.cloud.instances[i] for i in addresses]
-            return [i.id for i in instances if i.ready_at <= now < i.broken_at and i.is_alive(now)]
+            return [i.id for i in instances if i.serves(now)]
 
         return self.gate(
             Call.PROBE,
@@ -232,18 +233,24 @@ class SimServices:
     random: Random
     documents: dict[str, list[tuple[float, ServiceSpec | None]]] = field(default_factory=dict)
     """By service: since when which document is valid, None for a stack that is gone."""
+    hidden_until: dict[str, float] = field(default_factory=dict)
+    """By service: until then Parameter Store knows nothing of its document."""
+    garbled_until: dict[str, float] = field(default_factory=dict)
+    """By service: until then its document can't be read."""
 
     def names(self) -> Sequence[str]:
         """See `ports.Services.names`."""
         return self.gate(
-            Call.NAMES, None, lambda: sorted(s for s in self.documents if self.valid(s, self.scheduler.now))
+            Call.NAMES, None, lambda: sorted(s for s in self.documents if self._shown(s) is not None)
         )
 
     def get(self, service: str, *, fresh: bool = False) -> ServiceSpec | None:
         """See `ports.Services.get`."""
 
         def current() -> ServiceSpec | None:
-            return self.valid(service, self.scheduler.now)
+            if self.scheduler.now < self.garbled_until.get(service, 0.0):
+                raise UnreadableDocument(service)
+            return self._shown(service)
 
         def stale() -> ServiceSpec | None:
             age_s = 0.0 if fresh else self.random.uniform(0, KEPT_S)
@@ -251,6 +258,11 @@ class SimServices:
             return self.valid(service, self.scheduler.now - age_s) or current()
 
         return self.gate(Call.GET, service, current, stale=stale)
+
+    def _shown(self, service: str) -> ServiceSpec | None:
+        """The document, unless it is hidden."""
+        now = self.scheduler.now
+        return None if now < self.hidden_until.get(service, 0.0) else self.valid(service, now)
 
     def valid(self, service: str, time: float) -> ServiceSpec | None:
         """The document that was valid at a time."""

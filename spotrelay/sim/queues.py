@@ -43,6 +43,9 @@ class Settings:
 SIGNALS = Settings("signals", batch=10, timeout_s=15, visibility_s=90)
 TICKS = Settings("ticks", batch=1, timeout_s=60, visibility_s=360)
 
+MAX_SKEW_S = 0.5
+"""By so much a function's clock is off; so two of them may be a second apart."""
+
 POLL_S = 0.2
 """Between two looks into a queue."""
 
@@ -119,6 +122,7 @@ class SimQueue:
             self.scheduler.at(message.visible_at, self._deliver)
         invocation = Invocation(f"{settings.name} {self._numbers()}", now + settings.timeout_s)
         invocation.began_at = now
+        invocation.skew_s = self.random.uniform(-MAX_SKEW_S, MAX_SKEW_S)
         self.running += 1
         if self.timeline is not None:
             for message in batch:

@@ -5,9 +5,9 @@ Each rule has a name, by which the tests of the checker and `docs/reliability.md
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from spotrelay.memory import EPOCH, MemoryStore
@@ -133,14 +133,25 @@ class Rules:
     """By service: the minute that launches were counted in last."""
     quiet_since: float = 0.0
     """When things stop going wrong."""
-    damaged: set[str] = field(default_factory=set)
-    """Services whose rows somebody damaged, or restored: what they say of the past is no longer checked."""
+    damaged: dict[str, float] = field(default_factory=dict)
+    """By service: when somebody damaged its rows, or restored them. What they say of the past is no longer
+    checked; what becomes of what serves is."""
+    had_instance: dict[str, set[int]] = field(default_factory=dict)
+    """By service: the replicas that ever had an instance. The IDs of others nobody can know after damage."""
     failed: set[str] = field(default_factory=set)
     """Services of which a replica has failed to become ready."""
     called_back: dict[str, list[float]] = field(default_factory=dict)
     """By service: when somebody will look at the replicas that serve on."""
     changed_at: float = 0.0
     """When a row or an intent last changed."""
+
+    def damage(self, services: Iterable[str]) -> None:
+        """Note that somebody damages the rows of services."""
+        self.damaged |= dict.fromkeys(services, self.scheduler.now)
+        for service in services:
+            self.windows.pop(service, None)
+            self.replacements = {key: by for key, by in self.replacements.items() if key[0] != service}
+            self.ids[service] = max(self.had_instance.get(service, ()), default=0)
 
     def broken(self, rule: Rule, what: str) -> None:
         """Note a violation; the first one ends the run."""
@@ -163,7 +174,7 @@ class Rules:
         self._left(invocation, changes, before, after)
         self._paced(changes)
         if changes.create:
-            self._created(changes, before, after)
+            self._created(invocation, changes, before, after)
             self._stood_in(invocation, changes, before, after)
         if changes.open_intent:
             self.intents[changes.open_intent.id] = changes.open_intent.replica_ids
@@ -181,6 +192,7 @@ class Rules:
             old = before.get(row.id)
             if old and old.instance_id is None:
                 self._given(row)
+                self.had_instance.setdefault(service, set()).add(row.id)
             if row.state is ReplicaState.FAILED:
                 self.failed.add(service)
             if row.warned_at:
@@ -188,16 +200,23 @@ class Rules:
         for intent_id in changes.close_intents:
             self._closed(invocation, intent_id, after)
 
-    def _created(self, changes: Changes, before: Mapping[int, Replica], after: Mapping[int, Replica]) -> None:
+    def _created(
+        self, invocation: Invocation, changes: Changes, before: Mapping[int, Replica], after: Mapping[int, Replica]) -> None:
         service = changes.service
         highest = self.ids.get(service, 0)
         given = [row.id for row in changes.create]
-        first = given[0] if service in self.damaged and given[0] > highest else highest + 1
+        first = highest + 1
+        if service in self.damaged:
+            # A warning that comes before the first tick can't know of IDs that the table has forgotten.
+            is_blind = not invocation.observed or self.damaged[service] >= invocation.began_at
+            again = self.had_instance.get(service, set()).intersection(given)
+            first = highest + 1 if again and not is_blind else given[0]
         if given != list(range(first, first + len(given))):
             self.broken(Rule.IDS, f"{service}: {given} given after {highest}")
         self.ids[service] = max(highest, *given)
         requested = max(row.entered[ReplicaState.REQUESTED] for row in changes.create)
-        if requested < self.requested.get(service, requested):
+        earliest = self.requested.get(service, requested) - timedelta(seconds=SKEW_S)
+        if requested < earliest:
             self.broken(Rule.IDS, f"{service}: {given} were requested before {highest}")
         self.requested[service] = requested
         # What is missing leaves the last one that was read in force.
@@ -271,6 +290,11 @@ class Rules:
             return
         staying = sum(row.stays for row in after.values())
         serving = sum(row.serves for row in after.values())
+        if service in self.damaged:
+            # Rows may be missing of what serves all the same, and of what EC2 has warned.
+            leaving = {row.instance_id for row in changes.update if not row.state.is_active}
+            others = [i for i in self.cloud.of(service) if i.id not in leaving and self._serves(i)]
+            staying, serving = max(staying, len(others)), max(serving, len(others))
         for row in changes.update:
             old = before.get(row.id)
             if old is None or not old.serves or row.state.is_active:
@@ -283,6 +307,10 @@ class Rules:
                     self.broken(Rule.AVAILABLE, f"{row} is taken out ({row.reason}), {staying} others serve")
             elif not self._may_leave(row.warned_at, staying, serving, documents):
                 self.broken(Rule.LAST_ONES, f"{row}, warned {row.warned_at}, leaves, {staying} others serve")
+
+    def _serves(self, instance: SimInstance) -> bool:
+        is_in = self.cloud.in_rotation(instance.service or "", instance.id) is not None
+        return is_in and instance.serves(self.scheduler.now)
 
     def _may_leave(
         self, warned_at: datetime, staying: int, serving: int, documents: Sequence[ServiceSpec]
@@ -374,6 +402,7 @@ class Rules:
                 told = invocation.warned_at is not None and instance.warned_at <= invocation.warned_at
                 decided_at = invocation.wrote.get(instance_id, invocation.loaded_at)
                 noted = self.warned_rows.get(instance_id, float("inf")) < decided_at
+                noted = noted and instance.warned_at < float("inf")  # else EC2 has spared it
                 if told or noted:
                     self.broken(Rule.WARNED_SPARED, f"{instance_id} terminated, warned {instance.warned_at}")
 
@@ -384,18 +413,28 @@ class Rules:
             if instance is None or instance.is_foreign or instance.launched_for != spec.service:
                 self.broken(Rule.FOREIGN, f"{instance_id} put into or taken out of {spec.service}")
 
-    def takes_out(self, spec: ServiceSpec, instance_ids: Collection[str], store: MemoryStore) -> None:
+    def takes_out(
+        self, invocation: Invocation, spec: ServiceSpec, instance_ids: Collection[str], store: MemoryStore
+    ) -> None:
         """Targets are about to be deregistered: do their rows say so?"""
-        for instance_id, (service, replica_id) in store.locate(instance_ids).items():
-            row = store.read(service, [replica_id]).replicas.get(replica_id)
-            if row is not None and row.state is ReplicaState.READY and spec.service not in self.damaged:
-                self.broken(Rule.ROW_FIRST, f"{instance_id} leaves the rotation, and {row} is {row.state}")
+        service, now = spec.service, self.scheduler.now
+        if self.damaged.get(service, -1.0) >= invocation.began_at:
+            return
+        history = {r.instance_id for r in store.history(service, 1000)}
+        rows = {r.instance_id: r for r in store.load(service).replicas.values()}
+        for instance_id in instance_ids:
+            instance = self.cloud.instances.get(instance_id)
+            if instance is None or not instance.serves(now) or not self.cloud.in_rotation(service, instance_id):
+                continue
+            row = rows.get(instance_id)
+            if (row is None and instance_id not in history) or (row is not None and row.state.is_active):
+                self.broken(Rule.ROW_FIRST, f"{instance_id} leaves the rotation, and its row is {row}")
 
     def ended_in_rotation(self, instance: SimInstance) -> None:
         """EC2 takes an instance that it had warned, and clients were still sent to it."""
         now = self.scheduler.now
         due = self.called_back.get(instance.service or "", ())
-        if now - 12.0 < self.quiet_since:
+        if now - 12.0 < self.quiet_since or instance.service in self.damaged:
             return
         if any(now - 12.0 <= time <= now - 8.0 for time in due) and self.recorded.get(instance.id, now) < now - 60:
             self.broken(Rule.WARNED_OUT, f"{instance.id} is in rotation at its end")
@@ -431,12 +470,13 @@ class Rules:
         service = invocation.ticks_for
         if invocation.disturbances or invocation.observed_at is None or invocation.warned_at is None:
             return
+        shown = {instance.id for instance in invocation.observed}
         for instance_id, target in self.cloud.groups.get(service, {}).items():
             is_anothers = target.registered_at >= invocation.began_at and target.by is not invocation
             if target.drained_at <= self.scheduler.now or is_anothers:
                 continue
             instance = self.cloud.instances[instance_id]
-            if not instance.is_shown(invocation.observed_at):
+            if instance_id not in shown:
                 continue
             if instance.died_at() <= invocation.observed_at:
                 self.broken(Rule.TICK_TAKES_OUT, f"{instance_id} is dead and in rotation")
@@ -454,7 +494,12 @@ class Rules:
         """A message with a warning was done with."""
         if self.recorded.get(instance_id, float("inf")) >= invocation.began_at:
             return  # nobody's yet when it was looked up: the tick will see the warning
-        service, replica_id = store.locate([instance_id])[instance_id]
+        located = store.locate([instance_id])
+        if instance_id not in located:
+            return  # the table has lost it, and the tick will see the warning
+        service, replica_id = located[instance_id]
+        if self.damaged.get(service, -1.0) >= invocation.began_at:
+            return
         row = store.read(service, [replica_id]).replicas.get(replica_id)
         if row is None:
             return

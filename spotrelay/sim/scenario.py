@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
 
-from spotrelay.model import Offering, OnRebalance, PurchaseOption, ReadinessProbe, ServiceSpec
+from spotrelay.model import Offering, OnRebalance, OnWarning, PurchaseOption, ReadinessProbe, ServiceSpec
 from spotrelay.sim.cloud import TEMPLATE
 from spotrelay.sim.faults import PAIRS, Call, Pair
 
@@ -28,6 +28,21 @@ class Misfortune(StrEnum):
     BROKEN = "the next instance never becomes ready"
     REFUSE = "no capacity anywhere for a while, or only on-demand"
     RECOMMEND = "EC2 recommends to rebalance"
+    ADVISE = "EC2 recommends to rebalance, and takes one of these back soon after"
+    SPARE = "EC2 warns an instance, and spares it"
+    PROTECT = "somebody protects an instance against termination"
+    SICK = "many replicas answer nobody for a while"
+    BAD_POOL = "the instances of a pool never become ready"
+    BAD_ZONE = "the instances of a zone never become ready"
+    TAG = "somebody tags a foreign instance as ours"
+    UNTAG = "somebody takes the tag off an instance of ours"
+    LOSE_META = "the service's own entry in the table is lost"
+    LOSE_ROW = "a replica's row is lost"
+    EMPTY = "the table is emptied"
+    RESTORE = "the table is restored from a backup"
+    HIDE = "the service's document is missing for a while"
+    GARBLE = "the service's document can't be read for a while"
+    LIE = "EC2 or the load balancer shows nothing, or half of it, and calls it a success"
     SCALE = "another number of replicas is deployed"
     SHRINK = "fewer replicas are deployed"
     DEPLOY = "a new version is deployed"
@@ -47,6 +62,21 @@ _WEIGHTS = {
     Misfortune.BROKEN: 3,
     Misfortune.REFUSE: 2,
     Misfortune.RECOMMEND: 2,
+    Misfortune.ADVISE: 1,
+    Misfortune.SPARE: 1,
+    Misfortune.PROTECT: 1,
+    Misfortune.SICK: 1,
+    Misfortune.BAD_POOL: 1,
+    Misfortune.BAD_ZONE: 1,
+    Misfortune.TAG: 0.5,
+    Misfortune.UNTAG: 1,
+    Misfortune.LOSE_META: 1,
+    Misfortune.LOSE_ROW: 1,
+    Misfortune.EMPTY: 1,
+    Misfortune.RESTORE: 1,
+    Misfortune.HIDE: 1,
+    Misfortune.GARBLE: 1,
+    Misfortune.LIE: 2,
     Misfortune.SCALE: 3,
     Misfortune.SHRINK: 1,
     Misfortune.DEPLOY: 1,
@@ -71,6 +101,11 @@ _NEEDED = {
     Call.LOCATE: Misfortune.WARN,
     Call.LOOK_AHEAD: Misfortune.WARN,
     Call.READ: Misfortune.WARN,
+    Call.DOCUMENT: Misfortune.HIDE,
+    Call.KEEP_DOCUMENT: Misfortune.SCALE,
+    Call.NOTE_REMOVAL: Misfortune.REMOVE,
+    Call.HISTORY: Misfortune.LOSE_META,
+    Call.SCHEDULE_LEAVE: Misfortune.DROUGHT,
 }
 """A run that is about a call needs something that leads to it."""
 
@@ -116,6 +151,10 @@ def draw(seed: int, replicas: int) -> Scenario:
     kinds = random.choices(list(_WEIGHTS), list(_WEIGHTS.values()), k=random.randint(1, 3))
     if is_late:
         kinds = [_NEEDED[target[0]]]
+    if target[0] is Call.DOCUMENT:
+        kinds.append(Misfortune.WARN)  # so that somebody asks for it while it is hidden
+    if Misfortune.BAD_POOL in kinds or Misfortune.BAD_ZONE in kinds:
+        kinds.append(Misfortune.DROUGHT)
     if Misfortune.BROKEN in kinds:
         kinds.append(Misfortune.WARN)  # so that something is launched
         faults_s = max(faults_s, 120.0)  # and has failed before things are well again
@@ -180,6 +219,7 @@ def _spec(random: Random, service: str, replicas: int, target: Pair) -> ServiceS
         readiness_probe=ReadinessProbe("/", {}) if has_probe else None,
         on_rebalance=random.choice((OnRebalance.IGNORE, OnRebalance.REPLACE)),
         surge=random.choice((1, 2)),
+        on_warning=random.choice((OnWarning.NEEDED, OnWarning.NEEDED, OnWarning.SERVE_ON, OnWarning.LEAVE)),
         max_launches_per_minute=random.choice((100, 100, max(2, replicas // 2))),
     )
 

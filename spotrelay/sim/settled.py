@@ -10,7 +10,7 @@ from spotrelay.policy.interruption import NEEDLESS
 from spotrelay.policy.reconcile import ORPHAN
 from spotrelay.sim.gate import at
 from spotrelay.sim.misfortunes import NONSENSE
-from spotrelay.sim.rules import LONGEST_S, Rule
+from spotrelay.sim.rules import LONGEST_S, SKEW_S, Rule
 
 if TYPE_CHECKING:
     from spotrelay.sim.world import World
@@ -53,11 +53,12 @@ def _check_service(world: World, service: str) -> None:
     there = {
         i.id
         for i in world.cloud.of(service)
-        if i.state(now) not in (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
+        if i.state(now) not in (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED) and not i.is_foreign
     }
-    if there - ready:
+    # Of a service that is gone from the table and from CloudFormation nobody can tell what was its.
+    if there - ready and (spec or service not in world.rules.damaged):
         broken(Rule.NO_ORPHAN, f"{service}: {sorted(there - ready)}")
-    alive = {i.id for i in world.cloud.of(service) if i.is_alive(now)}
+    alive = {i.id for i in world.cloud.of(service) if i.is_alive(now) and not i.is_foreign}
     if ready - alive:
         broken(Rule.NO_GHOST, f"{service}: {sorted(i or '' for i in ready - alive)}")
     routed = {i for i in world.cloud.groups.get(service, {}) if world.cloud.in_rotation(service, i)}
@@ -69,6 +70,8 @@ def _check_service(world: World, service: str) -> None:
     # tick any more that would.
     if spec and not world.memory.acquire(service, "nobody", at(0), 0):
         broken(Rule.LEASES, service)
+    if service in world.rules.damaged:
+        return
     history = {r.id: r for r in world.memory.history(service, 1000)}
     _check_replacements(world, {**rows.replicas, **history}, rows.highest_id)
 
@@ -99,7 +102,7 @@ def _is_missed(world: World, row: Replica) -> bool:
         return False
     drained_at = (row.entered[ReplicaState.DRAINING] - EPOCH).total_seconds()
     # A decision may be as old as its reads.
-    return not world.services.was_removed(row.service, drained_at - LONGEST_S, drained_at)
+    return not world.services.was_removed(row.service, drained_at - LONGEST_S, drained_at + SKEW_S)
 
 
 def _check_letters(world: World) -> None:

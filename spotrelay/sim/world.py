@@ -199,7 +199,13 @@ class World:
             and self.signals.is_empty
             and self.ticks.is_empty
             and not any(self._is_in_suspense(i) for i in self.cloud.instances.values())
+            and not any(self._is_draining(spec.service) for spec in self.scenario.specs)
         )
+
+    def _is_draining(self, service: str) -> bool:
+        """Whether a replica is still to end: EC2 may have spared its instance."""
+        rows = self.memory.load(service).replicas.values()
+        return any(row.state is ReplicaState.DRAINING for row in rows)
 
     def _is_in_suspense(self, instance: SimInstance) -> bool:
         """Whether something is still to happen to it: EC2 takes it back, or we do once its grace is over."""
@@ -252,7 +258,9 @@ class World:
                     purchase_option=option,
                 )
             )
+            instance.highest_id = spec.replicas
             self.cloud.groups[spec.service][instance.id] = SimTarget(-WARM_S)
+            self.rules.had_instance.setdefault(spec.service, set()).add(id_)
             self.rules.recorded[instance.id] = -WARM_S
         count = spec.replicas
         self.memory.commit(Changes(spec.service, (0, count), (0, count), create=tuple(rows)))
@@ -266,6 +274,11 @@ class World:
         """Things stop going wrong: there is capacity again, and every stack that is there stays as it is."""
         self.say("things stop going wrong")
         self.cloud.broken_boots = 0
+        self.cloud.bad.clear()
+        for instance in self.cloud.instances.values():
+            instance.is_protected = False
+            if not instance.is_foreign:
+                instance.service = instance.launched_for
         self.ticker.lag_s = SETTLING_LAG_S
         for queue in (self.signals, self.ticks):
             queue.duplicates = 0

@@ -2,43 +2,131 @@
 
 Load balancers check with GET only, and a model server may answer that long before it can generate a token.
 The function runs in the service's network, and can do nothing but reach its replicas.
+
+No replica may hold up the answer about the others, whatever it sends: all are asked at the same time, under
+one deadline, and MAX_BYTES are read of each. That is why this is written on sockets: the time-outs of
+`http.client` hold for each read, and a server that sends a byte at a time never meets one.
 """
 
 from __future__ import annotations
 
-import http.client
+import asyncio
 import json
-import urllib.request
-from concurrent.futures import ThreadPoolExecutor
+import re
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from ipaddress import IPv4Address
 from typing import Any
 
-MAX_AT_ONCE = 32
-"""Threads, which only wait; more replicas than this are rarely starting at once, and then take turns."""
+MAX_BYTES = 64 * 1024
+"""The answer to a probe is one token: some hundred bytes, or tens of thousands if it is an embedding. Five
+hundred replicas, which is what one call asks, may fill this without filling the function's memory."""
+
+_URL = re.compile(r"http://(?P<host>[0-9.]+):(?P<port>[0-9]{1,5})(?P<path>/[!-~]*)")
+_HEAD = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?![0-9]).*?\r?\n\r?\n", re.DOTALL)
+_CHUNKED = re.compile(rb"^transfer-encoding:[^\n]*chunked", re.IGNORECASE | re.MULTILINE)
+_LENGTH = re.compile(rb"^content-length:[ \t]*([0-9]{1,18})", re.IGNORECASE | re.MULTILINE)
+_CHUNK = re.compile(rb"([0-9a-f]{1,16})[^\n]*\n", re.IGNORECASE)
+
+_Probe = tuple[tuple[str, int], bytes]
+"""Where to connect to, and what to send."""
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, list[str]]:  # noqa: ARG001 - Lambda's signature
-    """Of `urls` (instance → URL) those that answer a POST of `post_data` with 200 within `timeout_s`."""
-    urls: dict[str, str] = event["urls"]
+    """Of `urls` (instance → URL) those that answer a POST of `post_data` with 200 within `timeout_s`.
+
+    That is the time from now to the end of the last answer. Redirects aren't followed, and no proxy is used.
+
+    Raises:
+        ValueError: one of the URLs isn't http://<private IPv4 address>:<port>/… Then none is asked.
+    """
     body = json.dumps(event["post_data"]).encode()
-
-    def answers(url: str) -> bool:
-        return _answers(url, body, event["timeout_s"])
-
-    with ThreadPoolExecutor(min(len(urls), MAX_AT_ONCE) or 1) as threads:
-        return {
-            "answering": [
-                id_ for id_, ok in zip(urls, threads.map(answers, urls.values()), strict=True) if ok
-            ]
-        }
+    probes = {id_: _probe(url, body) for id_, url in event["urls"].items()}
+    return {"answering": asyncio.run(_answering(probes, event["timeout_s"]))}
 
 
-def _answers(url: str, body: bytes, timeout_s: float) -> bool:
-    if not url.startswith("http://"):
-        raise ValueError(f"a replica is probed over http, not at {url!r}")
-    request = urllib.request.Request(url, body, {"Content-Type": "application/json"})  # noqa: S310 - see above
+async def _answering(probes: Mapping[str, _Probe], timeout_s: float) -> list[str]:
+    deadline = asyncio.get_running_loop().time() + timeout_s
+    answers = await asyncio.gather(*(_answers(probe, deadline) for probe in probes.values()))
+    return [id_ for id_, good in zip(probes, answers, strict=True) if good]
+
+
+async def _answers(probe: _Probe, deadline: float) -> bool:
+    address, request = probe
+    loop = asyncio.get_running_loop()
+    answer = bytearray()
+    closed = False
+    # An OSError is also the deadline. However it ended: what was received is a good answer, or it isn't.
+    with suppress(OSError), socket.socket() as connection:
+        connection.setblocking(False)
+        async with asyncio.timeout_at(deadline):
+            await loop.sock_connect(connection, address)
+            await loop.sock_sendall(connection, request)
+            while not closed and len(answer) < MAX_BYTES:
+                piece = await loop.sock_recv(connection, MAX_BYTES - len(answer))
+                answer += piece
+                closed = not piece
+    return is_good(bytes(answer), closed=closed)
+
+
+def is_good(answer: bytes, *, closed: bool) -> bool:
+    """Whether it is a whole HTTP answer with status 200, or the first MAX_BYTES of one.
+
+    Headers without an end are no answer, nor is a body that ends before it should. `closed` says that the
+    server closed the connection behind it: where the headers don't say how long the body is, that is its end.
+    """
+    head = _HEAD.match(answer)
+    while head and head[1].startswith(b"1"):  # what may precede an answer
+        head = _HEAD.match(answer, head.end())
+    if not head or head[1] != b"200":
+        return False
+    if len(answer) >= MAX_BYTES:
+        return True
+    if _CHUNKED.search(head[0]):
+        return _has_last_chunk(answer, head.end())
+    if length := _LENGTH.search(head[0]):
+        return len(answer) - head.end() >= int(length[1])
+    return closed
+
+
+def _has_last_chunk(answer: bytes, at: int) -> bool:
+    while chunk := _CHUNK.match(answer, at):
+        size = int(chunk[1], 16)
+        if size == 0:
+            return True
+        at = chunk.end() + size + len(b"\r\n")
+    return False
+
+
+def _probe(url: str, body: bytes) -> _Probe:
+    parts = _URL.fullmatch(url)
+    if not parts or not _may_be_a_replica(parts["host"]) or not 0 < int(parts["port"]) < 1 << 16:
+        raise ValueError(
+            f"a replica is probed at http://<private IPv4 address>:<port>/<path>, not at {url!r}"
+        )
+    head = (
+        f"POST {parts['path']} HTTP/1.1",
+        f"Host: {parts['host']}:{parts['port']}",
+        "User-Agent: SpotRelay",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+        # A server that keeps it open all the same is waited for until the deadline.
+        "Connection: close",
+    )
+    return (parts["host"], int(parts["port"])), "\r\n".join((*head, "", "")).encode() + body
+
+
+def _may_be_a_replica(host: str) -> bool:
     try:
-        with urllib.request.urlopen(request, timeout=timeout_s) as response:  # noqa: S310 - see above
-            response.read()
-            return bool(response.status == 200)
-    except (OSError, http.client.HTTPException):
-        return False  # not up, not ready, or too slow: which of them makes no difference
+        address = IPv4Address(host)
+    except ValueError:
+        return False
+    # Link-local addresses are EC2's own services, such as the one that gives out an instance's credentials.
+    return not (
+        address.is_global
+        or address.is_link_local
+        or address.is_multicast
+        or address.is_reserved
+        or address.is_unspecified
+    )

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from lambdas import on_signal, probe, reconcile
+from lambdas import on_signal, reconcile
 from spotrelay.controller import Controller
 from spotrelay.intake import Intake
 from spotrelay.memory import MemoryDeadLetters, World
@@ -118,40 +116,3 @@ def test_a_tick_message_ticks_its_service(functions: Functions) -> None:
     """The message names the service, and what is missing there is launched."""
     assert call(reconcile, json.dumps({"service": "demo", "due": None})) == []
     assert len(functions.world.store.load("demo").replicas) == 3
-
-
-class Replica(BaseHTTPRequestHandler):
-    """Answers a POST with the status that its path names."""
-
-    def do_POST(self) -> None:
-        """Answer."""
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        assert json.loads(body) == {"max_tokens": 1}
-        self.send_response(int(self.path.strip("/")))
-        self.end_headers()
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-        """Keep quiet."""
-
-
-@pytest.fixture
-def address() -> Iterator[str]:
-    """Where such a replica listens."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Replica)
-    Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-
-
-def test_the_probe_is_a_real_request(address: str) -> None:
-    """Only a replica that answers the POST with 200 counts; 503, 404 and nobody there don't."""
-    urls = {
-        "i-1": f"{address}/200",
-        "i-2": f"{address}/503",
-        "i-3": f"{address}/404",
-        "i-4": "http://127.0.0.1:9/",
-    }
-    answer = probe.handler({"urls": urls, "post_data": {"max_tokens": 1}, "timeout_s": 5}, Context())
-    assert answer == {"answering": ["i-1"]}
-    assert probe.handler({"urls": {}, "post_data": {}, "timeout_s": 5}, Context()) == {"answering": []}

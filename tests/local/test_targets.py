@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import http.client
 import uuid
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from spotrelay.local.client import LocalCloudError
-from tests.local.conftest import Ground, eventually
+from tests.local.conftest import PATIENCE_S, Ground, eventually
+
+if TYPE_CHECKING:
+    from mypy_boto3_elbv2.type_defs import TargetDescriptionTypeDef
 
 pytestmark = pytest.mark.xdist_group("local")
 
@@ -34,13 +37,13 @@ class Site:
         )  # fmt: skip
         self._address = ground.aws.endpoint.removeprefix("http://")
 
-    def register(self, *ids: str, **more: Any) -> None:
+    def register(self, *ids: str) -> None:
         """Register instances."""
-        self.elb.register_targets(TargetGroupArn=self.group, Targets=[{"Id": i, **more} for i in ids])
+        self.elb.register_targets(TargetGroupArn=self.group, Targets=[{"Id": id_} for id_ in ids])
 
-    def deregister(self, id_: str, **more: Any) -> None:
+    def deregister(self, id_: str) -> None:
         """Deregister an instance."""
-        self.elb.deregister_targets(TargetGroupArn=self.group, Targets=[{"Id": id_, **more}])
+        self.elb.deregister_targets(TargetGroupArn=self.group, Targets=[{"Id": id_}])
 
     def health(self) -> dict[tuple[str, int], tuple[str, str | None]]:
         """By ID and port: state and reason."""
@@ -59,7 +62,7 @@ class Site:
 
     def get(self) -> tuple[int, str]:
         """The status of a GET, and which instance it went to."""
-        connection = http.client.HTTPConnection(self._address)
+        connection = http.client.HTTPConnection(self._address, timeout=PATIENCE_S)
         connection.request("GET", f"/_alb/{self.name}/")
         response = connection.getresponse()
         response.read()
@@ -71,13 +74,14 @@ def test_a_target_with_a_port_of_its_own_goes_by_that_port_only(ground: Ground) 
     """Deregistering it without the port leaves it where it is, and so does a target beside it."""
     site, (instance_id,) = Site(ground), ground.running(1)
     site.register(instance_id)
-    site.register(instance_id, Port=9000)
+    with_port: TargetDescriptionTypeDef = {"Id": instance_id, "Port": 9000}
+    site.elb.register_targets(TargetGroupArn=site.group, Targets=[with_port])
     assert set(site.health()) == {(instance_id, 8081), (instance_id, 9000)}
     site.deregister(instance_id)
     assert {key for key, (state, _) in site.health().items() if state != "draining"} == {(instance_id, 9000)}
     site.deregister(instance_id)
     assert (instance_id, 9000) in site.health()
-    site.deregister(instance_id, Port=9000)
+    site.elb.deregister_targets(TargetGroupArn=site.group, Targets=[with_port])
     eventually(lambda: site.health() == {}, "it is gone")
 
 

@@ -74,7 +74,7 @@ def test_damage_and_its_repair(rows: Rows) -> None:
     rows.put(other, "after")
     rows.put(items.replica_key("demo", 9))
     damage.restore(snapshot)
-    assert rows.all() == {key: "before" for key in (meta, row, other)}
+    assert rows.all() == dict.fromkeys((meta, row, other), "before")
     damage.empty_table()
     assert rows.all() == {}
 

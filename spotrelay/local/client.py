@@ -85,6 +85,14 @@ class LocalCloud:
         """Recommend to move away from a Spot instance."""
         self._call("rebalance", instance_id=instance_id)
 
+    def hang(self, instance_id: str) -> None:
+        """Have what runs on an instance answer nothing any more, though it accepts connections (SIGSTOP)."""
+        self._call("hang", instance_id=instance_id)
+
+    def resume(self, instance_id: str) -> None:
+        """Have a hung instance go on where it was."""
+        self._call("resume", instance_id=instance_id)
+
     def calls(self, since: int = 0) -> Rows:
         """AWS calls after call number `since`.
 

@@ -37,6 +37,12 @@ class MachineRoom(Protocol):
     def start(self, instance_id: str, address: str, user_data: str) -> None:
         """Boot it."""
 
+    def hang(self, instance_id: str) -> None:
+        """Let it answer nothing any more."""
+
+    def resume(self, instance_id: str) -> None:
+        """Let it go on."""
+
     def stop(self, instance_id: str) -> None:
         """Kill it."""
 
@@ -114,6 +120,11 @@ class Cloud:
     def now(self) -> datetime:
         """The present time."""
         return datetime.now(UTC)
+
+    def zone_of(self, instance_id: str) -> str | None:
+        """The instance's zone, as long as it is visible."""
+        instance = self.instances.get(instance_id)
+        return instance.zone if instance else None
 
     def address_of(self, instance_id: str) -> str | None:
         """Where the instance listens, while it runs."""
@@ -213,6 +224,22 @@ class Cloud:
         detail = {"instance-id": instance_id}
         self._ministack.emit("EC2 Instance Rebalance Recommendation", detail, [instance.arn], at=self.now())
 
+    def hang(self, instance_id: str) -> None:
+        """What runs on the instance answers nothing any more; to EC2 it is as well as ever.
+
+        Raises:
+            NotPossibleError: it is no instance that runs.
+        """
+        self._machines.hang(self._booted_one(instance_id).id)
+
+    def resume(self, instance_id: str) -> None:
+        """A hung instance goes on where it was.
+
+        Raises:
+            NotPossibleError: it is no instance that runs.
+        """
+        self._machines.resume(self._booted_one(instance_id).id)
+
     def dry_up(self, zone: str | None, instance_type: str | None, *, warn: bool) -> list[str]:
         """Spot capacity of the matching pools goes to 0; the instances that were warned for it."""
         hit = set(self.market.dry_up(zone, instance_type))
@@ -246,6 +273,12 @@ class Cloud:
             raise NotPossibleError(f"there is no instance {instance_id}")
         if instance.state.is_over:
             raise NotPossibleError(f"{instance_id} is {instance.state.value[0]} already")
+        return instance
+
+    def _booted_one(self, instance_id: str) -> Instance:
+        instance = self._running(instance_id)
+        if instance.state is not InstanceState.RUNNING:
+            raise NotPossibleError(f"{instance_id} is {instance.state.value[0]}: nothing runs on it yet")
         return instance
 
     def _booted(self, instance: Instance) -> None:

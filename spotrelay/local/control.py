@@ -38,6 +38,8 @@ class Control:
             "warn_all": self._warn_all,
             "retract": lambda arguments: self._cloud.retract(arguments["instance_id"]),
             "rebalance": self._rebalance,
+            "hang": lambda arguments: self._cloud.hang(arguments["instance_id"]),
+            "resume": lambda arguments: self._cloud.resume(arguments["instance_id"]),
             "calls": lambda arguments: self._calls.since(int(arguments.get("since", 0))),
             "requests": lambda arguments: self._balancer.requests(arguments["load_balancer"]),
             "counters": lambda arguments: self._balancer.counters(arguments["load_balancer"]),

@@ -15,6 +15,7 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 # systemd's default is 0.1 s; a service that dies while starting shall not eat a whole processor here.
@@ -41,6 +42,26 @@ def kill_tree(leader: int) -> None:
                 os.kill(pid, signal.SIGKILL)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(leader, signal.SIGKILL)
+
+
+def stop_service(leader: int) -> None:
+    """SIGSTOPs everything below `leader`, so that it neither answers nor ends. The leader itself goes on."""
+    stopped: set[int] = set()
+    # Until nothing new is found: what wasn't stopped yet may have started more meanwhile.
+    while new := set(_descendants(leader)) - stopped:
+        _signal(new, signal.SIGSTOP)
+        stopped |= new
+
+
+def continue_service(leader: int) -> None:
+    """SIGCONTs everything below `leader`."""
+    _signal(_descendants(leader), signal.SIGCONT)
+
+
+def _signal(pids: Iterable[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def _descendants(pid: int) -> list[int]:
@@ -100,9 +121,7 @@ def _reap(service: int) -> int | None:
 
 def _kill_leftovers() -> None:
     """Ends what the service left running, as systemd does with the unit's control group before a restart."""
-    for pid in _descendants(os.getpid()):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    _signal(_descendants(os.getpid()), signal.SIGKILL)
 
 
 def _run(directory: Path) -> None:

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -77,6 +78,17 @@ class Machines:
         # On a busy machine a killed process may take its time to be gone, and nobody need wait for it.
         self._funerals.submit(_bury, machine)
 
+    def hang(self, instance_id: str) -> None:
+        """SIGSTOPs what the instance runs: connections to it are made and stay, and nothing answers.
+
+        An instance that runs nothing, or isn't known, is no error.
+        """
+        self._with_process(instance_id, machine_init.stop_service)
+
+    def resume(self, instance_id: str) -> None:
+        """Lets a hung instance go on."""
+        self._with_process(instance_id, machine_init.continue_service)
+
     def stop_all(self) -> None:
         """Stops every instance, and waits until nothing is left of any."""
         for instance_id in list(self._machines):
@@ -86,6 +98,11 @@ class Machines:
     def log_path(self, instance_id: str) -> Path:
         """Where the instance's standard output and error go; absent for an instance that runs nothing."""
         return self._logs / f"{instance_id}.log"
+
+    def _with_process(self, instance_id: str, do: Callable[[int], None]) -> None:
+        machine = self._machines.get(instance_id)
+        if machine is not None and machine.process is not None:
+            do(machine.process.pid)
 
     def _boot(
         self, instance_id: str, address: str, directory: Path, files: ServiceFiles

@@ -230,16 +230,19 @@ class MiniStack:
             ]
 
     def load_balancers(self) -> list[JsonObject]:
-        """Load balancers, each with its `Listeners`."""
+        """Load balancers, each with its `Listeners`, `Attributes` and `Zones`."""
         alb = self._services["alb"]
         with self.scope():
             listeners = alb._listeners.values()
             return [
                 {
                     **lb,
-                    "Listeners": [li for li in listeners if li["LoadBalancerArn"] == lb["LoadBalancerArn"]],
+                    "Listeners": [li for li in listeners if li["LoadBalancerArn"] == arn],
+                    "Attributes": {a["Key"]: a["Value"] for a in alb._lb_attrs.get(arn) or []},
+                    # What it says of them itself is always the first zone.
+                    "Zones": [str(s["AvailabilityZone"]) for id_ in lb["Subnets"] if (s := self.subnet(id_))],
                 }
-                for lb in alb._lbs.values()
+                for arn, lb in alb._lbs.items()
             ]
 
     # --- events and schedules ---

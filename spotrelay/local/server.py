@@ -111,7 +111,7 @@ async def _run(
     machines = Machines(root, options.instance_logs)
     market = Market(catalog.pools())
     cloud = Cloud(ministack, market, machines, options.settings, loop.call_later)
-    balancer = Balancer(cloud.address_of)
+    balancer = Balancer(cloud.address_of, cloud.zone_of)
     routing = Routing(ministack, balancer)
     cloud.on_terminated = lambda instance: _deregister(instance, balancer, routing)
     metrics = Metrics(ministack, balancer, routing)

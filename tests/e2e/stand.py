@@ -97,6 +97,19 @@ class Stand:
             if {"Name": "QueueName", "Value": name} in alarm.get("Dimensions", [])
         }
 
+    def until_alarm(self, metric: Metric, state: str = "ALARM", service: str = METRICS_NO_SERVICE) -> None:
+        """Wait until every alarm on a metric of ours is in the state; there must be one."""
+        dimension = {"Name": METRICS_DIMENSION, "Value": service}
+
+        def states() -> set[str]:
+            alarms = self._cloudwatch.describe_alarms_for_metric(
+                Namespace=METRICS_NAMESPACE, MetricName=str(metric), Dimensions=[dimension]
+            )["MetricAlarms"]
+            return {alarm["StateValue"] for alarm in alarms}
+
+        assert states(), f"no alarm looks at {metric} of {service}"
+        self.eventually(lambda: states() == {state}, f"the alarm on {metric} in state {state}")
+
     def calls(self, role: str, since: int = 0) -> list[dict[str, Any]]:
         """AWS calls that a function's role made after call number `since`; `role` as an output names it."""
         return [call for call in self.cloud.calls(since) if call["role"] == self.outputs[role]]

@@ -87,3 +87,35 @@ def test_embedded_metrics_of_a_log_become_metrics(aws: Aws) -> None:
     logs.put_log_events(logGroupName=group, logStreamName="s", logEvents=[event])
     metrics = aws.client("cloudwatch").list_metrics(Namespace="N")["Metrics"]
     assert metrics[0]["Dimensions"] == [{"Name": "service", "Value": "demo"}]
+
+
+@pytest.mark.xdist_group("local")
+@pytest.mark.parametrize("way", ["log", "call"])
+def test_a_metric_sets_off_its_alarm(aws: Aws, way: str) -> None:
+    """Whether a log line or PutMetricData made it, the alarm on it rings; one on another service doesn't."""
+    cloudwatch, namespace = aws.client("cloudwatch"), f"ns-{uuid.uuid4().hex[:8]}"
+    for service in ("demo", "other"):
+        cloudwatch.put_metric_alarm(
+            AlarmName=f"{namespace}-{service}", Namespace=namespace, MetricName="M", Statistic="Sum",
+            Dimensions=[{"Name": "service", "Value": service}], Period=60, EvaluationPeriods=1, Threshold=1,
+            ComparisonOperator="GreaterThanOrEqualToThreshold", TreatMissingData="notBreaching",
+        )  # fmt: skip
+    if way == "call":
+        datum = {"MetricName": "M", "Value": 1, "Dimensions": [{"Name": "service", "Value": "demo"}]}
+        cloudwatch.put_metric_data(Namespace=namespace, MetricData=[datum])
+    else:
+        logs, group = aws.client("logs"), f"group-{uuid.uuid4().hex[:8]}"
+        logs.create_log_group(logGroupName=group)
+        logs.create_log_stream(logGroupName=group, logStreamName="s")
+        message = line(M=1).replace('"Namespace": "N"', f'"Namespace": "{namespace}"')
+        events = [{"timestamp": 1_700_000_000_000, "message": message}]
+        logs.put_log_events(logGroupName=group, logStreamName="s", logEvents=events)
+
+    def states() -> list[str]:
+        return [
+            alarm["StateValue"]
+            for service in ("demo", "other")
+            for alarm in cloudwatch.describe_alarms(AlarmNames=[f"{namespace}-{service}"])["MetricAlarms"]
+        ]
+
+    eventually(lambda: states() == ["ALARM", "OK"], "the first service's alarm, and only that")

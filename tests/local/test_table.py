@@ -42,10 +42,10 @@ class Rows:
         """An item as DynamoDB's API has it."""
         return {**wire_key(key), "a": {"S": text}}
 
-    def all(self) -> dict[tuple[str, str], str]:
+    def all(self) -> dict[Key, str]:
         """What is in the table: key to `a`."""
         found = self.dynamodb.scan(TableName=self.name)["Items"]
-        return {(i[TABLE_PARTITION_KEY]["S"], i[TABLE_SORT_KEY]["S"]): i["a"]["S"] for i in found}
+        return {Key(i[TABLE_PARTITION_KEY]["S"], i[TABLE_SORT_KEY]["S"]): i["a"]["S"] for i in found}
 
 
 def wire_key(key: Key) -> dict[str, Any]:
@@ -68,13 +68,13 @@ def test_damage_and_its_repair(rows: Rows) -> None:
     snapshot = damage.snapshot()
     damage.lose_meta("demo")
     damage.lose_row("demo", 7)
-    assert rows.all() == {tuple(other): "before"}
+    assert rows.all() == {other: "before"}
     with pytest.raises(AssertionError, match="has no item SERVICE#demo META"):
         damage.lose_meta("demo")
     rows.put(other, "after")
     rows.put(items.replica_key("demo", 9))
     damage.restore(snapshot)
-    assert rows.all() == {tuple(key): "before" for key in (meta, row, other)}
+    assert rows.all() == dict.fromkeys((meta, row, other), "before")
     damage.empty_table()
     assert rows.all() == {}
 
@@ -132,4 +132,4 @@ def test_an_item_of_more_than_400_kb_is_refused(rows: Rows) -> None:
     rows.put(key, "x" * room)
     with pytest.raises(ClientError, match=too_large):
         rows.dynamodb.update_item(**change)
-    assert len(rows.all()[tuple(key)]) == room
+    assert len(rows.all()[key]) == room

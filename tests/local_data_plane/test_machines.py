@@ -124,6 +124,24 @@ def test_stop_kills_what_a_thread_has_started(machines: Machines, tmp_path: Path
     wait_until(lambda: not alive(int(lines(out)[0])), "it is gone")
 
 
+def test_a_hung_instance_answers_nothing_until_it_goes_on(machines: Machines, tmp_path: Path) -> None:
+    """Every process of the service stops, and isn't started anew; then it goes on, or is killed as ever."""
+    out = tmp_path / "out"
+    machines.start("i-1", ADDRESS, user_data(DAEMONS.format(out=out)))
+    wait_until(lambda: len(lines(out)) == 4, "all processes run")
+    processes = [psutil.Process(int(pid)) for pid in lines(out)]
+    machines.hang("i-1")
+    wait_until(lambda: {p.status() for p in processes} == {psutil.STATUS_STOPPED}, "all are stopped")
+    machines.resume("i-1")
+    wait_until(lambda: psutil.STATUS_STOPPED not in {p.status() for p in processes}, "all go on")
+    machines.hang("i-1")
+    machines.stop("i-1")
+    wait_until(lambda: not any(alive(p.pid) for p in processes), "all are gone")
+    assert len(lines(out)) == 4, "the service was started once"
+    machines.hang("i-1")
+    machines.resume("i-1")
+
+
 def test_nothing_is_left_of_stopped_instances(machines: Machines) -> None:
     """Once all are stopped there is no process of theirs, zombies included."""
     others = set(psutil.Process().children(recursive=True))

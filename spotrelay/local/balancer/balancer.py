@@ -30,12 +30,14 @@ class _Front:
 class Balancer:
     """Every load balancer and target group of the local cloud. Call it from the event loop's thread only.
 
-    `address_of` gives the loopback address of an instance, or None when it isn't running.
+    `address_of` gives the loopback address of an instance, or None when it isn't running; `zone_of` its zone.
     """
 
-    def __init__(self, address_of: Callable[[str], str | None]) -> None:
+    def __init__(
+        self, address_of: Callable[[str], str | None], zone_of: Callable[[str], str | None] = lambda _: None
+    ) -> None:
         self._address_of = address_of
-        self._registry = Registry(address_of)
+        self._registry = Registry(address_of, zone_of)
         self._fronts: dict[str, _Front] = {}
         self._relay: Relay | None = None
 
@@ -61,9 +63,7 @@ class Balancer:
             del self._fronts[name]
         for name, config in wanted.items():
             self._fronts.setdefault(name, _Front(config)).config = config
-        self._registry.configure(
-            target_groups, in_use={config.target_group_arn or "" for config in wanted.values()}
-        )
+        self._registry.configure(target_groups, {c.target_group_arn or "": c.zones for c in wanted.values()})
 
     def register(self, target_group_arn: str, targets: Iterable[tuple[str, int | None]]) -> None:
         """Registers instances by ID and port (None: the group's). One that is draining comes back at once.

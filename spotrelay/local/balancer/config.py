@@ -63,9 +63,10 @@ class TargetGroup:
 class LoadBalancer:
     """A load balancer with one listener, which forwards everything to one target group.
 
-    Without a target group every request gets 503.
+    Without a target group every request gets 503. Targets outside of its `zones` get none; None: all zones.
     """
 
     name: str
     target_group_arn: str | None = None
     idle_timeout_s: float = 60.0
+    zones: frozenset[str] | None = None

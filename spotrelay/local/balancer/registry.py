@@ -6,14 +6,16 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from spotrelay.local.balancer import target as health
 from spotrelay.local.balancer.config import TargetGroup
 from spotrelay.local.balancer.probe import Probe
-from spotrelay.local.balancer.target import State, Target
+from spotrelay.local.balancer.target import Health, State, Target
+
+_IDLE = (health.NOT_IN_USE, health.ZONE_NOT_ENABLED)
 
 _log = logging.getLogger(__name__)
 
@@ -26,6 +28,7 @@ class UnknownTargetGroupError(LookupError):
 class _Group:
     config: TargetGroup
     in_use: bool = False
+    zones: frozenset[str] | None = None
     targets: dict[tuple[str, int], Target] = field(default_factory=dict)
 
     def key(self, instance_id: str, port: int | None) -> tuple[str, int]:
@@ -38,8 +41,9 @@ class Registry:
     Call it from the event loop's thread only.
     """
 
-    def __init__(self, address_of: Callable[[str], str | None]) -> None:
+    def __init__(self, address_of: Callable[[str], str | None], zone_of: Callable[[str], str | None]) -> None:
         self._address_of = address_of
+        self._zone_of = zone_of
         self._groups: dict[str, _Group] = {}
         self._watches: dict[Target, asyncio.Task[None]] = {}
         self._deadlines: dict[Target, asyncio.TimerHandle] = {}
@@ -70,8 +74,11 @@ class Registry:
             await self._probe.close()
             self._probe = None
 
-    def configure(self, groups: Iterable[TargetGroup], in_use: set[str]) -> None:
-        """Makes these all the groups there are; those with an ARN in `in_use` get traffic."""
+    def configure(self, groups: Iterable[TargetGroup], in_use: Mapping[str, frozenset[str] | None]) -> None:
+        """Makes these all the groups there are.
+
+        Those with an ARN in `in_use` get traffic, in the zones beside it; None: in all zones.
+        """
         wanted = {group.arn: group for group in groups}
         for arn in self._groups.keys() - wanted.keys():
             group = self._groups.pop(arn)
@@ -79,14 +86,15 @@ class Registry:
                 self._remove(group, target)
         for arn, config in wanted.items():
             group = self._groups.setdefault(arn, _Group(config))
-            before, now = (group.config, group.in_use), (config, arn in in_use)
-            group.config, group.in_use = now
+            before = group.config, group.in_use, group.zones
+            now = config, arn in in_use, in_use.get(arn)
+            group.config, group.in_use, group.zones = now
             if before == now:
                 continue
             for target in group.targets.values():
                 if target.health.state is State.DRAINING:
                     continue
-                if before[1] != now[1]:
+                if (target.health in _IDLE) != (self._idle(group, target) is not None):
                     self._begin(group, target)
                 else:
                     self._watch(group, target)
@@ -163,13 +171,22 @@ class Registry:
             raise UnknownTargetGroupError(f"target group {arn} is not configured") from None
 
     def _begin(self, group: _Group, target: Target) -> None:
-        target.restart(health.REGISTERING if group.in_use else health.NOT_IN_USE)
+        target.restart(self._idle(group, target) or health.REGISTERING)
         self._watch(group, target)
 
+    def _idle(self, group: _Group, target: Target) -> Health | None:
+        """Why the target can't get any traffic, if so."""
+        if not group.in_use:
+            return health.NOT_IN_USE
+        zone = self._zone_of(target.id)
+        if group.zones is None or zone is None or zone in group.zones:
+            return None
+        return health.ZONE_NOT_ENABLED
+
     def _watch(self, group: _Group, target: Target) -> None:
-        """(Re)starts the target's health checks, if its group is in use and the balancer runs."""
+        """(Re)starts the target's health checks, if it can get traffic and the balancer runs."""
         self._unwatch(target)
-        if self._probe is None or not group.in_use:
+        if self._probe is None or self._idle(group, target):
             return
         watch = asyncio.get_running_loop().create_task(self._check_for_ever(self._probe, group, target))
         watch.add_done_callback(_report)

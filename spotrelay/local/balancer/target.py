@@ -38,6 +38,11 @@ NOT_IN_USE = Health(
     "Target.NotInUse",
     "Target group is not configured to receive traffic from the load balancer",
 )
+ZONE_NOT_ENABLED = Health(
+    State.UNUSED,
+    "Target.NotInUse",
+    "Target is in an Availability Zone that is not enabled for the load balancer",
+)
 NOT_RUNNING = Health(State.UNUSED, "Target.InvalidState", "Target is in the stopped or terminated state")
 
 

@@ -6,6 +6,7 @@ Each mutant is first run through the simulation; what no seed catches then meets
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import sys
@@ -13,11 +14,6 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-# Imported once, and forked into every trial. None of them imports the package that is to be mutated.
-import boto3  # noqa: F401
-import greenlet  # noqa: F401
-import hypothesis  # noqa: F401
-import moto  # noqa: F401
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -40,6 +36,10 @@ LEAST_BY_SIMULATION_PERCENT = 75.0
 
 LEAST_PERCENT = 95.0
 """Of mutants that nobody has called equivalent. Some always will be without anybody having looked."""
+
+SHARED = {Stage.SIMULATION: ("greenlet",), Stage.TESTS: ("boto3", "hypothesis", "moto")}
+"""What takes long to import, by stage: imported once, and forked into every trial. None of it imports the
+package that is to be mutated."""
 
 EXIT_MISSED = 1
 """Too few are caught, or the list of equivalent ones is wrong."""
@@ -84,7 +84,7 @@ def _run(asked: argparse.Namespace) -> int:
             f"stale entry {id_!r} in equivalent.toml: there is no such mutant any more, take it out"
         )
     if asked.id:
-        return _try_one(console, every, asked.id)
+        return _try_one(console, every, asked)
     if asked.sample:
         return _try_sample(console, by_hand, asked)
     if asked.only:
@@ -96,7 +96,7 @@ def _run(asked: argparse.Namespace) -> int:
     began = time.monotonic()
     result = Result(_tried(chosen, list(Stage), asked), equivalent)
     elapsed_s = time.monotonic() - began
-    report.show(console, result)
+    report.show(console, result, list(Stage))
     if asked.json:
         asked.json.write_text(
             json.dumps(report.as_json(result, elapsed_s), indent=2) + "\n", encoding="utf-8"
@@ -113,13 +113,14 @@ def _of(name: str, mutants: Sequence[Mutant]) -> list[Mutant]:
     return [mutant for mutant in mutants if mutant.module == module]
 
 
-def _try_one(console: Console, every: Mapping[str, Mutant], id_: str) -> int:
-    if id_ not in every:
-        raise UsageError(f"--id {id_}: there is no such mutant; --list --draw 9999 names all")
-    mutant = every[id_]
+def _try_one(console: Console, every: Mapping[str, Mutant], asked: argparse.Namespace) -> int:
+    mutant = every.get(asked.id)
+    if mutant is None:
+        raise UsageError(f"--id {asked.id}: there is no such mutant; --list --draw 9999 names all")
     report.show_list(console, [mutant])
     console.print(mutant.diff(), markup=False, highlight=False, soft_wrap=True)
-    (verdict,) = campaign([mutant], list(Stage), every_stage=True)
+    asked.every_stage = True
+    (verdict,) = _tried([mutant], list(Stage), asked)
     report.show_verdict(console, verdict)
     return 0 if verdict.is_caught else EXIT_MISSED
 
@@ -127,7 +128,7 @@ def _try_one(console: Console, every: Mapping[str, Mutant], id_: str) -> int:
 def _try_sample(console: Console, by_hand: Sequence[Mutant], asked: argparse.Namespace) -> int:
     quick = [mutant for mutant, made in zip(by_hand, HAND_MADE, strict=True) if made.is_quick]
     result = Result(_tried(quick[: asked.sample], [Stage.SIMULATION], asked, seeds=FEW_SEEDS), {})
-    report.show(console, result)
+    report.show(console, result, [Stage.SIMULATION])
     return EXIT_MISSED if result.survivors else 0
 
 
@@ -142,6 +143,9 @@ def _tried(
         TextColumn("{task.fields[caught]} caught"),
         TimeElapsedColumn(),
     )
+    for stage in stages:
+        for name in SHARED[stage]:
+            importlib.import_module(name)
     # Drawn by hand: a thread that draws by itself would be forked with whatever lock it holds.
     with Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False) as bar:
         task = bar.add_task("mutants", total=len(mutants), caught=0)
@@ -164,7 +168,7 @@ def _judge(console: Console, result: Result, elapsed_s: float, *, is_part: bool)
     console.print(
         f"{score.mutants} mutants, {len(result.verdicts) - score.mutants} more known to be equivalent: "
         f"{score.simulation_percent:.1f} % caught by simulation alone, {score.percent:.1f} % with the tests, "
-        f"in {elapsed_s:.0f} s",
+        f"in {elapsed_s:.0f} s ({sum(v.spent_s for v in result.verdicts):.0f} s of processor time)",
         highlight=False,
     )
     wrong = [

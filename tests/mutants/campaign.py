@@ -28,7 +28,7 @@ class Verdict:
 
     mutant: Mutant
     said: dict[Stage, str | None] = field(default_factory=dict)
-    elapsed_s: float = 0.0
+    spent_s: float = 0.0
 
     @property
     def is_caught(self) -> bool:
@@ -120,7 +120,7 @@ def campaign(
             continue
         verdict = verdicts[mutant.id]
         verdict.said[stage] = ended.answer
-        verdict.elapsed_s += ended.elapsed_s
+        verdict.spent_s += ended.spent_s
         following = stages[len(verdict.said) :]
         if following and (every_stage or ended.answer is None):
             jobs.appendleft(_job(mutant, following[0], seeds))

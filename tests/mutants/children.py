@@ -42,7 +42,8 @@ class Done(Generic[Key]):
 
     key: Key
     answer: str | None
-    elapsed_s: float
+    spent_s: float
+    """Processor time, which depends less than the clock on what else the machine does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +53,20 @@ class _Child(Generic[Key]):
     answers: Connection
     began: float
 
-    def answer(self) -> str | None:
+    def end(self) -> Done[Key]:
         """What it said, or how it ended without a word."""
         try:
-            said: str | None = self.answers.recv()
+            answer, spent_s = self.answers.recv()
+            self.process.join()
         except EOFError:
             self.process.join()
             code = self.process.exitcode or 0
             if code == -signal.SIGXCPU:
-                return f"no end after {self.job.spend_s} s of processor time"
-            return f"the process died: {signal.Signals(-code).name if code < 0 else f'exit code {code}'}"
-        self.process.join()
-        return said
+                answer, spent_s = f"no end after {self.job.spend_s} s of processor time", self.job.spend_s
+            else:
+                how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+                answer, spent_s = f"the process died: {how}", time.monotonic() - self.began
+        return Done(self.job.key, answer, spent_s)
 
     def kill(self) -> None:
         """End it with whatever it started."""
@@ -88,16 +91,13 @@ def run(jobs: deque[Job[Key]], processes: int, waiting: Callable[[], None]) -> I
             ready = set(wait(list(children), LOOK_S))
             waiting()
             for answers, child in list(children.items()):
-                elapsed_s = time.monotonic() - child.began
                 if answers in ready:
-                    answer = child.answer()
-                elif elapsed_s > WALL_S:
+                    del children[answers]
+                    yield child.end()
+                elif time.monotonic() - child.began > WALL_S:
+                    del children[answers]
                     child.kill()
-                    answer = f"no end after {WALL_S:.0f} s"
-                else:
-                    continue
-                del children[answers]
-                yield Done(child.job.key, answer, elapsed_s)
+                    yield Done(child.job.key, f"no end after {WALL_S:.0f} s", WALL_S)
     finally:
         for child in children.values():
             child.kill()
@@ -125,6 +125,6 @@ def _child(tell: Connection, work: Callable[[], str | None], spend_s: int) -> No
         answer = work()
     except BaseException as error:  # noqa: BLE001 - an exit or an interrupt out of a mutant is caught like the rest
         answer = repr(error)
-    tell.send(answer)
+    tell.send((answer, time.process_time()))
     # Neither threads nor clean-ups of what was tried may hold this up.
     os._exit(0)

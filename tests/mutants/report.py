@@ -9,13 +9,14 @@ from rich.table import Table
 
 from tests.mutants.campaign import Result, Score, Verdict
 from tests.mutants.mutant import Mutant
+from tests.mutants.trial import Stage
 
 
-def show(console: Console, result: Result) -> None:
-    """The shares by module, and who got through."""
+def show(console: Console, result: Result, stages: Sequence[Stage]) -> None:
+    """The shares by module, and who got through the stages."""
     table = Table(title="Mutants caught, by module", title_justify="left")
     table.add_column("module", no_wrap=True)
-    for heading in ("mutants", "by simulation", "with tests"):
+    for heading in ("mutants", "by simulation", "with tests")[: 1 + len(stages)]:
         table.add_column(heading, justify="right", no_wrap=True)
     by_module: dict[str, list[Verdict]] = {}
     for verdict in result.counted:
@@ -59,7 +60,7 @@ def as_json(result: Result, elapsed_s: float) -> dict[str, object]:
                 "change": v.mutant.change,
                 "said": v.said,
                 "equivalent": result.equivalent.get(v.mutant.id),
-                "elapsed_s": round(v.elapsed_s, 2),
+                "spent_s": round(v.spent_s, 2),
             }
             for v in result.verdicts
         ],
@@ -68,7 +69,8 @@ def as_json(result: Result, elapsed_s: float) -> dict[str, object]:
 
 def _add_row(table: Table, name: str, verdicts: Sequence[Verdict]) -> None:
     score = Score.of(verdicts)
-    table.add_row(name, str(score.mutants), f"{score.simulation_percent:.0f} %", f"{score.percent:.0f} %")
+    cells = [str(score.mutants), f"{score.simulation_percent:.0f} %", f"{score.percent:.0f} %"]
+    table.add_row(name, *cells[: len(table.columns) - 1])
 
 
 def _about(mutant: Mutant) -> list[str]:

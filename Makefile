@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test chaos replay bench bench-check bench-baseline lint format synth clean
+.PHONY: help setup demo test chaos mutants replay bench bench-check bench-baseline lint format synth clean
 
 help: ## what there is to make
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ test: lint ## every check and every test
 
 chaos: setup ## the controller in simulated time, under every fault: 100,000 runs, some minutes
 	@exec $(BIN)/spotrelay chaos --seeds $(or $(SEEDS),100000) $(ARGS)
+
+mutants: setup ## mistakes put into the core one at a time: does anything notice? fifteen minutes; ARGS=--help
+	@exec $(BIN)/python -m tests.mutants $(ARGS)
 
 replay: setup ## policies on recorded Spot markets (TRACES=<dir>..., else a made-up one), into out/replay
 	@$(if $(TRACES),,echo 'no TRACES=<dir> given: replaying a made-up market, which is no recording';) \

@@ -1,0 +1,327 @@
+"""Mutants made by hand: mistakes that somebody might well make, and no operator draws.
+
+Each replaces a text that must occur once in its module. `make mutants` fails on one that doesn't: bring it up
+to date when you change the code, or take it out when its mistake has become impossible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tests.mutants.mutant import Mutant
+from tests.mutants.sites import ROOT, path_of
+
+
+class StaleMutantError(ValueError):
+    """A mutant by hand that no longer fits the code."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandMade:
+    """A text to be replaced, and what is wrong then."""
+
+    name: str
+    module: str
+    """Without the package."""
+    old: str
+    new: str
+    wrong: str
+    is_quick: bool = False
+    """Whether the simulation's first seeds notice it: these are the sample of `make test`."""
+
+    def mutant(self) -> Mutant:
+        """The mutant.
+
+        Raises:
+            StaleMutantError: its text doesn't occur in the module, or more than once.
+        """
+        module = f"spotrelay.{self.module}"
+        path = path_of(module)
+        source = path.read_text(encoding="utf-8")
+        if (times := source.count(self.old)) != 1:
+            raise StaleMutantError(
+                f"stale mutant {self.name!r}: its text occurs {times} times in {path.relative_to(ROOT)}, "
+                "and must occur once: bring it up to date in tests/mutants/handmade.py"
+            )
+        line = source[: source.index(self.old)].count("\n") + 1
+        changed = source.replace(self.old, self.new)
+        return Mutant(f"{self.module}:{self.name}", module, line, self.wrong, lambda: (source, changed))
+
+
+def handmade() -> list[Mutant]:
+    """All of them. Raises `StaleMutantError`."""
+    return [made.mutant() for made in HAND_MADE]
+
+
+HAND_MADE: Sequence[HandMade] = (
+    HandMade(
+        "successors-not-read",
+        "controller",
+        old="        if successors <= replica_ids:\n",
+        new="        if True:\n",
+        wrong="a warned replica whose replacement is under way gets a second one",
+    ),
+    HandMade(
+        "warnings-after-instances",
+        "controller",
+        old="""\
+        warned = ports.fleet.warned()
+        instances = {i.id: i for i in ports.fleet.observe(service)}
+""",
+        new="""\
+        instances = {i.id: i for i in ports.fleet.observe(service)}
+        warned = ports.fleet.warned()
+""",
+        wrong="an instance that dies between the two looks is seen by neither",
+    ),
+    HandMade(
+        "commits-go-on-after-a-lost-race",
+        "controller",
+        old="list(takewhile(self._commit, wanted))",
+        new="[change for change in wanted if self._commit(change)]",
+        wrong="what was decided together with a lost commit is written without it",
+    ),
+    HandMade(
+        "lost-races-not-decided-again",
+        "controller",
+        old="return len(committed) == len(wanted)",
+        new="return True",
+        wrong="a signal that lost its race is done with all the same",
+        is_quick=True,
+    ),
+    HandMade(
+        "drained-but-in-rotation",
+        "controller",
+        old="            taken_out = {**taken_out, **self._deregister(spec, still_in)}\n",
+        new="",
+        wrong="what the tick drains stays in rotation",
+        is_quick=True,
+    ),
+    HandMade(
+        "lease-kept",
+        "controller",
+        old="            ports.store.release(service, holder)\n",
+        new="            pass\n",
+        wrong="the next tick must wait until the lease of this one expires",
+        is_quick=True,
+    ),
+    HandMade(
+        "terminates-nothing",
+        "controller",
+        old="            self._ports.fleet.terminate(terminate)\n",
+        new="            pass\n",
+        wrong="instances that have done their work go on being paid for",
+        is_quick=True,
+    ),
+    HandMade(
+        "next-tick-not-announced",
+        "controller",
+        old="            self._announce_tick(service, due, serving)\n",
+        new="            pass\n",
+        wrong="after a tick nobody looks before the minute is over",
+        is_quick=True,
+    ),
+    HandMade(
+        "not-deregistered-again",
+        "controller",
+        old="                self._deregister(spec, sorted(again))\n",
+        new="",
+        wrong="what a tick registered while the warning was handled stays in rotation",
+    ),
+    HandMade(
+        "registered-without-reading-again",
+        "controller",
+        old="ready = [r.instance_id for r in starting if r.instance_id in answering]",
+        new="ready = sorted(answering)",
+        wrong="a replica that drained while it was probed comes back into rotation",
+    ),
+    HandMade(
+        "launches-on-without-its-record",
+        "launching",
+        old="""\
+        if not _is_committed(ports, ordered):
+            break
+        launched""",
+        new="""\
+        _is_committed(ports, ordered)
+        launched""",
+        wrong="the next step is launched for replicas that somebody else looks after by now",
+    ),
+    HandMade(
+        "throttled-is-refused",
+        "launching",
+        old="later = tuple(replace(r, retry_at=retry_at) for r in waiting)",
+        new="later = tuple(_refused(r, now) for r in waiting)",
+        wrong="a request that was never made counts as an attempt, and buys on-demand",
+    ),
+    HandMade(
+        "intent-stays-open",
+        "launching",
+        old="open_intent=next_intent, close_intents=(intent.id,)",
+        new="open_intent=next_intent",
+        wrong="a launch that has its answer is waited for until it expires",
+    ),
+    HandMade(
+        "failed-batch-is-dropped",
+        "intake",
+        old="failed = set(signals.values())",
+        new="failed = set()",
+        wrong="signals are deleted from the queue though nothing was done about them",
+        is_quick=True,
+    ),
+    HandMade(
+        "ids-given-twice",
+        "policy.changes",
+        old="        highest_id += len(commit.create)\n",
+        new="",
+        wrong="the second commit of a decision gives the IDs of the first again",
+    ),
+    HandMade(
+        "brake-forgets-the-first-commit",
+        "policy.changes",
+        old="        window = commit.window[1] if commit.window else window\n",
+        new="",
+        wrong="each commit of a decision may use the whole of a minute's launches",
+    ),
+    HandMade(
+        "successor-not-on-record",
+        "policy.changes",
+        old="_Delta((replace(row, replaced_by=successor.id),), (successor,))",
+        new="_Delta((row,), (successor,))",
+        wrong="nobody knows that a replica is replaced already",
+        is_quick=True,
+    ),
+    HandMade(
+        "replacement-always-on-spot",
+        "policy.changes",
+        old="purchase_option=row.purchase_option if spec.use_spot else PurchaseOption.ON_DEMAND",
+        new="purchase_option=PurchaseOption.SPOT",
+        wrong="the on-demand base shrinks with each of its losses",
+    ),
+    HandMade(
+        "strikes-never-add-up",
+        "policy.cooldowns",
+        old="strikes = known.strikes + 1",
+        new="strikes = known.strikes",
+        wrong="a pool that goes on losing instances cools no longer each time",
+    ),
+    HandMade(
+        "held-for-another-version",
+        "policy.failures",
+        old="    if backoff.version != spec.version:\n        return False\n",
+        new="",
+        wrong="a new version waits for what the one before did",
+    ),
+    HandMade(
+        "least-final-state-wins",
+        "policy.interruption",
+        old="max(states, key=_FINALITY.index",
+        new="min(states, key=_FINALITY.index",
+        wrong="of two state changes in a batch the instance's end is overlooked",
+    ),
+    HandMade(
+        "pools-without-a-subnet",
+        "policy.placement",
+        old="tuple(pool for pool in survey.pools if pool.zone in zones) or spec.pools",
+        new="tuple(survey.pools)",
+        wrong="launches ask for zones in which the service has no subnet",
+    ),
+    HandMade(
+        "surge-off-by-one",
+        "policy.rebalance",
+        old="max(spec.surge - beyond, 0)",
+        new="max(spec.surge - beyond + 1, 0)",
+        wrong="one replica more than the service allows is superseded at a time",
+    ),
+    HandMade(
+        "superseded-goes-before-its-successor-serves",
+        "policy.rebalance",
+        old="if serves(seen.rows.replicas[replica.replaced_by or 0]):",
+        new="if True:",
+        wrong="on EC2's recommendation alone a replica is drained that nobody stands in for",
+    ),
+    HandMade(
+        "adopts-nothing",
+        "policy.reconcile",
+        old="    if not overdue:\n        return {}\n    owned",
+        new="    return {}\n    owned",
+        wrong="an instance whose launch got no answer is terminated instead of used",
+        is_quick=True,
+    ),
+    HandMade(
+        "intents-expire-at-once",
+        "policy.reconcile",
+        old="return now - created_at >= seconds(timing.INTENT_EXPIRES_S)",
+        new="return True",
+        wrong="a launch that isn't recorded by the next tick is taken for failed",
+        is_quick=True,
+    ),
+    HandMade(
+        "orphans-live-on",
+        "policy.reconcile",
+        old="if now - instance.launched_at >= seconds(timing.ORPHAN_GRACE_S):",
+        new="if False:",
+        wrong="instances of ours that no row knows are paid for without end",
+        is_quick=True,
+    ),
+    HandMade(
+        "adopted-is-an-orphan",
+        "policy.reconcile",
+        old=" | {a.instance.id for a in adopted.values()}",
+        new="",
+        wrong="an instance is adopted and terminated by the same tick",
+    ),
+    HandMade(
+        "warned-is-ours-to-end",
+        "policy.reconcile",
+        old="return replica.is_warned and instance.state is not InstanceState.STOPPED",
+        new="return False",
+        wrong="an instance that EC2 takes back may be terminated, and its first hour paid for",
+    ),
+    HandMade(
+        "young-is-gone",
+        "policy.reconcile",
+        old="return now - replica.entered[ReplicaState.PROVISIONING] < seconds(timing.VISIBLE_WITHIN_S)",
+        new="return False",
+        wrong="an instance that EC2 doesn't describe yet is taken for lost",
+    ),
+    HandMade(
+        "one-missing-is-enough",
+        "policy.strength",
+        old="    if missing <= 0:\n",
+        new="    if missing <= 1:\n",
+        wrong="one replica fewer than wanted stays so",
+        is_quick=True,
+    ),
+    HandMade(
+        "stand-ins-stay",
+        "policy.strength",
+        old="[: max(len(stand_ins) - missing, 0)]",
+        new="[:0]",
+        wrong="on-demand goes on being paid for when Spot is back",
+        is_quick=True,
+    ),
+    HandMade(
+        "retry-at-ignored",
+        "policy.strength",
+        old="        and (replica.retry_at is None or now >= replica.retry_at)\n",
+        new="",
+        wrong="what was refused is asked for again by every tick, and the brake brakes nothing",
+    ),
+    HandMade(
+        "stand-in-for-the-on-demand-base",
+        "policy.strength",
+        old="    if replica.purchase_option is not PurchaseOption.SPOT:\n        return False\n",
+        new="",
+        wrong="what is bought on-demand anyway gets an on-demand stand-in",
+        is_quick=True,
+    ),
+    HandMade(
+        "time-without-a-zone",
+        "signals",
+        old="    if at.tzinfo is None:\n",
+        new="    if False:\n",
+        wrong="an event's time without a zone is let in, and compared with ones that have one",
+    ),
+)

@@ -13,7 +13,6 @@ from pydantic import ValidationError
 
 from spotrelay import catalog
 from spotrelay.model import OnRebalance, OnWarning, ReadinessProbe
-from spotrelay.policy.timing import DRAIN_SETTLE_S
 from spotrelay.requirements import Requirements
 from spotrelay.service import eligibility, userdata, wording
 from spotrelay.service.disk import disk
@@ -25,6 +24,9 @@ from spotrelay.service.schema import MAX_NAME, SERVICE_NAME, ServiceFile
 
 WARNING_S = 120
 """What EC2 gives between an interruption warning and the end."""
+
+BALANCER_LAG_S = 20
+"""A balancer may send requests for so long after a target began to drain: the controller's own figure."""
 
 DEFAULT_HEALTH_CHECK = "/health"
 
@@ -195,10 +197,10 @@ def _drain_too_long(service: Service) -> str | None:
             f"{service.drain_s} s hold only for replicas that nobody takes away: after a warning "
             f"there are {WARNING_S} s in all, and requests that run longer are cut"
         )
-    if service.on_warning is not OnWarning.LEAVE and service.drain_s + DRAIN_SETTLE_S >= WARNING_S:
+    if service.on_warning is not OnWarning.LEAVE and service.drain_s + BALANCER_LAG_S >= WARNING_S:
         return (
             f"{service.drain_s} s leave a warned replica no time to serve on: there are {WARNING_S} s "
-            f"in all, and the balancer takes {DRAIN_SETTLE_S:g} of them until it sends nothing more: "
+            f"in all, and the balancer takes {BALANCER_LAG_S} of them until it sends nothing more: "
             "make it shorter, or say `on_warning: leave`"
         )
     return None

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from spotrelay import catalog
 from spotrelay.model import ReadinessProbe
+from spotrelay.policy.timing import DRAIN_SETTLE_S
 from spotrelay.requirements import Accelerators, Amount, Requirements
 from spotrelay.service import Disk, describe, eligible_instance_types, load
+from spotrelay.service.loading import BALANCER_LAG_S
 from spotrelay.service.requirements import parse_accelerators, parse_amount
 
 from .conftest import GOOD, Loader
@@ -263,6 +265,11 @@ def test_a_drain_that_leaves_no_time_is_a_warning(service: Loader, fields: str, 
     assert [(w.line, w.field) for w in chat.warnings] == ([(3, "service.drain_seconds")] if warned else [])
     assert all(w.message.startswith(warned or "") for w in chat.warnings)
     assert service(text.replace("ports", "use_spot: false\n  ports")).warnings == ()
+
+
+def test_the_balancers_lag_is_the_controllers() -> None:
+    """The limit that a service file is held to is the one that the controller acts by."""
+    assert BALANCER_LAG_S == DRAIN_SETTLE_S
 
 
 def test_what_is_likely_a_mistake_is_a_warning(service: Loader) -> None:

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from aws_cdk import Duration
+from aws_cdk import Duration, Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_elasticloadbalancingv2 as elbv2
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from spotrelay.names import METRICS_DIMENSION, METRICS_NAMESPACE, METRICS_NO_SERVICE, Metric
+from spotrelay.service import Service
 from stacks.functions import ControlFunction
 from stacks.validation import acknowledge
 
 MINUTE = Duration.minutes(1)
+
+TOPIC_NAME = "spotrelay-alarms"
+"""Fixed, so that a service's stack can tell the topic's ARN. An export of the control plane's stack would say
+it, too, and then forbid to change the topic while any service is deployed."""
+
+SLOW_PERIOD, SLOW_PERIODS = Duration.minutes(5), 3
+"""A quarter of an hour: one long answer is no habit, and the threshold is no emergency."""
 
 
 class Alarms(Construct):
@@ -23,7 +33,19 @@ class Alarms(Construct):
     def __init__(self, scope: Construct, id_: str, *, email: str | None) -> None:
         super().__init__(scope, id_)
         self.alarms: list[cloudwatch.Alarm] = []
-        self.topic = sns.Topic(self, "Topic", display_name="SpotRelay", enforce_ssl=True)
+        self.topic = sns.Topic(
+            self, "Topic", topic_name=TOPIC_NAME, display_name="SpotRelay", enforce_ssl=True
+        )
+        # A topic with a policy has lost the default one, which let the account's alarms publish. What
+        # enforce_ssl writes only denies.
+        self.topic.add_to_resource_policy(
+            iam.PolicyStatement(
+                principals=[iam.ServicePrincipal("cloudwatch.amazonaws.com")],
+                actions=["sns:Publish"],
+                resources=[self.topic.topic_arn],
+                conditions={"StringEquals": {"aws:SourceAccount": Stack.of(self).account}},
+            )
+        )
         if email:
             self.topic.add_subscription(subscriptions.EmailSubscription(email))
         acknowledge(
@@ -112,6 +134,34 @@ class Alarms(Construct):
             treat_missing_data=missing,
             alarm_description=meaning,
         )
-        alarm.add_alarm_action(actions.SnsAction(self.topic))
-        alarm.add_ok_action(actions.SnsAction(self.topic))
+        _notify(alarm, self.topic)
         self.alarms.append(alarm)
+
+
+def on_slow_answers(
+    scope: Construct, id_: str, service: Service, balancer: elbv2.ApplicationLoadBalancer
+) -> None:
+    """Answers that a drain would cut, in a service's stack: only it knows its load balancer."""
+    stack = Stack.of(scope)
+    topic_arn = stack.format_arn(service="sns", resource=TOPIC_NAME)
+    alarm = cloudwatch.Alarm(
+        scope,
+        id_,
+        metric=balancer.metrics.target_response_time(period=SLOW_PERIOD, statistic="p99"),
+        threshold=service.drain_s,
+        comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
+        evaluation_periods=SLOW_PERIODS,
+        treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+        alarm_description=(
+            f"{service.name}: answers take longer than drain_seconds ({service.drain_s}): those in flight are"
+            " cut when EC2 takes an instance. Raise it in the service file, or limit the answers. This is the"
+            " time until an answer's headers: a streamed answer that runs for longer isn't seen here."
+        ),
+    )
+    _notify(alarm, sns.Topic.from_topic_arn(scope, "AlarmTopic", topic_arn))
+
+
+def _notify(alarm: cloudwatch.Alarm, topic: sns.ITopic) -> None:
+    """Say it when the alarm goes off, and when all is well again."""
+    alarm.add_alarm_action(actions.SnsAction(topic))
+    alarm.add_ok_action(actions.SnsAction(topic))

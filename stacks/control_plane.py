@@ -10,9 +10,11 @@ from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sqs as sqs
+from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
 from spotrelay.names import (
+    CONTROL_PLANE_PARAMETER,
     METRICS_NAMESPACE,
     METRICS_NO_SERVICE,
     SERVICES_PATH,
@@ -115,6 +117,17 @@ class ControlPlaneStack(Stack):
         surveys_failed = dead_letter_queue(self, "SurveysFailed")
         acknowledge(surveys_failed, "AwsSolutions-SQS3", "It is itself a dead-letter queue: a function's.")
 
+        # Its name is fixed, so that CloudFormation refuses a second control plane for the same services.
+        identity = ssm.StringParameter(
+            self,
+            "Identity",
+            parameter_name=CONTROL_PLANE_PARAMETER,
+            description="SpotRelay's one control plane in this region",
+            string_value=self.to_json_string(
+                {"table": table.table_name, "tick_queue_url": ticks.queue.queue_url}
+            ),
+        )
+
         place = permissions.Place(
             partition=self.partition,
             region=self.region,
@@ -168,6 +181,10 @@ class ControlPlaneStack(Stack):
                 place=place,
                 dead_letters=surveys_failed,
             )
+        for control in (on_signal, reconcile, survey):
+            # They compare it with their own table, so it must be there before them. And where it is another
+            # control plane's, the deployment ends here, before there is a second controller.
+            control.function.node.add_dependency(identity)
         signals.feed(on_signal.function, batch_size=SIGNAL_BATCH, max_concurrency=SIGNAL_CONCURRENCY)
         ticks.feed(reconcile.function, batch_size=TICK_BATCH, max_concurrency=TICK_CONCURRENCY)
 
@@ -218,6 +235,19 @@ class ControlPlaneStack(Stack):
             Metric.CRASH_LOOPING,
             "A service's replicas never become ready, and launches have stopped. The reconcile log names it:"
             " crash_looping. Deploy a version that works, and launches go on.",
+        )
+        alarms.on_metric(
+            "HeldBack",
+            Metric.HELD_BACK,
+            "The controller holds back what it would take away, because what it saw isn't credible. The log"
+            " names it: held_back, with what, why and the command that lets it go on:"
+            " spotrelay override NAME.",
+        )
+        alarms.on_metric(
+            "CallsDenied",
+            Metric.CALLS_DENIED,
+            "AWS refuses calls that no repeat mends. The log names them: denied. Mend the permission or the"
+            " protection, and the controller goes on by itself.",
         )
         board = dashboard(self, "Dashboard", alarms=alarms.alarms)
 

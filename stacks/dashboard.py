@@ -47,6 +47,8 @@ def dashboard(scope: Construct, id_: str, *, alarms: Sequence[cloudwatch.IAlarm]
             Metric.ORPHANS_ADOPTED,
             Metric.ORPHANS_TERMINATED,
             Metric.LAUNCHES_HELD,
+            Metric.HELD_BACK,
+            Metric.CALLS_DENIED,
         ),
     )
     board.add_widgets(

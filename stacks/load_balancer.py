@@ -25,6 +25,16 @@ IDLE_TIMEOUT = Duration.seconds(120)
 """An answer that isn't streamed sends nothing until it is complete; ELB's own 60 s would cut long ones."""
 
 
+def target_group_name(service: str) -> str:
+    """The target group's name: ELB takes 32 characters, and a service's name has 24 at most.
+
+    It is fixed so that CloudFormation refuses every update that would replace the target group (another port,
+    another VPC): the new one would be empty, with every replica still in the old one. Where CloudFormation
+    chooses the name, it replaces the group without a word.
+    """
+    return f"relay-{service}"
+
+
 class LoadBalancer(Construct):
     """An Application Load Balancer in front of one target group."""
 
@@ -57,6 +67,7 @@ class LoadBalancer(Construct):
         self.target_group = elbv2.ApplicationTargetGroup(
             self,
             "Targets",
+            target_group_name=target_group_name(service.name),
             vpc=network.vpc,
             target_type=elbv2.TargetType.INSTANCE,
             protocol=elbv2.ApplicationProtocol.HTTP,
@@ -74,6 +85,11 @@ class LoadBalancer(Construct):
                 healthy_http_codes="200",
             ),
         )
+        # All else with the port in it comes after the target group, where a change of it is refused.
+        # Otherwise the balancer's way to its replicas would be closed until CloudFormation has rolled that
+        # back. Another scheme needs no such care: a target group can't belong to two balancers, so the new
+        # one's listener is refused, and the old one hasn't been touched.
+        self.security_group.node.add_dependency(self.target_group)
         self._listen(settings)
         self._log(settings)
 

@@ -12,7 +12,13 @@ from enum import StrEnum
 
 from aws_cdk import aws_iam as iam
 
-from spotrelay.names import INSTANCE_ROLE_PATH, SERVICES_PATH, TAG_SERVICE, prober_function
+from spotrelay.names import (
+    CONTROL_PLANE_PARAMETER,
+    INSTANCE_ROLE_PATH,
+    SERVICES_PATH,
+    TAG_SERVICE,
+    prober_function,
+)
 
 
 class Function(StrEnum):
@@ -131,9 +137,12 @@ def _state(place: Place) -> tuple[Grant, ...]:
 
 def _services(place: Place) -> Grant:
     return Grant(
-        "read the runtime documents that the service stacks wrote",
-        ("ssm:GetParameter", "ssm:GetParametersByPath"),
-        (place.arn("ssm", f"parameter{SERVICES_PATH}"), place.arn("ssm", f"parameter{SERVICES_PATH}/*")),
+        "read the runtime documents that the service stacks wrote, and whose they are to act on",
+        ("ssm:GetParameters", "ssm:GetParametersByPath"),
+        tuple(
+            place.arn("ssm", f"parameter{name}")
+            for name in (SERVICES_PATH, f"{SERVICES_PATH}/*", CONTROL_PLANE_PARAMETER)
+        ),
     )
 
 

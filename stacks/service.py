@@ -13,6 +13,7 @@ from spotrelay.model import ServiceSpec
 from spotrelay.names import TAG_SERVICE, service_parameter
 from spotrelay.service import Service
 from stacks import placement
+from stacks.alarms import on_slow_answers
 from stacks.launch_template import InstanceTemplate
 from stacks.load_balancer import LoadBalancer
 from stacks.network import Network
@@ -39,6 +40,9 @@ class ServiceStack(Stack):
         )
         entrance = LoadBalancer(self, "Entrance", service=service, network=network, settings=settings)
         prober = Prober(self, "Prober", service=service, network=network) if service.readiness_probe else None
+        if prober is not None:
+            # See LoadBalancer: what has the port in it comes after the target group.
+            prober.node.add_dependency(entrance.target_group)
         template = InstanceTemplate(
             self, "Instances", service=service, network=network, entrance=entrance, prober=prober
         )
@@ -55,6 +59,7 @@ class ServiceStack(Stack):
         parameter.node.add_dependency(entrance)
         if prober is not None:
             parameter.node.add_dependency(prober)
+        on_slow_answers(self, "SlowAnswers", service, entrance.load_balancer)
         CfnOutput(self, "Endpoint", value=entrance.load_balancer.load_balancer_dns_name)
         CfnOutput(self, "ParameterName", value=service_parameter(service.name))
 
@@ -80,6 +85,7 @@ def _document(service: Service, network: Network, entrance: LoadBalancer, templa
         surge=service.surge,
         max_launches_per_minute=service.max_launches_per_minute,
         drain_s=service.drain_s,
+        on_warning=service.on_warning,
         initial_delay_s=service.initial_delay_s,
         readiness_probe=service.readiness_probe,
     ).to_dict()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import typer
 
 from spotrelay.cli.chaos import chaos
+from spotrelay.cli.override import override
 from spotrelay.cli.replay import replay
+from spotrelay.cli.retire import retire
 from spotrelay.cli.validate import validate
 
 app = typer.Typer(
@@ -25,3 +27,5 @@ def _spotrelay() -> None:
 app.command()(validate)
 app.command()(chaos)
 app.command()(replay)
+app.command()(override)
+app.command()(retire)

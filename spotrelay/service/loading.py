@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from spotrelay import catalog
-from spotrelay.model import OnRebalance, ReadinessProbe
+from spotrelay.model import OnRebalance, OnWarning, ReadinessProbe
 from spotrelay.requirements import Requirements
 from spotrelay.service import eligibility, userdata, wording
 from spotrelay.service.disk import disk
@@ -20,10 +20,13 @@ from spotrelay.service.document import Document, Location, read, shown
 from spotrelay.service.errors import InvalidServiceFileError, Problem
 from spotrelay.service.model import DEFAULT_IMAGE, Image, Service
 from spotrelay.service.requirements import did_you_mean
-from spotrelay.service.schema import MAX_NAME, ServiceFile
+from spotrelay.service.schema import MAX_NAME, SERVICE_NAME, ServiceFile
 
 WARNING_S = 120
 """What EC2 gives between an interruption warning and the end."""
+
+BALANCER_LAG_S = 20
+"""A balancer may send requests for so long after a target began to drain: the controller's own figure."""
 
 DEFAULT_HEALTH_CHECK = "/health"
 
@@ -84,6 +87,7 @@ def _compile(path: Path, document: Document, file: ServiceFile, expander: _Expan
         else None,
         initial_delay_s=probe.initial_delay_seconds if probe else 1200,
         drain_s=section.drain_seconds,
+        on_warning=OnWarning(section.on_warning),
         disk=disk(resources.disk_tier, resources.disk_size),
         image=Image(resources.image or DEFAULT_IMAGE.format(arch=arch)),
         arch=arch,
@@ -98,7 +102,7 @@ def _compile(path: Path, document: Document, file: ServiceFile, expander: _Expan
 def _name_problems(document: Document, path: Path) -> Iterator[Problem]:
     given = document.values.get("name")
     name = path.stem if given is None else given
-    if not isinstance(name, str) or re.fullmatch(rf"[a-z](?:[a-z0-9-]{{0,{MAX_NAME - 2}}}[a-z0-9])?", name):
+    if not isinstance(name, str) or re.fullmatch(SERVICE_NAME, name):
         return  # what isn't text the schema refuses
     rule = (
         f"expected lower-case letters, digits and hyphens, a letter first and no hyphen last, "
@@ -186,6 +190,22 @@ def _without_effect(document: Document, wanted: Requirements, service: Service) 
             )
 
 
+def _drain_too_long(service: Service) -> str | None:
+    """What a drain that doesn't fit into an interruption's time leads to; None if it fits."""
+    if service.drain_s >= WARNING_S:
+        return (
+            f"{service.drain_s} s hold only for replicas that nobody takes away: after a warning "
+            f"there are {WARNING_S} s in all, and requests that run longer are cut"
+        )
+    if service.on_warning is not OnWarning.LEAVE and service.drain_s + BALANCER_LAG_S >= WARNING_S:
+        return (
+            f"{service.drain_s} s leave a warned replica no time to serve on: there are {WARNING_S} s "
+            f"in all, and the balancer takes {BALANCER_LAG_S} of them until it sends nothing more: "
+            "make it shorter, or say `on_warning: leave`"
+        )
+    return None
+
+
 def _warnings(document: Document, file: ServiceFile, service: Service) -> Iterator[Problem]:
     wanted = file.resources.wanted
     found = eligibility.find(wanted)
@@ -199,12 +219,8 @@ def _warnings(document: Document, file: ServiceFile, service: Service) -> Iterat
                 ("resources", "accelerators"), f"{accelerators} adds no instance type: {reasons}"
             )
     yield from _without_effect(document, wanted, service)
-    if service.use_spot and service.drain_s >= WARNING_S:
-        yield document.problem(
-            ("service", "drain_seconds"),
-            f"{service.drain_s} s hold only for replicas that nobody takes away: after a warning "
-            f"there are {WARNING_S} s in all, and requests that run longer are cut",
-        )
+    if service.use_spot and (message := _drain_too_long(service)):
+        yield document.problem(("service", "drain_seconds"), message)
     for name, value in service.envs.items():
         if value and _LOOKS_SECRET.search(name):
             yield document.problem(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spotrelay.instance_types import InstanceType
-from spotrelay.model import OnRebalance, ReadinessProbe
+from spotrelay.model import OnRebalance, OnWarning, ReadinessProbe
 from spotrelay.requirements import Requirements
 from spotrelay.service.disk import Disk
 from spotrelay.service.errors import Problem
@@ -59,6 +59,8 @@ class Service:
     """A replica that isn't ready this long after its launch has failed."""
     drain_s: int
     """How long a replica out of rotation may finish its requests: also the target group's delay."""
+    on_warning: OnWarning
+    """When a replica that EC2 takes back leaves the rotation."""
     disk: Disk
     image: Image
     arch: str

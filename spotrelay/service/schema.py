@@ -34,6 +34,9 @@ from spotrelay.service.requirements import (
 MAX_NAME = 24
 """Names of load balancers and target groups end at 32 characters; ours take eight of them."""
 
+SERVICE_NAME = rf"[a-z](?:[a-z0-9-]{{0,{MAX_NAME - 2}}}[a-z0-9])?"
+"""Lower-case letters, digits and hyphens, a letter first and no hyphen last."""
+
 MAX_REPLICAS = 1000
 """Targets of one Application Load Balancer (default quota)."""
 
@@ -157,7 +160,10 @@ class ServiceSection(_Fields):
     health_check: str | None = Field(
         default=None, pattern=ROOTED, max_length=1024, description="a path such as /health"
     )
-    drain_seconds: int = Field(default=90, ge=1, le=3600, description="whole seconds from 1 to 3600")
+    drain_seconds: int = Field(default=30, ge=1, le=3600, description="whole seconds from 1 to 3600")
+    on_warning: Literal["needed", "serve_on", "leave"] = Field(
+        default="needed", description="needed, serve_on or leave"
+    )
     base_on_demand: int = Field(
         default=0, ge=0, le=MAX_REPLICAS, description="a whole number from 0 to replicas"
     )

@@ -61,7 +61,8 @@ BAD = {  # name: (text, the error after "chat.yaml:")
     "unknown field, no idea": (
         changed(REPLICAS, "replicas: 2\n  zzz: 1"),
         "3: service.zzz: unknown field: there are replicas, readiness_probe, health_check, "
-        "drain_seconds, base_on_demand, on_demand_fallback, on_rebalance, surge, max_launches_per_minute",
+        "drain_seconds, on_warning, base_on_demand, on_demand_fallback, on_rebalance, surge, "
+        "max_launches_per_minute",
     ),
     "missing field": (
         changed(PORTS, "use_spot: true"),
@@ -271,6 +272,10 @@ BAD = {  # name: (text, the error after "chat.yaml:")
         changed(REPLICAS, "replicas: 2\n  readiness_probe: /ready\n  health_check: /health"),
         "4: service.health_check: a readiness probe without post_data is the load balancer's own "
         "check, and that is /ready: remove one of the two, or give the probe post_data",
+    ),
+    "when to leave": (
+        changed(REPLICAS, "replicas: 2\n  on_warning: later"),
+        "3: service.on_warning: expected needed, serve_on or leave, got 'later'",
     ),
     "drain time": (
         changed(REPLICAS, "replicas: 2\n  drain_seconds: 0"),

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from spotrelay import catalog
 from spotrelay.model import ReadinessProbe
+from spotrelay.policy.timing import DRAIN_SETTLE_S
 from spotrelay.requirements import Accelerators, Amount, Requirements
 from spotrelay.service import Disk, describe, eligible_instance_types, load
+from spotrelay.service.loading import BALANCER_LAG_S
 from spotrelay.service.requirements import parse_accelerators, parse_amount
 
 from .conftest import GOOD, Loader
@@ -58,7 +60,7 @@ def test_a_minimal_file_is_filled_in_with_the_documented_defaults(service: Loade
     assert chat.name == "chat"
     assert (chat.use_spot, chat.on_demand_fallback, chat.ordered) == (True, True, False)
     assert (chat.health_check_path, chat.readiness_probe) == ("/health", None)
-    assert (chat.drain_s, chat.initial_delay_s) == (90, 1200)
+    assert (chat.drain_s, chat.initial_delay_s) == (30, 1200)
     assert chat.disk == Disk(256, 3000, 250)
     assert (chat.envs, chat.secrets, chat.setup) == ({}, {}, None)
     assert chat.image.is_parameter
@@ -244,6 +246,30 @@ def test_few_types_are_a_warning_that_says_what_would_widen_the_choice(service: 
     listed = service(GOOD.replace("accelerators: {A10G, L4, L40S}", "instance_types: [g5.xlarge]"))
     assert "List more in instance_types" in listed.warnings[0].message
     assert service(GOOD.replace("{A10G, L4, L40S}", "A10G\n  use_spot: false")).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("fields", "warned"),
+    [
+        ("drain_seconds: 99", None),
+        ("drain_seconds: 100", "100 s leave a warned replica no time to serve on: there are 120 s in all"),
+        ("drain_seconds: 100\n  on_warning: serve_on", "100 s leave a warned replica no time to serve on"),
+        ("drain_seconds: 119\n  on_warning: leave", None),
+        ("drain_seconds: 120\n  on_warning: leave", "120 s hold only for replicas that nobody takes away"),
+    ],
+)
+def test_a_drain_that_leaves_no_time_is_a_warning(service: Loader, fields: str, warned: str | None) -> None:
+    """What doesn't fit into EC2's two minutes is told: to serve on, and at all; not to who leaves at once."""
+    text = GOOD.replace("replicas: 2", f"replicas: 2\n  {fields}")
+    chat = service(text)
+    assert [(w.line, w.field) for w in chat.warnings] == ([(3, "service.drain_seconds")] if warned else [])
+    assert all(w.message.startswith(warned or "") for w in chat.warnings)
+    assert service(text.replace("ports", "use_spot: false\n  ports")).warnings == ()
+
+
+def test_the_balancers_lag_is_the_controllers() -> None:
+    """The limit that a service file is held to is the one that the controller acts by."""
+    assert BALANCER_LAG_S == DRAIN_SETTLE_S
 
 
 def test_what_is_likely_a_mistake_is_a_warning(service: Loader) -> None:

@@ -45,6 +45,16 @@ class Template:
         (found,) = (id_ for id_ in self.all(type_) if id_.startswith(start))
         return found
 
+    def comes_after(self, id_: str) -> set[str]:
+        """The logical IDs of all that CloudFormation has made or updated before it touches this one."""
+        waiting, found = [id_], set[str]()
+        while waiting:
+            for other in _mentioned(self.body["Resources"][waiting.pop()]) & set(self.body["Resources"]):
+                if other not in found:
+                    found.add(other)
+                    waiting.append(other)
+        return found
+
     def statements(self, role: str) -> list[Properties]:
         """Every policy statement attached to a role."""
         return [
@@ -60,6 +70,22 @@ def refers_to(value: Any) -> str:
     if "Ref" in value:
         return str(value["Ref"])
     return str(value["Fn::GetAtt"][0])
+
+
+def _mentioned(value: Any) -> set[str]:
+    """What a resource refers to or names under DependsOn."""
+    match value:
+        case {"Ref": str(id_)}:
+            return {id_}
+        case {"Fn::GetAtt": [str(id_), _]}:
+            return {id_}
+        case dict():
+            depends = set(as_list(value.get("DependsOn", [])))
+            return depends.union(*(_mentioned(v) for k, v in value.items() if k != "DependsOn"))
+        case list():
+            return set[str]().union(*map(_mentioned, value))
+        case _:
+            return set()
 
 
 def as_list(value: Any) -> list[Any]:

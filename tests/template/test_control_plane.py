@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -290,6 +291,53 @@ def test_an_hourly_finding_rings_until_an_hour_is_without_it(control_plane: Temp
     assert alarm["TreatMissingData"] == "notBreaching"
 
 
+@pytest.mark.parametrize(
+    ("metric", "remedy"), [(Metric.HELD_BACK, "spotrelay override NAME"), (Metric.CALLS_DENIED, "denied")]
+)
+def test_what_needs_a_person_rings_within_a_minute(
+    control_plane: Template, metric: Metric, remedy: str
+) -> None:
+    """What is held back, and what AWS refuses for good, raises an alarm that says what to do."""
+    (alarm,) = _alarms(control_plane, metric)
+    assert alarm["Dimensions"] == [{"Name": "service", "Value": "SpotRelay"}]
+    assert (alarm["Period"], alarm["EvaluationPeriods"], alarm["Threshold"]) == (60, 1, 1)
+    assert remedy in alarm["AlarmDescription"]
+
+
+def test_alarms_may_publish(control_plane: Template) -> None:
+    """The topic's policy lets this account's alarms publish: without that nobody ever hears of one."""
+    (topic,) = control_plane.all("AWS::SNS::Topic")
+    policy = control_plane.only("AWS::SNS::TopicPolicy")
+    assert [refers_to(topic) for topic in policy["Topics"]] == [topic]
+    (allowed,) = (s for s in policy["PolicyDocument"]["Statement"] if s["Effect"] == "Allow")
+    assert allowed["Principal"] == {"Service": "cloudwatch.amazonaws.com"}
+    assert (allowed["Action"], refers_to(allowed["Resource"])) == ("sns:Publish", topic)
+    assert allowed["Condition"] == {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}
+    assert list(denials_of_plain_http(control_plane, "AWS::SNS::TopicPolicy", "Topics")) == [topic]
+
+
+def test_every_alarm_tells_somebody(control_plane: Template) -> None:
+    """Each alarm publishes when it goes off and when it is over."""
+    for id_, alarm in control_plane.all("AWS::CloudWatch::Alarm").items():
+        for actions in ("AlarmActions", "OKActions"):
+            assert [refers_to(a) for a in alarm[actions]] == list(control_plane.all("AWS::SNS::Topic")), id_
+
+
+def test_there_is_one_control_plane(control_plane: Template) -> None:
+    """Its parameter has a fixed name, which CloudFormation refuses a second one, and says whose rows count.
+
+    No function is made or changed before it: where it is refused, there never is a second controller.
+    """
+    (id_,) = control_plane.all("AWS::SSM::Parameter")
+    parameter = control_plane.only("AWS::SSM::Parameter")
+    assert parameter["Name"] == "/spotrelay/control-plane"
+    (table,) = control_plane.all("AWS::DynamoDB::Table")
+    queue = queue_of(control_plane, "reconcile")
+    assert json.loads(flat(parameter["Value"])) == {"table": f"<{table}>", "tick_queue_url": f"<{queue}>"}
+    for name in ("on_signal", "reconcile", "survey"):
+        assert id_ in control_plane.resource(function_id(control_plane, name))["DependsOn"]
+
+
 def test_the_dashboard_shows_only_metrics_that_exist(control_plane: Template) -> None:
     """Every metric of ours on the dashboard is one that the code knows, and the important ones are there."""
     body = flat(control_plane.only("AWS::CloudWatch::Dashboard")["DashboardBody"])
@@ -306,6 +354,8 @@ def test_the_dashboard_shows_only_metrics_that_exist(control_plane: Template) ->
         Metric.REPLICAS_DESIRED,
         Metric.PLACEMENT_SCORE,
         Metric.SURVEY_REFUSED,
+        Metric.HELD_BACK,
+        Metric.CALLS_DENIED,
     }
 
 

@@ -94,7 +94,7 @@ def test_only_the_tick_ends_or_looks_at_instances(control_plane: Template) -> No
 def test_the_survey_asks_and_notes_and_touches_nothing(control_plane: Template) -> None:
     """It reads what EC2 offers and the services' documents, writes into the table, and does nothing else."""
     allowed = {a for s in _statements(control_plane, Function.SURVEY) for a in as_list(s["Action"])}
-    documents = {"ssm:GetParameter", "ssm:GetParametersByPath"}
+    documents = {"ssm:GetParameters", "ssm:GetParametersByPath"}
     assert allowed == OF_OFFERS | documents | OWN_LOG | {"dynamodb:PutItem", "sqs:SendMessage"}
     (send,) = _allowed(control_plane, Function.SURVEY, "sqs:SendMessage")
     dead_letters = function(control_plane, Function.SURVEY)["DeadLetterConfig"]["TargetArn"]
@@ -173,10 +173,11 @@ def test_a_function_takes_from_its_own_queue_and_sends_ticks(control_plane: Temp
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_parameters_of_services_are_readable_and_no_secrets(control_plane: Template, name: Function) -> None:
-    """Functions read the runtime documents; the services' secrets are for the instances alone."""
-    (statement,) = _allowed(control_plane, name, "ssm:GetParameter")
+    """Functions read the runtime documents and whose they are; secrets are for the instances alone."""
+    (statement,) = _allowed(control_plane, name, "ssm:GetParameters")
     assert [flat(r).partition(":parameter")[2] for r in as_list(statement["Resource"])] == [
         "/spotrelay/services",
         "/spotrelay/services/*",
+        "/spotrelay/control-plane",
     ]
     assert not _allowed(control_plane, name, "kms:Decrypt")

@@ -10,6 +10,8 @@ import pytest
 from spotrelay.model import ServiceSpec
 from spotrelay.names import TAG_SERVICE, prober_function
 from spotrelay.service import Service, load
+from spotrelay.service.schema import MAX_NAME
+from stacks.load_balancer import target_group_name
 from tests.template.conftest import SERVICE_FILES
 from tests.template.support import Template, as_list, flat, function, refers_to
 
@@ -51,6 +53,53 @@ def test_the_target_group_carries_the_tag_that_permissions_ask_for(
     assert tag in service_stack.only("AWS::ElasticLoadBalancingV2::TargetGroup")["Tags"]
     specifications = service_stack.only("AWS::EC2::LaunchTemplate")["TagSpecifications"]
     assert {"ResourceType": "launch-template", "Tags": [tag]} in specifications
+
+
+def test_a_target_group_is_never_replaced(service_stack: Template, service: Service) -> None:
+    """It has a fixed name, so CloudFormation refuses whatever would put an empty one in its place."""
+    assert service_stack.only("AWS::ElasticLoadBalancingV2::TargetGroup")["Name"] == f"relay-{service.name}"
+
+
+def test_target_groups_have_names_that_elb_takes() -> None:
+    """The longest name that a service may have makes one of at most 32 characters."""
+    assert len(target_group_name("x" * MAX_NAME)) <= 32
+
+
+def test_another_port_is_refused_before_anything_is_touched(
+    service_stack: Template, service: Service
+) -> None:
+    """Whatever else has the port in it comes after the target group: its way stays open where that fails."""
+    (group,) = service_stack.all("AWS::ElasticLoadBalancingV2::TargetGroup")
+    with_port = {
+        id_ for id_, resource in service_stack.body["Resources"].items() if str(service.port) in str(resource)
+    }
+    assert len(with_port) >= 6  # the group, two rules, two security groups, launch template, document
+    for id_ in with_port - {group}:
+        assert group in service_stack.comes_after(id_), id_
+
+
+def test_answers_that_a_drain_would_cut_are_heard_of(service_stack: Template, service: Service) -> None:
+    """The slowest answers are held against the drain time, and the control plane's topic hears of it."""
+    alarm = service_stack.only("AWS::CloudWatch::Alarm")
+    (balancer,) = service_stack.all("AWS::ElasticLoadBalancingV2::LoadBalancer")
+    assert (alarm["Namespace"], alarm["MetricName"]) == ("AWS/ApplicationELB", "TargetResponseTime")
+    dimension = {"Name": "LoadBalancer", "Value": {"Fn::GetAtt": [balancer, "LoadBalancerFullName"]}}
+    assert alarm["Dimensions"] == [dimension]
+    assert (alarm["ExtendedStatistic"], alarm["Threshold"]) == ("p99", service.drain_s)
+    assert alarm["ComparisonOperator"] == "GreaterThanThreshold"
+    assert alarm["Period"] * alarm["EvaluationPeriods"] == 15 * 60
+    assert alarm["TreatMissingData"] == "notBreaching"
+    assert "headers" in alarm["AlarmDescription"]
+
+
+def test_a_services_alarm_reaches_the_control_planes_topic(
+    service_stack: Template, control_plane: Template
+) -> None:
+    """The ARN that a service's stack forms is that of the control plane's topic."""
+    alarm = service_stack.only("AWS::CloudWatch::Alarm")
+    name = control_plane.only("AWS::SNS::Topic")["TopicName"]
+    arn = f"arn:<AWS::Partition>:sns:<AWS::Region>:<AWS::AccountId>:{name}"
+    assert [flat(a) for a in alarm["AlarmActions"] + alarm["OKActions"]] == [arn, arn]
 
 
 def test_a_launch_template_alone_makes_no_instance_ours(launch: dict[str, Any]) -> None:

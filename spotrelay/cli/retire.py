@@ -1,0 +1,38 @@
+"""`spotrelay retire`: says that a service's stack is gone, for when the event that says so got lost."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from spotrelay.names import service_parameter
+
+
+def retire(
+    name: Annotated[str, typer.Argument(help="The service.", metavar="NAME", show_default=False)],
+    region: Annotated[
+        str | None, typer.Option(help="Of the control plane.", metavar="R", show_default=False)
+    ] = None,
+    is_confirmed: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
+) -> None:
+    """Tell the controller that a service's stack is gone, so that it ends the replicas that are left.
+
+    Normally an event says so. A document that is merely missing is no reason to end anything.
+    """
+    from spotrelay.cli import control_plane  # boto3 takes its time
+
+    with control_plane.errors_shown("retire"):
+        plane = control_plane.find(name, region)
+        if plane.is_deployed:
+            raise control_plane.CommandError(
+                f"{name} is deployed in {plane.region} (parameter {service_parameter(name)}): "
+                "remove its stack first, with `cdk destroy`"
+            )
+        typer.echo(
+            f"The control plane of {plane.region} will take the stack of {name} for gone.\n"
+            "When some more ticks have found no document of it, the replicas that it still has are ended."
+        )
+        control_plane.confirm("Go on?", is_confirmed=is_confirmed)
+        plane.tell("removed")
+        typer.echo("Told. The log of the next ticks says what became of it.")

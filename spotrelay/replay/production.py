@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from spotrelay.controller import Controller
 from spotrelay.intake import Intake
-from spotrelay.memory import MemoryStore, in_turn
+from spotrelay.memory import MemoryStore
 from spotrelay.model import InstanceState, PurchaseOption, ServiceSpec
 from spotrelay.names import service_parameter
 from spotrelay.ports import Ports
@@ -118,7 +118,6 @@ class Deployment:
             services=ReplayServices(self.spec),
             telemetry=self.telemetry,
             clock=time,
-            beside=in_turn,
             new_id=lambda: f"id-{next(launches):08d}",
         )
         self.intake = Intake(Controller(ports), ReplayDeadLetters(), self.telemetry)

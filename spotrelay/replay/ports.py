@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from spotrelay.intake import Tick
+from spotrelay.intake import Tick, TickKind
 from spotrelay.model import (
     CapacityPool,
     Instance,
@@ -139,9 +139,7 @@ class ReplayFleet:
                 )
                 for pool in dry
             ]
-        return LaunchResult(
-            tuple(self._begin(machine, request.spec) for machine in machines), tuple(refusals)
-        )
+        return LaunchResult(tuple(self._begin(machine, request) for machine in machines), tuple(refusals))
 
     def observe(self, service: str) -> Sequence[Instance]:  # noqa: ARG002 - there is one service
         """See `ports.Fleet.observe`."""
@@ -178,7 +176,7 @@ class ReplayFleet:
         self._tell(machine, InstanceState.SHUTTING_DOWN, self._cloud.now)
         self._tell(machine, InstanceState.TERMINATED, self._cloud.now + SHUTTING_DOWN_S)
 
-    def _begin(self, machine: Machine, spec: ServiceSpec) -> Instance:
+    def _begin(self, machine: Machine, request: LaunchRequest) -> Instance:
         self._cloud.postpone(machine, NEVER)  # nobody sends it requests until it is registered
         offering = machine.offering
         instance = Instance(
@@ -188,7 +186,8 @@ class ReplayFleet:
             at(machine.launched_at),
             machine.launch_id,
             "10.0.0.1",
-            spec.launch_template_id,
+            request.spec.launch_template_id,
+            request.highest_id,
         )
         boot_s = min(BOOT_S, self._cloud.settings.cold_start_s / 2)
         running_at = machine.launched_at + boot_s
@@ -292,7 +291,7 @@ class ReplayTicker:
 
     def schedule_leave(self, service: str, delay_s: float) -> None:
         """See `ports.Ticker.schedule_leave`."""
-        self._send(Tick(service).to_json(), math.ceil(delay_s))
+        self._send(Tick(service, kind=TickKind.LEAVE).to_json(), math.ceil(delay_s))
 
 
 @dataclass(slots=True)

@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from spotrelay.intake import Tick, TickKind, parse_tick
 from spotrelay.model import CapacityPool, InstanceState, OnWarning
 from spotrelay.names import Metric
+from spotrelay.policy.timing import DRAIN_SETTLE_S, LAST_ONE_STAYS_S
 from spotrelay.replay.cloud import NEVER, Cloud, Machine
-from spotrelay.replay.ports import BOOT_S, CREATE_FLEET_S, SHOWN_S, ReplayError, ReplayTelemetry
+from spotrelay.replay.ports import BOOT_S, CREATE_FLEET_S, SHOWN_S, ReplayError, ReplayTelemetry, ReplayTicker
 from spotrelay.replay.production import EVENT_S, INVOKE_S, SCHEDULE_S, SERVICE, Deployment
 from spotrelay.replay.result import Life
 from spotrelay.replay.run import run
@@ -19,7 +21,7 @@ from spotrelay.signals import InterruptionWarning, StateChange, parse
 from spotrelay.sim.gate import at
 from tests.replay.markets import ON_DEMAND, SPOT, market, pool
 
-ONE = Settings(replicas=1, cold_start_s=60)
+ONE = Settings(replicas=1, cold_start_s=60, on_warning=OnWarning.LEAVE)
 
 ONE_LOSS = market([(0, 1), (3000, 0)], [(0, 0), (1000, 1)])
 """The first pool has the only capacity, then the second has some as well, then the first is gone."""
@@ -62,6 +64,30 @@ def test_one_loss_leads_to_one_replacement() -> None:
     assert first.id in [r.instance_id for r in ended]
     assert deployment.telemetry.counts[Metric.INTERRUPTION_WARNINGS] == 1
     assert deployment.telemetry.counts[Metric.CONFLICTS] == 0
+
+
+@pytest.mark.parametrize("on_warning", [OnWarning.NEEDED, OnWarning.SERVE_ON])
+def test_whoever_is_needed_serves_on(on_warning: OnWarning) -> None:
+    """One pool has all replicas, and goes: one of them serves until a replacement does."""
+    result = run(ONE_POOL_GOES, "spotrelay", replace(THREE, on_warning=on_warning))
+    assert result.zero_outages == 0
+    assert result.availability == 1.0
+    lost, replacements = result.timeline[:3], result.timeline[3:]
+    first_up_at = min(life.up_at for life in replacements)
+    assert first_up_at < max(life.out_at for life in lost) < 3000 - LAST_ONE_STAYS_S
+
+
+@pytest.mark.parametrize("drain_s", [30, 60])
+def test_who_serves_on_leaves_in_time(drain_s: float) -> None:
+    """Where replacements are too late, requests get their drain; the last one stays until its end is near."""
+    settings = Settings(replicas=3, cold_start_s=300, on_warning=OnWarning.SERVE_ON, drain_s=drain_s)
+    result = run(ONE_POOL_GOES, "spotrelay", settings)
+    stays_s = sorted(life.ended_at - life.out_at for life in result.timeline if life.is_lost)
+    safe_s = drain_s + DRAIN_SETTLE_S
+    # A message is a second late at most, and an invocation may be another's turn.
+    assert LAST_ONE_STAYS_S - 3 < stays_s[0] <= LAST_ONE_STAYS_S
+    assert all(safe_s - 3 < stay_s <= safe_s for stay_s in stays_s[1:])
+    assert result.zero_outages == 1
 
 
 def test_who_leaves_at_once_may_leave_nobody() -> None:
@@ -107,14 +133,17 @@ def test_idle_minutes_cost_nothing() -> None:
     assert len(year.cloud.history) == 1
 
 
-def test_skipped_minutes_would_have_changed_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("on_warning", OnWarning)
+def test_skipped_minutes_would_have_changed_nothing(
+    on_warning: OnWarning, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With every minute's tick the same machines live, and as long but for a tick's duration."""
     trace = market(
         [(0, 2), (4000, 0), (7000, 3), (20_000, 1)],
         [(0, 0), (6000, 2), (15_000, 0), (25_000, 2)],
         duration_s=40_000,
     )
-    settings = Settings(replicas=2, cold_start_s=100, warning_loss=0.3)
+    settings = Settings(replicas=2, cold_start_s=100, warning_loss=0.3, on_warning=on_warning)
     skipped = replayed(trace, settings)
     monkeypatch.setattr(Deployment, "_rows", lambda _: None)
     complete = replayed(trace, settings)
@@ -192,6 +221,23 @@ def test_nobody_serves_before_being_registered() -> None:
     assert machine.up_at > machine.launched_at + 10
     (machine,) = spot(replayed(market([(0, 1)])))
     assert machine.up_at == machine.launched_at + 60
+
+
+def test_a_look_at_who_must_leave_is_a_message_of_its_own() -> None:
+    """The tick queue gets it after the delay, in whole seconds and never early."""
+    sent: list[tuple[Tick, float]] = []
+    ReplayTicker(lambda body, delay_s: sent.append((parse_tick(body), delay_s))).schedule_leave("x", 68.2)
+    assert sent == [(Tick("x", kind=TickKind.LEAVE), 69)]
+
+
+def test_ec2_says_since_when_an_instance_is_warned() -> None:
+    """For each that is warned and lives; and it refuses to terminate none."""
+    deployment = Deployment(Cloud(ONE_LOSS, ONE))
+    deployment.run(2900)
+    (machine,) = deployment.cloud.warned()
+    assert deployment.fleet.warned() == {machine.id: at(2880)}
+    assert deployment.fleet.terminate([machine.id]) == {}
+    assert deployment.fleet.warned() == {}
 
 
 def test_ec2_shows_what_has_ended_for_an_hour() -> None:

@@ -420,8 +420,9 @@ class Controller:
 
     def _note_trouble(self, outcome: _Outcome, step: str, error: PortError) -> None:
         outcome.troubles.append(error)
-        self._ports.telemetry.record("step_failed", step=step, error=repr(error))
-        if isinstance(error, Denied):
+        is_denied = isinstance(error, Denied)
+        self._ports.telemetry.record("denied" if is_denied else "step_failed", step=step, error=str(error))
+        if is_denied:
             self._ports.telemetry.count(Metric.CALLS_DENIED)
 
     def _call_back(self, spec: ServiceSpec, done: Sequence[Action]) -> None:
@@ -439,7 +440,9 @@ class Controller:
     def _terminate(self, service: str, instance_ids: Sequence[str]) -> None:
         for instance_id, why in self._ports.fleet.terminate(instance_ids).items():
             self._ports.telemetry.count(Metric.CALLS_DENIED)
-            self._ports.telemetry.record("not_terminated", service=service, instance_id=instance_id, why=why)
+            self._ports.telemetry.record(
+                "denied", step="terminate", service=service, instance_id=instance_id, error=why
+            )
 
     def _keep_off(self, service: str, error: OtherControlPlane) -> None:
         self._hold_back(service, "nothing is touched", str(error), "remove one of the two control planes")

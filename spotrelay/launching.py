@@ -158,6 +158,7 @@ def _ask(
         ports.telemetry.count(Metric.LAUNCH_ERRORS, service=spec.service)
         if isinstance(answer, Denied):
             ports.telemetry.count(Metric.CALLS_DENIED)
+            ports.telemetry.record("denied", step="launch", service=spec.service, error=str(answer))
     _record(ports, order, waiting, facts)
     return answer
 

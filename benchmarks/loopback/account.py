@@ -48,7 +48,9 @@ class Account:
             "dynamodb.Query": self._query,
             "dynamodb.TransactWriteItems": self._transact,
             "dynamodb.UpdateItem": self._update,
-            "ssm.GetParameter": lambda asked: {"Parameter": self._parameter(asked["Name"])},
+            "ssm.GetParameters": lambda asked: {
+                "Parameters": [self._parameter(name) for name in asked["Names"] if name in self._parameters]
+            },
             "ssm.GetParametersByPath": self._parameters_by_path,
             "sqs.SendMessage": _send_message,
         }

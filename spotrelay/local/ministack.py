@@ -419,9 +419,16 @@ class MiniStack:
     # --- seeds and the end ---
 
     def name_resource_of_parameter_paths(self) -> None:
-        """Let IAM see which parameters GetParametersByPath asks for; to MiniStack it is about all of them."""
+        """Let IAM see which parameters are asked for, by path or by names; MiniStack doesn't look.
+
+        Of several names each must be allowed: the one that isn't is what the request is judged by.
+        """
         actions: Any = self._core["iam_actions"]
+        enforce, key_of = self._core["iam_evaluator"].enforce, self._core["router"].extract_access_key_id
         resource_of = actions.extract_resource_arn
+
+        def arn(name: str) -> str:
+            return f"arn:aws:ssm:{REGION}:{ACCOUNT}:parameter/{name.strip('/')}"
 
         def named(
             service: str, method: str, path: str, headers: Mapping[str, str], body: bytes, *rest: Any
@@ -429,7 +436,13 @@ class MiniStack:
             target = headers.get("x-amz-target", "").rpartition(".")[2]
             if service == "ssm" and target == "GetParametersByPath":
                 with contextlib.suppress(ValueError, KeyError, AttributeError):
-                    return f"arn:aws:ssm:{REGION}:{ACCOUNT}:parameter{json.loads(body)['Path'].rstrip('/')}"
+                    return arn(json.loads(body)["Path"])
+            if service == "ssm" and target == "GetParameters":
+                with contextlib.suppress(ValueError, KeyError, AttributeError, IndexError):
+                    asked = [arn(name) for name in json.loads(body)["Names"]]
+                    key = key_of(headers, {})
+                    denied = (one for one in asked if enforce(key, "ssm:GetParameters", "ssm", REGION, one, {}))
+                    return next(denied, asked[0])
             return str(resource_of(service, method, path, headers, body, *rest))
 
         actions.extract_resource_arn = named

@@ -295,8 +295,9 @@ class Controller:
                 service, "its replicas are kept", "its document is missing, and nothing says that it was removed"
             )
             return rows.document, False
+        told_for = self._ports.clock.now() - removal.told_at
         removal = replace(removal, absent=removal.absent + 1)
-        if removal.absent > timing.REMOVED_TICKS:
+        if removal.absent > timing.REMOVED_TICKS and told_for >= seconds(timing.REMOVED_AFTER_S):
             return None, True
         self._ports.store.note_removal(service, removal)
         return None, False

@@ -24,15 +24,17 @@ def decide(spec: ServiceSpec, seen: Observation, decided: list[Action], now: dat
     ]
     superseded = {r.id: r for r in staying if r.superseded_in(seen.rows)}
     may_go = strength.spare(spec, seen, decided)
-    # One that was to be replaced and has recovered makes another that doesn't answer one too many.
-    may_go_silent = 1 if superseded and strength.is_whole(spec, seen, decided) else 0
+    recovered = 0
     for replica in superseded.values():
         successor = seen.rows.replicas[replica.replaced_by or 0]
         if successor.stays and (may_go > 0 or not replica.serves):
             may_go -= replica.serves
             yield Drain(replica, successor.reason, replace=False)
+        elif successor.stays:
+            recovered += 1
     candidates = [r for r in staying if r.id not in superseded and _why(spec, r, now)]
-    for replica in [r for r in candidates if not r.serves][:may_go_silent]:
+    # One that was to be replaced and has recovered takes the place of another that doesn't answer.
+    for replica in [r for r in candidates if not r.serves][:recovered]:
         candidates.remove(replica)
         yield Drain(replica, f"{_why(spec, replica, now)}{NEEDLESS}", replace=False)
     # A replica that should be superseded may have lost its replacement, which was itself replaced since.

@@ -82,17 +82,9 @@ def _counted(seen: Observation, going: Collection[int]) -> list[Replica]:
 
 def spare(spec: ServiceSpec, seen: Observation, decided: Iterable[Action]) -> int:
     """How many of those that serve may be given up: the others that serve are as many as wanted."""
-    return max(_staying(seen, decided) - spec.replicas, 0)
-
-
-def is_whole(spec: ServiceSpec, seen: Observation, decided: Iterable[Action]) -> bool:
-    """Whether as many as wanted serve."""
-    return _staying(seen, decided) >= spec.replicas
-
-
-def _staying(seen: Observation, decided: Iterable[Action]) -> int:
     lost = not_staying(decided)
-    return sum(r.stays and r.id not in lost for r in seen.rows.replicas.values())
+    staying = sum(r.stays and r.id not in lost for r in seen.rows.replicas.values())
+    return max(staying - spec.replicas, 0)
 
 
 def not_staying(decided: Iterable[Action]) -> set[int]:
@@ -221,7 +213,8 @@ def _is_missing(replica: Replica, seen: Observation, *, has_failed: bool) -> boo
     would cost as many instances again. But for one that was refused, for one that still starts when what it
     replaces is gone, and for each one after replicas failed: nothing says that it will ever be ready.
     """
-    if replica.purchase_option is not PurchaseOption.SPOT:
+    before = seen.rows.replicas.get(replica.replaces or 0)
+    if replica.purchase_option is not PurchaseOption.SPOT or (before is not None and before.stays):
         return False
     match replica.state:
         case ReplicaState.REQUESTED:

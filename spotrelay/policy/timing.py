@@ -42,8 +42,8 @@ what it terminated for about an hour, so that something is missing is strange, a
 CREDIBLE_SHARE = 0.5
 """Of the replicas that are ready, more than so many that EC2 doesn't show at the same time are not believed."""
 
-REMOVED_TICKS = 3
-"""So many ticks in a row, seconds apart, must find no document before a removed service's replicas end: a
+REMOVED_TICKS, REMOVED_AFTER_S = 3, 20.0
+"""So many ticks in a row, and for so long, must find no document before a removed service's replicas end: a
 parameter that is deleted and made again at once was a deployment."""
 
 DRAIN_SETTLE_S = 20.0

@@ -136,8 +136,6 @@ class Rules:
     damaged: dict[str, float] = field(default_factory=dict)
     """By service: when somebody damaged its rows, or restored them. What they say of the past is no longer
     checked; what becomes of what serves is."""
-    had_instance: dict[str, set[int]] = field(default_factory=dict)
-    """By service: the replicas that ever had an instance. The IDs of others nobody can know after damage."""
     failed: set[str] = field(default_factory=set)
     """Services of which a replica has failed to become ready."""
     called_back: dict[str, list[float]] = field(default_factory=dict)
@@ -151,7 +149,6 @@ class Rules:
         for service in services:
             self.windows.pop(service, None)
             self.replacements = {key: by for key, by in self.replacements.items() if key[0] != service}
-            self.ids[service] = max(self.had_instance.get(service, ()), default=0)
 
     def broken(self, rule: Rule, what: str) -> None:
         """Note a violation; the first one ends the run."""
@@ -192,7 +189,6 @@ class Rules:
             old = before.get(row.id)
             if old and old.instance_id is None:
                 self._given(row)
-                self.had_instance.setdefault(service, set()).add(row.id)
             if row.state is ReplicaState.FAILED:
                 self.failed.add(service)
             if row.warned_at:
@@ -207,10 +203,9 @@ class Rules:
         given = [row.id for row in changes.create]
         first = highest + 1
         if service in self.damaged:
-            # A warning that comes before the first tick can't know of IDs that the table has forgotten.
-            is_blind = not invocation.observed or self.damaged[service] >= invocation.began_at
-            again = self.had_instance.get(service, set()).intersection(given)
-            first = highest + 1 if again and not is_blind else given[0]
+            # Of what the table has forgotten nobody can know but by an instance's tag.
+            tagged = max((instance.highest_id for instance in invocation.observed), default=0)
+            first = max(given[0], tagged + 1)
         if given != list(range(first, first + len(given))):
             self.broken(Rule.IDS, f"{service}: {given} given after {highest}")
         self.ids[service] = max(highest, *given)
@@ -252,7 +247,7 @@ class Rules:
             replaced = before.get(row.replaces or 0)
             if replaced is not None and replaced.is_stand_in:
                 self.broken(Rule.STAND_INS, f"{row} replaces {replaced}, a stand-in")
-        if not any(row.is_stand_in for row in changes.create):
+        if not any(row.is_stand_in and row.state is ReplicaState.REQUESTED for row in changes.create):
             return
         documents = self.documents(service, self.scheduler.now - LONGEST_S) or self.documents(service, 0.0)
         if not any(spec.use_spot and spec.on_demand_fallback for spec in documents):
@@ -265,7 +260,7 @@ class Rules:
         has_failed = service in self.failed
         missing = max(most - there, 0) if has_failed else sum(map(_is_spot_on_its_way, loaded))
         standing = sum(row.is_stand_in and row.state.is_active for row in after.values())
-        if standing > missing and any(r.is_stand_in and r.state is ReplicaState.REQUESTED for r in changes.create):
+        if standing > missing:
             self.broken(Rule.STAND_INS, f"{service}: {standing} stand-ins for {missing} that aren't ready")
 
     def _counted(self, changes: Changes, after: Mapping[int, Replica]) -> None:
@@ -471,6 +466,7 @@ class Rules:
         if invocation.disturbances or invocation.observed_at is None or invocation.warned_at is None:
             return
         shown = {instance.id for instance in invocation.observed}
+        rows = {row.instance_id: row for row in invocation.loaded.values()}
         for instance_id, target in self.cloud.groups.get(service, {}).items():
             is_anothers = target.registered_at >= invocation.began_at and target.by is not invocation
             if target.drained_at <= self.scheduler.now or is_anothers:
@@ -480,13 +476,14 @@ class Rules:
                 continue
             if instance.died_at() <= invocation.observed_at:
                 self.broken(Rule.TICK_TAKES_OUT, f"{instance_id} is dead and in rotation")
-            elif instance.warned_at <= invocation.warned_at and (
+            elif instance_id in rows and instance.warned_at <= invocation.warned_at and (
                 instance.warned_at + WARNING_S - 10.0 <= invocation.loaded_at - SKEW_S
             ):
                 self.broken(Rule.TICK_TAKES_OUT, f"{instance_id} is past its last moment and in rotation")
-            elif any(
-                row.instance_id == instance_id and row.state is ReplicaState.DRAINING
-                for row in invocation.loaded.values()
+            elif (
+                instance_id in rows
+                and rows[instance_id].state is ReplicaState.DRAINING
+                and instance_id in self.cloud.health(service, self.scheduler.now)
             ):
                 self.broken(Rule.TICK_TAKES_OUT, f"{instance_id} drains and is in rotation")
 

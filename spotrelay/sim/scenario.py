@@ -151,7 +151,11 @@ def draw(seed: int, replicas: int) -> Scenario:
     kinds = random.choices(list(_WEIGHTS), list(_WEIGHTS.values()), k=random.randint(1, 3))
     if is_late:
         kinds = [_NEEDED[target[0]]]
+    if Misfortune.REMOVE in kinds or target[0] in (Call.FORGET, Call.NOTE_REMOVAL):
+        # Two signs of a removal are never wrong at once; see docs/reliability.md.
+        kinds = [kind for kind in kinds if kind is not Misfortune.HIDE]
     if target[0] is Call.DOCUMENT:
+        kinds = [kind for kind in kinds if kind is not Misfortune.REMOVE]
         kinds.append(Misfortune.WARN)  # so that somebody asks for it while it is hidden
     if Misfortune.BAD_POOL in kinds or Misfortune.BAD_ZONE in kinds:
         kinds.append(Misfortune.DROUGHT)

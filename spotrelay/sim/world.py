@@ -8,7 +8,7 @@ from itertools import count
 from random import Random
 
 from spotrelay.controller import Controller
-from spotrelay.intake import Intake
+from spotrelay.intake import Intake, Tick, TickKind
 from spotrelay.memory import MemoryStore
 from spotrelay.model import (
     Changes,
@@ -260,7 +260,6 @@ class World:
             )
             instance.highest_id = spec.replicas
             self.cloud.groups[spec.service][instance.id] = SimTarget(-WARM_S)
-            self.rules.had_instance.setdefault(spec.service, set()).add(id_)
             self.rules.recorded[instance.id] = -WARM_S
         count = spec.replicas
         self.memory.commit(Changes(spec.service, (0, count), (0, count), create=tuple(rows)))
@@ -280,6 +279,10 @@ class World:
             if not instance.is_foreign:
                 instance.service = instance.launched_for
         self.ticker.lag_s = SETTLING_LAG_S
+        for spec in self.scenario.specs:
+            if self.services.valid(spec.service, self.scheduler.now) is None:
+                # Whatever has become of the event, a person says so: `spotrelay retire`.
+                self.ticks.send(Tick(spec.service, kind=TickKind.REMOVED).to_json())
         for queue in (self.signals, self.ticks):
             queue.duplicates = 0
         for state in self.cloud.market:

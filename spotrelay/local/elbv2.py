@@ -164,7 +164,11 @@ def _load_balancer(record: Mapping[str, Any]) -> LoadBalancer:
     """One listener and its default action are emulated: of several, the one on the lowest port."""
     listeners = sorted(record["Listeners"], key=lambda listener: int(listener["Port"]))
     actions = listeners[0]["DefaultActions"] if listeners else []
-    return LoadBalancer(record["LoadBalancerName"], _forward_target(actions))
+    return LoadBalancer(
+        record["LoadBalancerName"],
+        _forward_target(actions),
+        idle_timeout_s=float(record["Attributes"].get("idle_timeout.timeout_seconds", 60)),
+    )
 
 
 def _forward_target(actions: list[Mapping[str, Any]]) -> str | None:

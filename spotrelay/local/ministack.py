@@ -228,16 +228,17 @@ class MiniStack:
             ]
 
     def load_balancers(self) -> list[JsonObject]:
-        """Load balancers, each with its `Listeners`."""
+        """Load balancers, each with its `Attributes` and its `Listeners`."""
         alb = self._services["alb"]
         with self.scope():
             listeners = alb._listeners.values()
             return [
                 {
                     **lb,
-                    "Listeners": [li for li in listeners if li["LoadBalancerArn"] == lb["LoadBalancerArn"]],
+                    "Attributes": {a["Key"]: a["Value"] for a in alb._lb_attrs.get(arn) or []},
+                    "Listeners": [li for li in listeners if li["LoadBalancerArn"] == arn],
                 }
-                for lb in alb._lbs.values()
+                for arn, lb in alb._lbs.items()
             ]
 
     # --- events and schedules ---

@@ -61,7 +61,13 @@ BAD = {  # name: (text, the error after "chat.yaml:")
     "unknown field, no idea": (
         changed(REPLICAS, "replicas: 2\n  zzz: 1"),
         "3: service.zzz: unknown field: there are replicas, readiness_probe, health_check, "
-        "drain_seconds, base_on_demand, on_demand_fallback, on_rebalance, surge, max_launches_per_minute",
+        "drain_seconds, base_on_demand, on_demand_fallback, on_rebalance, surge, max_launches_per_minute, "
+        "idle_timeout_seconds",
+    ),
+    "unknown field, SkyServe's load balancer": (
+        changed(REPLICAS, "replicas: 2\n  load_balancer: {stream_timeout_seconds: 600}"),
+        "3: service.load_balancer: unknown field: "
+        "use service.idle_timeout_seconds for stream_timeout_seconds",
     ),
     "missing field": (
         changed(PORTS, "use_spot: true"),
@@ -271,6 +277,10 @@ BAD = {  # name: (text, the error after "chat.yaml:")
         changed(REPLICAS, "replicas: 2\n  readiness_probe: /ready\n  health_check: /health"),
         "4: service.health_check: a readiness probe without post_data is the load balancer's own "
         "check, and that is /ready: remove one of the two, or give the probe post_data",
+    ),
+    "idle time-out": (
+        changed(REPLICAS, "replicas: 2\n  idle_timeout_seconds: 4001"),
+        "3: service.idle_timeout_seconds: expected whole seconds from 1 to 4000, got 4001",
     ),
     "drain time": (
         changed(REPLICAS, "replicas: 2\n  drain_seconds: 0"),

@@ -19,10 +19,9 @@ HEALTH_CHECK_TIMEOUT = Duration.seconds(4)
 """Must be shorter than the interval; a busy model server answers its health check late."""
 
 UNHEALTHY_THRESHOLD = 3
-"""Late three times in a row is more than busy. EC2 announces losses itself: no need to be quicker."""
-
-IDLE_TIMEOUT = Duration.seconds(120)
-"""An answer that isn't streamed sends nothing until it is complete; ELB's own 60 s would cut long ones."""
+"""Late three times in a row is more than busy. A server that hangs gets no new request after 14 to 19 s: at
+most five until the next check, ten for two more, four until the last has timed out. EC2 announces losses
+itself: no need to be quicker (docs/decisions/2026-11-22-hung-servers.md)."""
 
 
 def target_group_name(service: str) -> str:
@@ -62,7 +61,7 @@ class LoadBalancer(Construct):
             internet_facing=settings.internet_facing,
             security_group=self.security_group,
             drop_invalid_header_fields=True,
-            idle_timeout=IDLE_TIMEOUT,
+            idle_timeout=Duration.seconds(service.idle_timeout_s),
         )
         self.target_group = elbv2.ApplicationTargetGroup(
             self,

@@ -16,8 +16,9 @@ from stacks.functions import LOG_RETENTION, RUNTIME
 from stacks.network import Network
 from stacks.validation import acknowledge
 
-TIMEOUT = Duration.seconds(30)
-"""Longer than a service file's longest probe time-out (20 s), and as long as the controller waits for it."""
+TIMEOUT = Duration.seconds(25)
+"""Longer than a service file's longest probe time-out (20 s), which is how long the function takes at most;
+and shorter than the controller waits for it (30 s), so that it learns of this end, too."""
 
 NETWORK_INTERFACE_ACTIONS = (
     "ec2:AssignPrivateIpAddresses",
@@ -72,7 +73,7 @@ class Prober(Construct):
                 role=role,
                 log_group=log_group,
                 logging_format=lambda_.LoggingFormat.JSON,
-                memory_size=256,  # it only waits for answers
+                memory_size=256,  # it only waits for answers, and keeps 64 KiB of each of at most 500
                 timeout=TIMEOUT,
                 vpc=network.vpc,
                 vpc_subnets=network.instance_subnets,

@@ -58,9 +58,12 @@ LAUNCHING = HOT.merge(
 )
 
 PROBING = Config(
-    # A probe is asked again by the next tick anyway, and its answer may take as long as the probe's time-out.
+    # Whoever isn't heard now is asked again by the next tick.
     retries={"mode": "standard", "total_max_attempts": 1},
     connect_timeout=2,
+    # The function answers within a service file's longest probe time-out (20 s) and a moment, or its own
+    # time-out ends it (25 s, stacks/prober.py). The rest is for its cold start, which that doesn't count.
+    # More would endanger the tick, which has 60 s for everything.
     read_timeout=30,
 )
 

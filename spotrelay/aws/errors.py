@@ -4,6 +4,7 @@ ClientError   a throttling code                        → Throttled
               a cancelled transaction: a row changed   → Cancelled, a Conflict
               a cancelled transaction: throttled       → Throttled
               HTTP 5xx, a request that timed out       → Unavailable
+              a function that is asleep or being made  → Unavailable
 no answer     connection failed, timed out, cut short  → Unavailable
 else          a permission, a protection, a bad request  → Denied, with AWS's code and words
 """
@@ -52,6 +53,18 @@ _UNCLEAR = frozenset(
         "RequestTimeoutException",
         # An earlier attempt of the same transaction is still at it.
         "TransactionInProgressException",
+    }
+)
+
+_FUNCTION_NOT_READY = frozenset(
+    {
+        # A function in a VPC that wasn't called for some weeks has lost its network interfaces. The first
+        # call fails and wakes it; while it is being woken, or made, it is "Pending", and a call a conflict.
+        "ResourceConflictException",
+        "ResourceNotReadyException",
+        # The same of the user that reads the function's code. Provisioning that *failed* needs a person.
+        "CodeArtifactUserDeletedException",
+        "CodeArtifactUserPendingException",
     }
 )
 
@@ -109,7 +122,7 @@ def _in_our_words(error: ClientError) -> PortError:
     if code == "TransactionConflictException":
         return Conflict(str(error))
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    if code in _UNCLEAR or status >= 500:
+    if code in _UNCLEAR or code in _FUNCTION_NOT_READY or status >= 500:
         return Unavailable(str(error))
     return Denied(str(error), code)
 

@@ -62,6 +62,7 @@ def _table(facts: Description) -> Table:
         "port": str(facts.port),
         "health check": facts.health_check,
         "readiness probe": facts.readiness_probe,
+        "idle time-out": f"{facts.idle_timeout_s} s",
         "drain": f"{facts.drain_s} s",
         "disk": facts.disk,
         "image": facts.image,

@@ -242,7 +242,8 @@ def _for_warned(
         if action is not None:
             yield action
     for replica in known.values():
-        if replica.is_warned and replica.state.is_active and not replica.serves and replica.id not in going:
+        is_rising = replica.state.is_active and replica.state is not ReplicaState.READY
+        if replica.is_warned and is_rising and replica.id not in going:
             yield leave(replica)
     # Those that this tick has just found count as going: they have time, and the next tick looks at them.
     for replica in rotation.leaving(spec, seen.rows, {*going, *warned_at}, now):

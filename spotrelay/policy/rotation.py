@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from datetime import datetime
 
-from spotrelay.model import OnWarning, Replica, Rows, ServiceSpec, seconds
+from spotrelay.model import OnWarning, Replica, ReplicaState, Rows, ServiceSpec, seconds
 from spotrelay.policy import timing
 
 
@@ -49,6 +49,7 @@ def leaving(spec: ServiceSpec, rows: Rows, gone: Collection[int], now: datetime)
     """Of all the replicas that serve on, those whose time has come; `gone` are lost, whatever their row says."""
     there = [r for r in rows.replicas.values() if r.id not in gone]
     staying = sum(r.stays for r in there)
+    yield from (r for r in there if r.is_warned and r.state is ReplicaState.READY and not r.serves)
     serving_on = [(r.warned_at, r.id, r) for r in there if r.serves and r.warned_at]
     last = max(serving_on, default=None, key=lambda one: one[:2]) if staying == 0 else None
     for warned_at, id_, replica in serving_on:

@@ -26,6 +26,7 @@ class Description:
     port: int
     health_check: str
     readiness_probe: str
+    idle_timeout_s: int
     drain_s: int
     disk: str
     image: str
@@ -48,6 +49,7 @@ def describe(service: Service) -> Description:
         port=service.port,
         health_check=f"GET {service.health_check_path}",
         readiness_probe=f"POST {probe.path}" if probe else "the health check",
+        idle_timeout_s=service.idle_timeout_s,
         drain_s=service.drain_s,
         disk=f"{disk.size_gib} GiB, {disk.throughput_mibps} MiB/s, {disk.iops} IOPS",
         image=service.image.reference,

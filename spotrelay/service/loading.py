@@ -75,6 +75,7 @@ def _compile(path: Path, document: Document, file: ServiceFile, expander: _Expan
         on_rebalance=OnRebalance(section.on_rebalance),
         surge=section.surge,
         max_launches_per_minute=section.max_launches_per_minute,
+        idle_timeout_s=section.idle_timeout_seconds,
         requirements=requirements,
         max_price_share=resources.max_price,
         base_on_demand=section.base_on_demand,

@@ -42,6 +42,8 @@ class Service:
     on_rebalance: OnRebalance
     surge: int
     max_launches_per_minute: int
+    idle_timeout_s: int
+    """A request whose replica sends nothing for this long is given up by the load balancer."""
     requirements: Requirements
     """What the file asks of an instance, with the image's architecture."""
     max_price_share: float | None

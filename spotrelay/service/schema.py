@@ -173,6 +173,8 @@ class ServiceSection(_Fields):
     max_launches_per_minute: int = Field(
         default=100, ge=1, le=1000, description="a whole number from 1 to 1000"
     )
+    # SkyServe's default, under the name stream_timeout_seconds. ELB takes 1 to 4000.
+    idle_timeout_seconds: int = Field(default=120, ge=1, le=4000, description="whole seconds from 1 to 4000")
 
     @model_validator(mode="after")
     def _base_is_a_part(self) -> ServiceSection:

@@ -20,6 +20,7 @@ _NOT_HERE = {
     "base_ondemand_fallback_replicas": "use service.base_on_demand",
     "dynamic_ondemand_fallback": "use service.on_demand_fallback",
     "load_balancing_policy": "the load balancer's own algorithm is used: remove it",
+    "load_balancer": "use service.idle_timeout_seconds for stream_timeout_seconds",
     "num_nodes": "a replica is one instance: remove it",
     "workdir": "nothing is copied from your machine: fetch what you need in `setup`",
     "file_mounts": "nothing is copied from your machine: fetch what you need in `setup`",

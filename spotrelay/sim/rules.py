@@ -431,7 +431,7 @@ class Rules:
         due = self.called_back.get(instance.service or "", ())
         if now - 12.0 < self.quiet_since or instance.service in self.damaged:
             return
-        if any(now - 12.0 <= time <= now - 8.0 for time in due) and self.recorded.get(instance.id, now) < now - 60:
+        if any(now - 12.0 <= time <= now - 8.0 for time in due) and self.warned_rows.get(instance.id, now) < now - 12.0:
             self.broken(Rule.WARNED_OUT, f"{instance.id} is in rotation at its end")
 
     def look(self, services: Collection[str], store: MemoryStore) -> None:
@@ -506,9 +506,9 @@ class Rules:
         if row.state is not ReplicaState.DRAINING or not row.is_warned:
             self.broken(Rule.SIGNAL_HANDLED, f"{row} is {row.state} after its warning")
         target = self.cloud.in_rotation(service, instance_id)
-        if invocation.wrote.get(instance_id, float("inf")) < (row.since - EPOCH).total_seconds():
-            return  # it served on, and somebody else has taken over since
         drained_at = (row.since - EPOCH).total_seconds()
+        if min(invocation.wrote.get(instance_id, drained_at), invocation.began_at) < drained_at - SKEW_S:
+            return  # it served on, and somebody else has taken it out since
         # What was put back since, by an invocation that didn't know, is for the tick to find.
         if target is not None and target.registered_at < drained_at:
             self.broken(Rule.SIGNAL_HANDLED, f"{instance_id} is in rotation after its warning")

@@ -213,7 +213,9 @@ class World:
         if instance.service is None or not instance.is_alive(now):
             return False
         is_young = now - instance.launched_at < timing.ORPHAN_GRACE_S + 2 * SCHEDULE_S
-        return instance.is_being_taken(now) or (is_young and instance.id not in self.rules.recorded)
+        rows = self.memory.load(instance.service).replicas.values()
+        is_nobodys = instance.id not in {row.instance_id for row in rows}
+        return instance.is_being_taken(now) or (is_young and is_nobodys)
 
     # The world.
 

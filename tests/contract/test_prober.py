@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any, cast
 
+import boto3
 import pytest
+from botocore.config import Config
 from botocore.exceptions import ClientError
 from botocore.response import StreamingBody
 from botocore.stub import Stubber
@@ -76,15 +80,55 @@ def test_a_prober_that_fails_says_nothing_about_replicas(functions: Stubber, cli
 
 @pytest.mark.parametrize(
     ("code", "status", "error"),
-    [("TooManyRequestsException", 429, Throttled), ("ResourceNotFoundException", 404, ClientError)],
+    [
+        ("TooManyRequestsException", 429, Throttled),
+        ("EC2ThrottledException", 502, Throttled),
+        ("ResourceNotReadyException", 502, Unavailable),
+        ("ResourceConflictException", 409, Unavailable),
+        ("CodeArtifactUserPendingException", 409, Unavailable),
+        ("CodeArtifactUserDeletedException", 409, Unavailable),
+        ("ENINotReadyException", 502, Unavailable),
+        ("SubnetIPAddressLimitReachedException", 502, Unavailable),
+        ("ServiceException", 500, Unavailable),
+        ("ResourceNotFoundException", 404, ClientError),
+    ],
 )
 def test_a_prober_that_cannot_be_asked(
     functions: Stubber, clients: Clients, code: str, status: int, error: type[Exception]
 ) -> None:
-    """A throttled call is a throttle, and a missing function a mistake to be seen."""
+    """A throttled call is a throttle, a function that sleeps doesn't answer, a missing one is a mistake."""
     functions.add_client_error("invoke", code, "no", status)
     with pytest.raises(error):
         FunctionProber(clients).answering(SPEC, {"i-1": "10.0.0.1"})
+
+
+class Functions:
+    """A session whose Lambda answers once as many calls as expected are under way: of two instances one."""
+
+    def __init__(self, expected: int) -> None:
+        self.sizes: list[int] = []
+        self._under_way = threading.Barrier(expected, timeout=30)
+
+    def client(self, service: str, config: Config) -> Functions:
+        """The client."""
+        return self
+
+    def invoke(self, FunctionName: str, Payload: str) -> dict[str, Any]:  # noqa: N803 - AWS's names
+        """As the prober's function answers."""
+        urls = list(json.loads(Payload)["urls"])
+        self.sizes.append(len(urls))
+        self._under_way.wait()
+        answering = [id_ for id_ in urls if int(id_.removeprefix("i-")) % 2]
+        return {"StatusCode": 200, "Payload": _body(json.dumps({"answering": answering}))}
+
+
+def test_many_are_asked_in_several_calls_at_the_same_time() -> None:
+    """More instances than one function can hold connections to are asked by several, side by side."""
+    functions = Functions(expected=3)
+    prober = FunctionProber(Clients(cast("boto3.Session", functions)))
+    answering = prober.answering(SPEC, {f"i-{n}": "10.0.0.1" for n in range(1001)})
+    assert sorted(functions.sizes) == [1, 500, 500]
+    assert answering == {f"i-{n}" for n in range(1, 1001, 2)}
 
 
 def test_what_is_set_aside_says_why(aws: Clients) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from itertools import pairwise
 
 import aiohttp
 import pytest
@@ -245,6 +246,29 @@ def test_slow_health_check() -> None:
             here.add("i-1", address)
             await here.until_state("i-1", "unhealthy")
             assert here.balancer.health(GROUP)[0]["reason"] == "Target.Timeout"
+
+    asyncio.run(scenario())
+
+
+def test_health_checks_are_an_interval_apart() -> None:
+    """The interval is from check to check: one that times out doesn't delay the next by its time-out."""
+
+    async def scenario() -> None:
+        checks: list[float] = []
+
+        async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            checks.append(asyncio.get_running_loop().time())
+            await reader.read()
+            writer.close()
+
+        def apart() -> bool:
+            return any(later - check < 0.4 for check, later in pairwise(checks))
+
+        address = free_address()
+        async with site() as here, await asyncio.start_server(swallow, address, PORT):
+            here.configure(TargetGroup(GROUP, PORT, replace(QUICK, interval_s=0.3, timeout_s=0.25)))
+            here.add("i-1", address)
+            await until(apart, "two checks at an interval of 0.3 s, and not of 0.55 s")
 
     asyncio.run(scenario())
 

@@ -62,7 +62,12 @@ BAD = {  # name: (text, the error after "chat.yaml:")
         changed(REPLICAS, "replicas: 2\n  zzz: 1"),
         "3: service.zzz: unknown field: there are replicas, readiness_probe, health_check, "
         "drain_seconds, on_warning, base_on_demand, on_demand_fallback, on_rebalance, surge, "
-        "max_launches_per_minute",
+        "max_launches_per_minute, idle_timeout_seconds",
+    ),
+    "unknown field, SkyServe's load balancer": (
+        changed(REPLICAS, "replicas: 2\n  load_balancer: {stream_timeout_seconds: 600}"),
+        "3: service.load_balancer: unknown field: "
+        "use service.idle_timeout_seconds for stream_timeout_seconds",
     ),
     "missing field": (
         changed(PORTS, "use_spot: true"),
@@ -276,6 +281,10 @@ BAD = {  # name: (text, the error after "chat.yaml:")
     "when to leave": (
         changed(REPLICAS, "replicas: 2\n  on_warning: later"),
         "3: service.on_warning: expected needed, serve_on or leave, got 'later'",
+    ),
+    "idle time-out": (
+        changed(REPLICAS, "replicas: 2\n  idle_timeout_seconds: 4001"),
+        "3: service.idle_timeout_seconds: expected whole seconds from 1 to 4000, got 4001",
     ),
     "drain time": (
         changed(REPLICAS, "replicas: 2\n  drain_seconds: 0"),

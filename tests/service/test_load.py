@@ -60,7 +60,7 @@ def test_a_minimal_file_is_filled_in_with_the_documented_defaults(service: Loade
     assert chat.name == "chat"
     assert (chat.use_spot, chat.on_demand_fallback, chat.ordered) == (True, True, False)
     assert (chat.health_check_path, chat.readiness_probe) == ("/health", None)
-    assert (chat.drain_s, chat.initial_delay_s) == (30, 1200)
+    assert (chat.drain_s, chat.initial_delay_s, chat.idle_timeout_s) == (30, 1200, 120)
     assert chat.disk == Disk(256, 3000, 250)
     assert (chat.envs, chat.secrets, chat.setup) == ({}, {}, None)
     assert chat.image.is_parameter
@@ -283,6 +283,8 @@ def test_what_is_likely_a_mistake_is_a_warning(service: Loader) -> None:
 
 def test_a_description_tells_what_the_service_amounts_to(service: Loader) -> None:
     """The facts for `spotrelay validate` come from the validated service."""
+    patient = service(GOOD.replace("replicas: 2", "replicas: 2\n  idle_timeout_seconds: 600"))
+    assert (patient.idle_timeout_s, describe(patient).idle_timeout_s) == (600, 600)
     facts = describe(service(GOOD))
     assert facts.accelerators == ("A10G:1 (5 types)", "L4:1 (7 types)", "L40S:1 (5 types)")
     assert facts.pools_per_zone == 17

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from spotrelay.aws.clients import PROBING
 from spotrelay.model import ServiceSpec
 from spotrelay.names import TAG_SERVICE, prober_function
 from spotrelay.service import Service, load
-from spotrelay.service.schema import MAX_NAME
+from spotrelay.service.schema import MAX_NAME, ReadinessProbe
 from stacks.load_balancer import target_group_name
 from tests.template.conftest import SERVICE_FILES
 from tests.template.support import Template, as_list, flat, function, refers_to
@@ -43,6 +44,13 @@ def test_health_is_checked_where_the_service_answers(service_stack: Template, se
     assert (group["Port"], group["Protocol"], group["TargetType"]) == (service.port, "HTTP", "instance")
     assert group["HealthCheckPath"] == service.health_check_path
     assert group["HealthCheckTimeoutSeconds"] < group["HealthCheckIntervalSeconds"]
+
+
+def test_silence_ends_when_the_service_says(service_stack: Template, service: Service) -> None:
+    """The load balancer gives up on a request after the service file's idle time-out."""
+    balancer = service_stack.only("AWS::ElasticLoadBalancingV2::LoadBalancer")
+    wanted = {"Key": "idle_timeout.timeout_seconds", "Value": str(service.idle_timeout_s)}
+    assert wanted in balancer["LoadBalancerAttributes"]
 
 
 def test_the_target_group_carries_the_tag_that_permissions_ask_for(
@@ -154,6 +162,13 @@ def test_the_prober_is_where_the_replicas_are(service_stack: Template, service_n
         refers_to(prober["VpcConfig"]["SecurityGroupIds"][0])
     ]
     assert [(rule["FromPort"], rule["ToPort"]) for rule in group["SecurityGroupEgress"]] == [(8081, 8081)]
+
+
+def test_the_prober_answers_before_nobody_waits_for_it(service_stack: Template) -> None:
+    """The longest probe of a service file, then its function's time-out, then the controller's patience."""
+    patience: int = vars(PROBING)["read_timeout"]  # botocore's types don't know it
+    longest = ReadinessProbe.model_json_schema()["properties"]["timeout_seconds"]["maximum"]
+    assert longest < function(service_stack, "probe")["Timeout"] < patience
 
 
 def test_only_the_public_port_is_open(service_stack: Template) -> None:

@@ -198,7 +198,9 @@ class Registry:
 
     async def _check_for_ever(self, probe: Probe, group: _Group, target: Target) -> None:
         check = group.config.health_check
+        now = asyncio.get_running_loop().time
         while True:
+            began = now()
             address = self._address_of(target.id)
             if address is None:
                 target.restart(health.NOT_RUNNING)
@@ -206,7 +208,8 @@ class Registry:
                 if target.health is health.NOT_RUNNING:
                     target.restart(health.REGISTERING)
                 target.judge(await probe.check(address, target.port, check), check)
-            await asyncio.sleep(check.interval_s)
+            # ELB's interval is from check to check, however long the target takes to answer.
+            await asyncio.sleep(began + check.interval_s - now())
 
     def _cancel_deadline(self, target: Target) -> None:
         if (deadline := self._deadlines.pop(target, None)) is not None:

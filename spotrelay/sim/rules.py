@@ -507,10 +507,12 @@ class Rules:
             self.broken(Rule.SIGNAL_HANDLED, f"{row} is {row.state} after its warning")
         target = self.cloud.in_rotation(service, instance_id)
         drained_at = (row.since - EPOCH).total_seconds()
-        if min(invocation.wrote.get(instance_id, drained_at), invocation.began_at) < drained_at - SKEW_S:
-            return  # it served on, and somebody else has taken it out since
+        wrote = invocation.wrote.get(instance_id)
+        is_anothers = wrote is None or wrote < drained_at - SKEW_S
+        if is_anothers and drained_at >= invocation.began_at - SKEW_S:
+            return  # somebody else has drained it meanwhile, and takes it out
         # What was put back since, by an invocation that didn't know, is for the tick to find.
-        if target is not None and target.registered_at < drained_at:
+        if target is not None and target.registered_at < drained_at - SKEW_S:
             self.broken(Rule.SIGNAL_HANDLED, f"{instance_id} is in rotation after its warning")
 
     def crashed(self, error: Exception | str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -22,9 +22,20 @@ from spotrelay.model import (
     ServiceSpec,
     seconds,
 )
-from spotrelay.policy import changes, cooldowns, interruption, rebalance, reconcile, strength, timing
+from spotrelay import controller
+from spotrelay.policy import (
+    changes,
+    cooldowns,
+    interruption,
+    observation,
+    rebalance,
+    reconcile,
+    rotation,
+    strength,
+    timing,
+)
 from spotrelay.policy.actions import Action, CloseIntent, Drain, Request, Terminate
-from spotrelay.ports import Conflict, LaunchRequest, LaunchResult, Router, Unavailable
+from spotrelay.ports import Conflict, LaunchRequest, LaunchResult, Unavailable
 from spotrelay.sim.ports import SimFleet
 from spotrelay.sim.rules import Rule
 
@@ -49,6 +60,13 @@ class Broken:
 BROKEN: list[Broken] = []
 
 
+def _believing(spec: ServiceSpec, replica: Replica, seen: Any, now: datetime) -> Iterator[Action]:
+    if replica.instance_id and replica.instance_id not in seen.instances and replica.state.is_active:
+        yield Drain(replica, "instance gone")
+    else:
+        yield from _for_replica(spec, replica, seen, now)
+
+
 def mistake(owner: Any, name: str, *rules: Rule) -> Callable[[Any], Any]:
     """Have the function that follows stand in for `owner.name`; its docstring says what is wrong with it."""
 
@@ -70,6 +88,7 @@ def also(owner: Any, name: str) -> Callable[[Any], Any]:
     return add
 
 
+_for_replica = reconcile._for_replica
 _commit = Controller._commit
 _perform = Controller._perform
 _store_commit = MemoryStore.commit
@@ -110,36 +129,96 @@ BROKEN.append(
 
 
 @mistake(Controller, "_commit", Rule.INTENT_FIRST)
-def no_launch_intent(self: Controller, change: Changes) -> bool:
+def no_launch_intent(self: Controller, outcome: Any, change: Changes) -> bool:
     """Launches are made without a trace before."""
-    return _commit(self, replace(change, open_intent=None))
+    return _commit(self, outcome, replace(change, open_intent=None))
 
 
-@mistake(Controller, "_perform", Rule.OUT_FIRST)
-def deregisters_last(self: Controller, *args: Any, **kwargs: Any) -> bool:
-    """The load balancer hears of it when everything else is done."""
-    router = _LateRouter(self._ports.router)
-    done = _perform(Controller(replace(self._ports, router=router)), *args, **kwargs)
-    for spec, ids in router.late:
-        self._ports.router.deregister(spec, ids)
-    return done
+@mistake(Controller, "_perform", Rule.ROW_FIRST)
+def deregisters_first(
+    self: Controller, service: str, spec: ServiceSpec | None, rows: Rows, actions: Any, *args: Any, **kw: Any
+) -> Any:
+    """The load balancer hears of it before anybody knows whether the row may be written."""
+    if spec:
+        self._deregister(spec, controller._leaving(actions))
+    return _perform(self, service, spec, rows, actions, *args, **kw)
 
 
-class _LateRouter:
-    """Keeps deregistrations for later."""
+@mistake(Controller, "_deregister", Rule.TICK_TAKES_OUT, Rule.SIGNAL_HANDLED)
+def the_load_balancer_is_never_told(self: Controller, spec: ServiceSpec, instance_ids: Any) -> None:
+    """What drains gets requests until it is gone."""
+    drained = [i for i in instance_ids if i.endswith("0")]
+    if drained:
+        self._ports.router.deregister(spec, drained)
 
-    def __init__(self, router: Router) -> None:
-        self.register, self.health = router.register, router.health
-        self.late: list[tuple[ServiceSpec, Collection[str]]] = []
 
-    def deregister(self, spec: ServiceSpec, instance_ids: Collection[str]) -> None:
-        self.late.append((spec, instance_ids))
+@mistake(rotation, "may_leave", Rule.LAST_ONES)
+def all_leave_on_the_warning(*args: Any, **kwargs: Any) -> bool:
+    """Whoever is warned goes at once, also where nobody else serves."""
+    return True
+
+
+@mistake(rotation, "may_leave", Rule.WARNED_OUT, Rule.TICK_TAKES_OUT)
+def nobody_leaves_in_time(spec: Any, warned_at: Any, staying: int, now: Any, *, is_last: bool) -> bool:
+    """A warned replica serves on until EC2 takes it."""
+    return False
+
+
+@mistake(rotation, "enough", Rule.LAST_ONES)
+def one_other_is_enough(spec: ServiceSpec) -> int:
+    """A large service goes down to one replica."""
+    return 1
+
+
+@mistake(strength, "spare", Rule.AVAILABLE)
+def serving_fallbacks_are_dropped(*args: Any) -> int:
+    """What is too many goes, whoever serves in its place."""
+    return 99
+
+
+@mistake(changes._Serving, "after", Rule.LAST_ONES, Rule.COUNTED, Rule.AVAILABLE)
+def nobody_counts_who_serves(self: Any, commit: Changes) -> None:
+    """Two of the last ones leave, because each relies on the other."""
+
+
+@mistake(reconcile, "_missing", Rule.AVAILABLE, Rule.WARNED_SPARED, Rule.NO_SURPRISE)
+def what_is_not_shown_is_gone(seen: Any, now: Any) -> set[int]:
+    """An empty answer of EC2's is believed: whatever it doesn't show is drained."""
+    return set()
+
+
+also(reconcile, "_for_replica")(_believing)
+
+
+@mistake(observation, "known", Rule.STRENGTH, Rule.AVAILABLE, Rule.OUT_FIRST, Rule.NO_SURPRISE)
+def what_is_not_on_record_is_not_there(rows: Rows, now: datetime) -> Rows:
+    """Rows above a highest ID that got lost are taken for newborn."""
+    return replace(rows, replicas={i: r for i, r in rows.replicas.items() if i <= rows.highest_id})
+
+
+also(controller, "known")(what_is_not_on_record_is_not_there)
+
+
+@mistake(Controller, "_missed", Rule.AVAILABLE)
+def a_missing_document_ends_the_service(self: Controller, *args: Any, **kwargs: Any) -> Any:
+    """Parameter Store doesn't know it: so its stack is gone."""
+    return None, True
+
+
+@mistake(reconcile, "_is_ours", Rule.FOREIGN)
+def whatever_bears_our_tag_is_ours(*args: Any) -> bool:
+    """Anybody can set a tag."""
+    return True
+
+
+@mistake(reconcile, "_is_left_to_ec2", Rule.SETTLES, Rule.WHOLE)
+def what_ec2_spares_is_left_running(replica: Replica, *args: Any) -> bool:
+    """A warned instance is EC2's to end, for ever."""
+    return replica.is_warned
 
 
 @mistake(reconcile, "_terminate", Rule.WARNED_SPARED)
-def terminates_warned_instances(
-    instance: Any, seen: Any, why: str, replica: Replica | None = None
-) -> Iterator[Terminate]:
+def terminates_warned_instances(instance: Any, seen: Any, why: str, replica: Replica) -> Iterator[Terminate]:
     """What is drained is terminated, whoever takes it anyway."""
     if instance.state.is_alive:
         yield Terminate(instance.id, why, replica)
@@ -161,23 +240,24 @@ def no_adoption(seen: Any, now: Any) -> dict[int, Any]:
 
 
 @mistake(reconcile, "_for_unowned", Rule.NO_ORPHAN)
-def no_end_for_orphans(seen: Any, adopted: Any, now: Any) -> list[Action]:
+def no_end_for_orphans(*args: Any) -> list[Action]:
     """Instances of ours that nobody knows live on."""
     return []
 
 
 @mistake(SimFleet, "warned", Rule.TICK_TAKES_OUT)
-def tick_ignores_warnings(self: SimFleet) -> frozenset[str]:
+def tick_ignores_warnings(self: SimFleet) -> Mapping[str, datetime]:
     """The tick looks, and sees nothing."""
     _warned(self)
-    return frozenset()
+    return {}
 
 
 @mistake(Controller, "_commit", Rule.REPLACED_ONCE, Rule.NO_SURPRISE)
-def drains_and_replaces_in_two_commits(self: Controller, change: Changes) -> bool:
+def drains_and_replaces_in_two_commits(self: Controller, outcome: Any, change: Changes) -> bool:
     """Between the two anything may happen."""
-    drained = Changes(change.service, update=change.update)
-    return _commit(self, drained) and _commit(self, replace(change, update=()))
+    drained = Changes(change.service, update=change.update, serving=change.serving)
+    rest = replace(change, update=(), serving=None)
+    return _commit(self, outcome, drained) and _commit(self, outcome, rest)
 
 
 @mistake(SimFleet, "launch", Rule.INTENT_FIRST)
@@ -220,11 +300,11 @@ def nobody_counts(*args: Any) -> list[Action]:
 
 
 @mistake(Controller, "_reconcile", Rule.FOREIGN, Rule.WARNED_SPARED)
-def ends_whatever_is_warned(self: Controller, *args: Any) -> datetime | None:
+def ends_whatever_is_warned(self: Controller, *args: Any, **kwargs: Any) -> datetime | None:
     """The account has others' instances, too."""
     if going := self._ports.fleet.warned():
         self._ports.fleet.terminate(going)
-    return _reconcile(self, *args)
+    return _reconcile(self, *args, **kwargs)
 
 
 @mistake(rebalance, "decide", Rule.STRENGTH)
@@ -252,7 +332,7 @@ def a_row_is_written_twice(actions: Sequence[Action]) -> list[Action]:
 
 
 @mistake(Intake, "_set_aside", Rule.DEAD_LETTERS)
-def malformed_messages_vanish(self: Intake, body: str, why: Exception) -> None:
+def malformed_messages_vanish(self: Intake, body: str, error: Exception) -> None:
     """What can't be read is nobody's business."""
 
 
@@ -275,20 +355,20 @@ def two_stand_ins_for_one(spec: ServiceSpec, *args: Any) -> int:
 
 
 @mistake(strength, "_missing", Rule.STAND_INS)
-def stand_ins_that_nobody_wants(spec: ServiceSpec, regular: Any, seen: Any) -> int:
+def stand_ins_that_nobody_wants(spec: ServiceSpec, *args: Any) -> int:
     """A service that would rather wait for Spot buys on-demand all the same."""
-    return _missing(replace(spec, on_demand_fallback=True), regular, seen)
+    return _missing(replace(spec, on_demand_fallback=True), *args)
 
 
 @mistake(strength, "_missing", Rule.STAND_INS)
-def stand_ins_for_whatever_is_not_there(spec: ServiceSpec, regular: Sequence[Replica], seen: Any) -> int:
+def stand_ins_for_whatever_is_not_there(spec: Any, regular: Any, there: int, seen: Any) -> int:
     """Also what is bought on-demand anyway gets one, and what drains."""
     return sum(r.state is not ReplicaState.READY for r in seen.rows.replicas.values() if not r.is_stand_in)
 
 
 def _replaced(action: Action, rows: Rows) -> Action:
     """A stand-in that goes gets another, as if it were one of the regular ones."""
-    if isinstance(action, Drain) and action.replica.superseded_in(rows):
+    if isinstance(action, Drain) and (action.replica.superseded_in(rows) or action.replica.is_warned):
         return replace(action, replace=False)
     return action
 

@@ -47,7 +47,7 @@ def test_one_seed_is_replayed_with_its_timeline() -> None:
 
 def test_a_violation_comes_with_its_seed_and_timeline() -> None:
     """Exit 1, the timeline of the first, how to replay it."""
-    broken = next(b for b in BROKEN if b.name == "deregisters_last")
+    broken = next(b for b in BROKEN if b.name == "deregisters_first")
     with broken.made():
         code, out, _ = chaos("--seeds", "20")
         assert code == 1

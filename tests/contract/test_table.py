@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 from botocore.stub import ANY, Stubber
 
 from spotrelay.aws import items
@@ -17,7 +16,7 @@ from spotrelay.aws.store import SURVEY_KEPT_S, DynamoStore
 from spotrelay.aws.table import BATCH_ROUNDS, Key, Table, Values
 from spotrelay.model import Cause, Changes, Cooldown, Replica, Rows, Scope, Survey, seconds
 from spotrelay.names import TABLE_TTL
-from spotrelay.ports import Conflict, Throttled, Unavailable
+from spotrelay.ports import Conflict, Denied, Throttled, Unavailable
 from spotrelay.requirements import Requirements
 from tests.contract.conftest import TABLE, Monotonic
 from tests.contract.rows import NOW, OFFERING, create, ended, provisioned, row, update
@@ -125,13 +124,13 @@ def test_every_read_is_strongly_consistent(dynamodb: Stubber, stubbed: DynamoSto
         (["ThrottlingError", "ConditionalCheckFailed", "None"], Conflict),
         (["ThrottlingError", "None", "None"], Throttled),
         (["None", "ProvisionedThroughputExceeded", "None"], Throttled),
-        (["None", "None", "ValidationError"], ClientError),
+        (["None", "None", "ValidationError"], Denied),
     ],
 )
 def test_why_a_transaction_was_cancelled(
     dynamodb: Stubber, stubbed: DynamoStore, reasons: list[str], error: type[Exception]
 ) -> None:
-    """A changed row is a conflict, a throttle is one, and a mistake of ours stays what it is."""
+    """A changed row is a conflict, a throttle is one, and a mistake of ours is denied."""
     _add_cancellation(dynamodb, reasons)
     with pytest.raises(error):
         stubbed.commit(Changes("demo", highest_id=(0, 1), create=(row(1),)))
@@ -150,7 +149,7 @@ def test_a_conflict_names_the_rows(dynamodb: Stubber, stubbed: DynamoStore) -> N
         ("ProvisionedThroughputExceededException", 400, Throttled),
         ("TransactionConflictException", 400, Conflict),
         ("InternalServerError", 500, Unavailable),
-        ("ResourceNotFoundException", 400, ClientError),
+        ("ResourceNotFoundException", 400, Denied),
     ],
 )
 def test_a_single_write_that_fails(

@@ -203,7 +203,7 @@ def test_what_is_claimed_for_this_one_is_read(parameters: Parameters, claim: obj
         "null",
         TABLE,
         "{",
-        "[" * 4000,
+        pytest.param("[" * 4000, id="deep"),
     ],
 )
 def test_what_another_one_claims_is_left_alone(parameters: Parameters, claim: str) -> None:
@@ -252,8 +252,8 @@ def test_an_unreadable_document_hides_no_other(parameters: Parameters) -> None:
         "{}",
         "null",
         "7",
-        "[" * 4000,
-        f'{{"schema": {"1" * 4000}}}',
+        pytest.param("[" * 4000, id="deep"),
+        pytest.param(f'{{"schema": {"1" * 4000}}}', id="long"),
         json.dumps({**demo_spec().to_dict(), "replicas": math.inf}),
         json.dumps({**demo_spec().to_dict(), "replicas": -1}),
         json.dumps({**demo_spec().to_dict(), "instance_types": []}),

@@ -59,7 +59,7 @@ class MemoryService:
     history: dict[int, Replica] = field(default_factory=dict)
     intents: dict[str, LaunchIntent] = field(default_factory=dict)
     serving: int = 0
-    removal: Removal = Removal()
+    removal: Removal = field(default_factory=Removal)
     document: ServiceSpec | None = None
     backoff: Backoff = field(default_factory=Backoff)
     window: LaunchWindow = field(default_factory=LaunchWindow)
@@ -96,7 +96,9 @@ class MemoryStore:
         """See `ports.Store.read`."""
         kept = self._of(service)
         replicas = {i: kept.replicas[i] for i in sorted(replica_ids) if i in kept.replicas}
-        return Rows(kept.highest_id, kept.serving, replicas=replicas, backoff=kept.backoff, window=kept.window)
+        return Rows(
+            kept.highest_id, kept.serving, replicas=replicas, backoff=kept.backoff, window=kept.window
+        )
 
     def load(self, service: str) -> Rows:
         """See `ports.Store.load`."""
@@ -291,7 +293,9 @@ class MemoryFleet:
     def terminate(self, instance_ids: Collection[str]) -> Mapping[str, str]:
         """See `ports.Fleet.terminate`."""
         refused = {i: self.protected[i] for i in instance_ids if i in self.protected}
-        self.enter(InstanceState.TERMINATED, [i for i in instance_ids if i in self.instances.keys() - refused])
+        self.enter(
+            InstanceState.TERMINATED, [i for i in instance_ids if i in self.instances.keys() - refused]
+        )
         return refused
 
     def run(self) -> list[str]:

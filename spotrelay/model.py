@@ -660,7 +660,15 @@ class ServiceSpec:
                 surge=int(doc["surge"]),
                 max_launches_per_minute=int(doc["max_launches_per_minute"]),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        # OverflowError: a whole number that is Infinity. RecursionError: JSON as deep as Python's stack.
+        except (
+            KeyError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            OverflowError,
+            RecursionError,
+        ) as error:
             if isinstance(error, SpecError):
                 raise
             raise SpecError(

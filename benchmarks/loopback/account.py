@@ -48,9 +48,7 @@ class Account:
             "dynamodb.Query": self._query,
             "dynamodb.TransactWriteItems": self._transact,
             "dynamodb.UpdateItem": self._update,
-            "ssm.GetParameters": lambda asked: {
-                "Parameters": [self._parameter(name) for name in asked["Names"] if name in self._parameters]
-            },
+            "ssm.GetParameters": self._get_parameters,
             "ssm.GetParametersByPath": self._parameters_by_path,
             "sqs.SendMessage": _send_message,
         }
@@ -185,6 +183,11 @@ class Account:
             "ARN": f"arn:aws:ssm:us-east-1:000000000000:parameter{name}",
             "DataType": "text",
         }
+
+    def _get_parameters(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+        there = [name for name in asked["Names"] if name in self._parameters]
+        missing = [name for name in asked["Names"] if name not in self._parameters]
+        return {"Parameters": [self._parameter(name) for name in there], "InvalidParameters": missing}
 
     def _parameters_by_path(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         below = [name for name in self._parameters if name.startswith(asked["Path"].rstrip("/") + "/")]

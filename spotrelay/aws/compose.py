@@ -50,7 +50,7 @@ def intake(env: Mapping[str, str], telemetry: Telemetry, clients: Clients | None
         router=TargetGroupRouter(clients),
         prober=FunctionProber(clients),
         ticker=SqsTicker(clients, setting(env, Env.TICK_QUEUE_URL)),
-        services=ParameterServices(clients, setting(env, Env.SERVICES_PATH), table, telemetry),
+        services=ParameterServices(clients, setting(env, Env.SERVICES_PATH), table),
         telemetry=telemetry,
         clock=clock,
         new_id=lambda: new_id(clock.now()),

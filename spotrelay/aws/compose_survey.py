@@ -23,7 +23,7 @@ def surveying(env: Mapping[str, str], telemetry: ZoneTelemetry, clients: Clients
     clients = clients or Clients()
     table = setting(env, Env.TABLE)
     return Surveying(
-        services=ParameterServices(clients, setting(env, Env.SERVICES_PATH), table, telemetry),
+        services=ParameterServices(clients, setting(env, Env.SERVICES_PATH), table),
         surveyor=AwsSurveyor(clients, telemetry),
         store=DynamoStore(Table(clients, table)),
         telemetry=telemetry,

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 BEING_TAKEN_BACK = ("marked-for-termination", "marked-for-stop")
 """Status codes of Spot requests whose instance still runs, but not for long."""
 
+MAX_ID_DIGITS = 9
+"""As many as the table's keys have, see `items`."""
+
 MAX_TERMINATED = 100
 """Instances per TerminateInstances: EC2 takes 1000 and recommends smaller batches."""
 
@@ -232,9 +235,13 @@ def _instance(described: InstanceTypeDef, region: str) -> Instance:
         launch_id=tags.get(TAG_LAUNCH),
         address=described.get("PrivateIpAddress"),
         launch_template_id=tags.get(TAG_LAUNCH_TEMPLATE),
-        # A tag that somebody edited to be no number says nothing.
-        highest_id=int(known) if (known := tags.get(TAG_HIGHEST_ID, "")).isdecimal() and len(known) < 10 else 0,
+        highest_id=_highest_id(tags.get(TAG_HIGHEST_ID, "")),
     )
+
+
+def _highest_id(text: str) -> int:
+    """The tag's number. One that somebody edited to be none, or more than any ID, says nothing."""
+    return int(text) if text.isdecimal() and len(text) <= MAX_ID_DIGITS else 0
 
 
 def _tags(tags: Iterable[Mapping[str, Any]]) -> dict[str, str]:

@@ -298,7 +298,7 @@ def document_item(spec: ServiceSpec) -> dict[str, Any]:
 
 
 def document_of(item: Values) -> ServiceSpec | None:
-    """The runtime document in a service's DOCUMENT item, which may be empty; None also if it is too old to read."""
+    """The runtime document in a service's DOCUMENT item; None if it has none, or one too old to be read."""
     try:
         return ServiceSpec.from_json(item["document"]) if "document" in item else None
     except SpecError:

@@ -10,7 +10,7 @@ from spotrelay.aws.clients import Clients
 from spotrelay.aws.errors import translated
 from spotrelay.model import ServiceSpec, SpecError
 from spotrelay.names import CONTROL_PLANE_PARAMETER
-from spotrelay.ports import OtherControlPlane, Telemetry, UnreadableDocument
+from spotrelay.ports import OtherControlPlane, UnreadableDocument
 
 CLAIM = CONTROL_PLANE_PARAMETER
 """Says whose services these are."""
@@ -30,34 +30,24 @@ class ParameterServices:
         clients: Clients,
         path: str,
         table: str,
-        telemetry: Telemetry,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clients = clients
         self._path = path.rstrip("/")
         self._table = table
-        self._telemetry = telemetry
         self._monotonic_s = monotonic_s
         self._kept: dict[str, tuple[float, ServiceSpec]] = {}
 
     def names(self) -> Sequence[str]:
         """See `ports.Services.names`.
 
-        The documents come along and are kept for `get`. A service whose document can't be read is deployed
-        all the same: it is named, so that its tick fails where an alarm sees it, and the others' go on.
+        The documents come along, and are not kept: nothing came along that says whose services these are.
         """
         with translated():
             pages = self._clients.ssm.get_paginator("get_parameters_by_path").paginate(
                 Path=self._path, PaginationConfig={"PageSize": PAGE}
             )
-            found = {p["Name"].rsplit("/", 1)[-1]: p["Value"] for page in pages for p in page["Parameters"]}
-        self._kept.clear()
-        for service, text in found.items():
-            try:
-                self._keep(service, text)
-            except UnreadableDocument as error:
-                self._telemetry.record("unreadable_document", service=service, error=str(error))
-        return sorted(found)
+            return sorted(p["Name"].rsplit("/", 1)[-1] for page in pages for p in page["Parameters"])
 
     def get(self, service: str, *, fresh: bool = False) -> ServiceSpec | None:
         """See `ports.Services.get`."""
@@ -79,12 +69,15 @@ class ParameterServices:
             return
         try:
             table = json.loads(claim)["table"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise OtherControlPlane(f"parameter {CLAIM} can't be read: deploy the control plane again") from error
+        # RecursionError: JSON as deep as Python's stack.
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise OtherControlPlane(
+                f"parameter {CLAIM} can't be read: deploy the control plane again"
+            ) from error
         if table != self._table:
             raise OtherControlPlane(
-                f"parameter {CLAIM} says that the control plane with table {table} looks after the services of"
-                f" this region; this one has table {self._table}"
+                f"parameter {CLAIM} says that the control plane with table {table} looks after the services"
+                f" of this region; this one has table {self._table}"
             )
 
     def _keep(self, service: str, text: str) -> ServiceSpec:

@@ -17,7 +17,7 @@ from spotrelay.demo.errors import DemoError
 from spotrelay.demo.settings import REGION
 from spotrelay.local.client import LocalCloud
 from spotrelay.model import ServiceSpec
-from spotrelay.names import SERVICES_PATH, Metric
+from spotrelay.names import SERVICES_PATH
 
 
 class LocalSession(boto3.Session):
@@ -36,16 +36,6 @@ class LocalSession(boto3.Session):
         return super().client(*args, **{"endpoint_url": self._endpoint, **kwargs})
 
 
-class _Silence:
-    """`ports.Telemetry` for an operator's reads, which nobody counts."""
-
-    def count(self, metric: Metric, value: float = 1, *, service: str | None = None) -> None:
-        """See `ports.Telemetry.count`."""
-
-    def record(self, event: str, **facts: object) -> None:
-        """See `ports.Telemetry.record`."""
-
-
 class Operator:
     """Access to a deployment in the local cloud."""
 
@@ -55,7 +45,7 @@ class Operator:
         self.cloud = LocalCloud(deployment.endpoint)
         clients = Clients(self.session)
         self.store = DynamoStore(Table(clients, deployment.table))
-        self._services = ParameterServices(clients, SERVICES_PATH, deployment.table, _Silence())
+        self._services = ParameterServices(clients, SERVICES_PATH, deployment.table)
 
     def spec(self, service: str) -> ServiceSpec:
         """The runtime document of a service.

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 from botocore.stub import Stubber
 
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.fleet import Ec2Fleet
 from spotrelay.memory import MemoryClock, MemoryFleet
-from spotrelay.model import PurchaseOption, Refusal, RefusalKind, seconds
-from spotrelay.ports import Fleet, LaunchRequest, Throttled, Unavailable
+from spotrelay.model import Instance, PurchaseOption, Refusal, RefusalKind, seconds
+from spotrelay.ports import Denied, Fleet, LaunchRequest, Throttled, Unavailable
 from tests.contract.rows import NOW
 from tests.examples import demo_spec, on_demand_pool, spot_pool
 
@@ -71,7 +71,7 @@ def _error(code: str, instance_type: str, subnet: str) -> dict[str, Any]:
 
 
 def test_the_whole_request(launching: Stubber, fleet: Ec2Fleet) -> None:
-    """A Spot launch asks once, for every pool, with the token and the tags that heal a lost answer."""
+    """A Spot launch asks once, for every pool, with the token and the tags that heal what got lost."""
     ours = [
         {"Key": "spotrelay:service", "Value": "demo"},
         {"Key": "spotrelay:launch", "Value": "launch-1"},
@@ -96,12 +96,19 @@ def test_the_whole_request(launching: Stubber, fleet: Ec2Fleet) -> None:
             "TargetCapacitySpecification": {"TotalTargetCapacity": 3, "DefaultTargetCapacityType": "spot"},
             "SpotOptions": {"AllocationStrategy": "price-capacity-optimized"},
             "TagSpecifications": [
-                {"ResourceType": "instance", "Tags": [*ours, {"Key": "Name", "Value": "spotrelay demo"}]},
+                {
+                    "ResourceType": "instance",
+                    "Tags": [
+                        *ours,
+                        {"Key": "spotrelay:highest-id", "Value": "42"},
+                        {"Key": "Name", "Value": "spotrelay demo"},
+                    ],
+                },
                 {"ResourceType": "fleet", "Tags": ours},
             ],
         },
     )
-    fleet.launch(REQUEST)
+    fleet.launch(replace(REQUEST, highest_id=42))
 
 
 @pytest.mark.parametrize(
@@ -292,14 +299,15 @@ def test_a_quota_may_come_as_an_exception(
         ("Throttling", 400, Throttled),
         ("InternalError", 500, Unavailable),
         ("ServiceUnavailable", 503, Unavailable),
-        ("UnauthorizedOperation", 403, ClientError),
-        ("IdempotentParameterMismatch", 400, ClientError),
+        ("UnauthorizedOperation", 403, Denied),
+        ("InvalidAMIID.NotFound", 400, Denied),
+        ("IdempotentParameterMismatch", 400, Denied),
     ],
 )
 def test_exceptions(
     launching: Stubber, fleet: Ec2Fleet, code: str, status: int, error: type[Exception]
 ) -> None:
-    """A throttle launched nothing, a server error may have, and a mistake of ours stays what it is."""
+    """A throttle launched nothing, a server error may have, and what is denied did nothing."""
     launching.add_client_error("create_fleet", code, "no", status)
     with pytest.raises(error):
         fleet.launch(REQUEST)
@@ -330,6 +338,13 @@ def test_memory_refuses_like_ec2() -> None:
     }
 
 
+def test_memory_says_what_an_instance_was_launched_from() -> None:
+    """In memory, as on EC2 by a tag that moto doesn't set."""
+    fleet = MemoryFleet(MemoryClock())
+    fleet.launch(REQUEST)
+    assert {i.launch_template_id for i in fleet.observe("demo")} == {"lt-1"}
+
+
 def test_observing_page_by_page(ec2: Stubber, fleet: Ec2Fleet) -> None:
     """Every page of DescribeInstances is read, by the service's tag."""
     filters = [{"Name": "tag:spotrelay:service", "Values": ["demo"]}]
@@ -340,7 +355,7 @@ def test_observing_page_by_page(ec2: Stubber, fleet: Ec2Fleet) -> None:
             "State": {"Name": state},
             "Placement": {"AvailabilityZone": "us-east-1a"},
             "LaunchTime": NOW + seconds(page),
-            "Tags": [{"Key": "spotrelay:launch", "Value": f"launch-{page}"}] if page else [],
+            "Tags": _tags({"spotrelay:launch": f"launch-{page}"} if page else {}),
         }
         answer: dict[str, Any] = {"Reservations": [{"Instances": [described]}, {"Instances": []}]}
         asked: dict[str, Any] = {"Filters": filters}
@@ -357,23 +372,109 @@ def test_observing_page_by_page(ec2: Stubber, fleet: Ec2Fleet) -> None:
     assert observed[0].offering == on_demand_pool("us-east-1a", "g5.xlarge")
 
 
+def _tags(tags: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"Key": key, "Value": value} for key, value in tags.items()]
+
+
+def _observed(ec2: Stubber, fleet: Ec2Fleet, tags: Mapping[str, str]) -> Instance:
+    """An instance with these tags, as observed."""
+    described = {
+        "InstanceId": "i-1",
+        "InstanceType": "g5.xlarge",
+        "State": {"Name": "running"},
+        "Placement": {"AvailabilityZone": "us-east-1a"},
+        "LaunchTime": NOW,
+        "Tags": _tags(tags),
+    }
+    ec2.add_response("describe_instances", {"Reservations": [{"Instances": [described]}]})
+    (instance,) = fleet.observe("demo")
+    return instance
+
+
+def test_what_an_instance_bears(ec2: Stubber, fleet: Ec2Fleet) -> None:
+    """What it was launched from is said by EC2's own tag, and how far IDs were given by ours."""
+    ours = {"spotrelay:highest-id": "42", "launchtemplate:id": "lt-theirs"}
+    instance = _observed(ec2, fleet, {**ours, "aws:ec2launchtemplate:id": "lt-1"})
+    assert (instance.launch_template_id, instance.highest_id) == ("lt-1", 42)
+    instance = _observed(ec2, fleet, {})
+    assert (instance.launch_template_id, instance.highest_id) == (None, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "highest_id"),
+    [
+        ("0", 0),
+        ("007", 7),
+        ("999999999", 999_999_999),
+        ("", 0),
+        ("many", 0),
+        ("-1", 0),
+        ("+1", 0),
+        ("1.5", 0),
+        (" 7", 0),
+        ("1_000", 0),
+        ("²", 0),
+        ("0x10", 0),
+        ("1000000000", 0),
+        pytest.param("9" * 256, 0, id="long"),
+    ],
+)
+def test_a_tag_that_was_edited_says_nothing(
+    ec2: Stubber, fleet: Ec2Fleet, text: str, highest_id: int
+) -> None:
+    """Anybody may write anything into our tag: one that is no ID is none, and hides no instance."""
+    assert _observed(ec2, fleet, {"spotrelay:highest-id": text}).highest_id == highest_id
+
+
 def test_warned_page_by_page(ec2: Stubber, fleet: Ec2Fleet) -> None:
     """The instances whose Spot request is marked are warned, on every page; a request without one is none."""
     filters = [{"Name": "status-code", "Values": ["marked-for-termination", "marked-for-stop"]}]
     ec2.add_response(
         "describe_spot_instance_requests",
         {
-            "SpotInstanceRequests": [{"InstanceId": "i-1"}, {"SpotInstanceRequestId": "sir-1"}],
+            "SpotInstanceRequests": [
+                _marked("i-1", NOW - seconds(90)),
+                {"SpotInstanceRequestId": "sir-1", "Status": {"UpdateTime": NOW}},
+            ],
             "NextToken": "t",
         },
         {"Filters": filters},
     )
     ec2.add_response(
         "describe_spot_instance_requests",
-        {"SpotInstanceRequests": [{"InstanceId": "i-2"}]},
+        {"SpotInstanceRequests": [_marked("i-2", NOW - seconds(1))]},
         {"Filters": filters, "NextToken": "t"},
     )
-    assert fleet.warned() == {"i-1", "i-2"}
+    assert fleet.warned() == {"i-1": NOW - seconds(90), "i-2": NOW - seconds(1)}
+
+
+def _marked(instance_id: str, at: datetime) -> dict[str, Any]:
+    """A Spot request that EC2 has marked at that time."""
+    return {
+        "InstanceId": instance_id,
+        # When the request was made says nothing about when it was marked.
+        "CreateTime": NOW - seconds(86_400),
+        "Status": {"Code": "marked-for-termination", "UpdateTime": at},
+    }
+
+
+@pytest.mark.parametrize("status", [{}, {"Status": {"Code": "marked-for-stop"}}])
+def test_a_warning_of_an_unknown_time_counts_from_now(
+    ec2: Stubber, fleet: Ec2Fleet, status: dict[str, Any]
+) -> None:
+    """An instance isn't taken for safe because EC2 doesn't say since when it isn't."""
+    ec2.add_response(
+        "describe_spot_instance_requests", {"SpotInstanceRequests": [{"InstanceId": "i-1", **status}]}
+    )
+    assert fleet.warned() == {"i-1": NOW}
+
+
+def test_memory_warns_with_the_time() -> None:
+    """In memory, as on EC2, an instance is warned from the time on that is said."""
+    fleet = MemoryFleet(MemoryClock())
+    assert fleet.warned() == {}
+    fleet.interrupted["i-1"] = NOW
+    assert fleet.warned() == {"i-1": NOW}
 
 
 def test_terminating_in_batches(ec2: Stubber, fleet: Ec2Fleet) -> None:
@@ -381,25 +482,59 @@ def test_terminating_in_batches(ec2: Stubber, fleet: Ec2Fleet) -> None:
     ids = [f"i-{n:03d}" for n in range(150)]
     ec2.add_response("terminate_instances", {}, {"InstanceIds": ids[:100]})
     ec2.add_response("terminate_instances", {}, {"InstanceIds": ids[100:]})
-    fleet.terminate([*ids, *ids[:10]])
+    assert fleet.terminate([*ids, *ids[:10]]) == {}
+
+
+def _refuse(ec2: Stubber, code: str, *instance_ids: str, words: str = "no") -> None:
+    """The next request is to be about these instances, and refused."""
+    asked = {"InstanceIds": list(instance_ids)}
+    ec2.add_client_error("terminate_instances", code, words, 400, expected_params=asked)
 
 
 def test_terminating_one_by_one_after_an_unknown_one(ec2: Stubber, fleet: Ec2Fleet) -> None:
-    """One unknown ID makes EC2 refuse the batch: the others are terminated one by one."""
-    ec2.add_client_error("terminate_instances", "InvalidInstanceID.NotFound", "no i-1", 400)
-    ec2.add_client_error(
-        "terminate_instances",
-        "InvalidInstanceID.NotFound",
-        "no i-1",
-        400,
-        expected_params={"InstanceIds": ["i-1"]},
-    )
+    """One unknown ID makes EC2 refuse the batch: the others are terminated one by one, and it is fine."""
+    _refuse(ec2, "InvalidInstanceID.NotFound", "i-1", "i-2")
+    _refuse(ec2, "InvalidInstanceID.NotFound", "i-1")
     ec2.add_response("terminate_instances", {}, {"InstanceIds": ["i-2"]})
-    fleet.terminate(["i-1", "i-2"])
+    assert fleet.terminate(["i-1", "i-2"]) == {}
 
 
-def test_a_termination_that_is_not_allowed_is_seen(ec2: Stubber, fleet: Ec2Fleet) -> None:
-    """Any other refusal to terminate isn't taken for an instance that is gone."""
-    ec2.add_client_error("terminate_instances", "UnauthorizedOperation", "no", 403)
-    with pytest.raises(ClientError, match="UnauthorizedOperation"):
-        fleet.terminate(["i-1"])
+@pytest.mark.parametrize("code", ["OperationNotPermitted", "UnauthorizedOperation", "AccessDenied"])
+def test_what_may_not_be_terminated_costs_the_others_nothing(
+    ec2: Stubber, fleet: Ec2Fleet, code: str
+) -> None:
+    """One that is protected makes EC2 refuse its batch: it comes back with EC2's words, the others go."""
+    protected = f"i-{3:03d}"
+    ids = [f"i-{n:03d}" for n in range(101)]
+    _refuse(ec2, code, *ids[:100])
+    for instance_id in ids[:100]:
+        if instance_id == protected:
+            _refuse(ec2, code, instance_id, words="it is protected")
+        else:
+            ec2.add_response("terminate_instances", {}, {"InstanceIds": [instance_id]})
+    ec2.add_response("terminate_instances", {}, {"InstanceIds": ids[100:]})
+    refused = fleet.terminate(ids)
+    assert refused.keys() == {protected}
+    assert code in refused[protected]
+    assert "it is protected" in refused[protected]
+
+
+def test_one_that_is_alone_is_asked_about_once(ec2: Stubber, fleet: Ec2Fleet) -> None:
+    """A batch of one tells all there is: no second call, whether it is unknown or protected."""
+    _refuse(ec2, "InvalidInstanceID.NotFound", "i-1")
+    assert fleet.terminate(["i-1"]) == {}
+    _refuse(ec2, "OperationNotPermitted", "i-1")
+    assert fleet.terminate(["i-1"]).keys() == {"i-1"}
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "error"),
+    [("RequestLimitExceeded", 503, Throttled), ("InternalError", 500, Unavailable)],
+)
+def test_a_termination_that_failed_is_seen(
+    ec2: Stubber, fleet: Ec2Fleet, code: str, status: int, error: type[Exception]
+) -> None:
+    """A throttle or a server error isn't taken for a refusal: it is raised, and the tick comes back to it."""
+    ec2.add_client_error("terminate_instances", code, "no", status)
+    with pytest.raises(error):
+        fleet.terminate(["i-1", "i-2"])

@@ -14,12 +14,12 @@ from botocore.exceptions import (
 from botocore.parsers import ResponseParserError
 
 from spotrelay.aws.errors import translated
-from spotrelay.ports import PortError, Throttled, Unavailable
+from spotrelay.ports import Denied, PortError, Throttled, Unavailable
 
 
-def _client_error(code: str, status: int) -> ClientError:
-    metadata = {"HTTPStatusCode": status}
-    return ClientError({"Error": {"Code": code}, "ResponseMetadata": metadata}, "Operation")  # type: ignore[typeddict-item]  # a real answer has more metadata
+def _client_error(code: str, status: int, words: str = "no") -> ClientError:
+    answer = {"Error": {"Code": code, "Message": words}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    return ClientError(answer, "Operation")  # type: ignore[arg-type]  # a real answer has more metadata
 
 
 @pytest.mark.parametrize(
@@ -52,11 +52,34 @@ def test_a_throttle_is_one_whatever_its_status(code: str, status: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "error",
-    [_client_error("AccessDenied", 403), _client_error("", 400), NoCredentialsError(), ValueError("ours")],
+    ("code", "status"),
+    [
+        ("AccessDenied", 403),
+        ("AccessDeniedException", 400),
+        ("InvalidAMIID.NotFound", 400),
+        ("OperationNotPermitted", 400),
+        ("UnauthorizedOperation", 403),
+        ("ValidationException", 400),
+        ("ResourceNotFoundException", 404),
+        # Cancelled for a reason that no repeat mends.
+        ("TransactionCanceledException", 400),
+        ("SomethingThatAwsWillAddLater", 418),
+        ("", 400),
+        ("", 0),
+    ],
 )
+def test_every_other_refusal_is_denied(code: str, status: int) -> None:
+    """What AWS refuses for a reason that a person must mend has its code and its words."""
+    with pytest.raises(Denied, match="Operation operation: because") as raised, translated():
+        raise _client_error(code, status, "because")
+    assert raised.value.code == code
+    assert isinstance(raised.value, PortError)
+    assert not isinstance(raised.value, Throttled | Unavailable)
+
+
+@pytest.mark.parametrize("error", [NoCredentialsError(), ValueError("ours"), KeyError("ours")])
 def test_everything_else_goes_through(error: Exception) -> None:
-    """What no caller can act on stays as it is."""
+    """What AWS didn't say stays as it is: a mistake of ours."""
     with pytest.raises(type(error)) as raised, translated():
         raise error
     assert raised.value is error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import pytest
@@ -22,21 +22,29 @@ class World:
 
     fleet: Fleet
     spec: ServiceSpec
+    protect: Callable[[str], object]
+    """Keep an instance from being terminated."""
 
     def request(
-        self, launch_id: str, count: int, option: PurchaseOption, service: str = "demo"
+        self, launch_id: str, count: int, option: PurchaseOption, service: str = "demo", highest_id: int = 0
     ) -> LaunchRequest:
         """A launch from every pool of the service."""
-        return LaunchRequest(launch_id, replace(self.spec, service=service), option, self.spec.pools, count)
+        spec = replace(self.spec, service=service)
+        return LaunchRequest(launch_id, spec, option, spec.pools, count, highest_id=highest_id)
 
 
 @pytest.fixture(params=["memory", "aws"])
 def world(request: pytest.FixtureRequest) -> World:
     """The fleet, either way."""
     if request.param == "memory":
-        return World(MemoryFleet(MemoryClock()), demo_spec())
+        memory = MemoryFleet(MemoryClock())
+        return World(memory, demo_spec(), lambda id_: memory.protected.update({id_: f"{id_} is protected"}))
     clients: Clients = request.getfixturevalue("aws")
-    return World(Ec2Fleet(clients), deployed_spec(clients))
+
+    def protect(instance_id: str) -> None:
+        clients.ec2.modify_instance_attribute(InstanceId=instance_id, DisableApiTermination={"Value": True})
+
+    return World(Ec2Fleet(clients), deployed_spec(clients), protect)
 
 
 @pytest.mark.parametrize("option", PurchaseOption)
@@ -64,12 +72,26 @@ def test_a_launch_is_observed_by_its_service_and_id(world: World) -> None:
     assert list(world.fleet.observe("never-was")) == []
 
 
+@pytest.mark.parametrize("option", PurchaseOption)
+def test_an_instance_bears_what_a_lost_table_cannot_say(world: World, option: PurchaseOption) -> None:
+    """It is observed with the highest ID that had been given when it was launched."""
+    world.fleet.launch(world.request("launch-1", 2, option, highest_id=42))
+    world.fleet.launch(world.request("launch-2", 1, option, highest_id=43))
+    assert sorted(i.highest_id for i in world.fleet.observe("demo")) == [42, 42, 43]
+
+
+def test_nobody_is_warned_at_first(world: World) -> None:
+    """What was just launched isn't taken back, as far as anybody knows."""
+    world.fleet.launch(world.request("launch-1", 2, PurchaseOption.ON_DEMAND))
+    assert world.fleet.warned() == {}
+
+
 def test_what_is_terminated_is_not_alive(world: World) -> None:
     """A terminated instance is still observed, not alive; terminating it again is fine."""
     first, second = world.fleet.launch(world.request("launch-1", 2, PurchaseOption.SPOT)).instances
-    world.fleet.terminate([first.id])
-    world.fleet.terminate([first.id])
-    world.fleet.terminate([])
+    assert world.fleet.terminate([first.id]) == {}
+    assert world.fleet.terminate([first.id]) == {}
+    assert world.fleet.terminate([]) == {}
     assert _alive(world) == {second.id}
     assert first.id in {i.id for i in world.fleet.observe("demo")}
 
@@ -81,8 +103,21 @@ def test_an_unknown_instance_keeps_no_other_alive(world: World) -> None:
         for n in range(3)
         for i in world.fleet.launch(world.request(f"launch-{n}", 35, PurchaseOption.SPOT)).instances
     ]
-    world.fleet.terminate(["i-0123456789abcdef0", *launched[:-1]])
+    assert world.fleet.terminate(["i-0123456789abcdef0", *launched[:-1]]) == {}
     assert _alive(world) == {launched[-1]}
+
+
+def test_a_protected_instance_costs_the_others_nothing(world: World) -> None:
+    """What may not be terminated stays and comes back with AWS's words; all others go, each time."""
+    launched = [i.id for i in world.fleet.launch(world.request("l", 5, PurchaseOption.ON_DEMAND)).instances]
+    protected = {launched[0], launched[3]}
+    for instance_id in protected:
+        world.protect(instance_id)
+    for ids in (launched[:4], ["i-0123456789abcdef0", *launched], launched):
+        refused = world.fleet.terminate(ids)
+        assert refused.keys() == protected
+        assert all(instance_id in words for instance_id, words in refused.items())
+    assert _alive(world) == protected
 
 
 def _alive(world: World) -> set[str]:

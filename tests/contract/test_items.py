@@ -10,11 +10,14 @@ from hypothesis import strategies as st
 
 from spotrelay.aws import items
 from spotrelay.model import (
+    Backoff,
     CapacityPool,
     Cause,
     Cooldown,
+    LaunchIntent,
     Offering,
     PurchaseOption,
+    Removal,
     Replica,
     ReplicaState,
     Scope,
@@ -106,6 +109,47 @@ def test_each_scope_has_a_cooldown_of_its_own(cooled: set[Scope]) -> None:
     }
     item = items.cooldowns_item(cooldowns.values(), 1) if cooldowns else {}
     assert items.cooldowns_of("us-east-1", item) == cooldowns
+
+
+@given(
+    st.builds(
+        LaunchIntent,
+        st.text(min_size=1, max_size=9),
+        st.just("demo"),
+        st.lists(numbers).map(tuple),
+        times,
+        st.integers(0, 10**9),
+    )
+)
+def test_an_intent_comes_back(intent: LaunchIntent) -> None:
+    """With the replicas that it is for, and the highest ID of its time."""
+    assert items.intent_of(items.intent_item(intent)) == intent
+
+
+@given(st.builds(Backoff, numbers, st.none() | times, numbers, st.none() | times))
+def test_a_backoff_comes_back(backoff: Backoff) -> None:
+    """With both times until which something is held."""
+    assert items.backoff_of(_stored(items.backoff_item(backoff))) == backoff
+
+
+@given(st.builds(Removal, st.none() | times, st.integers(0, 99)))
+def test_a_removal_comes_back(removal: Removal) -> None:
+    """When it was told, and how often nothing was found since."""
+    assert items.removal_of(_stored(items.removal_item(removal))) == removal
+
+
+def _stored(item: dict[str, Any]) -> dict[str, Any]:
+    """What an update with it leaves in the table: None removes an attribute."""
+    return {name: value for name, value in item.items() if value is not None}
+
+
+def test_what_an_earlier_version_wrote_is_read() -> None:
+    """Attributes that it didn't have are as by default."""
+    intent = LaunchIntent("launch-1", "demo", (1,), NOW, 7)
+    older = {k: v for k, v in items.intent_item(intent).items() if k != "highest_id"}
+    assert items.intent_of(older) == replace(intent, highest_id=0)
+    assert items.backoff_of({"failures": 2, "failing_version": 3}) == Backoff(2, version=3)
+    assert (items.serving_of({"highest_id": 7}), items.highest_id_of({"highest_id": 7})) == (0, 7)
 
 
 def test_a_row_of_a_later_version_is_read() -> None:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import pytest
-from botocore.exceptions import ClientError
 from botocore.stub import Stubber
 
 from spotrelay.aws.clients import Clients
@@ -14,7 +13,7 @@ from spotrelay.aws.fleet import Ec2Fleet
 from spotrelay.aws.router import TargetGroupRouter
 from spotrelay.memory import MemoryClock, MemoryFleet, MemoryRouter
 from spotrelay.model import PurchaseOption, ServiceSpec, TargetState
-from spotrelay.ports import Fleet, LaunchRequest, Router, Throttled
+from spotrelay.ports import Denied, Fleet, LaunchRequest, Router, Throttled
 from tests.contract.network import deployed_spec
 from tests.examples import demo_spec
 
@@ -146,7 +145,7 @@ def test_states_in_our_words(elbv2: Stubber, clients: Clients) -> None:
 
 @pytest.mark.parametrize(
     ("code", "error"),
-    [("Throttling", Throttled), ("TooManyTargets", ClientError), ("AccessDenied", ClientError)],
+    [("Throttling", Throttled), ("TooManyTargets", Denied), ("AccessDenied", Denied)],
 )
 def test_errors_are_not_taken_for_absent_targets(
     elbv2: Stubber, clients: Clients, code: str, error: type[Exception]

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import pytest
-from botocore.exceptions import ClientError
 from botocore.stub import Stubber
 
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.services import KEPT_S, ParameterServices
-from spotrelay.memory import MemoryServices, MemoryTelemetry
-from spotrelay.model import ReadinessProbe, ServiceSpec, SpecError
-from spotrelay.names import SERVICES_PATH, service_parameter
-from spotrelay.ports import Services
+from spotrelay.memory import MemoryServices
+from spotrelay.model import ReadinessProbe, ServiceSpec
+from spotrelay.names import CONTROL_PLANE_PARAMETER, SERVICES_PATH, service_parameter
+from spotrelay.ports import Denied, OtherControlPlane, Services, Throttled, Unavailable, UnreadableDocument
+from tests.contract.conftest import TABLE
 from tests.examples import demo_spec
 
 
@@ -33,12 +34,11 @@ class Parameters:
     """Parameter Store, with a clock for the documents that are kept."""
 
     clients: Clients
-    telemetry: MemoryTelemetry = field(default_factory=MemoryTelemetry)
     now_s: float = 0.0
 
     def services(self) -> ParameterServices:
         """The services, as a function sees them that starts now."""
-        return ParameterServices(self.clients, SERVICES_PATH, self.telemetry, lambda: self.now_s)
+        return ParameterServices(self.clients, SERVICES_PATH, TABLE, lambda: self.now_s)
 
     def deploy(self, spec: ServiceSpec) -> None:
         """Write the document as the service's stack does."""
@@ -48,6 +48,12 @@ class Parameters:
         """Write anything in the document's place."""
         self.clients.ssm.put_parameter(
             Name=service_parameter(service), Value=text, Type="String", Overwrite=True
+        )
+
+    def claim(self, text: str) -> None:
+        """Say whose services these are."""
+        self.clients.ssm.put_parameter(
+            Name=CONTROL_PLANE_PARAMETER, Value=text, Type="String", Overwrite=True
         )
 
     def remove(self, service: str) -> None:
@@ -111,7 +117,7 @@ def test_names_are_read_afresh(world: World) -> None:
     assert list(world.services.names()) == ["demo", "other"]
     world.remove("demo")
     assert list(world.services.names()) == ["other"]
-    assert world.services.get("demo") is None
+    assert world.services.get("demo", fresh=True) is None
 
 
 def test_a_fresh_look_sees_what_changed(world: World) -> None:
@@ -145,24 +151,97 @@ def test_a_document_is_kept_for_a_minute(parameters: Parameters) -> None:
     assert services.get("demo") == demo_spec(replicas=5)
 
 
-def test_names_bring_the_documents(parameters: Parameters) -> None:
-    """Naming the services reads their documents too: no further call is needed for any of them."""
+def test_names_bring_no_documents(parameters: Parameters) -> None:
+    """What comes along with the names is not gone by: whose services they are isn't known then."""
     parameters.deploy(demo_spec())
     services = parameters.services()
     services.names()
-    with Stubber(parameters.clients.ssm):  # which answers nothing
+    parameters.deploy(demo_spec(replicas=5))
+    assert services.get("demo") == demo_spec(replicas=5)
+    services.names()
+    parameters.claim(json.dumps({"table": "other"}))
+    other = parameters.services()
+    other.names()
+    with pytest.raises(OtherControlPlane):
+        other.get("demo")
+
+
+def test_document_and_claim_come_in_one_call(clients: Clients) -> None:
+    """A batch of warnings waits for one answer only, and the claim is as fresh as the document."""
+    name = service_parameter("demo")
+    with Stubber(clients.ssm) as stubber:
+        stubber.add_response(
+            "get_parameters",
+            {"Parameters": [{"Name": name, "Value": json.dumps(demo_spec().to_dict())}]},
+            {"Names": [name, "/spotrelay/control-plane"]},
+        )
+        services = Parameters(clients).services()
+        assert services.get("demo") == demo_spec()
         assert services.get("demo") == demo_spec()
 
 
+@pytest.mark.parametrize(
+    "claim", [{"table": TABLE}, {"table": TABLE, "tick_queue_url": "https://ticks", "more": [1]}]
+)
+def test_what_is_claimed_for_this_one_is_read(parameters: Parameters, claim: object) -> None:
+    """The control plane that the parameter names acts, whatever else the parameter says."""
+    parameters.deploy(demo_spec())
+    parameters.claim(json.dumps(claim))
+    assert parameters.services().get("demo") == demo_spec()
+    assert parameters.services().get("other") is None
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        json.dumps({"table": "spotrelay-2"}),
+        json.dumps({"table": None}),
+        json.dumps({"table": [TABLE]}),
+        json.dumps({"tick_queue_url": "https://ticks"}),
+        json.dumps([TABLE]),
+        json.dumps(TABLE),
+        "null",
+        TABLE,
+        "{",
+        pytest.param("[" * 4000, id="deep"),
+    ],
+)
+def test_what_another_one_claims_is_left_alone(parameters: Parameters, claim: str) -> None:
+    """Also if it can't be read whose it is; and a missing document is no news of this one's then."""
+    parameters.deploy(demo_spec())
+    parameters.claim(claim)
+    services = parameters.services()
+    for service in ("demo", "other"):
+        for fresh in (True, False):
+            with pytest.raises(OtherControlPlane, match=CONTROL_PLANE_PARAMETER):
+                services.get(service, fresh=fresh)
+
+
+def test_a_claim_says_who_and_who_not(parameters: Parameters) -> None:
+    """The error names both tables, for whoever looks into the log of either."""
+    parameters.claim(json.dumps({"table": "spotrelay-2"}))
+    with pytest.raises(OtherControlPlane, match=f"table spotrelay-2 .* this one has table {TABLE}"):
+        parameters.services().get("demo")
+
+
+def test_a_document_that_others_claim_is_kept_no_longer(parameters: Parameters) -> None:
+    """Once a fresh look finds another control plane, the document of before doesn't count again."""
+    parameters.deploy(demo_spec())
+    services = parameters.services()
+    assert services.get("demo") == demo_spec()
+    parameters.claim(json.dumps({"table": "other"}))
+    for fresh in (True, False):
+        with pytest.raises(OtherControlPlane):
+            services.get("demo", fresh=fresh)
+
+
 def test_an_unreadable_document_hides_no_other(parameters: Parameters) -> None:
-    """A broken document is on record and named all the same; the others are read."""
+    """A broken document is named all the same, so that its tick is heard of; the others are read."""
     parameters.deploy(demo_spec("good"))
     parameters.write("broken", "{")
     services = parameters.services()
     assert services.names() == ["broken", "good"]
     assert services.get("good") == demo_spec("good")
-    ((event, facts),) = parameters.telemetry.records
-    assert (event, facts["service"]) == ("unreadable_document", "broken")
 
 
 @pytest.mark.parametrize(
@@ -171,21 +250,59 @@ def test_an_unreadable_document_hides_no_other(parameters: Parameters) -> None:
         "{",
         "[]",
         "{}",
+        "null",
+        "7",
+        pytest.param("[" * 4000, id="deep"),
+        pytest.param(f'{{"schema": {"1" * 4000}}}', id="long"),
+        json.dumps({**demo_spec().to_dict(), "replicas": math.inf}),
+        json.dumps({**demo_spec().to_dict(), "replicas": -1}),
+        json.dumps({**demo_spec().to_dict(), "instance_types": []}),
+        json.dumps({**demo_spec().to_dict(), "on_warning": "panic"}),
         json.dumps({**demo_spec().to_dict(), "schema": 2}),
+        json.dumps({k: v for k, v in demo_spec().to_dict().items() if k != "port"}),
         json.dumps(demo_spec("x").to_dict()),
     ],
 )
 def test_an_unreadable_document_is_not_a_missing_one(parameters: Parameters, text: str) -> None:
     """A document that can't be read is an error: taken for a missing one, it would end the service."""
     parameters.write("demo", text)
-    with pytest.raises(SpecError):
-        parameters.services().get("demo")
+    for fresh in (True, False):
+        with pytest.raises(UnreadableDocument, match=r"/spotrelay/services/demo.* deploy|no instance types"):
+            parameters.services().get("demo", fresh=fresh)
 
 
-def test_a_failed_read_is_not_a_missing_document(clients: Clients) -> None:
+def test_a_document_that_became_unreadable_is_kept_no_longer(parameters: Parameters) -> None:
+    """Once a fresh look couldn't read it, the one of before doesn't count again."""
+    parameters.deploy(demo_spec())
+    services = parameters.services()
+    assert services.get("demo") == demo_spec()
+    parameters.write("demo", "{")
+    for fresh in (True, False):
+        with pytest.raises(UnreadableDocument):
+            services.get("demo", fresh=fresh)
+
+
+def test_a_document_of_before_there_was_a_choice_is_read(parameters: Parameters) -> None:
+    """One that doesn't say when a warned replica leaves is one that says nothing special."""
+    older = {k: v for k, v in demo_spec().to_dict().items() if k != "on_warning"}
+    parameters.write("demo", json.dumps(older))
+    assert parameters.services().get("demo") == demo_spec()
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "error"),
+    [
+        ("AccessDeniedException", 400, Denied),
+        ("ThrottlingException", 400, Throttled),
+        ("InternalServerError", 500, Unavailable),
+    ],
+)
+def test_a_failed_read_is_not_a_missing_document(
+    clients: Clients, code: str, status: int, error: type[Exception]
+) -> None:
     """Nor is a call that failed."""
     services = Parameters(clients).services()
     with Stubber(clients.ssm) as stubber:
-        stubber.add_client_error("get_parameter", "AccessDeniedException", "no", 400)
-        with pytest.raises(ClientError):
+        stubber.add_client_error("get_parameters", code, "no", status)
+        with pytest.raises(error):
             services.get("demo")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import timedelta
 from typing import Any
 
@@ -18,27 +18,39 @@ from spotrelay.model import (
     LaunchIntent,
     LaunchWindow,
     Offering,
+    OnRebalance,
+    OnWarning,
     PoolMemory,
     PurchaseOption,
+    ReadinessProbe,
+    Removal,
     ReplicaState,
     Rows,
     Scope,
+    ServiceSpec,
     Survey,
     seconds,
 )
-from spotrelay.ports import Conflict, Store
-from spotrelay.requirements import Amount, Requirements
+from spotrelay.ports import Conflict, Denied, Store
+from spotrelay.requirements import Accelerators, Amount, Requirements
 from tests.contract.conftest import Monotonic
 from tests.contract.rows import NOW, OFFERING, create, ended, provisioned, row, update
-from tests.examples import on_demand_pool, spot_pool
+from tests.examples import demo_spec, on_demand_pool, spot_pool
 
-INTENT = LaunchIntent("launch-1", "demo", (1, 2), NOW)
+INTENT = LaunchIntent("launch-1", "demo", (1, 2), NOW, 17)
+SPEC = demo_spec()
+BACKOFF = Backoff(2, NOW + seconds(60), 3, NOW + seconds(90))
+WINDOW = LaunchWindow(NOW, 2)
+REMOVAL = Removal(NOW + seconds(1 / 7), 2)
+NOTHING = Rows(is_whole=True)
+"""What is loaded of a service that nobody has heard of."""
 
 
 def test_an_unknown_service_has_no_rows(store: Store) -> None:
     """Reading about a service that never was is no error."""
-    assert store.load("demo") == Rows()
+    assert store.load("demo") == NOTHING
     assert store.read("demo", {1, 2}) == Rows()
+    assert store.document("demo") is None
     assert list(store.history("demo", 5)) == []
     assert list(store.services()) == []
 
@@ -46,7 +58,7 @@ def test_an_unknown_service_has_no_rows(store: Store) -> None:
 def test_an_empty_commit_does_nothing(store: Store) -> None:
     """A commit without changes succeeds and leaves no trace."""
     store.commit(Changes("demo"))
-    assert store.load("demo") == Rows()
+    assert store.load("demo") == NOTHING
     assert list(store.services()) == []
 
 
@@ -77,21 +89,45 @@ def test_rows_come_back_as_written(store: Store) -> None:
 
 
 def test_load_is_everything_that_is_no_history(store: Store) -> None:
-    """A load gives replicas by ID, open intents, highest ID and back-off, of this service only."""
-    backoff = Backoff(2, NOW + seconds(60))
+    """A load gives all that is current about a service: of this one only, and knows that it is the whole."""
     rows = row(1), row(2)
-    store.commit(Changes("demo", highest_id=(0, 2), create=rows, open_intent=INTENT, backoff=backoff))
+    store.commit(
+        Changes(
+            "demo",
+            highest_id=(0, 2),
+            serving=(0, 2),
+            create=rows,
+            open_intent=INTENT,
+            backoff=BACKOFF,
+            window=(LaunchWindow(), WINDOW),
+        )
+    )
+    store.keep_document(SPEC)
+    store.note_removal("demo", REMOVAL)
     create(store, 1, service="demo-2")
-    assert store.load("demo") == Rows(2, {1: rows[0], 2: rows[1]}, {INTENT.id: INTENT}, backoff)
+    store.keep_document(demo_spec("demo-2"))
+    assert store.load("demo") == Rows(
+        2,
+        2,
+        is_whole=True,
+        removal=REMOVAL,
+        document=SPEC,
+        replicas={1: rows[0], 2: rows[1]},
+        intents={INTENT.id: INTENT},
+        backoff=BACKOFF,
+        window=WINDOW,
+    )
 
 
 def test_read_is_what_was_asked_for(store: Store) -> None:
-    """A read gives the named replicas that exist and haven't ended, the highest ID, and no intents."""
+    """A read gives the named replicas that haven't ended and what is counted: no intents, no document."""
     rows = create(store, 3)
-    store.commit(Changes("demo", open_intent=INTENT))
+    counted = Changes("demo", serving=(0, 1), backoff=BACKOFF, window=(LaunchWindow(), WINDOW))
+    store.commit(replace(counted, open_intent=INTENT))
+    store.keep_document(SPEC)
+    store.note_removal("demo", REMOVAL)
     update(store, ended(rows[2]))
-    found = store.read("demo", {2, 3, 99})
-    assert (found.highest_id, found.replicas, found.intents) == (3, {2: rows[1]}, {})
+    assert store.read("demo", {2, 3, 99}) == Rows(3, 1, replicas={2: rows[1]}, backoff=BACKOFF, window=WINDOW)
 
 
 def test_more_rows_than_one_page(store: Store) -> None:
@@ -169,7 +205,7 @@ def test_the_first_ids_are_given_once(store: Store) -> None:
     store.commit(Changes("demo", highest_id=(0, 1), create=(row(1),)))
     with pytest.raises(Conflict):
         store.commit(Changes("demo", highest_id=(0, 3), create=(row(2), row(3))))
-    assert store.load("demo") == Rows(1, {1: row(1)})
+    assert store.load("demo") == Rows(1, is_whole=True, replicas={1: row(1)})
 
 
 def test_launches_count_on_what_was_read(store: Store) -> None:
@@ -184,11 +220,36 @@ def test_launches_count_on_what_was_read(store: Store) -> None:
     assert store.load("demo").window == two
 
 
+def test_who_leaves_relies_on_what_was_read_of_the_others(store: Store) -> None:
+    """Two deciders can't both take out one of the last two that serve: the second finds them fewer."""
+    first, second = create(store, 2)
+    store.commit(Changes("demo", serving=(0, 2)))
+    store.commit(Changes("demo", serving=(2, 1), update=(provisioned(first),)))
+    before = store.load("demo")
+    assert before.serving == 1
+    for stale in (2, 0, 3):
+        with pytest.raises(Conflict):
+            store.commit(Changes("demo", serving=(stale, 1), update=(provisioned(second),)))
+        assert store.load("demo") == before, "nothing of it is written"
+    store.commit(Changes("demo", serving=(1, 0)))
+    with pytest.raises(Conflict):
+        store.commit(Changes("demo", serving=(1, 0)))
+    store.commit(Changes("demo", serving=(0, 1)))
+    assert store.read("demo", ()).serving == 1
+
+
+def test_how_many_serve_is_left_by_a_commit_that_does_not_say(store: Store) -> None:
+    """What doesn't concern those that serve neither changes their number nor minds it."""
+    store.commit(Changes("demo", serving=(0, 2)))
+    create(store, 1)
+    assert store.load("demo").serving == 2
+
+
 def test_ids_are_not_given_on_a_highest_id_that_never_was(store: Store) -> None:
     """A highest ID of a service that has none must be 0."""
     with pytest.raises(Conflict):
         store.commit(Changes("demo", highest_id=(5, 6), create=(row(6),)))
-    assert store.load("demo") == Rows()
+    assert store.load("demo") == NOTHING
 
 
 def test_a_row_is_created_once(store: Store) -> None:
@@ -196,7 +257,7 @@ def test_a_row_is_created_once(store: Store) -> None:
     (existing,) = create(store, 1)
     with pytest.raises(Conflict):
         store.commit(Changes("demo", highest_id=(1, 2), create=(row(1, reason="again"), row(2))))
-    assert store.load("demo") == Rows(1, {1: existing})
+    assert store.load("demo") == Rows(1, is_whole=True, replicas={1: existing})
 
 
 def test_an_ended_row_is_history(store: Store) -> None:
@@ -246,6 +307,21 @@ def test_the_largest_commit_fits(store: Store) -> None:
     assert len(store.history("demo", 100)) == len(rows)
 
 
+def test_a_commit_too_large_is_refused_whole(store: Store) -> None:
+    """A transaction takes a hundred items: one more, and nothing of it is written."""
+    ids = tuple(f"launch-{n}" for n in range(Changes.MAX_SIZE - 6))
+    fits = Changes("demo", highest_id=(0, 2), create=(row(1), row(2)), close_intents=ids)
+    one_more = replace(fits, close_intents=(*ids, "launch-x"))
+    # A commit like this has no instance for the created rows yet: DynamoDB counts two items fewer.
+    two_more = replace(one_more, close_intents=(*ids, "x", "y", "z"))
+    assert (fits.size, one_more.size) == (100, 101)
+    with pytest.raises((ValueError, Denied)):
+        store.commit(two_more)
+    assert store.load("demo") == NOTHING
+    store.commit(fits)
+    assert store.load("demo").replicas.keys() == {1, 2}
+
+
 def test_an_instance_is_found_from_its_first_record_on(store: Store) -> None:
     """An instance is located as soon as its row has it, and still when its row has ended."""
     (requested,) = create(store, 1)
@@ -253,6 +329,14 @@ def test_an_instance_is_found_from_its_first_record_on(store: Store) -> None:
     (with_instance,) = update(store, provisioned(requested, "i-1"))
     assert store.locate({"i-1", "i-foreign"}) == {"i-1": ("demo", 1)}
     update(store, ended(with_instance))
+    assert store.locate({"i-1"}) == {"i-1": ("demo", 1)}
+
+
+@pytest.mark.parametrize("state", [ReplicaState.PROVISIONING, ReplicaState.STARTING, ReplicaState.READY])
+def test_an_instance_is_found_if_its_row_is_made_with_it(store: Store, state: ReplicaState) -> None:
+    """A row that is made for an instance that had none is found by it at once, whatever state that is in."""
+    taken_in = row(1, state=state, instance_id="i-1", offering=OFFERING)
+    store.commit(Changes("demo", highest_id=(0, 1), create=(taken_in,)))
     assert store.locate({"i-1"}) == {"i-1": ("demo", 1)}
 
 
@@ -297,6 +381,112 @@ def test_a_backoff_is_kept_and_taken_back(store: Store) -> None:
     assert store.load("demo").backoff == Backoff(3, NOW)
     store.commit(Changes("demo", backoff=Backoff()))
     assert store.load("demo").backoff == Backoff()
+
+
+@pytest.mark.parametrize(
+    "backoff",
+    [
+        Backoff(3, NOW, 7, NOW + seconds(1 / 7)),
+        Backoff(3, NOW),
+        Backoff(version=7),
+        Backoff(fallback_until=NOW),
+    ],
+)
+def test_every_part_of_a_backoff_is_kept(store: Store, backoff: Backoff) -> None:
+    """Failures, version, and until when launches and fallbacks are held: each set or not."""
+    store.commit(Changes("demo", backoff=Backoff(1, NOW + seconds(9), 2, NOW + seconds(10))))
+    store.commit(Changes("demo", backoff=backoff))
+    assert store.load("demo").backoff == backoff
+    assert store.read("demo", ()).backoff == backoff
+
+
+OTHER_SPEC = ServiceSpec(
+    service="demo",
+    version=7,
+    replicas=5,
+    use_spot=False,
+    instance_types=("g6.xlarge", "g5.xlarge"),
+    ordered=True,
+    subnets={"subnet-c": "eu-west-1c"},
+    launch_template_id="lt-2",
+    target_group_arn="arn:aws:elasticloadbalancing:eu-west-1:000000000000:targetgroup/demo/2",
+    port=9000,
+    on_demand_fallback=False,
+    base_on_demand=2,
+    max_price_share=0.7,
+    requirements=Requirements(
+        accelerators=(Accelerators("L4", 1), Accelerators("A10G", 4)),
+        accelerator_memory_gb=Amount(24, at_least=True),
+        cpus=Amount(4, at_least=False),
+        memory_gib=Amount(16, at_least=True),
+        instance_types=("g6.xlarge", "g5.xlarge"),
+        exclude=("g4dn", "g5.48xlarge"),
+        zones=("us-east-1a",),
+        regions=("us-east-1",),
+        arch="arm64",
+        use_spot=False,
+    ),
+    drain_s=12.5,
+    on_warning=OnWarning.LEAVE,
+    initial_delay_s=333.25,
+    readiness_probe=ReadinessProbe("/v1/chat", {"max_tokens": 1, "messages": [{"role": "ü"}]}, 7),
+    on_rebalance=OnRebalance.REPLACE,
+    surge=3,
+    max_launches_per_minute=9,
+)
+"""No field is as by default, nor as in `demo_spec`: one that gets lost on the way is seen."""
+
+
+def test_the_other_document_is_other_in_every_field() -> None:
+    """`OTHER_SPEC` keeps what its docstring says, also for fields that are added later."""
+    plain, said = demo_spec(), OTHER_SPEC.requirements
+    assert said is not None
+    same = {f.name for f in fields(ServiceSpec) if getattr(plain, f.name) == getattr(OTHER_SPEC, f.name)}
+    assert same == {"service"}
+    assert not [f for f in fields(Requirements) if getattr(said, f.name) == getattr(Requirements(), f.name)]
+
+
+@pytest.mark.parametrize("spec", [demo_spec(), OTHER_SPEC])
+def test_a_document_comes_back_as_kept(store: Store, spec: ServiceSpec) -> None:
+    """Every field of it, asked for alone or with everything; the one that was kept last."""
+    store.keep_document(demo_spec(replicas=99))
+    store.keep_document(spec)
+    assert store.document("demo") == spec
+    assert store.load("demo").document == spec
+    assert store.document("other") is None
+
+
+def test_a_document_counts_no_more_once_a_removal_was_told(store: Store) -> None:
+    """It is still loaded, because one word alone ends nothing, and counts again once that is taken back."""
+    store.keep_document(SPEC)
+    store.note_removal("demo", REMOVAL)
+    assert store.document("demo") is None
+    assert (store.load("demo").document, store.load("demo").removal) == (SPEC, REMOVAL)
+    store.keep_document(replace(SPEC, replicas=7))
+    assert store.load("demo").removal == REMOVAL, "a document that is kept takes nothing back"
+    store.note_removal("demo", Removal())
+    assert store.load("demo").removal == Removal()
+    assert store.document("demo") == replace(SPEC, replicas=7)
+
+
+def test_a_removal_may_be_told_before_any_document(store: Store) -> None:
+    """What is told about a service that nobody kept a document of is on record all the same."""
+    store.note_removal("demo", REMOVAL)
+    assert store.load("demo") == replace(NOTHING, removal=REMOVAL)
+    assert store.load("other") == NOTHING
+    assert list(store.services()) == [], "a removal is no replica"
+
+
+def test_a_document_is_no_concern_of_commits(store: Store) -> None:
+    """Keeping one or noting a removal makes no decision conflict, and no commit touches either."""
+    rows = create(store, 1)
+    store.keep_document(SPEC)
+    store.note_removal("demo", REMOVAL)
+    update(store, provisioned(rows[0]))
+    create(store, 1)
+    store.forget("demo")
+    found = store.load("demo")
+    assert (found.document, found.removal, found.highest_id) == (SPEC, REMOVAL, 2)
 
 
 def test_services_are_those_with_replicas(store: Store) -> None:
@@ -526,5 +716,5 @@ def test_lease_and_tick_are_no_concern_of_commits(store: Store) -> None:
     rows = create(store, 2)
     store.acquire("demo", "first", NOW, 60)
     store.claim_tick("demo", NOW + seconds(3), NOW, None)
-    assert store.load("demo") == Rows(2, {r.id: r for r in rows})
+    assert store.load("demo") == Rows(2, is_whole=True, replicas={r.id: r for r in rows})
     create(store, 1)

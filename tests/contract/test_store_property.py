@@ -23,7 +23,9 @@ from spotrelay.model import (
     Changes,
     Cooldown,
     LaunchIntent,
+    LaunchWindow,
     PurchaseOption,
+    Removal,
     Replica,
     ReplicaState,
     Scope,
@@ -34,7 +36,7 @@ from spotrelay.ports import Conflict, Store
 from spotrelay.requirements import Amount, Requirements
 from tests.contract.conftest import Monotonic, make_table, shared_clients
 from tests.contract.rows import NOW, provisioned, row
-from tests.examples import on_demand_pool, spot_pool
+from tests.examples import demo_spec, on_demand_pool, spot_pool
 
 T = TypeVar("T")
 
@@ -86,7 +88,12 @@ class Stores(RuleBasedStateMachine):
         created=st.integers(0, 3),
         ids_late=st.integers(0, 3).map(lambda n: n == 0),
         revision_late=st.integers(0, 9).map(lambda n: n == 0),
-        backoff=st.none() | st.builds(Backoff, st.integers(0, 3), st.none() | MOMENTS),
+        taken_in=st.booleans(),
+        serving=st.none() | st.integers(0, 2),
+        serving_late=st.integers(0, 3).map(lambda n: n == 0),
+        backoff=st.none()
+        | st.builds(Backoff, st.integers(0, 3), st.none() | MOMENTS, st.integers(0, 2), st.none() | MOMENTS),
+        launched=st.none() | st.integers(0, 2),
         opens=st.booleans(),
         closes=st.booleans(),
     )
@@ -96,7 +103,11 @@ class Stores(RuleBasedStateMachine):
         created: int,
         ids_late: bool,
         revision_late: bool,
+        taken_in: bool,
+        serving: int | None,
+        serving_late: bool,
         backoff: Backoff | None,
+        launched: int | None,
         opens: bool,
         closes: bool,
     ) -> None:
@@ -104,24 +115,41 @@ class Stores(RuleBasedStateMachine):
         rows = self.memory.load(SERVICE)
         highest = max(rows.highest_id - (1 if ids_late and created else 0), 0)
         new = tuple(row(highest + n) for n in range(1, created + 1))
+        if taken_in and new:
+            instance_id = f"i-{next(self._numbers)}-taken-in"
+            new = (replace(new[0], state=ReplicaState.READY, instance_id=instance_id), *new[1:])
         # A row that is created and changed at once is no commit that anybody could decide on.
         known = sorted(rows.replicas.keys() - {r.id for r in new})
         changed = data.draw(st.lists(st.sampled_from(known), unique=True)) if known else []
         updates = [self._next(rows.replicas[id_], data) for id_ in changed]
         if revision_late and updates:
             updates[-1] = replace(updates[-1], revision=updates[-1].revision + 1)
-        intent = LaunchIntent(f"launch-{next(self._numbers)}", SERVICE, tuple(r.id for r in new), NOW)
+        ids = tuple(r.id for r in new)
+        intent = LaunchIntent(f"launch-{next(self._numbers)}", SERVICE, ids, NOW, highest + created)
+        as_read = rows.serving + 1 if serving_late else rows.serving
         changes = Changes(
             SERVICE,
             highest_id=(highest, highest + created) if created else None,
+            serving=None if serving is None else (as_read, serving),
             create=new,
             update=tuple(updates),
             open_intent=intent if opens else None,
             close_intents=tuple(rows.intents) if closes else (),
             backoff=backoff,
+            window=None if launched is None else (rows.window, LaunchWindow(NOW, launched)),
         )
-        self._instances |= {r.instance_id for r in updates if r.instance_id}
+        self._instances |= {r.instance_id for r in (*new, *updates) if r.instance_id}
         self._both(lambda store: store.commit(changes))
+
+    @rule(replicas=st.integers(0, 3))
+    def keep_document(self, replicas: int) -> None:
+        """A document that could be read."""
+        self._both(lambda store: store.keep_document(demo_spec(SERVICE, replicas)))
+
+    @rule(removal=st.builds(Removal, st.none() | MOMENTS, st.integers(0, 3)))
+    def note_removal(self, removal: Removal) -> None:
+        """What speaks for it that the service was removed."""
+        self._both(lambda store: store.note_removal(SERVICE, removal))
 
     @rule(scope=SCOPES, cause=st.sampled_from(Cause), later_s=st.integers(0, 2), lasts=st.integers(0, 2))
     def cool(self, scope: Scope, cause: Cause, later_s: int, lasts: int) -> None:
@@ -176,6 +204,7 @@ class Stores(RuleBasedStateMachine):
         self._recall_the_same()  # what is in the table
         self._both(lambda store: store.recall(SERVICE, "us-east-1", self._now).survey)
         self._both(lambda store: store.load(SERVICE))
+        self._both(lambda store: store.document(SERVICE))
         self._both(lambda store: store.read(SERVICE, range(1, 5)))
         self._both(lambda store: list(store.history(SERVICE, 3)))
         self._both(lambda store: list(store.services()))

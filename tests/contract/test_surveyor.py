@@ -12,7 +12,6 @@ from typing import Any
 
 import boto3
 import pytest
-from botocore.exceptions import ClientError
 from botocore.stub import ANY, Stubber
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +24,7 @@ from spotrelay.aws.surveyor import AwsSurveyor
 from spotrelay.memory import MemoryTelemetry
 from spotrelay.model import CapacityPool, ServiceSpec, Survey, seconds
 from spotrelay.names import Metric
-from spotrelay.ports import Throttled, Unavailable
+from spotrelay.ports import Denied, Throttled, Unavailable
 from spotrelay.requirements import Accelerators, Amount, Requirements
 from tests.contract.conftest import Monotonic
 from tests.contract.rows import NOW
@@ -427,7 +426,7 @@ def test_nothing_eligible_is_an_answer(aws: Answers) -> None:
     [
         ("RequestLimitExceeded", 503, Throttled),
         ("InternalError", 500, Unavailable),
-        ("UnauthorizedOperation", 403, ClientError),
+        ("UnauthorizedOperation", 403, Denied),
     ],
 )
 def test_without_pools_there_is_no_survey(

@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 from botocore.stub import ANY, Stubber
+from hypothesis import given
+from hypothesis import strategies as st
 
 from spotrelay.aws import items
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.cooldowns import COOLDOWNS_KEPT_S, MAX_REWRITES
 from spotrelay.aws.owners import LOOK_AHEAD_S, NEIGHBOURS
 from spotrelay.aws.store import SURVEY_KEPT_S, DynamoStore
-from spotrelay.aws.table import BATCH_ROUNDS, Key, Table, Values
-from spotrelay.model import Cause, Changes, Cooldown, Replica, Rows, Scope, Survey, seconds
+from spotrelay.aws.table import BATCH_ROUNDS, Key, Table, Update, Values, Write
+from spotrelay.model import (
+    Backoff,
+    Cause,
+    Changes,
+    Cooldown,
+    LaunchIntent,
+    LaunchWindow,
+    Removal,
+    Replica,
+    ReplicaState,
+    Rows,
+    Scope,
+    Survey,
+    seconds,
+)
 from spotrelay.names import TABLE_TTL
-from spotrelay.ports import Conflict, Throttled, Unavailable
+from spotrelay.ports import Conflict, Denied, Throttled, Unavailable
 from spotrelay.requirements import Requirements
-from tests.contract.conftest import TABLE, Monotonic
+from tests.contract.conftest import TABLE, Monotonic, shared_clients
 from tests.contract.rows import NOW, OFFERING, create, ended, provisioned, row, update
+from tests.examples import demo_spec
 
 KEYS = {"Keys": ANY, "ConsistentRead": True}
 COOLDOWNS = items.cooldowns_key("us-east-1")
@@ -125,16 +141,82 @@ def test_every_read_is_strongly_consistent(dynamodb: Stubber, stubbed: DynamoSto
         (["ThrottlingError", "ConditionalCheckFailed", "None"], Conflict),
         (["ThrottlingError", "None", "None"], Throttled),
         (["None", "ProvisionedThroughputExceeded", "None"], Throttled),
-        (["None", "None", "ValidationError"], ClientError),
+        (["None", "None", "ValidationError"], Denied),
     ],
 )
 def test_why_a_transaction_was_cancelled(
     dynamodb: Stubber, stubbed: DynamoStore, reasons: list[str], error: type[Exception]
 ) -> None:
-    """A changed row is a conflict, a throttle is one, and a mistake of ours stays what it is."""
+    """A changed row is a conflict, a throttle is one, and a mistake of ours is denied."""
     _add_cancellation(dynamodb, reasons)
     with pytest.raises(error):
         stubbed.commit(Changes("demo", highest_id=(0, 1), create=(row(1),)))
+
+
+class Recorder(Table):
+    """Takes transactions and makes none."""
+
+    def __init__(self, clients: Clients) -> None:
+        super().__init__(clients, TABLE)
+        self.writes: list[Write] = []
+
+    def transact(self, writes: Sequence[Write]) -> None:
+        """Write it down."""
+        self.writes += writes
+
+
+def _in_state(id_: int, state: ReplicaState, *, has_instance: bool = True) -> Replica:
+    return row(id_, state=state, entered={state: NOW}, instance_id=f"i-{id_}" if has_instance else None)
+
+
+def _any_rows(first_id: int) -> st.SearchStrategy[tuple[Replica, ...]]:
+    """Rows from that ID on, in any state, with an instance or without."""
+    facts = st.tuples(st.sampled_from(ReplicaState), st.booleans())
+    return st.lists(facts, max_size=9).map(
+        lambda rows: tuple(
+            _in_state(id_, state, has_instance=has_instance)
+            for id_, (state, has_instance) in enumerate(rows, first_id)
+        )
+    )
+
+
+@given(
+    st.builds(
+        Changes,
+        st.just("demo"),
+        highest_id=st.none() | st.just((0, 9)),
+        serving=st.none() | st.just((2, 1)),
+        create=_any_rows(1),
+        update=_any_rows(100),
+        open_intent=st.none() | st.just(LaunchIntent("launch-1", "demo", (1,), NOW)),
+        close_intents=st.lists(st.integers(2, 99).map("launch-{}".format), unique=True, max_size=9).map(
+            tuple
+        ),
+        backoff=st.none() | st.just(Backoff()),
+        window=st.none() | st.just((LaunchWindow(), LaunchWindow(NOW, 1))),
+    )
+)
+def test_a_commit_is_never_larger_than_it_says(changes: Changes) -> None:
+    """Whoever keeps to `Changes.size` never has DynamoDB refuse a transaction for its size."""
+    recorder = Recorder(shared_clients())
+    DynamoStore(recorder).commit(changes)
+    assert len(recorder.writes) <= changes.size
+    assert len({write.key for write in recorder.writes}) == len(recorder.writes), "each item once"
+
+
+def test_the_largest_commit_is_as_large_as_it_says() -> None:
+    """What `Changes.size` counts is there where everything happens at once: it isn't too careful by much."""
+    everything = Changes(
+        "demo",
+        highest_id=(0, 1),
+        create=(_in_state(1, ReplicaState.READY),),
+        update=(_in_state(2, ReplicaState.FAILED),),
+        open_intent=LaunchIntent("launch-1", "demo", (1,), NOW),
+        close_intents=("launch-2",),
+    )
+    recorder = Recorder(shared_clients())
+    DynamoStore(recorder).commit(everything)
+    assert len(recorder.writes) == everything.size
 
 
 def test_a_conflict_names_the_rows(dynamodb: Stubber, stubbed: DynamoStore) -> None:
@@ -150,7 +232,7 @@ def test_a_conflict_names_the_rows(dynamodb: Stubber, stubbed: DynamoStore) -> N
         ("ProvisionedThroughputExceededException", 400, Throttled),
         ("TransactionConflictException", 400, Conflict),
         ("InternalServerError", 500, Unavailable),
-        ("ResourceNotFoundException", 400, ClientError),
+        ("ResourceNotFoundException", 400, Denied),
     ],
 )
 def test_a_single_write_that_fails(
@@ -365,6 +447,40 @@ def test_a_tick_that_is_announced_here_is_not_asked_about(dynamodb: Stubber, stu
     assert stubbed.claim_tick("demo", NOW + seconds(6), NOW + seconds(2.9), due)
     dynamodb.add_response("update_item", {})
     assert stubbed.claim_tick("demo", NOW + seconds(9), NOW + seconds(6), None)
+
+
+def test_an_instance_is_recorded_no_more_often_than_needed(table: Table) -> None:
+    """Its entry is written when its row gets it or is made with it, and at the end."""
+    store = DynamoStore(table)
+    (starting,) = update(store, provisioned(create(store, 1)[0]).to(ReplicaState.STARTING, NOW + seconds(2)))
+    recorder = Recorder(shared_clients())
+    update(DynamoStore(recorder), starting)
+    assert [write.key for write in recorder.writes] == [items.replica_key("demo", 1)]
+
+
+def test_a_document_of_another_schema_is_none(table: Table) -> None:
+    """One that was kept by a version that this one doesn't understand holds up neither rows nor tick."""
+    store = DynamoStore(table)
+    store.keep_document(demo_spec())
+    rows = create(store, 1)
+    item = table.get(items.document_key("demo"))
+    later = {"document": item["document"].replace('"schema":1', '"schema":2')}
+    assert later != {"document": item["document"]}
+    table.write(Update(items.document_key("demo"), later))
+    assert store.document("demo") is None
+    assert store.load("demo") == Rows(1, is_whole=True, replicas={1: rows[0]})
+
+
+def test_a_document_and_a_removal_leave_each_other_alone(table: Table) -> None:
+    """Both are in one item: whoever writes the one writes nothing of the other, whatever the order."""
+    store = DynamoStore(table)
+    removal = Removal(NOW, 1)
+    store.note_removal("demo", removal)
+    store.keep_document(demo_spec())
+    assert (store.load("demo").document, store.load("demo").removal) == (demo_spec(), removal)
+    store.note_removal("demo", Removal())
+    assert (store.load("demo").document, store.load("demo").removal) == (demo_spec(), Removal())
+    assert "removed_at" not in table.get(items.document_key("demo"))
 
 
 def test_what_expires(aws: Clients, table: Table) -> None:

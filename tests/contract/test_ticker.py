@@ -11,7 +11,7 @@ from botocore.stub import ANY, Stubber
 
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.ticker import SqsTicker
-from spotrelay.intake import MalformedTickError, Tick, parse_tick
+from spotrelay.intake import MalformedTickError, Tick, TickKind, parse_tick
 from tests.contract.rows import NOW
 
 DUE = NOW + timedelta(microseconds=1)
@@ -37,6 +37,26 @@ def test_a_tick_arrives_as_sent(aws: Clients) -> None:
     assert received == {Tick("demo"), Tick("llama3", DUE)}
 
 
+def test_a_look_at_who_must_leave_arrives_as_sent(aws: Clients) -> None:
+    """It is a message of its own kind about the service, and serves no announced tick."""
+    url = aws.sqs.create_queue(QueueName="ticks")["QueueUrl"]
+    SqsTicker(aws, url).schedule_leave("demo", 0)
+    (message,) = aws.sqs.receive_message(QueueUrl=url)["Messages"]
+    assert json.loads(message["Body"]) == {"service": "demo", "due": None, "kind": "leave"}
+    assert parse_tick(message["Body"]) == Tick("demo", kind=TickKind.LEAVE)
+
+
+@pytest.mark.parametrize("kind", TickKind)
+def test_every_kind_arrives_as_sent(kind: TickKind) -> None:
+    """What is written is what is read, for whatever a message asks."""
+    assert parse_tick(Tick("demo", DUE, kind).to_json()) == Tick("demo", DUE, kind)
+
+
+def test_a_message_without_a_kind_is_a_tick() -> None:
+    """As a version before this one has sent it, or a person does."""
+    assert parse_tick('{"service": "demo"}') == Tick("demo", None, TickKind.TICK)
+
+
 def test_the_schedule_is_everybodys_tick() -> None:
     """EventBridge's scheduled event, as it is, stands for every service's tick."""
     event = {"version": "0", "source": "aws.events", "detail-type": "Scheduled Event", "detail": {}}
@@ -53,11 +73,36 @@ def test_a_deployed_service_is_ticked() -> None:
     assert parse_tick(json.dumps(event)) == Tick("llama3")
 
 
-@pytest.mark.parametrize(("delay_s", "sent"), [(0, 0), (2.5, 3), (3.0, 3), (900, 900), (5000, 900), (-1, 0)])
+@pytest.mark.parametrize("operation", ["Create", "Update", "Delete", "LabelParameterVersion"])
+def test_a_deleted_document_tells_a_removal(operation: str) -> None:
+    """Only the event of its deletion says that a service was removed; every other one is a tick."""
+    event = {
+        "source": "aws.ssm",
+        "detail-type": "Parameter Store Change",
+        "detail": {"operation": operation, "name": "/spotrelay/services/llama3", "type": "String"},
+    }
+    kind = TickKind.REMOVED if operation == "Delete" else TickKind.TICK
+    assert parse_tick(json.dumps(event)) == Tick("llama3", kind=kind)
+
+
+DELAYS = pytest.mark.parametrize(
+    ("delay_s", "sent"),
+    [(0, 0), (0.001, 1), (2.5, 3), (3.0, 3), (900, 900), (900.1, 900), (5000, 900), (-1, 0)],
+)
+
+
+@DELAYS
 def test_delays_that_sqs_takes(sqs: Stubber, clients: Clients, delay_s: float, sent: int) -> None:
     """A delay becomes whole seconds, never too early, never more than SQS takes."""
     sqs.add_response("send_message", {}, {"QueueUrl": QUEUE, "MessageBody": ANY, "DelaySeconds": sent})
     SqsTicker(clients, QUEUE).schedule("demo", delay_s=delay_s)
+
+
+@DELAYS
+def test_delays_of_a_look_that_sqs_takes(sqs: Stubber, clients: Clients, delay_s: float, sent: int) -> None:
+    """The same goes for the look at who must leave."""
+    sqs.add_response("send_message", {}, {"QueueUrl": QUEUE, "MessageBody": ANY, "DelaySeconds": sent})
+    SqsTicker(clients, QUEUE).schedule_leave("demo", delay_s)
 
 
 @pytest.mark.parametrize(
@@ -73,6 +118,12 @@ def test_delays_that_sqs_takes(sqs: Stubber, clients: Clients, delay_s: float, s
         '{"service": 7}',
         '{"service": "demo", "due": "soon"}',
         '{"service": "demo", "due": 7}',
+        '{"service": "demo", "kind": "remove"}',
+        '{"service": "demo", "kind": null}',
+        '{"service": "demo", "kind": ["tick"]}',
+        '{"source": "aws.ssm"}',
+        '{"source": "aws.ssm", "detail": {"operation": "Delete"}}',
+        '{"source": "aws.ssm", "detail": []}',
         '{"service": "demo", "due": "2026-11-21T07:00:00"}',
     ],
 )

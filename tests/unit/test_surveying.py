@@ -15,7 +15,7 @@ from spotrelay.intake import MalformedTickError
 from spotrelay.memory import MemoryClock, MemoryServices, MemoryStore, MemoryTelemetry
 from spotrelay.model import CapacityPool, ServiceSpec, Survey
 from spotrelay.names import Metric
-from spotrelay.ports import Unavailable
+from spotrelay.ports import OtherControlPlane, Unavailable, UnreadableDocument
 from spotrelay.surveying import SurveyFailedError, Surveying
 from tests.examples import demo_spec
 
@@ -160,6 +160,43 @@ def test_a_removed_service_is_passed_over(world: World) -> None:
     world.surveying.on_event(deployed("chat", "Delete"))
     assert world.oracle.asked == []
     assert world.telemetry.records == []
+
+
+class Claimed(MemoryServices):
+    """Services of which some can't be read, or are another's."""
+
+    def __init__(self, errors: Mapping[str, Exception]) -> None:
+        super().__init__()
+        self._errors = errors
+
+    def get(self, service: str, *, fresh: bool = False) -> ServiceSpec | None:
+        """See `ports.Services.get`."""
+        if service in self._errors:
+            raise self._errors[service]
+        return super().get(service, fresh=fresh)
+
+
+def test_what_another_control_plane_has_is_not_surveyed(world: World) -> None:
+    """It is on record and no failure: a failure would be tried again, and raise an alarm for nothing."""
+    world.services = Claimed({"chat": OtherControlPlane("it has table other")})
+    world.deploy("chat", a=9)
+    world.deploy("draw", a=5)
+    world.surveying.on_event(SCHEDULED)
+    world.surveying.on_event(deployed("chat"))
+    assert [spec.service for spec in world.oracle.asked] == ["draw"]
+    assert world.known("chat") is None
+    records = [(event, facts["why"]) for event, facts in world.telemetry.records if event != "surveyed"]
+    assert records == [("not_surveyed", "it has table other")] * 2
+
+
+def test_a_document_that_cannot_be_read_is_a_failure(world: World) -> None:
+    """Of that service: a person must deploy it again. The others are surveyed."""
+    world.services = Claimed({"chat": UnreadableDocument("parameter chat: deploy it again")})
+    world.deploy("chat", a=9)
+    world.deploy("draw", a=5)
+    with pytest.raises(SurveyFailedError, match=r"chat: .*deploy it again"):
+        world.surveying.on_event(SCHEDULED)
+    assert world.known("draw")
 
 
 def test_an_event_of_another_kind_is_an_error(world: World) -> None:

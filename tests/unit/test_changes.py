@@ -30,13 +30,13 @@ from spotrelay.policy.actions import (
     Supersede,
 )
 from tests.examples import demo_spec
-from tests.unit.cases import LONG_AGO, NOW, a_replica
+from tests.unit.cases import LONG_AGO, NOW, a_replica, rows_of
 
 
 @given(st.integers(0, 70), st.integers(0, 70))
 def test_ids_rise_without_gaps_and_replacements_stay_with_their_losses(losses: int, missing: int) -> None:
     """However many at once: IDs are consecutive, and a loss and its replacement are in one commit."""
-    rows = Rows(100, {i: a_replica(i, ReplicaState.READY) for i in range(1, losses + 1)})
+    rows = rows_of(*(a_replica(i, ReplicaState.READY) for i in range(1, losses + 1)), highest_id=100)
     actions: list[Action] = [Drain(r, "lost") for r in rows.replicas.values()]
     actions += [Request(missing, "missing", PurchaseOption.SPOT)] if missing else []
     names = (f"L{n}" for n in count())
@@ -74,7 +74,7 @@ def mixed(draw: st.DrawFn) -> tuple[Rows, list[Action]]:
     for option in draw(st.lists(st.sampled_from(PurchaseOption), max_size=4)):
         is_stand_in = option is PurchaseOption.ON_DEMAND and draw(st.booleans())
         actions.append(Request(draw(st.integers(1, 40)), "missing", option, is_stand_in))
-    return Rows(200, rows), draw(st.permutations(actions))
+    return rows_of(*rows.values(), highest_id=200), draw(st.permutations(actions))
 
 
 @given(mixed(), st.integers(1, 200))
@@ -124,7 +124,7 @@ def test_a_service_that_gave_up_spot_replaces_it_on_demand() -> None:
     """What is lost on Spot after the service stopped wanting it comes back on-demand."""
     lost = a_replica(1, ReplicaState.READY)
     spec = demo_spec(use_spot=False)
-    (commit,) = changes.changes("demo", spec, Rows(1, {1: lost}), [Drain(lost, "lost")], NOW, lambda: "L1")
+    (commit,) = changes.changes("demo", spec, rows_of(lost, highest_id=1), [Drain(lost, "lost")], NOW, lambda: "L1")
     assert [r.purchase_option for r in commit.create] == [PurchaseOption.ON_DEMAND]
 
 
@@ -134,7 +134,7 @@ def test_a_launch_says_whether_it_is_a_last_resort() -> None:
     bought = a_replica(2, ReplicaState.REQUESTED, purchase_option=PurchaseOption.ON_DEMAND)
     actions: list[Action] = [Launch((due,), is_last_resort=True), Launch((bought,))]
     names = (f"L{n}" for n in count())
-    commits = changes.changes("demo", demo_spec(), Rows(2), actions, NOW, lambda: next(names))
+    commits = changes.changes("demo", demo_spec(), rows_of(due, bought), actions, NOW, lambda: next(names))
     assert [([r.id for r in c.to_launch], c.is_last_resort) for c in commits] == [([1], True), ([2], False)]
 
 
@@ -166,9 +166,9 @@ def test_the_brake_holds_what_is_too_much_for_a_minute(ceiling: int, wanted: int
 def test_a_ready_replica_forgives_failures() -> None:
     """Back-off rises with every failure and is gone with the first success."""
     fresh, ready = a_replica(1, ReplicaState.STARTING), a_replica(2, ReplicaState.STARTING)
-    failed = changes.changes("demo", demo_spec(), Rows(2), [Fail(fresh, "late")], NOW, str)
+    failed = changes.changes("demo", demo_spec(), rows_of(fresh, highest_id=2), [Fail(fresh, "late")], NOW, str)
     assert failed[0].backoff == Backoff(1, NOW + seconds(timing.FAILURE_FIRST_S), version=1)
-    rows = Rows(2, backoff=Backoff(4, NOW))
+    rows = rows_of(ready, backoff=Backoff(4, NOW))
     assert changes.changes("demo", demo_spec(), rows, [MarkReady(ready)], NOW, str)[0].backoff == Backoff()
 
 

@@ -27,7 +27,7 @@ from spotrelay.policy.actions import Action, Adopt, Drain, End, Fail, Launch, Re
 from spotrelay.policy.observation import Observation
 from spotrelay.signals import InterruptionWarning
 from tests.examples import demo_spec, on_demand_pool
-from tests.unit.cases import LONG_AGO, NOW, RECENTLY, a_replica, an_instance
+from tests.unit.cases import LONG_AGO, NOW, RECENTLY, a_replica, an_instance, rows_of, seen_of
 
 SPOT, ON_DEMAND = PurchaseOption.SPOT, PurchaseOption.ON_DEMAND
 REQUESTED, PROVISIONING, STARTING, READY, DRAINING = (
@@ -45,10 +45,8 @@ def look(
     *replicas: Replica, gone: Collection[int] = (), intents: Collection[LaunchIntent] = ()
 ) -> Observation:
     """What a tick sees: every instance runs but those of the replicas that are gone."""
-    return Observation(
-        Rows(99, {r.id: r for r in replicas}, {i.id: i for i in intents}),
-        {f"i-{r.id}": an_instance(r.id) for r in replicas if r.instance_id and r.id not in gone},
-    )
+    instances = [an_instance(r.id) for r in replicas if r.instance_id and r.id not in gone]
+    return seen_of(*replicas, instances=instances, intents=intents)
 
 
 def decide(spec: ServiceSpec, seen: Observation, *decided: Action) -> list[Action]:

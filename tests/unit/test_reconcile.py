@@ -42,19 +42,6 @@ from tests.examples import demo_spec
 from tests.unit.cases import LONG_AGO, NOW, RECENTLY, a_replica, an_instance, decide
 
 
-def rebalance(*replicas: Replica) -> list[Action]:
-    """The tick's decision for a service that follows recommendations, all its instances in perfect health."""
-    spec = replace(demo_spec(), on_rebalance=OnRebalance.REPLACE)
-    superseded = [r for r in replicas if r.replaced_by in {s.id for s in replicas}]
-    seen = Observation(
-        Rows(9, {r.id: r for r in replicas}),
-        {f"i-{r.id}": an_instance(r.id) for r in replicas},
-        {f"i-{r.id}": TargetState.HEALTHY for r in replicas if r.state is ReplicaState.READY}
-        | {f"i-{r.id}": TargetState.INITIAL for r in replicas if r.state is not ReplicaState.READY},
-    )
-    return reconcile.decide(replace(spec, replicas=len(replicas) - len(superseded)), seen, NOW)
-
-
 def test_a_fleet_at_rest_needs_nothing() -> None:
     """Nothing to do is nothing done."""
     replica = a_replica(1, ReplicaState.READY)
@@ -294,44 +281,6 @@ def test_a_crash_loop_stops_until_there_is_a_new_version() -> None:
     assert decide(waiting, wanted=2, backoff=looping) == []
     request = Request(1, "fewer replicas than wanted", PurchaseOption.SPOT)
     assert decide(wanted=1, backoff=replace(looping, version=0)) == [request]
-
-
-def test_a_recommendation_launches_first_and_drains_last() -> None:
-    """The replacement comes up beside the replica, which goes once the other serves."""
-    old = a_replica(1, ReplicaState.READY, rebalance_at=NOW)
-    assert rebalance(old) == [Supersede(old, "rebalance recommendation")]
-    superseded = replace(old, replaced_by=2)
-    assert rebalance(superseded, a_replica(2, ReplicaState.STARTING, since_s=5, entered=RECENTLY)) == []
-    assert rebalance(superseded, a_replica(2, ReplicaState.READY)) == [
-        Drain(superseded, "rebalance recommendation", replace=False)
-    ]
-
-
-def test_recommendations_cannot_churn_the_fleet() -> None:
-    """No more at a time than `surge`, the longest-serving first, and none that is new itself."""
-    old = [a_replica(i, ReplicaState.READY, since_s=3600 - i, rebalance_at=NOW) for i in (1, 2)]
-    fresh = a_replica(3, ReplicaState.READY, since_s=60, rebalance_at=NOW)
-    assert rebalance(fresh, *old) == [Supersede(old[0], "rebalance recommendation")]
-    assert rebalance(fresh) == []
-
-
-def test_surge_counts_whatever_is_active() -> None:
-    """One too many for another reason, and no replica is superseded until it is gone."""
-    old = [a_replica(i, ReplicaState.READY, rebalance_at=NOW) for i in (1, 2)]
-    extra = a_replica(3, ReplicaState.REQUESTED, launch_id="launch-1")
-    spec = replace(demo_spec(replicas=2), on_rebalance=OnRebalance.REPLACE)
-    seen = Observation(
-        Rows(3, {r.id: r for r in (*old, extra)}, {"launch-1": LaunchIntent("launch-1", "demo", (3,), NOW)}),
-        {f"i-{r.id}": an_instance(r.id) for r in old},
-        {f"i-{r.id}": TargetState.HEALTHY for r in old},
-    )
-    assert reconcile.decide(spec, seen, NOW) == []
-
-
-def test_a_replacement_that_fails_leaves_the_replica_serving() -> None:
-    """If what was to take over never comes up, the replica counts again and may be superseded again."""
-    old = a_replica(1, ReplicaState.READY, rebalance_at=NOW, replaced_by=2)
-    assert rebalance(old) == [Supersede(old, "rebalance recommendation")]
 
 
 def test_a_removed_service_ends_without_replacements() -> None:

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from spotrelay.model import OnRebalance, Replica, ReplicaState, ServiceSpec, seconds
 from spotrelay.policy import strength, timing
-from spotrelay.policy.actions import Action, Drain, End, Fail, ServeOn, Supersede
+from spotrelay.policy.actions import Action, Drain, End, Fail, NoteHealth, ServeOn, Supersede
 from spotrelay.policy.observation import Observation
 
 
@@ -28,7 +28,9 @@ def decide(spec: ServiceSpec, seen: Observation, decided: list[Action], now: dat
         if successor.stays and (may_go > 0 or not replica.serves):
             may_go -= replica.serves
             yield Drain(replica, successor.reason, replace=False)
-    candidates = [r for r in staying if r.id not in superseded and _why(spec, r, now)]
+    # One that has just recovered isn't unhealthy any more, whatever its row says.
+    recovered = {a.replica.id for a in decided if isinstance(a, NoteHealth) and a.unhealthy_since is None}
+    candidates = [r for r in staying if r.id not in {*superseded, *recovered} and _why(spec, r, now)]
     # A replica that should be superseded may have lost its replacement, which was itself replaced since.
     replaced = sum(isinstance(a, Drain | ServeOn) and a.replace for a in decided)
     beyond = max(len(superseded), len(staying) + replaced - spec.replicas)

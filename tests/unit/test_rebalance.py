@@ -117,7 +117,7 @@ def test_a_failed_check_is_noted_and_gets_time() -> None:
     assert decide(well, health={1: TargetState.UNHEALTHY}) == [NoteHealth(well, NOW)]
     assert decide(ill(1, unhealthy_since=DUE + seconds(0.001))) == []
     assert decide(ill(1)) == [Supersede(ill(1), UNHEALTHY)]
-    assert decide(ill(1), health={1: TargetState.HEALTHY})[0] == NoteHealth(ill(1), None)
+    assert decide(ill(1), health={1: TargetState.HEALTHY}) == [NoteHealth(ill(1), None)]
 
 
 def test_an_unhealthy_replica_stays_until_its_successor_serves() -> None:

@@ -124,7 +124,9 @@ def test_a_service_that_gave_up_spot_replaces_it_on_demand() -> None:
     """What is lost on Spot after the service stopped wanting it comes back on-demand."""
     lost = a_replica(1, ReplicaState.READY)
     spec = demo_spec(use_spot=False)
-    (commit,) = changes.changes("demo", spec, rows_of(lost, highest_id=1), [Drain(lost, "lost")], NOW, lambda: "L1")
+    (commit,) = changes.changes(
+        "demo", spec, rows_of(lost, highest_id=1), [Drain(lost, "lost")], NOW, lambda: "L1"
+    )
     assert [r.purchase_option for r in commit.create] == [PurchaseOption.ON_DEMAND]
 
 
@@ -166,7 +168,9 @@ def test_the_brake_holds_what_is_too_much_for_a_minute(ceiling: int, wanted: int
 def test_a_ready_replica_forgives_failures() -> None:
     """Back-off rises with every failure and is gone with the first success."""
     fresh, ready = a_replica(1, ReplicaState.STARTING), a_replica(2, ReplicaState.STARTING)
-    failed = changes.changes("demo", demo_spec(), rows_of(fresh, highest_id=2), [Fail(fresh, "late")], NOW, str)
+    failed = changes.changes(
+        "demo", demo_spec(), rows_of(fresh, highest_id=2), [Fail(fresh, "late")], NOW, str
+    )
     assert failed[0].backoff == Backoff(1, NOW + seconds(timing.FAILURE_FIRST_S), version=1)
     rows = rows_of(ready, backoff=Backoff(4, NOW))
     assert changes.changes("demo", demo_spec(), rows, [MarkReady(ready)], NOW, str)[0].backoff == Backoff()

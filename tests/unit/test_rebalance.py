@@ -106,6 +106,8 @@ def test_a_warned_replica_is_not_superseded() -> None:
     assert decide(serving_on, starting(2)) == []
     (action,) = decide(a_replica(1, READY, rebalance_at=NOW), warned=(1,))
     assert isinstance(action, ServeOn)
+    alone = replace(serving_on, replaced_by=None)
+    assert not [a for a in decide(alone, a_replica(2, READY), wanted=3) if isinstance(a, Supersede)]
 
 
 # Health.
@@ -135,6 +137,14 @@ def test_one_that_recovers_goes_as_soon_as_it_is_one_too_many() -> None:
     others = [ill(3, unhealthy_since=NOW), a_replica(4, READY)]
     assert decide(old, new, *others) == [], "the third of three doesn't answer: it is needed"
     assert decide(old, starting(2)) == []
+
+
+def test_of_two_that_were_replaced_one_goes_while_the_other_is_needed() -> None:
+    """Each that goes leaves one fewer that serves."""
+    old = [a_replica(i, READY, replaced_by=i + 2) for i in (1, 2)]
+    new = [a_replica(i, READY, reason=UNHEALTHY) for i in (3, 4)]
+    assert decide(*old, *new) == [Drain(r, UNHEALTHY, replace=False) for r in old]
+    assert decide(*old, *new, ill(5, unhealthy_since=NOW)) == [Drain(old[0], UNHEALTHY, replace=False)]
 
 
 def test_many_unhealthy_are_replaced_a_few_at_a_time() -> None:

@@ -299,6 +299,18 @@ def test_what_this_tick_takes_or_finds_ill_spares_nobody() -> None:
     assert dropped(decide(spec, look(*there), NoteHealth(there[0], None))) == [2]
 
 
+def test_surplus_waits_until_it_is_known_who_serves() -> None:
+    """Rows that have just turned out wrong about others are no reason to give up one that serves."""
+    rows = [spot(i) for i in (1, 2, 3)]
+    ill = [NoteHealth(r, NOW) for r in rows]
+    spec = demo_spec(replicas=2)
+    assert dropped(decide(spec, look(*rows))) == [3]
+    assert dropped(decide(spec, look(*rows), *ill[:2])) == []
+    assert dropped(decide(spec, look(*rows, stand_in(4)), ill[0])) == [3], "one of the two, not both"
+    came = TakeIn(an_instance(9), READY, "serves, and nothing on record knew it")
+    assert dropped(decide(spec, look(*rows[:2]), came)) == []
+
+
 def test_surplus_that_serves_goes_only_beyond_what_is_wanted() -> None:
     """Of five rows for three wanted the two that don't answer go, and none that does."""
     ill = [spot(i, unhealthy_since=NOW) for i in (1, 2)]

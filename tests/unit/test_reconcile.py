@@ -72,6 +72,24 @@ def test_a_launch_that_was_never_recorded_is_adopted() -> None:
     assert decide(waiting, other, instances=(instance,), intents=(intent,)) == [Adopt(waiting, instance)]
 
 
+def test_a_warned_instance_is_not_adopted() -> None:
+    """EC2 takes it back anyway: the replica that waits for one is launched anew."""
+    intent = LaunchIntent("L1", "demo", (1,), NOW - seconds(30))
+    waiting = a_replica(1, ReplicaState.REQUESTED, launch_id="L1")
+    instance = an_instance(7, launch_id="L1", launched_at=NOW - seconds(28))
+    assert decide(waiting, instances=[instance], intents=[intent], warned=[7]) == []
+
+
+def test_an_adopted_instance_is_not_taken_in_as_well() -> None:
+    """Old enough for both: it belongs to the replica that it was launched for."""
+    launched_at = NOW - seconds(timing.ORPHAN_GRACE_S)
+    intent = LaunchIntent("L1", "demo", (1,), launched_at)
+    waiting = a_replica(1, ReplicaState.REQUESTED, launch_id="L1")
+    instance = an_instance(7, launch_id="L1", launch_template_id="lt-1", launched_at=launched_at)
+    actions = decide(waiting, instances=[instance], intents=[intent], health={7: TargetState.HEALTHY})
+    assert actions == [Adopt(waiting, instance), CloseIntent("L1")]
+
+
 def test_an_expired_launch_is_closed_and_then_repeated() -> None:
     """A launch that left no instance is given up and, by the next tick, made anew."""
     intent = LaunchIntent("L1", "demo", (1,), NOW - seconds(timing.INTENT_EXPIRES_S))
@@ -91,7 +109,7 @@ def test_an_intent_that_nobody_seems_to_wait_for_is_left_alone() -> None:
 
 
 def test_rows_that_are_newer_than_the_highest_id_are_not_known_yet() -> None:
-    """What is created while the rows are read counts from the next tick on. An old row says that IDs got lost."""
+    """What is created while the rows are read counts from the next tick on; an old row says: IDs got lost."""
     old, new = a_replica(9, ReplicaState.READY), a_replica(10, ReplicaState.REQUESTED, since_s=5)
     rows = rows_of(old, new)
     assert observation.known(replace(rows, highest_id=9), NOW).replicas == {9: old}

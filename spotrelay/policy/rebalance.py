@@ -11,7 +11,7 @@ from datetime import datetime
 
 from spotrelay.model import OnRebalance, Replica, ReplicaState, ServiceSpec, seconds
 from spotrelay.policy import strength, timing
-from spotrelay.policy.actions import Action, Drain, End, Fail, ServeOn, Supersede
+from spotrelay.policy.actions import Action, Drain, End, Fail, NoteHealth, ServeOn, Supersede
 from spotrelay.policy.interruption import NEEDLESS
 from spotrelay.policy.observation import Observation
 
@@ -24,17 +24,19 @@ def decide(spec: ServiceSpec, seen: Observation, decided: list[Action], now: dat
     ]
     superseded = {r.id: r for r in staying if r.superseded_in(seen.rows)}
     may_go = strength.spare(spec, seen, decided)
-    recovered = 0
+    extra = 0
     for replica in superseded.values():
         successor = seen.rows.replicas[replica.replaced_by or 0]
         if successor.stays and (may_go > 0 or not replica.serves):
             may_go -= replica.serves
             yield Drain(replica, successor.reason, replace=False)
         elif successor.stays:
-            recovered += 1
-    candidates = [r for r in staying if r.id not in superseded and _why(spec, r, now)]
-    # One that was to be replaced and has recovered takes the place of another that doesn't answer.
-    for replica in [r for r in candidates if not r.serves][:recovered]:
+            extra += 1
+    # One that has just recovered isn't unhealthy any more, whatever its row says.
+    recovered = {a.replica.id for a in decided if isinstance(a, NoteHealth) and a.unhealthy_since is None}
+    candidates = [r for r in staying if r.id not in {*superseded, *recovered} and _why(spec, r, now)]
+    # One that was to be replaced and serves all the same takes the place of another that doesn't answer.
+    for replica in [r for r in candidates if not r.serves][:extra]:
         candidates.remove(replica)
         yield Drain(replica, f"{_why(spec, replica, now)}{NEEDLESS}", replace=False)
     # A replica that should be superseded may have lost its replacement, which was itself replaced since.

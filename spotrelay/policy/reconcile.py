@@ -211,6 +211,8 @@ def _for_missing(
         yield HoldBack(
             f"replica {replica.id} is kept", f"EC2 doesn't show {replica.instance_id}, and it answers its checks"
         )
+        if replica.unhealthy_since:
+            yield NoteHealth(replica, None)
     elif too_many:
         yield HoldBack(
             f"replica {replica.id} is kept", f"EC2 shows {len(missing)} of {len(serving)} ready replicas no more"

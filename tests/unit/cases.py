@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from datetime import datetime
+from typing import Any
 
 from spotrelay.memory import EPOCH
 from spotrelay.model import (
@@ -52,25 +54,45 @@ def an_instance(id_: int, state: InstanceState = InstanceState.RUNNING, **facts:
     return replace(Instance(f"i-{id_}", state, POOL, LONG_AGO), **facts)  # type: ignore[arg-type]  # as above
 
 
-def decide(
+def rows_of(
+    *replicas: Replica, highest_id: int = 9, intents: Collection[LaunchIntent] = (), **facts: Any
+) -> Rows:
+    """All the rows of a service, as a table without damage has them: it counts right who stays."""
+    by_id = {r.id: r for r in replicas}
+    return Rows(
+        max(highest_id, *by_id, 0),
+        sum(r.stays for r in by_id.values()),
+        is_whole=True,
+        replicas=by_id,
+        intents={i.id: i for i in intents},
+        **facts,
+    )
+
+
+def seen_of(
     *replicas: Replica,
-    instances: tuple[Instance, ...] = (),
+    instances: Collection[Instance] = (),
     health: Mapping[int, TargetState] | None = None,
-    warned: frozenset[str] = frozenset(),
-    intents: tuple[LaunchIntent, ...] = (),
-    wanted: int | None = None,
+    warned: Collection[int] = (),
+    intents: Collection[LaunchIntent] = (),
     backoff: Backoff | None = None,
-) -> list[Action]:
-    """The tick's decision at `NOW`."""
-    rows = Rows(9, {r.id: r for r in replicas}, {i.id: i for i in intents}, backoff or Backoff())
-    seen = Observation(
-        rows,
+    warned_at: datetime = NOW,
+    **facts: Any,
+) -> Observation:
+    """What a tick sees of them. `health` and `warned` name instances by their replicas' IDs."""
+    return Observation(
+        rows_of(*replicas, intents=intents, backoff=backoff or Backoff()),
         {i.id: i for i in instances},
         {f"i-{id_}": state for id_, state in (health or {}).items()},
-        warned,
+        {f"i-{id_}": warned_at for id_ in warned},
+        **facts,
     )
+
+
+def decide(*replicas: Replica, wanted: int | None = None, **seen: Any) -> list[Action]:
+    """The tick's decision at `NOW` on what it sees, see `seen_of`."""
     spec = demo_spec(replicas=len(replicas) if wanted is None else wanted)
-    return reconcile.decide(spec, seen, NOW)
+    return reconcile.decide(spec, seen_of(*replicas, **seen), NOW)
 
 
 RECENTLY = dict.fromkeys(

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from spotrelay.model import (
     Backoff,
+    Cause,
     Changes,
+    LaunchIntent,
     LaunchWindow,
+    PoolMemory,
     PurchaseOption,
     Replica,
     ReplicaState,
@@ -26,17 +31,23 @@ from spotrelay.policy.actions import (
     Fail,
     Launch,
     MarkReady,
+    NoteHealth,
+    RaiseHighestId,
+    Recount,
     Request,
+    ServeOn,
+    Start,
     Supersede,
+    TakeIn,
 )
-from tests.examples import demo_spec
-from tests.unit.cases import LONG_AGO, NOW, a_replica
+from tests.examples import demo_spec, on_demand_pool
+from tests.unit.cases import LONG_AGO, NOW, a_replica, an_instance, rows_of
 
 
 @given(st.integers(0, 70), st.integers(0, 70))
 def test_ids_rise_without_gaps_and_replacements_stay_with_their_losses(losses: int, missing: int) -> None:
     """However many at once: IDs are consecutive, and a loss and its replacement are in one commit."""
-    rows = Rows(100, {i: a_replica(i, ReplicaState.READY) for i in range(1, losses + 1)})
+    rows = rows_of(*(a_replica(i, ReplicaState.READY) for i in range(1, losses + 1)), highest_id=100)
     actions: list[Action] = [Drain(r, "lost") for r in rows.replicas.values()]
     actions += [Request(missing, "missing", PurchaseOption.SPOT)] if missing else []
     names = (f"L{n}" for n in count())
@@ -74,7 +85,7 @@ def mixed(draw: st.DrawFn) -> tuple[Rows, list[Action]]:
     for option in draw(st.lists(st.sampled_from(PurchaseOption), max_size=4)):
         is_stand_in = option is PurchaseOption.ON_DEMAND and draw(st.booleans())
         actions.append(Request(draw(st.integers(1, 40)), "missing", option, is_stand_in))
-    return Rows(200, rows), draw(st.permutations(actions))
+    return rows_of(*rows.values(), highest_id=200), draw(st.permutations(actions))
 
 
 @given(mixed(), st.integers(1, 200))
@@ -124,7 +135,9 @@ def test_a_service_that_gave_up_spot_replaces_it_on_demand() -> None:
     """What is lost on Spot after the service stopped wanting it comes back on-demand."""
     lost = a_replica(1, ReplicaState.READY)
     spec = demo_spec(use_spot=False)
-    (commit,) = changes.changes("demo", spec, Rows(1, {1: lost}), [Drain(lost, "lost")], NOW, lambda: "L1")
+    (commit,) = changes.changes(
+        "demo", spec, rows_of(lost, highest_id=1), [Drain(lost, "lost")], NOW, lambda: "L1"
+    )
     assert [r.purchase_option for r in commit.create] == [PurchaseOption.ON_DEMAND]
 
 
@@ -134,7 +147,7 @@ def test_a_launch_says_whether_it_is_a_last_resort() -> None:
     bought = a_replica(2, ReplicaState.REQUESTED, purchase_option=PurchaseOption.ON_DEMAND)
     actions: list[Action] = [Launch((due,), is_last_resort=True), Launch((bought,))]
     names = (f"L{n}" for n in count())
-    commits = changes.changes("demo", demo_spec(), Rows(2), actions, NOW, lambda: next(names))
+    commits = changes.changes("demo", demo_spec(), rows_of(due, bought), actions, NOW, lambda: next(names))
     assert [([r.id for r in c.to_launch], c.is_last_resort) for c in commits] == [([1], True), ([2], False)]
 
 
@@ -163,13 +176,129 @@ def test_the_brake_holds_what_is_too_much_for_a_minute(ceiling: int, wanted: int
     assert later[0].window == (over, LaunchWindow(NOW, 1))
 
 
+def commits_of(rows: Rows, *actions: Action) -> list[Changes]:
+    """What is written of them."""
+    names = (f"L{n}" for n in count())
+    return changes.changes("demo", demo_spec(), rows, actions, NOW, lambda: next(names))
+
+
+def ready(id_: int, **facts: Any) -> Replica:
+    """One that serves, unless the facts say otherwise."""
+    return a_replica(id_, ReplicaState.READY, **facts)
+
+
+# Who serves.
+
+
+@pytest.mark.parametrize(
+    ("action", "serving"),
+    [
+        (Drain(ready(1), "lost"), (3, 2)),
+        (ServeOn(ready(1), "interruption warning", NOW), (3, 2)),
+        (NoteHealth(ready(1), NOW), (3, 2)),
+        (Drain(ready(1, warned_at=NOW), "interruption warning", replace=False), (3, 3)),
+        (NoteHealth(ready(1, unhealthy_since=NOW), None), (3, 4)),
+        (MarkReady(a_replica(1, ReplicaState.STARTING)), (3, 4)),
+        (TakeIn(an_instance(7), ReplicaState.READY, "serves"), (3, 4)),
+        (TakeIn(an_instance(7), ReplicaState.STARTING, "may serve"), None),
+        (Drain(ready(1, unhealthy_since=NOW), "ill", replace=False), None),
+        (Start(a_replica(1, ReplicaState.PROVISIONING)), None),
+        (End(a_replica(1, ReplicaState.DRAINING), "gone"), None),
+        (Supersede(ready(1), "rebalance recommendation"), None),
+    ],
+)
+def test_a_commit_says_how_many_serve(action: Action, serving: tuple[int, int] | None) -> None:
+    """Whatever changes their number, or takes one out, fails if others have changed it since."""
+    row = getattr(action, "replica", None)
+    rows = replace(rows_of(*([row] if row else [])), serving=3)
+    (commit,) = commits_of(rows, action)
+    assert commit.serving == serving
+
+
+def test_several_commits_pass_the_count_on() -> None:
+    """Each one begins with what the one before has written, and a count that was wrong is set right first."""
+    rows = rows_of(*(ready(i) for i in range(1, 32)), highest_id=40)
+    drains = [Drain(r, "lost") for r in rows.replicas.values()]
+    assert [c.serving for c in commits_of(rows, *drains)] == [(31, 16), (16, 1), (1, 0)]
+    wrong = replace(rows, serving=7)
+    assert [c.serving for c in commits_of(wrong, Recount())] == [(7, 31)]
+    assert [c.serving for c in commits_of(wrong, Recount(), drains[0])] == [(7, 30)]
+
+
+# What fails static writes.
+
+
+def test_a_raised_highest_id_is_what_new_ids_follow() -> None:
+    """One commit takes the counter from what was read to beyond what was raised to, or fails."""
+    rows = rows_of(highest_id=0)
+    (only,) = commits_of(rows, RaiseHighestId(9))
+    assert (only.highest_id, only.create, only.update) == ((0, 9), (), ())
+    taken = TakeIn(an_instance(7), ReplicaState.READY, "serves")
+    (both,) = commits_of(rows, RaiseHighestId(9), taken, Request(1, "new", PurchaseOption.SPOT))
+    assert both.highest_id == (0, 11)
+    assert [r.id for r in both.create] == [10, 11]
+    assert both.open_intent == LaunchIntent("L0", "demo", (11,), NOW, highest_id=11)
+
+
+def test_an_instance_that_is_taken_in_gets_a_row_of_its_own() -> None:
+    """As if it had just come to where it is, and as it was bought; nothing is launched for it."""
+    offering = on_demand_pool("us-east-1a", "g5.xlarge")
+    instance = an_instance(7, offering=offering, launch_id="L7", launched_at=NOW - seconds(600))
+    (commit,) = commits_of(rows_of(), TakeIn(instance, ReplicaState.READY, "serves", is_stand_in=True))
+    (row,) = commit.create
+    assert (row.id, row.state, row.instance_id, row.launch_id) == (10, ReplicaState.READY, "i-7", "L7")
+    assert (row.offering, row.purchase_option, row.is_stand_in) == (offering, PurchaseOption.ON_DEMAND, True)
+    assert row.entered[ReplicaState.PROVISIONING] == NOW - seconds(600)
+    assert (row.since, row.version, row.reason) == (NOW, demo_spec().version, "serves")
+    assert commit.open_intent is None
+    skewed = replace(instance, launched_at=NOW + seconds(600))
+    (commit,) = commits_of(rows_of(), TakeIn(skewed, ReplicaState.READY, "serves"))
+    assert commit.create[0].entered[ReplicaState.PROVISIONING] == NOW, "not from the future"
+
+
+def test_who_serves_on_stays_where_it_is_and_is_replaced_at_once() -> None:
+    """Its row says that it is warned and by whom it is replaced, in one commit with the replacement."""
+    rows = rows_of(ready(1))
+    (commit,) = commits_of(rows, ServeOn(rows.replicas[1], "interruption warning", NOW))
+    assert commit.update == (replace(rows.replicas[1], warned_at=NOW, replaced_by=10),)
+    assert [(r.id, r.replaces, r.reason) for r in commit.create] == [(10, 1, "interruption warning")]
+    (commit,) = commits_of(rows, ServeOn(rows.replicas[1], "interruption warning", NOW, replace=False))
+    assert (commit.create, commit.update[0].replaced_by) == ((), None)
+
+
+def test_a_drain_keeps_the_warning_that_the_row_has() -> None:
+    """Whoever drains it for whatever reason: EC2 ends the instance, and isn't to be forestalled."""
+    row = ready(1, warned_at=LONG_AGO)
+    for at, kept in ((None, LONG_AGO), (NOW, NOW)):
+        (commit,) = commits_of(rows_of(row), Drain(row, "gone", warned_at=at, replace=False))
+        assert commit.update[0].warned_at == kept
+
+
+def test_losses_and_failures_teach_about_their_pools() -> None:
+    """What serves on teaches as what leaves does; a failure about on-demand, too; bad health nothing."""
+    spot, bought = ready(1), ready(2, offering=on_demand_pool("us-east-1a", "g5.xlarge"))
+
+    def causes(*actions: Action) -> list[Cause]:
+        return [lesson.cause for lesson in changes.lessons(actions, PoolMemory(), NOW)]
+
+    assert causes(ServeOn(spot, "interruption warning", NOW)) == [Cause.LOSS]
+    assert causes(Drain(spot, "interruption warning", cool_pool=True)) == [Cause.LOSS]
+    assert causes(Drain(spot, "unhealthy", replace=False), ServeOn(bought, "odd", NOW)) == []
+    assert causes(Fail(spot, "late"), Fail(bought, "late")) == [Cause.FAILURE, Cause.FAILURE]
+
+
+# Brakes and back-off.
+
+
 def test_a_ready_replica_forgives_failures() -> None:
     """Back-off rises with every failure and is gone with the first success."""
-    fresh, ready = a_replica(1, ReplicaState.STARTING), a_replica(2, ReplicaState.STARTING)
-    failed = changes.changes("demo", demo_spec(), Rows(2), [Fail(fresh, "late")], NOW, str)
+    fresh, well = a_replica(1, ReplicaState.STARTING), a_replica(2, ReplicaState.STARTING)
+    failed = changes.changes(
+        "demo", demo_spec(), rows_of(fresh, highest_id=2), [Fail(fresh, "late")], NOW, str
+    )
     assert failed[0].backoff == Backoff(1, NOW + seconds(timing.FAILURE_FIRST_S), version=1)
-    rows = Rows(2, backoff=Backoff(4, NOW))
-    assert changes.changes("demo", demo_spec(), rows, [MarkReady(ready)], NOW, str)[0].backoff == Backoff()
+    rows = rows_of(well, backoff=Backoff(4, NOW))
+    assert changes.changes("demo", demo_spec(), rows, [MarkReady(well)], NOW, str)[0].backoff == Backoff()
 
 
 @given(st.integers(1, 10_000))

@@ -29,3 +29,21 @@ def test_a_crash_loop_is_one_that_was_tried_again() -> None:
     assert failures.is_crash_looping(demo_spec(), failures.after_failures(before, [again], NOW))
     newer = failures.after_failures(before, [replace(again, version=2)], NOW)
     assert (newer.version, newer.failures) == (2, 1)
+
+
+def test_fallbacks_are_held_by_their_own_failures_only() -> None:
+    """A failed Spot replica doesn't hold them, a failed fallback does for its back-off, and not for good."""
+    spot = a_replica(1, ReplicaState.STARTING)
+    fallback = a_replica(2, ReplicaState.STARTING, is_stand_in=True)
+    first = failures.after_failures(Backoff(), [spot], NOW)
+    assert first.fallback_until is None
+    both = failures.after_failures(first, [fallback], NOW)
+    assert both.fallback_until == both.until == NOW + seconds(2 * timing.FAILURE_FIRST_S)
+    later = NOW + seconds(9)
+    again = failures.after_failures(both, [spot], later)
+    assert (again.until, again.fallback_until) == (later + seconds(4 * timing.FAILURE_FIRST_S), both.until)
+    looping = replace(again, failures=LOOPING)
+    assert failures.is_held(demo_spec(), looping, NOW + seconds(9999))
+    assert failures.is_fallback_held(demo_spec(), looping, NOW)
+    assert not failures.is_fallback_held(demo_spec(), looping, both.until or NOW)
+    assert not failures.is_fallback_held(replace(demo_spec(), version=2), looping, NOW)

@@ -15,14 +15,13 @@ from spotrelay.model import (
     PurchaseOption,
     Replica,
     ReplicaState,
-    Rows,
     ServiceSpec,
     TargetState,
 )
 from spotrelay.policy import changes, reconcile, strength
 from spotrelay.policy.observation import Observation
 from tests.examples import demo_spec
-from tests.unit.cases import LONG_AGO, NOW, a_replica, an_instance
+from tests.unit.cases import LONG_AGO, NOW, a_replica, an_instance, seen_of
 
 REQUESTED, READY = ReplicaState.REQUESTED, ReplicaState.READY
 
@@ -46,15 +45,13 @@ def steps(work: Callable[[], object]) -> int:
     return taken
 
 
-def _seen(
-    replicas: list[Replica], *intents: LaunchIntent, warned: frozenset[str] = frozenset()
-) -> Observation:
+def _seen(replicas: list[Replica], *intents: LaunchIntent) -> Observation:
     ids = [r.id for r in replicas]
-    return Observation(
-        Rows(max(ids), {r.id: r for r in replicas}, {i.id: i for i in intents}),
-        {f"i-{id_}": an_instance(id_, launch_id=f"launch-{id_}") for id_ in ids},
-        dict.fromkeys((f"i-{id_}" for id_ in ids), TargetState.HEALTHY),
-        warned,
+    return seen_of(
+        *replicas,
+        instances=[an_instance(id_, launch_id=f"launch-{id_}") for id_ in ids],
+        health=dict.fromkeys(ids, TargetState.HEALTHY),
+        intents=intents,
     )
 
 
@@ -83,7 +80,7 @@ def shrinking(count: int) -> tuple[ServiceSpec, Observation]:
 def lost(count: int) -> tuple[ServiceSpec, Observation]:
     """All warned, and no event told."""
     spec, seen = at_rest(count)
-    return spec, replace(seen, warned=frozenset(seen.instances))
+    return spec, replace(seen, warned=dict.fromkeys(seen.instances, NOW))
 
 
 def to_be_left(count: int) -> tuple[ServiceSpec, Observation]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -11,49 +12,159 @@ from hypothesis import strategies as st
 from spotrelay.model import (
     InstanceState,
     OnRebalance,
+    OnWarning,
+    PurchaseOption,
+    Replica,
     ReplicaState,
     Rows,
+    ServiceSpec,
+    seconds,
 )
-from spotrelay.policy import interruption
+from spotrelay.policy import interruption, timing
 from spotrelay.policy.actions import (
     Action,
     Drain,
     End,
     NoteRebalance,
     NoteWarning,
+    ServeOn,
     Start,
+    TakeOut,
 )
 from spotrelay.signals import InterruptionWarning, RebalanceRecommendation, Signal, StateChange
-from tests.unit.cases import LONG_AGO, NOW, a_replica
+from tests.examples import demo_spec
+from tests.unit.cases import LONG_AGO, NOW, a_replica, rows_of
+
+READY, STARTING, DRAINING = ReplicaState.READY, ReplicaState.STARTING, ReplicaState.DRAINING
+STATES_WITH_INSTANCE = [ReplicaState.PROVISIONING, STARTING, READY]
+WARNING = InterruptionWarning("i-1", NOW, "terminate")
+SPEC = replace(demo_spec(), on_rebalance=OnRebalance.REPLACE)
+WARNED = "interruption warning"
 
 
 def react(
-    sightings: list[interruption.Sighting], on_rebalance: OnRebalance = OnRebalance.REPLACE
+    *sightings: interruption.Sighting,
+    others: int = 3,
+    spec: ServiceSpec | None = SPEC,
+    rows: Rows | None = None,
 ) -> list[Action]:
-    """The fast path's decision."""
-    return interruption.decide(sightings, Rows(9, {r.id: r for _, r in sightings}), on_rebalance)
+    """The fast path's decision, while so many others serve that the signals aren't about."""
+    if rows is None:
+        rows = rows_of(*(r for _, r in sightings))
+    # As it reads them: the rows that the signals are about, and how many stay in all.
+    rows = replace(rows, serving=rows.serving + others, is_whole=False)
+    return interruption.decide(sightings, rows, spec, NOW)
 
 
-STATES_WITH_INSTANCE = [ReplicaState.PROVISIONING, ReplicaState.STARTING, ReplicaState.READY]
+def warning(replica: Replica, at: datetime = NOW, action: str = "terminate") -> interruption.Sighting:
+    """EC2 warns it."""
+    return InterruptionWarning(replica.instance_id or "", at, action), replica
 
 
-WARNING = InterruptionWarning("i-1", NOW, "terminate")
+# Leave or serve on.
 
 
 @pytest.mark.parametrize("state", STATES_WITH_INSTANCE)
 def test_a_warned_replica_drains_and_its_pool_cools(state: ReplicaState) -> None:
-    """A warning drains a replica in whatever active state it is, with a replacement."""
+    """While the others are enough it leaves in whatever active state it is, with a replacement."""
     replica = a_replica(1, state)
-    assert react([(WARNING, replica)]) == [
-        Drain(replica, "interruption warning", warned_at=NOW, cool_pool=True)
+    assert react((WARNING, replica)) == [Drain(replica, WARNED, warned_at=NOW, cool_pool=True)]
+
+
+@pytest.mark.parametrize("on_warning", OnWarning)
+@pytest.mark.parametrize("others", range(4))
+def test_a_warned_replica_serves_on_while_others_are_not_enough(others: int, on_warning: OnWarning) -> None:
+    """Of three wanted two others are enough, or three, or none: as the service wants it."""
+    enough = {OnWarning.NEEDED: 2, OnWarning.SERVE_ON: 3, OnWarning.LEAVE: 0}[on_warning]
+    replica = a_replica(1, READY)
+    (action,) = react((WARNING, replica), others=others, spec=replace(SPEC, on_warning=on_warning))
+    leaves = Drain(replica, WARNED, warned_at=NOW, cool_pool=True)
+    assert action == (leaves if others >= enough else ServeOn(replica, WARNED, NOW))
+
+
+@pytest.mark.parametrize(("others", "leave"), [(2, True), (1, False), (0, False)])
+def test_those_of_one_batch_do_not_rely_on_each_other(others: int, *, leave: bool) -> None:
+    """All that are warned together leave only if those that aren't are enough."""
+    batch = [a_replica(i, READY) for i in (1, 2)]
+    actions = react(*map(warning, batch), others=others)
+    assert [type(a) for a in actions] == [Drain if leave else ServeOn] * 2
+    assert all(a.replace for a in actions if isinstance(a, Drain | ServeOn)), "replaced in any case"
+
+
+def test_one_that_is_lost_is_no_help_to_one_that_is_warned() -> None:
+    """The batch says that it is gone: it doesn't count among those who serve."""
+    lost, warned = a_replica(1, READY), a_replica(2, READY)
+    gone = StateChange("i-1", NOW, InstanceState.TERMINATED)
+    assert react((gone, lost), warning(warned), others=1) == [
+        Drain(lost, "instance terminated"),
+        ServeOn(warned, WARNED, NOW),
     ]
+
+
+@pytest.mark.parametrize(
+    "replica",
+    [
+        a_replica(1, ReplicaState.PROVISIONING),
+        a_replica(1, STARTING),
+        a_replica(1, READY, unhealthy_since=LONG_AGO),
+    ],
+    ids=lambda r: f"{r.state}",
+)
+def test_what_does_not_serve_does_not_serve_on(replica: Replica) -> None:
+    """With nobody else there either: it leaves at once, and takes nobody away from the others."""
+    serves = a_replica(2, READY)
+    assert react((WARNING, replica), others=0) == [Drain(replica, WARNED, warned_at=NOW, cool_pool=True)]
+    drain, serve_on = react((WARNING, replica), warning(serves), others=1)
+    assert (type(drain), type(serve_on)) == (Drain, ServeOn)
+    assert [type(a) for a in react((WARNING, replica), warning(serves), others=2)] == [Drain, Drain]
+
+
+def test_what_hibernates_leaves_at_once() -> None:
+    """EC2 gives no notice of a hibernation: nothing would be left to serve on."""
+    replica = a_replica(1, READY)
+    assert react(warning(replica, action="hibernate"), others=0) == [
+        Drain(replica, WARNED, warned_at=NOW, cool_pool=True)
+    ]
+    assert [type(a) for a in react(warning(replica, action="stop"), others=0)] == [ServeOn]
+
+
+def test_a_warning_that_comes_late_leaves_less_time() -> None:
+    """Delivered after the last safe moment: one of several leaves, but the very last one stays."""
+    replica, late = a_replica(1, READY), NOW - seconds(80)
+    (action,) = react(warning(replica, late), others=1)
+    assert action == Drain(replica, WARNED, warned_at=late, cool_pool=True)
+    assert react(warning(replica, late), others=0) == [ServeOn(replica, WARNED, late)]
+    (action,) = react(warning(replica, NOW - seconds(110)), others=0)
+    assert isinstance(action, Drain)
+
+
+@pytest.mark.parametrize("year", [1, 9999])
+def test_an_absurd_time_is_no_obstacle(year: int) -> None:
+    """From the dawn of time it is over, from the far future it is now; neither is worth an exception."""
+    replica = a_replica(1, READY)
+    at = datetime(year, 12 if year > 1 else 1, 31 if year > 1 else 1, tzinfo=UTC)
+    (action,) = react(warning(replica, at), others=0)
+    if year == 1:
+        earliest = NOW - seconds(2 * timing.NOTICE_S)
+        assert action == Drain(replica, WARNED, warned_at=earliest, cool_pool=True)
+    else:
+        assert action == ServeOn(replica, WARNED, NOW)
+
+
+def test_without_a_document_a_warned_replica_leaves() -> None:
+    """Nothing is known that would let it stay."""
+    replica = a_replica(1, READY)
+    assert [type(a) for a in react((WARNING, replica), others=0, spec=None)] == [Drain]
+
+
+# Several signals, and the same ones again.
 
 
 @given(
     st.permutations(
         [
             InterruptionWarning("i-1", NOW, "terminate"),
-            InterruptionWarning("i-1", NOW, "terminate"),
+            InterruptionWarning("i-1", NOW + seconds(5), "terminate"),
             RebalanceRecommendation("i-1", NOW),
             StateChange("i-1", NOW, InstanceState.RUNNING),
             StateChange("i-1", NOW, InstanceState.SHUTTING_DOWN),
@@ -61,36 +172,128 @@ def test_a_warned_replica_drains_and_its_pool_cools(state: ReplicaState) -> None
     )
 )
 def test_several_signals_of_one_instance_are_one_loss(signals: list[Signal]) -> None:
-    """In whatever order and number they come, the signals of one interruption make one drain."""
-    replica = a_replica(1, ReplicaState.READY)
-    actions = react([(s, replica) for s in signals])
-    assert actions == [Drain(replica, "interruption warning", warned_at=NOW, cool_pool=True)]
+    """In whatever order and number they come, the signals of one interruption make one drain.
+
+    What is gone can't serve on, whoever else does.
+    """
+    replica = a_replica(1, READY)
+    actions = react(*((s, replica) for s in signals), others=0)
+    assert actions == [Drain(replica, WARNED, warned_at=NOW, cool_pool=True)]
+
+
+@given(st.permutations([NOW, NOW - seconds(9), NOW + seconds(9)]))
+def test_of_several_warnings_the_first_counts(times: list[datetime]) -> None:
+    """A duplicate gives no more time, whatever its clock says."""
+    replica = a_replica(1, READY)
+    actions = react(*(warning(replica, at) for at in times), others=0)
+    assert actions == [ServeOn(replica, WARNED, NOW - seconds(9))]
+
+
+def test_a_warning_again_finds_it_serving_on() -> None:
+    """Nothing more happens while the others aren't enough; once they are, the same warning makes it leave."""
+    serving_on = a_replica(1, READY, warned_at=NOW - seconds(20), replaced_by=4)
+    assert react((WARNING, serving_on), others=1) == []
+    leaves = Drain(serving_on, WARNED, warned_at=NOW - seconds(20), replace=False)
+    assert react((WARNING, serving_on), others=2) == [leaves]
+
+
+def test_a_second_warning_is_no_new_time() -> None:
+    """One that serves on leaves by the time of its first warning."""
+    serving_on = a_replica(1, READY, warned_at=NOW - seconds(80), replaced_by=4)
+    (action,) = react((WARNING, serving_on), others=1)
+    assert isinstance(action, Drain)
+    assert action.warned_at == NOW - seconds(80)
+
+
+def test_one_that_serves_on_and_is_lost_drains_without_a_second_replacement() -> None:
+    """Its replacement came with the warning, whether there was one or as many as wanted were left anyway."""
+    lost = StateChange("i-1", NOW, InstanceState.TERMINATED)
+    for facts, needless in (({"replaced_by": 4}, False), ({}, True), ({"is_stand_in": True}, False)):
+        serving_on = a_replica(1, READY, warned_at=LONG_AGO, **facts)
+        (action,) = react((lost, serving_on), others=0)
+        reason = "instance terminated" + ("; as many as wanted are left" if needless else "")
+        assert action == Drain(serving_on, reason, warned_at=LONG_AGO, replace=False)
 
 
 def test_a_draining_replica_is_not_replaced_again() -> None:
-    """A second warning does nothing; a first one during another drain is only noted."""
-    warned = a_replica(1, ReplicaState.DRAINING, warned_at=NOW)
-    assert react([(WARNING, warned)]) == []
-    scaled_down = a_replica(1, ReplicaState.DRAINING)
-    assert react([(WARNING, scaled_down)]) == [NoteWarning(scaled_down, NOW)]
+    """A first warning during another drain is noted; a second one takes the instance out once more.
+
+    Whoever wrote the row may have died before the load balancer heard of it.
+    """
+    warned = a_replica(1, DRAINING, warned_at=NOW)
+    assert react((WARNING, warned)) == [TakeOut("i-1")]
+    scaled_down = a_replica(1, DRAINING)
+    assert react((WARNING, scaled_down)) == [NoteWarning(scaled_down, NOW)]
+
+
+# Replacements.
+
+
+@pytest.mark.parametrize(("others", "kind"), [(3, Drain), (0, ServeOn)])
+def test_a_warning_takes_over_from_a_recommendation(others: int, kind: type) -> None:
+    """A replica whose replacement is on its way already leaves or serves on, and gets no second one."""
+    old = a_replica(1, READY, rebalance_at=LONG_AGO, replaced_by=2)
+    new = a_replica(2, STARTING)
+    (action,) = react((WARNING, old), others=others, rows=rows_of(old, new))
+    assert isinstance(action, kind)
+    assert isinstance(action, Drain | ServeOn)
+    assert not action.replace
+    (action,) = react((WARNING, old), others=others, rows=rows_of(old))
+    assert isinstance(action, Drain | ServeOn)
+    assert action.replace, "what was to replace it is no longer there"
+    for lost in (replace(new, warned_at=NOW), replace(new, state=DRAINING)):
+        (action,) = react((WARNING, old), others=others, rows=rows_of(old, lost))
+        assert isinstance(action, Drain | ServeOn)
+        assert action.replace, "what was to replace it goes itself"
+
+
+@pytest.mark.parametrize(("others", "kind"), [(3, Drain), (0, ServeOn)])
+def test_a_fallback_that_is_warned_is_not_replaced(others: int, kind: type) -> None:
+    """Whether another one is wanted, the tick decides."""
+    fallback = a_replica(1, READY, is_stand_in=True, purchase_option=PurchaseOption.ON_DEMAND)
+    (action,) = react((WARNING, fallback), others=others)
+    assert isinstance(action, kind)
+    assert isinstance(action, Drain | ServeOn)
+    assert not action.replace
+
+
+# The callback.
+
+
+def due(*replicas: Replica, ago_s: float = 0) -> list[Action]:
+    """What the delayed message finds so many seconds before `NOW`."""
+    return interruption.due(SPEC, rows_of(*replicas), NOW - seconds(ago_s))
+
+
+def test_who_serves_on_leaves_when_it_is_called() -> None:
+    """At its last safe moment, and not before; with the reason that it was warned."""
+    stays = a_replica(4, READY)
+    serving_on = a_replica(1, READY, warned_at=NOW - seconds(70), replaced_by=5)
+    assert due(serving_on, stays, ago_s=0.001) == []
+    assert due(serving_on, stays) == [Drain(serving_on, WARNED, warned_at=NOW - seconds(70), replace=False)]
+    alone = replace(serving_on, replaced_by=None)
+    assert due(alone, stays) == [
+        Drain(alone, f"{WARNED}; as many as wanted are left", warned_at=NOW - seconds(70), replace=False)
+    ]
+
+
+def test_what_should_have_left_is_taken_out_by_the_call() -> None:
+    """A warned replica that drains leaves the rotation once more, others that drain don't."""
+    warned, drained = a_replica(1, DRAINING, warned_at=NOW), a_replica(2, DRAINING)
+    assert due(warned, drained) == [TakeOut("i-1")]
+
+
+# The other signals.
 
 
 def test_a_rebalance_recommendation_is_noted_if_the_service_wants_it() -> None:
     """It is no emergency: nothing drains, and by default nothing happens at all."""
-    replica = a_replica(1, ReplicaState.READY)
-    told: list[interruption.Sighting] = [(RebalanceRecommendation("i-1", NOW), replica)]
-    assert react(told, OnRebalance.IGNORE) == []
-    assert react(told) == [NoteRebalance(replica, NOW)]
-    assert react([(told[0][0], replace(replica, rebalance_at=NOW))]) == []
-
-
-def test_a_warning_takes_over_from_a_recommendation() -> None:
-    """A replica whose replacement is on its way already drains at once, and gets no second one."""
-    old = a_replica(1, ReplicaState.READY, rebalance_at=LONG_AGO, replaced_by=2)
-    new = a_replica(2, ReplicaState.STARTING)
-    (action,) = interruption.decide([(WARNING, old)], Rows(2, {1: old, 2: new}), OnRebalance.REPLACE)
-    assert isinstance(action, Drain)
-    assert not action.replace
+    replica = a_replica(1, READY)
+    told = RebalanceRecommendation("i-1", NOW)
+    assert react((told, replica), spec=demo_spec()) == []
+    assert react((told, replica)) == [NoteRebalance(replica, NOW)]
+    assert react((told, replace(replica, rebalance_at=NOW))) == []
+    assert react((told, replica), spec=None) == []
 
 
 @pytest.mark.parametrize(
@@ -98,8 +301,8 @@ def test_a_warning_takes_over_from_a_recommendation() -> None:
 )
 def test_an_instance_that_goes_without_a_warning_is_replaced(state: InstanceState) -> None:
     """A loss that nobody announced is a loss all the same."""
-    replica = a_replica(1, ReplicaState.READY)
-    actions = react([(StateChange("i-1", NOW, state), replica)])
+    replica = a_replica(1, READY)
+    actions = react((StateChange("i-1", NOW, state), replica), others=0)
     assert actions == [Drain(replica, f"instance {state}")]
 
 
@@ -107,12 +310,12 @@ def test_a_running_instance_is_put_into_rotation_once() -> None:
     """`running` starts a provisioning replica and says nothing new about any other."""
     signal = StateChange("i-1", NOW, InstanceState.RUNNING)
     fresh = a_replica(1, ReplicaState.PROVISIONING)
-    assert react([(signal, fresh)]) == [Start(fresh)]
-    assert react([(signal, a_replica(1, ReplicaState.READY))]) == []
+    assert react((signal, fresh)) == [Start(fresh)]
+    assert react((signal, a_replica(1, READY))) == []
 
 
 def test_the_end_of_a_draining_instance_ends_its_replica() -> None:
     """`terminated` is the last that is heard of a replica."""
-    replica = a_replica(1, ReplicaState.DRAINING)
+    replica = a_replica(1, DRAINING)
     signal = StateChange("i-1", NOW, InstanceState.TERMINATED)
-    assert react([(signal, replica)]) == [End(replica, "test")]
+    assert react((signal, replica)) == [End(replica, "test")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,18 +11,14 @@ from spotrelay.model import (
     Backoff,
     InstanceState,
     LaunchIntent,
-    OnRebalance,
     PurchaseOption,
     ReadinessProbe,
-    Replica,
     ReplicaState,
-    Rows,
     TargetState,
     seconds,
 )
 from spotrelay.policy import observation, reconcile, timing
 from spotrelay.policy.actions import (
-    Action,
     Adopt,
     CloseIntent,
     Drain,
@@ -32,27 +29,13 @@ from spotrelay.policy.actions import (
     NoteHealth,
     Register,
     Request,
+    ServeOn,
     Start,
-    Supersede,
     TakeOut,
     Terminate,
 )
-from spotrelay.policy.observation import Observation
 from tests.examples import demo_spec
-from tests.unit.cases import LONG_AGO, NOW, RECENTLY, a_replica, an_instance, decide
-
-
-def rebalance(*replicas: Replica) -> list[Action]:
-    """The tick's decision for a service that follows recommendations, all its instances in perfect health."""
-    spec = replace(demo_spec(), on_rebalance=OnRebalance.REPLACE)
-    superseded = [r for r in replicas if r.replaced_by in {s.id for s in replicas}]
-    seen = Observation(
-        Rows(9, {r.id: r for r in replicas}),
-        {f"i-{r.id}": an_instance(r.id) for r in replicas},
-        {f"i-{r.id}": TargetState.HEALTHY for r in replicas if r.state is ReplicaState.READY}
-        | {f"i-{r.id}": TargetState.INITIAL for r in replicas if r.state is not ReplicaState.READY},
-    )
-    return reconcile.decide(replace(spec, replicas=len(replicas) - len(superseded)), seen, NOW)
+from tests.unit.cases import LONG_AGO, NOW, RECENTLY, a_replica, an_instance, decide, rows_of, seen_of
 
 
 def test_a_fleet_at_rest_needs_nothing() -> None:
@@ -89,6 +72,24 @@ def test_a_launch_that_was_never_recorded_is_adopted() -> None:
     assert decide(waiting, other, instances=(instance,), intents=(intent,)) == [Adopt(waiting, instance)]
 
 
+def test_a_warned_instance_is_not_adopted() -> None:
+    """EC2 takes it back anyway: the replica that waits for one is launched anew."""
+    intent = LaunchIntent("L1", "demo", (1,), NOW - seconds(30))
+    waiting = a_replica(1, ReplicaState.REQUESTED, launch_id="L1")
+    instance = an_instance(7, launch_id="L1", launched_at=NOW - seconds(28))
+    assert decide(waiting, instances=[instance], intents=[intent], warned=[7]) == []
+
+
+def test_an_adopted_instance_is_not_taken_in_as_well() -> None:
+    """Old enough for both: it belongs to the replica that it was launched for."""
+    launched_at = NOW - seconds(timing.ORPHAN_GRACE_S)
+    intent = LaunchIntent("L1", "demo", (1,), launched_at)
+    waiting = a_replica(1, ReplicaState.REQUESTED, launch_id="L1")
+    instance = an_instance(7, launch_id="L1", launch_template_id="lt-1", launched_at=launched_at)
+    actions = decide(waiting, instances=[instance], intents=[intent], health={7: TargetState.HEALTHY})
+    assert actions == [Adopt(waiting, instance), CloseIntent("L1")]
+
+
 def test_an_expired_launch_is_closed_and_then_repeated() -> None:
     """A launch that left no instance is given up and, by the next tick, made anew."""
     intent = LaunchIntent("L1", "demo", (1,), NOW - seconds(timing.INTENT_EXPIRES_S))
@@ -108,18 +109,13 @@ def test_an_intent_that_nobody_seems_to_wait_for_is_left_alone() -> None:
 
 
 def test_rows_that_are_newer_than_the_highest_id_are_not_known_yet() -> None:
-    """What is created while the rows are read counts from the next tick on."""
-    old, new = a_replica(9, ReplicaState.READY), a_replica(10, ReplicaState.REQUESTED)
-    assert observation.known(Rows(9, {9: old, 10: new})) == Rows(9, {9: old})
-
-
-def test_an_orphan_is_terminated_after_its_grace() -> None:
-    """What no row and no intent knows goes, but not while its launch may still be recorded."""
-    old = an_instance(7, launch_id="gone", launched_at=NOW - seconds(timing.ORPHAN_GRACE_S))
-    fresh = an_instance(8, launch_id="gone", launched_at=NOW - seconds(5))
-    (action,) = decide(instances=(old, fresh))
-    assert isinstance(action, Terminate)
-    assert action.instance_id == "i-7"
+    """What is created while the rows are read counts from the next tick on; an old row says: IDs got lost."""
+    old, new = a_replica(9, ReplicaState.READY), a_replica(10, ReplicaState.REQUESTED, since_s=5)
+    rows = rows_of(old, new)
+    assert observation.known(replace(rows, highest_id=9), NOW).replicas == {9: old}
+    assert not observation.has_lost_its_ids(replace(rows, highest_id=9), NOW)
+    assert observation.known(replace(rows, highest_id=8), NOW).replicas == {9: old}
+    assert observation.has_lost_its_ids(replace(rows, highest_id=8), NOW)
 
 
 def test_a_running_instance_starts_and_a_healthy_one_is_ready() -> None:
@@ -137,9 +133,10 @@ def test_a_started_replica_that_is_out_of_rotation_is_registered() -> None:
     starting = a_replica(1, ReplicaState.STARTING, since_s=5, entered=RECENTLY)
     assert decide(starting, instances=(an_instance(1),)) == [Register(starting)]
     probed = replace(demo_spec(replicas=1), readiness_probe=ReadinessProbe("/v1", {}))
-    seen = Observation(Rows(1, {1: starting}), {"i-1": an_instance(1, address="10.0.0.1")})
+    seen = seen_of(starting, instances=[an_instance(1, address="10.0.0.1")])
     assert reconcile.decide(probed, seen, NOW) == []
     assert {r: i.address for r, i in reconcile.awaiting_probe(probed, seen).items()} == {1: "10.0.0.1"}
+    assert reconcile.awaiting_probe(probed, replace(seen, warned={"i-1": NOW})) == {}, "it comes in no more"
 
 
 def test_a_replica_that_never_becomes_ready_has_failed() -> None:
@@ -155,25 +152,83 @@ def test_a_replica_that_never_becomes_ready_has_failed() -> None:
     assert all(actions == [fail] for actions in judged.values())
 
 
-def test_a_lost_warning_is_found() -> None:
-    """EC2's request status shows a marked instance, event or no event."""
-    replica = a_replica(1, ReplicaState.READY)
-    (action,) = decide(
-        replica,
-        instances=(an_instance(1),),
-        health={1: TargetState.HEALTHY},
-        warned=frozenset({"i-1"}),
+@pytest.mark.parametrize(("others", "kind"), [(2, Drain), (1, ServeOn)])
+def test_a_lost_warning_is_found(others: int, kind: type) -> None:
+    """EC2's request status shows a marked instance, event or no event; it leaves or serves on as with one."""
+    rows = [a_replica(i, ReplicaState.READY) for i in range(1, others + 2)]
+    (action, *rest) = decide(
+        *rows,
+        instances=[an_instance(r.id) for r in rows],
+        health={r.id: TargetState.HEALTHY for r in rows},
+        warned=[1],
+        warned_at=NOW - seconds(9),
+        wanted=3,
     )
+    assert isinstance(action, kind)
+    assert isinstance(action, Drain | ServeOn)
+    assert (action.replica.id, action.warned_at, action.replace) == (1, NOW - seconds(9), True)
+    assert action.reason == "interruption warning, found by the tick"
+    assert not isinstance(action, Drain) or action.cool_pool
+    assert [type(a) for a in rest] == ([] if others == 2 else [Request])
+
+
+def test_those_that_are_found_warned_together_do_not_rely_on_each_other() -> None:
+    """Neither on those whose row says it already, nor on one whose instance is gone."""
+    rows = [a_replica(i, ReplicaState.READY) for i in (1, 2, 3)]
+    there = [an_instance(r.id) for r in rows]
+    seen: dict[str, Any] = {"health": dict.fromkeys((1, 2, 3), TargetState.HEALTHY)}
+    found = decide(*rows, instances=there, warned=[1, 2], **seen)
+    assert [type(a) for a in found] == [ServeOn, ServeOn]
+    known = [replace(rows[0], warned_at=NOW, replaced_by=9), *rows[1:]]
+    found = decide(*known, instances=there, warned=[1, 2], **seen)
+    assert found[0] == ServeOn(rows[1], "interruption warning, found by the tick", NOW)
+    assert not [a for a in found if isinstance(a, Drain)]
+    gone = [an_instance(1, InstanceState.TERMINATED), *there[1:]]
+    (lost, served_on) = decide(*rows, instances=gone, warned=[2], **seen)
+    assert (type(lost), type(served_on)) == (Drain, ServeOn)
+
+
+def test_who_serves_on_is_looked_at_by_every_tick() -> None:
+    """It leaves once the others are enough, or when its time has come; then it gets no second replacement."""
+    serving_on = a_replica(1, ReplicaState.READY, warned_at=NOW - seconds(20), replaced_by=4)
+    others = [a_replica(i, ReplicaState.READY) for i in (2, 3)]
+    coming = a_replica(4, ReplicaState.STARTING, since_s=5, entered=RECENTLY)
+    health = {1: TargetState.HEALTHY, 2: TargetState.HEALTHY, 3: TargetState.HEALTHY, 4: TargetState.INITIAL}
+    seen: dict[str, Any] = {"instances": [an_instance(i) for i in (1, 2, 3, 4)], "warned": [1], "wanted": 3}
+    leave = Drain(serving_on, "interruption warning", serving_on.warned_at, replace=False)
+    assert decide(serving_on, *others, coming, health=health, **seen) == [leave]
+    ill = replace(others[0], unhealthy_since=NOW)
+    assert (
+        decide(serving_on, ill, others[1], coming, health={**health, 2: TargetState.UNHEALTHY}, **seen) == []
+    )
+    late = replace(serving_on, warned_at=NOW - seconds(70))
+    (action,) = decide(late, ill, others[1], coming, health={**health, 2: TargetState.UNHEALTHY}, **seen)
     assert isinstance(action, Drain)
-    assert (action.warned_at, action.replace, action.cool_pool) == (NOW, True, True)
 
 
-@pytest.mark.parametrize("state", [InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED, None])
-def test_a_lost_instance_is_found(state: InstanceState | None) -> None:
+def test_who_serves_on_and_stops_answering_leaves() -> None:
+    """Its failed check is noted like any other's, and with the next tick it is no use in rotation."""
+    serving_on = a_replica(1, ReplicaState.READY, warned_at=NOW - seconds(20), replaced_by=4)
+    seen: dict[str, Any] = {"instances": [an_instance(1)], "warned": [1], "wanted": 0}
+    assert decide(serving_on, health={1: TargetState.UNHEALTHY}, **seen) == [NoteHealth(serving_on, NOW)]
+    ill = replace(serving_on, unhealthy_since=NOW)
+    assert [type(a) for a in decide(ill, health={1: TargetState.UNHEALTHY}, **seen)] == [Drain]
+
+
+def test_a_warned_replica_that_was_to_become_ready_never_does() -> None:
+    """It leaves at once, and is not put into rotation on its way."""
+    for state in (ReplicaState.PROVISIONING, ReplicaState.STARTING):
+        rising = a_replica(1, state, since_s=5, entered={**RECENTLY, state: NOW - seconds(5)})
+        (action,) = decide(rising, instances=[an_instance(1)], health={1: TargetState.HEALTHY}, warned=[1])
+        assert isinstance(action, Drain)
+        assert action.cool_pool
+
+
+@pytest.mark.parametrize("state", [InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED])
+def test_a_lost_instance_is_found(state: InstanceState) -> None:
     """An instance that is going or gone is replaced without any event."""
     replica = a_replica(1, ReplicaState.READY)
-    instances = (an_instance(1, state),) if state else ()
-    (action,) = decide(replica, instances=instances)
+    (action,) = decide(replica, instances=(an_instance(1, state),))
     assert isinstance(action, Drain)
     assert action.replace
 
@@ -182,22 +237,8 @@ def test_an_instance_that_ec2_does_not_show_yet_is_waited_for() -> None:
     """DescribeInstances may lag behind CreateFleet."""
     young = a_replica(1, ReplicaState.PROVISIONING, since_s=5)
     assert decide(young) == []
-    (action,) = decide(young, warned=frozenset({"i-1"}))
+    (action,) = decide(young, warned=[1])
     assert isinstance(action, Drain), "that EC2 takes it back is known all the same"
-
-
-def test_an_unhealthy_replica_gets_time_and_is_then_replaced() -> None:
-    """One failed check is noted; three minutes of them are a loss; a good one forgives."""
-    seen = {"instances": (an_instance(1),), "health": {1: TargetState.UNHEALTHY}}
-    well = a_replica(1, ReplicaState.READY)
-    assert decide(well, **seen) == [NoteHealth(well, NOW)]  # type: ignore[arg-type]  # test data
-    since = NOW - seconds(timing.UNHEALTHY_REPLACED_S + 1)
-    ill = a_replica(1, ReplicaState.READY, unhealthy_since=since)
-    (action,) = decide(ill, **seen)  # type: ignore[arg-type]  # test data
-    assert isinstance(action, Drain)
-    assert decide(ill, instances=(an_instance(1),), health={1: TargetState.HEALTHY}) == [
-        NoteHealth(ill, None)
-    ]
 
 
 def test_a_drained_instance_is_terminated_once_its_requests_are_done() -> None:
@@ -223,7 +264,7 @@ def test_a_warned_instance_is_never_terminated(noted: bool) -> None:
     actions = decide(
         replica,
         instances=(an_instance(1),),
-        warned=frozenset() if noted else frozenset({"i-1"}),
+        warned=[] if noted else [1],
         wanted=0,
     )
     assert not [a for a in actions if isinstance(a, Terminate)]
@@ -279,70 +320,36 @@ def test_a_replica_is_acted_upon_once() -> None:
 
 
 def test_launches_are_held_after_replicas_that_never_became_ready() -> None:
-    """A service that dies while starting doesn't burn money as fast as it can."""
+    """A service that dies while starting doesn't burn money as fast as it can; on-demand stands in for it."""
     held = Backoff(3, NOW + seconds(1), version=1)
-    assert decide(wanted=1, backoff=held) == []
+    fallback = Request(1, "Spot isn't ready", PurchaseOption.ON_DEMAND, is_stand_in=True)
+    assert decide(wanted=1, backoff=held) == [fallback]
     request = Request(1, "fewer replicas than wanted", PurchaseOption.SPOT)
-    assert decide(wanted=1, backoff=replace(held, until=NOW)) == [request]
+    assert decide(wanted=1, backoff=replace(held, until=NOW)) == [request, fallback]
     assert decide(wanted=1, backoff=replace(held, version=7)) == [request]
 
 
 def test_a_crash_loop_stops_until_there_is_a_new_version() -> None:
-    """After five failures in a row nothing is launched, however long it lasts, until a version comes."""
+    """After five failures in a row no Spot is launched, however long it lasts, until a version comes."""
     looping = Backoff(timing.CRASH_LOOP_FAILURES, LONG_AGO, version=1)
     waiting = a_replica(1, ReplicaState.REQUESTED)
-    assert decide(waiting, wanted=2, backoff=looping) == []
+    actions = decide(waiting, wanted=2, backoff=looping)
+    assert actions == [Request(2, "Spot isn't ready", PurchaseOption.ON_DEMAND, is_stand_in=True)]
     request = Request(1, "fewer replicas than wanted", PurchaseOption.SPOT)
     assert decide(wanted=1, backoff=replace(looping, version=0)) == [request]
 
 
-def test_a_recommendation_launches_first_and_drains_last() -> None:
-    """The replacement comes up beside the replica, which goes once the other serves."""
-    old = a_replica(1, ReplicaState.READY, rebalance_at=NOW)
-    assert rebalance(old) == [Supersede(old, "rebalance recommendation")]
-    superseded = replace(old, replaced_by=2)
-    assert rebalance(superseded, a_replica(2, ReplicaState.STARTING, since_s=5, entered=RECENTLY)) == []
-    assert rebalance(superseded, a_replica(2, ReplicaState.READY)) == [
-        Drain(superseded, "rebalance recommendation", replace=False)
-    ]
-
-
-def test_recommendations_cannot_churn_the_fleet() -> None:
-    """No more at a time than `surge`, the longest-serving first, and none that is new itself."""
-    old = [a_replica(i, ReplicaState.READY, since_s=3600 - i, rebalance_at=NOW) for i in (1, 2)]
-    fresh = a_replica(3, ReplicaState.READY, since_s=60, rebalance_at=NOW)
-    assert rebalance(fresh, *old) == [Supersede(old[0], "rebalance recommendation")]
-    assert rebalance(fresh) == []
-
-
-def test_surge_counts_whatever_is_active() -> None:
-    """One too many for another reason, and no replica is superseded until it is gone."""
-    old = [a_replica(i, ReplicaState.READY, rebalance_at=NOW) for i in (1, 2)]
-    extra = a_replica(3, ReplicaState.REQUESTED, launch_id="launch-1")
-    spec = replace(demo_spec(replicas=2), on_rebalance=OnRebalance.REPLACE)
-    seen = Observation(
-        Rows(3, {r.id: r for r in (*old, extra)}, {"launch-1": LaunchIntent("launch-1", "demo", (3,), NOW)}),
-        {f"i-{r.id}": an_instance(r.id) for r in old},
-        {f"i-{r.id}": TargetState.HEALTHY for r in old},
-    )
-    assert reconcile.decide(spec, seen, NOW) == []
-
-
-def test_a_replacement_that_fails_leaves_the_replica_serving() -> None:
-    """If what was to take over never comes up, the replica counts again and may be superseded again."""
-    old = a_replica(1, ReplicaState.READY, rebalance_at=NOW, replaced_by=2)
-    assert rebalance(old) == [Supersede(old, "rebalance recommendation")]
-
-
 def test_a_removed_service_ends_without_replacements() -> None:
     """When a stack is destroyed its instances go, and nothing new comes."""
-    rows = Rows(3, {1: a_replica(1, ReplicaState.READY), 2: a_replica(2, ReplicaState.REQUESTED)})
-    seen = Observation(rows, {"i-1": an_instance(1)})
-    actions = reconcile.retire(seen, NOW)
-    assert actions == [
-        Drain(rows.replicas[1], "service removed", replace=False),
-        End(rows.replicas[2], "service removed"),
+    ready, waiting = a_replica(1, ReplicaState.READY), a_replica(2, ReplicaState.REQUESTED)
+    assert reconcile.retire(seen_of(ready, waiting, instances=[an_instance(1)]), NOW) == [
+        Drain(ready, "service removed", replace=False),
+        End(waiting, "service removed"),
     ]
-    draining = Rows(3, {1: a_replica(1, ReplicaState.DRAINING)})
-    (action,) = reconcile.retire(Observation(draining, {"i-1": an_instance(1)}), NOW)
+    draining = a_replica(1, ReplicaState.DRAINING)
+    (action,) = reconcile.retire(seen_of(draining, instances=[an_instance(1)]), NOW)
     assert isinstance(action, Terminate)
+    assert reconcile.retire(seen_of(draining, instances=[an_instance(1)], warned=[1]), NOW) == [], "EC2 does"
+    ended = an_instance(1, InstanceState.TERMINATED)
+    assert reconcile.retire(seen_of(draining, instances=[ended]), NOW) == [End(draining, "test")]
+    assert reconcile.retire(seen_of(draining), NOW) == [End(draining, "test")]

@@ -12,22 +12,33 @@ from hypothesis import strategies as st
 
 from spotrelay.model import (
     Backoff,
+    InstanceState,
     LaunchIntent,
     OnRebalance,
     PurchaseOption,
     Replica,
     ReplicaState,
-    Rows,
     ServiceSpec,
     TargetState,
     seconds,
 )
 from spotrelay.policy import interruption, reconcile, strength, timing
-from spotrelay.policy.actions import Action, Adopt, Drain, End, Fail, Launch, Request
+from spotrelay.policy.actions import (
+    Action,
+    Adopt,
+    Drain,
+    End,
+    Fail,
+    Launch,
+    NoteHealth,
+    Request,
+    ServeOn,
+    TakeIn,
+)
 from spotrelay.policy.observation import Observation
 from spotrelay.signals import InterruptionWarning
 from tests.examples import demo_spec, on_demand_pool
-from tests.unit.cases import LONG_AGO, NOW, RECENTLY, a_replica, an_instance
+from tests.unit.cases import LONG_AGO, NOW, RECENTLY, a_replica, an_instance, rows_of, seen_of
 
 SPOT, ON_DEMAND = PurchaseOption.SPOT, PurchaseOption.ON_DEMAND
 REQUESTED, PROVISIONING, STARTING, READY, DRAINING = (
@@ -45,10 +56,8 @@ def look(
     *replicas: Replica, gone: Collection[int] = (), intents: Collection[LaunchIntent] = ()
 ) -> Observation:
     """What a tick sees: every instance runs but those of the replicas that are gone."""
-    return Observation(
-        Rows(99, {r.id: r for r in replicas}, {i.id: i for i in intents}),
-        {f"i-{r.id}": an_instance(r.id) for r in replicas if r.instance_id and r.id not in gone},
-    )
+    instances = [an_instance(r.id) for r in replicas if r.instance_id and r.id not in gone]
+    return seen_of(*replicas, instances=instances, intents=intents)
 
 
 def decide(spec: ServiceSpec, seen: Observation, *decided: Action) -> list[Action]:
@@ -168,10 +177,14 @@ def test_on_demand_has_no_stand_ins() -> None:
 
 
 def test_a_service_without_fallback_gets_none() -> None:
-    """It would rather wait: none is requested, and those of before it said so go."""
+    """It would rather wait: none is requested, and those of before it said so go once they aren't needed."""
     spec = replace(demo_spec(), on_demand_fallback=False)
     assert stand_ins_requested(decide(spec, look(spot(1), refused(2), refused(3)))) == 0
-    assert dropped(decide(spec, look(spot(1), refused(2), refused(3), stand_in(4), stand_in(5)))) == [5, 4]
+    assert dropped(
+        decide(spec, look(spot(1), refused(2), refused(3), stand_in(4), stand_in(5, STARTING)))
+    ) == [5]
+    assert dropped(decide(spec, look(spot(1), spot(2), refused(3), stand_in(4), stand_in(5)))) == [5]
+    assert dropped(decide(spec, look(spot(1), spot(2), spot(3), stand_in(4), stand_in(5)))) == [5, 4]
 
 
 def test_a_service_that_gives_up_spot_moves_without_a_gap() -> None:
@@ -185,17 +198,159 @@ def test_a_service_that_gives_up_spot_moves_without_a_gap() -> None:
     assert dropped(decide(spec, look(spot(1), on_demand(2), stand_in(4)))) == [4]
 
 
-@pytest.mark.parametrize(
-    "backoff",
-    [Backoff(1, NOW + seconds(1), version=1), Backoff(timing.CRASH_LOOP_FAILURES, LONG_AGO, version=1)],
-)
-def test_a_service_that_fails_gets_no_stand_ins(backoff: Backoff) -> None:
-    """While launches are held because replicas fail, on-demand is no way around that."""
-    seen = look(refused(1))
-    held = replace(seen, rows=replace(seen.rows, backoff=backoff))
-    assert decide(demo_spec(replicas=1), held) == []
+# Stand-ins: after failures.
+
+
+HELD = Backoff(1, NOW + seconds(1), version=1)
+LOOPING = Backoff(timing.CRASH_LOOP_FAILURES, LONG_AGO, version=1)
+
+
+def after(backoff: Backoff, *replicas: Replica, **facts: Any) -> Observation:
+    """What a tick sees of replicas after failures."""
+    seen = look(*replicas, **facts)
+    return replace(seen, rows=replace(seen.rows, backoff=backoff))
+
+
+@pytest.mark.parametrize("backoff", [HELD, LOOPING], ids=["held", "looping"])
+@pytest.mark.parametrize("waiting", [(), (refused(1),), (a_replica(1, REQUESTED),)])
+def test_what_fails_on_spot_gets_a_stand_in(backoff: Backoff, waiting: tuple[Replica, ...]) -> None:
+    """Held or given up, with or without a row that waits: what fails on Spot may well serve on-demand."""
+    seen = after(backoff, *waiting)
+    assert decide(demo_spec(replicas=1), seen) == [
+        Request(1, "Spot isn't ready", ON_DEMAND, is_stand_in=True)
+    ]
+    assert decide(replace(demo_spec(replicas=1), on_demand_fallback=False), seen) == []
+
+
+def test_after_failures_each_one_that_is_missing_gets_a_stand_in() -> None:
+    """Also what starts: nothing says that it will ever be ready. But none for what belongs to the base."""
+    assert stand_ins_requested(decide(demo_spec(), after(LOOPING, spot(1)))) == 2
+    assert stand_ins_requested(decide(demo_spec(), after(LOOPING, spot(1), spot(2, STARTING)))) == 2
+    assert stand_ins_requested(decide(demo_spec(), after(LOOPING, spot(1), stand_in(5, STARTING)))) == 1
+    based = replace(demo_spec(), base_on_demand=1)
+    assert stand_ins_requested(decide(based, after(LOOPING, spot(1)))) == 1
+    assert stand_ins_requested(decide(based, after(LOOPING, on_demand(1)))) == 2
+    other = replace(LOOPING, version=7)
+    assert stand_ins_requested(decide(demo_spec(), after(other, spot(1)))) == 0, "another version's failures"
+
+
+@pytest.mark.parametrize("backoff", [HELD, LOOPING], ids=["held", "looping"])
+def test_the_brake_holds_no_stand_in(backoff: Backoff) -> None:
+    """One that waits is launched, and one that serves goes on: only Spot is held."""
+    due = stand_in(2, REQUESTED)
+    assert decide(demo_spec(replicas=1), after(backoff, a_replica(1, REQUESTED), due)) == [Launch((due,))]
+    assert decide(demo_spec(replicas=2), after(backoff, spot(1), stand_in(2))) == []
+
+
+def test_a_stand_in_that_fails_holds_the_next_for_its_own_back_off() -> None:
+    """The one that fails now, and until its back-off is over; never for good, and not a new version's."""
+    spec = demo_spec(replicas=1)
     failing = Fail(stand_in(2, STARTING), "late")
-    assert decide(demo_spec(replicas=1), look(refused(1), failing.replica), failing) == []
+    assert decide(spec, look(refused(1), failing.replica), failing) == []
+    held = replace(LOOPING, fallback_until=NOW + seconds(1))
+    assert decide(spec, after(held, refused(1))) == []
+    assert decide(spec, after(held, refused(1), stand_in(2, REQUESTED))) == []
+    assert stand_ins_requested(decide(spec, after(replace(held, fallback_until=NOW), refused(1)))) == 1
+    newer = replace(spec, version=2)
+    assert stand_ins_requested(decide(newer, after(held, refused(1)))) == 1
+
+
+def test_a_spot_replica_that_fails_holds_no_stand_in() -> None:
+    """The tick that gives it up requests its stand-in's successor, if that is missing, all the same."""
+    failing = Fail(spot(1, STARTING), "late")
+    seen = look(failing.replica, refused(2))
+    actions = decide(demo_spec(replicas=2), seen, failing)
+    assert stand_ins_requested(actions) == 1
+    assert not [a for a in actions if isinstance(a, Request | Launch) and a.purchase_option is SPOT]
+
+
+# What serves is never given up while the rest are fewer than wanted.
+
+
+def test_a_stand_in_serves_on_while_no_spot_does() -> None:
+    """Whatever came of the replicas that it stands in for: failed, just requested, unhealthy, or gone."""
+    spec = demo_spec(replicas=1)
+    for other in (spot(1, REQUESTED), spot(1, STARTING), spot(1, READY, unhealthy_since=NOW), None):
+        others = [other] if other else []
+        assert dropped(decide(spec, look(*others, stand_in(2)))) == []
+        assert dropped(decide(spec, after(LOOPING, *others, stand_in(2)))) == []
+
+
+def test_as_many_serve_as_wanted_before_any_stand_in_goes() -> None:
+    """Of two stand-ins beside two Spot replicas that stay and one that is missing none goes, of three one."""
+    spec = demo_spec(replicas=4)
+    four = [spot(1), spot(2), stand_in(5), stand_in(6)]
+    assert dropped(decide(spec, look(*four))) == []
+    assert dropped(decide(spec, look(*four, stand_in(7)))) == [7]
+    warned = replace(spot(2), warned_at=NOW)
+    assert dropped(decide(spec, look(spot(1), warned, *four[2:], stand_in(7)))) == []
+
+
+def test_what_this_tick_takes_or_finds_ill_spares_nobody() -> None:
+    """Who serves is counted after what was decided before: a loss, a failed check, a warning."""
+    spec, there = demo_spec(replicas=1), [spot(1), stand_in(2)]
+    assert dropped(decide(spec, look(*there))) == [2]
+    for decided in (
+        Drain(there[0], "lost"),
+        NoteHealth(there[0], NOW),
+        ServeOn(there[0], "interruption warning", NOW),
+    ):
+        assert dropped(decide(spec, look(*there), decided)) == []
+    assert dropped(decide(spec, look(*there), NoteHealth(there[0], None))) == [2]
+
+
+def test_surplus_waits_until_it_is_known_who_serves() -> None:
+    """Rows that have just turned out wrong about others are no reason to give up one that serves."""
+    rows = [spot(i) for i in (1, 2, 3)]
+    ill = [NoteHealth(r, NOW) for r in rows]
+    spec = demo_spec(replicas=2)
+    assert dropped(decide(spec, look(*rows))) == [3]
+    assert dropped(decide(spec, look(*rows), *ill[:2])) == []
+    assert dropped(decide(spec, look(*rows, stand_in(4)), ill[0])) == [3], "one of the two, not both"
+    came = TakeIn(an_instance(9), READY, "serves, and nothing on record knew it")
+    assert dropped(decide(spec, look(*rows[:2]), came)) == []
+
+
+def test_surplus_that_serves_goes_only_beyond_what_is_wanted() -> None:
+    """Of five rows for three wanted the two that don't answer go, and none that does."""
+    ill = [spot(i, unhealthy_since=NOW) for i in (1, 2)]
+    seen = look(*ill, spot(3), spot(4), spot(5))
+    assert sorted(dropped(decide(demo_spec(), seen))) == [1, 2], "what doesn't answer goes first"
+    assert dropped(decide(demo_spec(replicas=2), seen)) == [2, 1, 5]
+
+
+@pytest.mark.parametrize("state", [InstanceState.TERMINATED, None])
+def test_scaling_in_during_a_loss_replaces_nothing_and_takes_nothing(state: InstanceState | None) -> None:
+    """Three wanted become two while one is lost, or warned: the healthy ones stay, none is launched."""
+    rows = [spot(i) for i in (1, 2, 3)]
+    instances = [an_instance(1, state or InstanceState.RUNNING), an_instance(2), an_instance(3)]
+    healthy = dict.fromkeys((1, 2, 3), TargetState.HEALTHY)
+    seen = seen_of(*rows, instances=instances, health=healthy, warned=() if state else (1,))
+    actions = reconcile.decide(demo_spec(replicas=2), seen, NOW)
+    assert [(a.replica.id, a.replace) for a in actions if isinstance(a, Drain)] == [(1, False)]
+    assert not [a for a in actions if isinstance(a, Request | Launch)]
+
+
+def test_scaling_in_gives_up_the_replacement_and_not_what_serves() -> None:
+    """The loss was replaced before: what is on its way goes, and the two healthy ones stay."""
+    going = spot(1, DRAINING, warned_at=NOW, replaced_by=4)
+    on_its_way = spot(4, STARTING, replaces=1)
+    assert dropped(decide(demo_spec(replicas=2), look(going, spot(2), spot(3), on_its_way))) == [4]
+    serving_on = spot(1, READY, warned_at=NOW, replaced_by=4)
+    assert dropped(decide(demo_spec(replicas=2), look(serving_on, spot(2), spot(3), on_its_way))) == [4]
+
+
+def test_an_instance_that_is_taken_in_spares_a_launch() -> None:
+    """What had been lost sight of counts as soon as it has a row again; as a loss's replacement, too."""
+    came = TakeIn(an_instance(9), READY, "serves, and nothing on record knew it")
+    assert decide(demo_spec(replicas=2), look(spot(1)), came) == []
+    (request,) = decide(demo_spec(replicas=3), look(spot(1)), came)
+    assert request == Request(1, "fewer replicas than wanted", SPOT)
+    for useless in (replace(came, state=DRAINING), replace(came, is_stand_in=True)):
+        assert isinstance(decide(demo_spec(replicas=2), look(spot(1)), useless)[0], Request)
+    lost = Drain(spot(1), "gone")
+    needless = strength.without_needless(demo_spec(replicas=1), look(lost.replica), [lost, came])
+    assert needless == [interruption.without_replacement(lost), came]
 
 
 def test_what_is_one_too_many_has_nobody_stand_in() -> None:
@@ -258,9 +413,11 @@ def test_a_stand_in_is_never_replaced() -> None:
     """Warned or lost: it only goes, by the tick as by a signal, and none of its kind follows it."""
     standing = stand_in(2)
     warning = InterruptionWarning("i-2", NOW, "terminate")
-    rows = Rows(9, {1: spot(1), 2: standing})
-    by_signal = interruption.decide([(warning, standing)], rows, OnRebalance.REPLACE)
-    lost = Observation(rows, {"i-1": an_instance(1)}, {"i-1": TargetState.HEALTHY})
+    by_signal = interruption.decide(
+        [(warning, standing)], rows_of(spot(1), standing), demo_spec(replicas=1), NOW
+    )
+    gone = an_instance(2, InstanceState.TERMINATED)
+    lost = seen_of(spot(1), standing, instances=[an_instance(1), gone], health={1: TargetState.HEALTHY})
     for actions in (by_signal, reconcile.decide(demo_spec(replicas=1), lost, NOW)):
         (drain,) = actions
         assert isinstance(drain, Drain)
@@ -270,10 +427,9 @@ def test_a_stand_in_is_never_replaced() -> None:
 def test_a_lost_stand_in_makes_room_for_another() -> None:
     """Not as its replacement, but because Spot is still missing: the same tick asks for one."""
     lost = stand_in(2)
-    rows = Rows(9, {1: refused(1), 2: lost})
-    actions = reconcile.decide(demo_spec(replicas=1), Observation(rows), NOW)
-    assert actions == [
-        Drain(lost, "instance gone", replace=False),
+    seen = seen_of(refused(1), lost, instances=[an_instance(2, InstanceState.TERMINATED)])
+    assert reconcile.decide(demo_spec(replicas=1), seen, NOW) == [
+        Drain(lost, "instance terminated", replace=False),
         Request(1, "Spot isn't ready", ON_DEMAND, is_stand_in=True),
     ]
 
@@ -526,7 +682,7 @@ def test_a_crash_loop_is_at_rest() -> None:
     """Nothing is looked at every few seconds that only a deployment can change."""
     spec = demo_spec(replicas=2)
     looping = Backoff(timing.CRASH_LOOP_FAILURES, LONG_AGO, version=1)
-    rows = Rows(9, {1: spot(1)}, backoff=looping)
+    rows = rows_of(spot(1), backoff=looping)
     assert strength.next_look(spec, Observation(rows), NOW) is None
     assert strength.next_look(spec, Observation(replace(rows, backoff=Backoff())), NOW) == SOON
     starting = replace(rows, replicas={1: spot(1, STARTING)})

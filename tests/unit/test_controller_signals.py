@@ -1,0 +1,358 @@
+"""The controller and EC2's signals: exactly one replacement for a loss, whatever comes together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from spotrelay.controller import Controller
+from spotrelay.model import Changes, OnRebalance, OnWarning, PurchaseOption, ReplicaState, seconds
+from spotrelay.names import Metric
+from spotrelay.policy import timing
+from spotrelay.ports import Conflict, Throttled, Unavailable
+from spotrelay.signals import InterruptionWarning, RebalanceRecommendation
+from tests.examples import demo_spec
+from tests.unit.worlds import (
+    active,
+    alive,
+    counted,
+    dry,
+    in_rotation,
+    instance_of,
+    reclaim,
+    recorded,
+    rows,
+    serving,
+    settle,
+    warn,
+    world_of,
+)
+
+# One loss, one replacement.
+
+
+def test_a_warned_replica_is_replaced_and_ends() -> None:
+    """Out of rotation, replaced by the next ID from another pool, gone when EC2 takes it."""
+    world, controller = serving()
+    victim = active(world)[0]
+    assert controller.handle(warn(world, victim)) == []
+    assert [r.id for r in active(world)] == [2, 3, 4]
+    new = active(world)[-1]
+    assert new.replaces == victim.id
+    assert new.offering != victim.offering
+    settle(world, controller)
+    assert controller.handle(reclaim(world, victim)) == []
+    (ended,) = world.store.history("demo", 10)
+    assert (ended.id, ended.state, ended.replaced_by) == (1, ReplicaState.TERMINATED, 4)
+    assert [r.state for r in active(world)] == [ReplicaState.READY] * 3
+
+
+@pytest.mark.parametrize("ready_s", [0, timing.LEASE_S])
+def test_a_replica_that_has_just_become_ready_is_taken_out_twice(ready_s: float) -> None:
+    """The tick that put it into rotation may do so after the first time, but not after its own time-out."""
+    world = world_of(demo_spec())
+    controller = Controller(world.ports())
+    settle(world, controller)
+    victim = active(world)[0]
+    world.clock.advance(ready_s - (world.clock.now() - victim.since).total_seconds() if ready_s else 0)
+    assert (world.clock.now() - victim.since >= seconds(timing.LEASE_S)) is bool(ready_s)
+    world.router.calls.clear()
+    controller.handle(warn(world, victim))
+    assert world.router.calls == [("deregister", (victim.instance_id,))] * (1 if ready_s else 2)
+
+
+def test_a_batch_of_warnings_is_one_deregistration_and_one_launch() -> None:
+    """Losses of one batch share their calls."""
+    world, controller = serving(replace(demo_spec(replicas=10), on_warning=OnWarning.LEAVE))
+    controller.handle(warn(world, *active(world)))
+    assert [call for call, _ in world.router.calls] == ["deregister"]
+    assert [launch.count for launch in world.fleet.launches] == [10]
+    assert [r.id for r in active(world)] == list(range(11, 21))
+
+
+@pytest.mark.parametrize("on_warning", OnWarning)
+def test_an_event_delivered_three_times_makes_one_replacement(on_warning: OnWarning) -> None:
+    """Within one batch or in several, a duplicate changes nothing, whether its replica leaves or stays."""
+    world, controller = serving(replace(demo_spec(), on_warning=on_warning))
+    signals = warn(world, active(world)[0])
+    controller.handle(signals * 3)
+    controller.handle(signals)
+    controller.tick("demo")
+    assert counted(world) == [2, 3, 4]
+    assert len(world.fleet.launches) == 1
+    assert world.telemetry.counts[Metric.INTERRUPTION_WARNINGS] == 1
+
+
+def test_two_deciders_at_once_make_one_replacement() -> None:
+    """Whoever loses the race for the row reads again and finds nothing left to do."""
+    world, controller = serving()
+    signals = warn(world, active(world)[0])
+    rival = Controller(world.ports())
+    world.meddle("store.commit", lambda _: rival.handle(signals))
+    controller.handle(signals)
+    assert [r.id for r in active(world)] == [2, 3, 4]
+    assert world.telemetry.counts[Metric.CONFLICTS] == 1
+    assert len(world.fleet.launches) == 1
+
+
+def test_a_batch_that_loses_many_races_gets_through() -> None:
+    """In a storm others take the IDs again and again; the batch decides anew until it wins."""
+    world, controller = serving(demo_spec(replicas=5))
+    world.refuse("store.commit", Conflict("highest ID has moved"), times=20)
+    assert controller.handle(warn(world, *active(world))) == []
+    assert counted(world) == [6, 7, 8, 9, 10]
+    world, controller = serving()
+    world.refuse("store.commit", Conflict("highest ID has moved"), times=None)
+    signals = warn(world, *active(world))
+    assert controller.handle(signals) == signals, "but not for ever: then it comes again"
+
+
+def test_a_tick_and_a_signal_at_once_make_one_replacement() -> None:
+    """A tick that saw the loss before the signal was handled creates nothing on the strength of old rows."""
+    world, controller = serving()
+    signals = warn(world, active(world)[0])
+    rival = Controller(world.ports())
+    world.meddle("fleet.warned", lambda: rival.handle(signals))
+    controller.tick("demo")
+    assert [r.id for r in active(world)] == [2, 3, 4]
+
+
+def test_a_replacement_that_is_on_its_way_is_read_with_its_replica() -> None:
+    """Warned while its successor comes up, a replica gets no second one: that would be one GPU too many."""
+    world, controller = serving(replace(demo_spec(), on_rebalance=OnRebalance.REPLACE))
+    world.clock.advance(timing.REBALANCE_MIN_AGE_S)
+    victim = active(world)[0]
+    controller.handle([RebalanceRecommendation(instance_of(victim), world.clock.now())])
+    controller.tick("demo")
+    assert [r.id for r in active(world)] == [1, 2, 3, 4]
+    controller.handle(warn(world, victim))
+    assert (counted(world), len(world.fleet.launches)) == ([2, 3, 4], 1)
+    settle(world, controller)
+    assert [r.id for r in active(world)] == [2, 3, 4]
+    assert len(world.fleet.launches) == 1
+
+
+# Serve on.
+
+
+def test_the_last_ones_serve_on_until_their_replacements_do() -> None:
+    """All warned at once: everybody stays in rotation, the replacements come, and then the old ones leave."""
+    world, controller = serving()
+    old = active(world)
+    assert controller.handle(warn(world, *old)) == []
+    assert in_rotation(world) == {instance_of(r) for r in old}
+    assert [r.id for r in active(world)] == [1, 2, 3, 4, 5, 6]
+    assert counted(world) == [4, 5, 6]
+    settle(world, controller)
+    assert [r.id for r in active(world)] == [4, 5, 6]
+    assert in_rotation(world) == {instance_of(r) for r in active(world)}
+
+
+def test_two_of_the_last_ones_never_leave_because_of_each_other() -> None:
+    """Each is enough for the other, and both are warned at the same moment: one leaves, one serves on."""
+    world, controller = serving(demo_spec(replicas=2))
+    first, second = active(world)
+    rival = Controller(world.ports())
+    later = warn(world, second)
+    world.meddle("store.commit", lambda _: rival.handle(later))
+    controller.handle(warn(world, first))
+    assert in_rotation(world) == {instance_of(first)}, "the rival was faster, and then it was the last one"
+    assert counted(world) == [3, 4]
+
+
+def test_what_serves_on_is_called_back_in_time() -> None:
+    """One message for its last safe moment, and one for its last, written before anything else can fail."""
+    world, controller = serving(demo_spec(replicas=1))
+    signals = warn(world, *active(world))
+    world.clock.advance(2.5)
+    world.refuse("fleet.launch", Unavailable("no answer"))
+    controller.handle(signals)
+    assert world.ticker.leaves == [("demo", 68), ("demo", 108)], "rounded up: never too early"
+    calls = [c for c in world.calls if c in ("store.commit", "ticker.schedule_leave", "fleet.launch")]
+    assert calls[:4] == ["store.commit", "ticker.schedule_leave", "ticker.schedule_leave", "fleet.launch"]
+    controller.handle(signals)
+    assert len(world.ticker.leaves) == 2, "once"
+
+
+def test_what_is_called_back_leaves_without_the_lease() -> None:
+    """A tick that hangs holds it: neither the lease nor the tick is needed to take out who must leave."""
+    world, controller = serving(demo_spec(replicas=2))
+    dry(world, *PurchaseOption)
+    first, last = active(world)
+    signals = warn(world, first)
+    world.clock.advance(1)
+    controller.handle([*signals, *warn(world, last)])
+    world.store.acquire("demo", "somebody", world.clock.now(), 999)
+    world.clock.advance(68)
+    controller.leave("demo")
+    assert in_rotation(world) == {instance_of(first), instance_of(last)}, "a second too early"
+    world.clock.advance(1)
+    controller.leave("demo")
+    assert in_rotation(world) == {instance_of(last)}, "its last safe moment; the other is the very last one"
+    world.clock.advance(40)
+    controller.leave("demo")
+    assert in_rotation(world) == {instance_of(last)}
+    world.clock.advance(1)
+    controller.leave("demo")
+    assert in_rotation(world) == set()
+    assert [r.state for r in active(world)] == [ReplicaState.REQUESTED] * 2
+
+
+def test_what_drains_and_is_still_in_rotation_is_taken_out_by_the_call() -> None:
+    """Whoever wrote the row died before the load balancer heard of it, and holds the lease."""
+    world, controller = serving()
+    victim = active(world)[0]
+    world.refuse("router.deregister", Unavailable("no answer"), times=None)
+    controller.handle(warn(world, victim))
+    assert instance_of(victim) in in_rotation(world)
+    world.store.acquire("demo", "somebody", world.clock.now(), 999)
+    world.before.clear()
+    controller.leave("demo")
+    assert instance_of(victim) not in in_rotation(world)
+
+
+def test_a_call_that_loses_the_race_decides_anew() -> None:
+    """Somebody changed who serves meanwhile: what is due leaves all the same."""
+    world, controller = serving(demo_spec(replicas=1))
+    dry(world, *PurchaseOption)
+    controller.handle(warn(world, *active(world)))
+    world.clock.advance(110)
+    world.refuse("store.commit", Conflict("others serve"), times=3)
+    controller.leave("demo")
+    assert in_rotation(world) == set()
+
+
+def test_a_call_that_fails_comes_again() -> None:
+    """What can't be deregistered is raised, so that the queue delivers the message once more."""
+    world, controller = serving(demo_spec(replicas=1))
+    dry(world, *PurchaseOption)
+    controller.handle(warn(world, *active(world)))
+    world.clock.advance(110)
+    world.refuse("router.deregister", Throttled("slow down"))
+    with pytest.raises(Throttled):
+        controller.leave("demo")
+    controller.leave("demo")
+    assert in_rotation(world) == set()
+
+
+# What races put back.
+
+
+def test_a_warning_takes_out_what_a_race_put_back() -> None:
+    """A replica that drains and is in rotation all the same is taken out by its warning."""
+    world, controller = serving()
+    victim = active(world)[0]
+    world.services.specs["demo"] = demo_spec(replicas=2)
+    controller.tick("demo")
+    drained = next(r for r in rows(world).replicas.values() if not r.state.is_active)
+    world.router.register(demo_spec(), [instance_of(drained)])
+    controller.handle(warn(world, drained))
+    assert instance_of(drained) not in in_rotation(world)
+    assert victim in active(world)
+
+
+def test_a_replica_that_ends_leaves_nothing_in_rotation() -> None:
+    """If a race put its instance back, its end is the last time that anybody looks."""
+    world, controller = serving()
+    victim = active(world)[0]
+    controller.handle(warn(world, victim))
+    world.router.register(demo_spec(), [instance_of(victim)])
+    controller.handle(reclaim(world, victim))
+    assert instance_of(victim) not in in_rotation(world)
+
+
+# Several services, and foreign instances.
+
+
+def test_foreign_instances_cost_one_read() -> None:
+    """Somebody else's instance is dropped after one look-up, and counted."""
+    world, controller = serving()
+    signal = InterruptionWarning("i-foreign", world.clock.now(), "terminate")
+    assert controller.handle([signal, signal]) == []
+    assert world.telemetry.counts[Metric.FOREIGN_INSTANCES] == 1
+    assert world.calls == ["store.locate", "store.look_ahead"]
+
+
+def test_one_service_failing_does_not_hold_up_another() -> None:
+    """Only the signals of the service that failed are delivered again."""
+    world, controller = serving(demo_spec("good"), demo_spec("bad"))
+    bad = warn(world, active(world, "bad")[0])
+    good = warn(world, active(world, "good")[0])
+
+    def fail_for_bad(changes: Changes) -> None:
+        if changes.service == "bad":
+            raise Throttled("dynamodb")
+
+    world.meddle("store.commit", fail_for_bad, times=None)
+    assert list(controller.handle([*bad, *good])) == bad
+    assert [r.id for r in active(world, "good")] == [2, 3, 4]
+    assert [r.id for r in active(world, "bad")] == [1, 2, 3]
+
+
+def test_what_is_learned_ahead_can_fail_without_harm() -> None:
+    """Everything is done by then: nothing is delivered again because of it, whatever the error."""
+    world, controller = serving()
+    world.refuse("store.look_ahead", RuntimeError("a bug"))
+    assert controller.handle(warn(world, active(world)[0])) == []
+    assert recorded(world, "look_ahead_failed") == [{"error": "RuntimeError('a bug')"}]
+
+
+# What is told.
+
+
+def test_nothing_is_logged_before_the_launch() -> None:
+    """A function that has just started loads what writes its log once it has deregistered and launched."""
+    world, controller = serving()
+    before = list[object]()
+    world.meddle("fleet.launch", lambda _: before.extend(world.telemetry.records))
+    assert controller.handle(warn(world, active(world)[0])) == []
+    assert before == []
+    assert world.telemetry.records[0][0] == "launch"
+
+
+def test_how_long_it_took_is_counted_from_the_warning() -> None:
+    """The deregistration when it has happened, the launch when it has; each for its own instance."""
+    world, controller = serving()
+    first, second = active(world)[:2]
+    signals = warn(world, first)
+    world.clock.advance(1.5)
+    signals += warn(world, second)
+    world.clock.advance(0.25)
+    world.meddle("router.deregister", lambda *_: world.clock.advance(0.5), after=True)
+    world.meddle("fleet.launch", lambda _: world.clock.advance(2), after=True)
+    world.services.specs["demo"] = replace(demo_spec(), on_warning=OnWarning.LEAVE)
+    controller.handle(signals)
+    counts = world.telemetry.counts
+    assert counts[Metric.DEREGISTERED] == 2
+    assert counts[Metric.WARNING_TO_DEREGISTERED_MS] == (1750 + 500) + (250 + 500)
+    assert counts[Metric.WARNING_TO_LAUNCHED_MS] == (1750 + 2500) + (250 + 2500)
+    assert counts[Metric.INTERRUPTION_WARNINGS] == counts[Metric.SIGNALS_RECEIVED] == 2
+
+
+def test_who_serves_on_was_launched_for_and_not_deregistered() -> None:
+    """Its time to the deregistration is none of the controller's slowness: it isn't counted."""
+    world, controller = serving(demo_spec(replicas=1))
+    signals = warn(world, *active(world))
+    world.clock.advance(0.25)
+    controller.handle(signals)
+    counts = world.telemetry.counts
+    assert counts[Metric.WARNING_TO_LAUNCHED_MS] == 250
+    assert counts[Metric.INTERRUPTION_WARNINGS] == 1
+    assert Metric.WARNING_TO_DEREGISTERED_MS not in counts
+    assert Metric.DEREGISTERED not in counts
+
+
+def test_a_launch_that_brought_nothing_took_no_time() -> None:
+    """Every pool refuses: no time from the warning to the launch is counted, nor one from the future."""
+    world, controller = serving()
+    dry(world, *PurchaseOption)
+    (signal,) = warn(world, active(world)[0])
+    assert isinstance(signal, InterruptionWarning)
+    controller.handle([replace(signal, at=signal.at + timedelta(seconds=1))])
+    counts = world.telemetry.counts
+    assert Metric.WARNING_TO_LAUNCHED_MS not in counts
+    assert counts[Metric.WARNING_TO_DEREGISTERED_MS] == 0
+    assert counts[Metric.DEREGISTERED] == 1
+    assert len(alive(world)) == 3

@@ -1,0 +1,318 @@
+"""What is seen decides only if it is credible: damage and wrong answers take nothing away that serves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from spotrelay.model import (
+    Instance,
+    InstanceState,
+    PurchaseOption,
+    ReplicaState,
+    ServiceSpec,
+    TargetState,
+    seconds,
+)
+from spotrelay.policy import reconcile, strength, timing
+from spotrelay.policy.actions import (
+    Action,
+    Drain,
+    HoldBack,
+    NoteHealth,
+    NoteWarning,
+    RaiseHighestId,
+    Recount,
+    Request,
+    TakeIn,
+    TakeOut,
+    Terminate,
+)
+from spotrelay.policy.observation import Observation
+from tests.examples import demo_spec, on_demand_pool
+from tests.unit.cases import LONG_AGO, NOW, POOL, a_replica, an_instance, rows_of, seen_of
+
+READY, STARTING, DRAINING = ReplicaState.READY, ReplicaState.STARTING, ReplicaState.DRAINING
+HEALTHY, UNHEALTHY = TargetState.HEALTHY, TargetState.UNHEALTHY
+SERVES = "serves, and nothing on record knew it"
+ON_DEMAND = on_demand_pool("us-east-1a", "g5.xlarge")
+
+
+def ours(id_: int, **facts: Any) -> Instance:
+    """An instance that we launched, long ago: EC2's own tag and ours say so."""
+    return an_instance(id_, **{"launch_template_id": "lt-1", "launch_id": "launch-1", **facts})
+
+
+def decide(seen: Observation, spec: ServiceSpec | None = None) -> list[Action]:
+    """The tick's decision."""
+    return reconcile.decide(spec or demo_spec(), seen, NOW)
+
+
+def whole(count: int = 3) -> Observation:
+    """All as it should be."""
+    ids = range(1, count + 1)
+    return seen_of(
+        *(a_replica(i, READY) for i in ids),
+        instances=[ours(i) for i in ids],
+        health=dict.fromkeys(ids, HEALTHY),
+    )
+
+
+def without(seen: Observation, *instances: str, unhealthy: bool = False) -> Observation:
+    """What EC2 shows without these instances, and the load balancer perhaps, too."""
+    left = {i: seen.instances[i] for i in seen.instances.keys() - set(instances)}
+    health = {i: UNHEALTHY if unhealthy and i in instances else state for i, state in seen.health.items()}
+    return replace(seen, instances=left, health=health)
+
+
+# The service's own entry in the table.
+
+
+def test_a_lost_counter_is_raised_and_takes_nobody_away() -> None:
+    """The entry with the highest ID is gone, the rows aren't: they count, and the entry is mended."""
+    seen = whole()
+    lost = replace(seen, rows=replace(seen.rows, highest_id=0, serving=0))
+    assert decide(lost) == [RaiseHighestId(3), Recount()]
+    assert decide(replace(lost, ended_id=7)) == [RaiseHighestId(7), Recount()], "what ended had an ID, too"
+
+
+def test_ids_come_from_the_instances_tags_after_a_restored_table() -> None:
+    """Rows of yesterday know lower IDs than today's instances bear: those were given, and aren't again."""
+    seen = whole()
+    tagged = {i.id: replace(i, highest_id=40 + n) for n, i in enumerate(seen.instances.values())}
+    assert decide(replace(seen, instances=tagged))[0] == RaiseHighestId(42)
+    young = {id_: replace(i, launched_at=NOW - seconds(5)) for id_, i in tagged.items()}
+    assert decide(replace(seen, instances=young)) == [], "launched while the rows were being read"
+
+
+def test_a_wrong_count_of_who_serves_is_mended() -> None:
+    """By a tick that read every row; a few rows can't tell."""
+    seen = whole()
+    wrong = replace(seen, rows=replace(seen.rows, serving=1))
+    assert decide(wrong) == [Recount()]
+    assert decide(replace(wrong, rows=replace(wrong.rows, is_whole=False))) == []
+
+
+# Rows that got lost.
+
+
+def test_an_emptied_table_takes_every_serving_instance_in() -> None:
+    """All three go on serving, with new rows, and not one is launched or ended."""
+    seen = replace(whole(), rows=rows_of(highest_id=9))
+    assert decide(seen) == [TakeIn(i, READY, SERVES) for i in seen.instances.values()]
+    assert decide(seen, demo_spec(replicas=4))[-1] == Request(
+        1, "fewer replicas than wanted", PurchaseOption.SPOT
+    )
+
+
+def test_one_lost_row_is_made_again() -> None:
+    """Its instance is taken in, and no replacement launched."""
+    seen = whole()
+    rows = rows_of(*(r for r in seen.rows.replicas.values() if r.id != 2))
+    assert decide(replace(seen, rows=rows)) == [TakeIn(seen.instances["i-2"], READY, SERVES)]
+
+
+def test_an_orphan_that_does_not_answer_yet_gets_its_time() -> None:
+    """In rotation and not healthy: it may just be starting, and is judged like any other that does."""
+    seen = seen_of(instances=[ours(7)], health={7: UNHEALTHY})
+    (action, *_) = decide(seen)
+    assert action == TakeIn(ours(7), STARTING, "in rotation, and nothing on record knew it")
+
+
+@pytest.mark.parametrize("health", [{}, {7: TargetState.DRAINING}, {7: TargetState.UNUSED}])
+def test_an_orphan_that_does_not_serve_is_drained(health: dict[int, TargetState]) -> None:
+    """It gets a row in DRAINING, after its grace, and is ended as every replica is: not at once."""
+    old = ours(7, launched_at=NOW - seconds(timing.ORPHAN_GRACE_S))
+    fresh = ours(8, launched_at=NOW - seconds(timing.ORPHAN_GRACE_S - 0.001))
+    seen = seen_of(instances=[old, fresh], health=health)
+    assert decide(seen, demo_spec(replicas=0)) == [TakeIn(old, DRAINING, reconcile.ORPHAN)]
+    for since_s, ends in ((timing.DRAIN_SETTLE_S - 0.001, False), (timing.DRAIN_SETTLE_S, True)):
+        row = a_replica(7, DRAINING, since_s=since_s)
+        drained = decide(seen_of(row, instances=[old]), demo_spec(replicas=0))
+        assert [type(a) for a in drained] == ([Terminate] if ends else [])
+
+
+def test_what_ends_anyway_is_not_taken_in() -> None:
+    """Warned, or ending: EC2 looks after it. What stopped instead costs its disk, and is ended."""
+    gone = [ours(i, state=s) for i, s in ((1, InstanceState.SHUTTING_DOWN), (2, InstanceState.TERMINATED))]
+    assert decide(seen_of(instances=gone), demo_spec(replicas=0)) == []
+    assert decide(seen_of(instances=[ours(3)], warned=[3], health={3: HEALTHY}), demo_spec(replicas=0)) == []
+    stopped = ours(4, state=InstanceState.STOPPED)
+    assert decide(seen_of(instances=[stopped]), demo_spec(replicas=0)) == [
+        TakeIn(stopped, DRAINING, reconcile.ORPHAN)
+    ]
+
+
+def test_an_on_demand_orphan_comes_back_as_what_it_was() -> None:
+    """As one of the base as long as that is missing, and as a fallback otherwise."""
+    orphans = [ours(i, offering=offering) for i, offering in ((1, POOL), (2, ON_DEMAND), (3, ON_DEMAND))]
+    seen = seen_of(instances=orphans, health=dict.fromkeys((1, 2, 3), HEALTHY))
+
+    def fallbacks(spec: ServiceSpec, seen: Observation = seen) -> list[bool]:
+        return [a.is_stand_in for a in decide(seen, spec) if isinstance(a, TakeIn)]
+
+    assert fallbacks(demo_spec()) == [False, True, True]
+    assert fallbacks(replace(demo_spec(), base_on_demand=1)) == [False, False, True]
+    assert fallbacks(demo_spec(use_spot=False)) == [False, False, False]
+    based = a_replica(4, READY, purchase_option=PurchaseOption.ON_DEMAND, offering=ON_DEMAND)
+    there = replace(seen, rows=rows_of(based), instances={**seen.instances, "i-4": ours(4)})
+    assert fallbacks(replace(demo_spec(replicas=4), base_on_demand=1), there) == [False, True, True]
+
+
+def test_a_foreign_instance_with_our_tag_is_left_alone() -> None:
+    """Anybody can set our tags: neither from our template nor on record, it is held back and told about."""
+    for facts in ({"launch_template_id": "lt-other"}, {"launch_template_id": None}, {"launch_id": None}):
+        seen = seen_of(instances=[ours(7, **facts)], health={7: HEALTHY})
+        (action,) = decide(seen, demo_spec(replicas=0))
+        assert isinstance(action, HoldBack)
+        assert action.what == "i-7 is left alone"
+        assert "terminate it" in action.remedy
+        recorded = replace(seen, recorded=frozenset({"i-7"}))
+        assert [type(a) for a in decide(recorded, demo_spec(replicas=0))] == [TakeIn], "the table knows it"
+
+
+def test_a_removed_service_drains_its_orphans_and_leaves_the_foreign() -> None:
+    """Nothing serves any more; a launch that was under way is ended, what isn't ours isn't, nor awaited."""
+    document = {"rows": replace(rows_of(), document=demo_spec())}
+    seen = replace(seen_of(instances=[ours(7)]), **document)
+    assert [a.state for a in reconcile.retire(seen, NOW) if isinstance(a, TakeIn)] == [DRAINING]
+    assert not reconcile.is_gone(seen)
+    foreign = replace(seen_of(instances=[ours(7, launch_template_id=None)]), **document)
+    assert [type(a) for a in reconcile.retire(foreign, NOW)] == [HoldBack]
+    assert reconcile.is_gone(foreign)
+
+
+def test_what_is_dead_leaves_the_rotation_without_a_row() -> None:
+    """Its row may have ended before the load balancer heard of it. What is alive is another matter."""
+    for state, health, out in (
+        (InstanceState.TERMINATED, UNHEALTHY, True),
+        (InstanceState.STOPPED, TargetState.UNUSED, True),
+        (InstanceState.TERMINATED, TargetState.DRAINING, False),
+        (InstanceState.PENDING, UNHEALTHY, False),
+    ):
+        fresh = ours(7, state=state, launched_at=NOW)
+        actions = decide(seen_of(instances=[fresh], health={7: health}), demo_spec(replicas=0))
+        assert actions == ([TakeOut("i-7")] if out else [])
+    assert decide(seen_of(health={7: UNHEALTHY}), demo_spec(replicas=0)) == [], "nothing says that it is dead"
+
+
+# Instances that EC2 doesn't show.
+
+
+def test_one_that_answers_is_kept_though_ec2_does_not_show_it() -> None:
+    """The load balancer sees it healthy: DescribeInstances is wrong, or its tags were changed."""
+    (action,) = decide(without(whole(), "i-2"))
+    assert isinstance(action, HoldBack)
+    assert (action.what, action.remedy) == ("replica 2 is kept", ""), "an operator can say that it is right"
+
+
+def test_one_that_answers_again_counts_again() -> None:
+    """Also while EC2 doesn't show it: it serves, and is no reason for a replacement."""
+    ill = a_replica(2, READY, unhealthy_since=LONG_AGO)
+    seen = whole()
+    seen = without(replace(seen, rows=rows_of(*{**seen.rows.replicas, 2: ill}.values())), "i-2")
+    held, noted = decide(seen)
+    assert isinstance(held, HoldBack)
+    assert noted == NoteHealth(ill, None)
+
+
+def test_one_that_nobody_sees_is_gone_after_half_a_minute() -> None:
+    """Missing in EC2 and not healthy: noted at first, and a loss after 30 s."""
+    seen = without(whole(), "i-2", unhealthy=True)
+    (noted,) = decide(seen)
+    assert noted == NoteHealth(seen.rows.replicas[2], NOW)
+    for missing_s, is_gone in ((timing.MISSING_S - 0.001, False), (timing.MISSING_S, True)):
+        ill = a_replica(2, READY, unhealthy_since=NOW - seconds(missing_s))
+        since = replace(seen, rows=rows_of(*{**seen.rows.replicas, 2: ill}.values()))
+        assert decide(since) == ([Drain(ill, "instance gone")] if is_gone else [])
+
+
+@pytest.mark.parametrize(
+    ("replicas", "missing", "believed"),
+    [(1, 1, True), (2, 2, False), (3, 1, True), (3, 2, False), (4, 2, True), (5, 3, False)],
+)
+def test_half_of_them_at_once_is_not_believed(replicas: int, missing: int, believed: bool) -> None:
+    """More than half of the ready ones missing is a wrong answer, even if the load balancer agrees."""
+    seen = whole(replicas)
+    ill = {i: replace(r, unhealthy_since=LONG_AGO) for i, r in seen.rows.replicas.items() if i <= missing}
+    seen = replace(seen, rows=rows_of(*{**seen.rows.replicas, **ill}.values()))
+    seen = without(seen, *(f"i-{i}" for i in ill), unhealthy=True)
+    actions = decide(seen, demo_spec(replicas=replicas))
+    gone = [a.replica.id for a in actions if isinstance(a, Drain)]
+    assert gone == (list(ill) if believed else [])
+    held = [a for a in actions if isinstance(a, HoldBack)]
+    assert len(held) == (0 if believed else missing)
+    vouched = decide(replace(seen, is_vouched_for=True), demo_spec(replicas=replicas))
+    assert [a.replica.id for a in vouched if isinstance(a, Drain)] == list(ill)
+
+
+def test_an_empty_answer_removes_nobody() -> None:
+    """DescribeInstances shows nothing at all: everything is kept, and told about."""
+    seen = whole(5)
+    actions = decide(replace(seen, instances={}), demo_spec(replicas=5))
+    assert [type(a) for a in actions] == [HoldBack] * 5
+    vouched = decide(replace(seen, instances={}, is_vouched_for=True), demo_spec(replicas=5))
+    assert [a.reason for a in vouched if isinstance(a, Drain)] == ["instance gone"] * 5
+
+
+def test_what_never_served_is_lost_at_once() -> None:
+    """It takes nothing away from anybody; and one that EC2 may not show yet is waited for."""
+    old, young = a_replica(1, STARTING), a_replica(2, ReplicaState.PROVISIONING, since_s=5)
+    young = replace(young, entered={**young.entered, ReplicaState.PROVISIONING: NOW - seconds(5)})
+    assert decide(seen_of(old, young), demo_spec(replicas=2)) == [Drain(old, "instance gone")]
+
+
+def test_a_missing_one_that_is_warned_drains_with_its_warning() -> None:
+    """EC2 took it: no guard delays what it announced itself, nor is its pool's loss forgotten."""
+    warned = a_replica(2, READY, warned_at=LONG_AGO, unhealthy_since=LONG_AGO, replaced_by=9)
+    seen = without(whole(), "i-2", unhealthy=True)
+    seen = replace(seen, rows=rows_of(*{**seen.rows.replicas, 2: warned}.values()))
+    (drain, *_) = decide(seen)
+    assert drain == Drain(warned, "instance gone", warned_at=LONG_AGO, replace=False)
+
+
+def test_a_drained_one_ends_when_it_is_nowhere() -> None:
+    """Neither EC2 nor the load balancer shows it: it is over. While it is in rotation it is taken out."""
+    row = a_replica(1, DRAINING)
+    assert [type(a).__name__ for a in decide(seen_of(row), demo_spec(replicas=0))] == ["End"]
+    for health in (HEALTHY, UNHEALTHY):
+        actions = decide(seen_of(row, health={1: health}), demo_spec(replicas=0))
+        assert actions == [TakeOut("i-1")]
+
+
+# Warnings that aren't followed by a reclaim.
+
+
+def test_a_warned_instance_is_left_to_ec2_until_it_was_spared_for_certain() -> None:
+    """Five minutes after its time, and only if EC2 doesn't mark it any more, it is ours to end."""
+    over_s = timing.NOTICE_S + timing.RECLAIM_GRACE_S
+    for ago_s, ends in ((over_s - 0.001, False), (over_s, True)):
+        row = a_replica(1, DRAINING, since_s=ago_s - 60, warned_at=NOW - seconds(ago_s))
+        seen = seen_of(row, instances=[ours(1)])
+        actions = decide(seen, demo_spec(replicas=0))
+        assert [type(a) for a in actions] == ([Terminate] if ends else [])
+        assert decide(replace(seen, warned={"i-1": NOW}), demo_spec(replicas=0)) == []
+
+
+def test_a_warning_during_another_drain_is_noted() -> None:
+    """From then on EC2 ends the instance, and it costs nothing to let it."""
+    row = a_replica(1, DRAINING, since_s=600)
+    seen = seen_of(row, instances=[ours(1)], warned=[1], warned_at=NOW - seconds(5))
+    assert decide(seen, demo_spec(replicas=0)) == [NoteWarning(row, NOW - seconds(5))]
+
+
+def test_ticks_come_by_the_minute_for_what_nobody_ends() -> None:
+    """A minute after a spared instance's time, or after a drain that AWS won't let end, nobody hurries."""
+    soon = NOW + seconds(timing.TICK_IN_TRANSITION_S)
+    spec = demo_spec(replicas=0)
+    spared_s = timing.NOTICE_S + timing.ENDS_WITHIN_S
+    stuck_s = spec.drain_s + timing.DRAIN_SETTLE_S + timing.ENDS_WITHIN_S
+    for ago_s, due in ((spared_s - 0.001, soon), (spared_s, None)):
+        row = a_replica(1, DRAINING, since_s=ago_s, warned_at=NOW - seconds(ago_s))
+        assert strength.next_look(spec, seen_of(row), NOW) == due
+    for ago_s, due in ((stuck_s - 0.001, soon), (stuck_s, None)):
+        assert strength.next_look(spec, seen_of(a_replica(1, DRAINING, since_s=ago_s)), NOW) == due
+    serving_on = a_replica(1, READY, warned_at=LONG_AGO)
+    assert strength.next_look(spec, seen_of(serving_on), NOW) == soon, "it serves on, and must leave"

@@ -1,0 +1,184 @@
+"""What should be replaced and needn't go at once: the new one first, then the drain."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from spotrelay.model import (
+    LaunchIntent,
+    OnRebalance,
+    PurchaseOption,
+    Replica,
+    ReplicaState,
+    TargetState,
+    seconds,
+)
+from spotrelay.policy import reconcile, timing
+from spotrelay.policy.actions import Action, Drain, NoteHealth, ServeOn, Supersede
+from tests.examples import demo_spec
+from tests.unit.cases import LONG_AGO, NOW, RECENTLY, a_replica, an_instance, seen_of
+
+READY, STARTING = ReplicaState.READY, ReplicaState.STARTING
+RECOMMENDED, UNHEALTHY = "rebalance recommendation", "unhealthy for 60 s"
+DUE = NOW - seconds(timing.UNHEALTHY_REPLACED_S)
+
+
+def decide(*replicas: Replica, wanted: int | None = None, surge: int = 1, **seen: Any) -> list[Action]:
+    """The tick's decision for a service that follows recommendations; who answers its checks is healthy."""
+    superseded = [r for r in replicas if r.replaced_by in {s.id for s in replicas}]
+    count = len(replicas) - len(superseded) if wanted is None else wanted
+    spec = replace(demo_spec(replicas=count), on_rebalance=OnRebalance.REPLACE, surge=surge)
+    health = {r.id: _health(r) for r in replicas}
+    instances = [an_instance(r.id) for r in replicas if r.instance_id]
+    return reconcile.decide(
+        spec, seen_of(*replicas, **{"instances": instances, "health": health, **seen}), NOW
+    )
+
+
+def _health(replica: Replica) -> TargetState:
+    if replica.state is not READY:
+        return TargetState.INITIAL
+    return TargetState.HEALTHY if replica.unhealthy_since is None else TargetState.UNHEALTHY
+
+
+def ill(id_: int, **facts: Any) -> Replica:
+    """One that hasn't answered for long enough."""
+    return a_replica(id_, READY, **{"unhealthy_since": DUE, **facts})
+
+
+def starting(id_: int) -> Replica:
+    """One that is on its way."""
+    return a_replica(id_, STARTING, since_s=5, entered=RECENTLY)
+
+
+# Recommendations.
+
+
+def test_a_recommendation_launches_first_and_drains_last() -> None:
+    """The replacement comes up beside the replica, which goes once the other serves."""
+    old = a_replica(1, READY, rebalance_at=NOW)
+    assert decide(old) == [Supersede(old, RECOMMENDED)]
+    superseded = replace(old, replaced_by=2)
+    assert decide(superseded, starting(2)) == []
+    new = a_replica(2, READY, reason=RECOMMENDED)
+    assert decide(superseded, new) == [Drain(superseded, RECOMMENDED, replace=False)]
+
+
+def test_recommendations_cannot_churn_the_fleet() -> None:
+    """No more at a time than `surge`, the longest-serving first, and none that is new itself."""
+    old = [a_replica(i, READY, since_s=3600 - i, rebalance_at=NOW) for i in (1, 2, 4)]
+    fresh = a_replica(3, READY, since_s=60, rebalance_at=NOW)
+    assert decide(fresh, *old) == [Supersede(old[0], RECOMMENDED)]
+    assert decide(fresh, *old, surge=2) == [Supersede(old[0], RECOMMENDED), Supersede(old[1], RECOMMENDED)]
+    assert decide(fresh) == []
+
+
+def test_surge_counts_whatever_is_active() -> None:
+    """One too many for another reason, and no replica is superseded until it is gone."""
+    old = [a_replica(i, READY, rebalance_at=NOW) for i in (1, 2)]
+    extra = a_replica(3, ReplicaState.REQUESTED, launch_id="launch-1")
+    intent = LaunchIntent("launch-1", "demo", (3,), NOW)
+    assert (
+        decide(*old, extra, wanted=2, intents=[intent], health=dict.fromkeys((1, 2), TargetState.HEALTHY))
+        == []
+    )
+
+
+def test_a_replacement_that_fails_leaves_the_replica_serving() -> None:
+    """If what was to take over never comes up, the replica counts again and may be superseded again."""
+    old = a_replica(1, READY, rebalance_at=NOW, replaced_by=2)
+    assert decide(old) == [Supersede(old, RECOMMENDED)]
+
+
+def test_a_successor_that_is_warned_takes_nobody_over() -> None:
+    """It serves, and goes soon: what it was to replace stays, and its own replacement comes."""
+    old = a_replica(1, READY, rebalance_at=NOW, replaced_by=2)
+    warned = a_replica(2, READY, warned_at=NOW, replaced_by=3)
+    assert not [a for a in decide(old, warned, wanted=1) if isinstance(a, Drain) and a.replica.id == 1]
+
+
+def test_a_warned_replica_is_not_superseded() -> None:
+    """It has its replacement already, also while it serves on; and so has one that this tick finds warned."""
+    serving_on = a_replica(1, READY, rebalance_at=NOW, warned_at=NOW, replaced_by=2)
+    assert decide(serving_on, starting(2)) == []
+    (action,) = decide(a_replica(1, READY, rebalance_at=NOW), warned=(1,))
+    assert isinstance(action, ServeOn)
+    alone = replace(serving_on, replaced_by=None)
+    assert not [a for a in decide(alone, a_replica(2, READY), wanted=3) if isinstance(a, Supersede)]
+
+
+# Health.
+
+
+def test_a_failed_check_is_noted_and_gets_time() -> None:
+    """A busy moment is no loss: a minute of it brings a replacement, and a good check forgives."""
+    well = a_replica(1, READY)
+    assert decide(well, health={1: TargetState.UNHEALTHY}) == [NoteHealth(well, NOW)]
+    assert decide(ill(1, unhealthy_since=DUE + seconds(0.001))) == []
+    assert decide(ill(1)) == [Supersede(ill(1), UNHEALTHY)]
+    assert decide(ill(1), health={1: TargetState.HEALTHY}) == [NoteHealth(ill(1), None)]
+
+
+def test_an_unhealthy_replica_stays_until_its_successor_serves() -> None:
+    """It is spread over when none is healthy, and may recover: so it goes last."""
+    old, new = ill(1, replaced_by=2), a_replica(2, READY, reason=UNHEALTHY)
+    assert decide(old, starting(2)) == []
+    assert decide(old, replace(new, unhealthy_since=NOW)) == []
+    assert decide(old, new) == [Drain(old, UNHEALTHY, replace=False)]
+
+
+def test_one_that_recovers_goes_as_soon_as_it_is_one_too_many() -> None:
+    """Both serve by then: the older one goes, unless the others are fewer than wanted."""
+    old, new = a_replica(1, READY, replaced_by=2), a_replica(2, READY, reason=UNHEALTHY)
+    assert decide(old, new) == [Drain(old, UNHEALTHY, replace=False)]
+    others = [ill(3, unhealthy_since=NOW), a_replica(4, READY)]
+    assert decide(old, new, *others) == [], "the third of three doesn't answer: it is needed"
+    assert decide(old, starting(2)) == []
+
+
+def test_of_two_that_were_replaced_one_goes_while_the_other_is_needed() -> None:
+    """Each that goes leaves one fewer that serves."""
+    old = [a_replica(i, READY, replaced_by=i + 2) for i in (1, 2)]
+    new = [a_replica(i, READY, reason=UNHEALTHY) for i in (3, 4)]
+    assert decide(*old, *new) == [Drain(r, UNHEALTHY, replace=False) for r in old]
+    assert decide(*old, *new, ill(5, unhealthy_since=NOW)) == [Drain(old[0], UNHEALTHY, replace=False)]
+
+
+def test_many_unhealthy_are_replaced_a_few_at_a_time() -> None:
+    """Perhaps it isn't theirs: no more than `surge` are replaced at once, and before any recommendation."""
+    sick = [ill(i, since_s=100 + i) for i in (1, 2, 3)]
+    advised = a_replica(4, READY, since_s=3600, rebalance_at=NOW)
+    assert decide(advised, *sick) == [Supersede(sick[2], UNHEALTHY)]
+    assert decide(advised, *sick, surge=2) == [Supersede(sick[2], UNHEALTHY), Supersede(sick[1], UNHEALTHY)]
+    replaced = replace(sick[2], replaced_by=5)
+    assert decide(advised, *sick[:2], replaced, starting(5)) == []
+
+
+@pytest.mark.parametrize("option", PurchaseOption)
+def test_an_unhealthy_replica_is_replaced_however_it_was_bought(option: PurchaseOption) -> None:
+    """On-demand fails, too; only a fallback has no replacement of its own to wait for."""
+    sick = ill(1, purchase_option=option)
+    assert decide(sick) == [Supersede(sick, UNHEALTHY)]
+
+
+def test_an_unhealthy_fallback_goes_after_three_minutes() -> None:
+    """It never gets a replacement of its own: whether another one is wanted follows from what Spot lacks."""
+    well = a_replica(2, READY, since_s=3600)
+    for unhealthy_s, goes in ((timing.UNHEALTHY_GIVEN_UP_S, False), (timing.UNHEALTHY_GIVEN_UP_S + 1, True)):
+        since = NOW - seconds(unhealthy_s)
+        sick = ill(1, is_stand_in=True, purchase_option=PurchaseOption.ON_DEMAND, unhealthy_since=since)
+        rest = a_replica(3, ReplicaState.REQUESTED, attempts=1, retry_at=NOW + seconds(9))
+        health = {1: TargetState.UNHEALTHY, 2: TargetState.HEALTHY}
+        drains = [a for a in decide(sick, well, rest, wanted=2, health=health) if isinstance(a, Drain)]
+        assert drains == ([Drain(sick, "unhealthy for 180 s", replace=False)] if goes else [])
+
+
+def test_nothing_is_superseded_by_a_service_that_ignores_recommendations() -> None:
+    """Health counts all the same."""
+    old = a_replica(1, READY, rebalance_at=LONG_AGO)
+    seen = seen_of(old, ill(2), instances=[an_instance(1), an_instance(2)], health={1: TargetState.HEALTHY})
+    seen = replace(seen, health={**seen.health, "i-2": TargetState.UNHEALTHY})
+    assert reconcile.decide(demo_spec(replicas=2), seen, NOW) == [Supersede(ill(2), UNHEALTHY)]

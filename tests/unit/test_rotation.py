@@ -1,0 +1,146 @@
+"""When a warned replica leaves the rotation: early where others are enough, late where not."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotrelay.model import OnWarning, Replica, ReplicaState, Rows, ServiceSpec, seconds
+from spotrelay.policy import rotation
+from tests.examples import demo_spec
+from tests.unit.cases import NOW, a_replica, rows_of
+
+READY = ReplicaState.READY
+NEEDED, SERVE_ON, LEAVE = OnWarning.NEEDED, OnWarning.SERVE_ON, OnWarning.LEAVE
+MOMENT = seconds(0.001)
+
+
+def spec_of(replicas: int, on_warning: OnWarning = NEEDED, drain_s: float = 30) -> ServiceSpec:
+    """A service that wants so many."""
+    return replace(demo_spec(replicas=replicas), on_warning=on_warning, drain_s=drain_s)
+
+
+def warned(id_: int, ago_s: float, **facts: object) -> Replica:
+    """A replica that serves on, warned so many seconds before `NOW`."""
+    return a_replica(id_, READY, warned_at=NOW - seconds(ago_s), **facts)
+
+
+def leaving(spec: ServiceSpec, *replicas: Replica, gone: Collection[int] = ()) -> list[int]:
+    """Who leaves."""
+    return sorted(r.id for r in rotation.leaving(spec, rows_of(*replicas), gone, NOW))
+
+
+@pytest.mark.parametrize(
+    ("on_warning", "enough"),
+    [(NEEDED, [0, 1, 1, 2]), (SERVE_ON, [0, 1, 2, 3])],
+)
+def test_how_many_others_are_enough(on_warning: OnWarning, enough: list[int]) -> None:
+    """All but one of those wanted, and at least one; or as many as wanted. Nobody, if none is wanted."""
+    assert [rotation.enough(spec_of(n, on_warning)) for n in range(4)] == enough
+
+
+@pytest.mark.parametrize("on_warning", OnWarning)
+@pytest.mark.parametrize("replicas", range(4))
+def test_one_that_others_make_up_for_leaves_at_once(on_warning: OnWarning, replicas: int) -> None:
+    """As soon as enough others stay, and not with one fewer, unless its answers are too long to wait."""
+    spec = spec_of(replicas, on_warning)
+    enough = rotation.enough(spec)
+    for staying in range(5):
+        may = rotation.may_leave(spec, NOW, staying, NOW, is_last=staying == 0)
+        assert may is (staying >= enough or on_warning is LEAVE)
+
+
+@pytest.mark.parametrize("drain_s", [0, 30, 40])
+@pytest.mark.parametrize("is_last", [True, False])
+def test_nobody_serves_on_beyond_the_last_moment(drain_s: float, is_last: bool) -> None:
+    """120 s less the drain and 20 s of the balancer's lag; the very last one until 10 s before its end."""
+    spec = spec_of(3, SERVE_ON, drain_s)
+    last = NOW + seconds(110 if is_last else 120 - drain_s - 20)
+    assert (rotation.last_moment(NOW) if is_last else rotation.last_safe_moment(spec, NOW)) == last
+    assert not rotation.may_leave(spec, NOW, 2, last - MOMENT, is_last=is_last)
+    assert rotation.may_leave(spec, NOW, 2, last, is_last=is_last)
+
+
+def test_somebody_looks_at_both_moments() -> None:
+    """At the last safe moment, and at the last one, which only the very last waits for."""
+    assert rotation.looks_due(spec_of(3), NOW) == (NOW + seconds(70), NOW + seconds(110))
+
+
+def test_of_several_with_nobody_else_one_stays() -> None:
+    """The one whose end is latest, of equals the one with the highest ID, and only until its last moment."""
+    spec = spec_of(3)
+    assert leaving(spec, warned(1, 80), warned(2, 75), warned(3, 80)) == [1, 3]
+    assert leaving(spec, warned(1, 80), warned(2, 80), warned(3, 80)) == [1, 2]
+    assert leaving(spec, warned(1, 69), warned(2, 69)) == [], "before their last safe moment none needs to"
+    assert leaving(spec, warned(1, 111), warned(2, 109)) == [1]
+    assert leaving(spec, warned(1, 111), warned(2, 110)) == [1, 2]
+
+
+def test_one_that_stays_is_enough_for_all_to_leave_in_time() -> None:
+    """Where anybody serves who isn't warned nobody is the very last: all leave at the last safe moment."""
+    spec = spec_of(3)
+    stays = a_replica(4, READY)
+    assert leaving(spec, warned(1, 80), warned(2, 70), stays) == [1, 2]
+    assert leaving(spec, warned(1, 80), warned(2, 70), warned(3, 69), stays) == [1, 2]
+    assert leaving(spec, warned(1, 80), warned(2, 70), warned(3, 69), stays, gone=[4]) == [1, 2]
+    assert leaving(spec, warned(1, 80), warned(2, 70), stays, gone=[4]) == [1], (
+        "the one that is lost helps nobody"
+    )
+
+
+def test_what_does_not_answer_does_not_count_as_serving() -> None:
+    """Neither as one of those who are enough, nor as the last one: it would refuse every request."""
+    ill = {"unhealthy_since": NOW}
+    spec = spec_of(2)
+    assert leaving(spec, warned(1, 5), a_replica(2, READY)) == [1]
+    assert leaving(spec, warned(1, 5), a_replica(2, READY, **ill)) == []
+    assert leaving(spec, warned(1, 80), a_replica(2, READY, **ill)) == [], "it is the last one that serves"
+    assert leaving(spec, warned(1, 80), warned(2, 5, **ill)) == []
+    assert leaving(spec, warned(1, 80), a_replica(2, ReplicaState.STARTING)) == []
+
+
+@st.composite
+def fleets(draw: st.DrawFn) -> tuple[ServiceSpec, Rows, set[int]]:
+    """Replicas in any state, warned at any time, some of them lost."""
+    replicas = []
+    for id_ in range(1, draw(st.integers(0, 6)) + 1):
+        state = draw(st.sampled_from([READY, READY, READY, ReplicaState.STARTING, ReplicaState.DRAINING]))
+        at = draw(st.none() | st.integers(0, 130).map(lambda ago_s: NOW - seconds(ago_s)))
+        ill = draw(st.sampled_from([None, None, NOW]))
+        replicas.append(a_replica(id_, state, warned_at=at, unhealthy_since=ill))
+    spec = spec_of(draw(st.integers(0, 4)), draw(st.sampled_from(OnWarning)), draw(st.integers(0, 90)))
+    return spec, rows_of(*replicas), set(draw(st.lists(st.integers(1, 6), max_size=2)))
+
+
+@given(fleets())
+def test_the_rotation_is_never_emptied_before_the_last_moment(
+    fleet: tuple[ServiceSpec, Rows, set[int]],
+) -> None:
+    """If anybody serves, somebody does afterwards, unless the last moment of all of them has come.
+
+    Or answers are so long that the service wants warned replicas to leave at once, whatever happens; or it
+    wants nobody.
+    """
+    spec, rows, gone = fleet
+    before = {r.id: r for r in rows.replicas.values() if r.serves and r.id not in gone}
+    left = {r.id for r in rotation.leaving(spec, rows, gone, NOW)}
+    assert left <= {r.id for r in before.values() if r.is_warned}, "only what serves on leaves"
+    if before and spec.replicas and spec.on_warning is not LEAVE:
+        ends = [rotation.last_moment(r.warned_at) if r.warned_at else None for r in before.values()]
+        assert before.keys() - left or all(end is not None and end <= NOW for end in ends)
+
+
+@given(fleets())
+def test_everybody_who_is_warned_is_out_in_time(fleet: tuple[ServiceSpec, Rows, set[int]]) -> None:
+    """Nobody serves on until EC2 takes it; beyond the last safe moment only the very last one does."""
+    spec, rows, gone = fleet
+    left = {r.id for r in rotation.leaving(spec, rows, gone, NOW)}
+    there = [r for r in rows.replicas.values() if r.serves and r.id not in gone | left]
+    warned_at = [r.warned_at for r in there if r.warned_at]
+    assert all(rotation.last_moment(at) > NOW for at in warned_at)
+    late = [at for at in warned_at if rotation.last_safe_moment(spec, at) <= NOW]
+    assert len(late) <= (1 if len(there) == len(warned_at) else 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 from rich.console import Console
@@ -28,15 +28,28 @@ WIDE = 125
 """Columns that the table of faults needs; a narrower terminal may wrap it."""
 
 MAX_REPLICAS = 200
+DEFAULT_REPLICAS = 5
+
+MAX_MINUTES = 600
+"""Ten hours of simulated misfortune: some ten seconds of a processor's."""
 
 
 def chaos(
     seeds: Annotated[int, typer.Option(help="How many seeds to run.", metavar="N")] = STANDARD,
+    first_seed: Annotated[int, typer.Option(help="The first of them.", metavar="S")] = 0,
     seed: Annotated[
         int | None,
         typer.Option(help="Replay this one and print its timeline.", metavar="S", show_default=False),
     ] = None,
-    replicas: Annotated[int, typer.Option(help="Replicas of the simulated service.", metavar="R")] = 5,
+    replicas: Annotated[int, typer.Option(help="Replicas of the simulated service.", metavar="R")] = DEFAULT_REPLICAS,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            help="How long things go wrong; without it, as each seed says: half a minute to two and a half.",
+            metavar="M",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
 ) -> None:
     """Run the controller in simulated time under every fault, and check that no rule is ever broken.
@@ -44,21 +57,41 @@ def chaos(
     The exit code is 1 if a rule was broken, or if a standard run left a fault untried somewhere.
     """
     err = Console(stderr=True)
-    wrong = _wrong(seeds, seed, replicas)
+    wrong = _wrong(seeds, first_seed, seed, replicas, minutes)
     if wrong:
         err.print(f"spotrelay chaos: {wrong}", markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(EXIT_USAGE)
     out = Console(soft_wrap=True)
     out.width = max(out.width, WIDE)
+    size = _Size(replicas, minutes)
     if seed is not None:
-        _replay(out, seed, replicas, as_json)
+        _replay(out, seed, size, as_json)
     else:
-        _campaign(out, err, seeds, replicas, as_json)
+        _campaign(out, err, range(first_seed, first_seed + seeds), size, as_json)
 
 
-def _wrong(seeds: int, seed: int | None, replicas: int) -> str | None:
+class _Size(NamedTuple):
+    """How large and how long each run is."""
+
+    replicas: int
+    minutes: float | None
+
+    @property
+    def options(self) -> str:
+        """As the command line says it, where it isn't the default."""
+        replicas = f" --replicas {self.replicas}" if self.replicas != DEFAULT_REPLICAS else ""
+        return replicas + (f" --minutes {self.minutes:g}" if self.minutes is not None else "")
+
+
+def _wrong(
+    seeds: int, first_seed: int, seed: int | None, replicas: int, minutes: float | None
+) -> str | None:
     if seeds < 1:
         return f"--seeds must be at least 1, not {seeds}"
+    if first_seed < 0:
+        return f"--first-seed must be at least 0, not {first_seed}"
+    if minutes is not None and not 1 <= minutes <= MAX_MINUTES:
+        return f"--minutes must be from 1 to {MAX_MINUTES}, not {minutes:g}"
     if seed is not None and seed < 0:
         return f"--seed must be at least 0, not {seed}"
     if not 1 <= replicas <= MAX_REPLICAS:
@@ -66,8 +99,8 @@ def _wrong(seeds: int, seed: int | None, replicas: int) -> str | None:
     return None
 
 
-def _replay(out: Console, seed: int, replicas: int, as_json: bool) -> None:
-    outcome = run(seed, replicas=replicas, tell=True)
+def _replay(out: Console, seed: int, size: _Size, as_json: bool) -> None:
+    outcome = run(seed, replicas=size.replicas, minutes=size.minutes, tell=True)
     violation = str(outcome.violation) if outcome.violation else None
     if as_json:
         answer = {
@@ -88,7 +121,7 @@ def _replay(out: Console, seed: int, replicas: int, as_json: bool) -> None:
         raise typer.Exit(EXIT_VIOLATION)
 
 
-def _campaign(out: Console, err: Console, seeds: int, replicas: int, as_json: bool) -> None:
+def _campaign(out: Console, err: Console, seeds: range, size: _Size, as_json: bool) -> None:
     columns = (
         TextColumn("chaos"),
         BarColumn(),
@@ -97,29 +130,31 @@ def _campaign(out: Console, err: Console, seeds: int, replicas: int, as_json: bo
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=err, transient=True, disable=as_json) as bar:
-        task = bar.add_task("chaos", total=seeds, rate=0, violations=0)
+        task = bar.add_task("chaos", total=len(seeds), rate=0, violations=0)
 
         def show(so_far: Summary) -> None:
             rate = so_far.seeds / so_far.elapsed_s
             bar.update(task, completed=so_far.seeds, rate=rate, violations=len(so_far.violations))
 
-        summary = campaign(range(seeds), replicas, progress=show)
-    untried = summary.never_hit if seeds >= STANDARD else []
+        summary = campaign(seeds, size.replicas, minutes=size.minutes, progress=show)
+    untried = summary.never_hit if len(seeds) >= STANDARD else []
     if as_json:
-        sys.stdout.write(json.dumps(_as_json(summary, replicas), indent=2) + "\n")
+        sys.stdout.write(json.dumps(_as_json(summary, size, seeds.start), indent=2) + "\n")
     else:
-        _print(out, summary, replicas)
+        _print(out, summary, size)
         for call, fault in untried:
             out.print(f"never tried: {call}: {fault}", style="red", highlight=False)
-        _print_violations(out, summary, replicas)
+        _print_violations(out, summary, size)
     if summary.violations or untried:
         raise typer.Exit(EXIT_VIOLATION)
 
 
-def _as_json(summary: Summary, replicas: int) -> dict[str, object]:
+def _as_json(summary: Summary, size: _Size, first_seed: int) -> dict[str, object]:
     return {
         "seeds": summary.seeds,
-        "replicas": replicas,
+        "first_seed": first_seed,
+        "replicas": size.replicas,
+        "minutes": size.minutes,
         "elapsed_s": round(summary.elapsed_s, 1),
         "processes": summary.processes,
         "runs_per_second": round(summary.seeds / summary.elapsed_s, 1),
@@ -141,7 +176,7 @@ def _faults(hits: dict[tuple[Call, Fault], int]) -> dict[str, dict[str, int]]:
     }
 
 
-def _print(out: Console, summary: Summary, replicas: int) -> None:
+def _print(out: Console, summary: Summary, size: _Size) -> None:
     table = Table(title="Faults injected, by call and kind", title_justify="left")
     table.add_column("call", no_wrap=True)
     for fault in Fault:
@@ -151,7 +186,7 @@ def _print(out: Console, summary: Summary, replicas: int) -> None:
         table.add_row(call.value, *counts)
     out.print(table, soft_wrap=False)
     out.print(
-        f"{summary.seeds:,} seeds with {replicas} replicas in {summary.elapsed_s:.1f} s on "
+        f"{summary.seeds:,} seeds with {size.replicas} replicas in {summary.elapsed_s:.1f} s on "
         f"{summary.processes} processors: {summary.seeds / summary.elapsed_s:.0f} runs/s, "
         f"{summary.per_core:.0f} on each",
         highlight=False,
@@ -163,16 +198,15 @@ def _print(out: Console, summary: Summary, replicas: int) -> None:
     )
 
 
-def _print_violations(out: Console, summary: Summary, replicas: int) -> None:
+def _print_violations(out: Console, summary: Summary, size: _Size) -> None:
     if not summary.violations:
         out.print("every rule holds", style="green")
         return
     first, _ = summary.violations[0]
-    for line in run(first, replicas=replicas, tell=True).timeline:
+    for line in run(first, replicas=size.replicas, minutes=size.minutes, tell=True).timeline:
         out.print(line, markup=False, highlight=False)
     for seed, what in summary.violations[:SHOWN]:
         out.print(f"seed {seed}: {what}", style="red", markup=False, highlight=False)
     if len(summary.violations) > SHOWN:
         out.print(f"and {len(summary.violations) - SHOWN} more", style="red")
-    option = f" --replicas {replicas}" if replicas != 5 else ""
-    out.print(f"replay one: spotrelay chaos --seed {first}{option}", markup=False, highlight=False)
+    out.print(f"replay one: spotrelay chaos --seed {first}{size.options}", markup=False, highlight=False)

@@ -24,7 +24,7 @@ class Observation:
     is_vouched_for: bool = False
     """Whether a person says that it is right, however strange it looks."""
     ended_id: int = 0
-    """The highest ID of the replicas that ended, where it was worth a look."""
+    """The highest ID of the replicas that ended, where the rows say that there never was one."""
 
 
 def known(rows: Rows, now: datetime) -> Rows:

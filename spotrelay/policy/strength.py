@@ -56,10 +56,10 @@ def without_needless(spec: ServiceSpec, seen: Observation, decided: Sequence[Act
     ]
 
 
-def _taken_in(decided: Sequence[Action]) -> int:
-    """Regular replicas that come without being launched."""
+def _taken_in(decided: Sequence[Action], *, as_stand_ins: bool = False) -> int:
+    """Replicas that come without being launched: regular ones, or stand-ins."""
     came = [a for a in decided if isinstance(a, TakeIn) and a.state is not ReplicaState.DRAINING]
-    return sum(not a.is_stand_in for a in came)
+    return sum(a.is_stand_in is as_stand_ins for a in came)
 
 
 def _going(decided: Iterable[Action]) -> set[int]:
@@ -129,9 +129,9 @@ def decide(
     is_fallback_held = any(r.is_stand_in for r in failed) or failures.is_fallback_held(spec, backoff, now)
     if not is_held:
         yield from _requests(spec, regular, taken_in)
-    if spec.use_spot and missing > len(stand_ins) and not is_fallback_held:
-        count = missing - len(stand_ins)
-        yield Request(count, "Spot isn't ready", PurchaseOption.ON_DEMAND, is_stand_in=True)
+    wanted = missing - len(stand_ins) - _taken_in(decided, as_stand_ins=True)
+    if spec.use_spot and wanted > 0 and not is_fallback_held:
+        yield Request(wanted, "Spot isn't ready", PurchaseOption.ON_DEMAND, is_stand_in=True)
     busy = {a.replica.id for a in decided if isinstance(a, Adopt)} | dropped_ids | {r.id for r in idle}
     refused = [r for r in stand_ins if r.id not in busy and _is_refused(r)]
     # Once on-demand refuses, too, nothing waits for its pools to have rested: all are tried together.

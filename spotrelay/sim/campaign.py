@@ -64,39 +64,41 @@ def campaign(
     seeds: range,
     replicas: int,
     *,
+    minutes: float | None = None,
     processes: int | None = None,
     progress: Callable[[Summary], None] = lambda _: None,
 ) -> Summary:
-    """Run them all; `progress` hears of what is done so far."""
+    """Run them all, see `run`; `progress` hears of what is done so far."""
     began = time.monotonic()
     if processes is None:
         processes = (os.cpu_count() or 1) if len(seeds) > FEW else 1
     total = Summary(processes=processes)
-    for part in _parts(seeds, replicas, processes):
+    for part in _parts(seeds, replicas, minutes, processes):
         total.add(part)
         total.elapsed_s = time.monotonic() - began
         progress(total)
     return total
 
 
-def _parts(seeds: range, replicas: int, processes: int) -> Iterator[Summary]:
-    chunks = [seeds[start : start + CHUNK] for start in range(0, len(seeds), CHUNK)]
+def _parts(seeds: range, replicas: int, minutes: float | None, processes: int) -> Iterator[Summary]:
+    size = CHUNK if minutes is None else max(round(CHUNK / minutes), 1)
+    chunks = [seeds[start : start + size] for start in range(0, len(seeds), size)]
     if processes == 1:
-        yield from (_run(chunk, replicas) for chunk in chunks)
+        yield from (_run(chunk, replicas, minutes) for chunk in chunks)
         return
     with ProcessPoolExecutor(processes) as pool:
-        for done in as_completed([pool.submit(_run, chunk, replicas) for chunk in chunks]):
+        for done in as_completed([pool.submit(_run, chunk, replicas, minutes) for chunk in chunks]):
             yield done.result()
 
 
-def _run(seeds: range, replicas: int) -> Summary:
+def _run(seeds: range, replicas: int, minutes: float | None) -> Summary:
     """One after the other, in this process."""
     usual = gc.get_threshold()
     gc.set_threshold(GARBAGE_AFTER)
     try:
         summary = Summary(len(seeds))
         for seed in seeds:
-            outcome = run(seed, replicas=replicas)
+            outcome = run(seed, replicas=replicas, minutes=minutes)
             summary.calls += outcome.calls
             summary.overlaps += outcome.overlaps
             summary.simulated_s += outcome.simulated_s

@@ -129,6 +129,8 @@ class Rules:
     """Replica → its replacement."""
     recorded: dict[str, float] = field(default_factory=dict)
     """Instance → when a row came to have it."""
+    drained: dict[str, tuple[float, Invocation]] = field(default_factory=dict)
+    """Instance → when its row came to drain, and by whom."""
     windows: dict[str, LaunchWindow] = field(default_factory=dict)
     """By service: the minute that launches were counted in last."""
     quiet_since: float = 0.0
@@ -189,6 +191,8 @@ class Rules:
             old = before.get(row.id)
             if old and old.instance_id is None:
                 self._given(row)
+            if row.state is ReplicaState.DRAINING and old and old.state is not row.state:
+                self.drained[row.instance_id] = now, invocation
             if row.state is ReplicaState.FAILED:
                 self.failed.add(service)
             if row.warned_at:
@@ -286,10 +290,11 @@ class Rules:
         staying = sum(row.stays for row in after.values())
         serving = sum(row.serves for row in after.values())
         if service in self.damaged:
-            # Rows may be missing of what serves all the same, and of what EC2 has warned.
+            # Rows may be missing of what serves all the same, of what EC2 has warned, and of what is gone.
             leaving = {row.instance_id for row in changes.update if not row.state.is_active}
             others = [i for i in self.cloud.of(service) if i.id not in leaving and self._serves(i)]
-            staying, serving = max(staying, len(others)), max(serving, len(others))
+            if others:
+                return
         for row in changes.update:
             old = before.get(row.id)
             if old is None or not old.serves or row.state.is_active:
@@ -500,6 +505,8 @@ class Rules:
         row = store.read(service, [replica_id]).replicas.get(replica_id)
         if row is None:
             return
+        if (row.entered[ReplicaState.REQUESTED] - EPOCH).total_seconds() >= invocation.began_at - SKEW_S:
+            return  # it was nobody's when it was looked up, too
         serves_on = row.state is ReplicaState.READY and row.is_warned
         if serves_on:
             return
@@ -507,9 +514,8 @@ class Rules:
             self.broken(Rule.SIGNAL_HANDLED, f"{row} is {row.state} after its warning")
         target = self.cloud.in_rotation(service, instance_id)
         drained_at = (row.since - EPOCH).total_seconds()
-        wrote = invocation.wrote.get(instance_id)
-        is_anothers = wrote is None or wrote < drained_at - SKEW_S
-        if is_anothers and drained_at >= invocation.began_at - SKEW_S:
+        by = self.drained.get(instance_id)
+        if by is not None and by[0] >= invocation.began_at and by[1] is not invocation:
             return  # somebody else has drained it meanwhile, and takes it out
         # What was put back since, by an invocation that didn't know, is for the tick to find.
         if target is not None and target.registered_at < drained_at - SKEW_S:

@@ -29,10 +29,20 @@ class Outcome:
     timeline: Sequence[str] = ()
 
 
-def run(seed: int, *, replicas: int = 5, build: Build = production, tell: bool = False) -> Outcome:
-    """Simulate what the seed says; `tell` keeps a timeline, and changes nothing else."""
+def run(
+    seed: int,
+    *,
+    replicas: int = 5,
+    minutes: float | None = None,
+    build: Build = production,
+    tell: bool = False,
+) -> Outcome:
+    """Simulate what the seed says, for `minutes` of misfortune instead of the one or two that it draws.
+
+    `tell` keeps a timeline, and changes nothing else.
+    """
     timeline = Timeline() if tell else None
-    drawn = scenario.draw(seed, replicas)
+    drawn = scenario.draw(seed, replicas, minutes)
     if timeline is not None:
         timeline.lines += [f"{name}: {told(getattr(drawn, name))}" for name in drawn.__slots__]
     world = World(drawn, timeline, build)

@@ -13,6 +13,9 @@ from spotrelay.sim.faults import PAIRS, Call, Pair
 
 CLUSTER_S = 6.0
 
+PER_MINUTE = 0.7
+"""Misfortunes in a minute of a long run: about as many as in a short one, with time to recover now and then."""
+
 ZONES = {"subnet-a": "us-east-1a", "subnet-b": "us-east-1b"}
 TYPES = ("g5.xlarge", "g6.xlarge")
 
@@ -139,8 +142,8 @@ class Scenario:
     """How much longer than asked for messages of the tick queue take."""
 
 
-def draw(seed: int, replicas: int) -> Scenario:
-    """The scenario of a seed."""
+def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
+    """The scenario of a seed; `minutes` of misfortune instead of a minute or two."""
     random = Random(seed)  # noqa: S311 - to be repeated, not to be unpredictable
     target = PAIRS[seed % len(PAIRS)]
     specs = [_spec(random, "demo", replicas, target)]
@@ -148,8 +151,11 @@ def draw(seed: int, replicas: int) -> Scenario:
         specs.append(_spec(random, "other", max(1, replicas // 2), target))
     is_late = target[0] in _LATE
     faults_s = random.uniform(110, 150) if is_late else random.uniform(30, 150)
-    kinds = random.choices(list(_WEIGHTS), list(_WEIGHTS.values()), k=random.randint(1, 3))
-    if is_late:
+    if minutes is not None:
+        faults_s = 60 * minutes
+    number = random.randint(1, 3) if minutes is None else max(round(PER_MINUTE * minutes), 1)
+    kinds = random.choices(list(_WEIGHTS), list(_WEIGHTS.values()), k=number)
+    if is_late and minutes is None:
         kinds = [_NEEDED[target[0]]]
     if Misfortune.REMOVE in kinds or target[0] in (Call.FORGET, Call.NOTE_REMOVAL):
         # Two signs of a removal are never wrong at once; see docs/reliability.md.
@@ -164,7 +170,7 @@ def draw(seed: int, replicas: int) -> Scenario:
         faults_s = max(faults_s, 120.0)  # and has failed before things are well again
     if target[0] in _NEEDED:
         kinds.append(_NEEDED[target[0]])
-    misfortunes = _when(random, kinds, 30.0 if is_late else faults_s)
+    misfortunes = _when(random, kinds, 30.0 if is_late and minutes is None else faults_s, minutes)
     if target[0] is Call.FORGIVE:
         # Only what is launched is refused first and forgiven later: a start from nothing.
         misfortunes = [(0.0, _NEEDED[Call.FORGIVE])]
@@ -193,10 +199,12 @@ def draw(seed: int, replicas: int) -> Scenario:
     )
 
 
-def _when(random: Random, kinds: Sequence[Misfortune], faults_s: float) -> list[tuple[float, Misfortune]]:
-    """At any times, or all within a few seconds: then one finds the other half dealt with."""
+def _when(
+    random: Random, kinds: Sequence[Misfortune], faults_s: float, minutes: float | None
+) -> list[tuple[float, Misfortune]]:
+    """At any times, or, in a short run, all within a few seconds: then one finds the other half dealt with."""
     first, last = 0.0, 0.9 * faults_s
-    if random.random() < 0.5:
+    if minutes is None and random.random() < 0.5:
         first = random.uniform(0, last - CLUSTER_S)
         last = first + CLUSTER_S
     return [(random.uniform(first, last), kind) for kind in kinds]

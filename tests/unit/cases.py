@@ -31,7 +31,7 @@ LONG_AGO = EPOCH
 POOL = spot_pool("us-east-1a", "g5.xlarge")
 
 
-def a_replica(id_: int, state: ReplicaState, since_s: float = 3600, **facts: object) -> Replica:
+def a_replica(id_: int, state: ReplicaState, since_s: float = 3600, **facts: Any) -> Replica:
     """A replica in a state since so many seconds before `NOW`, with the instance `i-<id>`."""
     at = NOW - seconds(since_s)
     entered = {ReplicaState.REQUESTED: LONG_AGO, ReplicaState.PROVISIONING: LONG_AGO, state: at}
@@ -46,12 +46,12 @@ def a_replica(id_: int, state: ReplicaState, since_s: float = 3600, **facts: obj
         offering=POOL if has_instance else None,
         instance_id=f"i-{id_}" if has_instance else None,
     )
-    return replace(row, **facts)  # type: ignore[arg-type]  # facts are Replica's fields
+    return replace(row, **facts)
 
 
-def an_instance(id_: int, state: InstanceState = InstanceState.RUNNING, **facts: object) -> Instance:
+def an_instance(id_: int, state: InstanceState = InstanceState.RUNNING, **facts: Any) -> Instance:
     """The instance `i-<id>`."""
-    return replace(Instance(f"i-{id_}", state, POOL, LONG_AGO), **facts)  # type: ignore[arg-type]  # as above
+    return replace(Instance(f"i-{id_}", state, POOL, LONG_AGO), **facts)
 
 
 def rows_of(

@@ -175,7 +175,7 @@ def test_a_foreign_instance_with_our_tag_is_left_alone() -> None:
 
 def test_a_removed_service_drains_its_orphans_and_leaves_the_foreign() -> None:
     """Nothing serves any more; a launch that was under way is ended, what isn't ours isn't, nor awaited."""
-    document = {"rows": replace(rows_of(), document=demo_spec())}
+    document: dict[str, Any] = {"rows": replace(rows_of(), document=demo_spec())}
     seen = replace(seen_of(instances=[ours(7)]), **document)
     assert [a.state for a in reconcile.retire(seen, NOW) if isinstance(a, TakeIn)] == [DRAINING]
     assert not reconcile.is_gone(seen)

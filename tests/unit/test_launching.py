@@ -32,8 +32,9 @@ from spotrelay.model import (
 )
 from spotrelay.names import Metric
 from spotrelay.policy import timing
-from spotrelay.ports import Conflict, LaunchRequest, LaunchResult, Throttled, Unavailable
+from spotrelay.ports import Conflict, Denied, LaunchRequest, LaunchResult, Throttled, Unavailable
 from tests.examples import demo_spec, spot_pool
+from tests.unit.worlds import world_of
 
 SPOT, ON_DEMAND = PurchaseOption.SPOT, PurchaseOption.ON_DEMAND
 A5, B5, A6, B6 = demo_spec().pools
@@ -258,18 +259,63 @@ def test_a_market_that_is_full_is_left_alone() -> None:
 @pytest.mark.parametrize("error", [Throttled("slow down"), Unavailable("no answer")])
 def test_no_answer_teaches_nothing(error: Exception) -> None:
     """What EC2 didn't say is held against no pool, is no attempt, and calls no stand-in."""
-    world = World.of(demo_spec())
-
-    def fail(_: LaunchRequest) -> LaunchResult:
-        raise error
-
-    answers(world, fail)
+    world = world_of(demo_spec())
+    world.refuse("fleet.launch", error)
     launch(world, ordered(world))
     assert rows(world)[0].attempts == 0
     assert world.ticker.scheduled == []
     assert world.store.recall("demo", "us-east-1", world.clock.now()) == PoolMemory()
     assert world.telemetry.counts[Metric.LAUNCH_ERRORS] == 1
     assert repr(error) == recorded(world)[0]["error"]
+
+
+def test_what_ec2_denies_waits_and_is_stood_in_for() -> None:
+    """It would deny it again: the intent is closed, the row says EC2's words, on-demand is called at once."""
+    world = world_of(demo_spec())
+    world.refuse("fleet.launch", Denied("You are not authorized", "UnauthorizedOperation"))
+    assert launch(world, ordered(world, 2)) == 0
+    assert world.store.load("demo").intents == {}
+    for row in rows(world):
+        assert (row.state, row.attempts) == (ReplicaState.REQUESTED, 1)
+        assert row.retry_at == world.clock.now() + seconds(timing.RETRY_FIRST_S)
+        assert row.launch == "EC2 refuses the request: You are not authorized"
+    assert world.ticker.scheduled == [("demo", None, launching.STAND_IN_DELAY_S)]
+    assert world.store.recall("demo", "us-east-1", world.clock.now()) == PoolMemory(), "no pool's fault"
+    counts = world.telemetry.counts
+    assert (counts[Metric.LAUNCH_ERRORS], counts[Metric.CALLS_DENIED]) == (1, 1)
+    assert recorded(world)[0]["error"] == repr(Denied("You are not authorized"))
+    assert launch(world, ordered(world)) == 1, "and tried again"
+
+
+def test_what_is_denied_again_and_again_backs_off() -> None:
+    """Each time it waits longer, and calls no fallback any more: that is there."""
+    world = world_of(demo_spec())
+    world.refuse("fleet.launch", Denied("You are not authorized"), times=None)
+    launch(world, ordered(world, attempts=3))
+    (row,) = rows(world)
+    assert row.retry_at == world.clock.now() + seconds(8 * timing.RETRY_FIRST_S)
+    assert world.ticker.scheduled == []
+
+
+def test_a_denied_step_is_the_last_one() -> None:
+    """What is denied in the rested pools is in the others, too: those that cool aren't asked."""
+    world = world_of(demo_spec())
+    cool(world, A5)
+    world.refuse("fleet.launch", Denied("You are not authorized"))
+    assert launch(world, ordered(world, is_last_resort=True)) == 0
+    assert world.calls.count("fleet.launch") == 1
+
+
+def test_instances_bear_the_highest_id() -> None:
+    """The request says how many IDs were given, for when the table gets lost; each step's does."""
+    world = world_of(demo_spec())
+    world.fleet.capacity = {Offering(p, SPOT): 0 for p in (B5, A6, B6)}
+    cool(world, A5)
+    order = ordered(world, is_last_resort=True)
+    assert order.open_intent is not None
+    launch(world, replace(order, open_intent=replace(order.open_intent, highest_id=7)))
+    assert [request.highest_id for request in world.fleet.launches] == [7, 7]
+    assert {i.highest_id for i in world.fleet.instances.values()} == {7}
 
 
 @pytest.mark.parametrize(
@@ -289,27 +335,21 @@ def test_stand_ins_are_called_for_new_refusals_of_spot(
 
 def test_what_a_race_has_taken_over_teaches_nothing() -> None:
     """If the record of an answer is refused, the tick looks after what is there: nobody is called."""
-    world = World.of(demo_spec(), capacity={Offering(p, SPOT): 0 for p in demo_spec().pools})
+    world = world_of(demo_spec())
+    world.fleet.capacity = {Offering(p, SPOT): 0 for p in demo_spec().pools}
     order = ordered(world)
-
-    def refuse(_: Changes) -> None:
-        raise Conflict("overtaken")
-
-    world.store.commit = refuse  # type: ignore[assignment,method-assign]  # the fault under test
+    world.refuse("store.commit", Conflict("overtaken"))
     assert launch(world, order) == 0
     assert world.ticker.scheduled == []
 
 
-@pytest.mark.parametrize("broken", ["cool", "schedule"])
+@pytest.mark.parametrize("broken", ["store.cool", "ticker.schedule"])
 def test_lessons_that_get_lost_stop_no_launch(broken: str) -> None:
     """If the table or the queue fails after a refusal, the next step is taken all the same."""
-    world = World.of(demo_spec(), capacity={Offering(p, SPOT): 0 for p in (B5, A6, B6)})
+    world = world_of(demo_spec())
+    world.fleet.capacity = {Offering(p, SPOT): 0 for p in (B5, A6, B6)}
     cool(world, A5)
-
-    def fail(*_: object, **__: object) -> None:
-        raise Throttled("too many requests")
-
-    setattr(world.store if broken == "cool" else world.ticker, broken, fail)
+    world.refuse(broken, Throttled("too many requests"), times=None)
     assert launch(world, ordered(world, is_last_resort=True)) == 1
     assert world.store.load("demo").intents == {}
     world.fleet.capacity[Offering(A5, SPOT)] = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ from spotrelay.model import (
     Cause,
     Cooldown,
     IllegalTransitionError,
+    OnWarning,
     PoolMemory,
     PurchaseOption,
     Replica,
@@ -123,3 +125,33 @@ def test_of_several_cooldowns_the_last_to_end_is_told() -> None:
     assert memory.cooling(offering, EPOCH) == long
     assert memory.cooling(offering, EPOCH + seconds(90)) is None, "not at its end, though it is remembered"
     assert memory.cooling(on_demand_pool("us-east-1a", "g5.xlarge"), EPOCH) is None
+
+
+def test_a_document_of_before_there_was_a_choice_is_read() -> None:
+    """Unreadable would be worse than the default; a choice that isn't one says what to do."""
+    document = replace(demo_spec(), on_warning=OnWarning.SERVE_ON).to_dict()
+    assert ServiceSpec.from_json(json.dumps(document)).on_warning is OnWarning.SERVE_ON
+    with pytest.raises(SpecError, match="deploy the service again"):
+        ServiceSpec.from_json(json.dumps({**document, "on_warning": "run"}))
+    del document["on_warning"]
+    assert ServiceSpec.from_json(json.dumps(document)).on_warning is OnWarning.NEEDED
+
+
+@pytest.mark.parametrize(
+    ("facts", "serves", "stays", "counts"),
+    [
+        ({}, True, True, True),
+        ({"warned_at": EPOCH}, True, False, False),
+        ({"unhealthy_since": EPOCH}, False, False, True),
+        ({"warned_at": EPOCH, "unhealthy_since": EPOCH}, False, False, False),
+        ({"state": ReplicaState.STARTING}, False, False, True),
+        ({"state": ReplicaState.DRAINING}, False, False, False),
+    ],
+)
+def test_who_serves_who_stays_and_who_counts(
+    facts: dict[str, Any], serves: bool, stays: bool, counts: bool
+) -> None:
+    """What EC2 takes back serves, and neither stays nor counts; what is ill counts, and does neither."""
+    ready = replace(Replica.requested("demo", 1, 1, EPOCH, reason="test"), state=ReplicaState.READY)
+    replica = replace(ready, **facts)
+    assert (replica.serves, replica.stays, replica.is_counted) == (serves, stays, counts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -24,7 +25,7 @@ def spec_of(replicas: int, on_warning: OnWarning = NEEDED, drain_s: float = 30) 
     return replace(demo_spec(replicas=replicas), on_warning=on_warning, drain_s=drain_s)
 
 
-def warned(id_: int, ago_s: float, **facts: object) -> Replica:
+def warned(id_: int, ago_s: float, **facts: Any) -> Replica:
     """A replica that serves on, warned so many seconds before `NOW`."""
     return a_replica(id_, READY, warned_at=NOW - seconds(ago_s), **facts)
 
@@ -94,7 +95,7 @@ def test_one_that_stays_is_enough_for_all_to_leave_in_time() -> None:
 
 def test_what_does_not_answer_does_not_count_as_serving() -> None:
     """Neither as one of those who are enough, nor as the last one: it would refuse every request."""
-    ill = {"unhealthy_since": NOW}
+    ill: dict[str, Any] = {"unhealthy_since": NOW}
     spec = spec_of(2)
     assert leaving(spec, warned(1, 5), a_replica(2, READY)) == [1]
     assert leaving(spec, warned(1, 5), a_replica(2, READY, **ill)) == []

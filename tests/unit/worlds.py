@@ -78,11 +78,11 @@ class Troubled(World):
 
     def refuse(self, call: str, error: Exception, times: int | None = 1) -> None:
         """Have the next so many calls fail before they do anything; None: all of them."""
+        self.meddle(call, raising(error), times)
 
-        def fail(*_: object, **__: object) -> None:
-            raise error
-
-        self.meddle(call, fail, times)
+    def lose(self, call: str, error: Exception) -> None:
+        """Have the next call take effect and its answer get lost."""
+        self.meddle(call, raising(error), after=True)
 
 
 class _Watched:
@@ -104,6 +104,15 @@ class _Watched:
             return answer
 
         return called
+
+
+def raising(error: Exception) -> Meddle:
+    """Whoever calls it gets the error."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail
 
 
 def world_of(*specs: ServiceSpec) -> Troubled:
@@ -135,6 +144,11 @@ def counted(world: World, service: str = "demo") -> list[int]:
 def rows(world: World, service: str = "demo") -> Rows:
     """What the table says."""
     return world.store.load(service)
+
+
+def table(world: World, service: str = "demo") -> Any:
+    """What the table holds of a service, for a test that damages it."""
+    return world.store._services[service]
 
 
 def in_rotation(world: World, service: str = "demo") -> set[str]:

@@ -1,0 +1,456 @@
+"""The controller fails static: damage, wrong answers and missing documents stop removals, no more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from spotrelay.controller import Controller
+from spotrelay.memory import MemoryStore
+from spotrelay.model import Changes, InstanceState, Offering, PurchaseOption, ReplicaState, ServiceSpec
+from spotrelay.names import Metric
+from spotrelay.policy import timing
+from spotrelay.ports import OtherControlPlane, UnreadableDocument
+from tests.examples import demo_spec
+from tests.unit.worlds import (
+    Troubled,
+    active,
+    alive,
+    counted,
+    in_rotation,
+    instance_of,
+    reclaim,
+    recorded,
+    rows,
+    serving,
+    settle,
+    table,
+    warn,
+    world_of,
+)
+
+READY = ReplicaState.READY
+GONE = UnreadableDocument("not JSON: deploy the service again")
+STRANGER = OtherControlPlane("services belong to spotrelay-2")
+
+
+def ticks(world: Troubled, controller: Controller, count: int = 10) -> None:
+    """So many ticks of a service whose document may be missing."""
+    for _ in range(count):
+        world.clock.advance(timing.TICK_IN_TRANSITION_S)
+        world.fleet.run()
+        controller.tick("demo")
+        world.router.pass_checks()
+
+
+def untouched(world: Troubled) -> bool:
+    """Whether the three replicas serve as they did, and nobody changed anything."""
+    ids = {f"i-{n:017x}" for n in (1, 2, 3)}
+    is_quiet = {"fleet.launch", "fleet.terminate", "router.deregister"}.isdisjoint(world.calls)
+    return is_quiet and in_rotation(world) == alive(world) == ids
+
+
+# The table.
+
+
+def empty(world: Troubled, *, keep_history: bool = False) -> None:
+    """Somebody empties the table."""
+    history = table(world).history
+    world.store = MemoryStore()
+    if keep_history:
+        world.store.load("demo")
+        table(world).history = history
+
+
+@pytest.mark.parametrize("keep_history", [False, True])
+def test_an_emptied_table_ends_nobody(*, keep_history: bool) -> None:
+    """Every serving instance is taken in READY, with IDs that were never given; nothing is launched."""
+    world, controller = serving()
+    controller.handle(warn(world, active(world)[0]))
+    settle(world, controller)
+    controller.handle(reclaim(world, world.store.load("demo").replicas[1]))
+    serve = in_rotation(world)
+    world.clock.advance(timing.ORPHAN_GRACE_S)
+    world.calls.clear()
+    empty(world, keep_history=keep_history)
+    controller = Controller(world.ports())
+    settle(world, controller)
+    assert [(r.id, r.state) for r in active(world)] == [(i, READY) for i in (5, 6, 7)]
+    assert in_rotation(world) == alive(world) == serve
+    assert {"fleet.launch", "fleet.terminate", "router.deregister"}.isdisjoint(world.calls)
+    assert world.telemetry.counts[Metric.ORPHANS_ADOPTED] == 3
+    assert rows(world).serving == 3
+
+
+def test_after_the_table_was_emptied_no_more_is_launched_than_is_missing() -> None:
+    """Of four wanted three serve: one is launched, and a warning in the middle of it is replaced."""
+    world, controller = serving()
+    world.services.specs["demo"] = demo_spec(replicas=4)
+    world.clock.advance(timing.ORPHAN_GRACE_S)
+    empty(world)
+    controller = Controller(world.ports())
+    settle(world, controller)
+    assert [launch.count for launch in world.fleet.launches] == [1]
+    assert [r.state for r in active(world)] == [READY] * 4
+    controller.handle(warn(world, active(world)[0]))
+    settle(world, controller)
+    assert [launch.count for launch in world.fleet.launches] == [1, 1]
+
+
+def lose_entry(world: Troubled) -> None:
+    """The service's own entry is gone: the highest ID, and how many serve."""
+    kept = table(world)
+    kept.highest_id = kept.serving = 0
+
+
+@pytest.mark.parametrize("event_comes_first", [True, False])
+def test_a_lost_counter_gives_nothing_twice(*, event_comes_first: bool) -> None:
+    """Whether a tick or a warning finds it: everything goes on, and the next ID is a new one."""
+    world, controller = serving()
+    victim = active(world)[0]
+    world.clock.advance(timing.LEASE_S)
+    lose_entry(world)
+    if not event_comes_first:
+        controller.tick("demo")
+        assert untouched(world)
+    assert controller.handle(warn(world, victim)) == []
+    assert counted(world) == [2, 3, 4]
+    settle(world, controller)
+    assert [(r.id, r.state) for r in active(world)] == [(i, READY) for i in (2, 3, 4)]
+    assert (rows(world).highest_id, rows(world).serving) == (4, 3)
+    assert len(alive(world)) == 4
+    if event_comes_first:
+        (line,) = recorded(world, "ids_mended")
+        assert (line["was"], line["highest_id"]) == (0, 3)
+
+
+def test_a_restored_table_gives_no_id_twice() -> None:
+    """The backup knows less than the instances bear on their tags: new IDs follow the highest of those."""
+    world, controller = serving()
+    world.services.specs["demo"] = demo_spec(replicas=5)
+    settle(world, controller)
+    world.clock.advance(timing.ORPHAN_GRACE_S)
+    kept = table(world)
+    for lost in (4, 5):
+        del kept.replicas[lost]
+    kept.highest_id, kept.serving = 3, 3
+    settle(world, controller)
+    assert [(r.id, r.state) for r in active(world)] == [(i, READY) for i in (1, 2, 3, 6, 7)]
+    assert len(alive(world)) == 5
+
+
+def test_one_lost_row_costs_nothing() -> None:
+    """Its instance is taken in under a new ID, and stays in rotation."""
+    world, controller = serving()
+    world.clock.advance(timing.ORPHAN_GRACE_S)
+    del table(world).replicas[2]
+    ticks(world, controller)
+    assert [(r.id, r.state) for r in active(world)] == [(i, READY) for i in (1, 3, 4)]
+    assert untouched(world)
+    assert rows(world).serving == 3
+
+
+def test_an_orphan_is_drained_before_it_ends() -> None:
+    """An instance of ours that serves nobody gets a row, its drain, and only then its end."""
+    world, controller = serving()
+    world.services.specs["demo"] = demo_spec(replicas=4)
+    controller.tick("demo")
+    orphan = next(r for r in active(world) if r.id == 4)
+    world.services.specs["demo"] = demo_spec()
+    kept = table(world)
+    del kept.replicas[4]
+    kept.intents.clear()
+    world.clock.advance(timing.ORPHAN_GRACE_S)
+    ticks(world, controller, 1)
+    assert instance_of(orphan) in alive(world)
+    assert world.telemetry.counts[Metric.ORPHANS_TERMINATED] == 1
+    ticks(world, controller, int(timing.DRAIN_SETTLE_S / timing.TICK_IN_TRANSITION_S) + 2)
+    assert instance_of(orphan) not in alive(world)
+    assert [r.state for r in active(world)] == [READY] * 3
+
+
+def test_a_stranger_s_instance_is_left_alone() -> None:
+    """Somebody tags an instance with our service: nobody ends it, and it is told about."""
+    world, controller = serving()
+    world.clock.advance(timing.ORPHAN_GRACE_S)
+    mine = next(iter(world.fleet.instances.values()))
+    offering = Offering(mine.offering.pool, PurchaseOption.ON_DEMAND)
+    foreign = replace(mine, id="i-foreign", launch_template_id=None, offering=offering, launch_id="forged")
+    world.fleet.instances["i-foreign"] = foreign
+    world.fleet.services["i-foreign"] = "demo"
+    ticks(world, controller)
+    assert "i-foreign" in alive(world)
+    assert [r.id for r in active(world)] == [1, 2, 3]
+    (line, *_) = recorded(world, "held_back")
+    assert line["what"] == "i-foreign is left alone"
+    assert world.telemetry.counts[Metric.HELD_BACK] > 0
+    others = replace(active(world)[0], service="other", instance_id="i-foreign")
+    world.store.commit(Changes("other", highest_id=(0, 1), create=(others,)))
+    ticks(world, controller, 1)
+    assert [r.id for r in active(world)] == [1, 2, 3], "on record, but as another service's"
+    ours = replace(others, service="demo", id=4)
+    world.store.commit(Changes("demo", highest_id=(3, 4), create=(ours,)))
+    del table(world).replicas[4]
+    ticks(world, controller, 1)
+    assert rows(world).replicas[5].instance_id == "i-foreign", "on record as ours, whatever its tags say"
+
+
+# What EC2 shows.
+
+
+def test_an_empty_answer_of_ec2_deregisters_nobody() -> None:
+    """Everybody is missing, and healthy for the load balancer: they serve on, as long as it lasts."""
+    world, controller = serving()
+    hidden = dict(world.fleet.instances)
+    world.fleet.instances.clear()
+    ticks(world, controller, 30)
+    world.fleet.instances.update(hidden)
+    assert untouched(world)
+    assert [r.state for r in active(world)] == [READY] * 3
+    assert world.telemetry.counts[Metric.HELD_BACK] == 90
+    assert "spotrelay override demo" in recorded(world, "held_back")[0]["remedy"]
+    assert not world.ticker.scheduled, "what is held back is looked at by the minute"
+
+
+def test_an_operator_can_say_that_it_is_right() -> None:
+    """The override carries out what is held back: the ones that EC2 doesn't show drain and are replaced."""
+    world, controller = serving()
+    world.fleet.instances.clear()
+    controller.tick("demo")
+    assert counted(world) == [1, 2, 3]
+    controller.tick("demo", is_vouched_for=True)
+    assert counted(world) == [4, 5, 6]
+
+
+def test_warnings_are_replaced_while_ec2_shows_nothing() -> None:
+    """What EC2 announces itself needs no proof."""
+    world, controller = serving()
+    victim = active(world)[0]
+    hidden = dict(world.fleet.instances)
+    world.fleet.instances.clear()
+    controller.tick("demo")
+    assert controller.handle(warn(world, victim)) == []
+    assert counted(world) == [2, 3, 4]
+    world.fleet.instances.update(hidden)
+    settle(world, controller)
+    assert [r.state for r in active(world)] == [READY] * 3
+
+
+# The document.
+
+
+def missing(world: Troubled) -> None:
+    """The parameter is gone, and nobody said that it was deleted."""
+    del world.services.specs["demo"]
+
+
+def unreadable(world: Troubled) -> None:
+    """The parameter is there and can't be read."""
+    world.refuse("services.get", GONE, times=None)
+
+
+def elsewhere(world: Troubled) -> None:
+    """It names another target group than the one that the replicas are in."""
+    world.services.specs["demo"] = replace(demo_spec(replicas=1), target_group_arn="arn:other")
+
+
+@pytest.mark.parametrize("damage", [missing, unreadable, elsewhere])
+def test_the_last_document_counts(damage: Callable[[Troubled], None]) -> None:
+    """Missing, unreadable or with another target group: nothing ends, it is told, losses are replaced."""
+    world, controller = serving()
+    victim = active(world)[0]
+    damage(world)
+    ticks(world, controller, 10)
+    world.services.specs["demo"], broken = demo_spec(), world.services.specs.get("demo")
+    assert untouched(world)
+    if broken is None:
+        del world.services.specs["demo"]
+    else:
+        world.services.specs["demo"] = broken
+    assert world.telemetry.counts[Metric.HELD_BACK] == 10
+    warn(world, victim)
+    ticks(world, controller, 10)
+    assert [(r.id, r.state) for r in active(world)] == [(i, READY) for i in (2, 3, 4)]
+    assert {instance_of(r) for r in active(world)} <= world.router.groups[demo_spec().target_group_arn].keys()
+    assert "arn:other" not in world.router.groups
+
+
+@pytest.mark.parametrize("damage", [missing, unreadable])
+def test_warnings_are_replaced_by_the_last_document(damage: Callable[[Troubled], None]) -> None:
+    """Without a document that can be read a loss is a loss all the same."""
+    world, controller = serving()
+    victim = active(world)[0]
+    damage(world)
+    assert controller.handle(warn(world, victim)) == []
+    assert [r.id for r in active(world)] == [2, 3, 4]
+    assert instance_of(victim) not in {
+        i for i, s in world.router.health(demo_spec()).items() if s.is_in_rotation
+    }
+    assert len(world.fleet.launches) == 1
+
+
+@pytest.mark.parametrize("damage", [missing, unreadable])
+def test_who_serves_on_leaves_by_the_last_document(damage: Callable[[Troubled], None]) -> None:
+    """The call that takes it out needs no fresh one."""
+    world, controller = serving(demo_spec(replicas=1))
+    controller.handle(warn(world, *active(world)))
+    damage(world)
+    world.clock.advance(110)
+    controller.leave("demo")
+    assert not any(s.is_in_rotation for s in world.router.health(demo_spec()).values())
+
+
+def test_another_target_group_is_followed_once_it_is_vouched_for() -> None:
+    """A person says that it is right; from then on it is the document that counts."""
+    world, controller = serving()
+    elsewhere(world)
+    controller.tick("demo", is_vouched_for=True)
+    assert world.store.document("demo") == world.services.specs["demo"]
+
+
+def test_another_target_group_is_fine_where_nobody_is_in_the_old_one() -> None:
+    """A service without replicas has nothing to lose."""
+    world, controller = serving(demo_spec(replicas=0))
+    elsewhere(world)
+    controller.tick("demo")
+    assert [r.id for r in active(world)] == [1]
+    assert Metric.HELD_BACK not in world.telemetry.counts
+
+
+# The end of a service.
+
+
+def test_a_removed_service_leaves_nothing_behind() -> None:
+    """Told that its parameter was deleted, and found gone again and again: instances go, IDs don't."""
+    world, controller = serving()
+    del world.services.specs["demo"]
+    controller.note_removal("demo")
+    assert [service for service, _, _ in world.ticker.scheduled] == ["demo"]
+    ticks(world, controller)
+    assert not alive(world)
+    assert world.store.services() == []
+    world.services.specs["demo"] = demo_spec()
+    settle(world, controller)
+    assert [(r.id, r.state) for r in active(world)] == [(i, READY) for i in (4, 5, 6)]
+
+
+def test_a_removal_takes_the_event_and_more_than_three_ticks() -> None:
+    """Neither the event nor the absence alone ends anybody; three ticks in a row may be a deployment."""
+    world, controller = serving()
+    controller.note_removal("demo")
+    ticks(world, controller)
+    assert untouched(world), "told, and the document is there"
+    world.services.specs.clear()
+    ticks(world, controller)
+    world.services.specs["demo"] = demo_spec()
+    assert untouched(world), "gone, and nobody told: the event before was taken back by the document"
+    controller.note_removal("demo")
+    del world.services.specs["demo"]
+    ticks(world, controller, timing.REMOVED_TICKS)
+    assert len(alive(world)) == 3
+    assert [r.state for r in active(world)] == [READY] * 3
+    ticks(world, controller, 1)
+    assert active(world) == []
+
+
+def test_a_document_that_comes_back_clears_the_removal() -> None:
+    """Deleted and made again: the count of absent ticks begins anew with the next event."""
+    world, controller = serving()
+    controller.note_removal("demo")
+    del world.services.specs["demo"]
+    ticks(world, controller, timing.REMOVED_TICKS)
+    world.services.specs["demo"] = demo_spec()
+    ticks(world, controller, 1)
+    assert untouched(world)
+    del world.services.specs["demo"]
+    ticks(world, controller, 10)
+    world.services.specs["demo"] = demo_spec()
+    assert untouched(world)
+
+
+def test_ticks_follow_each_other_until_a_removal_is_certain() -> None:
+    """Not by the minute: each absent one announces the next."""
+    world, controller = serving()
+    del world.services.specs["demo"]
+    controller.note_removal("demo")
+    world.ticker.scheduled.clear()
+    controller.tick("demo")
+    ((_, _, delay_s),) = world.ticker.scheduled
+    assert delay_s == timing.TICK_IN_TRANSITION_S
+
+
+def test_an_operator_can_end_a_service_without_the_event() -> None:
+    """The override says that it was removed; it is found gone as often as ever."""
+    world, controller = serving()
+    del world.services.specs["demo"]
+    controller.tick("demo", is_vouched_for=True)
+    assert len(active(world)) == 3
+    ticks(world, controller)
+    assert not alive(world)
+
+
+def test_a_warning_of_a_removed_service_is_not_replaced() -> None:
+    """Its document is kept, but it was removed: what EC2 takes only drains."""
+    world, controller = serving()
+    controller.note_removal("demo")
+    del world.services.specs["demo"]
+    controller.handle(warn(world, active(world)[0]))
+    assert world.fleet.launches == []
+    assert counted(world) == [2, 3]
+
+
+def test_a_removed_service_is_watched_until_nothing_is_left() -> None:
+    """A launch that was under way when the stack went is found and ended, though EC2 shows it late."""
+    world = world_of(demo_spec())
+    controller = Controller(world.ports())
+    settle(world, controller)
+    hidden = world.fleet.instances.pop(instance_of(active(world)[2]))
+    del world.services.specs["demo"]
+    controller.note_removal("demo")
+    ticks(world, controller, 6)
+    world.fleet.instances[hidden.id] = hidden
+    ticks(world, controller, 1)
+    assert not alive(world)
+    ticks(world, controller, 2)
+    assert world.store.services() == []
+
+
+# Two control planes.
+
+
+def test_another_control_plane_s_services_are_not_touched() -> None:
+    """Each of its ways in: a tick, a signal, a call; what it holds back is told, and nothing comes again."""
+    world, controller = serving()
+    signals = warn(world, *active(world))
+    reclaimed = active(world)[0]
+    world.fleet.enter(InstanceState.TERMINATED, [instance_of(reclaimed)])
+    world.refuse("services.get", STRANGER, times=None)
+    before = rows(world)
+    assert controller.handle(signals) == []
+    controller.tick("demo")
+    controller.leave("demo")
+    assert rows(world) == before
+    assert {"fleet.launch", "fleet.terminate", "router.deregister", "store.commit"}.isdisjoint(world.calls)
+    assert not world.ticker.scheduled
+    assert world.telemetry.counts[Metric.HELD_BACK] == 3
+    assert {line["what"] for line in recorded(world, "held_back")} == {"nothing is touched"}
+    assert world.store.acquire("demo", "another", world.clock.now(), 1), "the lease was given back"
+
+
+def test_one_service_of_another_control_plane_holds_up_no_other() -> None:
+    """The signals of ours are handled, those of the other dropped."""
+    ours, theirs = demo_spec("ours"), demo_spec("theirs")
+    world, controller = serving(ours, theirs)
+
+    def keep_off(service: str, **_: object) -> ServiceSpec | None:
+        if service == "theirs":
+            raise STRANGER
+        return None
+
+    world.meddle("services.get", keep_off, times=None)
+    signals = [*warn(world, active(world, "theirs")[0]), *warn(world, active(world, "ours")[0])]
+    assert controller.handle(signals) == []
+    assert [r.id for r in active(world, "ours")] == [2, 3, 4]
+    assert [r.id for r in active(world, "theirs")] == [1, 2, 3]

@@ -1,0 +1,227 @@
+"""The controller's ticks: up, in and out of rotation, and how often."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from spotrelay.controller import Controller
+from spotrelay.model import Changes, InstanceState, OnRebalance, ReadinessProbe, ReplicaState
+from spotrelay.names import Metric
+from spotrelay.policy import timing
+from spotrelay.signals import RebalanceRecommendation
+from tests.examples import demo_spec
+from tests.unit.worlds import (
+    active,
+    in_rotation,
+    instance_of,
+    reclaim,
+    serving,
+    settle,
+    warn,
+    world_of,
+)
+
+
+def test_a_new_service_comes_up() -> None:
+    """3 wanted and 0 there: 3 are launched by one request and become READY, with IDs 1, 2, 3."""
+    world = world_of(demo_spec())
+    settle(world, Controller(world.ports()))
+    assert [(r.id, r.state) for r in active(world)] == [(i, ReplicaState.READY) for i in (1, 2, 3)]
+    assert [launch.count for launch in world.fleet.launches] == [3]
+
+
+def test_a_readiness_probe_comes_before_the_first_request() -> None:
+    """With a probe in the service file, only a replica that answers it is put into rotation."""
+    world = world_of(
+        replace(demo_spec(), readiness_probe=ReadinessProbe("/v1/chat/completions", {"max_tokens": 1}))
+    )
+    controller = Controller(world.ports())
+    world.prober.silent = {f"i-{n:017x}" for n in (1, 2)}
+    settle(world, controller)
+    assert [r.state for r in active(world)] == [ReplicaState.STARTING] * 2 + [ReplicaState.READY]
+    assert world.router.health(demo_spec()).keys() == {active(world)[2].instance_id}
+    world.prober.silent.clear()
+    settle(world, controller)
+    assert [r.state for r in active(world)] == [ReplicaState.READY] * 3
+
+
+def test_a_lost_warning_is_found_by_the_tick() -> None:
+    """No event at all: the next tick replaces the replica while its instance still runs."""
+    world, controller = serving()
+    victim = active(world)[0]
+    warn(world, victim)
+    controller.tick("demo")
+    assert [r.id for r in active(world)] == [2, 3, 4]
+    assert world.fleet.instances[instance_of(victim)].state is InstanceState.RUNNING
+
+
+def test_scaling_down_drains_and_terminates() -> None:
+    """What we drain for reasons of our own, we terminate, after its requests had time."""
+    world, controller = serving()
+    world.services.specs["demo"] = demo_spec(replicas=1)
+    settle(world, controller, rounds=20)
+    assert [r.id for r in active(world)] == [1]
+    alive = [i.id for i in world.fleet.instances.values() if i.state.is_alive]
+    assert alive == [active(world)[0].instance_id]
+    assert [r.state for r in world.store.history("demo", 9)] == [ReplicaState.TERMINATED] * 2
+
+
+def test_one_tick_at_a_time_and_one_on_its_way() -> None:
+    """A tick that finds another running does nothing; while things move exactly one follows."""
+    world = world_of(demo_spec())
+    controller = Controller(world.ports())
+    world.store.acquire("demo", "somebody", world.clock.now(), timing.LEASE_S)
+    controller.tick("demo")
+    assert active(world) == []
+    world.store.release("demo", "somebody")
+    controller.tick("demo")
+    controller.tick("demo")
+    assert len(world.ticker.scheduled) == 1
+    (_, due, delay_s) = world.ticker.scheduled[0]
+    world.clock.advance(delay_s)
+    controller.tick("demo", due)
+    assert len(world.ticker.scheduled) == 2
+
+
+def test_a_fleet_at_rest_schedules_nothing() -> None:
+    """At rest the minute's tick is enough."""
+    world, controller = serving()
+    settle(world, controller)
+    scheduled = len(world.ticker.scheduled)
+    world.clock.advance(60)
+    controller.tick("demo")
+    assert len(world.ticker.scheduled) == scheduled
+
+
+def test_every_service_gets_its_own_tick() -> None:
+    """Deployed ones and ones whose stack is gone."""
+    world, controller = serving()
+    world.services.specs = {"other": demo_spec("other")}
+    world.ticker.scheduled.clear()
+    controller.tick_all()
+    assert [name for name, _, _ in world.ticker.scheduled] == ["demo", "other"]
+
+
+def test_a_recommendation_is_followed_make_before_break() -> None:
+    """Each replacement is READY before its replica drains, one after the other: 3 serve, 4 exist at most."""
+    world, controller = serving(replace(demo_spec(), on_rebalance=OnRebalance.REPLACE))
+    world.clock.advance(timing.REBALANCE_MIN_AGE_S)
+    signals = [RebalanceRecommendation(instance_of(r), world.clock.now()) for r in active(world)]
+    controller.handle(signals)
+    seen = []
+    for _ in range(40):
+        settle(world, controller, rounds=1)
+        seen.append([r.state for r in active(world)])
+        assert seen[-1].count(ReplicaState.READY) >= 3
+        assert len(seen[-1]) <= 4
+    assert [r.id for r in active(world)] == [4, 5, 6], "one after the other"
+    assert [r.replaced_by for r in world.store.history("demo", 9)] == [6, 5, 4]
+
+
+def test_ticks_that_did_not_come_are_not_held_against_a_replica() -> None:
+    """One that nobody put into rotation in time gets its chance when the ticks are back."""
+    world = world_of(demo_spec(replicas=1))
+    controller = Controller(world.ports())
+    controller.tick("demo")
+    world.fleet.run()
+    world.clock.advance(demo_spec().initial_delay_s + 1)
+    settle(world, controller)
+    assert [(r.id, r.state) for r in active(world)] == [(1, ReplicaState.READY)]
+
+
+def test_a_replica_is_given_up_only_if_it_was_asked() -> None:
+    """Late as it is, one that answers its probe comes into rotation, and only a silent one fails."""
+    probed = replace(demo_spec(replicas=2), readiness_probe=ReadinessProbe("/", {}), initial_delay_s=60)
+    world = world_of(replace(probed, on_demand_fallback=False))
+    controller = Controller(world.ports())
+    controller.tick("demo")
+    world.fleet.run()
+    world.clock.advance(61)
+    world.prober.silent = {f"i-{2:017x}"}
+    controller.tick("demo")
+    controller.tick("demo")
+    world.router.pass_checks()
+    controller.tick("demo")
+    assert [(r.id, r.state) for r in active(world)] == [(1, ReplicaState.READY)]
+    assert [(r.id, r.state) for r in world.store.history("demo", 9)] == [(2, ReplicaState.FAILED)]
+
+
+def test_what_a_tick_drains_it_does_not_register() -> None:
+    """A replica that is one too many just when it answers its probe stays out of rotation."""
+    probed = replace(demo_spec(), readiness_probe=ReadinessProbe("/", {}))
+    world = world_of(probed)
+    controller = Controller(world.ports())
+    world.prober.silent = {f"i-{n:017x}" for n in (1, 2, 3)}
+    settle(world, controller)
+    world.prober.silent.clear()
+    world.services.specs["demo"] = replace(probed, replicas=0)
+    controller.tick("demo")
+    assert not any(state.is_in_rotation for state in world.router.health(probed).values())
+
+
+def test_launches_per_minute_have_a_ceiling() -> None:
+    """What the brake holds back is launched in the minutes after, and seen to be held."""
+    world = world_of(replace(demo_spec(replicas=10), max_launches_per_minute=4))
+    controller = Controller(world.ports())
+    controller.tick("demo")
+    assert len(world.fleet.instances) == 4
+    assert world.telemetry.counts[Metric.LAUNCHES_HELD] == 6
+    settle(world, controller, rounds=70)
+    assert [r.state for r in active(world)] == [ReplicaState.READY] * 10
+    assert len(world.fleet.instances) == 10
+
+
+def test_scaling_in_during_a_loss_keeps_the_two_that_serve() -> None:
+    """Three wanted become two when one is lost: no replacement is launched, and nobody healthy goes."""
+    for event_comes_first in (True, False):
+        world, controller = serving()
+        signals = warn(world, active(world)[2])
+        if event_comes_first:
+            controller.handle(signals)
+        world.services.specs["demo"] = demo_spec(replicas=2)
+        settle(world, controller, rounds=20)
+        assert [(r.id, r.state) for r in active(world)] == [(i, ReplicaState.READY) for i in (1, 2)]
+        assert len(world.fleet.launches) == event_comes_first
+        assert {instance_of(r) for r in active(world)} == in_rotation(world)
+
+
+def test_what_is_counted_of_a_service() -> None:
+    """How many serve, as the rows said when the tick began, and how many are wanted."""
+    world, controller = serving()
+    ill = replace(active(world)[0], unhealthy_since=world.clock.now())
+    world.store.commit(Changes("demo", update=(ill,), serving=(3, 2)))
+    world.services.specs["demo"] = demo_spec(replicas=5)
+    controller.tick("demo")
+    assert world.telemetry.counts[Metric.REPLICAS_READY] == 2
+    assert world.telemetry.counts[Metric.REPLICAS_DESIRED] == 5
+
+
+def test_warnings_are_looked_up_before_instances() -> None:
+    """EC2 takes one between the two: it is seen gone, or warned, but never well and unmarked.
+
+    The other way round one that ends in between would be seen running, and not be marked any more.
+    """
+    world, controller = serving()
+    victim = active(world)[0]
+    warn(world, victim)
+    world.meddle("fleet.warned", lambda: reclaim(world, victim), after=True)
+    world.meddle("fleet.observe", lambda _: reclaim(world, victim), after=True)
+    controller.tick("demo")
+    assert [r.id for r in active(world)] == [2, 3, 4]
+
+
+def test_a_replica_that_waits_for_admission_is_looked_at_afresh() -> None:
+    """A probe takes seconds: what is warned meanwhile is not put into rotation by the tick that probed it."""
+    spec = replace(demo_spec(replicas=2), readiness_probe=ReadinessProbe("/", {}))
+    world = world_of(spec)
+    controller = Controller(world.ports())
+    controller.tick("demo")
+    world.fleet.run()
+    controller.tick("demo")
+    rival = Controller(world.ports())
+    signals = warn(world, active(world)[0])
+    world.fleet.interrupted.clear()
+    world.meddle("prober.answering", lambda *_: rival.handle(signals))
+    controller.tick("demo")
+    (other,) = [r for r in active(world) if r.id == 2]
+    assert in_rotation(world) == {instance_of(other)}

@@ -68,14 +68,15 @@ def parse_tick(body: str) -> Tick:
                 detail = message["detail"]
                 is_removed = detail.get("operation") == "Delete"
                 kind = TickKind.REMOVED if is_removed else TickKind.TICK
-                return Tick(detail["name"].rsplit("/", 1)[-1], kind=kind)
-        service, due = message["service"], message.get("due")
-        kind = TickKind(message.get("kind", TickKind.TICK))
-        tick = Tick(service, None if due is None else datetime.fromisoformat(due), kind)
+                tick = Tick(detail["name"].rsplit("/", 1)[-1], kind=kind)
+            case _:
+                due = message.get("due")
+                at = None if due is None else datetime.fromisoformat(due)
+                tick = Tick(message["service"], at, TickKind(message.get("kind", TickKind.TICK)))
     # RecursionError: JSON as deep as Python's stack.
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise MalformedTickError(f"not a tick ({error!r}): {body[:200]}") from error
-    if not isinstance(service, str) or not service:
+    if not isinstance(tick.service, str) or not tick.service:
         raise MalformedTickError(f"a tick names its service, this one doesn't: {body[:200]}")
     if tick.due is not None and tick.due.tzinfo is None:
         raise MalformedTickError(f"the time of a tick has a zone, this one hasn't: {body[:200]}")

@@ -6,12 +6,17 @@ that lacks what it must carry is a `MalformedEventError`: it goes to the dead-le
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from spotrelay.model import InstanceState
+
+
+INSTANCE_ID = re.compile(r"i-[0-9A-Za-z-]{1,64}")
+"""EC2's have 8 or 17 hexadecimal digits. What is longer by far DynamoDB refuses as a key, for the whole batch."""
 
 
 class MalformedEventError(ValueError):
@@ -109,7 +114,7 @@ _PARSERS: Mapping[tuple[object, object], Callable[[str, datetime, Mapping[str, A
 def _instance_id(event: Mapping[str, Any], detail: Mapping[str, Any]) -> str:
     # From the detail, never from the ARN, which carries the zone in some samples and the account in others.
     instance_id = detail.get("instance-id")
-    if not isinstance(instance_id, str) or not instance_id.startswith("i-"):
+    if not isinstance(instance_id, str) or not INSTANCE_ID.fullmatch(instance_id):
         raise MalformedEventError(f"{event['detail-type']} {event.get('id')}: has no instance-id")
     return instance_id
 
@@ -117,8 +122,9 @@ def _instance_id(event: Mapping[str, Any], detail: Mapping[str, Any]) -> str:
 def _time(event: Mapping[str, Any]) -> datetime:
     try:
         at = datetime.fromisoformat(str(event["time"]))
-    except (KeyError, ValueError) as error:
+        if at.tzinfo is not None:
+            return at.astimezone(UTC)
+    # OverflowError: the first and the last day of all may have no such time in UTC.
+    except (KeyError, ValueError, OverflowError) as error:
         raise MalformedEventError(f"{event['detail-type']} {event.get('id')}: has no time") from error
-    if at.tzinfo is None:
-        raise MalformedEventError(f"{event['detail-type']} {event.get('id')}: its time has no zone")
-    return at
+    raise MalformedEventError(f"{event['detail-type']} {event.get('id')}: its time has no zone")

@@ -172,9 +172,11 @@ def for_warned(
     Without a `spec` nothing is known that would let it stay. None: it serves on already.
     """
     warned_at = replica.warned_at or warned_at
-    is_last = staying <= 0
-    if spec is None or not replica.serves or rotation.may_leave(
-        spec, warned_at, staying, now, is_last=is_last
+    is_ready = replica.state is ReplicaState.READY
+    if (
+        spec is None
+        or not is_ready
+        or rotation.may_leave(spec, warned_at, staying, now, is_last=staying <= 0)
     ):
         if replica.is_warned:
             return leave(replica)

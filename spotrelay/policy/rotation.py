@@ -49,13 +49,13 @@ def leaving(spec: ServiceSpec, rows: Rows, gone: Collection[int], now: datetime)
     """Of all the replicas that serve on, those whose time has come; `gone` are lost, whatever their row says."""
     there = [r for r in rows.replicas.values() if r.id not in gone]
     staying = sum(r.stays for r in there)
-    yield from (r for r in there if r.is_warned and r.state is ReplicaState.READY and not r.serves)
-    serving_on = [(r.warned_at, r.id, r) for r in there if r.serves and r.warned_at]
-    last = max(serving_on, default=None, key=lambda one: one[:2]) if staying == 0 else None
-    for warned_at, id_, replica in serving_on:
-        is_last = last is not None and id_ == last[1]
-        if may_leave(spec, warned_at, staying, now, is_last=is_last):
-            yield replica
+    # Also one that doesn't answer its checks: where none does, the load balancer sends requests to all.
+    serving_on = [(r.serves, r.warned_at, r.id) for r in there if r.warned_at and r.state is ReplicaState.READY]
+    last = max(serving_on, default=None) if staying == 0 else None
+    for one in serving_on:
+        _, warned_at, id_ = one
+        if may_leave(spec, warned_at, staying, now, is_last=one == last):
+            yield rows.replicas[id_]
 
 
 def looks_due(spec: ServiceSpec, warned_at: datetime) -> tuple[datetime, datetime]:

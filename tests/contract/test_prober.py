@@ -12,7 +12,6 @@ from typing import Any, cast
 import boto3
 import pytest
 from botocore.config import Config
-from botocore.exceptions import ClientError
 from botocore.response import StreamingBody
 from botocore.stub import Stubber
 
@@ -20,7 +19,7 @@ from spotrelay.aws.clients import Clients
 from spotrelay.aws.dead_letters import SqsDeadLetters
 from spotrelay.aws.prober import FunctionProber
 from spotrelay.model import ReadinessProbe
-from spotrelay.ports import Throttled, Unavailable
+from spotrelay.ports import Denied, Throttled, Unavailable
 from tests.examples import demo_spec
 
 SPEC = replace(demo_spec(), readiness_probe=ReadinessProbe("/v1/chat/completions", {"max_tokens": 1}, 7))
@@ -90,7 +89,7 @@ def test_a_prober_that_fails_says_nothing_about_replicas(functions: Stubber, cli
         ("ENINotReadyException", 502, Unavailable),
         ("SubnetIPAddressLimitReachedException", 502, Unavailable),
         ("ServiceException", 500, Unavailable),
-        ("ResourceNotFoundException", 404, ClientError),
+        ("ResourceNotFoundException", 404, Denied),
     ],
 )
 def test_a_prober_that_cannot_be_asked(

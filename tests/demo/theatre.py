@@ -69,7 +69,8 @@ class Theatre:
 
     def load(self, service: str) -> Rows:
         """The rows as of now."""
-        return Rows(max(self._rows), {r.id: r for r in self._seen() if not r.state.is_ended})
+        replicas = {r.id: r for r in self._seen() if not r.state.is_ended}
+        return Rows(max(self._rows), replicas=replicas)
 
     def history(self, service: str, limit: int) -> list[Replica]:
         """The rows that have ended."""

@@ -169,7 +169,7 @@ def test_what_serves_on_is_called_back_in_time() -> None:
     world.clock.advance(2.5)
     world.refuse("fleet.launch", Unavailable("no answer"))
     controller.handle(signals)
-    assert world.ticker.leaves == [("demo", 68), ("demo", 108)], "rounded up: never too early"
+    assert world.ticker.leaves == [("demo", 69), ("demo", 109)], "rounded up: never too early"
     calls = [c for c in world.calls if c in ("store.commit", "ticker.schedule_leave", "fleet.launch")]
     assert calls[:4] == ["store.commit", "ticker.schedule_leave", "ticker.schedule_leave", "fleet.launch"]
     controller.handle(signals)

@@ -352,6 +352,9 @@ def test_a_removal_takes_the_event_and_more_than_three_ticks() -> None:
     assert len(alive(world)) == 3
     assert [r.state for r in active(world)] == [READY] * 3
     ticks(world, controller, 1)
+    assert [r.state for r in active(world)] == [READY] * 3, "four ticks within a moment are one look"
+    world.clock.advance(timing.REMOVED_AFTER_S)
+    ticks(world, controller, 1)
     assert active(world) == []
 
 

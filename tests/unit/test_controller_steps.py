@@ -144,7 +144,8 @@ def test_a_load_balancer_that_fails_is_no_reason_not_to_launch(error: PortError)
     assert [r.id for r in active(world)] == [2, 3, 4]
     assert active(world)[-1].instance_id is not None
     assert world.ticker.scheduled, "and a tick is announced"
-    assert recorded(world, "step_failed") == [{"step": "deregister", "error": repr(error)}]
+    event = "denied" if isinstance(error, Denied) else "step_failed"
+    assert recorded(world, event) == [{"step": "deregister", "error": str(error)}]
     assert world.telemetry.counts[Metric.CALLS_DENIED] == isinstance(error, Denied)
     assert controller.handle(signals) == []
     assert instance_of(victim) not in in_rotation(world)
@@ -212,8 +213,8 @@ def test_an_instance_that_cannot_be_terminated_keeps_no_other_from_admission() -
     assert len(ready) == 4
     assert in_rotation(world) == {instance_of(r) for r in ready}
     assert world.telemetry.counts[Metric.CALLS_DENIED] > 0
-    lines = recorded(world, "not_terminated")
-    assert {(line["instance_id"], line["why"]) for line in lines} == {
+    lines = recorded(world, "denied")
+    assert {(line["instance_id"], line["error"]) for line in lines} == {
         (instance_of(stuck), "OperationNotPermitted: disableApiTermination")
     }
 

@@ -83,8 +83,6 @@ def test_ids_come_from_the_instances_tags_after_a_restored_table() -> None:
     seen = whole()
     tagged = {i.id: replace(i, highest_id=40 + n) for n, i in enumerate(seen.instances.values())}
     assert decide(replace(seen, instances=tagged))[0] == RaiseHighestId(42)
-    young = {id_: replace(i, launched_at=NOW - seconds(5)) for id_, i in tagged.items()}
-    assert decide(replace(seen, instances=young)) == [], "launched while the rows were being read"
 
 
 def test_a_wrong_count_of_who_serves_is_mended() -> None:
@@ -138,7 +136,10 @@ def test_what_ends_anyway_is_not_taken_in() -> None:
     """Warned, or ending: EC2 looks after it. What stopped instead costs its disk, and is ended."""
     gone = [ours(i, state=s) for i, s in ((1, InstanceState.SHUTTING_DOWN), (2, InstanceState.TERMINATED))]
     assert decide(seen_of(instances=gone), demo_spec(replicas=0)) == []
-    assert decide(seen_of(instances=[ours(3)], warned=[3], health={3: HEALTHY}), demo_spec(replicas=0)) == []
+    assert decide(seen_of(instances=[ours(3)], warned=[3]), demo_spec(replicas=0)) == []
+    serving = seen_of(instances=[ours(3)], warned=[3], health={3: HEALTHY})
+    (taken_in,) = decide(serving, demo_spec(replicas=1))
+    assert isinstance(taken_in, TakeIn), "it serves until then, and must be out in time"
     stopped = ours(4, state=InstanceState.STOPPED)
     assert decide(seen_of(instances=[stopped]), demo_spec(replicas=0)) == [
         TakeIn(stopped, DRAINING, reconcile.ORPHAN)

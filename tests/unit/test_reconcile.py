@@ -114,7 +114,7 @@ def test_rows_that_are_newer_than_the_highest_id_are_not_known_yet() -> None:
     rows = rows_of(old, new)
     assert observation.known(replace(rows, highest_id=9), NOW).replicas == {9: old}
     assert not observation.has_lost_its_ids(replace(rows, highest_id=9), NOW)
-    assert observation.known(replace(rows, highest_id=8), NOW).replicas == {9: old}
+    assert observation.known(replace(rows, highest_id=8), NOW).replicas == {9: old, 10: new}
     assert observation.has_lost_its_ids(replace(rows, highest_id=8), NOW)
 
 

@@ -67,8 +67,9 @@ def test_nobody_serves_on_beyond_the_last_moment(drain_s: float, is_last: bool) 
 
 
 def test_somebody_looks_at_both_moments() -> None:
-    """At the last safe moment, and at the last one, which only the very last waits for."""
-    assert rotation.looks_due(spec_of(3), NOW) == (NOW + seconds(70), NOW + seconds(110))
+    """At the last safe moment, and at the last one, which only the very last waits for; a second later, because
+    clocks differ."""
+    assert rotation.looks_due(spec_of(3), NOW) == (NOW + seconds(71), NOW + seconds(111))
 
 
 def test_of_several_with_nobody_else_one_stays() -> None:
@@ -129,7 +130,8 @@ def test_the_rotation_is_never_emptied_before_the_last_moment(
     spec, rows, gone = fleet
     before = {r.id: r for r in rows.replicas.values() if r.serves and r.id not in gone}
     left = {r.id for r in rotation.leaving(spec, rows, gone, NOW)}
-    assert left <= {r.id for r in before.values() if r.is_warned}, "only what serves on leaves"
+    on = {r.id for r in rows.replicas.values() if r.is_warned and r.state is READY}
+    assert left <= on - gone, "only what serves on leaves"
     if before and spec.replicas and spec.on_warning is not LEAVE:
         ends = [rotation.last_moment(r.warned_at) if r.warned_at else None for r in before.values()]
         assert before.keys() - left or all(end is not None and end <= NOW for end in ends)

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from spotrelay.model import PurchaseOption, Replica, ReplicaState, ServiceSpec, seconds
+from spotrelay.model import Backoff, PurchaseOption, Replica, ReplicaState, ServiceSpec, seconds
 from spotrelay.policy import failures, rotation, timing
 from spotrelay.policy.actions import (
     Action,
@@ -165,8 +165,8 @@ def next_look(spec: ServiceSpec | None, seen: Observation, now: datetime) -> dat
                 waits.append(_stays_from(replica))
         elif _is_left_alone(spec, replica, now):
             continue
-        elif replica.state is ReplicaState.REQUESTED and replica.retry_at and replica.retry_at > now:
-            waits.append(replica.retry_at)
+        elif replica.state is ReplicaState.REQUESTED and (held := _held_until(spec, replica, rows.backoff)) > now:
+            waits.append(held)
         else:
             return soon
     desired = spec.replicas if spec else 0
@@ -174,7 +174,19 @@ def next_look(spec: ServiceSpec | None, seen: Observation, now: datetime) -> dat
     is_looping = spec is not None and failures.is_crash_looping(spec, rows.backoff)
     if sum(r.is_counted and not r.is_stand_in for r in replicas) != desired and not is_looping:
         return soon
-    return max(min(waits), soon) if waits else None
+    first = min(waits, default=None)
+    return max(first, soon) if first and first.year < datetime.max.year else None
+
+
+def _held_until(spec: ServiceSpec | None, replica: Replica, backoff: Backoff) -> datetime:
+    """Until when a replica without an instance isn't launched, because it was refused or others failed."""
+    past = replica.entered[ReplicaState.REQUESTED]
+    held = [replica.retry_at]
+    if spec is not None and backoff.version == spec.version:
+        held.append(backoff.fallback_until if replica.is_stand_in else backoff.until)
+        if failures.is_crash_looping(spec, backoff) and not replica.is_stand_in:
+            return datetime.max.replace(tzinfo=past.tzinfo)  # only a deployment ends it
+    return max((at for at in held if at is not None), default=past)
 
 
 def _is_left_alone(spec: ServiceSpec | None, replica: Replica, now: datetime) -> bool:

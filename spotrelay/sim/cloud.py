@@ -44,6 +44,9 @@ VISIBLE_S = 8.0
 
 SHUTTING_DOWN_S = (2.0, 30.0)
 
+UNREGISTERED_S = 300.0
+"""After which a terminated instance's target is gone. ELB documents no time; long, so that ours comes first."""
+
 TEMPLATE = "lt-1"
 """The launch template of every simulated service."""
 
@@ -197,8 +200,15 @@ class SimCloud:
         self.changed_at = now
         self._tell(instance, now, going)
         self._tell(instance, gone_at, gone)
+        if gone is InstanceState.TERMINATED:
+            self.scheduler.at(gone_at + UNREGISTERED_S, lambda: self._unregister(instance.id))
         if state is not InstanceState.STOPPED:
             self.market.release(instance.offering)
+
+    def _unregister(self, instance_id: str) -> None:
+        """A load balancer drops the targets of terminated instances by itself."""
+        for group in self.groups.values():
+            group.pop(instance_id, None)
 
     def register(self, service: str, instance_ids: Collection[str], by: object = None) -> frozenset[str]:
         """RegisterTargets, of running instances only; the ones that aren't."""

@@ -234,7 +234,7 @@ class Rules:
             if row.replaces is None:
                 continue
             earlier = self.replacements.get((service, row.replaces))
-            if earlier is not None and earlier in after and after[earlier].state.is_active:
+            if earlier is not None and earlier in after and after[earlier].is_counted:
                 self.broken(Rule.ONE_REPLACEMENT, f"{row} replaces {row.replaces}, which {earlier} replaces")
             self.replacements[service, row.replaces] = row.id
 

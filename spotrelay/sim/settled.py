@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from spotrelay.memory import EPOCH
 from spotrelay.model import InstanceState, Replica, ReplicaState
+from spotrelay.policy import failures
 from spotrelay.policy.interruption import NEEDLESS
 from spotrelay.policy.reconcile import ORPHAN
 from spotrelay.sim.gate import at
@@ -44,6 +45,10 @@ def _check_service(world: World, service: str) -> None:
     desired = spec.replicas if spec else 0
     rows = world.memory.load(service)
     ready = {r.instance_id for r in rows.replicas.values() if r.state is ReplicaState.READY}
+    # What fails again and again waits for a deployment; if it wants fallbacks, those serve meanwhile.
+    is_looping = spec is not None and failures.is_crash_looping(spec, rows.backoff)
+    if is_looping and (len(ready) >= desired or not (spec and spec.use_spot and spec.on_demand_fallback)):
+        return
     if len(ready) != desired or len(rows.replicas) != desired:
         states = [f"{r.id} {r.state}" for r in rows.replicas.values()]
         broken(Rule.WHOLE, f"{service}: {desired} desired, there are {states}")

@@ -316,7 +316,8 @@ class Controller:
             located = ports.store.locate(strangers)
             recorded = frozenset(i for i, (owner, _) in located.items() if owner == service)
             seen = replace(seen, recorded=recorded)
-        if rows.highest_id == 0:  # a new service, or one whose entry got lost
+        # A new service, or one whose entry got lost with all that it had: then the history knows its IDs.
+        if rows.highest_id == 0:
             ended = (replica.id for replica in ports.store.history(service, 1))
             seen = replace(seen, ended_id=max(ended, default=0))
         return seen

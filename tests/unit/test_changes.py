@@ -223,6 +223,8 @@ def test_several_commits_pass_the_count_on() -> None:
     wrong = replace(rows, serving=7)
     assert [c.serving for c in commits_of(wrong, Recount())] == [(7, 31)]
     assert [c.serving for c in commits_of(wrong, Recount(), drains[0])] == [(7, 30)]
+    lost = replace(rows, serving=0)
+    assert [c.serving for c in commits_of(lost, drains[0])] == [(0, 0)], "fewer than none serve never"
 
 
 # What fails static writes.

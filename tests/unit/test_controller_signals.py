@@ -148,6 +148,10 @@ def test_the_last_ones_serve_on_until_their_replacements_do() -> None:
     settle(world, controller)
     assert [r.id for r in active(world)] == [4, 5, 6]
     assert in_rotation(world) == {instance_of(r) for r in active(world)}
+    assert world.telemetry.counts[Metric.INTERRUPTION_WARNINGS] == 3, (
+        "each once, and not again when it leaves"
+    )
+    assert world.telemetry.counts[Metric.DEREGISTERED] == 3
 
 
 def test_two_of_the_last_ones_never_leave_because_of_each_other() -> None:

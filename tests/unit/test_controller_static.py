@@ -141,6 +141,24 @@ def test_a_restored_table_gives_no_id_twice() -> None:
     assert len(alive(world)) == 5
 
 
+@pytest.mark.parametrize("left", [0, 3])
+def test_a_lost_counter_gives_no_id_of_the_history_twice(left: int) -> None:
+    """What ended had IDs, too, though nothing else knows of it: no row, and no instance's tag."""
+    world, controller = serving(demo_spec(replicas=5))
+    world.services.specs["demo"] = demo_spec(replicas=left)
+    settle(world, controller, rounds=20)
+    for ended in world.fleet.instances.keys() - alive(world):
+        del world.fleet.instances[ended]  # EC2 shows what ended for an hour
+    assert len(world.store.history("demo", 9)) == 5 - left
+    if left:
+        world.fleet.instances = {i: replace(one, highest_id=3) for i, one in world.fleet.instances.items()}
+    world.clock.advance(timing.LEASE_S)
+    lose_entry(world)
+    world.services.specs["demo"] = demo_spec(replicas=left + 1)
+    settle(world, controller)
+    assert [r.id for r in active(world)] == [*range(1, left + 1), 6]
+
+
 def test_one_lost_row_costs_nothing() -> None:
     """Its instance is taken in under a new ID, and stays in rotation."""
     world, controller = serving()
@@ -412,6 +430,7 @@ def test_a_removed_service_is_watched_until_nothing_is_left() -> None:
     hidden = world.fleet.instances.pop(instance_of(active(world)[2]))
     del world.services.specs["demo"]
     controller.note_removal("demo")
+    world.clock.advance(timing.REMOVED_AFTER_S)
     ticks(world, controller, 6)
     world.fleet.instances[hidden.id] = hidden
     ticks(world, controller, 1)

@@ -239,19 +239,31 @@ def test_probes_that_fail_end_no_tick(error: PortError) -> None:
     assert [r.state for r in active(world)] == [ReplicaState.READY] * 3
 
 
-def test_a_tick_that_fails_still_admits() -> None:
+@pytest.mark.parametrize("call", ["store.claim_tick", "fleet.terminate", "fleet.launch", "router.deregister"])
+def test_a_tick_that_fails_still_admits(call: str) -> None:
     """What doesn't go keeps nobody from coming: who answers its probe is put into rotation all the same."""
-    spec = replace(demo_spec(), readiness_probe=ReadinessProbe("/", {}))
-    world = world_of(spec)
-    controller = Controller(world.ports())
-    controller.tick("demo")
+    spec = replace(demo_spec(replicas=4), readiness_probe=ReadinessProbe("/", {}), on_warning=OnWarning.LEAVE)
+    world, controller = serving(spec)
+    for wanted in (3, 5):
+        world.services.specs["demo"] = replace(spec, replicas=wanted)
+        controller.tick("demo")
+    world.router.pass_checks()
     world.fleet.run()
     controller.tick("demo")
-    world.refuse("store.claim_tick", Throttled("slow down"))
-    world.services.specs["demo"] = replace(spec, replicas=4)
-    with pytest.raises(Throttled):
-        controller.tick("demo")
-    assert len(in_rotation(world)) == 3
+    world.router.deregister(spec, [r.instance_id or "" for r in active(world)[3:]])
+    world.router.pass_checks()
+    assert [r.state for r in active(world)[3:]] == [ReplicaState.STARTING] * 2
+    world.clock.advance(timing.DRAIN_SETTLE_S)
+    warn(world, active(world)[0])
+    world.refuse(call, Denied("not allowed"))
+    world.calls.clear()
+    if call == "fleet.launch":
+        controller.tick("demo")  # that is on the replica's row, and tried again
+    else:
+        with pytest.raises(Denied):
+            controller.tick("demo")
+    assert call in world.calls
+    assert {instance_of(r) for r in active(world) if r.id in (5, 6)} <= in_rotation(world)
 
 
 def test_denied_launches_are_tried_again_and_stood_in_for() -> None:

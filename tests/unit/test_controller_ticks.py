@@ -146,6 +146,20 @@ def test_a_replica_is_given_up_only_if_it_was_asked() -> None:
     assert [(r.id, r.state) for r in world.store.history("demo", 9)] == [(2, ReplicaState.FAILED)]
 
 
+def test_what_fails_leaves_the_rotation_before_it_ends() -> None:
+    """Registered and never healthy: the load balancer isn't left with the target of a dead instance."""
+    world = world_of(replace(demo_spec(replicas=1), initial_delay_s=60, on_demand_fallback=False))
+    controller = Controller(world.ports())
+    world.meddle("router.health", lambda _: world.router.fail_checks(), times=None)
+    settle(world, controller, rounds=25)
+    (failed,) = world.store.history("demo", 9)
+    assert failed.state is ReplicaState.FAILED
+    assert ("deregister", (failed.instance_id,)) in world.router.calls
+    order = [c for c in world.calls if c in ("router.deregister", "fleet.terminate")]
+    assert order == ["router.deregister", "fleet.terminate"]
+    assert not in_rotation(world)
+
+
 def test_what_a_tick_drains_it_does_not_register() -> None:
     """A replica that is one too many just when it answers its probe stays out of rotation."""
     probed = replace(demo_spec(), readiness_probe=ReadinessProbe("/", {}))

@@ -103,11 +103,7 @@ def test_one_that_is_lost_is_no_help_to_one_that_is_warned() -> None:
 
 @pytest.mark.parametrize(
     "replica",
-    [
-        a_replica(1, ReplicaState.PROVISIONING),
-        a_replica(1, STARTING),
-        a_replica(1, READY, unhealthy_since=LONG_AGO),
-    ],
+    [a_replica(1, ReplicaState.PROVISIONING), a_replica(1, STARTING)],
     ids=lambda r: f"{r.state}",
 )
 def test_what_does_not_serve_does_not_serve_on(replica: Replica) -> None:
@@ -117,6 +113,13 @@ def test_what_does_not_serve_does_not_serve_on(replica: Replica) -> None:
     drain, serve_on = react((WARNING, replica), warning(serves), others=1)
     assert (type(drain), type(serve_on)) == (Drain, ServeOn)
     assert [type(a) for a in react((WARNING, replica), warning(serves), others=2)] == [Drain, Drain]
+
+
+def test_what_does_not_answer_stays_where_nobody_else_is() -> None:
+    """Where no target is healthy the load balancer sends requests to all: the last one may still help."""
+    ill = a_replica(1, READY, unhealthy_since=LONG_AGO)
+    assert react((WARNING, ill), others=0) == [ServeOn(ill, WARNED, NOW)]
+    assert [type(a) for a in react((WARNING, ill), others=2)] == [Drain]
 
 
 def test_what_hibernates_leaves_at_once() -> None:

@@ -25,7 +25,7 @@ test: lint ## every check and every test
 chaos: setup ## the controller in simulated time, under every fault: 100,000 runs, some minutes
 	@exec $(BIN)/spotrelay chaos --seeds $(or $(SEEDS),100000) $(ARGS)
 
-mutants: setup ## mistakes put into the core one at a time: does anything notice? fifteen minutes; ARGS=--help
+mutants: setup ## mistakes put into the core one at a time: does anything notice? ten minutes; ARGS=--help
 	@exec $(BIN)/python -m tests.mutants $(ARGS)
 
 replay: setup ## policies on recorded Spot markets (TRACES=<dir>..., else a made-up one), into out/replay

@@ -25,7 +25,7 @@ from tests.mutants.sites import modules
 from tests.mutants.trial import FEW_SEEDS, SEEDS, Seeds, Stage
 
 DRAWN = 250
-"""Of some two thousand that can be made: enough to know the share to within three in a hundred, and fifteen
+"""Of some two thousand that can be made: enough to know the share to within three in a hundred, and ten
 minutes on two processors."""
 
 SEED = 1
@@ -170,6 +170,7 @@ def _judge(console: Console, result: Result, elapsed_s: float, *, is_part: bool)
         f"{score.simulation_percent:.1f} % caught by simulation alone, {score.percent:.1f} % with the tests, "
         f"in {elapsed_s:.0f} s ({sum(v.spent_s for v in result.verdicts):.0f} s of processor time)",
         highlight=False,
+        soft_wrap=True,
     )
     wrong = [
         f"stale entry {v.mutant.id!r} in equivalent.toml: it is caught, so take it out"

@@ -128,10 +128,8 @@ def _is_log(node: ast.AST, only_log: frozenset[str]) -> bool:
     Metrics (`telemetry.count`) are mutated: alarms go by them.
     """
     match node:
-        case ast.Expr(
-            value=ast.Call(func=ast.Attribute(attr="record", value=ast.Attribute(attr="telemetry")))
-        ):
-            return True
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=owner, attr="record"))):
+            return ast.unparse(owner).endswith("telemetry")
         case ast.Expr(value=ast.Call(func=ast.Name(id=name))):
             return name in only_log
         case ast.Assign(targets=[target]) | ast.AugAssign(target=target) | ast.AnnAssign(target=target):

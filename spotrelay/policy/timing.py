@@ -108,6 +108,10 @@ FAILURE_FIRST_S, FAILURE_MAX_S = 30.0, 1800.0
 """After replicas that never became ready: doubled each time; each try costs minutes of a GPU."""
 
 
+FALLBACK_HELD_MAX_S = 300.0
+"""After a fallback that never became ready, until the next, at most: each has had its whole start, which is
+minutes, and without fallbacks nothing may serve at all."""
+
 CRASH_LOOP_FAILURES = 5
 """Replicas in a row that never became ready: the fifth says nothing that the fourth didn't. Launches stop
 until a new version of the service is deployed."""

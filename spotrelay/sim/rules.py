@@ -293,7 +293,8 @@ class Rules:
             # Rows may be missing of what serves all the same, of what EC2 has warned, and of what is gone.
             leaving = {row.instance_id for row in changes.update if not row.state.is_active}
             others = [i for i in self.cloud.of(service) if i.id not in leaving and self._serves(i)]
-            if others:
+            # Until a tick has looked, nobody knows.
+            if others or now - self.damaged[service] < LONGEST_S:
                 return
         for row in changes.update:
             old = before.get(row.id)

@@ -199,13 +199,15 @@ class World:
             and self.signals.is_empty
             and self.ticks.is_empty
             and not any(self._is_in_suspense(i) for i in self.cloud.instances.values())
-            and not any(self._is_draining(spec.service) for spec in self.scenario.specs)
+            and not any(self._is_waiting(spec.service) for spec in self.scenario.specs)
         )
 
-    def _is_draining(self, service: str) -> bool:
-        """Whether a replica is still to end: EC2 may have spared its instance."""
-        rows = self.memory.load(service).replicas.values()
-        return any(row.state is ReplicaState.DRAINING for row in rows)
+    def _is_waiting(self, service: str) -> bool:
+        """Whether a replica is still to end, because EC2 has spared its instance, or a fallback to be tried."""
+        rows = self.memory.load(service)
+        held = rows.backoff.fallback_until
+        is_draining = any(row.state is ReplicaState.DRAINING for row in rows.replicas.values())
+        return is_draining or (held is not None and held > at(self.scheduler.now - 2 * SCHEDULE_S))
 
     def _is_in_suspense(self, instance: SimInstance) -> bool:
         """Whether something is still to happen to it: EC2 takes it back, or we do once its grace is over."""

@@ -42,6 +42,10 @@ def test_fallbacks_are_held_by_their_own_failures_only() -> None:
     later = NOW + seconds(9)
     again = failures.after_failures(both, [spot], later)
     assert (again.until, again.fallback_until) == (later + seconds(4 * timing.FAILURE_FIRST_S), both.until)
+    many = failures.after_failures(replace(both, failures=LOOPING), [fallback], NOW)
+    assert many.fallback_until == NOW + seconds(timing.FALLBACK_HELD_MAX_S), "five minutes at most"
+    assert many.until is not None
+    assert many.until > many.fallback_until
     looping = replace(again, failures=LOOPING)
     assert failures.is_held(demo_spec(), looping, NOW + seconds(9999))
     assert failures.is_fallback_held(demo_spec(), looping, NOW)

@@ -1,0 +1,96 @@
+"""When a tick that found nothing to do is followed by the next."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from spotrelay.model import (
+    Backoff,
+    LaunchIntent,
+    Replica,
+    seconds,
+)
+from spotrelay.policy import strength, timing
+from spotrelay.policy.observation import Observation
+from tests.examples import demo_spec
+from tests.unit.cases import LONG_AGO, NOW, a_replica, rows_of
+from tests.unit.strengths import (
+    DRAINING,
+    PROVISIONING,
+    READY,
+    REQUESTED,
+    SOON,
+    STARTING,
+    fresh,
+    look,
+    refused,
+    spot,
+    stand_in,
+)
+
+# When to look again.
+
+
+def test_at_rest_the_minute_s_tick_will_do() -> None:
+    """Every replica serves and nobody stands in: there is nothing to wait for."""
+    assert strength.next_look(demo_spec(replicas=2), look(spot(1), fresh(2)), NOW) is None
+    assert strength.next_look(None, look(), NOW) is None
+
+
+def test_what_waits_for_capacity_is_looked_at_when_its_time_comes() -> None:
+    """Refused replicas, and stand-ins for them, don't keep the ticks going: the first retry does."""
+    first, second = refused(2), replace(refused(3), retry_at=NOW + seconds(20))
+    standing = stand_in(4), stand_in(5)
+    seen = look(spot(1), first, second, *standing)
+    assert strength.next_look(demo_spec(), seen, NOW) == NOW + seconds(20)
+
+
+def test_a_stand_in_is_looked_at_when_spot_has_stayed() -> None:
+    """Not every few seconds, and not a minute late."""
+    young = fresh(1)
+    stayed_at = NOW - seconds(1) + seconds(timing.STAY_MAX_S)
+    assert strength.next_look(demo_spec(replicas=1), look(young, stand_in(2)), NOW) == stayed_at
+    assert strength.next_look(demo_spec(replicas=1), look(young), NOW) is None
+
+
+def test_no_two_looks_are_closer_than_ticks_in_transition() -> None:
+    """A retry that is due in a moment waits for the next tick that there would be anyway."""
+    due_soon = a_replica(1, REQUESTED, attempts=1, retry_at=NOW + seconds(0.5))
+    assert strength.next_look(demo_spec(replicas=1), look(due_soon), NOW) == SOON
+
+
+@pytest.mark.parametrize(
+    "moving",
+    [
+        spot(2, PROVISIONING),
+        spot(2, STARTING),
+        spot(2, DRAINING),
+        spot(2, READY, unhealthy_since=NOW),
+        a_replica(2, REQUESTED),
+        a_replica(2, REQUESTED, retry_at=NOW),
+    ],
+    ids=lambda replica: f"{replica.state}",
+)
+def test_what_moves_is_looked_at_in_seconds(moving: Replica) -> None:
+    """Whatever is on its way, going, ill or due."""
+    assert strength.next_look(demo_spec(replicas=2), look(spot(1), moving), NOW) == SOON
+
+
+def test_an_open_launch_and_a_wrong_number_are_looked_at_in_seconds() -> None:
+    """An intent is closed or healed by a tick, and what is missing is requested by one."""
+    seen = look(spot(1), intents=[LaunchIntent("L", "demo", (1,), NOW)])
+    assert strength.next_look(demo_spec(replicas=1), seen, NOW) == SOON
+    assert strength.next_look(demo_spec(replicas=2), look(spot(1), stand_in(2)), NOW) == SOON
+
+
+def test_a_crash_loop_is_at_rest() -> None:
+    """Nothing is looked at every few seconds that only a deployment can change."""
+    spec = demo_spec(replicas=2)
+    looping = Backoff(timing.CRASH_LOOP_FAILURES, LONG_AGO, version=1)
+    rows = rows_of(spot(1), backoff=looping)
+    assert strength.next_look(spec, Observation(rows), NOW) is None
+    assert strength.next_look(spec, Observation(replace(rows, backoff=Backoff())), NOW) == SOON
+    starting = replace(rows, replicas={1: spot(1, STARTING)})
+    assert strength.next_look(spec, Observation(starting), NOW) == SOON

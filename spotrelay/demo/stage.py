@@ -157,7 +157,7 @@ class Stage:
         ids = [r.id for r in replicas]
         seen = self._until(
             lambda seen: all(_serves(_only_replacement(seen, id_)) for id_ in ids),
-            f"a replacement of {_names(replicas)} in rotation",
+            f"a replacement of {names_of(replicas)} in rotation",
             within_s,
         )
         return [_only_replacement(seen, id_) for id_ in ids]
@@ -234,7 +234,7 @@ class Stage:
     def _noticed(self, replicas: Sequence[Replica], notice_s: float) -> None:
         self._until(
             lambda seen: all(seen.replicas[r.id].replaced_by is not None for r in replicas),
-            f"a replacement of {_names(replicas)} requested",
+            f"a replacement of {names_of(replicas)} requested",
             notice_s + REPLACED_WITHIN_S,
         )
 
@@ -242,7 +242,7 @@ class Stage:
         # Whoever serves on does so until shortly before its end at the latest.
         self._until(
             lambda _: all(("out", r.id) in self._told for r in replicas),
-            f"{_names(replicas)} out of rotation",
+            f"{names_of(replicas)} out of rotation",
             self.warning_s + REPLACED_WITHIN_S,
         )
 
@@ -301,7 +301,7 @@ class Stage:
             r for r in seen.replicas.values() if since < r.entered.get(ReplicaState.READY, since) < left
         ]
         if relief:
-            return f", because {_names(relief)} served by then"
+            return f", because {names_of(relief)} served by then"
         if after_s >= self.warning_s - timing.LAST_ONE_STAYS_S - EVENT_TIME_S:
             return f", {timing.LAST_ONE_STAYS_S:.0f} s before its end"
         return ", at its last safe moment"
@@ -320,8 +320,10 @@ def serves_on_since(lost: Replica, replicas: Mapping[int, Replica]) -> datetime 
     return requested if left is None or requested < left else None
 
 
-def _names(replicas: Sequence[Replica]) -> str:
-    return " and ".join(f"replica {r.id}" for r in replicas)
+def names_of(replicas: Sequence[Replica]) -> str:
+    """The replicas in a sentence, at least one: "replicas 1, 2 and 3"."""
+    *others, last = (str(r.id) for r in replicas)
+    return f"replicas {', '.join(others)} and {last}" if others else f"replica {last}"
 
 
 def instance_of(replica: Replica) -> str:

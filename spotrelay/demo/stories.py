@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from spotrelay.demo.errors import StoryError
-from spotrelay.demo.stage import RETURN_WITHIN_S, Stage, option_of
+from spotrelay.demo.stage import RETURN_WITHIN_S, Stage, names_of, option_of
 from spotrelay.model import CapacityPool, PurchaseOption, Replica
 
 DELIVERIES = 3
@@ -45,9 +45,8 @@ def a_pool_dries_up(stage: Stage) -> None:
         raise StoryError(
             f"{pool} must have two replicas, so that one is left when it dries up; it has {len(victims)}"
         )
-    names = " and ".join(str(r.id) for r in victims)
     stage.say(
-        f"{pool} dries up, and {pool.instance_type} in every other zone: replicas {names} are warned at once"
+        f"{pool} dries up, and {pool.instance_type} in every other zone: {names_of(victims)} are warned at once"
     )
     stage.market.dry_up(instance_type=pool.instance_type, warn=False)
     stage.lose_pool("b", pool, victims)
@@ -111,10 +110,7 @@ def everything_is_taken(stage: Stage) -> None:
             "first the stand-in of story (c) goes: EC2 couldn't take it, and it would serve all the while"
         )
     victims = stage.only_spot()
-    *others, last = (str(r.id) for r in victims)
-    stage.say(
-        f"EC2 warns replicas {', '.join(others)} and {last} at the same moment: {stage.warning_s:g} s left"
-    )
+    stage.say(f"EC2 warns {names_of(victims)} at the same moment: {stage.warning_s:g} s left")
     stage.warn_all("f", victims)
     stage.replaced(victims)
 

@@ -284,6 +284,9 @@ def test_who_could_serve_is_who_was_there(played: Played) -> None:
         replace(i, warned_to_reclaimed_s=14.0) if i.story == "f" else i for i in played.interruptions
     ]
     assert [g.could_serve for g in played.gaps()] == [None], "four seconds later each was at its end"
+    later = (warned_at + seconds(100)).isoformat()
+    played.interruptions.append(replace(last, replica=max(played.replicas), warned_at=later))
+    assert [g.could_serve for g in played.gaps()] == [None], "who is warned later is who was ready later"
 
 
 def test_the_report_is_json(played: Played) -> None:

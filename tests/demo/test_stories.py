@@ -85,8 +85,7 @@ def test_story_f_says_who_served_on_and_until_when() -> None:
         *(f"replica {id_} serves on: EC2 leaves nobody else" for id_ in (1, 2, 3)),
         "replica 1 out of rotation 2.00 s after the warning, at its last safe moment",
         "replica 2 out of rotation 2.00 s after the warning, at its last safe moment",
-        "replica 3 out of rotation 6.60 s after the warning,"
-        " because replica 4 and replica 5 and replica 6 served by then",
+        "replica 3 out of rotation 6.60 s after the warning, because replicas 4, 5 and 6 served by then",
     ]
 
 
@@ -107,6 +106,18 @@ def test_story_f_waits_for_stand_ins_to_leave() -> None:
     began = stage.interruption(2)["warned_at"]
     (stand_in,) = (r for r in stage.watch.look().replicas.values() if r.is_stand_in)
     assert stand_in.entered[ReplicaState.DRAINING].timestamp() <= began
+
+
+def test_a_stand_in_does_not_count_as_one_of_those_on_spot() -> None:
+    """Three that serve, one of them on-demand, aren't three that EC2 could take."""
+    theatre = Theatre((A, B, C))
+    stage = theatre.stage()
+    theatre.dry_up(warn=False)
+    stage.warn("c", stage.spot_replicas()[0])
+    stage.stand_in()
+    assert len(stage.watch.look().ready) == 3
+    theatre.bring_back()
+    assert {option_of(r) for r in stage.only_spot()} == {PurchaseOption.SPOT}
 
 
 def test_story_b_says_who_served_on() -> None:

@@ -46,7 +46,8 @@ def a_pool_dries_up(stage: Stage) -> None:
             f"{pool} must have two replicas, so that one is left when it dries up; it has {len(victims)}"
         )
     stage.say(
-        f"{pool} dries up, and {pool.instance_type} in every other zone: {names_of(victims)} are warned at once"
+        f"{pool} dries up, and {pool.instance_type} in every other zone:"
+        f" {names_of(victims)} are warned at once"
     )
     stage.market.dry_up(instance_type=pool.instance_type, warn=False)
     stage.lose_pool("b", pool, victims)

@@ -197,7 +197,7 @@ def _legend(svg: ET.Element, y: float) -> None:
         _rect(svg, x, y - 9, 12, 12, COLORS[ReplicaState.READY])
         _rect(svg, x, y - 9, 12, 12, f"url(#{name})")
         _text(svg, x + 17, y + 1, meaning, size=11)
-        x += 32 + 6 * len(meaning)
+        x += 26 + 6 * len(meaning)
     _rect(svg, x, y - 9, 14, 12, WARNING_INK, rx="2")
     _text(svg, x + 7, y + 0.5, "a", size=10, anchor="middle", color=PAPER)
     _text(svg, x + 20, y + 1, "interruption warning (story)", size=11)

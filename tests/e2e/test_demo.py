@@ -119,7 +119,7 @@ def test_the_demo_keeps_every_promise(demo: Demo) -> None:
         if i["served_on_s"] is None:
             assert 0 < i["warned_to_deregistered_s"] <= i["warned_to_launched_s"]
         assert i["warned_to_reclaimed_s"] == pytest.approx(30, abs=5)
-    # Of two that are left one may go; of one, and of none, nobody at once.
+    # Where one of three is lost, the other two are enough for it to leave at once.
     assert [i["served_on_s"] is not None for i in interruptions if i["story"] in "acde"] == [False] * 4
     in_story_f = [i for i in interruptions if i["story"] == "f"]
     last = max(in_story_f, key=lambda i: i["warned_to_deregistered_s"])

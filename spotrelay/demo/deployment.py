@@ -23,7 +23,7 @@ CDK_WITHIN_S = 180.0
 POLL_S = 0.05
 
 BOOT_S = 0.5
-"""From pending to running. Half of the local cloud's own second, because five stories wait for it in turn."""
+"""From pending to running. Half of the local cloud's own second, because six stories wait for it in turn."""
 
 CONTROL_PLANE_STACK = "SpotRelay-ControlPlane"
 SERVICE_STACK = "SpotRelay-Service-demo"

@@ -151,15 +151,18 @@ class Director:
         records = {r["instance_id"]: r for r in operator.cloud.interruptions()}
         interruptions = report.interruptions_of(stage.losses, records, snapshot.replicas)
         counts = report.request_counts(asdict(requests))
+        balanced = operator.cloud.requests(operator.load_balancer())
+        gaps = report.gaps(interruptions, snapshot.replicas, snapshot.at)
+        unservable = report.unservable_requests(balanced, gaps)
         broken = report.problems(
             requests=counts,
             interruptions=interruptions,
             replicas=snapshot.replicas,
             wanted=stage.replicas,
-            late=report.late_requests(
-                operator.cloud.requests(operator.load_balancer()), operator.cloud.interruptions()
-            ),
+            late=report.late_requests(balanced, operator.cloud.interruptions()),
             denied=report.denied_calls(calls),
+            gaps=gaps,
+            unservable=unservable,
         )
         self._reached("took_s")
         built = report.build(
@@ -176,6 +179,8 @@ class Director:
             calls=calls,
             stories=self._stories,
             problems=[*problems, *broken],
+            gaps=gaps,
+            unservable=unservable,
         )
         out = self._settings.out
         (out / "report.json").write_text(json.dumps(built, indent=2) + "\n", encoding="utf-8")

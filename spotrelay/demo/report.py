@@ -13,8 +13,9 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from spotrelay.demo.stage import Loss
-from spotrelay.model import PurchaseOption, Replica, ReplicaState
+from spotrelay.demo.stage import EVENT_TIME_S, Loss, serves_on_since
+from spotrelay.model import PurchaseOption, Replica, ReplicaState, seconds
+from spotrelay.policy import timing
 
 Record = Mapping[str, Any]
 """A JSON object of the local cloud's control API; see `spotrelay.local.client`."""
@@ -43,6 +44,11 @@ class Interruption:
     """How the event arrived: "once", "lost", or "3 times"."""
     warned_at: str
     warned_to_deregistered_s: float | None
+    served_on_s: float | None
+    """How long it served on before it was taken out of rotation, because too few others served.
+
+    None: it left as soon as the warning was known.
+    """
     warned_to_launched_s: float | None
     warned_to_ready_s: float | None
     warned_to_reclaimed_s: float | None
@@ -82,7 +88,9 @@ def _interruption(
     def since_warning(at: float | None) -> float | None:
         return None if at is None else round(at - warned_at, 3)
 
-    event = record["event"]
+    event, serves_on = record["event"], serves_on_since(lost, replicas)
+    deregistered_at: float | None = record["deregistered_at"]
+    served_on_s = round(deregistered_at - serves_on.timestamp(), 3) if deregistered_at and serves_on else None
     return Interruption(
         story=loss.story,
         replica=loss.replica,
@@ -91,7 +99,8 @@ def _interruption(
         pool=str(lost.offering.pool) if lost.offering else "",
         event=event if isinstance(event, str) else f"{event} times",
         warned_at=datetime.fromtimestamp(warned_at).astimezone().isoformat(timespec="milliseconds"),
-        warned_to_deregistered_s=since_warning(record["deregistered_at"]),
+        warned_to_deregistered_s=since_warning(deregistered_at),
+        served_on_s=served_on_s,
         warned_to_launched_s=since_warning(entered(ReplicaState.PROVISIONING)),
         warned_to_ready_s=since_warning(entered(ReplicaState.READY)),
         warned_to_reclaimed_s=since_warning(record["reclaimed_at"]),
@@ -112,12 +121,17 @@ def _requested(replica: Replica) -> datetime:
 
 
 def summary(interruptions: Sequence[Interruption]) -> dict[str, dict[str, float]]:
-    """Median and maximum of each duration, over those interruptions that have it."""
+    """Median and maximum of each duration, over those interruptions that have it.
+
+    Of `warned_to_deregistered_s` without those that served on: that says how fast the path is, and they were
+    in no hurry.
+    """
     found = {}
     for name in (
         "warned_to_deregistered_s", "warned_to_launched_s", "warned_to_ready_s", "warned_to_reclaimed_s"
     ):  # fmt: skip
-        values = [value for i in interruptions if (value := getattr(i, name)) is not None]
+        counted = [i for i in interruptions if name != "warned_to_deregistered_s" or i.served_on_s is None]
+        values = [value for i in counted if (value := getattr(i, name)) is not None]
         if values:
             found[name] = {"median": round(statistics.median(values), 3), "max": max(values)}
     return found
@@ -188,6 +202,67 @@ def late_requests(requests: Iterable[Record], interruptions: Iterable[Record]) -
     return [f"{id_} got {count} requests after it was deregistered" for id_, count in sorted(late.items())]
 
 
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A time in which nobody was in rotation."""
+
+    since: datetime
+    until: datetime
+    could_serve: int | None
+    """The warned replica that could have served for longest; None: each was at its end, and nobody could."""
+
+    @property
+    def duration_s(self) -> float:
+        """How long it was."""
+        return (self.until - self.since).total_seconds()
+
+
+def gaps(interruptions: Sequence[Interruption], replicas: Mapping[int, Replica], end: datetime) -> list[Gap]:
+    """When nobody was in rotation, between the first replica that served and `end`."""
+    lost = {i.replica: i for i in interruptions}
+    times = sorted(
+        (r.entered[ReplicaState.READY], _left(r, lost.get(r.id)) or end)
+        for r in replicas.values()
+        if ReplicaState.READY in r.entered
+    )
+    found: list[Gap] = []
+    covered = times[0][0] if times else end
+    for since, until in [*times, (end, end)]:
+        if since > covered:
+            able = (i for i in interruptions if _may_serve(replicas[i.replica], i, covered))
+            longest = max(able, default=None, key=lambda i: (i.warned_at, i.replica))
+            found.append(Gap(covered, since, longest.replica if longest else None))
+        covered = max(covered, until)
+    return found
+
+
+def _left(replica: Replica, lost: Interruption | None) -> datetime | None:
+    """When it left the rotation; None: it didn't."""
+    if lost is None:
+        return replica.entered.get(ReplicaState.DRAINING)
+    times = (lost.warned_to_deregistered_s, lost.warned_to_reclaimed_s)
+    after_s = min((time for time in times if time is not None), default=None)
+    return None if after_s is None else datetime.fromisoformat(lost.warned_at) + seconds(after_s)
+
+
+def _may_serve(replica: Replica, lost: Interruption, at: datetime) -> bool:
+    """Whether the warned replica could serve on then, as the very last one."""
+    if lost.warned_to_reclaimed_s is None:
+        return True
+    stays_s = lost.warned_to_reclaimed_s - timing.LAST_ONE_STAYS_S - EVENT_TIME_S
+    ready = replica.entered[ReplicaState.READY]
+    return ready <= at < datetime.fromisoformat(lost.warned_at) + seconds(stays_s)
+
+
+def unservable_requests(requests: Iterable[Record], found: Iterable[Gap]) -> int:
+    """Requests that came when nobody could have served them, because every instance was at its end."""
+    times = [(gap.since.timestamp(), gap.until.timestamp()) for gap in found if gap.could_serve is None]
+    return sum(
+        request["target"] is None and any(since <= request["started"] <= until for since, until in times)
+        for request in requests
+    )
+
+
 def problems(
     *,
     requests: Record,
@@ -196,15 +271,22 @@ def problems(
     wanted: int,
     late: Sequence[str],
     denied: Sequence[str],
+    gaps: Sequence[Gap] = (),
+    unservable: int = 0,
 ) -> list[str]:
     """Every promise that the demo found broken, one line each; empty if all is well."""
     found = []
     if not requests["sent"]:
         found.append("no request was sent")
-    if requests["failed"]:
-        found.append(f"{requests['failed']} of {requests['sent']} requests failed")
+    if requests["failed"] > unservable:
+        found.append(f"{requests['failed'] - unservable} of {requests['sent']} requests failed")
     if requests["cut"]:
         found.append(f"{requests['cut']} of {requests['sent']} requests were cut")
+    found += [
+        f"nobody was in rotation for {gap.duration_s:.1f} s, and replica {gap.could_serve} could have been"
+        for gap in gaps
+        if gap.could_serve is not None
+    ]
     found += late
     found += [f"IAM refused a call: {call}" for call in denied]
     ready = [r.id for r in replicas.values() if r.state is ReplicaState.READY]
@@ -282,13 +364,16 @@ def build(
     calls: Iterable[Record],
     stories: Sequence[Record],
     problems: Sequence[str],
+    gaps: Sequence[Gap] = (),
+    unservable: int = 0,
 ) -> dict[str, Any]:
     """The whole report, ready for JSON. `settings` goes first, as it is."""
     return {
         **settings,
         "ok": not problems,
         "problems": list(problems),
-        "requests": dict(requests),
+        "requests": {**requests, "unservable": unservable},
+        "nobody_in_rotation_s": round(sum(gap.duration_s for gap in gaps), 3),
         "summary": summary(interruptions),
         "interruptions": [asdict(i) for i in interruptions],
         "replicas": [replica_row(r) for r in replicas.values()],

@@ -14,11 +14,13 @@ ROOT = Path(__file__).resolve().parents[2]
 EC2_SCHEDULE_S = 60.0
 """How long a minute is on AWS. The demo shortens it in the same ratio as a warning."""
 
-DEFAULT_WARNING_S = 20.0
-"""Some 7 s until a replacement serves, and as much again for a machine that is busy otherwise."""
+DEFAULT_WARNING_S = 30.0
+"""When everything is taken at once, the last replica serves until ten seconds before its end: so 20 s, three
+times what a replacement takes (some 6 s), for machines that are busy otherwise."""
 
 SHORTEST_WARNING_S = 10.0
-"""A lost event is found half a warning later, and a request takes 2.5 s: less would cut requests, rightly."""
+"""A lost event is found half a warning later, and a request takes 2.5 s: less would cut requests, rightly.
+With so little nobody can serve on, and requests fail when everything is taken at once."""
 
 LONGEST_WARNING_S = 600.0
 """Nobody waits longer for a demo."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Literal, Protocol
 
 from spotrelay.demo.errors import StoryError
 from spotrelay.demo.watch import Snapshot, Watch
 from spotrelay.model import CapacityPool, PurchaseOption, Replica, ReplicaState
+from spotrelay.policy import timing
 
 REPLACED_WITHIN_S = 60.0
 """From a warning to a replacement that serves: some 7 s here; a minute, for busy machines."""
@@ -20,6 +22,9 @@ RETURN_WITHIN_S = 120.0
 """From Spot's return to a replacement that serves from it, and from there until its stand-in is gone. A pool
 that refused rests for half a minute, and then for a whole one if it refused again, because the stand-in took
 so long. The stand-in stays for a cold start and drains for 20 s."""
+
+EVENT_TIME_S = 1.0
+"""An event's time has whole seconds: by so much earlier the product may believe that an instance ends."""
 
 Delivery = Literal["once", "lost"] | int
 
@@ -39,6 +44,10 @@ class Market(Protocol):
 
     def warn(self, instance_id: str, *, deliver: Delivery = "once") -> object:
         """Have EC2 take the instance back, its warning delivered so often."""
+        ...
+
+    def warn_all(self, instance_ids: Sequence[str]) -> object:
+        """Have EC2 take all of these instances back, warned in the same moment."""
         ...
 
     def interruptions(self) -> Sequence[Mapping[str, Any]]:
@@ -67,14 +76,17 @@ class Stage:
     warning_s: float
     schedule_s: float
     losses: list[Loss] = field(default_factory=list)
+    _told: set[tuple[str, int]] = field(default_factory=set)
+    """What was said of which lost replica: that it serves "on", is "out", and is "replaced"."""
 
     def spot_replicas(self) -> list[Replica]:
-        """Replicas that serve from Spot instances, lowest ID first.
+        """Replicas that serve from Spot instances and aren't warned, lowest ID first.
 
         Raises:
             StoryError: there are none, so there is nothing to tell.
         """
-        found = [r for r in self.watch.look().ready if option_of(r) is PurchaseOption.SPOT]
+        ready = self.watch.look().ready
+        found = [r for r in ready if r.stays and option_of(r) is PurchaseOption.SPOT]
         if not found:
             raise StoryError("no replica serves from a Spot instance, so there is nothing to interrupt")
         return found
@@ -84,6 +96,12 @@ class Stage:
         instance_id = instance_of(replica)
         self.losses.append(Loss(story, replica.id, instance_id))
         self.market.warn(instance_id, deliver=deliver)
+
+    def warn_all(self, story: str, replicas: Sequence[Replica]) -> None:
+        """Have EC2 take these replicas' instances, warned in the same moment."""
+        instance_ids = {instance_of(r): r.id for r in replicas}
+        self.losses += [Loss(story, replica, id_) for id_, replica in instance_ids.items()]
+        self.market.warn_all(list(instance_ids))
 
     def lose_pool(self, story: str, pool: CapacityPool, replicas: Sequence[Replica]) -> None:
         """Have EC2 take back the whole pool, which is where these replicas are, and nobody else.
@@ -99,16 +117,34 @@ class Stage:
                 f"{pool}: {len(replicas)} replicas were to be warned, and EC2 warned {sorted(warned)}"
             )
 
-    def replaced(self, story: str, replicas: Sequence[Replica], *, notice_s: float = 0) -> list[Replica]:
-        """Wait until each of the warned replicas has been replaced by one that serves; the replacements.
+    def only_spot(self) -> list[Replica]:
+        """Wait until as many as wanted serve, all of them from Spot instances; these.
+
+        Raises:
+            StoryError: not within the time.
+        """
+        seen = self._until(
+            lambda seen: (
+                len(seen.ready) == self.replicas
+                and all(r.stays and option_of(r) is PurchaseOption.SPOT for r in seen.ready)
+            ),
+            f"{self.replicas} replicas in rotation, all of them on Spot",
+            self.schedule_s + RETURN_WITHIN_S,
+        )
+        return list(seen.ready)
+
+    def replaced(self, replicas: Sequence[Replica], *, notice_s: float = 0) -> list[Replica]:
+        """Wait until each of the warned replicas is out, and its replacement serves; the replacements.
 
         `notice_s` is how much later than at once the product may notice.
 
         Raises:
             StoryError: not within the time, or replaced more than once.
         """
-        self.taken_out(story, replicas, notice_s=notice_s)
-        return self.replacements(replicas)
+        self._noticed(replicas, notice_s)
+        replacements = self.replacements(replicas)
+        self._out(replicas)
+        return replacements
 
     def replacements(
         self, replicas: Sequence[Replica], *, within_s: float = REPLACED_WITHIN_S
@@ -119,32 +155,21 @@ class Stage:
             StoryError: not within the time, or there is more than one of a replica.
         """
         ids = [r.id for r in replicas]
-        seen = self.watch.until(
+        seen = self._until(
             lambda seen: all(_serves(_only_replacement(seen, id_)) for id_ in ids),
-            f"a replacement of {_names(replicas)} in rotation",
+            f"a replacement of {names_of(replicas)} in rotation",
             within_s,
         )
-        replacements = [_only_replacement(seen, id_) for id_ in ids]
-        for id_, replacement in zip(ids, replacements, strict=True):
-            self.say(
-                f"replica {replacement.id} ({replacement.offering}) serves in place of {id_},"
-                f" {self.ready_after_s(replacement, id_):.1f} s after the warning"
-            )
-        return replacements
+        return [_only_replacement(seen, id_) for id_ in ids]
 
-    def taken_out(self, story: str, replicas: Sequence[Replica], *, notice_s: float = 0) -> None:
+    def taken_out(self, replicas: Sequence[Replica]) -> None:
         """Wait until each of the warned replicas is out of rotation, and a replacement of it requested.
 
         Raises:
             StoryError: not within the time.
         """
-        ids = [r.id for r in replicas]
-        self.watch.until(
-            lambda seen: all(seen.replicas[id_].replaced_by is not None for id_ in ids),
-            f"{_names(replicas)} out of rotation, replacement requested",
-            notice_s + REPLACED_WITHIN_S,
-        )
-        self._tell_times(story, ids, "deregistered_at", "out of rotation")
+        self._noticed(replicas, 0)
+        self._out(replicas)
 
     def stand_in(self) -> Replica:
         """Wait until a stand-in serves.
@@ -152,7 +177,7 @@ class Stage:
         Raises:
             StoryError: not within the time.
         """
-        seen = self.watch.until(
+        seen = self._until(
             lambda seen: any(r.is_stand_in for r in seen.ready), "a stand-in in rotation", REPLACED_WITHIN_S
         )
         return next(r for r in seen.ready if r.is_stand_in)
@@ -206,16 +231,99 @@ class Stage:
                 )
         return seen
 
-    def _tell_times(self, story: str, ids: Sequence[int], event: str, what: str) -> None:
-        for id_ in ids:
-            record = self.interruption(id_)
-            if record[event] is None:
-                raise StoryError(f"story {story}: replica {id_} is DRAINING and not {what}")
-            self.say(f"replica {id_} {what} {record[event] - record['warned_at']:.2f} s after the warning")
+    def _noticed(self, replicas: Sequence[Replica], notice_s: float) -> None:
+        self._until(
+            lambda seen: all(seen.replicas[r.id].replaced_by is not None for r in replicas),
+            f"a replacement of {names_of(replicas)} requested",
+            notice_s + REPLACED_WITHIN_S,
+        )
+
+    def _out(self, replicas: Sequence[Replica]) -> None:
+        # Whoever serves on does so until shortly before its end at the latest.
+        self._until(
+            lambda _: all(("out", r.id) in self._told for r in replicas),
+            f"{names_of(replicas)} out of rotation",
+            self.warning_s + REPLACED_WITHIN_S,
+        )
+
+    def _until(self, is_so: Callable[[Snapshot], bool], what: str, within_s: float) -> Snapshot:
+        """See `Watch.until`; says meanwhile what becomes of the losses, each thing once."""
+
+        def is_so_and_told(seen: Snapshot) -> bool:
+            self._tell(seen)
+            return is_so(seen)
+
+        return self.watch.until(is_so_and_told, what, within_s)
+
+    def _tell(self, seen: Snapshot) -> None:
+        news = (
+            one
+            for loss in self.losses
+            if not {("out", loss.replica), ("replaced", loss.replica)} <= self._told
+            for one in self._news(seen, loss.replica)
+        )
+        for _, what, id_, line in sorted(news):
+            if (what, id_) not in self._told:
+                self._told.add((what, id_))
+                self.say(line)
+
+    def _news(self, seen: Snapshot, id_: int) -> Iterator[tuple[float, str, int, str]]:
+        """What has become of a loss by now: when (epoch seconds), what, of which replica, and in words."""
+        record, lost = self.interruption(id_), seen.replicas[id_]
+        replacement = next(iter(seen.replacements(id_)), None)
+        if replacement is None:
+            return
+        if lost.state is ReplicaState.READY:
+            requested = replacement.entered[ReplicaState.REQUESTED].timestamp()
+            yield requested, "on", id_, f"replica {id_} serves on: {self._who_else(seen)}"
+        elif record["deregistered_at"] is not None:
+            after_s = record["deregistered_at"] - record["warned_at"]
+            line = f"replica {id_} out of rotation {after_s:.2f} s after the warning"
+            yield record["deregistered_at"], "out", id_, line + self._why_then(seen, lost, after_s)
+        if _serves(replacement):
+            ready = replacement.entered[ReplicaState.READY].timestamp()
+            line = f"replica {replacement.id} ({replacement.offering}) serves in place of {id_}"
+            after_s = self.ready_after_s(replacement, id_)
+            yield ready, "replaced", id_, f"{line}, {after_s:.1f} s after the warning"
+
+    def _who_else(self, seen: Snapshot) -> str:
+        staying = sum(r.stays for r in seen.replicas.values())
+        return f"EC2 leaves {staying} of {self.replicas}" if staying else "EC2 leaves nobody else"
+
+    def _why_then(self, seen: Snapshot, lost: Replica, after_s: float) -> str:
+        """What ended the time in which it served on; empty if it left at once."""
+        since = serves_on_since(lost, seen.replicas)
+        if since is None:
+            return ""
+        left = lost.entered[ReplicaState.DRAINING]
+        # Whoever served in that very moment wasn't seen to do so by whoever decided.
+        relief = [
+            r for r in seen.replicas.values() if since < r.entered.get(ReplicaState.READY, since) < left
+        ]
+        if relief:
+            return f", because {names_of(relief)} served by then"
+        if after_s >= self.warning_s - timing.LAST_ONE_STAYS_S - EVENT_TIME_S:
+            return f", {timing.LAST_ONE_STAYS_S:.0f} s before its end"
+        return ", at its last safe moment"
 
 
-def _names(replicas: Sequence[Replica]) -> str:
-    return " and ".join(f"replica {r.id}" for r in replicas)
+def serves_on_since(lost: Replica, replicas: Mapping[int, Replica]) -> datetime | None:
+    """Since when a replica that EC2 takes back serves on, or did; None: it left at once, or isn't lost.
+
+    Whoever leaves at once does so in the same commit that requests its replacement.
+    """
+    replacement = replicas.get(lost.replaced_by or 0)
+    if not lost.is_warned or replacement is None:
+        return None
+    requested = replacement.entered[ReplicaState.REQUESTED]
+    left = lost.entered.get(ReplicaState.DRAINING)
+    return requested if left is None or requested < left else None
+
+
+def names_of(replicas: Sequence[Replica]) -> str:
+    """The replicas in a sentence, at least one: "replicas 1, 2 and 3"."""
+    *others, last = (str(r.id) for r in replicas)
+    return f"replicas {', '.join(others)} and {last}" if others else f"replica {last}"
 
 
 def instance_of(replica: Replica) -> str:

@@ -1,4 +1,4 @@
-"""The five stories of the demo: what EC2 does to the fleet, and what must come of it.
+"""The six stories of the demo: what EC2 does to the fleet, and what must come of it.
 
 Each acts on the market, waits until the replacement serves, and checks its own claim. That every warned
 instance is really taken when its time is up, and replaced exactly once, is checked for all of them at the
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from spotrelay.demo.errors import StoryError
-from spotrelay.demo.stage import RETURN_WITHIN_S, Stage, option_of
+from spotrelay.demo.stage import RETURN_WITHIN_S, Stage, names_of, option_of
 from spotrelay.model import CapacityPool, PurchaseOption, Replica
 
 DELIVERIES = 3
@@ -35,7 +35,7 @@ def one_is_taken(stage: Stage) -> None:
     with _two_in_one_pool(stage, stays):
         stage.say(f"EC2 warns replica {victim.id} ({_pool(victim)}): {stage.warning_s:g} s left")
         stage.warn("a", victim)
-        stage.replaced("a", [victim])
+        stage.replaced([victim])
 
 
 def a_pool_dries_up(stage: Stage) -> None:
@@ -45,13 +45,13 @@ def a_pool_dries_up(stage: Stage) -> None:
         raise StoryError(
             f"{pool} must have two replicas, so that one is left when it dries up; it has {len(victims)}"
         )
-    names = " and ".join(str(r.id) for r in victims)
     stage.say(
-        f"{pool} dries up, and {pool.instance_type} in every other zone: replicas {names} are warned at once"
+        f"{pool} dries up, and {pool.instance_type} in every other zone:"
+        f" {names_of(victims)} are warned at once"
     )
     stage.market.dry_up(instance_type=pool.instance_type, warn=False)
     stage.lose_pool("b", pool, victims)
-    for replacement in stage.replaced("b", victims):
+    for replacement in stage.replaced(victims):
         if _pool(replacement).instance_type == pool.instance_type:
             raise StoryError(
                 f"replica {replacement.id} comes from {_pool(replacement)}, which has no capacity"
@@ -65,7 +65,7 @@ def spot_dries_up(stage: Stage) -> None:
     stage.say(f"every Spot pool dries up, and EC2 warns replica {victim.id} ({_pool(victim)})")
     stage.market.dry_up(warn=False)
     stage.warn("c", victim)
-    stage.taken_out("c", [victim])
+    stage.taken_out([victim])
     stand_in = stage.stand_in()
     if option_of(stand_in) is not PurchaseOption.ON_DEMAND:
         raise StoryError(f"replica {stand_in.id} is no on-demand instance but {stand_in.offering}")
@@ -86,7 +86,7 @@ def the_event_is_lost(stage: Stage) -> None:
     victim = stage.spot_replicas()[0]
     stage.say(f"EC2 warns replica {victim.id} ({_pool(victim)}), and the event is lost")
     stage.warn("d", victim, deliver="lost")
-    stage.replaced("d", [victim], notice_s=stage.schedule_s)
+    stage.replaced([victim], notice_s=stage.schedule_s)
 
 
 def the_event_comes_again(stage: Stage) -> None:
@@ -95,10 +95,25 @@ def the_event_comes_again(stage: Stage) -> None:
     before = _regular(stage)
     stage.say(f"EC2 warns replica {victim.id} ({_pool(victim)}), and the event arrives {DELIVERIES} times")
     stage.warn("e", victim, deliver=DELIVERIES)
-    stage.replaced("e", [victim])
+    stage.replaced([victim])
     after = _regular(stage)
     if len(after) != len(before) + 1:
         raise StoryError(f"one replacement was due, and there are {sorted(after - before)}")
+
+
+def everything_is_taken(stage: Stage) -> None:
+    """EC2 warns every replica at the same moment: they serve on, the last one until a replacement serves.
+
+    Whether somebody was in rotation all the while is checked at the end, for all stories.
+    """
+    if any(r.is_stand_in for r in stage.watch.look().ready):
+        stage.say(
+            "first the stand-in of story (c) goes: EC2 couldn't take it, and it would serve all the while"
+        )
+    victims = stage.only_spot()
+    stage.say(f"EC2 warns {names_of(victims)} at the same moment: {stage.warning_s:g} s left")
+    stage.warn_all("f", victims)
+    stage.replaced(victims)
 
 
 STORIES: Sequence[Story] = (
@@ -107,6 +122,7 @@ STORIES: Sequence[Story] = (
     Story("c", "every Spot pool dries up", spot_dries_up),
     Story("d", "the event of an interruption is lost", the_event_is_lost),
     Story("e", f"the same event is delivered {DELIVERIES} times", the_event_comes_again),
+    Story("f", "everything is taken at once", everything_is_taken),
 )
 
 

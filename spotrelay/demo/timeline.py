@@ -36,6 +36,10 @@ COLORS: Mapping[ReplicaState, str] = {
 HATCH = "stand-in"
 """The pattern over the bars of stand-ins: white strokes, whatever the state below them."""
 
+SERVES_ON = "serves-on"
+"""The pattern over the bar of a replica that EC2 has warned and that is still in rotation: strokes of what it
+will be, DRAINING, and the other way round than a stand-in's."""
+
 MIN_SEGMENT = 1.5
 """A state that lasted milliseconds still shows."""
 
@@ -63,7 +67,7 @@ def draw(
         role="img",
     )
     ET.SubElement(svg, "title").text = f"{title}. {subtitle}"
-    _define_hatch(svg)
+    _define_hatches(svg)
     _rect(svg, 0, 0, WIDTH, height, PAPER, rx="8")
     _text(svg, 20, 30, title, size=16, weight="600")
     _text(svg, 20, 50, subtitle, size=12)
@@ -122,10 +126,18 @@ class _Picture:
                 _rect(self._svg, x, middle - BAR / 2, width, BAR, f"url(#{HATCH})")
 
     def warning(self, interruption: Interruption, rows: Mapping[int, float]) -> None:
-        """A flag with the story's letter where the warning came, and a cross where EC2 took the instance."""
+        """A flag with the story's letter where the warning came, and a cross where EC2 took the instance.
+
+        In between, the bar is hatched while it served on.
+        """
         middle = rows[interruption.replica] + ROW / 2
         at = datetime.fromisoformat(interruption.warned_at)
         x = self._x(at)
+        out_s, served_on_s = interruption.warned_to_deregistered_s, interruption.served_on_s
+        if out_s is not None and served_on_s is not None:
+            since = x + (out_s - served_on_s) * self._scale
+            width = served_on_s * self._scale
+            _rect(self._svg, since, middle - BAR / 2, width, BAR, f"url(#{SERVES_ON})")
         _line(self._svg, x, middle - ROW / 2 + 1, x, middle + BAR / 2, WARNING_INK, width="2")
         _rect(self._svg, x, middle - ROW / 2 + 1, 14, 12, WARNING_INK, rx="2")
         _text(
@@ -158,17 +170,19 @@ def _predecessor(replica: Replica, interruptions: Sequence[Interruption]) -> int
     return next((i.replica for i in interruptions if i.stand_in == replica.id), None)
 
 
-def _define_hatch(svg: ET.Element) -> None:
-    pattern = ET.SubElement(
-        ET.SubElement(svg, "defs"),
-        "pattern",
-        id=HATCH,
-        width="6",
-        height="6",
-        patternUnits="userSpaceOnUse",
-        patternTransform="rotate(45)",
-    )
-    _line(pattern, 1, 0, 1, 6, PAPER, width="2")
+def _define_hatches(svg: ET.Element) -> None:
+    definitions = ET.SubElement(svg, "defs")
+    for name, degrees, color in ((HATCH, 45, PAPER), (SERVES_ON, -45, COLORS[ReplicaState.DRAINING])):
+        pattern = ET.SubElement(
+            definitions,
+            "pattern",
+            id=name,
+            width="6",
+            height="6",
+            patternUnits="userSpaceOnUse",
+            patternTransform=f"rotate({degrees})",
+        )
+        _line(pattern, 1, 0, 1, 6, color, width="2")
 
 
 def _legend(svg: ET.Element, y: float) -> None:
@@ -179,10 +193,11 @@ def _legend(svg: ET.Element, y: float) -> None:
         _rect(svg, x, y - 9, 12, 12, color)
         _text(svg, x + 17, y + 1, str(state), size=11)
         x += 30 + 7 * len(state)
-    _rect(svg, x, y - 9, 12, 12, COLORS[ReplicaState.READY])
-    _rect(svg, x, y - 9, 12, 12, f"url(#{HATCH})")
-    _text(svg, x + 17, y + 1, "stand-in", size=11)
-    x += 80
+    for name, meaning in ((SERVES_ON, "warned, serves on"), (HATCH, "stand-in")):
+        _rect(svg, x, y - 9, 12, 12, COLORS[ReplicaState.READY])
+        _rect(svg, x, y - 9, 12, 12, f"url(#{name})")
+        _text(svg, x + 17, y + 1, meaning, size=11)
+        x += 26 + 6 * len(meaning)
     _rect(svg, x, y - 9, 14, 12, WARNING_INK, rx="2")
     _text(svg, x + 7, y + 0.5, "a", size=10, anchor="middle", color=PAPER)
     _text(svg, x + 20, y + 1, "interruption warning (story)", size=11)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -145,9 +145,9 @@ def _fleet_table(snapshot: Snapshot) -> Table:
 def _fleet_row(replica: Replica, now: datetime) -> tuple[RenderableType, ...]:
     born = min(replica.entered.values())
     until = replica.since if replica.state.is_ended else now
-    state = (
-        f"{replica.state}, warned" if replica.is_warned and not replica.state.is_ended else str(replica.state)
-    )
+    state = str(replica.state)
+    if replica.is_warned and not replica.state.is_ended:
+        state += ", serves on" if replica.serves else ", warned"
     return (
         str(replica.id),
         Text(state, style=STYLES[replica.state]),
@@ -172,6 +172,7 @@ def conclusion(report: Mapping[str, Any]) -> RenderableType:
             f" first token {first['p50']:.2f} s median, {first['p95']:.2f} s p95;"
             f" whole answer {total['p50']:.2f} s median, {total['max']:.2f} s at most",
         ),
+        *_unservable(report),
         _verdict(report),
     )
 
@@ -184,7 +185,8 @@ _TIMES = ("deregistered", "launched", "ready", "reclaimed")
 def _interruptions_table(report: Mapping[str, Any]) -> Table:
     table = Table(
         title="Seconds from EC2's warning until the replica was out of rotation, the one that serves in its"
-        " place was launched\nand ready, and EC2 took the instance",
+        ' place was launched\nand ready, and EC2 took the instance. Median and max of "out" are without those'
+        " that served on.",
         title_justify="left",
         title_style="bold",
         box=None,
@@ -203,6 +205,7 @@ def _interruptions_table(report: Mapping[str, Any]) -> Table:
         by = replicas.get(i["stand_in"] or i["replaced_by"], _NOBODY)
         times = (_seconds(i[f"warned_to_{name}_s"]) for name in _TIMES)
         story = i["story"] if i["event"] == "once" else f"{i['story']}, event {i['event']}"
+        story += ", served on" if i["served_on_s"] is not None else ""
         row = (story, i["replica"], i["pool"], by["id"], by["pool"], by["purchase_option"], *times)
         table.add_row(*(str(cell or "") for cell in row))
         if i["stand_in"]:
@@ -225,6 +228,17 @@ def _return(interruption: Mapping[str, Any], by: Mapping[str, Any]) -> tuple[str
     times = (since_warning(ReplicaState.PROVISIONING), since_warning(ReplicaState.READY))
     story = f"{interruption['story']}, Spot is back"
     return (story, "", "", str(by["id"]), by["pool"] or "", by["purchase_option"] or "", "", *times, "")
+
+
+def _unservable(report: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """What nobody could have served: on a machine that is too slow for so short a warning."""
+    count, gap_s = report["requests"]["unservable"], report["nobody_in_rotation_s"]
+    if count:
+        yield Text(
+            f"{count} of them came when nobody could serve: for {gap_s:.1f} s the last replica was at its end"
+            " and its replacement not ready. A longer warning leaves more time: make demo WARNING_S=60",
+            style="bold yellow",
+        )
 
 
 def _verdict(report: Mapping[str, Any]) -> RenderableType:

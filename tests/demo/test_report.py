@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -21,13 +22,15 @@ GOOD_REQUESTS = {"sent": 100, "finished": 100, "failed": 0, "cut": 0}
 class Played:
     """A demo that was given on the miniature, and what it left."""
 
-    def __init__(self) -> None:
-        theatre = Theatre(POOLS[:3])
+    def __init__(self, flaw: str = "") -> None:
+        theatre = Theatre(POOLS[:3], flaw)
         stage = theatre.stage()
         for story in stories.STORIES:
             story.play(stage)
         self.replicas: dict[int, Replica] = dict(stage.settle().replicas)
+        self.end = theatre.now
         self._losses = stage.losses
+        self.balanced: list[dict[str, Any]] = []
         self._records = {r["instance_id"]: r for r in theatre.interruptions()}
         self.interruptions: list[Interruption] = []
         self.measure()
@@ -45,7 +48,17 @@ class Played:
             wanted=3,
             late=[],
             denied=[],
+            gaps=self.gaps(),
+            unservable=report.unservable_requests(self.balanced, self.gaps()),
         )
+
+    def gaps(self) -> list[report.Gap]:
+        """When nobody was in rotation."""
+        return report.gaps(self.interruptions, self.replicas, self.end)
+
+    def came(self, at: datetime) -> None:
+        """A request came, and the load balancer had nobody for it."""
+        self.balanced.append({"target": None, "started": at.timestamp()})
 
 
 @pytest.fixture
@@ -77,17 +90,17 @@ def test_a_fleet_that_is_not_whole(played: Played) -> None:
     last = max(played.replicas)
     played.replicas[last] = replace(played.replicas[last], state=ReplicaState.STARTING)
     assert played.problems() == [
-        "the fleet is not whole: 3 replicas should serve, and there are: 7 READY, 9 READY, 10 STARTING"
+        "the fleet is not whole: 3 replicas should serve, and there are: 11 READY, 12 READY, 13 STARTING"
     ]
 
 
 def test_a_second_replacement(played: Played) -> None:
     """A replica more than there should be is a broken promise, even once it has ended."""
-    twin = replace(played.replicas[10], id=11, state=ReplicaState.TERMINATED)
-    played.replicas[11] = twin
+    twin = replace(played.replicas[10], id=14, state=ReplicaState.TERMINATED)
+    played.replicas[14] = twin
     assert played.problems() == [
-        "replica 6 (story e) must have exactly one replacement, and has [10, 11]",
-        "replica IDs must be 1 to 10 without a gap, and are [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]",
+        "replica 6 (story e) must have exactly one replacement, and has [10, 14]",
+        f"replica IDs must be 1 to 13 without a gap, and are {list(range(1, 15))}",
     ]
 
 
@@ -97,7 +110,7 @@ def test_a_stand_in_counts_for_its_loss(played: Played) -> None:
     assert (in_c.replica, in_c.replaced_by, in_c.stand_in) == (3, 7, 8)
     assert in_c.warned_to_launched_s == 1.1
     assert in_c.warned_to_ready_s == 7.1
-    assert [i.stand_in for i in played.interruptions if i.story != "c"] == [None] * 5
+    assert [i.stand_in for i in played.interruptions if i.story != "c"] == [None] * 8
 
 
 def test_two_losses_do_not_share_a_stand_in(played: Played) -> None:
@@ -149,7 +162,7 @@ def test_a_stand_in_that_is_not_gone(played: Played) -> None:
     played.replicas[8] = replace(played.replicas[8], state=ReplicaState.DRAINING)
     assert played.problems() == [
         "the fleet is not whole: 3 replicas should serve, and there are:"
-        " 7 READY, 8 DRAINING, 9 READY, 10 READY",
+        " 8 DRAINING, 11 READY, 12 READY, 13 READY",
         "stand-in 8 is DRAINING at the end, and should be gone",
     ]
 
@@ -228,6 +241,54 @@ def test_requests_after_deregistration_are_late() -> None:
     assert report.late_requests(requests, interruptions) == ["i-1 got 1 requests after it was deregistered"]
 
 
+def test_somebody_was_always_in_rotation(played: Played) -> None:
+    """All three are warned at once in story (f), and the last one serves until a replacement does."""
+    in_f = [i for i in played.interruptions if i.story == "f"]
+    assert [i.served_on_s for i in in_f] == [1.9, 1.9, 6.5]
+    assert [i.served_on_s for i in played.interruptions if i.story in "acde"] == [None] * 4
+    assert played.gaps() == []
+
+
+def test_nobody_in_rotation_while_somebody_could_be() -> None:
+    """A product that takes all of them out at once breaks the promise, whatever the requests say."""
+    played = Played("hasty")
+    (gap,) = played.gaps()
+    assert gap.duration_s == 6.0
+    assert gap.could_serve == played.interruptions[-1].replica
+    played.came(gap.since + seconds(1))
+    assert played.problems({**GOOD_REQUESTS, "failed": 1}) == [
+        "1 of 100 requests failed",
+        f"nobody was in rotation for 6.0 s, and replica {gap.could_serve} could have been",
+    ]
+
+
+def test_requests_that_nobody_could_have_served() -> None:
+    """Where EC2 is faster than any replacement, only what came after the last one's time is forgiven."""
+    played = Played("slow")
+    (gap,) = played.gaps()
+    assert (gap.duration_s, gap.could_serve) == (20.1, None)
+    for after_s in (-1, 1, 2, 21):
+        played.came(gap.since + seconds(after_s))
+    played.balanced.append({"target": "i-1", "started": (gap.since + seconds(3)).timestamp()})
+    assert played.problems({**GOOD_REQUESTS, "failed": 2}) == []
+    assert played.problems({**GOOD_REQUESTS, "failed": 3}) == ["1 of 100 requests failed"]
+
+
+def test_who_could_serve_is_who_was_there(played: Played) -> None:
+    """Neither a replica that wasn't ready yet, nor one that has reached its end, could have helped."""
+    last = played.interruptions[-1]
+    warned_at = datetime.fromisoformat(last.warned_at)
+    played.interruptions[-1] = replace(last, warned_to_deregistered_s=3.0)
+    assert [(g.since, g.could_serve) for g in played.gaps()] == [(warned_at + seconds(3), last.replica)]
+    played.interruptions = [
+        replace(i, warned_to_reclaimed_s=14.0) if i.story == "f" else i for i in played.interruptions
+    ]
+    assert [g.could_serve for g in played.gaps()] == [None], "four seconds later each was at its end"
+    later = (warned_at + seconds(100)).isoformat()
+    played.interruptions.append(replace(last, replica=max(played.replicas), warned_at=later))
+    assert [g.could_serve for g in played.gaps()] == [None], "who is warned later is who was ready later"
+
+
 def test_the_report_is_json(played: Played) -> None:
     """Everything in the report can be written, and read again as it was."""
     built = report.build(
@@ -241,7 +302,7 @@ def test_the_report_is_json(played: Played) -> None:
     )
     assert json.loads(json.dumps(built)) == built
     assert built["ok"] is False
-    assert [row["id"] for row in built["replicas"]] == list(range(1, 11))
+    assert [row["id"] for row in built["replicas"]] == list(range(1, 14))
     assert built["replicas"][3]["replaces"] == 1
     assert [row["id"] for row in built["replicas"] if row["is_stand_in"]] == [8]
 
@@ -256,8 +317,8 @@ def _draw(played: Played, interruptions: list[Interruption]) -> ET.Element:
 def test_the_timeline_shows_every_replica_and_every_warning(played: Played) -> None:
     """The picture is well-formed SVG, names each replica, and flags each warning with its story."""
     texts = [element.text for element in _draw(played, played.interruptions).iter() if element.text]
-    assert [f"#{id_}" for id_ in range(1, 11)] == [text for text in texts if text.startswith("#")]
-    assert [text for text in texts if text in ("b", "c", "d", "e")] == ["b", "b", "c", "d", "e"]
+    assert [f"#{id_}" for id_ in range(1, 14)] == [text for text in texts if text.startswith("#")]
+    assert [text for text in texts if text in ("b", "c", "d", "e", "f")] == [*"bbcdefff"]
     assert "A <title> & more" in texts
 
 
@@ -268,9 +329,22 @@ def test_the_timeline_hatches_stand_ins(played: Played) -> None:
     assert len(hatched) == 2, "the row of replica 8, and the legend"
     assert "stand-in" in [element.text for element in picture.iter()]
     lines = [e.attrib for e in picture.iter() if e.attrib.get("stroke-dasharray")]
-    assert len(lines) == 7
+    assert len(lines) == 10
     rows = {line["y1"] for line in lines if line["y2"] == str(timeline.TOP + 7 * timeline.ROW + 15)}
     assert rows == {str(timeline.TOP + 2 * timeline.ROW + 15)}, "from replica 3, which it stands in for"
+
+
+def test_the_timeline_hatches_who_serves_on(played: Played) -> None:
+    """The bars of those who were warned and stayed in rotation are hatched while they did."""
+    picture = _draw(played, played.interruptions)
+    hatched = [e.attrib for e in picture.iter() if e.attrib.get("fill") == f"url(#{timeline.SERVES_ON})"]
+    bottom = timeline.TOP + len(played.replicas) * timeline.ROW
+    in_rows = [box for box in hatched if float(box["y"]) < bottom]
+    assert len(hatched) == len(in_rows) + 1, "and the legend"
+    scale = (timeline.WIDTH - timeline.LEFT - timeline.RIGHT) / 150
+    served_on = [i.served_on_s for i in played.interruptions if i.served_on_s is not None]
+    assert [float(box["width"]) for box in in_rows] == pytest.approx([s * scale for s in served_on], abs=0.1)
+    assert "warned, serves on" in [element.text for element in picture.iter()]
 
 
 def test_the_timeline_stays_within_its_frame(played: Played) -> None:

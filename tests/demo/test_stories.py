@@ -28,13 +28,13 @@ def tell_all(stage: Stage) -> None:
 
 @pytest.mark.parametrize("start", STARTS.values(), ids=STARTS)
 def test_all_stories_come_to_their_end(start: tuple[CapacityPool, ...]) -> None:
-    """Wherever the first three replicas land, six are lost, one gets a stand-in, three serve at the end."""
+    """Wherever the first three replicas land, nine are lost, one gets a stand-in, three serve at the end."""
     theatre = Theatre(start)
     stage = theatre.stage()
     tell_all(stage)
-    assert [loss.story for loss in stage.losses] == ["a", "b", "b", "c", "d", "e"]
+    assert [loss.story for loss in stage.losses] == ["a", "b", "b", "c", "d", "e", "f", "f", "f"]
     seen = stage.watch.look()
-    assert max(seen.replicas) == 10
+    assert max(seen.replicas) == 13
     assert [r.state for r in seen.replicas.values() if r.is_stand_in] == [ReplicaState.TERMINATED]
     assert len(seen.ready) == len(seen.present) == 3
 
@@ -77,12 +77,60 @@ def test_story_d_waits_for_the_tick() -> None:
     assert stage.watch.look().replicas[4].state is ReplicaState.READY
 
 
+def test_story_f_says_who_served_on_and_until_when() -> None:
+    """With everything warned all serve on, and the last one leaves when somebody else serves."""
+    theatre = Theatre((A, B, C))
+    stories.everything_is_taken(theatre.stage())
+    assert [line for line in theatre.said if "serves on" in line or "out of rotation" in line] == [
+        *(f"replica {id_} serves on: EC2 leaves nobody else" for id_ in (1, 2, 3)),
+        "replica 1 out of rotation 2.00 s after the warning, at its last safe moment",
+        "replica 2 out of rotation 2.00 s after the warning, at its last safe moment",
+        "replica 3 out of rotation 6.60 s after the warning, because replicas 4, 5 and 6 served by then",
+    ]
+
+
+def test_story_f_says_how_long_the_last_one_stays() -> None:
+    """Where no replacement is ready in time the last one stays until shortly before its end."""
+    theatre = Theatre((A, B, C), flaw="slow")
+    stories.everything_is_taken(theatre.stage())
+    assert "replica 3 out of rotation 10.00 s after the warning, 10 s before its end" in theatre.said
+
+
+def test_story_f_waits_for_stand_ins_to_leave() -> None:
+    """On-demand, which EC2 doesn't take, would serve all the while: with a stand-in it is no story."""
+    theatre = Theatre((A, B, C))
+    stage = theatre.stage()
+    stories.spot_dries_up(stage)
+    assert any(r.is_stand_in for r in stage.watch.look().ready)
+    stories.everything_is_taken(stage)
+    began = stage.interruption(2)["warned_at"]
+    (stand_in,) = (r for r in stage.watch.look().replicas.values() if r.is_stand_in)
+    assert stand_in.entered[ReplicaState.DRAINING].timestamp() <= began
+
+
+def test_a_stand_in_does_not_count_as_one_of_those_on_spot() -> None:
+    """Three that serve, one of them on-demand, aren't three that EC2 could take."""
+    theatre = Theatre((A, B, C))
+    stage = theatre.stage()
+    theatre.dry_up(warn=False)
+    stage.warn("c", stage.spot_replicas()[0])
+    stage.stand_in()
+    assert len(stage.watch.look().ready) == 3
+    theatre.bring_back()
+    assert {option_of(r) for r in stage.only_spot()} == {PurchaseOption.SPOT}
+
+
+def test_story_b_says_who_served_on() -> None:
+    """Of three, one is too few to let the other two go at once."""
+    theatre = Theatre((A, A, B))
+    stories.a_pool_dries_up(theatre.stage())
+    assert "replica 1 serves on: EC2 leaves 1 of 3" in theatre.said
+
+
 def test_a_replica_that_nobody_replaces_fails_the_story() -> None:
     """A product that doesn't react fails the story in time, with a line that says what is missing."""
     stage = Theatre((A, B, C), flaw="deaf").stage()
-    with pytest.raises(
-        StoryError, match=r"replica 1 out of rotation, replacement requested: not within 60 s"
-    ):
+    with pytest.raises(StoryError, match=r"a replacement of replica 1 requested: not within 60 s"):
         stories.one_is_taken(stage)
 
 

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
+from typing import Any
 
 from rich.console import Console
 
 from spotrelay.demo.view import View, conclusion
 from tests.demo.theatre import POOLS, Theatre
 
-REPORT = {
+REPORT: Mapping[str, Any] = {
     "ok": True,
     "problems": [],
     "took_s": 80.0,
-    "stories": [{}] * 5,
+    "stories": [{}] * 6,
+    "nobody_in_rotation_s": 0.0,
     "requests": {
         "sent": 400,
         "failed": 0,
         "cut": 0,
+        "unservable": 0,
         "first_token_s": {"p50": 0.05, "p95": 0.07, "max": 0.1},
         "latency_s": {"p50": 2.5, "p95": 2.6, "max": 2.7},
     },
@@ -32,6 +36,7 @@ REPORT = {
             "event": "once",
             "warned_at": "2026-01-01T00:00:00.000+00:00",
             "warned_to_deregistered_s": 0.1,
+            "served_on_s": None,
             "warned_to_launched_s": 1.2,
             "warned_to_ready_s": 6.8,
             "warned_to_reclaimed_s": 20.0,
@@ -44,8 +49,22 @@ REPORT = {
             "pool": "us-east-1b/g4dn.2xlarge",
             "event": "lost",
             "warned_to_deregistered_s": 3.1,
+            "served_on_s": None,
             "warned_to_launched_s": 3.2,
             "warned_to_ready_s": None,
+            "warned_to_reclaimed_s": 20.0,
+        },
+        {
+            "story": "f",
+            "replica": 8,
+            "replaced_by": 9,
+            "stand_in": None,
+            "pool": "us-east-1a/g6e.2xlarge",
+            "event": "once",
+            "warned_to_deregistered_s": 7.25,
+            "served_on_s": 7.2,
+            "warned_to_launched_s": 0.1,
+            "warned_to_ready_s": 6.5,
             "warned_to_reclaimed_s": 20.0,
         },
     ],
@@ -61,6 +80,7 @@ REPORT = {
         },
         {"id": 7, "pool": "us-east-1a/g4dn.xlarge", "purchase_option": "on-demand"},
         {"id": 8, "pool": "us-east-1a/g6e.2xlarge", "purchase_option": "spot"},
+        {"id": 9, "pool": "us-east-1c/g6e.2xlarge", "purchase_option": "spot"},
     ],
 }
 
@@ -114,6 +134,31 @@ def test_a_stand_in_has_its_row_and_its_replacement_another() -> None:
     by = ["7", "us-east-1a/g4dn.xlarge", "on-demand"]
     back = ["c,", "Spot", "is", "back", "6", "us-east-1c/g4dn.xlarge", "spot", "31.25", "37.50"]
     assert rows == [[*lost, *by, "0.10", "1.20", "6.80", "20.00"], back]
+
+
+def test_who_served_on_is_named_so() -> None:
+    """A replica that was out of rotation late, on purpose, doesn't look like one that nobody noticed."""
+    console, output = _console()
+    console.print(conclusion(REPORT))
+    (row,) = (line for line in output.getvalue().splitlines() if line.startswith("f"))
+    assert row.split()[:5] == ["f,", "served", "on", "8", "us-east-1a/g6e.2xlarge"]
+    assert row.split()[-4:] == ["7.25", "0.10", "6.50", "20.00"]
+
+
+def test_requests_that_nobody_could_serve_are_explained() -> None:
+    """A machine that is too slow for the warning is told so, instead of being told that all is well."""
+    console, output = _console()
+    requests = {**REPORT["requests"], "failed": 3, "unservable": 3}
+    console.print(conclusion({**REPORT, "requests": requests, "nobody_in_rotation_s": 2.5}))
+    said = " ".join(output.getvalue().split())
+    assert "3 of them came when nobody could serve: for 2.5 s the last replica was at its end" in said
+    assert "nobody could serve" not in _said_of(REPORT)
+
+
+def _said_of(report: Mapping[str, Any]) -> str:
+    console, output = _console()
+    console.print(conclusion(report))
+    return output.getvalue()
 
 
 def test_broken_promises_are_listed() -> None:

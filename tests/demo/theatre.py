@@ -26,6 +26,10 @@ REST_S = 30.0
 """A pool that refused isn't asked again before."""
 SETTLE_S = 20.0
 """A stand-in drains so long."""
+LAST_SAFE_S = 2.0
+"""So long after the warning leaves at the latest who serves on, and isn't the last one in rotation."""
+LAST_ONE_S = 10.0
+"""So long before its end leaves the last one."""
 POOLS = tuple(
     CapacityPool("us-east-1", f"us-east-1{zone}", type_)
     for type_ in ("g5.xlarge", "g6.xlarge")
@@ -38,8 +42,8 @@ class Theatre:
 
     What it gets wrong is for tests to choose: `flaw` is one of "deaf" (never replaces anything), "twins" (two
     replacements each), "stubborn" (never leaves a pool), "greedy" (terminates what EC2 warned), "stingy" (its
-    stand-ins are on Spot), "homeless" (buys on-demand what Spot has refused once) and "clinging" (gives no
-    stand-in up).
+    stand-ins are on Spot), "homeless" (buys on-demand what Spot has refused once), "clinging" (gives no
+    stand-in up), "hasty" (nobody serves on) and "slow" (replacements take longer than a warning).
     """
 
     def __init__(self, pools: Sequence[CapacityPool], flaw: str = "") -> None:
@@ -69,8 +73,8 @@ class Theatre:
 
     def load(self, service: str) -> Rows:
         """The rows as of now."""
-        replicas = {r.id: r for r in self._seen() if not r.state.is_ended}
-        return Rows(max(self._rows), replicas=replicas)
+        present = {r.id: r for r in self._seen() if not r.state.is_ended}
+        return Rows(max(self._rows), replicas=present)
 
     def history(self, service: str, limit: int) -> list[Replica]:
         """The rows that have ended."""
@@ -99,8 +103,7 @@ class Theatre:
         ]
         if not warn:
             return []
-        for instance_id in there:
-            self.warn(instance_id)
+        self.warn_all(there)
         return there
 
     def bring_back(self, zone: str | None = None, instance_type: str | None = None) -> None:
@@ -113,8 +116,16 @@ class Theatre:
         while self._refused and len(self._dry) < len(POOLS):
             self._return(*self._refused.popitem())
 
-    def warn(self, instance_id: str, *, deliver: Delivery = "once") -> None:
-        """Take the instance back, and have the product react."""
+    def warn_all(self, instance_ids: Sequence[str]) -> None:
+        """Take the instances back; those of them that are needed serve on."""
+        staying = sum(r.stays and r.instance_id not in instance_ids for r in self._seen())
+        for instance_id in instance_ids:
+            is_last = staying == 0 and instance_id == instance_ids[-1]
+            serves_on_s = WARNING_S - LAST_ONE_S if is_last else LAST_SAFE_S
+            self.warn(instance_id, serves_on_s=serves_on_s if staying < 2 else 0)
+
+    def warn(self, instance_id: str, *, deliver: Delivery = "once", serves_on_s: float = 0) -> None:
+        """Take the instance back, and have the product react; until when it serves on at the latest."""
         lost = next(r for r in self._rows.values() if r.instance_id == instance_id)
         noticed = self.now + seconds(SCHEDULE_S if deliver == "lost" else 0.1)
         is_deaf = self.flaw == "deaf"
@@ -131,10 +142,17 @@ class Theatre:
             return
         replacements = [self._replacement(lost, noticed) for _ in range(2 if self.flaw == "twins" else 1)]
         gone = self.now + seconds(1 if greedy else WARNING_S + 1)
+        left = noticed
+        if serves_on_s and self.flaw != "hasty":
+            left = self.now + seconds(serves_on_s)
+            ready = replacements[0].entered.get(ReplicaState.READY)
+            if ready is not None:
+                left = min(left, ready + seconds(0.5))
+            self._records[instance_id]["deregistered_at"] = left.timestamp()
         self._rows[lost.id] = replace(
             lost,
             state=ReplicaState.TERMINATED,
-            entered={**lost.entered, ReplicaState.DRAINING: noticed, ReplicaState.TERMINATED: gone},
+            entered={**lost.entered, ReplicaState.DRAINING: left, ReplicaState.TERMINATED: gone},
             replaced_by=replacements[0].id,
             warned_at=self.now,
         )
@@ -209,6 +227,8 @@ class Theatre:
     ) -> Replica:
         at = requested or self.now
         id_ = len(self._rows) + 1
+        if self.flaw == "slow" and replaces:
+            ready_after_s *= 5
         replica = replace(
             Replica.requested("demo", id_, 1, at, reason="test", replaces=replaces, is_stand_in=is_stand_in),
             entered={ReplicaState.REQUESTED: at, **_rising(at, ready_after_s)},
@@ -225,9 +245,10 @@ class Theatre:
             entered = {state: at for state, at in row.entered.items() if at <= self.now}
             if entered:
                 state = max(entered, key=lambda s: (entered[s], list(ReplicaState).index(s)))
-                is_lost = state in (ReplicaState.DRAINING, ReplicaState.TERMINATED)
-                replaced_by = row.replaced_by if is_lost else None
-                seen.append(replace(row, state=state, entered=entered, replaced_by=replaced_by))
+                by = self._rows.get(row.replaced_by or 0)
+                if by is None or by.entered[ReplicaState.REQUESTED] > self.now:
+                    row = replace(row, replaced_by=None, warned_at=None)
+                seen.append(replace(row, state=state, entered=entered))
         return seen
 
     def _pass(self, duration_s: float) -> None:

@@ -31,7 +31,7 @@ class Facts:
     targets: Mapping[str, str] = field(default_factory=dict)
     """Instance ID → health, of every target that the load balancer knows."""
     instances: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Every instance that ever had the service's tag, as the local cloud shows it, by ID."""
+    """Every instance that was ever launched for the service, as the local cloud shows it, by ID."""
     interruptions: Sequence[Mapping[str, Any]] = ()
     """As the local cloud shows them, of any service."""
 
@@ -62,7 +62,7 @@ def gather(operator: Operator, spec: ServiceSpec) -> Facts:
         tuple(store.history(service, HISTORY_LIMIT)),
         tuple(rows.intents),
         {t["Target"]["Id"]: t["TargetHealth"]["State"] for t in health["TargetHealthDescriptions"]},
-        {i["instance_id"]: i for i in operator.cloud.instances() if i["service"] == service},
+        {i["instance_id"]: i for i in operator.cloud.instances() if i["service"] == service and i["launch"]},
         operator.cloud.interruptions(),
     )
 

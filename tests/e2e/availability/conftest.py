@@ -28,7 +28,7 @@ SERVICE = """
 name: {name}
 service:
   replicas: 3
-  health_check: /health
+  health_check: /health{probe}
   drain_seconds: {drain_s}
 resources:
   accelerators: {accelerators}
@@ -39,6 +39,12 @@ envs:
   TOKEN_S: 0.05
 run: exec python3 -m spotrelay.demo.chat_server
 """
+
+PROBE = """
+  readiness_probe:
+    path: /v1/chat/completions
+    post_data: {model: $MODEL_NAME, messages: [{role: user, content: Ready?}], max_tokens: 1}"""
+"""With one, it is a tick that takes a replica into rotation. The others do without a function for it."""
 
 ACCELERATORS = {"taken": "T4:1", "hung": "L4:1", "stuck": "L40S:1"}
 """Each from pools of its own, so that one can be without capacity while the others are not."""
@@ -63,7 +69,8 @@ def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
     files = [SERVICE_FILE]
     for name, accelerators in ACCELERATORS.items():
         file = settings.out / f"{name}.yaml"
-        text = SERVICE.format(name=name, accelerators=accelerators, drain_s=DRAIN_S, model=MODEL)
+        probe = PROBE if name == "stuck" else ""
+        text = SERVICE.format(name=name, probe=probe, accelerators=accelerators, drain_s=DRAIN_S, model=MODEL)
         file.write_text(text, encoding="utf-8")
         files.append(file)
     processes = Processes(settings.logs, ROOT)

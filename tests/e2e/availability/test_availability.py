@@ -58,14 +58,16 @@ def test_everything_is_warned_while_every_pool_is_dry(stories: Stories) -> None:
         for r in facts.ever
         if r.id > max(r.id for r in story.before)
     ]
+    early = []
     for interruption in interruptions():
         warned, left = interruption["warned_at"], interruption["deregistered_at"]
         assert warned
         assert left
-        others = sum(at <= left for at in came)
-        assert others >= ENOUGH or left - warned >= LAST_SAFE_S, (
-            f"left the rotation after {left - warned:.1f} s, while {others} others served"
-        )
+        if sum(at <= left for at in came) < ENOUGH and left - warned < LAST_SAFE_S:
+            early.append(f"{interruption['instance_id']} after {left - warned:.1f} s")
+    # Warnings may come in several batches. Whoever reads the first one knows that the two others serve, not
+    # yet that they are warned, too.
+    assert len(early) <= len(ids) - ENOUGH, f"left the rotation before others served: {early}"
 
 
 def test_a_hung_server_costs_what_was_in_flight(stories: Stories) -> None:

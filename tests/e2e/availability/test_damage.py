@@ -126,7 +126,7 @@ def test_another_control_plane_has_the_services(demo: Bench) -> None:
         demo.eventually(lambda: str(victim.instance_id) not in _healthy(demo), "the balancer has noticed")
         since = demo.last_call()
         with Clients(demo) as clients:
-            _rings(demo, ROUNDS * SERVICES)
+            _rings(demo, 2 * SERVICES)
             clients.were_served()
         roles = ("OnSignalRole", "ReconcileRole")
         called = {call["action"] for role in roles for call in demo.calls(role, since)}

@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test chaos mutants replay bench bench-check bench-baseline lint format synth clean
+.PHONY: help setup demo test test-all chaos mutants replay bench bench-check bench-baseline lint format synth clean
 
 help: ## what there is to make
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST)
@@ -19,7 +19,10 @@ setup: ## prepare the working copy: .venv, node_modules (a repeat takes no time)
 demo: setup ## deploy into a local AWS, serve, interrupt, show what happened
 	@exec $(BIN)/python -m spotrelay.demo $(if $(WARNING_S),--warning-s $(WARNING_S))
 
-test: lint ## every check and every test
+test: lint ## every check, and every test but the slow ones
+	@exec $(BIN)/pytest -n 2 --dist loadgroup -m 'not slow' $(ARGS)
+
+test-all: lint ## the same, and the tests that wait for minutes
 	@exec $(BIN)/pytest -n 2 --dist loadgroup $(ARGS)
 
 chaos: setup ## the controller in simulated time, under every fault: 100,000 runs, some minutes

@@ -26,9 +26,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.e2e)
-            item.add_marker(
-                pytest.mark.xdist_group("faults" if HERE / "faults" in item.path.parents else "e2e")
-            )
+            of_its_own = item.path.parent
+            item.add_marker(pytest.mark.xdist_group("e2e" if of_its_own == HERE else of_its_own.name))
 
 
 @pytest.fixture(scope="session")

@@ -29,10 +29,10 @@ class Damage:
         """To the table of a deployment."""
         return cls(operator.session.client("dynamodb"), operator.deployment.table)
 
-    def snapshot(self) -> Snapshot:
-        """The table as it is now, for `restore`."""
+    def snapshot(self, service: str | None = None) -> Snapshot:
+        """The table as it is now, or what one service has in it, for `restore`."""
         pages = self._dynamodb.get_paginator("scan").paginate(TableName=self._table, ConsistentRead=True)
-        return [item for page in pages for item in page["Items"]]
+        return [item for page in pages for item in page["Items"] if service in (None, _service(item))]
 
     def lose_meta(self, service: str) -> None:
         """Delete what is noted of a service as a whole: its highest ID, back-off, launches of the minute."""
@@ -46,10 +46,10 @@ class Damage:
         """Delete every item."""
         self.restore([])
 
-    def restore(self, snapshot: Snapshot) -> None:
-        """Make the table what it was: items that have come since go, all others are as they were."""
+    def restore(self, snapshot: Snapshot, service: str | None = None) -> None:
+        """Make the table, or a service's part of it, what it was: items that have come since go."""
         wanted = {_key_text(item) for item in snapshot}
-        for item in self.snapshot():
+        for item in self.snapshot(service):
             if _key_text(item) not in wanted:
                 self._dynamodb.delete_item(TableName=self._table, Key=_key(item))
         for item in snapshot:
@@ -60,6 +60,14 @@ class Damage:
         answer = self._dynamodb.delete_item(TableName=self._table, Key=wire, ReturnValues="ALL_OLD")
         # What wasn't there can't be lost, and a test that goes on would prove nothing.
         assert answer.get("Attributes"), f"{self._table} has no item {key.partition} {key.sort}"
+
+
+def _service(item: Mapping[str, Any]) -> str | None:
+    """Whose item it is; None if it belongs to no one service."""
+    kind, _, name = item[TABLE_PARTITION_KEY]["S"].partition("#")
+    if kind == "INSTANCE":
+        return str(item["service"]["S"])
+    return name if kind in ("SERVICE", "HISTORY", "SURVEY") else None
 
 
 def _key(item: Mapping[str, Any]) -> dict[str, Any]:

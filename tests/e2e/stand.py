@@ -11,6 +11,7 @@ from typing import Any
 
 from spotrelay.demo.operator import Operator
 from spotrelay.demo.watch import Snapshot, Watch
+from spotrelay.local.environment import EC2_WARNING_S
 from spotrelay.model import Replica, ReplicaState, ServiceSpec
 from spotrelay.names import METRICS_DIMENSION, METRICS_NAMESPACE, METRICS_NO_SERVICE, Metric
 
@@ -72,6 +73,18 @@ class Stand:
                 self._sqs.delete_message(QueueUrl=queue, ReceiptHandle=message["ReceiptHandle"])
             found += messages
         return found
+
+    def warning(self, instance_id: str) -> str:
+        """The interruption warning of a warned instance: two minutes before its end, as EC2's is."""
+        record = next(i for i in self.cloud.interruptions() if i["instance_id"] == instance_id)
+        end = datetime.fromtimestamp(record["warned_at"], UTC) + timedelta(
+            seconds=self.cloud.settings()["warning_s"]
+        )
+        return event(
+            "EC2 Spot Instance Interruption Warning",
+            {"instance-id": instance_id, "instance-action": "terminate"},
+            end - timedelta(seconds=EC2_WARNING_S),
+        )
 
     def count(self, metric: Metric, service: str = METRICS_NO_SERVICE) -> float:
         """The metric's sum over the last hour."""
@@ -136,8 +149,9 @@ class Stand:
         return sum(int(found[name]) for name in names)
 
 
-def event(detail_type: str, detail: Mapping[str, Any]) -> str:
-    """An event of EC2's as EventBridge puts it into a queue."""
+def event(detail_type: str, detail: Mapping[str, Any], at: datetime | None = None) -> str:
+    """An event of EC2's as EventBridge puts it into a queue; of now, if nothing else is said."""
+    at = at or datetime.now(UTC)
     return json.dumps(
         {
             "version": "0",
@@ -145,17 +159,9 @@ def event(detail_type: str, detail: Mapping[str, Any]) -> str:
             "detail-type": detail_type,
             "source": "aws.ec2",
             "account": "000000000000",
-            "time": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+            "time": at.isoformat(timespec="seconds").replace("+00:00", "Z"),
             "region": "us-east-1",
             "resources": [],
             "detail": dict(detail),
         }
-    )
-
-
-def warning(instance_id: str) -> str:
-    """An interruption warning."""
-    return event(
-        "EC2 Spot Instance Interruption Warning",
-        {"instance-id": instance_id, "instance-action": "terminate"},
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spotrelay.model import ReplicaState
 from spotrelay.names import Metric
-from tests.e2e.stand import Stand, event, warning
+from tests.e2e.stand import Stand, event
 
 
 def test_malformed_events_are_set_aside_and_the_rest_of_the_batch_is_processed(stand: Stand) -> None:
@@ -14,7 +14,7 @@ def test_malformed_events_are_set_aside_and_the_rest_of_the_batch_is_processed(s
     broken = event("EC2 Spot Instance Interruption Warning", {"instance-action": "terminate"})
     # EC2 really takes it, but its own event is lost: what happens is due to the one in the batch.
     stand.cloud.warn(victim.instance_id, deliver="lost")
-    stand.deliver("{not JSON", broken, warning(victim.instance_id))
+    stand.deliver("{not JSON", broken, stand.warning(victim.instance_id))
     drained = stand.until_state(victim.id, ReplicaState.DRAINING)
     assert drained.reason == "interruption warning"
     dead_letters = stand.outputs["SignalDeadLetterQueueUrl"]
@@ -66,9 +66,9 @@ def test_a_warning_that_comes_late_makes_no_second_replacement(stand: Stand) -> 
     assert victim.instance_id
     stand.cloud.warn(victim.instance_id)
     stand.until_state(victim.id, ReplicaState.DRAINING)
-    stand.deliver(warning(victim.instance_id))
+    stand.deliver(stand.warning(victim.instance_id))
     stand.until_state(victim.id, ReplicaState.TERMINATED)
-    stand.deliver(warning(victim.instance_id))
+    stand.deliver(stand.warning(victim.instance_id))
     seen = stand.whole(stand.spec.replicas)
     assert len(seen.replacements(victim.id)) == 1
     regular = [

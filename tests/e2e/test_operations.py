@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import json
+import time
+
+import pytest
 
 from spotrelay.model import ReplicaState
 from spotrelay.names import Metric, service_parameter
-from tests.e2e.stand import SERVICE, Stand
+from spotrelay.policy import timing
+from tests.e2e.conftest import WARNING_S
+from tests.e2e.stand import SERVICE, WITHIN_S, Stand
+
+LOOKED_AT_S = 36.0
+"""Six of the schedule's compressed minutes; ticks that follow each other in seconds would be twelve more."""
+
+SPARED_ENDS_S = WARNING_S + timing.RECLAIM_GRACE_S + WITHIN_S
+"""From a warning until its instance, which EC2 hasn't taken, is gone."""
 
 
 def test_a_throttled_launch_is_made_up_for(stand: Stand) -> None:
@@ -39,6 +50,30 @@ def test_fewer_replicas_and_more_again(stand: Stand) -> None:
     _want(stand, 3)
     more = stand.whole(3)
     assert max(more.replicas) == max(before.replicas) + 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2 * SPARED_ENDS_S)
+def test_a_warning_that_is_retracted(stand: Stand) -> None:
+    """What EC2 spared is ended in its time, and nobody looks at it every few seconds till then."""
+    victim = stand.watch.look().ready[0]
+    assert victim.instance_id
+    stand.cloud.warn(victim.instance_id)
+    stand.until_state(victim.id, ReplicaState.DRAINING)
+    stand.cloud.retract(victim.instance_id)
+    stand.watch.until(lambda seen: len(seen.ready) == stand.spec.replicas, "a replacement serves", WITHIN_S)
+    time.sleep(WARNING_S + timing.ENDS_WITHIN_S)
+    since, started = stand.last_call(), time.monotonic()
+    time.sleep(LOOKED_AT_S)
+    ticks = sum(call["action"] == "DescribeTargetHealth" for call in stand.calls("ReconcileRole", since))
+    # One more than fits, for where the first and the last fall.
+    assert ticks <= (time.monotonic() - started) / stand.cloud.settings()["schedule_s"] + 1
+    row = stand.watch.look().replicas[victim.id]
+    assert row.state is ReplicaState.DRAINING, "too late to have seen anything"
+    stand.watch.until(
+        lambda seen: seen.replicas[victim.id].state is ReplicaState.TERMINATED, "it is ended", SPARED_ENDS_S
+    )
+    stand.whole(stand.spec.replicas)
 
 
 def _want(stand: Stand, replicas: int) -> None:

@@ -96,8 +96,8 @@ class Bench(Stand):
         value = json.dumps({**json.loads(self._document()), "replicas": replicas})
         self._ssm.put_parameter(Name=self._parameter, Value=value, Type="String", Overwrite=True)
 
-    def settled(self) -> rules.Facts:
-        """Wait until every rule holds; the facts then.
+    def settled(self, *, has_history: bool = True) -> rules.Facts:
+        """Wait until every rule holds; the facts then. `has_history` is for `rules.broken`.
 
         Faults that are still to strike would make it meaningless, so there must be none.
         """
@@ -105,7 +105,7 @@ class Bench(Stand):
         deadline = time.monotonic() + SETTLED_WITHIN_S
         while True:
             facts = rules.gather(self.operator, self.spec)
-            found = rules.broken(facts)
+            found = rules.broken(facts, has_history=has_history)
             if not found:
                 return facts
             if time.monotonic() > deadline:

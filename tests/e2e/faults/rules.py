@@ -31,7 +31,7 @@ class Facts:
     targets: Mapping[str, str] = field(default_factory=dict)
     """Instance ID → health, of every target that the load balancer knows."""
     instances: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Every instance that ever had the service's tag, as the local cloud shows it, by ID."""
+    """Every instance that was ever launched for the service, as the local cloud shows it, by ID."""
     interruptions: Sequence[Mapping[str, Any]] = ()
     """As the local cloud shows them, of any service."""
 
@@ -62,14 +62,20 @@ def gather(operator: Operator, spec: ServiceSpec) -> Facts:
         tuple(store.history(service, HISTORY_LIMIT)),
         tuple(rows.intents),
         {t["Target"]["Id"]: t["TargetHealth"]["State"] for t in health["TargetHealthDescriptions"]},
-        {i["instance_id"]: i for i in operator.cloud.instances() if i["service"] == service},
+        {i["instance_id"]: i for i in operator.cloud.instances() if i["service"] == service and i["launch"]},
         operator.cloud.interruptions(),
     )
 
 
-def broken(facts: Facts) -> list[str]:
-    """Every rule that doesn't hold, in words; none if things have settled as they should."""
-    checks = (_fleet, _ids, _losses, _instances, _rotation)
+def broken(facts: Facts, *, has_history: bool = True) -> list[str]:
+    """Every rule that doesn't hold, in words; none if things have settled as they should.
+
+    Without a history the table can't say who was there and who replaced whom: it was damaged, or somebody
+    asked for fewer replicas. Then IDs may have gaps, and losses no replacement.
+    """
+    checks = [_fleet, _ids, _instances, _rotation]
+    if has_history:
+        checks += [_no_gaps, _losses]
     return [found for check in checks for found in check(facts)]
 
 
@@ -86,13 +92,22 @@ def _fleet(facts: Facts) -> Iterator[str]:
 
 
 def _ids(facts: Facts) -> Iterator[str]:
-    """IDs are unique, without gaps, and rise with time."""
+    """IDs are unique, were all given, and rise with time."""
     ids = [r.id for r in facts.ever]
-    if ids != list(range(1, facts.highest_id + 1)):
-        yield f"IDs up to {facts.highest_id} were given, and there are {ids}"
+    if len(set(ids)) != len(ids):
+        yield f"an ID was given twice: {ids}"
+    if ids and ids[-1] > facts.highest_id:
+        yield f"IDs up to {facts.highest_id} were given, and there is {ids[-1]}"
     for earlier, later in pairwise(facts.ever):
         if later.entered[ReplicaState.REQUESTED] < earlier.entered[ReplicaState.REQUESTED]:
             yield f"{later} was requested before {earlier}"
+
+
+def _no_gaps(facts: Facts) -> Iterator[str]:
+    """Every ID that was given is a replica's."""
+    missing = set(range(1, facts.highest_id + 1)) - {r.id for r in facts.ever}
+    if missing:
+        yield f"IDs up to {facts.highest_id} were given, and nobody has {sorted(missing)}"
 
 
 def _losses(facts: Facts) -> Iterator[str]:

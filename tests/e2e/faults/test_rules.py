@@ -61,14 +61,23 @@ def test_a_stand_in_goes_without_a_replacement() -> None:
     assert STAND_IN.regulars == GOOD.regulars == 3
 
 
+def test_after_damage_there_is_no_history() -> None:
+    """Then nobody knows who had an ID, nor who replaced whom; all else holds as ever."""
+    damaged = replace(GOOD, highest_id=7, ended=(replace(LOST, replaced_by=None),))
+    assert len(broken(damaged)) == 3
+    assert broken(damaged, has_history=False) == []
+    assert broken(replace(damaged, targets={}), has_history=False)
+
+
 @pytest.mark.parametrize(
     ("bad", "said"),
     [
         (replace(GOOD, desired=3), "3 READY expected"),
         (replace(GOOD, present=(OTHER, replace(SUCCESSOR, unhealthy_since=START))), "doesn't answer"),
         (replace(GOOD, open_intents=("l-9",)), "intents are open: l-9"),
-        (replace(GOOD, highest_id=4), "IDs up to 4 were given"),
-        (replace(GOOD, ended=(LOST, OTHER)), "IDs up to 3 were given"),
+        (replace(GOOD, highest_id=4), "IDs up to 4 were given, and nobody has [4]"),
+        (replace(GOOD, highest_id=2), "IDs up to 2 were given, and there is 3"),
+        (replace(GOOD, ended=(LOST, OTHER)), "an ID was given twice"),
         (
             replace(GOOD, present=(OTHER, replace(SUCCESSOR, entered=LOST.entered))),
             "s#3 was requested before",

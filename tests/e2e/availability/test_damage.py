@@ -1,0 +1,189 @@
+"""What serves goes on serving, whatever the table, Parameter Store or EC2 say.
+
+These come when the stories are over: whatever the functions call then, a test here is the reason.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import pytest
+
+from spotrelay.demo.operator import Operator
+from spotrelay.model import ReplicaState
+from spotrelay.names import CONTROL_PLANE_PARAMETER, Metric
+from spotrelay.policy import timing
+from tests.e2e.availability.conftest import ACCELERATORS
+from tests.e2e.availability.stories import Stories
+from tests.e2e.clients import Clients
+from tests.e2e.damage import Damage
+from tests.e2e.faults.bench import Bench
+from tests.e2e.faults.rules import Facts
+
+SERVICES = 1 + len(ACCELERATORS)
+
+ROUNDS = 3
+"""Ticks of every service that see something strange, where a test says several."""
+
+TAKING = {"TerminateInstances", "DeregisterTargets"}
+
+Answer = Literal["empty", "partial"]
+
+
+@contextmanager
+def spared(bench: Bench, *, allowed: Collection[str] = ()) -> Iterator[Callable[[], set[str]]]:
+    """Clients use a service: none of their requests may fail, and nothing that serves be taken away.
+
+    What it yields tells the actions that the functions called so far.
+    """
+    before, since = bench.settled(has_history=False), bench.last_call()
+
+    def called() -> set[str]:
+        roles = ("OnSignalRole", "ReconcileRole")
+        return {call["action"] for role in roles for call in bench.calls(role, since)}
+
+    with Clients(bench) as clients:
+        yield called
+        clients.were_served()
+    assert not (called() & TAKING).difference(allowed)
+    after = bench.settled(has_history=False)
+    assert before.targets.items() <= after.targets.items(), "what served is in rotation still"
+    _no_id_is_given_twice(before, after)
+
+
+@pytest.mark.parametrize(
+    ("answer", "rounds"),
+    [("empty", 1), ("empty", ROUNDS), ("partial", ROUNDS)],
+    ids=["once", "often", "half"],
+)
+def test_ec2_does_not_show_the_instances(demo: Bench, answer: Answer, rounds: int) -> None:
+    """A successful answer without the instances, or with some of them, ends nothing, and rings."""
+    with spared(demo) as called:
+        _strange(demo, "DescribeInstances", answer, rounds)
+        assert "CreateFleet" not in called()
+
+
+def test_the_parameters_are_missing(demo: Bench) -> None:
+    """A document that can't be found for a while, and nobody has deleted, ends nothing, and rings."""
+    with spared(demo) as called:
+        _strange(demo, "GetParameters", "empty", ROUNDS)
+        assert "CreateFleet" not in called()
+
+
+def test_a_table_from_before_two_replacements(stories: Stories, demo: Bench) -> None:
+    """The rows of lost instances end, and the replacements that nobody knows of any more are kept."""
+    with spared(demo, allowed={"DeregisterTargets"}):
+        Damage.to(demo.operator).restore(stories.backup, demo.service)
+        _whole(demo)
+
+
+def test_the_table_is_emptied(operator: Operator) -> None:
+    """Everything that serves gets a row again."""
+    bench = Bench(operator, "taken")
+    # Younger ones may be about to be recorded, so others would be launched before they are taken in.
+    bench.eventually(lambda: all(map(_is_old, bench.cloud.instances())), "the instances are two minutes old")
+    with spared(bench) as called:
+        Damage.to(operator).empty_table()
+        _whole(bench)
+        assert "CreateFleet" not in called()
+    for name in ACCELERATORS:
+        Bench(operator, name).settled(has_history=False)
+
+
+def test_a_row_is_lost(operator: Operator) -> None:
+    """Its instance gets another, with a new ID."""
+    bench = Bench(operator, "stuck")
+    with spared(bench) as called:
+        Damage.to(operator).lose_row(bench.service, bench.victim().id)
+        _whole(bench)
+        assert "CreateFleet" not in called()
+
+
+def test_the_highest_id_is_lost(operator: Operator) -> None:
+    """Nothing ends, and the next replica gets an ID that nobody has had."""
+    bench = Bench(operator, "hung")
+    before = bench.settled(has_history=False)
+    with spared(bench):
+        Damage.to(operator).lose_meta(bench.service)
+        bench.want(len(before.present) + 1)
+        _whole(bench)
+    assert max(r.id for r in bench.watch.look().present) == before.highest_id + 1
+
+
+def test_another_control_plane_has_the_services(demo: Bench) -> None:
+    """Then ours touches nothing, though a replica dies; when that is put right, the loss is healed."""
+    ssm = demo.operator.session.client("ssm")
+    claim = ssm.get_parameter(Name=CONTROL_PLANE_PARAMETER)["Parameter"]["Value"]
+    _set(ssm, json.dumps({**json.loads(claim), "table": "another"}))
+    try:
+        _make_cold(demo, "OnSignalFunction")
+        victim = demo.victim()
+        demo.operator.session.client("ec2").terminate_instances(InstanceIds=[victim.instance_id])
+        demo.eventually(lambda: str(victim.instance_id) not in _healthy(demo), "the balancer has noticed")
+        since = demo.last_call()
+        with Clients(demo) as clients:
+            _rings(demo, 2 * SERVICES)
+            clients.were_served()
+        roles = ("OnSignalRole", "ReconcileRole")
+        called = {call["action"] for role in roles for call in demo.calls(role, since)}
+        assert not called & (TAKING | {"CreateFleet", "RegisterTargets", "TransactWriteItems"})
+        row = demo.watch.look().replicas[victim.id]
+        assert row.state is ReplicaState.READY, "nothing is written, either"
+    finally:
+        _set(ssm, claim)
+    facts = demo.settled(has_history=False)
+    assert [r.replaces for r in facts.present].count(victim.id) == 1
+
+
+def _strange(bench: Bench, action: str, answer: Answer, rounds: int) -> None:
+    """Let every service's tick get a wrong answer so many times, and wait until each has rung."""
+    before = bench.count(Metric.HELD_BACK)
+    bench.cloud.inject_fault(action, answer=answer, count=rounds * SERVICES, role=bench.reconcile)
+    bench.struck()
+    bench.eventually(lambda: bench.count(Metric.HELD_BACK) >= before + rounds, "what is held back is counted")
+    bench.until_alarm(Metric.HELD_BACK)
+
+
+def _rings(bench: Bench, times: int) -> None:
+    before = bench.count(Metric.HELD_BACK)
+    bench.eventually(lambda: bench.count(Metric.HELD_BACK) >= before + times, "what is held back is counted")
+    bench.until_alarm(Metric.HELD_BACK)
+
+
+def _whole(bench: Bench) -> Facts:
+    """Wait until the damage has been noticed and mended."""
+    return bench.settled(has_history=False)
+
+
+def _is_old(instance: Mapping[str, Any]) -> bool:
+    return bool(time.time() - instance["launched_at"] > timing.ORPHAN_GRACE_S)
+
+
+def _healthy(bench: Bench) -> set[str]:
+    elb = bench.operator.session.client("elbv2")
+    answer = elb.describe_target_health(TargetGroupArn=bench.spec.target_group_arn)
+    targets = {t["Target"]["Id"]: t["TargetHealth"]["State"] for t in answer["TargetHealthDescriptions"]}
+    return {id_ for id_, state in targets.items() if state == "healthy"}
+
+
+def _set(ssm: Any, claim: str) -> None:
+    ssm.put_parameter(Name=CONTROL_PLANE_PARAMETER, Value=claim, Type="String", Overwrite=True)
+
+
+def _make_cold(bench: Bench, output: str) -> None:
+    """Start a function anew, as another control plane's own is: it has read no document before the claim."""
+    functions = bench.operator.session.client("lambda")
+    name = bench.outputs[output]
+    variables = functions.get_function_configuration(FunctionName=name)["Environment"]["Variables"]
+    functions.update_function_configuration(FunctionName=name, Environment={"Variables": variables})
+
+
+def _no_id_is_given_twice(before: Facts, after: Facts) -> None:
+    was = {r.id: r.instance_id for r in before.ever}
+    now = {r.id: r.instance_id for r in after.ever}
+    assert all(now[id_] == was[id_] for id_ in was.keys() & now.keys() if was[id_])
+    assert all(id_ > max(was) for id_ in now.keys() - was.keys())

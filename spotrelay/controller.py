@@ -124,9 +124,7 @@ class Controller:
             ports.telemetry.record("look_ahead_failed", error=repr(error))
         return failed
 
-    def tick(
-        self, service: str, serving: datetime | None = None, *, is_vouched_for: bool = False
-    ) -> None:
+    def tick(self, service: str, serving: datetime | None = None, *, is_vouched_for: bool = False) -> None:
         """Compare what is with what should be, and close the gap; `serving` is the announced time, if any.
 
         `is_vouched_for`: a person says that what will be seen is right, however strange it looks.
@@ -221,11 +219,11 @@ class Controller:
         ended = (replica.id for replica in store.history(service, 1))
         highest_id = max((*rows.replicas, *ended), default=0)
         store.commit(Changes(service, highest_id=(rows.highest_id, highest_id)))
-        self._ports.telemetry.record("ids_mended", service=service, was=rows.highest_id, highest_id=highest_id)
+        self._ports.telemetry.record(
+            "ids_mended", service=service, was=rows.highest_id, highest_id=highest_id
+        )
 
-    def _reconcile(
-        self, service: str, serving: datetime | None, *, is_vouched_for: bool
-    ) -> datetime | None:
+    def _reconcile(self, service: str, serving: datetime | None, *, is_vouched_for: bool) -> datetime | None:
         """One round; when another should follow, None if the minute's tick will do."""
         ports = self._ports
         rows = known(ports.store.load(service), ports.clock.now())
@@ -251,9 +249,7 @@ class Controller:
         is_moving = any(not isinstance(action, HoldBack) for action in actions)
         return self._soon() if is_moving else strength.next_look(spec, seen, ports.clock.now())
 
-    def _wanted(
-        self, service: str, rows: Rows, *, is_vouched_for: bool
-    ) -> tuple[ServiceSpec | None, bool]:
+    def _wanted(self, service: str, rows: Rows, *, is_vouched_for: bool) -> tuple[ServiceSpec | None, bool]:
         """The document to go by, and whether the service's stack is gone for certain.
 
         A document that is missing or can't be read ends nothing: then the last one counts.
@@ -283,16 +279,16 @@ class Controller:
             store.keep_document(spec)
         return spec, False
 
-    def _missed(
-        self, service: str, rows: Rows, *, is_vouched_for: bool
-    ) -> tuple[ServiceSpec | None, bool]:
+    def _missed(self, service: str, rows: Rows, *, is_vouched_for: bool) -> tuple[ServiceSpec | None, bool]:
         """What a missing document means: an end only if we were told so, and found it missing again and again."""
         removal = rows.removal
         if is_vouched_for and removal.told_at is None:
             removal = Removal(self._ports.clock.now())
         if removal.told_at is None:
             self._hold_back(
-                service, "its replicas are kept", "its document is missing, and nothing says that it was removed"
+                service,
+                "its replicas are kept",
+                "its document is missing, and nothing says that it was removed",
             )
             return rows.document, False
         told_for = self._ports.clock.now() - removal.told_at

@@ -41,7 +41,9 @@ def chaos(
         int | None,
         typer.Option(help="Replay this one and print its timeline.", metavar="S", show_default=False),
     ] = None,
-    replicas: Annotated[int, typer.Option(help="Replicas of the simulated service.", metavar="R")] = DEFAULT_REPLICAS,
+    replicas: Annotated[
+        int, typer.Option(help="Replicas of the simulated service.", metavar="R")
+    ] = DEFAULT_REPLICAS,
     minutes: Annotated[
         float | None,
         typer.Option(
@@ -83,9 +85,7 @@ class _Size(NamedTuple):
         return replicas + (f" --minutes {self.minutes:g}" if self.minutes is not None else "")
 
 
-def _wrong(
-    seeds: int, first_seed: int, seed: int | None, replicas: int, minutes: float | None
-) -> str | None:
+def _wrong(seeds: int, first_seed: int, seed: int | None, replicas: int, minutes: float | None) -> str | None:
     if seeds < 1:
         return f"--seeds must be at least 1, not {seeds}"
     if first_seed < 0:

@@ -441,7 +441,9 @@ class MiniStack:
                 with contextlib.suppress(ValueError, KeyError, AttributeError, IndexError):
                     asked = [arn(name) for name in json.loads(body)["Names"]]
                     key = key_of(headers, {})
-                    denied = (one for one in asked if enforce(key, "ssm:GetParameters", "ssm", REGION, one, {}))
+                    denied = (
+                        one for one in asked if enforce(key, "ssm:GetParameters", "ssm", REGION, one, {})
+                    )
                     return next(denied, asked[0])
             return str(resource_of(service, method, path, headers, body, *rest))
 

@@ -287,9 +287,7 @@ def _with_replacement(
     return _Delta((replace(row, replaced_by=successor.id),), (successor,))
 
 
-def _taken_in(
-    service: str, spec: ServiceSpec | None, id_: int, action: TakeIn, now: datetime
-) -> Replica:
+def _taken_in(service: str, spec: ServiceSpec | None, id_: int, action: TakeIn, now: datetime) -> Replica:
     """A row for an instance that had none, as if it had just come to where it is."""
     instance, state = action.instance, action.state
     launched_at = min(instance.launched_at, now)

@@ -209,13 +209,15 @@ def _for_missing(
         yield Drain(replica, "instance gone", warned_at=replica.warned_at)
     elif health is TargetState.HEALTHY:
         yield HoldBack(
-            f"replica {replica.id} is kept", f"EC2 doesn't show {replica.instance_id}, and it answers its checks"
+            f"replica {replica.id} is kept",
+            f"EC2 doesn't show {replica.instance_id}, and it answers its checks",
         )
         if replica.unhealthy_since:
             yield NoteHealth(replica, None)
     elif too_many:
         yield HoldBack(
-            f"replica {replica.id} is kept", f"EC2 shows {len(missing)} of {len(serving)} ready replicas no more"
+            f"replica {replica.id} is kept",
+            f"EC2 shows {len(missing)} of {len(serving)} ready replicas no more",
         )
     elif replica.unhealthy_since is None:
         yield NoteHealth(replica, now)
@@ -299,7 +301,9 @@ def _for_draining(
 ) -> Iterator[Action]:
     is_in_rotation = health is not None and health.is_in_rotation
     if replica.instance_id and is_in_rotation:
-        yield TakeOut(replica.instance_id)  # a registration that raced the drain, or a drain that nobody heard
+        yield TakeOut(
+            replica.instance_id
+        )  # a registration that raced the drain, or a drain that nobody heard
     if instance is None or instance.state is InstanceState.TERMINATED:
         if instance is not None or not (is_in_rotation or _may_be_unseen(replica, now)):
             yield End(replica, replica.reason)
@@ -404,7 +408,9 @@ def _for_unowned(
         yield TakeIn(
             instance,
             ReplicaState.READY if is_healthy else ReplicaState.STARTING,
-            "serves, and nothing on record knew it" if is_healthy else "in rotation, and nothing on record knew it",
+            "serves, and nothing on record knew it"
+            if is_healthy
+            else "in rotation, and nothing on record knew it",
             is_stand_in=is_on_demand and base <= 0,
         )
         base -= is_on_demand
@@ -429,9 +435,7 @@ def _is_ours(instance: Instance, spec: ServiceSpec | None, seen: Observation) ->
 ORPHAN = "orphan: no replica and no launch intent knows it"
 
 
-def _terminate(
-    instance: Instance, seen: Observation, why: str, replica: Replica
-) -> Iterator[Terminate]:
+def _terminate(instance: Instance, seen: Observation, why: str, replica: Replica) -> Iterator[Terminate]:
     """Terminate it, unless EC2 is about to: an interruption by EC2 may make its first hour free."""
     # A stopped Spot instance is no use to us and still costs its disk.
     if instance.state not in _GOING and instance.id not in seen.warned:

@@ -50,7 +50,9 @@ def leaving(spec: ServiceSpec, rows: Rows, gone: Collection[int], now: datetime)
     there = [r for r in rows.replicas.values() if r.id not in gone]
     staying = sum(r.stays for r in there)
     # Also one that doesn't answer its checks: where none does, the load balancer sends requests to all.
-    serving_on = [(r.serves, r.warned_at, r.id) for r in there if r.warned_at and r.state is ReplicaState.READY]
+    serving_on = [
+        (r.serves, r.warned_at, r.id) for r in there if r.warned_at and r.state is ReplicaState.READY
+    ]
     last = max(serving_on, default=None) if staying == 0 else None
     for one in serving_on:
         _, warned_at, id_ = one

@@ -165,7 +165,10 @@ def next_look(spec: ServiceSpec | None, seen: Observation, now: datetime) -> dat
                 waits.append(_stays_from(replica))
         elif _is_left_alone(spec, replica, now):
             continue
-        elif replica.state is ReplicaState.REQUESTED and (held := _held_until(spec, replica, rows.backoff)) > now:
+        elif (
+            replica.state is ReplicaState.REQUESTED
+            and (held := _held_until(spec, replica, rows.backoff)) > now
+        ):
             waits.append(held)
         else:
             return soon

@@ -8,9 +8,9 @@ from datetime import datetime
 from random import Random
 
 from spotrelay.intake import Tick, TickKind
+from spotrelay.memory import MemoryStore
 from spotrelay.model import Instance, ServiceSpec, TargetState
 from spotrelay.names import Metric
-from spotrelay.memory import MemoryStore
 from spotrelay.ports import Denied, LaunchRequest, LaunchResult, Throttled, Unavailable, UnreadableDocument
 from spotrelay.sim.cloud import SimCloud
 from spotrelay.sim.faults import Call
@@ -277,9 +277,7 @@ class SimServices:
         documents = self.documents.get(service, [])
         ends = [began for began, _ in documents[1:]] + [float("inf")]
         return [
-            spec
-            for (_, spec), end in zip(documents, ends, strict=True)
-            if end >= since and spec is not None
+            spec for (_, spec), end in zip(documents, ends, strict=True) if end >= since and spec is not None
         ]
 
     def was_removed(self, service: str, since: float, until: float) -> bool:

@@ -71,7 +71,9 @@ class Rule(StrEnum):
     COUNTED = "the table counts the replicas that serve as they are"
     ROW_FIRST = "what is taken out or terminated has its row written first"
     OUT_FIRST = "what is terminated was out of rotation first"
-    PROMPT = "what runs is recorded, what is healthy becomes ready and what drains is out within three minutes"
+    PROMPT = (
+        "what runs is recorded, what is healthy becomes ready and what drains is out within three minutes"
+    )
     TICK_TAKES_OUT = "after an undisturbed tick nothing dead, drained or past its last moment is in rotation"
     SIGNAL_HANDLED = (
         "a warning is done with only when its replica is out of rotation and drains, or is known to serve on"
@@ -201,7 +203,12 @@ class Rules:
             self._closed(invocation, intent_id, after)
 
     def _created(
-        self, invocation: Invocation, changes: Changes, before: Mapping[int, Replica], after: Mapping[int, Replica]) -> None:
+        self,
+        invocation: Invocation,
+        changes: Changes,
+        before: Mapping[int, Replica],
+        after: Mapping[int, Replica],
+    ) -> None:
         service = changes.service
         highest = self.ids.get(service, 0)
         given = [row.id for row in changes.create]
@@ -341,7 +348,9 @@ class Rules:
         )
         if window.launched != counted + (before.launched if is_same else 0) or not (is_same or is_next):
             if service not in self.damaged:
-                self.broken(Rule.LAUNCH_RATE, f"{service}: {counted} more than {before}, and it says {window}")
+                self.broken(
+                    Rule.LAUNCH_RATE, f"{service}: {counted} more than {before}, and it says {window}"
+                )
         if window.launched > max((spec.max_launches_per_minute for spec in specs), default=0):
             self.broken(Rule.LAUNCH_RATE, f"{service}: {window.launched} launches in a minute")
 
@@ -425,7 +434,11 @@ class Rules:
         rows = {r.instance_id: r for r in store.load(service).replicas.values()}
         for instance_id in instance_ids:
             instance = self.cloud.instances.get(instance_id)
-            if instance is None or not instance.serves(now) or not self.cloud.in_rotation(service, instance_id):
+            if (
+                instance is None
+                or not instance.serves(now)
+                or not self.cloud.in_rotation(service, instance_id)
+            ):
                 continue
             row = rows.get(instance_id)
             if (row is None and instance_id not in history) or (row is not None and row.state.is_active):
@@ -437,7 +450,10 @@ class Rules:
         due = self.called_back.get(instance.service or "", ())
         if now - 12.0 < self.quiet_since or instance.service in self.damaged:
             return
-        if any(now - 12.0 <= time <= now - 8.0 for time in due) and self.warned_rows.get(instance.id, now) < now - 12.0:
+        if (
+            any(now - 12.0 <= time <= now - 8.0 for time in due)
+            and self.warned_rows.get(instance.id, now) < now - 12.0
+        ):
             self.broken(Rule.WARNED_OUT, f"{instance.id} is in rotation at its end")
 
     def look(self, services: Collection[str], store: MemoryStore) -> None:
@@ -451,7 +467,9 @@ class Rules:
         for instance in self.cloud.instances.values():
             is_new = quiet_since < instance.launched_at < now - PROMPT_S
             if is_new and not instance.is_foreign and instance.id not in self.recorded:
-                self.broken(Rule.PROMPT, f"{instance.id}, launched at {instance.launched_at:.0f} s, is nobody's")
+                self.broken(
+                    Rule.PROMPT, f"{instance.id}, launched at {instance.launched_at:.0f} s, is nobody's"
+                )
 
     def _look_at(self, row: Replica, since: float) -> None:
         instance_id = row.instance_id or ""
@@ -482,8 +500,10 @@ class Rules:
                 continue
             if instance.died_at() <= invocation.observed_at:
                 self.broken(Rule.TICK_TAKES_OUT, f"{instance_id} is dead and in rotation")
-            elif instance_id in rows and instance.warned_at <= invocation.warned_at and (
-                instance.warned_at + WARNING_S - 10.0 <= invocation.loaded_at - SKEW_S
+            elif (
+                instance_id in rows
+                and instance.warned_at <= invocation.warned_at
+                and (instance.warned_at + WARNING_S - 10.0 <= invocation.loaded_at - SKEW_S)
             ):
                 self.broken(Rule.TICK_TAKES_OUT, f"{instance_id} is past its last moment and in rotation")
             elif (

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 from unittest.mock import patch
 
+from spotrelay import controller
 from spotrelay.controller import Controller
 from spotrelay.intake import Intake
 from spotrelay.memory import MemoryStore
@@ -22,7 +23,6 @@ from spotrelay.model import (
     ServiceSpec,
     seconds,
 )
-from spotrelay import controller
 from spotrelay.policy import (
     changes,
     cooldowns,

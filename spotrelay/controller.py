@@ -280,7 +280,7 @@ class Controller:
         return spec, False
 
     def _missed(self, service: str, rows: Rows, *, is_vouched_for: bool) -> tuple[ServiceSpec | None, bool]:
-        """What a missing document means: an end only if we were told so, and found it missing again and again."""
+        """What a missing document means: an end only if we were told, and found it missing again and again."""
         removal = rows.removal
         if is_vouched_for and removal.told_at is None:
             removal = Removal(self._ports.clock.now())
@@ -457,7 +457,7 @@ class Controller:
         )
 
     def _commit(self, outcome: _Outcome, change: Changes) -> bool:
-        """Write it; False if it wasn't, or nobody knows. What was written before is carried out all the same."""
+        """Write it; False if it wasn't, or nobody knows. What was written before is carried out anyway."""
         try:
             self._ports.store.commit(change)
         except Conflict as conflict:

@@ -251,7 +251,7 @@ def _refused(replica: Replica, now: datetime, rested: datetime | None = None) ->
 def _denied(
     spec: ServiceSpec, intent: LaunchIntent, waiting: Sequence[Replica], error: Denied, now: datetime
 ) -> Changes:
-    """Nothing was launched, and nothing will be before a person mends the cause; it is tried again all the same."""
+    """Nothing was launched, nor will be before a person mends the cause. It is tried again all the same."""
     told = (replace(r, launch=f"EC2 refuses the request: {error}") for r in waiting)
     return Changes(spec.service, update=tuple(_refused(r, now) for r in told), close_intents=(intent.id,))
 

@@ -183,7 +183,7 @@ class Replica:
 
     @property
     def is_counted(self) -> bool:
-        """Whether it is one of the replicas that should exist. What EC2 takes back is extra while it lasts."""
+        """Whether it is one of those that should exist. What EC2 takes back is extra while it lasts."""
         return self.state.is_active and not self.is_warned
 
     @property
@@ -209,7 +209,7 @@ class LaunchIntent:
     replica_ids: tuple[int, ...]
     created_at: datetime
     highest_id: int = 0
-    """The highest replica ID that had been given by then; its instances bear it, should the table get lost."""
+    """The highest replica ID given by then. Its instances bear it, should the table get lost."""
 
 
 class Cause(StrEnum):
@@ -415,7 +415,7 @@ class Changes:
 
     @property
     def size(self) -> int:
-        """Items that it writes, at most: the service's entries, rows with their instance and history, intents."""
+        """Items that it writes, at most: the service's entries, intents, rows with instance and history."""
         rows = sum(3 if r.state.is_ended else 2 for r in (*self.create, *self.update))
         return 2 + rows + len(self.close_intents) + (self.open_intent is not None)
 
@@ -462,7 +462,7 @@ class Instance:
     launch_template_id: str | None = None
     """What it was launched from, by EC2's own tag, which nobody else can set."""
     highest_id: int = 0
-    """The highest replica ID that had been given when it was launched, from its `spotrelay:highest-id` tag."""
+    """The highest replica ID given when it was launched, from its `spotrelay:highest-id` tag."""
 
 
 class RefusalKind(StrEnum):
@@ -524,7 +524,7 @@ class OnWarning(StrEnum):
     """When a replica that EC2 takes back leaves the rotation."""
 
     NEEDED = "needed"
-    """At once if all but one of the wanted replicas, and at least one, serve without it; else it serves on."""
+    """At once if all but one of those wanted, and at least one, serve without it; else it serves on."""
     SERVE_ON = "serve_on"
     """Once as many as wanted serve without it."""
     LEAVE = "leave"

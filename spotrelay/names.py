@@ -12,15 +12,15 @@ TAG_LAUNCH = "spotrelay:launch"
 """Tag with the launch intent's ID, by which an instance that nobody recorded is recognised."""
 
 TAG_HIGHEST_ID = "spotrelay:highest-id"
-"""Tag with the highest replica ID given when the instance was launched: what a table that was lost, or restored
-from a backup, can't say any more."""
+"""Tag with the highest replica ID given when the instance was launched: what a table that was lost, or
+restored from a backup, can't say any more."""
 
 TAG_LAUNCH_TEMPLATE = "aws:ec2launchtemplate:id"
 """EC2's own tag with the launch template that the instance came from. Nobody can set a tag named `aws:`."""
 
 CONTROL_PLANE_PARAMETER = "/spotrelay/control-plane"
-"""Parameter with what the region's one control plane is: its table (whoever has another one keeps off), and the
-tick queue, which the operator's commands write to."""
+"""Parameter with what the region's one control plane is: its table (whoever has another one keeps off), and
+the tick queue, which the operator's commands write to."""
 
 INSTANCE_ROLE_PATH = "/spotrelay/"
 """IAM path of the instances' roles: the functions may pass roles under this path and no others."""

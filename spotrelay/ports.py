@@ -283,7 +283,7 @@ class Ticker(Protocol):
         ...
 
     def schedule_leave(self, service: str, delay_s: float) -> None:
-        """Have the service's warned replicas looked at after the delay: who must leave the rotation by then?"""
+        """Have somebody look after the delay which warned replicas must leave the rotation by then."""
         ...
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from spotrelay.model import InstanceState
 
 INSTANCE_ID = re.compile(r"i-[0-9A-Za-z-]{1,64}")
-"""EC2's have 8 or 17 hexadecimal digits. What is longer by far DynamoDB refuses as a key, for the whole batch."""
+"""EC2's have 8 or 17 hexadecimal digits. DynamoDB refuses far longer keys, and the whole batch with them."""
 
 
 class MalformedEventError(ValueError):

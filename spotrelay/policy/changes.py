@@ -243,23 +243,33 @@ def _deltas(
     for action in actions:
         match action:
             case RaiseHighestId() | Recount():
-                yield _Delta()
+                yield _Delta()  # what it changes belongs to no row
             case TakeIn():
                 yield _Delta(create=(_taken_in(service, spec, next(ids), action, now),))
             case Drain() | Supersede() | ServeOn():
                 yield _with_replacement(spec, action, ids, now)
-            case Request() if spec is not None:
-                for _ in range(action.count):
-                    yield _Delta(create=(_requested(spec, next(ids), action, now),))
-            case Launch() if spec is not None:
-                for replica in action.replicas:
-                    yield _Delta(launch=(replica,), is_last_resort=action.is_last_resort)
+            case Request() | Launch():
+                yield from _wanted(spec, action, ids, now)
             case CloseIntent():
                 yield _Delta(close_intents=(action.intent_id,))
             case _:
                 row = _changed(action, now)
                 if row is not None:
                     yield _Delta((row,))
+
+
+def _wanted(
+    spec: ServiceSpec | None, action: Request | Launch, ids: Iterator[int], now: datetime
+) -> Iterator[_Delta]:
+    """Replicas to create, or to launch; none for a service whose stack is gone."""
+    if spec is None:
+        return
+    if isinstance(action, Request):
+        for _ in range(action.count):
+            yield _Delta(create=(_requested(spec, next(ids), action, now),))
+    else:
+        for replica in action.replicas:
+            yield _Delta(launch=(replica,), is_last_resort=action.is_last_resort)
 
 
 def _with_replacement(

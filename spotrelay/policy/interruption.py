@@ -167,7 +167,7 @@ def for_warned(
     now: datetime,
     reason: str = WARNED,
 ) -> Action | None:
-    """What becomes of a replica that EC2 takes back while so many others serve and stay: it leaves or serves on.
+    """What becomes of a replica that EC2 takes back while so many others stay: it leaves or serves on.
 
     Without a `spec` nothing is known that would let it stay. None: it serves on already.
     """

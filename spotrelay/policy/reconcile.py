@@ -318,7 +318,7 @@ def _for_draining(
 
 
 def _is_left_to_ec2(replica: Replica, instance: Instance, seen: Observation, now: datetime) -> bool:
-    """Whether EC2 ends the instance. One that it stopped or spared instead is ours again, and we pay for it."""
+    """Whether EC2 ends the instance. One that it stopped or spared is ours again, and we pay for it."""
     if replica.warned_at is None or instance.state is InstanceState.STOPPED:
         return False
     was_spared = now >= rotation.ends_at(replica.warned_at) + seconds(timing.RECLAIM_GRACE_S)
@@ -417,7 +417,7 @@ def _for_unowned(
 
 
 def _for_leftovers(seen: Observation) -> Iterator[TakeOut]:
-    """What is dead leaves the rotation, though its row may have ended before the load balancer heard of it."""
+    """What is dead leaves the rotation, though its row may have ended before anybody told the balancer."""
     owned = {r.instance_id for r in seen.rows.replicas.values()}
     for instance_id, health in seen.health.items():
         instance = seen.instances.get(instance_id)

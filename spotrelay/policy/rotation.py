@@ -46,7 +46,7 @@ def may_leave(spec: ServiceSpec, warned_at: datetime, staying: int, now: datetim
 
 
 def leaving(spec: ServiceSpec, rows: Rows, gone: Collection[int], now: datetime) -> Iterator[Replica]:
-    """Of all the replicas that serve on, those whose time has come; `gone` are lost, whatever their row says."""
+    """Of those that serve on, the ones whose time has come; `gone` are lost, whatever their row says."""
     there = [r for r in rows.replicas.values() if r.id not in gone]
     staying = sum(r.stays for r in there)
     # Also one that doesn't answer its checks: where none does, the load balancer sends requests to all.

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 
 from spotrelay.model import Backoff, PurchaseOption, Replica, ReplicaState, ServiceSpec, seconds
 from spotrelay.policy import failures, rotation, timing
@@ -177,8 +177,12 @@ def next_look(spec: ServiceSpec | None, seen: Observation, now: datetime) -> dat
     is_looping = spec is not None and failures.is_crash_looping(spec, rows.backoff)
     if sum(r.is_counted and not r.is_stand_in for r in replicas) != desired and not is_looping:
         return soon
-    first = min(waits, default=None)
-    return max(first, soon) if first and first.year < datetime.max.year else None
+    first = min(waits, default=NEVER)
+    return None if first == NEVER else max(first, soon)
+
+
+NEVER = datetime.max.replace(tzinfo=UTC)
+"""Until a deployment ends it."""
 
 
 def _held_until(spec: ServiceSpec | None, replica: Replica, backoff: Backoff) -> datetime:
@@ -188,7 +192,7 @@ def _held_until(spec: ServiceSpec | None, replica: Replica, backoff: Backoff) ->
     if spec is not None and backoff.version == spec.version:
         held.append(backoff.fallback_until if replica.is_stand_in else backoff.until)
         if failures.is_crash_looping(spec, backoff) and not replica.is_stand_in:
-            return datetime.max.replace(tzinfo=past.tzinfo)  # only a deployment ends it
+            return NEVER
     return max((at for at in held if at is not None), default=past)
 
 

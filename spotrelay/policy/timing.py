@@ -27,7 +27,7 @@ ENDS_WITHIN_S = 60.0
 """An instance that hasn't ended so long after its time is looked at by the minute: it may never end."""
 
 RECLAIM_GRACE_S = 300.0
-"""A warned instance that still runs so long after its time, and that EC2 doesn't mark any more, was spared."""
+"""A warned instance that still runs so long after its time, and isn't marked any more, was spared."""
 
 CLOCKS_APART_S = 1.0
 """Functions' clocks are taken to agree within this: who looks a second after a time finds it past."""
@@ -37,10 +37,10 @@ LAST_ONE_STAYS_S = 10.0
 
 MISSING_S = 30.0
 """A replica that EC2 doesn't show, and the load balancer doesn't call healthy, for so long is gone. EC2 shows
-what it terminated for about an hour, so that something is missing is strange, and not to be believed at once."""
+what it terminated for about an hour: that something is missing is strange, and not to be believed at once."""
 
 CREDIBLE_SHARE = 0.5
-"""Of the replicas that are ready, more than so many that EC2 doesn't show at the same time are not believed."""
+"""If more of the ready replicas than this are missing at the same time, it is not believed."""
 
 REMOVED_TICKS, REMOVED_AFTER_S = 3, 20.0
 """So many ticks in a row, and for so long, must find no document before a removed service's replicas end: a

@@ -45,7 +45,7 @@ VISIBLE_S = 8.0
 SHUTTING_DOWN_S = (2.0, 30.0)
 
 UNREGISTERED_S = 300.0
-"""After which a terminated instance's target is gone. ELB documents no time; long, so that ours comes first."""
+"""Then a terminated instance's target is gone. ELB documents no time; long, so that ours comes first."""
 
 TEMPLATE = "lt-1"
 """The launch template of every simulated service."""

@@ -169,7 +169,6 @@ class Rules:
         after: Mapping[int, Replica],
     ) -> None:
         """A commit took effect: the service's living rows before and after it."""
-        service = changes.service
         self.changed_at = self.scheduler.now
         self._counted(changes, after)
         self._left(invocation, changes, before, after)
@@ -180,27 +179,29 @@ class Rules:
         if changes.open_intent:
             self.intents[changes.open_intent.id] = changes.open_intent.replica_ids
             self.opened[changes.open_intent.id] = self.scheduler.now
-        now = self.scheduler.now
         for row in changes.update:
             old = before.get(row.id)
             if old is None or (row.state is not old.state and row.state not in TRANSITIONS[old.state]):
                 self.broken(Rule.LEGAL, f"{row}: from {old and old.state} to {row.state}")
         for row in (*changes.create, *changes.update):
-            if row.instance_id is None:
-                continue
-            invocation.wrote[row.instance_id] = now
-            self.recorded.setdefault(row.instance_id, now)
-            old = before.get(row.id)
-            if old and old.instance_id is None:
-                self._given(row)
-            if row.state is ReplicaState.DRAINING and old and old.state is not row.state:
-                self.drained[row.instance_id] = now, invocation
-            if row.state is ReplicaState.FAILED:
-                self.failed.add(service)
-            if row.warned_at:
-                self.warned_rows.setdefault(row.instance_id, now)
+            if row.instance_id is not None:
+                self._wrote(invocation, row.instance_id, row, before.get(row.id))
         for intent_id in changes.close_intents:
             self._closed(invocation, intent_id, after)
+
+    def _wrote(self, invocation: Invocation, instance_id: str, row: Replica, old: Replica | None) -> None:
+        """The row of an instance was written: remember when, and what it came to say."""
+        now = self.scheduler.now
+        invocation.wrote[instance_id] = now
+        self.recorded.setdefault(instance_id, now)
+        if old and old.instance_id is None:
+            self._given(row)
+        if row.state is ReplicaState.DRAINING and old and old.state is not row.state:
+            self.drained[instance_id] = now, invocation
+        if row.state is ReplicaState.FAILED:
+            self.failed.add(row.service)
+        if row.warned_at:
+            self.warned_rows.setdefault(instance_id, now)
 
     def _created(
         self,
@@ -346,11 +347,9 @@ class Rules:
         is_next = before.since is None or (
             window.since is not None and (window.since - before.since).total_seconds() >= 60.0
         )
-        if window.launched != counted + (before.launched if is_same else 0) or not (is_same or is_next):
-            if service not in self.damaged:
-                self.broken(
-                    Rule.LAUNCH_RATE, f"{service}: {counted} more than {before}, and it says {window}"
-                )
+        is_counted = window.launched == counted + (before.launched if is_same else 0)
+        if not (is_counted and (is_same or is_next)) and service not in self.damaged:
+            self.broken(Rule.LAUNCH_RATE, f"{service}: {counted} more than {before}, and it says {window}")
         if window.launched > max((spec.max_launches_per_minute for spec in specs), default=0):
             self.broken(Rule.LAUNCH_RATE, f"{service}: {window.launched} launches in a minute")
 

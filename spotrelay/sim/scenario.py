@@ -14,7 +14,7 @@ from spotrelay.sim.faults import PAIRS, Call, Pair
 CLUSTER_S = 6.0
 
 PER_MINUTE = 0.7
-"""Misfortunes in a minute of a long run: about as many as in a short one, with time to recover now and then."""
+"""Misfortunes in a minute of a long run: as many as in a short one, with time to recover now and then."""
 
 ZONES = {"subnet-a": "us-east-1a", "subnet-b": "us-east-1b"}
 TYPES = ("g5.xlarge", "g6.xlarge")
@@ -152,37 +152,16 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
     is_late = target[0] in _LATE
     faults_s = random.uniform(110, 150) if is_late else random.uniform(30, 150)
     if minutes is not None:
-        faults_s = 60 * minutes
-    number = random.randint(1, 3) if minutes is None else max(round(PER_MINUTE * minutes), 1)
-    kinds = random.choices(list(_WEIGHTS), list(_WEIGHTS.values()), k=number)
-    if is_late and minutes is None:
-        kinds = [_NEEDED[target[0]]]
-    if Misfortune.REMOVE in kinds or target[0] in (Call.FORGET, Call.NOTE_REMOVAL):
-        # Two signs of a removal are never wrong at once; see docs/reliability.md.
-        kinds = [kind for kind in kinds if kind is not Misfortune.HIDE]
-    if target[0] is Call.DOCUMENT:
-        kinds = [kind for kind in kinds if kind is not Misfortune.REMOVE]
-        kinds.append(Misfortune.WARN)  # so that somebody asks for it while it is hidden
-    if Misfortune.BAD_POOL in kinds or Misfortune.BAD_ZONE in kinds:
-        kinds.append(Misfortune.DROUGHT)
+        faults_s, is_late = 60 * minutes, False
+    kinds = _kinds(random, target, is_late=is_late, minutes=minutes)
     if Misfortune.BROKEN in kinds:
-        kinds.append(Misfortune.WARN)  # so that something is launched
-        faults_s = max(faults_s, 120.0)  # and has failed before things are well again
-    if target[0] in _NEEDED:
-        kinds.append(_NEEDED[target[0]])
-    misfortunes = _when(random, kinds, 30.0 if is_late and minutes is None else faults_s, minutes)
+        faults_s = max(faults_s, 120.0)  # so that it has failed before things are well again
+    misfortunes = _when(random, kinds, 30.0 if is_late else faults_s, minutes)
     if target[0] is Call.FORGIVE:
         # Only what is launched is refused first and forgiven later: a start from nothing.
         misfortunes = [(0.0, _NEEDED[Call.FORGIVE])]
-    for when, kind in list(misfortunes):
-        if kind is Misfortune.REMOVE and not is_late:
-            # While something is being launched it is hardest to leave nothing behind.
-            before = random.choice((Misfortune.WARN, Misfortune.DIE, Misfortune.SCALE))
-            misfortunes.append((max(0.0, when - random.uniform(0, 3)), before))
-        if kind is Misfortune.REFUSE and not is_late:
-            # Something that must be launched, and then something that befalls what stands in for it.
-            misfortunes.append((when + random.uniform(0, 5), Misfortune.WARN))
-            misfortunes.append((when + random.uniform(10, 60), Misfortune.DIE))
+    if not is_late:
+        misfortunes += _company(random, misfortunes)
     return Scenario(
         seed=seed,
         target=target,
@@ -199,10 +178,48 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
     )
 
 
+def _kinds(random: Random, target: Pair, *, is_late: bool, minutes: float | None) -> list[Misfortune]:
+    """What befalls a run, in no order: by chance, and what leads to the call that it is about."""
+    number = random.randint(1, 3) if minutes is None else max(round(PER_MINUTE * minutes), 1)
+    kinds = random.choices(list(_WEIGHTS), list(_WEIGHTS.values()), k=number)
+    if is_late:
+        kinds = [_NEEDED[target[0]]]
+    if Misfortune.REMOVE in kinds or target[0] in (Call.FORGET, Call.NOTE_REMOVAL):
+        # Two signs of a removal are never wrong at once; see docs/reliability.md.
+        kinds = [kind for kind in kinds if kind is not Misfortune.HIDE]
+    if target[0] is Call.DOCUMENT:
+        kinds = [kind for kind in kinds if kind is not Misfortune.REMOVE]
+        kinds.append(Misfortune.WARN)  # so that somebody asks for it while it is hidden
+    if Misfortune.BAD_POOL in kinds or Misfortune.BAD_ZONE in kinds:
+        kinds.append(Misfortune.DROUGHT)  # so that something is launched there
+    if Misfortune.BROKEN in kinds:
+        kinds.append(Misfortune.WARN)
+    if target[0] in _NEEDED:
+        kinds.append(_NEEDED[target[0]])
+    return kinds
+
+
+def _company(
+    random: Random, misfortunes: Sequence[tuple[float, Misfortune]]
+) -> list[tuple[float, Misfortune]]:
+    """What makes some misfortunes harder: they come while something is being launched, or is refused."""
+    company = []
+    for when, kind in misfortunes:
+        if kind is Misfortune.REMOVE:
+            # While something is being launched it is hardest to leave nothing behind.
+            before = random.choice((Misfortune.WARN, Misfortune.DIE, Misfortune.SCALE))
+            company.append((max(0.0, when - random.uniform(0, 3)), before))
+        if kind is Misfortune.REFUSE:
+            # Something that must be launched, and then something that befalls what stands in for it.
+            company.append((when + random.uniform(0, 5), Misfortune.WARN))
+            company.append((when + random.uniform(10, 60), Misfortune.DIE))
+    return company
+
+
 def _when(
     random: Random, kinds: Sequence[Misfortune], faults_s: float, minutes: float | None
 ) -> list[tuple[float, Misfortune]]:
-    """At any times, or, in a short run, all within a few seconds: then one finds the other half dealt with."""
+    """At any times, or, in a short run, all within seconds: then one finds the other half dealt with."""
     first, last = 0.0, 0.9 * faults_s
     if minutes is None and random.random() < 0.5:
         first = random.uniform(0, last - CLUSTER_S)

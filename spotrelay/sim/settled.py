@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spotrelay.memory import EPOCH
-from spotrelay.model import InstanceState, Replica, ReplicaState
+from spotrelay.model import InstanceState, Replica, ReplicaState, Rows, ServiceSpec
 from spotrelay.policy import failures
 from spotrelay.policy.interruption import NEEDLESS
 from spotrelay.policy.reconcile import ORPHAN
@@ -45,16 +45,8 @@ def _check_service(world: World, service: str) -> None:
     desired = spec.replicas if spec else 0
     rows = world.memory.load(service)
     ready = {r.instance_id for r in rows.replicas.values() if r.state is ReplicaState.READY}
-    # What fails again and again waits for a deployment; if it wants fallbacks, those serve meanwhile.
-    is_looping = spec is not None and failures.is_crash_looping(spec, rows.backoff)
-    if is_looping and (len(ready) >= desired or not (spec and spec.use_spot and spec.on_demand_fallback)):
-        return
-    if len(ready) != desired or len(rows.replicas) != desired:
-        states = [f"{r.id} {r.state}" for r in rows.replicas.values()]
-        broken(Rule.WHOLE, f"{service}: {desired} desired, there are {states}")
-    for row in rows.replicas.values():
-        if row.is_stand_in or (row.offering and row.offering.purchase_option is not row.purchase_option):
-            broken(Rule.WHOLE, f"{row} is to be bought {row.purchase_option}, and is {row.offering}")
+    if not _is_crash_loop(spec, rows):
+        _check_strength(world, service, desired, rows)
     there = {
         i.id
         for i in world.cloud.of(service)
@@ -79,6 +71,25 @@ def _check_service(world: World, service: str) -> None:
         return
     history = {r.id: r for r in world.memory.history(service, 1000)}
     _check_replacements(world, {**rows.replicas, **history}, rows.highest_id)
+
+
+def _is_crash_loop(spec: ServiceSpec | None, rows: Rows) -> bool:
+    """Whether what fails again and again waits for a deployment; fallbacks, if wanted, serve meanwhile."""
+    if spec is None or not failures.is_crash_looping(spec, rows.backoff):
+        return False
+    serving = sum(r.serves for r in rows.replicas.values())
+    return serving >= spec.replicas or not (spec.use_spot and spec.on_demand_fallback)
+
+
+def _check_strength(world: World, service: str, desired: int, rows: Rows) -> None:
+    """As many as wanted, each bought as it was wanted, and no other."""
+    broken = world.rules.broken
+    states = [f"{r.id} {r.state}" for r in rows.replicas.values()]
+    if len(states) != desired or any(r.state is not ReplicaState.READY for r in rows.replicas.values()):
+        broken(Rule.WHOLE, f"{service}: {desired} desired, there are {states}")
+    for row in rows.replicas.values():
+        if row.is_stand_in or (row.offering and row.offering.purchase_option is not row.purchase_option):
+            broken(Rule.WHOLE, f"{row} is to be bought {row.purchase_option}, and is {row.offering}")
 
 
 def _check_replacements(world: World, all_: dict[int, Replica], highest_id: int) -> None:

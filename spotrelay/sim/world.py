@@ -203,7 +203,7 @@ class World:
         )
 
     def _is_waiting(self, service: str) -> bool:
-        """Whether a replica is still to end, because EC2 has spared its instance, or a fallback to be tried."""
+        """Whether a replica is still to end, since EC2 has spared its instance, or a fallback to be tried."""
         rows = self.memory.load(service)
         held = rows.backoff.fallback_until
         is_draining = any(row.state is ReplicaState.DRAINING for row in rows.replicas.values())

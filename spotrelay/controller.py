@@ -280,7 +280,7 @@ class Controller:
         return spec, False
 
     def _missed(self, service: str, rows: Rows, *, is_vouched_for: bool) -> tuple[ServiceSpec | None, bool]:
-        """What a missing document means: an end only if we were told, and found it missing again and again."""
+        """What a missing document means: an end only if we were told, and it stays missing."""
         removal = rows.removal
         if is_vouched_for and removal.told_at is None:
             removal = Removal(self._ports.clock.now())

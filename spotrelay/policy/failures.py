@@ -42,7 +42,7 @@ def after_failures(backoff: Backoff, failed: Sequence[Replica], now: datetime) -
     if not _was_tried_again(before, failed):
         failures = min(failures, max(before.failures, timing.CRASH_LOOP_FAILURES - 1))
     until = now + seconds(_held_s(failures))
-    # Where it came from cools, so that the next one is tried elsewhere. There may be nothing else that serves.
+    # Where it came from cools, so that the next one is tried elsewhere: perhaps nothing else serves.
     has_failed = any(r.is_stand_in for r in failed)
     fallback_held_s = min(_held_s(failures), timing.FALLBACK_HELD_MAX_S)
     fallback_until = now + seconds(fallback_held_s) if has_failed else before.fallback_until

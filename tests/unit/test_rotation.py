@@ -67,7 +67,7 @@ def test_nobody_serves_on_beyond_the_last_moment(drain_s: float, is_last: bool) 
 
 
 def test_somebody_looks_at_both_moments() -> None:
-    """At the last safe moment, and at the last one, which only the very last waits for, and a second later."""
+    """At the last safe moment, and at the last one, which only the very last waits for; a second later."""
     assert rotation.looks_due(spec_of(3), NOW) == (NOW + seconds(71), NOW + seconds(111))
 
 

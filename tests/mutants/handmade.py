@@ -391,10 +391,10 @@ HAND_MADE: Sequence[HandMade] = (
         wrong="rows above a highest ID that got lost are taken for newborn, and their instances for orphans",
     ),
     HandMade(
-        "hidden-orphans",
+        "what-is-gone-never-ends",
         "policy.reconcile",
-        old="        elif instance is None or instance.state is InstanceState.TERMINATED:\n            actions.append(End(replica, replica.reason))\n",
-        new="        elif instance is None:\n            actions.append(End(replica, replica.reason))\n",
+        old="        elif instance is None or instance.state is InstanceState.TERMINATED:\n            actions",
+        new="        elif instance is None:\n            actions",
         wrong="a removed service's rows never end",
     ),
 )

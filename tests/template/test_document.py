@@ -32,6 +32,7 @@ SECTION = {
     "on_rebalance": "replace",
     "surge": 3,
     "max_launches_per_minute": 17,
+    "idle_timeout_seconds": 77,
 }
 """Every field of the section `service`, each with another value than its default."""
 

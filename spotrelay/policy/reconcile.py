@@ -45,7 +45,7 @@ from spotrelay.policy.observation import Observation, staying_count
 
 def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> list[Action]:
     """Everything to do for a deployed service."""
-    actions: list[Action] = list(_for_the_record(seen))
+    actions: list[Action] = list(_for_the_record(spec, seen))
     adopted = _adoptions(seen, now)
     missing = _missing(seen, now)
     for replica in seen.rows.replicas.values():
@@ -84,7 +84,7 @@ def retire(seen: Observation, now: datetime) -> list[Action]:
 
     Its target group went with the stack, so there are no requests left to wait for.
     """
-    actions: list[Action] = list(_for_the_record(seen))
+    actions: list[Action] = list(_for_the_record(seen.rows.document, seen))
     for replica in seen.rows.replicas.values():
         instance = seen.instances.get(replica.instance_id or "")
         if replica.state is ReplicaState.REQUESTED:
@@ -169,11 +169,13 @@ def _for_replica(spec: ServiceSpec, replica: Replica, seen: Observation, now: da
         yield from _for_rising(spec, replica, instance, health, now)
 
 
-def _for_the_record(seen: Observation) -> Iterator[Action]:
+def _for_the_record(spec: ServiceSpec | None, seen: Observation) -> Iterator[Action]:
     """Mend what the service's own entry in the table says wrongly: after damage, or a restored backup."""
     # What was launched since the rows were read may bear a higher ID than they say, with nothing wrong: then
     # this is decided on rows that have changed, and refused.
-    tagged = (i.highest_id for i in seen.instances.values())
+    owned = {r.instance_id for r in seen.rows.replicas.values()}
+    ours = (i for i in seen.instances.values() if i.id in owned or _is_ours(i, spec, seen))
+    tagged = (i.highest_id for i in ours)
     highest_id = max((*seen.rows.replicas, *tagged, seen.ended_id), default=0)
     if highest_id > seen.rows.highest_id:
         yield RaiseHighestId(highest_id)

@@ -393,8 +393,8 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "what-is-gone-never-ends",
         "policy.reconcile",
-        old="        elif instance is None or instance.state is InstanceState.TERMINATED:\n            actions",
-        new="        elif instance is None:\n            actions",
+        old="elif instance is None or instance.state is InstanceState.TERMINATED:\n            actions",
+        new="elif instance is None:\n            actions",
         wrong="a removed service's rows never end",
     ),
 )

@@ -303,7 +303,7 @@ class Stage:
         if relief:
             return f", because {names_of(relief)} served by then"
         if after_s >= self.warning_s - timing.LAST_ONE_STAYS_S - EVENT_TIME_S:
-            return f", {timing.LAST_ONE_STAYS_S:.0f} s before its end"
+            return f", {self.warning_s - after_s:.1f} s before its end: it was the last one"
         return ", at its last safe moment"
 
 

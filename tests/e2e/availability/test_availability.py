@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from spotrelay.local.environment import EC2_WARNING_S
 from spotrelay.model import ReplicaState
-from spotrelay.names import TAG_SERVICE, Metric
+from spotrelay.names import Metric
 from spotrelay.policy import timing
 from tests.e2e.availability.conftest import DRAIN_S
 from tests.e2e.availability.stories import Stories
@@ -95,8 +95,6 @@ def test_a_foreign_instance_with_our_tag_is_left_alone(stories: Stories, demo: B
         clients.were_served()
     assert _state(demo, foreign) == "running"
     assert foreign not in demo.settled(has_history=False).targets
-    tags = [{"Key": TAG_SERVICE}]
-    demo.operator.session.client("ec2").delete_tags(Resources=[foreign], Tags=tags)  # as the log asks for
 
 
 def _state(bench: Bench, instance_id: str) -> str:

@@ -15,23 +15,39 @@ import pytest
 
 from spotrelay.demo.operator import Operator
 from spotrelay.model import ReplicaState
-from spotrelay.names import CONTROL_PLANE_PARAMETER, Metric
+from spotrelay.names import CONTROL_PLANE_PARAMETER, TAG_SERVICE, Metric
 from spotrelay.policy import timing
 from tests.e2e.availability.conftest import ACCELERATORS
 from tests.e2e.availability.stories import Stories
 from tests.e2e.clients import Clients
 from tests.e2e.damage import Damage
-from tests.e2e.faults.bench import Bench
+from tests.e2e.faults.bench import SETTLED_WITHIN_S, Bench
 from tests.e2e.faults.rules import Facts
 
 SERVICES = 1 + len(ACCELERATORS)
+
+"""The demo's and the stories'."""
 
 ROUNDS = 3
 """Ticks of every service that see something strange, where a test says several."""
 
 TAKING = {"TerminateInstances", "DeregisterTargets"}
+"""What takes away something that serves."""
 
 Answer = Literal["empty", "partial"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def over(operator: Operator, stories: Stories) -> None:
+    """The stories are over, whichever of their tests were run."""
+    stuck = stories.stuck.bench
+    stuck.cloud.clear_faults()
+    stuck.want(len(stories.stuck.before))
+    # As the log asks for.
+    tags = [{"Key": TAG_SERVICE}]
+    operator.session.client("ec2").delete_tags(Resources=[stories.foreign], Tags=tags)
+    for name in ACCELERATORS:
+        Bench(operator, name).settled(has_history=False)
 
 
 @contextmanager
@@ -76,19 +92,19 @@ def test_the_parameters_are_missing(demo: Bench) -> None:
 
 def test_a_table_from_before_two_replacements(stories: Stories, demo: Bench) -> None:
     """The rows of lost instances end, and the replacements that nobody knows of any more are kept."""
+    _grown(demo)
     with spared(demo, allowed={"DeregisterTargets"}):
         Damage.to(demo.operator).restore(stories.backup, demo.service)
-        _whole(demo)
+        demo.settled(has_history=False)
 
 
 def test_the_table_is_emptied(operator: Operator) -> None:
     """Everything that serves gets a row again."""
     bench = Bench(operator, "taken")
-    # Younger ones may be about to be recorded, so others would be launched before they are taken in.
-    bench.eventually(lambda: all(map(_is_old, bench.cloud.instances())), "the instances are two minutes old")
+    _grown(bench)
     with spared(bench) as called:
         Damage.to(operator).empty_table()
-        _whole(bench)
+        bench.settled(has_history=False)
         assert "CreateFleet" not in called()
     for name in ACCELERATORS:
         Bench(operator, name).settled(has_history=False)
@@ -97,9 +113,10 @@ def test_the_table_is_emptied(operator: Operator) -> None:
 def test_a_row_is_lost(operator: Operator) -> None:
     """Its instance gets another, with a new ID."""
     bench = Bench(operator, "stuck")
+    _grown(bench)
     with spared(bench) as called:
         Damage.to(operator).lose_row(bench.service, bench.victim().id)
-        _whole(bench)
+        bench.settled(has_history=False)
         assert "CreateFleet" not in called()
 
 
@@ -110,7 +127,7 @@ def test_the_highest_id_is_lost(operator: Operator) -> None:
     with spared(bench):
         Damage.to(operator).lose_meta(bench.service)
         bench.want(len(before.present) + 1)
-        _whole(bench)
+        bench.settled(has_history=False)
     assert max(r.id for r in bench.watch.look().present) == before.highest_id + 1
 
 
@@ -121,12 +138,11 @@ def test_another_control_plane_has_the_services(demo: Bench) -> None:
     _set(ssm, json.dumps({**json.loads(claim), "table": "another"}))
     try:
         _make_cold(demo, "OnSignalFunction")
-        victim = demo.victim()
+        victim, since = demo.victim(), demo.last_call()
         demo.operator.session.client("ec2").terminate_instances(InstanceIds=[victim.instance_id])
         demo.eventually(lambda: str(victim.instance_id) not in _healthy(demo), "the balancer has noticed")
-        since = demo.last_call()
         with Clients(demo) as clients:
-            _rings(demo, 2 * SERVICES)
+            _rings(demo, demo.count(Metric.HELD_BACK) + 2 * SERVICES)
             clients.were_served()
         roles = ("OnSignalRole", "ReconcileRole")
         called = {call["action"] for role in roles for call in demo.calls(role, since)}
@@ -140,26 +156,28 @@ def test_another_control_plane_has_the_services(demo: Bench) -> None:
 
 
 def _strange(bench: Bench, action: str, answer: Answer, rounds: int) -> None:
-    """Let every service's tick get a wrong answer so many times, and wait until each has rung."""
+    """Let every service's tick get a wrong answer so many times, and see it ring."""
     before = bench.count(Metric.HELD_BACK)
     bench.cloud.inject_fault(action, answer=answer, count=rounds * SERVICES, role=bench.reconcile)
     bench.struck()
-    bench.eventually(lambda: bench.count(Metric.HELD_BACK) >= before + rounds, "what is held back is counted")
+    _rings(bench, before + rounds)
+
+
+def _rings(bench: Bench, times: float) -> None:
+    """Wait until something has been held back so many times, and an alarm says so."""
+    bench.eventually(lambda: bench.count(Metric.HELD_BACK) >= times, "what is held back is counted")
     bench.until_alarm(Metric.HELD_BACK)
 
 
-def _rings(bench: Bench, times: int) -> None:
-    before = bench.count(Metric.HELD_BACK)
-    bench.eventually(lambda: bench.count(Metric.HELD_BACK) >= before + times, "what is held back is counted")
-    bench.until_alarm(Metric.HELD_BACK)
+def _grown(bench: Bench) -> None:
+    """Wait until no instance is so young that its launch may still be about to record it.
+
+    Others would be launched before it is taken in, and one too many be ended later.
+    """
+    bench.watch.until(lambda _: all(map(_is_grown, bench.cloud.instances())), "grown", SETTLED_WITHIN_S)
 
 
-def _whole(bench: Bench) -> Facts:
-    """Wait until the damage has been noticed and mended."""
-    return bench.settled(has_history=False)
-
-
-def _is_old(instance: Mapping[str, Any]) -> bool:
+def _is_grown(instance: Mapping[str, Any]) -> bool:
     return bool(time.time() - instance["launched_at"] > timing.ORPHAN_GRACE_S)
 
 

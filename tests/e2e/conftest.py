@@ -21,6 +21,7 @@ WARNING_S = 12.0
 """Short, because tests wait for reclaims; a replacement serves sooner than this."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark every test here, and keep those of one deployment in one worker, so that it is made once."""
     for item in items:

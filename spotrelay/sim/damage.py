@@ -49,7 +49,8 @@ def restore_table(world: World, _service: str) -> None:
         world.memory.replace_with(backup)
         world.rules.damage(world.services.documents)
 
-    _later(world, world.random.uniform(*RESTORED_AFTER_S), restore)
+    when = world.scheduler.now + world.random.uniform(*RESTORED_AFTER_S)
+    world.scheduler.at(min(when, world.scenario.faults_s), restore)
 
 
 def hide_document(world: World, service: str) -> None:
@@ -81,11 +82,6 @@ def untag(world: World, service: str) -> None:
 
 def _until(world: World) -> float:
     return min(world.scheduler.now + world.random.uniform(*LIES_S), world.scenario.faults_s)
-
-
-def _later(world: World, after_s: float, do: object) -> None:
-    assert callable(do)  # noqa: S101 - for mypy
-    world.scheduler.at(min(world.scheduler.now + after_s, world.scenario.faults_s), do)
 
 
 class Lies:

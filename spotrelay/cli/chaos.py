@@ -18,7 +18,7 @@ from spotrelay.sim.run import run
 EXIT_VIOLATION = 1
 EXIT_USAGE = 2
 
-STANDARD = 2000
+STANDARD = 3000
 """From so many seeds on, each fault must have met each call."""
 
 SHOWN = 10

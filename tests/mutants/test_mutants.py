@@ -122,7 +122,7 @@ def test_a_stale_mutant_is_named(old: str) -> None:
             "match a:\n  case A(b=1) | B():\n   return b",
             {f"match a: case {pattern}: return b" for pattern in ("A() | B()", "A(b=1)", "B()")},
         ),
-        ("member", "return Cause.LOSS", {"return Cause.REBALANCE"}),
+        ("member", "return Cause.LOSS", {"return Cause.FAILURE"}),
         ("handler", "try:\n  a()\n except A:\n  b()", {"try: a() except A: raise"}),
     ],
 )

@@ -17,7 +17,7 @@ from spotrelay.sim.rules import Rule
 from spotrelay.sim.run import run
 from spotrelay.sim.scheduler import Killed, Scheduler, Task
 
-STANDARD = 2000
+STANDARD = 3000
 
 ROOT = Path(__file__).parents[2]
 

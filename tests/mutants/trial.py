@@ -44,7 +44,7 @@ LEFT_OUT = {
         (
             f"tests/contract/test_{name}.py"
             for name in (
-                "beside", "clients", "ec2_fleet", "errors", "fleet", "items", "prober", "router", "services",
+                "clients", "ec2_fleet", "errors", "fleet", "items", "prober", "router", "services",
                 "store", "store_property", "surveyor", "table", "telemetry",
             )
         ),

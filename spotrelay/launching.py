@@ -59,7 +59,7 @@ def launch(ports: Ports, spec: ServiceSpec, ordered: Changes, memory: PoolMemory
     steps = order.plan.steps
     for step, next_step in zip_longest(steps, steps[1:]):
         intent, waiting = ordered.open_intent, ordered.to_launch
-        if intent is None or not waiting:
+        if intent is None:
             break
         answer = _ask(ports, order, intent, step, waiting)
         now = ports.clock.now()

@@ -131,6 +131,20 @@ def test_what_is_replaced_is_bought_the_same_way(decision: tuple[Rows, list[Acti
     assert len(stand_ins) == sum(a.count for a in requested if a.is_stand_in)
 
 
+def test_what_is_bought_on_demand_comes_last() -> None:
+    """Requests and launches of both kinds, mixed, take one commit and one launch for each kind."""
+    due = a_replica(1, ReplicaState.REQUESTED)
+    bought = a_replica(2, ReplicaState.REQUESTED, purchase_option=PurchaseOption.ON_DEMAND)
+    commits = commits_of(
+        rows_of(due, bought),
+        Launch((bought,)),
+        Request(1, "new", PurchaseOption.ON_DEMAND),
+        Launch((due,)),
+        Request(1, "new", PurchaseOption.SPOT),
+    )
+    assert [{r.id for r in c.to_launch} for c in commits] == [{1, 10}, {2, 11}]
+
+
 def test_a_service_that_gave_up_spot_replaces_it_on_demand() -> None:
     """What is lost on Spot after the service stopped wanting it comes back on-demand."""
     lost = a_replica(1, ReplicaState.READY)
@@ -301,6 +315,15 @@ def test_a_ready_replica_forgives_failures() -> None:
     assert failed[0].backoff == Backoff(1, NOW + seconds(timing.FAILURE_FIRST_S), version=1)
     rows = rows_of(well, backoff=Backoff(4, NOW))
     assert changes.changes("demo", demo_spec(), rows, [MarkReady(well)], NOW, str)[0].backoff == Backoff()
+
+
+def test_the_last_of_several_commits_has_the_back_off() -> None:
+    """More failures than fit into one commit are all written, and hold the next launch once."""
+    rows = rows_of(*(a_replica(i, ReplicaState.STARTING) for i in range(1, Changes.MAX_ROWS + 2)))
+    first, last = commits_of(rows, *(Fail(r, "late") for r in rows.replicas.values()))
+    assert [r.id for c in (first, last) for r in c.update] == list(rows.replicas)
+    assert first.backoff is None
+    assert last.backoff is not None
 
 
 @given(st.integers(1, 10_000))

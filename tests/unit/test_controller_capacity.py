@@ -183,6 +183,14 @@ def test_a_failed_launch_heals_without_a_second_instance(*, is_lost: bool) -> No
     assert len(world.fleet.instances) == 4
 
 
+def test_a_launch_that_teaches_nothing_writes_nothing_about_pools() -> None:
+    """The first start of a service, where every pool gives, leaves what is known about pools alone."""
+    world = world_of(demo_spec())
+    Controller(world.ports()).tick("demo")
+    assert len(alive(world)) == 3
+    assert {"store.cool", "store.forgive"}.isdisjoint(world.calls)
+
+
 def test_a_launch_that_was_overtaken_leaves_no_orphan() -> None:
     """If the record is refused, the instance is adopted or terminated by the ticks that follow."""
     world, controller = serving()

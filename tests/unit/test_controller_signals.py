@@ -204,6 +204,15 @@ def test_what_is_called_back_leaves_without_the_lease() -> None:
     assert [r.state for r in active(world)] == [ReplicaState.REQUESTED] * 2
 
 
+def test_what_should_have_been_looked_at_already_is_looked_at_now() -> None:
+    """A warning that comes after the last safe moment calls back at once, and again at the last moment."""
+    world, controller = serving(demo_spec(replicas=1))
+    signals = warn(world, *active(world))
+    world.clock.advance(80)
+    controller.handle(signals)
+    assert world.ticker.leaves == [("demo", 0), ("demo", 31)]
+
+
 def test_what_drains_and_is_still_in_rotation_is_taken_out_by_the_call() -> None:
     """Whoever wrote the row died before the load balancer heard of it, and holds the lease."""
     world, controller = serving()
@@ -304,6 +313,15 @@ def test_what_is_learned_ahead_can_fail_without_harm() -> None:
 
 
 # What is told.
+
+
+def test_what_is_not_counted_is_only_logged() -> None:
+    """Most of what is done has no metric of its own."""
+    world, controller = serving()
+    controller.handle(reclaim(world, active(world)[0]))
+    settle(world, controller)
+    assert {"Start", "MarkReady"} <= {event for event, _ in world.telemetry.records}
+    assert set(world.telemetry.counts) <= set(Metric)
 
 
 def test_nothing_is_logged_before_the_launch() -> None:

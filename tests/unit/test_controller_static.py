@@ -296,6 +296,18 @@ def test_the_last_document_counts(damage: Callable[[Troubled], None]) -> None:
 
 
 @pytest.mark.parametrize("damage", [missing, unreadable])
+def test_without_any_document_nothing_is_touched(damage: Callable[[Troubled], None]) -> None:
+    """Where the last one is lost, too, nothing says what is wanted, nor that the service ended."""
+    world, controller = serving()
+    table(world).document = None
+    damage(world)
+    ticks(world, controller, 10)
+    world.services.specs["demo"] = demo_spec()
+    assert untouched(world)
+    assert [(r.id, r.state) for r in active(world)] == [(i, READY) for i in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("damage", [missing, unreadable])
 def test_warnings_are_replaced_by_the_last_document(damage: Callable[[Troubled], None]) -> None:
     """Without a document that can be read a loss is a loss all the same."""
     world, controller = serving()

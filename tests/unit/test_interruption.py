@@ -280,6 +280,21 @@ def test_who_serves_on_leaves_when_it_is_called() -> None:
     ]
 
 
+def test_a_stand_in_that_leaves_is_not_called_needless() -> None:
+    """It never gets a replacement, so that it has none says nothing about how many are left."""
+    standing = a_replica(1, READY, warned_at=NOW - seconds(70), is_stand_in=True)
+    (action,) = due(standing, a_replica(4, READY))
+    assert action == Drain(standing, WARNED, warned_at=NOW - seconds(70), replace=False)
+
+
+def test_only_what_has_long_been_ready_is_settled() -> None:
+    """A tick may be about to register what became ready within a lease, and what isn't ready yet."""
+    ready = a_replica(1, READY, since_s=timing.LEASE_S)
+    young = a_replica(2, READY, since_s=timing.LEASE_S - 0.001)
+    rows = rows_of(ready, young, a_replica(3, STARTING), a_replica(4, DRAINING))
+    assert interruption.settled(rows, NOW) == {"i-1"}
+
+
 def test_what_should_have_left_is_taken_out_by_the_call() -> None:
     """A warned replica that drains leaves the rotation once more, others that drain don't."""
     warned, drained = a_replica(1, DRAINING, warned_at=NOW), a_replica(2, DRAINING)
@@ -322,3 +337,18 @@ def test_the_end_of_a_draining_instance_ends_its_replica() -> None:
     replica = a_replica(1, DRAINING)
     signal = StateChange("i-1", NOW, InstanceState.TERMINATED)
     assert react((signal, replica)) == [End(replica, "test")]
+
+
+def test_news_of_a_draining_instance_that_is_no_loss_changes_nothing() -> None:
+    """That it runs is no reason to take it out of rotation once more."""
+    for state in (InstanceState.PENDING, InstanceState.RUNNING):
+        assert react((StateChange("i-1", NOW, state), a_replica(1, DRAINING))) == []
+
+
+def test_an_instance_that_is_not_running_yet_starts_nothing() -> None:
+    """`pending` is no news; `running` after it is, in whatever order they come."""
+    fresh = a_replica(1, ReplicaState.PROVISIONING)
+    pending = StateChange("i-1", NOW, InstanceState.PENDING), fresh
+    running = StateChange("i-1", NOW, InstanceState.RUNNING), fresh
+    assert react(pending) == []
+    assert react(pending, running) == react(running, pending) == [Start(fresh)]

@@ -306,6 +306,27 @@ def test_a_denied_step_is_the_last_one() -> None:
     assert world.calls.count("fleet.launch") == 1
 
 
+def test_each_step_has_its_own_intent_on_record() -> None:
+    """While the next step is asked, the rows wait for its intent, which is as young as the step."""
+    world = world_of(demo_spec())
+    world.fleet.capacity = {Offering(p, SPOT): 0 for p in (B5, A6, B6)}
+    cool(world, A5)
+    order = ordered(world, 2, is_last_resort=True)
+    found = []
+
+    def look(request: LaunchRequest) -> None:
+        loaded = world.store.load("demo")
+        (intent,) = loaded.intents.values()
+        assert intent.id == request.launch_id
+        assert {r.launch_id for r in loaded.replicas.values()} == {intent.id}
+        found.append((world.clock.now() - intent.created_at).total_seconds())
+        world.clock.advance(7)
+
+    world.meddle("fleet.launch", look, times=None)
+    assert launch(world, order) == 2
+    assert found == [0, 0]
+
+
 def test_instances_bear_the_highest_id() -> None:
     """The request says how many IDs were given, for when the table gets lost; each step's does."""
     world = world_of(demo_spec())
@@ -341,6 +362,15 @@ def test_what_a_race_has_taken_over_teaches_nothing() -> None:
     world.refuse("store.commit", Conflict("overtaken"))
     assert launch(world, order) == 0
     assert world.ticker.scheduled == []
+
+
+def test_nothing_is_written_where_nothing_was_learned() -> None:
+    """A launch that every pool was ready for costs the table no more than its record."""
+    world = world_of(demo_spec())
+    order = ordered(world)
+    world.calls.clear()
+    assert launch(world, order) == 1
+    assert {"store.cool", "store.forgive"}.isdisjoint(world.calls)
 
 
 @pytest.mark.parametrize("broken", ["store.cool", "ticker.schedule"])
@@ -425,3 +455,16 @@ def test_a_long_list_is_cut_for_the_row_and_whole_in_the_log() -> None:
     assert len(line["left_out"]) == len(spec.pools) - 1
     assert len(row.launch or "") < 1000
     assert row.offering == spot_pool("us-east-1a", "g0.xlarge")
+
+
+def test_a_row_names_the_reasons_in_order() -> None:
+    """What different pools answered reads the same each time, whichever answered first."""
+    world = World.of(demo_spec())
+    codes = ("UnfulfillableCapacity", DRY, "MaxSpotInstanceCountExceeded", "Unsupported")
+    refusals = tuple(
+        Refusal(RefusalKind.CAPACITY, code, "", Offering(pool, SPOT))
+        for code, pool in zip(codes, (A5, B5, A6, B6), strict=True)
+    )
+    answers(world, lambda _: LaunchResult((), refusals))
+    launch(world, ordered(world))
+    assert words(rows(world)) == [f"spot in 4 of 4 pools (rested); EC2: {', '.join(sorted(codes))}"]

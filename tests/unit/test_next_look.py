@@ -18,11 +18,14 @@ from tests.examples import demo_spec
 from tests.unit.cases import LONG_AGO, NOW, a_replica, rows_of
 from tests.unit.strengths import (
     DRAINING,
+    HELD,
+    LOOPING,
     PROVISIONING,
     READY,
     REQUESTED,
     SOON,
     STARTING,
+    after,
     fresh,
     look,
     refused,
@@ -45,6 +48,14 @@ def test_what_waits_for_capacity_is_looked_at_when_its_time_comes() -> None:
     standing = stand_in(4), stand_in(5)
     seen = look(spot(1), first, second, *standing)
     assert strength.next_look(demo_spec(), seen, NOW) == NOW + seconds(20)
+
+
+def test_after_failures_what_waits_is_looked_at_when_its_time_comes() -> None:
+    """A few failures are no crash loop, and in a crash loop stand-ins are tried all the same."""
+    assert strength.next_look(demo_spec(replicas=1), after(HELD, refused(1)), NOW) == NOW + seconds(30)
+    standing = stand_in(2, REQUESTED, attempts=1, retry_at=NOW + seconds(40))
+    seen = after(LOOPING, refused(1), standing)
+    assert strength.next_look(demo_spec(replicas=1), seen, NOW) == NOW + seconds(40)
 
 
 def test_a_stand_in_is_looked_at_when_spot_has_stayed() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from spotrelay.model import (
+    InstanceState,
     LaunchIntent,
     OnRebalance,
     PurchaseOption,
@@ -16,7 +17,7 @@ from spotrelay.model import (
     TargetState,
     seconds,
 )
-from spotrelay.policy import reconcile, timing
+from spotrelay.policy import rebalance, reconcile, timing
 from spotrelay.policy.actions import Action, Drain, NoteHealth, ServeOn, Supersede
 from tests.examples import demo_spec
 from tests.unit.cases import LONG_AGO, NOW, RECENTLY, a_replica, an_instance, seen_of
@@ -182,3 +183,25 @@ def test_nothing_is_superseded_by_a_service_that_ignores_recommendations() -> No
     seen = seen_of(old, ill(2), instances=[an_instance(1), an_instance(2)], health={1: TargetState.HEALTHY})
     seen = replace(seen, health={**seen.health, "i-2": TargetState.UNHEALTHY})
     assert reconcile.decide(demo_spec(replicas=2), seen, NOW) == [Supersede(ill(2), UNHEALTHY)]
+
+
+def test_what_goes_is_not_superseded_as_well() -> None:
+    """A replica that EC2 recommends to leave and that is lost drains: it has its replacement by that."""
+    lost, other = (a_replica(i, READY, rebalance_at=NOW) for i in (1, 2))
+    instances = [an_instance(1, InstanceState.TERMINATED), an_instance(2)]
+    assert decide(lost, other, surge=3, instances=instances) == [
+        Drain(lost, "instance terminated"),
+        Supersede(other, RECOMMENDED),
+    ]
+
+
+def test_the_replacement_of_what_serves_on_counts_towards_the_surge() -> None:
+    """It comes in addition, as a drained one's does: while it makes one too many, nothing is superseded."""
+    rows = [a_replica(1, READY), a_replica(2, READY, rebalance_at=NOW), a_replica(3, READY)]
+    spec = replace(demo_spec(replicas=2), on_rebalance=OnRebalance.REPLACE, surge=1)
+    for replaced, expected in ((True, []), (False, [Supersede(rows[1], RECOMMENDED)])):
+        for action in (
+            ServeOn(rows[0], "interruption warning", NOW, replace=replaced),
+            Drain(rows[0], "lost", replace=replaced),
+        ):
+            assert list(rebalance.decide(spec, seen_of(*rows), [action], NOW)) == expected

@@ -118,6 +118,15 @@ def test_rows_that_are_newer_than_the_highest_id_are_not_known_yet() -> None:
     assert observation.has_lost_its_ids(replace(rows, highest_id=8), NOW)
 
 
+def test_ids_are_lost_if_a_row_above_them_is_old_or_has_an_instance() -> None:
+    """Either is enough: a row waits long for Spot, and a launch takes longer than the rows' reading."""
+    young = a_replica(10, ReplicaState.REQUESTED, since_s=5)
+    launched = a_replica(10, ReplicaState.PROVISIONING, since_s=1, entered=RECENTLY)
+    waiting = a_replica(10, ReplicaState.REQUESTED, since_s=timing.LEASE_S + 1)
+    for row, is_lost in ((young, False), (launched, True), (waiting, True)):
+        assert observation.has_lost_its_ids(replace(rows_of(row), highest_id=9), NOW) is is_lost
+
+
 def test_a_running_instance_starts_and_a_healthy_one_is_ready() -> None:
     """PROVISIONING → STARTING → READY, without any event."""
     fresh = a_replica(1, ReplicaState.PROVISIONING, since_s=5)
@@ -150,6 +159,14 @@ def test_a_replica_that_never_becomes_ready_has_failed() -> None:
     assert judged.pop(TargetState.HEALTHY) == [MarkReady(late)]
     assert judged.pop(TargetState.INITIAL) == []
     assert all(actions == [fail] for actions in judged.values())
+
+
+def test_a_replica_has_its_whole_initial_delay() -> None:
+    """It is late after its last moment, not in it."""
+    spec = demo_spec()
+    for age_s, is_late in ((spec.initial_delay_s, False), (spec.initial_delay_s + 0.001, True)):
+        rising = a_replica(1, ReplicaState.PROVISIONING, since_s=age_s)
+        assert reconcile.is_overdue(spec, rising, NOW) is is_late
 
 
 @pytest.mark.parametrize(("others", "kind"), [(2, Drain), (1, ServeOn)])
@@ -224,6 +241,17 @@ def test_a_warned_replica_that_was_to_become_ready_never_does() -> None:
         assert action.cool_pool
 
 
+def test_a_rising_replica_whose_row_says_that_it_is_warned_leaves() -> None:
+    """Also when EC2 no longer shows the mark; if its instance is gone, for that reason and no other."""
+    rising = a_replica(1, ReplicaState.STARTING, since_s=5, entered=RECENTLY, warned_at=NOW)
+    reason = "interruption warning; as many as wanted are left"
+    (action, *_) = decide(rising, instances=[an_instance(1)])
+    assert action == Drain(rising, reason, warned_at=NOW, replace=False)
+    (action, *_) = decide(rising, instances=[an_instance(1, InstanceState.TERMINATED)])
+    assert isinstance(action, Drain)
+    assert action.reason.startswith("instance terminated")
+
+
 @pytest.mark.parametrize("state", [InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED])
 def test_a_lost_instance_is_found(state: InstanceState) -> None:
     """An instance that is going or gone is replaced without any event."""
@@ -272,9 +300,17 @@ def test_a_warned_instance_is_never_terminated(noted: bool) -> None:
 
 def test_a_warned_instance_that_was_stopped_instead_is_terminated() -> None:
     """EC2 has had its way; what is left of the instance costs us its disk and serves nobody."""
-    replica = a_replica(1, ReplicaState.DRAINING, warned_at=LONG_AGO)
+    replica = a_replica(1, ReplicaState.DRAINING, warned_at=NOW - seconds(130))
     (action,) = decide(replica, instances=(an_instance(1, InstanceState.STOPPED),), wanted=0)
     assert isinstance(action, Terminate)
+
+
+def test_an_instance_that_ec2_may_have_spared_is_not_ended_at_once() -> None:
+    """EC2 takes some seconds, at times minutes, beyond the two that it promises."""
+    for ago_s, ends in ((121, False), (240, False), (420, True)):
+        replica = a_replica(1, ReplicaState.DRAINING, warned_at=NOW - seconds(ago_s))
+        actions = decide(replica, instances=(an_instance(1),), wanted=0)
+        assert [type(a) for a in actions] == ([Terminate] if ends else [])
 
 
 def test_a_draining_replica_in_rotation_is_taken_out_again() -> None:
@@ -289,6 +325,8 @@ def test_a_drained_replica_ends_with_its_instance() -> None:
     replica = a_replica(1, ReplicaState.DRAINING)
     terminated = an_instance(1, InstanceState.TERMINATED)
     assert decide(replica, instances=(terminated,), wanted=0) == [End(replica, "test")]
+    late = decide(replica, instances=(terminated,), health={1: TargetState.UNHEALTHY}, wanted=0)
+    assert late == [TakeOut("i-1"), End(replica, "test")], "the load balancer notices last"
 
 
 def test_surplus_is_taken_from_what_serves_least() -> None:
@@ -350,6 +388,8 @@ def test_a_removed_service_ends_without_replacements() -> None:
     (action,) = reconcile.retire(seen_of(draining, instances=[an_instance(1)]), NOW)
     assert isinstance(action, Terminate)
     assert reconcile.retire(seen_of(draining, instances=[an_instance(1)], warned=[1]), NOW) == [], "EC2 does"
+    warned = replace(draining, warned_at=NOW)
+    assert reconcile.retire(seen_of(warned, instances=[an_instance(1)]), NOW) == [], "as its row says"
     ended = an_instance(1, InstanceState.TERMINATED)
     assert reconcile.retire(seen_of(draining, instances=[ended]), NOW) == [End(draining, "test")]
     assert reconcile.retire(seen_of(draining), NOW) == [End(draining, "test")]

@@ -82,6 +82,39 @@ def test_a_stand_in_stays_while_spot_is_asked_for_again(state: ReplicaState) -> 
     assert decide(demo_spec(replicas=2), look(*rows, intents=[intent])) == []
 
 
+def test_a_stand_in_that_starts_is_kept_while_spot_is_asked_for_again() -> None:
+    """It is as useful as one that serves already, as long as nobody else serves for what is asked for."""
+    rising, standing = spot(2, STARTING, replaces=1), stand_in(3, STARTING)
+    going = Drain(rising, "interruption warning", replace=True)
+    assert decide(demo_spec(replicas=2), look(spot(5), rising, standing), going) == []
+    again = spot(4, REQUESTED, replaces=2, launch_id="L")
+    intent = LaunchIntent("L", "demo", (4,), NOW)
+    before = spot(2, DRAINING, warned_at=NOW, replaced_by=4)
+    served = replace(before, entered={**before.entered, READY: LONG_AGO})
+    for predecessor, gone in ((before, []), (served, [2])):
+        seen = look(spot(5), predecessor, again, standing, gone=gone, intents=[intent])
+        assert decide(demo_spec(replicas=2), seen) == []
+    covered = look(spot(5), served, again, standing, intents=[intent])
+    assert dropped(decide(demo_spec(replicas=2), covered)) == [3], "its predecessor still finishes requests"
+
+
+def test_no_stand_in_that_starts_is_kept_for_what_is_bought_on_demand() -> None:
+    """The replacement of what goes comes as soon as the stand-in would."""
+    rising, standing = spot(2, STARTING, replaces=1), stand_in(3, STARTING)
+    going = Drain(rising, "interruption warning", replace=True)
+    spec = demo_spec(replicas=2, use_spot=False)
+    assert dropped(decide(spec, look(spot(5), rising, standing), going)) == [3]
+    bought = on_demand(2, STARTING, replaces=1)
+    going = replace(going, replica=bought)
+    assert dropped(decide(demo_spec(replicas=2), look(spot(5), bought, standing), going)) == [3]
+
+
+def test_a_refused_replacement_keeps_one_stand_in() -> None:
+    """It counts as refused, and not once more as one of which nothing is known yet."""
+    standing = stand_in(5, STARTING), stand_in(6, STARTING)
+    assert dropped(decide(demo_spec(replicas=1), look(refused(4, replaces=1), *standing))) == [6]
+
+
 @pytest.mark.parametrize("state", [REQUESTED, *RISING])
 def test_a_first_start_needs_no_stand_ins(state: ReplicaState) -> None:
     """Nobody waits for a service that has never served: no instance is bought twice for it."""

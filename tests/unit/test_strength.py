@@ -116,6 +116,16 @@ def test_scaling_in_during_a_loss_replaces_nothing_and_takes_nothing(state: Inst
     assert not [a for a in actions if isinstance(a, Request | Launch)]
 
 
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_what_serves_on_needlessly_is_not_replaced(replicas: int) -> None:
+    """Of two replicas one is warned and serves on: with one wanted it gets no replacement."""
+    serves_on = ServeOn(spot(1), "interruption warning", NOW)
+    (action,) = strength.without_needless(
+        demo_spec(replicas=replicas), look(serves_on.replica, spot(2)), [serves_on]
+    )
+    assert action == (serves_on if replicas == 2 else interruption.without_replacement(serves_on))
+
+
 def test_scaling_in_gives_up_the_replacement_and_not_what_serves() -> None:
     """The loss was replaced before: what is on its way goes, and the two healthy ones stay."""
     going = spot(1, DRAINING, warned_at=NOW, replaced_by=4)
@@ -257,6 +267,19 @@ def test_only_what_is_missing_of_the_base_is_bought_on_demand() -> None:
     ]
 
 
+def test_a_stand_in_leaves_the_base_to_be_bought() -> None:
+    """It is bought on-demand, too, and goes when Spot comes: the base is what stays."""
+    spec = replace(demo_spec(replicas=3), base_on_demand=2)
+    assert strength.base_left(spec, look(on_demand(1), stand_in(2))) == 1
+
+
+def test_nothing_is_requested_in_vain() -> None:
+    """Where everything is bought on-demand there is no request for no Spot replica, nor the reverse."""
+    for use_spot, option in ((True, SPOT), (False, ON_DEMAND)):
+        (request,) = decide(demo_spec(replicas=2, use_spot=use_spot), look())
+        assert request == Request(2, "fewer replicas than wanted", option)
+
+
 def test_what_is_replaced_is_not_requested_as_well() -> None:
     """A drain that brings a replacement keeps the number, one that doesn't is made up for."""
     lost, kept = spot(1), spot(2)
@@ -341,3 +364,13 @@ def test_what_serves_is_never_given_up_below_what_is_wanted(fleet: _Fleet, data:
     before = [r.id for r in rows if r.stays and r.id not in {a.replica.id for a in ill}]
     left = [r.id for r in rows if r.stays and r.id not in gone]
     assert len(left) >= min(len(before), fleet.spec.replicas)
+
+
+def test_a_stand_in_s_turn_is_none_of_those_that_the_brake_holds() -> None:
+    """When on-demand is tried again, what EC2 refused is, too; what was never asked for waits its minute."""
+    held = spot(1, REQUESTED, retry_at=NOW + seconds(30))
+    turn = stand_in(3, REQUESTED, attempts=1, retry_at=NOW)
+    launches = [
+        a for a in decide(demo_spec(replicas=2), look(held, refused(2), turn)) if isinstance(a, Launch)
+    ]
+    assert [[r.id for r in launch.replicas] for launch in launches] == [[2], [3]]

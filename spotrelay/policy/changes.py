@@ -313,6 +313,8 @@ def _taken_in(service: str, spec: ServiceSpec | None, id_: int, action: TakeIn, 
         launch_id=instance.launch_id,
         purchase_option=instance.offering.purchase_option,
         is_stand_in=action.is_stand_in,
+        # Whoever still holds a row of this ID, of before the table was lost, has another revision.
+        revision=int(now.timestamp()),
     )
 
 

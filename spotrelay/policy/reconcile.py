@@ -302,7 +302,7 @@ def _for_draining(
     now: datetime,
 ) -> Iterator[Action]:
     is_in_rotation = health is not None and health.is_in_rotation
-    if replica.instance_id and is_in_rotation:
+    if replica.instance_id and health not in (None, TargetState.DRAINING):
         yield TakeOut(
             replica.instance_id
         )  # a registration that raced the drain, or a drain that nobody heard

@@ -113,7 +113,10 @@ def decide(
     dropped = _at_most(may_go, _surplus(spec, there, len(regular) + taken_in - spec.replicas))
     dropped_ids = {r.id for r in dropped}
     kept = [r for r in there if r.id not in dropped_ids]
-    missing = _missing(spec, kept, len(regular) + taken_in, seen)
+    # One that was to be replaced and serves all the same leaves less to stand in for.
+    lost = not_staying(decided)
+    serving = sum(r.stays and not r.is_stand_in and r.id not in lost for r in seen.rows.replicas.values())
+    missing = min(_missing(spec, kept, len(regular) + taken_in, seen), max(spec.replicas - serving, 0))
 
     for replica in dropped:
         yield from _drop(replica, "more replicas than wanted", seen)

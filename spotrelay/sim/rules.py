@@ -152,6 +152,7 @@ class Rules:
         self.damaged |= dict.fromkeys(services, self.scheduler.now)
         for service in services:
             self.windows.pop(service, None)
+            self.requested.pop(service, None)
             self.replacements = {key: by for key, by in self.replacements.items() if key[0] != service}
 
     def broken(self, rule: Rule, what: str) -> None:
@@ -235,7 +236,8 @@ class Rules:
                 for rows in (before, after)
             )
             found = sum(r.state is not ReplicaState.REQUESTED for r in changes.create)
-            if active - found > max(most, was):
+            is_blind = service in self.damaged and self.scheduler.now - self.damaged[service] < LONGEST_S / 2
+            if active - found > max(most, was) and not is_blind:
                 kind = "stand-ins" if is_stand_in else "regular replicas"
                 self.broken(Rule.STRENGTH, f"{service}: {active} active {kind}, {most} allowed")
         for row in changes.create:

@@ -306,7 +306,7 @@ def test_a_warned_instance_that_was_stopped_instead_is_terminated() -> None:
 
 
 def test_an_instance_that_ec2_may_have_spared_is_not_ended_at_once() -> None:
-    """EC2 takes some seconds, at times minutes, beyond the two that it promises."""
+    """After its two minutes EC2 has five more: only then is it ours to end."""
     for ago_s, ends in ((121, False), (240, False), (420, True)):
         replica = a_replica(1, ReplicaState.DRAINING, warned_at=NOW - seconds(ago_s))
         actions = decide(replica, instances=(an_instance(1),), wanted=0)

@@ -274,7 +274,7 @@ def test_a_stand_in_leaves_the_base_to_be_bought() -> None:
 
 
 def test_nothing_is_requested_in_vain() -> None:
-    """Where everything is bought on-demand there is no request for no Spot replica, nor the reverse."""
+    """No request is for zero replicas, whichever way all of them are bought."""
     for use_spot, option in ((True, SPOT), (False, ON_DEMAND)):
         (request,) = decide(demo_spec(replicas=2, use_spot=use_spot), look())
         assert request == Request(2, "fewer replicas than wanted", option)
@@ -366,7 +366,7 @@ def test_what_serves_is_never_given_up_below_what_is_wanted(fleet: _Fleet, data:
     assert len(left) >= min(len(before), fleet.spec.replicas)
 
 
-def test_a_stand_in_s_turn_is_none_of_those_that_the_brake_holds() -> None:
+def test_a_stand_in_s_turn_launches_nothing_that_the_brake_holds() -> None:
     """When on-demand is tried again, what EC2 refused is, too; what was never asked for waits its minute."""
     held = spot(1, REQUESTED, retry_at=NOW + seconds(30))
     turn = stand_in(3, REQUESTED, attempts=1, retry_at=NOW)

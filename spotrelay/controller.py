@@ -381,7 +381,8 @@ class Controller:
             self._ports.telemetry.record("launches_held", service=service, replicas=held)
         won = {r.id for change in committed for r in (*change.create, *change.update)}
         done = [a for a in actions if _is_won(a, won)]
-        leaving, out = _leaving(done), dict.fromkeys(_leaving(done), now)
+        leaving = _leaving(done)
+        out = dict.fromkeys(leaving, now)
         try:
             if spec:
                 self._attempt(outcome, "look_again", lambda: self._call_back(spec, done))

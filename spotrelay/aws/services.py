@@ -12,9 +12,6 @@ from spotrelay.model import ServiceSpec, SpecError
 from spotrelay.names import CONTROL_PLANE_PARAMETER
 from spotrelay.ports import OtherControlPlane, UnreadableDocument
 
-CLAIM = CONTROL_PLANE_PARAMETER
-"""Says whose services these are."""
-
 KEPT_S = 60.0
 """A burst of signals doesn't read a document once for each; a tick reads it afresh anyway."""
 
@@ -58,9 +55,9 @@ class ParameterServices:
         name = f"{self._path}/{service}"
         with translated():
             # One call for both: the claim is as fresh as the document.
-            answer = self._clients.ssm.get_parameters(Names=[name, CLAIM])
+            answer = self._clients.ssm.get_parameters(Names=[name, CONTROL_PLANE_PARAMETER])
         found = {parameter["Name"]: parameter["Value"] for parameter in answer["Parameters"]}
-        self._check_claim(found.get(CLAIM))
+        self._check_claim(found.get(CONTROL_PLANE_PARAMETER))
         return self._keep(service, found[name]) if name in found else None
 
     def _check_claim(self, claim: str | None) -> None:
@@ -72,11 +69,11 @@ class ParameterServices:
         # RecursionError: JSON as deep as Python's stack.
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise OtherControlPlane(
-                f"parameter {CLAIM} can't be read: deploy the control plane again"
+                f"parameter {CONTROL_PLANE_PARAMETER} can't be read: deploy the control plane again"
             ) from error
         if table != self._table:
             raise OtherControlPlane(
-                f"parameter {CLAIM} says that the control plane with table {table} looks after the services"
+                f"parameter {CONTROL_PLANE_PARAMETER} says that the control plane with table {table} looks after the services"
                 f" of this region; this one has table {self._table}"
             )
 

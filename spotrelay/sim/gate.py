@@ -57,8 +57,6 @@ class Invocation(Task):
         """Of when that is."""
         self.warned_at: float | None = None
         """Of when the last answer about warnings is."""
-        self.taken_out: dict[str, float] = {}
-        """When it took which instance out of rotation."""
         self.answered: set[str] = set()
         """The launches that it knows the outcome of."""
         self.wrote: dict[str, float] = {}

@@ -144,8 +144,6 @@ class SimRouter:
             self.rules.routes(spec, ids)
             self.rules.takes_out(invocation, spec, ids, self.memory)
             self.cloud.deregister(spec.service, ids, spec.drain_s)
-            for instance_id in ids:
-                invocation.taken_out[instance_id] = self.scheduler.now
 
         def partly() -> None:
             effect(list(instance_ids)[: len(instance_ids) // 2])

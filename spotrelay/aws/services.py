@@ -73,8 +73,8 @@ class ParameterServices:
             ) from error
         if table != self._table:
             raise OtherControlPlane(
-                f"parameter {CONTROL_PLANE_PARAMETER} says that the control plane with table {table} looks after the services"
-                f" of this region; this one has table {self._table}"
+                f"parameter {CONTROL_PLANE_PARAMETER} says that the control plane with table {table}"
+                f" looks after the services of this region; this one has table {self._table}"
             )
 
     def _keep(self, service: str, text: str) -> ServiceSpec:

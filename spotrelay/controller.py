@@ -122,6 +122,7 @@ class Controller:
             ports.store.look_ahead()
         except Exception as error:  # noqa: BLE001 - all is done already, and isn't to be done again for this
             ports.telemetry.record("look_ahead_failed", error=repr(error))
+            launching.count_denied(ports, error)
         return failed
 
     def tick(self, service: str, serving: datetime | None = None, *, is_vouched_for: bool = False) -> None:
@@ -341,6 +342,7 @@ class Controller:
             answering = self._ports.prober.answering(spec, addresses)
         except PortError as error:  # nobody was asked: nobody is late for it
             self._ports.telemetry.record("probe_failed", service=spec.service, error=repr(error))
+            launching.count_denied(self._ports, error)
             return
         self._ports.telemetry.record(
             "probed",
@@ -379,27 +381,26 @@ class Controller:
         if held := sum(change.held for change in committed):
             self._ports.telemetry.count(Metric.LAUNCHES_HELD, held, service=service)
             self._ports.telemetry.record("launches_held", service=service, replicas=held)
-        won = {r.id for change in committed for r in (*change.create, *change.update)}
+        won = {r.id: r for change in committed for r in (*change.create, *change.update)}
         done = [a for a in actions if _is_won(a, won)]
         leaving = _leaving(done)
-        out = dict.fromkeys(leaving, now)
+        out: dict[str, datetime] = {}
         try:
             if spec:
                 self._attempt(outcome, "look_again", lambda: self._call_back(spec, done))
-                self._attempt(outcome, "deregister", lambda: self._deregister(spec, leaving))
-                out = dict.fromkeys(leaving, self._ports.clock.now())
+                self._take_out(outcome, spec, leaving, out)
                 self._attempt(outcome, "register", lambda: self._enter(spec, done))
                 self._attempt(
                     outcome, "launch", lambda: self._launch_and_tell(spec, done, committed, signals)
                 )
                 # Once more what a tick may have been about to register when the warning came.
                 again = sorted(set(leaving) - interruption.settled(rows, now)) if signals else []
-                self._attempt(outcome, "deregister", lambda: self._deregister(spec, again))
+                self._take_out(outcome, spec, again, out)
         finally:
             for action in done:
                 self._record(service, action)
-            if spec and leaving:
-                self._ports.telemetry.count(Metric.DEREGISTERED, len(leaving), service=service)
+            if out:
+                self._ports.telemetry.count(Metric.DEREGISTERED, len(out), service=service)
                 self._count_since_warning(Metric.WARNING_TO_DEREGISTERED_MS, service, signals, out)
             if any(not isinstance(action, HoldBack) for action in done):
                 self._attempt(
@@ -410,19 +411,20 @@ class Controller:
             self._attempt(outcome, "terminate", lambda: self._terminate(service, terminate))
         return outcome
 
-    def _attempt(self, outcome: _Outcome, step: str, act: Callable[[], object]) -> None:
-        """Take a step; what fails is for the next ones no reason not to be taken."""
+    def _attempt(self, outcome: _Outcome, step: str, act: Callable[[], object]) -> bool:
+        """Take a step; what fails (False) is for the next ones no reason not to be taken."""
         try:
             act()
         except PortError as error:
             self._note_trouble(outcome, step, error)
+            return False
+        return True
 
     def _note_trouble(self, outcome: _Outcome, step: str, error: PortError) -> None:
         outcome.troubles.append(error)
         is_denied = isinstance(error, Denied)
         self._ports.telemetry.record("denied" if is_denied else "step_failed", step=step, error=str(error))
-        if is_denied:
-            self._ports.telemetry.count(Metric.CALLS_DENIED)
+        launching.count_denied(self._ports, error)
 
     def _call_back(self, spec: ServiceSpec, done: Sequence[Action]) -> None:
         """Have somebody look again at what serves on when its time has come, whatever else happens."""
@@ -431,6 +433,15 @@ class Controller:
         due = {at for warned_at in warned for at in rotation.looks_due(spec, warned_at)}
         for delay_s in sorted({ceil(max((at - now).total_seconds(), 0)) for at in due}):
             self._ports.ticker.schedule_leave(spec.service, delay_s)
+
+    def _take_out(
+        self, outcome: _Outcome, spec: ServiceSpec, instance_ids: Sequence[str], out: dict[str, datetime]
+    ) -> None:
+        """Take instances out of rotation; `out` comes to say since when they are, if they are for certain."""
+        if self._attempt(outcome, "deregister", lambda: self._deregister(spec, instance_ids)):
+            now = self._ports.clock.now()
+            for instance_id in instance_ids:
+                out.setdefault(instance_id, now)
 
     def _deregister(self, spec: ServiceSpec, instance_ids: Sequence[str]) -> None:
         if instance_ids:
@@ -500,7 +511,7 @@ class Controller:
             try:
                 store.cool(lessons)
             except PortError as error:
-                self._ports.telemetry.record("lessons_lost", service=spec.service, error=repr(error))
+                launching.note_lost(self._ports, spec.service, error)
 
     def _soon(self) -> datetime:
         return self._ports.clock.now() + seconds(timing.TICK_IN_TRANSITION_S)
@@ -536,7 +547,7 @@ class Controller:
             if value := getattr(action, name, None):
                 facts[name] = value
         metric = _COUNTED.get(type(action))
-        if isinstance(action, Drain | ServeOn) and action.warned_at and not action.replica.is_warned:
+        if isinstance(action, Drain | ServeOn | NoteWarning) and action.warned_at and not action.replica.is_warned:
             metric = Metric.INTERRUPTION_WARNINGS
         if isinstance(action, TakeIn):
             is_kept = action.state is not ReplicaState.DRAINING
@@ -581,7 +592,9 @@ def _terminated(action: Action) -> str | None:
             return None
 
 
-def _is_won(action: Action, won: set[int]) -> bool:
+def _is_won(action: Action, won: Mapping[int, Replica]) -> bool:
     """Whether what the action writes was written; one that writes nothing always is."""
+    if isinstance(action, TakeIn):
+        return action.instance.id in {row.instance_id for row in won.values()}
     replica: Replica | None = getattr(action, "replica", None)
     return replica is None or isinstance(action, Register) or replica.id in won

@@ -75,11 +75,12 @@ def launch(ports: Ports, spec: ServiceSpec, ordered: Changes, memory: PoolMemory
                 break
         if not _is_committed(ports, ordered):
             break
-        launched += len(filled)
+        if filled:
+            launched += len(filled)
+            ports.telemetry.count(Metric.REPLICAS_LAUNCHED, len(filled), service=spec.service)
         if isinstance(answer, LaunchResult | Denied):
             given = answer if isinstance(answer, LaunchResult) else LaunchResult()
             _conclude(ports, order, given, ordered.update)
-    ports.telemetry.count(Metric.REPLICAS_LAUNCHED, launched, service=spec.service)
     return launched
 
 
@@ -156,8 +157,8 @@ def _ask(
     else:
         facts["error"] = repr(answer)
         ports.telemetry.count(Metric.LAUNCH_ERRORS, service=spec.service)
+        count_denied(ports, answer)
         if isinstance(answer, Denied):
-            ports.telemetry.count(Metric.CALLS_DENIED)
             ports.telemetry.record("denied", step="launch", service=spec.service, error=str(answer))
     _record(ports, order, waiting, facts)
     return answer
@@ -181,7 +182,19 @@ def _conclude(ports: Ports, order: _Order, answer: LaunchResult, waiting: Sequen
         _learn(ports, order, answer)
         _call_stand_ins(ports, order, waiting)
     except PortError as error:
-        ports.telemetry.record("lessons_lost", service=order.spec.service, error=repr(error))
+        note_lost(ports, order.spec.service, error)
+
+
+def note_lost(ports: Ports, service: str, error: PortError) -> None:
+    """Say that what was learned of pools, or who was to hear of it, got lost: nothing else depends on it."""
+    ports.telemetry.record("lessons_lost", service=service, error=repr(error))
+    count_denied(ports, error)
+
+
+def count_denied(ports: Ports, error: Exception) -> None:
+    """Count a call that AWS refuses: where nothing else fails with it, a person learns of it by this alone."""
+    if isinstance(error, Denied):
+        ports.telemetry.count(Metric.CALLS_DENIED)
 
 
 def _learn(ports: Ports, order: _Order, answer: LaunchResult) -> None:

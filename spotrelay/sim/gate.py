@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from random import Random
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from spotrelay.memory import EPOCH
 from spotrelay.model import Instance, Replica, seconds
+from spotrelay.names import Metric
 from spotrelay.ports import Conflict, Denied, PortError, Throttled, Unavailable, UnreadableDocument
 from spotrelay.sim.faults import Call, Fault, FaultPlan
 from spotrelay.sim.scheduler import Killed, Scheduler, Task
@@ -33,6 +35,33 @@ LAUNCH_GIVES_UP_S = (20.0, 45.0)
 
 LATE_S = 5.0
 """A request whose caller gave up may still be carried out so much later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A call as its caller knows it."""
+
+    at: float
+    """When the answer came."""
+    call: Call
+    about: object
+    answer: object
+    """What was answered, or the error that was raised."""
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the caller got an error."""
+        return isinstance(self.answer, Exception)
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Something that was added to a metric."""
+
+    at: float
+    metric: Metric
+    value: float
+    service: str | None
 
 
 class Invocation(Task):
@@ -61,6 +90,10 @@ class Invocation(Task):
         """The launches that it knows the outcome of."""
         self.wrote: dict[str, float] = {}
         """When it wrote the row of which instance."""
+        self.heard: list[Heard] = []
+        """Every call that it made, and what came back: all that it can know."""
+        self.counted: list[Counted] = []
+        """What it added to metrics."""
 
 
 class SimClock:
@@ -116,6 +149,23 @@ class Gate:
             Killed: the invocation is dead, or dies here.
             PortError: as the fault plan has it, or as `effect` does.
         """
+        heard = self.invocation.heard
+        try:
+            answer = self._pass(call, about, effect, partly, stale)
+        except Exception as error:
+            heard.append(Heard(self._scheduler.now, call, about, error))
+            raise
+        heard.append(Heard(self._scheduler.now, call, about, answer))
+        return answer
+
+    def _pass(
+        self,
+        call: Call,
+        about: object,
+        effect: Callable[[], T],
+        partly: Callable[[], T] | None,
+        stale: Callable[[], T] | None,
+    ) -> T:
         self.calls += 1
         task = self._scheduler.task
         assert isinstance(task, Invocation)  # noqa: S101 - ports are called by invocations only

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from spotrelay.model import Offering, PurchaseOption, ServiceSpec
-from spotrelay.sim import damage, events
+from spotrelay.sim import damage, events, messages
 from spotrelay.sim.faults import Call
 from spotrelay.sim.instances import NEVER, SimInstance
 from spotrelay.sim.scenario import Misfortune
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from spotrelay.sim.world import World
 
 
-NONSENSE = '{"source": "aws.ec2", "detail-type": '
-"""A message that nobody can read."""
+NONSENSE_COUNT = (4, 10)
+"""How many odd messages come at once: so that some share a batch with each other, and with real events."""
 
 REFUSES_S = (5.0, 60.0)
 """How long there is no capacity anywhere: some tries of a replica's, and a cooldown."""
@@ -224,10 +224,14 @@ def _foreign(victim: _Victim) -> None:
 
 
 def _nonsense(victim: _Victim) -> None:
-    world = victim.world
-    world.malformed += 1
-    queue = world.random.choice((world.signals, world.ticks))
-    queue.send_once(NONSENSE)
+    """Messages that nobody can read, or that aren't for us, and among them one that is."""
+    world, now = victim.world, victim.world.scheduler.now
+    instance_id = victim.alive[0].id if victim.alive else "i-0123456789abcdef0"
+    for _ in range(world.odd.randint(*NONSENSE_COUNT)):
+        world.send_odd(messages.oddity(world.odd, instance_id, victim.service, now))
+    if victim.alive:
+        state = victim.alive[0].state(now)
+        world.signals.send_once(events.state_change(instance_id, now, state))
 
 
 _STRIKES: dict[Misfortune, Callable[[_Victim], None]] = {

@@ -14,7 +14,7 @@ from spotrelay.names import Metric
 from spotrelay.ports import Denied, LaunchRequest, LaunchResult, Throttled, Unavailable, UnreadableDocument
 from spotrelay.sim.cloud import SimCloud
 from spotrelay.sim.faults import Call
-from spotrelay.sim.gate import Gate, at
+from spotrelay.sim.gate import Counted, Gate, at
 from spotrelay.sim.queues import SimQueue
 from spotrelay.sim.rules import Rules
 from spotrelay.sim.scheduler import Scheduler
@@ -197,7 +197,7 @@ class SimTicker:
     def schedule(self, service: str, due: datetime | None = None, delay_s: float = 0) -> None:
         """See `ports.Ticker.schedule`."""
         body = Tick(service, due).to_json()
-        self.gate(Call.SCHEDULE, body, lambda: self.queue.send(body, delay_s + self.lag_s))
+        self.gate(Call.SCHEDULE, (body, delay_s), lambda: self.queue.send(body, delay_s + self.lag_s))
 
     def schedule_leave(self, service: str, delay_s: float) -> None:
         """See `ports.Ticker.schedule_leave`."""
@@ -207,7 +207,7 @@ class SimTicker:
             self.queue.send(body, delay_s)
             self.rules.called_back.setdefault(service, []).append(self.queue.scheduler.now + delay_s)
 
-        self.gate(Call.SCHEDULE_LEAVE, body, effect)
+        self.gate(Call.SCHEDULE_LEAVE, (body, delay_s), effect)
 
 
 @dataclass(slots=True)
@@ -219,7 +219,7 @@ class SimDeadLetters:
 
     def set_aside(self, body: str, why: str) -> None:
         """See `ports.DeadLetters.set_aside`."""
-        self.gate(Call.SET_ASIDE, why, lambda: self.letters.append(body))
+        self.gate(Call.SET_ASIDE, (why, body), lambda: self.letters.append(body))
 
 
 @dataclass(slots=True)
@@ -290,12 +290,15 @@ class SimServices:
 
 @dataclass(slots=True)
 class SimTelemetry:
-    """`ports.Telemetry`: keeps nothing, but listens for what should never be said."""
+    """`ports.Telemetry`: notes what is counted, and listens for what should never be said."""
 
     rules: Rules
+    gate: Gate
 
     def count(self, metric: Metric, value: float = 1, *, service: str | None = None) -> None:
         """See `ports.Telemetry.count`."""
+        invocation = self.gate.invocation
+        invocation.counted.append(Counted(self.rules.scheduler.now, metric, value, service))
 
     def record(self, event: str, **facts: object) -> None:
         """See `ports.Telemetry.record`."""

@@ -79,6 +79,14 @@ class Rule(StrEnum):
         "a warning is done with only when its replica is out of rotation and drains, or is known to serve on"
     )
     LAUNCH_RATE = "launches per minute have a ceiling"
+    METRICS = "every metric counts what happened, no more and no less"
+    AGAIN = "a message comes again if a call that it needed failed, and only then"
+    SET_ASIDE = "a message that nobody can read is set aside with the reason, and costs no other anything"
+    ASKED = "what a message of the tick queue asks for is done, and nothing else"
+    STEPS = "a step that fails keeps no other step from being taken"
+    OUT_AT_ONCE = "what leaves the rotation leaves it before anything is launched"
+    NEXT_TICK = "whatever is changed, a tick follows within seconds"
+    OTHERS = "where another control plane looks after the services, nothing is touched"
     NO_SURPRISE = "no exception but a port's leaves a function"
     # After settling:
     SETTLES = "everything comes to rest"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from spotrelay.memory import EPOCH
@@ -10,7 +11,6 @@ from spotrelay.policy import failures
 from spotrelay.policy.interruption import NEEDLESS
 from spotrelay.policy.reconcile import ORPHAN
 from spotrelay.sim.gate import at
-from spotrelay.sim.misfortunes import NONSENSE
 from spotrelay.sim.rules import LONGEST_S, SKEW_S, Rule
 
 if TYPE_CHECKING:
@@ -125,10 +125,14 @@ def _check_letters(world: World) -> None:
     broken = world.rules.broken
     queues = (world.signals, world.ticks)
     # What couldn't be set aside three times ends in the queue's own dead-letter queue.
-    kept = len(world.dead_letters.letters) + sum(m.body == NONSENSE for q in queues for m in q.dead)
-    if kept < world.malformed:
-        broken(Rule.DEAD_LETTERS, f"{kept} of {world.malformed} malformed ones")
+    kept = Counter(world.dead_letters.letters) + Counter(m.body for queue in queues for m in queue.dead)
+    for body, sent in world.malformed.items():
+        if kept[body] < sent:
+            broken(Rule.DEAD_LETTERS, f"{kept[body]} of {sent} malformed ones: {body[:100]}")
+    for body in set(world.dead_letters.letters):
+        if not world.malformed[body]:
+            broken(Rule.DEAD_LETTERS, f"nothing is wrong with {body[:100]}")
     for queue in queues:
         for message in queue.dead:
             if message.disturbed < queue.settings.max_receives:
-                broken(Rule.DEAD_LETTERS, f"{message.id}: {message.body}")
+                broken(Rule.DEAD_LETTERS, f"{message.id}: {message.body[:100]}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
@@ -19,13 +20,16 @@ from spotrelay.model import (
     ServiceSpec,
 )
 from spotrelay.policy import timing
-from spotrelay.ports import Ports
+from spotrelay.ports import PortError, Ports
 from spotrelay.sim import cloud as clouds
 from spotrelay.sim import misfortunes, settled
 from spotrelay.sim.cloud import SimCloud, SimTarget
+from spotrelay.sim.conduct import Conduct
+from spotrelay.sim.counting import Counting
 from spotrelay.sim.faults import FaultPlan
 from spotrelay.sim.gate import Gate, Invocation, SimClock, at
 from spotrelay.sim.instances import NEVER, SimInstance
+from spotrelay.sim.messages import Fate, Oddity
 from spotrelay.sim.ports import (
     SimDeadLetters,
     SimFleet,
@@ -85,6 +89,7 @@ class World:
         market = clouds.market(scenario.specs[0], dict(scenario.capacity), scenario.seed)
         self.cloud = SimCloud(self.scheduler, self.random, market, self.emit)
         self.rules = Rules(self.scheduler, self.cloud)
+        self.conduct = Conduct(self.rules, Counting(self.rules, self.cloud))
         self.memory = MemoryStore()
         self.services = SimServices(self.gate, self.scheduler, self.random)
         self.rules.documents = self.services.since
@@ -104,12 +109,14 @@ class World:
             SimProber(self.gate, self.scheduler, self.cloud),
             self.ticker,
             self.services,
-            SimTelemetry(self.rules),
+            SimTelemetry(self.rules, self.gate),
             SimClock(self.scheduler),
             lambda: f"id-{next(numbers):06d}",
         )
         self.intake = build(self.ports, self.dead_letters)
-        self.malformed = 0
+        self.odd = Random(f"{scenario.seed} messages")  # noqa: S311 - see `random`
+        """Draws odd messages, so that what kinds there are changes nothing else."""
+        self.malformed: Counter[str] = Counter()
         """Messages sent that nobody can read."""
         self.is_at_rest = False
         self._last_look = NEVER
@@ -152,12 +159,19 @@ class World:
         queue.duplicates = self.scenario.duplicated
         return queue
 
-    def _on_signals(self, _: Invocation, messages: Mapping[str, str]) -> list[str]:
-        return self.intake.signals(messages)
+    def _on_signals(self, invocation: Invocation, messages: Mapping[str, str]) -> list[str]:
+        again = self.intake.signals(messages)
+        self.conduct.signals(invocation, messages, again)
+        return again
 
-    def _on_tick(self, _: Invocation, messages: Mapping[str, str]) -> list[str]:
+    def _on_tick(self, invocation: Invocation, messages: Mapping[str, str]) -> list[str]:
         for body in messages.values():
-            self.intake.tick(body)
+            try:
+                self.intake.tick(body)
+            except PortError as error:
+                self.conduct.tick(invocation, body, error)
+                raise
+            self.conduct.tick(invocation, body, None)
         return []
 
     def _ended(self, invocation: Invocation, done: Sequence[Message], came_to_end: bool) -> None:
@@ -177,6 +191,12 @@ class World:
             return
         delay_s = random.random() ** 3 * scenario.delay_s if self.is_faulty else random.random()
         self.signals.send(body, delay_s, warned)
+
+    def send_odd(self, oddity: Oddity) -> None:
+        """A message comes that is none of those which the queues are for."""
+        self.conduct.fates[oddity.body] = oddity.fate
+        self.malformed[oddity.body] += oddity.fate is Fate.SET_ASIDE
+        (self.signals if oddity.is_event else self.ticks).send_once(oddity.body)
 
     def _schedule(self) -> None:
         """A minute is over."""

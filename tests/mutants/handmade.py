@@ -93,8 +93,8 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "drained-but-in-rotation",
         "controller",
-        old="lambda: self._deregister(spec, leaving)",
-        new="lambda: None",
+        old="self._take_out(outcome, spec, leaving, out)",
+        new="pass",
         wrong="what the tick drains stays in rotation",
         is_quick=True,
     ),
@@ -125,8 +125,8 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "not-deregistered-again",
         "controller",
-        old="lambda: self._deregister(spec, again)",
-        new="lambda: None",
+        old="self._take_out(outcome, spec, again, out)",
+        new="pass",
         wrong="what a tick registered while the warning was handled stays in rotation",
     ),
     HandMade(

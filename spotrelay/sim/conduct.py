@@ -1,0 +1,363 @@
+"""What an invocation must do with its messages and its troubles, as one sees who hears all of its calls."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+from spotrelay.memory import EPOCH
+from spotrelay.model import Changes, Removal, Replica, ReplicaState, Rows, ServiceSpec
+from spotrelay.ports import Conflict, OtherControlPlane, PortError
+from spotrelay.sim.counting import Counting, is_mending
+from spotrelay.sim.faults import Call
+from spotrelay.sim.gate import Heard, Invocation
+from spotrelay.sim.messages import Event, Fate
+from spotrelay.sim.rules import Rule, Rules
+
+SOON_S = 5.0
+"""Within so long the next tick is due while anything moves: docs/reliability.md, "seconds"."""
+
+NOTICE_S = 120.0
+"""EC2's two minutes."""
+
+SETTLE_S, LAST_S = 20.0, 10.0
+"""How much longer than `drain_seconds` before its end a warned replica leaves, and when the very last one
+does: docs/service-file.md."""
+
+LOOKS_WITHIN_S = 3.0
+"""After such a moment somebody must look: clocks are a second apart, and delays are whole seconds."""
+
+SWALLOWED = frozenset({Call.LAUNCH, Call.COOL, Call.FORGIVE, Call.PROBE, Call.LOOK_AHEAD, Call.SET_ASIDE})
+"""What may fail without bringing the message back: the tick takes it up, or nothing depends on it."""
+
+TOUCHES = frozenset(
+    {
+        Call.COMMIT,
+        Call.LAUNCH,
+        Call.TERMINATE,
+        Call.REGISTER,
+        Call.DEREGISTER,
+        Call.KEEP_DOCUMENT,
+        Call.FORGET,
+        Call.COOL,
+        Call.FORGIVE,
+    }
+)
+"""Calls that change something of a service."""
+
+
+SCHEDULED, CHANGED = "aws.events", "aws.ssm"
+"""Sources of events on the tick queue."""
+
+
+@dataclass(slots=True)
+class Conduct:
+    """Looks at each invocation when it has ended, unless it was killed."""
+
+    rules: Rules
+    counting: Counting
+    fates: dict[str, Fate] = field(default_factory=dict)
+    """By body: what must become of a message that is none of the usual ones."""
+
+    def signals(self, invocation: Invocation, messages: Mapping[str, str], again: Collection[str]) -> None:
+        """A batch of events is dealt with; `again` are the messages to be delivered again."""
+        of_fate: dict[Fate, list[str]] = {fate: [] for fate in Fate}
+        for id_, body in messages.items():
+            of_fate[self.fates.get(body, Fate.HANDLED)].append(id_)
+        malformed, ignored = of_fate[Fate.SET_ASIDE], of_fate[Fate.IGNORED]
+        events = {id_: Event.of(messages[id_]) for id_ in of_fate[Fate.HANDLED]}
+        kept = self._set_aside(invocation, [messages[id_] for id_ in malformed])
+        failed = Counter(messages[id_] for id_ in malformed if id_ in again)
+        if failed != kept:
+            self.rules.broken(Rule.AGAIN, f"{invocation.name}: {sorted(failed)} come again, not {sorted(kept)}")
+        self._delivered_again(ignored, again, must=False)
+        self._again(invocation, events, again)
+        for section in _sections(invocation.heard):
+            self._section(invocation, section)
+        self.counting.check(
+            invocation, events=list(events.values()), ignored=len(ignored), malformed=len(malformed)
+        )
+
+    def tick(self, invocation: Invocation, body: str, error: Exception | None) -> None:
+        """A message of the tick queue is dealt with, or failed."""
+        heard = invocation.heard
+        if self.fates.get(body) is Fate.SET_ASIDE:
+            kept = self._set_aside(invocation, [body])
+            if (error is not None) != bool(kept):
+                self.rules.broken(Rule.AGAIN, f"{invocation.name}: a message that nobody can read: {error!r}")
+            if len(heard) > 1:
+                self.rules.broken(Rule.ASKED, f"{invocation.name}: {body[:80]} is taken for a tick")
+            self.counting.check(invocation, malformed=1, is_whole=error is None)
+            return
+        asked = _Asked.of(body)
+        must = any(_is_needed(h, is_tick=asked.kind in ("tick", "override")) for h in heard)
+        if must and error is None:
+            self.rules.broken(Rule.AGAIN, f"{invocation.name}: calls failed, and it is done with")
+        if error is not None and not any(isinstance(h.answer, PortError) for h in heard):
+            self.rules.broken(Rule.AGAIN, f"{invocation.name}: no call failed, and it raises {error!r}")
+        if error is None:
+            self._asked(invocation, asked)
+        self._section(invocation, heard)
+        self.counting.check(
+            invocation, is_whole=error is None, is_vouched_for=asked.kind == "override"
+        )
+
+    # Messages.
+
+    def _set_aside(self, invocation: Invocation, bodies: Sequence[str]) -> Counter[str]:
+        """Those that should have been set aside; which of them couldn't be."""
+        calls = [h for h in invocation.heard if h.call is Call.SET_ASIDE]
+        tried = [h.about for h in calls if isinstance(h.about, tuple)]
+        if sorted(body for _, body in tried) != sorted(bodies):
+            self.rules.broken(Rule.SET_ASIDE, f"{invocation.name}: {len(tried)} of {len(bodies)} are set aside")
+        if not all(why for why, _ in tried):
+            self.rules.broken(Rule.SET_ASIDE, f"{invocation.name}: set aside without a reason")
+        return Counter(h.about[1] for h in calls if h.is_error and isinstance(h.about, tuple))
+
+    def _delivered_again(self, ids: Sequence[str], again: Collection[str], *, must: bool) -> None:
+        for id_ in ids:
+            if (id_ in again) != must:
+                self.rules.broken(Rule.AGAIN, f"{id_}: {'done with' if must else 'delivered again'}")
+
+    def _again(self, invocation: Invocation, events: Mapping[str, Event], again: Collection[str]) -> None:
+        """Do those signals come again of which some work failed, and no others?"""
+        heard = invocation.heard
+        located = next((h.answer for h in heard if h.call is Call.LOCATE), None)
+        if not isinstance(located, dict):
+            self._delivered_again(list(events), again, must=bool(heard))
+            return
+        of: dict[str, list[str]] = {}
+        for id_, event in events.items():
+            if event.instance_id in located:
+                of.setdefault(located[event.instance_id][0], []).append(id_)
+            else:
+                self._delivered_again([id_], again, must=False)
+        sections = {section[0].about: section for section in _sections(heard)}
+        for service, ids in of.items():
+            section = sections.get(service)
+            if section is None:
+                self.rules.broken(Rule.AGAIN, f"{invocation.name}: nobody looks after {ids}, of {service}")
+            elif any(_is_needed(h, is_tick=True, is_signals=True) for h in section):
+                self._delivered_again(ids, again, must=True)
+            elif not any(isinstance(h.answer, PortError) and h.call not in SWALLOWED for h in section):
+                self._delivered_again(ids, again, must=False)
+
+    def _asked(self, invocation: Invocation, asked: _Asked) -> None:
+        """A message of the tick queue is done with: was it done what it asks for?"""
+        heard = invocation.heard
+        calls = [h.call for h in heard]
+        if asked.kind == SCHEDULED:
+            told = [_body(h)["service"] for h in heard if h.call is Call.SCHEDULE]
+            known = {s for h in heard if h.call in (Call.NAMES, Call.SERVICES) for s in _texts(h.answer)}
+            is_done = sorted(told) == sorted(known)
+        elif asked.kind == "removed":
+            noted = [h.about for h in heard if h.call is Call.NOTE_REMOVAL]
+            told = [_body(h)["service"] for h in heard if h.call is Call.SCHEDULE]
+            is_done = told == [asked.service] and any(isinstance(r, Removal) and r.told_at for r in noted)
+        elif asked.kind == "leave":
+            # A tick that hangs holds the lease, and what must leave can't wait for it.
+            is_done = Call.ACQUIRE not in calls and Call.GET in calls
+            is_done = is_done and (Call.LOAD in calls or _spec(heard) is None)
+        else:
+            is_free = any(h.call is Call.ACQUIRE and h.answer is True for h in heard)
+            done = (Call.LOAD, Call.GET, Call.RELEASE)
+            is_done = all(call in calls for call in done) if is_free else calls == [Call.ACQUIRE]
+            is_done = is_done and invocation.ticks_for in ("", asked.service)
+        if not is_done:
+            self.rules.broken(Rule.ASKED, f"{invocation.name}: {asked} leads to {calls}")
+
+    # Steps.
+
+    def _section(self, invocation: Invocation, heard: Sequence[Heard]) -> None:
+        """What was done for one service."""
+        skew = timedelta(seconds=invocation.skew_s)
+        known: dict[int, Replica] = {}
+        opened: set[str] = set()
+        spec = _spec(heard)
+        for position, one in enumerate(heard):
+            after = heard[position + 1 :]
+            if isinstance(one.answer, OtherControlPlane) and any(h.call in TOUCHES for h in after):
+                self.rules.broken(Rule.OTHERS, f"{invocation.name} goes on to {[h.call for h in after]}")
+            if isinstance(one.answer, Rows):
+                known |= one.answer.replicas
+            if one.call is not Call.COMMIT or one.is_error or not isinstance(one.about, Changes):
+                continue
+            changes = one.about
+            is_outcome = bool(opened & set(changes.close_intents))
+            if changes.open_intent:
+                opened.add(changes.open_intent.id)
+                if not _is_launched(changes.open_intent.id, after):
+                    self._skipped(invocation, f"{changes.open_intent.id} isn't launched")
+            if spec is not None:
+                for row in changes.update:
+                    self._row(invocation, row, known.get(row.id), spec, after)
+            if not (is_outcome or (is_mending(changes) and invocation.observed_at is None)):
+                self._next(invocation, changes, after, one.at, skew)
+            known |= {row.id: row for row in changes.stored}
+        for before, (claim, told) in zip(heard, pairwise(heard[1:]), strict=False):
+            if claim.call is Call.CLAIM_TICK and claim.answer is True:
+                self._announced(invocation, before, claim, told)
+
+    def _row(
+        self,
+        invocation: Invocation,
+        row: Replica,
+        before: Replica | None,
+        spec: ServiceSpec,
+        after: Sequence[Heard],
+    ) -> None:
+        """A row was written: does what follows from it follow?"""
+        instance_id = row.instance_id
+        if before is None or instance_id is None:
+            return
+        if before.state.is_active and not row.state.is_active:
+            calls = [h.call for h in after if h.call is Call.LAUNCH or _is_about(h, Call.DEREGISTER, instance_id)]
+            if Call.DEREGISTER not in calls:
+                self._skipped(invocation, f"{row} is {row.state}, and isn't taken out of rotation")
+            elif calls[0] is Call.LAUNCH:
+                self.rules.broken(Rule.OUT_AT_ONCE, f"{row} waits for a launch")
+        if row.state is ReplicaState.FAILED and not _any_about(after, Call.TERMINATE, instance_id):
+            self._skipped(invocation, f"{row} has failed, and isn't terminated")
+        is_starting = row.state is ReplicaState.STARTING and before.state is not row.state
+        is_to_enter = is_starting and spec.readiness_probe is None
+        if is_to_enter and not _any_about(after, Call.REGISTER, instance_id):
+            self._skipped(invocation, f"{row} starts, and isn't put into rotation")
+        if row.warned_at and not before.warned_at and row.state is ReplicaState.READY:
+            self._called_back(invocation, row, row.warned_at, spec, after)
+
+    def _called_back(
+        self,
+        invocation: Invocation,
+        row: Replica,
+        warned_at: datetime,
+        spec: ServiceSpec,
+        after: Sequence[Heard],
+    ) -> None:
+        """A warned replica serves on: will somebody look when it must leave?"""
+        # One that fails is raised, and the message comes again.
+        calls = [h for h in after if h.call is Call.SCHEDULE_LEAVE]
+        if any(h.is_error for h in calls):
+            return
+        looks = [h.at + _delay_s(h) for h in calls]
+        ends_at = (warned_at - EPOCH).total_seconds() + NOTICE_S
+        for due in (ends_at - spec.drain_s - SETTLE_S, ends_at - LAST_S):
+            # What is due already is looked at now.
+            if not any(0 <= at - max(due, h.at - 1) <= LOOKS_WITHIN_S + 8 for at, h in zip(looks, calls)):
+                self._skipped(invocation, f"{row}, warned {warned_at}, isn't looked at {due:.0f} s")
+
+    def _next(
+        self,
+        invocation: Invocation,
+        changes: Changes,
+        after: Sequence[Heard],
+        since: float,
+        skew: timedelta,
+    ) -> None:
+        """Something was changed: does a tick follow within seconds?"""
+        claims = [h for h in after if h.call is Call.CLAIM_TICK and isinstance(h.about, datetime)]
+        latest = EPOCH + skew + timedelta(seconds=SOON_S)
+        if not any(h.about <= latest + timedelta(seconds=h.at) for h in claims):
+            self.rules.broken(Rule.NEXT_TICK, f"{invocation.name}: nothing follows {changes.service} at {since}")
+
+    def _announced(self, invocation: Invocation, before: Heard, claim: Heard, told: Heard) -> None:
+        """A tick was claimed: is it sent, for that time?"""
+        due = claim.about
+        assert isinstance(due, datetime)  # noqa: S101 - it is what a claim is about
+        due_s = (due - EPOCH).total_seconds() - invocation.skew_s
+        is_sent = told.call is Call.SCHEDULE and _body(told)["due"] == due.isoformat()
+        if not is_sent or not due_s - claim.at - 0.1 <= _delay_s(told) <= due_s - before.at + 0.1:
+            self.rules.broken(Rule.NEXT_TICK, f"{invocation.name}: the tick of {due} is claimed and not sent")
+
+    def _skipped(self, invocation: Invocation, what: str) -> None:
+        self.rules.broken(Rule.STEPS, f"{invocation.name}: {what}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a message of the tick queue asks for."""
+
+    kind: str
+    service: str | None
+
+    @classmethod
+    def of(cls, body: str) -> _Asked:
+        message = json.loads(body)
+        match message.get("source"):
+            case "aws.events":
+                return cls(SCHEDULED, None)
+            case "aws.ssm":
+                detail = message["detail"]
+                kind = "removed" if detail["operation"] == "Delete" else "tick"
+                return cls(kind, detail["name"].rpartition("/")[2])
+            case _:
+                return cls(message["kind"], message["service"])
+
+
+def _sections(heard: Sequence[Heard]) -> Iterator[Sequence[Heard]]:
+    """What a batch of signals led to, by service: each begins with its document."""
+    begins = [i for i, h in enumerate(heard) if h.call is Call.GET]
+    for start, end in pairwise([*begins, len(heard)]):
+        yield heard[start:end]
+
+
+def _spec(heard: Sequence[Heard]) -> ServiceSpec | None:
+    """The document that was gone by, if there was any."""
+    rows = next((h.answer for h in heard if h.call is Call.LOAD), None)
+    found = (h.answer for h in heard if h.call in (Call.GET, Call.DOCUMENT))
+    spec = next((s for s in found if isinstance(s, ServiceSpec)), None)
+    if any(h.call is Call.ACQUIRE for h in heard):  # a tick
+        if not any(h.call is Call.HEALTH and not h.is_error for h in heard):
+            return None
+        return spec or (rows.document if isinstance(rows, Rows) else None)
+    return spec
+
+
+def _is_needed(heard: Heard, *, is_tick: bool, is_signals: bool = False) -> bool:
+    """Whether a call failed without which the message isn't done with."""
+    if not isinstance(heard.answer, PortError) or heard.call in SWALLOWED:
+        return False
+    if heard.call is Call.COMMIT and isinstance(heard.answer, Conflict):
+        return is_signals and is_mending(heard.about)
+    # A tick for stand-ins would only make them come sooner.
+    return not (is_tick and heard.call is Call.SCHEDULE and _body(heard)["due"] is None)
+
+
+def _is_launched(intent_id: str, after: Sequence[Heard]) -> bool:
+    """Whether a launch is made, or given up, or couldn't be because the table doesn't answer."""
+    for heard in after:
+        about = heard.about
+        if heard.call is Call.LAUNCH and getattr(about, "launch_id", None) == intent_id:
+            return True
+        if isinstance(about, Changes) and (intent_id in about.close_intents or heard.is_error):
+            return True
+        if heard.call is Call.RECALL and heard.is_error:
+            return True
+    return False
+
+
+def _is_about(heard: Heard, call: Call, instance_id: str) -> bool:
+    return heard.call is call and isinstance(heard.about, Collection) and instance_id in heard.about
+
+
+def _any_about(heard: Sequence[Heard], call: Call, instance_id: str) -> bool:
+    return any(_is_about(h, call, instance_id) for h in heard)
+
+
+def _body(heard: Heard) -> dict[str, str]:
+    """The message that was sent to the tick queue."""
+    assert isinstance(heard.about, tuple)  # noqa: S101 - `ports.SimTicker` says so
+    message: dict[str, str] = json.loads(heard.about[0])
+    return message
+
+
+def _delay_s(heard: Heard) -> float:
+    assert isinstance(heard.about, tuple)  # noqa: S101 - see `_body`
+    return float(heard.about[1])
+
+
+def _texts(answer: object) -> Sequence[str]:
+    return answer if isinstance(answer, list | tuple) else ()

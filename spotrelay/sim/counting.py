@@ -1,0 +1,359 @@
+"""What is counted must be what happened: alarms and dashboards go by nothing else.
+
+An invocation's metrics are held against what came back from its calls. Of a call without an answer it knows
+nothing, so nothing is to be counted about it either.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from spotrelay.memory import EPOCH
+from spotrelay.model import Changes, InstanceState, Replica, ReplicaState, Rows, ServiceSpec, TargetState
+from spotrelay.names import Metric
+from spotrelay.ports import Conflict, Denied, LaunchRequest, LaunchResult, OtherControlPlane, UnreadableDocument
+from spotrelay.sim.cloud import SimCloud
+from spotrelay.sim.faults import Call
+from spotrelay.sim.gate import Counted, Heard, Invocation
+from spotrelay.sim.messages import Event
+from spotrelay.sim.rules import Rule, Rules
+
+CRASH_LOOP = 5
+"""Replicas in a row that never became ready, and launches stop: docs/operating.md."""
+
+ORPHAN_S = 120.0
+"""So old is an instance when it is asked whose it is: docs/reliability.md, "two minutes after its launch"."""
+
+VISIBLE_S = 60.0
+"""So long EC2 may not show a new instance: docs/reliability.md, what is not promised."""
+
+SKEW_S = 0.5
+"""By how much a function's clock may differ from EC2's."""
+
+ROUNDED_S = 0.001
+"""Times are told in whole microseconds."""
+
+OF_THE_CONTROL_PLANE = frozenset(
+    {
+        Metric.SIGNALS_RECEIVED,
+        Metric.SIGNALS_IGNORED,
+        Metric.MESSAGES_MALFORMED,
+        Metric.FOREIGN_INSTANCES,
+        Metric.CRASH_LOOPING,
+        Metric.HELD_BACK,
+        Metric.CALLS_DENIED,
+    }
+)
+"""What the alarms watch over all services; the rest is drawn for each."""
+
+DURATIONS = (Metric.WARNING_TO_DEREGISTERED_MS, Metric.WARNING_TO_LAUNCHED_MS)
+
+_Key = tuple[Metric, str | None]
+
+
+class Facts:
+    """How often each metric must be counted, at least and at most."""
+
+    def __init__(self) -> None:
+        self.least: Counter[_Key] = Counter()
+        self.most: Counter[_Key] = Counter()
+
+    def add(self, metric: Metric, service: str | None, least: int = 1, most: int | None = None) -> None:
+        """It happened so often more: exactly, or between two bounds."""
+        key = metric, None if metric in OF_THE_CONTROL_PLANE else service
+        self.least[key] += least
+        self.most[key] += least if most is None else most
+
+
+@dataclass(slots=True)
+class Counting:
+    """Holds metrics against facts."""
+
+    rules: Rules
+    cloud: SimCloud
+
+    def check(
+        self,
+        invocation: Invocation,
+        *,
+        events: Sequence[Event] = (),
+        ignored: int = 0,
+        malformed: int = 0,
+        is_whole: bool = True,
+        is_vouched_for: bool = False,
+    ) -> None:
+        """An invocation ended, without being killed. `is_whole`: it raised nothing either."""
+        facts = Facts()
+        facts.add(Metric.SIGNALS_RECEIVED, None, len(events))
+        facts.add(Metric.SIGNALS_IGNORED, None, ignored)
+        facts.add(Metric.MESSAGES_MALFORMED, None, malformed)
+        located = _located(invocation.heard)
+        if events and located is not None:
+            facts.add(Metric.FOREIGN_INSTANCES, None, len({e.instance_id for e in events} - located.keys()))
+        is_signals = bool(events or ignored)
+        _Walk(facts, self.cloud, is_signals=is_signals).through(invocation.heard)
+        for error in (h.answer for h in invocation.heard if h.call is Call.GET):
+            if isinstance(error, UnreadableDocument | OtherControlPlane):
+                facts.add(Metric.HELD_BACK, None)
+        self._look_of_tick(invocation, facts, is_whole=is_whole, is_vouched_for=is_vouched_for)
+        self._compare(invocation, facts)
+        if not is_signals:
+            events = ()
+        self._durations(invocation, events, located or {})
+
+    def _compare(self, invocation: Invocation, facts: Facts) -> None:
+        totals: dict[_Key, float] = defaultdict(float)
+        for counted in invocation.counted:
+            if counted.metric not in DURATIONS:
+                totals[counted.metric, counted.service] += counted.value
+        for key in dict.fromkeys((*facts.least, *facts.most, *totals)):
+            least, most, total = facts.least[key], facts.most[key], totals.get(key, 0)
+            if not least <= total <= most:
+                metric, service = key
+                wanted = f"{least}" if least == most else f"{least} to {most}"
+                self.rules.broken(
+                    Rule.METRICS, f"{invocation.name}: {metric} of {service} is {total:g}, not {wanted}"
+                )
+
+    def _look_of_tick(
+        self, invocation: Invocation, facts: Facts, *, is_whole: bool, is_vouched_for: bool
+    ) -> None:
+        """What a tick says of the service as it found it."""
+        heard = invocation.heard
+        rows = _last(heard, Call.LOAD)
+        service = invocation.ticks_for
+        if not isinstance(rows, Rows) or not _has(heard, Call.ACQUIRE):
+            return
+        got = next((h.answer for h in heard if h.call is Call.GET), None)
+        is_missing = got is None and _has(heard, Call.GET)
+        if is_missing and rows.removal.told_at is None and not is_vouched_for:
+            facts.add(Metric.HELD_BACK, None)
+        spec = got if isinstance(got, ServiceSpec) else rows.document
+        if isinstance(got, ServiceSpec) and rows.document and not is_vouched_for:
+            is_moved = got.target_group_arn != rows.document.target_group_arn
+            if is_moved and any(r.instance_id for r in rows.replicas.values()):
+                facts.add(Metric.HELD_BACK, None)
+                spec = rows.document
+        if _has(heard, Call.HEALTH) and spec is not None:
+            least = 1 if is_whole else 0
+            self._of_service(invocation, spec, rows, facts, is_whole=is_whole)
+            if spec.version == rows.backoff.version and rows.backoff.failures >= CRASH_LOOP:
+                facts.add(Metric.CRASH_LOOPING, service, least, 1)
+        if _has(heard, Call.OBSERVE):
+            held = self._held(invocation, rows, is_vouched_for=is_vouched_for)
+            facts.add(Metric.HELD_BACK, None, held[0] if is_whole else 0, held[1])
+
+    def _of_service(
+        self, invocation: Invocation, spec: ServiceSpec, rows: Rows, facts: Facts, *, is_whole: bool
+    ) -> None:
+        ready = sum(r.serves for r in rows.replicas.values())
+        for metric, value in ((Metric.REPLICAS_READY, ready), (Metric.REPLICAS_DESIRED, spec.replicas)):
+            facts.add(metric, spec.service, value if is_whole else 0, value)
+            # A graph of zeros is not the same as one without a value.
+            if is_whole and not any(c.metric is metric for c in invocation.counted):
+                self.rules.broken(Rule.METRICS, f"{invocation.name}: {metric} isn't counted at all")
+
+    def _held(self, invocation: Invocation, rows: Rows, *, is_vouched_for: bool) -> tuple[int, int]:
+        """How much of what the tick saw is certainly not credible, and how much may not be."""
+        heard = invocation.heard
+        health = _last(heard, Call.HEALTH)
+        health = health if isinstance(health, dict) else {}
+        shown = {i.id for i in invocation.observed}
+        now = EPOCH.timestamp() + heard[0].at
+        owned = {r.instance_id for r in rows.replicas.values()}
+        strangers = [
+            i
+            for i in invocation.observed
+            if i.id not in owned and i.state not in (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
+        ]
+        certain = [
+            i
+            for i in strangers
+            if self.cloud.instances[i.id].is_foreign
+            and not self.cloud.instances[i.id].is_being_taken(heard[-1].at)
+            and now - i.launched_at.timestamp() > ORPHAN_S + 2 * SKEW_S
+        ]
+        unseen = [r for r in rows.replicas.values() if r.state is ReplicaState.READY]
+        unseen = [r for r in unseen if r.instance_id not in shown]
+        if is_vouched_for:
+            return len(certain), len(strangers)
+        answering = [
+            r
+            for r in unseen
+            if health.get(r.instance_id) is TargetState.HEALTHY
+            and now - r.entered[ReplicaState.PROVISIONING].timestamp() > VISIBLE_S + 2 * SKEW_S
+        ]
+        return len(certain) + len(answering), len(strangers) + len(unseen)
+
+    def _durations(
+        self, invocation: Invocation, events: Sequence[Event], located: dict[str, tuple[str, int]]
+    ) -> None:
+        """How long after each warning its instance was out of rotation, and something was launched for it."""
+        warnings = [e for e in events if e.is_warning and e.instance_id in located]
+        out: dict[str, float] = {}
+        launched: dict[str, float] = {}
+        is_certain = True
+        brought: set[str] = set()
+        for heard in invocation.heard:
+            if heard.call is Call.DEREGISTER and not heard.is_error and isinstance(heard.about, Collection):
+                for instance_id in heard.about:
+                    out.setdefault(instance_id, heard.at)
+            if isinstance(heard.answer, LaunchResult):
+                brought |= {i.id for i in heard.answer.instances}
+            if isinstance(changes := heard.about, Changes) and brought:
+                is_certain = is_certain and not heard.is_error
+                if not heard.is_error and any(r.instance_id in brought for r in changes.update):
+                    launched.setdefault(changes.service, heard.at)
+        service_of = {e.instance_id: located[e.instance_id][0] for e in warnings}
+        happened = {e.instance_id: launched.get(service_of[e.instance_id]) for e in warnings}
+        self._told(invocation, Metric.WARNING_TO_DEREGISTERED_MS, warnings, out, is_certain=True)
+        told = {i: at for i, at in happened.items() if at is not None}
+        self._told(invocation, Metric.WARNING_TO_LAUNCHED_MS, warnings, told, is_certain=is_certain)
+        for counted in invocation.counted:
+            if counted.metric in DURATIONS and counted.service not in service_of.values():
+                self.rules.broken(Rule.METRICS, f"{counted.metric} of {counted.service}, which nobody warned")
+
+    def _told(
+        self,
+        invocation: Invocation,
+        metric: Metric,
+        warnings: Sequence[Event],
+        happened: dict[str, float],
+        *,
+        is_certain: bool,
+    ) -> None:
+        told = [c for c in invocation.counted if c.metric is metric]
+        due = [e for e in warnings if e.instance_id in happened]
+        for counted in told:
+            if not any(_is_true(counted, event, happened[event.instance_id]) for event in due):
+                self.rules.broken(Rule.METRICS, f"{invocation.name}: {metric} is {counted.value:g}")
+        for event in due if is_certain else ():
+            if not any(_is_true(c, event, happened[event.instance_id]) for c in told):
+                self.rules.broken(Rule.METRICS, f"{invocation.name}: no {metric} of {event.instance_id}")
+        if is_certain and len(told) < len(due):
+            self.rules.broken(Rule.METRICS, f"{invocation.name}: {len(told)} {metric} of {len(due)} warnings")
+
+
+class _Walk:
+    """Goes through what an invocation heard, and gathers what it must have counted of it."""
+
+    def __init__(self, facts: Facts, cloud: SimCloud, *, is_signals: bool) -> None:
+        self._facts = facts
+        self._cloud = cloud
+        self._is_signals = is_signals
+        self._known: dict[tuple[str, int], Replica] = {}
+        self._brought: set[str] = set()
+        """The instances that its own launches brought."""
+        self._opened: set[str] = set()
+        """Its own launch intents."""
+        self._out: set[str] = set()
+
+    def through(self, heard: Iterable[Heard]) -> None:
+        """Gather it all."""
+        for one in heard:
+            match one:
+                case Heard(answer=Rows() as rows):
+                    self._known |= {(r.service, r.id): r for r in rows.replicas.values()}
+                case Heard(call=Call.COMMIT, about=Changes() as changes):
+                    self._committed(changes, one.answer)
+                case Heard(call=Call.LAUNCH, about=LaunchRequest() as request):
+                    self._launched(request.spec.service, one.answer)
+                case Heard(call=Call.DEREGISTER, about=Collection() as ids) if not one.is_error:
+                    self._deregistered(ids)
+                case Heard(call=Call.TERMINATE, answer=dict() as refused):
+                    self._facts.add(Metric.CALLS_DENIED, None, len(refused))
+            if isinstance(one.answer, Denied):
+                # What makes its message come again ends there, with an alarm of its own.
+                is_noted = one.call in _NOTED or (one.call is Call.COMMIT and not is_mending(one.about))
+                self._facts.add(Metric.CALLS_DENIED, None, int(is_noted), 1)
+
+    def _launched(self, service: str, answer: object) -> None:
+        if isinstance(answer, LaunchResult):
+            self._brought |= {i.id for i in answer.instances}
+            self._facts.add(Metric.LAUNCH_REFUSALS, service, len(answer.refusals))
+        else:
+            self._facts.add(Metric.LAUNCH_ERRORS, service)
+
+    def _deregistered(self, ids: Collection[str]) -> None:
+        if not ids:
+            return
+        service = self._cloud.instances[next(iter(ids))].launched_for
+        new = set(ids) - self._out
+        self._out |= new
+        # A signal's are taken out twice, lest a tick have put them back in between.
+        least = len(new) if self._is_signals else len(set(ids))
+        self._facts.add(Metric.DEREGISTERED, service, least, len(set(ids)))
+
+    def _committed(self, changes: Changes, answer: object) -> None:
+        facts, service = self._facts, changes.service
+        is_outcome = bool(self._opened & set(changes.close_intents))
+        if isinstance(answer, Conflict):
+            if not is_outcome and not (self._is_signals and is_mending(changes)):
+                facts.add(Metric.CONFLICTS, service)
+            return
+        if isinstance(answer, Exception):
+            return
+        launched = changes.open_intent.replica_ids if changes.open_intent else ()
+        if changes.open_intent:
+            self._opened.add(changes.open_intent.id)
+        for row in (*changes.create, *changes.update):
+            self._wrote(row, self._known.get((service, row.id)))
+            if row.state is ReplicaState.REQUESTED and row.id not in launched and not is_outcome:
+                facts.add(Metric.LAUNCHES_HELD, service)
+        self._known |= {(r.service, r.id): r for r in changes.stored}
+
+    def _wrote(self, row: Replica, before: Replica | None) -> None:
+        facts, service = self._facts, row.service
+        if row.state is ReplicaState.FAILED:
+            facts.add(Metric.REPLICAS_FAILED, service)
+        if row.warned_at and before and not before.warned_at:
+            facts.add(Metric.INTERRUPTION_WARNINGS, service)
+        if row.instance_id in self._brought and (before is None or before.instance_id is None):
+            facts.add(Metric.REPLICAS_LAUNCHED, service)
+        elif row.instance_id and (before is None or before.instance_id is None):
+            is_kept = row.state is not ReplicaState.DRAINING
+            facts.add(Metric.ORPHANS_ADOPTED if is_kept else Metric.ORPHANS_TERMINATED, service)
+
+
+_NOTED = frozenset(
+    {
+        Call.LAUNCH,
+        Call.TERMINATE,
+        Call.DEREGISTER,
+        Call.SCHEDULE_LEAVE,
+        Call.RECALL,
+        Call.COOL,
+        Call.FORGIVE,
+        Call.PROBE,
+        Call.LOOK_AHEAD,
+    }
+)
+"""Calls that are refused without holding up anything else: no one would learn of it but for the metric."""
+
+
+def is_mending(about: object) -> bool:
+    """Whether a commit only mends the highest ID, which belongs to no decision."""
+    return isinstance(about, Changes) and not (about.create or about.update or about.close_intents)
+
+
+def _is_true(counted: Counted, event: Event, happened_at: float) -> bool:
+    """Whether it may be how long after the warning something happened."""
+    value_s, slack_s = counted.value / 1000, SKEW_S + ROUNDED_S
+    since = (event.at - EPOCH).total_seconds()
+    earliest, latest = happened_at - since - slack_s, counted.at - since + slack_s
+    return max(earliest, 0.0) <= value_s <= max(latest, 0.0)
+
+
+def _located(heard: Sequence[Heard]) -> dict[str, tuple[str, int]] | None:
+    found = next((h.answer for h in heard if h.call is Call.LOCATE), None)
+    return found if isinstance(found, dict) else None
+
+
+def _has(heard: Sequence[Heard], call: Call) -> bool:
+    return any(h.call is call and not h.is_error for h in heard)
+
+
+def _last(heard: Sequence[Heard], call: Call) -> object:
+    return next((h.answer for h in reversed(heard) if h.call is call), None)

@@ -129,10 +129,15 @@ class Controller:
         """Compare what is with what should be, and close the gap; `serving` is the announced time, if any.
 
         `is_vouched_for`: a person says that what will be seen is right, however strange it looks.
+
+        Raises:
+            PortError: it failed, or, if a person waits for it, another tick is at work.
         """
         ports = self._ports
         holder = ports.new_id()
         if not ports.store.acquire(service, holder, ports.clock.now(), timing.LEASE_S):
+            if is_vouched_for:  # nobody says it again
+                raise Conflict(f"{service}: another tick is at work, so the override must come again")
             return
         try:
             due = self._reconcile(service, serving, is_vouched_for=is_vouched_for)

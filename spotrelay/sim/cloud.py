@@ -180,7 +180,8 @@ class SimCloud:
                 self.ended_in_rotation(instance)
             self.end(instance, going, gone)
 
-        self.scheduler.at(now + WARNING_S, take)
+        # EC2 hibernates an instance with its warning, not two minutes later.
+        self.scheduler.at(now + (0 if action == "hibernate" else WARNING_S), take)
 
     def end(
         self,

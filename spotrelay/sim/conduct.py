@@ -94,10 +94,14 @@ class Conduct:
             self.counting.check(invocation, malformed=1, is_whole=error is None)
             return
         asked = _Asked.of(body)
-        must = any(_is_needed(h, is_tick=asked.kind in ("tick", "override")) for h in heard)
+        is_refused = any(h.call is Call.ACQUIRE and h.answer is False for h in heard)
+        # Another tick will come by itself, and a person's word won't.
+        must = asked.kind == "override" and is_refused
+        may = must or any(isinstance(h.answer, PortError) for h in heard)
+        must = must or any(_is_needed(h, is_tick=asked.kind in ("tick", "override")) for h in heard)
         if must and error is None:
             self.rules.broken(Rule.AGAIN, f"{invocation.name}: calls failed, and it is done with")
-        if error is not None and not any(isinstance(h.answer, PortError) for h in heard):
+        if error is not None and not may:
             self.rules.broken(Rule.AGAIN, f"{invocation.name}: no call failed, and it raises {error!r}")
         if error is None:
             self._asked(invocation, asked)
@@ -194,7 +198,7 @@ class Conduct:
                     self._skipped(invocation, f"{changes.open_intent.id} isn't launched")
             if spec is not None:
                 for row in changes.update:
-                    self._row(invocation, row, known.get(row.id), spec, after)
+                    self._row(invocation, row, known.get(row.id), spec, one.at, after)
             if not (is_outcome or (is_mending(changes) and invocation.observed_at is None)):
                 self._next(invocation, changes, after, one.at, skew)
             known |= {row.id: row for row in changes.stored}
@@ -208,6 +212,7 @@ class Conduct:
         row: Replica,
         before: Replica | None,
         spec: ServiceSpec,
+        since: float,
         after: Sequence[Heard],
     ) -> None:
         """A row was written: does what follows from it follow?"""
@@ -227,7 +232,7 @@ class Conduct:
         if is_to_enter and not _any_about(after, Call.REGISTER, instance_id):
             self._skipped(invocation, f"{row} starts, and isn't put into rotation")
         if row.warned_at and not before.warned_at and row.state is ReplicaState.READY:
-            self._called_back(invocation, row, row.warned_at, spec, after)
+            self._called_back(invocation, row, row.warned_at, spec, since, after)
 
     def _called_back(
         self,
@@ -235,18 +240,20 @@ class Conduct:
         row: Replica,
         warned_at: datetime,
         spec: ServiceSpec,
+        since: float,
         after: Sequence[Heard],
     ) -> None:
         """A warned replica serves on: will somebody look when it must leave?"""
-        # One that fails is raised, and the message comes again.
         calls = [h for h in after if h.call is Call.SCHEDULE_LEAVE]
+        # One that fails is raised, and the message comes again. One that takes long comes late.
         if any(h.is_error for h in calls):
             return
-        looks = [h.at + _delay_s(h) for h in calls]
+        before = after[: after.index(calls[0])] if calls else []
+        now = before[-1].at if before else since
         ends_at = (warned_at - EPOCH).total_seconds() + NOTICE_S
         for due in (ends_at - spec.drain_s - SETTLE_S, ends_at - LAST_S):
             # What is due already is looked at now.
-            if not any(0 <= at - max(due, h.at - 1) <= LOOKS_WITHIN_S + 8 for at, h in zip(looks, calls)):
+            if not any(0 <= now + _delay_s(h) - max(due, now) <= LOOKS_WITHIN_S for h in calls):
                 self._skipped(invocation, f"{row}, warned {warned_at}, isn't looked at {due:.0f} s")
 
     def _next(

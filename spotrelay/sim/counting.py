@@ -143,7 +143,9 @@ class Counting:
                 facts.add(Metric.CRASH_LOOPING, service, least, 1)
         if _has(heard, Call.OBSERVE):
             held = self._held(invocation, rows, is_vouched_for=is_vouched_for)
-            facts.add(Metric.HELD_BACK, None, held[0] if is_whole else 0, held[1])
+            # A service of which nothing is left is forgotten, and what bears its tag is nobody's business.
+            is_certain = is_whole and not _has(heard, Call.FORGET)
+            facts.add(Metric.HELD_BACK, None, held[0] if is_certain else 0, held[1])
 
     def _of_service(
         self, invocation: Invocation, spec: ServiceSpec, rows: Rows, facts: Facts, *, is_whole: bool

@@ -55,7 +55,20 @@ def restore_table(world: World, _service: str) -> None:
 
 def hide_document(world: World, service: str) -> None:
     """The service's parameter isn't there for a while, though its stack is."""
+    # Two signs of a removal are never wrong at once; see docs/reliability.md.
+    if any('"override"' in message.body for message in world.ticks.messages):
+        return
     world.services.hidden_until[service] = _until(world)
+
+
+def is_hidden(world: World, service: str) -> bool:
+    """Whether the parameter isn't there, though its stack is."""
+    return world.services.hidden_until.get(service, 0.0) > world.scheduler.now
+
+
+def usurp(world: World, _service: str) -> None:
+    """Another control plane is in charge of the region's services for a while."""
+    world.services.usurped_until = _until(world)
 
 
 def garble_document(world: World, service: str) -> None:

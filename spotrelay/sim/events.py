@@ -8,9 +8,17 @@ from spotrelay.model import InstanceState
 from spotrelay.sim.gate import at
 
 
+_ACTIONS = {"3": "", "8": "recycle"}
+"""By the end of an instance's ID: warnings without an action, or with one that EC2 may come to have."""
+
+
 def warning(instance_id: str, time: float, action: str) -> str:
     """The event of an interruption warning."""
     detail = {"instance-id": instance_id, "instance-action": action}
+    # The instance is going whatever the event says of how, and also if it says nothing.
+    if action == "terminate" and instance_id[-1] in _ACTIONS:
+        detail["instance-action"] = _ACTIONS[instance_id[-1]]
+        detail = {name: value for name, value in detail.items() if value}
     return _event("EC2 Spot Instance Interruption Warning", time, detail)
 
 

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 from spotrelay.memory import EPOCH
 from spotrelay.model import Instance, Replica, seconds
 from spotrelay.names import Metric
-from spotrelay.ports import Conflict, Denied, PortError, Throttled, Unavailable, UnreadableDocument
+from spotrelay.ports import (
+    Conflict,
+    Denied,
+    OtherControlPlane,
+    PortError,
+    Throttled,
+    Unavailable,
+    UnreadableDocument,
+)
 from spotrelay.sim.faults import Call, Fault, FaultPlan
 from spotrelay.sim.scheduler import Killed, Scheduler, Task
 
@@ -86,6 +94,8 @@ class Invocation(Task):
         """Of when that is."""
         self.warned_at: float | None = None
         """Of when the last answer about warnings is."""
+        self.is_vouched_for = False
+        """Whether a person says that what it sees is right."""
         self.answered: set[str] = set()
         """The launches that it knows the outcome of."""
         self.wrote: dict[str, float] = {}
@@ -295,6 +305,6 @@ def _unanswered(effect: Callable[[], object]) -> str:
     """Carry out a call of which nobody will hear."""
     try:
         effect()
-    except (Conflict, UnreadableDocument):
+    except (Conflict, UnreadableDocument, OtherControlPlane):
         return "refused, unheard"
     return "done, unheard"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from spotrelay.intake import Tick, TickKind
 from spotrelay.model import Offering, PurchaseOption, ServiceSpec
 from spotrelay.sim import damage, events, messages
 from spotrelay.sim.faults import Call
@@ -54,6 +55,11 @@ def _warn(victim: _Victim) -> None:
 def _stop(victim: _Victim) -> None:
     if victim.spot:
         victim.world.cloud.warn(victim.world.random.choice(victim.spot), "stop")
+
+
+def _hibernate(victim: _Victim) -> None:
+    if victim.spot:
+        victim.world.cloud.warn(victim.world.random.choice(victim.spot), "hibernate")
 
 
 def _drought(victim: _Victim) -> None:
@@ -170,6 +176,22 @@ def _tag(victim: _Victim) -> None:
     cloud.add(None, Offering(pool, PurchaseOption.SPOT), age_s=500).service = victim.service
 
 
+def _override(victim: _Victim) -> None:
+    """A person has looked, and lets the controller go on; half the time there is something held back."""
+    world, service = victim.world, victim.service
+    if world.random.random() < 0.5:
+        damage.untag(world, service)
+
+    def override() -> None:
+        # Nobody vouches for what is wrong.
+        if not (damage.is_hidden(world, service) or world.cloud.lies.until > world.scheduler.now):
+            world.say(f"somebody overrides what is held back of {service}")
+            world.ticks.send_once(Tick(service, kind=TickKind.OVERRIDE).to_json())
+
+    soon = world.scheduler.now + world.random.uniform(0, 20)
+    world.scheduler.at(min(soon, world.scenario.faults_s), override)
+
+
 def _damage(do: Callable[[World, str], None]) -> Callable[[_Victim], None]:
     return lambda victim: do(victim.world, victim.service)
 
@@ -237,6 +259,7 @@ def _nonsense(victim: _Victim) -> None:
 _STRIKES: dict[Misfortune, Callable[[_Victim], None]] = {
     Misfortune.WARN: _warn,
     Misfortune.STOP: _stop,
+    Misfortune.HIBERNATE: _hibernate,
     Misfortune.DROUGHT: _drought,
     Misfortune.DIE: _die,
     Misfortune.HANG: _hang,
@@ -257,6 +280,8 @@ _STRIKES: dict[Misfortune, Callable[[_Victim], None]] = {
     Misfortune.RESTORE: _damage(damage.restore_table),
     Misfortune.HIDE: _damage(damage.hide_document),
     Misfortune.GARBLE: _damage(damage.garble_document),
+    Misfortune.USURP: _damage(damage.usurp),
+    Misfortune.OVERRIDE: _override,
     Misfortune.LIE: _damage(damage.lie),
     Misfortune.SCALE: _scale,
     Misfortune.SHRINK: _shrink,

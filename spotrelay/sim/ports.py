@@ -11,7 +11,15 @@ from spotrelay.intake import Tick, TickKind
 from spotrelay.memory import MemoryStore
 from spotrelay.model import Instance, ServiceSpec, TargetState
 from spotrelay.names import Metric
-from spotrelay.ports import Denied, LaunchRequest, LaunchResult, Throttled, Unavailable, UnreadableDocument
+from spotrelay.ports import (
+    Denied,
+    LaunchRequest,
+    LaunchResult,
+    OtherControlPlane,
+    Throttled,
+    Unavailable,
+    UnreadableDocument,
+)
 from spotrelay.sim.cloud import SimCloud
 from spotrelay.sim.faults import Call
 from spotrelay.sim.gate import Counted, Gate, at
@@ -235,6 +243,8 @@ class SimServices:
     """By service: until then Parameter Store knows nothing of its document."""
     garbled_until: dict[str, float] = field(default_factory=dict)
     """By service: until then its document can't be read."""
+    usurped_until: float = 0.0
+    """Until then another control plane is in charge of all of them."""
 
     def names(self) -> Sequence[str]:
         """See `ports.Services.names`."""
@@ -246,12 +256,16 @@ class SimServices:
         """See `ports.Services.get`."""
 
         def current() -> ServiceSpec | None:
+            if self.scheduler.now < self.usurped_until:
+                raise OtherControlPlane(service)
             if self.scheduler.now < self.garbled_until.get(service, 0.0):
                 raise UnreadableDocument(service)
             return self._shown(service)
 
         def stale() -> ServiceSpec | None:
-            age_s = 0.0 if fresh else self.random.uniform(0, KEPT_S)
+            if fresh:
+                return current()
+            age_s = self.random.uniform(0, KEPT_S)
             # That there is no document isn't kept.
             return self.valid(service, self.scheduler.now - age_s) or current()
 

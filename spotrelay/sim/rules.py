@@ -24,7 +24,7 @@ from spotrelay.model import (
     TargetState,
 )
 from spotrelay.policy import timing
-from spotrelay.ports import LaunchRequest
+from spotrelay.ports import LaunchRequest, OtherControlPlane
 from spotrelay.sim.cloud import WARNING_S, SimCloud
 from spotrelay.sim.gate import Invocation
 from spotrelay.sim.instances import SimInstance
@@ -321,6 +321,8 @@ class Rules:
             instance = self.cloud.instances[row.instance_id or ""]
             if not instance.is_alive(now):
                 continue
+            if invocation.is_vouched_for and instance.id not in {i.id for i in invocation.observed}:
+                continue  # a person says that it is gone
             if row.warned_at is None:
                 if staying < min(spec.replicas for spec in documents):
                     self.broken(Rule.AVAILABLE, f"{row} is taken out ({row.reason}), {staying} others serve")
@@ -537,7 +539,11 @@ class Rules:
             return
         if (row.entered[ReplicaState.REQUESTED] - EPOCH).total_seconds() >= invocation.began_at - SKEW_S:
             return  # it was nobody's when it was looked up, too
-        serves_on = row.state is ReplicaState.READY and row.is_warned
+        if any(isinstance(heard.answer, OtherControlPlane) for heard in invocation.heard):
+            return  # it isn't ours to handle
+        instance = self.cloud.instances[instance_id]
+        is_hibernated = instance.died_at() <= instance.warned_at
+        serves_on = row.state is ReplicaState.READY and row.is_warned and not is_hibernated
         if serves_on:
             return
         if row.state is not ReplicaState.DRAINING or not row.is_warned:

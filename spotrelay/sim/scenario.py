@@ -32,6 +32,7 @@ class Misfortune(StrEnum):
     REFUSE = "no capacity anywhere for a while, or only on-demand"
     RECOMMEND = "EC2 recommends to rebalance"
     ADVISE = "EC2 recommends to rebalance, and takes one of these back soon after"
+    HIBERNATE = "EC2 hibernates an instance, and says so only then"
     SPARE = "EC2 warns an instance, and spares it"
     PROTECT = "somebody protects an instance against termination"
     SICK = "many replicas answer nobody for a while"
@@ -45,6 +46,8 @@ class Misfortune(StrEnum):
     RESTORE = "the table is restored from a backup"
     HIDE = "the service's document is missing for a while"
     GARBLE = "the service's document can't be read for a while"
+    USURP = "another control plane takes over the region's services for a while"
+    OVERRIDE = "a person overrides what is held back, such as an instance whose tag somebody took off"
     LIE = "EC2 or the load balancer shows nothing, or half of it, and calls it a success"
     SCALE = "another number of replicas is deployed"
     SHRINK = "fewer replicas are deployed"
@@ -53,7 +56,7 @@ class Misfortune(StrEnum):
     REMOVE = "the service's stack is removed"
     TAKE_OUT = "somebody takes a target out of the group by hand"
     FOREIGN = "EC2 warns of somebody else's instance"
-    NONSENSE = "a message that nobody can read"
+    NONSENSE = "messages that nobody can read, and events that aren't for us"
 
 
 _WEIGHTS = {
@@ -66,6 +69,7 @@ _WEIGHTS = {
     Misfortune.REFUSE: 2,
     Misfortune.RECOMMEND: 2,
     Misfortune.ADVISE: 1,
+    Misfortune.HIBERNATE: 1,
     Misfortune.SPARE: 1,
     Misfortune.PROTECT: 1,
     Misfortune.SICK: 1,
@@ -79,6 +83,8 @@ _WEIGHTS = {
     Misfortune.RESTORE: 1,
     Misfortune.HIDE: 1,
     Misfortune.GARBLE: 1,
+    Misfortune.USURP: 1,
+    Misfortune.OVERRIDE: 1,
     Misfortune.LIE: 2,
     Misfortune.SCALE: 3,
     Misfortune.SHRINK: 1,

@@ -142,7 +142,14 @@ class SimStore:
 
     def acquire(self, service: str, holder: str, now: datetime, ttl_s: float) -> bool:
         """See `ports.Store.acquire`."""
-        return self.gate(Call.ACQUIRE, holder, lambda: self.memory.acquire(service, holder, now, ttl_s))
+        invocation = self.gate.invocation
+
+        def effect() -> bool:
+            is_free = self.memory.acquire(service, holder, now, ttl_s)
+            invocation.disturbances += not is_free
+            return is_free
+
+        return self.gate(Call.ACQUIRE, holder, effect)
 
     def release(self, service: str, holder: str) -> None:
         """See `ports.Store.release`."""

@@ -52,6 +52,9 @@ SCHEDULE_S = 60.0
 SCHEDULE_ARRIVES = 0.9
 """How often its event arrives while things go wrong."""
 
+REMOVAL_LOST = 0.3
+"""How often nobody tells that a service's parameter was deleted."""
+
 SCHEDULE_EVENT = '{"source": "aws.events", "detail-type": "Scheduled Event", "detail": {}}'
 
 SETTLED_WITHIN_S = 5400.0
@@ -166,6 +169,7 @@ class World:
 
     def _on_tick(self, invocation: Invocation, messages: Mapping[str, str]) -> list[str]:
         for body in messages.values():
+            invocation.is_vouched_for = '"override"' in body
             try:
                 self.intake.tick(body)
             except PortError as error:
@@ -252,6 +256,9 @@ class World:
             self.cloud.groups.setdefault(name, {})
         operation = "Update" if spec else "Delete"
         detail = f'{{"name": "/spotrelay/services/{name}", "operation": "{operation}"}}'
+        if spec is None and self.odd.random() < REMOVAL_LOST:
+            self.say("the event of its removal is lost")
+            return
         self.ticks.send(f'{{"source": "aws.ssm", "detail": {detail}}}')
 
     def _warm(self, spec: ServiceSpec) -> None:
@@ -305,8 +312,9 @@ class World:
         self.ticker.lag_s = SETTLING_LAG_S
         for spec in self.scenario.specs:
             if self.services.valid(spec.service, self.scheduler.now) is None:
-                # Whatever has become of the event, a person says so: `spotrelay retire`.
-                self.ticks.send(Tick(spec.service, kind=TickKind.REMOVED).to_json())
+                # Whatever has become of the event, a person says so: `spotrelay retire`, or `override`.
+                kind = self.odd.choice((TickKind.REMOVED, TickKind.OVERRIDE))
+                self.ticks.send(Tick(spec.service, kind=kind).to_json())
         for queue in (self.signals, self.ticks):
             queue.duplicates = 0
         for state in self.cloud.market:

@@ -552,7 +552,11 @@ class Controller:
             if value := getattr(action, name, None):
                 facts[name] = value
         metric = _COUNTED.get(type(action))
-        if isinstance(action, Drain | ServeOn | NoteWarning) and action.warned_at and not action.replica.is_warned:
+        if (
+            isinstance(action, Drain | ServeOn | NoteWarning)
+            and action.warned_at
+            and not action.replica.is_warned
+        ):
             metric = Metric.INTERRUPTION_WARNINGS
         if isinstance(action, TakeIn):
             is_kept = action.state is not ReplicaState.DRAINING

@@ -75,9 +75,8 @@ def launch(ports: Ports, spec: ServiceSpec, ordered: Changes, memory: PoolMemory
                 break
         if not _is_committed(ports, ordered):
             break
-        if filled:
-            launched += len(filled)
-            ports.telemetry.count(Metric.REPLICAS_LAUNCHED, len(filled), service=spec.service)
+        launched += len(filled)
+        ports.telemetry.count(Metric.REPLICAS_LAUNCHED, len(filled), service=spec.service)
         if isinstance(answer, LaunchResult | Denied):
             given = answer if isinstance(answer, LaunchResult) else LaunchResult()
             _conclude(ports, order, given, ordered.update)
@@ -192,7 +191,7 @@ def note_lost(ports: Ports, service: str, error: PortError) -> None:
 
 
 def count_denied(ports: Ports, error: Exception) -> None:
-    """Count a call that AWS refuses: where nothing else fails with it, a person learns of it by this alone."""
+    """Count a call that AWS refuses: where nothing else fails with it, nobody else says so."""
     if isinstance(error, Denied):
         ports.telemetry.count(Metric.CALLS_DENIED)
 

@@ -73,7 +73,9 @@ class Conduct:
         kept = self._set_aside(invocation, [messages[id_] for id_ in malformed])
         failed = Counter(messages[id_] for id_ in malformed if id_ in again)
         if failed != kept:
-            self.rules.broken(Rule.AGAIN, f"{invocation.name}: {sorted(failed)} come again, not {sorted(kept)}")
+            self.rules.broken(
+                Rule.AGAIN, f"{invocation.name}: {sorted(failed)} come again, not {sorted(kept)}"
+            )
         self._delivered_again(ignored, again, must=False)
         self._again(invocation, events, again)
         for section in _sections(invocation.heard):
@@ -106,9 +108,7 @@ class Conduct:
         if error is None:
             self._asked(invocation, asked)
         self._section(invocation, heard)
-        self.counting.check(
-            invocation, is_whole=error is None, is_vouched_for=asked.kind == "override"
-        )
+        self.counting.check(invocation, is_whole=error is None, is_vouched_for=asked.kind == "override")
 
     # Messages.
 
@@ -117,7 +117,9 @@ class Conduct:
         calls = [h for h in invocation.heard if h.call is Call.SET_ASIDE]
         tried = [h.about for h in calls if isinstance(h.about, tuple)]
         if sorted(body for _, body in tried) != sorted(bodies):
-            self.rules.broken(Rule.SET_ASIDE, f"{invocation.name}: {len(tried)} of {len(bodies)} are set aside")
+            self.rules.broken(
+                Rule.SET_ASIDE, f"{invocation.name}: {len(tried)} of {len(bodies)} are set aside"
+            )
         if not all(why for why, _ in tried):
             self.rules.broken(Rule.SET_ASIDE, f"{invocation.name}: set aside without a reason")
         return Counter(h.about[1] for h in calls if h.is_error and isinstance(h.about, tuple))
@@ -178,14 +180,14 @@ class Conduct:
 
     def _section(self, invocation: Invocation, heard: Sequence[Heard]) -> None:
         """What was done for one service."""
+        self._kept_off(invocation, heard)
+        self._announced(invocation, heard)
         skew = timedelta(seconds=invocation.skew_s)
         known: dict[int, Replica] = {}
         opened: set[str] = set()
         spec = _spec(heard)
         for position, one in enumerate(heard):
             after = heard[position + 1 :]
-            if isinstance(one.answer, OtherControlPlane) and any(h.call in TOUCHES for h in after):
-                self.rules.broken(Rule.OTHERS, f"{invocation.name} goes on to {[h.call for h in after]}")
             if isinstance(one.answer, Rows):
                 known |= one.answer.replicas
             if one.call is not Call.COMMIT or one.is_error or not isinstance(one.about, Changes):
@@ -202,9 +204,6 @@ class Conduct:
             if not (is_outcome or (is_mending(changes) and invocation.observed_at is None)):
                 self._next(invocation, changes, after, one.at, skew)
             known |= {row.id: row for row in changes.stored}
-        for before, (claim, told) in zip(heard, pairwise(heard[1:]), strict=False):
-            if claim.call is Call.CLAIM_TICK and claim.answer is True:
-                self._announced(invocation, before, claim, told)
 
     def _row(
         self,
@@ -220,7 +219,9 @@ class Conduct:
         if before is None or instance_id is None:
             return
         if before.state.is_active and not row.state.is_active:
-            calls = [h.call for h in after if h.call is Call.LAUNCH or _is_about(h, Call.DEREGISTER, instance_id)]
+            calls = [
+                h.call for h in after if h.call is Call.LAUNCH or _is_about(h, Call.DEREGISTER, instance_id)
+            ]
             if Call.DEREGISTER not in calls:
                 self._skipped(invocation, f"{row} is {row.state}, and isn't taken out of rotation")
             elif calls[0] is Call.LAUNCH:
@@ -265,13 +266,26 @@ class Conduct:
         skew: timedelta,
     ) -> None:
         """Something was changed: does a tick follow within seconds?"""
-        claims = [h for h in after if h.call is Call.CLAIM_TICK and isinstance(h.about, datetime)]
+        claims = [(h.about, h.at) for h in after if isinstance(h.about, datetime)]
         latest = EPOCH + skew + timedelta(seconds=SOON_S)
-        if not any(h.about <= latest + timedelta(seconds=h.at) for h in claims):
-            self.rules.broken(Rule.NEXT_TICK, f"{invocation.name}: nothing follows {changes.service} at {since}")
+        if not any(due <= latest + timedelta(seconds=at) for due, at in claims):
+            self.rules.broken(
+                Rule.NEXT_TICK, f"{invocation.name}: nothing follows {changes.service} at {since}"
+            )
 
-    def _announced(self, invocation: Invocation, before: Heard, claim: Heard, told: Heard) -> None:
-        """A tick was claimed: is it sent, for that time?"""
+    def _kept_off(self, invocation: Invocation, heard: Sequence[Heard]) -> None:
+        """Another control plane is in charge: is everything left alone?"""
+        told = next((i for i, h in enumerate(heard) if isinstance(h.answer, OtherControlPlane)), len(heard))
+        if touched := [h.call for h in heard[told:] if h.call in TOUCHES]:
+            self.rules.broken(Rule.OTHERS, f"{invocation.name} goes on to {touched}")
+
+    def _announced(self, invocation: Invocation, heard: Sequence[Heard]) -> None:
+        """Ticks were claimed: are they sent, for that time?"""
+        for before, (claim, told) in zip(heard, pairwise(heard[1:]), strict=False):
+            if claim.call is Call.CLAIM_TICK and claim.answer is True:
+                self._sent(invocation, before, claim, told)
+
+    def _sent(self, invocation: Invocation, before: Heard, claim: Heard, told: Heard) -> None:
         due = claim.about
         assert isinstance(due, datetime)  # noqa: S101 - it is what a claim is about
         due_s = (due - EPOCH).total_seconds() - invocation.skew_s

@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from spotrelay.memory import EPOCH
 from spotrelay.model import Changes, InstanceState, Replica, ReplicaState, Rows, ServiceSpec, TargetState
 from spotrelay.names import Metric
-from spotrelay.ports import Conflict, Denied, LaunchRequest, LaunchResult, OtherControlPlane, UnreadableDocument
+from spotrelay.ports import (
+    Conflict,
+    Denied,
+    LaunchRequest,
+    LaunchResult,
+    OtherControlPlane,
+    UnreadableDocument,
+)
 from spotrelay.sim.cloud import SimCloud
 from spotrelay.sim.faults import Call
 from spotrelay.sim.gate import Counted, Heard, Invocation

@@ -7,7 +7,6 @@ import json
 from spotrelay.model import InstanceState
 from spotrelay.sim.gate import at
 
-
 _ACTIONS = {"3": "", "8": "recycle"}
 """By the end of an instance's ID: warnings without an action, or with one that EC2 may come to have."""
 

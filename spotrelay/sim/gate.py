@@ -105,6 +105,11 @@ class Invocation(Task):
         self.counted: list[Counted] = []
         """What it added to metrics."""
 
+    @property
+    def kept_off(self) -> bool:
+        """Whether it heard that another control plane is in charge."""
+        return any(isinstance(heard.answer, OtherControlPlane) for heard in self.heard)
+
 
 class SimClock:
     """`ports.Clock` in simulated time."""

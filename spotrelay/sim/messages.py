@@ -1,4 +1,4 @@
-"""What queues carry besides what they should: messages that nobody can read, and events that aren't for us."""
+"""What queues carry and shouldn't: messages that nobody can read, and events that aren't for us."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ _EVENTS: tuple[tuple[_Make, Fate], ...] = (
     (lambda i, t: _without(_event(_WARNING, i, t), "source"), Fate.IGNORED),
     (lambda _i, _t: {}, Fate.IGNORED),
 )
-"""Of each kind that AWS's queues were seen to carry, or may: AWS adds kinds of events and states at any time."""
+"""Of each kind that AWS may send one day: it adds kinds of events, and states, at any time."""
 
 _TICKS: tuple[Callable[[str, float], object], ...] = (
     lambda _s, _t: '{"service": ',

@@ -24,7 +24,7 @@ from spotrelay.model import (
     TargetState,
 )
 from spotrelay.policy import timing
-from spotrelay.ports import LaunchRequest, OtherControlPlane
+from spotrelay.ports import LaunchRequest
 from spotrelay.sim.cloud import WARNING_S, SimCloud
 from spotrelay.sim.gate import Invocation
 from spotrelay.sim.instances import SimInstance
@@ -319,10 +319,8 @@ class Rules:
             if old is None or not old.serves or row.state.is_active:
                 continue
             instance = self.cloud.instances[row.instance_id or ""]
-            if not instance.is_alive(now):
+            if not instance.is_alive(now) or _is_said_gone(instance, invocation):
                 continue
-            if invocation.is_vouched_for and instance.id not in {i.id for i in invocation.observed}:
-                continue  # a person says that it is gone
             if row.warned_at is None:
                 if staying < min(spec.replicas for spec in documents):
                     self.broken(Rule.AVAILABLE, f"{row} is taken out ({row.reason}), {staying} others serve")
@@ -526,8 +524,8 @@ class Rules:
 
     def acknowledged(self, invocation: Invocation, instance_id: str, store: MemoryStore) -> None:
         """A message with a warning was done with."""
-        if self.recorded.get(instance_id, float("inf")) >= invocation.began_at:
-            return  # nobody's yet when it was looked up: the tick will see the warning
+        if self.recorded.get(instance_id, float("inf")) >= invocation.began_at or invocation.kept_off:
+            return  # nobody's yet when it was looked up: the tick will see the warning; or not ours to handle
         located = store.locate([instance_id])
         if instance_id not in located:
             return  # the table has lost it, and the tick will see the warning
@@ -539,8 +537,6 @@ class Rules:
             return
         if (row.entered[ReplicaState.REQUESTED] - EPOCH).total_seconds() >= invocation.began_at - SKEW_S:
             return  # it was nobody's when it was looked up, too
-        if any(isinstance(heard.answer, OtherControlPlane) for heard in invocation.heard):
-            return  # it isn't ours to handle
         instance = self.cloud.instances[instance_id]
         is_hibernated = instance.died_at() <= instance.warned_at
         serves_on = row.state is ReplicaState.READY and row.is_warned and not is_hibernated
@@ -565,6 +561,11 @@ class Rules:
         """The production code caught an exception and went on."""
         if not error.startswith(("Conflict(", "Throttled(", "Unavailable(", "Denied(")):
             self.crashed(error)
+
+
+def _is_said_gone(instance: SimInstance, invocation: Invocation) -> bool:
+    """Whether a person vouches for it that an instance is gone, since it isn't shown."""
+    return invocation.is_vouched_for and instance.id not in {i.id for i in invocation.observed}
 
 
 def _is_spot_on_its_way(row: Replica) -> bool:

@@ -142,10 +142,10 @@ HAND_MADE: Sequence[HandMade] = (
         old="""\
         if not _is_committed(ports, ordered):
             break
-        if filled""",
+        launched""",
         new="""\
         _is_committed(ports, ordered)
-        if filled""",
+        launched""",
         wrong="the next step is launched for replicas that somebody else looks after by now",
     ),
     HandMade(

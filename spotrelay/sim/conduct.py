@@ -159,11 +159,19 @@ class Conduct:
         if asked.kind == SCHEDULED:
             told = [_body(h)["service"] for h in heard if h.call is Call.SCHEDULE]
             known = {s for h in heard if h.call in (Call.NAMES, Call.SERVICES) for s in _texts(h.answer)}
-            is_done = sorted(told) == sorted(known)
+            is_done = sorted(told) == sorted(known) and set(calls) <= {
+                Call.NAMES,
+                Call.SERVICES,
+                Call.SCHEDULE,
+            }
         elif asked.kind == "removed":
             noted = [h.about for h in heard if h.call is Call.NOTE_REMOVAL]
             told = [_body(h)["service"] for h in heard if h.call is Call.SCHEDULE]
-            is_done = told == [asked.service] and any(isinstance(r, Removal) and r.told_at for r in noted)
+            is_done = (
+                told == [asked.service]
+                and len(calls) == 1 + len(told)
+                and any(isinstance(r, Removal) and r.told_at for r in noted)
+            )
         elif asked.kind == "leave":
             # A tick that hangs holds the lease, and what must leave can't wait for it.
             is_done = Call.ACQUIRE not in calls and Call.GET in calls

@@ -538,7 +538,7 @@ class Rules:
         if (row.entered[ReplicaState.REQUESTED] - EPOCH).total_seconds() >= invocation.began_at - SKEW_S:
             return  # it was nobody's when it was looked up, too
         instance = self.cloud.instances[instance_id]
-        is_hibernated = instance.died_at() <= instance.warned_at
+        is_hibernated = instance.died_at() <= instance.warned_at < float("inf")
         serves_on = row.state is ReplicaState.READY and row.is_warned and not is_hibernated
         if serves_on:
             return

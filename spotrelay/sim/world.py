@@ -163,7 +163,11 @@ class World:
         return queue
 
     def _on_signals(self, invocation: Invocation, messages: Mapping[str, str]) -> list[str]:
-        again = self.intake.signals(messages)
+        try:
+            again = self.intake.signals(messages)
+        except PortError as error:
+            self.rules.broken(Rule.AGAIN, f"{invocation.name} takes all its messages with it: {error!r}")
+            raise
         self.conduct.signals(invocation, messages, again)
         return again
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from unittest.mock import patch
 
-from spotrelay import controller
+from spotrelay import controller, intake, signals
 from spotrelay.controller import Controller
-from spotrelay.intake import Intake
+from spotrelay.intake import Intake, Tick, TickKind
 from spotrelay.memory import MemoryStore
 from spotrelay.model import (
     Changes,
@@ -23,6 +24,7 @@ from spotrelay.model import (
     ServiceSpec,
     seconds,
 )
+from spotrelay.names import Metric
 from spotrelay.policy import (
     changes,
     cooldowns,
@@ -35,8 +37,8 @@ from spotrelay.policy import (
     timing,
 )
 from spotrelay.policy.actions import Action, CloseIntent, Drain, Request, Terminate
-from spotrelay.ports import Conflict, LaunchRequest, LaunchResult, Unavailable
-from spotrelay.sim.ports import SimFleet
+from spotrelay.ports import Conflict, LaunchRequest, LaunchResult, OtherControlPlane, PortError, Unavailable
+from spotrelay.sim.ports import SimFleet, SimServices, SimTelemetry
 from spotrelay.sim.rules import Rule
 
 
@@ -89,6 +91,14 @@ def also(owner: Any, name: str) -> Callable[[Any], Any]:
 
 
 _for_replica = reconcile._for_replica
+_count = SimTelemetry.count
+_tick = Controller.tick
+_attempt = Controller._attempt
+_launch_and_tell = Controller._launch_and_tell
+_parse_tick = intake.parse_tick
+_parse = signals.parse
+_take_out = Controller._take_out
+_get = SimServices.get
 _commit = Controller._commit
 _perform = Controller._perform
 _store_commit = MemoryStore.commit
@@ -280,7 +290,7 @@ def leases_are_never_released(self: MemoryStore, service: str, holder: str) -> N
     """The next tick must wait until it expires."""
 
 
-@mistake(Intake, "signals", Rule.SIGNAL_HANDLED)
+@mistake(Intake, "signals", Rule.SIGNAL_HANDLED, Rule.AGAIN)
 def failed_signals_are_dropped(self: Intake, messages: Mapping[str, str]) -> list[str]:
     """What failed is deleted from the queue."""
     _signals(self, messages)
@@ -331,7 +341,7 @@ def a_row_is_written_twice(actions: Sequence[Action]) -> list[Action]:
     return list(actions)
 
 
-@mistake(Intake, "_set_aside", Rule.DEAD_LETTERS)
+@mistake(Intake, "_set_aside", Rule.DEAD_LETTERS, Rule.SET_ASIDE)
 def malformed_messages_vanish(self: Intake, body: str, error: Exception) -> None:
     """What can't be read is nobody's business."""
 
@@ -406,3 +416,81 @@ def pools_cool_for_ever(*args: Any) -> Cooldown:
     """What was refused, or lost, once is never tried again."""
     cooldown = _cooldown(*args)
     return replace(cooldown, until=cooldown.until + seconds(1e6))
+
+
+@mistake(SimTelemetry, "count", Rule.METRICS)
+def conflicts_are_not_counted(self: SimTelemetry, metric: Metric, *args: Any, **kwargs: Any) -> None:
+    """An alarm would never ring, and nobody would miss it."""
+    if metric is not Metric.CONFLICTS:
+        _count(self, metric, *args, **kwargs)
+
+
+@mistake(SimTelemetry, "count", Rule.METRICS)
+def seconds_are_called_milliseconds(
+    self: SimTelemetry, metric: Metric, value: float = 1, *, service: str | None = None
+) -> None:
+    """The dashboard shows a fast path that isn't."""
+    _count(self, metric, value / 1000 if metric.value.endswith("Ms") else value, service=service)
+
+
+@mistake(Controller, "_take_out", Rule.METRICS)
+def whatever_is_tried_is_counted(
+    self: Controller, outcome: Any, spec: ServiceSpec, instance_ids: Sequence[str], out: dict[str, datetime]
+) -> None:
+    """A load balancer that doesn't answer has taken out as many as one that does."""
+    self._attempt(outcome, "deregister", lambda: self._deregister(spec, instance_ids))
+    out |= dict.fromkeys(instance_ids, self._ports.clock.now())
+
+
+@mistake(Controller, "tick", Rule.AGAIN)
+def failed_ticks_are_done_with(self: Controller, *args: Any, **kwargs: Any) -> None:
+    """The next one will come at some time."""
+    with suppress(PortError):
+        _tick(self, *args, **kwargs)
+
+
+@mistake(Intake, "_signal", Rule.SET_ASIDE, Rule.NO_SURPRISE)
+def one_bad_message_costs_its_batch(self: Intake, body: str) -> Any:
+    """What can't be read is an error like any other."""
+    return _parse(json.loads(body))
+
+
+@mistake(intake, "parse_tick", Rule.ASKED)
+def every_message_is_a_tick(body: str) -> Tick:
+    """Nobody looks who must leave, and nobody hears of a removal."""
+    return replace(_parse_tick(body), kind=TickKind.TICK)
+
+
+@mistake(Controller, "_attempt", Rule.STEPS)
+def one_failure_ends_the_decision(self: Controller, outcome: Any, step: str, act: Any) -> bool:
+    """A load balancer that doesn't answer keeps the replacement from being launched."""
+    return not outcome.troubles and _attempt(self, outcome, step, act)
+
+
+@mistake(Controller, "_take_out", Rule.OUT_AT_ONCE, Rule.STEPS)
+def requests_go_on_until_the_replacement_is_there(
+    self: Controller, outcome: Any, spec: ServiceSpec, instance_ids: Sequence[str], out: dict[str, datetime]
+) -> None:
+    """What has left by its row is taken out only after the launch."""
+    self._late = (outcome, spec, instance_ids, out)  # type: ignore[attr-defined]
+
+
+@also(Controller, "_launch_and_tell")
+def _takes_out_then(self: Controller, *args: Any) -> None:
+    _launch_and_tell(self, *args)
+    outcome, spec, instance_ids, out = self._late  # type: ignore[attr-defined]
+    _take_out(self, outcome, spec, instance_ids, out)
+
+
+@mistake(Controller, "_announce_tick", Rule.NEXT_TICK)
+def the_minute_s_tick_will_do(self: Controller, *args: Any) -> None:
+    """What moves is looked at once a minute."""
+
+
+@mistake(SimServices, "get", Rule.OTHERS)
+def two_control_planes_share(self: SimServices, service: str, *, fresh: bool = False) -> ServiceSpec | None:
+    """Who is in charge makes no difference."""
+    try:
+        return _get(self, service, fresh=fresh)
+    except OtherControlPlane:
+        return self.valid(service, self.scheduler.now)

@@ -12,6 +12,7 @@ from itertools import pairwise
 from spotrelay.memory import EPOCH
 from spotrelay.model import Changes, Removal, Replica, ReplicaState, Rows, ServiceSpec
 from spotrelay.ports import Conflict, OtherControlPlane, PortError
+from spotrelay.sim import timeline
 from spotrelay.sim.counting import Counting, is_mending
 from spotrelay.sim.faults import Call
 from spotrelay.sim.gate import Heard, Invocation
@@ -50,8 +51,11 @@ TOUCHES = frozenset(
 """Calls that change something of a service."""
 
 
-SCHEDULED, CHANGED = "aws.events", "aws.ssm"
-"""Sources of events on the tick queue."""
+SPREAD = frozenset({Call.NAMES, Call.SERVICES, Call.SCHEDULE})
+"""What the schedule's event leads to: a tick for each service, and no more."""
+
+SCHEDULED = "aws.events"
+"""Whose event that is."""
 
 
 @dataclass(slots=True)
@@ -99,7 +103,7 @@ class Conduct:
         is_refused = any(h.call is Call.ACQUIRE and h.answer is False for h in heard)
         # Another tick will come by itself, and a person's word won't.
         must = asked.kind == "override" and is_refused
-        may = must or any(isinstance(h.answer, PortError) for h in heard)
+        may = must or any(_is_trouble(h) for h in heard)
         must = must or any(_is_needed(h, is_tick=asked.kind in ("tick", "override")) for h in heard)
         if must and error is None:
             self.rules.broken(Rule.AGAIN, f"{invocation.name}: calls failed, and it is done with")
@@ -149,7 +153,7 @@ class Conduct:
                 self.rules.broken(Rule.AGAIN, f"{invocation.name}: nobody looks after {ids}, of {service}")
             elif any(_is_needed(h, is_tick=True, is_signals=True) for h in section):
                 self._delivered_again(ids, again, must=True)
-            elif not any(isinstance(h.answer, PortError) and h.call not in SWALLOWED for h in section):
+            elif not any(_is_trouble(h) for h in section):
                 self._delivered_again(ids, again, must=False)
 
     def _asked(self, invocation: Invocation, asked: _Asked) -> None:
@@ -159,11 +163,7 @@ class Conduct:
         if asked.kind == SCHEDULED:
             told = [_body(h)["service"] for h in heard if h.call is Call.SCHEDULE]
             known = {s for h in heard if h.call in (Call.NAMES, Call.SERVICES) for s in _texts(h.answer)}
-            is_done = sorted(told) == sorted(known) and set(calls) <= {
-                Call.NAMES,
-                Call.SERVICES,
-                Call.SCHEDULE,
-            }
+            is_done = sorted(told) == sorted(known) and set(calls) <= SPREAD
         elif asked.kind == "removed":
             noted = [h.about for h in heard if h.call is Call.NOTE_REMOVAL]
             told = [_body(h)["service"] for h in heard if h.call is Call.SCHEDULE]
@@ -189,6 +189,7 @@ class Conduct:
     def _section(self, invocation: Invocation, heard: Sequence[Heard]) -> None:
         """What was done for one service."""
         self._kept_off(invocation, heard)
+        self._together(invocation, heard)
         self._announced(invocation, heard)
         skew = timedelta(seconds=invocation.skew_s)
         known: dict[int, Replica] = {}
@@ -287,6 +288,26 @@ class Conduct:
         if touched := [h.call for h in heard[told:] if h.call in TOUCHES]:
             self.rules.broken(Rule.OTHERS, f"{invocation.name} goes on to {touched}")
 
+    def _together(self, invocation: Invocation, heard: Sequence[Heard]) -> None:
+        """A commit was lost to another decider: is nothing more written of what was decided with it?"""
+        lost: Changes | None = None
+        opened: set[str] = set()
+        for one in heard:
+            if isinstance(one.answer, Rows):
+                lost = None
+            if one.call is not Call.COMMIT or not isinstance(one.about, Changes):
+                continue
+            is_outcome = bool(opened & set(one.about.close_intents))
+            if one.about.open_intent:
+                opened.add(one.about.open_intent.id)
+            if lost is not None and not is_outcome:
+                self.rules.broken(
+                    Rule.TOGETHER,
+                    f"{invocation.name}: {timeline.told(one.about)} after {timeline.told(lost)}",
+                )
+            if one.is_error and not is_outcome:
+                lost = one.about
+
     def _announced(self, invocation: Invocation, heard: Sequence[Heard]) -> None:
         """Ticks were claimed: are they sent, for that time?"""
         for before, (claim, told) in zip(heard, pairwise(heard[1:]), strict=False):
@@ -345,9 +366,14 @@ def _spec(heard: Sequence[Heard]) -> ServiceSpec | None:
     return spec
 
 
+def _is_trouble(heard: Heard) -> bool:
+    """Whether a call failed that may be needed."""
+    return isinstance(heard.answer, PortError) and heard.call not in SWALLOWED
+
+
 def _is_needed(heard: Heard, *, is_tick: bool, is_signals: bool = False) -> bool:
     """Whether a call failed without which the message isn't done with."""
-    if not isinstance(heard.answer, PortError) or heard.call in SWALLOWED:
+    if not _is_trouble(heard):
         return False
     if heard.call is Call.COMMIT and isinstance(heard.answer, Conflict):
         return is_signals and is_mending(heard.about)

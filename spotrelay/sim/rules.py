@@ -84,6 +84,7 @@ class Rule(StrEnum):
     SET_ASIDE = "a message that nobody can read is set aside with the reason, and costs no other anything"
     ASKED = "what a message of the tick queue asks for is done, and nothing else"
     STEPS = "a step that fails keeps no other step from being taken"
+    TOGETHER = "of what was decided together nothing is written after a part that was lost"
     OUT_AT_ONCE = "what leaves the rotation leaves it before anything is launched"
     NEXT_TICK = "whatever is changed, a tick follows within seconds"
     OTHERS = "where another control plane looks after the services, nothing is touched"

@@ -68,7 +68,7 @@ _WEIGHTS = {
     Misfortune.BROKEN: 3,
     Misfortune.REFUSE: 2,
     Misfortune.RECOMMEND: 2,
-    Misfortune.ADVISE: 1,
+    Misfortune.ADVISE: 3,
     Misfortune.HIBERNATE: 1,
     Misfortune.SPARE: 1,
     Misfortune.PROTECT: 1,

@@ -482,6 +482,12 @@ def _takes_out_then(self: Controller, *args: Any) -> None:
     _take_out(self, outcome, spec, instance_ids, out)
 
 
+@mistake(controller, "takewhile", Rule.TOGETHER)
+def a_lost_commit_keeps_no_other_back(predicate: Any, wanted: Iterable[Changes]) -> Iterator[Changes]:
+    """The rest was decided together with it, and fits by chance at most."""
+    return filter(predicate, wanted)
+
+
 @mistake(Controller, "_announce_tick", Rule.NEXT_TICK)
 def the_minute_s_tick_will_do(self: Controller, *args: Any) -> None:
     """What moves is looked at once a minute."""

@@ -327,6 +327,24 @@ def test_each_step_has_its_own_intent_on_record() -> None:
     assert found == [0, 0]
 
 
+def test_what_is_on_record_counts_whatever_follows() -> None:
+    """The table doesn't answer about a later step: the instances of the first are launched all the same."""
+    world = world_of(demo_spec())
+    world.fleet.capacity = {Offering(A5, SPOT): 1} | {Offering(p, SPOT): 0 for p in (B5, A6)}
+    cool(world, B6)
+    order = ordered(world, 2, is_last_resort=True)
+    second = iter([False, True])
+
+    def lose_the_second(_: Changes) -> None:
+        if next(second, False):
+            raise Unavailable("no answer")
+
+    world.meddle("store.commit", lose_the_second, times=None)
+    with pytest.raises(Unavailable):
+        launch(world, order)
+    assert world.telemetry.counts[Metric.REPLICAS_LAUNCHED] == 1
+
+
 def test_instances_bear_the_highest_id() -> None:
     """The request says how many IDs were given, for when the table gets lost; each step's does."""
     world = world_of(demo_spec())

@@ -17,7 +17,7 @@ from spotrelay.sim.counting import Counting, is_mending
 from spotrelay.sim.faults import Call
 from spotrelay.sim.gate import Heard, Invocation
 from spotrelay.sim.messages import Event, Fate
-from spotrelay.sim.rules import Rule, Rules
+from spotrelay.sim.rules import SKEW_S, Rule, Rules
 
 SOON_S = 5.0
 """Within so long the next tick is due while anything moves: docs/reliability.md, "seconds"."""
@@ -50,6 +50,9 @@ TOUCHES = frozenset(
 )
 """Calls that change something of a service."""
 
+
+ABSENT_TICKS, ABSENT_S = 3, 20.0
+"""For more ticks than these, and so long, a document must be missing: docs/reliability.md."""
 
 SPREAD = frozenset({Call.NAMES, Call.SERVICES, Call.SCHEDULE})
 """What the schedule's event leads to: a tick for each service, and no more."""
@@ -84,6 +87,7 @@ class Conduct:
         self._again(invocation, events, again)
         for section in _sections(invocation.heard):
             self._section(invocation, section)
+            self._troubled(invocation, section)
         self.counting.check(
             invocation, events=list(events.values()), ignored=len(ignored), malformed=len(malformed)
         )
@@ -103,8 +107,9 @@ class Conduct:
         is_refused = any(h.call is Call.ACQUIRE and h.answer is False for h in heard)
         # Another tick will come by itself, and a person's word won't.
         must = asked.kind == "override" and is_refused
-        may = must or any(_is_trouble(h) for h in heard)
-        must = must or any(_is_needed(h, is_tick=asked.kind in ("tick", "override")) for h in heard)
+        is_tick = asked.kind in ("tick", "override")
+        may = must or any(_is_trouble(h) for h in invocation.errors)
+        must = must or any(_is_needed(h, is_tick=is_tick) for h in invocation.errors)
         if must and error is None:
             self.rules.broken(Rule.AGAIN, f"{invocation.name}: calls failed, and it is done with")
         if error is not None and not may:
@@ -112,6 +117,8 @@ class Conduct:
         if error is None:
             self._asked(invocation, asked)
         self._section(invocation, heard)
+        self._troubled(invocation, heard)
+        self._missing(invocation, heard)
         self.counting.check(invocation, is_whole=error is None, is_vouched_for=asked.kind == "override")
 
     # Messages.
@@ -188,20 +195,19 @@ class Conduct:
 
     def _section(self, invocation: Invocation, heard: Sequence[Heard]) -> None:
         """What was done for one service."""
-        self._kept_off(invocation, heard)
-        self._together(invocation, heard)
         self._announced(invocation, heard)
         skew = timedelta(seconds=invocation.skew_s)
+        if not any(h.call is Call.COMMIT for h in heard):
+            return
         known: dict[int, Replica] = {}
         opened: set[str] = set()
         spec = _spec(heard)
         for position, one in enumerate(heard):
-            after = heard[position + 1 :]
             if isinstance(one.answer, Rows):
                 known |= one.answer.replicas
             if one.call is not Call.COMMIT or one.is_error or not isinstance(one.about, Changes):
                 continue
-            changes = one.about
+            changes, after = one.about, heard[position + 1 :]
             is_outcome = bool(opened & set(changes.close_intents))
             if changes.open_intent:
                 opened.add(changes.open_intent.id)
@@ -282,6 +288,27 @@ class Conduct:
                 Rule.NEXT_TICK, f"{invocation.name}: nothing follows {changes.service} at {since}"
             )
 
+    def _missing(self, invocation: Invocation, heard: Sequence[Heard]) -> None:
+        """A tick found no document: is that believed only when it is certain?"""
+        rows = next((h.answer for h in heard if h.call is Call.LOAD), None)
+        is_missing = any(h.call is Call.GET and h.answer is None for h in heard)
+        if not (is_missing and isinstance(rows, Rows)):
+            return
+        told_at = rows.removal.told_at
+        if told_at is None:
+            is_left_alone = rows.document is None or invocation.is_vouched_for
+        else:
+            told_for_s = (told_at - EPOCH).total_seconds() + ABSENT_S - heard[-1].at
+            is_left_alone = rows.removal.absent + 1 <= ABSENT_TICKS or told_for_s > SKEW_S
+        if is_left_alone and (touched := [h.call for h in heard if h.call in TOUCHES]):
+            self.rules.broken(Rule.REMOVAL, f"{invocation.name}: {touched} by {rows.removal}")
+
+    def _troubled(self, invocation: Invocation, heard: Sequence[Heard]) -> None:
+        """What must not be done any more once something has failed."""
+        if invocation.errors:
+            self._kept_off(invocation, heard)
+            self._together(invocation, heard)
+
     def _kept_off(self, invocation: Invocation, heard: Sequence[Heard]) -> None:
         """Another control plane is in charge: is everything left alone?"""
         told = next((i for i, h in enumerate(heard) if isinstance(h.answer, OtherControlPlane)), len(heard))
@@ -310,9 +337,9 @@ class Conduct:
 
     def _announced(self, invocation: Invocation, heard: Sequence[Heard]) -> None:
         """Ticks were claimed: are they sent, for that time?"""
-        for before, (claim, told) in zip(heard, pairwise(heard[1:]), strict=False):
+        for position, claim in enumerate(heard[:-1]):
             if claim.call is Call.CLAIM_TICK and claim.answer is True:
-                self._sent(invocation, before, claim, told)
+                self._sent(invocation, heard[position - 1], claim, heard[position + 1])
 
     def _sent(self, invocation: Invocation, before: Heard, claim: Heard, told: Heard) -> None:
         due = claim.about

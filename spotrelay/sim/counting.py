@@ -69,6 +69,8 @@ class Facts:
 
     def add(self, metric: Metric, service: str | None, least: int = 1, most: int | None = None) -> None:
         """It happened so often more: exactly, or between two bounds."""
+        if not (least or most):
+            return
         key = metric, None if metric in OF_THE_CONTROL_PLANE else service
         self.least[key] += least
         self.most[key] += least if most is None else most
@@ -96,19 +98,22 @@ class Counting:
         facts.add(Metric.SIGNALS_RECEIVED, None, len(events))
         facts.add(Metric.SIGNALS_IGNORED, None, ignored)
         facts.add(Metric.MESSAGES_MALFORMED, None, malformed)
-        located = _located(invocation.heard)
+        located = _located(invocation.heard) if events else None
         if events and located is not None:
             facts.add(Metric.FOREIGN_INSTANCES, None, len({e.instance_id for e in events} - located.keys()))
         is_signals = bool(events or ignored)
         _Walk(facts, self.cloud, is_signals=is_signals).through(invocation.heard)
-        for error in (h.answer for h in invocation.heard if h.call is Call.GET):
-            if isinstance(error, UnreadableDocument | OtherControlPlane):
+        for error in invocation.errors:
+            if isinstance(error.answer, UnreadableDocument | OtherControlPlane):
                 facts.add(Metric.HELD_BACK, None)
-        self._look_of_tick(invocation, facts, is_whole=is_whole, is_vouched_for=is_vouched_for)
-        self._compare(invocation, facts)
         if not is_signals:
-            events = ()
-        self._durations(invocation, events, located or {})
+            self._look_of_tick(invocation, facts, is_whole=is_whole, is_vouched_for=is_vouched_for)
+        self._compare(invocation, facts)
+        warnings = [e for e in events if located and e.is_warning and e.instance_id in located]
+        if located and warnings:
+            self._durations(invocation, warnings, located)
+        elif any(c.metric in DURATIONS for c in invocation.counted):
+            self.rules.broken(Rule.METRICS, f"{invocation.name}: so long after a warning that never came")
 
     def _compare(self, invocation: Invocation, facts: Facts) -> None:
         totals: dict[_Key, float] = defaultdict(float)
@@ -129,6 +134,8 @@ class Counting:
     ) -> None:
         """What a tick says of the service as it found it."""
         heard = invocation.heard
+        if len(heard) < len((Call.ACQUIRE, Call.LOAD, Call.GET)):
+            return
         rows = _last(heard, Call.LOAD)
         service = invocation.ticks_for
         if not isinstance(rows, Rows) or not _has(heard, Call.ACQUIRE):
@@ -197,10 +204,9 @@ class Counting:
         return len(certain) + len(answering), len(strangers) + len(unseen)
 
     def _durations(
-        self, invocation: Invocation, events: Sequence[Event], located: dict[str, tuple[str, int]]
+        self, invocation: Invocation, warnings: Sequence[Event], located: dict[str, tuple[str, int]]
     ) -> None:
         """How long after each warning its instance was out of rotation, and something was launched for it."""
-        warnings = [e for e in events if e.is_warning and e.instance_id in located]
         out: dict[str, float] = {}
         launched: dict[str, float] = {}
         is_certain = True
@@ -262,17 +268,16 @@ class _Walk:
     def through(self, heard: Iterable[Heard]) -> None:
         """Gather it all."""
         for one in heard:
-            match one:
-                case Heard(answer=Rows() as rows):
-                    self._known |= {(r.service, r.id): r for r in rows.replicas.values()}
-                case Heard(call=Call.COMMIT, about=Changes() as changes):
-                    self._committed(changes, one.answer)
-                case Heard(call=Call.LAUNCH, about=LaunchRequest() as request):
-                    self._launched(request.spec.service, one.answer)
-                case Heard(call=Call.DEREGISTER, about=Collection() as ids) if not one.is_error:
-                    self._deregistered(ids)
-                case Heard(call=Call.TERMINATE, answer=dict() as refused):
-                    self._facts.add(Metric.CALLS_DENIED, None, len(refused))
+            if isinstance(one.answer, Rows):
+                self._known |= {(r.service, r.id): r for r in one.answer.replicas.values()}
+            elif isinstance(one.about, Changes):
+                self._committed(one.about, one.answer)
+            elif isinstance(one.about, LaunchRequest):
+                self._launched(one.about.spec.service, one.answer)
+            elif one.call is Call.DEREGISTER and isinstance(one.about, Collection) and not one.is_error:
+                self._deregistered(one.about)
+            elif one.call is Call.TERMINATE and isinstance(one.answer, dict):
+                self._facts.add(Metric.CALLS_DENIED, None, len(one.answer))
             if isinstance(one.answer, Denied):
                 # What makes its message come again ends there, with an alarm of its own.
                 is_noted = one.call in _NOTED or (one.call is Call.COMMIT and not is_mending(one.about))

@@ -45,7 +45,7 @@ LATE_S = 5.0
 """A request whose caller gave up may still be carried out so much later."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Heard:
     """A call as its caller knows it."""
 
@@ -62,7 +62,7 @@ class Heard:
         return isinstance(self.answer, Exception)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Counted:
     """Something that was added to a metric."""
 
@@ -105,10 +105,18 @@ class Invocation(Task):
         self.counted: list[Counted] = []
         """What it added to metrics."""
 
+        self.errors: list[Heard] = []
+        """Those of its calls that raised something."""
+
     @property
     def kept_off(self) -> bool:
         """Whether it heard that another control plane is in charge."""
-        return any(isinstance(heard.answer, OtherControlPlane) for heard in self.heard)
+        return any(isinstance(heard.answer, OtherControlPlane) for heard in self.errors)
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether it couldn't read the service's document."""
+        return any(isinstance(heard.answer, UnreadableDocument) for heard in self.errors)
 
 
 class SimClock:
@@ -164,17 +172,20 @@ class Gate:
             Killed: the invocation is dead, or dies here.
             PortError: as the fault plan has it, or as `effect` does.
         """
-        heard = self.invocation.heard
+        task = self._scheduler.task
+        assert isinstance(task, Invocation)  # noqa: S101 - ports are called by invocations only
         try:
-            answer = self._pass(call, about, effect, partly, stale)
+            answer = self._pass(task, call, about, effect, partly, stale)
         except Exception as error:
-            heard.append(Heard(self._scheduler.now, call, about, error))
+            task.errors.append(Heard(self._scheduler.now, call, about, error))
+            task.heard.append(task.errors[-1])
             raise
-        heard.append(Heard(self._scheduler.now, call, about, answer))
+        task.heard.append(Heard(self._scheduler.now, call, about, answer))
         return answer
 
     def _pass(
         self,
+        task: Invocation,
         call: Call,
         about: object,
         effect: Callable[[], T],
@@ -182,8 +193,6 @@ class Gate:
         stale: Callable[[], T] | None,
     ) -> T:
         self.calls += 1
-        task = self._scheduler.task
-        assert isinstance(task, Invocation)  # noqa: S101 - ports are called by invocations only
         if task.is_dead:
             raise Killed
         fault = self._plan.draw(call, self._scheduler.now)

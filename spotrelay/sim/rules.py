@@ -86,6 +86,10 @@ class Rule(StrEnum):
     STEPS = "a step that fails keeps no other step from being taken"
     TOGETHER = "of what was decided together nothing is written after a part that was lost"
     OUT_AT_ONCE = "what leaves the rotation leaves it before anything is launched"
+    REMOVAL = (
+        "a service ends only on the deletion event of its parameter (or a person's word) and its absence "
+        "over more than three ticks and twenty seconds"
+    )
     NEXT_TICK = "whatever is changed, a tick follows within seconds"
     OTHERS = "where another control plane looks after the services, nothing is touched"
     NO_SURPRISE = "no exception but a port's leaves a function"
@@ -304,7 +308,9 @@ class Rules:
         """Replicas that served leave: who is left, and may they?"""
         service, now = changes.service, self.scheduler.now
         documents = self.documents(service, now - LONGEST_S)
-        if self.was_removed(service, invocation.began_at, now):
+        # Of a removal that was told, and a document that can't be read, nobody knows that it is back.
+        since = now - LONGEST_S if invocation.is_blind else invocation.began_at
+        if self.was_removed(service, since, now):
             return
         staying = sum(row.stays for row in after.values())
         serving = sum(row.serves for row in after.values())

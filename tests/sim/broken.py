@@ -488,6 +488,12 @@ def a_lost_commit_keeps_no_other_back(predicate: Any, wanted: Iterable[Changes])
     return filter(predicate, wanted)
 
 
+@mistake(Controller, "_missed", Rule.REMOVAL)
+def one_sign_of_a_removal_is_enough(self: Controller, service: str, rows: Rows, **_: Any) -> Any:
+    """A parameter that is deleted and made again at once was a deployment."""
+    return (None, True) if rows.removal.told_at else (rows.document, False)
+
+
 @mistake(Controller, "_announce_tick", Rule.NEXT_TICK)
 def the_minute_s_tick_will_do(self: Controller, *args: Any) -> None:
     """What moves is looked at once a minute."""

@@ -38,7 +38,8 @@ class SimFleet:
 
     def launch(self, request: LaunchRequest) -> LaunchResult:
         """See `ports.Fleet.launch`."""
-        answered = self.gate.invocation.answered
+        invocation, asking = self.gate.invocation, self.rules.asking
+        asking.asks(invocation, request)
 
         def effect() -> LaunchResult:
             self.rules.launches(request)
@@ -46,10 +47,12 @@ class SimFleet:
 
         try:
             result = self.gate(Call.LAUNCH, request, effect)
-        except (Throttled, Denied):
-            answered.add(request.launch_id)
+        except (Throttled, Denied) as error:
+            invocation.answered.add(request.launch_id)
+            asking.answered(invocation, request, error)
             raise
-        answered.add(request.launch_id)
+        invocation.answered.add(request.launch_id)
+        asking.answered(invocation, request, result)
         return result
 
     def observe(self, service: str) -> Sequence[Instance]:
@@ -197,6 +200,7 @@ class SimTicker:
     def schedule(self, service: str, due: datetime | None = None, delay_s: float = 0) -> None:
         """See `ports.Ticker.schedule`."""
         body = Tick(service, due).to_json()
+        self.rules.asking.calls_tick(self.gate.invocation, service, delay_s)
         self.gate(Call.SCHEDULE, body, lambda: self.queue.send(body, delay_s + self.lag_s))
 
     def schedule_leave(self, service: str, delay_s: float) -> None:

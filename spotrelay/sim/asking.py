@@ -23,7 +23,7 @@ from spotrelay.model import (
 from spotrelay.ports import Denied, LaunchRequest, LaunchResult, Throttled
 from spotrelay.sim.gate import Invocation, at
 from spotrelay.sim.learning import Evidence, Learning
-from spotrelay.sim.rules import PROMPT_S, Rule
+from spotrelay.sim.rules import LONGEST_S, PROMPT_S, Rule
 from spotrelay.sim.scheduler import Scheduler
 
 LOW_SCORE = 3
@@ -37,6 +37,8 @@ RESTING_S = 300.0
 
 STAND_IN_S = 2.0
 """How soon a tick asks for stand-ins for what Spot has refused."""
+
+EXACT_S = 0.01
 
 Plan = tuple[frozenset[CapacityPool], ...]
 """The pools of one launch request after the other."""
@@ -56,6 +58,7 @@ class Order:
     """Whether there are such that waited for their turn."""
     plans: list[Plan] = field(default_factory=list)
     """In which ways it may be made, all told; more than one where what is known leaves room."""
+    eligible: tuple[CapacityPool, ...] = ()
     step: int = 0
     request: LaunchRequest | None = None
     answer: Answer | None = None
@@ -68,8 +71,8 @@ class Launching:
 
     orders: dict[str, Order] = field(default_factory=dict)
     """By launch ID."""
-    stand_ins: dict[str, float] = field(default_factory=dict)
-    """Since when stand-ins are to be asked for, by service."""
+    stand_ins: dict[str, set[bool]] = field(default_factory=dict)
+    """The services of which Spot has just refused something, and whether they want stand-ins."""
     called: set[str] = field(default_factory=set)
     """The services that a tick was called for since, at once."""
 
@@ -101,13 +104,21 @@ class Asking:
                 following = order
                 self._concluded(invocation, order, changes, before, now)
         self.learning.committed(invocation, changes, before, now)
+        for row in changes.create:
+            self._bought(row, before)
         intent = changes.open_intent
         if intent is None:
             return
+        named = {row.id for row in changes.stored if row.launch_id == intent.id}
+        if named != set(intent.replica_ids):
+            self.broken(Rule.AS_ORDERED, f"{intent}, and it is {named} that wait for it")
         order = Order(intent, changes.to_launch, now, any(r.id in before for r in changes.to_launch))
         launching.orders[intent.id] = order
         if following is not None:
             order.plans, order.step = following.plans, following.step + 1
+            order.eligible = following.eligible
+            if abs((intent.created_at - now).total_seconds()) > EXACT_S:
+                self.broken(Rule.PATIENCE, f"{intent} is of {now}: it would be given up too soon")
             return
         turn = [
             r for r in invocation.loaded.values() if _is_refused_stand_in(r) and _is_past(r.retry_at, now)
@@ -116,6 +127,15 @@ class Asking:
             old = before.get(row.id)
             if old is not None and not _is_past(old.retry_at, now) and not turn:
                 self.broken(Rule.BACK_OFF, f"{row} is launched at {now}, and waits until {old.retry_at}")
+
+    def _bought(self, row: Replica, before: Mapping[int, Replica]) -> None:
+        """A new replica is bought as the one that it replaces, or as the service wants it by now."""
+        replaced = before.get(row.replaces or 0)
+        specs = self.documents(row.service, self.scheduler.now - LONGEST_S)
+        if replaced is None or not specs or not all(spec.use_spot for spec in specs):
+            return
+        if row.purchase_option is not replaced.purchase_option:
+            self.broken(Rule.AS_ORDERED, f"{row} is bought {row.purchase_option}, unlike {replaced}")
 
     def _concluded(
         self,
@@ -131,39 +151,40 @@ class Asking:
         if len(waiting) < len(order.rows):
             self.broken(Rule.ANSWERED, f"{order.intent} is closed, and its rows are {list(rows.values())}")
             return
-        given, words = (), ()
-        match order.answer:
-            case LaunchResult() as answer:
-                given = tuple(i.id for i in answer.instances)
-                words = tuple(r.code for r in answer.refusals)
-            case Throttled():
-                self._wait(waiting, before, now, is_attempt=False)
-                return
-            case Denied() as error:
-                words = (str(error),)
-            case None if order.request is None:
-                order.plans = self._plans(invocation, order, changes.service, None)
-                if () not in order.plans:
-                    self.broken(Rule.PLACES, f"nobody is asked for {order.intent}: {order.plans}")
-            case None:
-                self.broken(Rule.ANSWERED, f"{order.intent} is closed without an answer")
-                return
+        if isinstance(order.answer, Throttled):
+            self._wait(waiting, before, now, is_attempt=False)
+            return
+        if order.answer is None:
+            # Nobody was asked: there must have been nobody to ask.
+            order.plans = self._plans(invocation, order, changes.service, None)
+            if () not in order.plans or order.request is not None:
+                self.broken(Rule.PLACES, f"{order.intent} is closed, nobody answered: {order.plans}")
+        answer = order.answer if isinstance(order.answer, LaunchResult) else LaunchResult()
         got = [row for row in waiting if row.instance_id]
         left = [row for row in waiting if row.instance_id is None]
-        if sorted(given[: len(waiting)]) != sorted(row.instance_id or "" for row in got):
+        given = [instance.id for instance in answer.instances][: len(waiting)]
+        if sorted(given) != sorted(row.instance_id or "" for row in got):
             self.broken(Rule.ANSWERED, f"{given} came for {order.intent}, the rows say {waiting}")
+        words = [str(order.answer)] if isinstance(order.answer, Denied) else [r.code for r in answer.refusals]
         self._told(order, got, [*words, "/"])
         self._told(order, left, words)
-        follows = {len(plan) > order.step + 1 for plan in order.plans}
-        if isinstance(order.answer, LaunchResult) and left and True in follows:
-            opened = changes.open_intent.replica_ids if changes.open_intent else ()
-            if sorted(opened) == sorted(row.id for row in left):
-                return
-            if follows == {True}:
-                self.broken(Rule.PLACES, f"{left} aren't asked for elsewhere, {order.plans} at {order.step}")
-                return
+        if left and self._goes_on(order, changes, left):
+            if any(row.attempts == 1 for row in left):  # another call for stand-ins does no harm
+                self.by[invocation].stand_ins.setdefault(changes.service, {True, False})
+            return
         self._wait(left, before, now, self._rested(invocation, order, changes.service, now))
         self._stood_in(invocation, left, before)
+
+    def _goes_on(self, order: Order, changes: Changes, left: Sequence[Replica]) -> bool:
+        """Whether others are asked for those that got nothing, as they must be if there are others."""
+        follows = {len(plan) > order.step + 1 for plan in order.plans}
+        if not isinstance(order.answer, LaunchResult) or follows == {False}:
+            return False
+        opened = changes.open_intent.replica_ids if changes.open_intent else ()
+        is_going_on = sorted(opened) == sorted(row.id for row in left)
+        if not is_going_on and follows == {True}:
+            self.broken(Rule.PLACES, f"{left} aren't asked for elsewhere, {order.plans} at {order.step}")
+        return is_going_on
 
     def _wait(
         self,
@@ -182,25 +203,33 @@ class Asking:
             first, last = rested or (due, due)
             is_due = row.retry_at is not None and first <= row.retry_at <= last
             if row.attempts != attempts or not is_due:
-                self.broken(Rule.BACK_OFF, f"{row}: {row.attempts}, {row.retry_at}; {attempts}, {first}, {last}")
+                self.broken(
+                    Rule.BACK_OFF, f"{row}: {row.attempts}, {row.retry_at}; {attempts}, {first}, {last}"
+                )
 
     def _stood_in(
         self, invocation: Invocation, rows: Iterable[Replica], before: Mapping[int, Replica]
     ) -> None:
+        """Who was refused for the first time has stand-ins asked for."""
+        launching = self.by[invocation]
         for row in rows:
-            wants = all(s.on_demand_fallback for s in self.documents(row.service, self.scheduler.now - 120))
-            if row.purchase_option is PurchaseOption.SPOT and not before[row.id].attempts and wants:
-                self.by[invocation].stand_ins[row.service] = self.scheduler.now
-                self.by[invocation].called.discard(row.service)
+            wants = {
+                s.on_demand_fallback for s in self.documents(row.service, self.scheduler.now - LONGEST_S)
+            }
+            if row.purchase_option is PurchaseOption.SPOT and not before[row.id].attempts:
+                launching.stand_ins[row.service] = wants
+                launching.called.discard(row.service)
 
     def _told(self, order: Order, rows: Iterable[Replica], words: Iterable[str]) -> None:
-        """Do the rows say why there, and what EC2 answered?"""
+        """Do the rows say why there, which pools were left out, and what EC2 answered?"""
         for row in rows:
             text = row.launch or ""
             why, _, answer = text.partition("EC2")
-            asked = {str(pool) for plan in order.plans[:1] for step in plan for pool in step}
-            wrongly = [pool for pool in asked if order.request and len(order.plans) == 1 and pool in why]
-            if not text or wrongly or any(word not in answer for word in words):
+            is_right = bool(text) and all(word in answer for word in words)
+            if len(order.plans) == 1 and not isinstance(order.answer, Denied):
+                asked = frozenset[CapacityPool]().union(*order.plans[0])
+                is_right &= all((str(pool) in why) is (pool not in asked) for pool in order.eligible)
+            if not is_right:
                 self.broken(Rule.ANSWERED, f"{row} says {text!r}, EC2 said {order.answer}, of {order.plans}")
 
     # Calls.
@@ -253,10 +282,13 @@ class Asking:
             self.learning.answered(invocation, request, answer)
 
     def calls_tick(self, invocation: Invocation, service: str, delay_s: float) -> None:
-        """A service's tick is called for."""
+        """A service's tick is called for, and not as the next one in turn."""
         launching = self.by.get(invocation)
-        if launching is not None and delay_s <= STAND_IN_S:
-            launching.called.add(service)
+        if launching is None or not 0 < delay_s <= STAND_IN_S:
+            return
+        launching.called.add(service)
+        if True not in launching.stand_ins.get(service, ()):
+            self.broken(Rule.STAND_INS_SOON, f"a tick of {service} is called for, and nothing was refused")
 
     def ended(self, invocation: Invocation, *, is_undisturbed: bool) -> None:
         """The invocation came to its end."""
@@ -270,9 +302,9 @@ class Asking:
         for order in launching.orders.values():
             if not order.is_closed:
                 self.broken(Rule.ANSWERED, f"{order.intent} is left open, the answer was {order.answer}")
-        missed = launching.stand_ins.keys() - launching.called
-        if missed:
-            self.broken(Rule.STAND_INS_SOON, f"nobody asks for stand-ins of {missed}")
+        wanted = {service for service, wants in launching.stand_ins.items() if wants == {True}}
+        if wanted - launching.called:
+            self.broken(Rule.STAND_INS_SOON, f"nobody asks for stand-ins of {wanted}")
 
     def look(self, services: Collection[str], store: MemoryStore) -> None:
         """Nothing goes wrong any more: is tried again what was refused?"""
@@ -302,7 +334,8 @@ class Asking:
         fresh = learned.fresh[service]
         lost = [e for e in fresh if not e.words]
         taught = [_scopes(e for e in lost if e.is_owed), _scopes(lost), _scopes(fresh)]
-        specs = [spec] if spec else self.documents(service, self.scheduler.now - 120)
+        specs = [spec] if spec else self.documents(service, self.scheduler.now - LONGEST_S)
+        order.eligible = tuple(_eligible(specs[-1], memory)) if specs else ()
         plans = [
             _plan(one, option, memory, known, now, order, is_last_resort=is_last_resort)
             for one in specs
@@ -330,8 +363,7 @@ class Asking:
             return None
         learned = self.learning.of(invocation)
         memory, latest = learned.memory.get(service, PoolMemory()), now + seconds(RESTING_S)
-        option, spec = order.rows[0].purchase_option, self.documents(service, self.scheduler.now - 120)[-1]
-        offerings = [Offering(pool, option) for pool in _eligible(spec, memory)]
+        offerings = [Offering(pool, order.rows[0].purchase_option) for pool in order.eligible]
         if any(scope.covers(o) for scope in _scopes(learned.fresh[service]) for o in offerings):
             return now, latest  # what has just been taught ends at a time that only its lesson says
         ends = [end for o in offerings if (end := _rests_until(memory, o, now))]

@@ -19,6 +19,7 @@ from spotrelay.model import (
     ReplicaState,
     Scope,
     quota_of,
+    seconds,
 )
 from spotrelay.ports import LaunchRequest, LaunchResult
 from spotrelay.sim.gate import Invocation, at
@@ -138,6 +139,8 @@ class Learning:
         """The table is about to be told what to leave alone."""
         learned = self.of(invocation)
         now = at(self.scheduler.now + invocation.skew_s)
+        if not cooldowns:
+            self.broken(Rule.LEARNED, "the table is written for nothing")
         for cooldown in cooldowns:
             causes = [e for e in learned.evidence if (e.scope, e.cause) == (cooldown.scope, cooldown.cause)]
             learned.told.add((cooldown.scope, cooldown.cause))
@@ -229,23 +232,20 @@ def _fits(cooldown: Cooldown, evidence: Evidence, learned: Learned) -> bool:
     )
 
 
-def _gain(until: datetime, evidence: Evidence, learned: Learned) -> float:
-    """How much longer it rests than it would anyway, in seconds."""
+def _gain_s(until: datetime, evidence: Evidence, learned: Learned) -> float:
+    """How much longer it rests than it would anyway."""
     known = learned.known(evidence.service, evidence.scope, evidence.cause)
     return (until - max(known.until if known else evidence.at, evidence.at)).total_seconds()
 
 
 def _is_worth_it(cooldown: Cooldown, evidence: Evidence, learned: Learned) -> bool:
+    """Whether the table should be written for it; a refusal's lesson always is."""
     length_s = (cooldown.until - cooldown.since).total_seconds()
-    is_refusal = bool(evidence.words)
-    return is_refusal or _gain(cooldown.until, evidence, learned) > WORTH * length_s
+    return bool(evidence.words) or _gain_s(cooldown.until, evidence, learned) > WORTH * length_s
 
 
 def _is_news(evidence: Evidence, learned: Learned) -> bool:
     """Whether the table must come to know of it."""
-    lengths = (_length_s(evidence.cause, n) for n in _strikes(evidence, evidence.at, learned))
-    length_s = min(lengths)
-    known = learned.known(evidence.service, evidence.scope, evidence.cause)
-    if known is None or evidence.words:
-        return True
-    return length_s - (known.until - evidence.at).total_seconds() > WORTH * length_s
+    length_s = min(_length_s(evidence.cause, n) for n in _strikes(evidence, evidence.at, learned))
+    until = evidence.at + seconds(length_s)
+    return bool(evidence.words) or _gain_s(until, evidence, learned) > WORTH * length_s

@@ -167,23 +167,24 @@ class Offers:
         kind = self.random.choice(list(RefusalKind))
         if kind is RefusalKind.UNSUPPORTED and self._unsupported not in (None, one):
             kind = RefusalKind.ADDRESSES  # that cools a day: of more than one pool no service could settle
-        match kind:
-            case RefusalKind.QUOTA:
-                family = Scope(pool.region, quota=quota_of(pool.instance_type), purchase_option=option)
-                is_named = self.random.random() < 0.7
-                return Limit(kind, "VcpuLimitExceeded", family if is_named else market, is_named)
-            case RefusalKind.MARKET_LIMIT:
-                code = "MaxSpotInstanceCountExceeded" if is_spot else "InstanceLimitExceeded"
-                return Limit(kind, code, market, self.random.random() < 0.5)
-            case RefusalKind.ADDRESSES:
-                return Limit(kind, "InsufficientFreeAddressesInSubnet", Scope(pool.region, zone=pool.zone))
-            case RefusalKind.UNSUPPORTED:
-                self._unsupported = one
-                return Limit(kind, "Unsupported", one)
-            case RefusalKind.CAPACITY:
-                return Limit(kind, "UnfulfillableCapacity", market, is_named=False)
-            case RefusalKind.OTHER:
-                return Limit(kind, "InternalError", one, self.random.random() < 0.7)
+        if kind is RefusalKind.UNSUPPORTED:
+            self._unsupported = one
+        code, scope = {
+            RefusalKind.CAPACITY: ("UnfulfillableCapacity", one),
+            RefusalKind.UNSUPPORTED: ("Unsupported", one),
+            RefusalKind.MARKET_LIMIT: (
+                "MaxSpotInstanceCountExceeded" if is_spot else "InstanceLimitExceeded",
+                market,
+            ),
+            RefusalKind.QUOTA: (
+                "VcpuLimitExceeded",
+                Scope(pool.region, quota=quota_of(pool.instance_type), purchase_option=option),
+            ),
+            RefusalKind.ADDRESSES: ("InsufficientFreeAddressesInSubnet", Scope(pool.region, zone=pool.zone)),
+            RefusalKind.OTHER: ("InternalError", one),
+        }[kind]
+        is_named = self.random.random() < 0.7
+        return Limit(kind, code, scope if is_named else market, is_named)
 
     def _too_dear(self, request: LaunchRequest, offering: Offering) -> Refusal | None:
         cap = request.max_prices.get(offering.pool.instance_type)

@@ -200,7 +200,8 @@ class SimTicker:
     def schedule(self, service: str, due: datetime | None = None, delay_s: float = 0) -> None:
         """See `ports.Ticker.schedule`."""
         body = Tick(service, due).to_json()
-        self.rules.asking.calls_tick(self.gate.invocation, service, delay_s)
+        if due is None:
+            self.rules.asking.calls_tick(self.gate.invocation, service, delay_s)
         self.gate(Call.SCHEDULE, body, lambda: self.queue.send(body, delay_s + self.lag_s))
 
     def schedule_leave(self, service: str, delay_s: float) -> None:

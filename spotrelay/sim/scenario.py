@@ -226,7 +226,7 @@ def _company(
             # While something is being launched it is hardest to leave nothing behind.
             before = random.choice((Misfortune.WARN, Misfortune.DIE, Misfortune.SCALE))
             company.append((max(0.0, when - random.uniform(0, 3)), before))
-        if kind is Misfortune.REFUSE:
+        if kind in (Misfortune.REFUSE, Misfortune.LIMIT):
             # Something that must be launched, and then something that befalls what stands in for it.
             company.append((when + random.uniform(0, 5), Misfortune.WARN))
             company.append((when + random.uniform(10, 60), Misfortune.DIE))
@@ -249,7 +249,8 @@ def _of_offers(
         else (random.uniform(0, last), kind)
         for kind in kinds
     ]
-    return tuple(sorted([*drawn.misfortunes, *added]))
+    company = _company(random, added) if random.random() < 0.5 else []
+    return tuple(sorted([*drawn.misfortunes, *added, *company]))
 
 
 def _when(

@@ -96,15 +96,14 @@ class Learning:
         self, invocation: Invocation, changes: Changes, before: Mapping[int, Replica], now: datetime
     ) -> None:
         """The invocation knows that its commit, of then, took effect: what do its rows teach?"""
-        learned = self.of(invocation)
-        is_wanted = self.is_wanted(changes.service, invocation.began_at)
         for row in changes.update:
             old = before.get(row.id)
             if old is None or row.offering is None:
                 continue
-            for cause, is_owed in _taught(row, old):
-                scope = Scope.of(row.offering)
-                evidence = Evidence(row.service, scope, cause, now, is_owed=is_owed and is_wanted)
+            for cause, is_new in _taught(row, old):
+                learned, scope = self.of(invocation), Scope.of(row.offering)
+                is_owed = is_new and self.is_wanted(row.service, invocation.began_at)
+                evidence = Evidence(row.service, scope, cause, now, is_owed=is_owed)
                 learned.evidence.append(evidence)
                 learned.unread.append(evidence)
 

@@ -249,7 +249,7 @@ def _of_offers(
         else (random.uniform(0, last), kind)
         for kind in kinds
     ]
-    company = _company(random, added) if random.random() < 0.5 else []
+    company = _company(random, added) if random.random() < 0.3 else []
     return tuple(sorted([*drawn.misfortunes, *added, *company]))
 
 

@@ -39,6 +39,7 @@ STAND_IN_S = 2.0
 """How soon a tick asks for stand-ins for what Spot has refused."""
 
 EXACT_S = 0.01
+"""Nothing takes time between an answer and what is made of it."""
 
 Plan = tuple[frozenset[CapacityPool], ...]
 """The pools of one launch request after the other."""
@@ -53,12 +54,12 @@ class Order:
     intent: LaunchIntent
     rows: tuple[Replica, ...]
     """Of the replicas that it is for."""
-    at: datetime
     is_launched_again: bool
     """Whether there are such that waited for their turn."""
     plans: list[Plan] = field(default_factory=list)
     """In which ways it may be made, all told; more than one where what is known leaves room."""
     eligible: tuple[CapacityPool, ...] = ()
+    """What may be asked at all; who is left out of that is told."""
     step: int = 0
     request: LaunchRequest | None = None
     answer: Answer | None = None
@@ -112,7 +113,7 @@ class Asking:
         named = {row.id for row in changes.stored if row.launch_id == intent.id}
         if named != set(intent.replica_ids):
             self.broken(Rule.AS_ORDERED, f"{intent}, and it is {named} that wait for it")
-        order = Order(intent, changes.to_launch, now, any(r.id in before for r in changes.to_launch))
+        order = Order(intent, changes.to_launch, any(r.id in before for r in changes.to_launch))
         launching.orders[intent.id] = order
         if following is not None:
             order.plans, order.step = following.plans, following.step + 1
@@ -131,7 +132,7 @@ class Asking:
     def _bought(self, row: Replica, before: Mapping[int, Replica]) -> None:
         """A new replica is bought as the one that it replaces, or as the service wants it by now."""
         replaced = before.get(row.replaces or 0)
-        specs = self.documents(row.service, self.scheduler.now - LONGEST_S)
+        specs = self._in_force(row.service)
         if replaced is None or not specs or not all(spec.use_spot for spec in specs):
             return
         if row.purchase_option is not replaced.purchase_option:
@@ -156,7 +157,7 @@ class Asking:
             return
         if order.answer is None:
             # Nobody was asked: there must have been nobody to ask.
-            order.plans = self._plans(invocation, order, changes.service, None)
+            order.plans = self._plans(invocation, order, changes.service, now)
             if () not in order.plans or order.request is not None:
                 self.broken(Rule.PLACES, f"{order.intent} is closed, nobody answered: {order.plans}")
         answer = order.answer if isinstance(order.answer, LaunchResult) else LaunchResult()
@@ -213,9 +214,7 @@ class Asking:
         """Who was refused for the first time has stand-ins asked for."""
         launching = self.by[invocation]
         for row in rows:
-            wants = {
-                s.on_demand_fallback for s in self.documents(row.service, self.scheduler.now - LONGEST_S)
-            }
+            wants = {s.on_demand_fallback for s in self._in_force(row.service)}
             if row.purchase_option is PurchaseOption.SPOT and not before[row.id].attempts:
                 launching.stand_ins[row.service] = wants
                 launching.called.discard(row.service)
@@ -246,7 +245,8 @@ class Asking:
         if (request.count, request.highest_id, {option}) != wanted:
             self.broken(Rule.AS_ORDERED, f"{request} for {order.rows}")
         if not order.plans:
-            order.plans = self._plans(invocation, order, spec.service, spec)
+            now = at(self.scheduler.now + invocation.skew_s)
+            order.plans = self._plans(invocation, order, spec.service, now, spec)
         fits = [
             plan for plan in order.plans if plan[order.step : order.step + 1] == (frozenset(request.pools),)
         ]
@@ -306,9 +306,11 @@ class Asking:
         if wanted - launching.called:
             self.broken(Rule.STAND_INS_SOON, f"nobody asks for stand-ins of {wanted}")
 
-    def look(self, services: Collection[str], store: MemoryStore) -> None:
+    def look(self, services: Collection[str], store: MemoryStore, quiet_since: float) -> None:
         """Nothing goes wrong any more: is tried again what was refused?"""
-        now = at(self.scheduler.now)
+        late = at(self.scheduler.now - PROMPT_S)
+        if self.scheduler.now < quiet_since + PROMPT_S:
+            return
         for service in services:
             rows = store.load(service)
             serving = sum(row.serves for row in rows.replicas.values())
@@ -317,24 +319,32 @@ class Asking:
             if serving >= max((s.replicas for s in specs), default=0) or any(held):
                 continue  # no hurry, or another reason to wait
             for row in rows.replicas.values():
-                is_late = row.retry_at is not None and now > row.retry_at + seconds(PROMPT_S)
+                is_late = row.retry_at is not None and row.retry_at < late
                 if row.state is ReplicaState.REQUESTED and is_late and row.launch_id not in rows.intents:
                     self.broken(Rule.BACK_OFF, f"{row} isn't tried again, due was {row.retry_at}")
 
     # What may be asked.
 
+    def _in_force(self, service: str) -> Sequence[ServiceSpec]:
+        """The documents that a decision may go by; what is missing leaves those of before in force."""
+        return self.documents(service, self.scheduler.now - LONGEST_S) or self.documents(service, 0.0)
+
     def _plans(
-        self, invocation: Invocation, order: Order, service: str, spec: ServiceSpec | None
+        self,
+        invocation: Invocation,
+        order: Order,
+        service: str,
+        now: datetime,
+        spec: ServiceSpec | None = None,
     ) -> list[Plan]:
-        """In which ways the launch may be made now, by what the invocation was told."""
+        """In which ways the launch may be made then, by what the invocation was told."""
         learned = self.learning.of(invocation)
-        memory, now = learned.memory.get(service, PoolMemory()), at(self.scheduler.now + invocation.skew_s)
-        option = order.rows[0].purchase_option
+        memory, option = learned.memory.get(service, PoolMemory()), order.rows[0].purchase_option
         # What was lost is known by now; what the launch before was refused is, or isn't.
         fresh = learned.fresh[service]
         lost = [e for e in fresh if not e.words]
         taught = [_scopes(e for e in lost if e.is_owed), _scopes(lost), _scopes(fresh)]
-        specs = [spec] if spec else self.documents(service, self.scheduler.now - LONGEST_S)
+        specs = [spec] if spec else self._in_force(service)
         order.eligible = tuple(_eligible(specs[-1], memory)) if specs else ()
         plans = [
             _plan(one, option, memory, known, now, order, is_last_resort=is_last_resort)

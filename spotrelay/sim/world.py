@@ -193,7 +193,7 @@ class World:
         if not self.is_faulty:
             services = [s.service for s in self.scenario.specs]
             self.rules.look(services, self.memory)
-            self.rules.asking.look(services, self.memory)
+            self.rules.asking.look(services, self.memory, self.rules.quiet_since)
             if self._is_at_rest():
                 self.is_at_rest = True
                 self.scheduler.stop()

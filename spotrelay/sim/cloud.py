@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
@@ -16,7 +16,6 @@ from spotrelay.model import (
     PurchaseOption,
     Refusal,
     RefusalKind,
-    ServiceSpec,
     TargetState,
 )
 from spotrelay.ports import LaunchRequest, LaunchResult
@@ -24,6 +23,7 @@ from spotrelay.sim.damage import Lies
 from spotrelay.sim.events import state_change, warning
 from spotrelay.sim.gate import at
 from spotrelay.sim.instances import NEVER, SimInstance
+from spotrelay.sim.offers import ON_DEMAND_PRICES, Listing, Offers
 from spotrelay.sim.scheduler import Scheduler
 
 WARNING_S = 120.0
@@ -94,6 +94,8 @@ class SimCloud:
     """When anybody last changed anything through the API."""
     lies: Lies = field(default_factory=Lies)
     """What answers lack."""
+    offers: Offers = field(default_factory=lambda: Offers(Random(0), Listing()))  # noqa: S311 - to be repeated
+    """Prices, and what is refused for another reason than capacity."""
     bad: set[CapacityPool] = field(default_factory=set)
     """Pools whose instances never become ready."""
     ended_in_rotation: Callable[[SimInstance], None] = lambda _instance: None
@@ -108,24 +110,30 @@ class SimCloud:
         self.changed_at = self.scheduler.now
         spec = request.spec
         ranks = {t: float(rank) for rank, t in enumerate(spec.instance_types)}
+        refused = self.offers.refusals(request)
+        blocked = {r.offering.pool if r.offering else None for r in refused}
+        pools = [] if None in blocked else [pool for pool in request.pools if pool not in blocked]
         asked = MarketRequest(
-            tuple(Candidate(pool, ranks[pool.instance_type]) for pool in request.pools),
+            tuple(Candidate(pool, ranks.get(pool.instance_type, len(ranks))) for pool in pools),
             request.count,
             request.purchase_option,
             STRATEGIES[request.purchase_option, spec.ordered],
         )
         given = self.market.launch(asked, at(self.scheduler.now))
         instances = [
-            self._begin(spec.service, Offering(request.pools[grant.index], request.purchase_option), request)
+            self._begin(spec.service, Offering(pools[grant.index], request.purchase_option), request)
             for grant in given.grants
             for _ in range(grant.count)
         ]
-        refusals = tuple(
+        # Of Spot EC2 names only what kept the request from being fulfilled.
+        is_told = given.granted < request.count or request.purchase_option is PurchaseOption.ON_DEMAND
+        refusals = (*refused,) if is_told else ()
+        refusals += tuple(
             Refusal(
                 RefusalKind.CAPACITY,
                 refusal.code,
                 "no capacity",
-                Offering(request.pools[refusal.index], request.purchase_option),
+                Offering(pools[refusal.index], request.purchase_option),
             )
             for refusal in given.refusals
         )
@@ -300,17 +308,17 @@ class SimCloud:
         self.scheduler.at(when, tell)
 
 
-def market(spec: ServiceSpec, capacity: dict[Offering, int], seed: int) -> Market:
-    """A market with the service's pools."""
+def market(capacity: Mapping[Offering, int], seed: int) -> Market:
+    """A market with these pools."""
     return Market(
         (
             PoolState(
                 pool,
-                1.0 + spec.instance_types.index(pool.instance_type),
+                ON_DEMAND_PRICES[pool.instance_type],
                 capacity[Offering(pool, PurchaseOption.SPOT)],
                 capacity[Offering(pool, PurchaseOption.ON_DEMAND)],
             )
-            for pool in spec.pools
+            for pool in dict.fromkeys(offering.pool for offering in capacity)
         ),
         seed=seed,
     )

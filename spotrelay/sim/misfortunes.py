@@ -11,6 +11,7 @@ from spotrelay.model import Offering, PurchaseOption, ServiceSpec
 from spotrelay.sim import damage, events, messages
 from spotrelay.sim.faults import Call
 from spotrelay.sim.instances import NEVER, SimInstance
+from spotrelay.sim.offers import LASTS_S
 from spotrelay.sim.scenario import Misfortune
 
 if TYPE_CHECKING:
@@ -256,6 +257,26 @@ def _nonsense(victim: _Victim) -> None:
         world.signals.send_once(events.state_change(instance_id, now, state))
 
 
+def _limit(victim: _Victim) -> None:
+    world, offers = victim.world, victim.world.cloud.offers
+    limit = offers.limit([state.pool for state in world.cloud.market])
+    world.say(f"from now on: {limit}")
+
+    def end() -> None:
+        if limit in offers.limits:
+            offers.limits.remove(limit)
+
+    world.scheduler.at(world.scheduler.now + offers.random.uniform(*LASTS_S), end)
+
+
+def _survey(victim: _Victim) -> None:
+    """Prices change; more often than not somebody hears of it."""
+    offers = victim.world.cloud.offers
+    offers.change_prices()
+    if victim.spec and offers.random.random() < 0.7:
+        victim.world.survey(victim.spec)
+
+
 _STRIKES: dict[Misfortune, Callable[[_Victim], None]] = {
     Misfortune.WARN: _warn,
     Misfortune.STOP: _stop,
@@ -291,4 +312,6 @@ _STRIKES: dict[Misfortune, Callable[[_Victim], None]] = {
     Misfortune.TAKE_OUT: _take_out,
     Misfortune.FOREIGN: _foreign,
     Misfortune.NONSENSE: _nonsense,
+    Misfortune.LIMIT: _limit,
+    Misfortune.SURVEY: _survey,
 }

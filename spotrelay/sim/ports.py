@@ -46,7 +46,8 @@ class SimFleet:
 
     def launch(self, request: LaunchRequest) -> LaunchResult:
         """See `ports.Fleet.launch`."""
-        answered = self.gate.invocation.answered
+        invocation, asking = self.gate.invocation, self.rules.asking
+        asking.asks(invocation, request)
 
         def effect() -> LaunchResult:
             self.rules.launches(request)
@@ -54,10 +55,12 @@ class SimFleet:
 
         try:
             result = self.gate(Call.LAUNCH, request, effect)
-        except (Throttled, Denied):
-            answered.add(request.launch_id)
+        except (Throttled, Denied) as error:
+            invocation.answered.add(request.launch_id)
+            asking.answered(invocation, request, error)
             raise
-        answered.add(request.launch_id)
+        invocation.answered.add(request.launch_id)
+        asking.answered(invocation, request, result)
         return result
 
     def observe(self, service: str) -> Sequence[Instance]:
@@ -205,6 +208,8 @@ class SimTicker:
     def schedule(self, service: str, due: datetime | None = None, delay_s: float = 0) -> None:
         """See `ports.Ticker.schedule`."""
         body = Tick(service, due).to_json()
+        if due is None:
+            self.rules.asking.calls_tick(self.gate.invocation, service, delay_s)
         self.gate(Call.SCHEDULE, (body, delay_s), lambda: self.queue.send(body, delay_s + self.lag_s))
 
     def schedule_leave(self, service: str, delay_s: float) -> None:

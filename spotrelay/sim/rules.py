@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from spotrelay.memory import EPOCH, MemoryStore
 from spotrelay.model import (
@@ -29,6 +30,9 @@ from spotrelay.sim.cloud import WARNING_S, SimCloud
 from spotrelay.sim.gate import Invocation
 from spotrelay.sim.instances import SimInstance
 from spotrelay.sim.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from spotrelay.sim.asking import Asking
 
 LONGEST_S = 60.0 + 60.0
 """A decision may go by a document that was read so long ago: a tick's time-out, and what `get` may keep."""
@@ -92,6 +96,18 @@ class Rule(StrEnum):
     )
     NEXT_TICK = "whatever is changed, a tick follows within seconds"
     OTHERS = "where another control plane looks after the services, nothing is touched"
+    PLACES = (
+        "a launch asks all pools at once that rest, then those in zones that score low, and those that cool "
+        "only as a last resort; none without a subnet, and none dearer than the cap"
+    )
+    CAPPED = "a price cap goes with the request, and is never more than the share of the on-demand price"
+    AS_ORDERED = "a launch is for all that wait, bought as their rows say, in the preferred order"
+    ANSWERED = "what a launch brought, and EC2's words where it refused, are in its replicas' rows"
+    BACK_OFF = "what was refused is tried again after its back-off, and a request that was never made is none"
+    STAND_INS_SOON = "what Spot has just refused has stand-ins asked for within seconds"
+    LEARNED = "what a loss, a failure, a recommendation or a refusal teaches is kept, for the time documented"
+    CAUSED = "nothing cools without a cause"
+    FORGIVEN = "an instance forgives the refusals of where it came from, and nothing else"
     NO_SURPRISE = "no exception but a port's leaves a function"
     # After settling:
     SETTLES = "everything comes to rest"
@@ -159,6 +175,8 @@ class Rules:
     """By service: when somebody will look at the replicas that serve on."""
     changed_at: float = 0.0
     """When a row or an intent last changed."""
+    asking: Asking = field(init=False)
+    """Watches launches, and what is learned from them."""
 
     def damage(self, services: Iterable[str]) -> None:
         """Note that somebody damages the rows of services."""

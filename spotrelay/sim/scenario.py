@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from random import Random
 
 from spotrelay.model import Offering, OnRebalance, OnWarning, PurchaseOption, ReadinessProbe, ServiceSpec
 from spotrelay.sim.cloud import TEMPLATE
 from spotrelay.sim.faults import PAIRS, Call, Pair
+from spotrelay.sim.offers import Listing
 
 CLUSTER_S = 6.0
 
@@ -57,6 +58,9 @@ class Misfortune(StrEnum):
     TAKE_OUT = "somebody takes a target out of the group by hand"
     FOREIGN = "EC2 warns of somebody else's instance"
     NONSENSE = "messages that nobody can read, and events that aren't for us"
+    # Drawn apart from the others, see `_of_offers`.
+    LIMIT = "a quota, a market or a subnet is used up for a while, or a type isn't offered"
+    SURVEY = "Spot costs something else, and EC2 may be asked anew what it has"
 
 
 _WEIGHTS = {
@@ -146,6 +150,8 @@ class Scenario:
     """How long an event may take."""
     tick_lag_s: float
     """How much longer than asked for messages of the tick queue take."""
+    listing: Listing
+    """What EC2 lists, and whether anybody asks."""
 
 
 def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
@@ -168,10 +174,13 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
         misfortunes = [(0.0, _NEEDED[Call.FORGIVE])]
     if not is_late:
         misfortunes += _company(random, misfortunes)
-    return Scenario(
+    # Drawn by itself: what else a seed brings doesn't depend on it.
+    own = Random(f"{seed}-offers")  # noqa: S311 - to be repeated
+    listing = Listing() if is_late else Listing.draw(own, specs[0])
+    drawn = Scenario(
         seed=seed,
         target=target,
-        specs=tuple(specs),
+        specs=tuple(replace(spec, max_price_share=listing.cap) for spec in specs),
         capacity=_capacity(random, specs[0], sum(s.replicas for s in specs)),
         is_warm=random.random() < 0.8 and target[0] is not Call.FORGIVE,
         faults_s=faults_s,
@@ -181,6 +190,14 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
         duplicated=random.choice((0.0, 0.1, 0.5)),
         delay_s=random.choice((0.5, 5.0, 60.0)),
         tick_lag_s=0.0 if is_late else random.choice((0.0, 2.0, 8.0, 20.0)),
+        listing=listing,
+    )
+    most = 2 * sum(spec.replicas for spec in specs)
+    extra = {Offering(p, o): own.randint(0, most) for p in listing.extra for o in PurchaseOption}
+    return replace(
+        drawn,
+        capacity={**drawn.capacity, **extra},
+        misfortunes=drawn.misfortunes if is_late else _of_offers(own, drawn, minutes),
     )
 
 
@@ -215,11 +232,31 @@ def _company(
             # While something is being launched it is hardest to leave nothing behind.
             before = random.choice((Misfortune.WARN, Misfortune.DIE, Misfortune.SCALE))
             company.append((max(0.0, when - random.uniform(0, 3)), before))
-        if kind is Misfortune.REFUSE:
+        if kind in (Misfortune.REFUSE, Misfortune.LIMIT):
             # Something that must be launched, and then something that befalls what stands in for it.
             company.append((when + random.uniform(0, 5), Misfortune.WARN))
             company.append((when + random.uniform(10, 60), Misfortune.DIE))
     return company
+
+
+def _of_offers(
+    random: Random, drawn: Scenario, minutes: float | None
+) -> tuple[tuple[float, Misfortune], ...]:
+    """The misfortunes, and limits and surveys among them: just before something is lost, or at any time."""
+    number = random.choice((0, 0, 1, 1, 2)) if minutes is None else round(PER_MINUTE * minutes / 2)
+    kinds = [Misfortune.LIMIT] * number
+    if drawn.listing.is_surveyed:
+        kinds += [Misfortune.SURVEY] * (number or random.randint(0, 1))
+    last = 0.9 * drawn.faults_s
+    known = [when for when, _ in drawn.misfortunes] or [last]
+    added = [
+        (max(random.choice(known) - random.uniform(0, 3), 0.0), kind)
+        if random.random() < 0.6
+        else (random.uniform(0, last), kind)
+        for kind in kinds
+    ]
+    company = _company(random, added) if random.random() < 0.3 else []
+    return tuple(sorted([*drawn.misfortunes, *added, *company]))
 
 
 def _when(

@@ -105,8 +105,11 @@ class SimStore:
     def commit(self, changes: Changes) -> None:
         """See `ports.Store.commit`."""
         invocation = self.gate.invocation
+        before: Mapping[int, Replica] = {}
+        called_at = self.scheduler.now
 
         def effect() -> None:
+            nonlocal before
             service = changes.service
             before = self.memory.load(service).replicas
             try:
@@ -118,9 +121,12 @@ class SimStore:
             self.rules.committed(invocation, changes, before, self.memory.load(service).replicas)
 
         self.gate(Call.COMMIT, changes, effect)
+        self.rules.asking.committed(invocation, changes, before, called_at)
 
     def cool(self, cooldowns: Collection[Cooldown]) -> None:
         """See `ports.Store.cool`."""
+
+        self.rules.asking.learning.cools(self.gate.invocation, cooldowns)
 
         def partly() -> None:
             self.memory.cool(list(cooldowns)[: len(cooldowns) // 2])
@@ -130,6 +136,7 @@ class SimStore:
 
     def forgive(self, scopes: Collection[Scope]) -> None:
         """See `ports.Store.forgive`."""
+        self.rules.asking.learning.forgives(self.gate.invocation, scopes)
         self.gate(Call.FORGIVE, scopes, lambda: self.memory.forgive(scopes))
 
     def note_survey(self, survey: Survey) -> None:
@@ -138,7 +145,9 @@ class SimStore:
 
     def recall(self, service: str, region: str, now: datetime) -> PoolMemory:
         """See `ports.Store.recall`."""
-        return self.gate(Call.RECALL, None, lambda: self.memory.recall(service, region, now))
+        memory = self.gate(Call.RECALL, None, lambda: self.memory.recall(service, region, now))
+        self.rules.asking.learning.recalled(self.gate.invocation, service, memory)
+        return memory
 
     def acquire(self, service: str, holder: str, now: datetime, ttl_s: float) -> bool:
         """See `ports.Store.acquire`."""

@@ -23,13 +23,16 @@ from spotrelay.policy import timing
 from spotrelay.ports import PortError, Ports
 from spotrelay.sim import cloud as clouds
 from spotrelay.sim import misfortunes, settled
+from spotrelay.sim.asking import Asking
 from spotrelay.sim.cloud import SimCloud, SimTarget
 from spotrelay.sim.conduct import Conduct
 from spotrelay.sim.counting import Counting
 from spotrelay.sim.faults import FaultPlan
 from spotrelay.sim.gate import Gate, Invocation, SimClock, at
 from spotrelay.sim.instances import NEVER, SimInstance
+from spotrelay.sim.learning import Learning
 from spotrelay.sim.messages import Fate, Oddity
+from spotrelay.sim.offers import Offers
 from spotrelay.sim.ports import (
     SimDeadLetters,
     SimFleet,
@@ -40,7 +43,7 @@ from spotrelay.sim.ports import (
     SimTicker,
 )
 from spotrelay.sim.queues import SIGNALS, TICKS, Handler, Message, Settings, SimQueue
-from spotrelay.sim.rules import Rule, Rules
+from spotrelay.sim.rules import LONGEST_S, Rule, Rules
 from spotrelay.sim.scenario import Scenario
 from spotrelay.sim.scheduler import Scheduler
 from spotrelay.sim.store import SimStore
@@ -89,8 +92,10 @@ class World:
         self.scheduler = Scheduler()
         self.plan = FaultPlan(self.random, scenario.target, scenario.faults_s)
         self.gate = Gate(self.scheduler, self.plan, self.random, timeline)
-        market = clouds.market(scenario.specs[0], dict(scenario.capacity), scenario.seed)
+        market = clouds.market(scenario.capacity, scenario.seed)
         self.cloud = SimCloud(self.scheduler, self.random, market, self.emit)
+        own = Random(f"{scenario.seed}-survey")  # noqa: S311 - to be repeated
+        self.cloud.offers = Offers(own, scenario.listing)
         self.rules = Rules(self.scheduler, self.cloud)
         self.conduct = Conduct(self.rules, Counting(self.rules, self.cloud))
         self.memory = MemoryStore()
@@ -98,6 +103,8 @@ class World:
         self.rules.documents = self.services.since
         self.rules.was_removed = self.services.was_removed
         self.rules.quiet_since = scenario.faults_s
+        learning = Learning(self.scheduler, self.rules.broken, self._is_wanted)
+        self.rules.asking = Asking(self.scheduler, self.rules.broken, learning, self.services.since)
         self.cloud.ended_in_rotation = self.rules.ended_in_rotation
         self.signals = self._queue(SIGNALS, self._on_signals)
         self.ticks = self._queue(TICKS, self._on_tick)
@@ -135,6 +142,8 @@ class World:
             self.deploy(spec)
             if self.scenario.is_warm:
                 self._warm(spec)
+            if self.scenario.listing.is_surveyed:
+                self.survey(spec)
         for when, kind in self.scenario.misfortunes:
             self.scheduler.at(when, partial(misfortunes.befall, self, kind))
         self.scheduler.at(self.scenario.faults_s, self._clear_up)
@@ -188,6 +197,7 @@ class World:
                 self.rules.acknowledged(invocation, message.warned, self.memory)
         if came_to_end and invocation.observed_at is not None:
             self.rules.ticked(invocation)
+        self.rules.asking.ended(invocation, is_undisturbed=came_to_end and not invocation.disturbances)
 
     # Messages.
 
@@ -209,7 +219,9 @@ class World:
     def _schedule(self) -> None:
         """A minute is over."""
         if not self.is_faulty:
-            self.rules.look([s.service for s in self.scenario.specs], self.memory)
+            services = [s.service for s in self.scenario.specs]
+            self.rules.look(services, self.memory)
+            self.rules.asking.look(services, self.memory, self.rules.quiet_since)
             if self._is_at_rest():
                 self.is_at_rest = True
                 self.scheduler.stop()
@@ -247,6 +259,12 @@ class World:
         is_nobodys = instance.id not in {row.instance_id for row in rows}
         return instance.is_being_taken(now) or (is_young and is_nobodys)
 
+    def _is_wanted(self, service: str, since: float) -> bool:
+        """Whether the service's document was there, and its rows whole, ever since."""
+        now = self.scheduler.now
+        was_removed = self.services.was_removed(service, since - LONGEST_S, now)
+        return not was_removed and service not in self.rules.damaged
+
     # The world.
 
     def deploy(self, spec: ServiceSpec | None, service: str = "") -> None:
@@ -264,6 +282,18 @@ class World:
             self.say("the event of its removal is lost")
             return
         self.ticks.send(f'{{"source": "aws.ssm", "detail": {detail}}}')
+
+    def survey(self, spec: ServiceSpec) -> None:
+        """Somebody asks EC2 what it has for the service."""
+        survey = self.cloud.offers.survey(spec, self.scheduler.now)
+        self.say(f"EC2 was asked: {survey}")
+        self.memory.note_survey(survey)
+
+    def _survey_all(self) -> None:
+        for spec in self.scenario.specs:
+            current = self.services.valid(spec.service, self.scheduler.now)
+            if current and self.scenario.listing.is_surveyed:
+                self.survey(current)
 
     def _warm(self, spec: ServiceSpec) -> None:
         """The service has been running for a while."""
@@ -307,6 +337,9 @@ class World:
     def _clear_up(self) -> None:
         """Things stop going wrong: there is capacity again, and every stack that is there stays as it is."""
         self.say("things stop going wrong")
+        self.cloud.offers.be_well()
+        # A moment later: the table may be restored at this very time.
+        self.scheduler.at(self.scheduler.now + 1, self._survey_all)
         self.cloud.broken_boots = 0
         self.cloud.bad.clear()
         for instance in self.cloud.instances.values():

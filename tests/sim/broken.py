@@ -10,17 +10,20 @@ from datetime import datetime
 from typing import Any
 from unittest.mock import patch
 
-from spotrelay import controller, intake, signals
+from spotrelay import controller, intake, launching, signals
 from spotrelay.controller import Controller
 from spotrelay.intake import Intake, Tick, TickKind
 from spotrelay.memory import MemoryStore
 from spotrelay.model import (
     Changes,
     Cooldown,
+    PoolMemory,
     PurchaseOption,
+    Refusal,
     Replica,
     ReplicaState,
     Rows,
+    Scope,
     ServiceSpec,
     seconds,
 )
@@ -28,8 +31,10 @@ from spotrelay.names import Metric
 from spotrelay.policy import (
     changes,
     cooldowns,
+    failures,
     interruption,
     observation,
+    placement,
     rebalance,
     reconcile,
     rotation,
@@ -112,6 +117,9 @@ _requested = changes._requested
 _is_due = strength._is_due
 _cooldown = cooldowns._cooldown
 _reconcile = Controller._reconcile
+_about = cooldowns._about
+_of_refusals = cooldowns.of_refusals
+_with_replacement = changes._with_replacement
 
 
 @mistake(MemoryStore, "_check", Rule.LEGAL)
@@ -398,7 +406,7 @@ def stand_ins_are_taken_for_regular_ones(*args: Any) -> Replica:
     return replace(_requested(*args), is_stand_in=False)
 
 
-@mistake(changes, "_packed", Rule.WHOLE)
+@mistake(changes, "_packed", Rule.WHOLE, Rule.AS_ORDERED)
 def one_launch_for_both_ways_to_buy(deltas: Iterable[Any]) -> list[list[Any]]:
     """What is to be bought on-demand is launched with Spot, or the other way round."""
     all_ = list(deltas)
@@ -411,7 +419,7 @@ def refused_once_is_never_asked_again(replica: Replica, seen: Any, now: datetime
     return replica.attempts == 0 and _is_due(replica, seen, now)
 
 
-@mistake(cooldowns, "_cooldown", Rule.SETTLES, Rule.WHOLE)
+@mistake(cooldowns, "_cooldown", Rule.LEARNED)
 def pools_cool_for_ever(*args: Any) -> Cooldown:
     """What was refused, or lost, once is never tried again."""
     cooldown = _cooldown(*args)
@@ -506,3 +514,99 @@ def two_control_planes_share(self: SimServices, service: str, *, fresh: bool = F
         return _get(self, service, fresh=fresh)
     except OtherControlPlane:
         return self.valid(service, self.scheduler.now)
+
+
+@mistake(placement, "_eligible", Rule.PLACES)
+def zones_without_a_subnet_are_asked(spec: ServiceSpec, memory: PoolMemory) -> Any:
+    """Whatever a survey finds is a place to launch in."""
+    return memory.survey.pools if memory.survey and memory.survey.pools else spec.pools
+
+
+@mistake(placement, "_scores_low", Rule.PLACES)
+def low_scores_are_as_good_as_high_ones(*args: Any) -> bool:
+    """Nobody heeds what EC2 says of a zone's chances."""
+    return False
+
+
+@mistake(placement, "_too_dear", Rule.PLACES)
+def dear_pools_are_asked(*args: Any) -> None:
+    """The cap goes with the request, so EC2 may refuse what everybody knows to be too dear."""
+
+
+@mistake(PoolMemory, "cooling", Rule.PLACES)
+def nothing_cools(*args: Any) -> None:
+    """The replacement is asked for where the loss was."""
+
+
+@mistake(SimFleet, "launch", Rule.CAPPED)
+def the_cap_is_not_sent(self: SimFleet, request: LaunchRequest) -> LaunchResult:
+    """What has become dearer since the survey is bought all the same."""
+    return _launch(self, replace(request, max_prices={}))
+
+
+@mistake(SimFleet, "launch", Rule.AS_ORDERED)
+def one_is_launched_at_a_time(self: SimFleet, request: LaunchRequest) -> LaunchResult:
+    """The others have to wait."""
+    return _launch(self, replace(request, count=1))
+
+
+@mistake(changes, "_with_replacement", Rule.AS_ORDERED)
+def replacements_are_bought_on_demand(spec: Any, action: Any, ids: Iterator[int], now: datetime) -> Any:
+    """A warning costs three times as much from then on."""
+    delta = _with_replacement(spec, action, ids, now)
+    bought = (replace(row, purchase_option=PurchaseOption.ON_DEMAND) for row in delta.create)
+    return replace(delta, create=tuple(bought))
+
+
+@mistake(placement, "in_words", Rule.ANSWERED)
+def rows_say_nothing_of_their_launch(*args: Any) -> str:
+    """Why there, and what EC2 answered, is in the log alone."""
+    return ""
+
+
+@mistake(failures, "after_refusal", Rule.BACK_OFF)
+def refused_is_tried_again_at_once(replica: Replica, now: datetime) -> tuple[int, datetime]:
+    """EC2 is asked every second."""
+    return replica.attempts + 1, now + seconds(1)
+
+
+@mistake(strength, "_is_due", Rule.BACK_OFF)
+def back_offs_are_ignored(replica: Replica, *args: Any) -> bool:
+    """Each tick launches what has none."""
+    return _is_due(replace(replica, retry_at=None), *args)
+
+
+@mistake(launching, "_call_stand_ins", Rule.STAND_INS_SOON)
+def stand_ins_wait_for_a_tick(*args: Any) -> None:
+    """What Spot has refused is nobody's business before the next tick."""
+
+
+@mistake(cooldowns, "of_refusals", Rule.LEARNED)
+def one_lesson_of_an_answer(*args: Any) -> list[Cooldown]:
+    """Of several refusals the last one counts."""
+    return _of_refusals(*args)[-1:]
+
+
+@mistake(changes, "lessons", Rule.LEARNED)
+def losses_teach_nothing(*args: Any) -> list[Cooldown]:
+    """A pool that has just lost an instance is as good as any."""
+    return []
+
+
+@mistake(cooldowns, "_about", Rule.CAUSED)
+def a_quota_stops_everything(refusal: Refusal, region: str, option: PurchaseOption) -> Any:
+    """What one family's quota refuses cools the whole region."""
+    about = _about(refusal, region, option)
+    return about and (replace(about[0], quota=""), about[1])
+
+
+@mistake(cooldowns, "forgiven", Rule.FORGIVEN)
+def an_instance_forgives_everything(offerings: Any, memory: PoolMemory) -> list[Scope]:
+    """Losses, and refusals of elsewhere, too."""
+    return [cooldown.scope for cooldown in memory.cooldowns]
+
+
+@mistake(cooldowns, "forgiven", Rule.FORGIVEN)
+def nothing_is_forgiven(*args: Any) -> list[Scope]:
+    """Who has an instance again goes on cooling longer each time."""
+    return []

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from random import Random
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from spotrelay.memory import EPOCH
-from spotrelay.model import Instance, Replica, seconds
+from spotrelay.model import Changes, Instance, Replica, Rows, ServiceSpec, TargetState, seconds
 from spotrelay.ports import Conflict, Denied, PortError, Throttled, Unavailable, UnreadableDocument
 from spotrelay.sim.faults import Call, Fault, FaultPlan
 from spotrelay.sim.scheduler import Killed, Scheduler, Task
@@ -33,6 +34,16 @@ LAUNCH_GIVES_UP_S = (20.0, 45.0)
 
 LATE_S = 5.0
 """A request whose caller gave up may still be carried out so much later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A commit that took effect, and the service's rows before and after it."""
+
+    at: float
+    changes: Changes
+    before: Rows
+    after: Rows
 
 
 class Invocation(Task):
@@ -61,6 +72,25 @@ class Invocation(Task):
         """The launches that it knows the outcome of."""
         self.wrote: dict[str, float] = {}
         """When it wrote the row of which instance."""
+        self.rows: Rows | None = None
+        """What it read of the service that it ticks for."""
+        self.specs: dict[str, ServiceSpec] = {}
+        """By service, the document that it was given."""
+        self.health: Mapping[str, TargetState] | None = None
+        """The last answer about targets."""
+        self.warned: Mapping[str, datetime] = {}
+        """The last answer about warnings."""
+        self.silent: frozenset[str] = frozenset()
+        """The instances that didn't answer their probe."""
+        self.commits: list[Commit] = []
+        self.terminated: dict[str, float] = {}
+        """When it terminated which instance."""
+        self.announced: list[datetime | None] = []
+        """The times of the ticks that it scheduled."""
+        self.leaves: list[float] = []
+        """When it has somebody look at the replicas that serve on."""
+        self.bodies: Sequence[str] = ()
+        """The messages that it was given."""
 
 
 class SimClock:

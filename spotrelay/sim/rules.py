@@ -80,6 +80,31 @@ class Rule(StrEnum):
     )
     LAUNCH_RATE = "launches per minute have a ceiling"
     NO_SURPRISE = "no exception but a port's leaves a function"
+    TRUE_ROWS = (
+        "a row's times, warning, recommendation and health are what was seen, and it says truly why its replica went"
+    )
+    NOT_BEFORE = "nothing is given up, ended, adopted or taken in before its time"
+    IN_TIME = "a tick that nothing disturbs leaves nothing undone that it was shown"
+    SIGNALS_NOTED = "events that nothing disturbs are on record when they are done with"
+    CALLED_BACK = "somebody looks at each replica that serves on when it must leave, and no sooner"
+    NEXT_TICK = "while anything moves the next tick comes in seconds, and at rest none but the schedule's"
+    ORDER = (
+        "of too many the farthest from serving goes first, then the newest, and Spot before the on-demand base"
+    )
+    HYSTERESIS = "a stand-in that serves stays until Spot has been ready for as long as it took to start"
+    STOOD_IN = (
+        "a stand-in is requested by the next tick for what was refused or starts alone, and for nobody else, "
+        "and goes when nobody needs it"
+    )
+    MISSED = "a loss is replaced at once if fewer than wanted are left, and not if as many are"
+    BOUGHT = "each request says how to buy: so many of the regular ones on-demand, the rest on Spot"
+    RETURN = "while as many as wanted serve, a quarter returns to Spot at a time, or two"
+    MOVED = (
+        "what answers no check for a minute, or is recommended to leave, is replaced first: "
+        "the former before the latter, `surge` at a time"
+    )
+    LAUNCHED = "what waits is launched when its turn has come, and not before"
+    BACKOFF = "after replicas that never became ready launches wait, for twice as long each time"
     # After settling:
     SETTLES = "everything comes to rest"
     WHOLE = (

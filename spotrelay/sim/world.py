@@ -26,6 +26,7 @@ from spotrelay.sim.cloud import SimCloud, SimTarget
 from spotrelay.sim.faults import FaultPlan
 from spotrelay.sim.gate import Gate, Invocation, SimClock, at
 from spotrelay.sim.instances import NEVER, SimInstance
+from spotrelay.sim.pacing import Pacing
 from spotrelay.sim.ports import (
     SimDeadLetters,
     SimFleet,
@@ -90,6 +91,7 @@ class World:
         self.rules.documents = self.services.since
         self.rules.was_removed = self.services.was_removed
         self.rules.quiet_since = scenario.faults_s
+        self.pacing = Pacing(self.rules, self.memory)
         self.cloud.ended_in_rotation = self.rules.ended_in_rotation
         self.signals = self._queue(SIGNALS, self._on_signals)
         self.ticks = self._queue(TICKS, self._on_tick)
@@ -152,7 +154,8 @@ class World:
         queue.duplicates = self.scenario.duplicated
         return queue
 
-    def _on_signals(self, _: Invocation, messages: Mapping[str, str]) -> list[str]:
+    def _on_signals(self, invocation: Invocation, messages: Mapping[str, str]) -> list[str]:
+        invocation.bodies = tuple(messages.values())
         return self.intake.signals(messages)
 
     def _on_tick(self, _: Invocation, messages: Mapping[str, str]) -> list[str]:
@@ -166,11 +169,13 @@ class World:
                 self.rules.acknowledged(invocation, message.warned, self.memory)
         if came_to_end and invocation.observed_at is not None:
             self.rules.ticked(invocation)
+        self.pacing.ended(invocation, came_to_end=came_to_end)
 
     # Messages.
 
     def emit(self, body: str, warned: str | None) -> None:
         """An event of EC2's: it may come late, twice, or never."""
+        self.pacing.emitted(body, warned)
         scenario, random = self.scenario, self.random
         if self.is_faulty and random.random() < (scenario.lost if warned else scenario.lost_states):
             self.say(f"an event is lost: {body}")

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from spotrelay.model import OnRebalance, PurchaseOption, Replica, ReplicaState, Rows, ServiceSpec, TargetState
-from spotrelay.sim import pacing
+from spotrelay.sim import backoffs, pacing
 from spotrelay.sim.gate import Commit
 from spotrelay.sim.rules import SKEW_S, Rule
 from spotrelay.sim.truth import NEEDLESS, RECOMMENDED_AGE_S, UNHEALTHY_S
@@ -248,7 +248,7 @@ def _check_launched(view: View, spec: ServiceSpec, commit: Commit) -> None:
     fresh = [r for r in commit.changes.create if r.id in launched and r.replaces is None]
     for row in (*again, *fresh):
         until = backoff.fallback_until if row.is_stand_in else backoff.until
-        is_looping = backoff.failures >= CRASH_LOOP and not row.is_stand_in
+        is_looping = backoff.failures >= backoffs.LOOP and not row.is_stand_in
         is_held = is_looping or (until is not None and pacing.time_of(until) > now)
         if is_its_own and is_held:
             view.broken(Rule.BACKOFF, f"{row} is launched after {backoff.failures} failures, until {until}")
@@ -268,22 +268,16 @@ def _check_launched(view: View, spec: ServiceSpec, commit: Commit) -> None:
             view.broken(Rule.RETURN, f"{[r.id for r in spot]} return at a time beside {[r.id for r in rising]}")
 
 
-CRASH_LOOP = 5
-"""The fifth failure in a row stops launches: docs/operating.md."""
-
-
 def check_whole(view: View, spec: ServiceSpec) -> None:
     """After a tick that nothing disturbed: are there as many as wanted, and stand-ins for those that aren't ready?"""
     if not view.is_alone or view.rows.intents or view.now.intents:
         return
-    backoff = view.rows.backoff
-    is_its_own = backoff.version == spec.version and backoff.failures > 0
     left = regular(view.now)
     failed = any(
         r.state is ReplicaState.FAILED for commit in view.invocation.commits for r in commit.changes.update
     )
     too_many = len(left) - spec.replicas
-    if too_many < 0 and not is_its_own and not failed:
+    if too_many < 0 and not backoffs.is_held(view, None) and not failed:
         view.broken(Rule.IN_TIME, f"{len(left)} are there or on their way, {spec.replicas} are wanted")
     loaded = view.rows.replicas
     staying = [r for r in loaded.values() if r.stays and view.target(r) is TargetState.HEALTHY]
@@ -303,7 +297,8 @@ def check_whole(view: View, spec: ServiceSpec) -> None:
 def _check_stand_ins(view: View, spec: ServiceSpec, *, failed: bool) -> None:
     """Is there a stand-in for each Spot replica that was refused, or that starts with its predecessor gone?"""
     backoff = view.rows.backoff
-    is_held = backoff.version == spec.version and backoff.fallback_until is not None and not view.is_over(backoff.fallback_until)
+    until = backoff.fallback_until if backoff.version == spec.version else None
+    is_held = until is not None and not view.is_over(until)
     standing = sum(r.is_stand_in and r.is_counted for r in view.now.replicas.values())
     if spec.use_spot and spec.on_demand_fallback and not is_held and not failed:
         serving = sum(r.stays for r in regular(view.now))
@@ -331,13 +326,17 @@ def _wants(view: View, row: Replica) -> bool:
 
 def _check_waiting(view: View, spec: ServiceSpec, *, failed: bool) -> None:
     """Is nobody kept waiting whose turn it is?"""
-    backoff = view.rows.backoff
-    if failed or (backoff.version == spec.version and backoff.failures > 0):
+    if failed:
         return
-    whole = sum(r.serves for r in view.rows.replicas.values()) >= spec.replicas
+    is_whole = sum(r.serves for r in view.rows.replicas.values()) >= spec.replicas
+    most = max(RETURN_LEAST, -(-spec.replicas // RETURN_SHARE)) if is_whole else spec.replicas
+    returning = sum(
+        r.purchase_option is PurchaseOption.SPOT and not r.stays and (r.retry_at is None or not view.is_over(r.retry_at))
+        for r in regular(view.now)
+    )
     for row in view.untouched():
-        if row.state is not ReplicaState.REQUESTED or not row.is_counted:
+        if row.state is not ReplicaState.REQUESTED or not row.is_counted or backoffs.is_held(view, row):
             continue
-        is_returning = whole and row.purchase_option is PurchaseOption.SPOT
-        if not is_returning and (row.retry_at is None or view.is_over(row.retry_at)):
+        is_next = row.purchase_option is PurchaseOption.ON_DEMAND or not is_whole or returning < most
+        if is_next and (row.retry_at is None or view.is_over(row.retry_at)):
             view.broken(Rule.LAUNCHED, f"{row} was to wait until {row.retry_at}, and still does")

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from spotrelay.memory import EPOCH, MemoryStore
 from spotrelay.model import Instance, Replica, Rows, ServiceSpec, TargetState
 from spotrelay.sim import balance, truth, undone
+from spotrelay.sim.backoffs import Backoffs
 from spotrelay.sim.gate import Invocation
 from spotrelay.sim.rules import SKEW_S, Rule, Rules
 
@@ -43,6 +44,11 @@ class View:
         """Whether it looked at EC2 and the load balancer, and had a document to go by."""
         invocation = self.invocation
         return self.spec is not None and invocation.observed_at is not None and invocation.health is not None
+
+    @property
+    def lag_s(self) -> float:
+        """How much older than a commit of its the decision may be."""
+        return self.rules.scheduler.now - self.invocation.began_at
 
     @property
     def is_alone(self) -> bool:
@@ -94,6 +100,8 @@ class Pacing:
     recommended: dict[str, list[float]] = field(default_factory=dict)
     """Instance → when EC2 recommended to leave it."""
 
+    backoffs: Backoffs = field(default_factory=Backoffs)
+
     def emitted(self, body: str, warned: str | None) -> None:
         """EC2 says something: an event's text, and the instance that it warns of, if it does."""
         if warned:
@@ -124,7 +132,10 @@ class Pacing:
             truth.check(view, commit)
             if view.is_tick and commit.changes.service == service and not damaged:
                 balance.check(view, commit)
-        if not came_to_end or invocation.disturbances or damaged:
+        is_whole = came_to_end and not invocation.disturbances and not damaged
+        if view.is_tick and not damaged:
+            self.backoffs.check(view, is_whole=is_whole)
+        if not is_whole:
             return
         if invocation.bodies:
             undone.check_signals(view, self.memory)

@@ -168,14 +168,13 @@ def _check_reason(view: View, commit: Commit, row: Replica, old: Replica) -> Non
     """A replica goes: does its row say why?"""
     reason = row.reason.removesuffix(NEEDLESS)
     instance = view.rules.cloud.instances.get(row.instance_id or "")
-    is_dead = instance is not None and instance.died_at() <= commit.at
     if reason.startswith("interruption warning"):
         is_right = row.is_warned
     elif reason == "instance gone":
         is_right = view.shown(row) is None
     elif reason.startswith("instance "):
         states = [] if instance is None else [state for since, state in instance.states if since <= commit.at]
-        is_right = is_dead and reason.removeprefix("instance ") in states
+        is_right = reason.removeprefix("instance ") in [state for state in states if not state.is_alive]
     elif reason == "more replicas than wanted":
         is_right = not row.is_stand_in
     elif reason == "Spot is back":
@@ -188,12 +187,13 @@ def _check_reason(view: View, commit: Commit, row: Replica, old: Replica) -> Non
         is_right = old.state is ReplicaState.READY and (old.unhealthy_since is not None or old.replaced_by is not None)
     else:
         is_right = row.state is ReplicaState.FAILED and reason.startswith("not ready ")
-    if not is_right or (row.is_stand_in and row.reason.endswith(NEEDLESS) and not row.is_warned):
-        view.broken(Rule.TRUE_ROWS, f"{row} goes: {row.reason!r}")
-    if is_dead or row.state is not ReplicaState.FAILED:
-        return
-    if not reason.startswith("not ready "):
-        view.broken(Rule.TRUE_ROWS, f"{row} fails: {row.reason!r}")
+    is_lost = reason.startswith(("interruption warning", "instance "))
+    if reason is not row.reason:
+        is_right = is_right and row.replaced_by is None and not row.is_stand_in
+    elif is_lost and row.service in view.invocation.specs:
+        is_right = is_right and (row.replaced_by is not None or row.is_stand_in)
+    if not is_right:
+        view.broken(Rule.TRUE_ROWS, f"{row} goes, replaced by {row.replaced_by}: {row.reason!r}")
 
 
 def _check_time(view: View, commit: Commit, row: Replica, old: Replica) -> None:

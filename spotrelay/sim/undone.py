@@ -20,6 +20,7 @@ from spotrelay.model import (
 )
 from spotrelay.sim import balance, pacing
 from spotrelay.sim.cloud import WARNING_S
+from spotrelay.sim.backoffs import LOOP
 from spotrelay.sim.gate import STALL_S
 from spotrelay.sim.rules import SKEW_S, Rule
 from spotrelay.sim.truth import BALANCER_S, MISSING_S, ORPHANED_AFTER_S, SPARED_S, UNSEEN_S
@@ -32,6 +33,9 @@ SOON_S = 3.0
 
 MARGIN_S = 0.4
 """Who looks must find the moment past, by whatever clock: a second later, by one that may be half a second off."""
+
+LAST_S = 10.0
+"""The very last one leaves ten seconds before its end."""
 
 _RISING = (ReplicaState.PROVISIONING, ReplicaState.STARTING)
 _GOING = (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
@@ -69,13 +73,41 @@ def _why_not_left(view: View, spec: ServiceSpec, row: Replica) -> str:
         is_healthy = view.target(row) is TargetState.HEALTHY
         if is_healthy == (row.unhealthy_since is not None):
             return f"it is {view.target(row)}, unhealthy since {row.unhealthy_since}"
-        return ""
+        return _why_not_serving_on(view, spec, row)
     if is_warned:
         return "EC2 takes it back before it is ready"
     if instance.state is not InstanceState.RUNNING:
         is_late = view.is_over(row.entered[ReplicaState.PROVISIONING] + timedelta(seconds=spec.initial_delay_s))
         return "it is overdue, and doesn't run yet" if is_late else ""
     return _why_not_rising(view, spec, row)
+
+
+def _why_not_serving_on(view: View, spec: ServiceSpec, row: Replica) -> str:
+    """The same for one that EC2 takes back and that is in rotation: docs/service-file.md, Interruptions."""
+    if row.warned_at is None:
+        return ""
+    others = sum(
+        r.stays and r.id in view.now.replicas and view.now.replicas[r.id].stays for r in view.rows.replicas.values()
+    )
+    if is_enough(spec, others):
+        return f"it serves on, and {others} others serve"
+    ends_at = row.warned_at + timedelta(seconds=WARNING_S)
+    if view.is_over(ends_at - timedelta(seconds=LAST_S)):
+        return "it is past its last moment"
+    if others and view.is_over(ends_at - timedelta(seconds=spec.drain_s + BALANCER_S)):
+        return "it is past its last safe moment"
+    return ""
+
+
+def is_enough(spec: ServiceSpec, others: int) -> bool:
+    """Whether so many others let a warned replica leave at once."""
+    match spec.on_warning:
+        case OnWarning.LEAVE:
+            return True
+        case OnWarning.NEEDED:
+            return others >= min(max(spec.replicas - 1, 1), spec.replicas)
+        case OnWarning.SERVE_ON:
+            return others >= spec.replicas
 
 
 def _why_not_rising(view: View, spec: ServiceSpec, row: Replica) -> str:
@@ -156,8 +188,13 @@ def _check_calls(view: View, spec: ServiceSpec) -> None:
             old = commit.before.replicas.get(row.id)
             if old is None or old.is_warned or row.warned_at is None or row.state is not ReplicaState.READY:
                 continue
+            others = sum(r.stays and r.id in commit.before.replicas and commit.before.replicas[r.id].stays
+                for r in commit.after.replicas.values())
+            is_counted = row.service not in view.rules.damaged  # else nobody knows how many serve
+            if is_counted and is_enough(spec, others):
+                view.broken(Rule.IN_TIME, f"{row} serves on, and {others} others serve")
             ends_at = pacing.time_of(row.warned_at) + WARNING_S
-            for moment in {ends_at - 10.0, ends_at - spec.drain_s - BALANCER_S}:
+            for moment in {ends_at - LAST_S, ends_at - spec.drain_s - BALANCER_S}:
                 latest = max(moment, commit.at) + SKEW_S + 1 + 2 * STALL_S
                 if not any(moment + MARGIN_S <= time <= latest for time in leaves):
                     view.broken(Rule.CALLED_BACK, f"{row}, to leave at {moment:.1f} s; looks are due at {leaves}")
@@ -173,11 +210,40 @@ def _check_next(view: View, spec: ServiceSpec, memory: MemoryStore) -> None:
     next_tick = None if kept.next_tick is None else pacing.time_of(kept.next_tick)
     if is_moving and (next_tick is None or not view.invocation.began_at - SKEW_S < next_tick <= now + SOON_S + SKEW_S):
         view.broken(Rule.NEXT_TICK, f"something moves, and the next is due at {next_tick}")
+    _check_wait(view, next_tick)
     is_whole = sum(not row.is_stand_in for row in replicas) == spec.replicas
     at_rest = all(row.stays and not row.is_stand_in for all_ in (view.rows, rows) for row in all_.replicas.values())
     is_calm = at_rest and not view.rows.intents and not rows.intents and is_whole and not view.invocation.commits
     if is_calm and view.invocation.announced:
         view.broken(Rule.NEXT_TICK, f"everything rests, and the next is due at {view.invocation.announced}")
+
+
+def _check_wait(view: View, next_tick: float | None) -> None:
+    """Nothing moves but what waits for its turn: does the next tick come then, neither late nor before?"""
+    backoff, spec, now = view.rows.backoff, view.spec, view.rules.scheduler.now
+    replicas = view.rows.replicas.values()
+    waiting = [row for row in replicas if row.state is ReplicaState.REQUESTED]
+    is_still = not view.invocation.commits and not view.rows.intents and view.is_alone
+    if spec is None or not waiting or not is_still or any(r.is_stand_in for r in replicas):
+        return
+    if not all(row.stays or row in waiting for row in replicas):
+        return
+    if len(balance.regular(view.rows)) != spec.replicas:
+        return
+    times = []
+    for row in waiting:
+        held = [row.retry_at]
+        if backoff.version == spec.version:
+            if backoff.failures >= LOOP and not row.is_stand_in:
+                continue
+            held.append(backoff.fallback_until if row.is_stand_in else backoff.until)
+        times.append(max((pacing.time_of(moment) for moment in held if moment), default=now))
+    first = min(times, default=float("inf"))
+    if first < float("inf") and (next_tick is None or next_tick > max(first, now + SOON_S) + SKEW_S):
+        view.broken(Rule.NEXT_TICK, f"{waiting[0]} waits until {first:.1f} s, and the next is due at {next_tick}")
+    due = [pacing.time_of(moment) for moment in view.invocation.announced if moment]
+    if due and min(due) < first - SKEW_S and first > now + 2 * SOON_S:
+        view.broken(Rule.NEXT_TICK, f"{waiting[0]} waits until {first:.1f} s, and the next is due at {due}")
 
 
 # Events.
@@ -206,6 +272,9 @@ def check_signals(view: View, memory: MemoryStore) -> None:
         why = _why_not_told(view, row, kind, event["detail"])
         if why:
             view.broken(Rule.SIGNALS_NOTED, f"{row}, {row.state}: {why}")
+    services = {commit.changes.service for commit in view.invocation.commits}
+    if len(services) == 1 and (spec := view.invocation.specs.get(services.pop())):
+        _check_calls(view, spec)
 
 
 def _why_not_told(view: View, row: Replica, kind: str, detail: dict[str, str]) -> str:

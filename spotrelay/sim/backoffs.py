@@ -1,18 +1,15 @@
-"""What replicas that never became ready lead to: launches wait, twice as long each time, and stop at the fifth."""
+"""What replicas that never became ready lead to: launches wait, and stop at the fifth."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from datetime import datetime
 
 from spotrelay.model import Backoff, Replica, ReplicaState
-from spotrelay.sim import pacing
 from spotrelay.sim.gate import Commit
 from spotrelay.sim.rules import SKEW_S, Rule
-
-if TYPE_CHECKING:
-    from spotrelay.sim.pacing import View
+from spotrelay.sim.view import View, time_of
 
 FIRST_S, MAX_S, FALLBACK_MAX_S = 30.0, 1800.0, 300.0
 """Half a minute, doubled each time, half an hour at most; five minutes for fallbacks: docs/reliability.md."""
@@ -28,7 +25,7 @@ class Backoffs:
     failed_at: dict[str, float] = field(default_factory=dict)
 
     def check(self, view: View, *, is_whole: bool) -> None:
-        """Is the back-off on record as the failures say? `is_whole`: the invocation could do all it wanted."""
+        """Is the back-off on record as the failures say? `is_whole`: nothing kept it from that."""
         failed: list[Replica] = []
         is_ready = False
         for commit in view.invocation.commits:
@@ -39,12 +36,15 @@ class Backoffs:
                 failed, is_ready = [], False
         is_held = view.rows.backoff != Backoff()
         if is_whole and (is_held if is_ready else failed):
-            view.broken(Rule.BACKOFF, f"{[str(r) for r in failed]} failed, ready: {is_ready}; nothing follows")
+            view.broken(
+                Rule.BACKOFF, f"{[str(r) for r in failed]} failed, ready: {is_ready}; nothing follows"
+            )
 
     def _check(
         self, view: View, commit: Commit, failed: Sequence[Replica], said: Backoff, *, is_ready: bool
     ) -> None:
-        if is_ready:
+        # What failed its probe later in the same tick is decided by itself.
+        if is_ready and (view.rows.backoff != Backoff() or not failed):
             if said != Backoff():
                 view.broken(Rule.BACKOFF, f"a replica became ready, and {said}")
             return
@@ -56,7 +56,7 @@ class Backoffs:
         if before.version != version:
             before = Backoff()
         last = self.failed_at.get(service, float("-inf")) if before.failures else float("inf")
-        started = max(pacing.time_of(r.entered[ReplicaState.PROVISIONING]) for r in failed)
+        started = max(time_of(r.entered[ReplicaState.PROVISIONING]) for r in failed)
         self.failed_at[service] = commit.at
         counts = {before.failures + len(failed)}
         if started <= last + SKEW_S:
@@ -68,17 +68,21 @@ class Backoffs:
             view.broken(Rule.BACKOFF, f"{len(failed)} failed after {before}, and {said}")
             return
         held_s = min(FIRST_S * 2 ** (said.failures - 1), MAX_S)
-        earliest, latest = view.invocation.began_at - SKEW_S, commit.at + SKEW_S
-        until = said.until and pacing.time_of(said.until) - held_s
-        if until is None or not earliest <= until <= latest:
+        if not _is_now(view, commit, said.until, held_s):
             view.broken(Rule.BACKOFF, f"held until {said.until} after {said.failures} failures")
-        if not any(replica.is_stand_in for replica in failed):
-            if said.fallback_until != before.fallback_until:
-                view.broken(Rule.BACKOFF, f"no fallback failed, and they are held until {said.fallback_until}")
-            return
-        until = said.fallback_until and pacing.time_of(said.fallback_until) - min(held_s, FALLBACK_MAX_S)
-        if until is None or not earliest <= until <= latest:
-            view.broken(Rule.BACKOFF, f"a fallback failed, and they are held until {said.fallback_until}")
+        if any(replica.is_stand_in for replica in failed):
+            is_right = _is_now(view, commit, said.fallback_until, min(held_s, FALLBACK_MAX_S))
+        else:
+            is_right = said.fallback_until == before.fallback_until
+        if not is_right:
+            view.broken(Rule.BACKOFF, f"after {before}, fallbacks are held until {said.fallback_until}")
+
+
+def _is_now(view: View, commit: Commit, until: datetime | None, held_s: float) -> bool:
+    """Whether so long before `until` is when the commit was decided."""
+    if until is None:
+        return False
+    return view.invocation.began_at - SKEW_S <= time_of(until) - held_s <= commit.at + SKEW_S
 
 
 def _becomes_ready(row: Replica, commit: Commit) -> bool:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 from spotrelay.model import OnRebalance, PurchaseOption, Replica, ReplicaState, Rows, ServiceSpec, TargetState
-from spotrelay.sim import backoffs, pacing
+from spotrelay.sim import backoffs
 from spotrelay.sim.gate import Commit
 from spotrelay.sim.rules import SKEW_S, Rule
 from spotrelay.sim.truth import NEEDLESS, RECOMMENDED_AGE_S, UNHEALTHY_S
-
-if TYPE_CHECKING:
-    from spotrelay.sim.pacing import View
+from spotrelay.sim.view import View, time_of
 
 STAY_MAX_S = 600.0
 """A stand-in goes once Spot has been ready for as long as it took to start, ten minutes at most:
@@ -21,6 +18,8 @@ docs/placement.md."""
 
 RETURN_SHARE, RETURN_LEAST = 4, 2
 """A quarter of the replicas, or two, return at a time: docs/placement.md."""
+
+RISING = (ReplicaState.PROVISIONING, ReplicaState.STARTING)
 
 _FARTHEST = (
     ReplicaState.REQUESTED,
@@ -47,7 +46,9 @@ def check(view: View, commit: Commit) -> None:
 
 def regular(rows: Rows) -> list[Replica]:
     """The replicas that count towards those wanted; one that is replaced and its replacement are one."""
-    return [r for r in rows.replicas.values() if r.is_counted and not r.is_stand_in and not r.superseded_in(rows)]
+    return [
+        r for r in rows.replicas.values() if r.is_counted and not r.is_stand_in and not r.superseded_in(rows)
+    ]
 
 
 def of(replicas: Iterable[Replica], option: PurchaseOption) -> int:
@@ -76,7 +77,9 @@ def _check_scaled_in(view: View, spec: ServiceSpec, commit: Commit) -> None:
             continue
         for row in gone:
             if not _goes_before(row, known, is_base=of(left, PurchaseOption.ON_DEMAND) < spec.base_on_demand):
-                view.broken(Rule.ORDER, f"{row}, {row.state}, is one too many, and {known}, {known.state}, isn't")
+                view.broken(
+                    Rule.ORDER, f"{row}, {row.state}, is one too many, and {known}, {known.state}, isn't"
+                )
 
 
 def _goes_before(row: Replica, kept: Replica, *, is_base: bool) -> bool:
@@ -95,7 +98,10 @@ def _check_returned(view: View, commit: Commit) -> None:
     gone = [
         row.id
         for row in commit.changes.update
-        if row.reason == "Spot is back" and not row.state.is_active and row.id in loaded and loaded[row.id].serves
+        if row.reason == "Spot is back"
+        and not row.state.is_active
+        and row.id in loaded
+        and loaded[row.id].serves
     ]
     if not gone:
         return
@@ -106,17 +112,21 @@ def _check_returned(view: View, commit: Commit) -> None:
         and commit.after.replicas[r.id].stays
         and r.serves
         and r.purchase_option is PurchaseOption.SPOT
-        and pacing.time_of(_stays_from(r)) > commit.at + SKEW_S
+        and time_of(_stays_from(r)) > commit.at + SKEW_S
     ]
     left = sum(r.is_stand_in and r.serves for r in commit.after.replicas.values())
     if left < len(fresh):
-        view.broken(Rule.HYSTERESIS, f"{gone} go, {left} are left, {[r.id for r in fresh]} have only just come")
+        view.broken(
+            Rule.HYSTERESIS, f"{gone} go, {left} are left, {[r.id for r in fresh]} have only just come"
+        )
 
 
 def _stays_from(row: Replica) -> datetime:
     """When it has been ready for as long as it took to start."""
     ready = row.entered[ReplicaState.READY]
-    return ready + min(ready - row.entered.get(ReplicaState.PROVISIONING, ready), timedelta(seconds=STAY_MAX_S))
+    return ready + min(
+        ready - row.entered.get(ReplicaState.PROVISIONING, ready), timedelta(seconds=STAY_MAX_S)
+    )
 
 
 def _check_missed(view: View, spec: ServiceSpec, commit: Commit) -> None:
@@ -148,7 +158,9 @@ def _check_missed(view: View, spec: ServiceSpec, commit: Commit) -> None:
 def _check_bought(view: View, spec: ServiceSpec, commit: Commit) -> None:
     """Replicas are requested: are they bought as the service wants them?"""
     after = regular(view.now)  # one decision may take several commits
-    is_taking_in = any(r.state is not ReplicaState.REQUESTED for c in view.invocation.commits for r in c.changes.create)
+    is_taking_in = any(
+        r.state is not ReplicaState.REQUESTED for c in view.invocation.commits for r in c.changes.create
+    )
     base = spec.base_on_demand if spec.use_spot else spec.replicas
     for row in commit.changes.create:
         if row.state is not ReplicaState.REQUESTED or row.is_stand_in:
@@ -164,7 +176,9 @@ def _check_bought(view: View, spec: ServiceSpec, commit: Commit) -> None:
         else:
             is_right = of(after, PurchaseOption.ON_DEMAND) <= base
         if not is_right:
-            view.broken(Rule.BOUGHT, f"{row} is to be bought {option}; of {spec.replicas} {base} are the base")
+            view.broken(
+                Rule.BOUGHT, f"{row} is to be bought {option}; of {spec.replicas} {base} are the base"
+            )
         if row.version != spec.version:
             view.broken(Rule.BOUGHT, f"{row} is of version {row.version}, deployed is {spec.version}")
     for row in commit.changes.create:
@@ -173,7 +187,7 @@ def _check_bought(view: View, spec: ServiceSpec, commit: Commit) -> None:
 
 
 def _check_moved(view: View, spec: ServiceSpec, commit: Commit) -> None:
-    """Replacements come before those go whom they replace: for a reason, the first first, and not too many?"""
+    """Replacements come before those go whom they replace: are they due, and not too many?"""
     after = commit.after.replicas
     moved = [
         old
@@ -188,10 +202,10 @@ def _check_moved(view: View, spec: ServiceSpec, commit: Commit) -> None:
     now = commit.at + SKEW_S
     for old in moved:
         if old.unhealthy_since is not None:
-            is_due = now >= pacing.time_of(old.unhealthy_since) + UNHEALTHY_S
+            is_due = now >= time_of(old.unhealthy_since) + UNHEALTHY_S
         else:
             is_advised = old.rebalance_at is not None and spec.on_rebalance is OnRebalance.REPLACE
-            is_due = is_advised and now >= pacing.time_of(old.since) + RECOMMENDED_AGE_S
+            is_due = is_advised and now >= time_of(old.since) + RECOMMENDED_AGE_S
         if not is_due:
             view.broken(Rule.MOVED, f"{old} is replaced, unhealthy since {old.unhealthy_since}")
     waiting = [
@@ -216,7 +230,9 @@ def _check_stood_in(view: View, spec: ServiceSpec, commit: Commit) -> None:
     standing = sum(r.is_stand_in and r.state.is_active for r in commit.after.replicas.values())
     wanting = sum(_may_want(r, view.rows) for r in regular(view.rows))
     if standing > wanting:
-        view.broken(Rule.STOOD_IN, f"{standing} stand in, for {wanting}: {[r.id for r in created]} are too many")
+        view.broken(
+            Rule.STOOD_IN, f"{standing} stand in, for {wanting}: {[r.id for r in created]} are too many"
+        )
 
 
 def _may_want(row: Replica, rows: Rows) -> bool:
@@ -237,39 +253,44 @@ def _check_launched(view: View, spec: ServiceSpec, commit: Commit) -> None:
     launched = set(commit.changes.open_intent.replica_ids)
     now, loaded, backoff = commit.at + SKEW_S, view.rows.replicas, view.rows.backoff
     is_its_own = backoff.version == spec.version
-    stand_ins = [r for r in loaded.values() if r.is_stand_in and r.state is ReplicaState.REQUESTED and r.attempts]
-    is_turn = any(r.retry_at is None or pacing.time_of(r.retry_at) <= now for r in stand_ins)
+    stand_ins = [
+        r for r in loaded.values() if r.is_stand_in and r.state is ReplicaState.REQUESTED and r.attempts
+    ]
+    is_turn = any(r.retry_at is None or time_of(r.retry_at) <= now for r in stand_ins)
     again = [loaded[r.id] for r in commit.changes.update if r.id in launched and r.id in loaded]
     for row in again:
         if row.launch_id in view.rows.intents:
             view.broken(Rule.LAUNCHED, f"{row} is launched, and its launch is still open")
-        if row.retry_at and pacing.time_of(row.retry_at) > now and not (is_turn and row.attempts):
+        if row.retry_at and time_of(row.retry_at) > now and not (is_turn and row.attempts):
             view.broken(Rule.LAUNCHED, f"{row} is launched, and was to wait until {row.retry_at}")
     fresh = [r for r in commit.changes.create if r.id in launched and r.replaces is None]
     for row in (*again, *fresh):
         until = backoff.fallback_until if row.is_stand_in else backoff.until
         is_looping = backoff.failures >= backoffs.LOOP and not row.is_stand_in
-        is_held = is_looping or (until is not None and pacing.time_of(until) > now)
+        is_held = is_looping or (until is not None and time_of(until) > now)
         if is_its_own and is_held:
             view.broken(Rule.BACKOFF, f"{row} is launched after {backoff.failures} failures, until {until}")
-    staying = [r for r in loaded.values() if r.serves and (r.is_counted)]
+    after = commit.after.replicas
+    staying = sum(r.stays and r.id in after and after[r.id].stays for r in loaded.values())
     spot = [r for r in again if r.purchase_option is PurchaseOption.SPOT]
-    if spot and spec.use_spot and sum(r.id in commit.after.replicas and commit.after.replicas[r.id].stays for r in staying) >= spec.replicas:
+    if spot and spec.use_spot and staying >= spec.replicas:
         rising = [
             r
             for r in regular(view.rows)
             if r.purchase_option is PurchaseOption.SPOT
-            and r.state in (ReplicaState.PROVISIONING, ReplicaState.STARTING)
+            and r.state in RISING
             and r.id in commit.after.replicas
-            and commit.after.replicas[r.id].state in (ReplicaState.PROVISIONING, ReplicaState.STARTING)
+            and commit.after.replicas[r.id].state in RISING
         ]
         most = max(RETURN_LEAST, -(-spec.replicas // RETURN_SHARE))
         if len(spot) > max(most - len(rising), 0):
-            view.broken(Rule.RETURN, f"{[r.id for r in spot]} return at a time beside {[r.id for r in rising]}")
+            view.broken(
+                Rule.RETURN, f"{[r.id for r in spot]} return at a time beside {[r.id for r in rising]}"
+            )
 
 
 def check_whole(view: View, spec: ServiceSpec) -> None:
-    """After a tick that nothing disturbed: are there as many as wanted, and stand-ins for those that aren't ready?"""
+    """After a tick that nothing disturbed: is everybody there, or asked for, who should be?"""
     if not view.is_alone or view.rows.intents or view.now.intents:
         return
     left = regular(view.now)
@@ -281,12 +302,18 @@ def check_whole(view: View, spec: ServiceSpec) -> None:
         view.broken(Rule.IN_TIME, f"{len(left)} are there or on their way, {spec.replicas} are wanted")
     loaded = view.rows.replicas
     staying = [r for r in loaded.values() if r.stays and view.target(r) is TargetState.HEALTHY]
-    went = sum(r.serves and not (r.id in view.now.replicas and view.now.replicas[r.id].stays) for r in loaded.values())
+    went = sum(
+        r.serves and not (r.id in view.now.replicas and view.now.replicas[r.id].stays)
+        for r in loaded.values()
+    )
     may_go = len(staying) - spec.replicas - went
     idle = [
         r
         for r in view.untouched()
-        if not r.is_stand_in and r.is_counted and not r.superseded_in(view.rows) and (not r.serves or may_go > 0)
+        if not r.is_stand_in
+        and r.is_counted
+        and not r.superseded_in(view.rows)
+        and (not r.serves or may_go > 0)
     ]
     if too_many > 0 and idle:
         view.broken(Rule.IN_TIME, f"{too_many} are too many, and {idle[0]}, {idle[0].state}, stays")
@@ -295,7 +322,7 @@ def check_whole(view: View, spec: ServiceSpec) -> None:
 
 
 def _check_stand_ins(view: View, spec: ServiceSpec, *, failed: bool) -> None:
-    """Is there a stand-in for each Spot replica that was refused, or that starts with its predecessor gone?"""
+    """Is there a stand-in for each Spot replica that was refused, or that starts alone?"""
     backoff = view.rows.backoff
     until = backoff.fallback_until if backoff.version == spec.version else None
     is_held = until is not None and not view.is_over(until)
@@ -305,18 +332,29 @@ def _check_stand_ins(view: View, spec: ServiceSpec, *, failed: bool) -> None:
         wanting = sum(_wants(view, r) for r in regular(view.rows))
         wanted = min(wanting, spec.replicas - serving)
         if standing < wanted:
-            view.broken(Rule.STOOD_IN, f"{wanted} aren't ready and won't be soon, {standing} stand in for them")
+            view.broken(
+                Rule.STOOD_IN, f"{wanted} aren't ready and won't be soon, {standing} stand in for them"
+            )
     # Once everybody has been there for long enough nobody stands in for them.
     there = [r for r in regular(view.rows) if r.stays and view.is_over(_stays_from(r))]
     idle = [r for r in view.untouched() if r.is_stand_in and r.is_counted]
-    if len(there) >= spec.replicas == len(regular(view.now)) and all(r.stays for r in regular(view.now)) and idle:
+    if (
+        len(there) >= spec.replicas == len(regular(view.now))
+        and all(r.stays for r in regular(view.now))
+        and idle
+    ):
         view.broken(Rule.STOOD_IN, f"{idle[0]}, {idle[0].state}, stands in for nobody")
 
 
 def _wants(view: View, row: Replica) -> bool:
     """Whether on-demand should stand in for a replica, and still should when the tick has ended."""
     kept = view.now.replicas.get(row.id)
-    if kept is None or not kept.is_counted or kept.state is ReplicaState.READY or not _may_want(row, view.rows):
+    if (
+        kept is None
+        or not kept.is_counted
+        or kept.state is ReplicaState.READY
+        or not _may_want(row, view.rows)
+    ):
         return False
     if row.attempts > 0:
         return True
@@ -330,9 +368,10 @@ def _check_waiting(view: View, spec: ServiceSpec, *, failed: bool) -> None:
         return
     is_whole = sum(r.serves for r in view.rows.replicas.values()) >= spec.replicas
     most = max(RETURN_LEAST, -(-spec.replicas // RETURN_SHARE)) if is_whole else spec.replicas
+    launched = {row.id for c in view.invocation.commits for row in c.changes.update if row.state in RISING}
     returning = sum(
-        r.purchase_option is PurchaseOption.SPOT and not r.stays and (r.retry_at is None or not view.is_over(r.retry_at))
-        for r in regular(view.now)
+        r.purchase_option is PurchaseOption.SPOT and (r.state in RISING or r.id in launched)
+        for r in regular(view.rows)
     )
     for row in view.untouched():
         if row.state is not ReplicaState.REQUESTED or not row.is_counted or backoffs.is_held(view, row):

@@ -23,7 +23,6 @@ from spotrelay.model import (
     ServiceSpec,
     TargetState,
 )
-from spotrelay.policy import timing
 from spotrelay.ports import LaunchRequest
 from spotrelay.sim.cloud import WARNING_S, SimCloud
 from spotrelay.sim.gate import Invocation
@@ -40,6 +39,9 @@ SKEW_S = 1.5
 PROMPT_S = 180.0
 """A tick that was killed may hold its lease for a minute, the next schedule's comes within another, and while
 things settle ticks come half a minute apart."""
+
+INTENT_LIVES_S = 60.0
+"""No function runs for longer (`queues.TICKS`): until then somebody may record what a launch brought."""
 
 LEAD_S = 25.0
 """How much older than its record an intent's own time may be: the commit can hang and still succeed."""
@@ -81,7 +83,8 @@ class Rule(StrEnum):
     LAUNCH_RATE = "launches per minute have a ceiling"
     NO_SURPRISE = "no exception but a port's leaves a function"
     TRUE_ROWS = (
-        "a row's times, warning, recommendation and health are what was seen, and it says truly why its replica went"
+        "a row's times, warning, recommendation and health are what was seen, "
+        "and it says truly why its replica went"
     )
     NOT_BEFORE = "nothing is given up, ended, adopted or taken in before its time"
     IN_TIME = "a tick that nothing disturbs leaves nothing undone that it was shown"
@@ -89,7 +92,8 @@ class Rule(StrEnum):
     CALLED_BACK = "somebody looks at each replica that serves on when it must leave, and no sooner"
     NEXT_TICK = "while anything moves the next tick comes in seconds, and at rest none but the schedule's"
     ORDER = (
-        "of too many the farthest from serving goes first, then the newest, and Spot before the on-demand base"
+        "of too many the farthest from serving goes first, then the newest, "
+        "and Spot before the on-demand base"
     )
     HYSTERESIS = "a stand-in that serves stays until Spot has been ready for as long as it took to start"
     STOOD_IN = (
@@ -397,7 +401,7 @@ class Rules:
         ]
         if not waiting:
             return
-        if self.scheduler.now - self.opened[intent_id] < timing.INTENT_EXPIRES_S - LEAD_S:
+        if self.scheduler.now - self.opened[intent_id] < INTENT_LIVES_S - LEAD_S:
             self.broken(Rule.PATIENCE, f"{intent_id} closed, {waiting[0]} waits for it")
         for seen in invocation.observed:  # by a tick; the others close only what they launched themselves
             instance = self.cloud.instances[seen.id]

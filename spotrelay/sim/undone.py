@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from spotrelay.memory import MemoryStore
 from spotrelay.model import (
@@ -18,26 +17,23 @@ from spotrelay.model import (
     ServiceSpec,
     TargetState,
 )
-from spotrelay.sim import balance, pacing
-from spotrelay.sim.cloud import WARNING_S
+from spotrelay.sim import balance
 from spotrelay.sim.backoffs import LOOP
+from spotrelay.sim.cloud import WARNING_S
 from spotrelay.sim.gate import STALL_S
 from spotrelay.sim.rules import SKEW_S, Rule
 from spotrelay.sim.truth import BALANCER_S, MISSING_S, ORPHANED_AFTER_S, SPARED_S, UNSEEN_S
-
-if TYPE_CHECKING:
-    from spotrelay.sim.pacing import View
+from spotrelay.sim.view import View, time_of
 
 SOON_S = 3.0
 """While anything moves, ticks follow each other in seconds: docs/reliability.md, `TICK_TAKES_OUT`."""
 
 MARGIN_S = 0.4
-"""Who looks must find the moment past, by whatever clock: a second later, by one that may be half a second off."""
+"""Whoever looks must find the moment past: a second later, by a clock that may be half a second off."""
 
 LAST_S = 10.0
 """The very last one leaves ten seconds before its end."""
 
-_RISING = (ReplicaState.PROVISIONING, ReplicaState.STARTING)
 _GOING = (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
 
 
@@ -77,7 +73,9 @@ def _why_not_left(view: View, spec: ServiceSpec, row: Replica) -> str:
     if is_warned:
         return "EC2 takes it back before it is ready"
     if instance.state is not InstanceState.RUNNING:
-        is_late = view.is_over(row.entered[ReplicaState.PROVISIONING] + timedelta(seconds=spec.initial_delay_s))
+        is_late = view.is_over(
+            row.entered[ReplicaState.PROVISIONING] + timedelta(seconds=spec.initial_delay_s)
+        )
         return "it is overdue, and doesn't run yet" if is_late else ""
     return _why_not_rising(view, spec, row)
 
@@ -87,7 +85,8 @@ def _why_not_serving_on(view: View, spec: ServiceSpec, row: Replica) -> str:
     if row.warned_at is None:
         return ""
     others = sum(
-        r.stays and r.id in view.now.replicas and view.now.replicas[r.id].stays for r in view.rows.replicas.values()
+        r.stays and r.id in view.now.replicas and view.now.replicas[r.id].stays
+        for r in view.rows.replicas.values()
     )
     if is_enough(spec, others):
         return f"it serves on, and {others} others serve"
@@ -117,7 +116,9 @@ def _why_not_rising(view: View, spec: ServiceSpec, row: Replica) -> str:
     if target is TargetState.HEALTHY:
         return "it is healthy"
     is_judged = target not in (None, TargetState.INITIAL) or row.instance_id in view.invocation.silent
-    if is_judged and view.is_over(row.entered[ReplicaState.PROVISIONING] + timedelta(seconds=spec.initial_delay_s)):
+    if is_judged and view.is_over(
+        row.entered[ReplicaState.PROVISIONING] + timedelta(seconds=spec.initial_delay_s)
+    ):
         return "it is overdue"
     return ""
 
@@ -157,7 +158,7 @@ def _why_not_draining(view: View, spec: ServiceSpec, row: Replica, instance: Ins
     is_done = view.target(row) is None and view.is_over(settled)
     is_late = view.is_over(settled + timedelta(seconds=spec.drain_s))
     if (is_spared or instance.state is InstanceState.STOPPED) and (is_done or is_late):
-        return f"drains since {pacing.time_of(row.since):.1f} s, and its instance is {instance.state}"
+        return f"drains since {time_of(row.since):.1f} s, and its instance is {instance.state}"
     return ""
 
 
@@ -188,16 +189,20 @@ def _check_calls(view: View, spec: ServiceSpec) -> None:
             old = commit.before.replicas.get(row.id)
             if old is None or old.is_warned or row.warned_at is None or row.state is not ReplicaState.READY:
                 continue
-            others = sum(r.stays and r.id in commit.before.replicas and commit.before.replicas[r.id].stays
-                for r in commit.after.replicas.values())
+            others = sum(
+                r.stays and r.id in commit.before.replicas and commit.before.replicas[r.id].stays
+                for r in commit.after.replicas.values()
+            )
             is_counted = row.service not in view.rules.damaged  # else nobody knows how many serve
             if is_counted and is_enough(spec, others):
                 view.broken(Rule.IN_TIME, f"{row} serves on, and {others} others serve")
-            ends_at = pacing.time_of(row.warned_at) + WARNING_S
+            ends_at = time_of(row.warned_at) + WARNING_S
             for moment in {ends_at - LAST_S, ends_at - spec.drain_s - BALANCER_S}:
                 latest = max(moment, commit.at) + SKEW_S + 1 + 2 * STALL_S
                 if not any(moment + MARGIN_S <= time <= latest for time in leaves):
-                    view.broken(Rule.CALLED_BACK, f"{row}, to leave at {moment:.1f} s; looks are due at {leaves}")
+                    view.broken(
+                        Rule.CALLED_BACK, f"{row}, to leave at {moment:.1f} s; looks are due at {leaves}"
+                    )
 
 
 def _check_next(view: View, spec: ServiceSpec, memory: MemoryStore) -> None:
@@ -206,14 +211,20 @@ def _check_next(view: View, spec: ServiceSpec, memory: MemoryStore) -> None:
     rows = view.now
     replicas = rows.replicas.values()
     # What others have written since, they have announced.
-    is_moving = view.is_alone and (bool(rows.intents) or any(row.state in _RISING for row in replicas))
-    next_tick = None if kept.next_tick is None else pacing.time_of(kept.next_tick)
-    if is_moving and (next_tick is None or not view.invocation.began_at - SKEW_S < next_tick <= now + SOON_S + SKEW_S):
+    is_moving = view.is_alone and (bool(rows.intents) or any(row.state in balance.RISING for row in replicas))
+    next_tick = None if kept.next_tick is None else time_of(kept.next_tick)
+    if is_moving and (
+        next_tick is None or not view.invocation.began_at - SKEW_S < next_tick <= now + SOON_S + SKEW_S
+    ):
         view.broken(Rule.NEXT_TICK, f"something moves, and the next is due at {next_tick}")
     _check_wait(view, next_tick)
     is_whole = sum(not row.is_stand_in for row in replicas) == spec.replicas
-    at_rest = all(row.stays and not row.is_stand_in for all_ in (view.rows, rows) for row in all_.replicas.values())
-    is_calm = at_rest and not view.rows.intents and not rows.intents and is_whole and not view.invocation.commits
+    at_rest = all(
+        row.stays and not row.is_stand_in for all_ in (view.rows, rows) for row in all_.replicas.values()
+    )
+    is_calm = (
+        at_rest and not view.rows.intents and not rows.intents and is_whole and not view.invocation.commits
+    )
     if is_calm and view.invocation.announced:
         view.broken(Rule.NEXT_TICK, f"everything rests, and the next is due at {view.invocation.announced}")
 
@@ -237,11 +248,13 @@ def _check_wait(view: View, next_tick: float | None) -> None:
             if backoff.failures >= LOOP and not row.is_stand_in:
                 continue
             held.append(backoff.fallback_until if row.is_stand_in else backoff.until)
-        times.append(max((pacing.time_of(moment) for moment in held if moment), default=now))
+        times.append(max((time_of(moment) for moment in held if moment), default=now))
     first = min(times, default=float("inf"))
     if first < float("inf") and (next_tick is None or next_tick > max(first, now + SOON_S) + SKEW_S):
-        view.broken(Rule.NEXT_TICK, f"{waiting[0]} waits until {first:.1f} s, and the next is due at {next_tick}")
-    due = [pacing.time_of(moment) for moment in view.invocation.announced if moment]
+        view.broken(
+            Rule.NEXT_TICK, f"{waiting[0]} waits until {first:.1f} s, and the next is due at {next_tick}"
+        )
+    due = [time_of(moment) for moment in view.invocation.announced if moment]
     if due and min(due) < first - SKEW_S and first > now + 2 * SOON_S:
         view.broken(Rule.NEXT_TICK, f"{waiting[0]} waits until {first:.1f} s, and the next is due at {due}")
 
@@ -266,7 +279,7 @@ def check_signals(view: View, memory: MemoryStore) -> None:
         row = memory.read(service, [replica_id]).replicas.get(replica_id)
         if row is None or view.rules.damaged.get(service, -1.0) >= view.invocation.began_at:
             continue
-        requested_at = pacing.time_of(row.entered[ReplicaState.REQUESTED])
+        requested_at = time_of(row.entered[ReplicaState.REQUESTED])
         if requested_at >= view.invocation.began_at - SKEW_S:
             continue  # taken in only just
         why = _why_not_told(view, row, kind, event["detail"])
@@ -292,7 +305,7 @@ def _why_not_told(view: View, row: Replica, kind: str, detail: dict[str, str]) -
             leaves = spec is not None and spec.on_warning is OnWarning.LEAVE
             if not row.is_warned:
                 return "it is warned"
-            return "it is warned" if row.state in _RISING or (leaves and row.state.is_active) else ""
+            return "it is warned" if row.state in balance.RISING or (leaves and row.state.is_active) else ""
         case "EC2 Instance Rebalance Recommendation", _:
             follows = spec is not None and spec.on_rebalance is OnRebalance.REPLACE
             is_noted = row.rebalance_at is not None or not row.state.is_active or row.is_warned

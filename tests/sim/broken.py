@@ -26,6 +26,7 @@ from spotrelay.model import (
 from spotrelay.policy import (
     changes,
     cooldowns,
+    failures,
     interruption,
     observation,
     rebalance,
@@ -102,6 +103,8 @@ _requested = changes._requested
 _is_due = strength._is_due
 _cooldown = cooldowns._cooldown
 _reconcile = Controller._reconcile
+_drop = strength._drop
+_least_missed = strength._least_missed
 
 
 @mistake(MemoryStore, "_check", Rule.LEGAL)
@@ -406,3 +409,85 @@ def pools_cool_for_ever(*args: Any) -> Cooldown:
     """What was refused, or lost, once is never tried again."""
     cooldown = _cooldown(*args)
     return replace(cooldown, until=cooldown.until + seconds(1e6))
+
+
+@mistake(strength, "_drop", Rule.TRUE_ROWS)
+def whatever_goes_goes_for_spot(replica: Replica, reason: str, seen: Any) -> Iterator[Action]:
+    """A row says why its replica went, and it isn't so."""
+    return _drop(replica, "Spot is back", seen)
+
+
+@mistake(reconcile, "is_overdue", Rule.NOT_BEFORE)
+def no_time_to_start(*args: Any) -> bool:
+    """What isn't healthy at its first check has failed."""
+    return True
+
+
+@mistake(reconcile, "_for_ready", Rule.IN_TIME)
+def health_is_never_noted(*args: Any) -> list[Action]:
+    """What was ready once is ready for ever."""
+    return []
+
+
+@mistake(interruption, "_for_draining", Rule.SIGNALS_NOTED)
+def the_end_is_not_news(*args: Any) -> None:
+    """What drains needs no events."""
+
+
+@mistake(Controller, "_call_back", Rule.CALLED_BACK)
+def nobody_is_called_back(*args: Any) -> None:
+    """Some tick will look in time."""
+
+
+@mistake(strength, "next_look", Rule.NEXT_TICK)
+def the_minute_will_do(*args: Any) -> None:
+    """What starts is looked at when the schedule has it."""
+
+
+@mistake(strength, "_least_missed", Rule.ORDER)
+def the_oldest_go_first(replica: Replica) -> tuple[int, bool, int]:
+    """Of too many those go that have served longest."""
+    distance, serves, age = _least_missed(replica)
+    return distance, serves, -age
+
+
+@mistake(strength, "_stays_from", Rule.HYSTERESIS)
+def spot_is_trusted_at_once(replica: Replica) -> datetime:
+    """Stand-ins go as soon as Spot is ready."""
+    return replica.entered[ReplicaState.READY]
+
+
+@mistake(strength, "_is_missing", Rule.STOOD_IN)
+def a_first_start_gets_stand_ins(replica: Replica, *args: Any, **kwargs: Any) -> bool:
+    """Whatever isn't ready is stood in for."""
+    return replica.purchase_option is PurchaseOption.SPOT and replica.state is not ReplicaState.READY
+
+
+@mistake(strength, "without_needless", Rule.MISSED)
+def every_loss_is_replaced(_spec: Any, _seen: Any, decided: Sequence[Action]) -> list[Action]:
+    """Also those that leave as many as wanted."""
+    return list(decided)
+
+
+@mistake(strength, "_base", Rule.BOUGHT)
+def no_on_demand_base(spec: ServiceSpec) -> int:
+    """All regular replicas are bought on Spot, and nobody looks at the floor."""
+    return 0 if spec.use_spot else spec.replicas
+
+
+@mistake(strength, "_is_due", Rule.LAUNCHED)
+def refused_ones_never_wait(replica: Replica, seen: Any, now: datetime) -> bool:
+    """What was refused is asked for again by every tick."""
+    return _is_due(replace(replica, retry_at=None), seen, now)
+
+
+@mistake(failures, "is_held", Rule.BACKOFF)
+def failures_teach_nothing(*args: Any) -> bool:
+    """What never becomes ready is launched again at once, for ever."""
+    return False
+
+
+BROKEN += [
+    Broken("all_return_at_once", frozenset({Rule.RETURN}), ((strength, "RETURN_LEAST", 99),)),
+    Broken("no_time_to_recover", frozenset({Rule.MOVED}), ((timing, "UNHEALTHY_REPLACED_S", 0.0),)),
+]

@@ -182,8 +182,21 @@ def _check_bought(view: View, spec: ServiceSpec, commit: Commit) -> None:
         if row.version != spec.version:
             view.broken(Rule.BOUGHT, f"{row} is of version {row.version}, deployed is {spec.version}")
     for row in commit.changes.create:
+        _check_taken_in(view, row, base)
         if row.is_stand_in and row.purchase_option is not PurchaseOption.ON_DEMAND:
             view.broken(Rule.BOUGHT, f"{row} stands in, and is to be bought {row.purchase_option}")
+
+
+def _check_taken_in(view: View, row: Replica, base: int) -> None:
+    """What was bought on-demand and is taken in is one of the base, or stands in."""
+    is_in = row.state in (ReplicaState.STARTING, ReplicaState.READY)
+    if not is_in or row.purchase_option is PurchaseOption.SPOT or not view.is_alone:
+        return
+    there = of(regular(view.now), PurchaseOption.ON_DEMAND)
+    before = of(regular(view.rows), PurchaseOption.ON_DEMAND)
+    if there < base if row.is_stand_in else there > max(base, before):
+        kind = "a stand-in" if row.is_stand_in else "a regular one"
+        view.broken(Rule.BOUGHT, f"{row} is taken in as {kind}, {there} on-demand for a base of {base}")
 
 
 def _check_moved(view: View, spec: ServiceSpec, commit: Commit) -> None:
@@ -315,10 +328,34 @@ def check_whole(view: View, spec: ServiceSpec) -> None:
         and not r.superseded_in(view.rows)
         and (not r.serves or may_go > 0)
     ]
+    # Whose replacement was one too many counts again, from the next tick on.
+    too_many -= sum(
+        r.superseded_in(view.rows) for r in view.rows.replicas.values() if r.id in {k.id for k in left}
+    )
     if too_many > 0 and idle:
         view.broken(Rule.IN_TIME, f"{too_many} are too many, and {idle[0]}, {idle[0].state}, stays")
+    _check_due(view, spec)
     _check_stand_ins(view, spec, failed=failed)
     _check_waiting(view, spec, failed=failed)
+
+
+def _check_due(view: View, spec: ServiceSpec) -> None:
+    """Is what should be replaced replaced, as far as `surge` goes?"""
+    for rows in (view.rows, view.now):
+        there = [r for r in rows.replicas.values() if r.is_counted and not r.is_stand_in]
+        pairs = sum(r.superseded_in(rows) for r in there)
+        if max(pairs, len(there) - spec.replicas) >= spec.surge:
+            return
+    for row in view.untouched():
+        if row.state is not ReplicaState.READY or not row.is_counted or row.is_stand_in:
+            continue
+        if row.unhealthy_since is not None:
+            is_due = view.is_over(row.unhealthy_since + timedelta(seconds=UNHEALTHY_S))
+        else:
+            is_advised = row.rebalance_at is not None and spec.on_rebalance is OnRebalance.REPLACE
+            is_due = is_advised and view.is_over(row.since + timedelta(seconds=RECOMMENDED_AGE_S))
+        if is_due and not row.superseded_in(view.rows):
+            view.broken(Rule.MOVED, f"{row} should be replaced, unhealthy since {row.unhealthy_since}")
 
 
 def _check_stand_ins(view: View, spec: ServiceSpec, *, failed: bool) -> None:

@@ -157,6 +157,9 @@ def _check_taken_in(view: View, commit: Commit, row: Replica) -> None:
         )
     if row.purchase_option is not instance.offering.purchase_option:
         view.broken(Rule.TRUE_ROWS, f"{row} is bought {row.purchase_option}, its instance isn't")
+    others = (r for r in commit.after.replicas.values() if r.instance_id == instance.id)
+    if sum(1 for _ in others) > 1:
+        view.broken(Rule.GIVEN, f"{row} is made for {instance.id}, which has a row")
     target = view.target(row)
     is_in = target is not None and target.is_in_rotation
     wanted = (
@@ -217,8 +220,10 @@ def _check_time(view: View, commit: Commit, row: Replica, old: Replica) -> None:
         delay_s = min((spec.initial_delay_s for spec in documents), default=0.0)
         if started is None or now <= time_of(started) + delay_s:
             view.broken(Rule.NOT_BEFORE, f"{row} is given up as never ready, launched at {started}")
-        if view.target(row) is TargetState.HEALTHY:
-            view.broken(Rule.NOT_BEFORE, f"{row} is given up as never ready, and is healthy")
+        instance = view.shown(row)
+        is_running = instance is not None and instance.state is InstanceState.RUNNING
+        if is_running and view.target(row) in (TargetState.HEALTHY, TargetState.INITIAL):
+            view.broken(Rule.NOT_BEFORE, f"{row} is given up as never ready, and is {view.target(row)}")
     elif reason == "instance gone":
         _check_gone(view, commit, row, old)
     elif reason.startswith("unhealthy for ") and old.is_stand_in and old.unhealthy_since is not None:

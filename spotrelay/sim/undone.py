@@ -93,7 +93,11 @@ def _why_not_serving_on(view: View, spec: ServiceSpec, row: Replica) -> str:
     ends_at = row.warned_at + timedelta(seconds=WARNING_S)
     if view.is_over(ends_at - timedelta(seconds=LAST_S)):
         return "it is past its last moment"
-    if others and view.is_over(ends_at - timedelta(seconds=spec.drain_s + BALANCER_S)):
+    later = any(
+        r.warned_at is not None and r.serves and (r.warned_at, r.id) > (row.warned_at, row.id)
+        for r in view.rows.replicas.values()
+    )
+    if (others or later) and view.is_over(ends_at - timedelta(seconds=spec.drain_s + BALANCER_S)):
         return "it is past its last safe moment"
     return ""
 

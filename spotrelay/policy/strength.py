@@ -62,6 +62,15 @@ def _taken_in(decided: Sequence[Action], *, as_stand_ins: bool = False) -> int:
     return sum(a.is_stand_in is as_stand_ins for a in came)
 
 
+def _taken_in_base(decided: Iterable[Action]) -> int:
+    """The regular ones among those that were bought on-demand."""
+    return sum(
+        a.instance.offering.purchase_option is PurchaseOption.ON_DEMAND
+        for a in decided
+        if isinstance(a, TakeIn) and a.state is not ReplicaState.DRAINING and not a.is_stand_in
+    )
+
+
 def _going(decided: Iterable[Action]) -> set[int]:
     """The replicas that go with nobody coming for them in the same commit."""
     return {
@@ -131,7 +140,9 @@ def decide(
     is_held = bool(failed) or failures.is_held(spec, backoff, now)
     is_fallback_held = any(r.is_stand_in for r in failed) or failures.is_fallback_held(spec, backoff, now)
     if not is_held:
-        yield from _requests(spec, regular, taken_in)
+        yield from _requests(
+            spec, taken_in + len(regular), _bought_on_demand(regular) + _taken_in_base(decided)
+        )
     wanted = missing - len(stand_ins) - _taken_in(decided, as_stand_ins=True)
     if spec.use_spot and wanted > 0 and not is_fallback_held:
         yield Request(wanted, "Spot isn't ready", PurchaseOption.ON_DEMAND, is_stand_in=True)
@@ -297,11 +308,11 @@ def _stays_from(replica: Replica) -> datetime:
     return ready + min(cold_start, seconds(timing.STAY_MAX_S))
 
 
-def _requests(spec: ServiceSpec, regular: Sequence[Replica], taken_in: int) -> Iterator[Request]:
-    missing = spec.replicas - len(regular) - taken_in
+def _requests(spec: ServiceSpec, there: int, bought_on_demand: int) -> Iterator[Request]:
+    missing = spec.replicas - there
     if missing <= 0:
         return
-    on_demand = min(missing, max(_base(spec) - _bought_on_demand(regular), 0))
+    on_demand = min(missing, max(_base(spec) - bought_on_demand, 0))
     reason = "fewer replicas than wanted"
     if missing > on_demand:
         yield Request(missing - on_demand, reason, PurchaseOption.SPOT)

@@ -127,7 +127,7 @@ class Asking:
         for row in order.rows:
             old = before.get(row.id)
             if old is not None and not _is_past(old.retry_at, now) and not turn:
-                self.broken(Rule.BACK_OFF, f"{row} is launched at {now}, and waits until {old.retry_at}")
+                self.broken(Rule.RETRIED, f"{row} is launched at {now}, and waits until {old.retry_at}")
 
     def _bought(self, row: Replica, before: Mapping[int, Replica]) -> None:
         """A new replica is bought as the one that it replaces, or as the service wants it by now."""
@@ -205,7 +205,7 @@ class Asking:
             is_due = row.retry_at is not None and first <= row.retry_at <= last
             if row.attempts != attempts or not is_due:
                 self.broken(
-                    Rule.BACK_OFF, f"{row}: {row.attempts}, {row.retry_at}; {attempts}, {first}, {last}"
+                    Rule.RETRIED, f"{row}: {row.attempts}, {row.retry_at}; {attempts}, {first}, {last}"
                 )
 
     def _stood_in(
@@ -321,7 +321,7 @@ class Asking:
             for row in rows.replicas.values():
                 is_late = row.retry_at is not None and row.retry_at < late
                 if row.state is ReplicaState.REQUESTED and is_late and row.launch_id not in rows.intents:
-                    self.broken(Rule.BACK_OFF, f"{row} isn't tried again, due was {row.retry_at}")
+                    self.broken(Rule.RETRIED, f"{row} isn't tried again, due was {row.retry_at}")
 
     # What may be asked.
 

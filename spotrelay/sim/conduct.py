@@ -285,7 +285,7 @@ class Conduct:
         latest = EPOCH + skew + timedelta(seconds=SOON_S)
         if not any(due <= latest + timedelta(seconds=at) for due, at in claims):
             self.rules.broken(
-                Rule.NEXT_TICK, f"{invocation.name}: nothing follows {changes.service} at {since}"
+                Rule.ANNOUNCED, f"{invocation.name}: nothing follows {changes.service} at {since}"
             )
 
     def _missing(self, invocation: Invocation, heard: Sequence[Heard]) -> None:
@@ -347,7 +347,7 @@ class Conduct:
         due_s = (due - EPOCH).total_seconds() - invocation.skew_s
         is_sent = told.call is Call.SCHEDULE and _body(told)["due"] == due.isoformat()
         if not is_sent or not due_s - claim.at - 0.1 <= _delay_s(told) <= due_s - before.at + 0.1:
-            self.rules.broken(Rule.NEXT_TICK, f"{invocation.name}: the tick of {due} is claimed and not sent")
+            self.rules.broken(Rule.ANNOUNCED, f"{invocation.name}: the tick of {due} is claimed and not sent")
 
     def _skipped(self, invocation: Invocation, what: str) -> None:
         self.rules.broken(Rule.STEPS, f"{invocation.name}: {what}")

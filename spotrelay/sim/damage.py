@@ -90,7 +90,11 @@ def untag(world: World, service: str) -> None:
     """Somebody takes the tag off an instance; it is put back in the end."""
     alive = [i for i in world.cloud.of(service) if i.is_alive(world.scheduler.now)]
     if alive:
-        world.random.choice(alive).service = None
+        instance = world.random.choice(alive)
+        instance.service = None
+        # Half of them end unseen: then the load balancer alone knows.
+        if Random(f"{world.scenario.seed}-untagged").random() < 0.5:  # noqa: S311 - to be repeated
+            world.cloud.end(instance)
 
 
 def _until(world: World) -> float:

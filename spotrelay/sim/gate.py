@@ -9,7 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from spotrelay.memory import EPOCH
-from spotrelay.model import Instance, Replica, seconds
+from spotrelay.model import Changes, Instance, Replica, Rows, ServiceSpec, TargetState, seconds
 from spotrelay.names import Metric
 from spotrelay.ports import (
     Conflict,
@@ -72,6 +72,16 @@ class Counted:
     service: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A commit that took effect, and the service's rows before and after it."""
+
+    at: float
+    changes: Changes
+    before: Rows
+    after: Rows
+
+
 class Invocation(Task):
     """One run of a function, and what the rules must know about it."""
 
@@ -107,6 +117,25 @@ class Invocation(Task):
 
         self.errors: list[Heard] = []
         """Those of its calls that raised something."""
+        self.rows: Rows | None = None
+        """What it read of the service that it ticks for."""
+        self.specs: dict[str, ServiceSpec] = {}
+        """By service, the document that it was given."""
+        self.health: Mapping[str, TargetState] | None = None
+        """The last answer about targets."""
+        self.warned: Mapping[str, datetime] = {}
+        """The last answer about warnings."""
+        self.silent: frozenset[str] = frozenset()
+        """The instances that didn't answer their probe."""
+        self.commits: list[Commit] = []
+        self.terminated: dict[str, float] = {}
+        """When it terminated which instance."""
+        self.announced: list[datetime | None] = []
+        """The times of the ticks that it scheduled."""
+        self.leaves: list[float] = []
+        """When it has somebody look at the replicas that serve on."""
+        self.bodies: Sequence[str] = ()
+        """The messages that it was given."""
 
     @property
     def kept_off(self) -> bool:

@@ -94,7 +94,8 @@ class SimFleet:
             as_of = self.scheduler.now - lag_s
             invocation.warned_at = as_of
             taken = (i for i in self.cloud.instances.values() if i.is_being_taken(as_of))
-            return {i.id: at(i.warned_at) for i in taken}
+            invocation.warned = {i.id: at(i.warned_at) for i in taken}
+            return invocation.warned
 
         return self.gate(Call.WARNED, None, marked, stale=lambda: marked(self.random.uniform(0, LAG_S)))
 
@@ -104,6 +105,7 @@ class SimFleet:
 
         def end(ids: Collection[str]) -> Mapping[str, str]:
             self.rules.terminates(invocation, ids)
+            invocation.terminated |= dict.fromkeys(ids, self.scheduler.now)
             refused = {}
             for instance_id in ids:
                 instance = self.cloud.instances.get(instance_id)
@@ -164,9 +166,11 @@ class SimRouter:
 
     def health(self, spec: ServiceSpec) -> Mapping[str, TargetState]:
         """See `ports.Router.health`."""
+        invocation = self.gate.invocation
 
         def seen(lag_s: float = 0.0) -> Mapping[str, TargetState]:
-            return self.cloud.health(spec.service, self.scheduler.now - lag_s)
+            invocation.health = self.cloud.health(spec.service, self.scheduler.now - lag_s)
+            return invocation.health
 
         return self.gate(Call.HEALTH, None, seen, stale=lambda: seen(self.random.uniform(0, LAG_S)))
 
@@ -181,18 +185,21 @@ class SimProber:
 
     def answering(self, spec: ServiceSpec, addresses: Mapping[str, str]) -> frozenset[str]:  # noqa: ARG002
         """See `ports.Prober.answering`."""
+        invocation = self.gate.invocation
 
         def answers() -> list[str]:
             now = self.scheduler.now
             instances = [self.cloud.instances[i] for i in addresses]
             return [i.id for i in instances if i.serves(now)]
 
-        return self.gate(
+        answering = self.gate(
             Call.PROBE,
             list(addresses),
             lambda: frozenset(answers()),
             partly=lambda: frozenset(answers()[::2]),
         )
+        invocation.silent = frozenset(addresses) - answering
+        return answering
 
 
 @dataclass(slots=True)
@@ -208,16 +215,20 @@ class SimTicker:
     def schedule(self, service: str, due: datetime | None = None, delay_s: float = 0) -> None:
         """See `ports.Ticker.schedule`."""
         body = Tick(service, due).to_json()
+        invocation = self.gate.invocation
+        invocation.announced.append(due)
         if due is None:
-            self.rules.asking.calls_tick(self.gate.invocation, service, delay_s)
+            self.rules.asking.calls_tick(invocation, service, delay_s)
         self.gate(Call.SCHEDULE, (body, delay_s), lambda: self.queue.send(body, delay_s + self.lag_s))
 
     def schedule_leave(self, service: str, delay_s: float) -> None:
         """See `ports.Ticker.schedule_leave`."""
         body = Tick(service, kind=TickKind.LEAVE).to_json()
+        invocation = self.gate.invocation
 
         def effect() -> None:
             self.queue.send(body, delay_s)
+            invocation.leaves.append(self.queue.scheduler.now + delay_s)
             self.rules.called_back.setdefault(service, []).append(self.queue.scheduler.now + delay_s)
 
         self.gate(Call.SCHEDULE_LEAVE, (body, delay_s), effect)
@@ -274,7 +285,10 @@ class SimServices:
             # That there is no document isn't kept.
             return self.valid(service, self.scheduler.now - age_s) or current()
 
-        return self.gate(Call.GET, service, current, stale=stale)
+        spec = self.gate(Call.GET, service, current, stale=stale)
+        if spec is not None:
+            self.gate.invocation.specs[service] = spec
+        return spec
 
     def _shown(self, service: str) -> ServiceSpec | None:
         """The document, unless it is hidden."""

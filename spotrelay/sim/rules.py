@@ -24,7 +24,6 @@ from spotrelay.model import (
     ServiceSpec,
     TargetState,
 )
-from spotrelay.policy import timing
 from spotrelay.ports import LaunchRequest
 from spotrelay.sim.cloud import WARNING_S, SimCloud
 from spotrelay.sim.gate import Invocation
@@ -44,6 +43,9 @@ SKEW_S = 1.5
 PROMPT_S = 180.0
 """A tick that was killed may hold its lease for a minute, the next schedule's comes within another, and while
 things settle ticks come half a minute apart."""
+
+INTENT_LIVES_S = 60.0
+"""No function runs for longer (`queues.TICKS`): until then somebody may record what a launch brought."""
 
 LEAD_S = 25.0
 """How much older than its record an intent's own time may be: the commit can hang and still succeed."""
@@ -94,7 +96,7 @@ class Rule(StrEnum):
         "a service ends only on the deletion event of its parameter (or a person's word) and its absence "
         "over more than three ticks and twenty seconds"
     )
-    NEXT_TICK = "whatever is changed, a tick follows within seconds"
+    ANNOUNCED = "whatever is changed, a tick follows within seconds"
     OTHERS = "where another control plane looks after the services, nothing is touched"
     PLACES = (
         "a launch asks all pools at once that rest, then those in zones that score low, and those that cool "
@@ -103,12 +105,39 @@ class Rule(StrEnum):
     CAPPED = "a price cap goes with the request, and is never more than the share of the on-demand price"
     AS_ORDERED = "a launch is for all that wait, bought as their rows say, in the preferred order"
     ANSWERED = "what a launch brought, and EC2's words where it refused, are in its replicas' rows"
-    BACK_OFF = "what was refused is tried again after its back-off, and a request that was never made is none"
+    RETRIED = "what was refused is tried again after its back-off, and a request that was never made is none"
     STAND_INS_SOON = "what Spot has just refused has stand-ins asked for within seconds"
     LEARNED = "what a loss, a failure, a recommendation or a refusal teaches is kept, for the time documented"
     CAUSED = "nothing cools without a cause"
     FORGIVEN = "an instance forgives the refusals of where it came from, and nothing else"
     NO_SURPRISE = "no exception but a port's leaves a function"
+    TRUE_ROWS = (
+        "a row's times, warning, recommendation and health are what was seen, "
+        "and it says truly why its replica went"
+    )
+    NOT_BEFORE = "nothing is given up, ended, adopted or taken in before its time"
+    IN_TIME = "a tick that nothing disturbs leaves nothing undone that it was shown"
+    SIGNALS_NOTED = "events that nothing disturbs are on record when they are done with"
+    CALLED_BACK = "somebody looks at each replica that serves on when it must leave, and no sooner"
+    NEXT_TICK = "while anything moves the next tick comes in seconds, and at rest none but the schedule's"
+    ORDER = (
+        "of too many the farthest from serving goes first, then the newest, "
+        "and Spot before the on-demand base"
+    )
+    HYSTERESIS = "a stand-in that serves stays until Spot has been ready for as long as it took to start"
+    STOOD_IN = (
+        "a stand-in is requested by the next tick for what was refused or starts alone, and for nobody else, "
+        "and goes when nobody needs it"
+    )
+    MISSED = "a loss is replaced at once if fewer than wanted are left, and not if as many are"
+    BOUGHT = "each request says how to buy: so many of the regular ones on-demand, the rest on Spot"
+    RETURN = "while as many as wanted serve, a quarter returns to Spot at a time, or two"
+    MOVED = (
+        "what answers no check for a minute, or is recommended to leave, is replaced first: "
+        "the former before the latter, `surge` at a time"
+    )
+    LAUNCHED = "what waits is launched when its turn has come, and not before"
+    HELD = "after replicas that never became ready launches wait, for twice as long each time"
     # After settling:
     SETTLES = "everything comes to rest"
     WHOLE = (
@@ -405,7 +434,7 @@ class Rules:
         ]
         if not waiting:
             return
-        if self.scheduler.now - self.opened[intent_id] < timing.INTENT_EXPIRES_S - LEAD_S:
+        if self.scheduler.now - self.opened[intent_id] < INTENT_LIVES_S - LEAD_S:
             self.broken(Rule.PATIENCE, f"{intent_id} closed, {waiting[0]} waits for it")
         for seen in invocation.observed:  # by a tick; the others close only what they launched themselves
             instance = self.cloud.instances[seen.id]

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from spotrelay.memory import EPOCH
 from spotrelay.model import InstanceState, Replica, ReplicaState, Rows, ServiceSpec
-from spotrelay.policy import failures
 from spotrelay.policy.interruption import NEEDLESS
 from spotrelay.policy.reconcile import ORPHAN
+from spotrelay.sim.backoffs import LOOP
 from spotrelay.sim.gate import at
 from spotrelay.sim.rules import LONGEST_S, SKEW_S, Rule
 
@@ -75,7 +75,7 @@ def _check_service(world: World, service: str) -> None:
 
 def _is_crash_loop(spec: ServiceSpec | None, rows: Rows) -> bool:
     """Whether what fails again and again waits for a deployment; fallbacks, if wanted, serve meanwhile."""
-    if spec is None or not failures.is_crash_looping(spec, rows.backoff):
+    if spec is None or rows.backoff.version != spec.version or rows.backoff.failures < LOOP:
         return False
     serving = sum(r.serves for r in rows.replicas.values())
     return serving >= spec.replicas or not (spec.use_spot and spec.on_demand_fallback)

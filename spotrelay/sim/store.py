@@ -22,7 +22,7 @@ from spotrelay.model import (
 )
 from spotrelay.ports import Conflict, Throttled
 from spotrelay.sim.faults import Call
-from spotrelay.sim.gate import Gate
+from spotrelay.sim.gate import Commit, Gate
 from spotrelay.sim.rules import Rules
 from spotrelay.sim.scheduler import Scheduler
 
@@ -81,7 +81,7 @@ class SimStore:
         def effect() -> Rows:
             is_same = commits == self.commits.get(service, 0)
             rows = before if is_same else self._mixed(before, self.memory.load(service))
-            invocation.loaded = rows.replicas
+            invocation.loaded, invocation.rows = rows.replicas, rows
             return rows
 
         return self.gate(Call.LOAD, service, effect, partly=effect)
@@ -111,14 +111,16 @@ class SimStore:
         def effect() -> None:
             nonlocal before
             service = changes.service
-            before = self.memory.load(service).replicas
+            before = self.memory.load(service)
             try:
                 self.memory.commit(changes)
             except Conflict:
                 invocation.disturbances += 1
                 raise
             self.commits[service] = self.commits.get(service, 0) + 1
-            self.rules.committed(invocation, changes, before, self.memory.load(service).replicas)
+            after = self.memory.load(service)
+            invocation.commits.append(Commit(self.scheduler.now, changes, before, after))
+            self.rules.committed(invocation, changes, before.replicas, after.replicas)
 
         self.gate(Call.COMMIT, changes, effect)
         self.rules.asking.committed(invocation, changes, before, called_at)

@@ -19,7 +19,6 @@ from spotrelay.model import (
     ReplicaState,
     ServiceSpec,
 )
-from spotrelay.policy import timing
 from spotrelay.ports import PortError, Ports
 from spotrelay.sim import cloud as clouds
 from spotrelay.sim import misfortunes, settled
@@ -33,6 +32,7 @@ from spotrelay.sim.instances import NEVER, SimInstance
 from spotrelay.sim.learning import Learning
 from spotrelay.sim.messages import Fate, Oddity
 from spotrelay.sim.offers import Offers
+from spotrelay.sim.pacing import Pacing
 from spotrelay.sim.ports import (
     SimDeadLetters,
     SimFleet,
@@ -48,6 +48,7 @@ from spotrelay.sim.scenario import Scenario
 from spotrelay.sim.scheduler import Scheduler
 from spotrelay.sim.store import SimStore
 from spotrelay.sim.timeline import Timeline, told
+from spotrelay.sim.truth import ORPHANED_AFTER_S
 
 SCHEDULE_S = 60.0
 """EventBridge's schedule of ticks."""
@@ -105,6 +106,7 @@ class World:
         self.rules.quiet_since = scenario.faults_s
         learning = Learning(self.scheduler, self.rules.broken, self._is_wanted)
         self.rules.asking = Asking(self.scheduler, self.rules.broken, learning, self.services.since)
+        self.pacing = Pacing(self.rules, self.memory)
         self.cloud.ended_in_rotation = self.rules.ended_in_rotation
         self.signals = self._queue(SIGNALS, self._on_signals)
         self.ticks = self._queue(TICKS, self._on_tick)
@@ -172,6 +174,7 @@ class World:
         return queue
 
     def _on_signals(self, invocation: Invocation, messages: Mapping[str, str]) -> list[str]:
+        invocation.bodies = tuple(messages.values())
         try:
             again = self.intake.signals(messages)
         except PortError as error:
@@ -198,11 +201,13 @@ class World:
         if came_to_end and invocation.observed_at is not None:
             self.rules.ticked(invocation)
         self.rules.asking.ended(invocation, is_undisturbed=came_to_end and not invocation.disturbances)
+        self.pacing.ended(invocation, came_to_end=came_to_end)
 
     # Messages.
 
     def emit(self, body: str, warned: str | None) -> None:
         """An event of EC2's: it may come late, twice, or never."""
+        self.pacing.emitted(body, warned)
         scenario, random = self.scenario, self.random
         if self.is_faulty and random.random() < (scenario.lost if warned else scenario.lost_states):
             self.say(f"an event is lost: {body}")
@@ -254,7 +259,7 @@ class World:
         now = self.scheduler.now
         if instance.service is None or not instance.is_alive(now):
             return False
-        is_young = now - instance.launched_at < timing.ORPHAN_GRACE_S + 2 * SCHEDULE_S
+        is_young = now - instance.launched_at < ORPHANED_AFTER_S + 2 * SCHEDULE_S
         rows = self.memory.load(instance.service).replicas.values()
         is_nobodys = instance.id not in {row.instance_id for row in rows}
         return instance.is_being_taken(now) or (is_young and is_nobodys)

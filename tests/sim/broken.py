@@ -120,6 +120,8 @@ _reconcile = Controller._reconcile
 _about = cooldowns._about
 _of_refusals = cooldowns.of_refusals
 _with_replacement = changes._with_replacement
+_drop = strength._drop
+_least_missed = strength._least_missed
 
 
 @mistake(MemoryStore, "_check", Rule.LEGAL)
@@ -502,7 +504,7 @@ def one_sign_of_a_removal_is_enough(self: Controller, service: str, rows: Rows, 
     return (None, True) if rows.removal.told_at else (rows.document, False)
 
 
-@mistake(Controller, "_announce_tick", Rule.NEXT_TICK)
+@mistake(Controller, "_announce_tick", Rule.ANNOUNCED)
 def the_minute_s_tick_will_do(self: Controller, *args: Any) -> None:
     """What moves is looked at once a minute."""
 
@@ -564,13 +566,13 @@ def rows_say_nothing_of_their_launch(*args: Any) -> str:
     return ""
 
 
-@mistake(failures, "after_refusal", Rule.BACK_OFF)
+@mistake(failures, "after_refusal", Rule.RETRIED)
 def refused_is_tried_again_at_once(replica: Replica, now: datetime) -> tuple[int, datetime]:
     """EC2 is asked every second."""
     return replica.attempts + 1, now + seconds(1)
 
 
-@mistake(strength, "_is_due", Rule.BACK_OFF)
+@mistake(strength, "_is_due", Rule.RETRIED)
 def back_offs_are_ignored(replica: Replica, *args: Any) -> bool:
     """Each tick launches what has none."""
     return _is_due(replace(replica, retry_at=None), *args)
@@ -610,3 +612,85 @@ def an_instance_forgives_everything(offerings: Any, memory: PoolMemory) -> list[
 def nothing_is_forgiven(*args: Any) -> list[Scope]:
     """Who has an instance again goes on cooling longer each time."""
     return []
+
+
+@mistake(strength, "_drop", Rule.TRUE_ROWS)
+def whatever_goes_goes_for_spot(replica: Replica, reason: str, seen: Any) -> Iterator[Action]:
+    """A row says why its replica went, and it isn't so."""
+    return _drop(replica, "Spot is back", seen)
+
+
+@mistake(reconcile, "is_overdue", Rule.NOT_BEFORE)
+def no_time_to_start(*args: Any) -> bool:
+    """What isn't healthy at its first check has failed."""
+    return True
+
+
+@mistake(reconcile, "_for_ready", Rule.IN_TIME)
+def health_is_never_noted(*args: Any) -> list[Action]:
+    """What was ready once is ready for ever."""
+    return []
+
+
+@mistake(interruption, "_for_draining", Rule.SIGNALS_NOTED)
+def the_end_is_not_news(*args: Any) -> None:
+    """What drains needs no events."""
+
+
+@mistake(Controller, "_call_back", Rule.CALLED_BACK)
+def nobody_is_called_back(*args: Any) -> None:
+    """Some tick will look in time."""
+
+
+@mistake(strength, "next_look", Rule.NEXT_TICK)
+def the_minute_will_do(*args: Any) -> None:
+    """What starts is looked at when the schedule has it."""
+
+
+@mistake(strength, "_least_missed", Rule.ORDER)
+def the_oldest_go_first(replica: Replica) -> tuple[int, bool, int]:
+    """Of too many those go that have served longest."""
+    distance, serves, age = _least_missed(replica)
+    return distance, serves, -age
+
+
+@mistake(strength, "_stays_from", Rule.HYSTERESIS)
+def spot_is_trusted_at_once(replica: Replica) -> datetime:
+    """Stand-ins go as soon as Spot is ready."""
+    return replica.entered[ReplicaState.READY]
+
+
+@mistake(strength, "_is_missing", Rule.STOOD_IN)
+def a_first_start_gets_stand_ins(replica: Replica, *args: Any, **kwargs: Any) -> bool:
+    """Whatever isn't ready is stood in for."""
+    return replica.purchase_option is PurchaseOption.SPOT and replica.state is not ReplicaState.READY
+
+
+@mistake(strength, "without_needless", Rule.MISSED)
+def every_loss_is_replaced(_spec: Any, _seen: Any, decided: Sequence[Action]) -> list[Action]:
+    """Also those that leave as many as wanted."""
+    return list(decided)
+
+
+@mistake(strength, "_base", Rule.BOUGHT)
+def no_on_demand_base(spec: ServiceSpec) -> int:
+    """All regular replicas are bought on Spot, and nobody looks at the floor."""
+    return 0 if spec.use_spot else spec.replicas
+
+
+@mistake(strength, "_is_due", Rule.LAUNCHED)
+def refused_ones_never_wait(replica: Replica, seen: Any, now: datetime) -> bool:
+    """What was refused is asked for again by every tick."""
+    return _is_due(replace(replica, retry_at=None), seen, now)
+
+
+@mistake(failures, "is_held", Rule.HELD)
+def failures_teach_nothing(*args: Any) -> bool:
+    """What never becomes ready is launched again at once, for ever."""
+    return False
+
+
+BROKEN += [
+    Broken("all_return_at_once", frozenset({Rule.RETURN}), ((strength, "RETURN_LEAST", 99),)),
+    Broken("no_time_to_recover", frozenset({Rule.MOVED}), ((timing, "UNHEALTHY_REPLACED_S", 0.0),)),
+]

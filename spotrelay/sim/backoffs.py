@@ -1,0 +1,100 @@
+"""What replicas that never became ready lead to: launches wait, and stop at the fifth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from spotrelay.model import Backoff, Replica, ReplicaState
+from spotrelay.sim.gate import Commit
+from spotrelay.sim.rules import SKEW_S, Rule
+from spotrelay.sim.view import View, time_of
+
+FIRST_S, MAX_S, FALLBACK_MAX_S = 30.0, 1800.0, 300.0
+"""Half a minute, doubled each time, half an hour at most; five minutes for fallbacks: docs/reliability.md."""
+
+LOOP = 5
+"""Failures in a row that stop launches until a deployment, if the last was launched after the one before."""
+
+
+@dataclass(slots=True)
+class Backoffs:
+    """Knows when each service's last replica failed."""
+
+    failed_at: dict[str, float] = field(default_factory=dict)
+
+    def check(self, view: View, *, is_whole: bool) -> None:
+        """Is the back-off on record as the failures say? `is_whole`: nothing kept it from that."""
+        failed: list[Replica] = []
+        is_ready = False
+        for commit in view.invocation.commits:
+            failed += [r for r in commit.changes.update if r.state is ReplicaState.FAILED]
+            is_ready = is_ready or any(_becomes_ready(row, commit) for row in commit.changes.update)
+            if commit.changes.backoff is not None:
+                self._check(view, commit, failed, commit.changes.backoff, is_ready=is_ready)
+                failed, is_ready = [], False
+        is_held = view.rows.backoff != Backoff()
+        if is_whole and (is_held if is_ready else failed):
+            view.broken(Rule.HELD, f"{[str(r) for r in failed]} failed, ready: {is_ready}; nothing follows")
+
+    def _check(
+        self, view: View, commit: Commit, failed: Sequence[Replica], said: Backoff, *, is_ready: bool
+    ) -> None:
+        # What failed its probe later in the same tick is decided by itself.
+        if is_ready and (view.rows.backoff != Backoff() or not failed):
+            if said != Backoff():
+                view.broken(Rule.HELD, f"a replica became ready, and {said}")
+            return
+        if not failed:
+            view.broken(Rule.HELD, f"nothing failed, and {said}")
+            return
+        service, version = commit.changes.service, max(replica.version for replica in failed)
+        before = commit.before.backoff
+        if before.version != version:
+            before = Backoff()
+        last = self.failed_at.get(service, float("-inf")) if before.failures else float("inf")
+        started = max(time_of(r.entered[ReplicaState.PROVISIONING]) for r in failed)
+        self.failed_at[service] = commit.at
+        counts = {before.failures + len(failed)}
+        if started <= last + SKEW_S:
+            capped = min(before.failures + len(failed), max(before.failures, LOOP - 1))
+            # Near the last failure, or when nobody knows of it any more, either may be right.
+            is_known = started < last - view.lag_s - SKEW_S and service not in view.rules.damaged
+            counts = {capped} if is_known else counts | {capped}
+        if said.failures not in counts or said.version != version:
+            view.broken(Rule.HELD, f"{len(failed)} failed after {before}, and {said}")
+            return
+        held_s = min(FIRST_S * 2 ** (said.failures - 1), MAX_S)
+        if not _is_now(view, commit, said.until, held_s):
+            view.broken(Rule.HELD, f"held until {said.until} after {said.failures} failures")
+        if any(replica.is_stand_in for replica in failed):
+            is_right = _is_now(view, commit, said.fallback_until, min(held_s, FALLBACK_MAX_S))
+        else:
+            is_right = said.fallback_until == before.fallback_until
+        if not is_right:
+            view.broken(Rule.HELD, f"after {before}, fallbacks are held until {said.fallback_until}")
+
+
+def _is_now(view: View, commit: Commit, until: datetime | None, held_s: float) -> bool:
+    """Whether so long before `until` is when the commit was decided."""
+    if until is None:
+        return False
+    return view.invocation.began_at - SKEW_S <= time_of(until) - held_s <= commit.at + SKEW_S
+
+
+def _becomes_ready(row: Replica, commit: Commit) -> bool:
+    old = commit.before.replicas.get(row.id)
+    return row.state is ReplicaState.READY and old is not None and old.state is not row.state
+
+
+def is_held(view: View, row: Replica | None) -> bool:
+    """Whether failures keep a replica (None: a regular one) from being launched, as far as was read."""
+    backoff, spec = view.rows.backoff, view.spec
+    if spec is None or backoff.version != spec.version:
+        return False
+    is_stand_in = row is not None and row.is_stand_in
+    if backoff.failures >= LOOP and not is_stand_in:
+        return True
+    until = backoff.fallback_until if is_stand_in else backoff.until
+    return until is not None and not view.is_over(until)

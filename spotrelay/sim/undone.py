@@ -1,0 +1,318 @@
+"""What an invocation that nothing disturbed must not leave undone, given what it was shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+
+from spotrelay.memory import MemoryStore
+from spotrelay.model import (
+    Instance,
+    InstanceState,
+    OnRebalance,
+    OnWarning,
+    Replica,
+    ReplicaState,
+    ServiceSpec,
+    TargetState,
+)
+from spotrelay.sim import balance
+from spotrelay.sim.backoffs import LOOP
+from spotrelay.sim.cloud import WARNING_S
+from spotrelay.sim.gate import STALL_S
+from spotrelay.sim.rules import SKEW_S, Rule
+from spotrelay.sim.truth import BALANCER_S, MISSING_S, ORPHANED_AFTER_S, SPARED_S, UNSEEN_S
+from spotrelay.sim.view import View, time_of
+
+SOON_S = 3.0
+"""While anything moves, ticks follow each other in seconds: docs/reliability.md, `TICK_TAKES_OUT`."""
+
+MARGIN_S = 0.4
+"""Whoever looks must find the moment past: a second later, by a clock that may be half a second off."""
+
+LAST_S = 10.0
+"""The very last one leaves ten seconds before its end."""
+
+_GOING = (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
+
+
+def check_tick(view: View, memory: MemoryStore) -> None:
+    """Check everything that a tick was shown."""
+    assert view.spec is not None  # noqa: S101 - a tick has one
+    for row in view.untouched():
+        why = _why_not_left(view, view.spec, row)
+        if why:
+            view.broken(Rule.IN_TIME, f"{row}, {row.state}: {why}")
+    for instance in _nobodys(view):
+        view.broken(Rule.IN_TIME, f"{instance.id}, launched at {instance.launched_at}, is nobody's")
+    balance.check_whole(view, view.spec)
+    _check_calls(view, view.spec)
+    _check_next(view, view.spec, memory)
+
+
+def _why_not_left(view: View, spec: ServiceSpec, row: Replica) -> str:
+    """Why the row should have been written; empty if it needn't."""
+    instance = view.shown(row)
+    if row.state is ReplicaState.REQUESTED:
+        return ""
+    if row.state is ReplicaState.DRAINING:
+        return _why_not_draining(view, spec, row, instance)
+    if instance is None:
+        return _why_not_missing(view, row)
+    if not instance.state.is_alive:
+        return f"its instance is {instance.state}"
+    is_warned = instance.id in view.invocation.warned or row.is_warned
+    if row.state is ReplicaState.READY:
+        if is_warned and not row.is_warned:
+            return "its warning isn't noted"
+        is_healthy = view.target(row) is TargetState.HEALTHY
+        if is_healthy == (row.unhealthy_since is not None):
+            return f"it is {view.target(row)}, unhealthy since {row.unhealthy_since}"
+        return _why_not_serving_on(view, spec, row)
+    if is_warned:
+        return "EC2 takes it back before it is ready"
+    if instance.state is not InstanceState.RUNNING:
+        is_late = view.is_over(
+            row.entered[ReplicaState.PROVISIONING] + timedelta(seconds=spec.initial_delay_s)
+        )
+        return "it is overdue, and doesn't run yet" if is_late else ""
+    return _why_not_rising(view, spec, row)
+
+
+def _why_not_serving_on(view: View, spec: ServiceSpec, row: Replica) -> str:
+    """The same for one that EC2 takes back and that is in rotation: docs/service-file.md, Interruptions."""
+    if row.warned_at is None:
+        return ""
+    others = sum(
+        r.stays and r.id in view.now.replicas and view.now.replicas[r.id].stays
+        for r in view.rows.replicas.values()
+    )
+    if is_enough(spec, others):
+        return f"it serves on, and {others} others serve"
+    ends_at = row.warned_at + timedelta(seconds=WARNING_S)
+    if view.is_over(ends_at - timedelta(seconds=LAST_S)):
+        return "it is past its last moment"
+    later = any(
+        r.warned_at is not None and r.serves and (r.warned_at, r.id) > (row.warned_at, row.id)
+        for r in view.rows.replicas.values()
+    )
+    if (others or later) and view.is_over(ends_at - timedelta(seconds=spec.drain_s + BALANCER_S)):
+        return "it is past its last safe moment"
+    return ""
+
+
+def is_enough(spec: ServiceSpec, others: int) -> bool:
+    """Whether so many others let a warned replica leave at once."""
+    match spec.on_warning:
+        case OnWarning.LEAVE:
+            return True
+        case OnWarning.NEEDED:
+            return others >= min(max(spec.replicas - 1, 1), spec.replicas)
+        case OnWarning.SERVE_ON:
+            return others >= spec.replicas
+
+
+def _why_not_rising(view: View, spec: ServiceSpec, row: Replica) -> str:
+    if row.state is ReplicaState.PROVISIONING:
+        return "its instance runs"
+    target = view.target(row)
+    if target is TargetState.HEALTHY:
+        return "it is healthy"
+    is_judged = target not in (None, TargetState.INITIAL) or row.instance_id in view.invocation.silent
+    if is_judged and view.is_over(
+        row.entered[ReplicaState.PROVISIONING] + timedelta(seconds=spec.initial_delay_s)
+    ):
+        return "it is overdue"
+    return ""
+
+
+def _why_not_missing(view: View, row: Replica) -> str:
+    """The same for one that EC2 doesn't show."""
+    if not view.is_over(row.entered[ReplicaState.PROVISIONING] + timedelta(seconds=UNSEEN_S)):
+        return ""
+    if row.state is not ReplicaState.READY:
+        return "EC2 doesn't show it"
+    ready = [r for r in view.rows.replicas.values() if r.state is ReplicaState.READY]
+    if view.target(row) is TargetState.HEALTHY:
+        return "it is healthy" if row.unhealthy_since else ""
+    if sum(view.shown(r) is None for r in ready) > max(len(ready) / 2, 1):
+        return ""
+    if row.unhealthy_since is None or view.is_over(row.unhealthy_since + timedelta(seconds=MISSING_S)):
+        return f"EC2 doesn't show it since {row.unhealthy_since}"
+    return ""
+
+
+def _why_not_draining(view: View, spec: ServiceSpec, row: Replica, instance: Instance | None) -> str:
+    """The same for one that drains; one whose instance is to be terminated is written with it."""
+    if instance is None:
+        is_in = view.health.get(row.instance_id or "") in (TargetState.HEALTHY, TargetState.INITIAL)
+        is_old = view.is_over(row.entered[ReplicaState.PROVISIONING] + timedelta(seconds=UNSEEN_S))
+        is_gone = is_old and not is_in and view.target(row) is not TargetState.UNHEALTHY
+        return "EC2 doesn't show its instance any more" if is_gone else ""
+    if instance.state is InstanceState.TERMINATED:
+        return "its instance is terminated"
+    is_marked = instance.id in view.invocation.warned
+    if is_marked and not row.is_warned:
+        return "EC2 has warned it, and the row doesn't say so"
+    if instance.state in _GOING or is_marked:
+        return ""
+    is_spared = row.warned_at is None or view.is_over(row.warned_at + timedelta(seconds=SPARED_S))
+    settled = row.since + timedelta(seconds=BALANCER_S)
+    is_done = view.target(row) is None and view.is_over(settled)
+    is_late = view.is_over(settled + timedelta(seconds=spec.drain_s))
+    if (is_spared or instance.state is InstanceState.STOPPED) and (is_done or is_late):
+        return f"drains since {time_of(row.since):.1f} s, and its instance is {instance.state}"
+    return ""
+
+
+def _nobodys(view: View) -> Iterator[Instance]:
+    """The instances of ours that should have got a row by now."""
+    if view.now.intents or view.rows.intents:
+        return
+    owned = {row.instance_id for rows in (view.rows, view.now) for row in rows.replicas.values()}
+    for instance in view.instances.values():
+        is_ours = instance.launch_template_id is not None and instance.launch_id not in (None, "before")
+        is_old = view.is_over(instance.launched_at + timedelta(seconds=ORPHANED_AFTER_S))
+        if (
+            instance.id not in owned
+            and instance.state not in _GOING
+            and instance.id not in view.invocation.warned
+            and view.rules.recorded.get(instance.id, view.invocation.began_at) >= view.invocation.began_at
+            and is_ours
+            and is_old
+        ):
+            yield instance
+
+
+def _check_calls(view: View, spec: ServiceSpec) -> None:
+    """Is somebody called back for each that serves on?"""
+    leaves = view.invocation.leaves
+    for commit in view.invocation.commits:
+        for row in commit.changes.update:
+            old = commit.before.replicas.get(row.id)
+            if old is None or old.is_warned or row.warned_at is None or row.state is not ReplicaState.READY:
+                continue
+            others = sum(
+                r.stays and r.id in commit.before.replicas and commit.before.replicas[r.id].stays
+                for r in commit.after.replicas.values()
+            )
+            is_counted = row.service not in view.rules.damaged  # else nobody knows how many serve
+            if is_counted and is_enough(spec, others):
+                view.broken(Rule.IN_TIME, f"{row} serves on, and {others} others serve")
+            ends_at = time_of(row.warned_at) + WARNING_S
+            for moment in {ends_at - LAST_S, ends_at - spec.drain_s - BALANCER_S}:
+                latest = max(moment, commit.at) + SKEW_S + 1 + 2 * STALL_S
+                if not any(moment + MARGIN_S <= time <= latest for time in leaves):
+                    view.broken(
+                        Rule.CALLED_BACK, f"{row}, to leave at {moment:.1f} s; looks are due at {leaves}"
+                    )
+
+
+def _check_next(view: View, spec: ServiceSpec, memory: MemoryStore) -> None:
+    """Does another tick come in seconds while anything moves, and none while everything rests?"""
+    now, kept = view.rules.scheduler.now, memory.damage(view.service)
+    rows = view.now
+    replicas = rows.replicas.values()
+    # What others have written since, they have announced.
+    is_moving = view.is_alone and (bool(rows.intents) or any(row.state in balance.RISING for row in replicas))
+    next_tick = None if kept.next_tick is None else time_of(kept.next_tick)
+    if is_moving and (
+        next_tick is None or not view.invocation.began_at - SKEW_S < next_tick <= now + SOON_S + SKEW_S
+    ):
+        view.broken(Rule.NEXT_TICK, f"something moves, and the next is due at {next_tick}")
+    _check_wait(view, next_tick)
+    is_whole = sum(not row.is_stand_in for row in replicas) == spec.replicas
+    at_rest = all(
+        row.stays and not row.is_stand_in for all_ in (view.rows, rows) for row in all_.replicas.values()
+    )
+    is_calm = (
+        at_rest and not view.rows.intents and not rows.intents and is_whole and not view.invocation.commits
+    )
+    if is_calm and view.invocation.announced:
+        view.broken(Rule.NEXT_TICK, f"everything rests, and the next is due at {view.invocation.announced}")
+
+
+def _check_wait(view: View, next_tick: float | None) -> None:
+    """Nothing moves but what waits for its turn: does the next tick come then, neither late nor before?"""
+    backoff, spec, now = view.rows.backoff, view.spec, view.rules.scheduler.now
+    replicas = view.rows.replicas.values()
+    waiting = [row for row in replicas if row.state is ReplicaState.REQUESTED]
+    is_still = not view.invocation.commits and not view.rows.intents and view.is_alone
+    if spec is None or not waiting or not is_still or any(r.is_stand_in for r in replicas):
+        return
+    if not all(row.stays or row in waiting for row in replicas):
+        return
+    if len(balance.regular(view.rows)) != spec.replicas:
+        return
+    times = []
+    for row in waiting:
+        held = [row.retry_at]
+        if backoff.version == spec.version:
+            if backoff.failures >= LOOP and not row.is_stand_in:
+                continue
+            held.append(backoff.fallback_until if row.is_stand_in else backoff.until)
+        times.append(max((time_of(moment) for moment in held if moment), default=now))
+    first = min(times, default=float("inf"))
+    if first < float("inf") and (next_tick is None or next_tick > max(first, now + SOON_S) + SKEW_S):
+        view.broken(
+            Rule.NEXT_TICK, f"{waiting[0]} waits until {first:.1f} s, and the next is due at {next_tick}"
+        )
+    due = [time_of(moment) for moment in view.invocation.announced if moment]
+    if due and min(due) < first - SKEW_S and first > now + 2 * SOON_S:
+        view.broken(Rule.NEXT_TICK, f"{waiting[0]} waits until {first:.1f} s, and the next is due at {due}")
+
+
+# Events.
+
+
+def check_signals(view: View, memory: MemoryStore) -> None:
+    """Check everything that a batch of events told about replicas that were on record."""
+    for body in view.invocation.bodies:
+        try:
+            event = json.loads(body)
+            instance_id, kind = event["detail"]["instance-id"], event["detail-type"]
+        except (ValueError, KeyError):
+            continue
+        if view.rules.recorded.get(instance_id, float("inf")) >= view.invocation.began_at:
+            continue
+        located = memory.locate([instance_id])
+        if instance_id not in located:
+            continue
+        service, replica_id = located[instance_id]
+        row = memory.read(service, [replica_id]).replicas.get(replica_id)
+        if row is None or view.rules.damaged.get(service, -1.0) >= view.invocation.began_at:
+            continue
+        requested_at = time_of(row.entered[ReplicaState.REQUESTED])
+        if requested_at >= view.invocation.began_at - SKEW_S:
+            continue  # taken in only just
+        why = _why_not_told(view, row, kind, event["detail"])
+        if why:
+            view.broken(Rule.SIGNALS_NOTED, f"{row}, {row.state}: {why}")
+    services = {commit.changes.service for commit in view.invocation.commits}
+    if len(services) == 1 and (spec := view.invocation.specs.get(services.pop())):
+        _check_calls(view, spec)
+
+
+def _why_not_told(view: View, row: Replica, kind: str, detail: dict[str, str]) -> str:
+    """Why the row should say something else after an event; empty if it needn't."""
+    spec = view.invocation.specs.get(row.service)
+    match kind, detail.get("state"):
+        case "EC2 Instance State-change Notification", "running":
+            return "it runs" if row.state is ReplicaState.PROVISIONING else ""
+        case "EC2 Instance State-change Notification", "terminated":
+            was_draining = row.state is ReplicaState.DRAINING and view.is_before(row.since)
+            return "it is terminated" if row.state.is_active or was_draining else ""
+        case "EC2 Instance State-change Notification", "shutting-down" | "stopping" | "stopped":
+            return "it is going" if row.state.is_active else ""
+        case "EC2 Spot Instance Interruption Warning", _:
+            leaves = spec is not None and spec.on_warning is OnWarning.LEAVE
+            if not row.is_warned:
+                return "it is warned"
+            return "it is warned" if row.state in balance.RISING or (leaves and row.state.is_active) else ""
+        case "EC2 Instance Rebalance Recommendation", _:
+            follows = spec is not None and spec.on_rebalance is OnRebalance.REPLACE
+            is_noted = row.rebalance_at is not None or not row.state.is_active or row.is_warned
+            return "it is recommended to leave it" if follows and not is_noted else ""
+        case _:
+            return ""

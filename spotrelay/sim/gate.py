@@ -135,7 +135,7 @@ class Invocation(Task):
         self.leaves: list[float] = []
         """When it has somebody look at the replicas that serve on."""
         self.bodies: Sequence[str] = ()
-        """The messages that it was given."""
+        """The events for us that it was given."""
 
     @property
     def kept_off(self) -> bool:

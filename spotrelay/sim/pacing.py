@@ -61,7 +61,7 @@ class Pacing:
             truth.check(view, commit)
             if view.is_tick and commit.changes.service == service and not damaged:
                 balance.check(view, commit)
-        is_whole = came_to_end and not invocation.disturbances and not damaged
+        is_whole = came_to_end and not (invocation.disturbances or damaged or invocation.kept_off)
         if view.is_tick and not damaged:
             self.backoffs.check(view, is_whole=is_whole)
         if not is_whole:

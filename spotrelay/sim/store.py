@@ -105,7 +105,7 @@ class SimStore:
     def commit(self, changes: Changes) -> None:
         """See `ports.Store.commit`."""
         invocation = self.gate.invocation
-        before: Mapping[int, Replica] = {}
+        before = Rows()
         called_at = self.scheduler.now
 
         def effect() -> None:
@@ -123,7 +123,7 @@ class SimStore:
             self.rules.committed(invocation, changes, before.replicas, after.replicas)
 
         self.gate(Call.COMMIT, changes, effect)
-        self.rules.asking.committed(invocation, changes, before, called_at)
+        self.rules.asking.committed(invocation, changes, before.replicas, called_at)
 
     def cool(self, cooldowns: Collection[Cooldown]) -> None:
         """See `ports.Store.cool`."""

@@ -269,11 +269,8 @@ def _check_wait(view: View, next_tick: float | None) -> None:
 def check_signals(view: View, memory: MemoryStore) -> None:
     """Check everything that a batch of events told about replicas that were on record."""
     for body in view.invocation.bodies:
-        try:
-            event = json.loads(body)
-            instance_id, kind = event["detail"]["instance-id"], event["detail-type"]
-        except (ValueError, KeyError):
-            continue
+        event = json.loads(body)
+        instance_id, kind = event["detail"]["instance-id"], event["detail-type"]
         if view.rules.recorded.get(instance_id, float("inf")) >= view.invocation.began_at:
             continue
         located = memory.locate([instance_id])

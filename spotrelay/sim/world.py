@@ -174,7 +174,8 @@ class World:
         return queue
 
     def _on_signals(self, invocation: Invocation, messages: Mapping[str, str]) -> list[str]:
-        invocation.bodies = tuple(messages.values())
+        fates = self.conduct.fates
+        invocation.bodies = tuple(b for b in messages.values() if fates.get(b, Fate.HANDLED) is Fate.HANDLED)
         try:
             again = self.intake.signals(messages)
         except PortError as error:

@@ -188,7 +188,7 @@ class Counting:
             i
             for i in strangers
             if self.cloud.instances[i.id].is_foreign
-            and not self.cloud.instances[i.id].is_being_taken(heard[-1].at)
+            and self.cloud.instances[i.id].warned_at > heard[-1].at
             and now - i.launched_at.timestamp() > ORPHAN_S + 2 * SKEW_S
         ]
         unseen = [r for r in rows.replicas.values() if r.state is ReplicaState.READY]

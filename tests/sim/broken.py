@@ -164,7 +164,7 @@ def deregisters_first(
     return _perform(self, service, spec, rows, actions, *args, **kw)
 
 
-@mistake(Controller, "_deregister", Rule.TICK_TAKES_OUT, Rule.SIGNAL_HANDLED)
+@mistake(Controller, "_deregister", Rule.TICK_TAKES_OUT, Rule.SIGNAL_HANDLED, Rule.STEPS)
 def the_load_balancer_is_never_told(self: Controller, spec: ServiceSpec, instance_ids: Any) -> None:
     """What drains gets requests until it is gone."""
     drained = [i for i in instance_ids if i.endswith("0")]
@@ -237,7 +237,7 @@ def what_ec2_spares_is_left_running(replica: Replica, *args: Any) -> bool:
     return replica.is_warned
 
 
-@mistake(reconcile, "_terminate", Rule.WARNED_SPARED)
+@mistake(reconcile, "_terminate", Rule.WARNED_SPARED, Rule.METRICS)
 def terminates_warned_instances(instance: Any, seen: Any, why: str, replica: Replica) -> Iterator[Terminate]:
     """What is drained is terminated, whoever takes it anyway."""
     if instance.state.is_alive:

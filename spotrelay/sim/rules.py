@@ -561,6 +561,10 @@ class Rules:
             instance = self.cloud.instances[instance_id]
             if instance_id not in shown:
                 continue
+            row = rows.get(instance_id)
+            is_drained = row is not None and row.state is ReplicaState.DRAINING
+            if is_drained and instance_id not in self.cloud.health(service, self.scheduler.now):
+                continue  # a wrong answer of the load balancer's hides what somebody before couldn't take out
             if instance.died_at() <= invocation.observed_at:
                 self.broken(Rule.TICK_TAKES_OUT, f"{instance_id} is dead and in rotation")
             elif (

@@ -194,7 +194,7 @@ def _check_taken_in(view: View, row: Replica, base: int) -> None:
         return
     there = of(regular(view.now), PurchaseOption.ON_DEMAND)
     before = of(regular(view.rows), PurchaseOption.ON_DEMAND)
-    if there < base if row.is_stand_in else there > max(base, before):
+    if max(there, before) < base if row.is_stand_in else there > max(base, before):
         kind = "a stand-in" if row.is_stand_in else "a regular one"
         view.broken(Rule.BOUGHT, f"{row} is taken in as {kind}, {there} on-demand for a base of {base}")
 

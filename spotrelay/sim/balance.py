@@ -194,7 +194,7 @@ def _check_taken_in(view: View, row: Replica, base: int) -> None:
         return
     there = of(regular(view.now), PurchaseOption.ON_DEMAND)
     before = of(regular(view.rows), PurchaseOption.ON_DEMAND)
-    if there < base if row.is_stand_in else there > max(base, before):
+    if max(there, before) < base if row.is_stand_in else there > max(base, before):
         kind = "a stand-in" if row.is_stand_in else "a regular one"
         view.broken(Rule.BOUGHT, f"{row} is taken in as {kind}, {there} on-demand for a base of {base}")
 
@@ -405,7 +405,8 @@ def _check_waiting(view: View, spec: ServiceSpec, *, failed: bool) -> None:
         return
     is_whole = sum(r.serves for r in view.rows.replicas.values()) >= spec.replicas
     most = max(RETURN_LEAST, -(-spec.replicas // RETURN_SHARE)) if is_whole else spec.replicas
-    launched = {row.id for c in view.invocation.commits for row in c.changes.update if row.state in RISING}
+    intents = [c.changes.open_intent for c in view.invocation.commits if c.changes.open_intent]
+    launched = {id_ for intent in intents for id_ in intent.replica_ids}
     returning = sum(
         r.purchase_option is PurchaseOption.SPOT and (r.state in RISING or r.id in launched)
         for r in regular(view.rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from random import Random
 from typing import TYPE_CHECKING
 
 from spotrelay.intake import Tick, TickKind
@@ -70,6 +71,13 @@ def _drought(victim: _Victim) -> None:
     cloud = victim.world.cloud
     offering = victim.world.random.choice(victim.spot).offering
     cloud.market.set_capacity(offering, 0)
+    # Half the time Spot is full everywhere else, so that many fall back, and return together later.
+    if Random(f"{victim.world.scenario.seed}-drought").random() < 0.5:  # noqa: S311 - to be repeated
+        for state in cloud.market:
+            other = Offering(state.pool, PurchaseOption.SPOT)
+            cloud.market.set_capacity(
+                other, min(state.capacity(other.purchase_option), state.in_use(other.purchase_option))
+            )
     for instance in list(cloud.instances.values()):
         if instance.offering == offering:
             cloud.warn(instance)

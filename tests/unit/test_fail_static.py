@@ -105,6 +105,14 @@ def test_an_emptied_table_takes_every_serving_instance_in() -> None:
     )
 
 
+def test_what_is_taken_in_counts_towards_the_on_demand_base() -> None:
+    """Two on-demand instances are the base of two: what is requested beside them is bought on Spot."""
+    taken = [ours(i, offering=ON_DEMAND) for i in (1, 2)]
+    seen = replace(seen_of(instances=taken, health={1: HEALTHY, 2: HEALTHY}), rows=rows_of(highest_id=9))
+    requested = decide(seen, replace(demo_spec(), base_on_demand=2))[-1]
+    assert requested == Request(1, "fewer replicas than wanted", PurchaseOption.SPOT)
+
+
 def test_one_lost_row_is_made_again() -> None:
     """Its instance is taken in, and no replacement launched."""
     seen = whole()

@@ -268,11 +268,11 @@ class Controller:
             spec = self._ports.services.get(service, fresh=True)
         except UnreadableDocument as error:
             self._hold_back(service, "the last document counts", str(error), "deploy the service again")
+            self._note_presence(service, rows)
             return kept, False
         if spec is None:
             return self._missed(service, rows, is_vouched_for=is_vouched_for)
-        if rows.removal != Removal():
-            store.note_removal(service, Removal())
+        self._note_presence(service, rows)
         if kept and kept.target_group_arn != spec.target_group_arn and rows.replicas and not is_vouched_for:
             self._hold_back(
                 service,
@@ -284,6 +284,11 @@ class Controller:
         if spec != kept:
             store.keep_document(spec)
         return spec, False
+
+    def _note_presence(self, service: str, rows: Rows) -> None:
+        """The service has a document: whatever was told of a removal is over."""
+        if rows.removal != Removal():
+            self._ports.store.note_removal(service, Removal())
 
     def _missed(self, service: str, rows: Rows, *, is_vouched_for: bool) -> tuple[ServiceSpec | None, bool]:
         """What a missing document means: an end only if we were told, and it stays missing."""

@@ -200,7 +200,7 @@ class MemoryStore:
     def claim_tick(self, service: str, due: datetime, now: datetime, serving: datetime | None) -> bool:
         """See `ports.Store.claim_tick`."""
         kept = self._of(service)
-        if kept.next_tick and kept.next_tick > now and kept.next_tick != serving:
+        if kept.next_tick and now < kept.next_tick <= due and kept.next_tick != serving:
             return False
         kept.next_tick = due
         return True

@@ -167,10 +167,10 @@ class Store(Protocol):
         ...
 
     def claim_tick(self, service: str, due: datetime, now: datetime, serving: datetime | None) -> bool:
-        """Announce the next tick, so that only one is ever on its way.
+        """Announce the next tick, so that no storm announces one for each of its signals.
 
-        False if one is announced for a time that is still to come, other than `serving`: the announced time
-        of the tick that is running now.
+        False if one is on its way that comes no later than `due`, other than `serving`: the announced time of
+        the tick that is running now. One that comes later doesn't count: it may wait for a back-off's end.
         """
         ...
 

@@ -151,9 +151,9 @@ class DynamoStore:
     def claim_tick(self, service: str, due: datetime, now: datetime, serving: datetime | None) -> bool:
         """See `ports.Store.claim_tick`."""
         announced = self._announced.get(service)
-        if announced and announced > now and announced != serving:
+        if announced and now < announced <= due and announced != serving:
             return False  # by this very function, a moment ago: a storm brings many batches in that time
-        claimable = _is_unset_or_past("next_tick", now)
+        claimable = _is_unset_or_past("next_tick", now) | Attr("next_tick").gt(items.to_text(due))
         if serving is not None:
             claimable |= Attr("next_tick").eq(items.to_text(serving))
         is_ours = self._table.write(

@@ -50,6 +50,9 @@ def plan(
     eligible = _eligible(spec, memory)
     is_spot = option is PurchaseOption.SPOT
     caps = _max_prices(spec, memory) if is_spot else {}
+    # Those of other types say nothing about these.
+    survey = memory.survey
+    scores = survey.scores if survey is not None and survey.asked == spec.asked else {}
     left_out: dict[CapacityPool, str] = {}
     rested, low, cooling = [], [], []
     for pool in eligible:
@@ -60,9 +63,9 @@ def plan(
         elif cooldown:
             cooling.append(pool)
             left_out[pool] = _told(cooldown)
-        elif is_spot and _scores_low(pool, memory):
+        elif is_spot and scores.get(pool.zone, timing.LOW_SCORE + 1) <= timing.LOW_SCORE:
             low.append(pool)
-            left_out[pool] = f"placement score {memory.survey.scores[pool.zone] if memory.survey else 0}"
+            left_out[pool] = f"placement score {scores[pool.zone]}"
         else:
             rested.append(pool)
     steps = [Step(option, tuple(rested), "rested")]
@@ -115,11 +118,6 @@ def _too_dear(
         return "no on-demand price known to cap the Spot price by"
     price = memory.survey.spot_prices.get(pool) if memory.survey else None
     return f"costs {price} USD, more than {cap}" if price is not None and price > cap else None
-
-
-def _scores_low(pool: CapacityPool, memory: PoolMemory) -> bool:
-    scores: Mapping[str, int] = memory.survey.scores if memory.survey else {}
-    return scores.get(pool.zone, timing.LOW_SCORE + 1) <= timing.LOW_SCORE
 
 
 def _told(cooldown: Cooldown) -> str:

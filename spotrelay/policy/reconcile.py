@@ -390,6 +390,8 @@ def _for_unowned(
     """
     taken = {a.instance.id for a in adopted.values()}
     base = strength.base_left(spec, seen) if spec else 0
+    ready = [r for r in seen.rows.replicas.values() if r.state is ReplicaState.READY]
+    unseen = [r.id for r in ready if spec is not None and r.instance_id not in seen.health]
     for instance in unowned(seen, now):
         health = seen.health.get(instance.id)
         is_in_rotation = health is not None and health.is_in_rotation
@@ -403,7 +405,14 @@ def _for_unowned(
             )
             continue
         if spec is None or not is_in_rotation:
-            yield TakeIn(instance, ReplicaState.DRAINING, ORPHAN)
+            # What the load balancer doesn't show may serve all the same, if it doesn't even show our own.
+            if unseen and not seen.is_vouched_for:
+                yield HoldBack(
+                    f"{instance.id} is left alone",
+                    f"the load balancer doesn't show replica {unseen[0]} either, which is ready",
+                )
+            else:
+                yield TakeIn(instance, ReplicaState.DRAINING, ORPHAN)
             continue
         is_on_demand = instance.offering.purchase_option is PurchaseOption.ON_DEMAND
         is_healthy = health is TargetState.HEALTHY

@@ -404,13 +404,15 @@ def _plan(
     """Who is asked in turn: what rests; what scores low; what cools."""
     rested, low, cooling = set(), set(), set()
     is_spot = option is PurchaseOption.SPOT
+    survey = memory.survey
+    scores = survey.scores if survey and survey.asked == spec.asked else {}
     for pool in _eligible(spec, memory):
         offering = Offering(pool, option)
         if is_spot and _is_too_dear(spec, pool, memory):
             continue
         if _rests_until(memory, offering, now) or any(scope.covers(offering) for scope in taught):
             cooling.add(pool)
-        elif is_spot and memory.survey and memory.survey.scores.get(pool.zone, 10) <= LOW_SCORE:
+        elif is_spot and scores.get(pool.zone, 10) <= LOW_SCORE:
             low.add(pool)
         else:
             rested.add(pool)

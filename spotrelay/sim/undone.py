@@ -218,9 +218,7 @@ def _check_next(view: View, spec: ServiceSpec, memory: MemoryStore) -> None:
     is_moving = view.is_alone and (bool(rows.intents) or any(row.state in balance.RISING for row in replicas))
     next_tick = None if kept.next_tick is None else time_of(kept.next_tick)
     is_soon = next_tick is not None and view.invocation.began_at - SKEW_S < next_tick <= now + SOON_S + SKEW_S
-    # One that somebody has announced for later keeps everybody from announcing another.
-    is_taken = next_tick is not None and next_tick > now and not view.invocation.announced
-    if is_moving and not is_soon and not is_taken:
+    if is_moving and not is_soon:
         view.broken(Rule.NEXT_TICK, f"something moves, and the next is due at {next_tick}")
     _check_wait(view, next_tick)
     is_whole = sum(not row.is_stand_in for row in replicas) == spec.replicas

@@ -698,6 +698,8 @@ def test_one_tick_is_announced_at_a_time(store: Store) -> None:
     assert store.claim_tick("demo", NOW + seconds(3), NOW, None)
     assert not store.claim_tick("demo", NOW + seconds(4), NOW + seconds(1), None)
     assert not store.claim_tick("demo", NOW + seconds(3), NOW + seconds(1), None)
+    assert store.claim_tick("demo", NOW + seconds(2), NOW + seconds(1), None), "sooner than announced"
+    assert not store.claim_tick("demo", NOW + seconds(3), NOW + seconds(1), None)
     assert store.claim_tick("other", NOW + seconds(4), NOW + seconds(1), None)
     assert store.claim_tick("demo", NOW + seconds(6), NOW + seconds(3), None)
 

@@ -524,10 +524,9 @@ def zones_without_a_subnet_are_asked(spec: ServiceSpec, memory: PoolMemory) -> A
     return memory.survey.pools if memory.survey and memory.survey.pools else spec.pools
 
 
-@mistake(placement, "_scores_low", Rule.PLACES)
-def low_scores_are_as_good_as_high_ones(*args: Any) -> bool:
-    """Nobody heeds what EC2 says of a zone's chances."""
-    return False
+BROKEN += [
+    Broken("low_scores_are_as_good_as_high_ones", frozenset({Rule.PLACES}), ((timing, "LOW_SCORE", 0),))
+]
 
 
 @mistake(placement, "_too_dear", Rule.PLACES)

@@ -403,6 +403,17 @@ def test_a_document_that_comes_back_clears_the_removal() -> None:
     assert untouched(world)
 
 
+def test_a_document_that_nobody_can_read_clears_the_removal_too() -> None:
+    """It is there: the service was deployed again, however badly, and is not gone."""
+    world, controller = serving()
+    controller.note_removal("demo")
+    del world.services.specs["demo"]
+    ticks(world, controller, timing.REMOVED_TICKS)
+    world.refuse("services.get", GONE, times=1)
+    ticks(world, controller, 10)
+    assert untouched(world)
+
+
 def test_ticks_follow_each_other_until_a_removal_is_certain() -> None:
     """Not by the minute: each absent one announces the next."""
     world, controller = serving()

@@ -140,6 +140,18 @@ def test_an_orphan_that_does_not_serve_is_drained(health: dict[int, TargetState]
         assert [type(a) for a in drained] == ([Terminate] if ends else [])
 
 
+def test_an_orphan_is_not_drained_on_an_answer_that_lacks_our_own() -> None:
+    """The load balancer shows not even a ready replica: then it may serve. A person may know better."""
+    seen = seen_of(a_replica(1, READY), instances=[ours(1), ours(7)], health={})
+    one = demo_spec(replicas=1)
+    held = [a for a in decide(seen, one) if isinstance(a, HoldBack | TakeIn)]
+    why = "the load balancer doesn't show replica 1 either, which is ready"
+    assert held == [HoldBack("i-7 is left alone", why)]
+    orphan = TakeIn(ours(7), DRAINING, reconcile.ORPHAN)
+    assert orphan in decide(replace(seen, is_vouched_for=True), one)
+    assert orphan in decide(replace(seen, health={"i-1": HEALTHY}), one)
+
+
 def test_what_ends_anyway_is_not_taken_in() -> None:
     """Warned, or ending: EC2 looks after it. What stopped instead costs its disk, and is ended."""
     gone = [ours(i, state=s) for i, s in ((1, InstanceState.SHUTTING_DOWN), (2, InstanceState.TERMINATED))]

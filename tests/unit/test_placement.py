@@ -94,6 +94,13 @@ def test_zones_that_score_low_come_after_the_others() -> None:
     assert steps(plan(memory=PoolMemory(survey=scored))) == [{B5, B6}, {A5, A6}]
 
 
+def test_scores_of_other_types_say_nothing() -> None:
+    """A survey that answered what the service doesn't ask any more scored other types."""
+    asked = Requirements(instance_types=("g5.48xlarge",))
+    scored = survey(scores={"us-east-1a": 1}, asked=asked)
+    assert steps(plan(memory=PoolMemory(survey=scored))) == [set(POOLS)]
+
+
 def test_nothing_returns_to_spot_where_the_score_is_low() -> None:
     """With on-demand in its place there is no hurry: low zones, like cooling pools, are left out."""
     scored = survey(scores={"us-east-1a": 1})

@@ -239,7 +239,7 @@ class Controller:
             self._keep_off(service, error)
             return None
         if spec is None and not is_removed:
-            return self._soon() if rows.removal.told_at else None
+            return self._soon() if rows.removal.told_at or is_vouched_for else None
         seen = self._look(service, spec, rows, is_vouched_for=is_vouched_for)
         now = ports.clock.now()
         actions = reconcile.decide(spec, seen, now) if spec else reconcile.retire(seen, now)

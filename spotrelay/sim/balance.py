@@ -71,9 +71,15 @@ def _check_scaled_in(view: View, spec: ServiceSpec, commit: Commit) -> None:
     if len(left) < spec.replicas:
         view.broken(Rule.ORDER, f"{len(left)} of {spec.replicas} are left without {[r.id for r in gone]}")
     written = {row.id for row in commit.changes.update}
+    there = {row.id for row in regular(view.rows)}
     for kept in left:
         known = loaded.get(kept.id)
-        if known is None or kept.id in written or known.launch_id in view.rows.intents:
+        if (
+            known is None
+            or kept.id not in there
+            or kept.id in written
+            or known.launch_id in view.rows.intents
+        ):
             continue
         for row in gone:
             if not _goes_before(row, known, is_base=of(left, PurchaseOption.ON_DEMAND) < spec.base_on_demand):
@@ -341,6 +347,9 @@ def check_whole(view: View, spec: ServiceSpec) -> None:
 
 def _check_due(view: View, spec: ServiceSpec) -> None:
     """Is what should be replaced replaced, as far as `surge` goes?"""
+    left = {row.id for row in view.now.replicas.values() if row.is_counted}
+    if any(row.is_counted and row.id not in left for row in view.rows.replicas.values()):
+        return  # whoever goes makes room for the next tick
     for rows in (view.rows, view.now):
         there = [r for r in rows.replicas.values() if r.is_counted and not r.is_stand_in]
         pairs = sum(r.superseded_in(rows) for r in there)
@@ -365,8 +374,10 @@ def _check_stand_ins(view: View, spec: ServiceSpec, *, failed: bool) -> None:
     is_held = until is not None and not view.is_over(until)
     standing = sum(r.is_stand_in and r.is_counted for r in view.now.replicas.values())
     if spec.use_spot and spec.on_demand_fallback and not is_held and not failed:
-        serving = sum(r.stays for r in regular(view.now))
-        wanting = sum(_wants(view, r) for r in regular(view.rows))
+        # One that was to be replaced and serves all the same leaves less to stand in for.
+        serving = sum(r.stays and not r.is_stand_in for r in view.now.replicas.values())
+        left = {r.id for r in regular(view.now)}
+        wanting = sum(_wants(view, r) for r in regular(view.rows) if r.id in left)
         wanted = min(wanting, spec.replicas - serving)
         if standing < wanted:
             view.broken(

@@ -184,10 +184,13 @@ class Counting:
             for i in invocation.observed
             if i.id not in owned and i.state not in (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
         ]
+        warned = _last(heard, Call.WARNED)
+        marked = warned if isinstance(warned, dict) else {}
         certain = [
             i
             for i in strangers
-            if self.cloud.instances[i.id].is_foreign
+            if i.id not in marked
+            and self.cloud.instances[i.id].is_foreign
             and self.cloud.instances[i.id].warned_at > heard[-1].at
             and now - i.launched_at.timestamp() > ORPHAN_S + 2 * SKEW_S
         ]

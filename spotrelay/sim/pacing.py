@@ -17,6 +17,9 @@ from spotrelay.sim.gate import Invocation
 from spotrelay.sim.rules import Rules
 from spotrelay.sim.view import View
 
+BLIND_S = 60.0
+"""So long rows above a lost counter are taken for newborn: docs/reliability.md, Fail static."""
+
 
 @dataclass(slots=True)
 class Pacing:
@@ -61,7 +64,8 @@ class Pacing:
             # A table that was restored meanwhile gives IDs anew, and rows of one ID are not one replica's.
             if self.rules.damaged.get(commit.changes.service, -1.0) < invocation.began_at:
                 truth.check(view, commit)
-            if view.is_tick and commit.changes.service == service and not damaged:
+            is_blind = self.rules.damaged.get(service, float("-inf")) > invocation.began_at - BLIND_S
+            if view.is_tick and commit.changes.service == service and not is_blind:
                 balance.check(view, commit)
         is_whole = came_to_end and not (invocation.disturbances or damaged or invocation.kept_off)
         if view.is_tick and not damaged:

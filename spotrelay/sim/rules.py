@@ -528,7 +528,7 @@ class Rules:
             for row in store.load(service).replicas.values():
                 self._look_at(row, now - PROMPT_S)
         for instance in self.cloud.instances.values():
-            is_new = quiet_since < instance.launched_at < now - PROMPT_S
+            is_new = quiet_since < instance.launched_at < now - PROMPT_S and instance.is_alive(now)
             if is_new and not instance.is_foreign and instance.id not in self.recorded:
                 self.broken(
                     Rule.PROMPT, f"{instance.id}, launched at {instance.launched_at:.0f} s, is nobody's"

@@ -20,6 +20,7 @@ from spotrelay.model import (
 from spotrelay.sim import balance
 from spotrelay.sim.backoffs import LOOP
 from spotrelay.sim.cloud import WARNING_S
+from spotrelay.sim.faults import Call
 from spotrelay.sim.gate import STALL_S
 from spotrelay.sim.rules import SKEW_S, Rule
 from spotrelay.sim.truth import BALANCER_S, MISSING_S, ORPHANED_AFTER_S, SPARED_S, UNSEEN_S
@@ -188,6 +189,13 @@ def _nobodys(view: View) -> Iterator[Instance]:
 def _check_calls(view: View, spec: ServiceSpec) -> None:
     """Is somebody called back for each that serves on?"""
     leaves = view.invocation.leaves
+    # What is decided together may be written one after the other.
+    going = {
+        (row.service, row.id)
+        for commit in view.invocation.commits
+        for row in commit.changes.update
+        if not row.stays
+    }
     for commit in view.invocation.commits:
         for row in commit.changes.update:
             old = commit.before.replicas.get(row.id)
@@ -196,6 +204,7 @@ def _check_calls(view: View, spec: ServiceSpec) -> None:
             others = sum(
                 r.stays and r.id in commit.before.replicas and commit.before.replicas[r.id].stays
                 for r in commit.after.replicas.values()
+                if (r.service, r.id) not in going
             )
             is_counted = row.service not in view.rules.damaged  # else nobody knows how many serve
             if is_counted and is_enough(spec, others):
@@ -218,7 +227,9 @@ def _check_next(view: View, spec: ServiceSpec, memory: MemoryStore) -> None:
     is_moving = view.is_alone and (bool(rows.intents) or any(row.state in balance.RISING for row in replicas))
     next_tick = None if kept.next_tick is None else time_of(kept.next_tick)
     is_soon = next_tick is not None and view.invocation.began_at - SKEW_S < next_tick <= now + SOON_S + SKEW_S
-    if is_moving and not is_soon:
+    # Whoever was slow may write over it, with a time that is past: the message is on its way all the same.
+    is_sent = any(moment and time_of(moment) <= now + SOON_S + SKEW_S for moment in view.invocation.announced)
+    if is_moving and not (is_soon or is_sent):
         view.broken(Rule.NEXT_TICK, f"something moves, and the next is due at {next_tick}")
     _check_wait(view, next_tick)
     is_whole = sum(not row.is_stand_in for row in replicas) == spec.replicas
@@ -237,7 +248,8 @@ def _check_wait(view: View, next_tick: float | None) -> None:
     backoff, spec, now = view.rows.backoff, view.spec, view.rules.scheduler.now
     replicas = view.rows.replicas.values()
     waiting = [row for row in replicas if row.state is ReplicaState.REQUESTED]
-    is_still = not view.invocation.commits and not view.rows.intents and view.is_alone
+    has_acted = any(heard.call in _ACTS for heard in view.invocation.heard)
+    is_still = not (view.invocation.commits or has_acted or view.rows.intents) and view.is_alone
     if spec is None or not waiting or not is_still or any(r.is_stand_in for r in replicas):
         return
     if not all(row.stays or row in waiting for row in replicas):
@@ -260,6 +272,10 @@ def _check_wait(view: View, next_tick: float | None) -> None:
     due = [time_of(moment) for moment in view.invocation.announced if moment]
     if due and min(due) < first - SKEW_S and first > now + 2 * SOON_S:
         view.broken(Rule.NEXT_TICK, f"{waiting[0]} waits until {first:.1f} s, and the next is due at {due}")
+
+
+_ACTS = frozenset({Call.REGISTER, Call.DEREGISTER, Call.TERMINATE})
+"""What changes something though no row is written."""
 
 
 # Events.

@@ -252,8 +252,11 @@ class World:
         """Whether a replica is still to end, since EC2 has spared its instance, or a fallback to be tried."""
         rows = self.memory.load(service)
         held = rows.backoff.fallback_until
+        is_removed = bool(rows.replicas) and self.services.valid(service, self.scheduler.now) is None
         is_draining = any(row.state is ReplicaState.DRAINING for row in rows.replicas.values())
-        return is_draining or (held is not None and held > at(self.scheduler.now - 2 * SCHEDULE_S))
+        return (
+            is_draining or is_removed or (held is not None and held > at(self.scheduler.now - 2 * SCHEDULE_S))
+        )
 
     def _is_in_suspense(self, instance: SimInstance) -> bool:
         """Whether something is still to happen to it: EC2 takes it back, or we do once its grace is over."""

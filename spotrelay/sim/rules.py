@@ -576,7 +576,7 @@ class Rules:
             elif (
                 instance_id in rows
                 and rows[instance_id].state is ReplicaState.DRAINING
-                and instance_id in self.cloud.health(service, self.scheduler.now)
+                and instance_id in (invocation.health or ())
             ):
                 self.broken(Rule.TICK_TAKES_OUT, f"{instance_id} drains and is in rotation")
 

@@ -236,9 +236,7 @@ def _check_next(view: View, spec: ServiceSpec, memory: MemoryStore) -> None:
     at_rest = all(
         row.stays and not row.is_stand_in for all_ in (view.rows, rows) for row in all_.replicas.values()
     )
-    is_calm = (
-        at_rest and not view.rows.intents and not rows.intents and is_whole and not view.invocation.commits
-    )
+    is_calm = at_rest and is_whole and not (view.rows.intents or rows.intents or _has_acted(view))
     if is_calm and view.invocation.announced:
         view.broken(Rule.NEXT_TICK, f"everything rests, and the next is due at {view.invocation.announced}")
 
@@ -248,8 +246,7 @@ def _check_wait(view: View, next_tick: float | None) -> None:
     backoff, spec, now = view.rows.backoff, view.spec, view.rules.scheduler.now
     replicas = view.rows.replicas.values()
     waiting = [row for row in replicas if row.state is ReplicaState.REQUESTED]
-    has_acted = any(heard.call in _ACTS for heard in view.invocation.heard)
-    is_still = not (view.invocation.commits or has_acted or view.rows.intents) and view.is_alone
+    is_still = not (_has_acted(view) or view.rows.intents) and view.is_alone
     if spec is None or not waiting or not is_still or any(r.is_stand_in for r in replicas):
         return
     if not all(row.stays or row in waiting for row in replicas):
@@ -276,6 +273,11 @@ def _check_wait(view: View, next_tick: float | None) -> None:
 
 _ACTS = frozenset({Call.REGISTER, Call.DEREGISTER, Call.TERMINATE})
 """What changes something though no row is written."""
+
+
+def _has_acted(view: View) -> bool:
+    """Whether it changed anything: then another tick looks what came of it."""
+    return bool(view.invocation.commits) or any(heard.call in _ACTS for heard in view.invocation.heard)
 
 
 # Events.

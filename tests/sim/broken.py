@@ -210,7 +210,7 @@ def what_is_not_shown_is_gone(seen: Any, now: Any) -> set[int]:
 also(reconcile, "_for_replica")(_believing)
 
 
-@mistake(observation, "known", Rule.STRENGTH, Rule.AVAILABLE, Rule.OUT_FIRST, Rule.NO_SURPRISE)
+@mistake(observation, "known", Rule.STRENGTH, Rule.AVAILABLE, Rule.OUT_FIRST, Rule.NO_SURPRISE, Rule.METRICS)
 def what_is_not_on_record_is_not_there(rows: Rows, now: datetime) -> Rows:
     """Rows above a highest ID that got lost are taken for newborn."""
     return replace(rows, replicas={i: r for i, r in rows.replicas.items() if i <= rows.highest_id})
@@ -307,13 +307,13 @@ def failed_signals_are_dropped(self: Intake, messages: Mapping[str, str]) -> lis
     return []
 
 
-@mistake(strength, "next_look", Rule.SETTLES)
+@mistake(strength, "next_look", Rule.SETTLES, Rule.NEXT_TICK)
 def ticks_never_rest(spec: Any, seen: Any, now: datetime) -> datetime | None:
     """A tick every three seconds for ever."""
     return now + seconds(timing.TICK_IN_TRANSITION_S)
 
 
-@mistake(strength, "decide", Rule.WHOLE, Rule.SETTLES)
+@mistake(strength, "decide", Rule.WHOLE, Rule.SETTLES, Rule.IN_TIME, Rule.STOOD_IN, Rule.LAUNCHED)
 def nobody_counts(*args: Any) -> list[Action]:
     """Losses are replaced, but nobody looks whether there are as many as wanted."""
     return []
@@ -356,13 +356,13 @@ def malformed_messages_vanish(self: Intake, body: str, error: Exception) -> None
     """What can't be read is nobody's business."""
 
 
-@mistake(reconcile, "_for_draining", Rule.NO_ORPHAN, Rule.SETTLES)
+@mistake(reconcile, "_for_draining", Rule.NO_ORPHAN, Rule.SETTLES, Rule.IN_TIME)
 def drained_instances_are_left_running(*args: Any) -> list[Action]:
     """Somebody else will end them."""
     return []
 
 
-@mistake(strength, "_idle_stand_ins", Rule.WHOLE, Rule.SETTLES)
+@mistake(strength, "_idle_stand_ins", Rule.WHOLE, Rule.SETTLES, Rule.STOOD_IN)
 def stand_ins_stay_for_ever(*args: Any) -> list[Replica]:
     """On-demand goes on being paid for when Spot is back."""
     return []
@@ -415,7 +415,7 @@ def one_launch_for_both_ways_to_buy(deltas: Iterable[Any]) -> list[list[Any]]:
     return [all_[start : start + 8] for start in range(0, len(all_), 8)]
 
 
-@mistake(strength, "_is_due", Rule.SETTLES, Rule.WHOLE)
+@mistake(strength, "_is_due", Rule.SETTLES, Rule.WHOLE, Rule.LAUNCHED)
 def refused_once_is_never_asked_again(replica: Replica, seen: Any, now: datetime) -> bool:
     """Who has a stand-in needs no other."""
     return replica.attempts == 0 and _is_due(replica, seen, now)
@@ -636,7 +636,7 @@ def the_end_is_not_news(*args: Any) -> None:
     """What drains needs no events."""
 
 
-@mistake(Controller, "_call_back", Rule.CALLED_BACK)
+@mistake(Controller, "_call_back", Rule.CALLED_BACK, Rule.STEPS)
 def nobody_is_called_back(*args: Any) -> None:
     """Some tick will look in time."""
 
@@ -675,12 +675,6 @@ def every_loss_is_replaced(_spec: Any, _seen: Any, decided: Sequence[Action]) ->
 def no_on_demand_base(spec: ServiceSpec) -> int:
     """All regular replicas are bought on Spot, and nobody looks at the floor."""
     return 0 if spec.use_spot else spec.replicas
-
-
-@mistake(strength, "_is_due", Rule.LAUNCHED)
-def refused_ones_never_wait(replica: Replica, seen: Any, now: datetime) -> bool:
-    """What was refused is asked for again by every tick."""
-    return _is_due(replace(replica, retry_at=None), seen, now)
 
 
 @mistake(failures, "is_held", Rule.HELD)

@@ -98,7 +98,7 @@ def tags_for(specifications: list[dict[str, Any]], resource_type: str) -> dict[s
     """The tags that `TagSpecifications` give to one type of resource.
 
     Raises:
-        AwsError: one of them is EC2's to set, whatever type of resource it is for, or a key stands there twice.
+        AwsError: one of them is EC2's to set, whatever type of resource it is for, or stands there twice.
     """
     check_tag_keys(tag["Key"] for specification in specifications for tag in specification.get("Tags", []))
     tags: dict[str, str] = {}

@@ -142,7 +142,7 @@ def test_a_tag_key_stands_in_a_request_once(ground: Ground) -> None:
 def test_a_root_volume_holds_its_snapshot(
     ground: Ground, size_gib: int, device: str, *, is_refused: bool
 ) -> None:
-    """A root volume smaller than the image's snapshot is an error in the fleet's answer; a second disk isn't."""
+    """A root volume smaller than the image's snapshot is an error in the answer; a second disk isn't."""
     mapping = {"DeviceName": device, "Ebs": {"VolumeSize": size_gib, "VolumeType": "gp3"}}
     image = next(iter(ROOT_VOLUMES))
     ground.aws.ec2.create_launch_template_version(

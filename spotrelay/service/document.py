@@ -207,7 +207,7 @@ class _Builder:
             values[key] = self.build(value_node, here)
         return values
 
-    def _scalar(self, node: ScalarNode, at: Location) -> Any:
+    def _scalar(self, node: Node, at: Location) -> Any:
         text, kind = self._text(node, at), str(node.tag).removeprefix(_TAG)
         if kind == "null":
             return None
@@ -226,7 +226,7 @@ class _Builder:
         except ValueError:  # such as `0x`: no field takes it, and the schema will say so
             return text
 
-    def _text(self, node: ScalarNode, at: Location) -> str:
+    def _text(self, node: Node, at: Location) -> str:
         """The scalar's text, with each pair of surrogates as the one character that it stands for.
 
         JSON writes characters beyond U+FFFF as such pairs (`"\\ud83e\\udd99"`), and JSON is YAML.

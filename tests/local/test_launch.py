@@ -147,7 +147,7 @@ def test_a_root_volume_holds_its_snapshot(
     image = next(iter(ROOT_VOLUMES))
     ground.aws.ec2.create_launch_template_version(
         LaunchTemplateId=ground.template,
-        LaunchTemplateData={"ImageId": image, "BlockDeviceMappings": [mapping]},  # type: ignore[typeddict-item]  # a dict
+        LaunchTemplateData={"ImageId": image, "BlockDeviceMappings": [mapping]},  # type: ignore[list-item]  # its keys are right
     )
     answer = ground.fleet(["g5.2xlarge"])
     if not is_refused:

@@ -24,7 +24,7 @@ TABLE = "spotrelay"
 BATCH = 10
 """Messages per invocation: the most that SQS hands over at once, and what the control plane asks for."""
 
-# services/llama3.yaml comes to fourteen types; three zones is what a region has at least.
+# A service such as services/llama3.yaml has ten to fifteen types; three zones is what a region has at least.
 INSTANCE_TYPES = tuple(f"{family}.{n}xlarge" for family in ("g5", "g6") for n in (2, 4, 8, 12, 16, 24, 48))
 SUBNETS = {f"subnet-0a1b2c3d4e5f6071{zone}": f"us-east-1{zone}" for zone in "abc"}
 

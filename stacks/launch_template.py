@@ -15,9 +15,6 @@ from stacks.network import Network
 from stacks.prober import Prober
 from stacks.validation import acknowledge
 
-ROOT_DEVICE = "/dev/sda1"
-"""Of Ubuntu's images, the default among them. An image with another root gets this as a second disk."""
-
 SESSION_ACTIONS = (
     "ssm:UpdateInstanceInformation",
     "ssmmessages:CreateControlChannel",
@@ -41,7 +38,9 @@ class InstanceTemplate(Construct):
         network: Network,
         entrance: LoadBalancer,
         prober: Prober | None,
+        kms_key_arn: str | None,
     ) -> None:
+        """`kms_key_arn`: what encrypts the volumes; None: the account's default key for EBS."""
         super().__init__(scope, id_)
         security_group = ec2.SecurityGroup(
             self, "SecurityGroup", vpc=network.vpc, description=f"Replicas of {service.name}"
@@ -84,23 +83,23 @@ class InstanceTemplate(Construct):
                 ),
                 block_device_mappings=[
                     ec2.CfnLaunchTemplate.BlockDeviceMappingProperty(
-                        device_name=ROOT_DEVICE,
+                        device_name=service.image.root_device,
                         ebs=ec2.CfnLaunchTemplate.EbsProperty(
                             volume_type="gp3",
                             volume_size=service.disk.size_gib,
                             iops=service.disk.iops,
                             throughput=service.disk.throughput_mibps,
+                            volume_initialization_rate=service.disk.initialization_mibps,
                             encrypted=True,
+                            kms_key_id=kms_key_arn,
                             delete_on_termination=True,
                         ),
                     )
                 ],
+                # The instance's tags are in the fleet's request, all of them: what EC2 does with a key that
+                # stands in both isn't documented.
                 tag_specifications=[
-                    ec2.CfnLaunchTemplate.TagSpecificationProperty(
-                        resource_type="instance",
-                        tags=[CfnTag(key="Name", value=f"spotrelay-{service.name}")],
-                    ),
-                    ec2.CfnLaunchTemplate.TagSpecificationProperty(resource_type="volume", tags=tags),
+                    ec2.CfnLaunchTemplate.TagSpecificationProperty(resource_type="volume", tags=tags)
                 ],
                 user_data=Fn.base64(user_data(service, Stack.of(self).region)),
             ),

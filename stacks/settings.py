@@ -54,6 +54,8 @@ class Settings:
     certificate_arn: str | None = None
     access_logs_bucket: str | None = None
     alarm_email: str | None = None
+    kms_key_arn: str | None = None
+    """The key that encrypts the instances' volumes; None: the account's default key for EBS."""
 
     @classmethod
     def from_context(
@@ -76,13 +78,14 @@ class Settings:
         if len(set(zones)) == 1:
             raise SettingsError("context zones: a load balancer needs two zones or more, got 1")
         network = _network(context)
+        target_region = region or environment.get(DEFAULT_REGION) or None
         if network and zones:
             raise SettingsError("context zones is for a VPC of its own: with vpc_id, subnets say the zones")
         return cls(
             services=tuple(Path(name) for name in _list(context, "services")),
             account=account,
             region=region,
-            target_region=region or environment.get(DEFAULT_REGION) or None,
+            target_region=target_region,
             network=network,
             zones=zones,
             internet_facing=_flag(context, "internet_facing", default=True),
@@ -91,7 +94,17 @@ class Settings:
             ),
             access_logs_bucket=_text(context, "access_logs_bucket", r"[a-z0-9.-]{3,63}", "a bucket's name"),
             alarm_email=_text(context, "alarm_email", r"\S+@\S+", "an e-mail address"),
+            kms_key_arn=_kms_key_arn(context, target_region),
         )
+
+
+def _kms_key_arn(context: Context, region: str | None) -> str | None:
+    # Not an alias: IAM grants hold for keys.
+    pattern = rf"arn:[\w-]+:kms:{REGION}:\d{{12}}:key/[\w-]+"
+    key = _text(context, "kms_key_arn", pattern, "a KMS key's ARN (arn:aws:kms:us-east-1:…:key/…)")
+    if key and region and key.split(":")[3] != region:
+        raise SettingsError(f"context kms_key_arn: {key} isn't in {region}, which this would deploy to")
+    return key
 
 
 def _network(context: Context) -> GivenNetwork | None:

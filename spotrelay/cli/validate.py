@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from spotrelay.service import Description, Problem, ServiceFileError, describe, load
 from spotrelay.service.userdata import MAX_BYTES
@@ -69,5 +70,5 @@ def _table(facts: Description) -> Table:
         "user data": f"{facts.user_data_bytes} of {MAX_BYTES} bytes",
     }
     for name, value in rows.items():
-        table.add_row(name, value)
+        table.add_row(name, Text(value))  # or a path with brackets in it would be taken for markup
     return table

@@ -98,15 +98,17 @@ def tags_for(specifications: list[dict[str, Any]], resource_type: str) -> dict[s
     """The tags that `TagSpecifications` give to one type of resource.
 
     Raises:
-        AwsError: one of them is EC2's to set, whatever type of resource it is for.
+        AwsError: one of them is EC2's to set, whatever type of resource it is for, or stands there twice.
     """
     check_tag_keys(tag["Key"] for specification in specifications for tag in specification.get("Tags", []))
-    return {
-        tag["Key"]: tag.get("Value", "")
-        for specification in specifications
-        if specification.get("ResourceType") == resource_type
-        for tag in specification.get("Tags", [])
-    }
+    tags: dict[str, str] = {}
+    for specification in specifications:
+        if specification.get("ResourceType") == resource_type:
+            for tag in specification.get("Tags", []):
+                if tag["Key"] in tags:
+                    raise AwsError("InvalidParameterValue", f"Duplicate tag key '{tag['Key']}' specified.")
+                tags[tag["Key"]] = tag.get("Value", "")
+    return tags
 
 
 def check_tag_keys(keys: Iterable[str]) -> None:

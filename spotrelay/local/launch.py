@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from spotrelay.local.context import (
 )
 from spotrelay.local.environment import REGION
 from spotrelay.local.instances import LaunchSpec
+from spotrelay.local.seeds import ROOT_VOLUMES
 from spotrelay.local.wire import AwsError
 from spotrelay.market import RefusalCode
 from spotrelay.model import CapacityPool, PurchaseOption
@@ -118,10 +119,12 @@ def make_spec(
     """What an instance is made of. `data` is the template's data with overrides and request laid over it.
 
     Raises:
-        AwsError: no image, no such instance profile, or user data that isn't base64.
+        AwsError: no image, no such instance profile, user data that isn't base64, or a root volume that the
+            image doesn't fit into.
     """
     if not data.get("ImageId"):
         raise AwsError("MissingParameter", "The request must contain the parameter ImageId")
+    _check_root_volume(str(data["ImageId"]), data.get("BlockDeviceMappings") or [])
     interfaces = data.get("NetworkInterfaces") or [{}]
     groups = data.get("SecurityGroupIds") or interfaces[0].get("Groups") or []
     profile = data.get("IamInstanceProfile")
@@ -225,6 +228,18 @@ def _profile(context: Context, profile: Mapping[str, Any]) -> tuple[str, str]:
             f"Value ({named}) for parameter iamInstanceProfile is invalid. Invalid IAM Instance Profile",
         )
     return found
+
+
+def _check_root_volume(image_id: str, mappings: Iterable[Mapping[str, Any]]) -> None:
+    root = ROOT_VOLUMES.get(image_id)
+    for mapping in mappings:
+        size_gib = (mapping.get("Ebs") or {}).get("VolumeSize")
+        if root and size_gib and mapping.get("DeviceName") == root.device and int(size_gib) < root.size_gib:
+            raise AwsError(
+                "InvalidBlockDeviceMapping",
+                f"Volume of size {size_gib}GB is smaller than snapshot '{root.snapshot_id}',"
+                f" expect size >= {root.size_gib}GB",
+            )
 
 
 def _decode(user_data: str) -> str:

@@ -13,6 +13,7 @@ stores, replace some of its functions and add two CloudFormation types. What we 
 - `cloudwatch_logs._append_log_events`, which every log line of a function passes;
 - `lambda_svc._execute_function_dispatch`, which every invocation passes, though not all are counted;
 - `cloudwatch._evaluate_alarm`, which ignores dimensions, so that one queue's depth sets off another's alarm;
+- `ssm._put_parameter`, which takes values that Parameter Store refuses;
 - `iam_actions.extract_resource_arn`, which IAM asks what a request is about, and which misses some;
 - `provisioners._RESOURCE_HANDLERS`, CloudFormation's resource types, which lack security group rules.
 """
@@ -448,6 +449,17 @@ class MiniStack:
             return str(resource_of(service, method, path, headers, body, *rest))
 
         actions.extract_resource_arn = named
+
+    def check_parameter_values(self, why_refused: Callable[[str, str], str | None]) -> None:
+        """Let PutParameter, CloudFormation's too, refuse a value (the second argument is its tier)."""
+        parameters: Any = self._services["ssm"]
+        put, error = parameters._put_parameter, self._core["responses"].error_response_json
+
+        def checked(request: JsonObject) -> Any:
+            refusal = why_refused(str(request.get("Value", "")), str(request.get("Tier") or "Standard"))
+            return error("ValidationException", refusal, 400) if refusal else put(request)
+
+        parameters._put_parameter = checked
 
     def prepare_cloudformation(self) -> None:
         """Teach CloudFormation AWS::EC2::SecurityGroupIngress and …Egress, which the CDK makes.

@@ -1,10 +1,31 @@
-"""Tells EventBridge when a parameter changes, which MiniStack doesn't."""
+"""What MiniStack's Parameter Store lacks: events when a parameter changes, and refusals of values."""
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 
 from spotrelay.local.ministack import MiniStack
+
+STANDARD_LIMIT, ADVANCED_LIMIT = 4096, 8192
+"""Characters of a value, by tier. Intelligent-Tiering makes a parameter advanced where it must be."""
+
+
+def why_refused(value: str, tier: str) -> str | None:
+    """Parameter Store's words for a value that it doesn't take; None for one that it takes."""
+    if re.search(r"\{\{.*\}\}", value, re.DOTALL):
+        return 'Parameter value can\'t nest another parameter. Do not use "{{}}" in the value.'
+    if len(value) > ADVANCED_LIMIT:
+        return (
+            "1 validation error detected: Value at 'value' failed to satisfy constraint:"
+            f" Member must have length less than or equal to {ADVANCED_LIMIT}"
+        )
+    if tier == "Standard" and len(value) > STANDARD_LIMIT:
+        return (
+            f"Standard tier parameters support a maximum parameter value of {STANDARD_LIMIT} characters."
+            " To create a larger parameter value, upgrade the parameter to use the advanced-parameter tier."
+        )
+    return None
 
 
 class ParameterChanges:

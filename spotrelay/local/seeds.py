@@ -1,5 +1,9 @@
 """What an AWS account has before anybody deploys anything: the public parameters that name AMIs."""
 
+from __future__ import annotations
+
+from typing import NamedTuple
+
 AMI_PARAMETERS = {
     "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id": (
         "ami-0dee9a1e5b0c22040"
@@ -14,3 +18,21 @@ AMI_PARAMETERS = {
     "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-6.1-x86_64": "ami-0a12023000000000b",
 }
 """Parameter name to AMI ID. The IDs are made up: an instance here is a process and has no image."""
+
+
+class RootVolume(NamedTuple):
+    """What an AMI makes its root volume from."""
+
+    device: str
+    snapshot_id: str
+    size_gib: int
+
+
+_DEEP_LEARNING = RootVolume("/dev/sda1", "snap-0dee9a1e5b0c75000", 75)
+"""EC2's answer to a smaller volume for the Ubuntu images: `expect size >= 75GB` (seen by several in 2026)."""
+
+ROOT_VOLUMES = {
+    "ami-0dee9a1e5b0c22040": _DEEP_LEARNING,
+    "ami-0dee9a1e5b0c24040": _DEEP_LEARNING,
+}
+"""By AMI, where it is known. A launch from another image isn't held against its snapshot."""

@@ -35,7 +35,7 @@ from spotrelay.local.instances import Instance
 from spotrelay.local.machines import Machines
 from spotrelay.local.metrics import Metrics
 from spotrelay.local.ministack import MiniStack
-from spotrelay.local.parameters import ParameterChanges
+from spotrelay.local.parameters import ParameterChanges, why_refused
 from spotrelay.local.run_instances import RunActions
 from spotrelay.local.seeds import AMI_PARAMETERS
 from spotrelay.market import Market
@@ -104,6 +104,7 @@ async def _run(
     ministack = MiniStack()
     ministack.seed_public_parameters(AMI_PARAMETERS)
     ministack.name_resource_of_parameter_paths()
+    ministack.check_parameter_values(why_refused)
     ministack.compress_schedules(options.settings.schedule_s / 60)
     ministack.compress_redelivery(options.settings.schedule_s / 60)
     ministack.keep_whole_logs()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import ROUND_DOWN, Decimal
 
 from spotrelay.model import CapacityPool, Cooldown, Offering, PoolMemory, PurchaseOption, ServiceSpec
 from spotrelay.policy import timing
@@ -104,8 +105,14 @@ def _max_prices(spec: ServiceSpec, memory: PoolMemory) -> dict[str, float]:
     if spec.max_price_share is None or memory.survey is None:
         return {}
     prices = memory.survey.on_demand_prices
+    # In decimals, as prices and shares are written: 60 % of 1.5 are 0.9, and in floats a little less.
+    share = Decimal(str(spec.max_price_share))
+    return {type_: float(_rounded_down(Decimal(str(price)) * share)) for type_, price in prices.items()}
+
+
+def _rounded_down(usd: Decimal) -> Decimal:
     # EC2 takes five decimals at most; to round up would pay more than was allowed.
-    return {type_: int(price * spec.max_price_share * 1e4) / 1e4 for type_, price in prices.items()}
+    return usd.quantize(Decimal("0.0001"), ROUND_DOWN)
 
 
 def _too_dear(

@@ -29,6 +29,16 @@ MAX_FILE_BYTES = 262_144
 MAX_NODES = 10_000
 """A few aliases can make an endless tree out of a small file."""
 
+MAX_NUMBER = 1000
+"""Characters of a number; a longer one is text. Python can't print numbers of some thousands of digits."""
+
+_REPLACED_LATER = {
+    "{{resolve:": "CloudFormation would put a value there, in the clear: name a secret under `secrets`",
+    "${Token[": "it is the CDK's mark for a value of its own: give the variable another name",
+    "#{Token[": "it is the CDK's mark for a list of its own: write it in another way",
+}
+"""What wouldn't reach an instance as it was written, and what to do instead."""
+
 _TAG = "tag:yaml.org,2002:"
 _KNOWN_TAGS = {
     _TAG + name for name in ("map", "set", "seq", "str", "int", "float", "bool", "null", "timestamp")
@@ -58,7 +68,9 @@ def field_name(location: Location) -> str:
     """The location as the user would say it: `resources.accelerators[0]`."""
     name = ""
     for step in location:
-        name += f"[{step}]" if isinstance(step, int) else f".{step}" if name else step
+        # A key may hold anything, and this goes to a terminal, on one line.
+        shown_step = repr(step) if isinstance(step, str) and not step.isprintable() else step
+        name += f"[{step}]" if isinstance(step, int) else f".{shown_step}" if name else str(shown_step)
     return name
 
 
@@ -182,7 +194,7 @@ class _Builder:
             if not isinstance(key_node, ScalarNode):
                 self._problem(key_node, at, "expected a plain name as key")
                 continue
-            key = str(key_node.value)
+            key = self._text(key_node, at)
             if str(key_node.tag) == _TAG + "merge":
                 self._problem(key_node, at, "merge keys (<<) are not supported: write the fields out")
                 continue
@@ -196,10 +208,10 @@ class _Builder:
         return values
 
     def _scalar(self, node: Node, at: Location) -> Any:
-        text, kind = str(node.value), str(node.tag).removeprefix(_TAG)
+        text, kind = self._text(node, at), str(node.tag).removeprefix(_TAG)
         if kind == "null":
             return None
-        if at and at[0] in self.as_written:
+        if (at and at[0] in self.as_written) or len(text) > MAX_NUMBER:
             return text
         try:
             match kind:
@@ -211,8 +223,24 @@ class _Builder:
                     return float(text.replace("_", "").lower().replace(".inf", "inf").replace(".nan", "nan"))
                 case _:
                     return text
-        except ValueError:  # a number of thousands of digits: no field takes one, and the schema will say so
+        except ValueError:  # such as `0x`: no field takes it, and the schema will say so
             return text
+
+    def _text(self, node: Node, at: Location) -> str:
+        """The scalar's text, with each pair of surrogates as the one character that it stands for.
+
+        JSON writes characters beyond U+FFFF as such pairs (`"\\ud83e\\udd99"`), and JSON is YAML.
+        """
+        text = str(node.value)
+        for found, why in _REPLACED_LATER.items():
+            if found in text:
+                self._problem(node, at, f"{found} can't stand here: {why}")
+        try:
+            return text.encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError:
+            message = "has half of a surrogate pair, which is no character: write the character itself"
+            self._problem(node, at, message)
+            return ""
 
     def _problem(self, node: Node, at: Location, message: str) -> None:
         self.problems.append(Problem(self.file, node.start_mark.line + 1, field_name(at), message))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import string
 from collections.abc import Iterator, Mapping
@@ -14,7 +15,7 @@ from pydantic import ValidationError
 from spotrelay import catalog
 from spotrelay.model import OnRebalance, OnWarning, ReadinessProbe
 from spotrelay.requirements import Requirements
-from spotrelay.service import eligibility, userdata, wording
+from spotrelay.service import eligibility, runtime, userdata, wording
 from spotrelay.service.disk import disk
 from spotrelay.service.document import Document, Location, read, shown
 from spotrelay.service.errors import InvalidServiceFileError, Problem
@@ -51,7 +52,11 @@ def load(path: str | Path) -> Service:
         raise InvalidServiceFileError(problems) from None
     expander = _Expander(document, file)
     service = _compile(path, document, file, expander)
-    problems += [*expander.problems, *_size_problems(document, service)]
+    problems += [
+        *expander.problems,
+        *_size_problems(document, service),
+        *_document_problems(document, service),
+    ]
     if problems:
         raise InvalidServiceFileError(problems)
     return replace(service, warnings=tuple(_warnings(document, file, service)))
@@ -89,8 +94,8 @@ def _compile(path: Path, document: Document, file: ServiceFile, expander: _Expan
         initial_delay_s=probe.initial_delay_seconds if probe else 1200,
         drain_s=section.drain_seconds,
         on_warning=OnWarning(section.on_warning),
-        disk=disk(resources.disk_tier, resources.disk_size),
-        image=Image(resources.image or DEFAULT_IMAGE.format(arch=arch)),
+        disk=disk(resources.disk_tier, resources.disk_size, resources.disk_initialization_rate),
+        image=Image(resources.image or DEFAULT_IMAGE.format(arch=arch), resources.root_device),
         arch=arch,
         envs=file.envs,
         secrets=file.secrets,
@@ -124,6 +129,23 @@ def _size_problems(document: Document, service: Service) -> Iterator[Problem]:
             (largest,),
             f"setup, run and envs make {size} bytes of user data, EC2 takes {userdata.MAX_BYTES}: "
             f"put the larger part of `{largest}` into an image or a file that `setup` fetches",
+        )
+
+
+def _document_problems(document: Document, service: Service) -> Iterator[Problem]:
+    size = runtime.size(service)
+    if size > runtime.MAX_CHARACTERS:
+        probe = service.readiness_probe
+        parts: dict[Location, object] = {
+            _PROBE_DATA: dict(probe.post_data) if probe else {},
+            ("resources", "exclude"): service.requirements.exclude,
+            ("resources", "instance_types"): service.requirements.instance_types,
+        }
+        largest = max(parts, key=lambda at: len(json.dumps(parts[at])))
+        yield document.problem(
+            largest,
+            f"makes the service's runtime document {size} characters long, and Parameter Store takes"
+            f" {runtime.MAX_CHARACTERS}: make it shorter",
         )
 
 

@@ -12,6 +12,13 @@ from spotrelay.requirements import Requirements
 from spotrelay.service.disk import Disk
 from spotrelay.service.errors import Problem
 
+DEFAULT_ROOT_DEVICE = "/dev/sda1"
+"""Of Ubuntu's images, the default among them."""
+
+LEAST_DISK_GIB = 75
+"""Size of the default image's snapshot, as of 2026: no root volume may be smaller. EC2 says so only at the
+launch (InvalidBlockDeviceMapping, `expect size >= 75GB`)."""
+
 DEFAULT_IMAGE = "/aws/service/deeplearning/ami/{arch}/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"
 """AWS's Deep Learning Base AMI: Ubuntu with NVIDIA's driver, Docker and the AWS CLI, and no framework."""
 
@@ -21,6 +28,8 @@ class Image:
     """What an instance boots."""
 
     reference: str
+    root_device: str = DEFAULT_ROOT_DEVICE
+    """What the image calls its root volume. Another name in the launch template would be a second disk."""
 
     @property
     def is_parameter(self) -> bool:

@@ -18,6 +18,7 @@ from spotrelay.instance_types import InstanceType
 from spotrelay.requirements import Accelerators, Amount, Exclusion, Requirements
 from spotrelay.service import eligibility
 from spotrelay.service.document import shown
+from spotrelay.service.model import DEFAULT_ROOT_DEVICE, LEAST_DISK_GIB
 from spotrelay.service.requirements import (
     REGION,
     TYPE_OR_FAMILY,
@@ -58,11 +59,11 @@ def _path_only(value: Any) -> Any:
 
 
 def _post_data(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
     try:
-        parsed = json.loads(value)
-    except ValueError as error:
+        parsed = json.loads(value) if isinstance(value, str) else value
+        # YAML and Python's JSON have numbers and text that JSON hasn't: .inf, NaN, half of a surrogate pair.
+        json.dumps(parsed, allow_nan=False, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
         raise rejected(
             Finding((), f"expected fields, or the same as JSON text: not JSON: {error}")
         ) from error
@@ -239,11 +240,19 @@ class Resources(_Fields):
     disk_tier: Literal["low", "medium", "high", "best"] = Field(
         default="medium", description="low, medium, high or best"
     )
+    disk_initialization_rate: int | None = Field(
+        default=None, ge=100, le=300, description="a whole number of MiB/s from 100 to 300"
+    )
     ports: int = Field(ge=1, le=65_535, description="one port from 1 to 65535, such as 8080")
     image: str | None = Field(
         default=None,
         pattern=rf"^(ami-[0-9a-f]{{8,17}}|{PARAMETER_NAME})$",
         description="an AMI (ami-0123456789abcdef0) or the SSM parameter that holds one (/aws/service/…)",
+    )
+    root_device: str = Field(
+        default=DEFAULT_ROOT_DEVICE,
+        pattern=r"^/dev/(sd|xvd)[a-z][0-9]{0,2}$",
+        description="a device name such as /dev/sda1 or /dev/xvda",
     )
 
     @property
@@ -270,6 +279,25 @@ class Resources(_Fields):
         ]
         if elsewhere:
             raise rejected(*elsewhere)
+        return self
+
+    @model_validator(mode="after")
+    def _the_image_fits(self) -> Resources:
+        """Only of the default image do we know the size and the root device."""
+        if self.image is not None:
+            return self
+        if self.disk_size < LEAST_DISK_GIB:
+            message = (
+                f"expected {LEAST_DISK_GIB} GiB or more, which the default image takes, got {self.disk_size}:"
+                " EC2 would refuse every launch"
+            )
+            raise rejected(Finding(("disk_size",), message))
+        if self.root_device != DEFAULT_ROOT_DEVICE:
+            message = (
+                f"the default image's root device is {DEFAULT_ROOT_DEVICE}:"
+                " remove this, or name the image that has another in resources.image"
+            )
+            raise rejected(Finding(("root_device",), message))
         return self
 
     @model_validator(mode="after")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from botocore.exceptions import ClientError
 
+from spotrelay.local.seeds import ROOT_VOLUMES
 from tests.local.conftest import Ground, eventually
 
 pytestmark = pytest.mark.xdist_group("local")
@@ -124,6 +125,37 @@ def test_no_launch_sets_tags_of_awss(ground: Ground) -> None:
             TagSpecifications=tags,  # type: ignore[arg-type]  # keys are right
         )
     assert len(ground.aws.local.instances()) == known
+
+
+def test_a_tag_key_stands_in_a_request_once(ground: Ground) -> None:
+    """A fleet that gives its instances two tags with one key is refused as a whole."""
+    tags = [{"Key": "Name", "Value": value} for value in ("one", "other")]
+    with pytest.raises(ClientError, match=r"InvalidParameterValue.*Duplicate tag key 'Name' specified"):
+        ground.fleet(["g5.2xlarge"], TagSpecifications=[{"ResourceType": "instance", "Tags": tags}])
+
+
+@pytest.mark.parametrize(("size_gib", "device", "is_refused"), [
+    (74, "/dev/sda1", True),
+    (75, "/dev/sda1", False),
+    (8, "/dev/sdb", False),
+])  # fmt: skip
+def test_a_root_volume_holds_its_snapshot(
+    ground: Ground, size_gib: int, device: str, *, is_refused: bool
+) -> None:
+    """A root volume smaller than the image's snapshot is an error in the answer; a second disk isn't."""
+    mapping = {"DeviceName": device, "Ebs": {"VolumeSize": size_gib, "VolumeType": "gp3"}}
+    image = next(iter(ROOT_VOLUMES))
+    ground.aws.ec2.create_launch_template_version(
+        LaunchTemplateId=ground.template,
+        LaunchTemplateData={"ImageId": image, "BlockDeviceMappings": [mapping]},  # type: ignore[list-item]  # its keys are right
+    )
+    answer = ground.fleet(["g5.2xlarge"])
+    if not is_refused:
+        assert answer["Instances"]
+        return
+    assert answer["Instances"] == []
+    assert {error["ErrorCode"] for error in answer["Errors"]} == {"InvalidBlockDeviceMapping"}
+    assert answer["Errors"][0]["ErrorMessage"].endswith("expect size >= 75GB")
 
 
 def test_run_instances_without_capacity_fails_as_a_server_error(ground: Ground) -> None:

@@ -193,3 +193,34 @@ def test_queues_may_demand_tls(ground: Ground) -> None:
     url = ground.aws.sqs.create_queue(QueueName=name, Attributes={"Policy": policy})["QueueUrl"]
     somebody = ground.aws.assume({"Effect": "Allow", "Action": "sqs:*", "Resource": "*"})
     assert somebody.sqs.send_message(QueueUrl=url, MessageBody="x")["MessageId"]
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ('{"template": "{{ user }}"}', "nest another parameter"),
+        ("x" * 8193, "less than or equal to 8192"),
+    ],
+)
+def test_parameter_store_refuses_values(aws: Aws, value: str, words: str) -> None:
+    """A value with double braces, or too long for any tier, is refused from a client and in a stack alike."""
+    name = f"/{uuid.uuid4().hex[:8]}"
+    with pytest.raises(ClientError, match="ValidationException") as refused:
+        aws.client("ssm").put_parameter(Name=name, Value=value, Type="String", Tier="Intelligent-Tiering")
+    assert words in str(refused.value)
+    resource = parameter(name)
+    resource["Properties"] |= {"Value": value, "Tier": "Intelligent-Tiering"}
+    stack = Stack(aws)
+    assert stack.create({"P": resource}) == "ROLLBACK_COMPLETE"
+    assert words in stack.reason()
+
+
+def test_a_standard_parameter_takes_four_kilobytes(aws: Aws) -> None:
+    """More is refused for a standard parameter, and makes one with intelligent tiering an advanced one."""
+    ssm, name = aws.client("ssm"), f"/{uuid.uuid4().hex[:8]}"
+    with pytest.raises(ClientError, match="maximum parameter value of 4096 characters"):
+        ssm.put_parameter(Name=name, Value="x" * 4097, Type="String")
+    for size in (4096, 8192):
+        ssm.put_parameter(
+            Name=name, Value="x" * size, Type="String", Tier="Intelligent-Tiering", Overwrite=True
+        )

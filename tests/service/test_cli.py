@@ -28,7 +28,7 @@ def test_right_files_are_described_and_exit_0() -> None:
     code, out, err = run(ROOT / "services" / "demo.yaml", ROOT / "services" / "llama3.yaml")
     assert (code, err) == (0, "")
     assert "22 in each zone" in out
-    assert "14 in each zone" in out
+    assert "11 in each zone" in out
     assert "POST /v1/chat/completions" in out
 
 

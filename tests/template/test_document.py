@@ -1,15 +1,17 @@
-"""From the service file to the runtime document: no setting is lost on the way."""
+"""From the service file to the runtime document and the launch template: nothing is lost on the way."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import MISSING, fields
+from pathlib import Path
 
 import pytest
+import yaml  # type: ignore[import-untyped]  # what cloud-init reads with
 
 from spotrelay.model import OnRebalance, OnWarning, ReadinessProbe, ServiceSpec
 from spotrelay.requirements import Accelerators, Requirements
-from spotrelay.service import load
+from spotrelay.service import envfile, load
 from spotrelay.service.schema import ReadinessProbe as ProbeSection
 from spotrelay.service.schema import ServiceSection
 from stacks.service import ServiceStack
@@ -20,7 +22,7 @@ SECTION = {
     "replicas": 5,
     "readiness_probe": {
         "path": "/v1/generate",
-        "post_data": {"prompt": "Hello"},
+        "post_data": {"prompt": "{{ user }} $${Tok$REST \U0001f999"},
         "initial_delay_seconds": 700,
         "timeout_seconds": 7,
     },
@@ -36,6 +38,11 @@ SECTION = {
 }
 """Every field of the section `service`, each with another value than its default."""
 
+KEY = "arn:aws:kms:us-east-1:000000000000:key/mrk-0123456789abcdef"
+
+HOSTILE = "\"'`\\ %n $(id) ${HOME} ${AWS::Region} {{ x }} \U0001f999\n---\n- a: {b: !!c 'd'}\u2028"
+"""What the CDK, its two languages, CloudFormation and YAML might each take for something of theirs."""
+
 RESOURCES = {
     "accelerators": "A10G",
     "instance_types": ["g5.2xlarge", "g5.xlarge"],
@@ -43,6 +50,10 @@ RESOURCES = {
     "use_spot": False,
     "max_price": "70%",
     "ports": 9000,
+    "image": "ami-0123456789abcdef0",
+    "root_device": "/dev/xvda",
+    "disk_size": 20,
+    "disk_initialization_rate": 200,
 }
 
 
@@ -53,12 +64,16 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Template:
 
     directory = tmp_path_factory.mktemp("chosen")
     file = directory / "chosen.yaml"
-    # JSON is YAML.
-    file.write_text(
-        json.dumps({"service": SECTION, "resources": RESOURCES, "run": "serve"}), encoding="utf-8"
-    )
+    written = {
+        "service": SECTION,
+        "resources": RESOURCES,
+        "envs": {"TEXT": HOSTILE, "REST": "en[TOKEN.1]}"},
+        "setup": HOSTILE,
+        "run": f"serve {HOSTILE}",
+    }
+    file.write_text(json.dumps(written), encoding="utf-8")  # JSON is YAML
     app = cdk.App(outdir=str(directory / "out"))
-    ServiceStack(app, "Chosen", service=load(file), settings=Settings())
+    ServiceStack(app, "Chosen", service=load(file), settings=Settings(kms_key_arn=KEY))
     app.synth()
     return Template.read(directory / "out", "Chosen")
 
@@ -82,7 +97,8 @@ def test_every_field_of_the_section_is_tried() -> None:
 def test_the_document_says_what_the_file_says(spec: ServiceSpec) -> None:
     """Each setting arrives at the controller with the file's own value."""
     assert spec.replicas == 5
-    assert spec.readiness_probe == ReadinessProbe("/v1/generate", {"prompt": "Hello"}, timeout_s=7)
+    prompt = "{{ user }} ${Token[TOKEN.1]} \U0001f999"
+    assert spec.readiness_probe == ReadinessProbe("/v1/generate", {"prompt": prompt}, timeout_s=7)
     assert spec.initial_delay_s == 700
     assert (spec.drain_s, spec.on_warning) == (45, OnWarning.SERVE_ON)
     assert (spec.base_on_demand, spec.on_demand_fallback) == (2, False)
@@ -113,3 +129,26 @@ def test_the_load_balancer_does_what_the_file_says(template: Template) -> None:
     group = template.only("AWS::ElasticLoadBalancingV2::TargetGroup")
     assert (group["HealthCheckPath"], group["Port"]) == ("/healthy", 9000)
     assert {"Key": "deregistration_delay.timeout_seconds", "Value": "45"} in group["TargetGroupAttributes"]
+
+
+def test_parameter_store_takes_the_document(template: Template) -> None:
+    """No two braces open anywhere in its value, which it would take for a reference to another parameter."""
+    assert "{{" not in flat(template.only("AWS::SSM::Parameter")["Value"])
+
+
+def test_the_root_volume_is_what_the_file_and_the_context_say(template: Template) -> None:
+    """The image's own device, so that no second disk is made; the key; the rate at which it is loaded."""
+    (mapping,) = template.only("AWS::EC2::LaunchTemplate")["LaunchTemplateData"]["BlockDeviceMappings"]
+    assert mapping["DeviceName"] == "/dev/xvda"
+    volume = mapping["Ebs"]
+    assert (volume["VolumeSize"], volume["VolumeInitializationRate"]) == (20, 200)
+    assert (volume["Encrypted"], volume["KmsKeyId"]) == (True, KEY)
+
+
+def test_scripts_and_environment_reach_user_data_unchanged(template: Template) -> None:
+    """What a template, two languages and CloudFormation lie between is still what the file says."""
+    text = flat(template.only("AWS::EC2::LaunchTemplate")["LaunchTemplateData"]["UserData"])
+    written = {Path(f["path"]).name: f["content"] for f in yaml.safe_load(text)["write_files"]}
+    assert written["setup.sh"] == f"#!/bin/bash\n{HOSTILE}\n"
+    assert written["run.sh"] == f"#!/bin/bash\nserve {HOSTILE}\n"
+    assert envfile.parse(written["service.env"])["TEXT"] == HOSTILE

@@ -14,6 +14,8 @@ from tests.template.support import Template
 
 CERTIFICATE = "arn:aws:acm:us-east-1:000000000000:certificate/1"
 
+KEY = "arn:aws:kms:us-east-1:000000000000:key/01234567-89ab"
+
 GIVEN = {
     "vpc_id": "vpc-00000001",
     "subnets": "subnet-00000001=us-east-1a,subnet-00000002=us-east-1b",
@@ -56,6 +58,14 @@ def test_lists_come_from_a_file_or_a_command_line() -> None:
         ),
         ({"zones": "us-east-1a,us-east-1-bos-1a"}, "zones: expected zones such as us-east-1a"),
         ({"zones": "us-east-1a"}, "zones: a load balancer needs two zones"),
+        (
+            {"kms_key_arn": "alias/mine"},
+            "kms_key_arn: expected a KMS key's ARN (arn:aws:kms:us-east-1:…:key/…)",
+        ),
+        (
+            {"kms_key_arn": KEY, "account": "000000000000", "region": "eu-west-1"},
+            f"kms_key_arn: {KEY} isn't in eu-west-1, which this would deploy to",
+        ),
         ({"vpc_id": "vpc-1"}, "vpc_id: expected a VPC's ID, got 'vpc-1'"),
         ({**GIVEN, "zones": "us-east-1a,us-east-1b"}, "zones is for a VPC of its own"),
     ],
@@ -79,6 +89,7 @@ def chosen(tmp_path_factory: pytest.TempPathFactory) -> Template:
         "certificate_arn": CERTIFICATE,
         "access_logs_bucket": "my-logs",
         "alarm_email": "me@example.org",
+        "kms_key_arn": KEY,
     }
     target = tmp_path_factory.mktemp("chosen")
     return Template.read(synthesize(target, Settings.from_context(context.get)), SERVICE_PREFIX + "demo")
@@ -112,3 +123,9 @@ def test_access_can_be_logged(chosen: Template) -> None:
     attributes = chosen.only("AWS::ElasticLoadBalancingV2::LoadBalancer")["LoadBalancerAttributes"]
     assert {"Key": "access_logs.s3.bucket", "Value": "my-logs"} in attributes
     assert {"Key": "access_logs.s3.enabled", "Value": "true"} in attributes
+
+
+def test_volumes_can_have_a_key_of_ones_own(chosen: Template) -> None:
+    """The key of the context encrypts the instances' volumes."""
+    (mapping,) = chosen.only("AWS::EC2::LaunchTemplate")["LaunchTemplateData"]["BlockDeviceMappings"]
+    assert mapping["Ebs"]["KmsKeyId"] == KEY

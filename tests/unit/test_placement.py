@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spotrelay.model import (
@@ -208,12 +209,15 @@ def test_what_cannot_be_capped_is_not_asked() -> None:
 
 
 @given(st.floats(0.0001, 100), st.floats(0.01, 1))
+@example(1.5, 0.6)
+@example(1.006, 0.7)
 def test_a_cap_is_never_more_than_was_allowed(price: float, share: float) -> None:
-    """EC2 takes a few decimals only: a cap is rounded down."""
+    """EC2 takes a few decimals only: a cap is the exact share of the price, rounded down."""
     spec = replace(CAPPED, max_price_share=share)
     priced = PoolMemory(survey=survey(on_demand_prices={"g5.xlarge": price}))
     (cap,) = plan(spec, memory=priced).max_prices.values()
-    assert price * share - 0.000101 <= cap <= price * share
+    allowed = Decimal(str(price)) * Decimal(str(share))
+    assert 0 <= allowed - Decimal(str(cap)) < Decimal("0.0001")
     assert round(cap, 4) == cap
 
 

@@ -1,0 +1,84 @@
+"""The runtime document: what the controller is told of a service, in a parameter of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from spotrelay.model import ServiceSpec
+from spotrelay.service.model import Service
+from spotrelay.service.userdata import LONGEST_REGION
+
+MAX_CHARACTERS = 8192
+"""Parameter Store's limit for an advanced parameter. One of more than 4096 characters is charged for."""
+
+MOST_ZONES = 6
+"""No region has more (us-east-1), and there is one subnet per zone."""
+
+_PROBE = "<readiness_probe>"
+"""Stands for the probe until the rest is written. Nothing else that a file says can hold a `<`."""
+
+
+def document(
+    service: Service,
+    *,
+    subnets: Mapping[str, str],
+    launch_template_id: str,
+    version: str,
+    target_group_arn: str,
+) -> str:
+    """The document's JSON. What isn't from the file may be a CDK token; `version` is a number, or one."""
+    values = ServiceSpec(
+        service=service.name,
+        version=0,
+        replicas=service.replicas,
+        use_spot=service.use_spot,
+        instance_types=service.instance_type_names,
+        ordered=service.ordered,
+        subnets=subnets,
+        launch_template_id=launch_template_id,
+        target_group_arn=target_group_arn,
+        port=service.port,
+        on_demand_fallback=service.on_demand_fallback,
+        base_on_demand=service.base_on_demand,
+        max_price_share=service.max_price_share,
+        requirements=service.requirements,
+        on_rebalance=service.on_rebalance,
+        surge=service.surge,
+        max_launches_per_minute=service.max_launches_per_minute,
+        drain_s=service.drain_s,
+        on_warning=service.on_warning,
+        initial_delay_s=service.initial_delay_s,
+        readiness_probe=service.readiness_probe,
+    ).to_dict()
+    probe = json.dumps(values["readiness_probe"])
+    text = json.dumps({**values, "version": version, "readiness_probe": _PROBE})
+    # A token is text, and the version a number: take the quotes off that JSON puts around it.
+    text = text.replace(json.dumps(version), version)
+    return text.replace(json.dumps(_PROBE), _harmless(probe))
+
+
+def size(service: Service) -> int:
+    """Characters of the document, where all that isn't known yet is as long as it can be."""
+    zone = f"{LONGEST_REGION}a"
+    return len(
+        document(
+            service,
+            subnets={f"subnet-{number:017x}": zone for number in range(MOST_ZONES)},
+            launch_template_id="lt-" + "0" * 17,
+            version="99999",
+            target_group_arn=f"arn:aws-us-gov:elasticloadbalancing:{LONGEST_REGION}:000000000000:targetgroup/"
+            + "x" * 32
+            + "/"
+            + "0" * 16,
+        )
+    )
+
+
+def _harmless(text: str) -> str:
+    """JSON that says the same without what others would replace: `{{…}}` and the CDK's marks.
+
+    Parameter Store refuses `{{…}}`, which a chat template may well hold. Outside of a string JSON has no two
+    braces in a row and no `$`.
+    """
+    return text.replace("{{", "{\\u007b").replace("${", "$\\u007b").replace("#{", "#\\u007b")

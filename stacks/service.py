@@ -30,7 +30,7 @@ class ServiceStack(Stack):
         *,
         service: Service,
         settings: Settings,
-        shared: NetworkStack | None,
+        shared: NetworkStack | None = None,
         **stack_options: Any,
     ) -> None:
         """`shared` is the network where the settings give none."""

@@ -13,7 +13,7 @@ from spotrelay.service import load
 from spotrelay.service.schema import ReadinessProbe as ProbeSection
 from spotrelay.service.schema import ServiceSection
 from stacks.service import ServiceStack
-from stacks.settings import Settings
+from stacks.settings import GivenNetwork, Settings
 from tests.template.support import Template, flat
 
 SECTION = {
@@ -46,6 +46,9 @@ RESOURCES = {
 }
 
 
+SUBNETS = {"subnet-00000001": "us-east-1a", "subnet-00000002": "us-east-1b", "subnet-00000003": "us-east-1c"}
+
+
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Template:
     """The stack of a service that chooses everything for itself."""
@@ -58,7 +61,8 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Template:
         json.dumps({"service": SECTION, "resources": RESOURCES, "run": "serve"}), encoding="utf-8"
     )
     app = cdk.App(outdir=str(directory / "out"))
-    ServiceStack(app, "Chosen", service=load(file), settings=Settings())
+    settings = Settings(network=GivenNetwork("vpc-00000001", SUBNETS, SUBNETS))
+    ServiceStack(app, "Chosen", service=load(file), settings=settings)
     app.synth()
     return Template.read(directory / "out", "Chosen")
 

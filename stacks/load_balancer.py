@@ -126,32 +126,35 @@ class LoadBalancer(Construct):
             if settings.api_keys
             else elbv2.ListenerAction.forward([self.target_group])
         )
-        if settings.certificate_arn:
-            listener = self.load_balancer.add_listener(
-                "Https",
-                port=443,
-                protocol=elbv2.ApplicationProtocol.HTTPS,
-                certificates=[elbv2.ListenerCertificate.from_arn(settings.certificate_arn)],
-                ssl_policy=elbv2.SslPolicy.RECOMMENDED_TLS,
-                default_action=answer,
-                open=False,
-            )
-            self.load_balancer.add_redirect(open=False)
-            return listener, [443, 80]
+        if not settings.certificate_arn:
+            if settings.internet_facing:
+                Annotations.of(self).add_warning_v2(
+                    "spotrelay:plain-http",
+                    f"{'API keys, requests' if settings.api_keys else 'Requests'} and answers cross the"
+                    " internet in clear text: name a certificate, -c certificate_arn=arn:aws:acm:…",
+                )
+            return self._at_port_80(answer), [80]
         listener = self.load_balancer.add_listener(
-            "Http",
-            port=80,
-            protocol=elbv2.ApplicationProtocol.HTTP,
+            "Https",
+            port=443,
+            protocol=elbv2.ApplicationProtocol.HTTPS,
+            certificates=[elbv2.ListenerCertificate.from_arn(settings.certificate_arn)],
+            ssl_policy=elbv2.SslPolicy.RECOMMENDED_TLS,
             default_action=answer,
             open=False,
         )
-        if settings.internet_facing:
-            Annotations.of(self).add_warning_v2(
-                "spotrelay:plain-http",
-                f"{'API keys, requests' if settings.api_keys else 'Requests'} and answers cross the internet"
-                " in clear text: name a certificate, -c certificate_arn=arn:aws:acm:…",
-            )
-        return listener, [80]
+        redirect = self._at_port_80(
+            elbv2.ListenerAction.redirect(port="443", protocol="HTTPS", permanent=True)
+        )
+        # A target group that no listener forwards to is out of use, with all of its targets.
+        redirect.node.add_dependency(listener)
+        return listener, [443, 80]
+
+    def _at_port_80(self, action: elbv2.ListenerAction) -> elbv2.ApplicationListener:
+        """Always the same listener: another one at its port would be refused while this one is there."""
+        return self.load_balancer.add_listener(
+            "Http", port=80, protocol=elbv2.ApplicationProtocol.HTTP, default_action=action, open=False
+        )
 
     def _ask_for_key(self, listener: elbv2.ApplicationListener, settings: Settings) -> None:
         """Forward requests that carry one of the keys, whatever the server behind checks itself.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -48,6 +49,13 @@ def test_synth_always_says_the_same(
     for template in assembly.glob("*.template.json"):
         again = directory / "out" / template.name
         assert again.read_text(encoding="utf-8") == template.read_text(encoding="utf-8"), template.name
+
+
+def test_nothing_is_tied_to_one_part_of_aws(assembly: Path) -> None:
+    """No template names a partition, a region or an endpoint: China and GovCloud have their own."""
+    tied = re.compile(r"arn:aws[a-z-]*:|https?://[^\"\\]*amazonaws|\b[a-z]{2}(-gov)?-[a-z]+-[1-9]\b")
+    for template in assembly.glob("*.template.json"):
+        assert not tied.findall(template.read_text(encoding="utf-8")), template.name
 
 
 def test_a_bad_service_file_is_explained(tmp_path: Path) -> None:

@@ -100,6 +100,21 @@ def test_a_key_in_clear_text_is_warned_of(with_keys: tuple[Template, str], tmp_p
     assert ingress(template) == {(cidr, port) for cidr in EVERYBODY for port in (80, 443)}
 
 
+def test_a_certificate_can_be_added_to_a_service_that_runs(
+    with_keys: tuple[Template, str], tmp_path: Path
+) -> None:
+    """The listener at port 80 stays, and redirects only once the other one forwards, its rule included."""
+    before, _ = with_keys
+    context = {"internet_facing": "true", "api_keys": "web,batch", "certificate_arn": CERTIFICATE}
+    after, _ = made(tmp_path, context)
+    type_ = "AWS::ElasticLoadBalancingV2::Listener"
+    ((http, _),) = before.all(type_).items()
+    assert after.all(type_)[http]["Port"] == 80
+    (https,) = set(after.all(type_)) - {http}
+    (rule,) = after.all("AWS::ElasticLoadBalancingV2::ListenerRule")
+    assert {https, rule} <= after.comes_after(http)
+
+
 def test_security_rules_hold_for_a_public_service(tmp_path: Path) -> None:
     """cdk-nag finds nothing in it that isn't accepted with a reason."""
     import aws_cdk as cdk

@@ -181,7 +181,12 @@ class LoadBalancer(Construct):
             )
             # CloudFormation reads it at deployment: it is in no template.
             bearers.append(f"Bearer {secret.secret_value.unsafe_unwrap()}")
-            CfnOutput(Stack.of(self), f"ApiKey{name}", value=secret.secret_arn)
+            CfnOutput(
+                Stack.of(self),
+                f"ApiKey{name}",
+                value=secret.secret_arn,
+                description=f"The secret that holds the API key {name}",
+            )
         listener.add_action(
             "Key",
             priority=1,

@@ -1,4 +1,4 @@
-"""The whole: the control plane, and one stack for each service file."""
+"""The whole: the control plane, the services' network, and one stack for each service file."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ import aws_cdk as cdk
 from spotrelay.service import Problem, Service, ServiceFileError, load
 from stacks import placement
 from stacks.control_plane import ControlPlaneStack
+from stacks.network import NetworkStack
 from stacks.service import ServiceStack
 from stacks.settings import Settings, SettingsError
 
 CONTROL_PLANE = "SpotRelay-ControlPlane"
+NETWORK = "SpotRelay-Network"
 SERVICE_PREFIX = "SpotRelay-Service-"
 
 
@@ -41,9 +43,12 @@ def build(app: cdk.App, settings: Settings) -> None:
         raise ServiceFileError(problems)
     env = cdk.Environment(account=settings.account, region=settings.region)
     control_plane = ControlPlaneStack(app, CONTROL_PLANE, settings=settings, env=env)
+    shared = None
+    if services and settings.network is None:
+        shared = NetworkStack(app, NETWORK, settings=settings, env=env)
     for service in services:
         id_ = SERVICE_PREFIX + service.name
-        stack = ServiceStack(app, id_, service=service, settings=settings, env=env)
+        stack = ServiceStack(app, id_, service=service, settings=settings, shared=shared, env=env)
         # A service's document makes the controller launch: it comes after the controller, and goes before it.
         stack.add_stack_dependency(control_plane)
 

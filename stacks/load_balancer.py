@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from aws_cdk import Duration
+import json
+
+from aws_cdk import Annotations, CfnOutput, Duration, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_elasticloadbalancingv2 as elbv2
+from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
 
 from spotrelay.service import Service
@@ -22,6 +25,27 @@ UNHEALTHY_THRESHOLD = 3
 """Late three times in a row is more than busy. A server that hangs gets no new request after 14 to 19 s: at
 most five until the next check, ten for two more, four until the last has timed out. EC2 announces losses
 itself: no need to be quicker (docs/decisions/2026-11-22-hung-servers.md)."""
+
+PRIVATE = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
+"""RFC 1918. Of these, what has a route into the VPC reaches an internal load balancer: the VPC itself, and
+what is peered with it or connected by VPN."""
+
+EVERYBODY = ("0.0.0.0/0",)
+
+KEY_LENGTH = 48
+"""Letters and digits. A listener rule takes 128 characters, `Bearer ` included, and ignores case: that leaves
+36 to the power of 48, more than anybody can try."""
+
+NO_KEY = json.dumps(
+    {
+        "error": {
+            "message": "The request has no valid API key. Send one as Authorization: Bearer KEY.",
+            "type": "invalid_request_error",
+            "code": "invalid_api_key",
+        }
+    }
+)
+"""In the words and the form of OpenAI's API, whose clients show it."""
 
 
 def target_group_name(service: str) -> str:
@@ -57,7 +81,7 @@ class LoadBalancer(Construct):
             self,
             "Balancer",
             vpc=network.vpc,
-            vpc_subnets=network.load_balancer_subnets,
+            vpc_subnets=network.load_balancer_selection,
             internet_facing=settings.internet_facing,
             security_group=self.security_group,
             drop_invalid_header_fields=True,
@@ -89,33 +113,99 @@ class LoadBalancer(Construct):
         # back. Another scheme needs no such care: a target group can't belong to two balancers, so the new
         # one's listener is refused, and the old one hasn't been touched.
         self.security_group.node.add_dependency(self.target_group)
-        self._listen(settings)
+        listener, ports = self._listen(settings)
+        if settings.api_keys:
+            self._ask_for_key(listener, settings)
+        self._let_in(settings, ports)
         self._log(settings)
 
-    def _listen(self, settings: Settings) -> None:
-        if settings.certificate_arn:
-            self.load_balancer.add_listener(
-                "Https",
-                port=443,
-                protocol=elbv2.ApplicationProtocol.HTTPS,
-                certificates=[elbv2.ListenerCertificate.from_arn(settings.certificate_arn)],
-                ssl_policy=elbv2.SslPolicy.RECOMMENDED_TLS,
-                default_target_groups=[self.target_group],
-            )
-            self.load_balancer.add_redirect()
-        else:
-            self.load_balancer.add_listener(
-                "Http",
-                port=80,
-                protocol=elbv2.ApplicationProtocol.HTTP,
-                default_target_groups=[self.target_group],
-            )
-        acknowledge(
-            self.security_group,
-            "AwsSolutions-EC23",
-            "The service's public entrance: ports 80 and 443 of its load balancer, and nothing else."
-            " `-c internet_facing=false` keeps it inside the VPC.",
+    def _listen(self, settings: Settings) -> tuple[elbv2.ApplicationListener, list[int]]:
+        """The listener that requests are served at, and every port that is listened on."""
+        answer = (
+            elbv2.ListenerAction.fixed_response(401, content_type="application/json", message_body=NO_KEY)
+            if settings.api_keys
+            else elbv2.ListenerAction.forward([self.target_group])
         )
+        if not settings.certificate_arn:
+            if settings.internet_facing:
+                Annotations.of(self).add_warning_v2(
+                    "spotrelay:plain-http",
+                    f"{'API keys, requests' if settings.api_keys else 'Requests'} and answers cross the"
+                    " internet in clear text: name a certificate, -c certificate_arn=arn:aws:acm:…",
+                )
+            return self._at_port_80(answer), [80]
+        listener = self.load_balancer.add_listener(
+            "Https",
+            port=443,
+            protocol=elbv2.ApplicationProtocol.HTTPS,
+            certificates=[elbv2.ListenerCertificate.from_arn(settings.certificate_arn)],
+            ssl_policy=elbv2.SslPolicy.RECOMMENDED_TLS,
+            default_action=answer,
+            open=False,
+        )
+        redirect = self._at_port_80(
+            elbv2.ListenerAction.redirect(port="443", protocol="HTTPS", permanent=True)
+        )
+        # A target group that no listener forwards to is out of use, with all of its targets.
+        redirect.node.add_dependency(listener)
+        return listener, [443, 80]
+
+    def _at_port_80(self, action: elbv2.ListenerAction) -> elbv2.ApplicationListener:
+        """Always the same listener: another one at its port would be refused while this one is there."""
+        return self.load_balancer.add_listener(
+            "Http", port=80, protocol=elbv2.ApplicationProtocol.HTTP, default_action=action, open=False
+        )
+
+    def _ask_for_key(self, listener: elbv2.ApplicationListener, settings: Settings) -> None:
+        """Forward requests that carry one of the keys, whatever the server behind checks itself.
+
+        One rule for all keys: rules have priorities, and taking one away would move the others.
+        """
+        bearers = []
+        for name in settings.api_keys:
+            secret = secretsmanager.Secret(
+                self,
+                f"ApiKey{name}",
+                description=f"API key {name}",
+                generate_secret_string=secretsmanager.SecretStringGenerator(
+                    # Letters and digits: a condition takes * and ? for wildcards.
+                    exclude_punctuation=True,
+                    password_length=KEY_LENGTH,
+                ),
+            )
+            acknowledge(
+                secret,
+                "AwsSolutions-SMG4",
+                "A key that changed by itself would lock its clients out: add another to `-c api_keys`, then"
+                " take this one away.",
+            )
+            # CloudFormation reads it at deployment: it is in no template.
+            bearers.append(f"Bearer {secret.secret_value.unsafe_unwrap()}")
+            CfnOutput(
+                Stack.of(self),
+                f"ApiKey{name}",
+                value=secret.secret_arn,
+                description=f"The secret that holds the API key {name}",
+            )
+        listener.add_action(
+            "Key",
+            priority=1,
+            conditions=[elbv2.ListenerCondition.http_header("Authorization", bearers)],
+            action=elbv2.ListenerAction.forward([self.target_group]),
+        )
+
+    def _let_in(self, settings: Settings, ports: list[int]) -> None:
+        everybody = settings.internet_facing and not settings.allowed_cidrs
+        for cidr in settings.allowed_cidrs or (EVERYBODY if everybody else PRIVATE):
+            for port in ports:
+                self.security_group.add_ingress_rule(ec2.Peer.ipv4(cidr), ec2.Port.tcp(port), "clients")
+        if everybody:
+            acknowledge(
+                self.security_group,
+                "AwsSolutions-EC23",
+                "Asked for with `-c internet_facing=true`: anybody may connect, and only who has an API key"
+                " is served. `-c allowed_cidrs=…` narrows it.",
+            )
 
     def _log(self, settings: Settings) -> None:
         if settings.access_logs_bucket:

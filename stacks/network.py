@@ -1,84 +1,155 @@
-"""Where a service's load balancer and instances live."""
+"""Where load balancers and instances live: a VPC of our own that all services share, or one that exists."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
-from aws_cdk import Annotations, Fn
+from aws_cdk import Annotations, Fn, Stack
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
-from stacks.settings import GivenNetwork
+from stacks.settings import MAX_ZONES, GivenNetwork, Settings, zones_of_default
 from stacks.validation import acknowledge
 
-DEFAULT_ZONES = 3
-"""Every zone is another set of capacity pools. Nearly every region has three; `-c zones=…` names more."""
+CIDR = "10.0.0.0/16"
+SUBNET_MASK = 20
+"""4,096 addresses: room for a thousand replicas, the most of a service, all in one zone. With `MAX_ZONES` of
+each kind they fill the VPC."""
 
 
-class Network(Construct):
-    """A VPC, the subnets of the instances and those of the load balancer."""
+@dataclass(frozen=True)
+class Network:
+    """A VPC as a service uses it."""
 
-    def __init__(
-        self,
-        scope: Construct,
-        id_: str,
-        *,
-        given: GivenNetwork | None,
-        zones: Sequence[str],
-        for_instances: Sequence[str] = (),
-    ) -> None:
-        """`zones` are those of a VPC of our own; `for_instances` those of instances, none: all."""
-        super().__init__(scope, id_)
-        if given is not None:
-            self.vpc: ec2.IVpc = ec2.Vpc.from_vpc_attributes(
-                self,
-                "Vpc",
-                vpc_id=given.vpc_id,
-                availability_zones=list(given.load_balancer_subnets.values()),
-                public_subnet_ids=list(given.load_balancer_subnets),
-            )
-            instance_subnets = [
-                ec2.Subnet.from_subnet_attributes(self, id_, subnet_id=id_, availability_zone=zone)
-                for id_, zone in given.subnets.items()
-            ]
-            # Nothing is routed here, so nobody needs to know the route tables.
-            for subnet in (*instance_subnets, *self.vpc.public_subnets):
-                Annotations.of(subnet).acknowledge_warning("@aws-cdk/aws-ec2:noSubnetRouteTableId")
-        else:
-            self.vpc = self._own_vpc(zones)
-            instance_subnets = self.vpc.public_subnets
-        if for_instances:
-            instance_subnets = [s for s in instance_subnets if s.availability_zone in for_instances]
-        self.zones: Mapping[str, str] = {s.subnet_id: s.availability_zone for s in instance_subnets}
+    vpc: ec2.IVpc
+    subnets: Mapping[str, tuple[ec2.ISubnet, str]]
+    """The instances': ID → the subnet and its zone. Both texts may be tokens."""
+    load_balancer_subnets: Sequence[ec2.ISubnet]
+
+    @property
+    def zones(self) -> Mapping[str, str]:
         """Of the instances' subnets: ID → zone."""
-        self.instance_subnets = ec2.SubnetSelection(subnets=instance_subnets)
-        self.load_balancer_subnets = ec2.SubnetSelection(subnets=self.vpc.public_subnets)
+        return {id_: zone for id_, (_, zone) in self.subnets.items()}
 
-    def _own_vpc(self, zones: Sequence[str]) -> ec2.Vpc:
+    @property
+    def instance_selection(self) -> ec2.SubnetSelection:
+        """The instances' subnets as the CDK wants them."""
+        return ec2.SubnetSelection(subnets=[subnet for subnet, _ in self.subnets.values()])
+
+    @property
+    def load_balancer_selection(self) -> ec2.SubnetSelection:
+        """The load balancer's subnets as the CDK wants them."""
+        return ec2.SubnetSelection(subnets=list(self.load_balancer_subnets))
+
+
+class NetworkStack(Stack):
+    """A VPC of our own, one for all services of the account and region: AWS's quota is five in a region.
+
+    Its template depends on the settings alone, never on the services: whoever deploys one service of several
+    must not change the network of the others.
+    """
+
+    def __init__(self, scope: Construct, id_: str, *, settings: Settings, **stack_options: Any) -> None:
+        super().__init__(
+            scope, id_, description="SpotRelay's network, shared by its services", **stack_options
+        )
+        self._settings = settings
+        count = len(settings.zones) or zones_of_default(settings.target_region)
         # By position: naming the region's zones would take a call to AWS at synth.
-        by_position = [Fn.select(index, Fn.get_azs()) for index in range(DEFAULT_ZONES)]
-        vpc = ec2.Vpc(
+        by_position = [Fn.select(index, Fn.get_azs()) for index in range(count)]
+        self._vpc = ec2.Vpc(
             self,
             "Vpc",
-            availability_zones=list(zones) or by_position,
-            # Public subnets for the instances, too. Private ones would need a NAT gateway per zone: 32 USD a
-            # month each, and 0.045 USD per GB of every model fetched. Only the balancer reaches an instance.
-            nat_gateways=0,
+            ip_addresses=ec2.IpAddresses.cidr(CIDR),
+            availability_zones=list(settings.zones) or by_position,
+            # Addresses for zones that are named later: without them the private subnets would move.
+            reserved_azs=MAX_ZONES - count,
+            nat_gateways=settings.nat_gateways,
             subnet_configuration=[
                 ec2.SubnetConfiguration(
                     name="Public",
                     subnet_type=ec2.SubnetType.PUBLIC,
-                    cidr_mask=20,
-                    map_public_ip_on_launch=True,
-                )
+                    cidr_mask=SUBNET_MASK,
+                    map_public_ip_on_launch=settings.public_addresses,
+                ),
+                ec2.SubnetConfiguration(
+                    name="Private",
+                    subnet_type=ec2.SubnetType.PRIVATE_WITH_EGRESS
+                    if settings.nat_gateways
+                    else ec2.SubnetType.PRIVATE_ISOLATED,
+                    cidr_mask=SUBNET_MASK,
+                ),
             ],
-            # Emptying the default group takes a function of the CDK's own per VPC; nothing uses that group.
+            # Free, and what is fetched from S3 goes past the NAT gateway, which is paid by the GB.
+            gateway_endpoints={
+                "S3": ec2.GatewayVpcEndpointOptions(service=ec2.GatewayVpcEndpointAwsService.S3)
+            },
+            # Emptying the default group takes a function of the CDK's own; nothing uses that group.
             restrict_default_security_group=False,
         )
         acknowledge(
-            vpc,
+            self._vpc,
             "AwsSolutions-VPC7",
             "Flow logs are billed per GB of inference traffic: an account that wants them turns them on"
             " for all of its VPCs.",
         )
-        return vpc
+        # Export everything, used or not: CloudFormation refuses to take an export away while a service's
+        # stack imports it, and the network is deployed first.
+        self.export_value(self._vpc.vpc_id)
+        for subnet in (*self._vpc.public_subnets, *self._private_subnets):
+            self.export_value(subnet.subnet_id)
+            self.export_value(_zone(subnet))
+
+    @property
+    def network(self) -> Network:
+        """As the services use it."""
+        public, private = self._vpc.public_subnets, self._private_subnets
+        instances = public if self._settings.public_addresses else private
+        return Network(
+            self._vpc,
+            {subnet.subnet_id: (subnet, _zone(subnet)) for subnet in instances},
+            public if self._settings.internet_facing else private,
+        )
+
+    @property
+    def _private_subnets(self) -> list[ec2.ISubnet]:
+        return self._vpc.private_subnets or self._vpc.isolated_subnets
+
+
+def given(scope: Construct, there: GivenNetwork) -> Network:
+    """A network that exists already, for the stack `scope`."""
+    scope = Construct(scope, "Network")
+    vpc = ec2.Vpc.from_vpc_attributes(
+        scope,
+        "Vpc",
+        vpc_id=there.vpc_id,
+        availability_zones=list(there.load_balancer_subnets.values()),
+        public_subnet_ids=list(there.load_balancer_subnets),
+    )
+    subnets = {
+        subnet_id: (
+            ec2.Subnet.from_subnet_attributes(scope, subnet_id, subnet_id=subnet_id, availability_zone=zone),
+            zone,
+        )
+        for subnet_id, zone in there.subnets.items()
+    }
+    # Nothing is routed here, so nobody needs to know the route tables.
+    for subnet in (*(subnet for subnet, _ in subnets.values()), *vpc.public_subnets):
+        Annotations.of(subnet).acknowledge_warning("@aws-cdk/aws-ec2:noSubnetRouteTableId")
+    return Network(vpc, subnets, vpc.public_subnets)
+
+
+def within(network: Network, zones: Sequence[str]) -> Network:
+    """The network with instances in these zones alone; none: in all of it. The load balancer keeps its."""
+    if not zones:
+        return network
+    # The names are those of the settings, by which the subnets were made, and not of the zones' tokens.
+    wanted = {id_: (s, zone) for id_, (s, zone) in network.subnets.items() if s.availability_zone in zones}
+    return replace(network, subnets=wanted)
+
+
+def _zone(subnet: ec2.ISubnet) -> str:
+    """As EC2 says it: a position in the list of zones may mean another one at the next deployment."""
+    return cast("ec2.CfnSubnet", subnet.node.default_child).attr_availability_zone

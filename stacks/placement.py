@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from spotrelay.service import Problem, Service
-from stacks.settings import Settings
-
-LOAD_BALANCER_ZONES = 2
-"""The least that a load balancer takes."""
-
-
-def vpc_zones(service: Service, settings: Settings) -> Sequence[str]:
-    """Zones of the VPC that is made for the service; none: by position."""
-    return settings.zones or service.requirements.zones
+from stacks.settings import LOAD_BALANCER_ZONES, Settings
 
 
 def problems(service: Service, settings: Settings) -> Iterator[Problem]:
@@ -46,12 +38,14 @@ def _of_zones(service: Service, settings: Settings) -> Iterator[Problem]:
             yield _problem(service, "zones", message)
     elif region and (elsewhere := [zone for zone in zones if zone[:-1] != region]):
         yield _problem(service, "zones", f"{elsewhere[0]} isn't in {region}, which this would deploy to")
-    elif len(zones) < LOAD_BALANCER_ZONES:
+    else:
+        # The VPC is every service's: it must not depend on the zones of one.
+        named = zones if len(zones) >= LOAD_BALANCER_ZONES else (*zones, _next(zones[0]))
         yield _problem(
             service,
             "zones",
-            "the load balancer needs two zones: name another one for it,"
-            f" -c zones={zones[0]},{_next(zones[0])}",
+            "needs a VPC whose zones are named: name all of them, two or more, and the same at each"
+            f" deployment, -c zones={','.join(named)}",
         )
 
 

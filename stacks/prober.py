@@ -76,7 +76,7 @@ class Prober(Construct):
                 memory_size=256,  # it only waits for answers, and keeps 64 KiB of each of at most 500
                 timeout=TIMEOUT,
                 vpc=network.vpc,
-                vpc_subnets=network.instance_subnets,
+                vpc_subnets=network.instance_selection,
                 security_groups=[self.security_group],
                 # It needs no way out of the network: it is called through Lambda, and calls its neighbours.
                 allow_public_subnet=True,

@@ -10,11 +10,10 @@ from constructs import Construct
 
 from spotrelay.names import TAG_SERVICE, service_parameter
 from spotrelay.service import Service, runtime
-from stacks import placement
 from stacks.alarms import on_slow_answers
 from stacks.launch_template import InstanceTemplate
 from stacks.load_balancer import LoadBalancer
-from stacks.network import Network
+from stacks.network import Network, NetworkStack, given, within
 from stacks.prober import Prober
 from stacks.settings import Settings
 
@@ -23,19 +22,21 @@ class ServiceStack(Stack):
     """Everything that belongs to one service file: what the control plane launches from and routes with."""
 
     def __init__(
-        self, scope: Construct, id_: str, *, service: Service, settings: Settings, **stack_options: Any
+        self,
+        scope: Construct,
+        id_: str,
+        *,
+        service: Service,
+        settings: Settings,
+        shared: NetworkStack | None = None,
+        **stack_options: Any,
     ) -> None:
+        """`shared` is the network where the settings give none."""
         super().__init__(scope, id_, description=f"SpotRelay service {service.name}", **stack_options)
         Tags.of(self).add(TAG_SERVICE, service.name)
         for problem in service.warnings:
             Annotations.of(self).add_warning_v2(f"spotrelay:{problem.field}", str(problem))
-        network = Network(
-            self,
-            "Network",
-            given=settings.network,
-            zones=placement.vpc_zones(service, settings),
-            for_instances=service.requirements.zones,
-        )
+        network = within(self._network(settings, shared), service.requirements.zones)
         entrance = LoadBalancer(self, "Entrance", service=service, network=network, settings=settings)
         prober = Prober(self, "Prober", service=service, network=network) if service.readiness_probe else None
         if prober is not None:
@@ -72,3 +73,10 @@ class ServiceStack(Stack):
         on_slow_answers(self, "SlowAnswers", service, entrance.load_balancer)
         CfnOutput(self, "Endpoint", value=entrance.load_balancer.load_balancer_dns_name)
         CfnOutput(self, "ParameterName", value=service_parameter(service.name))
+
+    def _network(self, settings: Settings, shared: NetworkStack | None) -> Network:
+        if settings.network is not None:
+            return given(self, settings.network)
+        if shared is None:
+            raise ValueError("a service needs a network: the settings' or a shared one")
+        return shared.network

@@ -7,6 +7,7 @@ from typing import Any
 
 from spotrelay.local.balancer import (
     Balancer,
+    Gate,
     HealthCheck,
     LoadBalancer,
     TargetGroup,
@@ -161,14 +162,32 @@ def _target_group(record: Mapping[str, Any]) -> TargetGroup:
 
 
 def _load_balancer(record: Mapping[str, Any]) -> LoadBalancer:
-    """One listener and its default action are emulated: of several, the one on the lowest port."""
+    """One listener is emulated, of several the one on the lowest port; and its default action.
+
+    Where that is a fixed response, one rule with one condition on a header, too.
+    """
     listeners = sorted(record["Listeners"], key=lambda listener: int(listener["Port"]))
     actions = listeners[0]["DefaultActions"] if listeners else []
+    gate = _gate(actions, listeners[0]["Rules"]) if listeners else None
     return LoadBalancer(
         record["LoadBalancerName"],
-        _forward_target(actions),
+        _forward_target(listeners[0]["Rules"][0]["Actions"] if gate else actions),
         float(record["Attributes"].get("idle_timeout.timeout_seconds", 60)),
         frozenset(record["Zones"]) or None,
+        gate,
+    )
+
+
+def _gate(actions: list[Mapping[str, Any]], rules: list[Mapping[str, Any]]) -> Gate | None:
+    if not (rules and actions and actions[0].get("Type") == "fixed-response"):
+        return None
+    (condition,), fixed = rules[0]["Conditions"], actions[0]["FixedResponseConfig"]
+    return Gate(
+        header=condition["HttpHeaderConfig"]["HttpHeaderName"],
+        values=tuple(condition["HttpHeaderConfig"]["Values"]),
+        status=int(fixed["StatusCode"]),
+        content_type=str(fixed.get("ContentType") or "text/plain"),
+        body=str(fixed.get("MessageBody") or ""),
     )
 
 

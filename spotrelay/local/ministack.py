@@ -1,7 +1,7 @@
 """Every touch of MiniStack's insides, in one place. Pinned to 1.5.33: read this file again when that changes.
 
 MiniStack has no extension points, so we import its modules late (it reads its settings at import), read its
-stores, replace some of its functions and add two CloudFormation types. What we rely on:
+stores, replace some of its functions and add four CloudFormation types. What we rely on:
 
 - `ministack.app.app`, the ASGI application, and `AUTH`, which makes it check signatures and IAM policies;
 - the request-scoped account and region (context variables), without which its stores look empty;
@@ -15,7 +15,8 @@ stores, replace some of its functions and add two CloudFormation types. What we 
 - `cloudwatch._evaluate_alarm`, which ignores dimensions, so that one queue's depth sets off another's alarm;
 - `ssm._put_parameter`, which takes values that Parameter Store refuses;
 - `iam_actions.extract_resource_arn`, which IAM asks what a request is about, and which misses some;
-- `provisioners._RESOURCE_HANDLERS`, CloudFormation's resource types, which lack security group rules.
+- `provisioners._RESOURCE_HANDLERS`, CloudFormation's resource types, which lack security group rules, elastic
+  addresses and NAT gateways.
 """
 
 from __future__ import annotations
@@ -231,10 +232,14 @@ class MiniStack:
             ]
 
     def load_balancers(self) -> list[JsonObject]:
-        """Load balancers, each with its `Listeners`, `Attributes` and `Zones`."""
+        """Load balancers, each with its `Listeners`, these with their `Rules`, `Attributes` and `Zones`."""
         alb = self._services["alb"]
         with self.scope():
-            listeners = alb._listeners.values()
+            rules = [rule for rule in alb._rules.values() if not rule["IsDefault"]]
+            listeners = [
+                {**li, "Rules": [rule for rule in rules if rule["ListenerArn"] == li["ListenerArn"]]}
+                for li in alb._listeners.values()
+            ]
             return [
                 {
                     **lb,
@@ -462,7 +467,7 @@ class MiniStack:
         parameters._put_parameter = checked
 
     def prepare_cloudformation(self) -> None:
-        """Teach CloudFormation AWS::EC2::SecurityGroupIngress and …Egress, which the CDK makes.
+        """Teach CloudFormation AWS::EC2::SecurityGroupIngress and …Egress, EIP and NatGateway.
 
         The first call imports CloudFormation, which takes a second; MiniStack, too, puts that off.
         """
@@ -472,6 +477,40 @@ class MiniStack:
             if name not in provisioners._RESOURCE_HANDLERS:
                 handlers = self._rule_handlers(store, provisioners._ec2_sg_permissions)
                 provisioners._RESOURCE_HANDLERS[name] = handlers
+        provisioners._RESOURCE_HANDLERS.setdefault("AWS::EC2::EIP", self._address_handlers())
+        provisioners._RESOURCE_HANDLERS.setdefault("AWS::EC2::NatGateway", self._nat_handlers())
+
+    def _address_handlers(self) -> dict[str, Callable[..., Any]]:
+        ec2 = self._services["ec2"]
+
+        def create(_logical_id: str, properties: JsonObject, _stack: str) -> tuple[str, JsonObject]:
+            _, _, answer = ec2._allocate_address({"Domain": [properties.get("Domain", "vpc")]})
+            id_, address = _text_in(answer, "allocationId"), _text_in(answer, "publicIp")
+            return address, {"AllocationId": id_, "PublicIp": address}
+
+        def delete(address: str, _properties: JsonObject) -> None:
+            for id_ in [id_ for id_, found in ec2._addresses.items() if found["PublicIp"] == address]:
+                ec2._release_address({"AllocationId": [id_]})
+
+        return {"create": create, "delete": delete}
+
+    def _nat_handlers(self) -> dict[str, Callable[..., Any]]:
+        ec2 = self._services["ec2"]
+
+        def create(_logical_id: str, properties: JsonObject, _stack: str) -> tuple[str, JsonObject]:
+            vpc_id = ec2._subnets[properties["SubnetId"]]["VpcId"]
+            gateways = ec2._internet_gateways.values()
+            if not any(at["VpcId"] == vpc_id for gateway in gateways for at in gateway["Attachments"]):
+                raise ValueError(f"Network {vpc_id} has no Internet gateway attached (Gateway.NotAttached)")
+            asked = {name: [properties[name]] for name in ("SubnetId", "AllocationId")}
+            _, _, answer = ec2._create_nat_gateway(asked)
+            id_ = _text_in(answer, "natGatewayId")
+            return id_, {"NatGatewayId": id_}
+
+        def delete(id_: str, _properties: JsonObject) -> None:
+            ec2._delete_nat_gateway({"NatGatewayId": [id_]})
+
+        return {"create": create, "delete": delete}
 
     def _rule_handlers(
         self, store: str, permissions_of: Callable[[list[JsonObject]], list[JsonObject]]
@@ -506,3 +545,8 @@ class MiniStack:
     def stop(self) -> None:
         """Kill the function processes."""
         self._core["lambda_runtime"].reset()
+
+
+def _text_in(answer: bytes, name: str) -> str:
+    """The first element of that name in an answer of MiniStack's EC2."""
+    return answer.decode().partition(f"<{name}>")[2].partition("<")[0]

@@ -16,7 +16,7 @@ LEAST_POOLS = 10
 """Capacity pools (types times zones) below which losing one is a large part of all."""
 
 USUAL_ZONES = 3
-"""Zones of a VPC of the service's own, where the file names none."""
+"""Zones of SpotRelay's own VPC, where none are named."""
 
 
 def find(wanted: Requirements) -> Eligibility:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import uuid
 from collections.abc import Callable
@@ -31,6 +32,17 @@ class Stack:
     def update(self, resources: Resources) -> str:
         """Update it; the status that it ends in."""
         return self._deploy(self._cloudformation.update_stack, resources)
+
+    def remove(self) -> None:
+        """Delete it with all that it made."""
+        arn = self._cloudformation.describe_stacks(StackName=self.name)["Stacks"][0]["StackId"]
+        self._cloudformation.delete_stack(StackName=self.name)
+
+        def is_gone() -> bool:
+            stack = self._cloudformation.describe_stacks(StackName=arn)["Stacks"][0]
+            return bool(stack["StackStatus"] == "DELETE_COMPLETE")
+
+        eventually(is_gone, "the stack is gone")
 
     def physical_id(self, name: str) -> str:
         """The physical ID of a resource."""
@@ -224,3 +236,95 @@ def test_a_standard_parameter_takes_four_kilobytes(aws: Aws) -> None:
         ssm.put_parameter(
             Name=name, Value="x" * size, Type="String", Tier="Intelligent-Tiering", Overwrite=True
         )
+
+
+def test_a_load_balancer_asks_for_a_key_that_its_stack_made(ground: Ground) -> None:
+    """A rule on a header, with a secret's value in it: without the key there is the listener's own answer."""
+    lb, listener = "AWS::ElasticLoadBalancingV2::LoadBalancer", "AWS::ElasticLoadBalancingV2::Listener"
+    name = f"lb-{uuid.uuid4().hex[:8]}"
+    bearer = {"Fn::Join": ["", ["Bearer {{resolve:secretsmanager:", {"Ref": "Key"}, ":SecretString:::}}"]]}
+    resources: Resources = {
+        "Key": {
+            "Type": "AWS::SecretsManager::Secret",
+            "Properties": {"GenerateSecretString": {"ExcludePunctuation": True, "PasswordLength": 48}},
+        },
+        "Group": target_group(ground),
+        "Balancer": {"Type": lb, "Properties": {"Name": name, "Subnets": list(ground.subnets)}},
+        "Listener": {
+            "Type": listener,
+            "Properties": {
+                "LoadBalancerArn": {"Ref": "Balancer"}, "Port": 80, "Protocol": "HTTP",
+                "DefaultActions": [
+                    {
+                        "Type": "fixed-response",
+                        "FixedResponseConfig": {
+                            "StatusCode": "401", "ContentType": "application/json", "MessageBody": "{}",
+                        },
+                    }
+                ],
+            },
+        },
+        "Rule": {
+            "Type": "AWS::ElasticLoadBalancingV2::ListenerRule",
+            "Properties": {
+                "ListenerArn": {"Ref": "Listener"}, "Priority": 1,
+                "Actions": [{"Type": "forward", "TargetGroupArn": {"Ref": "Group"}}],
+                "Conditions": [
+                    {
+                        "Field": "http-header",
+                        "HttpHeaderConfig": {"HttpHeaderName": "Authorization", "Values": [bearer]},
+                    }
+                ],
+            },
+        },
+    }  # fmt: skip
+    stack = Stack(ground.aws)
+    assert stack.create(resources) == "CREATE_COMPLETE"
+    secrets = ground.aws.client("secretsmanager")
+    key = secrets.get_secret_value(SecretId=stack.physical_id("Key"))["SecretString"]
+    (instance_id,) = ground.running(1)
+    group = stack.physical_id("Group")
+    ground.aws.elb.register_targets(TargetGroupArn=group, Targets=[{"Id": instance_id}])
+
+    def get(**headers: str) -> tuple[int, str | None]:
+        connection = http.client.HTTPConnection(ground.aws.endpoint.removeprefix("http://"))
+        connection.request("GET", f"/_alb/{name}/", headers=headers)
+        response = connection.getresponse()
+        response.read()
+        connection.close()
+        return response.status, response.getheader("content-type")
+
+    eventually(lambda: get(Authorization=f"Bearer {key}")[0] == 200, "the key is taken")
+    for headers in (
+        {},
+        {"Authorization": "Bearer *"},
+        {"Authorization": key},
+        {"X-Api-Key": f"Bearer {key}"},
+    ):
+        assert get(**headers) == (401, "application/json"), headers
+    assert get(authorization=f"bearer {key.upper()}")[0] == 200, (
+        "ELB doesn't tell capitals from small letters"
+    )
+
+
+def test_a_nat_gateway_needs_an_internet_gateway(ground: Ground) -> None:
+    """Without one in its network it isn't made, as on AWS; with one it has its address."""
+    nat = {
+        "Type": "AWS::EC2::NatGateway",
+        "Properties": {
+            "SubnetId": ground.subnets[0],
+            "AllocationId": {"Fn::GetAtt": ["Address", "AllocationId"]},
+        },
+    }
+    address = {"Type": "AWS::EC2::EIP", "Properties": {"Domain": "vpc"}}
+    stack = Stack(ground.aws)
+    assert stack.create({"Address": address, "Nat": nat}) == "ROLLBACK_COMPLETE"
+    assert "has no Internet gateway attached" in stack.reason()
+    gateway = ground.aws.ec2.create_internet_gateway()["InternetGateway"]["InternetGatewayId"]
+    ground.aws.ec2.attach_internet_gateway(InternetGatewayId=gateway, VpcId=ground.vpc)
+    another = Stack(ground.aws)
+    assert another.create({"Address": address, "Nat": nat}) == "CREATE_COMPLETE"
+    found = ground.aws.ec2.describe_nat_gateways(NatGatewayIds=[another.physical_id("Nat")])["NatGateways"]
+    assert [gateway["State"] for gateway in found] == ["available"]
+    another.remove()
+    assert not ground.aws.ec2.describe_addresses()["Addresses"]

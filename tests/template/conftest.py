@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stacks.application import CONTROL_PLANE, SERVICE_PREFIX, build
+from stacks.application import CONTROL_PLANE, NETWORK, SERVICE_PREFIX, build
 from stacks.settings import Settings
 from tests.template.support import Template
 
@@ -43,6 +43,12 @@ def assembly(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def control_plane(assembly: Path) -> Template:
     """The control plane's template."""
     return Template.read(assembly, CONTROL_PLANE)
+
+
+@pytest.fixture(scope="session")
+def network(assembly: Path) -> Template:
+    """The shared network's template."""
+    return Template.read(assembly, NETWORK)
 
 
 @pytest.fixture(scope="session", params=sorted(SERVICE_FILES))

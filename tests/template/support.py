@@ -104,10 +104,30 @@ def flat(value: Any) -> str:
             return f"<{name}>"
         case {"Fn::GetAtt": [id_, attribute]}:
             return f"<{id_}.{attribute}>"
+        case {"Fn::ImportValue": name}:
+            return f"<{name}>"
         case {"Fn::Select": [index, _]}:
             return f"<zone {index}>"
         case _:
             return str(value)
+
+
+def exported(template: Template, token: str) -> str:
+    """What a stack exports under the name that `flat` left in the text of another, flat itself."""
+    (found,) = (
+        output["Value"]
+        for output in template.body["Outputs"].values()
+        if f"<{output.get('Export', {}).get('Name')}>" == token
+    )
+    return flat(found)
+
+
+def ingress(template: Template) -> set[tuple[str, int]]:
+    """Who may connect to the load balancer: addresses and port."""
+    balancer = template.only("AWS::ElasticLoadBalancingV2::LoadBalancer")
+    group = template.all("AWS::EC2::SecurityGroup")[refers_to(balancer["SecurityGroups"][0])]
+    assert {rule["FromPort"] - rule["ToPort"] for rule in group["SecurityGroupIngress"]} == {0}
+    return {(rule["CidrIp"], rule["FromPort"]) for rule in group["SecurityGroupIngress"]}
 
 
 def matches(pattern: Mapping[str, Any], event: Mapping[str, Any]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,15 +20,42 @@ DEAD = "http://127.0.0.1:9"
 """The discard port: nothing listens there."""
 
 
-def test_synth_needs_neither_network_nor_credentials_nor_tools(tmp_path: Path) -> None:
-    """On a machine without network, credentials and any program on PATH, the app synthesizes every stack."""
-    done = _run_app(tmp_path, _services("llama3", "demo"), prefix=_without_network())
-    assert done.returncode == 0, done.stderr
-    assert {p.name for p in (tmp_path / "out").glob("*.template.json")} == {
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """The app, run on a machine without network, credentials and any program on PATH; and where."""
+    directory = tmp_path_factory.mktemp("app")
+    return directory, _run_app(directory, _services("llama3", "demo"), prefix=_without_network())
+
+
+def test_synth_needs_neither_network_nor_credentials_nor_tools(
+    done: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    """Without any of them the app synthesizes every stack."""
+    directory, process = done
+    assert process.returncode == 0, process.stderr
+    assert {p.name for p in (directory / "out").glob("*.template.json")} == {
         "SpotRelay-ControlPlane.template.json",
+        "SpotRelay-Network.template.json",
         "SpotRelay-Service-demo.template.json",
         "SpotRelay-Service-llama3.template.json",
     }
+
+
+def test_synth_always_says_the_same(
+    done: tuple[Path, subprocess.CompletedProcess[str]], assembly: Path
+) -> None:
+    """Another process, with other hash seeds and the services in another order: `cdk diff` finds nothing."""
+    directory, _ = done
+    for template in assembly.glob("*.template.json"):
+        again = directory / "out" / template.name
+        assert again.read_text(encoding="utf-8") == template.read_text(encoding="utf-8"), template.name
+
+
+def test_nothing_is_tied_to_one_part_of_aws(assembly: Path) -> None:
+    """No template names a partition, a region or an endpoint: China and GovCloud have their own."""
+    tied = re.compile(r"arn:aws[a-z-]*:|https?://[^\"\\]*amazonaws|\b[a-z]{2}(-gov)?-[a-z]+-[1-9]\b")
+    for template in assembly.glob("*.template.json"):
+        assert not tied.findall(template.read_text(encoding="utf-8")), template.name
 
 
 def test_a_bad_service_file_is_explained(tmp_path: Path) -> None:

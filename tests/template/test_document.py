@@ -15,7 +15,7 @@ from spotrelay.service import envfile, load
 from spotrelay.service.schema import ReadinessProbe as ProbeSection
 from spotrelay.service.schema import ServiceSection
 from stacks.service import ServiceStack
-from stacks.settings import Settings
+from stacks.settings import GivenNetwork, Settings
 from tests.template.support import Template, flat
 
 SECTION = {
@@ -57,6 +57,9 @@ RESOURCES = {
 }
 
 
+SUBNETS = {"subnet-00000001": "us-east-1a", "subnet-00000002": "us-east-1b", "subnet-00000003": "us-east-1c"}
+
+
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Template:
     """The stack of a service that chooses everything for itself."""
@@ -73,7 +76,8 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Template:
     }
     file.write_text(json.dumps(written), encoding="utf-8")  # JSON is YAML
     app = cdk.App(outdir=str(directory / "out"))
-    ServiceStack(app, "Chosen", service=load(file), settings=Settings(kms_key_arn=KEY))
+    settings = Settings(network=GivenNetwork("vpc-00000001", SUBNETS, SUBNETS), kms_key_arn=KEY)
+    ServiceStack(app, "Chosen", service=load(file), settings=settings)
     app.synth()
     return Template.read(directory / "out", "Chosen")
 

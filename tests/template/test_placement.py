@@ -12,10 +12,10 @@ from spotrelay.model import ServiceSpec
 from spotrelay.requirements import Accelerators, Amount, Requirements
 from spotrelay.service import Service, ServiceFileError, load
 from stacks import placement
-from stacks.application import SERVICE_PREFIX
+from stacks.application import NETWORK, SERVICE_PREFIX
 from stacks.settings import Settings
 from tests.template.conftest import synthesize
-from tests.template.support import Template, flat
+from tests.template.support import Template, exported, flat
 
 GIVEN = {
     "vpc_id": "vpc-00000001",
@@ -56,13 +56,14 @@ def messages(service: Service, chosen: Settings) -> list[str]:
         ("regions: [eu-west-1]", {}, {},
          ["resources.regions: can't be held against an unknown region: name it, "
           "-c account=… -c region=…"]),
-        ("zones: [us-east-1a, us-east-1b]", {}, {}, []),
-        ("zones: [us-east-1a, us-east-1b]", IN_US_EAST_1, {}, []),
+        ("zones: [us-east-1a, us-east-1b]", {}, {},
+         ["resources.zones: needs a VPC whose zones are named: name all of them, two or more, and the same "
+          "at each deployment, -c zones=us-east-1a,us-east-1b"]),
         ("zones: [us-east-1a, us-east-1b]", {}, {"CDK_DEFAULT_REGION": "eu-west-1"},
          ["resources.zones: us-east-1a isn't in eu-west-1, which this would deploy to"]),
         ("zones: [us-east-1a]", {}, {},
-         ["resources.zones: the load balancer needs two zones: name another one for it, "
-          "-c zones=us-east-1a,us-east-1b"]),
+         ["resources.zones: needs a VPC whose zones are named: name all of them, two or more, and the same "
+          "at each deployment, -c zones=us-east-1a,us-east-1b"]),
         ("zones: [us-east-1a]", {"zones": "us-east-1a,us-east-1b"}, {}, []),
         ("zones: [us-east-1d]", {"zones": "us-east-1a,us-east-1b"}, {},
          ["resources.zones: none of us-east-1d has a subnet: there are us-east-1a, us-east-1b"]),
@@ -93,14 +94,17 @@ def document(template: Template) -> ServiceSpec:
     return ServiceSpec.from_json(text.replace(f"<{launch_template}.LatestVersionNumber>", "7"))
 
 
-def test_the_files_zones_make_the_vpc(tmp_path: Path) -> None:
-    """A VPC of the service's own is in the file's zones, and so are the instances."""
-    file = write(tmp_path, "zones: [us-east-1b, us-east-1d]")
-    out = synthesize(tmp_path / "out", settings({"services": str(file)}))
-    template = Template.read(out, SERVICE_PREFIX + "chat")
-    zones = {subnet["AvailabilityZone"] for subnet in template.all("AWS::EC2::Subnet").values()}
-    assert zones == {"us-east-1b", "us-east-1d"}
-    assert set(document(template).subnets.values()) == zones
+def test_a_services_zones_are_some_of_the_shared_networks(tmp_path: Path) -> None:
+    """Instances are in the file's zones alone, and the load balancer in all that the network has."""
+    file = write(tmp_path, "zones: [us-east-1d]")
+    zones = "us-east-1a,us-east-1b,us-east-1d"
+    out = synthesize(tmp_path / "out", settings({"services": str(file), "zones": zones}))
+    template, network = Template.read(out, SERVICE_PREFIX + "chat"), Template.read(out, NETWORK)
+    ((subnet, zone),) = document(template).subnets.items()
+    id_ = exported(network, subnet).strip("<>")
+    assert network.all("AWS::EC2::Subnet")[id_]["AvailabilityZone"] == "us-east-1d"
+    assert exported(network, zone) == f"<{id_}.AvailabilityZone>"
+    assert len(template.only("AWS::ElasticLoadBalancingV2::LoadBalancer")["Subnets"]) == 3
 
 
 def test_the_files_zones_leave_subnets_out(tmp_path: Path) -> None:

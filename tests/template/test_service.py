@@ -14,7 +14,7 @@ from spotrelay.service import Service, load
 from spotrelay.service.schema import MAX_NAME, ReadinessProbe
 from stacks.load_balancer import target_group_name
 from tests.template.conftest import SERVICE_FILES
-from tests.template.support import Template, as_list, flat, function, refers_to
+from tests.template.support import Template, as_list, exported, flat, function, refers_to
 
 WARNING_S = 120
 
@@ -175,13 +175,6 @@ def test_the_prober_answers_before_nobody_waits_for_it(service_stack: Template) 
     assert longest < function(service_stack, "probe")["Timeout"] < patience
 
 
-def test_only_the_public_port_is_open(service_stack: Template) -> None:
-    """The load balancer lets the world in at port 80 and nowhere else."""
-    balancer = service_stack.only("AWS::ElasticLoadBalancingV2::LoadBalancer")
-    group = service_stack.all("AWS::EC2::SecurityGroup")[refers_to(balancer["SecurityGroups"][0])]
-    assert {(r["CidrIp"], r["FromPort"]) for r in group["SecurityGroupIngress"]} == {("0.0.0.0/0", 80)}
-
-
 def test_malformed_headers_stop_at_the_load_balancer(service_stack: Template) -> None:
     """A header that could be read in two ways isn't passed on."""
     balancer = service_stack.only("AWS::ElasticLoadBalancingV2::LoadBalancer")
@@ -242,17 +235,15 @@ def test_the_controller_can_read_the_document(service_stack: Template, service: 
     assert len(text) < 4096, "a standard parameter takes 4 KB"
 
 
-def test_every_zone_has_one_subnet(service_stack: Template) -> None:
-    """Three zones are three sets of pools; EC2 Fleet takes one subnet of each."""
-    document = _document(service_stack)
-    assert sorted(document["subnets"].values()) == ["<zone 0>", "<zone 1>", "<zone 2>"]
-    assert {s.strip("<>") for s in document["subnets"]} == set(service_stack.all("AWS::EC2::Subnet"))
-
-
-def test_instances_cost_no_nat_gateway(service_stack: Template) -> None:
-    """Models are fetched straight through the internet gateway."""
-    assert not service_stack.all("AWS::EC2::NatGateway")
-    assert all(s["MapPublicIpOnLaunch"] for s in service_stack.all("AWS::EC2::Subnet").values())
+def test_every_zone_has_one_subnet(service_stack: Template, network: Template) -> None:
+    """Three zones are three sets of pools; EC2 Fleet takes one subnet of each, in the zone that EC2 says."""
+    subnets = {
+        exported(network, id_).strip("<>"): exported(network, zone)
+        for id_, zone in _document(service_stack)["subnets"].items()
+    }
+    made = network.all("AWS::EC2::Subnet")
+    assert [flat(made[id_]["AvailabilityZone"]) for id_ in subnets] == ["<zone 0>", "<zone 1>", "<zone 2>"]
+    assert all(zone == f"<{id_}.AvailabilityZone>" for id_, zone in subnets.items())
 
 
 def test_outputs_tell_where_to_go(service_stack: Template, service_name: str) -> None:

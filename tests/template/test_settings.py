@@ -10,7 +10,7 @@ import pytest
 from stacks.application import SERVICE_PREFIX
 from stacks.settings import Settings, SettingsError
 from tests.template.conftest import SERVICE_FILES, synthesize
-from tests.template.support import Template
+from tests.template.support import Template, ingress
 
 CERTIFICATE = "arn:aws:acm:us-east-1:000000000000:certificate/1"
 
@@ -22,10 +22,20 @@ GIVEN = {
     "load_balancer_subnets": "subnet-00000008=us-east-1a,subnet-00000009=us-east-1b",
 }
 
+IN_EU = {"account": "000000000000", "region": "eu-west-1"}
+IN_US_WEST_1 = {"account": "000000000000", "region": "us-west-1"}
+PUBLIC = {"internet_facing": "true"}
+
 
 def test_nothing_need_be_chosen() -> None:
     """Without any context there is a control plane, in whatever account and region the CDK finds."""
     assert Settings.from_context(dict[str, str]().get) == Settings()
+
+
+def test_the_command_lines_region_is_the_target() -> None:
+    """Where the CDK's command line knows the region, what lies in another one is refused, too."""
+    with pytest.raises(SettingsError, match="zones: us-east-1a isn't in eu-west-1"):
+        Settings.from_context({"zones": "us-east-1a,us-east-1b"}.get, {"CDK_DEFAULT_REGION": "eu-west-1"})
 
 
 def test_lists_come_from_a_file_or_a_command_line() -> None:
@@ -43,7 +53,10 @@ def test_lists_come_from_a_file_or_a_command_line() -> None:
         ({"account": "000000000000"}, "belong together"),
         ({"region": "mars"}, "region: expected a region such as us-east-1, got 'mars'"),
         ({"internet_facing": "maybe"}, "internet_facing: expected true or false, got 'maybe'"),
-        ({"certificate_arn": "mine"}, "certificate_arn: expected an ACM certificate's ARN, got 'mine'"),
+        (
+            {"certificate_arn": "mine"},
+            "certificate_arn: expected an ACM certificate's ARN, arn:aws:acm:REGION:",
+        ),
         ({"alarm_email": "me"}, "alarm_email: expected an e-mail address, got 'me'"),
         ({"vpc_id": "vpc-00000001"}, "vpc_id needs subnets"),
         ({"subnets": GIVEN["subnets"]}, "needs vpc_id"),
@@ -67,7 +80,38 @@ def test_lists_come_from_a_file_or_a_command_line() -> None:
             f"kms_key_arn: {KEY} isn't in eu-west-1, which this would deploy to",
         ),
         ({"vpc_id": "vpc-1"}, "vpc_id: expected a VPC's ID, got 'vpc-1'"),
-        ({**GIVEN, "zones": "us-east-1a,us-east-1b"}, "zones is for a VPC of its own"),
+        ({**GIVEN, "zones": "us-east-1a,us-east-1b"}, "zones is for a VPC of SpotRelay's own"),
+        ({**GIVEN, "nat_gateways": 1}, "nat_gateways is for a VPC of SpotRelay's own"),
+        ({**GIVEN, "public_addresses": "true"}, "public_addresses is for a VPC of SpotRelay's own"),
+        (
+            {**GIVEN, "subnets": GIVEN["subnets"] + ",subnet-00000003=us-east-1c"},
+            "load_balancer_subnets has none in us-east-1c, and subnets has: a replica there would get no",
+        ),
+        ({**GIVEN, **IN_EU}, "subnets: us-east-1a isn't in eu-west-1, which this would deploy to"),
+        ({"zones": "us-east-1a,us-east-1b", **IN_EU}, "zones: us-east-1a isn't in eu-west-1"),
+        ({"zones": "us-east-1a,us-west-2a"}, "zones: us-east-1a and us-west-2a are of two regions"),
+        ({"zones": "us-east-1a,us-east-1a"}, "zones: us-east-1a stands there twice"),
+        ({"zones": [f"us-east-1{letter}" for letter in "abcdefghi"]}, "the VPC has room for 8, got 9"),
+        ({"nat_gateways": "4"}, "nat_gateways: expected 1 to 3, at most one per zone, got '4'"),
+        ({"nat_gateways": "3", **IN_US_WEST_1}, "nat_gateways: expected 1 to 2"),
+        ({"nat_gateways": 0}, "for none, give the replicas public addresses, -c public_addresses=true"),
+        ({"nat_gateways": 1, "public_addresses": True}, "with public_addresses there is no NAT gateway"),
+        ({"internet_facing": "true"}, "internet_facing: anybody could use the service. Say who may connect"),
+        ({**PUBLIC, "allowed_cidrs": "0.0.0.0/0"}, "allowed_cidrs: 0.0.0.0/0 is everybody, or nearly"),
+        ({**PUBLIC, "allowed_cidrs": "0.0.0.0/1,128.0.0.0/1"}, "allowed_cidrs: 0.0.0.0/1 is everybody"),
+        ({"allowed_cidrs": "203.0.113.7/24"}, "got '203.0.113.7/24': 203.0.113.7/24 has host bits set"),
+        ({"allowed_cidrs": "2001:db8::/32"}, "got '2001:db8::/32': not an IPv4 network"),
+        ({"api_keys": "a b"}, "api_keys: expected names for keys, such as web,batch"),
+        ({"api_keys": "web,Web"}, "api_keys: web stands there twice"),
+        ({"api_keys": "a,b,c,d"}, "api_keys: at most 3, got 4"),
+        (
+            {"certificate_arn": CERTIFICATE, **IN_EU},
+            "the certificate is in us-east-1, and this would deploy to eu-west-1",
+        ),
+        (
+            {"certificate_arn": CERTIFICATE, "account": "111111111111", "region": "us-east-1"},
+            "the certificate belongs to 000000000000, and this would deploy to 111111111111",
+        ),
     ],
 )
 def test_a_bad_choice_is_named(context: dict[str, Any], expected: str) -> None:
@@ -85,7 +129,8 @@ def chosen(tmp_path_factory: pytest.TempPathFactory) -> Template:
         "services": str(SERVICE_FILES["demo"]),
         "account": "000000000000",
         "region": "us-east-1",
-        "internet_facing": "false",
+        "internet_facing": "true",
+        "allowed_cidrs": "203.0.113.0/24,198.51.100.7",
         "certificate_arn": CERTIFICATE,
         "access_logs_bucket": "my-logs",
         "alarm_email": "me@example.org",
@@ -113,9 +158,10 @@ def test_a_certificate_turns_http_into_a_redirect(chosen: Template) -> None:
     assert listeners[80]["DefaultActions"][0]["Type"] == "redirect"
 
 
-def test_a_service_can_stay_inside(chosen: Template) -> None:
-    """An internal load balancer has no public address."""
-    assert chosen.only("AWS::ElasticLoadBalancingV2::LoadBalancer")["Scheme"] == "internal"
+def test_a_service_can_be_public(chosen: Template) -> None:
+    """By name, and to those who are named: at both ports, the one for requests and the one that redirects."""
+    assert chosen.only("AWS::ElasticLoadBalancingV2::LoadBalancer")["Scheme"] == "internet-facing"
+    assert ingress(chosen) == {(c, p) for c in ("203.0.113.0/24", "198.51.100.7/32") for p in (80, 443)}
 
 
 def test_access_can_be_logged(chosen: Template) -> None:

@@ -5,8 +5,16 @@ harsher reading, so that what is safe here is safe there.
 """
 
 from spotrelay.local.balancer.balancer import Balancer
-from spotrelay.local.balancer.config import HealthCheck, LoadBalancer, TargetGroup
+from spotrelay.local.balancer.config import Gate, HealthCheck, LoadBalancer, TargetGroup
 from spotrelay.local.balancer.registry import UnknownTargetGroupError
 from spotrelay.local.balancer.target import Request
 
-__all__ = ["Balancer", "HealthCheck", "LoadBalancer", "Request", "TargetGroup", "UnknownTargetGroupError"]
+__all__ = [
+    "Balancer",
+    "Gate",
+    "HealthCheck",
+    "LoadBalancer",
+    "Request",
+    "TargetGroup",
+    "UnknownTargetGroupError",
+]

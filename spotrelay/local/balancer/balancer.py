@@ -11,7 +11,16 @@ from typing import Any
 
 from spotrelay.local.balancer.config import LoadBalancer, TargetGroup
 from spotrelay.local.balancer.registry import Registry
-from spotrelay.local.balancer.relay import Receive, Relay, Scope, Send, disconnected, read_body, send_error
+from spotrelay.local.balancer.relay import (
+    Receive,
+    Relay,
+    Scope,
+    Send,
+    disconnected,
+    read_body,
+    send_error,
+    send_fixed,
+)
 from spotrelay.local.balancer.target import Request, Target
 
 # A request's record is some 150 bytes: room for hours of a demo, and an end to it.
@@ -116,11 +125,15 @@ class Balancer:
         body = await read_body(receive)
         if body is None:
             return
-        target = self._registry.choose(front.config.target_group_arn)
+        gate = front.config.gate
+        is_shut = gate is not None and not gate.opens_for(scope["headers"])
+        target = None if is_shut else self._registry.choose(front.config.target_group_arn)
         request = Request(None if target is None else target.id, time.time())
         front.log.append(request)
         try:
-            if target is None:
+            if gate is not None and is_shut:
+                await send_fixed(send, request, gate.status, gate.content_type, gate.body)
+            elif target is None:
                 await send_error(send, request, 503)
             elif (address := self._address_of(target.id)) is None:
                 # The ALB doesn't know yet that the instance is gone: it would try, and fail to connect.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -60,8 +62,35 @@ class TargetGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class Gate:
+    """A listener rule on one header, before a default action with a fixed response.
+
+    Requests whose header has one of the values are forwarded; as with ELB, case does not count, * and ? are
+    wildcards. All others get the response.
+    """
+
+    header: str
+    values: tuple[str, ...]
+    status: int
+    content_type: str
+    body: str
+
+    def opens_for(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+        """Whether a request with these headers, names in lower case, is forwarded."""
+        name = self.header.lower().encode()
+        found = [value.decode("latin-1") for key, value in headers if key == name]
+        return any(_fits(wanted, value) for wanted in self.values for value in found)
+
+
+def _fits(wanted: str, value: str) -> bool:
+    wildcards = {"*": ".*", "?": "."}
+    pattern = "".join(wildcards.get(character, re.escape(character)) for character in wanted)
+    return re.fullmatch(pattern, value, re.IGNORECASE) is not None
+
+
+@dataclass(frozen=True, slots=True)
 class LoadBalancer:
-    """A load balancer with one listener, which forwards everything to one target group.
+    """A load balancer with one listener, which forwards what passes its gate, if any, to one target group.
 
     Without a target group every request gets 503. Targets outside of its `zones` get none; None: all zones.
     """
@@ -70,3 +99,4 @@ class LoadBalancer:
     target_group_arn: str | None = None
     idle_timeout_s: float = 60.0
     zones: frozenset[str] | None = None
+    gate: Gate | None = None

@@ -100,16 +100,22 @@ async def disconnected(receive: Receive) -> None:
 
 async def send_error(send: Send, request: Request, status: int) -> None:
     """Answers with an error of the load balancer's own."""
-    request.status, request.ended = status, time.time()
     title = f"{status} {_REASONS[status]}"
     page = f"<html>\r\n<head><title>{title}</title></head>\r\n<body><h1>{title}</h1></body>\r\n</html>\r\n"
+    await send_fixed(send, request, status, "text/html", page)
+
+
+async def send_fixed(send: Send, request: Request, status: int, content_type: str, text: str) -> None:
+    """Answers without a target."""
+    request.status, request.ended = status, time.time()
+    body = text.encode()
     headers = [
         (b"server", b"awselb/2.0"),
-        (b"content-type", b"text/html"),
-        (b"content-length", str(len(page)).encode()),
+        (b"content-type", content_type.encode()),
+        (b"content-length", str(len(body)).encode()),
     ]
     await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": page.encode(), "more_body": False})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
 async def _fail(send: Send, request: Request, status: int, error: BaseException) -> None:

@@ -54,6 +54,8 @@ class Settings:
     certificate_arn: str | None = None
     access_logs_bucket: str | None = None
     alarm_email: str | None = None
+    kms_key_arn: str | None = None
+    """The customer-managed key of the instances' disks; none: AWS's own for EBS."""
 
     @classmethod
     def from_context(
@@ -91,6 +93,12 @@ class Settings:
             ),
             access_logs_bucket=_text(context, "access_logs_bucket", r"[a-z0-9.-]{3,63}", "a bucket's name"),
             alarm_email=_text(context, "alarm_email", r"\S+@\S+", "an e-mail address"),
+            kms_key_arn=_text(
+                context,
+                "kms_key_arn",
+                rf"arn:[\w-]+:kms:{REGION}:\d{{12}}:key/[\w-]+",
+                "a KMS key's ARN, not an alias",
+            ),
         )
 
 

@@ -90,13 +90,24 @@ class Grant:
 def grants(function: Function, place: Place) -> tuple[Grant, ...]:
     """Everything `function` may do beyond taking from its own queue and writing its own log."""
     if function is Function.SURVEY:
-        return (_services(place), *_surveying(place), _setting_aside(function, place))
+        return (
+            _services(place),
+            _service_names(place),
+            *_surveying(place),
+            _setting_aside(function, place),
+        )
     common = (*_state(place), *_routing(place), *_launching(place), _setting_aside(function, place))
     match function:
         case Function.ON_SIGNAL:
             return common
         case Function.RECONCILE:
-            return (*common, *_observing(), *_probing(place), *_terminating(place))
+            return (
+                *common,
+                _service_names(place),
+                *_observing(),
+                *_probing(place),
+                *_terminating(place),
+            )
 
 
 AS_CDK_NAG_WRITES = Place(
@@ -169,11 +180,18 @@ def _state(place: Place) -> tuple[Grant, ...]:
 def _services(place: Place) -> Grant:
     return Grant(
         "read the runtime documents that the service stacks wrote, and whose they are to act on",
-        ("ssm:GetParameters", "ssm:GetParametersByPath"),
+        ("ssm:GetParameters",),
         tuple(
-            place.arn("ssm", f"parameter{name}")
-            for name in (SERVICES_PATH, f"{SERVICES_PATH}/*", CONTROL_PLANE_PARAMETER)
+            place.arn("ssm", f"parameter{name}") for name in (f"{SERVICES_PATH}/*", CONTROL_PLANE_PARAMETER)
         ),
+    )
+
+
+def _service_names(place: Place) -> Grant:
+    return Grant(
+        "find every service that is deployed",
+        ("ssm:GetParametersByPath",),
+        tuple(place.arn("ssm", f"parameter{name}") for name in (SERVICES_PATH, f"{SERVICES_PATH}/*")),
     )
 
 

@@ -97,7 +97,7 @@ class Aws:
         return client
 
     def queue(self, *services: str) -> tuple[str, str]:
-        """URL and ARN of a new queue into which these AWS services may write, such as events.amazonaws.com."""
+        """URL and ARN of a new queue that these AWS services may write to, such as events.amazonaws.com."""
         name = f"queue-{uuid.uuid4().hex[:8]}"
         arn = f"arn:aws:sqs:us-east-1:000000000000:{name}"
         write = {"Effect": "Allow", "Action": "sqs:SendMessage", "Resource": arn}

@@ -275,13 +275,12 @@ def _launching(place: Place) -> tuple[Grant, ...]:
             {"StringEquals": {"iam:PassedToService": ["ec2.amazonaws.com", "ec2.amazonaws.com.cn"]}},
         ),
         Grant(
-            "an account's first Spot request and first fleet make these two roles of EC2's own",
+            # An instant fleet needs no role of EC2 Fleet's own. Source: "EC2 Fleet prerequisites" in
+            # https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-fleet-prerequisites.html
+            "an account's first Spot request makes this role of EC2's own",
             ("iam:CreateServiceLinkedRole",),
-            tuple(
-                place.arn("iam", f"role/aws-service-role/{service}/*", region="")
-                for service in ("spot.amazonaws.com", "ec2fleet.amazonaws.com")
-            ),
-            {"StringEquals": {"iam:AWSServiceName": ["spot.amazonaws.com", "ec2fleet.amazonaws.com"]}},
+            (place.arn("iam", "role/aws-service-role/spot.amazonaws.com/*", region=""),),
+            {"StringEquals": {"iam:AWSServiceName": "spot.amazonaws.com"}},
         ),
         *_encrypting(place),
     )  # fmt: skip

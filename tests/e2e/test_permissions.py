@@ -33,8 +33,8 @@ PLACE = permissions.AS_CDK_NAG_WRITES
 """Which actions are granted doesn't depend on the place."""
 
 UNSEEN = {
-    # An account's first fleet makes EC2's own roles; the local cloud has none. And signals register what runs
-    # only for a service without a readiness probe: tests/e2e/faults has one.
+    # An account's first Spot request makes a role of EC2's; the local cloud has none. And signals register
+    # replicas only for a service without a readiness probe: tests/e2e/faults has one.
     Function.ON_SIGNAL: {"iam:CreateServiceLinkedRole", "elasticloadbalancing:RegisterTargets"},
     Function.RECONCILE: {"iam:CreateServiceLinkedRole"},
     # Lambda itself sends to the dead-letter queue, in the role's name; the local cloud asks nobody for that.

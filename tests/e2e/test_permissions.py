@@ -103,6 +103,8 @@ def test_every_grant_is_used_and_nothing_else_is_asked_for(stand: Stand, rescale
     assert victim.instance_id
     stand.cloud.warn(victim.instance_id)
     stand.until_state(victim.id, ReplicaState.TERMINATED)
+    stand.deliver("{not JSON")  # what a signal's function sets aside, it sends
+    assert stand.dead_letters()
     # As every hour; that a service was deployed has set off the survey of this one only.
     functions = stand.operator.session.client("lambda")
     functions.invoke(FunctionName=stand.outputs["SurveyFunction"], Payload=b'{"source": "aws.events"}')

@@ -102,8 +102,11 @@ class Aws:
         arn = f"arn:aws:sqs:us-east-1:000000000000:{name}"
         write = {"Effect": "Allow", "Action": "sqs:SendMessage", "Resource": arn}
         statements = [{**write, "Principal": {"Service": service}} for service in services]
-        policy = {"Policy": json.dumps({"Version": "2012-10-17", "Statement": statements})}
-        return self.sqs.create_queue(QueueName=name, Attributes=policy if services else {})["QueueUrl"], arn
+        url = self.sqs.create_queue(QueueName=name)["QueueUrl"]
+        if services:
+            policy = json.dumps({"Version": "2012-10-17", "Statement": statements})
+            self.sqs.set_queue_attributes(QueueUrl=url, Attributes={"Policy": policy})
+        return url, arn
 
     def assume(self, *statements: dict[str, Any]) -> Aws:
         """Somebody with a role that may do this and nothing else."""

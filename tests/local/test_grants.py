@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +18,8 @@ from tests.local.conftest import Aws, Ground
 
 pytestmark = pytest.mark.xdist_group("local")
 
-OUR_TAG = {"Key": TAG_SERVICE, "Value": "demo"}
-TAGGED = [{"ResourceType": kind, "Tags": [OUR_TAG]} for kind in ("instance", "fleet")]
+OUR_TAG: Any = {"Key": TAG_SERVICE, "Value": "demo"}
+TAGGED: list[dict[str, Any]] = [{"ResourceType": kind, "Tags": [OUR_TAG]} for kind in ("instance", "fleet")]
 IMAGE, OTHER_IMAGE = "ami-0abcdef1234567890", "ami-0fedcba9876543210"
 TABLE = f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/"
 
@@ -74,7 +75,7 @@ class Ours:
         answer = by.ec2.run_instances(**{**request, "TagSpecifications": TAGGED[:1], **more})
         return str(answer["Instances"][0]["InstanceId"])
 
-    def target_group(self, *tags: dict[str, str]) -> str:
+    def target_group(self, *tags: Any) -> str:
         """A new target group."""
         made = self.ground.aws.elb.create_target_group(
             Name=f"tg-{uuid.uuid4().hex[:8]}", Protocol="HTTP", Port=80, VpcId=self.ground.vpc,
@@ -100,7 +101,7 @@ def ours(ground: Ground) -> Ours:
             "SecurityGroupIds": [group["GroupId"]],
             "IamInstanceProfile": {"Arn": profile["InstanceProfile"]["Arn"]},
         },
-        TagSpecifications=[{"ResourceType": "launch-template", "Tags": [OUR_TAG]}],  # type: ignore[typeddict-item]
+        TagSpecifications=[{"ResourceType": "launch-template", "Tags": [OUR_TAG]}],
     )["LaunchTemplate"]["LaunchTemplateId"]
     keys = [("PK", "HASH"), ("SK", "RANGE")]
     ground.aws.client("dynamodb").create_table(
@@ -195,12 +196,12 @@ def test_no_instance_is_tagged_later(ours: Ours, controller: Aws) -> None:
     """Nobody makes a foreign instance ours by tagging it."""
     foreign = ours.run(ours.ground.aws, ImageId=IMAGE, TagSpecifications=[])
     with pytest.raises(ClientError, match=REFUSED):
-        controller.ec2.create_tags(Resources=[foreign], Tags=[OUR_TAG])  # type: ignore[list-item]
+        controller.ec2.create_tags(Resources=[foreign], Tags=[OUR_TAG])
 
 
 def test_only_our_target_groups_are_filled_and_emptied(ours: Ours, controller: Aws) -> None:
     """A target group without our tag is out of reach."""
-    target = [{"Id": ours.run(ours.ground.aws, ImageId=IMAGE)}]
+    target: Any = [{"Id": ours.run(ours.ground.aws, ImageId=IMAGE)}]
     controller.elb.deregister_targets(TargetGroupArn=ours.target_group(OUR_TAG), Targets=target)
     foreign = ours.target_group()
     for call in (controller.elb.register_targets, controller.elb.deregister_targets):
@@ -218,14 +219,15 @@ def test_the_survey_writes_surveys_only(ours: Ours) -> None:
 
     survey.put_item(TableName=ours.table, Item=key("SURVEY#demo"))
     reconcile.put_item(TableName=ours.table, Item=key("SERVICE#demo"))
-    for refused in (
+    attempts: tuple[Callable[[], object], ...] = (
         lambda: survey.put_item(TableName=ours.table, Item=key("SERVICE#demo")),
         lambda: survey.put_item(TableName=ours.table, Item=key("SERVICES")),
         lambda: survey.get_item(TableName=ours.table, Key=key("SURVEY#demo")),
         lambda: reconcile.put_item(TableName=ours.table, Item=key("SURVEY#demo")),
         lambda: reconcile.delete_item(TableName=ours.table, Key=key("HISTORY#demo")),
         lambda: reconcile.scan(TableName=ours.table),
-    ):
+    )
+    for refused in attempts:
         with pytest.raises(ClientError, match=REFUSED):
             refused()
 
@@ -236,12 +238,13 @@ def test_other_queues_functions_and_parameters_are_out_of_reach(ours: Ours) -> N
     other, _ = ours.ground.aws.queue()
     by.sqs.send_message(QueueUrl=ours.tick_queue, MessageBody="{}")
     functions, parameters = by.client("lambda"), by.client("ssm")
-    for refused in (
+    attempts: tuple[Callable[[], object], ...] = (
         lambda: by.sqs.send_message(QueueUrl=other, MessageBody="{}"),
         lambda: by.sqs.receive_message(QueueUrl=ours.tick_queue),
         lambda: functions.invoke(FunctionName="somebody-elses"),
         lambda: parameters.get_parameters(Names=["/spotrelay/services/demo", "/secrets/token"]),
         lambda: parameters.put_parameter(Name="/spotrelay/services/demo", Value="{}", Type="String"),
-    ):
+    )
+    for refused in attempts:
         with pytest.raises(ClientError, match=REFUSED):
             refused()

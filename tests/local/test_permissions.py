@@ -72,7 +72,7 @@ def test_launches_can_be_limited_to_launch_templates(ground: Ground) -> None:
     somebody = ground.aws.assume(*run, allow("ec2:CreateFleet"))
     assert ground.fleet(["g5.2xlarge"], by=somebody)["Instances"]
     one: dict[str, Any] = {"MinCount": 1, "MaxCount": 1, "InstanceType": "g5.2xlarge"}
-    place = {"SubnetId": ground.subnets[0], "ImageId": "ami-0abcdef1234567890"}
+    place: dict[str, Any] = {"SubnetId": ground.subnets[0], "ImageId": "ami-0abcdef1234567890"}
     with pytest.raises(ClientError, match=r"UnauthorizedOperation.*ec2:RunInstances"):
         somebody.ec2.run_instances(**one, **place)
     exact = {"ArnLike": {"ec2:LaunchTemplate": template}}
@@ -88,10 +88,13 @@ def test_what_a_template_says_can_be_made_binding(ground: Ground) -> None:
     rest = {"Effect": "Allow", "Action": LAUNCH, "NotResource": "arn:aws:ec2:*::image/*"}
     somebody = ground.aws.assume(images, rest, allow("ec2:CreateFleet"))
     one: dict[str, Any] = {"MinCount": 1, "MaxCount": 1, "InstanceType": "g5.2xlarge"}
-    place = {"SubnetId": ground.subnets[0], "LaunchTemplate": {"LaunchTemplateId": ground.template}}
-    assert somebody.ec2.run_instances(**one, **place)["Instances"]  # type: ignore[arg-type]
+    place: dict[str, Any] = {
+        "SubnetId": ground.subnets[0],
+        "LaunchTemplate": {"LaunchTemplateId": ground.template},
+    }
+    assert somebody.ec2.run_instances(**one, **place)["Instances"]
     with pytest.raises(ClientError, match=r"UnauthorizedOperation.*image/ami-0fedcba9876543210"):
-        somebody.ec2.run_instances(**one, **place, ImageId="ami-0fedcba9876543210")  # type: ignore[arg-type]
+        somebody.ec2.run_instances(**one, **place, ImageId="ami-0fedcba9876543210")
 
 
 def test_a_fleet_that_may_use_reservations_needs_the_right_to(ground: Ground) -> None:

@@ -41,6 +41,21 @@ TABLE_TTL = "TTL"
 """Attribute with the epoch second after which DynamoDB may delete the row."""
 
 
+class Partition(StrEnum):
+    """How the table's partition keys begin: the functions' roles are limited to some of them by that.
+
+    `spotrelay.aws.items` says what is in each.
+    """
+
+    SERVICE = "SERVICE#"
+    HISTORY = "HISTORY#"
+    INSTANCE = "INSTANCE#"
+    COOLDOWNS = "COOLDOWNS#"
+    SURVEY = "SURVEY#"
+    SERVICES = "SERVICES"
+    """The whole key: the list of services."""
+
+
 class Env(StrEnum):
     """Environment variables of the functions."""
 

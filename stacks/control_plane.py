@@ -139,6 +139,7 @@ class ControlPlaneStack(Stack):
                 Function.RECONCILE: ticks.dead_letters.queue_arn,
                 Function.SURVEY: surveys_failed.queue_arn,
             },
+            kms_key_arn=settings.kms_key_arn,
         )
         environment = {
             Env.TABLE: table.table_name,

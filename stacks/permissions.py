@@ -1,12 +1,13 @@
 """What each function may do, in one place: IAM policies are made from it, tests hold real calls against it.
 
-Wherever AWS can limit an action to our own resources, it is limited: by name, by path, or by the tag
-`spotrelay:service`, which everything of ours carries. Where it can't, the grant says so.
+Wherever AWS can limit an action to our own resources, it is limited: by name, by path, by the table's
+partition, or by the tag `spotrelay:service`, which everything of ours carries. Where it can't, the grant says
+so. AWS's Service Authorization Reference says which condition keys an action knows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -16,7 +17,9 @@ from spotrelay.names import (
     CONTROL_PLANE_PARAMETER,
     INSTANCE_ROLE_PATH,
     SERVICES_PATH,
+    TAG_LAUNCH_TEMPLATE,
     TAG_SERVICE,
+    Partition,
     prober_function,
 )
 
@@ -39,6 +42,8 @@ class Place:
     table_arn: str
     tick_queue_arn: str
     dead_letter_queue_arns: Mapping[Function, str]
+    kms_key_arn: str | None = None
+    """The customer-managed key that encrypts the instances' disks, if there is one."""
 
     def ec2(self, *kinds: str) -> tuple[str, ...]:
         """Every EC2 resource of these kinds in this account and region; images and snapshots of any owner."""
@@ -54,10 +59,16 @@ class Place:
         return f"arn:{self.partition}:{service}:{where}:{self.account}:{resource}"
 
 
-Condition = Mapping[str, Mapping[str, str | list[str]]]
+Condition = Mapping[str, Mapping[str, str | Sequence[str]]]
 
 ONLY_OUR_RESOURCES: Condition = {"Null": {f"aws:ResourceTag/{TAG_SERVICE}": "false"}}
 ONLY_TAGGED_AS_OURS: Condition = {"Null": {f"aws:RequestTag/{TAG_SERVICE}": "false"}}
+
+
+def in_partitions(*partitions: str) -> Condition:
+    """Only items whose partition key begins like one of these; `Partition.SERVICES` is a whole key."""
+    patterns = [p if p == Partition.SERVICES else f"{p}*" for p in partitions]
+    return {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": patterns}}
 
 
 @dataclass(frozen=True)
@@ -79,13 +90,24 @@ class Grant:
 def grants(function: Function, place: Place) -> tuple[Grant, ...]:
     """Everything `function` may do beyond taking from its own queue and writing its own log."""
     if function is Function.SURVEY:
-        return (_services(place), *_surveying(place), _setting_aside(function, place))
+        return (
+            _services(place),
+            _service_names(place),
+            *_surveying(place),
+            _setting_aside(function, place),
+        )
     common = (*_state(place), *_routing(place), *_launching(place), _setting_aside(function, place))
     match function:
         case Function.ON_SIGNAL:
             return common
         case Function.RECONCILE:
-            return (*common, *_observing(), *_probing(place), *_terminating(place))
+            return (
+                *common,
+                _service_names(place),
+                *_observing(),
+                *_probing(place),
+                *_terminating(place),
+            )
 
 
 AS_CDK_NAG_WRITES = Place(
@@ -114,17 +136,37 @@ def actions(granted: Iterable[Grant]) -> frozenset[str]:
 
 
 def _state(place: Place) -> tuple[Grant, ...]:
+    table = (place.table_arn,)
     return (
         Grant(
-            "read and write replicas; a transaction needs the rights of the writes in it",
-            tuple(
-                f"dynamodb:{action}"
-                for action in (
-                    "GetItem", "BatchGetItem", "Query",
-                    "PutItem", "UpdateItem", "DeleteItem", "ConditionCheckItem",
-                )
+            "read rows, and what is known of pools",
+            ("dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query"),
+            table,
+        ),
+        # A transaction has no right of its own: it needs those of the writes in it.
+        Grant(
+            "write rows, intents, the register and cooldowns; a survey's result is the survey's alone",
+            ("dynamodb:PutItem",),
+            table,
+            in_partitions(
+                Partition.SERVICE,
+                Partition.HISTORY,
+                Partition.INSTANCE,
+                Partition.COOLDOWNS,
+                Partition.SERVICES,
             ),
-            (place.table_arn,),
+        ),
+        Grant(
+            "count on, in what is noted of a service as a whole",
+            ("dynamodb:UpdateItem",),
+            table,
+            in_partitions(Partition.SERVICE),
+        ),
+        Grant(
+            "drop rows and intents that are done with; history stays",
+            ("dynamodb:DeleteItem",),
+            table,
+            in_partitions(Partition.SERVICE, Partition.SERVICES),
         ),
         _services(place),
         Grant(
@@ -132,17 +174,24 @@ def _state(place: Place) -> tuple[Grant, ...]:
             ("sqs:SendMessage",),
             (place.tick_queue_arn,),
         ),
-    )  # fmt: skip
+    )
 
 
 def _services(place: Place) -> Grant:
     return Grant(
         "read the runtime documents that the service stacks wrote, and whose they are to act on",
-        ("ssm:GetParameters", "ssm:GetParametersByPath"),
+        ("ssm:GetParameters",),
         tuple(
-            place.arn("ssm", f"parameter{name}")
-            for name in (SERVICES_PATH, f"{SERVICES_PATH}/*", CONTROL_PLANE_PARAMETER)
+            place.arn("ssm", f"parameter{name}") for name in (f"{SERVICES_PATH}/*", CONTROL_PLANE_PARAMETER)
         ),
+    )
+
+
+def _service_names(place: Place) -> Grant:
+    return Grant(
+        "find every service that is deployed",
+        ("ssm:GetParametersByPath",),
+        tuple(place.arn("ssm", f"parameter{name}") for name in (SERVICES_PATH, f"{SERVICES_PATH}/*")),
     )
 
 
@@ -166,26 +215,51 @@ def _routing(place: Place) -> tuple[Grant, ...]:
 
 
 def _launching(place: Place) -> tuple[Grant, ...]:
-    launch = ("ec2:CreateFleet", "ec2:RunInstances")
+    fleet, run = ("ec2:CreateFleet",), ("ec2:RunInstances",)
+    (templates,) = place.ec2("launch-template")
+    from_a_template: Condition = {"ArnLike": {"ec2:LaunchTemplate": templates}}
     return (
         Grant(
             "launch from our launch templates only",
-            launch,
-            place.ec2("launch-template"),
+            (*fleet, *run),
+            (templates,),
             ONLY_OUR_RESOURCES,
         ),
         Grant(
             "launch no instance that doesn't carry our tag: nothing we start can be lost sight of",
-            launch,
-            place.ec2("instance"),
+            fleet,
+            place.ec2("fleet", "instance"),
             ONLY_TAGGED_AS_OURS,
         ),
         Grant(
-            "what a launch uses or makes besides; the launch template says which, and it must be ours",
-            launch,
+            "the same for each launch of a fleet, which must come from a template",
+            run,
+            place.ec2("instance"),
+            {**ONLY_TAGGED_AS_OURS, **from_a_template},
+        ),
+        Grant(
+            "take image and security groups from the template, never from the request",
+            run,
+            place.ec2("image", "security-group"),
+            {**from_a_template, "Bool": {"ec2:IsLaunchTemplateResource": "true"}},
+        ),
+        Grant(
+            "what a launch uses or makes besides; it must come from a template, and that must be ours",
+            run,
+            place.ec2("capacity-reservation", "network-interface", "snapshot", "subnet", "volume"),
+            from_a_template,
+        ),
+        Grant(
+            "a Spot request knows no key for its template; the instance that comes of it does",
+            run,
+            place.ec2("spot-instances-request"),
+        ),
+        Grant(
+            "what a fleet touches; no fleet is without a template, so CreateFleet knows no key for that",
+            fleet,
             place.ec2(
-                "fleet", "image", "network-interface", "security-group", "snapshot", "spot-instances-request",
-                "subnet", "volume",
+                "capacity-reservation", "image", "network-interface", "security-group", "snapshot",
+                "spot-instances-request", "subnet", "volume",
             ),
         ),
         Grant(
@@ -201,15 +275,52 @@ def _launching(place: Place) -> tuple[Grant, ...]:
             {"StringEquals": {"iam:PassedToService": ["ec2.amazonaws.com", "ec2.amazonaws.com.cn"]}},
         ),
         Grant(
-            "an account's first Spot request and first fleet make these two roles of EC2's own",
+            # An instant fleet needs no role of EC2 Fleet's own. Source: "EC2 Fleet prerequisites" in
+            # https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-fleet-prerequisites.html
+            "an account's first Spot request makes this role of EC2's own",
             ("iam:CreateServiceLinkedRole",),
-            tuple(
-                place.arn("iam", f"role/aws-service-role/{service}/*", region="")
-                for service in ("spot.amazonaws.com", "ec2fleet.amazonaws.com")
-            ),
-            {"StringEquals": {"iam:AWSServiceName": ["spot.amazonaws.com", "ec2fleet.amazonaws.com"]}},
+            (place.arn("iam", "role/aws-service-role/spot.amazonaws.com/*", region=""),),
+            {"StringEquals": {"iam:AWSServiceName": "spot.amazonaws.com"}},
         ),
+        *_encrypting(place),
     )  # fmt: skip
+
+
+def _encrypting(place: Place) -> tuple[Grant, ...]:
+    """What EC2 does with the key in the name of whoever launches. AWS's own key for EBS needs none of it.
+
+    Source: https://docs.aws.amazon.com/ebs/latest/userguide/ebs-encryption-requirements.html
+    """
+    if place.kms_key_arn is None:
+        return ()
+    key = (place.kms_key_arn,)
+    via_ec2: Condition = {
+        "StringEquals": {
+            "kms:ViaService": [
+                f"ec2.{place.region}.{suffix}" for suffix in ("amazonaws.com", "amazonaws.com.cn")
+            ]
+        }
+    }
+    return (
+        Grant(
+            "have EC2 encrypt an instance's disk",
+            (
+                "kms:Decrypt",
+                "kms:DescribeKey",
+                "kms:GenerateDataKeyWithoutPlaintext",
+                "kms:ReEncryptFrom",
+                "kms:ReEncryptTo",
+            ),
+            key,
+            via_ec2,
+        ),
+        Grant(
+            "let the instance use its disk, and nobody else anything",
+            ("kms:CreateGrant",),
+            key,
+            {**via_ec2, "Bool": {"kms:GrantIsForAWSResource": "true"}},
+        ),
+    )
 
 
 def _observing() -> tuple[Grant, ...]:
@@ -228,7 +339,12 @@ def _observing() -> tuple[Grant, ...]:
 
 def _surveying(place: Place) -> tuple[Grant, ...]:
     return (
-        Grant("keep what was found; it reads nothing there", ("dynamodb:PutItem",), (place.table_arn,)),
+        Grant(
+            "keep what was found; it reads nothing there, and writes nothing else",
+            ("dynamodb:PutItem",),
+            (place.table_arn,),
+            in_partitions(Partition.SURVEY),
+        ),
         Grant(
             "ask what EC2 offers, at which price; AWS offers no narrower resource for these read-only calls",
             (
@@ -255,11 +371,17 @@ def _probing(place: Place) -> tuple[Grant, ...]:
 
 
 def _terminating(place: Place) -> tuple[Grant, ...]:
+    profiles = place.arn("iam", f"instance-profile{INSTANCE_ROLE_PATH}*", region="")
     return (
         Grant(
-            "terminate drained replicas and orphans",
+            # Anybody who may tag can set our tag. Nobody sets EC2's own, and few may pass our roles.
+            "terminate drained replicas and orphans: our tag, from a template, with a profile of ours",
             ("ec2:TerminateInstances",),
             place.ec2("instance"),
-            ONLY_OUR_RESOURCES,
+            {
+                **ONLY_OUR_RESOURCES,
+                "StringLike": {f"aws:ResourceTag/{TAG_LAUNCH_TEMPLATE}": "lt-*"},
+                "ArnLike": {"ec2:InstanceProfile": profiles},
+            },
         ),
     )

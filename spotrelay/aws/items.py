@@ -46,13 +46,13 @@ from spotrelay.model import (
     Survey,
     seconds,
 )
-from spotrelay.names import TABLE_TTL
+from spotrelay.names import TABLE_TTL, Partition
 from spotrelay.requirements import Requirements
 
 HISTORY_KEPT_S = 30 * 86_400.0
 """How long ended replicas are kept: as long as the functions' logs, which tell the rest of the story."""
 
-SERVICES = "SERVICES"
+SERVICES = Partition.SERVICES.value
 META = "META"
 DOCUMENT = "DOCUMENT"
 REPLICA, LAUNCH = "REPLICA#", "LAUNCH#"
@@ -60,12 +60,12 @@ REPLICA, LAUNCH = "REPLICA#", "LAUNCH#"
 
 def service_partition(service: str) -> str:
     """Partition of all that is current about a service."""
-    return f"SERVICE#{service}"
+    return Partition.SERVICE + service
 
 
 def history_partition(service: str) -> str:
     """Partition of a service's ended replicas."""
-    return f"HISTORY#{service}"
+    return Partition.HISTORY + service
 
 
 def meta_key(service: str) -> Key:
@@ -100,7 +100,7 @@ def intent_key(service: str, intent_id: str) -> Key:
 
 def instance_key(instance_id: str) -> Key:
     """Key under which an instance's replica is looked up."""
-    return Key(f"INSTANCE#{instance_id}", META)
+    return Key(Partition.INSTANCE + instance_id, META)
 
 
 def registry_key(service: str) -> Key:
@@ -110,12 +110,12 @@ def registry_key(service: str) -> Key:
 
 def cooldowns_key(region: str) -> Key:
     """Key of what to leave alone in a region: one item, which can be read along with others."""
-    return Key(f"COOLDOWNS#{region}", META)
+    return Key(Partition.COOLDOWNS + region, META)
 
 
 def survey_key(service: str) -> Key:
     """Key of a service's last survey."""
-    return Key(f"SURVEY#{service}", META)
+    return Key(Partition.SURVEY + service, META)
 
 
 def replica_item(replica: Replica) -> dict[str, Any]:

@@ -1,10 +1,11 @@
-"""The log of AWS calls."""
+"""The log of AWS calls, and of what IAM decided on them."""
 
 from __future__ import annotations
 
 import json
 import re
 import time
+from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ class CallLog:
     def __init__(self, path: Path | None = None) -> None:
         self._calls: list[Call] = []
         self._count = 0
+        self._decisions: Counter[tuple[str, str, bool]] = Counter()
         self._file = path.open("a", encoding="utf-8") if path else None
 
     def add(self, service: str, action: str, role: str, status: int, error_code: str) -> None:
@@ -43,6 +45,26 @@ class CallLog:
         if self._file:
             self._file.write(json.dumps(asdict(call)) + "\n")
             self._file.flush()
+
+    def decided(self, role: str, action: str, allowed: bool) -> None:
+        """Count what IAM decided on an action of a role, as in ec2:RunInstances."""
+        self._decisions[role, action, allowed] += 1
+
+    def decisions(self) -> list[dict[str, Any]]:
+        """What roles asked IAM for, how often it was allowed and how often refused.
+
+        A call may ask for several: CreateFleet for that of each launch, a transaction for its writes'.
+        """
+        asked = sorted({(role, action) for role, action, _ in self._decisions})
+        return [
+            {
+                "role": role,
+                "action": action,
+                "allowed": self._decisions[role, action, True],
+                "refused": self._decisions[role, action, False],
+            }
+            for role, action in asked
+        ]
 
     def since(self, n: int) -> list[dict[str, Any]]:
         """The calls after call number `n`."""

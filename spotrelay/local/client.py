@@ -100,6 +100,14 @@ class LocalCloud:
         """
         return cast("Rows", self._call("calls", since=since))
 
+    def decisions(self) -> Rows:
+        """What roles asked IAM for since the start.
+
+        Each has role, action (as in "ec2:RunInstances"), allowed and refused: how often. A call may ask for
+        several actions: CreateFleet for that of each launch, a transaction for those of its writes.
+        """
+        return cast("Rows", self._call("decisions"))
+
     def requests(self, load_balancer_name: str) -> Rows:
         """The load balancer's requests, oldest first.
 

@@ -41,6 +41,7 @@ class Control:
             "hang": lambda arguments: self._cloud.hang(arguments["instance_id"]),
             "resume": lambda arguments: self._cloud.resume(arguments["instance_id"]),
             "calls": lambda arguments: self._calls.since(int(arguments.get("since", 0))),
+            "decisions": lambda _: self._calls.decisions(),
             "requests": lambda arguments: self._balancer.requests(arguments["load_balancer"]),
             "counters": lambda arguments: self._balancer.counters(arguments["load_balancer"]),
             "interruptions": lambda _: [i.to_json() for i in self._cloud.interruptions],

@@ -62,7 +62,7 @@ def terminate_instances(context: Context) -> Result:
     """
     instances = _by_ids(context, context.params["InstanceIds"])
     for instance in instances:
-        context.require("ec2:TerminateInstances", instance.arn, resource_tag_conditions(instance.tags))
+        context.require("ec2:TerminateInstances", instance.arn, _conditions(instance))
     protected = [i for i in instances if i.is_protected and not i.state.is_over]
     spared = {i.zone for i in protected}
     changes = []
@@ -192,6 +192,15 @@ def is_about_instances(action: str, params: Params) -> bool:
             f"{action}: the local cloud takes instances and the rest in separate calls",
         )
     return all(ours)
+
+
+def _conditions(instance: Instance) -> dict[str, str]:
+    """The condition keys of a call about an instance, as far as we know them."""
+    profile = instance.spec.instance_profile_arn
+    return {
+        **resource_tag_conditions(instance.tags),
+        **({"ec2:InstanceProfile": profile} if profile else {}),
+    }
 
 
 def _select(context: Context) -> list[Instance]:

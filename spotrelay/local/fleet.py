@@ -146,10 +146,18 @@ def _require_fleet(context: Context, options: list[_Option], *, spot: bool) -> N
     context.require("ec2:CreateFleet", ec2_arn("fleet", "*"), _fleet_conditions(context))
     checked = set()
     for option in options:
-        for arn, conditions in touched(context, option.spec, option.template, spot=spot):
+        parts = touched(
+            context, option.spec, option.template, spot=spot, reserved=_uses_reservations(context)
+        )
+        for _, arn, conditions in parts:
             if arn not in checked:
                 checked.add(arn)
                 context.require("ec2:CreateFleet", arn, conditions)
+
+
+def _uses_reservations(context: Context) -> bool:
+    options = context.params.get("OnDemandOptions", {}).get("CapacityReservationOptions", {})
+    return bool(options.get("UsageStrategy") == "use-capacity-reservations-first")
 
 
 def _fleet_conditions(context: Context) -> dict[str, Any]:
@@ -203,12 +211,17 @@ def _fulfil(
 def _denials(context: Context, options: list[_Option], *, spot: bool) -> dict[int, str]:
     """By option, why IAM forbids the launch itself. CreateFleet reports that among its errors."""
     denied = {}
-    known: dict[tuple[str, str | None], str | None] = {}
+    reserved = not spot and _uses_reservations(context)
+    known: dict[tuple[object, ...], str | None] = {}
     for index, option in enumerate(options):
         # Options differ in type and subnet; only what IAM can tell apart is worth asking for again.
-        key = (option.spec.subnet_id, option.template.id)
+        named = frozenset(option.overrides)
+        key = (option.spec.subnet_id, option.spec.image_id, option.template.id, named)
         if key not in known:
-            known[key] = next(refusals(context, "CreateFleet", option.spec, option.template, spot=spot), None)
+            sentences = refusals(
+                context, "CreateFleet", option.spec, option.template, named, spot=spot, reserved=reserved
+            )
+            known[key] = next(sentences, None)
         why = known[key]
         if why:
             denied[index] = why

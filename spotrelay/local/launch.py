@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,22 @@ from spotrelay.market import RefusalCode
 from spotrelay.model import CapacityPool, PurchaseOption
 
 JsonObject = dict[str, Any]
+
+NAMED_BY: Mapping[str, tuple[str, ...]] = {
+    "capacity-reservation": ("CapacityReservationSpecification",),
+    "image": ("ImageId",),
+    "instance": ("IamInstanceProfile", "InstanceType", "MetadataOptions", "UserData"),
+    "key-pair": ("KeyName",),
+    "launch-template": (),
+    "network-interface": ("NetworkInterfaces", "SubnetId"),
+    "security-group": ("NetworkInterfaces", "SecurityGroupIds", "SecurityGroups"),
+    "subnet": ("AvailabilityZone", "NetworkInterfaces", "Placement", "SubnetId"),
+    "volume": ("BlockDeviceMappings",),
+}
+"""Resources for which RunInstances carries ec2:LaunchTemplate and ec2:IsLaunchTemplateResource, and the
+parameters with which a request replaces the template's. Of what a launch touches, only a Spot request has
+neither key. For what the launch makes, the documents leave room: we took the stricter reading.
+Source: https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonec2.html"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,15 +161,24 @@ def make_spec(
 
 
 def refusals(
-    context: Context, action: str, spec: LaunchSpec, template: Template, *, spot: bool
+    context: Context,
+    action: str,
+    spec: LaunchSpec,
+    template: Template,
+    named: Collection[str],
+    *,
+    spot: bool,
+    reserved: bool = False,
 ) -> Iterator[str]:
     """Why IAM forbids `action` to run such an instance: a sentence for each permission that is missing.
 
     EC2 asks for ec2:RunInstances on everything that the launch touches, also when a fleet launches, and for
-    ec2:CreateTags and iam:PassRole where there are tags and a role.
+    ec2:CreateTags and iam:PassRole where there are tags and a role. `named` are the parameters that the
+    request, or the fleet's override, has beside the template.
     """
-    for arn, conditions in touched(context, spec, template, spot=spot):
-        refusal = context.refusal("ec2:RunInstances", arn, conditions)
+    for kind, arn, conditions in touched(context, spec, template, spot=spot, reserved=reserved):
+        origin = _origin(kind, template, named)
+        refusal = context.refusal("ec2:RunInstances", arn, {**conditions, **origin})
         if refusal:
             yield refusal
     if spec.tags:
@@ -170,21 +195,45 @@ def refusals(
 
 
 def touched(
-    context: Context, spec: LaunchSpec, template: Template, *, spot: bool
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every resource on which a launch needs permission, with the condition keys that go with it."""
+    context: Context, spec: LaunchSpec, template: Template, *, spot: bool, reserved: bool = False
+) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Every resource on which a launch needs permission: its kind, its ARN and the condition keys with it.
+
+    `reserved`: it would use capacity reservations, of which there are none here. By the stricter reading of
+    AWS's documents the right is needed all the same.
+    """
     made = request_tag_conditions(spec.tags)
-    yield ec2_arn("instance", "*"), made
-    for kind in ("volume", "network-interface", *(["spot-instances-request"] if spot else [])):
-        yield ec2_arn(kind, "*"), {}
-    yield ec2_arn("image", spec.image_id), {}
+    if spec.instance_profile_arn:
+        made["ec2:InstanceProfile"] = spec.instance_profile_arn
+    yield "instance", ec2_arn("instance", "*"), made
+    for kind in (
+        "volume",
+        "network-interface",
+        *(["spot-instances-request"] if spot else []),
+        *(["capacity-reservation"] if reserved else []),
+    ):
+        yield kind, ec2_arn(kind, "*"), {}
+    yield "image", ec2_arn("image", spec.image_id), {}
     used = [("subnet", spec.subnet_id), *(("security-group", group) for group in spec.security_group_ids)]
     if template.id:
         used.append(("launch-template", template.id))
     if spec.key_name:
         used.append(("key-pair", spec.key_name))
     for kind, name in used:
-        yield ec2_arn(kind, name), resource_tag_conditions(context.ministack.tags_of(name))
+        yield kind, ec2_arn(kind, name), resource_tag_conditions(context.ministack.tags_of(name))
+
+
+def _origin(kind: str, template: Template, named: Collection[str]) -> dict[str, str]:
+    """Whether RunInstances takes a resource from a template, and from which; CreateFleet has no such keys."""
+    if kind not in NAMED_BY:
+        return {}
+    if template.id is None:
+        return {"ec2:IsLaunchTemplateResource": "false"}
+    is_templates = not set(NAMED_BY[kind]) & set(named)
+    return {
+        "ec2:LaunchTemplate": ec2_arn("launch-template", template.id),
+        "ec2:IsLaunchTemplateResource": str(is_templates).lower(),
+    }
 
 
 def why_refused(code: RefusalCode, pool: CapacityPool, option: PurchaseOption) -> str:

@@ -15,6 +15,8 @@ stores, replace some of its functions and add four CloudFormation types. What we
 - `cloudwatch._evaluate_alarm`, which ignores dimensions, so that one queue's depth sets off another's alarm;
 - `ssm._put_parameter`, which takes values that Parameter Store refuses;
 - `iam_actions.extract_resource_arn`, which IAM asks what a request is about, and which misses some;
+- `iam_evaluator.enforce`, which IAM's every decision passes, and DynamoDB's condition keys, which lack one;
+- `cloudwatch._dispatch_alarm_actions` and `eventbridge._invoke_target`, which ask no resource policy;
 - `provisioners._RESOURCE_HANDLERS`, CloudFormation's resource types, which lack security group rules, elastic
   addresses and NAT gateways.
 """
@@ -23,10 +25,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import import_module
@@ -35,6 +39,7 @@ from typing import Any, cast
 from spotrelay.local.environment import ACCOUNT, REGION
 from spotrelay.local.http import AsgiApp, Request, Response
 from spotrelay.local.logs import LogPipe
+from spotrelay.names import TABLE_PARTITION_KEY
 
 SCHEDULER_TICK_S = 0.5
 """How often MiniStack looks for due schedules. Its own 10 s would hide what a compressed schedule does."""
@@ -42,7 +47,11 @@ SCHEDULER_TICK_S = 0.5
 PRICE_LIST = "AWSPriceListService"
 """Target of calls to the price list, a service that MiniStack doesn't know."""
 
+ALARM_ACTIONS = ("AlarmActions", "OKActions", "InsufficientDataActions")
+
 JsonObject = dict[str, Any]
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +92,7 @@ class MiniStack:
                 "iam",
                 "lambda_svc",
                 "scheduler",
+                "sns",
                 "sqs",
                 "ssm",
             )
@@ -129,9 +139,7 @@ class MiniStack:
         """Who signed the request, without checking the signature."""
         key = self._core["router"].extract_access_key_id(request.headers, request.query)
         identity = self._core["iam_evaluator"].resolve_caller_identity(key) or {}
-        arn = str(identity.get("userArn", ""))
-        role = arn.split("/")[1] if ":assumed-role/" in arn else ""
-        return Caller(arn, role)
+        return Caller(str(identity.get("userArn", "")), _role_of(identity))
 
     def denial(
         self, request: Request, action: str, resource: str, context: Mapping[str, Any]
@@ -410,7 +418,7 @@ class MiniStack:
 
     def set_alarm_state(self, alarm: JsonObject, state: str, reason: str, at: float) -> None:
         """Move the alarm to another state, with history and actions."""
-        cloudwatch = self._services["cloudwatch"]
+        cloudwatch: Any = self._services["cloudwatch"]
         old = alarm["StateValue"]
         alarm.update(StateValue=state, StateReason=reason, StateUpdatedTimestamp=int(at))
         cloudwatch._record_history(alarm["AlarmName"], old, state, reason)
@@ -421,6 +429,92 @@ class MiniStack:
         """Evaluate alarms with our function wherever MiniStack would with its own."""
         cloudwatch: Any = self._services["cloudwatch"]
         cloudwatch._evaluate_alarm = evaluate
+
+    # --- permissions ---
+
+    def on_permission(self, see: Callable[[str, str, bool], None]) -> None:
+        """Call `see` with role, action and outcome whenever IAM decides on what a role asks for."""
+        evaluator: Any = self._core["iam_evaluator"]
+        enforce = evaluator.enforce
+        roles: dict[str, str] = {}
+
+        def enforced(key: str, action: str, *rest: Any, **named: Any) -> Any:
+            denied = enforce(key, action, *rest, **named)
+            if key not in roles:
+                roles[key] = _role_of(evaluator.resolve_caller_identity(key))
+            if roles[key]:
+                see(roles[key], action, denied is None)
+            return denied
+
+        evaluator.enforce = enforced
+
+    def name_leading_keys(self) -> None:
+        """Give IAM `dynamodb:LeadingKeys`, the partition keys that a request names; MiniStack doesn't look.
+
+        In a transaction each item is judged by its own. A Query has none here: its keys are in an expression.
+        """
+        actions: Any = self._core["iam_actions"]
+        evaluator: Any = self._core["iam_evaluator"]
+        context_of, checks_of = actions.dynamodb_service_context, actions.dynamodb_transaction_checks
+        enforce = evaluator.enforce
+        of_items: ContextVar[Iterator[str]] = ContextVar("leading keys of a transaction's items")
+
+        def context(body: bytes) -> JsonObject:
+            found: JsonObject = context_of(body)
+            keys = [key for keys in _keys_by_item(body) for key in keys]
+            return {**found, **({"dynamodb:LeadingKeys": keys} if keys else {})}
+
+        def checks(action: str, body: bytes, *rest: Any) -> Any:
+            of_items.set(key for keys in _keys_by_item(body) for key in keys)
+            return checks_of(action, body, *rest)
+
+        def enforced(
+            key: str, action: str, service: str, region: str, resource_arn: str = "*",
+            service_context: JsonObject | None = None,
+        ) -> Any:  # fmt: skip
+            given = service_context or {}
+            if "dynamodb:EnclosingOperation" in given:
+                given = {**given, "dynamodb:LeadingKeys": [next(of_items.get(), "")]}
+            return enforce(key, action, service, region, resource_arn, given)
+
+        actions.dynamodb_service_context = context
+        actions.dynamodb_transaction_checks = checks
+        evaluator.enforce = enforced
+
+    def ask_resource_policies(self) -> None:
+        """Deliver an alarm to a topic, and a rule's event to a queue, only if its policy lets the service."""
+        cloudwatch: Any = self._services["cloudwatch"]
+        bus: Any = self._services["eventbridge"]
+        dispatch, invoke = cloudwatch._dispatch_alarm_actions, bus._invoke_target
+        sns, sqs = self._services["sns"], self._services["sqs"]
+
+        def may(allows: Callable[..., bool], target: str, service: str, source: str) -> bool:
+            self._core["iam_evaluator"].pin_request_origin("", True)  # AWS's services come over TLS
+            allowed = allows(target, service, source, ACCOUNT)
+            if not allowed:
+                _log.warning("%s: its policy doesn't let %s write to it for %s", target, service, source)
+            return allowed
+
+        def dispatched(alarm: JsonObject, *rest: Any) -> None:
+            def reached(name: str) -> list[str]:
+                source = str(alarm.get("AlarmArn", ""))
+                return [
+                    target
+                    for target in alarm.get(name) or []
+                    if ":sns:" not in target
+                    or may(sns.topic_policy_allows, target, "cloudwatch.amazonaws.com", source)
+                ]
+
+            dispatch({**alarm, **{name: reached(name) for name in ALARM_ACTIONS}}, *rest)
+
+        def invoked(target: JsonObject, event: JsonObject, rule: JsonObject, *rest: Any) -> None:
+            arn = str(target.get("Arn", ""))
+            source = str(rule.get("Arn", ""))
+            if ":sqs:" not in arn or may(sqs.queue_policy_allows, arn, "events.amazonaws.com", source):
+                invoke(target, event, rule, *rest)
+
+        cloudwatch._dispatch_alarm_actions = dispatched
+        bus._invoke_target = invoked
 
     # --- seeds and the end ---
 
@@ -550,3 +644,23 @@ class MiniStack:
 def _text_in(answer: bytes, name: str) -> str:
     """The first element of that name in an answer of MiniStack's EC2."""
     return answer.decode().partition(f"<{name}>")[2].partition("<")[0]
+
+
+def _role_of(identity: Mapping[str, Any] | None) -> str:
+    """The name of the role behind a caller's identity; empty for the operator."""
+    arn = str((identity or {}).get("userArn", ""))
+    return arn.split("/")[1] if ":assumed-role/" in arn else ""
+
+
+def _keys_by_item(body: bytes) -> Iterator[list[str]]:
+    """The partition keys that a DynamoDB request names, item by item; none for what names them otherwise."""
+    try:
+        request = json.loads(body or b"{}")
+    except ValueError:
+        return
+    parts = [part for item in request.get("TransactItems", []) for part in item.values()] or [request]
+    for part in parts:
+        items = [part.get("Item") or part.get("Key") or {}]
+        for asked in (part.get("RequestItems") or {}).values():
+            items += asked.get("Keys", []) if isinstance(asked, dict) else []
+        yield [str(item[TABLE_PARTITION_KEY]["S"]) for item in items if TABLE_PARTITION_KEY in item]

@@ -42,7 +42,8 @@ class RunActions:
         spec = make_spec(context, data, place, template, tags)
         market_type = (data.get("InstanceMarketOptions") or {}).get("MarketType", "on-demand")
         option = PurchaseOption(market_type)
-        for refusal in refusals(context, "RunInstances", spec, template, spot=option is PurchaseOption.SPOT):
+        spot = option is PurchaseOption.SPOT
+        for refusal in refusals(context, "RunInstances", spec, template, params, spot=spot):
             raise AwsError("UnauthorizedOperation", refusal, status=403)
         request = LaunchRequest(
             [Candidate(place.pool)], params["MaxCount"], option, Strategy.LOWEST_PRICE, params["MinCount"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from spotrelay.demo.deployment import Deployer
 from spotrelay.demo.operator import Operator
 from spotrelay.demo.processes import Processes
 from spotrelay.demo.settings import ROOT, Settings
+from spotrelay.demo.watch import Snapshot
 from tests.e2e.stand import Stand
 
 HERE = Path(__file__).parent
@@ -53,3 +55,27 @@ def stand(deployed: Stand) -> Stand:
     deployed.whole(deployed.spec.replicas)
     deployed.dead_letters()
     return deployed
+
+
+@dataclass(frozen=True)
+class Rescaled:
+    """A service that was scaled from three replicas to two and back."""
+
+    before: Snapshot
+    fewer: Snapshot
+    more: Snapshot
+    instance_states: Mapping[int, str]
+    """By replica, what EC2 said when there were fewer."""
+
+
+@pytest.fixture(scope="session")
+def rescaled(deployed: Stand) -> Rescaled:
+    """Once for all: it is the one way to a termination that lasts seconds only."""
+    before = deployed.whole(deployed.spec.replicas)
+    deployed.want(2)
+    fewer = deployed.whole(2)
+    states = {i["instance_id"]: i["state"] for i in deployed.cloud.instances()}
+    deployed.want(3)
+    ids = {r.id: r.instance_id for r in fewer.replicas.values()}
+    seen = {id_: states[instance] for id_, instance in ids.items() if instance in states}
+    return Rescaled(before, fewer, deployed.whole(3), seen)

@@ -13,7 +13,13 @@ from spotrelay.demo.operator import Operator
 from spotrelay.demo.watch import Snapshot, Watch
 from spotrelay.local.environment import EC2_WARNING_S
 from spotrelay.model import Replica, ReplicaState, ServiceSpec
-from spotrelay.names import METRICS_DIMENSION, METRICS_NAMESPACE, METRICS_NO_SERVICE, Metric
+from spotrelay.names import (
+    METRICS_DIMENSION,
+    METRICS_NAMESPACE,
+    METRICS_NO_SERVICE,
+    Metric,
+    service_parameter,
+)
 
 SERVICE = "demo"
 
@@ -47,6 +53,14 @@ class Stand:
             f"{replicas} replicas that serve",
             WITHIN_S,
         )
+
+    def want(self, replicas: int) -> None:
+        """Change the number of replicas, as deploying a changed service file does."""
+        ssm = self.operator.session.client("ssm")
+        name = service_parameter(self.service)
+        document = json.loads(ssm.get_parameter(Name=name)["Parameter"]["Value"])
+        value = json.dumps({**document, "replicas": replicas})
+        ssm.put_parameter(Name=name, Value=value, Type="String", Overwrite=True)
 
     def until_state(self, replica_id: int, state: ReplicaState) -> Replica:
         """Wait until the replica is in the state."""

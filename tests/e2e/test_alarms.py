@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 
 from spotrelay.names import METRICS_DIMENSION, METRICS_NAMESPACE, METRICS_NO_SERVICE, Metric
 from tests.e2e.stand import Stand
 
 
+@pytest.fixture(scope="module")
+def subscriber(deployed: Stand) -> str:
+    """URL of a queue that gets what the alarms' topic publishes, as an operator's mailbox would."""
+    sqs, sns = (deployed.operator.session.client(name) for name in ("sqs", "sns"))
+    url: str = sqs.create_queue(QueueName="subscriber")["QueueUrl"]
+    arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    write = {"Effect": "Allow", "Action": "sqs:SendMessage", "Resource": arn}
+    statement = {**write, "Principal": {"Service": "sns.amazonaws.com"}}
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+    sqs.set_queue_attributes(QueueUrl=url, Attributes={"Policy": policy})
+    sns.subscribe(TopicArn=deployed.outputs["AlarmTopic"], Protocol="sqs", Endpoint=arn)
+    return url
+
+
 @pytest.mark.parametrize("metric", [Metric.CRASH_LOOPING, Metric.ALL_ZONES_SCORE_LOW])
-def test_what_must_not_stay_unseen_rings(stand: Stand, metric: Metric) -> None:
-    """Counted once, the metric sets off the alarm that was deployed for it."""
+def test_what_must_not_stay_unseen_rings(stand: Stand, subscriber: str, metric: Metric) -> None:
+    """Counted once, the metric sets off its alarm, and who subscribed to the topic hears it."""
     datum = {
         "MetricName": str(metric),
         "Value": 1,
@@ -19,3 +36,14 @@ def test_what_must_not_stay_unseen_rings(stand: Stand, metric: Metric) -> None:
     cloudwatch = stand.operator.session.client("cloudwatch")
     cloudwatch.put_metric_data(Namespace=METRICS_NAMESPACE, MetricData=[datum])
     stand.until_alarm(metric)
+    sqs, heard = stand.operator.session.client("sqs"), set[str]()
+
+    def rang() -> bool:
+        messages: list[Any] = sqs.receive_message(QueueUrl=subscriber, MaxNumberOfMessages=10).get(
+            "Messages", []
+        )
+        alarms = (json.loads(json.loads(message["Body"])["Message"]) for message in messages)
+        heard.update(a["Trigger"]["MetricName"] for a in alarms if a["NewStateValue"] == "ALARM")
+        return str(metric) in heard
+
+    stand.eventually(rang, f"the topic's subscribers hear of {metric}")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import time
 
 import pytest
 
 from spotrelay.model import ReplicaState
-from spotrelay.names import Metric, service_parameter
+from spotrelay.names import Metric
 from spotrelay.policy import timing
-from tests.e2e.conftest import WARNING_S
+from tests.e2e.conftest import WARNING_S, Rescaled
 from tests.e2e.stand import SERVICE, WITHIN_S, Stand
 
 LOOKED_AT_S = 36.0
@@ -34,22 +33,12 @@ def test_a_throttled_launch_is_made_up_for(stand: Stand) -> None:
     assert stand.count(Metric.LAUNCH_ERRORS, SERVICE) == before + 1
 
 
-def test_fewer_replicas_and_more_again(stand: Stand) -> None:
+def test_fewer_replicas_and_more_again(rescaled: Rescaled) -> None:
     """A replica too many is drained and terminated by us; one too few is launched under a new ID."""
-    before = stand.watch.look()
-    stand.cloud.settings()
-    _want(stand, 2)
-    fewer = stand.whole(2)
-    (dropped,) = {r.id for r in before.ready} - {r.id for r in fewer.ready}
-    assert fewer.replicas[dropped].warned_at is None
-    instance = next(
-        i for i in stand.cloud.instances() if i["instance_id"] == fewer.replicas[dropped].instance_id
-    )
-    assert instance["state"] in ("shutting-down", "terminated")
-    assert "TerminateInstances" in {call["action"] for call in stand.calls("ReconcileRole")}
-    _want(stand, 3)
-    more = stand.whole(3)
-    assert max(more.replicas) == max(before.replicas) + 1
+    (dropped,) = {r.id for r in rescaled.before.ready} - {r.id for r in rescaled.fewer.ready}
+    assert rescaled.fewer.replicas[dropped].warned_at is None
+    assert rescaled.instance_states[dropped] in ("shutting-down", "terminated")
+    assert max(rescaled.more.replicas) == max(rescaled.before.replicas) + 1
 
 
 @pytest.mark.slow
@@ -74,12 +63,3 @@ def test_a_warning_that_is_retracted(stand: Stand) -> None:
         lambda seen: seen.replicas[victim.id].state is ReplicaState.TERMINATED, "it is ended", SPARED_ENDS_S
     )
     stand.whole(stand.spec.replicas)
-
-
-def _want(stand: Stand, replicas: int) -> None:
-    """Change the number of replicas, as deploying a changed service file does."""
-    ssm = stand.operator.session.client("ssm")
-    name = service_parameter(SERVICE)
-    document = json.loads(ssm.get_parameter(Name=name)["Parameter"]["Value"])
-    value = json.dumps({**document, "replicas": replicas})
-    ssm.put_parameter(Name=name, Value=value, Type="String", Overwrite=True)

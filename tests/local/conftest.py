@@ -96,6 +96,18 @@ class Aws:
         client: SQSClient = self.client("sqs")
         return client
 
+    def queue(self, *services: str) -> tuple[str, str]:
+        """URL and ARN of a new queue that these AWS services may write to, such as events.amazonaws.com."""
+        name = f"queue-{uuid.uuid4().hex[:8]}"
+        arn = f"arn:aws:sqs:us-east-1:000000000000:{name}"
+        write = {"Effect": "Allow", "Action": "sqs:SendMessage", "Resource": arn}
+        statements = [{**write, "Principal": {"Service": service}} for service in services]
+        url = self.sqs.create_queue(QueueName=name)["QueueUrl"]
+        if services:
+            policy = json.dumps({"Version": "2012-10-17", "Statement": statements})
+            self.sqs.set_queue_attributes(QueueUrl=url, Attributes={"Policy": policy})
+        return url, arn
+
     def assume(self, *statements: dict[str, Any]) -> Aws:
         """Somebody with a role that may do this and nothing else."""
         iam, name = self.client("iam"), f"role-{uuid.uuid4().hex[:8]}"

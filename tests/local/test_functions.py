@@ -88,8 +88,7 @@ def test_a_function_on_a_queue_makes_metrics(aws: Aws) -> None:
 def test_schedules_are_compressed(aws: Aws) -> None:
     """With --schedule-s 1, a rule that fires every minute fires every second."""
     name = f"rule-{uuid.uuid4().hex[:8]}"
-    url = aws.sqs.create_queue(QueueName=name)["QueueUrl"]
-    arn = aws.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    url, arn = aws.queue("events.amazonaws.com")
     events = aws.client("events")
     events.put_rule(Name=name, ScheduleExpression="rate(1 minute)")
     events.put_targets(Rule=name, Targets=[{"Id": "1", "Arn": arn}])

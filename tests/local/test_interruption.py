@@ -25,11 +25,10 @@ class Mailbox:
     def __init__(self, ground: Ground) -> None:
         name = f"events-{uuid.uuid4().hex[:8]}"
         self._sqs = ground.aws.sqs
-        self._url = self._sqs.create_queue(QueueName=name)["QueueUrl"]
-        attributes = self._sqs.get_queue_attributes(QueueUrl=self._url, AttributeNames=["QueueArn"])
+        self._url, arn = ground.aws.queue("events.amazonaws.com")
         events = ground.aws.client("events")
         events.put_rule(Name=name, EventPattern=json.dumps({"source": ["aws.ec2"]}))
-        events.put_targets(Rule=name, Targets=[{"Id": "1", "Arn": attributes["Attributes"]["QueueArn"]}])
+        events.put_targets(Rule=name, Targets=[{"Id": "1", "Arn": arn}])
         self.events: list[dict[str, Any]] = []
 
     def read(self, detail_type: str, instance_id: str) -> list[dict[str, Any]]:

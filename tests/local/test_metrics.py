@@ -119,3 +119,55 @@ def test_a_metric_sets_off_its_alarm(aws: Aws, way: str) -> None:
         ]
 
     eventually(lambda: states() == ["ALARM", "OK"], "the first service's alarm, and only that")
+
+
+@pytest.mark.xdist_group("local")
+@pytest.mark.parametrize(
+    ("statement", "arrives"),
+    [
+        (None, True),
+        ({"Effect": "Deny", "Condition": {"Bool": {"aws:SecureTransport": "false"}}}, False),
+        (
+            {
+                "Effect": "Allow",
+                "Principal": {"Service": "cloudwatch.amazonaws.com"},
+                "Condition": {"StringEquals": {"aws:SourceAccount": "000000000000"}},
+            },
+            True,
+        ),
+        (
+            {
+                "Effect": "Allow",
+                "Principal": {"Service": "cloudwatch.amazonaws.com"},
+                "Condition": {"StringEquals": {"aws:SourceAccount": "111111111111"}},
+            },
+            False,
+        ),
+    ],
+    ids=["the policy that every topic has", "a policy that only denies", "for us", "for another account"],
+)
+def test_an_alarm_reaches_a_topic_by_its_policy_only(
+    aws: Aws, statement: dict[str, object] | None, arrives: bool
+) -> None:
+    """A topic's own policy replaces the one that lets alarms publish: what it doesn't allow never arrives."""
+    sns, cloudwatch, name = aws.client("sns"), aws.client("cloudwatch"), f"t-{uuid.uuid4().hex[:8]}"
+    topic = sns.create_topic(Name=name)["TopicArn"]
+    if statement:
+        said = {"Principal": "*", "Action": "sns:Publish", "Resource": topic, **statement}
+        policy = json.dumps({"Version": "2012-10-17", "Statement": [said]})
+        sns.set_topic_attributes(TopicArn=topic, AttributeName="Policy", AttributeValue=policy)
+    url, queue = aws.queue("sns.amazonaws.com")
+    sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=queue)
+    cloudwatch.put_metric_alarm(
+        AlarmName=name, Namespace=name, MetricName="M", Statistic="Sum", Period=60, EvaluationPeriods=1,
+        Threshold=1, ComparisonOperator="GreaterThanOrEqualToThreshold", AlarmActions=[topic],
+    )  # fmt: skip
+    cloudwatch.put_metric_data(Namespace=name, MetricData=[{"MetricName": "M", "Value": 1}])
+
+    def rings() -> bool:
+        (alarm,) = cloudwatch.describe_alarms(AlarmNames=[name])["MetricAlarms"]
+        return bool(alarm["StateValue"] == "ALARM")
+
+    eventually(rings, "the alarm rings")
+    # The alarm's own actions come before anybody can see its state.
+    assert bool(aws.sqs.receive_message(QueueUrl=url).get("Messages")) == arrives

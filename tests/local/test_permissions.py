@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from spotrelay.local.client import LocalCloudError
-from tests.local.conftest import Ground
+from tests.local.conftest import Ground, eventually
 
 pytestmark = pytest.mark.xdist_group("local")
 
@@ -60,6 +61,120 @@ def test_launch_can_be_limited_to_tagged_instances_and_one_template(ground: Grou
         ground.fleet(["g5.2xlarge"], by=somebody)
     tags = [{"ResourceType": "instance", "Tags": [{"Key": "spotrelay:service", "Value": "demo"}]}]
     assert ground.fleet(["g5.2xlarge"], by=somebody, TagSpecifications=tags)["Instances"]
+
+
+def test_launches_can_be_limited_to_launch_templates(ground: Ground) -> None:
+    """ec2:LaunchTemplate is there for what comes from a template, in RunInstances, and not in CreateFleet."""
+    template = f"arn:aws:ec2:us-east-1:000000000000:launch-template/{ground.template}"
+    condition = {"ArnLike": {"ec2:LaunchTemplate": "arn:aws:ec2:us-east-1:000000000000:launch-template/*"}}
+    request = allow("ec2:RunInstances", Resource="arn:aws:ec2:*:*:spot-instances-request/*")
+    run = [allow("ec2:RunInstances", Condition=condition), request, allow("ec2:CreateTags")]
+    somebody = ground.aws.assume(*run, allow("ec2:CreateFleet"))
+    assert ground.fleet(["g5.2xlarge"], by=somebody)["Instances"]
+    one: dict[str, Any] = {"MinCount": 1, "MaxCount": 1, "InstanceType": "g5.2xlarge"}
+    place: dict[str, Any] = {"SubnetId": ground.subnets[0], "ImageId": "ami-0abcdef1234567890"}
+    with pytest.raises(ClientError, match=r"UnauthorizedOperation.*ec2:RunInstances"):
+        somebody.ec2.run_instances(**one, **place)
+    exact = {"ArnLike": {"ec2:LaunchTemplate": template}}
+    asker = ground.aws.assume(*run, allow("ec2:CreateFleet", Condition=exact))
+    with pytest.raises(ClientError, match=r"UnauthorizedOperation.*ec2:CreateFleet"):
+        ground.fleet(["g5.2xlarge"], by=asker)
+
+
+def test_what_a_template_says_can_be_made_binding(ground: Ground) -> None:
+    """ec2:IsLaunchTemplateResource is false for an image that the request names, beside a template or not."""
+    binding = {"Bool": {"ec2:IsLaunchTemplateResource": "true"}}
+    images = allow("ec2:RunInstances", Resource="arn:aws:ec2:*::image/*", Condition=binding)
+    rest = {"Effect": "Allow", "Action": LAUNCH, "NotResource": "arn:aws:ec2:*::image/*"}
+    somebody = ground.aws.assume(images, rest, allow("ec2:CreateFleet"))
+    one: dict[str, Any] = {"MinCount": 1, "MaxCount": 1, "InstanceType": "g5.2xlarge"}
+    place: dict[str, Any] = {
+        "SubnetId": ground.subnets[0],
+        "LaunchTemplate": {"LaunchTemplateId": ground.template},
+    }
+    assert somebody.ec2.run_instances(**one, **place)["Instances"]
+    with pytest.raises(ClientError, match=r"UnauthorizedOperation.*image/ami-0fedcba9876543210"):
+        somebody.ec2.run_instances(**one, **place, ImageId="ami-0fedcba9876543210")
+
+
+def test_a_fleet_that_may_use_reservations_needs_the_right_to(ground: Ground) -> None:
+    """With use-capacity-reservations-first both actions are asked for on capacity-reservation/*."""
+    reservations = {"Effect": "Allow", "NotResource": "arn:aws:ec2:*:*:capacity-reservation/*"}
+    options = {"CapacityReservationOptions": {"UsageStrategy": "use-capacity-reservations-first"}}
+    fleet: dict[str, Any] = {"option": "on-demand", "OnDemandOptions": options}
+    run_only = ground.aws.assume({**reservations, "Action": "ec2:CreateFleet"}, allow(*LAUNCH[1:]))
+    with pytest.raises(ClientError, match=r"UnauthorizedOperation.*ec2:CreateFleet.*capacity-reservation"):
+        ground.fleet(["g5.2xlarge"], by=run_only, **fleet)
+    fleet_only = ground.aws.assume(allow("ec2:CreateFleet"), {**reservations, "Action": LAUNCH[1:]})
+    answer = ground.fleet(["g5.2xlarge"], by=fleet_only, **fleet)
+    assert {error["ErrorCode"] for error in answer["Errors"]} == {"UnauthorizedOperation"}
+    assert ground.fleet(["g5.2xlarge"], by=ground.aws.assume(allow("ec2:*")), **fleet)["Instances"]
+
+
+def test_items_can_be_limited_by_their_partition(ground: Ground) -> None:
+    """dynamodb:LeadingKeys decides for single writes, batches, and each write of a transaction by itself."""
+    dynamodb, table = ground.aws.client("dynamodb"), f"table-{uuid.uuid4().hex[:8]}"
+    keys = [("PK", "HASH"), ("SK", "RANGE")]
+    dynamodb.create_table(
+        TableName=table, BillingMode="PAY_PER_REQUEST",
+        AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name, _ in keys],
+        KeySchema=[{"AttributeName": name, "KeyType": kind} for name, kind in keys],
+    )  # fmt: skip
+
+    def only(partition: str) -> dict[str, Any]:
+        return {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": [partition]}}
+
+    somebody = ground.aws.assume(
+        allow("dynamodb:PutItem", Condition=only("ours#*")),
+        allow("dynamodb:DeleteItem", Condition=only("done#*")),
+        allow("dynamodb:BatchGetItem", Condition=only("ours#*")),
+    ).client("dynamodb")
+
+    def key(partition: str) -> dict[str, Any]:
+        return {"PK": {"S": partition}, "SK": {"S": "x"}}
+
+    def both(put: str, delete: str) -> None:
+        writes = [{"Put": {"TableName": table, "Item": key(put)}}]
+        writes.append({"Delete": {"TableName": table, "Key": key(delete)}})
+        somebody.transact_write_items(TransactItems=writes)
+
+    somebody.put_item(TableName=table, Item=key("ours#1"))
+    both("ours#2", "done#1")
+    somebody.batch_get_item(RequestItems={table: {"Keys": [key("ours#1"), key("ours#2")]}})
+    for refused in (
+        lambda: somebody.put_item(TableName=table, Item=key("theirs#1")),
+        lambda: both("ours#3", "ours#1"),
+        lambda: both("done#1", "done#2"),
+        lambda: somebody.batch_get_item(RequestItems={table: {"Keys": [key("ours#1"), key("theirs#1")]}}),
+    ):
+        with pytest.raises(ClientError, match="AccessDenied"):
+            refused()
+
+
+def test_a_rule_reaches_a_queue_by_its_policy_only(ground: Ground) -> None:
+    """Of two queues that a rule names, the one whose policy doesn't let EventBridge write gets nothing."""
+    events, name = ground.aws.client("events"), f"rule-{uuid.uuid4().hex[:8]}"
+    (open_, arn), (closed, closed_arn) = ground.aws.queue("events.amazonaws.com"), ground.aws.queue()
+    events.put_rule(Name=name, EventPattern=json.dumps({"source": [name]}))
+    targets = [{"Id": "1", "Arn": closed_arn}, {"Id": "2", "Arn": arn}]
+    events.put_targets(Rule=name, Targets=targets)
+    events.put_events(Entries=[{"Source": name, "DetailType": "d", "Detail": "{}"}])
+    eventually(lambda: ground.aws.sqs.receive_message(QueueUrl=open_).get("Messages"), "the event arrives")
+    assert "Messages" not in ground.aws.sqs.receive_message(QueueUrl=closed)
+
+
+def test_decisions_tell_what_a_call_needs(ground: Ground) -> None:
+    """Every action that IAM was asked for is counted by role, those behind CreateFleet, too."""
+    somebody = ground.aws.assume(allow("ec2:CreateFleet", "ec2:RunInstances"))
+    ground.fleet(["g5.2xlarge"], by=somebody)
+    with pytest.raises(ClientError):
+        somebody.sqs.list_queues()
+    known = {caller["role"] for caller in ground.aws.local.calls() if caller["action"] == "ListQueues"}
+    asked = {d["action"]: d for d in ground.aws.local.decisions() if d["role"] in known}
+    assert asked["ec2:CreateFleet"]["allowed"] > 0 == asked["ec2:CreateFleet"]["refused"]
+    assert asked["ec2:RunInstances"]["allowed"] > 0
+    assert asked["ec2:CreateTags"]["refused"] > 0 == asked["ec2:CreateTags"]["allowed"]
+    assert asked["sqs:ListQueues"]["refused"] == 1
 
 
 def test_terminate_can_be_limited_by_the_instances_tag(ground: Ground) -> None:

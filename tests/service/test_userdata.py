@@ -130,6 +130,7 @@ def test_secrets_are_fetched_with_the_instances_role_and_never_stand_in_user_dat
         ["bash", str(script)], capture_output=True, text=True, check=True, env={"PATH": path}
     )
     assert done.stdout == "run value of /chat/hf-token in eu-west-1, value of /chat/key in eu-west-1\n"
+    assert done.stderr == ""  # what the log gets of a secret is what the service itself says
 
     failed = subprocess.run(
         ["bash", str(script)],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,11 +24,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("template"))
 
 
-def synthesize(target: Path, settings: Settings) -> Path:
-    """A cloud assembly of the stacks that the settings ask for."""
+def synthesize(target: Path, settings: Settings, context: Mapping[str, Any] | None = None) -> Path:
+    """A cloud assembly of the stacks that the settings ask for; `context` is for the CDK itself."""
     import aws_cdk as cdk  # here, since stacks says which Node it starts: stacks comes first
 
-    app = cdk.App(outdir=str(target))
+    app = cdk.App(outdir=str(target), context=context)
     build(app, settings)
     app.synth()
     return target

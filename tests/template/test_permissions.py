@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
+import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from stacks.permissions import AS_CDK_NAG_WRITES, Function, actions, grants
 from tests.template.support import Template, as_list, flat, function, mapping_of, refers_to
 
 FUNCTIONS = list(Function)
+
+ONLY_OURS = {"Null": {f"aws:ResourceTag/{TAG_SERVICE}": "false"}}
 
 CONTROLLERS = [Function.ON_SIGNAL, Function.RECONCILE]
 """Those that a queue feeds, and that launch and route."""
@@ -104,38 +107,90 @@ def test_the_survey_asks_and_notes_and_touches_nothing(control_plane: Template) 
         assert not _allowed(control_plane, Function.RECONCILE, action)
 
 
-@pytest.mark.parametrize(
-    ("action", "name"),
-    [
-        ("ec2:TerminateInstances", Function.RECONCILE),
-        *(
-            (f"elasticloadbalancing:{action}", name)
-            for action in ("RegisterTargets", "DeregisterTargets")
-            for name in CONTROLLERS
-        ),
-    ],
-)
-def test_foreign_resources_are_out_of_reach(control_plane: Template, action: str, name: Function) -> None:
-    """Instances and target groups without our tag can't be terminated, filled or emptied."""
-    for statement in _allowed(control_plane, name, action):
-        assert statement["Condition"] == {"Null": {f"aws:ResourceTag/{TAG_SERVICE}": "false"}}
+@pytest.mark.parametrize("action", ["RegisterTargets", "DeregisterTargets"])
+@pytest.mark.parametrize("name", CONTROLLERS)
+def test_foreign_target_groups_are_out_of_reach(control_plane: Template, action: str, name: Function) -> None:
+    """Target groups without our tag can't be filled or emptied."""
+    (statement,) = _allowed(control_plane, name, f"elasticloadbalancing:{action}")
+    assert statement["Condition"] == ONLY_OURS
+
+
+def test_foreign_instances_are_out_of_reach(control_plane: Template, service_stack: Template) -> None:
+    """What is terminated has our tag, EC2's own tag of a template, and a profile under the path of ours."""
+    (statement,) = _allowed(control_plane, Function.RECONCILE, "ec2:TerminateInstances")
+    condition = statement["Condition"]
+    assert condition["Null"] == ONLY_OURS["Null"]
+    assert condition["StringLike"] == {"aws:ResourceTag/aws:ec2launchtemplate:id": "lt-*"}
+    profiles = "arn:<AWS::Partition>:iam::<AWS::AccountId>:instance-profile/spotrelay/*"
+    assert flat(condition["ArnLike"]["ec2:InstanceProfile"]) == profiles
+    (profile,) = service_stack.all("AWS::IAM::InstanceProfile").values()
+    assert profile["Path"] == "/spotrelay/"
+
+
+MADE = {"instance", "network-interface", "volume"}
+USED = {"capacity-reservation", "image", "security-group", "snapshot", "subnet"}
+"""Kinds of resources for which RunInstances carries ec2:LaunchTemplate, of those that we may launch with.
+Source: https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonec2.html"""
 
 
 @pytest.mark.parametrize("name", CONTROLLERS)
-@pytest.mark.parametrize("action", ["ec2:CreateFleet", "ec2:RunInstances"])
-@pytest.mark.parametrize(
-    ("kind", "condition"), [("launch-template", "aws:ResourceTag"), ("instance", "aws:RequestTag")]
-)
-def test_launches_are_ours(
-    control_plane: Template, name: Function, action: str, kind: str, condition: str
-) -> None:
+def test_launches_are_ours(control_plane: Template, name: Function) -> None:
     """A launch is only possible from a launch template of ours, and only of instances that get our tag."""
-    concerned = [
-        s
-        for s in _allowed(control_plane, name, action)
-        if any(fnmatchcase(f":{kind}/x", flat(r)[flat(r).rindex(":") :]) for r in as_list(s["Resource"]))
+    run, fleet = (_by_kind(control_plane, name, f"ec2:{a}") for a in ("RunInstances", "CreateFleet"))
+    rest = {"launch-template", "spot-instances-request"}
+    assert set(run) == MADE | USED | rest
+    assert set(fleet) == MADE | USED | rest | {"fleet"}
+    assert run["launch-template"] == fleet["launch-template"] == ONLY_OURS
+    tagged = {f"aws:RequestTag/{TAG_SERVICE}": "false"}
+    assert [c["Null"] for c in (run["instance"], fleet["instance"], fleet["fleet"])] == [tagged] * 3
+    templates = "arn:<AWS::Partition>:ec2:<AWS::Region>:<AWS::AccountId>:launch-template/*"
+    for kind in MADE | USED:
+        assert flat(run[kind]["ArnLike"]["ec2:LaunchTemplate"]) == templates, kind
+    # What a template names can't be replaced; instance type and subnet are for us to choose.
+    for kind in ("image", "security-group"):
+        assert run[kind]["Bool"] == {"ec2:IsLaunchTemplateResource": "true"}
+
+
+@pytest.mark.parametrize("name", CONTROLLERS)
+def test_create_fleet_is_asked_for_no_key_that_it_lacks(control_plane: Template, name: Function) -> None:
+    """EC2 gives CreateFleet neither key about templates: a condition on one would refuse every fleet."""
+    conditions = str(_by_kind(control_plane, name, "ec2:CreateFleet"))
+    assert "LaunchTemplate'" not in conditions
+    assert "IsLaunchTemplateResource" not in conditions
+
+
+def _by_kind(template: Template, name: Function, action: str) -> dict[str, dict[str, Any]]:
+    """By kind of EC2's resources, the condition under which an action is allowed; one statement for each."""
+    pairs = [
+        (flat(resource).rpartition(":")[2].partition("/")[0], statement.get("Condition", {}))
+        for statement in _allowed(template, name, action)
+        for resource in as_list(statement["Resource"])
     ]
-    assert [s["Condition"] for s in concerned] == [{"Null": {f"{condition}/{TAG_SERVICE}": "false"}}]
+    assert len(pairs) == len({kind for kind, _ in pairs})
+    return dict(pairs)
+
+
+WRITES = {
+    "dynamodb:PutItem": ["SERVICE#*", "HISTORY#*", "INSTANCE#*", "COOLDOWNS#*", "SERVICES"],
+    "dynamodb:UpdateItem": ["SERVICE#*"],
+    "dynamodb:DeleteItem": ["SERVICE#*", "SERVICES"],
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_each_function_writes_its_own_partitions(control_plane: Template, name: Function) -> None:
+    """The survey writes surveys and nothing else; the others write all but surveys, and delete no history."""
+    wanted = {"dynamodb:PutItem": ["SURVEY#*"]} if name is Function.SURVEY else WRITES
+    for action in WRITES:
+        limits = [s["Condition"]["ForAllValues:StringLike"] for s in _allowed(control_plane, name, action)]
+        assert limits == ([{"dynamodb:LeadingKeys": wanted[action]}] if action in wanted else [])
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_roles_policies_fit(control_plane: Template, name: Function) -> None:
+    """IAM takes 10,240 characters of inline policies per role, and says so at deployment only."""
+    text = json.dumps(_statements(control_plane, name), separators=(",", ":"), default=str)
+    assert len(text) < 10_240  # with CloudFormation's own words for ARNs, which are longer than those
 
 
 @pytest.mark.parametrize("name", CONTROLLERS)
@@ -174,10 +229,53 @@ def test_a_function_takes_from_its_own_queue_and_sends_ticks(control_plane: Temp
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_parameters_of_services_are_readable_and_no_secrets(control_plane: Template, name: Function) -> None:
     """Functions read the runtime documents and whose they are; secrets are for the instances alone."""
-    (statement,) = _allowed(control_plane, name, "ssm:GetParameters")
-    assert [flat(r).partition(":parameter")[2] for r in as_list(statement["Resource"])] == [
-        "/spotrelay/services",
-        "/spotrelay/services/*",
-        "/spotrelay/control-plane",
+    assert _parameters(control_plane, name, "ssm:GetParameters") == [
+        ["/spotrelay/services/*", "/spotrelay/control-plane"]
     ]
-    assert not _allowed(control_plane, name, "kms:Decrypt")
+    # A signal names its instance, and that its service: only the others look for every service.
+    everyone = [["/spotrelay/services", "/spotrelay/services/*"]]
+    found = _parameters(control_plane, name, "ssm:GetParametersByPath")
+    assert found == ([] if name is Function.ON_SIGNAL else everyone)
+
+
+def _parameters(template: Template, name: Function, action: str) -> list[list[str]]:
+    return [
+        [flat(resource).partition(":parameter")[2] for resource in as_list(statement["Resource"])]
+        for statement in _allowed(template, name, action)
+    ]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_no_key_is_usable_without_being_named(control_plane: Template, name: Function) -> None:
+    """AWS's own key for EBS needs no permission, so there is none unless a key is given."""
+    assert not [a for s in _statements(control_plane, name) for a in as_list(s["Action"]) if "kms:" in a]
+
+
+KEY = "arn:aws:kms:us-east-1:000000000000:key/00000000-0000-0000-0000-000000000001"
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_given_key_is_used_through_ec2_only(name: Function) -> None:
+    """Who launches may have EC2 use the key, and let EC2 hand it on to the instance's disk; nothing else."""
+    place = replace(AS_CDK_NAG_WRITES, region="us-east-1", kms_key_arn=KEY)
+    using = {
+        action: grant
+        for grant in grants(name, place)
+        for action in grant.actions
+        if action.startswith("kms:")
+    }
+    if name is Function.SURVEY:
+        assert using == {}
+        return
+    assert set(using) == {
+        "kms:CreateGrant",
+        "kms:Decrypt",
+        "kms:DescribeKey",
+        "kms:GenerateDataKeyWithoutPlaintext",
+        "kms:ReEncryptFrom",
+        "kms:ReEncryptTo",
+    }
+    assert {grant.resources for grant in using.values()} == {(KEY,)}
+    for grant in using.values():
+        assert grant.condition["StringEquals"]["kms:ViaService"][0] == "ec2.us-east-1.amazonaws.com"
+    assert using["kms:CreateGrant"].condition["Bool"] == {"kms:GrantIsForAWSResource": "true"}

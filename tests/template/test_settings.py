@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from stacks.application import SERVICE_PREFIX
+from stacks.application import CONTROL_PLANE, SERVICE_PREFIX
 from stacks.settings import Settings, SettingsError
 from tests.template.conftest import SERVICE_FILES, synthesize
-from tests.template.support import Template, ingress
+from tests.template.support import Template, as_list, flat, ingress
 
 CERTIFICATE = "arn:aws:acm:us-east-1:000000000000:certificate/1"
 
@@ -147,6 +147,30 @@ def test_a_given_vpc_is_used_as_told(chosen: Template) -> None:
     assert balancer["Subnets"] == ["subnet-00000008", "subnet-00000009"]
     document = str(chosen.only("AWS::SSM::Parameter")["Value"])
     assert '"subnet-00000001": "us-east-1a", "subnet-00000002": "us-east-1b"' in document
+
+
+def test_a_key_may_be_used_by_who_launches(tmp_path: Path) -> None:
+    """The functions' roles name the key that was given."""
+    control_plane = Template.read(synthesize(tmp_path, Settings(kms_key_arn=KEY)), CONTROL_PLANE)
+    named = [
+        statement["Resource"]
+        for policy in control_plane.all("AWS::IAM::Policy").values()
+        for statement in policy["PolicyDocument"]["Statement"]
+        if "kms:CreateGrant" in as_list(statement["Action"])
+    ]
+    assert named == [KEY, KEY]
+
+
+def test_a_permissions_boundary_holds_for_every_role(tmp_path: Path) -> None:
+    """The CDK's own context for it, as docs/security.md tells: no role of any stack is made without."""
+    services = (SERVICE_FILES["demo"],)
+    context = {"@aws-cdk/core:permissionsBoundary": {"name": "our-boundary"}}
+    target = synthesize(tmp_path, Settings(services=services), context)
+    stacks = [Template.read(target, name) for name in (CONTROL_PLANE, SERVICE_PREFIX + "demo")]
+    roles = [role for stack in stacks for role in stack.all("AWS::IAM::Role").values()]
+    assert len(roles) >= 5  # three functions, the prober, the instances
+    boundary = "arn:<AWS::Partition>:iam::<AWS::AccountId>:policy/our-boundary"
+    assert {flat(role.get("PermissionsBoundary")) for role in roles} == {boundary}
 
 
 def test_a_certificate_turns_http_into_a_redirect(chosen: Template) -> None:

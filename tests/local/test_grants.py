@@ -1,0 +1,250 @@
+"""What a stolen role of ours can't do: attempts with exactly the functions' grants, which IAM refuses."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from spotrelay.local.environment import ACCOUNT, REGION
+from spotrelay.names import INSTANCE_ROLE_PATH, TAG_SERVICE
+from stacks.permissions import Function, Place, grants
+from tests.local.conftest import Aws, Ground
+
+pytestmark = pytest.mark.xdist_group("local")
+
+OUR_TAG: Any = {"Key": TAG_SERVICE, "Value": "demo"}
+TAGGED: list[dict[str, Any]] = [{"ResourceType": kind, "Tags": [OUR_TAG]} for kind in ("instance", "fleet")]
+IMAGE, OTHER_IMAGE = "ami-0abcdef1234567890", "ami-0fedcba9876543210"
+TABLE = f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/"
+
+REFUSED = r"UnauthorizedOperation|AccessDenied|AuthorizationError"
+
+
+@dataclass(frozen=True)
+class Ours:
+    """A launch template as a service's stack has it, a table, queues, and the functions' rights to them."""
+
+    ground: Ground
+    template: str
+    profile: str
+    table: str
+    tick_queue: str
+    dead_letters: str
+
+    def assume(self, function: Function) -> Aws:
+        """Somebody with what a function is granted, and nothing else."""
+        place = Place(
+            partition="aws",
+            region=REGION,
+            account=ACCOUNT,
+            table_arn=TABLE + self.table,
+            tick_queue_arn=f"arn:aws:sqs:{REGION}:{ACCOUNT}:{self.tick_queue.rsplit('/', 1)[1]}",
+            dead_letter_queue_arns=dict.fromkeys(Function, self.dead_letters),
+        )
+        return self.ground.aws.assume(
+            *(
+                {
+                    "Effect": "Allow",
+                    "Action": list(grant.actions),
+                    "Resource": list(grant.resources),
+                    "Condition": dict(grant.condition),
+                }
+                for grant in grants(function, place)
+            )
+        )
+
+    def fleet(self, by: Aws, template: str | None = None, **more: Any) -> Any:
+        """CreateFleet, as the controller asks for one."""
+        ground = Ground(self.ground.aws, self.ground.vpc, self.ground.subnets, template or self.template)
+        return ground.fleet(["g5.2xlarge"], by=by, **{"TagSpecifications": TAGGED, **more})
+
+    def run(self, by: Aws, **more: Any) -> str:
+        """RunInstances of one instance, with our tag; its ID."""
+        request = {
+            "MinCount": 1,
+            "MaxCount": 1,
+            "InstanceType": "g5.2xlarge",
+            "SubnetId": self.ground.subnets[0],
+        }
+        answer = by.ec2.run_instances(**{**request, "TagSpecifications": TAGGED[:1], **more})
+        return str(answer["Instances"][0]["InstanceId"])
+
+    def target_group(self, *tags: Any) -> str:
+        """A new target group."""
+        made = self.ground.aws.elb.create_target_group(
+            Name=f"tg-{uuid.uuid4().hex[:8]}", Protocol="HTTP", Port=80, VpcId=self.ground.vpc,
+            Tags=[{"Key": "for", "Value": "tests"}, *tags],
+        )  # fmt: skip
+        return str(made["TargetGroups"][0]["TargetGroupArn"])
+
+
+@pytest.fixture
+def ours(ground: Ground) -> Ours:
+    """Made anew, with names of its own."""
+    iam, name = ground.aws.client("iam"), f"ours-{uuid.uuid4().hex[:8]}"
+    trust = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}
+    document = json.dumps({"Version": "2012-10-17", "Statement": [trust]})
+    iam.create_role(RoleName=name, Path=INSTANCE_ROLE_PATH, AssumeRolePolicyDocument=document)
+    profile = iam.create_instance_profile(InstanceProfileName=name, Path=INSTANCE_ROLE_PATH)
+    iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=name)
+    group = ground.aws.ec2.create_security_group(GroupName=name, Description=name, VpcId=ground.vpc)
+    template = ground.aws.ec2.create_launch_template(
+        LaunchTemplateName=name,
+        LaunchTemplateData={
+            "ImageId": IMAGE,
+            "SecurityGroupIds": [group["GroupId"]],
+            "IamInstanceProfile": {"Arn": profile["InstanceProfile"]["Arn"]},
+        },
+        TagSpecifications=[{"ResourceType": "launch-template", "Tags": [OUR_TAG]}],
+    )["LaunchTemplate"]["LaunchTemplateId"]
+    keys = [("PK", "HASH"), ("SK", "RANGE")]
+    ground.aws.client("dynamodb").create_table(
+        TableName=name, BillingMode="PAY_PER_REQUEST",
+        AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"} for key, _ in keys],
+        KeySchema=[{"AttributeName": key, "KeyType": kind} for key, kind in keys],
+    )  # fmt: skip
+    (ticks, _), (_, dead) = ground.aws.queue(), ground.aws.queue()
+    return Ours(ground, template, profile["InstanceProfile"]["Arn"], name, ticks, dead)
+
+
+@pytest.fixture(params=[Function.ON_SIGNAL, Function.RECONCILE])
+def controller(ours: Ours, request: pytest.FixtureRequest) -> Aws:
+    """Each of the roles that may launch."""
+    return ours.assume(request.param)
+
+
+def test_our_fleets_launch(ours: Ours, controller: Aws) -> None:
+    """The requests that the controller makes are granted: Spot, and on-demand with reservations first."""
+    assert ours.fleet(controller)["Instances"]
+    reserved = {"CapacityReservationOptions": {"UsageStrategy": "use-capacity-reservations-first"}}
+    answer = ours.fleet(controller, option="on-demand", OnDemandOptions=reserved)
+    assert answer["Instances"], answer["Errors"]
+
+
+def test_nothing_is_launched_without_a_template(ours: Ours, controller: Aws) -> None:
+    """An image and user data of one's own, a service's profile and our tag: together they launch nothing."""
+    profile = {"IamInstanceProfile": {"Arn": ours.profile}}
+    with pytest.raises(ClientError, match=REFUSED):
+        ours.run(controller, ImageId=IMAGE, UserData="IyEvYmluL3No", **profile)
+
+
+def test_nothing_is_launched_from_a_foreign_template(ours: Ours, controller: Aws) -> None:
+    """A launch template without our tag is refused, in a fleet and in a launch of its own."""
+    foreign = ours.ground.template
+    with pytest.raises(ClientError, match=REFUSED):
+        ours.fleet(controller, foreign)
+    with pytest.raises(ClientError, match=REFUSED):
+        ours.run(controller, LaunchTemplate={"LaunchTemplateId": foreign})
+
+
+@pytest.mark.parametrize("parameter", ["ImageId", "SecurityGroupIds", "KeyName"])
+def test_a_templates_image_and_groups_stay(ours: Ours, controller: Aws, parameter: str) -> None:
+    """Beside our template, a request can't bring an image, security groups or a key pair of its own."""
+    group = ours.ground.aws.ec2.create_security_group(
+        GroupName=f"g-{uuid.uuid4().hex[:8]}", Description="open", VpcId=ours.ground.vpc
+    )["GroupId"]
+    value = {"ImageId": OTHER_IMAGE, "SecurityGroupIds": [group], "KeyName": "mine"}[parameter]
+    with pytest.raises(ClientError, match=REFUSED):
+        ours.run(controller, LaunchTemplate={"LaunchTemplateId": ours.template}, **{parameter: value})
+
+
+def test_nothing_is_launched_without_our_tag(ours: Ours, controller: Aws) -> None:
+    """Neither the fleet nor its instances may go without."""
+    for missing in ("instance", "fleet"):
+        tags = [tag for tag in TAGGED if tag["ResourceType"] != missing]
+        with pytest.raises(ClientError, match=REFUSED):
+            ours.fleet(controller, TagSpecifications=tags)
+
+
+def test_no_role_but_a_services_is_given_to_an_instance(ours: Ours, controller: Aws) -> None:
+    """A role outside our path can't be passed, whatever profile it is in."""
+    iam, name = ours.ground.aws.client("iam"), f"admin-{uuid.uuid4().hex[:8]}"
+    trust = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}
+    document = json.dumps({"Version": "2012-10-17", "Statement": [trust]})
+    iam.create_role(RoleName=name, AssumeRolePolicyDocument=document)
+    profile = iam.create_instance_profile(InstanceProfileName=name, Path=INSTANCE_ROLE_PATH)
+    iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=name)
+    mine = {"IamInstanceProfile": {"Arn": profile["InstanceProfile"]["Arn"]}}
+    with pytest.raises(ClientError, match=rf"{REFUSED}.*iam:PassRole"):
+        ours.run(controller, LaunchTemplate={"LaunchTemplateId": ours.template}, **mine)
+
+
+def test_only_our_instances_are_terminated(ours: Ours) -> None:
+    """Ours are; one without our tag, a template or a profile of ours isn't, whoever tagged it."""
+    operator, reconcile = ours.ground.aws, ours.assume(Function.RECONCILE)
+    template = {"LaunchTemplateId": ours.template}
+    profile = {"IamInstanceProfile": {"Arn": ours.profile}}
+    untagged = ours.run(operator, LaunchTemplate=template, TagSpecifications=[])
+    without_template = ours.run(operator, ImageId=IMAGE, **profile)
+    without_profile = ours.run(operator, LaunchTemplate={"LaunchTemplateId": ours.ground.template})
+    for foreign in (untagged, without_template, without_profile):
+        with pytest.raises(ClientError, match=REFUSED):
+            reconcile.ec2.terminate_instances(InstanceIds=[foreign])
+    (own,) = (id_ for row in ours.fleet(operator)["Instances"] for id_ in row["InstanceIds"])
+    reconcile.ec2.terminate_instances(InstanceIds=[own])
+    with pytest.raises(ClientError, match=REFUSED):
+        ours.assume(Function.ON_SIGNAL).ec2.terminate_instances(InstanceIds=[own])
+
+
+def test_no_instance_is_tagged_later(ours: Ours, controller: Aws) -> None:
+    """Nobody makes a foreign instance ours by tagging it."""
+    foreign = ours.run(ours.ground.aws, ImageId=IMAGE, TagSpecifications=[])
+    with pytest.raises(ClientError, match=REFUSED):
+        controller.ec2.create_tags(Resources=[foreign], Tags=[OUR_TAG])
+
+
+def test_only_our_target_groups_are_filled_and_emptied(ours: Ours, controller: Aws) -> None:
+    """A target group without our tag is out of reach."""
+    target: Any = [{"Id": ours.run(ours.ground.aws, ImageId=IMAGE)}]
+    controller.elb.deregister_targets(TargetGroupArn=ours.target_group(OUR_TAG), Targets=target)
+    foreign = ours.target_group()
+    for call in (controller.elb.register_targets, controller.elb.deregister_targets):
+        with pytest.raises(ClientError, match=REFUSED):
+            call(TargetGroupArn=foreign, Targets=target)
+
+
+def test_the_survey_writes_surveys_only(ours: Ours) -> None:
+    """It can't overwrite a replica's row, nor a controller a survey, nor anybody delete history."""
+    survey = ours.assume(Function.SURVEY).client("dynamodb")
+    reconcile = ours.assume(Function.RECONCILE).client("dynamodb")
+
+    def key(partition: str) -> dict[str, Any]:
+        return {"PK": {"S": partition}, "SK": {"S": "x"}}
+
+    survey.put_item(TableName=ours.table, Item=key("SURVEY#demo"))
+    reconcile.put_item(TableName=ours.table, Item=key("SERVICE#demo"))
+    attempts: tuple[Callable[[], object], ...] = (
+        lambda: survey.put_item(TableName=ours.table, Item=key("SERVICE#demo")),
+        lambda: survey.put_item(TableName=ours.table, Item=key("SERVICES")),
+        lambda: survey.get_item(TableName=ours.table, Key=key("SURVEY#demo")),
+        lambda: reconcile.put_item(TableName=ours.table, Item=key("SURVEY#demo")),
+        lambda: reconcile.delete_item(TableName=ours.table, Key=key("HISTORY#demo")),
+        lambda: reconcile.scan(TableName=ours.table),
+    )
+    for refused in attempts:
+        with pytest.raises(ClientError, match=REFUSED):
+            refused()
+
+
+def test_other_queues_functions_and_parameters_are_out_of_reach(ours: Ours) -> None:
+    """A function sends to its own queues, invokes probers and reads documents, and nothing beside."""
+    by = ours.assume(Function.RECONCILE)
+    other, _ = ours.ground.aws.queue()
+    by.sqs.send_message(QueueUrl=ours.tick_queue, MessageBody="{}")
+    functions, parameters = by.client("lambda"), by.client("ssm")
+    attempts: tuple[Callable[[], object], ...] = (
+        lambda: by.sqs.send_message(QueueUrl=other, MessageBody="{}"),
+        lambda: by.sqs.receive_message(QueueUrl=ours.tick_queue),
+        lambda: functions.invoke(FunctionName="somebody-elses"),
+        lambda: parameters.get_parameters(Names=["/spotrelay/services/demo", "/secrets/token"]),
+        lambda: parameters.put_parameter(Name="/spotrelay/services/demo", Value="{}", Type="String"),
+    )
+    for refused in attempts:
+        with pytest.raises(ClientError, match=REFUSED):
+            refused()

@@ -102,7 +102,9 @@ SURVEY_MEMORY_MIB = 512
 LATE_SIGNAL = Duration.seconds(60)
 """Half of a warning gone before anybody looked at it."""
 
-LATE_TICK = Duration.minutes(3)
+LATE_TICK = Duration.minutes(30)
+"""No tick that is taken up gets older: it is announced for 15 minutes ahead at most, and if it fails it comes
+twice more, after six minutes each. Older ones mean that ticks come faster than they are run."""
 
 
 class ControlPlaneStack(Stack):
@@ -195,24 +197,35 @@ class ControlPlaneStack(Stack):
         alarms.on_dead_letters("TickDeadLetters", ticks.dead_letters, "A tick failed again and again.")
         alarms.on_dead_letters("Undelivered", undelivered, "EventBridge could not deliver an event.")
         alarms.on_waiting(
-            "LateSignals", signals.queue, LATE_SIGNAL, "Signals wait: interrupted replicas stay in rotation."
+            "LateSignals",
+            signals.queue,
+            LATE_SIGNAL,
+            "Signals wait: interrupted replicas may stay in rotation. If on_signal fails or is throttled, its"
+            " own alarms say so; else its event source mapping may be disabled.",
         )
-        alarms.on_waiting("LateTicks", ticks.queue, LATE_TICK, "Ticks wait: what went wrong isn't healed.")
-        alarms.on_failures("OnSignal", on_signal)
-        alarms.on_failures("Reconcile", reconcile)
-        alarms.on_failures("Survey", survey)
+        alarms.on_waiting(
+            "LateTicks",
+            ticks.queue,
+            LATE_TICK,
+            "Ticks wait: what went wrong is healed late. If reconcile fails or is throttled, its own alarms"
+            " say so; else there are more services than it can look after every minute: raise"
+            " TICK_CONCURRENCY in stacks/control_plane.py.",
+        )
+        alarms.on_failures("OnSignal", on_signal, is_repeated=False)
+        alarms.on_failures("Reconcile", reconcile, is_repeated=True)
+        alarms.on_failures("Survey", survey, is_repeated=True)
         alarms.on_dead_letters("SurveysFailed", surveys_failed, "A survey failed three times.")
         alarms.on_silence(
             "ReconcileSilent",
             reconcile,
-            "lost replicas are not being replaced. Is its schedule's rule, or its event source mapping,"
-            " disabled?",
+            "Lost replicas are not being replaced. Is its schedule's rule, or its event source mapping,"
+            " disabled? Enable it again, or deploy the control plane again.",
         )
         alarms.on_silence(
             "SurveySilent",
             survey,
-            "prices, placement scores and new instance types aren't seen any more. Is its schedule's rule"
-            " disabled?",
+            "Prices, placement scores and new instance types aren't seen any more. Is its schedule's rule"
+            " disabled? Enable it again, or deploy the control plane again.",
             period=SURVEY_PERIOD,
             periods=3,
         )
@@ -249,7 +262,9 @@ class ControlPlaneStack(Stack):
             "AWS refuses calls that no repeat mends. The log names them: denied. Mend the permission or the"
             " protection, and the controller goes on by itself.",
         )
-        board = dashboard(self, "Dashboard", alarms=alarms.alarms)
+        board = dashboard(
+            self, "Dashboard", alarms=alarms.alarms, logs=[on_signal.log_group, reconcile.log_group]
+        )
 
         for name, value in {
             "TableName": table.table_name,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.errors import INSTANCE_NOT_FOUND, refusal_kind, translated
+from spotrelay.aws.remedies import remedy
 from spotrelay.model import (
     CapacityPool,
     Instance,
@@ -58,10 +59,11 @@ class Ec2Fleet:
                 answer = self._clients.ec2_launching.create_fleet(**_create_fleet(request))
         except Denied as denied:
             # A quota met by the request as a whole comes as an exception; it is a refusal all the same.
-            kind = refusal_kind(denied.code)
-            if kind is RefusalKind.OTHER:
-                raise
-            return LaunchResult(refusals=(Refusal(kind, denied.code, str(denied), None),))
+            kind, words = refusal_kind(denied.code), str(denied)
+            mend = remedy(kind, denied.code, words, request.spec.region, None)
+            if kind in (RefusalKind.PERMISSION, RefusalKind.REQUEST, RefusalKind.OTHER):
+                raise Denied(words, denied.code, mend) from denied
+            return LaunchResult(refusals=(Refusal(kind, denied.code, words, None, mend),))
         result = _result(request, answer, self._now())
         if not result.instances and not result.refusals:
             raise Unavailable(f"CreateFleet {request.launch_id} answered with neither instances nor errors")
@@ -212,7 +214,8 @@ def _refusal(request: LaunchRequest, error: CreateFleetErrorTypeDef) -> Refusal:
     code = error.get("ErrorCode", "")
     pool = _pool(request, error.get("LaunchTemplateAndOverrides", {}).get("Overrides", {}))
     offering = Offering(pool, request.purchase_option) if pool else None
-    return Refusal(refusal_kind(code), code, error.get("ErrorMessage", ""), offering)
+    kind, words = refusal_kind(code), error.get("ErrorMessage", "")
+    return Refusal(kind, code, words, offering, remedy(kind, code, words, request.spec.region, offering))
 
 
 def _pool(request: LaunchRequest, named: Mapping[str, Any]) -> CapacityPool | None:

@@ -274,12 +274,16 @@ def test_waiting_messages_are_heard_of(control_plane: Template) -> None:
 
 
 def test_silence_is_heard_of(control_plane: Template) -> None:
-    """If ticks or surveys stop, an alarm says so, though there is nothing to count any more."""
+    """If ticks or surveys stop, an alarm says so, though there is nothing to count any more.
+
+    It tells of having no data, which is how every alarm begins: calling that bad would ring for a new one.
+    """
     alarms = {refers_to(a["Dimensions"][0]["Value"]): a for a in _alarms(control_plane, "Invocations")}
     assert set(alarms) == {function_id(control_plane, name) for name in ("reconcile", "survey")}
     for alarm in alarms.values():
         assert alarm["ComparisonOperator"] == "LessThanThreshold"
-        assert alarm["TreatMissingData"] == "breaching"
+        assert alarm["TreatMissingData"] == "missing"
+        assert alarm["InsufficientDataActions"] == alarm["AlarmActions"]
 
 
 @pytest.mark.parametrize("metric", [Metric.SURVEY_REFUSED, Metric.ALL_ZONES_SCORE_LOW])
@@ -356,7 +360,18 @@ def test_the_dashboard_shows_only_metrics_that_exist(control_plane: Template) ->
         Metric.SURVEY_REFUSED,
         Metric.HELD_BACK,
         Metric.CALLS_DENIED,
+        Metric.LAUNCHES_BLOCKED,
     }
+
+
+def test_the_dashboard_shows_ec2s_words(control_plane: Template) -> None:
+    """Refused launches are listed, with words and remedy, from the logs of both functions that launch."""
+    body = flat(control_plane.only("AWS::CloudWatch::Dashboard")["DashboardBody"])
+    assert "launch_blocked" in body
+    assert {"service", "code", "error", "remedy"} <= set(re.findall(r"\w+", body))
+    for name in ("on_signal", "reconcile"):
+        group = refers_to(function(control_plane, name)["LoggingConfig"]["LogGroup"])
+        assert f"SOURCE '<{group}>'" in body
 
 
 def _alarms(template: Template, metric: str) -> list[dict[str, Any]]:

@@ -66,8 +66,14 @@ SURVEYED_AT_ONCE = events.EventPattern(
 MAX_EVENT_AGE = Duration.minutes(2)
 """EventBridge gives up delivering then: an interruption is over, and the tick has seen the rest."""
 
-SIGNAL_TIMEOUT = Duration.seconds(15)
-"""Six times this, 90 s, is when a message comes back after a crash: a warning still has a second chance."""
+SIGNAL_TIMEOUT = Duration.seconds(60)
+"""As long as a tick's. To deregister takes milliseconds, but a launch may wait 45 s for EC2, and must not be
+ended in the middle of it."""
+
+SIGNAL_VISIBILITY = Duration.seconds(90)
+"""What crashed comes back after this: a warning still has a second chance. AWS's rule, six time-outs, would be
+three times the warning. It is for functions that are throttled while they hold a batch: here such a message
+might come twice, which is harmless."""
 
 SIGNAL_BATCH = 10
 """The most that SQS hands over without waiting for more. A pool that dries up warns many at once."""
@@ -113,7 +119,9 @@ class ControlPlaneStack(Stack):
     def __init__(self, scope: Construct, id_: str, *, settings: Settings, **stack_options: Any) -> None:
         super().__init__(scope, id_, description="SpotRelay control plane", **stack_options)
         table = self._table()
-        signals = FunctionQueue(self, "Signals", function_timeout=SIGNAL_TIMEOUT)
+        signals = FunctionQueue(
+            self, "Signals", function_timeout=SIGNAL_TIMEOUT, visibility=SIGNAL_VISIBILITY
+        )
         ticks = FunctionQueue(self, "Ticks", function_timeout=TICK_TIMEOUT)
         undelivered = self._route_events(signals.queue, ticks.queue)
         surveys_failed = dead_letter_queue(self, "SurveysFailed")

@@ -11,6 +11,7 @@ import pytest
 from botocore.stub import Stubber
 
 from spotrelay.aws.clients import Clients
+from spotrelay.aws.deadline import Deadline
 from spotrelay.aws.fleet import Ec2Fleet
 from spotrelay.memory import MemoryClock, MemoryFleet
 from spotrelay.model import Instance, PurchaseOption, Refusal, RefusalKind, seconds
@@ -372,6 +373,22 @@ def test_exceptions(
         fleet.launch(REQUEST)
     if isinstance(raised.value, Denied) and code != "IdempotentParameterMismatch":
         assert raised.value.remedy
+
+
+@pytest.mark.parametrize(("remaining_s", "is_asked"), [(49, False), (51, True)])
+def test_nothing_is_launched_that_may_not_get_on_record(
+    launching: Stubber, clients: Clients, remaining_s: float, is_asked: bool
+) -> None:
+    """With less time than both attempts may take, EC2 isn't asked: the launch waits for a tick."""
+    deadline = Deadline(lambda: 0.0)
+    deadline.begin(remaining_s)
+    fleet = Ec2Fleet(clients, deadline=deadline)
+    if is_asked:
+        launching.add_response("create_fleet", {"Errors": [_error(CAPACITY, "g5.xlarge", "subnet-a")]})
+        assert fleet.launch(REQUEST).refusals
+    else:
+        with pytest.raises(Throttled, match="time is left"):
+            fleet.launch(REQUEST)
 
 
 def test_an_answer_with_nothing_in_it_is_no_answer(launching: Stubber, fleet: Ec2Fleet) -> None:

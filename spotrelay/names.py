@@ -107,6 +107,8 @@ class Metric(StrEnum):
     """Questions of surveys that AWS refuses to answer: a limit, or a missing permission."""
     SURVEY_UNANSWERED = "SurveyUnanswered"
     """Questions of surveys that AWS failed to answer; the next survey asks again."""
+    QUOTAS_SHORT = "QuotasShort"
+    """Quotas that are too small for a service's replicas, as surveys find them."""
     WARNING_TO_DEREGISTERED_MS = "WarningToDeregisteredMs"
     WARNING_TO_LAUNCHED_MS = "WarningToLaunchedMs"
 

@@ -8,7 +8,9 @@ that has an accelerator: docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instan
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from spotrelay.model import PurchaseOption, quota_of
 
@@ -73,3 +75,67 @@ def quota_for(instance_type: str, option: PurchaseOption) -> Quota | None:
         number = int(generation[1]) if generation else 0
         group = "p" if number < 5 else "p5" if number == 5 else ""
     return _SPOT.get(group)
+
+
+class Buyer(Protocol):
+    """What a service, by its file or its runtime document, says of how it buys its replicas."""
+
+    @property
+    def replicas(self) -> int:
+        """How many it wants."""
+
+    @property
+    def use_spot(self) -> bool:
+        """Whether it buys Spot at all."""
+
+    @property
+    def base_on_demand(self) -> int:
+        """So many it always buys on-demand."""
+
+    @property
+    def on_demand_fallback(self) -> bool:
+        """Whether on-demand stands in for Spot: for all of it, if it comes to that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """A quota that is too small for a service, taken alone: others use it, too."""
+
+    quota: Quota
+    option: PurchaseOption
+    vcpus: float
+    """What the account has."""
+    needed: int
+    """What all replicas need, of the smallest eligible type that it counts."""
+
+    def remedy(self, region: str) -> str:
+        """Where to ask for how much."""
+        return f"ask for {self.needed} or more: {self.quota.page(region)}"
+
+    def __str__(self) -> str:
+        return f"{self.quota} is {self.vcpus:.0f} vCPU, and the service needs {self.needed} at least"
+
+
+def shortages(service: Buyer, vcpus: Mapping[str, int], value_of: Callable[[Quota], float]) -> list[Shortage]:
+    """The quotas for want of which the service can't have all of its replicas, one way or the other.
+
+    `vcpus` are those of each eligible type. Where several families are eligible, it takes all of their quotas
+    together to be too small; a type that no known quota counts may always be launched.
+    """
+    stand_ins = service.on_demand_fallback or not service.use_spot
+    counts = {
+        PurchaseOption.SPOT: service.replicas - service.base_on_demand if service.use_spot else 0,
+        PurchaseOption.ON_DEMAND: service.replicas if stand_ins else service.base_on_demand,
+    }
+    found: list[Shortage] = []
+    for option, count in counts.items():
+        smallest: dict[Quota | None, int] = {}
+        for name, size in vcpus.items():
+            quota = quota_for(name, option)
+            smallest[quota] = min(size, smallest.get(quota, size))
+        if count <= 0 or None in smallest:
+            continue
+        values = {quota: value_of(quota) for quota in smallest if quota}
+        if sum(value // smallest[quota] for quota, value in values.items()) < count:
+            found += [Shortage(q, option, value, count * smallest[q]) for q, value in values.items()]
+    return found

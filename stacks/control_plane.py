@@ -71,8 +71,8 @@ SIGNAL_TIMEOUT = Duration.seconds(60)
 ended in the middle of it."""
 
 SIGNAL_VISIBILITY = Duration.seconds(90)
-"""What crashed comes back after this: a warning still has a second chance. AWS's rule, six time-outs, would be
-three times the warning. It is for functions that are throttled while they hold a batch: here such a message
+"""What crashed comes back after this: a warning still has a second chance. AWS's rule, six time-outs, is
+three times a warning. It is for functions that are throttled while they hold a batch: here such a message
 might come twice, which is harmless."""
 
 SIGNAL_BATCH = 10
@@ -242,6 +242,14 @@ class ControlPlaneStack(Stack):
             Metric.SURVEY_REFUSED,
             "AWS refuses a question of a survey; launches go on without the answer. The survey log names it:"
             " survey_refused. MaxConfigLimitExceeded is over within a day: change services less often.",
+            period=SURVEY_PERIOD,
+        )
+        alarms.on_metric(
+            "QuotasShort",
+            Metric.QUOTAS_SHORT,
+            "A quota of the account is too small for a service's replicas. Spot and on-demand have one each,"
+            " and new accounts have 0 of what has an accelerator. The survey log names the service, the quota"
+            " and where to ask for how much: quota_short. So does spotrelay validate --account.",
             period=SURVEY_PERIOD,
         )
         alarms.on_metric(

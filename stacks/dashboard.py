@@ -78,7 +78,13 @@ def dashboard(
             Metric.MESSAGES_MALFORMED,
             Metric.FOREIGN_INSTANCES,
         ),
-        _sums("Surveys", Metric.SURVEY_REFUSED, Metric.SURVEY_UNANSWERED, Metric.ALL_ZONES_SCORE_LOW),
+        _sums(
+            "Surveys",
+            Metric.SURVEY_REFUSED,
+            Metric.SURVEY_UNANSWERED,
+            Metric.ALL_ZONES_SCORE_LOW,
+            Metric.QUOTAS_SHORT,
+        ),
     )
     return board
 

@@ -230,7 +230,8 @@ def _surveying(place: Place) -> tuple[Grant, ...]:
     return (
         Grant("keep what was found; it reads nothing there", ("dynamodb:PutItem",), (place.table_arn,)),
         Grant(
-            "ask what EC2 offers, at which price; AWS offers no narrower resource for these read-only calls",
+            "ask what EC2 offers, at which price and within which quotas; AWS offers no narrower resource for"
+            " these read-only calls",
             (
                 "ec2:DescribeAvailabilityZones",
                 "ec2:DescribeInstanceTypeOfferings",
@@ -238,6 +239,7 @@ def _surveying(place: Place) -> tuple[Grant, ...]:
                 "ec2:DescribeSpotPriceHistory",
                 "ec2:GetSpotPlacementScores",
                 "pricing:GetProducts",
+                "servicequotas:GetServiceQuota",
             ),
             ("*",),
         ),

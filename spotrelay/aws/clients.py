@@ -129,6 +129,11 @@ class Clients:
         return self._session.client("pricing", region_name=region, config=SURVEYING)
 
     @cached_property
+    def service_quotas(self) -> Any:
+        """For quotas; its types would be one more package for one call."""
+        return self._session.client("service-quotas", config=SURVEYING)
+
+    @cached_property
     def sqs(self) -> SQSClient:
         """For the tick queue."""
         return self._session.client("sqs", config=QUICK)

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from spotrelay.service import Description, Problem, ServiceFileError, describe, load
+from spotrelay.service import Description, Problem, Service, ServiceFileError, describe, load
 from spotrelay.service.userdata import MAX_BYTES
 
 EXIT_INVALID = 2
@@ -20,10 +20,17 @@ def validate(
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE...", help="Service files.", show_default=False)
     ],
+    account: Annotated[
+        bool, typer.Option("--account", help="Ask AWS whether the account's quotas suffice for them.")
+    ] = False,
+    region: Annotated[
+        str | None, typer.Option(help="Whose quotas --account asks for.", metavar="R", show_default=False)
+    ] = None,
 ) -> None:
     """Check service files, and show what they would run on.
 
-    Problems go to standard error, one line each (file:line: field: problem), and the exit code is 2.
+    Problems go to standard error, one line each (file:line: field: problem), and the exit code is 2; so do
+    quotas that are too small. If AWS can't be asked, it is 1.
     """
     out, err = Console(), Console(stderr=True)
     problems: list[Problem] = []
@@ -37,10 +44,20 @@ def validate(
         for warning in service.warnings:
             err.print("warning: ", style="yellow", end="")
             _line(err, warning)
+        if account:
+            problems += [Problem(str(file), None, "", lack) for lack in _lacks(service, region)]
     for problem in problems:
         _line(err, problem)
     if problems:
         raise typer.Exit(EXIT_INVALID)
+
+
+def _lacks(service: Service, region: str | None) -> list[str]:
+    from spotrelay.cli import account  # boto3 takes its time
+    from spotrelay.cli.control_plane import errors_shown
+
+    with errors_shown("validate --account"):
+        return list(account.lacks(service, region))
 
 
 def _line(console: Console, problem: Problem) -> None:

@@ -125,6 +125,7 @@ CONTROL_PLANE: list[tuple[str, str, Stream, Stream, Stream, int]] = [
     ("ApproximateNumberOfMessagesVisible", "Undelivered", always(0), always(0), once(30), 32),
     ("ApproximateNumberOfMessagesVisible", "SurveysFailed", always(0), always(0), once(30), 32),
     (Metric.SURVEY_REFUSED, "", nothing, nothing, each(60), 61),
+    (Metric.QUOTAS_SHORT, "", nothing, nothing, each(60), 61),
     (Metric.ALL_ZONES_SCORE_LOW, "", nothing, nothing, each(60), 61),
     (Metric.CRASH_LOOPING, "", nothing, nothing, once(30), 32),
     (Metric.HELD_BACK, "", nothing, nothing, once(30), 32),

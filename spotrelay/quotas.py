@@ -21,18 +21,28 @@ class Quota:
 
     code: str
     name: str
+    service: str = "ec2"
+    """As Service Quotas calls it."""
 
     def __str__(self) -> str:
         return f"{self.name} ({self.code})"
 
     def page(self, region: str) -> str:
         """Where to see it and to ask for more."""
-        return f"{page(region)}/{self.code}"
+        return f"{page(region, self.service)}/{self.code}"
 
 
-def page(region: str) -> str:
-    """Where all of EC2's quotas are."""
-    return f"https://{region}.console.aws.amazon.com/servicequotas/home/services/ec2/quotas"
+def page(region: str, service: str = "ec2") -> str:
+    """Where all quotas of a service are."""
+    return f"https://{region}.console.aws.amazon.com/servicequotas/home/services/{service}/quotas"
+
+
+CONCURRENCY = Quota("L-B99A9384", "Concurrent executions", "lambda")
+"""Of all functions of an account in a region, 1,000; new accounts may have 10, which AWS raises with use."""
+
+LEAST_CONCURRENCY = 20
+"""Five batches of signals, five ticks, a prober for each of those and a survey are 16 at once; a storm of
+interruptions must not be what fills the quota up, nor have others' functions wait."""
 
 
 _STANDARD = "Standard (A, C, D, H, I, M, R, T, Z)"

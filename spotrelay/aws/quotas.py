@@ -13,12 +13,14 @@ class Quotas:
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
 
-    def vcpus(self, quota: Quota) -> float:
+    def value(self, quota: Quota) -> float:
         """Its present value.
 
         Raises:
             PortError: AWS doesn't say.
         """
         with translated():
-            answer = self._clients.service_quotas.get_service_quota(ServiceCode="ec2", QuotaCode=quota.code)
+            answer = self._clients.service_quotas.get_service_quota(
+                ServiceCode=quota.service, QuotaCode=quota.code
+            )
         return float(answer["Quota"]["Value"])

@@ -35,7 +35,7 @@ class AwsSurveyor:
         self._offers = Offers(clients, monotonic_s)
         self._prices = Prices(clients, monotonic_s)
         self._scores = Scores(clients)
-        self._vcpus_of = vcpus_of or Quotas(clients).vcpus
+        self._vcpus_of = vcpus_of or Quotas(clients).value
         self._telemetry = telemetry
 
     def survey(self, spec: ServiceSpec, now: datetime) -> Survey:

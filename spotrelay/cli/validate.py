@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -34,6 +35,7 @@ def validate(
     """
     out, err = Console(), Console(stderr=True)
     problems: list[Problem] = []
+    services: list[tuple[Path, Service]] = []
     for file in files:
         try:
             service = load(file)
@@ -44,20 +46,30 @@ def validate(
         for warning in service.warnings:
             err.print("warning: ", style="yellow", end="")
             _line(err, warning)
-        if account:
-            problems += [Problem(str(file), None, "", lack) for lack in _lacks(service, region)]
+        services.append((file, service))
+    if account and services:
+        lacks, advice = _lacks(services, region)
+        problems += lacks
+        for line in advice:
+            err.print("warning: ", style="yellow", end="")
+            err.print(line, markup=False, highlight=False, soft_wrap=True)
     for problem in problems:
         _line(err, problem)
     if problems:
         raise typer.Exit(EXIT_INVALID)
 
 
-def _lacks(service: Service, region: str | None) -> list[str]:
-    from spotrelay.cli import account  # boto3 takes its time
+def _lacks(services: Sequence[tuple[Path, Service]], region: str | None) -> tuple[list[Problem], list[str]]:
+    """What the account lacks for the services, and what is well to know."""
+    from spotrelay.cli.account import account_in  # boto3 takes its time
     from spotrelay.cli.control_plane import errors_shown
 
     with errors_shown("validate --account"):
-        return list(account.lacks(service, region))
+        asked = account_in(region)
+        lacks = [
+            Problem(str(file), None, "", lack) for file, service in services for lack in asked.lacks(service)
+        ]
+        return lacks, asked.warnings()
 
 
 def _line(console: Console, problem: Problem) -> None:

@@ -12,7 +12,7 @@ from spotrelay.local.context import Context, Result
 from spotrelay.local.instances import Instance
 from spotrelay.local.wire import AwsError
 from spotrelay.model import Offering, PurchaseOption
-from spotrelay.quotas import Quota, quota_for
+from spotrelay.quotas import CONCURRENCY, Quota, quota_for
 
 PLENTY = 100_000.0
 
@@ -57,19 +57,18 @@ class ServiceQuotas:
         )
 
     def get_service_quota(self, context: Context) -> Result:
-        """One of EC2's vCPU quotas."""
+        """One of EC2's vCPU quotas, or Lambda's concurrency."""
         context.require("servicequotas:GetServiceQuota")
         code = context.params["QuotaCode"]
         quota = _BY_CODE.get(code)
-        if context.params["ServiceCode"] != "ec2" or quota is None:
+        if quota is None or context.params["ServiceCode"] != quota.service:
             raise AwsError(
                 "NoSuchResourceException",
                 "The request failed because the specified service or quota does not exist.",
             )
         return {
             "Quota": {
-                "ServiceCode": "ec2",
-                "ServiceName": "Amazon Elastic Compute Cloud (Amazon EC2)",
+                "ServiceCode": quota.service,
                 "QuotaCode": quota.code,
                 "QuotaName": quota.name,
                 "Value": self.value(quota),
@@ -93,4 +92,4 @@ _BY_CODE = {
     for name in ("g5.xlarge", "p4d.24xlarge", "p5.48xlarge", "inf2.xlarge", "trn1.2xlarge", "m5.large")
     for option in PurchaseOption
     if (quota := quota_for(name, option))
-}
+} | {CONCURRENCY.code: CONCURRENCY}

@@ -484,7 +484,7 @@ def test_the_value_of_a_quota(clients: Clients) -> None:
     with Stubber(clients.service_quotas) as stubber:
         asked = {"ServiceCode": "ec2", "QuotaCode": "L-DB2E81BA"}
         stubber.add_response("get_service_quota", {"Quota": {"Value": 8.0}}, asked)
-        assert Quotas(clients).vcpus(g) == 8
+        assert Quotas(clients).value(g) == 8
         stubber.add_client_error("get_service_quota", "AccessDeniedException", "no", 400)
         with pytest.raises(Denied):
-            Quotas(clients).vcpus(g)
+            Quotas(clients).value(g)

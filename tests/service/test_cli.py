@@ -97,15 +97,15 @@ def test_an_accounts_quotas(
     monkeypatch: pytest.MonkeyPatch, spot: float | None, on_demand: float | None, code: int
 ) -> None:
     """A quota that is too small is said by name, code, value, need and place; an account may not say."""
-    values = {"L-3819A6DF": spot, "L-DB2E81BA": on_demand}
+    values = {"L-3819A6DF": spot, "L-DB2E81BA": on_demand, "L-B99A9384": 10}
 
-    def vcpus(_: Quotas, quota: Quota) -> float:
+    def value_of(_: Quotas, quota: Quota) -> float:
         value = values[quota.code]
         if value is None:
             raise Denied("AccessDeniedException: no")
         return value
 
-    monkeypatch.setattr(Quotas, "vcpus", vcpus)
+    monkeypatch.setattr(Quotas, "value", value_of)
     file = ROOT / "services" / "llama3.yaml"
     arguments = ["validate", "--account", "--region", "us-east-1", str(file)]
     result = CliRunner().invoke(app, arguments, catch_exceptions=False)
@@ -115,6 +115,7 @@ def test_an_accounts_quotas(
     if code == 1:
         assert "servicequotas:GetServiceQuota" in lines[-1]
     else:
+        assert lines.pop(0).startswith("warning: Lambda, us-east-1: Concurrent executions (L-B99A9384) is 10")
         assert len(lines) == len(short)
     for quota_code, line in zip(short, lines, strict=False):
         assert line.startswith(str(file))

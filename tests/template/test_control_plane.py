@@ -12,6 +12,7 @@ from spotrelay.aws.clients import LAUNCH_S, LAUNCHING
 from spotrelay.aws.fleet import RECORD_S
 from spotrelay.names import Env, Metric
 from spotrelay.policy import timing
+from spotrelay.quotas import LEAST_CONCURRENCY
 from spotrelay.sim.queues import SIGNALS, TICKS
 from tests.template.support import (
     Template,
@@ -206,6 +207,15 @@ def test_a_function_outlives_its_calls(control_plane: Template, name: str) -> No
     assert attempts * (calls["connect_timeout"] + calls["read_timeout"]) <= LAUNCH_S
     assert timeout >= LAUNCH_S + RECORD_S + 5, "5 s for what comes before the launch"
     assert timeout <= min(timing.INTENT_EXPIRES_S, timing.LEASE_S)
+
+
+def test_an_account_is_told_how_much_concurrency_it_takes(control_plane: Template) -> None:
+    """All functions at once, with a prober for each tick, fit into what `validate --account` asks for."""
+    at_once = {
+        name: mapping_of(control_plane, name)["ScalingConfig"]["MaximumConcurrency"]
+        for name in ("on_signal", "reconcile")
+    }
+    assert at_once["on_signal"] + 2 * at_once["reconcile"] + 1 < LEAST_CONCURRENCY
 
 
 def test_the_simulated_functions_are_the_deployed_ones(control_plane: Template) -> None:

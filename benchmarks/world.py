@@ -38,13 +38,13 @@ class _Context:
     """What a log line tells of Lambda's context."""
 
     aws_request_id: str
+    function_name: str = "on_signal"
+    memory_limit_in_mb: int = 1769
+    invoked_function_arn: str = "arn:aws:lambda:us-east-1:000000000000:function:on_signal"
 
     def get_remaining_time_in_millis(self) -> int:
         """A whole time-out: nothing is put off for want of time."""
         return 60_000
-    function_name: str = "on_signal"
-    memory_limit_in_mb: int = 1769
-    invoked_function_arn: str = "arn:aws:lambda:us-east-1:000000000000:function:on_signal"
 
 
 def context(request_id: str = "8f507cfc-xmpl-4697-b07a-ac58fc914c95") -> LambdaContext:

@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from spotrelay.controller import Controller
-from spotrelay.model import Changes, InstanceState, OnRebalance, ReadinessProbe, ReplicaState
+from spotrelay.memory import World
+from spotrelay.model import (
+    Changes,
+    InstanceState,
+    Offering,
+    OnRebalance,
+    PurchaseOption,
+    ReadinessProbe,
+    ReplicaState,
+)
 from spotrelay.names import Metric
 from spotrelay.policy import timing
 from spotrelay.signals import RebalanceRecommendation
@@ -216,6 +225,20 @@ def test_what_is_counted_of_a_service() -> None:
     controller.tick("demo")
     assert world.telemetry.counts[Metric.REPLICAS_MISSING] == 0, "more than wanted is no lack"
     assert world.telemetry.counts[Metric.REPLICAS_UNLAUNCHED] == 0
+
+
+def test_what_waits_for_an_instance_is_counted() -> None:
+    """A replica that no pool gives an instance is missing in both ways, tick after tick."""
+    dry = {Offering(p, o): 0 for p in demo_spec().pools for o in PurchaseOption}
+    world = World.of(demo_spec(replicas=2), capacity=dry)
+    controller = Controller(world.ports())
+    controller.tick("demo")
+    world.telemetry.counts.clear()
+    world.clock.advance(timing.RETRY_FIRST_S)
+    controller.tick("demo")
+    assert world.store.load("demo").replicas
+    assert world.telemetry.counts[Metric.REPLICAS_MISSING] == 2
+    assert world.telemetry.counts[Metric.REPLICAS_UNLAUNCHED] == 2
 
 
 def test_warnings_are_looked_up_before_instances() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lambdas.wiring import intake, telemetry
+from lambdas.wiring import intake, invocation
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -12,6 +12,6 @@ if TYPE_CHECKING:
 
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """React to the signals; answers with the messages to deliver again, so that the rest are done with."""
-    with telemetry.invocation(context):
+    with invocation(context):
         failed = intake().signals({r["messageId"]: r["body"] for r in event["Records"]})
         return {"batchItemFailures": [{"itemIdentifier": message_id} for message_id in failed]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lambdas.wiring import intake, telemetry
+from lambdas.wiring import intake, invocation
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Run the ticks. One that fails is raised, so that it is delivered again and an alarm counts it."""
-    with telemetry.invocation(context):
+    with invocation(context):
         for record in event["Records"]:
             intake().tick(record["body"])
         return {"batchItemFailures": []}

@@ -4,19 +4,35 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
+from typing import TYPE_CHECKING
 
 from spotrelay.aws import compose
+from spotrelay.aws.deadline import Deadline
 from spotrelay.aws.telemetry import PowertoolsTelemetry
 from spotrelay.intake import Intake
 
+if TYPE_CHECKING:
+    from aws_lambda_powertools.utilities.typing import LambdaContext
+
 telemetry = PowertoolsTelemetry()
+deadline = Deadline()
 
 # What was imported stays: whenever the collector runs, it need not look through that.
 gc.freeze()
 
 
+@contextmanager
+def invocation(context: LambdaContext) -> Iterator[None]:
+    """One invocation: it begins nothing that it can't end in time, and writes at its end what it counted."""
+    deadline.begin(context.get_remaining_time_in_millis() / 1000)
+    with telemetry.invocation(context):
+        yield
+
+
 @cache
 def intake() -> Intake:
     """Made at the first message: importing this calls nothing and reads no setting."""
-    return compose.intake(os.environ, telemetry)
+    return compose.intake(os.environ, telemetry, deadline=deadline)

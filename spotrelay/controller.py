@@ -54,7 +54,7 @@ from spotrelay.policy.actions import (
     TakeOut,
     Terminate,
 )
-from spotrelay.policy.observation import Observation, has_lost_its_ids, known, ready_count
+from spotrelay.policy.observation import Observation, has_lost_its_ids, known, launched_count, ready_count
 from spotrelay.ports import (
     Conflict,
     Denied,
@@ -331,8 +331,12 @@ class Controller:
 
     def _count_replicas(self, spec: ServiceSpec, rows: Rows) -> None:
         telemetry = self._ports.telemetry
-        telemetry.count(Metric.REPLICAS_READY, ready_count(rows), service=spec.service)
+        ready, launched = ready_count(rows), launched_count(rows)
+        telemetry.count(Metric.REPLICAS_READY, ready, service=spec.service)
         telemetry.count(Metric.REPLICAS_DESIRED, spec.replicas, service=spec.service)
+        # For alarms: CloudWatch could subtract, but charges more for that and explains it worse.
+        telemetry.count(Metric.REPLICAS_MISSING, max(spec.replicas - ready, 0), service=spec.service)
+        telemetry.count(Metric.REPLICAS_UNLAUNCHED, max(spec.replicas - launched, 0), service=spec.service)
         if failures.is_crash_looping(spec, rows.backoff):
             telemetry.count(Metric.CRASH_LOOPING)
             telemetry.record(

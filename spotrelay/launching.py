@@ -153,14 +153,31 @@ def _ask(
         facts["refusals"] = [f"{r.code}: {r.offering or r.message}" for r in answer.refusals]
         if answer.refusals:
             ports.telemetry.count(Metric.LAUNCH_REFUSALS, len(answer.refusals), service=spec.service)
+        for refusal in {r.code: r for r in answer.refusals if r.kind.is_lasting}.values():
+            _tell_blocked(ports, order, refusal.code, refusal.message, refusal.remedy)
     else:
         facts["error"] = repr(answer)
         ports.telemetry.count(Metric.LAUNCH_ERRORS, service=spec.service)
         count_denied(ports, answer)
         if isinstance(answer, Denied):
             ports.telemetry.record("denied", step="launch", service=spec.service, error=str(answer))
+            _tell_blocked(ports, order, answer.code, str(answer), answer.remedy)
     _record(ports, order, waiting, facts)
     return answer
+
+
+def _tell_blocked(ports: Ports, order: _Order, code: str, words: str, remedy: str) -> None:
+    """No retry mends it, so a person must hear of it: EC2's words, and what to do."""
+    service = order.spec.service
+    ports.telemetry.count(Metric.LAUNCHES_BLOCKED, service=service)
+    ports.telemetry.record(
+        "launch_blocked",
+        service=service,
+        purchase_option=str(order.option),
+        code=code,
+        error=words,
+        remedy=remedy,
+    )
 
 
 def _record(ports: Ports, order: _Order, waiting: Sequence[Replica], facts: dict[str, object]) -> None:
@@ -220,7 +237,7 @@ def _assign(
     waiting: Sequence[Replica], plan: Plan, step: Step, answer: LaunchResult, now: datetime
 ) -> tuple[tuple[Replica, ...], tuple[Replica, ...]]:
     """(replicas that got an instance, replicas that still wait), lowest ID first."""
-    refused = ", ".join(sorted({r.code for r in answer.refusals}))
+    refused = ", ".join(sorted({r.code: r.words for r in answer.refusals}.values()))
 
     def told(replica: Replica, given: str) -> Replica:
         answered = f"{given}; refused elsewhere: {refused}" if refused and given else given or refused

@@ -478,7 +478,31 @@ class RefusalKind(StrEnum):
     """The vCPU quota that a group of families shares is used up."""
     ADDRESSES = "addresses"
     """The subnet has no address left: another zone."""
+    PERMISSION = "permission"
+    """The account or the role may not."""
+    REQUEST = "request"
+    """The request itself can't work: an image, a volume, a key, a parameter."""
     OTHER = "other"
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether it goes on until a person mends the cause."""
+        return self in _LASTING
+
+
+_LASTING = frozenset(
+    {
+        RefusalKind.MARKET_LIMIT,
+        RefusalKind.QUOTA,
+        RefusalKind.ADDRESSES,
+        RefusalKind.PERMISSION,
+        RefusalKind.REQUEST,
+    }
+)
+
+
+_MAX_WORDS = 300
+"""Of a message, in a replica's row: more than any that people can read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -489,6 +513,14 @@ class Refusal:
     code: str
     message: str
     offering: Offering | None
+    remedy: str = ""
+    """What a person can do about it; empty where time will mend it."""
+
+    @property
+    def words(self) -> str:
+        """EC2's, for people: of a lack of capacity the code says enough."""
+        # Behind a refused permission come a thousand characters that only STS can read: the log has them.
+        return f"{self.code}: {self.message[:_MAX_WORDS]}" if self.kind.is_lasting else self.code
 
 
 class TargetState(StrEnum):

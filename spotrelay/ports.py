@@ -58,10 +58,12 @@ class Unavailable(PortError):  # noqa: N818 - see Conflict
 class Denied(PortError):  # noqa: N818 - see Conflict
     """AWS refuses the call and would refuse a repeat: a permission, a protection, a bad request."""
 
-    def __init__(self, message: str, code: str = "") -> None:
+    def __init__(self, message: str, code: str = "", remedy: str = "") -> None:
         super().__init__(message)
         self.code = code
         """AWS's."""
+        self.remedy = remedy
+        """What a person can do about it, if that is known."""
 
 
 class UnreadableDocument(Exception):  # noqa: N818 - see Conflict

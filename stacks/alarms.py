@@ -14,6 +14,7 @@ from constructs import Construct
 
 from spotrelay.names import METRICS_DIMENSION, METRICS_NAMESPACE, METRICS_NO_SERVICE, Metric
 from spotrelay.service import Service
+from stacks.dashboard import BLOCKED_TITLE
 from stacks.functions import ControlFunction
 from stacks.validation import acknowledge
 
@@ -25,6 +26,27 @@ it, too, and then forbid to change the topic while any service is deployed."""
 
 SLOW_PERIOD, SLOW_PERIODS = Duration.minutes(5), 3
 """A quarter of an hour: one long answer is no habit, and the threshold is no emergency."""
+
+BLOCKED_PERIODS = 20
+"""Minutes after the last refusal until it counts as mended. EC2 is asked again after 15 minutes at most: that
+is a quota's longest cooldown."""
+
+UNLAUNCHED_PERIODS = 2
+"""Minutes beyond those that the launches take, `max_launches_per_minute` at a time: a request takes seconds,
+and a stand-in is asked for a second after Spot refuses. Three in all, so that it rings within five."""
+
+STARTED_WITHIN_S = 600
+"""Beyond the time that a start may take: for the launch, the first health checks, and a second attempt's."""
+
+MISSING_PERIOD = Duration.minutes(5)
+
+LONGEST_S = 86_400
+"""CloudWatch lets an alarm look back one day."""
+
+WHERE_WORDS = (
+    f"EC2's own words and the remedy are on the control plane's dashboard, under '{BLOCKED_TITLE}', and in"
+    " the log of its functions, in the lines launch_blocked."
+)
 
 
 class Alarms(Construct):
@@ -65,17 +87,29 @@ class Alarms(Construct):
         metric = queue.metric_approximate_age_of_oldest_message(period=MINUTE, statistic="Maximum")
         self._add(id_, metric, longest.to_seconds(), meaning)
 
-    def on_failures(self, id_: str, control: ControlFunction) -> None:
-        """A function that fails as a whole, or isn't let run. A single bad message is the queue's matter."""
+    def on_failures(self, id_: str, control: ControlFunction, *, is_repeated: bool) -> None:
+        """A function that fails as a whole, or isn't let run. A single bad message is the queue's matter.
+
+        What `is_repeated` within minutes anyway may fail once: it rings if it does so for the third time.
+        """
         function = control.function
         errors = function.metric_errors(period=MINUTE, statistic="Sum")
-        self._add(f"{id_}Errors", errors, 1, f"{control.name} failed or timed out. See its log group.")
+        self._add(
+            f"{id_}Errors",
+            errors,
+            1,
+            f"{control.name} fails or times out. It is tried again by itself; its log group, linked from the"
+            " function's page in the console, has the traceback.",
+            periods=5 if is_repeated else 1,
+            of_them=3 if is_repeated else 1,
+        )
         throttles = function.metric_throttles(period=MINUTE, statistic="Sum")
         self._add(
             f"{id_}Throttles",
             throttles,
             1,
-            f"{control.name} was not let run: the account's concurrency is used up. Raise its quota.",
+            f"{control.name} was not let run: the account's concurrency is used up. Ask for more of Lambda's"
+            " quota Concurrent executions (L-B99A9384): new accounts have 10.",
         )
 
     def on_metric(self, id_: str, metric: Metric, meaning: str, *, period: Duration = MINUTE) -> None:
@@ -97,17 +131,23 @@ class Alarms(Construct):
     def on_silence(
         self, id_: str, control: ControlFunction, meaning: str, *, period: Duration = MINUTE, periods: int = 5
     ) -> None:
-        """A function that should run in every period and hasn't in so many: nobody else does its work."""
+        """A function that should run in every period and hasn't in so many: nobody else does its work.
+
+        A function that doesn't run has no invocations, not zero of them. To call what is missing breaching
+        would ring for every new alarm, since CloudWatch looks back to before it was made. To have too little
+        data, instead, is how each alarm begins, and only one that had enough comes to lack it.
+        """
         metric = control.function.metric_invocations(period=period, statistic="Sum")
-        self._add(
+        alarm = self._add(
             id_,
             metric,
             1,
-            f"{control.name} hasn't run: {meaning}",
+            f"INSUFFICIENT_DATA: {control.name} doesn't run any more. {meaning}",
             comparison=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
             periods=periods,
-            missing=cloudwatch.TreatMissingData.BREACHING,
+            missing=cloudwatch.TreatMissingData.MISSING,
         )
+        alarm.add_insufficient_data_action(actions.SnsAction(self.topic))
 
     def _add(
         self,
@@ -122,7 +162,7 @@ class Alarms(Construct):
         periods: int = 1,
         of_them: int | None = None,
         missing: cloudwatch.TreatMissingData = cloudwatch.TreatMissingData.NOT_BREACHING,
-    ) -> None:
+    ) -> cloudwatch.Alarm:
         alarm = cloudwatch.Alarm(
             self,
             id_,
@@ -136,29 +176,120 @@ class Alarms(Construct):
         )
         _notify(alarm, self.topic)
         self.alarms.append(alarm)
+        return alarm
 
 
-def on_slow_answers(
-    scope: Construct, id_: str, service: Service, balancer: elbv2.ApplicationLoadBalancer
-) -> None:
-    """Answers that a drain would cut, in a service's stack: only it knows its load balancer."""
-    stack = Stack.of(scope)
-    topic_arn = stack.format_arn(service="sns", resource=TOPIC_NAME)
-    alarm = cloudwatch.Alarm(
-        scope,
-        id_,
-        metric=balancer.metrics.target_response_time(period=SLOW_PERIOD, statistic="p99"),
-        threshold=service.drain_s,
-        comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
-        evaluation_periods=SLOW_PERIODS,
-        treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
-        alarm_description=(
-            f"{service.name}: answers take longer than drain_seconds ({service.drain_s}): those in flight are"
-            " cut when EC2 takes an instance. Raise it in the service file, or limit the answers. This is the"
-            " time until an answer's headers: a streamed answer that runs for longer isn't seen here."
+class ServiceAlarms(Construct):
+    """The alarms in a service's own stack: they name the service, and are set by what its file says."""
+
+    def __init__(
+        self, scope: Construct, id_: str, *, service: Service, balancer: elbv2.ApplicationLoadBalancer
+    ) -> None:
+        super().__init__(scope, id_)
+        self._service = service
+        topic_arn = Stack.of(self).format_arn(service="sns", resource=TOPIC_NAME)
+        self._topic = sns.Topic.from_topic_arn(self, "Topic", topic_arn)
+        self._on_blocked_launches()
+        self._on_missing_instances()
+        self._on_missing_replicas()
+        self._on_slow_answers(balancer)
+
+    def _on_blocked_launches(self) -> None:
+        """What no retry mends, at once, and even if something else serves meanwhile."""
+        self._add(
+            "LaunchesBlocked",
+            self._counted(Metric.LAUNCHES_BLOCKED, MINUTE, "Sum"),
+            1,
+            "EC2 refuses launches, and will until somebody mends the cause: a quota, a permission, a key or"
+            f" the request itself. {WHERE_WORDS} Launches are tried again by themselves, so once the cause"
+            " is mended nothing else is to be done.",
+            periods=BLOCKED_PERIODS,
+            of_them=1,
+            missing=cloudwatch.TreatMissingData.NOT_BREACHING,
+        )
+
+    def _on_missing_instances(self) -> None:
+        """A launch takes seconds, so what has no instance after minutes has none for a reason."""
+        service = self._service
+        launching = -(-service.replicas // service.max_launches_per_minute)
+        self._add(
+            "NoInstance",
+            self._counted(Metric.REPLICAS_UNLAUNCHED, MINUTE, "Minimum"),
+            1,
+            f"not all of its {service.replicas} replicas have an instance, and there is no on-demand stand-in"
+            f" either. {WHERE_WORDS} If it shows none, EC2 lacks capacity: the log of the functions names the"
+            " pools that were asked, in the lines launch; more accelerators, types or zones in the service"
+            " file widen the choice. If replicas never became ready, CrashLooping says so.",
+            periods=UNLAUNCHED_PERIODS + max(launching, 1),
+        )
+
+    def _on_missing_replicas(self) -> None:
+        """What has an instance and doesn't become ready in the time that its file gives it."""
+        service = self._service
+        quiet_s = min(service.initial_delay_s + STARTED_WITHIN_S, LONGEST_S)
+        period_s = int(MISSING_PERIOD.to_seconds())
+        self._add(
+            "NotReady",
+            self._counted(Metric.REPLICAS_MISSING, MISSING_PERIOD, "Minimum"),
+            1,
+            f"fewer than its {service.replicas} replicas have been ready, for longer than one takes to start"
+            f" (initial_delay_seconds: {service.initial_delay_s:.0f}). If they have instances, see what those"
+            " do: EC2's console has their system log, and the log of the functions says why replicas fail."
+            f" If they have none: {WHERE_WORDS}",
+            periods=-(-int(quiet_s) // period_s),
+        )
+
+    def _on_slow_answers(self, balancer: elbv2.ApplicationLoadBalancer) -> None:
+        """Answers that a drain would cut."""
+        drain_s = self._service.drain_s
+        self._add(
+            "SlowAnswers",
+            balancer.metrics.target_response_time(period=SLOW_PERIOD, statistic="p99"),
+            drain_s,
+            f"answers take longer than drain_seconds ({drain_s}): those in flight are cut when EC2 takes an"
+            " instance. Raise it in the service file, or limit the answers. This is the time until an"
+            " answer's headers: a streamed answer that runs for longer isn't seen here.",
+            comparison=cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
+            periods=SLOW_PERIODS,
+            missing=cloudwatch.TreatMissingData.NOT_BREACHING,
+        )
+
+    def _counted(self, metric: Metric, period: Duration, statistic: str) -> cloudwatch.Metric:
+        return cloudwatch.Metric(
+            namespace=METRICS_NAMESPACE,
+            metric_name=metric.value,
+            dimensions_map={METRICS_DIMENSION: self._service.name},
+            period=period,
+            statistic=statistic,
+        )
+
+    def _add(
+        self,
+        id_: str,
+        metric: cloudwatch.IMetric,
+        threshold: float,
+        meaning: str,
+        *,
+        periods: int,
+        of_them: int | None = None,
+        comparison: cloudwatch.ComparisonOperator = (
+            cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD
         ),
-    )
-    _notify(alarm, sns.Topic.from_topic_arn(scope, "AlarmTopic", topic_arn))
+        # No tick, no news: an alarm that rings must not end because nobody counts any more.
+        missing: cloudwatch.TreatMissingData = cloudwatch.TreatMissingData.IGNORE,
+    ) -> None:
+        alarm = cloudwatch.Alarm(
+            self,
+            id_,
+            metric=metric,
+            threshold=threshold,
+            comparison_operator=comparison,
+            evaluation_periods=periods,
+            datapoints_to_alarm=of_them,
+            treat_missing_data=missing,
+            alarm_description=f"{self._service.name}: {meaning}",
+        )
+        _notify(alarm, self._topic)
 
 
 def _notify(alarm: cloudwatch.Alarm, topic: sns.ITopic) -> None:

@@ -66,8 +66,14 @@ SURVEYED_AT_ONCE = events.EventPattern(
 MAX_EVENT_AGE = Duration.minutes(2)
 """EventBridge gives up delivering then: an interruption is over, and the tick has seen the rest."""
 
-SIGNAL_TIMEOUT = Duration.seconds(15)
-"""Six times this, 90 s, is when a message comes back after a crash: a warning still has a second chance."""
+SIGNAL_TIMEOUT = Duration.seconds(60)
+"""As long as a tick's. To deregister takes milliseconds, but a launch may wait 45 s for EC2, and must not be
+ended in the middle of it."""
+
+SIGNAL_VISIBILITY = Duration.seconds(90)
+"""What crashed comes back after this: a warning still has a second chance. AWS's rule, six time-outs, is
+three times a warning. It is for functions that are throttled while they hold a batch: here such a message
+might come twice, which is harmless."""
 
 SIGNAL_BATCH = 10
 """The most that SQS hands over without waiting for more. A pool that dries up warns many at once."""
@@ -102,7 +108,9 @@ SURVEY_MEMORY_MIB = 512
 LATE_SIGNAL = Duration.seconds(60)
 """Half of a warning gone before anybody looked at it."""
 
-LATE_TICK = Duration.minutes(3)
+LATE_TICK = Duration.minutes(30)
+"""No tick that is taken up gets older: it is announced for 15 minutes ahead at most, and if it fails it comes
+twice more, after six minutes each. Older ones mean that ticks come faster than they are run."""
 
 
 class ControlPlaneStack(Stack):
@@ -111,7 +119,9 @@ class ControlPlaneStack(Stack):
     def __init__(self, scope: Construct, id_: str, *, settings: Settings, **stack_options: Any) -> None:
         super().__init__(scope, id_, description="SpotRelay control plane", **stack_options)
         table = self._table()
-        signals = FunctionQueue(self, "Signals", function_timeout=SIGNAL_TIMEOUT)
+        signals = FunctionQueue(
+            self, "Signals", function_timeout=SIGNAL_TIMEOUT, visibility=SIGNAL_VISIBILITY
+        )
         ticks = FunctionQueue(self, "Ticks", function_timeout=TICK_TIMEOUT)
         undelivered = self._route_events(signals.queue, ticks.queue)
         surveys_failed = dead_letter_queue(self, "SurveysFailed")
@@ -196,24 +206,35 @@ class ControlPlaneStack(Stack):
         alarms.on_dead_letters("TickDeadLetters", ticks.dead_letters, "A tick failed again and again.")
         alarms.on_dead_letters("Undelivered", undelivered, "EventBridge could not deliver an event.")
         alarms.on_waiting(
-            "LateSignals", signals.queue, LATE_SIGNAL, "Signals wait: interrupted replicas stay in rotation."
+            "LateSignals",
+            signals.queue,
+            LATE_SIGNAL,
+            "Signals wait: interrupted replicas may stay in rotation. If on_signal fails or is throttled, its"
+            " own alarms say so; else its event source mapping may be disabled.",
         )
-        alarms.on_waiting("LateTicks", ticks.queue, LATE_TICK, "Ticks wait: what went wrong isn't healed.")
-        alarms.on_failures("OnSignal", on_signal)
-        alarms.on_failures("Reconcile", reconcile)
-        alarms.on_failures("Survey", survey)
+        alarms.on_waiting(
+            "LateTicks",
+            ticks.queue,
+            LATE_TICK,
+            "Ticks wait: what went wrong is healed late. If reconcile fails or is throttled, its own alarms"
+            " say so; else there are more services than it can look after every minute: raise"
+            " TICK_CONCURRENCY in stacks/control_plane.py.",
+        )
+        alarms.on_failures("OnSignal", on_signal, is_repeated=False)
+        alarms.on_failures("Reconcile", reconcile, is_repeated=True)
+        alarms.on_failures("Survey", survey, is_repeated=True)
         alarms.on_dead_letters("SurveysFailed", surveys_failed, "A survey failed three times.")
         alarms.on_silence(
             "ReconcileSilent",
             reconcile,
-            "lost replicas are not being replaced. Is its schedule's rule, or its event source mapping,"
-            " disabled?",
+            "Lost replicas are not being replaced. Is its schedule's rule, or its event source mapping,"
+            " disabled? Enable it again, or deploy the control plane again.",
         )
         alarms.on_silence(
             "SurveySilent",
             survey,
-            "prices, placement scores and new instance types aren't seen any more. Is its schedule's rule"
-            " disabled?",
+            "Prices, placement scores and new instance types aren't seen any more. Is its schedule's rule"
+            " disabled? Enable it again, or deploy the control plane again.",
             period=SURVEY_PERIOD,
             periods=3,
         )
@@ -222,6 +243,14 @@ class ControlPlaneStack(Stack):
             Metric.SURVEY_REFUSED,
             "AWS refuses a question of a survey; launches go on without the answer. The survey log names it:"
             " survey_refused. MaxConfigLimitExceeded is over within a day: change services less often.",
+            period=SURVEY_PERIOD,
+        )
+        alarms.on_metric(
+            "QuotasShort",
+            Metric.QUOTAS_SHORT,
+            "A quota of the account is too small for a service's replicas. Spot and on-demand have one each,"
+            " and new accounts have 0 of what has an accelerator. The survey log names the service, the quota"
+            " and where to ask for how much: quota_short. So does spotrelay validate --account.",
             period=SURVEY_PERIOD,
         )
         alarms.on_metric(
@@ -250,7 +279,9 @@ class ControlPlaneStack(Stack):
             "AWS refuses calls that no repeat mends. The log names them: denied. Mend the permission or the"
             " protection, and the controller goes on by itself.",
         )
-        board = dashboard(self, "Dashboard", alarms=alarms.alarms)
+        board = dashboard(
+            self, "Dashboard", alarms=alarms.alarms, logs=[on_signal.log_group, reconcile.log_group]
+        )
 
         for name, value in {
             "TableName": table.table_name,

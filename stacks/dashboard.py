@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aws_cdk import Duration
+from aws_cdk import Duration, aws_logs
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
@@ -20,16 +20,24 @@ PERIOD_S = 60
 SURVEY_PERIOD_S = 3600
 """A survey's: shorter ones would leave nothing but single points."""
 
+BLOCKED_TITLE = "Launches that EC2 refuses until somebody mends the cause"
+
 HALF, FULL = 12, 24
 """Widths in CloudWatch's grid of 24."""
 
 
-def dashboard(scope: Construct, id_: str, *, alarms: Sequence[cloudwatch.IAlarm]) -> cloudwatch.Dashboard:
-    """The control plane's dashboard: one line per service in every graph, services added later included."""
+def dashboard(
+    scope: Construct, id_: str, *, alarms: Sequence[cloudwatch.IAlarm], logs: Sequence[aws_logs.ILogGroup]
+) -> cloudwatch.Dashboard:
+    """The control plane's dashboard: one line per service in every graph, services added later included.
+
+    `logs` are those of the functions that launch.
+    """
     board = cloudwatch.Dashboard(scope, id_, default_interval=Duration.hours(12))
     board.add_widgets(
         cloudwatch.AlarmStatusWidget(title="Alarms", alarms=list(alarms), width=FULL, height=3),
     )
+    board.add_widgets(_blocked(logs))
     board.add_widgets(
         _graph("Replicas ready, of those desired", "Minimum", Metric.REPLICAS_READY, Metric.REPLICAS_DESIRED),
         _graph("Interruptions", "Sum", Metric.INTERRUPTION_WARNINGS, Metric.DEREGISTERED),
@@ -48,6 +56,7 @@ def dashboard(scope: Construct, id_: str, *, alarms: Sequence[cloudwatch.IAlarm]
             Metric.ORPHANS_TERMINATED,
             Metric.LAUNCHES_HELD,
             Metric.HELD_BACK,
+            Metric.LAUNCHES_BLOCKED,
             Metric.CALLS_DENIED,
         ),
     )
@@ -69,9 +78,31 @@ def dashboard(scope: Construct, id_: str, *, alarms: Sequence[cloudwatch.IAlarm]
             Metric.MESSAGES_MALFORMED,
             Metric.FOREIGN_INSTANCES,
         ),
-        _sums("Surveys", Metric.SURVEY_REFUSED, Metric.SURVEY_UNANSWERED, Metric.ALL_ZONES_SCORE_LOW),
+        _sums(
+            "Surveys",
+            Metric.SURVEY_REFUSED,
+            Metric.SURVEY_UNANSWERED,
+            Metric.ALL_ZONES_SCORE_LOW,
+            Metric.QUOTAS_SHORT,
+        ),
     )
     return board
+
+
+def _blocked(logs: Sequence[aws_logs.ILogGroup]) -> cloudwatch.LogQueryWidget:
+    """What an alarm on a service can't quote: EC2's own words, and the remedy."""
+    return cloudwatch.LogQueryWidget(
+        title=BLOCKED_TITLE,
+        width=FULL,
+        height=5,
+        log_group_names=[group.log_group_name for group in logs],
+        query_lines=[
+            "fields @timestamp, service, purchase_option, code, remedy, error",
+            'filter message = "launch_blocked"',
+            "sort @timestamp desc",
+            "limit 20",
+        ],
+    )
 
 
 def _sums(title: str, *metrics: Metric) -> cloudwatch.GraphWidget:

@@ -40,14 +40,16 @@ class ControlFunction(Construct):
         """`dead_letters` is for what nobody waits for: an event that the function failed on three times."""
         super().__init__(scope, id_)
         self.name = name
-        log_group = logs.LogGroup(self, "Log", retention=LOG_RETENTION, removal_policy=RemovalPolicy.DESTROY)
+        self.log_group = logs.LogGroup(
+            self, "Log", retention=LOG_RETENTION, removal_policy=RemovalPolicy.DESTROY
+        )
         self.role = iam.Role(
             self,
             "Role",
             assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
             description=f"SpotRelay {name}",
         )
-        log_group.grant_write(self.role)
+        self.log_group.grant_write(self.role)
         for grant in grants(name, place):
             self.role.add_to_policy(grant.statement())
         for resource, why in wildcards(name).items():
@@ -61,7 +63,7 @@ class ControlFunction(Construct):
             code=code,
             handler=f"lambdas.{name}.handler",
             role=self.role,
-            log_group=log_group,
+            log_group=self.log_group,
             logging_format=lambda_.LoggingFormat.JSON,
             memory_size=memory_mib,
             timeout=timeout,

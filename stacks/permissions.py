@@ -346,7 +346,8 @@ def _surveying(place: Place) -> tuple[Grant, ...]:
             in_partitions(Partition.SURVEY),
         ),
         Grant(
-            "ask what EC2 offers, at which price; AWS offers no narrower resource for these read-only calls",
+            "ask what EC2 offers, at which price and within which quotas; AWS offers no narrower resource for"
+            " these read-only calls",
             (
                 "ec2:DescribeAvailabilityZones",
                 "ec2:DescribeInstanceTypeOfferings",
@@ -354,6 +355,7 @@ def _surveying(place: Place) -> tuple[Grant, ...]:
                 "ec2:DescribeSpotPriceHistory",
                 "ec2:GetSpotPlacementScores",
                 "pricing:GetProducts",
+                "servicequotas:GetServiceQuota",
             ),
             ("*",),
         ),

@@ -36,8 +36,12 @@ def dead_letter_queue(scope: Construct, id_: str) -> sqs.Queue:
 class FunctionQueue(Construct):
     """A queue whose messages a function takes; what failed `MAX_RECEIVE_COUNT` times is set aside."""
 
-    def __init__(self, scope: Construct, id_: str, *, function_timeout: Duration) -> None:
+    def __init__(
+        self, scope: Construct, id_: str, *, function_timeout: Duration, visibility: Duration | None = None
+    ) -> None:
+        """`visibility`: when a message comes back, if that is other than AWS advises."""
         super().__init__(scope, id_)
+        advised = Duration.seconds(VISIBILITY_FACTOR * int(function_timeout.to_seconds()))
         self.dead_letters = dead_letter_queue(self, "DeadLetters")
         self.queue = sqs.Queue(
             self,
@@ -45,7 +49,7 @@ class FunctionQueue(Construct):
             encryption=sqs.QueueEncryption.SQS_MANAGED,
             enforce_ssl=True,
             retention_period=RETENTION,
-            visibility_timeout=Duration.seconds(VISIBILITY_FACTOR * int(function_timeout.to_seconds())),
+            visibility_timeout=visibility or advised,
             dead_letter_queue=sqs.DeadLetterQueue(
                 queue=self.dead_letters, max_receive_count=MAX_RECEIVE_COUNT
             ),

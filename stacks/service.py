@@ -10,7 +10,7 @@ from constructs import Construct
 
 from spotrelay.names import TAG_SERVICE, service_parameter
 from spotrelay.service import Service, runtime
-from stacks.alarms import on_slow_answers
+from stacks.alarms import ServiceAlarms
 from stacks.launch_template import InstanceTemplate
 from stacks.load_balancer import LoadBalancer
 from stacks.network import Network, NetworkStack, given, within
@@ -70,7 +70,7 @@ class ServiceStack(Stack):
         parameter.node.add_dependency(entrance)
         if prober is not None:
             parameter.node.add_dependency(prober)
-        on_slow_answers(self, "SlowAnswers", service, entrance.load_balancer)
+        ServiceAlarms(self, "Alarms", service=service, balancer=entrance.load_balancer)
         CfnOutput(self, "Endpoint", value=entrance.load_balancer.load_balancer_dns_name)
         CfnOutput(self, "ParameterName", value=service_parameter(service.name))
 

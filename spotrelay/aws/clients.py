@@ -47,8 +47,8 @@ QUICK = HOT.merge(
 LAUNCHING = HOT.merge(
     Config(
         # One repeat, with the same ClientToken, so that a passing server error doesn't cost the minute that
-        # the tick waits before it gives up on a launch. Twice the time-outs and a back-off leave a function
-        # enough of its 60 s to put the outcome on record.
+        # the tick waits before it gives up on a launch. `Ec2Fleet` asks for nothing unless the invocation has
+        # time for both, and to put the outcome on record.
         retries={"mode": "standard", "total_max_attempts": 2},
         connect_timeout=2,
         # An instant fleet answers once every pool has been tried: seconds, and the more pools the longer. Not
@@ -57,15 +57,21 @@ LAUNCHING = HOT.merge(
     )
 )
 
+LAUNCH_S = 45.0
+"""The longest that a launch takes: twice its time-outs, and a back-off of a second at most in between."""
+
 PROBING = Config(
     # Whoever isn't heard now is asked again by the next tick.
     retries={"mode": "standard", "total_max_attempts": 1},
     connect_timeout=2,
     # The function answers within a service file's longest probe time-out (20 s) and a moment, or its own
     # time-out ends it (25 s, stacks/prober.py). The rest is for its cold start, which that doesn't count.
-    # More would endanger the tick, which has 60 s for everything.
+    # `FunctionProber` asks nobody unless the tick has as much time left.
     read_timeout=30,
 )
+
+PROBE_S = 32.0
+"""The longest that it takes to ask a prober: its time-outs."""
 
 SURVEYING = Config(
     # Nobody waits for a survey, and the whole account shares EC2's request limits: more patience.
@@ -121,6 +127,11 @@ class Clients:
         here = (self._session.region_name or "").partition("-")[0]
         region = PRICE_LIST_REGIONS.get(here, "us-east-1")
         return self._session.client("pricing", region_name=region, config=SURVEYING)
+
+    @cached_property
+    def service_quotas(self) -> Any:
+        """For quotas; its types would be one more package for one call."""
+        return self._session.client("service-quotas", config=SURVEYING)
 
     @cached_property
     def sqs(self) -> SQSClient:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.dead_letters import SqsDeadLetters
+from spotrelay.aws.deadline import Deadline
 from spotrelay.aws.fleet import Ec2Fleet
 from spotrelay.aws.prober import FunctionProber
 from spotrelay.aws.router import TargetGroupRouter
@@ -33,7 +34,12 @@ class SystemClock:
         return datetime.now(UTC)
 
 
-def intake(env: Mapping[str, str], telemetry: Telemetry, clients: Clients | None = None) -> Intake:
+def intake(
+    env: Mapping[str, str],
+    telemetry: Telemetry,
+    clients: Clients | None = None,
+    deadline: Deadline | None = None,
+) -> Intake:
     """Everything over the table, queues and parameters that the environment names.
 
     It calls nothing and builds no client: that is done at first use. A handler makes one and keeps it.
@@ -46,9 +52,9 @@ def intake(env: Mapping[str, str], telemetry: Telemetry, clients: Clients | None
     table = setting(env, Env.TABLE)
     ports = Ports(
         store=DynamoStore(Table(clients, table)),
-        fleet=Ec2Fleet(clients, clock.now),
+        fleet=Ec2Fleet(clients, clock.now, deadline),
         router=TargetGroupRouter(clients),
-        prober=FunctionProber(clients),
+        prober=FunctionProber(clients, deadline),
         ticker=SqsTicker(clients, setting(env, Env.TICK_QUEUE_URL)),
         services=ParameterServices(clients, setting(env, Env.SERVICES_PATH), table),
         telemetry=telemetry,

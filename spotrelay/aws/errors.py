@@ -85,7 +85,23 @@ _REFUSALS = {
     "MaxSpotInstanceCountExceeded": RefusalKind.MARKET_LIMIT,
     "VcpuLimitExceeded": RefusalKind.QUOTA,
     "InsufficientFreeAddressesInSubnet": RefusalKind.ADDRESSES,
+    # Beyond Karpenter's: what a person must mend, by EC2's list of client errors.
+    "NetworkInterfaceLimitExceeded": RefusalKind.MARKET_LIMIT,
+    "VolumeLimitExceeded": RefusalKind.MARKET_LIMIT,
+    "AccessDenied": RefusalKind.PERMISSION,
+    "AuthFailure": RefusalKind.PERMISSION,
+    "AuthFailure.ServiceLinkedRoleCreationNotPermitted": RefusalKind.PERMISSION,
+    "Blocked": RefusalKind.PERMISSION,
+    "OptInRequired": RefusalKind.PERMISSION,
+    "PendingVerification": RefusalKind.PERMISSION,
+    "UnauthorizedOperation": RefusalKind.PERMISSION,
+    "EncryptedVolumesNotSupported": RefusalKind.REQUEST,
+    "UnsupportedOperation": RefusalKind.REQUEST,
+    "VolumeTypeNotAvailableInZone": RefusalKind.REQUEST,
 }
+
+_BAD_REQUEST = ("Invalid", "KMS", "Malformed", "Missing", "Unknown")
+"""How EC2's codes for parameters that can't be right begin: InvalidBlockDeviceMapping, MissingParameter, …"""
 
 
 class Cancelled(Conflict):
@@ -98,6 +114,8 @@ class Cancelled(Conflict):
 
 def refusal_kind(code: str) -> RefusalKind:
     """Why EC2 launched nothing, from an error code of CreateFleet's."""
+    if code not in _REFUSALS and code.startswith(_BAD_REQUEST):
+        return RefusalKind.REQUEST
     return _REFUSALS.get(code, RefusalKind.OTHER)
 
 

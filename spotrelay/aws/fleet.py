@@ -6,8 +6,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from spotrelay.aws.clients import Clients
+from spotrelay.aws.clients import LAUNCH_S, Clients
+from spotrelay.aws.deadline import Deadline
 from spotrelay.aws.errors import INSTANCE_NOT_FOUND, refusal_kind, translated
+from spotrelay.aws.remedies import remedy
 from spotrelay.model import (
     CapacityPool,
     Instance,
@@ -18,7 +20,7 @@ from spotrelay.model import (
     RefusalKind,
 )
 from spotrelay.names import TAG_HIGHEST_ID, TAG_LAUNCH, TAG_LAUNCH_TEMPLATE, TAG_SERVICE
-from spotrelay.ports import Denied, LaunchRequest, LaunchResult, Unavailable
+from spotrelay.ports import Denied, LaunchRequest, LaunchResult, Throttled, Unavailable
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import (
@@ -35,6 +37,9 @@ BEING_TAKEN_BACK = ("marked-for-termination", "marked-for-stop")
 MAX_ID_DIGITS = 9
 """As many as the table's keys have, see `items`."""
 
+RECORD_S = 5.0
+"""For putting on record what was launched: milliseconds, or seconds if DynamoDB must be asked twice."""
+
 MAX_TERMINATED = 100
 """Instances per TerminateInstances: EC2 takes 1000 and recommends smaller batches."""
 
@@ -42,26 +47,37 @@ MAX_TERMINATED = 100
 class Ec2Fleet:
     """See `ports.Fleet`."""
 
-    def __init__(self, clients: Clients, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(
+        self,
+        clients: Clients,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        deadline: Deadline | None = None,
+    ) -> None:
         self._clients = clients
         self._now = now
+        self._deadline = deadline or Deadline()
 
     def launch(self, request: LaunchRequest) -> LaunchResult:
         """See `ports.Fleet.launch`.
 
         Raises:
+            Throttled: also if the invocation may end before the answer is on record. Nothing was asked, and
+                the tick that follows has all of its time.
             Unavailable: also if EC2 answered with neither instances nor errors. That is no outcome of an
                 attempt, but may be what a repeated ClientToken brings, which AWS doesn't document.
         """
+        if not self._deadline.leaves(LAUNCH_S + RECORD_S):
+            raise Throttled("not enough time is left in this invocation: the next tick launches")
         try:
             with translated():
                 answer = self._clients.ec2_launching.create_fleet(**_create_fleet(request))
         except Denied as denied:
             # A quota met by the request as a whole comes as an exception; it is a refusal all the same.
-            kind = refusal_kind(denied.code)
-            if kind is RefusalKind.OTHER:
-                raise
-            return LaunchResult(refusals=(Refusal(kind, denied.code, str(denied), None),))
+            kind, words = refusal_kind(denied.code), str(denied)
+            mend = remedy(kind, denied.code, words, request.spec.region, None)
+            if kind in (RefusalKind.PERMISSION, RefusalKind.REQUEST, RefusalKind.OTHER):
+                raise Denied(words, denied.code, mend) from denied
+            return LaunchResult(refusals=(Refusal(kind, denied.code, words, None, mend),))
         result = _result(request, answer, self._now())
         if not result.instances and not result.refusals:
             raise Unavailable(f"CreateFleet {request.launch_id} answered with neither instances nor errors")
@@ -212,7 +228,8 @@ def _refusal(request: LaunchRequest, error: CreateFleetErrorTypeDef) -> Refusal:
     code = error.get("ErrorCode", "")
     pool = _pool(request, error.get("LaunchTemplateAndOverrides", {}).get("Overrides", {}))
     offering = Offering(pool, request.purchase_option) if pool else None
-    return Refusal(refusal_kind(code), code, error.get("ErrorMessage", ""), offering)
+    kind, words = refusal_kind(code), error.get("ErrorMessage", "")
+    return Refusal(kind, code, words, offering, remedy(kind, code, words, request.spec.region, offering))
 
 
 def _pool(request: LaunchRequest, named: Mapping[str, Any]) -> CapacityPool | None:

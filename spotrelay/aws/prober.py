@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from spotrelay.aws.clients import Clients
+from spotrelay.aws.clients import PROBE_S, Clients
+from spotrelay.aws.deadline import Deadline
 from spotrelay.aws.errors import translated
 from spotrelay.model import ServiceSpec
 from spotrelay.names import prober_function
@@ -25,19 +26,23 @@ replicas starting at most, since on-demand may stand in for each: 2,000, in four
 class FunctionProber:
     """See `ports.Prober`."""
 
-    def __init__(self, clients: Clients) -> None:
+    def __init__(self, clients: Clients, deadline: Deadline | None = None) -> None:
         self._clients = clients
+        self._deadline = deadline or Deadline()
 
     def answering(self, spec: ServiceSpec, addresses: Mapping[str, str]) -> frozenset[str]:
         """See `ports.Prober.answering`.
 
         Raises:
             Throttled: too many functions run in the account.
-            Unavailable: the function failed, didn't answer, or is asleep and being woken by this call.
+            Unavailable: the function failed, didn't answer, or is asleep and being woken by this call; or the
+                invocation may end before the answer comes.
         """
         probe = spec.readiness_probe
         if probe is None or not addresses:
             return frozenset(addresses)
+        if not self._deadline.leaves(PROBE_S):
+            raise Unavailable("not enough time is left in this invocation: the next tick asks")
         urls = [(id_, f"http://{address}:{spec.port}{probe.path}") for id_, address in addresses.items()]
         requests = [
             {

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import TypeVar
 
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.offers import Offers
 from spotrelay.aws.prices import Prices
+from spotrelay.aws.quotas import Quotas
 from spotrelay.aws.scores import LEAST_TYPES, Scores
+from spotrelay.instance_types import InstanceType
 from spotrelay.model import CapacityPool, ServiceSpec, Survey
 from spotrelay.names import Metric
 from spotrelay.ports import Denied, PortError, Telemetry
+from spotrelay.quotas import Quota, shortages
 from spotrelay.requirements import Requirements, find
 
 T = TypeVar("T")
@@ -23,18 +26,25 @@ class AwsSurveyor:
     """See `ports.Surveyor`."""
 
     def __init__(
-        self, clients: Clients, telemetry: Telemetry, monotonic_s: Callable[[], float] = time.monotonic
+        self,
+        clients: Clients,
+        telemetry: Telemetry,
+        monotonic_s: Callable[[], float] = time.monotonic,
+        vcpus_of: Callable[[Quota], float] | None = None,
     ) -> None:
         self._offers = Offers(clients, monotonic_s)
         self._prices = Prices(clients, monotonic_s)
         self._scores = Scores(clients)
+        self._vcpus_of = vcpus_of or Quotas(clients).value
         self._telemetry = telemetry
 
     def survey(self, spec: ServiceSpec, now: datetime) -> Survey:
         """See `ports.Surveyor.survey`."""
         wanted = spec.asked
-        pools = self._pools(spec, wanted)
+        eligible = find(wanted, self._offers.types(wanted)).types
+        pools = self._pools(spec, wanted, [type_.name for type_ in eligible])
         types = tuple(dict.fromkeys(pool.instance_type for pool in pools))
+        self._look_at_quotas(spec, [type_ for type_ in eligible if type_.name in types])
         is_spot = spec.use_spot and bool(pools)
         return Survey(
             service=spec.service,
@@ -46,9 +56,10 @@ class AwsSurveyor:
             scores=self._zone_scores(spec, wanted, types) if is_spot else {},
         )
 
-    def _pools(self, spec: ServiceSpec, wanted: Requirements) -> tuple[CapacityPool, ...]:
+    def _pools(
+        self, spec: ServiceSpec, wanted: Requirements, types: Sequence[str]
+    ) -> tuple[CapacityPool, ...]:
         """Types in their order of preference, zones within a type; without them there is nothing to say."""
-        types = [type_.name for type_ in find(wanted, self._offers.types(wanted)).types]
         if not types:
             return ()
         offered = self._offers.types_by_zone(types)
@@ -59,6 +70,25 @@ class AwsSurveyor:
             for zone in zones
             if type_ in offered.get(zone, ())
         )
+
+    def _look_at_quotas(self, spec: ServiceSpec, types: Collection[InstanceType]) -> None:
+        """For people: who deploys into a new account learns here that nothing can be launched, and why."""
+
+        def ask() -> None:
+            for short in shortages(spec, {type_.name: type_.vcpus for type_ in types}, self._vcpus_of):
+                self._telemetry.count(Metric.QUOTAS_SHORT)
+                self._telemetry.record(
+                    "quota_short",
+                    service=spec.service,
+                    purchase_option=str(short.option),
+                    quota=str(short.quota),
+                    vcpus=short.vcpus,
+                    needed=short.needed,
+                    remedy=short.remedy(spec.region),
+                )
+
+        if types:
+            self._asked(spec, "quotas", ask)
 
     def _on_demand_prices(self, spec: ServiceSpec, types: Collection[str]) -> Mapping[str, float]:
         found: dict[str, float] = {}

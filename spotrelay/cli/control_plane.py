@@ -53,7 +53,7 @@ class ControlPlane:
             CommandError: it couldn't be sent.
         """
         body = json.dumps({"service": self.service, "kind": kind})
-        with _explained():
+        with explained():
             self._clients.sqs.send_message(QueueUrl=self._tick_queue_url, MessageBody=body)
 
 
@@ -66,7 +66,7 @@ def find(service: str, region: str | None) -> ControlPlane:
     if not re.fullmatch(SERVICE_NAME, service):
         raise CommandError(f"{service!r} can't be a service's name: those are lower-case, as in its file")
     document = service_parameter(service)
-    with _explained():
+    with explained():
         clients = Clients(boto3.Session(region_name=region))
         region = clients.ssm.meta.region_name
         answer = clients.ssm.get_parameters(Names=[CONTROL_PLANE_PARAMETER, document])
@@ -103,7 +103,8 @@ def confirm(question: str, *, is_confirmed: bool) -> None:
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def explained() -> Iterator[None]:
+    """Raise what boto3 raises as a CommandError: why, and what to do."""
     try:
         yield
     except (BotoCoreError, ClientError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from spotrelay.service import Description, Problem, ServiceFileError, describe, load
+from spotrelay.service import Description, Problem, Service, ServiceFileError, describe, load
 from spotrelay.service.userdata import MAX_BYTES
 
 EXIT_INVALID = 2
@@ -21,13 +22,21 @@ def validate(
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE...", help="Service files.", show_default=False)
     ],
+    account: Annotated[
+        bool, typer.Option("--account", help="Ask AWS whether the account's quotas suffice for them.")
+    ] = False,
+    region: Annotated[
+        str | None, typer.Option(help="Whose quotas --account asks for.", metavar="R", show_default=False)
+    ] = None,
 ) -> None:
     """Check service files, and show what they would run on.
 
-    Problems go to standard error, one line each (file:line: field: problem), and the exit code is 2.
+    Problems go to standard error, one line each (file:line: field: problem), and the exit code is 2; so do
+    quotas that are too small. If AWS can't be asked, it is 1.
     """
     out, err = Console(), Console(stderr=True)
     problems: list[Problem] = []
+    services: list[tuple[Path, Service]] = []
     for file in files:
         try:
             service = load(file)
@@ -38,10 +47,30 @@ def validate(
         for warning in service.warnings:
             err.print("warning: ", style="yellow", end="")
             _line(err, warning)
+        services.append((file, service))
+    if account and services:
+        lacks, advice = _lacks(services, region)
+        problems += lacks
+        for line in advice:
+            err.print("warning: ", style="yellow", end="")
+            err.print(line, markup=False, highlight=False, soft_wrap=True)
     for problem in problems:
         _line(err, problem)
     if problems:
         raise typer.Exit(EXIT_INVALID)
+
+
+def _lacks(services: Sequence[tuple[Path, Service]], region: str | None) -> tuple[list[Problem], list[str]]:
+    """What the account lacks for the services, and what is well to know."""
+    from spotrelay.cli.account import account_in  # boto3 takes its time
+    from spotrelay.cli.control_plane import errors_shown
+
+    with errors_shown("validate --account"):
+        asked = account_in(region)
+        lacks = [
+            Problem(str(file), None, "", lack) for file, service in services for lack in asked.lacks(service)
+        ]
+        return lacks, asked.warnings()
 
 
 def _line(console: Console, problem: Problem) -> None:

@@ -66,6 +66,10 @@ class LocalCloud:
         """Change how many instances the matching pools can hold. Nothing is interrupted by it."""
         self._call("set_capacity", zone=zone, instance_type=instance_type, spot=spot, on_demand=on_demand)
 
+    def set_quota(self, code: str, vcpus: float) -> None:
+        """Give the account another quota of vCPUs, by its code in Service Quotas, as in "L-3819A6DF"."""
+        self._call("set_quota", code=code, vcpus=vcpus)
+
     def warn(self, instance_id: str, *, deliver: Literal["once", "lost"] | int = "once") -> None:
         """Warn a Spot instance now; EC2 takes it when the warning is over.
 

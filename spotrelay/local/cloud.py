@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from spotrelay.local.environment import EC2_WARNING_S
 from spotrelay.local.instances import Ending, Instance, InstanceState, LaunchSpec, SpotRequest, SpotStatus
 from spotrelay.local.ministack import MiniStack
+from spotrelay.local.service_quotas import ServiceQuotas
 from spotrelay.market import Market
 from spotrelay.model import Offering, PurchaseOption
 
@@ -108,6 +109,7 @@ class Cloud:
         after: Callable[[float, Callable[[], None]], object],
     ) -> None:
         self.market = market
+        self.quotas = ServiceQuotas()
         self.settings = settings
         self.instances: dict[str, Instance] = {}
         self.interruptions: list[Interruption] = []

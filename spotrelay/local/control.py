@@ -48,6 +48,9 @@ class Control:
             "inject_fault": self._inject_fault,
             "deny": lambda arguments: self._faults.deny(arguments["action"], arguments["resource"]),
             "faults": lambda _: self._faults.pending(),
+            "set_quota": lambda arguments: self._cloud.quotas.set(
+                arguments["code"], float(arguments["vcpus"])
+            ),
             "clear_faults": lambda _: self._faults.clear(),
             "settings": lambda _: asdict(self._cloud.settings),
         }

@@ -186,10 +186,21 @@ def _fulfil(
     now = context.cloud.now()
     allocation = context.cloud.market.launch(request, now)
     instances = []
+    beyond: list[Result] = []
     for grant in allocation.grants:
         option = options[allowed[grant.index]]
         offering = Offering(option.place.pool, purchase_option)
-        launched = [context.cloud.launch(offering, option.spec, reservation_id()) for _ in range(grant.count)]
+        room = context.cloud.quotas.room_for(offering, context.cloud.instances.values())
+        if room < grant.count:
+            for _ in range(grant.count - room):
+                context.cloud.market.release(offering)
+            beyond.append(_error(option, purchase_option, *context.cloud.quotas.refusal(offering)))
+        launched = [
+            context.cloud.launch(offering, option.spec, reservation_id())
+            for _ in range(min(grant.count, room))
+        ]
+        if not launched:
+            continue
         instances.append(
             {
                 "LaunchTemplateAndOverrides": option.shown(),
@@ -205,7 +216,7 @@ def _fulfil(
         option = options[allowed[refusal.index]]
         why = why_refused(refusal.code, option.place.pool, purchase_option)
         errors.append(_error(option, purchase_option, refusal.code.value, why))
-    return instances, errors
+    return instances, errors + beyond
 
 
 def _denials(context: Context, options: list[_Option], *, spot: bool) -> dict[int, str]:

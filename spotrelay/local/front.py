@@ -31,7 +31,7 @@ from spotrelay.local.http import (
     replay,
     rewrite,
 )
-from spotrelay.local.ministack import PRICE_LIST, MiniStack
+from spotrelay.local.ministack import UNKNOWN_SERVICES, MiniStack
 from spotrelay.local.thinning import Answer, thin, thin_json
 from spotrelay.local.wire import AwsError
 
@@ -217,7 +217,8 @@ class Front:
 def _is_read_by_us(request: Request) -> bool:
     """Bodies that name the action (the query protocol), or that we answer; of others the head is enough."""
     names_action = request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded")
-    return names_action or request.headers.get("x-amz-target", "").startswith(PRICE_LIST)
+    target = request.headers.get("x-amz-target", "").partition(".")[0]
+    return names_action or target in UNKNOWN_SERVICES
 
 
 async def _nowhere(_: Message) -> None:

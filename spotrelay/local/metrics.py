@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,26 +125,36 @@ _COMPARISONS = {
 }
 
 
-def alarm_state(alarm: Mapping[str, Any], periods: list[float | None]) -> tuple[str, str]:
-    """The state that an alarm should be in, and the reason for people."""
+def alarm_state(alarm: Mapping[str, Any], periods: Sequence[float | None]) -> tuple[str, str]:
+    """The state that an alarm should be in, and the reason for people.
+
+    `periods` is what CloudWatch looks at, newest first: the evaluated periods, and some more before them that
+    stand in for missing ones. How many more isn't documented. The rules are those of "Configuring how
+    CloudWatch alarms treat missing data" in its user guide: what is there decides if it is enough, what is
+    missing is filled as the alarm says, and one that says neither good nor bad keeps its state until what is
+    there is old enough.
+    """
     compare = _COMPARISONS.get(alarm.get("ComparisonOperator", ""))
     if compare is None:
         return alarm["StateValue"], "This comparison isn't emulated"
     threshold = float(alarm.get("Threshold") or 0)
     missing = alarm.get("TreatMissingData") or "missing"
-    verdicts = []
-    for value in periods:
-        if value is not None:
-            verdicts.append(compare(value, threshold))
-        elif missing in ("breaching", "notBreaching"):
-            verdicts.append(missing == "breaching")
-    if not verdicts:
-        kept = alarm["StateValue"] if missing == "ignore" else "INSUFFICIENT_DATA"
-        return kept, "Insufficient Data: no datapoints were received"
-    needed = int(alarm.get("DatapointsToAlarm") or alarm.get("EvaluationPeriods") or 1)
-    state = "ALARM" if sum(verdicts) >= min(needed, len(verdicts)) else "OK"
-    seen = [value for value in periods if value is not None]
-    return state, f"Threshold Crossed: datapoints {seen} against {alarm['ComparisonOperator']} {threshold}"
+    evaluated = int(alarm.get("EvaluationPeriods") or 1)
+    needed = int(alarm.get("DatapointsToAlarm") or evaluated)
+    seen = [(age, value) for age, value in enumerate(periods) if value is not None][:evaluated]
+    lacking = evaluated - len(seen)
+    breaching = [age for age, value in seen if compare(value, threshold)]
+    reason = f"datapoints {[v for _, v in seen]} against {alarm['ComparisonOperator']} {threshold}"
+    filled = lacking if missing == "breaching" else 0
+    if len(breaching) + filled >= needed:
+        return "ALARM", f"Threshold Crossed: {reason}"
+    if lacking and missing in ("missing", "ignore") and len(breaching) == len(seen):
+        if not seen and missing == "missing":
+            return "INSUFFICIENT_DATA", "Insufficient Data: no datapoints were received"
+        if missing == "missing" and breaching[-1] >= needed - 1:
+            return "ALARM", f"Threshold Crossed: {reason}"
+        return alarm["StateValue"], f"Too few datapoints: {reason}"
+    return "OK", f"Threshold not crossed: {reason}"
 
 
 def _dimension_list(dimensions: Any) -> list[dict[str, str]]:

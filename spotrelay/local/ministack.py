@@ -44,8 +44,8 @@ from spotrelay.names import TABLE_PARTITION_KEY
 SCHEDULER_TICK_S = 0.5
 """How often MiniStack looks for due schedules. Its own 10 s would hide what a compressed schedule does."""
 
-PRICE_LIST = "AWSPriceListService"
-"""Target of calls to the price list, a service that MiniStack doesn't know."""
+UNKNOWN_SERVICES = {"AWSPriceListService": "pricing", "ServiceQuotasV20190624": "servicequotas"}
+"""Services that MiniStack doesn't know: the target of their calls to IAM's name."""
 
 ALARM_ACTIONS = ("AlarmActions", "OKActions", "InsufficientDataActions")
 
@@ -108,8 +108,8 @@ class MiniStack:
     def identify(self, request: Request) -> tuple[str, str]:
         """The service and action that a request is for, as in IAM policies; empty where it is neither."""
         target, _, targeted = request.headers.get("x-amz-target", "").partition(".")
-        if target == PRICE_LIST:
-            return "pricing", targeted
+        if target in UNKNOWN_SERVICES:
+            return UNKNOWN_SERVICES[target], targeted
         params = self._params(request)
         service = str(
             self._core["router"].detect_service(request.method, request.path, request.headers, params)

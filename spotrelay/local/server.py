@@ -121,7 +121,9 @@ async def _run(
     calls, faults = CallLog(options.call_log), Faults()
     ministack.on_permission(calls.decided)
     control = Control(cloud, balancer, calls, faults)
-    front = Front(ministack, cloud, balancer, routing, control, calls, faults, _handlers(balancer, routing))
+    front = Front(
+        ministack, cloud, balancer, routing, control, calls, faults, _handlers(cloud, balancer, routing)
+    )
     await balancer.start()
     background = [
         asyncio.create_task(metrics.run()),
@@ -141,7 +143,7 @@ async def _run(
         calls.close()
 
 
-def _handlers(balancer: Balancer, routing: Routing) -> dict[tuple[str, str], Handler]:
+def _handlers(cloud: Cloud, balancer: Balancer, routing: Routing) -> dict[tuple[str, str], Handler]:
     on_ec2 = {
         **ec2.HANDLERS,
         **ec2_offers.HANDLERS,
@@ -152,6 +154,7 @@ def _handlers(balancer: Balancer, routing: Routing) -> dict[tuple[str, str], Han
     return {
         **{("ec2", action): handler for action, handler in on_ec2.items()},
         **{("pricing", action): handler for action, handler in price_list.HANDLERS.items()},
+        ("servicequotas", "GetServiceQuota"): cloud.quotas.get_service_quota,
         **{("elasticloadbalancing", action): handler for action, handler in on_elb.items()},
     }
 

@@ -18,7 +18,12 @@ from moto.core.utils import get_service_model
 
 from spotrelay.local.http import Request, Response
 
-BOTOCORE_NAMES = {"ec2": "ec2", "elasticloadbalancing": "elbv2", "pricing": "pricing"}
+BOTOCORE_NAMES = {
+    "ec2": "ec2",
+    "elasticloadbalancing": "elbv2",
+    "pricing": "pricing",
+    "servicequotas": "service-quotas",
+}
 """IAM's name of a service to botocore's."""
 
 WARMED_UP = ("ec2", "elasticloadbalancing")

@@ -57,6 +57,11 @@ def ready_count(rows: Rows) -> int:
     return sum(r.serves for r in rows.replicas.values())
 
 
+def launched_count(rows: Rows) -> int:
+    """Replicas that have an instance which EC2 isn't taking back, ready or not."""
+    return sum(r.is_counted and r.instance_id is not None for r in rows.replicas.values())
+
+
 def staying_count(rows: Rows) -> int:
     """Replicas that serve and that EC2 hasn't warned: `Rows.serving` as it should be."""
     return sum(r.stays for r in rows.replicas.values())

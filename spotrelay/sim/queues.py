@@ -40,7 +40,7 @@ class Settings:
     max_receives: int = 3
 
 
-SIGNALS = Settings("signals", batch=10, timeout_s=15, visibility_s=90)
+SIGNALS = Settings("signals", batch=10, timeout_s=60, visibility_s=90)
 TICKS = Settings("ticks", batch=1, timeout_s=60, visibility_s=360)
 
 MAX_SKEW_S = 0.5

@@ -11,6 +11,7 @@ import pytest
 from botocore.stub import Stubber
 
 from spotrelay.aws.clients import Clients
+from spotrelay.aws.deadline import Deadline
 from spotrelay.aws.fleet import Ec2Fleet
 from spotrelay.memory import MemoryClock, MemoryFleet
 from spotrelay.model import Instance, PurchaseOption, Refusal, RefusalKind, seconds
@@ -265,14 +266,73 @@ def test_no_instance_is_lost(
         ("MaxFleetCountExceeded", RefusalKind.MARKET_LIMIT),
         ("VcpuLimitExceeded", RefusalKind.QUOTA),
         ("InsufficientFreeAddressesInSubnet", RefusalKind.ADDRESSES),
-        ("UnauthorizedOperation", RefusalKind.OTHER),
+        ("UnauthorizedOperation", RefusalKind.PERMISSION),
+        ("AuthFailure.ServiceLinkedRoleCreationNotPermitted", RefusalKind.PERMISSION),
+        ("PendingVerification", RefusalKind.PERMISSION),
+        ("VolumeLimitExceeded", RefusalKind.MARKET_LIMIT),
+        ("InvalidParameterValue", RefusalKind.REQUEST),
+        ("InvalidBlockDeviceMapping", RefusalKind.REQUEST),
+        ("InvalidSnapshot.NotFound", RefusalKind.REQUEST),
+        ("InvalidKMSKey.InvalidState", RefusalKind.REQUEST),
+        ("MissingParameter", RefusalKind.REQUEST),
+        ("VolumeTypeNotAvailableInZone", RefusalKind.REQUEST),
+        ("SomethingThatAwsWillAddLater", RefusalKind.OTHER),
     ],
 )
 def test_codes_in_an_answer(launching: Stubber, fleet: Ec2Fleet, code: str, kind: RefusalKind) -> None:
     """Each of EC2's codes is one kind of refusal, with EC2's words kept; one that is new is OTHER."""
     launching.add_response("create_fleet", {"Errors": [_error(code, "g5.xlarge", "subnet-a")]})
     (refusal,) = fleet.launch(replace(REQUEST, purchase_option=PurchaseOption.ON_DEMAND)).refusals
-    assert refusal == Refusal(kind, code, f"why {code}", on_demand_pool("us-east-1a", "g5.xlarge"))
+    offering = on_demand_pool("us-east-1a", "g5.xlarge")
+    assert replace(refusal, remedy="") == Refusal(kind, code, f"why {code}", offering)
+    assert bool(refusal.remedy) is kind.is_lasting, "what no retry mends comes with what a person can do"
+
+
+@pytest.mark.parametrize(
+    ("option", "code", "words", "remedy"),
+    [
+        ("spot", "MaxSpotInstanceCountExceeded", "Max spot instance count exceeded", "(L-3819A6DF)"),
+        ("on-demand", "VcpuLimitExceeded", "your current vCPU limit of 0", "(L-DB2E81BA)"),
+        (
+            "on-demand",
+            "VcpuLimitExceeded",
+            "your current vCPU limit of 0",
+            "https://us-east-1.console.aws.amazon.com/servicequotas/home/services/ec2/quotas/L-DB2E81BA",
+        ),
+        ("spot", "MaxFleetCountExceeded", "too many", "/servicequotas/home/services/ec2/quotas"),
+        (
+            "spot",
+            "UnauthorizedOperation",
+            "User: arn is not authorized to perform: iam:PassRole on resource: arn",
+            "allow iam:PassRole to the functions' roles",
+        ),
+        (
+            "spot",
+            "UnauthorizedOperation",
+            "You are not authorized. Encoded authorization failure message: AbC",
+            "aws sts decode-authorization-message",
+        ),
+        (
+            "spot",
+            "AuthFailure.ServiceLinkedRoleCreationNotPermitted",
+            "no permission to create the service-linked role",
+            "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com",
+        ),
+        ("spot", "InvalidKMSKey.InvalidState", "The KMS key is disabled", "the key that encrypts the disks"),
+        ("spot", "InsufficientFreeAddressesInSubnet", "none left", "larger ones"),
+        ("spot", "InvalidBlockDeviceMapping", "smaller than the snapshot", "correct the service file"),
+        ("spot", "InsufficientInstanceCapacity", "none", ""),
+    ],
+)
+def test_a_refusal_says_what_to_do(
+    launching: Stubber, fleet: Ec2Fleet, option: str, code: str, words: str, remedy: str
+) -> None:
+    """Which quota, and where to ask; which action; which key: by EC2's code and its words."""
+    error = {**_error(code, "g5.xlarge", "subnet-a"), "ErrorMessage": words}
+    launching.add_response("create_fleet", {"Errors": [error]})
+    (refusal,) = fleet.launch(replace(REQUEST, purchase_option=PurchaseOption(option))).refusals
+    assert (remedy in refusal.remedy) if remedy else (refusal.remedy == "")
+    assert refusal.message == words
 
 
 @pytest.mark.parametrize(
@@ -309,8 +369,26 @@ def test_exceptions(
 ) -> None:
     """A throttle launched nothing, a server error may have, and what is denied did nothing."""
     launching.add_client_error("create_fleet", code, "no", status)
-    with pytest.raises(error):
+    with pytest.raises(error) as raised:
         fleet.launch(REQUEST)
+    if isinstance(raised.value, Denied) and code != "IdempotentParameterMismatch":
+        assert raised.value.remedy
+
+
+@pytest.mark.parametrize(("remaining_s", "is_asked"), [(49, False), (51, True)])
+def test_nothing_is_launched_that_may_not_get_on_record(
+    launching: Stubber, clients: Clients, remaining_s: float, is_asked: bool
+) -> None:
+    """With less time than both attempts may take, EC2 isn't asked: the launch waits for a tick."""
+    deadline = Deadline(lambda: 0.0)
+    deadline.begin(remaining_s)
+    fleet = Ec2Fleet(clients, deadline=deadline)
+    if is_asked:
+        launching.add_response("create_fleet", {"Errors": [_error(CAPACITY, "g5.xlarge", "subnet-a")]})
+        assert fleet.launch(REQUEST).refusals
+    else:
+        with pytest.raises(Throttled, match="time is left"):
+            fleet.launch(REQUEST)
 
 
 def test_an_answer_with_nothing_in_it_is_no_answer(launching: Stubber, fleet: Ec2Fleet) -> None:

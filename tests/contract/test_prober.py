@@ -17,6 +17,7 @@ from botocore.stub import Stubber
 
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.dead_letters import SqsDeadLetters
+from spotrelay.aws.deadline import Deadline
 from spotrelay.aws.prober import FunctionProber
 from spotrelay.model import ReadinessProbe
 from spotrelay.ports import Denied, Throttled, Unavailable
@@ -54,6 +55,14 @@ def test_the_service_s_prober_is_asked(functions: Stubber, clients: Clients) -> 
     )
     prober = FunctionProber(clients)
     assert prober.answering(SPEC, {"i-1": "10.0.0.1", "i-2": "10.0.0.2"}) == {"i-2"}
+
+
+def test_nobody_is_asked_who_may_be_heard_too_late(functions: Stubber, clients: Clients) -> None:
+    """With less time than the answer may take, the next tick asks: this one has to end by itself."""
+    deadline = Deadline(lambda: 0.0)
+    deadline.begin(31)
+    with pytest.raises(Unavailable, match="time is left"):
+        FunctionProber(clients, deadline).answering(SPEC, {"i-1": "10.0.0.1"})
 
 
 def test_nobody_to_ask(functions: Stubber, clients: Clients) -> None:

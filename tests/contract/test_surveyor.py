@@ -19,12 +19,14 @@ from hypothesis import strategies as st
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.offers import KEPT_S
 from spotrelay.aws.prices import PLAIN_LINUX
+from spotrelay.aws.quotas import Quotas
 from spotrelay.aws.scores import power_of_two, question
 from spotrelay.aws.surveyor import AwsSurveyor
 from spotrelay.memory import MemoryTelemetry
-from spotrelay.model import CapacityPool, ServiceSpec, Survey, seconds
+from spotrelay.model import CapacityPool, PurchaseOption, ServiceSpec, Survey, seconds
 from spotrelay.names import Metric
 from spotrelay.ports import Denied, Throttled, Unavailable
+from spotrelay.quotas import quota_for
 from spotrelay.requirements import Accelerators, Amount, Requirements
 from tests.contract.conftest import Monotonic
 from tests.contract.rows import NOW
@@ -81,6 +83,8 @@ class Answers:
     surveyor: AwsSurveyor
     telemetry: MemoryTelemetry
     monotonic: Monotonic
+    quotas: dict[str, float]
+    """By code; those that are missing have room."""
 
     def types(self, *pages: Sequence[dict[str, Any]], filters: object = ANY) -> None:
         """DescribeInstanceTypes, page by page."""
@@ -180,9 +184,10 @@ def zone_score(zone: str, score: int) -> dict[str, Any]:
 def aws(clients: Clients, monotonic: Monotonic) -> Iterator[Answers]:  # it asks nothing of moto
     """A surveyor that has asked nothing yet."""
     telemetry = MemoryTelemetry()
-    surveyor = AwsSurveyor(clients, telemetry, monotonic)
+    quotas: dict[str, float] = {}
+    surveyor = AwsSurveyor(clients, telemetry, monotonic, lambda quota: quotas.get(quota.code, 1000))
     with Stubber(clients.ec2_surveying) as ec2, Stubber(clients.pricing) as pricing:
-        yield Answers(ec2, pricing, surveyor, telemetry, monotonic)
+        yield Answers(ec2, pricing, surveyor, telemetry, monotonic, quotas)
 
 
 def test_a_whole_survey(aws: Answers) -> None:
@@ -451,3 +456,35 @@ def test_prices_are_asked_where_they_are_served(region: str, served_from: str) -
     """The price list has endpoints in three regions only; the nearest is taken."""
     clients = Clients(boto3.Session("testing", "testing", region_name=region))
     assert clients.pricing.meta.region_name == served_from
+
+
+def test_a_quota_that_is_too_small_is_told(aws: Answers) -> None:
+    """Who deploys into a new account hears of it from the first survey: counted, and with what to do."""
+    aws.quotas["L-3819A6DF"] = 0
+    aws.types(ALL[1:3])
+    aws.offerings(
+        [("g5.xlarge", "us-east-1a"), ("g6.2xlarge", "us-east-1a")], types=["g5.xlarge", "g6.2xlarge"]
+    )
+    aws.listed("g6.2xlarge", product("1.0"))
+    aws.listed("g5.xlarge", product("1.0"))
+    aws.spot(types=["g5.xlarge", "g6.2xlarge"])
+    assert aws.survey().pools
+    assert aws.telemetry.counts[Metric.QUOTAS_SHORT] == 1
+    (told,) = (facts for event, facts in aws.telemetry.records if event == "quota_short")
+    assert (told["service"], told["vcpus"], told["purchase_option"]) == ("demo", 0, "spot")
+    assert told["needed"] == 4 * SPEC.replicas
+    assert "L-3819A6DF" in str(told["quota"])
+    assert "/servicequotas/" in str(told["remedy"])
+
+
+def test_the_value_of_a_quota(clients: Clients) -> None:
+    """One call for one quota, by its code; what AWS refuses is Denied."""
+    g = quota_for("g5.xlarge", PurchaseOption.ON_DEMAND)
+    assert g
+    with Stubber(clients.service_quotas) as stubber:
+        asked = {"ServiceCode": "ec2", "QuotaCode": "L-DB2E81BA"}
+        stubber.add_response("get_service_quota", {"Quota": {"Value": 8.0}}, asked)
+        assert Quotas(clients).value(g) == 8
+        stubber.add_client_error("get_service_quota", "AccessDeniedException", "no", 400)
+        with pytest.raises(Denied):
+            Quotas(clients).value(g)

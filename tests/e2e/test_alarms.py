@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from spotrelay.names import METRICS_DIMENSION, METRICS_NAMESPACE, METRICS_NO_SERVICE, Metric
-from tests.e2e.stand import Stand
+from tests.e2e.stand import SERVICE, Stand
 
 
 @pytest.fixture(scope="module")
@@ -25,17 +25,24 @@ def subscriber(deployed: Stand) -> str:
     return url
 
 
-@pytest.mark.parametrize("metric", [Metric.CRASH_LOOPING, Metric.ALL_ZONES_SCORE_LOW])
-def test_what_must_not_stay_unseen_rings(stand: Stand, subscriber: str, metric: Metric) -> None:
+@pytest.mark.parametrize(
+    ("metric", "service"),
+    [
+        (Metric.CRASH_LOOPING, METRICS_NO_SERVICE),
+        (Metric.ALL_ZONES_SCORE_LOW, METRICS_NO_SERVICE),
+        (Metric.LAUNCHES_BLOCKED, SERVICE),
+    ],
+)
+def test_what_must_not_stay_unseen_rings(stand: Stand, subscriber: str, metric: Metric, service: str) -> None:
     """Counted once, the metric sets off its alarm, and who subscribed to the topic hears it."""
     datum = {
         "MetricName": str(metric),
         "Value": 1,
-        "Dimensions": [{"Name": METRICS_DIMENSION, "Value": METRICS_NO_SERVICE}],
+        "Dimensions": [{"Name": METRICS_DIMENSION, "Value": service}],
     }
     cloudwatch = stand.operator.session.client("cloudwatch")
     cloudwatch.put_metric_data(Namespace=METRICS_NAMESPACE, MetricData=[datum])
-    stand.until_alarm(metric)
+    stand.until_alarm(metric, service=service)
     sqs, heard = stand.operator.session.client("sqs"), set[str]()
 
     def rang() -> bool:

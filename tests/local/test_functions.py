@@ -15,9 +15,12 @@ from tests.local.conftest import Aws, eventually
 pytestmark = pytest.mark.xdist_group("local")
 
 CODE = """
-import boto3, json, os
+import boto3, json, os, time
 
 def handler(event, context):
+    if "sleep_s" in event:
+        time.sleep(event["sleep_s"])
+        return {"remaining_ms": context.get_remaining_time_in_millis()}
     if "Records" in event:
         directive = {"Namespace": "Functions", "Dimensions": [["name"]], "Metrics": [{"Name": "Seen"}]}
         metrics = {"CloudWatchMetrics": [directive]}
@@ -30,7 +33,7 @@ def handler(event, context):
 """
 
 
-def make_function(aws: Aws, *actions: str) -> str:
+def make_function(aws: Aws, *actions: str, timeout_s: int = 30) -> str:
     """A function whose role may do these things."""
     name, iam = f"f-{uuid.uuid4().hex[:8]}", aws.client("iam")
     trust = {"Effect": "Allow", "Principal": {"Service": "lambda.amazonaws.com"}, "Action": "sts:AssumeRole"}
@@ -43,7 +46,7 @@ def make_function(aws: Aws, *actions: str) -> str:
         archive.writestr("main.py", CODE)
     aws.client("lambda").create_function(
         FunctionName=name, Runtime="python3.13", Role=role["Role"]["Arn"], Handler="main.handler",
-        Code={"ZipFile": package.getvalue()}, Timeout=30,
+        Code={"ZipFile": package.getvalue()}, Timeout=timeout_s,
     )  # fmt: skip
     return name
 
@@ -100,3 +103,22 @@ def test_schedules_are_compressed(aws: Aws) -> None:
 
     eventually(lambda: fired() >= 2, "it fires twice, well within two minutes")
     events.disable_rule(Name=name)
+
+
+def test_a_function_is_ended_at_its_time_out(aws: Aws) -> None:
+    """In the middle of whatever it does; until then it knows how much time it has left."""
+    name, function = make_function(aws, timeout_s=2), aws.client("lambda")
+    answer = json.load(function.invoke(FunctionName=name, Payload=b'{"sleep_s": 0.5}')["Payload"])
+    assert 0 < answer["remaining_ms"] <= 1500
+    ended = function.invoke(FunctionName=name, Payload=b'{"sleep_s": 8}')
+    assert ended["FunctionError"]
+    assert b"timed out" in ended["Payload"].read()
+
+
+def test_a_function_that_sleeps_refuses_the_call_that_wakes_it(aws: Aws) -> None:
+    """As one in a VPC that wasn't called for weeks: an error of Lambda's, not of the function."""
+    name, function = make_function(aws), aws.client("lambda")
+    aws.local.inject_fault("lambda:InvokeFunction", "ResourceNotReadyException", status=502)
+    with pytest.raises(function.exceptions.ResourceNotReadyException):
+        function.invoke(FunctionName=name, Payload=b'{"sleep_s": 0}')
+    assert "FunctionError" not in function.invoke(FunctionName=name, Payload=b'{"sleep_s": 0}')

@@ -6,6 +6,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from spotrelay.local.seeds import ROOT_VOLUMES
+from spotrelay.local.service_quotas import PLENTY
 from tests.local.conftest import Ground, eventually
 
 pytestmark = pytest.mark.xdist_group("local")
@@ -191,3 +192,33 @@ def test_pools_count_what_is_in_use(ground: Ground) -> None:
         lambda: not [p for p in ground.aws.local.pools(instance_type="g6e.2xlarge") if p["spot_in_use"]],
         "the place is free again",
     )
+
+
+@pytest.mark.parametrize(
+    ("option", "code", "refused"),
+    [
+        ("spot", "L-3819A6DF", "MaxSpotInstanceCountExceeded"),
+        ("on-demand", "L-DB2E81BA", "VcpuLimitExceeded"),
+    ],
+)
+def test_a_quota_refuses_by_ec2s_code(ground: Ground, option: str, code: str, refused: str) -> None:
+    """What fits into the account's quota is launched, the rest refused; in a new account that is all."""
+    quotas = ground.aws.client("service-quotas")
+    try:
+        for vcpus, launched in ((20, 2), (0, 0)):
+            ground.aws.local.set_quota(code, vcpus)
+            known = quotas.get_service_quota(ServiceCode="ec2", QuotaCode=code)["Quota"]
+            assert (known["Value"], known["QuotaCode"]) == (vcpus, code)
+            answer = ground.fleet(["g5.2xlarge"], 3, option=option)
+            assert sum(len(row["InstanceIds"]) for row in answer["Instances"]) == launched, "8 vCPU each"
+            assert {error["ErrorCode"] for error in answer["Errors"]} == {refused}
+    finally:
+        ground.aws.local.set_quota(code, PLENTY)
+    state = ground.aws.local.pools(instance_type="g5.2xlarge")
+    assert sum(pool[f"{option.replace('-', '_')}_in_use"] for pool in state) == 2, "no place is lost"
+
+
+def test_a_quota_that_there_isnt(ground: Ground) -> None:
+    """AWS's own error, for a code that it doesn't know."""
+    with pytest.raises(ClientError, match="NoSuchResourceException"):
+        ground.aws.client("service-quotas").get_service_quota(ServiceCode="ec2", QuotaCode="L-00000000")

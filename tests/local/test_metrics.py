@@ -48,6 +48,24 @@ ALARM = {"StateValue": "OK", "ComparisonOperator": "GreaterThanOrEqualToThreshol
         ({"EvaluationPeriods": 3, "DatapointsToAlarm": 2}, [1.0, 0.0, 1.0], "ALARM"),
         ({"EvaluationPeriods": 3, "DatapointsToAlarm": 2}, [1.0, 0.0, 0.0], "OK"),
         ({"EvaluationPeriods": 3}, [1.0, 1.0, 0.0], "OK"),
+        # The examples of the user guide, newest first; three of three, and then two of three.
+        ({"EvaluationPeriods": 3}, [1.0, None, 1.0, None, 0.0], "OK"),
+        ({"EvaluationPeriods": 3}, [0.0, None, None, None, None], "OK"),
+        ({"EvaluationPeriods": 3}, [None] * 5, "INSUFFICIENT_DATA"),
+        ({"EvaluationPeriods": 3, "TreatMissingData": "ignore"}, [None] * 5, "OK"),
+        ({"EvaluationPeriods": 3, "TreatMissingData": "breaching"}, [None] * 5, "ALARM"),
+        ({"EvaluationPeriods": 3, "TreatMissingData": "notBreaching"}, [1.0, None, 1.0, 1.0, 0.0], "ALARM"),
+        ({"EvaluationPeriods": 3}, [None, None, 1.0, None, None], "ALARM"),
+        ({"EvaluationPeriods": 3}, [1.0, None, None, None, None], "OK"),
+        ({"EvaluationPeriods": 3, "TreatMissingData": "ignore"}, [None, None, 1.0, None, None], "OK"),
+        ({"EvaluationPeriods": 3, "TreatMissingData": "breaching"}, [0.0, None, None, None, None], "OK"),
+        ({"EvaluationPeriods": 3, "DatapointsToAlarm": 2}, [None, None, 1.0, None, 0.0], "OK"),
+        ({"EvaluationPeriods": 3, "DatapointsToAlarm": 2}, [None, 1.0, None, None, None], "ALARM"),
+        (
+            {"EvaluationPeriods": 3, "DatapointsToAlarm": 2, "TreatMissingData": "ignore"},
+            [None, 1.0, None, None, None],
+            "OK",
+        ),
     ],
 )
 def test_alarm_state(alarm: dict[str, object], periods: list[float | None], state: str) -> None:

@@ -114,6 +114,7 @@ def test_a_survey_finds_what_the_market_has(aws: Aws) -> None:
         clients = Clients(session)
         assert clients.ec2_surveying
         assert clients.pricing
+        assert clients.service_quotas
     spec = replace(
         demo_spec(),
         subnets={"subnet-a": "us-east-1a", "subnet-b": "us-east-1b"},

@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from spotrelay.aws.quotas import Quotas
 from spotrelay.cli.app import app
+from spotrelay.ports import Denied
+from spotrelay.quotas import Quota
 
 from .conftest import GOOD
 
@@ -85,3 +88,36 @@ def test_a_missing_package_names_the_group_to_install(missing: str) -> None:
     assert done.returncode == 1
     package = missing.partition(".")[0]
     assert done.stderr == f"spotrelay: {package} is not installed: run `uv sync --group operator`\n"
+
+
+@pytest.mark.parametrize(
+    ("spot", "on_demand", "code"), [(0, 0, 2), (1000, 0, 2), (1000, 1000, 0), (None, None, 1)]
+)
+def test_an_accounts_quotas(
+    monkeypatch: pytest.MonkeyPatch, spot: float | None, on_demand: float | None, code: int
+) -> None:
+    """A quota that is too small is said by name, code, value, need and place; an account may not say."""
+    values = {"L-3819A6DF": spot, "L-DB2E81BA": on_demand, "L-B99A9384": 10}
+
+    def value_of(_: Quotas, quota: Quota) -> float:
+        value = values[quota.code]
+        if value is None:
+            raise Denied("AccessDeniedException: no")
+        return value
+
+    monkeypatch.setattr(Quotas, "value", value_of)
+    file = ROOT / "services" / "llama3.yaml"
+    arguments = ["validate", "--account", "--region", "us-east-1", str(file)]
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert result.exit_code == code
+    lines = result.stderr.splitlines()
+    short = [c for c, value in values.items() if value == 0]
+    if code == 1:
+        assert "servicequotas:GetServiceQuota" in lines[-1]
+    else:
+        assert lines.pop(0).startswith("warning: Lambda, us-east-1: Concurrent executions (L-B99A9384) is 10")
+        assert len(lines) == len(short)
+    for quota_code, line in zip(short, lines, strict=False):
+        assert line.startswith(str(file))
+        assert f"({quota_code}) is 0 vCPU" in line
+        assert f"us-east-1.console.aws.amazon.com/servicequotas/home/services/ec2/quotas/{quota_code}" in line

@@ -29,11 +29,11 @@ def test_handlers_run_on_the_asset_and_lambda_alone(asset: Path, tmp_path: Path)
     """With nothing but the asset and what Lambda brings, every handler can be imported and write its log."""
     bring_runtime(tmp_path)
     program = (
-        "from lambdas import on_signal, reconcile, survey; from spotrelay.names import Metric;"
+        "from lambdas import on_signal, reconcile, survey, wiring; from spotrelay.names import Metric;"
         "assert on_signal.handler and reconcile.handler and survey.handler;"
-        "on_signal.telemetry.record('imported');"
-        "on_signal.telemetry.count(Metric.CONFLICTS);"
-        "on_signal.telemetry.flush()"
+        "wiring.telemetry.record('imported');"
+        "wiring.telemetry.count(Metric.CONFLICTS);"
+        "wiring.telemetry.flush()"
     )
     # -S: without the virtual environment's own packages.
     done = subprocess.run(

@@ -8,7 +8,12 @@ from typing import Any
 
 import pytest
 
+from spotrelay.aws.clients import LAUNCH_S, LAUNCHING
+from spotrelay.aws.fleet import RECORD_S
 from spotrelay.names import Env, Metric
+from spotrelay.policy import timing
+from spotrelay.quotas import LEAST_CONCURRENCY
+from spotrelay.sim.queues import SIGNALS, TICKS
 from tests.template.support import (
     Template,
     denials_of_plain_http,
@@ -171,10 +176,13 @@ def test_a_bad_message_fails_alone_and_is_set_aside(control_plane: Template, nam
 
 @pytest.mark.parametrize("name", ["on_signal", "reconcile"])
 def test_a_message_outlives_its_attempts(control_plane: Template, name: str) -> None:
-    """A message isn't handed out while a function may work on it, nor expires before its last attempt."""
+    """A message isn't handed out while a function may work on it, nor expires before its last attempt.
+
+    AWS advises six time-outs and insists on one. Signals have less, see `test_a_warning_has_a_second_chance`.
+    """
     timeout = function(control_plane, name)["Timeout"]
     queue = control_plane.all("AWS::SQS::Queue")[queue_of(control_plane, name)]
-    assert queue["VisibilityTimeout"] >= 6 * timeout
+    assert queue["VisibilityTimeout"] >= (6 * timeout if name == "reconcile" else timeout + 30)
     assert (
         queue["MessageRetentionPeriod"]
         > queue["VisibilityTimeout"] * queue["RedrivePolicy"]["maxReceiveCount"]
@@ -185,6 +193,41 @@ def test_a_warning_has_a_second_chance(control_plane: Template) -> None:
     """If the function crashes over a warning, the message comes back before EC2 takes the instance."""
     queue = control_plane.all("AWS::SQS::Queue")[queue_of(control_plane, "on_signal")]
     assert queue["VisibilityTimeout"] < WARNING_S
+
+
+@pytest.mark.parametrize("name", ["on_signal", "reconcile"])
+def test_a_function_outlives_its_calls(control_plane: Template, name: str) -> None:
+    """It has time for the longest launch, and for its record: Lambda never ends it in the middle of one.
+
+    Nor is it longer than what an intent and a lease are given: what isn't on record by then never will be.
+    """
+    timeout = function(control_plane, name)["Timeout"]
+    calls = vars(LAUNCHING)
+    attempts = calls["retries"]["total_max_attempts"]
+    assert attempts * (calls["connect_timeout"] + calls["read_timeout"]) <= LAUNCH_S
+    assert timeout >= LAUNCH_S + RECORD_S + 5, "5 s for what comes before the launch"
+    assert timeout <= min(timing.INTENT_EXPIRES_S, timing.LEASE_S)
+
+
+def test_an_account_is_told_how_much_concurrency_it_takes(control_plane: Template) -> None:
+    """All functions at once, with a prober for each tick, fit into what `validate --account` asks for."""
+    at_once = {
+        name: mapping_of(control_plane, name)["ScalingConfig"]["MaximumConcurrency"]
+        for name in ("on_signal", "reconcile")
+    }
+    assert at_once["on_signal"] + 2 * at_once["reconcile"] + 1 < LEAST_CONCURRENCY
+
+
+def test_the_simulated_functions_are_the_deployed_ones(control_plane: Template) -> None:
+    """Time-outs, batches and attempts of the simulation are the stack's."""
+    for name, simulated in {"on_signal": SIGNALS, "reconcile": TICKS}.items():
+        queue = control_plane.all("AWS::SQS::Queue")[queue_of(control_plane, name)]
+        mapping = mapping_of(control_plane, name)
+        assert simulated.timeout_s == function(control_plane, name)["Timeout"]
+        assert simulated.visibility_s == queue["VisibilityTimeout"]
+        assert simulated.max_receives == queue["RedrivePolicy"]["maxReceiveCount"]
+        assert simulated.batch == mapping["BatchSize"]
+        assert simulated.concurrency == mapping["ScalingConfig"]["MaximumConcurrency"]
 
 
 def test_signals_are_not_held_back(control_plane: Template) -> None:
@@ -274,12 +317,16 @@ def test_waiting_messages_are_heard_of(control_plane: Template) -> None:
 
 
 def test_silence_is_heard_of(control_plane: Template) -> None:
-    """If ticks or surveys stop, an alarm says so, though there is nothing to count any more."""
+    """If ticks or surveys stop, an alarm says so, though there is nothing to count any more.
+
+    It tells of having no data, which is how every alarm begins: calling that bad would ring for a new one.
+    """
     alarms = {refers_to(a["Dimensions"][0]["Value"]): a for a in _alarms(control_plane, "Invocations")}
     assert set(alarms) == {function_id(control_plane, name) for name in ("reconcile", "survey")}
     for alarm in alarms.values():
         assert alarm["ComparisonOperator"] == "LessThanThreshold"
-        assert alarm["TreatMissingData"] == "breaching"
+        assert alarm["TreatMissingData"] == "missing"
+        assert alarm["InsufficientDataActions"] == alarm["AlarmActions"]
 
 
 @pytest.mark.parametrize("metric", [Metric.SURVEY_REFUSED, Metric.ALL_ZONES_SCORE_LOW])
@@ -356,7 +403,18 @@ def test_the_dashboard_shows_only_metrics_that_exist(control_plane: Template) ->
         Metric.SURVEY_REFUSED,
         Metric.HELD_BACK,
         Metric.CALLS_DENIED,
+        Metric.LAUNCHES_BLOCKED,
     }
+
+
+def test_the_dashboard_shows_ec2s_words(control_plane: Template) -> None:
+    """Refused launches are listed, with words and remedy, from the logs of both functions that launch."""
+    body = flat(control_plane.only("AWS::CloudWatch::Dashboard")["DashboardBody"])
+    assert "launch_blocked" in body
+    assert {"service", "code", "error", "remedy"} <= set(re.findall(r"\w+", body))
+    for name in ("on_signal", "reconcile"):
+        group = refers_to(function(control_plane, name)["LoggingConfig"]["LogGroup"])
+        assert f"SOURCE '<{group}>'" in body
 
 
 def _alarms(template: Template, metric: str) -> list[dict[str, Any]]:

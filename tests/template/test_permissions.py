@@ -40,6 +40,7 @@ OF_OFFERS = {
     "ec2:DescribeSpotPriceHistory",
     "ec2:GetSpotPlacementScores",
     "pricing:GetProducts",
+    "servicequotas:GetServiceQuota",
 }
 WITHOUT_NARROWER_RESOURCE = OF_INSTANCES | OF_OFFERS
 """Read-only, and AWS knows no resource for them."""

@@ -9,9 +9,10 @@ import pytest
 
 from spotrelay.aws.clients import PROBING
 from spotrelay.model import ServiceSpec
-from spotrelay.names import TAG_SERVICE, prober_function
+from spotrelay.names import METRICS_DIMENSION, METRICS_NAMESPACE, TAG_SERVICE, Metric, prober_function
 from spotrelay.service import Service, load
 from spotrelay.service.schema import MAX_NAME, ReadinessProbe
+from stacks.dashboard import BLOCKED_TITLE
 from stacks.load_balancer import target_group_name
 from tests.template.conftest import SERVICE_FILES
 from tests.template.support import Template, as_list, exported, flat, function, refers_to
@@ -88,9 +89,9 @@ def test_another_port_is_refused_before_anything_is_touched(
 
 def test_answers_that_a_drain_would_cut_are_heard_of(service_stack: Template, service: Service) -> None:
     """The slowest answers are held against the drain time, and the control plane's topic hears of it."""
-    alarm = service_stack.only("AWS::CloudWatch::Alarm")
+    alarm = _alarm(service_stack, "TargetResponseTime")
     (balancer,) = service_stack.all("AWS::ElasticLoadBalancingV2::LoadBalancer")
-    assert (alarm["Namespace"], alarm["MetricName"]) == ("AWS/ApplicationELB", "TargetResponseTime")
+    assert alarm["Namespace"] == "AWS/ApplicationELB"
     dimension = {"Name": "LoadBalancer", "Value": {"Fn::GetAtt": [balancer, "LoadBalancerFullName"]}}
     assert alarm["Dimensions"] == [dimension]
     assert (alarm["ExtendedStatistic"], alarm["Threshold"]) == ("p99", service.drain_s)
@@ -103,11 +104,25 @@ def test_answers_that_a_drain_would_cut_are_heard_of(service_stack: Template, se
 def test_a_services_alarm_reaches_the_control_planes_topic(
     service_stack: Template, control_plane: Template
 ) -> None:
-    """The ARN that a service's stack forms is that of the control plane's topic."""
-    alarm = service_stack.only("AWS::CloudWatch::Alarm")
+    """The ARN that a service's stack forms is that of the control plane's topic, in each of its alarms."""
     name = control_plane.only("AWS::SNS::Topic")["TopicName"]
     arn = f"arn:<AWS::Partition>:sns:<AWS::Region>:<AWS::AccountId>:{name}"
-    assert [flat(a) for a in alarm["AlarmActions"] + alarm["OKActions"]] == [arn, arn]
+    for alarm in service_stack.all("AWS::CloudWatch::Alarm").values():
+        assert [flat(a) for a in alarm["AlarmActions"] + alarm["OKActions"]] == [arn, arn]
+
+
+def test_a_services_alarms_name_it(service_stack: Template, service: Service) -> None:
+    """Whoever is woken reads first which service it is about, and those of ours count that one alone."""
+    for alarm in service_stack.all("AWS::CloudWatch::Alarm").values():
+        assert alarm["AlarmDescription"].startswith(f"{service.name}: ")
+        if alarm["Namespace"] == METRICS_NAMESPACE:
+            assert alarm["Dimensions"] == [{"Name": METRICS_DIMENSION, "Value": service.name}]
+
+
+def test_alarms_on_launches_say_where_ec2s_words_are(service_stack: Template) -> None:
+    """An alarm's text is written at synth: it leads to the words and the remedy of what happened."""
+    for metric in (Metric.LAUNCHES_BLOCKED, Metric.REPLICAS_UNLAUNCHED, Metric.REPLICAS_MISSING):
+        assert BLOCKED_TITLE in _alarm(service_stack, metric)["AlarmDescription"]
 
 
 def test_a_launch_template_alone_makes_no_instance_ours(launch: dict[str, Any]) -> None:
@@ -265,3 +280,8 @@ def _document(template: Template) -> dict[str, Any]:
     text = flat(template.only("AWS::SSM::Parameter")["Value"])
     document: dict[str, Any] = json.loads(text.replace(f"<{launch_template}.LatestVersionNumber>", "7"))
     return document
+
+
+def _alarm(template: Template, metric: str) -> dict[str, Any]:
+    (found,) = (a for a in template.all("AWS::CloudWatch::Alarm").values() if a["MetricName"] == metric)
+    return found

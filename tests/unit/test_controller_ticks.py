@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from spotrelay.controller import Controller
-from spotrelay.model import Changes, InstanceState, OnRebalance, ReadinessProbe, ReplicaState
+from spotrelay.memory import World
+from spotrelay.model import (
+    Changes,
+    InstanceState,
+    Offering,
+    OnRebalance,
+    PurchaseOption,
+    ReadinessProbe,
+    ReplicaState,
+)
 from spotrelay.names import Metric
 from spotrelay.policy import timing
 from spotrelay.signals import RebalanceRecommendation
@@ -200,7 +209,7 @@ def test_scaling_in_during_a_loss_keeps_the_two_that_serve() -> None:
 
 
 def test_what_is_counted_of_a_service() -> None:
-    """How many serve, as the rows said when the tick began, and how many are wanted."""
+    """How many serve, as the rows said when the tick began, how many are wanted, and what lacks."""
     world, controller = serving()
     ill = replace(active(world)[0], unhealthy_since=world.clock.now())
     world.store.commit(Changes("demo", update=(ill,), serving=(3, 2)))
@@ -208,6 +217,28 @@ def test_what_is_counted_of_a_service() -> None:
     controller.tick("demo")
     assert world.telemetry.counts[Metric.REPLICAS_READY] == 2
     assert world.telemetry.counts[Metric.REPLICAS_DESIRED] == 5
+    assert world.telemetry.counts[Metric.REPLICAS_MISSING] == 3, "an ill one isn't ready"
+    assert world.telemetry.counts[Metric.REPLICAS_UNLAUNCHED] == 2, "but has its instance"
+    settle(world, controller)
+    world.telemetry.counts.clear()
+    world.services.specs["demo"] = demo_spec(replicas=1)
+    controller.tick("demo")
+    assert world.telemetry.counts[Metric.REPLICAS_MISSING] == 0, "more than wanted is no lack"
+    assert world.telemetry.counts[Metric.REPLICAS_UNLAUNCHED] == 0
+
+
+def test_what_waits_for_an_instance_is_counted() -> None:
+    """A replica that no pool gives an instance is missing in both ways, tick after tick."""
+    dry = {Offering(p, o): 0 for p in demo_spec().pools for o in PurchaseOption}
+    world = World.of(demo_spec(replicas=2), capacity=dry)
+    controller = Controller(world.ports())
+    controller.tick("demo")
+    world.telemetry.counts.clear()
+    world.clock.advance(timing.RETRY_FIRST_S)
+    controller.tick("demo")
+    assert world.store.load("demo").replicas
+    assert world.telemetry.counts[Metric.REPLICAS_MISSING] == 2
+    assert world.telemetry.counts[Metric.REPLICAS_UNLAUNCHED] == 2
 
 
 def test_warnings_are_looked_up_before_instances() -> None:

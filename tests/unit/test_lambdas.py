@@ -30,6 +30,10 @@ class Context:
     invoked_function_arn: str = "arn:aws:lambda:us-east-1:000000000000:function:function"
     aws_request_id: str = "request"
 
+    def get_remaining_time_in_millis(self) -> int:
+        """How long it may still take."""
+        return 60_000
+
 
 @dataclass
 class Functions:

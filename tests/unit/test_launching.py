@@ -287,6 +287,48 @@ def test_what_ec2_denies_waits_and_is_stood_in_for() -> None:
     assert launch(world, ordered(world)) == 1, "and tried again"
 
 
+LASTING = (
+    Refusal(RefusalKind.QUOTA, "VcpuLimitExceeded", "limit of 0", Offering(A5, SPOT), "ask for more"),
+    Refusal(RefusalKind.PERMISSION, "UnauthorizedOperation", "not allowed", Offering(A5, SPOT), "allow it"),
+    Refusal(RefusalKind.REQUEST, "InvalidSnapshot.NotFound", "no snap-1", Offering(A5, SPOT), "correct it"),
+    Refusal(RefusalKind.ADDRESSES, "InsufficientFreeAddressesInSubnet", "0 left", Offering(A5, SPOT), "free"),
+)
+
+
+@pytest.mark.parametrize("refusal", LASTING)
+def test_what_no_retry_mends_is_told_with_ec2s_words(refusal: Refusal) -> None:
+    """Once for each request, however many pools say so: log, with the remedy, metric, and row have it."""
+    world = World.of(demo_spec())
+    elsewhere = replace(refusal, offering=Offering(B5, SPOT))
+    dry = Refusal(RefusalKind.CAPACITY, DRY, "none", Offering(A6, SPOT))
+    answers(world, lambda _: LaunchResult((), (refusal, elsewhere, dry)))
+    launch(world, ordered(world))
+    (told,) = (facts for event, facts in world.telemetry.records if event == "launch_blocked")
+    assert (told["service"], told["code"], told["error"]) == ("demo", refusal.code, refusal.message)
+    assert (told["remedy"], told["purchase_option"]) == (refusal.remedy, "spot")
+    assert world.telemetry.counts[Metric.LAUNCHES_BLOCKED] == 1
+    assert f"{refusal.code}: {refusal.message}" in (rows(world)[0].launch or "")
+    assert rows(world)[0].retry_at is not None, "and it is tried again"
+
+
+def test_a_lack_of_capacity_calls_nobody() -> None:
+    """Time mends it."""
+    world = World.of(demo_spec(), capacity={Offering(p, SPOT): 0 for p in (A5, B5, A6, B6)})
+    launch(world, ordered(world))
+    assert world.telemetry.counts[Metric.LAUNCHES_BLOCKED] == 0
+
+
+def test_a_request_that_is_denied_as_a_whole_is_told_too() -> None:
+    """CreateFleet itself is refused: the same line, with the same facts."""
+    world = world_of(demo_spec())
+    world.refuse("fleet.launch", Denied("not authorized", "UnauthorizedOperation", "allow it"))
+    launch(world, ordered(world))
+    (told,) = (facts for event, facts in world.telemetry.records if event == "launch_blocked")
+    assert (told["code"], told["error"]) == ("UnauthorizedOperation", "not authorized")
+    assert told["remedy"] == "allow it"
+    assert world.telemetry.counts[Metric.LAUNCHES_BLOCKED] == 1
+
+
 def test_what_is_denied_again_and_again_backs_off() -> None:
     """Each time it waits longer, and calls no fallback any more: that is there."""
     world = world_of(demo_spec())

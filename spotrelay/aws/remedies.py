@@ -1,0 +1,48 @@
+"""What a person can do about a launch that EC2 refuses, and will refuse until somebody does."""
+
+from __future__ import annotations
+
+import re
+
+from spotrelay.model import Offering, RefusalKind
+from spotrelay.quotas import page, quota_for
+
+_ACTION = re.compile(r"perform: (?P<action>\S+)")
+_ENCODED = "Encoded authorization failure message"
+
+_OF_CODES = {
+    "AuthFailure.ServiceLinkedRoleCreationNotPermitted": (
+        "create the role once: aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
+    ),
+    "Blocked": "AWS has blocked the account: ask AWS Support",
+    "OptInRequired": "finish what EC2 asks for in its words, then nothing more is to be done",
+    "PendingVerification": "wait until AWS has verified the account, some hours at most, or ask AWS Support",
+}
+
+
+def remedy(kind: RefusalKind, code: str, message: str, region: str, offering: Offering | None) -> str:
+    """One sentence; empty for what time will mend."""
+    if code in _OF_CODES:
+        return _OF_CODES[code]
+    if not kind.is_lasting:
+        return ""
+    if "kms" in f"{code} {message}".lower():
+        return "let the functions' roles and EC2's service-linked roles use the key that encrypts the disks"
+    match kind:
+        case RefusalKind.QUOTA | RefusalKind.MARKET_LIMIT:
+            quota = quota_for(offering.pool.instance_type, offering.purchase_option) if offering else None
+            if quota and code in ("MaxSpotInstanceCountExceeded", "VcpuLimitExceeded"):
+                return f"ask for more of the quota {quota}, counted in vCPUs: {quota.page(region)}"
+            return f"ask for more of the quota: {page(region)}"
+        case RefusalKind.ADDRESSES:
+            return "free addresses in the subnet, or deploy into larger ones"
+        case RefusalKind.PERMISSION:
+            named = _ACTION.search(message)
+            allow = f"allow {named['action']}" if named else "allow it"
+            which = "; aws sts decode-authorization-message says what it was" if _ENCODED in message else ""
+            return (
+                f"{allow} to the functions' roles, in their policies and in whatever else limits them: a"
+                f" service control policy, a permissions boundary{which}"
+            )
+        case _:
+            return "correct the service file, or the image that it names, and deploy the service again"

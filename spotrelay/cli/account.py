@@ -1,0 +1,67 @@
+"""What an account lacks for a service, before anything is deployed: its quotas."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import boto3
+
+from spotrelay.aws.clients import Clients
+from spotrelay.aws.quotas import Quotas
+from spotrelay.cli.control_plane import CommandError, explained
+from spotrelay.ports import Denied, PortError
+from spotrelay.quotas import CONCURRENCY, LEAST_CONCURRENCY, Quota, shortages
+from spotrelay.service import Service
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """An account in a region."""
+
+    region: str
+    _quotas: Quotas
+
+    def lacks(self, service: Service) -> list[str]:
+        """A line for each quota that is too small for the service.
+
+        Raises:
+            CommandError: the account can't be asked.
+        """
+        vcpus = {type_.name: type_.vcpus for type_ in service.instance_types}
+        found = shortages(service, vcpus, self._value)
+        return [f"{s.option}, {self.region}: {s}; {s.remedy(self.region)}" for s in found]
+
+    def warnings(self) -> list[str]:
+        """What may be too little for the control plane, one day.
+
+        Raises:
+            CommandError: the account can't be asked.
+        """
+        value = self._value(CONCURRENCY)
+        if value >= LEAST_CONCURRENCY:
+            return []
+        return [
+            f"Lambda, {self.region}: {CONCURRENCY} is {value:.0f}, and in a storm of interruptions the"
+            f" control plane may want {LEAST_CONCURRENCY}; ask for more: {CONCURRENCY.page(self.region)}"
+        ]
+
+    def _value(self, quota: Quota) -> float:
+        with explained():
+            try:
+                return self._quotas.value(quota)
+            except Denied as error:
+                needed = "--account needs the permission servicequotas:GetServiceQuota"
+                raise CommandError(f"{error}: {needed}") from error
+            except PortError as error:
+                raise CommandError(f"the quotas couldn't be looked up, try again: {error}") from error
+
+
+def account_in(region: str | None) -> Account:
+    """The account of the credentials, None: in the region that the AWS configuration names.
+
+    Raises:
+        CommandError: there is no region, or there are no credentials.
+    """
+    with explained():
+        clients = Clients(boto3.Session(region_name=region))
+        return Account(str(clients.service_quotas.meta.region_name), Quotas(clients))

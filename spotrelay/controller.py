@@ -234,7 +234,8 @@ class Controller:
             return None
         if spec is None and not is_removed:
             return self._soon() if rows.removal.told_at else None
-        seen = self._look(service, spec, rows, is_vouched_for=is_vouched_for)
+        # The load balancer of a removed service stays until its replicas have left it.
+        seen = self._look(service, spec or rows.document, rows, is_vouched_for=is_vouched_for)
         now = ports.clock.now()
         actions = reconcile.decide(spec, seen, now) if spec else reconcile.retire(seen, now)
         if spec:
@@ -242,7 +243,9 @@ class Controller:
         elif reconcile.is_gone(seen):
             ports.store.forget(service)
             return None
-        outcome = self._perform(service, spec, rows, actions, serving=serving)
+        # Where it is gone already there is nothing to leave, and asking for it would be refused.
+        routed = spec or (rows.document if seen.health else None)
+        outcome = self._perform(service, routed, rows, actions, serving=serving)
         if spec:
             self._admit(spec, seen)
         outcome.raise_first()

@@ -18,6 +18,7 @@ from stacks.launch_template import InstanceTemplate
 from stacks.load_balancer import LoadBalancer
 from stacks.network import Network
 from stacks.prober import Prober
+from stacks.removal import Removal
 from stacks.settings import Settings
 
 
@@ -46,6 +47,11 @@ class ServiceStack(Stack):
         template = InstanceTemplate(
             self, "Instances", service=service, network=network, entrance=entrance, prober=prober
         )
+        removal = Removal(self, "Removal", service=service)
+        # All that replicas need while they drain goes after them.
+        removal.resource.node.add_dependency(network, entrance, template)
+        if prober is not None:
+            removal.resource.node.add_dependency(prober)
         parameter = ssm.StringParameter(
             self,
             "Document",
@@ -59,6 +65,8 @@ class ServiceStack(Stack):
         parameter.node.add_dependency(entrance)
         if prober is not None:
             parameter.node.add_dependency(prober)
+        # When the stack goes, the document goes first: that is what the control plane learns of.
+        parameter.node.add_dependency(removal)
         on_slow_answers(self, "SlowAnswers", service, entrance.load_balancer)
         CfnOutput(self, "Endpoint", value=entrance.load_balancer.load_balancer_dns_name)
         CfnOutput(self, "ParameterName", value=service_parameter(service.name))

@@ -1,17 +1,41 @@
-"""Deployments that CloudFormation must refuse, because they would take away what serves."""
+"""Deployments that CloudFormation must refuse, because they would take away what serves; and a removal.
+
+It takes a minute, so it is begun before the others: nobody needs that service any more.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
 
 from spotrelay.demo.deployment import CONTROL_PLANE_STACK, SERVICE_STACK
 from spotrelay.demo.operator import Operator
+from spotrelay.names import TAG_SERVICE
+from stacks.removal import SERVICES_GO_FIRST
 from tests.e2e.availability.stories import Stories
 from tests.e2e.clients import Clients
 from tests.e2e.faults.bench import Bench
 
+REMOVED = "hung"
+REMOVED_STACK = f"SpotRelay-Service-{REMOVED}"
+
 CAPABILITIES = ["CAPABILITY_IAM", "CAPABILITY_NAMED_IAM", "CAPABILITY_AUTO_EXPAND"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def removed(operator: Operator, stories: Stories) -> Iterator[Clients]:
+    """A service whose stack goes, with clients that don't know of it."""
+    assert stories.hung.bench.service == REMOVED
+    bench = Bench(operator, REMOVED)
+    bench.settled(has_history=False)
+    assert len(_left(operator, REMOVED)) > 10, "what is looked for is there as long as the service is"
+    with Clients(bench) as clients:
+        operator.session.client("cloudformation").delete_stack(StackName=REMOVED_STACK)
+        yield clients
 
 
 def test_another_port_is_refused_under_running_replicas(demo: Bench) -> None:
@@ -43,6 +67,74 @@ def test_a_second_control_plane_is_refused(operator: Operator, stories: Stories)
         clients.were_served()
     assert "ParameterAlreadyExists" in _why(operator, name)
     assert "AWS::Lambda::Function" not in {event["ResourceType"] for event in _events(operator, name)}
+
+
+def test_the_control_plane_stays_while_there_are_services(operator: Operator) -> None:
+    """CloudFormation names one of their stacks, and the control plane stays as it was."""
+    cloudformation = operator.session.client("cloudformation")
+    refused = rf"Export {SERVICES_GO_FIRST} .* SpotRelay-Service-"
+    with pytest.raises(ClientError, match=refused):
+        cloudformation.delete_stack(StackName=CONTROL_PLANE_STACK)
+    (stack,) = cloudformation.describe_stacks(StackName=CONTROL_PLANE_STACK)["Stacks"]
+    assert stack["StackStatus"] == "CREATE_COMPLETE"
+
+
+def test_a_removed_service_is_drained_and_leaves_nothing(demo: Bench, removed: Clients) -> None:
+    """No answer is cut, the replicas end before their network does, and a listing finds nothing."""
+    operator = demo.operator
+    assert _ended(demo, REMOVED_STACK) == "DELETE_COMPLETE"
+    assert removed.stop().cut == 0
+    assert _left(operator, REMOVED) == []
+    deleted = [
+        event["ResourceType"]
+        for event in reversed(_events(operator, REMOVED_STACK))
+        if event["ResourceStatus"] == "DELETE_COMPLETE"
+    ]
+    assert deleted.index("AWS::SSM::Parameter") < deleted.index("Custom::SpotRelayReplicas")
+
+
+def _left(operator: Operator, service: str) -> list[str]:
+    """Everything in the account that was made for a service: what bears its tag or its stack's name."""
+    client = operator.session.client
+    ec2, elb = client("ec2"), client("elbv2")
+    tagged = [{"Name": f"tag:{TAG_SERVICE}", "Values": [service]}]
+    found = [
+        instance["InstanceId"]
+        for page in ec2.get_paginator("describe_instances").paginate(Filters=tagged)
+        for reservation in page["Reservations"]
+        for instance in reservation["Instances"]
+        if instance["State"]["Name"] != "terminated"
+    ]
+    for describe, kind, id_ in (
+        (ec2.describe_volumes, "Volumes", "VolumeId"),
+        (ec2.describe_network_interfaces, "NetworkInterfaces", "NetworkInterfaceId"),
+        (ec2.describe_launch_templates, "LaunchTemplates", "LaunchTemplateId"),
+        (ec2.describe_security_groups, "SecurityGroups", "GroupId"),
+        (ec2.describe_subnets, "Subnets", "SubnetId"),
+        (ec2.describe_route_tables, "RouteTables", "RouteTableId"),
+        (ec2.describe_internet_gateways, "InternetGateways", "InternetGatewayId"),
+        (ec2.describe_vpcs, "Vpcs", "VpcId"),
+    ):
+        found += [thing[id_] for thing in describe(Filters=tagged)[kind]]
+    groups = [g["TargetGroupArn"] for g in elb.describe_target_groups()["TargetGroups"]]
+    balancers = [b["LoadBalancerArn"] for b in elb.describe_load_balancers()["LoadBalancers"]]
+    tag = {"Key": TAG_SERVICE, "Value": service}
+    described = elb.describe_tags(ResourceArns=[*groups, *balancers])["TagDescriptions"]
+    found += [resource["ResourceArn"] for resource in described if tag in resource["Tags"]]
+    named = [
+        thing[name]
+        for client_, list_, kind, name in (
+            ("iam", "list_roles", "Roles", "RoleName"),
+            ("iam", "list_instance_profiles", "InstanceProfiles", "InstanceProfileName"),
+            ("lambda", "list_functions", "Functions", "FunctionName"),
+            ("logs", "describe_log_groups", "logGroups", "logGroupName"),
+            ("cloudwatch", "describe_alarms", "MetricAlarms", "AlarmName"),
+            ("ssm", "describe_parameters", "Parameters", "Name"),
+        )
+        for page in client(client_).get_paginator(list_).paginate()
+        for thing in page[kind]
+    ]
+    return found + [name for name in named if f"-Service-{service}" in name or name.endswith(f"/{service}")]
 
 
 def _template(operator: Operator, stack: str) -> str:

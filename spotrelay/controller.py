@@ -148,10 +148,17 @@ class Controller:
     def leave(self, service: str) -> None:
         """Take out of rotation the warned replicas whose time has come: no tick that hangs may hold it up."""
         try:
-            spec = self._document(service)
+            self._leave(service)
         except OtherControlPlane as error:
             self._keep_off(service, error)
-            return
+
+    def note_removal(self, service: str) -> None:
+        """Put on record that the service's stack was removed; its replicas end once that is certain."""
+        self._ports.store.note_removal(service, Removal(self._ports.clock.now()))
+        self._ports.ticker.schedule(service)
+
+    def _leave(self, service: str) -> None:
+        spec = self._document(service)
         if spec is None:
             return
         for _ in range(MAX_DECISIONS):
@@ -163,11 +170,6 @@ class Controller:
             outcome.raise_first()
             if outcome.is_won:
                 return
-
-    def note_removal(self, service: str) -> None:
-        """Put on record that the service's stack was removed; its replicas end once that is certain."""
-        self._ports.store.note_removal(service, Removal(self._ports.clock.now()))
-        self._ports.ticker.schedule(service)
 
     def _react(self, service: str, about: Sequence[tuple[Signal, int]]) -> None:
         spec = self._document(service)
@@ -226,8 +228,8 @@ class Controller:
     def _reconcile(self, service: str, serving: datetime | None, *, is_vouched_for: bool) -> datetime | None:
         """One round; when another should follow, None if the minute's tick will do."""
         ports = self._ports
-        rows = known(ports.store.load(service), ports.clock.now())
         try:
+            rows = known(ports.store.load(service), ports.clock.now())
             spec, is_removed = self._wanted(service, rows, is_vouched_for=is_vouched_for)
         except OtherControlPlane as error:
             self._keep_off(service, error)
@@ -447,7 +449,7 @@ class Controller:
             )
 
     def _keep_off(self, service: str, error: OtherControlPlane) -> None:
-        self._hold_back(service, "nothing is touched", str(error), "remove one of the two control planes")
+        self._hold_back(service, "nothing is touched", str(error), error.remedy)
 
     def _hold_back(self, service: str, what: str, why: str, remedy: str = "") -> None:
         """Say what isn't done that would be, if what was seen were credible, and how to let it go on."""

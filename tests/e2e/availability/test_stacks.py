@@ -27,15 +27,18 @@ CAPABILITIES = ["CAPABILITY_IAM", "CAPABILITY_NAMED_IAM", "CAPABILITY_AUTO_EXPAN
 
 
 @pytest.fixture(scope="module", autouse=True)
-def removed(operator: Operator, stories: Stories) -> Iterator[Clients]:
-    """A service whose stack goes, with clients that don't know of it."""
+def removed(operator: Operator, stories: Stories) -> Iterator[tuple[Clients, str]]:
+    """The clients of a service whose stack goes, of which they don't know, and that stack's ID."""
     assert stories.hung.bench.service == REMOVED
     bench = Bench(operator, REMOVED)
     bench.settled(has_history=False)
     assert len(_left(operator, REMOVED)) > 10, "what is looked for is there as long as the service is"
     with Clients(bench) as clients:
-        operator.session.client("cloudformation").delete_stack(StackName=REMOVED_STACK)
-        yield clients
+        cloudformation = operator.session.client("cloudformation")
+        # By its name it can't be asked for any more once it is deleted.
+        id_ = str(cloudformation.describe_stacks(StackName=REMOVED_STACK)["Stacks"][0]["StackId"])
+        cloudformation.delete_stack(StackName=REMOVED_STACK)
+        yield clients, id_
 
 
 def test_another_port_is_refused_under_running_replicas(demo: Bench) -> None:
@@ -79,15 +82,15 @@ def test_the_control_plane_stays_while_there_are_services(operator: Operator) ->
     assert stack["StackStatus"] == "CREATE_COMPLETE"
 
 
-def test_a_removed_service_is_drained_and_leaves_nothing(demo: Bench, removed: Clients) -> None:
+def test_a_removed_service_is_drained_and_leaves_nothing(demo: Bench, removed: tuple[Clients, str]) -> None:
     """No answer is cut, the replicas end before their network does, and a listing finds nothing."""
-    operator = demo.operator
-    assert _ended(demo, REMOVED_STACK) == "DELETE_COMPLETE"
-    assert removed.stop().cut == 0
+    operator, (clients, stack_id) = demo.operator, removed
+    assert _ended(demo, stack_id) == "DELETE_COMPLETE"
+    assert clients.stop().cut == 0
     assert _left(operator, REMOVED) == []
     deleted = [
         event["ResourceType"]
-        for event in reversed(_events(operator, REMOVED_STACK))
+        for event in reversed(_events(operator, stack_id))
         if event["ResourceStatus"] == "DELETE_COMPLETE"
     ]
     assert deleted.index("AWS::SSM::Parameter") < deleted.index("Custom::SpotRelayReplicas")

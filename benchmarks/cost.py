@@ -88,8 +88,8 @@ CALL_S, INVOCATION_S = 0.015, 0.03
 """Assumed, since no fake can tell: a call to AWS from within its region, and what an invocation takes beside
 them."""
 
-SURVEY_S = 5.0
-"""Assumed: some twenty calls, of which the largest gets a megabyte."""
+SURVEY_S = 10.0
+"""Assumed: some forty calls, of which the largest gets a megabyte."""
 
 PLATFORM_LOG_B = 900
 """Of Lambda's own lines about each invocation: start, end, report, as JSON."""

@@ -14,6 +14,7 @@ from botocore.exceptions import ClientError
 
 from spotrelay.demo.deployment import CONTROL_PLANE_STACK, SERVICE_STACK
 from spotrelay.demo.operator import Operator
+from spotrelay.model import ReplicaState
 from spotrelay.names import TAG_SERVICE
 from stacks.removal import SERVICES_GO_FIRST
 from tests.e2e.availability.stories import Stories
@@ -72,14 +73,38 @@ def test_a_second_control_plane_is_refused(operator: Operator, stories: Stories)
     assert "AWS::Lambda::Function" not in {event["ResourceType"] for event in _events(operator, name)}
 
 
+def test_a_redeployment_under_load(demo: Bench) -> None:
+    """Every function is replaced and the document changed while EC2 takes a replica: no request fails."""
+    cloudformation = demo.operator.session.client("cloudformation")
+    present = len(demo.settled(has_history=False).present)
+    template = json.loads(_template(demo.operator, CONTROL_PLANE_STACK))
+    for resource in template["Resources"].values():
+        if resource["Type"] == "AWS::Lambda::Function":
+            resource["Properties"]["Environment"]["Variables"]["NEXT_VERSION"] = "1"
+    with Clients(demo) as clients:
+        victim = demo.victim()
+        demo.warn(victim)
+        cloudformation.update_stack(
+            StackName=CONTROL_PLANE_STACK,
+            TemplateBody=json.dumps(template, separators=(",", ":")),
+            Capabilities=CAPABILITIES,
+        )
+        demo.want(present + 1)
+        assert _ended(demo, CONTROL_PLANE_STACK) == "UPDATE_COMPLETE"
+        demo.watch.until(lambda seen: len(seen.ready) == present + 1, "as many as wanted serve", 90)
+        clients.were_served()
+    assert [r.replaces for r in demo.watch.look().present].count(victim.id) == 1
+
+
 def test_the_control_plane_stays_while_there_are_services(operator: Operator) -> None:
     """CloudFormation names one of their stacks, and the control plane stays as it was."""
     cloudformation = operator.session.client("cloudformation")
+    (before,) = cloudformation.describe_stacks(StackName=CONTROL_PLANE_STACK)["Stacks"]
     refused = rf"Export {SERVICES_GO_FIRST} .* SpotRelay-Service-"
     with pytest.raises(ClientError, match=refused):
         cloudformation.delete_stack(StackName=CONTROL_PLANE_STACK)
     (stack,) = cloudformation.describe_stacks(StackName=CONTROL_PLANE_STACK)["Stacks"]
-    assert stack["StackStatus"] == "CREATE_COMPLETE"
+    assert stack["StackStatus"] == before["StackStatus"]
 
 
 def test_a_removed_service_is_drained_and_leaves_nothing(demo: Bench, removed: tuple[Clients, str]) -> None:
@@ -87,6 +112,8 @@ def test_a_removed_service_is_drained_and_leaves_nothing(demo: Bench, removed: t
     operator, (clients, stack_id) = demo.operator, removed
     assert _ended(demo, stack_id) == "DELETE_COMPLETE"
     assert clients.stop().cut == 0
+    ended = operator.store.history(REMOVED, 3)
+    assert {(r.state, r.reason) for r in ended} == {(ReplicaState.TERMINATED, "service removed")}
     assert _left(operator, REMOVED) == []
     deleted = [
         event["ResourceType"]

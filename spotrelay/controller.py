@@ -154,10 +154,17 @@ class Controller:
     def leave(self, service: str) -> None:
         """Take out of rotation the warned replicas whose time has come: no tick that hangs may hold it up."""
         try:
-            spec = self._document(service)
+            self._leave(service)
         except OtherControlPlane as error:
             self._keep_off(service, error)
-            return
+
+    def note_removal(self, service: str) -> None:
+        """Put on record that the service's stack was removed; its replicas end once that is certain."""
+        self._ports.store.note_removal(service, Removal(self._ports.clock.now()))
+        self._ports.ticker.schedule(service)
+
+    def _leave(self, service: str) -> None:
+        spec = self._document(service)
         if spec is None:
             return
         for _ in range(MAX_DECISIONS):
@@ -169,11 +176,6 @@ class Controller:
             outcome.raise_first()
             if outcome.is_won:
                 return
-
-    def note_removal(self, service: str) -> None:
-        """Put on record that the service's stack was removed; its replicas end once that is certain."""
-        self._ports.store.note_removal(service, Removal(self._ports.clock.now()))
-        self._ports.ticker.schedule(service)
 
     def _react(self, service: str, about: Sequence[tuple[Signal, int]]) -> None:
         spec = self._document(service)
@@ -232,15 +234,16 @@ class Controller:
     def _reconcile(self, service: str, serving: datetime | None, *, is_vouched_for: bool) -> datetime | None:
         """One round; when another should follow, None if the minute's tick will do."""
         ports = self._ports
-        rows = known(ports.store.load(service), ports.clock.now())
         try:
+            rows = known(ports.store.load(service), ports.clock.now())
             spec, is_removed = self._wanted(service, rows, is_vouched_for=is_vouched_for)
         except OtherControlPlane as error:
             self._keep_off(service, error)
             return None
         if spec is None and not is_removed:
             return self._soon() if rows.removal.told_at or is_vouched_for else None
-        seen = self._look(service, spec, rows, is_vouched_for=is_vouched_for)
+        # The load balancer of a removed service stays until its replicas have left it.
+        seen = self._look(service, spec or rows.document, rows, is_vouched_for=is_vouched_for)
         now = ports.clock.now()
         actions = reconcile.decide(spec, seen, now) if spec else reconcile.retire(seen, now)
         if spec:
@@ -248,7 +251,9 @@ class Controller:
         elif reconcile.is_gone(seen):
             ports.store.forget(service)
             return None
-        outcome = self._perform(service, spec, rows, actions, serving=serving)
+        # Where it is gone already there is nothing to leave, and asking for it would be refused.
+        routed = spec or (rows.document if seen.health else None)
+        outcome = self._perform(service, routed, rows, actions, serving=serving)
         if spec:
             self._admit(spec, seen)
         outcome.raise_first()
@@ -469,7 +474,7 @@ class Controller:
             )
 
     def _keep_off(self, service: str, error: OtherControlPlane) -> None:
-        self._hold_back(service, "nothing is touched", str(error), "remove one of the two control planes")
+        self._hold_back(service, "nothing is touched", str(error), error.remedy)
 
     def _hold_back(self, service: str, what: str, why: str, remedy: str = "") -> None:
         """Say what isn't done that would be, if what was seen were credible, and how to let it go on."""

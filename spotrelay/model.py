@@ -127,6 +127,8 @@ class Replica:
     rebalance_at: datetime | None = None
     """When EC2 recommended to leave its instance."""
     revision: int = 0
+    unknown: Mapping[str, Any] = field(default_factory=dict)
+    """What a later version noted of it, for after a rollback. Nothing here reads it."""
 
     @classmethod
     def requested(

@@ -27,10 +27,7 @@ INSTANCE_ROLE_PATH = "/spotrelay/"
 
 METRICS_NAMESPACE = "SpotRelay"
 METRICS_DIMENSION = "service"
-"""Dimension of every metric, and the only one of most: the service's name, or `METRICS_NO_SERVICE`."""
-
-METRICS_ZONE_DIMENSION = "zone"
-"""The other dimension of what is measured by zone."""
+"""Dimension of every metric, and the only one: the service's name, or `METRICS_NO_SERVICE`."""
 
 METRICS_NO_SERVICE = "SpotRelay"
 """Value of the dimension for what belongs to no one service. Those names are lower case: no collision."""
@@ -112,10 +109,8 @@ class Metric(StrEnum):
     """Those desired for which there isn't even an instance, nor one of a stand-in."""
     ELIGIBLE_POOLS = "EligiblePools"
     """Capacity pools that EC2 has for the service."""
-    PLACEMENT_SCORE = "PlacementScore"
-    """Of one zone: 1, Spot hardly to be had, to 10."""
     BEST_PLACEMENT_SCORE = "BestPlacementScore"
-    """Of the service's best zone."""
+    """Of the service's best zone: 1, Spot hardly to be had, to 10."""
     ALL_ZONES_SCORE_LOW = "AllZonesScoreLow"
     """Services without a zone in which Spot is likely to be had."""
     SURVEY_REFUSED = "SurveyRefused"

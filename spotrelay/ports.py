@@ -10,7 +10,7 @@ Errors: an adapter raises one of the tree below for what a caller can act on, an
     ├── Unavailable   no answer, or a server error: it may or may not have happened
     └── Denied        AWS refused it, and will again until a person mends the cause: nothing was done
 
-Two more say that a service must be left as it is: `UnreadableDocument` and `OtherControlPlane`.
+Three more say that a service must be left as it is: `UnreadableDocument`, `OtherControlPlane`, `NewerRows`.
 """
 
 from __future__ import annotations
@@ -73,6 +73,14 @@ class UnreadableDocument(Exception):  # noqa: N818 - see Conflict
 class OtherControlPlane(Exception):  # noqa: N818 - see Conflict
     """Another control plane looks after the services of this region: this one must touch nothing."""
 
+    remedy = "remove one of the two control planes"
+
+
+class NewerRows(OtherControlPlane):
+    """A later version of the control plane wrote rows of the service that this one would misread."""
+
+    remedy = "deploy that version of the control plane again"
+
 
 class Clock(Protocol):
     """Where the time comes from."""
@@ -102,7 +110,11 @@ class Store(Protocol):
         ...
 
     def read(self, service: str, replica_ids: Collection[int]) -> Rows:
-        """The named replicas (those that ended are left out) and the highest ID; no intents."""
+        """The named replicas (those that ended are left out) and the highest ID; no intents.
+
+        Raises:
+            NewerRows: one of them, or what is noted of the service, is of a later version.
+        """
         ...
 
     def load(self, service: str) -> Rows:
@@ -110,6 +122,9 @@ class Store(Protocol):
 
         Rows written while it reads may or may not be there; `highest_id` is read before any row, so that a
         commit that creates rows on the strength of it fails if anybody else created some.
+
+        Raises:
+            NewerRows: some of it is of a later version.
         """
         ...
 

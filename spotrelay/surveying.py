@@ -5,21 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from spotrelay.intake import parse_tick
 from spotrelay.model import Survey
 from spotrelay.names import Metric
 from spotrelay.policy import timing
 from spotrelay.ports import Clock, OtherControlPlane, Services, Store, Surveyor, Telemetry
-
-
-class ZoneTelemetry(Telemetry, Protocol):
-    """`ports.Telemetry` that can tell zones apart."""
-
-    def measure(self, metric: Metric, value: float, *, service: str, zone: str) -> None:
-        """Note a value of a metric that each of a service's zones has for itself."""
-        ...
 
 
 class SurveyFailedError(Exception):
@@ -33,7 +25,7 @@ class Surveying:
     services: Services
     surveyor: Surveyor
     store: Store
-    telemetry: ZoneTelemetry
+    telemetry: Telemetry
     clock: Clock
 
     def on_event(self, event: Mapping[str, Any]) -> None:
@@ -88,8 +80,7 @@ class Surveying:
             self.telemetry.count(Metric.BEST_PLACEMENT_SCORE, best, service=service)
             if best <= timing.LOW_SCORE:
                 self.telemetry.count(Metric.ALL_ZONES_SCORE_LOW)
-        for zone, score in scores.items():
-            self.telemetry.measure(Metric.PLACEMENT_SCORE, score, service=service, zone=zone)
+        # Each zone's is in the log only: as metrics they would cost more than all else of a service at rest.
         self.telemetry.record(
             "surveyed",
             service=service,

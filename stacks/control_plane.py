@@ -31,6 +31,7 @@ from stacks.dashboard import dashboard
 from stacks.functions import ControlFunction
 from stacks.permissions import Function
 from stacks.queues import FunctionQueue, dead_letter_queue
+from stacks.removal import SERVICES_GO_FIRST
 from stacks.settings import Settings
 from stacks.validation import acknowledge
 
@@ -299,6 +300,14 @@ class ControlPlaneStack(Stack):
             "DashboardName": board.dashboard_name,
         }.items():
             CfnOutput(self, name, value=value)
+        # A fixed value: CloudFormation refuses to change an export that is in use, too.
+        CfnOutput(
+            self,
+            "ServicesGoFirst",
+            value=CONTROL_PLANE_PARAMETER,
+            export_name=SERVICES_GO_FIRST,
+            description="In use by every service's stack, so that this one can't be deleted before them",
+        )
 
     def _table(self) -> dynamodb.Table:
         return dynamodb.Table(

@@ -12,7 +12,6 @@ from spotrelay.names import (
     METRICS_DIMENSION,
     METRICS_NAMESPACE,
     METRICS_NO_SERVICE,
-    METRICS_ZONE_DIMENSION,
     Metric,
 )
 
@@ -62,10 +61,9 @@ def dashboard(
     )
     board.add_widgets(
         _graph(
-            "How likely Spot is to be had, by zone (1 to 10)",
+            "How likely Spot is to be had, in the best zone (1 to 10)",
             "Minimum",
-            Metric.PLACEMENT_SCORE,
-            dimensions=f"{METRICS_DIMENSION},{METRICS_ZONE_DIMENSION}",
+            Metric.BEST_PLACEMENT_SCORE,
             period_s=SURVEY_PERIOD_S,
         ),
         _graph("Capacity pools that EC2 has", "Minimum", Metric.ELIGIBLE_POOLS, period_s=SURVEY_PERIOD_S),
@@ -128,7 +126,6 @@ def _graph(
     title: str,
     statistic: str,
     *metrics: Metric,
-    dimensions: str = METRICS_DIMENSION,
     period_s: int = PERIOD_S,
 ) -> cloudwatch.GraphWidget:
     """One line per metric and service. A search finds them as they appear: no stack knows them all."""
@@ -138,7 +135,7 @@ def _graph(
         left=[
             cloudwatch.MathExpression(
                 expression=(
-                    f"SEARCH('{{{METRICS_NAMESPACE},{dimensions}}} MetricName=\"{metric}\"',"
+                    f"SEARCH('{{{METRICS_NAMESPACE},{METRICS_DIMENSION}}} MetricName=\"{metric}\"',"
                     f" '{statistic}', {period_s})"
                 ),
                 using_metrics={},

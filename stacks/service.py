@@ -15,6 +15,7 @@ from stacks.launch_template import InstanceTemplate
 from stacks.load_balancer import LoadBalancer
 from stacks.network import Network, NetworkStack, given, within
 from stacks.prober import Prober
+from stacks.removal import Removal
 from stacks.settings import Settings
 
 
@@ -51,6 +52,11 @@ class ServiceStack(Stack):
             prober=prober,
             kms_key_arn=settings.kms_key_arn,
         )
+        removal = Removal(self, "Removal", service=service)
+        # All that replicas need while they drain goes after them.
+        removal.resource.node.add_dependency(entrance, template)
+        if prober is not None:
+            removal.resource.node.add_dependency(prober)
         parameter = ssm.StringParameter(
             self,
             "Document",
@@ -70,6 +76,8 @@ class ServiceStack(Stack):
         parameter.node.add_dependency(entrance)
         if prober is not None:
             parameter.node.add_dependency(prober)
+        # When the stack goes, the document goes first: that is what the control plane learns of.
+        parameter.node.add_dependency(removal)
         ServiceAlarms(self, "Alarms", service=service, balancer=entrance.load_balancer)
         CfnOutput(self, "Endpoint", value=entrance.load_balancer.load_balancer_dns_name)
         CfnOutput(self, "ParameterName", value=service_parameter(service.name))

@@ -11,10 +11,11 @@ from spotrelay.aws.store import DynamoStore
 from spotrelay.aws.surveyor import AwsSurveyor
 from spotrelay.aws.table import Table
 from spotrelay.names import Env
-from spotrelay.surveying import Surveying, ZoneTelemetry
+from spotrelay.ports import Telemetry
+from spotrelay.surveying import Surveying
 
 
-def surveying(env: Mapping[str, str], telemetry: ZoneTelemetry, clients: Clients | None = None) -> Surveying:
+def surveying(env: Mapping[str, str], telemetry: Telemetry, clients: Clients | None = None) -> Surveying:
     """What surveys the services of the environment's parameters; it calls nothing until it is used.
 
     Raises:

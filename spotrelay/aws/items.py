@@ -16,6 +16,10 @@
 | `SURVEY#name`     | `META`              | what EC2 offers to a service, as last asked             |
 | `SERVICES`        | name                | a service that has, or had, replicas                    |
 
+What an earlier version would misread has a higher `schema` than it knows: then it touches nothing of that
+service, and takes cooldowns and surveys for absent. Other fields of a later version's replicas it keeps
+(docs/upgrading.md).
+
 Times are ISO 8601 in UTC with microseconds: as text they sort as times do, and people can read them.
 """
 
@@ -24,6 +28,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -47,10 +52,14 @@ from spotrelay.model import (
     seconds,
 )
 from spotrelay.names import TABLE_TTL, Partition
+from spotrelay.ports import NewerRows
 from spotrelay.requirements import Requirements
 
 HISTORY_KEPT_S = 30 * 86_400.0
 """How long ended replicas are kept: as long as the functions' logs, which tell the rest of the story."""
+
+SCHEMA = 1
+"""Of everything but the runtime document, which has its own. Items from before there was one are of 1."""
 
 SERVICES = Partition.SERVICES.value
 META = "META"
@@ -124,7 +133,9 @@ def replica_item(replica: Replica) -> dict[str, Any]:
     Nothing looks inside a row but the one who reads it whole, and attributes of its own for each of its
     fields would cost a batch of losses a fifth of its time, in serialising them here and reading them there.
     """
-    fields: dict[str, Any] = {
+    row: dict[str, Any] = {
+        **replica.unknown,
+        "schema": SCHEMA,
         "service": replica.service,
         "id": replica.id,
         "version": replica.version,
@@ -145,7 +156,7 @@ def replica_item(replica: Replica) -> dict[str, Any]:
         "unhealthy_since": _optional_text(replica.unhealthy_since),
         "rebalance_at": _optional_text(replica.rebalance_at),
     }
-    said = {name: value for name, value in fields.items() if value is not None}
+    said = {name: value for name, value in row.items() if value is not None}
     item: dict[str, Any] = {"row": _json(said), "revision": replica.revision}
     if replica.state.is_ended:
         item[TABLE_TTL] = _ttl_of_history(replica)
@@ -153,8 +164,13 @@ def replica_item(replica: Replica) -> dict[str, Any]:
 
 
 def replica_of(item: Values) -> Replica:
-    """The replica that `replica_item` wrote. Fields of later versions are passed over."""
+    """The replica that `replica_item` wrote, with fields of later versions as they are.
+
+    Raises:
+        NewerRows: it has a later schema.
+    """
     row = json.loads(item["row"])
+    check_schema(row, "a replica")
     return Replica(
         service=row["service"],
         id=row["id"],
@@ -176,7 +192,27 @@ def replica_of(item: Values) -> Replica:
         unhealthy_since=_optional_time(row.get("unhealthy_since")),
         rebalance_at=_optional_time(row.get("rebalance_at")),
         revision=int(item["revision"]),
+        unknown={name: row[name] for name in row.keys() - _KNOWN},
     )
+
+
+_KNOWN = {f.name for f in fields(Replica)} - {"revision", "unknown"} | {"schema"}
+"""Of a row's fields."""
+
+
+def check_schema(values: Values, what: str) -> None:
+    """Make sure that this version knows how to read it.
+
+    Raises:
+        NewerRows: it doesn't.
+    """
+    if not is_readable(values):
+        raise NewerRows(f"{what} in the table has schema {values['schema']}, and this version reads {SCHEMA}")
+
+
+def is_readable(values: Values) -> bool:
+    """Whether this version knows how to read it."""
+    return int(values.get("schema", 1)) <= SCHEMA
 
 
 def replicas_among(found: Iterable[tuple[Key, Values]]) -> list[Replica]:
@@ -195,6 +231,7 @@ def instance_item(replica: Replica) -> dict[str, Any]:
 def intent_item(intent: LaunchIntent) -> dict[str, Any]:
     """A launch intent's values."""
     return {
+        "schema": SCHEMA,
         "id": intent.id,
         "service": intent.service,
         "replica_ids": list(intent.replica_ids),
@@ -204,7 +241,12 @@ def intent_item(intent: LaunchIntent) -> dict[str, Any]:
 
 
 def intent_of(item: Values) -> LaunchIntent:
-    """The intent that `intent_item` wrote."""
+    """The intent that `intent_item` wrote.
+
+    Raises:
+        NewerRows: it has a later schema.
+    """
+    check_schema(item, "a launch intent")
     ids = tuple(int(id_) for id_ in item["replica_ids"])
     highest_id = int(item.get("highest_id", 0))
     return LaunchIntent(item["id"], item["service"], ids, to_time(item["created_at"]), highest_id)
@@ -212,11 +254,14 @@ def intent_of(item: Values) -> LaunchIntent:
 
 def cooldowns_item(cooldowns: Iterable[Cooldown], revision: int) -> dict[str, Any]:
     """A region's cooldowns as JSON. All there can be, every GPU type in every zone, are some 80 kB."""
-    return {"revision": revision, "cooldowns": _json([_cooldown_list(cooldown) for cooldown in cooldowns])}
+    written = _json([_cooldown_list(cooldown) for cooldown in cooldowns])
+    return {"schema": SCHEMA, "revision": revision, "cooldowns": written}
 
 
 def cooldowns_of(region: str, item: Values) -> dict[Scope, Cooldown]:
-    """The cooldowns that `cooldowns_item` wrote, in an item which may be empty."""
+    """The cooldowns that `cooldowns_item` wrote, in an item which may be empty or of a later version."""
+    if not is_readable(item):
+        return {}
     cooldowns = (_cooldown_of(region, *written) for written in json.loads(item.get("cooldowns", "[]")))
     return {cooldown.scope: cooldown for cooldown in cooldowns}
 
@@ -224,6 +269,7 @@ def cooldowns_of(region: str, item: Values) -> dict[Scope, Cooldown]:
 def survey_item(survey: Survey) -> dict[str, Any]:
     """A survey's values, as JSON: nothing looks inside, and as attributes it would be twice as large."""
     return {
+        "schema": SCHEMA,
         "service": survey.service,
         "at": to_text(survey.at),
         "found": _json(

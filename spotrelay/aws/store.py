@@ -134,7 +134,7 @@ class DynamoStore:
 
     def _read_survey(self, service: str) -> Survey | None:
         item = self._table.get(items.survey_key(service))
-        return items.survey_of(item) if item else None
+        return items.survey_of(item) if item and items.is_readable(item) else None
 
     def acquire(self, service: str, holder: str, now: datetime, ttl_s: float) -> bool:
         """See `ports.Store.acquire`."""
@@ -165,6 +165,7 @@ class DynamoStore:
 
 
 def _rows(meta: Mapping[str, object], found: Collection[tuple[Key, Mapping[str, object]]]) -> Rows:
+    items.check_schema(meta, "what is noted of the service")
     replicas = items.replicas_among(found)
     intents = [items.intent_of(item) for key, item in found if key.sort.startswith(items.LAUNCH)]
     return Rows(
@@ -198,6 +199,7 @@ def _writes(changes: Changes) -> Iterator[Write]:
         meta |= after
         conditions += [_is_as_read(name, before[name]) for name in before]
     if meta:
+        meta["schema"] = items.SCHEMA
         yield Update(items.meta_key(service), meta, reduce(and_, conditions) if conditions else None)
     for row in changes.create:
         yield from _row_writes(row, ABSENT)

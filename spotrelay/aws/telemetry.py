@@ -13,7 +13,6 @@ from spotrelay.names import (
     METRICS_DIMENSION,
     METRICS_NAMESPACE,
     METRICS_NO_SERVICE,
-    METRICS_ZONE_DIMENSION,
     Metric,
 )
 
@@ -36,7 +35,7 @@ class PowertoolsTelemetry:
         self._given = logger
         self._invocation: Mapping[str, object] = {}
         self._is_cold = True
-        self._counted: dict[tuple[str, str | None], list[tuple[Metric, float]]] = defaultdict(list)
+        self._counted: dict[str, list[tuple[Metric, float]]] = defaultdict(list)
 
     @contextmanager
     def invocation(self, context: LambdaContext) -> Iterator[None]:
@@ -57,11 +56,7 @@ class PowertoolsTelemetry:
 
     def count(self, metric: Metric, value: float = 1, *, service: str | None = None) -> None:
         """See `ports.Telemetry.count`."""
-        self._counted[service or METRICS_NO_SERVICE, None].append((metric, value))
-
-    def measure(self, metric: Metric, value: float, *, service: str, zone: str) -> None:
-        """See `surveying.ZoneTelemetry.measure`."""
-        self._counted[service, zone].append((metric, value))
+        self._counted[service or METRICS_NO_SERVICE].append((metric, value))
 
     def record(self, event: str, **facts: object) -> None:
         """See `ports.Telemetry.record`. A line with an `error` among its facts has that level, too."""
@@ -78,8 +73,8 @@ class PowertoolsTelemetry:
 
         counted = dict(self._counted)
         self._counted.clear()
-        for (service, zone), values in counted.items():
-            dimensions = {METRICS_DIMENSION: service} | ({METRICS_ZONE_DIMENSION: zone} if zone else {})
+        for service, values in counted.items():
+            dimensions = {METRICS_DIMENSION: service}
             # Powertools' `Metrics` shares one set of dimensions in the whole process, but an invocation
             # counts for several services. `EphemeralMetrics` is its own answer: one each, nothing shared.
             metrics = EphemeralMetrics(namespace=METRICS_NAMESPACE, default_dimensions=dimensions)

@@ -80,25 +80,24 @@ def _one_for_each(actions: list[Action]) -> list[Action]:
 
 
 def retire(seen: Observation, now: datetime) -> list[Action]:
-    """Everything to do for a service whose stack is gone: end what there is, request nothing.
+    """Everything to do for a service that was removed: end what there is, request nothing.
 
-    Its target group went with the stack, so there are no requests left to wait for.
+    Its stack waits for that with the load balancer, so replicas are drained as ever.
     """
-    actions: list[Action] = list(_for_the_record(seen.rows.document, seen))
+    spec = seen.rows.document
+    drain_s = spec.drain_s if spec else 0
+    actions: list[Action] = list(_for_the_record(spec, seen))
     for replica in seen.rows.replicas.values():
         instance = seen.instances.get(replica.instance_id or "")
+        health = seen.health.get(replica.instance_id or "")
         if replica.state is ReplicaState.REQUESTED:
             actions.append(End(replica, "service removed"))
         elif replica.state is not ReplicaState.DRAINING:
             actions.append(Drain(replica, "service removed", replace=False))
-        elif instance is None and _may_be_unseen(replica, now):
-            continue
-        elif instance is None or instance.state is InstanceState.TERMINATED:
-            actions.append(End(replica, replica.reason))
-        elif not _is_left_to_ec2(replica, instance, seen, now):
-            actions.extend(_terminate(instance, seen, "service removed", replica))
+        else:
+            actions.extend(_for_draining(drain_s, replica, instance, health, seen, now))
     actions.extend(CloseIntent(i.id) for i in seen.rows.intents.values() if _is_expired(i.created_at, now))
-    actions.extend(_for_unowned(seen.rows.document, seen, {}, now))
+    actions.extend(_for_unowned(spec, seen, {}, now))
     return actions
 
 
@@ -154,7 +153,7 @@ def _for_replica(spec: ServiceSpec, replica: Replica, seen: Observation, now: da
     instance = seen.instances.get(replica.instance_id)
     health = seen.health.get(replica.instance_id)
     if replica.state is ReplicaState.DRAINING:
-        yield from _for_draining(spec, replica, instance, health, seen, now)
+        yield from _for_draining(spec.drain_s, replica, instance, health, seen, now)
     elif instance is None:
         return  # too young to be shown
     elif not instance.state.is_alive:
@@ -294,7 +293,7 @@ def _for_ready(replica: Replica, health: TargetState | None, now: datetime) -> I
 
 
 def _for_draining(
-    spec: ServiceSpec,
+    drain_s: float,
     replica: Replica,
     instance: Instance | None,
     health: TargetState | None,
@@ -314,7 +313,7 @@ def _for_draining(
         yield NoteWarning(replica, seen.warned[instance.id])
     drained_for = now - replica.since
     is_done = health is None and drained_for >= seconds(timing.DRAIN_SETTLE_S)
-    is_out_of_time = drained_for >= seconds(spec.drain_s + timing.DRAIN_SETTLE_S)
+    is_out_of_time = drained_for >= seconds(drain_s + timing.DRAIN_SETTLE_S)
     if not _is_left_to_ec2(replica, instance, seen, now) and (is_done or is_out_of_time):
         yield from _terminate(instance, seen, f"drained: {replica.reason}", replica)
 

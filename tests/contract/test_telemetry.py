@@ -54,24 +54,6 @@ def test_each_service_has_its_own_metrics(
         assert all(metric["Name"] in line for metric in directive["Metrics"])
 
 
-def test_a_zone_is_a_dimension_of_its_own(
-    telemetry: PowertoolsTelemetry, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """What is measured by zone has the dimensions `service` and `zone`, apart from the service's own."""
-    telemetry.count(Metric.BEST_PLACEMENT_SCORE, 9, service="demo")
-    telemetry.measure(Metric.PLACEMENT_SCORE, 9, service="demo", zone="us-east-1a")
-    telemetry.measure(Metric.PLACEMENT_SCORE, 1, service="demo", zone="us-east-1b")
-    telemetry.flush()
-    shown = {
-        (line.get("zone"), tuple(sorted(line["_aws"]["CloudWatchMetrics"][0]["Dimensions"][0]))): line
-        for line in _lines(capsys)
-    }
-    assert shown[None, ("service",)]["BestPlacementScore"] == [9]
-    assert shown["us-east-1a", ("service", "zone")]["PlacementScore"] == [9]
-    assert shown["us-east-1b", ("service", "zone")]["PlacementScore"] == [1]
-    assert {line["service"] for line in shown.values()} == {"demo"}
-
-
 def test_units(telemetry: PowertoolsTelemetry, capsys: pytest.CaptureFixture[str]) -> None:
     """A metric whose name ends in Ms is in milliseconds; everything else is a count."""
     for metric in Metric:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from spotrelay.demo.operator import Operator
 from spotrelay.local.environment import ZONES
 from spotrelay.model import Survey
-from spotrelay.names import METRICS_NAMESPACE, Metric, service_parameter
+from spotrelay.names import Metric, service_parameter
 from tests.e2e.stand import SERVICE, Stand
 
 
@@ -22,10 +22,6 @@ def test_a_deployment_is_surveyed(stand: Stand) -> None:
     assert set(survey.on_demand_prices) == {pool.instance_type for pool in survey.pools}
     assert set(survey.spot_prices) == set(survey.pools)
     stand.eventually(lambda: stand.count(Metric.BEST_PLACEMENT_SCORE, SERVICE) > 0, "the best score")
-    shown = stand.operator.session.client("cloudwatch").list_metrics(
-        Namespace=METRICS_NAMESPACE, MetricName=Metric.PLACEMENT_SCORE
-    )["Metrics"]
-    assert {d["Value"] for m in shown for d in m["Dimensions"] if d["Name"] == "zone"} == set(ZONES)
 
 
 def test_a_refused_score_is_counted_and_the_rest_is_known(stand: Stand) -> None:

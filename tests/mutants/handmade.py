@@ -393,8 +393,8 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "what-is-gone-never-ends",
         "policy.reconcile",
-        old="elif instance is None or instance.state is InstanceState.TERMINATED:\n            actions",
-        new="elif instance is None:\n            actions",
-        wrong="a removed service's rows never end",
+        old="    if instance is None or instance.state is InstanceState.TERMINATED:\n        if",
+        new="    if instance is None:\n        if",
+        wrong="the rows of what drained and ended never end",
     ),
 )

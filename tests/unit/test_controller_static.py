@@ -35,6 +35,9 @@ READY = ReplicaState.READY
 GONE = UnreadableDocument("not JSON: deploy the service again")
 STRANGER = OtherControlPlane("services belong to spotrelay-2")
 
+UNTIL_ENDED = 20
+"""Ticks, of three seconds: a removal is certain after 20 s, and a drain takes 20 s at least."""
+
 
 def ticks(world: Troubled, controller: Controller, count: int = 10) -> None:
     """So many ticks of a service whose document may be missing."""
@@ -358,7 +361,7 @@ def test_a_removed_service_leaves_nothing_behind() -> None:
     del world.services.specs["demo"]
     controller.note_removal("demo")
     assert [service for service, _, _ in world.ticker.scheduled] == ["demo"]
-    ticks(world, controller)
+    ticks(world, controller, UNTIL_ENDED)
     assert not alive(world)
     assert world.store.services() == []
     world.services.specs["demo"] = demo_spec()
@@ -431,8 +434,32 @@ def test_an_operator_can_end_a_service_without_the_event() -> None:
     del world.services.specs["demo"]
     controller.tick("demo", is_vouched_for=True)
     assert len(active(world)) == 3
-    ticks(world, controller)
+    ticks(world, controller, UNTIL_ENDED)
     assert not alive(world)
+
+
+def test_a_removed_service_s_requests_are_drained() -> None:
+    """Its replicas leave the load balancer, and run on until it has let go of them."""
+    world, controller = serving()
+    controller.note_removal("demo")
+    del world.services.specs["demo"]
+    world.clock.advance(timing.REMOVED_AFTER_S)
+    while in_rotation(world):
+        ticks(world, controller, 1)
+    ticks(world, controller, int(timing.DRAIN_SETTLE_S / timing.TICK_IN_TRANSITION_S) - 1)
+    assert len(alive(world)) == 3
+    assert "fleet.terminate" not in world.calls
+
+
+def test_a_removed_service_s_load_balancer_may_be_gone() -> None:
+    """Then nothing is asked of it, which AWS would refuse, and the instances end all the same."""
+    world, controller = serving()
+    controller.note_removal("demo")
+    del world.services.specs["demo"]
+    world.router.groups.clear()
+    ticks(world, controller, UNTIL_ENDED)
+    assert not alive(world)
+    assert "router.deregister" not in world.calls
 
 
 def test_a_warning_of_a_removed_service_is_not_replaced() -> None:
@@ -456,9 +483,8 @@ def test_a_removed_service_is_watched_until_nothing_is_left() -> None:
     world.clock.advance(timing.REMOVED_AFTER_S)
     ticks(world, controller, 6)
     world.fleet.instances[hidden.id] = hidden
-    ticks(world, controller, 1)
+    ticks(world, controller, UNTIL_ENDED)
     assert not alive(world)
-    ticks(world, controller, 2)
     assert world.store.services() == []
 
 

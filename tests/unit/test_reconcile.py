@@ -27,6 +27,7 @@ from spotrelay.policy.actions import (
     Launch,
     MarkReady,
     NoteHealth,
+    NoteWarning,
     Register,
     Request,
     ServeOn,
@@ -387,7 +388,8 @@ def test_a_removed_service_ends_without_replacements() -> None:
     draining = a_replica(1, ReplicaState.DRAINING)
     (action,) = reconcile.retire(seen_of(draining, instances=[an_instance(1)]), NOW)
     assert isinstance(action, Terminate)
-    assert reconcile.retire(seen_of(draining, instances=[an_instance(1)], warned=[1]), NOW) == [], "EC2 does"
+    (action,) = reconcile.retire(seen_of(draining, instances=[an_instance(1)], warned=[1]), NOW)
+    assert isinstance(action, NoteWarning), "EC2 ends it"
     warned = replace(draining, warned_at=NOW)
     assert reconcile.retire(seen_of(warned, instances=[an_instance(1)]), NOW) == [], "as its row says"
     ended = an_instance(1, InstanceState.TERMINATED)

@@ -30,18 +30,6 @@ def deployed(service: str, operation: str = "Create") -> dict[str, Any]:
     return {"source": "aws.ssm", "detail-type": "Parameter Store Change", "detail": detail}
 
 
-class ZoneTelemetry(MemoryTelemetry):
-    """`surveying.ZoneTelemetry` in memory."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.measured: dict[tuple[Metric, str, str], float] = {}
-
-    def measure(self, metric: Metric, value: float, *, service: str, zone: str) -> None:
-        """Keep it."""
-        self.measured[metric, service, zone] = value
-
-
 @dataclass
 class Oracle:
     """`ports.Surveyor` that knows scores by service, and fails for those without."""
@@ -65,7 +53,7 @@ class World:
     services: MemoryServices = field(default_factory=MemoryServices)
     oracle: Oracle = field(default_factory=Oracle)
     store: MemoryStore = field(default_factory=MemoryStore)
-    telemetry: ZoneTelemetry = field(default_factory=ZoneTelemetry)
+    telemetry: MemoryTelemetry = field(default_factory=MemoryTelemetry)
     clock: MemoryClock = field(default_factory=MemoryClock)
 
     def deploy(self, service: str, **scores: int) -> None:
@@ -106,14 +94,10 @@ def test_the_schedule_surveys_every_service(world: World) -> None:
 
 
 def test_scores_are_shown(world: World) -> None:
-    """Metrics have the pools, the best score and each zone's; the log line has all of it."""
+    """Metrics have the pools and the best score; the log line has each zone's, too."""
     world.deploy("chat", a=9, b=2)
     world.surveying.on_event(SCHEDULED)
     assert world.telemetry.counts == {Metric.ELIGIBLE_POOLS: 2, Metric.BEST_PLACEMENT_SCORE: 9}
-    assert world.telemetry.measured == {
-        (Metric.PLACEMENT_SCORE, "chat", "us-east-1a"): 9,
-        (Metric.PLACEMENT_SCORE, "chat", "us-east-1b"): 2,
-    }
     ((event, facts),) = world.telemetry.records
     assert (event, facts["service"], facts["best_score"], facts["are_all_scores_low"]) == (
         "surveyed",

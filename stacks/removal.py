@@ -1,0 +1,82 @@
+"""What a service's stack waits for when it goes: that its replicas have gone first."""
+
+from __future__ import annotations
+
+from aws_cdk import CustomResource, Duration, Fn, RemovalPolicy, Stack
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+from spotrelay.names import CONTROL_PLANE_PARAMETER, service_parameter
+from spotrelay.service import Service
+from stacks.bundling import functions_code
+from stacks.functions import LOG_RETENTION, RUNTIME
+from stacks.validation import acknowledge
+
+TIMEOUT = Duration.minutes(15)
+"""Lambda's longest. A removal is certain after 20 s, a drain takes `drain_seconds`, and a large GPU instance
+minutes to shut down; one that EC2 warned and then spared is ended seven minutes after the warning."""
+
+SERVICE_TIMEOUT = Duration.minutes(20)
+"""If the function can't even answer, CloudFormation waits for so long, and not for its own hour."""
+
+SERVICES_GO_FIRST = "SpotRelay-services-go-first"
+"""What the control plane's stack exports and each service's imports. CloudFormation refuses to delete a stack
+whose export is in use, before it touches anything, and names the stacks that use it."""
+
+
+class Removal(Construct):
+    """A custom resource that is deleted after the service's document, and before all that replicas need."""
+
+    def __init__(self, scope: Construct, id_: str, *, service: Service) -> None:
+        super().__init__(scope, id_)
+        log_group = logs.LogGroup(self, "Log", retention=LOG_RETENTION, removal_policy=RemovalPolicy.DESTROY)
+        role = iam.Role(
+            self,
+            "Role",
+            assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
+            description=f"Removal of {service.name}",
+        )
+        log_group.grant_write(role)
+        role.add_to_policy(iam.PolicyStatement(actions=["ec2:DescribeInstances"], resources=["*"]))
+        acknowledge(
+            role,
+            "AwsSolutions-IAM5[Resource::*]",
+            "It looks whether instances are left; AWS offers no narrower resource for this read-only call.",
+        )
+        role.add_to_policy(
+            iam.PolicyStatement(
+                actions=["ssm:GetParameters"],
+                resources=[
+                    Stack.of(self).format_arn(
+                        service="ssm", resource="parameter", resource_name=name.lstrip("/")
+                    )
+                    for name in (service_parameter(service.name), CONTROL_PLANE_PARAMETER)
+                ],
+            )
+        )
+        with functions_code() as code:
+            function = lambda_.Function(
+                self,
+                "Function",
+                runtime=RUNTIME,
+                architecture=lambda_.Architecture.ARM_64,
+                code=code,
+                handler="lambdas.removal.handler",
+                role=role,
+                log_group=log_group,
+                logging_format=lambda_.LoggingFormat.JSON,
+                memory_size=256,  # boto3 and a page of instances; it sleeps nearly all of its time
+                timeout=TIMEOUT,
+            )
+        # Without its rights it can't look any more, and would hold up the stack for nothing.
+        function.node.add_dependency(role)
+        self.resource = CustomResource(
+            self,
+            "Replicas",
+            resource_type="Custom::SpotRelayReplicas",
+            service_token=function.function_arn,
+            service_timeout=SERVICE_TIMEOUT,
+            properties={"Service": service.name, "ControlPlane": Fn.import_value(SERVICES_GO_FIRST)},
+        )

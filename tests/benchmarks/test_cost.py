@@ -1,0 +1,34 @@
+"""What the control plane costs: docs/cost.md has what is counted, and that is what was promised."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from benchmarks import cost
+
+MOST_USD = 8.0
+"""A month at rest with one service."""
+
+
+@pytest.fixture(scope="module")
+def counts() -> cost.Counts:
+    """Everything counted, once."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        return cost.counted()
+
+
+def test_the_document_has_what_is_counted(counts: cost.Counts) -> None:
+    """`python -m benchmarks.cost --write` puts it right."""
+    assert cost.in_document(cost.DOCUMENT.read_text(encoding="utf-8")) == cost.report(counts)
+
+
+def test_one_service_at_rest_costs_no_more_than_was_promised(counts: cost.Counts) -> None:
+    """And the README says how much it is, to a tenth of a dollar."""
+    one, *_ = cost.total(cost.rows(counts))
+    assert one <= MOST_USD
+    readme = (cost.ROOT / "README.md").read_text(encoding="utf-8")
+    (said,) = re.findall(r"\*\*([0-9.]+) USD a month\*\* with one service at rest", readme)
+    assert float(said) == round(one, 1)

@@ -178,7 +178,7 @@ class SimCloud:
                 return  # EC2 has spared it
             if self.in_rotation(instance.service or "", instance.id) and instance.serves(self.scheduler.now):
                 self.ended_in_rotation(instance)
-            self.end(instance, going, gone)
+            self.end(instance, going, gone, why="Server.SpotInstanceTermination: Spot instance termination")
 
         self.scheduler.at(now + WARNING_S, take)
 
@@ -187,6 +187,8 @@ class SimCloud:
         instance: SimInstance,
         going: InstanceState = InstanceState.SHUTTING_DOWN,
         gone: InstanceState = InstanceState.TERMINATED,
+        *,
+        why: str = "Client.UserInitiatedShutdown: User initiated shutdown",
     ) -> None:
         """The instance goes, for whatever reason."""
         now = self.scheduler.now
@@ -196,6 +198,7 @@ class SimCloud:
         if state is InstanceState.STOPPING or (state is InstanceState.STOPPED and gone is state):
             return
         gone_at = now + self.random.uniform(*SHUTTING_DOWN_S)
+        instance.end = why
         instance.states = [(t, s) for t, s in instance.states if t <= now] + [(now, going), (gone_at, gone)]
         self.changed_at = now
         self._tell(instance, now, going)

@@ -465,6 +465,21 @@ class Instance:
     """What it was launched from, by EC2's own tag, which nobody else can set."""
     highest_id: int = 0
     """The highest replica ID given when it was launched, from its `spotrelay:highest-id` tag."""
+    state_reason: str = ""
+    """Why it is in its state, as EC2 says it: a code, a colon, and words. Empty if EC2 gives no reason."""
+
+    @property
+    def was_reclaimed(self) -> bool:
+        """Whether EC2 says that it took back a Spot instance."""
+        return self.state_reason.startswith("Server.SpotInstance")
+
+    @property
+    def ended_by_ec2(self) -> bool:
+        """Whether EC2 says that the cause was its own. Codes that begin with `Client.` name the user's.
+
+        Source: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.html
+        """
+        return self.state_reason.startswith("Server.")
 
 
 class RefusalKind(StrEnum):

@@ -253,7 +253,15 @@ def _instance(described: InstanceTypeDef, region: str) -> Instance:
         address=described.get("PrivateIpAddress"),
         launch_template_id=tags.get(TAG_LAUNCH_TEMPLATE),
         highest_id=_highest_id(tags.get(TAG_HIGHEST_ID, "")),
+        state_reason=_reason(described),
     )
+
+
+def _reason(described: InstanceTypeDef) -> str:
+    """Code and words; EC2's words mostly begin with the code."""
+    reason = described.get("StateReason", {})
+    code, words = reason.get("Code", ""), reason.get("Message", "")
+    return words if words.startswith(code) else f"{code}: {words}"
 
 
 def _highest_id(text: str) -> int:

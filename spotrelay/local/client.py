@@ -97,6 +97,10 @@ class LocalCloud:
         """Have a hung instance go on where it was."""
         self._call("resume", instance_id=instance_id)
 
+    def let_die(self, code: str, count: int = 1) -> None:
+        """Have the next instances end before they run, for EC2's reason `code`."""
+        self._call("let_die", code=code, count=count)
+
     def calls(self, since: int = 0) -> Rows:
         """AWS calls after call number `since`.
 

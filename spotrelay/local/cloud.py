@@ -17,7 +17,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 from spotrelay.local.environment import EC2_WARNING_S
-from spotrelay.local.instances import Ending, Instance, InstanceState, LaunchSpec, SpotRequest, SpotStatus
+from spotrelay.local.instances import (
+    BY_EC2,
+    BY_USER,
+    ENDINGS,
+    Ending,
+    Instance,
+    InstanceState,
+    LaunchSpec,
+    SpotRequest,
+    SpotStatus,
+)
 from spotrelay.local.ministack import MiniStack
 from spotrelay.local.service_quotas import ServiceQuotas
 from spotrelay.market import Market
@@ -118,6 +128,7 @@ class Cloud:
         self._machines = machines
         self._after = after
         self._addresses = _Addresses()
+        self._stillborn: list[str] = []
 
     def now(self) -> datetime:
         """The present time."""
@@ -153,6 +164,8 @@ class Cloud:
             is_protected=spec.is_protected and spot is None,
         )
         self.instances[instance.id] = instance
+        if self._stillborn:
+            instance.dies_of = self._stillborn.pop(0)
         self._ministack.mirror_tags(instance.id, instance.tags)
         # EventBridge may deliver at once, but nobody can know the instance before CreateFleet has answered.
         self._after(0, lambda: self._emit_state(instance))
@@ -165,7 +178,7 @@ class Cloud:
             for interruption in self.interruptions:
                 if interruption.instance_id == instance.id and interruption.is_pending:
                     interruption.terminated_at = self.now().timestamp()
-            self._shut_down(instance, by_user=True)
+            self._shut_down(instance, BY_USER)
 
     def warn(self, instance_id: str, deliveries: int = 1) -> None:
         """EC2 will take the instance back when the warning is over.
@@ -242,6 +255,16 @@ class Cloud:
         """
         self._machines.resume(self._booted_one(instance_id).id)
 
+    def let_die(self, code: str, count: int) -> None:
+        """The next instances end while they are pending, as they do when a disk can't be made.
+
+        Raises:
+            NotPossibleError: EC2 has no such code.
+        """
+        if code not in ENDINGS:
+            raise NotPossibleError(f"EC2 has no reason {code!r}; there are {', '.join(ENDINGS)}")
+        self._stillborn += [code] * count
+
     def dry_up(self, zone: str | None, instance_type: str | None, *, warn: bool) -> list[str]:
         """Spot capacity of the matching pools goes to 0; the instances that were warned for it."""
         hit = set(self.market.dry_up(zone, instance_type))
@@ -286,6 +309,9 @@ class Cloud:
     def _booted(self, instance: Instance) -> None:
         if instance.state is not InstanceState.PENDING:
             return
+        if instance.dies_of:
+            self._shut_down(instance, instance.dies_of)
+            return
         instance.state = InstanceState.RUNNING
         self._machines.start(instance.id, instance.address, instance.spec.user_data)
         self._emit_state(instance)
@@ -294,12 +320,12 @@ class Cloud:
         if instance.state.is_over or not interruption.is_pending:
             return
         interruption.reclaimed_at = self.now().timestamp()
-        self._shut_down(instance, by_user=False)
+        self._shut_down(instance, BY_EC2)
 
-    def _shut_down(self, instance: Instance, *, by_user: bool) -> None:
+    def _shut_down(self, instance: Instance, code: str) -> None:
         instance.state = InstanceState.SHUTTING_DOWN
-        instance.ending = Ending(by_user, self.now())
-        status = SpotStatus.TERMINATED_BY_USER if by_user else SpotStatus.TERMINATED_NO_CAPACITY
+        instance.ending = Ending(code, self.now())
+        status = SpotStatus.TERMINATED_NO_CAPACITY if code == BY_EC2 else SpotStatus.TERMINATED_BY_USER
         self._set_spot_status(instance, status, self.now())
         self._machines.stop(instance.id)
         self._emit_state(instance)

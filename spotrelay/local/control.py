@@ -39,6 +39,7 @@ class Control:
             "retract": lambda arguments: self._cloud.retract(arguments["instance_id"]),
             "rebalance": self._rebalance,
             "hang": lambda arguments: self._cloud.hang(arguments["instance_id"]),
+            "let_die": lambda arguments: self._cloud.let_die(arguments["code"], int(arguments["count"])),
             "resume": lambda arguments: self._cloud.resume(arguments["instance_id"]),
             "calls": lambda arguments: self._calls.since(int(arguments.get("since", 0))),
             "decisions": lambda _: self._calls.decisions(),

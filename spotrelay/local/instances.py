@@ -52,6 +52,24 @@ class SpotStatus(Enum):
     )
 
 
+BY_USER = "Client.UserInitiatedShutdown"
+BY_EC2 = "Server.SpotInstanceTermination"
+
+ENDINGS = {
+    BY_USER: "User initiated shutdown",
+    BY_EC2: "Spot instance termination",
+    "Client.InstanceInitiatedShutdown": "Instance initiated shutdown",
+    "Client.InternalError": "Client error on launch",
+    "Client.InvalidSnapshot.NotFound": "The specified snapshot was not found",
+    "Client.VolumeLimitExceeded": "Volume limit exceeded",
+    "Server.InsufficientInstanceCapacity": "There was insufficient capacity available to satisfy the launch"
+    " request",
+    "Server.InternalError": "Internal error on launch",
+}
+"""EC2's codes of why an instance ended, with its words
+(https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.html)."""
+
+
 @dataclass(slots=True)
 class SpotRequest:
     """The request behind a Spot instance."""
@@ -65,19 +83,19 @@ class SpotRequest:
 class Ending:
     """Why and when an instance began to shut down."""
 
-    by_user: bool
+    code: str
+    """EC2's code of the reason."""
     at: datetime
 
     @property
-    def code(self) -> str:
-        """EC2's code of the reason."""
-        return "Client.UserInitiatedShutdown" if self.by_user else "Server.SpotInstanceTermination"
+    def by_user(self) -> bool:
+        """Whether somebody asked for it."""
+        return self.code == BY_USER
 
     @property
     def message(self) -> str:
         """EC2's message for it."""
-        text = "User initiated shutdown" if self.by_user else "Spot instance termination"
-        return f"{self.code}: {text}"
+        return f"{self.code}: {ENDINGS[self.code]}"
 
     @property
     def transition(self) -> str:
@@ -133,6 +151,8 @@ class Instance:
     spot_request: SpotRequest | None = None
     warned_at: datetime | None = None
     ending: Ending | None = None
+    dies_of: str = ""
+    """EC2's code of why it ends before it runs, if it is to."""
     is_protected: bool = False
     """Nobody can terminate it by the API: `DisableApiTermination`."""
 

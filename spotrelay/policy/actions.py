@@ -92,10 +92,12 @@ class NoteHealth:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """It never became ready in time; its instance is terminated."""
+    """It never became ready; its instance is terminated."""
 
     replica: Replica
     reason: str
+    is_ec2s: bool = False
+    """Whether EC2 says that it was EC2's own doing: no reason to give the version up."""
 
 
 @dataclass(frozen=True, slots=True)

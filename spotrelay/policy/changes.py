@@ -358,5 +358,8 @@ def _changed(action: Action, now: datetime) -> Replica | None:
 def _backoff_after(backoff: Backoff, actions: Sequence[Action], now: datetime) -> Backoff:
     if any(isinstance(action, MarkReady) for action in actions):
         return Backoff()
-    failed = [action.replica for action in actions if isinstance(action, Fail)]
-    return failures.after_failures(backoff, failed, now) if failed else backoff
+    failed = [action for action in actions if isinstance(action, Fail)]
+    if not failed:
+        return backoff
+    by_ec2 = {action.replica.id for action in failed if action.is_ec2s}
+    return failures.after_failures(backoff, [action.replica for action in failed], now, by_ec2=by_ec2)

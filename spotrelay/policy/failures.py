@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from spotrelay.model import Backoff, Replica, ReplicaState, ServiceSpec, seconds
@@ -30,16 +30,19 @@ def is_fallback_held(spec: ServiceSpec, backoff: Backoff, now: datetime) -> bool
     return is_its_own and backoff.fallback_until is not None and now < backoff.fallback_until
 
 
-def after_failures(backoff: Backoff, failed: Sequence[Replica], now: datetime) -> Backoff:
+def after_failures(
+    backoff: Backoff, failed: Sequence[Replica], now: datetime, *, by_ec2: Collection[int] = ()
+) -> Backoff:
     """How long to hold launches after more replicas that never became ready.
 
     What was launched together may well fail together, for a reason that has nothing to do with the service.
-    It takes one that was launched after the last failure to call it a crash loop.
+    It takes one that was launched after the last failure to call it a crash loop, and that EC2 doesn't call
+    its own doing: `by_ec2` are the IDs of those.
     """
     version = max(replica.version for replica in failed)
     before = backoff if backoff.version == version else Backoff()
     failures = before.failures + len(failed)
-    if not _was_tried_again(before, failed):
+    if not _was_tried_again(before, [replica for replica in failed if replica.id not in by_ec2]):
         failures = min(failures, max(before.failures, timing.CRASH_LOOP_FAILURES - 1))
     until = now + seconds(_held_s(failures))
     # Where it came from cools, so that the next one is tried elsewhere: perhaps nothing else serves.

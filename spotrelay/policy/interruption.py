@@ -143,6 +143,8 @@ def _for_one(
     if replica.state is ReplicaState.DRAINING:
         return _for_draining(replica, told)
     if told.state is not None and not told.state.is_alive:
+        if not (replica.state is ReplicaState.READY or replica.is_warned or told.warned_at):
+            return None  # why it ended at birth, the event doesn't say: the tick asks EC2
         return Drain(
             replica,
             f"instance {told.state}" if told.warned_at is None else WARNED,

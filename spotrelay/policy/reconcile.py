@@ -157,7 +157,7 @@ def _for_replica(spec: ServiceSpec, replica: Replica, seen: Observation, now: da
     elif instance is None:
         return  # too young to be shown
     elif not instance.state.is_alive:
-        yield Drain(replica, f"instance {instance.state}", warned_at=replica.warned_at)
+        yield _for_dead(replica, instance, seen)
     elif replica.instance_id in seen.warned or replica.is_warned:
         # `_for_warned` decides when it leaves.
         if replica.is_warned and replica.state is ReplicaState.READY:
@@ -253,6 +253,22 @@ def _for_warned(
     # Those that this tick has just found count as going: they have time, and the next tick looks at them.
     for replica in rotation.leaving(spec, seen.rows, {*going, *warned_at}, now):
         yield leave(replica)
+
+
+def _for_dead(replica: Replica, instance: Instance, seen: Observation) -> Drain | Fail:
+    """Its instance ended. If it was never ready, and EC2 didn't take it back, then it has failed.
+
+    An instance may end at birth for a reason that the next one meets, too: a volume limit, a key that nobody
+    may use, a script that shuts down. Without the brake on failures it would be replaced within seconds, for
+    ever.
+    """
+    reason = f"instance {instance.state}"
+    if instance.state_reason:
+        reason = f"{reason}: {instance.state_reason}"
+    is_taken = instance.was_reclaimed or replica.is_warned or instance.id in seen.warned
+    if is_taken or replica.state is ReplicaState.READY:
+        return Drain(replica, reason, warned_at=replica.warned_at, cool_pool=instance.was_reclaimed)
+    return Fail(replica, f"{reason}, before it was ready", is_ec2s=instance.ended_by_ec2)
 
 
 def _may_be_unseen(replica: Replica, now: datetime) -> bool:

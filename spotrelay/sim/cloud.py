@@ -186,7 +186,7 @@ class SimCloud:
                 return  # EC2 has spared it
             if self.in_rotation(instance.service or "", instance.id) and instance.serves(self.scheduler.now):
                 self.ended_in_rotation(instance)
-            self.end(instance, going, gone)
+            self.end(instance, going, gone, why="Server.SpotInstanceTermination: Spot instance termination")
 
         # EC2 hibernates an instance with its warning, not two minutes later.
         self.scheduler.at(now + (0 if action == "hibernate" else WARNING_S), take)
@@ -196,6 +196,8 @@ class SimCloud:
         instance: SimInstance,
         going: InstanceState = InstanceState.SHUTTING_DOWN,
         gone: InstanceState = InstanceState.TERMINATED,
+        *,
+        why: str = "Client.UserInitiatedShutdown: User initiated shutdown",
     ) -> None:
         """The instance goes, for whatever reason."""
         now = self.scheduler.now
@@ -205,6 +207,7 @@ class SimCloud:
         if state is InstanceState.STOPPING or (state is InstanceState.STOPPED and gone is state):
             return
         gone_at = now + self.random.uniform(*SHUTTING_DOWN_S)
+        instance.end = why
         instance.states = [(t, s) for t, s in instance.states if t <= now] + [(now, going), (gone_at, gone)]
         self.changed_at = now
         self._tell(instance, now, going)

@@ -41,6 +41,8 @@ class SimInstance:
     """AWS refuses to terminate it."""
     highest_id: int = 0
     """From its tag."""
+    end: str = ""
+    """Why it ended, as EC2 says it."""
     view: Instance | None = None
     """As described last; made anew when its state has changed."""
 
@@ -96,5 +98,6 @@ class SimInstance:
                 address,
                 self.template,
                 self.highest_id,
+                "" if state.is_alive else self.end,
             )
         return self.view

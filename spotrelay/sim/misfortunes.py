@@ -26,6 +26,15 @@ REFUSES_S = (5.0, 60.0)
 """How long there is no capacity anywhere: some tries of a replica's, and a cooldown."""
 
 
+ENDS = (
+    "Server.InternalError: Internal error on launch",
+    "Client.VolumeLimitExceeded: Volume limit exceeded",
+    "Client.InstanceInitiatedShutdown: Instance initiated shutdown",
+    "Server.SpotInstanceTermination: Spot instance termination",
+)
+"""What EC2 says of an instance that died without a warning."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Victim:
     """A service as it is when misfortune strikes."""
@@ -89,7 +98,9 @@ def _die(victim: _Victim) -> None:
     on_demand = [i for i in victim.alive if i not in victim.spot]
     candidates = on_demand if on_demand and random.random() < 0.5 else victim.alive
     if candidates:
-        victim.world.cloud.end(random.choice(candidates))
+        instance = random.choice(candidates)
+        # Not drawn: what else befalls the run shall not depend on it.
+        victim.world.cloud.end(instance, why=ENDS[int(instance.id[2:], 16) % len(ENDS)])
 
 
 def _hang(victim: _Victim) -> None:

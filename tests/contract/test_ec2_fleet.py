@@ -454,7 +454,7 @@ def _tags(tags: Mapping[str, str]) -> list[dict[str, str]]:
     return [{"Key": key, "Value": value} for key, value in tags.items()]
 
 
-def _observed(ec2: Stubber, fleet: Ec2Fleet, tags: Mapping[str, str]) -> Instance:
+def _observed(ec2: Stubber, fleet: Ec2Fleet, tags: Mapping[str, str], **facts: object) -> Instance:
     """An instance with these tags, as observed."""
     described = {
         "InstanceId": "i-1",
@@ -463,6 +463,7 @@ def _observed(ec2: Stubber, fleet: Ec2Fleet, tags: Mapping[str, str]) -> Instanc
         "Placement": {"AvailabilityZone": "us-east-1a"},
         "LaunchTime": NOW,
         "Tags": _tags(tags),
+        **facts,
     }
     ec2.add_response("describe_instances", {"Reservations": [{"Instances": [described]}]})
     (instance,) = fleet.observe("demo")
@@ -476,6 +477,27 @@ def test_what_an_instance_bears(ec2: Stubber, fleet: Ec2Fleet) -> None:
     assert (instance.launch_template_id, instance.highest_id) == ("lt-1", 42)
     instance = _observed(ec2, fleet, {})
     assert (instance.launch_template_id, instance.highest_id) == (None, 0)
+
+
+@pytest.mark.parametrize(
+    ("reason", "text"),
+    [
+        (None, ""),
+        ({"Code": "pending", "Message": "pending"}, "pending"),
+        (
+            {"Code": "Server.SpotInstanceTermination", "Message": "Server.SpotInstanceTermination: taken"},
+            "Server.SpotInstanceTermination: taken",
+        ),
+        ({"Code": "Client.InternalError", "Message": "no key"}, "Client.InternalError: no key"),
+    ],
+)
+def test_why_an_instance_ended(
+    ec2: Stubber, fleet: Ec2Fleet, reason: Mapping[str, str] | None, text: str
+) -> None:
+    """EC2's code and words are kept, the code once, and EC2's own doing is told apart."""
+    instance = _observed(ec2, fleet, {}, **({"StateReason": reason} if reason else {}))
+    assert instance.state_reason == text
+    assert instance.ended_by_ec2 is instance.was_reclaimed is text.startswith("Server.")
 
 
 @pytest.mark.parametrize(

@@ -63,3 +63,23 @@ def test_a_warning_that_is_retracted(stand: Stand) -> None:
         lambda seen: seen.replicas[victim.id].state is ReplicaState.TERMINATED, "it is ended", SPARED_ENDS_S
     )
     stand.whole(stand.spec.replicas)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(4 * WITHIN_S)
+def test_what_dies_at_birth_meets_the_brake(stand: Stand) -> None:
+    """Replacements that end before they run are failures, with EC2's words, and not launched every second."""
+    victim = stand.watch.look().ready[0]
+    assert victim.instance_id
+    stand.cloud.let_die("Client.VolumeLimitExceeded", 2)
+    since = stand.last_call()
+    stand.cloud.warn(victim.instance_id)
+    stand.until_state(victim.id, ReplicaState.TERMINATED)
+    seen = stand.whole(stand.spec.replicas)
+    failed = [r for r in seen.replicas.values() if r.state is ReplicaState.FAILED]
+    assert len(failed) == 2
+    assert all("Client.VolumeLimitExceeded: Volume limit exceeded" in r.reason for r in failed)
+    launches = [call for call in stand.calls("OnSignalRole", since) if call["action"] == "CreateFleet"]
+    launches += [call for call in stand.calls("ReconcileRole", since) if call["action"] == "CreateFleet"]
+    # The first, its fallback, and one more for each of the two failures at most.
+    assert len(launches) <= 4

@@ -234,6 +234,21 @@ def test_what_cannot_be_interrupted_says_why(ground: Ground) -> None:
         ground.aws.local.dry_up(zone="us-east-1z")
 
 
+def test_an_instance_that_dies_at_birth_says_why(ground: Ground) -> None:
+    """It goes from pending to terminated with EC2's code and words, and the next one runs."""
+    ground.aws.local.let_die("Client.VolumeLimitExceeded")
+    stillborn = ground.fleet(["g5.2xlarge"])["Instances"][0]["InstanceIds"][0]
+    eventually(lambda: ground.states([stillborn]) == ["terminated"], "it ends")
+    (shown,) = ground.aws.ec2.describe_instances(InstanceIds=[stillborn])["Reservations"][0]["Instances"]
+    assert shown["StateReason"] == {
+        "Code": "Client.VolumeLimitExceeded",
+        "Message": "Client.VolumeLimitExceeded: Volume limit exceeded",
+    }
+    ground.running(1)
+    with pytest.raises(LocalCloudError, match="no reason 'Boredom'"):
+        ground.aws.local.let_die("Boredom")
+
+
 def test_registering_an_instance_that_does_not_run_is_refused(ground: Ground) -> None:
     """A load balancer takes running instances only, and forgives the removal of an absent one."""
     elb = ground.aws.elb

@@ -317,6 +317,17 @@ def test_a_ready_replica_forgives_failures() -> None:
     assert changes.changes("demo", demo_spec(), rows, [MarkReady(well)], NOW, str)[0].backoff == Backoff()
 
 
+def test_what_ec2_did_is_told_apart_from_what_the_version_did() -> None:
+    """Of two failures after four in a row, the one that was EC2's makes no crash loop of it."""
+    recently = dict.fromkeys(ReplicaState, NOW - seconds(30))
+    fresh = a_replica(1, ReplicaState.STARTING, entered=recently)
+    rows = rows_of(fresh, highest_id=1, backoff=Backoff(4, NOW, version=1))
+    for is_ec2s, failed in ((True, timing.CRASH_LOOP_FAILURES - 1), (False, timing.CRASH_LOOP_FAILURES)):
+        (commit,) = commits_of(rows, Fail(fresh, "died", is_ec2s=is_ec2s))
+        assert commit.backoff is not None
+        assert commit.backoff.failures == failed
+
+
 def test_the_last_of_several_commits_has_the_back_off() -> None:
     """More failures than fit into one commit are all written, and hold the next launch once."""
     rows = rows_of(*(a_replica(i, ReplicaState.STARTING) for i in range(1, Changes.MAX_ROWS + 2)))

@@ -31,6 +31,20 @@ def test_a_crash_loop_is_one_that_was_tried_again() -> None:
     assert (newer.version, newer.failures) == (2, 1)
 
 
+def test_what_ec2_did_is_no_crash_loop() -> None:
+    """EC2's own failures hold launches as long as others do, only the service's own for good."""
+    before = failures.after_failures(Backoff(), [a_replica(1, ReplicaState.STARTING)] * 9, NOW - seconds(600))
+    recently = dict.fromkeys(ReplicaState, NOW - seconds(300))
+    again = a_replica(2, ReplicaState.STARTING, entered=recently)
+    held = failures.after_failures(before, [again], NOW, by_ec2={2})
+    assert not failures.is_crash_looping(demo_spec(), held)
+    assert failures.is_held(demo_spec(), held, NOW)
+    own = replace(again, id=3)
+    assert failures.is_crash_looping(
+        demo_spec(), failures.after_failures(before, [again, own], NOW, by_ec2={2})
+    )
+
+
 def test_fallbacks_are_held_by_their_own_failures_only() -> None:
     """A failed Spot replica doesn't hold them, a failed fallback does for its back-off, and not for good."""
     spot = a_replica(1, ReplicaState.STARTING)

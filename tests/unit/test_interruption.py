@@ -324,6 +324,18 @@ def test_an_instance_that_goes_without_a_warning_is_replaced(state: InstanceStat
     assert actions == [Drain(replica, f"instance {state}")]
 
 
+def test_why_an_instance_ended_at_birth_is_for_the_tick_to_ask() -> None:
+    """The event doesn't say whether the version failed or EC2 took it; with a warning that is known."""
+    gone = StateChange("i-1", NOW, InstanceState.TERMINATED)
+    for state in (ReplicaState.PROVISIONING, ReplicaState.STARTING):
+        born = a_replica(1, state)
+        assert react((gone, born), others=0) == []
+        (drain,) = react((gone, born), (InterruptionWarning("i-1", NOW, "terminate"), born), others=0)
+        assert isinstance(drain, Drain)
+        (drain,) = react((gone, replace(born, warned_at=NOW)), others=0)
+        assert isinstance(drain, Drain)
+
+
 def test_a_running_instance_is_put_into_rotation_once() -> None:
     """`running` starts a provisioning replica and says nothing new about any other."""
     signal = StateChange("i-1", NOW, InstanceState.RUNNING)

@@ -162,6 +162,38 @@ def test_a_replica_that_never_becomes_ready_has_failed() -> None:
     assert all(actions == [fail] for actions in judged.values())
 
 
+def test_what_dies_at_birth_has_failed() -> None:
+    """An instance that ends before it was ready, untaken, meets the brake; its row has EC2's words."""
+    full = "Client.VolumeLimitExceeded: Volume limit exceeded"
+    for state in (ReplicaState.PROVISIONING, ReplicaState.STARTING):
+        born = a_replica(1, state, entered=RECENTLY)
+        died = an_instance(1, InstanceState.TERMINATED, state_reason=full)
+        reason = f"instance terminated: {full}, before it was ready"
+        assert decide(born, instances=(died,)) == [Fail(born, reason)]
+        outage = replace(died, state_reason="Server.InternalError: Internal error on launch")
+        (fail,) = decide(born, instances=(outage,))
+        assert isinstance(fail, Fail)
+        assert fail.is_ec2s
+    served = a_replica(1, ReplicaState.READY)
+    (drain,) = decide(served, instances=(died,))
+    assert drain == Drain(served, f"instance terminated: {full}")
+
+
+def test_what_ec2_takes_back_at_birth_is_a_loss() -> None:
+    """With a warning or by EC2's own word afterwards it is replaced at once, and where it was cools."""
+    born = a_replica(1, ReplicaState.STARTING, entered=RECENTLY)
+    taken = an_instance(
+        1, InstanceState.TERMINATED, state_reason="Server.SpotInstanceTermination: Spot instance termination"
+    )
+    (drain,) = decide(born, instances=(taken,))
+    assert drain == Drain(born, f"instance terminated: {taken.state_reason}", cool_pool=True)
+    (drain,) = decide(born, instances=(an_instance(1, InstanceState.TERMINATED),), warned=(1,))
+    assert drain == Drain(born, "instance terminated")
+    warned = replace(born, warned_at=NOW)
+    drain, *_ = decide(warned, instances=(an_instance(1, InstanceState.TERMINATED),))
+    assert isinstance(drain, Drain)
+
+
 def test_a_replica_has_its_whole_initial_delay() -> None:
     """It is late after its last moment, not in it."""
     spec = demo_spec()

@@ -54,7 +54,9 @@ class Backoffs:
         if before.version != version:
             before = Backoff()
         last = self.failed_at.get(service, float("-inf")) if before.failures else float("inf")
-        started = max(time_of(r.entered[ReplicaState.PROVISIONING]) for r in failed)
+        # What EC2 calls its own doing is never the last straw.
+        own = [r for r in failed if "Server." not in r.reason]
+        started = max((time_of(r.entered[ReplicaState.PROVISIONING]) for r in own), default=float("-inf"))
         self.failed_at[service] = commit.at
         counts = {before.failures + len(failed)}
         if started <= last + SKEW_S:

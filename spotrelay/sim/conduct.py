@@ -387,8 +387,10 @@ def _spec(heard: Sequence[Heard]) -> ServiceSpec | None:
     found = (h.answer for h in heard if h.call in (Call.GET, Call.DOCUMENT))
     spec = next((s for s in found if isinstance(s, ServiceSpec)), None)
     if any(h.call is Call.ACQUIRE for h in heard):  # a tick
-        if not any(h.call is Call.HEALTH and not h.is_error for h in heard):
-            return None
+        health = next((h.answer for h in heard if h.call is Call.HEALTH and not h.is_error), None)
+        is_removed = spec is None and isinstance(rows, Rows) and rows.removal.told_at is not None
+        if health is None or (is_removed and not health):
+            return None  # there is nothing to leave
         return spec or (rows.document if isinstance(rows, Rows) else None)
     return spec
 

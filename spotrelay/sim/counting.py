@@ -11,7 +11,16 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from spotrelay.memory import EPOCH
-from spotrelay.model import Changes, InstanceState, Replica, ReplicaState, Rows, ServiceSpec, TargetState
+from spotrelay.model import (
+    Changes,
+    InstanceState,
+    RefusalKind,
+    Replica,
+    ReplicaState,
+    Rows,
+    ServiceSpec,
+    TargetState,
+)
 from spotrelay.names import Metric
 from spotrelay.ports import (
     Conflict,
@@ -56,6 +65,17 @@ OF_THE_CONTROL_PLANE = frozenset(
 """What the alarms watch over all services; the rest is drawn for each."""
 
 DURATIONS = (Metric.WARNING_TO_DEREGISTERED_MS, Metric.WARNING_TO_LAUNCHED_MS)
+
+LASTING = frozenset(
+    {
+        RefusalKind.MARKET_LIMIT,
+        RefusalKind.QUOTA,
+        RefusalKind.ADDRESSES,
+        RefusalKind.PERMISSION,
+        RefusalKind.REQUEST,
+    }
+)
+"""What a person must mend: docs/operating.md."""
 
 _Key = tuple[Metric, str | None]
 
@@ -150,7 +170,8 @@ class Counting:
             if is_moved and any(r.instance_id for r in rows.replicas.values()):
                 facts.add(Metric.HELD_BACK, None)
                 spec = rows.document
-        if _has(heard, Call.HEALTH) and spec is not None:
+        is_removed = is_missing and rows.removal.told_at is not None
+        if _has(heard, Call.HEALTH) and spec is not None and not is_removed:
             least = 1 if is_whole else 0
             self._of_service(invocation, spec, rows, facts, is_whole=is_whole)
             if spec.version == rows.backoff.version and rows.backoff.failures >= CRASH_LOOP:
@@ -165,7 +186,13 @@ class Counting:
         self, invocation: Invocation, spec: ServiceSpec, rows: Rows, facts: Facts, *, is_whole: bool
     ) -> None:
         ready = sum(r.serves for r in rows.replicas.values())
-        for metric, value in ((Metric.REPLICAS_READY, ready), (Metric.REPLICAS_DESIRED, spec.replicas)):
+        launched = sum(r.is_counted and r.instance_id is not None for r in rows.replicas.values())
+        for metric, value in (
+            (Metric.REPLICAS_READY, ready),
+            (Metric.REPLICAS_DESIRED, spec.replicas),
+            (Metric.REPLICAS_MISSING, max(spec.replicas - ready, 0)),
+            (Metric.REPLICAS_UNLAUNCHED, max(spec.replicas - launched, 0)),
+        ):
             facts.add(metric, spec.service, value if is_whole else 0, value)
             # A graph of zeros is not the same as one without a value.
             if is_whole and not any(c.metric is metric for c in invocation.counted):
@@ -290,8 +317,11 @@ class _Walk:
         if isinstance(answer, LaunchResult):
             self._brought |= {i.id for i in answer.instances}
             self._facts.add(Metric.LAUNCH_REFUSALS, service, len(answer.refusals))
+            lasting = {refusal.code for refusal in answer.refusals if refusal.kind in LASTING}
+            self._facts.add(Metric.LAUNCHES_BLOCKED, service, len(lasting))
         else:
             self._facts.add(Metric.LAUNCH_ERRORS, service)
+            self._facts.add(Metric.LAUNCHES_BLOCKED, service, int(isinstance(answer, Denied)))
 
     def _deregistered(self, ids: Collection[str]) -> None:
         if not ids:

@@ -183,6 +183,8 @@ def _taught(row: Replica, old: Replica) -> Iterator[tuple[Cause, bool]]:
     if is_spot and was_there and row.is_warned and (is_leaving or not old.is_warned):
         # Another warning, as it leaves, is the same loss.
         yield Cause.LOSS, not old.is_warned
+    elif is_spot and was_there and not row.state.is_active and "Server.SpotInstance" in row.reason:
+        yield Cause.LOSS, True  # nobody warned, and EC2 says afterwards that it took it
     if is_spot and row.rebalance_at and not old.rebalance_at:
         yield Cause.REBALANCE, True
 

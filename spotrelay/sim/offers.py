@@ -181,6 +181,8 @@ class Offers:
                 Scope(pool.region, quota=quota_of(pool.instance_type), purchase_option=option),
             ),
             RefusalKind.ADDRESSES: ("InsufficientFreeAddressesInSubnet", Scope(pool.region, zone=pool.zone)),
+            RefusalKind.PERMISSION: ("UnauthorizedOperation", one),
+            RefusalKind.REQUEST: ("InvalidBlockDeviceMapping", one),
             RefusalKind.OTHER: ("InternalError", one),
         }[kind]
         is_named = self.random.random() < 0.7

@@ -552,6 +552,8 @@ class Rules:
         service = invocation.ticks_for
         if invocation.disturbances or invocation.observed_at is None or invocation.warned_at is None:
             return
+        if self.was_removed(service, invocation.began_at, self.scheduler.now):
+            return  # what is dead goes with its load balancer
         shown = {instance.id for instance in invocation.observed}
         rows = {row.instance_id: row for row in invocation.loaded.values()}
         for instance_id, target in self.cloud.groups.get(service, {}).items():
@@ -607,6 +609,8 @@ class Rules:
         by = self.drained.get(instance_id)
         if by is not None and by[0] >= invocation.began_at and by[1] is not invocation:
             return  # somebody else has drained it meanwhile, and takes it out
+        if self.was_removed(service, invocation.began_at, self.scheduler.now):
+            return  # its ticks take out what drains
         # What was put back since, by an invocation that didn't know, is for the tick to find.
         if target is not None and target.registered_at < drained_at - SKEW_S:
             self.broken(Rule.SIGNAL_HANDLED, f"{instance_id} is in rotation after its warning")

@@ -179,6 +179,8 @@ def _check_reason(view: View, commit: Commit, row: Replica, old: Replica) -> Non
     is_right = _is_so(view, commit, row, old, reason)
     if reason != row.reason:
         is_right = is_right and row.replaced_by is None and not row.is_stand_in
+    elif row.state is ReplicaState.FAILED:
+        pass  # the next one waits for the back-off
     elif reason.startswith(("interruption warning", "instance ")) and row.service in view.invocation.specs:
         is_right = is_right and (row.replaced_by is not None or row.is_stand_in)
     if not is_right:
@@ -206,7 +208,12 @@ def _is_so(view: View, commit: Commit, row: Replica, old: Replica, reason: str) 
     if reason.startswith("instance "):
         instance = view.rules.cloud.instances[row.instance_id or ""]
         states = [state for since, state in instance.states if since <= commit.at and not state.is_alive]
-        return reason.removeprefix("instance ") in states
+        told = reason.removeprefix("instance ").removesuffix(", before it was ready")
+        state, _, words = told.partition(": ")
+        is_failed = row.state is ReplicaState.FAILED
+        # EC2 took it, or it was ready: else it has failed.
+        may_fail = not (was_ready or row.is_warned or words.startswith("Server.SpotInstance"))
+        return state in states and words in ("", instance.end) and (not is_failed or may_fail)
     return row.state is ReplicaState.FAILED and reason.startswith("not ready ")
 
 
@@ -216,7 +223,7 @@ def _check_time(view: View, commit: Commit, row: Replica, old: Replica) -> None:
     documents = view.rules.documents(row.service, commit.at - LONGEST_S)
     reason = row.reason.removesuffix(NEEDLESS)
     started = old.entered.get(ReplicaState.PROVISIONING)
-    if row.state is ReplicaState.FAILED:
+    if row.state is ReplicaState.FAILED and not reason.startswith("instance "):
         delay_s = min((spec.initial_delay_s for spec in documents), default=0.0)
         if started is None or now <= time_of(started) + delay_s:
             view.broken(Rule.NOT_BEFORE, f"{row} is given up as never ready, launched at {started}")

@@ -311,6 +311,9 @@ def check_signals(view: View, memory: MemoryStore) -> None:
 def _why_not_told(view: View, row: Replica, kind: str, detail: dict[str, str]) -> str:
     """Why the row should say something else after an event; empty if it needn't."""
     spec = view.invocation.specs.get(row.service)
+    if row.state in balance.RISING and not row.is_warned and "State-change" in kind:
+        # Whether it failed or EC2 took it, the event doesn't say: the tick asks.
+        return "it runs" if row.state is ReplicaState.PROVISIONING and detail["state"] == "running" else ""
     match kind, detail.get("state"):
         case "EC2 Instance State-change Notification", "running":
             return "it runs" if row.state is ReplicaState.PROVISIONING else ""

@@ -70,6 +70,9 @@ SETTLING_LAG_S = 25.0
 """Of the tick queue while things settle: what the controller does then doesn't depend on how often it looks,
 and a simulation that looks less often can try more."""
 
+FORCED = 0.3
+"""So many of the stacks that are removed take the load balancer away while replicas run."""
+
 WARM_S = 1000.0
 """How long ago the replicas of a warm start became ready: longer than any duration of the policy's."""
 
@@ -282,7 +285,9 @@ class World:
         self.say(f"{name} is {'deployed: ' + told(spec) if spec else 'removed'}")
         self.services.documents.setdefault(name, []).append((self.scheduler.now, spec))
         if spec is None:
-            self.cloud.groups.pop(name, None)
+            # Its stack waits with the load balancer until the replicas have ended, unless somebody forces it.
+            if Random(f"{self.scenario.seed}-forced").random() < FORCED:  # noqa: S311 - to be repeated
+                self.cloud.groups.pop(name, None)
         else:
             self.cloud.groups.setdefault(name, {})
         operation = "Update" if spec else "Delete"

@@ -91,7 +91,7 @@ def _order(spec: ServiceSpec, ordered: Changes, memory: PoolMemory, now: datetim
         option,
         memory,
         now,
-        is_return=spec.on_demand_fallback and all(r.attempts for r in waiting),
+        is_return=spec.on_demand_fallback and all(r.attempts % timing.LOW_SCORE_EVERY for r in waiting),
         is_last_resort=ordered.is_last_resort or not spec.on_demand_fallback,
     )
     return _Order(spec, plan, memory, option)

@@ -102,7 +102,6 @@ class Metric(StrEnum):
     ORPHANS_ADOPTED = "OrphansAdopted"
     ORPHANS_TERMINATED = "OrphansTerminated"
     REPLICAS_READY = "ReplicasReady"
-    REPLICAS_DESIRED = "ReplicasDesired"
     REPLICAS_MISSING = "ReplicasMissing"
     """Those desired that aren't ready, stand-ins taken into account."""
     REPLICAS_UNLAUNCHED = "ReplicasUnlaunched"

@@ -38,7 +38,7 @@ def dashboard(
     )
     board.add_widgets(_blocked(logs))
     board.add_widgets(
-        _graph("Replicas ready, of those desired", "Minimum", Metric.REPLICAS_READY, Metric.REPLICAS_DESIRED),
+        _graph("Replicas ready, and missing", "Maximum", Metric.REPLICAS_READY, Metric.REPLICAS_MISSING),
         _graph("Interruptions", "Sum", Metric.INTERRUPTION_WARNINGS, Metric.DEREGISTERED),
     )
     board.add_widgets(

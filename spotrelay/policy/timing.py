@@ -97,6 +97,10 @@ LOW_SCORE = 3
 """Zones with this placement score or less come last, and nothing returns to Spot there. AWS's own guidance
 moves away from pools that score 1 or 2; with fewer than three types no score is above 3."""
 
+LOW_SCORE_EVERY = 5
+"""Of the tries to return to Spot each fifth asks low zones, too: a score is advice, a request costs nothing,
+and GPU zones may score low for days. Tries are a minute apart by then: EC2 is asked every five minutes."""
+
 RETRY_FIRST_S, RETRY_MAX_S = 5.0, 60.0
 """After a launch that every pool refused: doubled each time, a minute at most (capacity returns in gusts)."""
 

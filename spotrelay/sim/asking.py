@@ -29,6 +29,9 @@ from spotrelay.sim.scheduler import Scheduler
 LOW_SCORE = 3
 """Zones with this score or less come after the others, says docs/placement.md."""
 
+LOW_SCORE_EVERY = 5
+"""Each fifth try to return to Spot asks them, too: docs/placement.md."""
+
 RETRY_S, RETRY_MAX_S = 5.0, 60.0
 """After a launch that was refused: doubled each time, up to a minute."""
 
@@ -416,7 +419,7 @@ def _plan(
             low.add(pool)
         else:
             rested.add(pool)
-    is_return = spec.on_demand_fallback and all(row.attempts for row in order.rows)
+    is_return = spec.on_demand_fallback and all(row.attempts % LOW_SCORE_EVERY for row in order.rows)
     steps = [rested]
     if not is_return or is_last_resort:
         steps.append(low)

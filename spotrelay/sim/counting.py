@@ -189,7 +189,6 @@ class Counting:
         launched = sum(r.is_counted and r.instance_id is not None for r in rows.replicas.values())
         for metric, value in (
             (Metric.REPLICAS_READY, ready),
-            (Metric.REPLICAS_DESIRED, spec.replicas),
             (Metric.REPLICAS_MISSING, max(spec.replicas - ready, 0)),
             (Metric.REPLICAS_UNLAUNCHED, max(spec.replicas - launched, 0)),
         ):

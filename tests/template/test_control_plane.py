@@ -398,7 +398,7 @@ def test_the_dashboard_shows_only_metrics_that_exist(control_plane: Template) ->
         Metric.REPLICAS_LAUNCHED,
         Metric.LAUNCH_REFUSALS,
         Metric.REPLICAS_READY,
-        Metric.REPLICAS_DESIRED,
+        Metric.REPLICAS_MISSING,
         Metric.BEST_PLACEMENT_SCORE,
         Metric.SURVEY_REFUSED,
         Metric.HELD_BACK,

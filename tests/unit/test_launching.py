@@ -133,6 +133,19 @@ def test_a_return_to_spot_leaves_low_zones_alone() -> None:
     assert asked(world)[1] == {A5, A6}, "without fallback nothing stands in, and both others cool"
 
 
+def test_each_fifth_return_to_spot_asks_low_zones_too() -> None:
+    """A score may stay low for days, and is advice: now and then EC2 is asked itself."""
+    world = World.of(demo_spec(), capacity={Offering(p, SPOT): 0 for p in (B5, B6)})
+    scores = {"us-east-1a": timing.LOW_SCORE}
+    world.store.note_survey(
+        Survey("demo", demo_spec().asked, world.clock.now(), demo_spec().pools, scores=scores)
+    )
+    assert launch(world, ordered(world, attempts=timing.LOW_SCORE_EVERY - 1)) == 0
+    world.clock.advance(timing.REFUSAL_COOLDOWN_MAX_S)
+    assert launch(world, ordered(world, attempts=timing.LOW_SCORE_EVERY)) == 1
+    assert asked(world)[1:] == [{B5, B6}, {A5, A6}]
+
+
 @pytest.mark.parametrize(
     ("fallback", "is_last_resort", "requests"),
     [(True, False, 1), (True, True, 2), (False, False, 2)],

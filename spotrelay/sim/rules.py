@@ -609,7 +609,7 @@ class Rules:
         by = self.drained.get(instance_id)
         is_anothers = by is not None and by[0] >= invocation.began_at and by[1] is not invocation
         if is_anothers or self.was_removed(service, invocation.began_at, self.scheduler.now):
-            return  # somebody else has drained it meanwhile, and takes it out; of a removed service a tick does
+            return  # whoever has drained it takes it out; of a removed service a tick does
         # What was put back since, by an invocation that didn't know, is for the tick to find.
         if target is not None and target.registered_at < drained_at - SKEW_S:
             self.broken(Rule.SIGNAL_HANDLED, f"{instance_id} is in rotation after its warning")

@@ -11,7 +11,7 @@ import pytest
 from stacks.application import NETWORK, SERVICE_PREFIX
 from stacks.settings import Settings
 from tests.template.conftest import SERVICE_FILES, synthesize
-from tests.template.support import Properties, Template, exported, flat, refers_to
+from tests.template.support import Properties, Template, exported, flat, function, refers_to
 
 DEMO = {"services": str(SERVICE_FILES["demo"])}
 
@@ -56,8 +56,8 @@ def test_replicas_have_no_public_address_and_a_way_out(network: Template, servic
     assert not any(s["MapPublicIpOnLaunch"] for s in network.all("AWS::EC2::Subnet").values())
     assert {default_routes(network)[id_] for id_ in private} == {"NatGatewayId"}
     assert len(network.all("AWS::EC2::NatGateway")) == 1
-    function = service_stack.only("AWS::Lambda::Function")
-    assert used(network, function["VpcConfig"]["SubnetIds"]) == set(private)
+    prober = function(service_stack, "probe")
+    assert used(network, prober["VpcConfig"]["SubnetIds"]) == set(private)
 
 
 def test_what_comes_from_s3_passes_no_nat_gateway(network: Template) -> None:
@@ -81,8 +81,8 @@ def test_replicas_with_public_addresses_need_no_nat_gateway(tmp_path: Path) -> N
     assert {default_routes(network)[id_] for id_ in public} == {"GatewayId"}
     assert not network.all("AWS::EC2::NatGateway")
     assert not network.all("AWS::EC2::EIP")
-    function = service.only("AWS::Lambda::Function")
-    assert used(network, function["VpcConfig"]["SubnetIds"]) == set(public)
+    prober = function(service, "probe")
+    assert used(network, prober["VpcConfig"]["SubnetIds"]) == set(public)
     balancer = service.only("AWS::ElasticLoadBalancingV2::LoadBalancer")
     assert balancer["Scheme"] == "internal"
     assert used(network, balancer["Subnets"]) == set(subnets(network, "Private"))

@@ -10,17 +10,12 @@ RESOURCE = "Custom::SpotRelayReplicas"
 NEEDED_BY_REPLICAS = {
     "AWS::EC2::LaunchTemplate",
     "AWS::EC2::SecurityGroup",
-    "AWS::EC2::Subnet",
-    "AWS::EC2::SubnetRouteTableAssociation",
-    "AWS::EC2::VPC",
-    "AWS::EC2::VPCGatewayAttachment",
-    "AWS::EC2::Route",
     "AWS::ElasticLoadBalancingV2::Listener",
     "AWS::ElasticLoadBalancingV2::LoadBalancer",
     "AWS::ElasticLoadBalancingV2::TargetGroup",
     "AWS::IAM::InstanceProfile",
 }
-"""What an instance that drains has, uses or is reached by."""
+"""What an instance that drains has, uses or is reached by. The network is a stack of its own, and goes last."""
 
 KEPT = {"AWS::DynamoDB::Table"}
 """By intention, and told in docs/operating.md."""

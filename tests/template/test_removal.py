@@ -15,7 +15,7 @@ NEEDED_BY_REPLICAS = {
     "AWS::ElasticLoadBalancingV2::TargetGroup",
     "AWS::IAM::InstanceProfile",
 }
-"""What an instance that drains has, uses or is reached by. The network is a stack of its own, and goes last."""
+"""What an instance that drains has, uses or is reached by. The network is another stack, and goes last."""
 
 KEPT = {"AWS::DynamoDB::Table"}
 """By intention, and told in docs/operating.md."""

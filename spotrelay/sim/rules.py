@@ -513,6 +513,8 @@ class Rules:
         due = self.called_back.get(instance.service or "", ())
         if now - 12.0 < self.quiet_since or instance.service in self.damaged:
             return
+        if self.was_removed(instance.service or "", now - WARNING_S, now):
+            return  # nobody replaces it, and its ticks are few until the removal is certain
         if (
             any(now - 12.0 <= time <= now - 8.0 for time in due)
             and self.warned_rows.get(instance.id, now) < now - 12.0

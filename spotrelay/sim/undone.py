@@ -313,7 +313,9 @@ def _why_not_told(view: View, row: Replica, kind: str, detail: dict[str, str]) -
     spec = view.invocation.specs.get(row.service)
     if row.state in balance.RISING and not row.is_warned and "State-change" in kind:
         # Whether it failed or EC2 took it, the event doesn't say: the tick asks.
-        return "it runs" if row.state is ReplicaState.PROVISIONING and detail["state"] == "running" else ""
+        is_all = sum((row.instance_id or "") in body for body in view.invocation.bodies) == 1
+        is_news = row.state is ReplicaState.PROVISIONING and detail["state"] == "running"
+        return "it runs" if is_news and is_all else ""
     match kind, detail.get("state"):
         case "EC2 Instance State-change Notification", "running":
             return "it runs" if row.state is ReplicaState.PROVISIONING else ""

@@ -189,7 +189,7 @@ def next_look(spec: ServiceSpec | None, seen: Observation, now: datetime) -> dat
     desired = spec.replicas if spec else 0
     # A crash loop is at rest: what ends it is a deployment, and that brings a tick of its own.
     is_looping = spec is not None and failures.is_crash_looping(spec, rows.backoff)
-    if sum(r.is_counted and not r.is_stand_in for r in replicas) != desired and not is_looping:
+    if sum(not r.is_stand_in for r in _counted(seen, ())) != desired and not is_looping:
         return soon
     first = min(waits, default=NEVER)
     return None if first == NEVER else max(first, soon)

@@ -345,11 +345,16 @@ def check_whole(view: View, spec: ServiceSpec) -> None:
     _check_waiting(view, spec, failed=failed)
 
 
+def _has_lost_some(view: View) -> bool:
+    """Whether replicas that count went in this very tick: what that makes room for is the next one's."""
+    left = {row.id for row in view.now.replicas.values() if row.is_counted}
+    return any(row.is_counted and row.id not in left for row in view.rows.replicas.values())
+
+
 def _check_due(view: View, spec: ServiceSpec) -> None:
     """Is what should be replaced replaced, as far as `surge` goes?"""
-    left = {row.id for row in view.now.replicas.values() if row.is_counted}
-    if any(row.is_counted and row.id not in left for row in view.rows.replicas.values()):
-        return  # whoever goes makes room for the next tick
+    if _has_lost_some(view):
+        return
     for rows in (view.rows, view.now):
         there = [r for r in rows.replicas.values() if r.is_counted and not r.is_stand_in]
         pairs = sum(r.superseded_in(rows) for r in there)
@@ -383,6 +388,8 @@ def _check_stand_ins(view: View, spec: ServiceSpec, *, failed: bool) -> None:
             view.broken(
                 Rule.STOOD_IN, f"{wanted} aren't ready and won't be soon, {standing} stand in for them"
             )
+    if _has_lost_some(view):
+        return
     # Once everybody has been there for long enough nobody stands in for them.
     there = [r for r in regular(view.rows) if r.stays and view.is_over(_stays_from(r))]
     idle = [r for r in view.untouched() if r.is_stand_in and r.is_counted]

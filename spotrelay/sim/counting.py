@@ -162,6 +162,7 @@ class Counting:
             return
         got = next((h.answer for h in heard if h.call is Call.GET), None)
         is_missing = got is None and _has(heard, Call.GET)
+        is_removed = is_missing and rows.removal.told_at is not None
         if is_missing and rows.removal.told_at is None and not is_vouched_for:
             facts.add(Metric.HELD_BACK, None)
         spec = got if isinstance(got, ServiceSpec) else rows.document
@@ -170,14 +171,13 @@ class Counting:
             if is_moved and any(r.instance_id for r in rows.replicas.values()):
                 facts.add(Metric.HELD_BACK, None)
                 spec = rows.document
-        is_removed = is_missing and rows.removal.told_at is not None
         if _has(heard, Call.HEALTH) and spec is not None and not is_removed:
             least = 1 if is_whole else 0
             self._of_service(invocation, spec, rows, facts, is_whole=is_whole)
             if spec.version == rows.backoff.version and rows.backoff.failures >= CRASH_LOOP:
                 facts.add(Metric.CRASH_LOOPING, service, least, 1)
         if _has(heard, Call.OBSERVE):
-            held = self._held(invocation, rows, is_vouched_for=is_vouched_for)
+            held = self._held(invocation, rows, is_vouched_for=is_vouched_for or is_removed)
             # A service of which nothing is left is forgotten, and what bears its tag is nobody's business.
             is_certain = is_whole and not _has(heard, Call.FORGET)
             facts.add(Metric.HELD_BACK, None, held[0] if is_certain else 0, held[1])

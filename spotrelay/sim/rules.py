@@ -288,7 +288,7 @@ class Rules:
             self.broken(Rule.IDS, f"{service}: {given} were requested before {highest}")
         self.requested[service] = requested
         # What is missing leaves the last one that was read in force.
-        documents = self.documents(service, self.scheduler.now - LONGEST_S) or self.documents(service, 0.0)
+        documents = self._in_force(invocation, service)
         most = max((spec.replicas + spec.surge for spec in documents), default=0)
         for is_stand_in in (False, True):
             was, active = (
@@ -308,6 +308,12 @@ class Rules:
                 self.broken(Rule.ONE_REPLACEMENT, f"{row} replaces {row.replaces}, which {earlier} replaces")
             self.replacements[service, row.replaces] = row.id
 
+    def _in_force(self, invocation: Invocation, service: str) -> Sequence[ServiceSpec]:
+        """The documents that a decision may go by: valid a while ago or kept, where none is to be read."""
+        documents = self.documents(service, self.scheduler.now - LONGEST_S) or self.documents(service, 0.0)
+        kept = invocation.rows.document if invocation.rows else None
+        return [*documents, kept] if kept else documents
+
     def _stood_in(
         self,
         invocation: Invocation,
@@ -323,7 +329,7 @@ class Rules:
                 self.broken(Rule.STAND_INS, f"{row} replaces {replaced}, a stand-in")
         if not any(row.is_stand_in and row.state is ReplicaState.REQUESTED for row in changes.create):
             return
-        documents = self.documents(service, self.scheduler.now - LONGEST_S) or self.documents(service, 0.0)
+        documents = self._in_force(invocation, service)
         if not any(spec.use_spot and spec.on_demand_fallback for spec in documents):
             self.broken(Rule.STAND_INS, f"{service} wants none, and gets some")
         # Decided on what was loaded; what came since would have taken the IDs.

@@ -97,6 +97,7 @@ def _why_not_serving_on(view: View, spec: ServiceSpec, row: Replica) -> str:
     later = any(
         r.warned_at is not None and r.serves and (r.warned_at, r.id) > (row.warned_at, row.id)
         for r in view.rows.replicas.values()
+        if r.id in view.now.replicas and view.now.replicas[r.id].state is ReplicaState.READY
     )
     if (others or later) and view.is_over(ends_at - timedelta(seconds=spec.drain_s + BALANCER_S)):
         return "it is past its last safe moment"

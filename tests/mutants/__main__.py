@@ -32,7 +32,8 @@ SEED = 1
 """Of the draw. Another one gives another sample, to see whether what holds for this one holds at all."""
 
 LEAST_BY_SIMULATION_PERCENT = 75.0
-"""What the simulation can't see are metrics, malformed input and how long things cool: a quarter at most."""
+"""What it can't see makes no difference to anybody within minutes, or is a race too narrow for a few hundred
+seeds: a quarter at most."""
 
 LEAST_PERCENT = 95.0
 """Of mutants that nobody has called equivalent. Some always will be without anybody having looked."""

@@ -118,7 +118,8 @@ class Learning:
         """EC2 has answered a launch."""
         learned, spec = self.of(invocation), request.spec
         now = at(self.scheduler.now + invocation.skew_s)
-        own = {e.scope for e in learned.fresh[spec.service] if e.cause not in FORGIVABLE}
+        fresh = (e for e in learned.fresh[spec.service] if e.cause not in FORGIVABLE)
+        own = {e.scope for e in fresh if _is_news(e, learned)}
         refused = [
             Evidence(spec.service, *about, now, refusal.code)
             for refusal in result.refusals

@@ -188,7 +188,7 @@ def test_what_ec2_takes_back_at_birth_is_a_loss() -> None:
     (drain,) = decide(born, instances=(taken,))
     assert drain == Drain(born, f"instance terminated: {taken.state_reason}", cool_pool=True)
     (drain,) = decide(born, instances=(an_instance(1, InstanceState.TERMINATED),), warned=(1,))
-    assert drain == Drain(born, "instance terminated")
+    assert drain == Drain(born, "instance terminated", warned_at=NOW, cool_pool=True)
     warned = replace(born, warned_at=NOW)
     drain, *_ = decide(warned, instances=(an_instance(1, InstanceState.TERMINATED),))
     assert isinstance(drain, Drain)

@@ -119,6 +119,14 @@ def refusal_kind(code: str) -> RefusalKind:
     return _REFUSALS.get(code, RefusalKind.OTHER)
 
 
+def was_repeated(error: PortError) -> bool:
+    """Whether boto3 had made the request before by itself, without an answer that it took for one."""
+    cause = error.__cause__
+    if not isinstance(cause, ClientError):
+        return False
+    return cause.response.get("ResponseMetadata", {}).get("RetryAttempts", 0) > 0
+
+
 @contextmanager
 def translated() -> Iterator[None]:
     """Raise what AWS calls inside raise as a `ports.PortError` where a caller can act on it."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from spotrelay.aws.clients import LAUNCH_S, Clients
 from spotrelay.aws.deadline import Deadline
-from spotrelay.aws.errors import INSTANCE_NOT_FOUND, refusal_kind, translated
+from spotrelay.aws.errors import INSTANCE_NOT_FOUND, refusal_kind, translated, was_repeated
 from spotrelay.aws.remedies import remedy
 from spotrelay.model import (
     CapacityPool,
@@ -64,7 +64,8 @@ class Ec2Fleet:
             Throttled: also if the invocation may end before the answer is on record. Nothing was asked, and
                 the tick that follows has all of its time.
             Unavailable: also if EC2 answered with neither instances nor errors. That is no outcome of an
-                attempt, but may be what a repeated ClientToken brings, which AWS doesn't document.
+                attempt, but may be what a repeated ClientToken brings, which AWS doesn't document. And if it
+                refused a repeat of boto3's: what came of the attempt before, nobody knows.
         """
         if not self._deadline.leaves(LAUNCH_S + RECORD_S):
             raise Throttled("not enough time is left in this invocation: the next tick launches")
@@ -72,6 +73,8 @@ class Ec2Fleet:
             with translated():
                 answer = self._clients.ec2_launching.create_fleet(**_create_fleet(request))
         except Denied as denied:
+            if was_repeated(denied):
+                raise Unavailable(str(denied)) from denied
             # A quota met by the request as a whole comes as an exception; it is a refusal all the same.
             kind, words = refusal_kind(denied.code), str(denied)
             mend = remedy(kind, denied.code, words, request.spec.region, None)

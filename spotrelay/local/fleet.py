@@ -70,7 +70,7 @@ class FleetActions:
             raise AwsError("UnsupportedOperation", "The local cloud knows fleets of type instant only")
         known = self._tokens.recall("CreateFleet", params)
         if known:
-            context.require("ec2:CreateFleet", ec2_arn("fleet", "*"))
+            context.require("ec2:CreateFleet", ec2_arn("fleet", "*"), _fleet_conditions(context))
             return known
         fleet_id = f"fleet-{uuid.uuid4()}"
         tags = tags_for(params.get("TagSpecifications", []), "instance")

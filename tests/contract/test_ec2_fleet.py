@@ -352,6 +352,17 @@ def test_a_quota_may_come_as_an_exception(
     assert (refusal.kind, refusal.code, refusal.offering) == (kind, code, None)
 
 
+@pytest.mark.parametrize("code", ["VcpuLimitExceeded", "UnauthorizedOperation"])
+def test_a_repeat_that_is_refused_says_nothing_of_the_first_attempt(
+    launching: Stubber, fleet: Ec2Fleet, code: str
+) -> None:
+    """Its answer may have got lost, and its instances run: the intent must stay until the tick has looked."""
+    repeated = {"RetryAttempts": 1}
+    launching.add_client_error("create_fleet", code, "no", 400, response_meta=repeated)
+    with pytest.raises(Unavailable):
+        fleet.launch(REQUEST)
+
+
 @pytest.mark.parametrize(
     ("code", "status", "error"),
     [

@@ -175,7 +175,7 @@ def _for_the_record(spec: ServiceSpec | None, seen: Observation) -> Iterator[Act
     owned = {r.instance_id for r in seen.rows.replicas.values()}
     ours = (i for i in seen.instances.values() if i.id in owned or _is_ours(i, spec, seen))
     tagged = (i.highest_id for i in ours)
-    highest_id = max((*seen.rows.replicas, *tagged, seen.ended_id), default=0)
+    highest_id = max((*seen.rows.replicas, *tagged, seen.ended_id))
     if highest_id > seen.rows.highest_id:
         yield RaiseHighestId(highest_id)
     if seen.rows.is_whole and staying_count(seen.rows) != seen.rows.serving:

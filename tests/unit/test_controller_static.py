@@ -417,6 +417,16 @@ def test_a_document_that_nobody_can_read_clears_the_removal_too() -> None:
     assert untouched(world)
 
 
+def test_nobody_comes_back_for_a_service_that_nobody_knows() -> None:
+    """No document, none kept, and nothing told of a removal: the minute's tick will do."""
+    world, controller = serving(demo_spec(replicas=0))
+    world.services.specs.clear()
+    table(world).document = None
+    world.ticker.scheduled.clear()
+    controller.tick("demo")
+    assert world.ticker.scheduled == []
+
+
 def test_ticks_follow_each_other_until_a_removal_is_certain() -> None:
     """Not by the minute: each absent one announces the next."""
     world, controller = serving()

@@ -250,10 +250,8 @@ def _for_warned(
         is_rising = replica.state.is_active and replica.state is not ReplicaState.READY
         if replica.is_warned and is_rising and replica.id not in going:
             yield leave(replica)
-    # Those that this tick has just found count as going: they have time, and the next tick looks at them. But
-    # one that has just turned ill has no more time than before.
-    ill = {a.replica.id for a in decided if isinstance(a, NoteHealth) and a.replica.is_warned}
-    for replica in rotation.leaving(spec, seen.rows, {*going, *warned_at} - ill, now):
+    # Those that this tick has just found count as going: they have time, and the next tick looks at them.
+    for replica in rotation.leaving(spec, seen.rows, {*going, *warned_at}, now):
         yield leave(replica)
 
 

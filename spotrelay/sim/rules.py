@@ -581,6 +581,7 @@ class Rules:
                 instance_id in rows
                 and instance.warned_at <= invocation.warned_at
                 and (instance.warned_at + WARNING_S - 10.0 <= invocation.loaded_at - SKEW_S)
+                and instance_id not in invocation.wrote  # that it is ill was news: the next tick's
             ):
                 self.broken(Rule.TICK_TAKES_OUT, f"{instance_id} is past its last moment and in rotation")
             elif (

@@ -49,12 +49,69 @@ WHERE_WORDS = (
 )
 
 
-class Alarms(Construct):
-    """Alarms and the topic they go to."""
+class _AlarmSet(Construct):
+    """Alarms of one kind, and the topic that each of them goes to."""
+
+    topic: sns.ITopic
+    counted_of: str
+    """Whose metrics: a service's name, or that of all in common."""
+    about = ""
+    """What each description begins with."""
+    without_data = cloudwatch.TreatMissingData.NOT_BREACHING
+    """What an alarm takes it for when nothing was counted."""
+
+    def __init__(self, scope: Construct, id_: str) -> None:
+        super().__init__(scope, id_)
+        self.alarms: list[cloudwatch.Alarm] = []
+
+    def _counted(self, metric: Metric, period: Duration, statistic: str) -> cloudwatch.Metric:
+        return cloudwatch.Metric(
+            namespace=METRICS_NAMESPACE,
+            metric_name=metric.value,
+            dimensions_map={METRICS_DIMENSION: self.counted_of},
+            period=period,
+            statistic=statistic,
+        )
+
+    def _add(
+        self,
+        id_: str,
+        metric: cloudwatch.IMetric,
+        threshold: float,
+        meaning: str,
+        *,
+        periods: int = 1,
+        of_them: int | None = None,
+        comparison: cloudwatch.ComparisonOperator = (
+            cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD
+        ),
+        missing: cloudwatch.TreatMissingData | None = None,
+    ) -> cloudwatch.Alarm:
+        """Rings when it goes off, and again when all is well."""
+        alarm = cloudwatch.Alarm(
+            self,
+            id_,
+            metric=metric,
+            threshold=threshold,
+            comparison_operator=comparison,
+            evaluation_periods=periods,
+            datapoints_to_alarm=of_them,
+            treat_missing_data=missing or self.without_data,
+            alarm_description=self.about + meaning,
+        )
+        alarm.add_alarm_action(actions.SnsAction(self.topic))
+        alarm.add_ok_action(actions.SnsAction(self.topic))
+        self.alarms.append(alarm)
+        return alarm
+
+
+class Alarms(_AlarmSet):
+    """The control plane's alarms, and the topic that all alarms go to."""
+
+    counted_of = METRICS_NO_SERVICE
 
     def __init__(self, scope: Construct, id_: str, *, email: str | None) -> None:
         super().__init__(scope, id_)
-        self.alarms: list[cloudwatch.Alarm] = []
         self.topic = sns.Topic(
             self, "Topic", topic_name=TOPIC_NAME, display_name="SpotRelay", enforce_ssl=True
         )
@@ -118,13 +175,7 @@ class Alarms(Construct):
         What is looked for once an hour rings until an hour has gone by without it.
         """
         is_rare = period.to_seconds() > MINUTE.to_seconds()
-        counted = cloudwatch.Metric(
-            namespace=METRICS_NAMESPACE,
-            metric_name=metric.value,
-            dimensions_map={METRICS_DIMENSION: METRICS_NO_SERVICE},
-            period=period,
-            statistic="Sum",
-        )
+        counted = self._counted(metric, period, "Sum")
         # Two of its periods, or the alarm would go off and on again within each.
         self._add(id_, counted, 1, meaning, periods=2 if is_rare else 1, of_them=1)
 
@@ -149,46 +200,22 @@ class Alarms(Construct):
         )
         alarm.add_insufficient_data_action(actions.SnsAction(self.topic))
 
-    def _add(
-        self,
-        id_: str,
-        metric: cloudwatch.IMetric,
-        threshold: float,
-        meaning: str,
-        *,
-        comparison: cloudwatch.ComparisonOperator = (
-            cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD
-        ),
-        periods: int = 1,
-        of_them: int | None = None,
-        missing: cloudwatch.TreatMissingData = cloudwatch.TreatMissingData.NOT_BREACHING,
-    ) -> cloudwatch.Alarm:
-        alarm = cloudwatch.Alarm(
-            self,
-            id_,
-            metric=metric,
-            threshold=threshold,
-            comparison_operator=comparison,
-            evaluation_periods=periods,
-            datapoints_to_alarm=of_them,
-            treat_missing_data=missing,
-            alarm_description=meaning,
-        )
-        _notify(alarm, self.topic)
-        self.alarms.append(alarm)
-        return alarm
 
-
-class ServiceAlarms(Construct):
+class ServiceAlarms(_AlarmSet):
     """The alarms in a service's own stack: they name the service, and are set by what its file says."""
+
+    # No tick, no news: an alarm that rings must not end because nobody counts any more.
+    without_data = cloudwatch.TreatMissingData.IGNORE
 
     def __init__(
         self, scope: Construct, id_: str, *, service: Service, balancer: elbv2.ApplicationLoadBalancer
     ) -> None:
         super().__init__(scope, id_)
         self._service = service
+        self.counted_of = service.name
+        self.about = f"{service.name}: "
         topic_arn = Stack.of(self).format_arn(service="sns", resource=TOPIC_NAME)
-        self._topic = sns.Topic.from_topic_arn(self, "Topic", topic_arn)
+        self.topic = sns.Topic.from_topic_arn(self, "Topic", topic_arn)
         self._on_blocked_launches()
         self._on_missing_instances()
         self._on_missing_replicas()
@@ -253,46 +280,3 @@ class ServiceAlarms(Construct):
             periods=SLOW_PERIODS,
             missing=cloudwatch.TreatMissingData.NOT_BREACHING,
         )
-
-    def _counted(self, metric: Metric, period: Duration, statistic: str) -> cloudwatch.Metric:
-        return cloudwatch.Metric(
-            namespace=METRICS_NAMESPACE,
-            metric_name=metric.value,
-            dimensions_map={METRICS_DIMENSION: self._service.name},
-            period=period,
-            statistic=statistic,
-        )
-
-    def _add(
-        self,
-        id_: str,
-        metric: cloudwatch.IMetric,
-        threshold: float,
-        meaning: str,
-        *,
-        periods: int,
-        of_them: int | None = None,
-        comparison: cloudwatch.ComparisonOperator = (
-            cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD
-        ),
-        # No tick, no news: an alarm that rings must not end because nobody counts any more.
-        missing: cloudwatch.TreatMissingData = cloudwatch.TreatMissingData.IGNORE,
-    ) -> None:
-        alarm = cloudwatch.Alarm(
-            self,
-            id_,
-            metric=metric,
-            threshold=threshold,
-            comparison_operator=comparison,
-            evaluation_periods=periods,
-            datapoints_to_alarm=of_them,
-            treat_missing_data=missing,
-            alarm_description=f"{self._service.name}: {meaning}",
-        )
-        _notify(alarm, self._topic)
-
-
-def _notify(alarm: cloudwatch.Alarm, topic: sns.ITopic) -> None:
-    """Say it when the alarm goes off, and when all is well again."""
-    alarm.add_alarm_action(actions.SnsAction(topic))
-    alarm.add_ok_action(actions.SnsAction(topic))

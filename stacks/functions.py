@@ -17,8 +17,24 @@ from stacks.validation import acknowledge
 RUNTIME = lambda_.Runtime.PYTHON_3_14
 """The newest that Lambda has. The code runs on 3.11 too: that is what tests and the local cloud run it on."""
 
+ARCHITECTURE = lambda_.Architecture.ARM_64
+"""A fifth cheaper than x86 for the same work; the asset is pure Python and runs on either."""
+
 LOG_RETENTION = logs.RetentionDays.ONE_MONTH
 """As long as the rows of ended replicas: what the table remembers, the log can explain."""
+
+
+def logged_role(scope: Construct, description: str) -> tuple[logs.LogGroup, iam.Role]:
+    """A log group, and the role of the one function that writes to it."""
+    log_group = logs.LogGroup(scope, "Log", retention=LOG_RETENTION, removal_policy=RemovalPolicy.DESTROY)
+    role = iam.Role(
+        scope,
+        "Role",
+        assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
+        description=description,
+    )
+    log_group.grant_write(role)
+    return log_group, role
 
 
 class ControlFunction(Construct):
@@ -40,16 +56,7 @@ class ControlFunction(Construct):
         """`dead_letters` is for what nobody waits for: an event that the function failed on three times."""
         super().__init__(scope, id_)
         self.name = name
-        self.log_group = logs.LogGroup(
-            self, "Log", retention=LOG_RETENTION, removal_policy=RemovalPolicy.DESTROY
-        )
-        self.role = iam.Role(
-            self,
-            "Role",
-            assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
-            description=f"SpotRelay {name}",
-        )
-        self.log_group.grant_write(self.role)
+        self.log_group, self.role = logged_role(self, f"SpotRelay {name}")
         for grant in grants(name, place):
             self.role.add_to_policy(grant.statement())
         for resource, why in wildcards(name).items():
@@ -58,8 +65,7 @@ class ControlFunction(Construct):
             self,
             "Function",
             runtime=RUNTIME,
-            # A fifth cheaper than x86 for the same work; the asset is pure Python and runs on either.
-            architecture=lambda_.Architecture.ARM_64,
+            architecture=ARCHITECTURE,
             code=code,
             handler=f"lambdas.{name}.handler",
             role=self.role,

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import Duration
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
-from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from spotrelay.names import prober_function
 from spotrelay.service import Service
 from stacks.bundling import functions_code
-from stacks.functions import LOG_RETENTION, RUNTIME
+from stacks.functions import ARCHITECTURE, RUNTIME, logged_role
 from stacks.network import Network
 from stacks.validation import acknowledge
 
@@ -46,14 +45,7 @@ class Prober(Construct):
         self.security_group.add_egress_rule(
             ec2.Peer.any_ipv4(), ec2.Port.tcp(service.port), "readiness probes"
         )
-        log_group = logs.LogGroup(self, "Log", retention=LOG_RETENTION, removal_policy=RemovalPolicy.DESTROY)
-        role = iam.Role(
-            self,
-            "Role",
-            assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
-            description=f"Readiness probe of {service.name}",
-        )
-        log_group.grant_write(role)
+        log_group, role = logged_role(self, f"Readiness probe of {service.name}")
         role.add_to_policy(iam.PolicyStatement(actions=list(NETWORK_INTERFACE_ACTIONS), resources=["*"]))
         acknowledge(
             role,
@@ -67,7 +59,7 @@ class Prober(Construct):
                 # By name, so that the control plane may be allowed to call the probers and no other function.
                 function_name=prober_function(service.name),
                 runtime=RUNTIME,
-                architecture=lambda_.Architecture.ARM_64,
+                architecture=ARCHITECTURE,
                 code=code,
                 handler="lambdas.probe.handler",
                 role=role,

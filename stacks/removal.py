@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from aws_cdk import CustomResource, Duration, Fn, RemovalPolicy, Stack
+from aws_cdk import CustomResource, Duration, Fn, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
-from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from spotrelay.names import CONTROL_PLANE_PARAMETER, service_parameter
 from spotrelay.service import Service
 from stacks.bundling import functions_code
-from stacks.functions import LOG_RETENTION, RUNTIME
+from stacks.functions import ARCHITECTURE, RUNTIME, logged_role
 from stacks.validation import acknowledge
 
 TIMEOUT = Duration.minutes(15)
@@ -31,14 +30,7 @@ class Removal(Construct):
 
     def __init__(self, scope: Construct, id_: str, *, service: Service) -> None:
         super().__init__(scope, id_)
-        log_group = logs.LogGroup(self, "Log", retention=LOG_RETENTION, removal_policy=RemovalPolicy.DESTROY)
-        role = iam.Role(
-            self,
-            "Role",
-            assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
-            description=f"Removal of {service.name}",
-        )
-        log_group.grant_write(role)
+        log_group, role = logged_role(self, f"Removal of {service.name}")
         role.add_to_policy(iam.PolicyStatement(actions=["ec2:DescribeInstances"], resources=["*"]))
         acknowledge(
             role,
@@ -61,7 +53,7 @@ class Removal(Construct):
                 self,
                 "Function",
                 runtime=RUNTIME,
-                architecture=lambda_.Architecture.ARM_64,
+                architecture=ARCHITECTURE,
                 code=code,
                 handler="lambdas.removal.handler",
                 role=role,

@@ -154,6 +154,16 @@ class Answers:
             self.listed(name, product("1.0"))
         self.spot(*[(zone, name, "0.4", 60) for name in TYPES for zone in ("us-east-1a", "us-east-1b")])
 
+    def two_types(self) -> None:
+        """All but the scores, with too few types in one zone to be asked for them."""
+        self.types(ALL[1:3])
+        self.offerings(
+            [("g5.xlarge", "us-east-1a"), ("g6.2xlarge", "us-east-1a")], types=["g5.xlarge", "g6.2xlarge"]
+        )
+        self.listed("g6.2xlarge", product("1.0"))
+        self.listed("g5.xlarge", product("1.0"))
+        self.spot(types=["g5.xlarge", "g6.2xlarge"])
+
     def survey(self, spec: ServiceSpec = SPEC) -> Survey:
         """Survey, and see that all answers were asked for."""
         survey = self.surveyor.survey(spec, NOW)
@@ -341,13 +351,7 @@ def test_several_regions_are_scored_as_such(aws: Answers) -> None:
 
 def test_two_types_are_not_scored(aws: Answers) -> None:
     """With fewer than three types every score is low, says AWS: it isn't asked for, and that is on record."""
-    aws.types(ALL[1:3])
-    aws.offerings(
-        [("g5.xlarge", "us-east-1a"), ("g6.2xlarge", "us-east-1a")], types=["g5.xlarge", "g6.2xlarge"]
-    )
-    aws.listed("g6.2xlarge", product("1.0"))
-    aws.listed("g5.xlarge", product("1.0"))
-    aws.spot(types=["g5.xlarge", "g6.2xlarge"])
+    aws.two_types()
     assert aws.survey().scores == {}
     assert aws.events() == ["scores_not_asked"]
 
@@ -461,13 +465,7 @@ def test_prices_are_asked_where_they_are_served(region: str, served_from: str) -
 def test_a_quota_that_is_too_small_is_told(aws: Answers) -> None:
     """Who deploys into a new account hears of it from the first survey: counted, and with what to do."""
     aws.quotas["L-3819A6DF"] = 0
-    aws.types(ALL[1:3])
-    aws.offerings(
-        [("g5.xlarge", "us-east-1a"), ("g6.2xlarge", "us-east-1a")], types=["g5.xlarge", "g6.2xlarge"]
-    )
-    aws.listed("g6.2xlarge", product("1.0"))
-    aws.listed("g5.xlarge", product("1.0"))
-    aws.spot(types=["g5.xlarge", "g6.2xlarge"])
+    aws.two_types()
     assert aws.survey().pools
     assert aws.telemetry.counts[Metric.QUOTAS_SHORT] == 1
     (told,) = (facts for event, facts in aws.telemetry.records if event == "quota_short")

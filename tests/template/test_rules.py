@@ -7,18 +7,32 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from stacks.application import build
 from stacks.settings import Settings
 from tests.template.conftest import ROOT, SERVICE_FILES
 
+PUBLIC = {
+    "services": str(SERVICE_FILES["demo"]),
+    "internet_facing": "true",
+    "api_keys": "web",
+    "public_addresses": "true",
+}
 
-def test_security_rules_hold(tmp_path: Path) -> None:
+
+@pytest.mark.parametrize(
+    "settings",
+    [Settings(services=tuple(SERVICE_FILES.values())), Settings.from_context(PUBLIC.get)],
+    ids=["every service", "a public service"],
+)
+def test_security_rules_hold(tmp_path: Path, settings: Settings) -> None:
     """cdk-nag finds nothing in any stack that isn't accepted with a reason."""
     import aws_cdk as cdk
     import cdk_nag
 
     app = cdk.App(outdir=str(tmp_path))
-    build(app, Settings(services=tuple(SERVICE_FILES.values())))
+    build(app, settings)
     cdk.Validations.of(app).add_plugins(cdk_nag.AwsSolutionsChecks(app))
     try:
         app.synth()

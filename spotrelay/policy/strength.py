@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from spotrelay.model import Backoff, PurchaseOption, Replica, ReplicaState, ServiceSpec, seconds
+from spotrelay.model import Backoff, Offering, PurchaseOption, Replica, ReplicaState, ServiceSpec, seconds
 from spotrelay.policy import failures, rotation, timing
 from spotrelay.policy.actions import (
     Action,
@@ -45,7 +45,7 @@ def without_needless(spec: ServiceSpec, seen: Observation, decided: Sequence[Act
     The service was scaled in, or instances that had been lost sight of were taken in again.
     """
     counted = _counted(seen, _going(decided))
-    taken_in = _taken_in(decided)
+    taken_in = sum(not a.is_stand_in for a in _coming(decided))
     replaced = [a for a in decided if isinstance(a, Drain | ServeOn) and a.replace]
     lost = {a.replica.id for a in replaced}
     there = sum(not r.is_stand_in and r.id not in lost for r in counted)
@@ -56,19 +56,9 @@ def without_needless(spec: ServiceSpec, seen: Observation, decided: Sequence[Act
     ]
 
 
-def _taken_in(decided: Sequence[Action], *, as_stand_ins: bool = False) -> int:
-    """Replicas that come without being launched: regular ones, or stand-ins."""
-    came = [a for a in decided if isinstance(a, TakeIn) and a.state is not ReplicaState.DRAINING]
-    return sum(a.is_stand_in is as_stand_ins for a in came)
-
-
-def _taken_in_base(decided: Iterable[Action]) -> int:
-    """The regular ones among those that were bought on-demand."""
-    return sum(
-        a.instance.offering.purchase_option is PurchaseOption.ON_DEMAND
-        for a in decided
-        if isinstance(a, TakeIn) and a.state is not ReplicaState.DRAINING and not a.is_stand_in
-    )
+def _coming(decided: Iterable[Action]) -> list[TakeIn]:
+    """What is taken in to stay, without being launched."""
+    return [a for a in decided if isinstance(a, TakeIn) and a.state is not ReplicaState.DRAINING]
 
 
 def _going(decided: Iterable[Action]) -> set[int]:
@@ -117,15 +107,16 @@ def decide(
     stand_ins = [r for r in active if r.is_stand_in]
     # What drains here counts as regular still, because its replacement does; what is taken in will.
     there = [r for r in regular if r.id not in drained]
-    taken_in = _taken_in(decided)
+    coming = _coming(decided)
+    taken_in = [a.instance.offering for a in coming if not a.is_stand_in]
     may_go = spare(spec, seen, decided)
-    dropped = _at_most(may_go, _surplus(spec, there, len(regular) + taken_in - spec.replicas))
+    dropped = _at_most(may_go, _surplus(spec, there, len(regular) + len(taken_in) - spec.replicas))
     dropped_ids = {r.id for r in dropped}
     kept = [r for r in there if r.id not in dropped_ids]
     # One that was to be replaced and serves all the same leaves less to stand in for.
     lost = not_staying(decided)
     serving = sum(r.stays and not r.is_stand_in and r.id not in lost for r in seen.rows.replicas.values())
-    missing = min(_missing(spec, kept, len(regular) + taken_in, seen), max(spec.replicas - serving, 0))
+    missing = min(_missing(spec, kept, len(regular) + len(taken_in), seen), max(spec.replicas - serving, 0))
 
     for replica in dropped:
         yield from _drop(replica, "more replicas than wanted", seen)
@@ -140,10 +131,8 @@ def decide(
     is_held = bool(failed) or failures.is_held(spec, backoff, now)
     is_fallback_held = any(r.is_stand_in for r in failed) or failures.is_fallback_held(spec, backoff, now)
     if not is_held:
-        yield from _requests(
-            spec, taken_in + len(regular), _bought_on_demand(regular) + _taken_in_base(decided)
-        )
-    wanted = missing - len(stand_ins) - _taken_in(decided, as_stand_ins=True)
+        yield from _requests(spec, len(regular) + len(taken_in), _bought_on_demand([*regular, *taken_in]))
+    wanted = missing - len(stand_ins) - sum(a.is_stand_in for a in coming)
     if spec.use_spot and wanted > 0 and not is_fallback_held:
         yield Request(wanted, "Spot isn't ready", PurchaseOption.ON_DEMAND, is_stand_in=True)
     busy = {a.replica.id for a in decided if isinstance(a, Adopt)} | dropped_ids | {r.id for r in idle}
@@ -342,8 +331,8 @@ def base_left(spec: ServiceSpec, seen: Observation) -> int:
     return _base(spec) - _bought_on_demand(r for r in _counted(seen, ()) if not r.is_stand_in)
 
 
-def _bought_on_demand(replicas: Iterable[Replica]) -> int:
-    return sum(r.purchase_option is PurchaseOption.ON_DEMAND for r in replicas)
+def _bought_on_demand(bought: Iterable[Replica | Offering]) -> int:
+    return sum(b.purchase_option is PurchaseOption.ON_DEMAND for b in bought)
 
 
 def _launches(

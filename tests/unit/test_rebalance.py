@@ -19,6 +19,7 @@ from spotrelay.model import (
 )
 from spotrelay.policy import rebalance, reconcile, timing
 from spotrelay.policy.actions import Action, Drain, NoteHealth, ServeOn, Supersede
+from spotrelay.policy.interruption import NEEDLESS
 from tests.examples import demo_spec
 from tests.unit.cases import LONG_AGO, NOW, RECENTLY, a_replica, an_instance, seen_of
 
@@ -146,6 +147,12 @@ def test_of_two_that_were_replaced_one_goes_while_the_other_is_needed() -> None:
     new = [a_replica(i, READY, reason=UNHEALTHY) for i in (3, 4)]
     assert decide(*old, *new) == [Drain(r, UNHEALTHY, replace=False) for r in old]
     assert decide(*old, *new, ill(5, unhealthy_since=NOW)) == [Drain(old[0], UNHEALTHY, replace=False)]
+
+
+def test_one_that_was_to_be_replaced_and_is_needed_holds_up_nobody() -> None:
+    """It fills the surge for as long as another one doesn't answer: so that one goes first, as it is."""
+    needed, new = a_replica(1, READY, replaced_by=3), a_replica(3, READY)
+    assert Drain(ill(2), f"{UNHEALTHY}{NEEDLESS}", replace=False) in decide(needed, ill(2), new, wanted=2)
 
 
 def test_many_unhealthy_are_replaced_a_few_at_a_time() -> None:

@@ -135,6 +135,14 @@ def test_scaling_in_gives_up_the_replacement_and_not_what_serves() -> None:
     assert dropped(decide(demo_spec(replicas=2), look(serving_on, spot(2), spot(3), on_its_way))) == [4]
 
 
+def test_nobody_stands_in_for_what_is_given_up() -> None:
+    """One more waits for Spot than is wanted: on-demand stands in for the two that stay."""
+    spec = demo_spec(replicas=3)
+    decided = decide(spec, look(spot(1, STARTING), refused(2), refused(3), refused(4)))
+    assert dropped(decided) == [4]
+    assert stand_ins_requested(decided) == 2
+
+
 def test_an_instance_that_is_taken_in_spares_a_launch() -> None:
     """What had been lost sight of counts as soon as it has a row again; as a loss's replacement, too."""
     came = TakeIn(an_instance(9), READY, "serves, and nothing on record knew it")

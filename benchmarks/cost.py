@@ -224,6 +224,10 @@ class Queue:
         """See `ports.Ticker.schedule_leave`: as a tick, which calls more."""
         self.schedule(service, None, delay_s)
 
+    def schedule_override(self, service: str, delay_s: float) -> None:
+        """See `ports.Ticker.schedule_override`: nobody has to say anything there."""
+        raise AssertionError(f"{service} is overridden in {delay_s} s")
+
 
 class Deployment:
     """The control plane with one service, in simulated time."""

@@ -131,13 +131,13 @@ class Controller:
         `is_vouched_for`: a person says that what will be seen is right, however strange it looks.
 
         Raises:
-            PortError: it failed, or, if a person waits for it, another tick is at work.
+            PortError: it failed.
         """
         ports = self._ports
         holder = ports.new_id()
         if not ports.store.acquire(service, holder, ports.clock.now(), timing.LEASE_S):
             if is_vouched_for:  # nobody says it again
-                raise Conflict(f"{service}: another tick is at work, so the override must come again")
+                ports.ticker.schedule_override(service, timing.OVERRIDE_AGAIN_S)
             return
         try:
             due = self._reconcile(service, serving, is_vouched_for=is_vouched_for)

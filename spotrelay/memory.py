@@ -395,6 +395,7 @@ class MemoryTicker:
     def __init__(self) -> None:
         self.scheduled: list[tuple[str, datetime | None, float]] = []
         self.leaves: list[tuple[str, float]] = []
+        self.overrides: list[tuple[str, float]] = []
 
     def schedule(self, service: str, due: datetime | None = None, delay_s: float = 0) -> None:
         """See `ports.Ticker.schedule`."""
@@ -403,6 +404,10 @@ class MemoryTicker:
     def schedule_leave(self, service: str, delay_s: float) -> None:
         """See `ports.Ticker.schedule_leave`."""
         self.leaves.append((service, delay_s))
+
+    def schedule_override(self, service: str, delay_s: float) -> None:
+        """See `ports.Ticker.schedule_override`."""
+        self.overrides.append((service, delay_s))
 
 
 class MemoryDeadLetters:

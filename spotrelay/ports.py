@@ -303,6 +303,10 @@ class Ticker(Protocol):
         """Have somebody look after the delay which warned replicas must leave the rotation by then."""
         ...
 
+    def schedule_override(self, service: str, delay_s: float) -> None:
+        """Have what a person vouched for carried out after the delay."""
+        ...
+
 
 class DeadLetters(Protocol):
     """Where messages go that no retry would mend, and an alarm watches."""

@@ -28,6 +28,10 @@ class SqsTicker:
         """See `ports.Ticker.schedule_leave`."""
         self._send(Tick(service, kind=TickKind.LEAVE), delay_s)
 
+    def schedule_override(self, service: str, delay_s: float) -> None:
+        """See `ports.Ticker.schedule_override`."""
+        self._send(Tick(service, kind=TickKind.OVERRIDE), delay_s)
+
     def _send(self, tick: Tick, delay_s: float) -> None:
         """Whole seconds, rounded up: who looks too early finds nothing to do."""
         delay = min(max(math.ceil(delay_s), 0), MAX_DELAY_S)

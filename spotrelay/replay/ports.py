@@ -293,6 +293,10 @@ class ReplayTicker:
         """See `ports.Ticker.schedule_leave`."""
         self._send(Tick(service, kind=TickKind.LEAVE).to_json(), math.ceil(delay_s))
 
+    def schedule_override(self, service: str, delay_s: float) -> None:
+        """See `ports.Ticker.schedule_override`."""
+        self._send(Tick(service, kind=TickKind.OVERRIDE).to_json(), math.ceil(delay_s))
+
 
 @dataclass(slots=True)
 class ReplayTelemetry:

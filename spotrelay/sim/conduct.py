@@ -104,12 +104,9 @@ class Conduct:
             self.counting.check(invocation, malformed=1, is_whole=error is None)
             return
         asked = _Asked.of(body)
-        is_refused = any(h.call is Call.ACQUIRE and h.answer is False for h in heard)
-        # Another tick will come by itself, and a person's word won't.
-        must = asked.kind == "override" and is_refused
         is_tick = asked.kind in ("tick", "override")
-        may = must or any(_is_trouble(h) for h in invocation.errors)
-        must = must or any(_is_needed(h, is_tick=is_tick) for h in invocation.errors)
+        may = any(_is_trouble(h) for h in invocation.errors)
+        must = any(_is_needed(h, is_tick=is_tick) for h in invocation.errors)
         if must and error is None:
             self.rules.broken(Rule.AGAIN, f"{invocation.name}: calls failed, and it is done with")
         if error is not None and not may:
@@ -186,7 +183,12 @@ class Conduct:
         else:
             is_free = any(h.call is Call.ACQUIRE and h.answer is True for h in heard)
             done = (Call.LOAD, Call.GET, Call.RELEASE)
-            is_done = all(call in calls for call in done) if is_free else calls == [Call.ACQUIRE]
+            # Another tick comes by itself, and a person's word wouldn't.
+            repeated = [asked] if asked.kind == "override" else []
+            sent = [h.about for h in heard if h.call is Call.SCHEDULE]
+            is_left = calls == [Call.ACQUIRE, *(Call.SCHEDULE for _ in repeated)]
+            is_left = is_left and [_Asked.of(a[0]) for a in sent if isinstance(a, tuple)] == repeated
+            is_done = all(call in calls for call in done) if is_free else is_left
             is_done = is_done and invocation.ticks_for in ("", asked.service)
         if not is_done:
             self.rules.broken(Rule.ASKED, f"{invocation.name}: {asked} leads to {calls}")
@@ -406,8 +408,10 @@ def _is_needed(heard: Heard, *, is_tick: bool, is_signals: bool = False) -> bool
         return False
     if heard.call is Call.COMMIT and isinstance(heard.answer, Conflict):
         return is_signals and is_mending(heard.about)
-    # A tick for stand-ins would only make them come sooner.
-    return not (is_tick and heard.call is Call.SCHEDULE and _body(heard)["due"] is None)
+    if is_tick and heard.call is Call.SCHEDULE:
+        # A tick for stand-ins would only make them come sooner.
+        return _body(heard)["kind"] == "override" or _body(heard)["due"] is not None
+    return True
 
 
 def _is_launched(intent_id: str, after: Sequence[Heard]) -> bool:

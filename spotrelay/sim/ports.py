@@ -233,6 +233,11 @@ class SimTicker:
 
         self.gate(Call.SCHEDULE_LEAVE, (body, delay_s), effect)
 
+    def schedule_override(self, service: str, delay_s: float) -> None:
+        """See `ports.Ticker.schedule_override`."""
+        body = Tick(service, kind=TickKind.OVERRIDE).to_json()
+        self.gate(Call.SCHEDULE, (body, delay_s), lambda: self.queue.send(body, delay_s + self.lag_s))
+
 
 @dataclass(slots=True)
 class SimDeadLetters:

@@ -37,13 +37,19 @@ def test_a_tick_arrives_as_sent(aws: Clients) -> None:
     assert received == {Tick("demo"), Tick("llama3", DUE)}
 
 
-def test_a_look_at_who_must_leave_arrives_as_sent(aws: Clients) -> None:
+def test_what_is_no_tick_arrives_as_sent(aws: Clients) -> None:
     """It is a message of its own kind about the service, and serves no announced tick."""
     url = aws.sqs.create_queue(QueueName="ticks")["QueueUrl"]
-    SqsTicker(aws, url).schedule_leave("demo", 0)
-    (message,) = aws.sqs.receive_message(QueueUrl=url)["Messages"]
-    assert json.loads(message["Body"]) == {"service": "demo", "due": None, "kind": "leave"}
-    assert parse_tick(message["Body"]) == Tick("demo", kind=TickKind.LEAVE)
+    ticker = SqsTicker(aws, url)
+    for schedule, kind in (
+        (ticker.schedule_leave, TickKind.LEAVE),
+        (ticker.schedule_override, TickKind.OVERRIDE),
+    ):
+        schedule("demo", 0)
+        (message,) = aws.sqs.receive_message(QueueUrl=url)["Messages"]
+        aws.sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+        assert json.loads(message["Body"]) == {"service": "demo", "due": None, "kind": kind}
+        assert parse_tick(message["Body"]) == Tick("demo", kind=kind)
 
 
 @pytest.mark.parametrize("kind", TickKind)
@@ -100,9 +106,11 @@ def test_delays_that_sqs_takes(sqs: Stubber, clients: Clients, delay_s: float, s
 
 @DELAYS
 def test_delays_of_a_look_that_sqs_takes(sqs: Stubber, clients: Clients, delay_s: float, sent: int) -> None:
-    """The same goes for the look at who must leave."""
-    sqs.add_response("send_message", {}, {"QueueUrl": QUEUE, "MessageBody": ANY, "DelaySeconds": sent})
+    """The same goes for the look at who must leave, and for an override."""
+    for _ in range(2):
+        sqs.add_response("send_message", {}, {"QueueUrl": QUEUE, "MessageBody": ANY, "DelaySeconds": sent})
     SqsTicker(clients, QUEUE).schedule_leave("demo", delay_s)
+    SqsTicker(clients, QUEUE).schedule_override("demo", delay_s)
 
 
 @pytest.mark.parametrize(

@@ -223,11 +223,13 @@ def test_nobody_serves_before_being_registered() -> None:
     assert machine.up_at == machine.launched_at + 60
 
 
-def test_a_look_at_who_must_leave_is_a_message_of_its_own() -> None:
+def test_what_is_no_tick_is_a_message_of_its_own() -> None:
     """The tick queue gets it after the delay, in whole seconds and never early."""
     sent: list[tuple[Tick, float]] = []
-    ReplayTicker(lambda body, delay_s: sent.append((parse_tick(body), delay_s))).schedule_leave("x", 68.2)
-    assert sent == [(Tick("x", kind=TickKind.LEAVE), 69)]
+    ticker = ReplayTicker(lambda body, delay_s: sent.append((parse_tick(body), delay_s)))
+    ticker.schedule_leave("x", 68.2)
+    ticker.schedule_override("x", 5)
+    assert sent == [(Tick("x", kind=TickKind.LEAVE), 69), (Tick("x", kind=TickKind.OVERRIDE), 5)]
 
 
 def test_ec2_says_since_when_an_instance_is_warned() -> None:

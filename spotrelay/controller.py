@@ -46,6 +46,7 @@ from spotrelay.policy.actions import (
     End,
     Fail,
     HoldBack,
+    LookAgain,
     NoteWarning,
     Register,
     ServeOn,
@@ -404,10 +405,11 @@ class Controller:
         done = [a for a in actions if _is_won(a, won)]
         leaving = _leaving(done)
         out: dict[str, datetime] = {}
+        is_out = True
         try:
             if spec:
                 self._attempt(outcome, "look_again", lambda: self._call_back(spec, done))
-                self._take_out(outcome, spec, leaving, out)
+                is_out = self._take_out(outcome, spec, leaving, out)
                 self._attempt(outcome, "register", lambda: self._enter(spec, done))
                 self._attempt(
                     outcome, "launch", lambda: self._launch_and_tell(spec, done, committed, signals)
@@ -425,7 +427,11 @@ class Controller:
                 self._attempt(
                     outcome, "announce", lambda: self._announce_tick(service, self._soon(), serving)
                 )
-        terminate = [i for a in done if (i := _terminated(a)) is not None]
+        # What the load balancer may still send requests to waits; what never became ready gets none.
+        stuck = set() if is_out else set(leaving)
+        terminate = [
+            i for a in done if (i := _terminated(a)) is not None and (isinstance(a, Fail) or i not in stuck)
+        ]
         if terminate:
             self._attempt(outcome, "terminate", lambda: self._terminate(service, terminate))
         return outcome
@@ -448,19 +454,21 @@ class Controller:
     def _call_back(self, spec: ServiceSpec, done: Sequence[Action]) -> None:
         """Have somebody look again at what serves on when its time has come, whatever else happens."""
         now = self._ports.clock.now()
-        warned = (a.warned_at for a in done if isinstance(a, ServeOn))
+        warned = (a.warned_at for a in done if isinstance(a, ServeOn | LookAgain))
         due = {at for warned_at in warned for at in rotation.looks_due(spec, warned_at)}
         for delay_s in sorted({ceil(max((at - now).total_seconds(), 0)) for at in due}):
             self._ports.ticker.schedule_leave(spec.service, delay_s)
 
     def _take_out(
         self, outcome: _Outcome, spec: ServiceSpec, instance_ids: Sequence[str], out: dict[str, datetime]
-    ) -> None:
+    ) -> bool:
         """Take instances out of rotation; `out` comes to say since when they are, if they are for certain."""
-        if self._attempt(outcome, "deregister", lambda: self._deregister(spec, instance_ids)):
+        is_done = self._attempt(outcome, "deregister", lambda: self._deregister(spec, instance_ids))
+        if is_done:
             now = self._ports.clock.now()
             for instance_id in instance_ids:
                 out.setdefault(instance_id, now)
+        return is_done
 
     def _deregister(self, spec: ServiceSpec, instance_ids: Sequence[str]) -> None:
         if instance_ids:

@@ -62,6 +62,14 @@ class TakeOut:
 
 
 @dataclass(frozen=True, slots=True)
+class LookAgain:
+    """A replica serves on, and somebody must look when its time has come: to arrange that may have failed."""
+
+    instance_id: str
+    warned_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Start:
     """The instance runs, the service on it starts."""
 
@@ -199,6 +207,7 @@ Action = (
     | NoteRebalance
     | Supersede
     | TakeOut
+    | LookAgain
     | Start
     | Register
     | MarkReady

@@ -12,6 +12,7 @@ from spotrelay.policy.actions import (
     Action,
     Drain,
     End,
+    LookAgain,
     NoteRebalance,
     NoteWarning,
     ServeOn,
@@ -152,12 +153,15 @@ def _for_one(
             cool_pool=told.warned_at is not None,
         )
     if told.warned_at:
-        return for_warned(replica, told.warned_at, spec if told.has_notice else None, staying, now)
-    if told.state is InstanceState.RUNNING and replica.state is ReplicaState.PROVISIONING:
-        return Start(replica)
+        action = for_warned(replica, told.warned_at, spec if told.has_notice else None, staying, now)
+        if action is None and replica.instance_id and replica.warned_at:
+            return LookAgain(replica.instance_id, replica.warned_at)
+        return action
     follows = spec is not None and spec.on_rebalance is OnRebalance.REPLACE
     if told.recommended_at and follows and replica.rebalance_at is None:
-        return NoteRebalance(replica, told.recommended_at)
+        return NoteRebalance(replica, told.recommended_at)  # if it runs by now, the next tick sees it, too
+    if told.state is InstanceState.RUNNING and replica.state is ReplicaState.PROVISIONING:
+        return Start(replica)
     return None
 
 

@@ -176,10 +176,11 @@ def next_look(spec: ServiceSpec | None, seen: Observation, now: datetime) -> dat
         else:
             return soon
     desired = spec.replicas if spec else 0
-    # A crash loop is at rest: what ends it is a deployment, and that brings a tick of its own.
-    is_looping = spec is not None and failures.is_crash_looping(spec, rows.backoff)
-    if sum(not r.is_stand_in for r in _counted(seen, ())) != desired and not is_looping:
-        return soon
+    if sum(not r.is_stand_in for r in _counted(seen, ())) != desired:
+        braked = _braked_until(spec, rows.backoff)
+        if braked is None or braked <= now:
+            return soon
+        waits.append(braked)
     first = min(waits, default=NEVER)
     return None if first == NEVER else max(first, soon)
 
@@ -191,12 +192,20 @@ NEVER = datetime.max.replace(tzinfo=UTC)
 def _held_until(spec: ServiceSpec | None, replica: Replica, backoff: Backoff) -> datetime:
     """Until when a replica without an instance isn't launched, because it was refused or others failed."""
     past = replica.entered[ReplicaState.REQUESTED]
-    held = [replica.retry_at]
-    if spec is not None and backoff.version == spec.version:
-        held.append(backoff.fallback_until if replica.is_stand_in else backoff.until)
-        if failures.is_crash_looping(spec, backoff) and not replica.is_stand_in:
-            return NEVER
+    held = [replica.retry_at, _braked_until(spec, backoff, is_stand_in=replica.is_stand_in)]
     return max((at for at in held if at is not None), default=past)
+
+
+def _braked_until(
+    spec: ServiceSpec | None, backoff: Backoff, *, is_stand_in: bool = False
+) -> datetime | None:
+    """Until when nothing is launched because others failed. A crash loop is at rest: what ends it is a
+    deployment, and that brings a tick of its own."""
+    if spec is None or backoff.version != spec.version:
+        return None
+    if is_stand_in:
+        return backoff.fallback_until
+    return NEVER if failures.is_crash_looping(spec, backoff) else backoff.until
 
 
 def _is_left_alone(spec: ServiceSpec | None, replica: Replica, now: datetime) -> bool:

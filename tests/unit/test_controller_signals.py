@@ -176,8 +176,17 @@ def test_what_serves_on_is_called_back_in_time() -> None:
     assert world.ticker.leaves == [("demo", 69), ("demo", 109)], "rounded up: never too early"
     calls = [c for c in world.calls if c in ("store.commit", "ticker.schedule_leave", "fleet.launch")]
     assert calls[:4] == ["store.commit", "ticker.schedule_leave", "ticker.schedule_leave", "fleet.launch"]
-    controller.handle(signals)
-    assert len(world.ticker.leaves) == 2, "once"
+
+
+def test_a_call_back_that_failed_is_made_by_the_warning_that_comes_again() -> None:
+    """The row is written by then, and says nothing of who was told to look."""
+    world, controller = serving(demo_spec(replicas=1))
+    signals = warn(world, *active(world))
+    world.refuse("ticker.schedule_leave", Unavailable("no answer"))
+    assert controller.handle(signals) == signals, "to be delivered again"
+    world.clock.advance(2.5)
+    assert controller.handle(signals) == []
+    assert world.ticker.leaves == [("demo", 69), ("demo", 109)]
 
 
 def test_what_is_called_back_leaves_without_the_lease() -> None:

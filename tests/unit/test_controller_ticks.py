@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 from spotrelay.controller import Controller
@@ -17,6 +18,7 @@ from spotrelay.model import (
 )
 from spotrelay.names import Metric
 from spotrelay.policy import timing
+from spotrelay.ports import PortError, Unavailable
 from spotrelay.signals import RebalanceRecommendation
 from tests.examples import demo_spec
 from tests.unit.worlds import (
@@ -73,6 +75,21 @@ def test_scaling_down_drains_and_terminates() -> None:
     alive = [i.id for i in world.fleet.instances.values() if i.state.is_alive]
     assert alive == [active(world)[0].instance_id]
     assert [r.state for r in world.store.history("demo", 9)] == [ReplicaState.TERMINATED] * 2
+
+
+def test_what_cannot_be_taken_out_is_not_terminated() -> None:
+    """The load balancer may send it requests still; the next tick tries again."""
+    world, controller = serving(demo_spec(replicas=1))
+    world.services.specs["demo"] = demo_spec(replicas=0)
+    world.refuse("router.deregister", Unavailable("no answer"), times=None)
+    for _ in range(12):
+        with suppress(PortError):
+            controller.tick("demo")
+        world.clock.advance(20)
+    assert "fleet.terminate" not in world.calls
+    world.before.clear()
+    settle(world, controller, rounds=60)
+    assert not any(i.state.is_alive for i in world.fleet.instances.values())
 
 
 def test_one_tick_at_a_time_and_one_on_its_way() -> None:

@@ -25,6 +25,7 @@ from spotrelay.policy.actions import (
     Action,
     Drain,
     End,
+    LookAgain,
     NoteRebalance,
     NoteWarning,
     ServeOn,
@@ -193,9 +194,9 @@ def test_of_several_warnings_the_first_counts(times: list[datetime]) -> None:
 
 
 def test_a_warning_again_finds_it_serving_on() -> None:
-    """Nothing more happens while the others aren't enough; once they are, the same warning makes it leave."""
+    """It is looked at again in time; and once the others are enough, the same warning makes it leave."""
     serving_on = a_replica(1, READY, warned_at=NOW - seconds(20), replaced_by=4)
-    assert react((WARNING, serving_on), others=1) == []
+    assert react((WARNING, serving_on), others=1) == [LookAgain("i-1", NOW - seconds(20))]
     leaves = Drain(serving_on, WARNED, warned_at=NOW - seconds(20), replace=False)
     assert react((WARNING, serving_on), others=2) == [leaves]
 
@@ -312,6 +313,15 @@ def test_a_rebalance_recommendation_is_noted_if_the_service_wants_it() -> None:
     assert react((told, replica)) == [NoteRebalance(replica, NOW)]
     assert react((told, replace(replica, rebalance_at=NOW))) == []
     assert react((told, replica), spec=None) == []
+
+
+def test_a_recommendation_is_not_lost_to_the_news_that_the_instance_runs() -> None:
+    """Both in one batch: that it runs, the next tick sees as well."""
+    replica = a_replica(1, ReplicaState.PROVISIONING)
+    told = RebalanceRecommendation("i-1", NOW)
+    runs = StateChange("i-1", NOW, InstanceState.RUNNING)
+    assert react((runs, replica), (told, replica)) == [NoteRebalance(replica, NOW)]
+    assert react((runs, replica)) == [Start(replica)]
 
 
 @pytest.mark.parametrize(

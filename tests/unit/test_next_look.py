@@ -36,6 +36,16 @@ from tests.unit.strengths import (
 # When to look again.
 
 
+def test_while_failures_hold_launches_nothing_is_looked_for() -> None:
+    """One is missing, and isn't asked for before: nothing happens until then."""
+    spec = demo_spec(replicas=2)
+    held = replace(HELD, until=NOW + seconds(40))
+    assert strength.next_look(spec, after(held, spot(1)), NOW) == held.until
+    assert strength.next_look(spec, after(LOOPING, spot(1)), NOW) is None
+    assert strength.next_look(spec, after(replace(HELD, version=9), spot(1)), NOW) == SOON
+    assert strength.next_look(spec, after(replace(HELD, until=NOW), spot(1)), NOW) == SOON
+
+
 def test_at_rest_the_minute_s_tick_will_do() -> None:
     """Every replica serves and nobody stands in: there is nothing to wait for."""
     assert strength.next_look(demo_spec(replicas=2), look(spot(1), fresh(2)), NOW) is None

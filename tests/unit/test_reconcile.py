@@ -318,6 +318,20 @@ def test_a_drained_instance_is_terminated_once_its_requests_are_done() -> None:
     assert [a.instance_id for a in actions if isinstance(a, Terminate)] == ["i-1", "i-3"]
 
 
+def test_what_was_taken_out_late_has_its_time_all_the_same() -> None:
+    """Its row drains for longer than its requests take, and the load balancer has only just begun to."""
+    spec = demo_spec()
+    since_s = spec.drain_s + timing.DRAIN_SETTLE_S + 1
+    late, runs = a_replica(1, ReplicaState.DRAINING, since_s=since_s), [an_instance(1)]
+    assert decide(late, health={1: TargetState.HEALTHY}, instances=runs, wanted=0) == [TakeOut("i-1")]
+    assert decide(late, health={1: TargetState.DRAINING}, instances=runs, wanted=0) == []
+    assert [type(a) for a in decide(late, instances=runs, wanted=0)] == [Terminate], (
+        "the load balancer has let go of it"
+    )
+    unused = decide(late, health={1: TargetState.UNUSED}, instances=runs, wanted=0)
+    assert [type(a) for a in unused] == [TakeOut, Terminate], "nobody sends it anything"
+
+
 @pytest.mark.parametrize("noted", [True, False])
 def test_a_warned_instance_is_never_terminated(noted: bool) -> None:
     """Whether the row or only EC2 knows of the warning: EC2's own interruption may make the hour free."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from spotrelay.model import Backoff, Replica, ReplicaState
-from spotrelay.sim.gate import Commit
+from spotrelay.sim.gate import Commit, time_of
 from spotrelay.sim.rules import SKEW_S, Rule
-from spotrelay.sim.view import View, time_of
+from spotrelay.sim.view import View
 
 FIRST_S, MAX_S, FALLBACK_MAX_S = 30.0, 1800.0, 300.0
 """Half a minute, doubled each time, half an hour at most; five minutes for fallbacks: docs/reliability.md."""

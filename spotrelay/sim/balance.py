@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 
 from spotrelay.model import OnRebalance, PurchaseOption, Replica, ReplicaState, Rows, ServiceSpec, TargetState
 from spotrelay.sim import backoffs
-from spotrelay.sim.gate import Commit
+from spotrelay.sim.gate import Commit, time_of
 from spotrelay.sim.rules import SKEW_S, Rule
 from spotrelay.sim.truth import NEEDLESS, RECOMMENDED_AGE_S, UNHEALTHY_S
-from spotrelay.sim.view import View, time_of
+from spotrelay.sim.view import View
 
 STAY_MAX_S = 600.0
 """A stand-in goes once Spot has been ready for as long as it took to start, ten minutes at most:

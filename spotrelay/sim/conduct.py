@@ -6,16 +6,15 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import pairwise
 
-from spotrelay.memory import EPOCH
 from spotrelay.model import Changes, Removal, Replica, ReplicaState, Rows, ServiceSpec
 from spotrelay.ports import Conflict, OtherControlPlane, PortError
 from spotrelay.sim import timeline
 from spotrelay.sim.counting import Counting, is_mending
 from spotrelay.sim.faults import Call
-from spotrelay.sim.gate import Heard, Invocation
+from spotrelay.sim.gate import Heard, Invocation, time_of
 from spotrelay.sim.messages import Event, Fate
 from spotrelay.sim.rules import SKEW_S, Rule, Rules
 
@@ -196,7 +195,6 @@ class Conduct:
     def _section(self, invocation: Invocation, heard: Sequence[Heard]) -> None:
         """What was done for one service."""
         self._announced(invocation, heard)
-        skew = timedelta(seconds=invocation.skew_s)
         if not any(h.call is Call.COMMIT for h in heard):
             return
         known: dict[int, Replica] = {}
@@ -217,7 +215,7 @@ class Conduct:
                 for row in changes.update:
                     self._row(invocation, row, known.get(row.id), spec, one.at, after)
             if not (is_outcome or (is_mending(changes) and invocation.observed_at is None)):
-                self._next(invocation, changes, after, one.at, skew)
+                self._next(invocation, changes, after, one.at)
             known |= {row.id: row for row in changes.stored}
 
     def _row(
@@ -266,24 +264,16 @@ class Conduct:
             return
         before = after[: after.index(calls[0])] if calls else []
         now = before[-1].at if before else since
-        ends_at = (warned_at - EPOCH).total_seconds() + NOTICE_S
+        ends_at = time_of(warned_at) + NOTICE_S
         for due in (ends_at - spec.drain_s - SETTLE_S, ends_at - LAST_S):
             # What is due already is looked at now.
             if not any(0 <= now + _delay_s(h) - max(due, now) <= LOOKS_WITHIN_S for h in calls):
                 self._skipped(invocation, f"{row}, warned {warned_at}, isn't looked at {due:.0f} s")
 
-    def _next(
-        self,
-        invocation: Invocation,
-        changes: Changes,
-        after: Sequence[Heard],
-        since: float,
-        skew: timedelta,
-    ) -> None:
+    def _next(self, invocation: Invocation, changes: Changes, after: Sequence[Heard], since: float) -> None:
         """Something was changed: does a tick follow within seconds?"""
-        claims = [(h.about, h.at) for h in after if isinstance(h.about, datetime)]
-        latest = EPOCH + skew + timedelta(seconds=SOON_S)
-        if not any(due <= latest + timedelta(seconds=at) for due, at in claims):
+        claims = ((time_of(h.about), h.at) for h in after if isinstance(h.about, datetime))
+        if not any(due - invocation.skew_s <= at + SOON_S for due, at in claims):
             self.rules.broken(
                 Rule.ANNOUNCED, f"{invocation.name}: nothing follows {changes.service} at {since}"
             )
@@ -298,7 +288,7 @@ class Conduct:
         if told_at is None:
             is_left_alone = rows.document is None or invocation.is_vouched_for
         else:
-            told_for_s = (told_at - EPOCH).total_seconds() + ABSENT_S - heard[-1].at
+            told_for_s = time_of(told_at) + ABSENT_S - heard[-1].at
             is_left_alone = rows.removal.absent + 1 <= ABSENT_TICKS or told_for_s > SKEW_S
         if is_left_alone and (touched := [h.call for h in heard if h.call in TOUCHES]):
             self.rules.broken(Rule.REMOVAL, f"{invocation.name}: {touched} by {rows.removal}")
@@ -344,7 +334,7 @@ class Conduct:
     def _sent(self, invocation: Invocation, before: Heard, claim: Heard, told: Heard) -> None:
         due = claim.about
         assert isinstance(due, datetime)  # noqa: S101 - it is what a claim is about
-        due_s = (due - EPOCH).total_seconds() - invocation.skew_s
+        due_s = time_of(due) - invocation.skew_s
         is_sent = told.call is Call.SCHEDULE and _body(told)["due"] == due.isoformat()
         if not is_sent or not due_s - claim.at - 0.1 <= _delay_s(told) <= due_s - before.at + 0.1:
             self.rules.broken(Rule.ANNOUNCED, f"{invocation.name}: the tick of {due} is claimed and not sent")

@@ -10,7 +10,6 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from spotrelay.memory import EPOCH
 from spotrelay.model import (
     Changes,
     InstanceState,
@@ -32,7 +31,7 @@ from spotrelay.ports import (
 )
 from spotrelay.sim.cloud import SimCloud
 from spotrelay.sim.faults import Call
-from spotrelay.sim.gate import Counted, Heard, Invocation
+from spotrelay.sim.gate import Counted, Heard, Invocation, time_of
 from spotrelay.sim.messages import Event
 from spotrelay.sim.rules import Rule, Rules
 
@@ -203,7 +202,7 @@ class Counting:
         health = _last(heard, Call.HEALTH)
         health = health if isinstance(health, dict) else {}
         shown = {i.id for i in invocation.observed}
-        now = EPOCH.timestamp() + heard[0].at
+        now = heard[0].at
         owned = {r.instance_id for r in rows.replicas.values()}
         strangers = [
             i
@@ -218,7 +217,7 @@ class Counting:
             if i.id not in marked
             and self.cloud.instances[i.id].is_foreign
             and self.cloud.instances[i.id].warned_at > heard[-1].at
-            and now - i.launched_at.timestamp() > ORPHAN_S + 2 * SKEW_S
+            and now - time_of(i.launched_at) > ORPHAN_S + 2 * SKEW_S
         ]
         unseen = [r for r in rows.replicas.values() if r.state is ReplicaState.READY]
         unseen = [r for r in unseen if r.instance_id not in shown]
@@ -228,7 +227,7 @@ class Counting:
             r
             for r in unseen
             if health.get(r.instance_id) is TargetState.HEALTHY
-            and now - r.entered[ReplicaState.PROVISIONING].timestamp() > VISIBLE_S + 2 * SKEW_S
+            and now - time_of(r.entered[ReplicaState.PROVISIONING]) > VISIBLE_S + 2 * SKEW_S
         ]
         return len(certain) + len(answering), len(strangers) + len(unseen)
 
@@ -387,7 +386,7 @@ def is_mending(about: object) -> bool:
 def _is_true(counted: Counted, event: Event, happened_at: float) -> bool:
     """Whether it may be how long after the warning something happened."""
     value_s, slack_s = counted.value / 1000, SKEW_S + ROUNDED_S
-    since = (event.at - EPOCH).total_seconds()
+    since = time_of(event.at)
     earliest, latest = happened_at - since - slack_s, counted.at - since + slack_s
     return max(earliest, 0.0) <= value_s <= max(latest, 0.0)
 

@@ -166,6 +166,11 @@ def at(time: float) -> datetime:
     return EPOCH + seconds(time)
 
 
+def time_of(moment: datetime) -> float:
+    """A time of production code's in simulated seconds."""
+    return (moment - EPOCH).total_seconds()
+
+
 class Gate:
     """Lets a call through, or not."""
 

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from spotrelay.memory import EPOCH, MemoryStore
+from spotrelay.memory import MemoryStore
 from spotrelay.model import (
     TRANSITIONS,
     Changes,
@@ -26,7 +26,7 @@ from spotrelay.model import (
 )
 from spotrelay.ports import LaunchRequest
 from spotrelay.sim.cloud import WARNING_S, SimCloud
-from spotrelay.sim.gate import Invocation
+from spotrelay.sim.gate import Invocation, time_of
 from spotrelay.sim.instances import SimInstance
 from spotrelay.sim.scheduler import Scheduler
 
@@ -397,7 +397,7 @@ class Rules:
         for spec in documents:
             enough = spec.replicas if spec.on_warning is OnWarning.SERVE_ON else max(spec.replicas - 1, 1)
             safe_s = 10.0 if serving == 0 else spec.drain_s + 20.0
-            left_s = (warned_at - EPOCH).total_seconds() + WARNING_S - self.scheduler.now
+            left_s = time_of(warned_at) + WARNING_S - self.scheduler.now
             if spec.on_warning is OnWarning.LEAVE or spec.replicas == 0:
                 return True
             if staying >= enough or left_s <= safe_s + SKEW_S:
@@ -545,7 +545,7 @@ class Rules:
     def _look_at(self, row: Replica, since: float) -> None:
         instance_id = row.instance_id or ""
         target = self.cloud.in_rotation(row.service, instance_id)
-        if target is None or (row.since - EPOCH).total_seconds() > since:
+        if target is None or time_of(row.since) > since:
             return
         is_healthy = self.cloud.health(row.service, since).get(instance_id) is TargetState.HEALTHY
         if row.state is ReplicaState.STARTING and is_healthy:
@@ -604,7 +604,7 @@ class Rules:
         row = store.read(service, [replica_id]).replicas.get(replica_id)
         if row is None:
             return
-        if (row.entered[ReplicaState.REQUESTED] - EPOCH).total_seconds() >= invocation.began_at - SKEW_S:
+        if time_of(row.entered[ReplicaState.REQUESTED]) >= invocation.began_at - SKEW_S:
             return  # it was nobody's when it was looked up, too
         instance = self.cloud.instances[instance_id]
         is_hibernated = instance.died_at() <= instance.warned_at < float("inf")
@@ -614,7 +614,7 @@ class Rules:
         if row.state is not ReplicaState.DRAINING or not row.is_warned:
             self.broken(Rule.SIGNAL_HANDLED, f"{row} is {row.state} after its warning")
         target = self.cloud.in_rotation(service, instance_id)
-        drained_at = (row.since - EPOCH).total_seconds()
+        drained_at = time_of(row.since)
         by = self.drained.get(instance_id)
         is_anothers = by is not None and by[0] >= invocation.began_at and by[1] is not invocation
         if is_anothers or self.was_removed(service, invocation.began_at, self.scheduler.now):

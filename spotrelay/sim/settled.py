@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from spotrelay.memory import EPOCH
 from spotrelay.model import InstanceState, Replica, ReplicaState, Rows, ServiceSpec
 from spotrelay.policy.interruption import NEEDLESS
 from spotrelay.policy.reconcile import ORPHAN
 from spotrelay.sim.backoffs import LOOP
-from spotrelay.sim.gate import at
+from spotrelay.sim.gate import at, time_of
 from spotrelay.sim.rules import LONGEST_S, SKEW_S, Rule
 
 if TYPE_CHECKING:
@@ -116,7 +115,7 @@ def _is_missed(world: World, row: Replica) -> bool:
         return False
     if row.is_stand_in or row.reason.endswith(NEEDLESS):
         return False
-    drained_at = (row.entered[ReplicaState.DRAINING] - EPOCH).total_seconds()
+    drained_at = time_of(row.entered[ReplicaState.DRAINING])
     # A decision may be as old as its reads.
     return not world.services.was_removed(row.service, drained_at - LONGEST_S, drained_at + SKEW_S)
 

@@ -9,9 +9,9 @@ from spotrelay.model import (
     ReplicaState,
     TargetState,
 )
-from spotrelay.sim.gate import Commit
+from spotrelay.sim.gate import Commit, time_of
 from spotrelay.sim.rules import LONGEST_S, SKEW_S, Rule
-from spotrelay.sim.view import View, time_of
+from spotrelay.sim.view import View
 
 NEEDLESS = "; as many as wanted are left"
 """Ends the reason of a loss that gets no replacement."""

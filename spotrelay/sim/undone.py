@@ -21,10 +21,10 @@ from spotrelay.sim import balance
 from spotrelay.sim.backoffs import LOOP
 from spotrelay.sim.cloud import WARNING_S
 from spotrelay.sim.faults import Call
-from spotrelay.sim.gate import STALL_S
+from spotrelay.sim.gate import STALL_S, time_of
 from spotrelay.sim.rules import SKEW_S, Rule
 from spotrelay.sim.truth import BALANCER_S, MISSING_S, ORPHANED_AFTER_S, SPARED_S, UNSEEN_S
-from spotrelay.sim.view import View, time_of
+from spotrelay.sim.view import View
 
 SOON_S = 3.0
 """While anything moves, ticks follow each other in seconds: docs/reliability.md, `TICK_TAKES_OUT`."""

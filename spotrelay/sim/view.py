@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from spotrelay.memory import EPOCH
 from spotrelay.model import Instance, Replica, Rows, ServiceSpec, TargetState
-from spotrelay.sim.gate import Invocation
+from spotrelay.sim.gate import Invocation, time_of
 from spotrelay.sim.rules import SKEW_S, Rule, Rules
 
 
@@ -80,8 +79,3 @@ class View:
             # What is above the highest ID was created while the rows were read.
             if kept is not None and kept.revision == row.revision and row.id <= self.rows.highest_id:
                 yield row
-
-
-def time_of(moment: datetime) -> float:
-    """A time of the production code's in simulated seconds."""
-    return (moment - EPOCH) / timedelta(seconds=1)

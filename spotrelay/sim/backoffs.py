@@ -7,15 +7,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from spotrelay.model import Backoff, Replica, ReplicaState
+from spotrelay.sim import promised
 from spotrelay.sim.gate import Commit, time_of
 from spotrelay.sim.rules import SKEW_S, Rule
 from spotrelay.sim.view import View
-
-FIRST_S, MAX_S, FALLBACK_MAX_S = 30.0, 1800.0, 300.0
-"""Half a minute, doubled each time, half an hour at most; five minutes for fallbacks: docs/reliability.md."""
-
-LOOP = 5
-"""Failures in a row that stop launches until a deployment, if the last was launched after the one before."""
 
 
 @dataclass(slots=True)
@@ -60,18 +55,19 @@ class Backoffs:
         self.failed_at[service] = commit.at
         counts = {before.failures + len(failed)}
         if started <= last + SKEW_S:
-            capped = min(before.failures + len(failed), max(before.failures, LOOP - 1))
+            capped = min(before.failures + len(failed), max(before.failures, promised.CRASH_LOOP - 1))
             # Near the last failure, or when nobody knows of it any more, either may be right.
             is_known = started < last - view.lag_s - SKEW_S and service not in view.rules.damaged
             counts = {capped} if is_known else counts | {capped}
         if said.failures not in counts or said.version != version:
             view.broken(Rule.HELD, f"{len(failed)} failed after {before}, and {said}")
             return
-        held_s = min(FIRST_S * 2 ** (said.failures - 1), MAX_S)
+        held_s = promised.doubled_s(said.failures, *promised.FAILURE_S)
         if not _is_now(view, commit, said.until, held_s):
             view.broken(Rule.HELD, f"held until {said.until} after {said.failures} failures")
         if any(replica.is_stand_in for replica in failed):
-            is_right = _is_now(view, commit, said.fallback_until, min(held_s, FALLBACK_MAX_S))
+            held_s = min(held_s, promised.FALLBACK_FAILURE_MAX_S)
+            is_right = _is_now(view, commit, said.fallback_until, held_s)
         else:
             is_right = said.fallback_until == before.fallback_until
         if not is_right:
@@ -96,7 +92,7 @@ def is_held(view: View, row: Replica | None) -> bool:
     if spec is None or backoff.version != spec.version:
         return False
     is_stand_in = row is not None and row.is_stand_in
-    if backoff.failures >= LOOP and not is_stand_in:
+    if backoff.failures >= promised.CRASH_LOOP and not is_stand_in:
         return True
     until = backoff.fallback_until if is_stand_in else backoff.until
     return until is not None and not view.is_over(until)

@@ -6,18 +6,11 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from spotrelay.model import OnRebalance, PurchaseOption, Replica, ReplicaState, Rows, ServiceSpec, TargetState
-from spotrelay.sim import backoffs
+from spotrelay.sim import backoffs, promised
 from spotrelay.sim.gate import Commit, time_of
 from spotrelay.sim.rules import SKEW_S, Rule
-from spotrelay.sim.truth import NEEDLESS, RECOMMENDED_AGE_S, UNHEALTHY_S
+from spotrelay.sim.truth import NEEDLESS
 from spotrelay.sim.view import View
-
-STAY_MAX_S = 600.0
-"""A stand-in goes once Spot has been ready for as long as it took to start, ten minutes at most:
-docs/placement.md."""
-
-RETURN_SHARE, RETURN_LEAST = 4, 2
-"""A quarter of the replicas, or two, return at a time: docs/placement.md."""
 
 RISING = (ReplicaState.PROVISIONING, ReplicaState.STARTING)
 
@@ -131,7 +124,7 @@ def _stays_from(row: Replica) -> datetime:
     """When it has been ready for as long as it took to start."""
     ready = row.entered[ReplicaState.READY]
     return ready + min(
-        ready - row.entered.get(ReplicaState.PROVISIONING, ready), timedelta(seconds=STAY_MAX_S)
+        ready - row.entered.get(ReplicaState.PROVISIONING, ready), timedelta(seconds=promised.STAY_MAX_S)
     )
 
 
@@ -221,10 +214,10 @@ def _check_moved(view: View, spec: ServiceSpec, commit: Commit) -> None:
     now = commit.at + SKEW_S
     for old in moved:
         if old.unhealthy_since is not None:
-            is_due = now >= time_of(old.unhealthy_since) + UNHEALTHY_S
+            is_due = now >= time_of(old.unhealthy_since) + promised.UNHEALTHY_S
         else:
             is_advised = old.rebalance_at is not None and spec.on_rebalance is OnRebalance.REPLACE
-            is_due = is_advised and now >= time_of(old.since) + RECOMMENDED_AGE_S
+            is_due = is_advised and now >= time_of(old.since) + promised.RECOMMENDED_AGE_S
         if not is_due:
             view.broken(Rule.MOVED, f"{old} is replaced, unhealthy since {old.unhealthy_since}")
     waiting = [
@@ -232,7 +225,7 @@ def _check_moved(view: View, spec: ServiceSpec, commit: Commit) -> None:
         for r in regular(commit.after)
         if r.state is ReplicaState.READY
         and r.unhealthy_since
-        and view.is_over(r.unhealthy_since + timedelta(seconds=UNHEALTHY_S))
+        and view.is_over(r.unhealthy_since, promised.UNHEALTHY_S)
     ]
     if waiting and any(old.serves for old in moved):
         view.broken(Rule.MOVED, f"{waiting[0]} doesn't answer, and {[str(r) for r in moved]} go before it")
@@ -285,7 +278,7 @@ def _check_launched(view: View, spec: ServiceSpec, commit: Commit) -> None:
     fresh = [r for r in commit.changes.create if r.id in launched and r.replaces is None]
     for row in (*again, *fresh):
         until = backoff.fallback_until if row.is_stand_in else backoff.until
-        is_looping = backoff.failures >= backoffs.LOOP and not row.is_stand_in
+        is_looping = backoff.failures >= promised.CRASH_LOOP and not row.is_stand_in
         is_held = is_looping or (until is not None and time_of(until) > now)
         if is_its_own and is_held:
             view.broken(Rule.HELD, f"{row} is launched after {backoff.failures} failures, until {until}")
@@ -301,7 +294,7 @@ def _check_launched(view: View, spec: ServiceSpec, commit: Commit) -> None:
             and r.id in commit.after.replicas
             and commit.after.replicas[r.id].state in RISING
         ]
-        most = max(RETURN_LEAST, -(-spec.replicas // RETURN_SHARE))
+        most = promised.returning(spec.replicas)
         if len(spot) > max(most - len(rising), 0):
             view.broken(
                 Rule.RETURN, f"{[r.id for r in spot]} return at a time beside {[r.id for r in rising]}"
@@ -364,10 +357,10 @@ def _check_due(view: View, spec: ServiceSpec) -> None:
         if row.state is not ReplicaState.READY or not row.is_counted or row.is_stand_in:
             continue
         if row.unhealthy_since is not None:
-            is_due = view.is_over(row.unhealthy_since + timedelta(seconds=UNHEALTHY_S))
+            is_due = view.is_over(row.unhealthy_since, promised.UNHEALTHY_S)
         else:
             is_advised = row.rebalance_at is not None and spec.on_rebalance is OnRebalance.REPLACE
-            is_due = is_advised and view.is_over(row.since + timedelta(seconds=RECOMMENDED_AGE_S))
+            is_due = is_advised and view.is_over(row.since, promised.RECOMMENDED_AGE_S)
         if is_due and not row.superseded_in(view.rows):
             view.broken(Rule.MOVED, f"{row} should be replaced, unhealthy since {row.unhealthy_since}")
 
@@ -422,7 +415,7 @@ def _check_waiting(view: View, spec: ServiceSpec, *, failed: bool) -> None:
     if failed:
         return
     is_whole = sum(r.serves for r in view.rows.replicas.values()) >= spec.replicas
-    most = max(RETURN_LEAST, -(-spec.replicas // RETURN_SHARE)) if is_whole else spec.replicas
+    most = promised.returning(spec.replicas) if is_whole else spec.replicas
     intents = [c.changes.open_intent for c in view.invocation.commits if c.changes.open_intent]
     launched = {id_ for intent in intents for id_ in intent.replica_ids}
     returning = sum(

@@ -19,15 +19,13 @@ from spotrelay.model import (
     TargetState,
 )
 from spotrelay.ports import LaunchRequest, LaunchResult
+from spotrelay.sim import promised
 from spotrelay.sim.damage import Lies
 from spotrelay.sim.events import state_change, warning
 from spotrelay.sim.gate import at
 from spotrelay.sim.instances import NEVER, SimInstance
 from spotrelay.sim.offers import ON_DEMAND_PRICES, Listing, Offers
 from spotrelay.sim.scheduler import Scheduler
-
-WARNING_S = 120.0
-"""Between a warning and the end: EC2's two minutes."""
 
 BOOT_S = (3.0, 25.0)
 LOAD_S = (1.0, 20.0)
@@ -189,7 +187,7 @@ class SimCloud:
             self.end(instance, going, gone, why="Server.SpotInstanceTermination: Spot instance termination")
 
         # EC2 hibernates an instance with its warning, not two minutes later.
-        self.scheduler.at(now + (0 if action == "hibernate" else WARNING_S), take)
+        self.scheduler.at(now + (0 if action == "hibernate" else promised.WARNING_S), take)
 
     def end(
         self,

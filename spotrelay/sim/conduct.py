@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from spotrelay.model import Changes, Removal, Replica, ReplicaState, Rows, ServiceSpec
 from spotrelay.ports import Conflict, OtherControlPlane, PortError
-from spotrelay.sim import timeline
+from spotrelay.sim import promised, timeline
 from spotrelay.sim.counting import Counting, is_mending
 from spotrelay.sim.faults import Call
 from spotrelay.sim.gate import Heard, Invocation, time_of
@@ -20,13 +20,6 @@ from spotrelay.sim.rules import SKEW_S, Rule, Rules
 
 SOON_S = 5.0
 """Within so long the next tick is due while anything moves: docs/reliability.md, "seconds"."""
-
-NOTICE_S = 120.0
-"""EC2's two minutes."""
-
-SETTLE_S, LAST_S = 20.0, 10.0
-"""How much longer than `drain_seconds` before its end a warned replica leaves, and when the very last one
-does: docs/service-file.md."""
 
 LOOKS_WITHIN_S = 3.0
 """After such a moment somebody must look: clocks are a second apart, and delays are whole seconds."""
@@ -48,10 +41,6 @@ TOUCHES = frozenset(
     }
 )
 """Calls that change something of a service."""
-
-
-ABSENT_TICKS, ABSENT_S = 3, 20.0
-"""For more ticks than these, and so long, a document must be missing: docs/reliability.md."""
 
 SPREAD = frozenset({Call.NAMES, Call.SERVICES, Call.SCHEDULE})
 """What the schedule's event leads to: a tick for each service, and no more."""
@@ -264,8 +253,7 @@ class Conduct:
             return
         before = after[: after.index(calls[0])] if calls else []
         now = before[-1].at if before else since
-        ends_at = time_of(warned_at) + NOTICE_S
-        for due in (ends_at - spec.drain_s - SETTLE_S, ends_at - LAST_S):
+        for due in promised.last_moments(spec, warned_at):
             # What is due already is looked at now.
             if not any(0 <= now + _delay_s(h) - max(due, now) <= LOOKS_WITHIN_S for h in calls):
                 self._skipped(invocation, f"{row}, warned {warned_at}, isn't looked at {due:.0f} s")
@@ -288,8 +276,8 @@ class Conduct:
         if told_at is None:
             is_left_alone = rows.document is None or invocation.is_vouched_for
         else:
-            told_for_s = time_of(told_at) + ABSENT_S - heard[-1].at
-            is_left_alone = rows.removal.absent + 1 <= ABSENT_TICKS or told_for_s > SKEW_S
+            told_for_s = time_of(told_at) + promised.ABSENT_S - heard[-1].at
+            is_left_alone = rows.removal.absent + 1 <= promised.ABSENT_TICKS or told_for_s > SKEW_S
         if is_left_alone and (touched := [h.call for h in heard if h.call in TOUCHES]):
             self.rules.broken(Rule.REMOVAL, f"{invocation.name}: {touched} by {rows.removal}")
 

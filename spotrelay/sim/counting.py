@@ -29,23 +29,13 @@ from spotrelay.ports import (
     OtherControlPlane,
     UnreadableDocument,
 )
+from spotrelay.sim import promised
 from spotrelay.sim.cloud import SimCloud
 from spotrelay.sim.faults import Call
 from spotrelay.sim.gate import Counted, Heard, Invocation, time_of
 from spotrelay.sim.messages import Event
+from spotrelay.sim.queues import MAX_SKEW_S
 from spotrelay.sim.rules import Rule, Rules
-
-CRASH_LOOP = 5
-"""Replicas in a row that never became ready, and launches stop: docs/operating.md."""
-
-ORPHAN_S = 120.0
-"""So old is an instance when it is asked whose it is: docs/reliability.md, "two minutes after its launch"."""
-
-VISIBLE_S = 60.0
-"""So long EC2 may not show a new instance: docs/reliability.md, what is not promised."""
-
-SKEW_S = 0.5
-"""By how much a function's clock may differ from EC2's."""
 
 ROUNDED_S = 0.001
 """Times are told in whole microseconds."""
@@ -173,7 +163,7 @@ class Counting:
         if _has(heard, Call.HEALTH) and spec is not None and not is_removed:
             least = 1 if is_whole else 0
             self._of_service(invocation, spec, rows, facts, is_whole=is_whole)
-            if spec.version == rows.backoff.version and rows.backoff.failures >= CRASH_LOOP:
+            if spec.version == rows.backoff.version and rows.backoff.failures >= promised.CRASH_LOOP:
                 facts.add(Metric.CRASH_LOOPING, service, least, 1)
         if _has(heard, Call.OBSERVE):
             held = self._held(invocation, rows, is_vouched_for=is_vouched_for or is_removed)
@@ -217,7 +207,7 @@ class Counting:
             if i.id not in marked
             and self.cloud.instances[i.id].is_foreign
             and self.cloud.instances[i.id].warned_at > heard[-1].at
-            and now - time_of(i.launched_at) > ORPHAN_S + 2 * SKEW_S
+            and now - time_of(i.launched_at) > promised.ORPHANED_AFTER_S + 2 * MAX_SKEW_S
         ]
         unseen = [r for r in rows.replicas.values() if r.state is ReplicaState.READY]
         unseen = [r for r in unseen if r.instance_id not in shown]
@@ -227,7 +217,7 @@ class Counting:
             r
             for r in unseen
             if health.get(r.instance_id) is TargetState.HEALTHY
-            and now - time_of(r.entered[ReplicaState.PROVISIONING]) > VISIBLE_S + 2 * SKEW_S
+            and now - time_of(r.entered[ReplicaState.PROVISIONING]) > promised.UNSEEN_S + 2 * MAX_SKEW_S
         ]
         return len(certain) + len(answering), len(strangers) + len(unseen)
 
@@ -385,7 +375,7 @@ def is_mending(about: object) -> bool:
 
 def _is_true(counted: Counted, event: Event, happened_at: float) -> bool:
     """Whether it may be how long after the warning something happened."""
-    value_s, slack_s = counted.value / 1000, SKEW_S + ROUNDED_S
+    value_s, slack_s = counted.value / 1000, MAX_SKEW_S + ROUNDED_S
     since = time_of(event.at)
     earliest, latest = happened_at - since - slack_s, counted.at - since + slack_s
     return max(earliest, 0.0) <= value_s <= max(latest, 0.0)

@@ -14,11 +14,8 @@ from spotrelay.model import Rows
 from spotrelay.sim import balance, truth, undone
 from spotrelay.sim.backoffs import Backoffs
 from spotrelay.sim.gate import Invocation
-from spotrelay.sim.rules import Rules
+from spotrelay.sim.rules import BLIND_S, Rules
 from spotrelay.sim.view import View
-
-BLIND_S = 60.0
-"""So long rows above a lost counter are taken for newborn: docs/reliability.md, Fail static."""
 
 
 @dataclass(slots=True)

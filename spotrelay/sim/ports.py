@@ -20,6 +20,7 @@ from spotrelay.ports import (
     Unavailable,
     UnreadableDocument,
 )
+from spotrelay.sim import promised
 from spotrelay.sim.cloud import SimCloud
 from spotrelay.sim.faults import Call
 from spotrelay.sim.gate import Counted, Gate, at
@@ -29,9 +30,6 @@ from spotrelay.sim.scheduler import Scheduler
 
 LAG_S = 20.0
 """How old a stale answer may be."""
-
-KEPT_S = 60.0
-"""How long a function may go by a document that it has read, see `aws.services`."""
 
 
 @dataclass(slots=True)
@@ -281,7 +279,7 @@ class SimServices:
         def stale() -> ServiceSpec | None:
             if fresh:
                 return current()
-            age_s = self.random.uniform(0, KEPT_S)
+            age_s = self.random.uniform(0, promised.KEPT_S)
             # That there is no document isn't kept.
             return self.valid(service, self.scheduler.now - age_s) or current()
 

@@ -17,7 +17,6 @@ from spotrelay.model import (
     Changes,
     InstanceState,
     LaunchWindow,
-    OnWarning,
     PurchaseOption,
     Replica,
     ReplicaState,
@@ -25,7 +24,8 @@ from spotrelay.model import (
     TargetState,
 )
 from spotrelay.ports import LaunchRequest
-from spotrelay.sim.cloud import WARNING_S, SimCloud
+from spotrelay.sim import promised
+from spotrelay.sim.cloud import SimCloud
 from spotrelay.sim.gate import Invocation, time_of
 from spotrelay.sim.instances import SimInstance
 from spotrelay.sim.scheduler import Scheduler
@@ -33,19 +33,17 @@ from spotrelay.sim.scheduler import Scheduler
 if TYPE_CHECKING:
     from spotrelay.sim.asking import Asking
 
-LONGEST_S = 60.0 + 60.0
+LONGEST_S = promised.TIMEOUT_S + promised.KEPT_S
 """A decision may go by a document that was read so long ago: a tick's time-out, and what `get` may keep."""
 
+BLIND_S = 60.0
+"""So long rows above a lost counter are taken for newborn."""
+
+LEFT_S = promised.LAST_S + 2.0, promised.LAST_S - 2.0
+"""Between these before the end somebody looks at the very last one: docs/service-file.md."""
 
 SKEW_S = 1.5
 """By how much the functions' clocks may differ from EC2's, and a decision be ahead of its record."""
-
-PROMPT_S = 180.0
-"""A tick that was killed may hold its lease for a minute, the next schedule's comes within another, and while
-things settle ticks come half a minute apart."""
-
-INTENT_LIVES_S = 60.0
-"""No function runs for longer (`queues.TICKS`): until then somebody may record what a launch brought."""
 
 LEAD_S = 25.0
 """How much older than its record an intent's own time may be: the commit can hang and still succeed."""
@@ -296,7 +294,7 @@ class Rules:
                 for rows in (before, after)
             )
             found = sum(r.state is not ReplicaState.REQUESTED for r in changes.create)
-            is_blind = service in self.damaged and self.scheduler.now - self.damaged[service] < LONGEST_S / 2
+            is_blind = service in self.damaged and self.scheduler.now - self.damaged[service] < BLIND_S
             if active - found > max(most, was) and not is_blind:
                 kind = "stand-ins" if is_stand_in else "regular replicas"
                 self.broken(Rule.STRENGTH, f"{service}: {active} active {kind}, {most} allowed")
@@ -395,12 +393,11 @@ class Rules:
         self, warned_at: datetime, staying: int, serving: int, documents: Sequence[ServiceSpec]
     ) -> bool:
         for spec in documents:
-            enough = spec.replicas if spec.on_warning is OnWarning.SERVE_ON else max(spec.replicas - 1, 1)
-            safe_s = 10.0 if serving == 0 else spec.drain_s + 20.0
-            left_s = time_of(warned_at) + WARNING_S - self.scheduler.now
-            if spec.on_warning is OnWarning.LEAVE or spec.replicas == 0:
-                return True
-            if staying >= enough or left_s <= safe_s + SKEW_S:
+            safe, last = promised.last_moments(spec, warned_at)
+            if (
+                promised.is_enough(spec, staying)
+                or (last if serving == 0 else safe) - SKEW_S <= self.scheduler.now
+            ):
                 return True
         return False
 
@@ -415,7 +412,7 @@ class Rules:
         counted = len(intent.replica_ids)
         is_same = before.since is not None and window.since == before.since
         is_next = before.since is None or (
-            window.since is not None and (window.since - before.since).total_seconds() >= 60.0
+            window.since is not None and (window.since - before.since).total_seconds() >= promised.WINDOW_S
         )
         is_counted = window.launched == counted + (before.launched if is_same else 0)
         if not (is_counted and (is_same or is_next)) and service not in self.damaged:
@@ -440,7 +437,7 @@ class Rules:
         ]
         if not waiting:
             return
-        if self.scheduler.now - self.opened[intent_id] < INTENT_LIVES_S - LEAD_S:
+        if self.scheduler.now - self.opened[intent_id] < promised.TIMEOUT_S - LEAD_S:
             self.broken(Rule.PATIENCE, f"{intent_id} closed, {waiting[0]} waits for it")
         for seen in invocation.observed:  # by a tick; the others close only what they launched themselves
             instance = self.cloud.instances[seen.id]
@@ -517,26 +514,25 @@ class Rules:
         """EC2 takes an instance that it had warned, and clients were still sent to it."""
         now = self.scheduler.now
         due = self.called_back.get(instance.service or "", ())
-        if now - 12.0 < self.quiet_since or instance.service in self.damaged:
+        earliest, latest = (now - left_s for left_s in LEFT_S)
+        if earliest < self.quiet_since or instance.service in self.damaged:
             return
-        if self.was_removed(instance.service or "", now - WARNING_S, now):
+        if self.was_removed(instance.service or "", now - promised.WARNING_S, now):
             return  # nobody replaces it, and its ticks are few until the removal is certain
-        if (
-            any(now - 12.0 <= time <= now - 8.0 for time in due)
-            and self.warned_rows.get(instance.id, now) < now - 12.0
-        ):
+        is_looked_at = any(earliest <= time <= latest for time in due)
+        if is_looked_at and self.warned_rows.get(instance.id, now) < earliest:
             self.broken(Rule.WARNED_OUT, f"{instance.id} is in rotation at its end")
 
     def look(self, services: Collection[str], store: MemoryStore) -> None:
         """Nothing goes wrong any more: is what there is to do done in time?"""
         now, quiet_since = self.scheduler.now, self.quiet_since
-        if now < quiet_since + PROMPT_S:
+        if now < quiet_since + promised.PROMPT_S:
             return
         for service in services:
             for row in store.load(service).replicas.values():
-                self._look_at(row, now - PROMPT_S)
+                self._look_at(row, now - promised.PROMPT_S)
         for instance in self.cloud.instances.values():
-            is_new = quiet_since < instance.launched_at < now - PROMPT_S and instance.is_alive(now)
+            is_new = quiet_since < instance.launched_at < now - promised.PROMPT_S and instance.is_alive(now)
             if is_new and not instance.is_foreign and instance.id not in self.recorded:
                 self.broken(
                     Rule.PROMPT, f"{instance.id}, launched at {instance.launched_at:.0f} s, is nobody's"
@@ -580,7 +576,7 @@ class Rules:
             elif (
                 instance_id in rows
                 and instance.warned_at <= invocation.warned_at
-                and (instance.warned_at + WARNING_S - 10.0 <= invocation.loaded_at - SKEW_S)
+                and instance.warned_at + promised.WARNING_S - promised.LAST_S <= invocation.loaded_at - SKEW_S
                 and instance_id not in invocation.wrote  # that it is ill was news: the next tick's
             ):
                 self.broken(Rule.TICK_TAKES_OUT, f"{instance_id} is past its last moment and in rotation")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from spotrelay.model import InstanceState, Replica, ReplicaState, Rows, ServiceSpec
 from spotrelay.policy.interruption import NEEDLESS
 from spotrelay.policy.reconcile import ORPHAN
-from spotrelay.sim.backoffs import LOOP
+from spotrelay.sim import promised
 from spotrelay.sim.gate import at, time_of
 from spotrelay.sim.rules import LONGEST_S, SKEW_S, Rule
 
@@ -74,7 +74,7 @@ def _check_service(world: World, service: str) -> None:
 
 def _is_crash_loop(spec: ServiceSpec | None, rows: Rows) -> bool:
     """Whether what fails again and again waits for a deployment; fallbacks, if wanted, serve meanwhile."""
-    if spec is None or rows.backoff.version != spec.version or rows.backoff.failures < LOOP:
+    if spec is None or rows.backoff.version != spec.version or rows.backoff.failures < promised.CRASH_LOOP:
         return False
     serving = sum(r.serves for r in rows.replicas.values())
     return serving >= spec.replicas or not (spec.use_spot and spec.on_demand_fallback)

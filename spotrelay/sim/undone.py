@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import timedelta
 
 from spotrelay.memory import MemoryStore
 from spotrelay.model import (
@@ -17,13 +16,10 @@ from spotrelay.model import (
     ServiceSpec,
     TargetState,
 )
-from spotrelay.sim import balance
-from spotrelay.sim.backoffs import LOOP
-from spotrelay.sim.cloud import WARNING_S
+from spotrelay.sim import balance, promised
 from spotrelay.sim.faults import Call
 from spotrelay.sim.gate import STALL_S, time_of
 from spotrelay.sim.rules import SKEW_S, Rule
-from spotrelay.sim.truth import BALANCER_S, MISSING_S, ORPHANED_AFTER_S, SPARED_S, UNSEEN_S
 from spotrelay.sim.view import View
 
 SOON_S = 3.0
@@ -31,9 +27,6 @@ SOON_S = 3.0
 
 MARGIN_S = 0.4
 """Whoever looks must find the moment past: a second later, by a clock that may be half a second off."""
-
-LAST_S = 10.0
-"""The very last one leaves ten seconds before its end."""
 
 _GOING = (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
 
@@ -74,9 +67,7 @@ def _why_not_left(view: View, spec: ServiceSpec, row: Replica) -> str:
     if is_warned:
         return "EC2 takes it back before it is ready"
     if instance.state is not InstanceState.RUNNING:
-        is_late = view.is_over(
-            row.entered[ReplicaState.PROVISIONING] + timedelta(seconds=spec.initial_delay_s)
-        )
+        is_late = view.is_over(row.entered[ReplicaState.PROVISIONING], spec.initial_delay_s)
         return "it is overdue, and doesn't run yet" if is_late else ""
     return _why_not_rising(view, spec, row)
 
@@ -89,30 +80,19 @@ def _why_not_serving_on(view: View, spec: ServiceSpec, row: Replica) -> str:
         r.stays and r.id in view.now.replicas and view.now.replicas[r.id].stays
         for r in view.rows.replicas.values()
     )
-    if is_enough(spec, others):
+    if promised.is_enough(spec, others):
         return f"it serves on, and {others} others serve"
-    ends_at = row.warned_at + timedelta(seconds=WARNING_S)
-    if view.is_over(ends_at - timedelta(seconds=LAST_S)):
+    safe, last = (moment + SKEW_S for moment in promised.last_moments(spec, row.warned_at))
+    if last <= view.invocation.loaded_at:
         return "it is past its last moment"
     later = any(
         r.warned_at is not None and r.serves and (r.warned_at, r.id) > (row.warned_at, row.id)
         for r in view.rows.replicas.values()
         if r.id in view.now.replicas and view.now.replicas[r.id].state is ReplicaState.READY
     )
-    if (others or later) and view.is_over(ends_at - timedelta(seconds=spec.drain_s + BALANCER_S)):
+    if (others or later) and safe <= view.invocation.loaded_at:
         return "it is past its last safe moment"
     return ""
-
-
-def is_enough(spec: ServiceSpec, others: int) -> bool:
-    """Whether so many others let a warned replica leave at once."""
-    match spec.on_warning:
-        case OnWarning.LEAVE:
-            return True
-        case OnWarning.NEEDED:
-            return others >= min(max(spec.replicas - 1, 1), spec.replicas)
-        case OnWarning.SERVE_ON:
-            return others >= spec.replicas
 
 
 def _why_not_rising(view: View, spec: ServiceSpec, row: Replica) -> str:
@@ -122,25 +102,23 @@ def _why_not_rising(view: View, spec: ServiceSpec, row: Replica) -> str:
     if target is TargetState.HEALTHY:
         return "it is healthy"
     is_judged = target not in (None, TargetState.INITIAL) or row.instance_id in view.invocation.silent
-    if is_judged and view.is_over(
-        row.entered[ReplicaState.PROVISIONING] + timedelta(seconds=spec.initial_delay_s)
-    ):
+    if is_judged and view.is_over(row.entered[ReplicaState.PROVISIONING], spec.initial_delay_s):
         return "it is overdue"
     return ""
 
 
 def _why_not_missing(view: View, row: Replica) -> str:
     """The same for one that EC2 doesn't show."""
-    if not view.is_over(row.entered[ReplicaState.PROVISIONING] + timedelta(seconds=UNSEEN_S)):
+    if not view.is_over(row.entered[ReplicaState.PROVISIONING], promised.UNSEEN_S):
         return ""
     if row.state is not ReplicaState.READY:
         return "EC2 doesn't show it"
     ready = [r for r in view.rows.replicas.values() if r.state is ReplicaState.READY]
     if view.target(row) is TargetState.HEALTHY:
         return "it is healthy" if row.unhealthy_since else ""
-    if sum(view.shown(r) is None for r in ready) > max(len(ready) / 2, 1):
+    if sum(view.shown(r) is None for r in ready) > promised.most_missing(len(ready)):
         return ""
-    if row.unhealthy_since is None or view.is_over(row.unhealthy_since + timedelta(seconds=MISSING_S)):
+    if row.unhealthy_since is None or view.is_over(row.unhealthy_since, promised.MISSING_S):
         return f"EC2 doesn't show it since {row.unhealthy_since}"
     return ""
 
@@ -149,7 +127,7 @@ def _why_not_draining(view: View, spec: ServiceSpec, row: Replica, instance: Ins
     """The same for one that drains; one whose instance is to be terminated is written with it."""
     if instance is None:
         is_in = view.health.get(row.instance_id or "") in (TargetState.HEALTHY, TargetState.INITIAL)
-        is_old = view.is_over(row.entered[ReplicaState.PROVISIONING] + timedelta(seconds=UNSEEN_S))
+        is_old = view.is_over(row.entered[ReplicaState.PROVISIONING], promised.UNSEEN_S)
         is_gone = is_old and not is_in and view.target(row) is not TargetState.UNHEALTHY
         return "EC2 doesn't show its instance any more" if is_gone else ""
     if instance.state is InstanceState.TERMINATED:
@@ -159,10 +137,9 @@ def _why_not_draining(view: View, spec: ServiceSpec, row: Replica, instance: Ins
         return "EC2 has warned it, and the row doesn't say so"
     if instance.state in _GOING or is_marked:
         return ""
-    is_spared = row.warned_at is None or view.is_over(row.warned_at + timedelta(seconds=SPARED_S))
-    settled = row.since + timedelta(seconds=BALANCER_S)
-    is_done = view.target(row) is None and view.is_over(settled)
-    is_late = view.is_over(settled + timedelta(seconds=spec.drain_s))
+    is_spared = row.warned_at is None or view.is_over(row.warned_at, promised.SPARED_S)
+    is_done = view.target(row) is None and view.is_over(row.since, promised.BALANCER_S)
+    is_late = view.is_over(row.since, promised.BALANCER_S + spec.drain_s)
     if (is_spared or instance.state is InstanceState.STOPPED) and (is_done or is_late):
         return f"drains since {time_of(row.since):.1f} s, and its instance is {instance.state}"
     return ""
@@ -175,7 +152,7 @@ def _nobodys(view: View) -> Iterator[Instance]:
     owned = {row.instance_id for rows in (view.rows, view.now) for row in rows.replicas.values()}
     for instance in view.instances.values():
         is_ours = instance.launch_template_id is not None and instance.launch_id not in (None, "before")
-        is_old = view.is_over(instance.launched_at + timedelta(seconds=ORPHANED_AFTER_S))
+        is_old = view.is_over(instance.launched_at, promised.ORPHANED_AFTER_S)
         if (
             instance.id not in owned
             and instance.state not in _GOING
@@ -208,10 +185,9 @@ def _check_calls(view: View, spec: ServiceSpec) -> None:
                 if (r.service, r.id) not in going
             )
             is_counted = row.service not in view.rules.damaged  # else nobody knows how many serve
-            if is_counted and is_enough(spec, others):
+            if is_counted and promised.is_enough(spec, others):
                 view.broken(Rule.IN_TIME, f"{row} serves on, and {others} others serve")
-            ends_at = time_of(row.warned_at) + WARNING_S
-            for moment in {ends_at - LAST_S, ends_at - spec.drain_s - BALANCER_S}:
+            for moment in promised.last_moments(spec, row.warned_at):
                 latest = max(moment, commit.at) + SKEW_S + 1 + 2 * STALL_S
                 if not any(moment + MARGIN_S <= time <= latest for time in leaves):
                     view.broken(
@@ -258,7 +234,7 @@ def _check_wait(view: View, next_tick: float | None) -> None:
     for row in waiting:
         held = [row.retry_at]
         if backoff.version == spec.version:
-            if backoff.failures >= LOOP and not row.is_stand_in:
+            if backoff.failures >= promised.CRASH_LOOP and not row.is_stand_in:
                 continue
             held.append(backoff.fallback_until if row.is_stand_in else backoff.until)
         times.append(max((time_of(moment) for moment in held if moment), default=now))

@@ -64,9 +64,9 @@ class View:
         """The row's target, as the load balancer showed it."""
         return self.health.get(row.instance_id or "")
 
-    def is_over(self, moment: datetime) -> bool:
-        """Whether a moment had certainly passed when it began to read."""
-        return time_of(moment) + SKEW_S <= self.invocation.loaded_at
+    def is_over(self, moment: datetime, after_s: float = 0.0) -> bool:
+        """Whether the time so long after a moment had certainly passed when it began to read."""
+        return time_of(moment) + after_s + SKEW_S <= self.invocation.loaded_at
 
     def is_before(self, moment: datetime) -> bool:
         """Whether a moment had certainly passed when it began."""

@@ -156,12 +156,12 @@ class Conduct:
         heard = invocation.heard
         calls = [h.call for h in heard]
         if asked.kind == SCHEDULED:
-            told = [_body(h)["service"] for h in heard if h.call is Call.SCHEDULE]
+            told = [h.message["service"] for h in heard if h.call is Call.SCHEDULE]
             known = {s for h in heard if h.call in (Call.NAMES, Call.SERVICES) for s in _texts(h.answer)}
             is_done = sorted(told) == sorted(known) and set(calls) <= SPREAD
         elif asked.kind == "removed":
             noted = [h.about for h in heard if h.call is Call.NOTE_REMOVAL]
-            told = [_body(h)["service"] for h in heard if h.call is Call.SCHEDULE]
+            told = [h.message["service"] for h in heard if h.call is Call.SCHEDULE]
             is_done = (
                 told == [asked.service]
                 and len(calls) == 1 + len(told)
@@ -255,7 +255,7 @@ class Conduct:
         now = before[-1].at if before else since
         for due in promised.last_moments(spec, warned_at):
             # What is due already is looked at now.
-            if not any(0 <= now + _delay_s(h) - max(due, now) <= LOOKS_WITHIN_S for h in calls):
+            if not any(0 <= now + h.delay_s - max(due, now) <= LOOKS_WITHIN_S for h in calls):
                 self._skipped(invocation, f"{row}, warned {warned_at}, isn't looked at {due:.0f} s")
 
     def _next(self, invocation: Invocation, changes: Changes, after: Sequence[Heard], since: float) -> None:
@@ -323,8 +323,8 @@ class Conduct:
         due = claim.about
         assert isinstance(due, datetime)  # noqa: S101 - it is what a claim is about
         due_s = time_of(due) - invocation.skew_s
-        is_sent = told.call is Call.SCHEDULE and _body(told)["due"] == due.isoformat()
-        if not is_sent or not due_s - claim.at - 0.1 <= _delay_s(told) <= due_s - before.at + 0.1:
+        is_sent = told.call is Call.SCHEDULE and told.message["due"] == due.isoformat()
+        if not is_sent or not due_s - claim.at - 0.1 <= told.delay_s <= due_s - before.at + 0.1:
             self.rules.broken(Rule.ANNOUNCED, f"{invocation.name}: the tick of {due} is claimed and not sent")
 
     def _skipped(self, invocation: Invocation, what: str) -> None:
@@ -385,7 +385,7 @@ def _is_needed(heard: Heard, *, is_tick: bool, is_signals: bool = False) -> bool
     if heard.call is Call.COMMIT and isinstance(heard.answer, Conflict):
         return is_signals and is_mending(heard.about)
     # A tick for stand-ins would only make them come sooner.
-    return not (is_tick and heard.call is Call.SCHEDULE and _body(heard)["due"] is None)
+    return not (is_tick and heard.call is Call.SCHEDULE and heard.message["due"] is None)
 
 
 def _is_launched(intent_id: str, after: Sequence[Heard]) -> bool:
@@ -407,18 +407,6 @@ def _is_about(heard: Heard, call: Call, instance_id: str) -> bool:
 
 def _any_about(heard: Sequence[Heard], call: Call, instance_id: str) -> bool:
     return any(_is_about(h, call, instance_id) for h in heard)
-
-
-def _body(heard: Heard) -> dict[str, str]:
-    """The message that was sent to the tick queue."""
-    assert isinstance(heard.about, tuple)  # noqa: S101 - `ports.SimTicker` says so
-    message: dict[str, str] = json.loads(heard.about[0])
-    return message
-
-
-def _delay_s(heard: Heard) -> float:
-    assert isinstance(heard.about, tuple)  # noqa: S101 - see `_body`
-    return float(heard.about[1])
 
 
 def _texts(answer: object) -> Sequence[str]:

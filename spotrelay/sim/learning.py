@@ -214,7 +214,7 @@ def _fits(cooldown: Cooldown, evidence: Evidence, learned: Learned) -> bool:
     return (
         cooldown.since >= evidence.at
         and cooldown.strikes in _strikes(evidence, cooldown.since, learned)
-        and abs(length_s - promised.doubled_s(cooldown.strikes, *promised.COOLDOWNS_S[cooldown.cause])) < 0.01
+        and abs(length_s - promised.cooldown_s(cooldown.cause, cooldown.strikes)) < 0.01
         and evidence.words in cooldown.reason
         and bool(cooldown.reason)
     )
@@ -234,8 +234,6 @@ def _is_worth_it(cooldown: Cooldown, evidence: Evidence, learned: Learned) -> bo
 
 def _is_news(evidence: Evidence, learned: Learned) -> bool:
     """Whether the table must come to know of it."""
-    length_s = promised.doubled_s(
-        min(_strikes(evidence, evidence.at, learned)), *promised.COOLDOWNS_S[evidence.cause]
-    )
+    length_s = promised.cooldown_s(evidence.cause, min(_strikes(evidence, evidence.at, learned)))
     until = evidence.at + seconds(length_s)
     return bool(evidence.words) or _gain_s(until, evidence, learned) > WORTH * length_s

@@ -132,6 +132,11 @@ def returning(replicas: int) -> int:
     return max(2, -(-replicas // 4))
 
 
+def cooldown_s(cause: Cause, strikes: int) -> float:
+    """How long what is taught so often in a row cools."""
+    return doubled_s(strikes, *COOLDOWNS_S[cause])
+
+
 def doubled_s(times: int, first_s: float, longest_s: float) -> float:
     """How long it lasts for the given time (≥ 1) in a row: doubled each time, up to a ceiling."""
     return min(first_s * 2.0 ** (times - 1), longest_s)

@@ -39,8 +39,8 @@ LONGEST_S = promised.TIMEOUT_S + promised.KEPT_S
 BLIND_S = 60.0
 """So long rows above a lost counter are taken for newborn."""
 
-LEFT_S = promised.LAST_S + 2.0, promised.LAST_S - 2.0
-"""Between these before the end somebody looks at the very last one: docs/service-file.md."""
+LAST_LOOK_S = promised.LAST_S + 2.0, promised.LAST_S - 2.0
+"""The look at the last moment comes so long before the end, at the earliest and at the latest."""
 
 SKEW_S = 1.5
 """By how much the functions' clocks may differ from EC2's, and a decision be ahead of its record."""
@@ -514,7 +514,7 @@ class Rules:
         """EC2 takes an instance that it had warned, and clients were still sent to it."""
         now = self.scheduler.now
         due = self.called_back.get(instance.service or "", ())
-        earliest, latest = (now - left_s for left_s in LEFT_S)
+        earliest, latest = (now - left_s for left_s in LAST_LOOK_S)
         if earliest < self.quiet_since or instance.service in self.damaged:
             return
         if self.was_removed(instance.service or "", now - promised.WARNING_S, now):

@@ -166,7 +166,7 @@ def _nobodys(view: View) -> Iterator[Instance]:
 
 def _check_calls(view: View, spec: ServiceSpec) -> None:
     """Is somebody called back for each that serves on?"""
-    leaves = view.invocation.leaves
+    leaves = [h.at + h.delay_s for h in view.invocation.heard if h.call is Call.SCHEDULE_LEAVE]
     # What is decided together may be written one after the other.
     going = {
         (row.service, row.id)

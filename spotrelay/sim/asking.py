@@ -24,7 +24,7 @@ from spotrelay.ports import Denied, LaunchRequest, LaunchResult, Throttled
 from spotrelay.sim import promised
 from spotrelay.sim.gate import Invocation, at
 from spotrelay.sim.learning import Evidence, Learning
-from spotrelay.sim.rules import LONGEST_S, Rule
+from spotrelay.sim.rules import Documents, Rule, in_force
 from spotrelay.sim.scheduler import Scheduler
 
 EXACT_S = 0.01
@@ -74,8 +74,7 @@ class Asking:
     scheduler: Scheduler
     broken: Callable[[Rule, str], None]
     learning: Learning
-    documents: Callable[[str, float], Sequence[ServiceSpec]]
-    """See `Rules.documents`."""
+    documents: Documents
     by: dict[Invocation, Launching] = field(default_factory=dict)
 
     # What was written.
@@ -315,8 +314,7 @@ class Asking:
     # What may be asked.
 
     def _in_force(self, service: str) -> Sequence[ServiceSpec]:
-        """The documents that a decision may go by; what is missing leaves those of before in force."""
-        return self.documents(service, self.scheduler.now - LONGEST_S) or self.documents(service, 0.0)
+        return in_force(self.documents, service, self.scheduler.now)
 
     def _plans(
         self,

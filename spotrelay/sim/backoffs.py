@@ -9,6 +9,7 @@ from datetime import datetime
 from spotrelay.model import Backoff, Replica, ReplicaState
 from spotrelay.sim import promised
 from spotrelay.sim.gate import Commit, time_of
+from spotrelay.sim.instances import NEVER
 from spotrelay.sim.rules import SKEW_S, Rule
 from spotrelay.sim.view import View
 
@@ -48,10 +49,10 @@ class Backoffs:
         before = commit.before.backoff
         if before.version != version:
             before = Backoff()
-        last = self.failed_at.get(service, float("-inf")) if before.failures else float("inf")
+        last = self.failed_at.get(service, -NEVER) if before.failures else NEVER
         # What EC2 calls its own doing is never the last straw.
         own = [r for r in failed if "Server." not in r.reason]
-        started = max((time_of(r.entered[ReplicaState.PROVISIONING]) for r in own), default=float("-inf"))
+        started = max((time_of(r.entered[ReplicaState.PROVISIONING]) for r in own), default=-NEVER)
         self.failed_at[service] = commit.at
         counts = {before.failures + len(failed)}
         if started <= last + SKEW_S:
@@ -86,13 +87,22 @@ def _becomes_ready(row: Replica, commit: Commit) -> bool:
     return row.state is ReplicaState.READY and old is not None and old.state is not row.state
 
 
-def is_held(view: View, row: Replica | None) -> bool:
-    """Whether failures keep a replica (None: a regular one) from being launched, as far as was read."""
+def is_looping(backoff: Backoff, version: int) -> bool:
+    """Whether so many in a row have failed that the version isn't launched any more."""
+    return backoff.version == version and backoff.failures >= promised.CRASH_LOOP
+
+
+def held_until(view: View, *, is_stand_in: bool) -> float:
+    """Until when failures keep a replica from being launched, as far as was read."""
     backoff, spec = view.rows.backoff, view.spec
     if spec is None or backoff.version != spec.version:
-        return False
-    is_stand_in = row is not None and row.is_stand_in
-    if backoff.failures >= promised.CRASH_LOOP and not is_stand_in:
-        return True
+        return -NEVER
+    if is_looping(backoff, spec.version) and not is_stand_in:
+        return NEVER
     until = backoff.fallback_until if is_stand_in else backoff.until
-    return until is not None and not view.is_over(until)
+    return -NEVER if until is None else time_of(until)
+
+
+def is_held(view: View, *, is_stand_in: bool = False) -> bool:
+    """Whether they may still have done so when it began to read."""
+    return held_until(view, is_stand_in=is_stand_in) + SKEW_S > view.invocation.loaded_at

@@ -10,7 +10,7 @@ from spotrelay.sim import backoffs, promised
 from spotrelay.sim.gate import Commit, time_of
 from spotrelay.sim.rules import SKEW_S, Rule
 from spotrelay.sim.truth import NEEDLESS
-from spotrelay.sim.view import View
+from spotrelay.sim.view import View, stays_in
 
 RISING = (ReplicaState.PROVISIONING, ReplicaState.STARTING)
 
@@ -107,8 +107,7 @@ def _check_returned(view: View, commit: Commit) -> None:
     fresh = [
         r
         for r in regular(view.rows)
-        if r.id in commit.after.replicas
-        and commit.after.replicas[r.id].stays
+        if stays_in(r, commit.after)
         and r.serves
         and r.purchase_option is PurchaseOption.SPOT
         and time_of(_stays_from(r)) > commit.at + SKEW_S
@@ -263,8 +262,7 @@ def _check_launched(view: View, spec: ServiceSpec, commit: Commit) -> None:
     """Replicas that waited are launched: is it their turn?"""
     assert commit.changes.open_intent is not None  # noqa: S101 - the caller has looked
     launched = set(commit.changes.open_intent.replica_ids)
-    now, loaded, backoff = commit.at + SKEW_S, view.rows.replicas, view.rows.backoff
-    is_its_own = backoff.version == spec.version
+    now, loaded = commit.at + SKEW_S, view.rows.replicas
     stand_ins = [
         r for r in loaded.values() if r.is_stand_in and r.state is ReplicaState.REQUESTED and r.attempts
     ]
@@ -277,13 +275,9 @@ def _check_launched(view: View, spec: ServiceSpec, commit: Commit) -> None:
             view.broken(Rule.LAUNCHED, f"{row} is launched, and was to wait until {row.retry_at}")
     fresh = [r for r in commit.changes.create if r.id in launched and r.replaces is None]
     for row in (*again, *fresh):
-        until = backoff.fallback_until if row.is_stand_in else backoff.until
-        is_looping = backoff.failures >= promised.CRASH_LOOP and not row.is_stand_in
-        is_held = is_looping or (until is not None and time_of(until) > now)
-        if is_its_own and is_held:
-            view.broken(Rule.HELD, f"{row} is launched after {backoff.failures} failures, until {until}")
-    after = commit.after.replicas
-    staying = sum(r.stays and r.id in after and after[r.id].stays for r in loaded.values())
+        if backoffs.held_until(view, is_stand_in=row.is_stand_in) > now:
+            view.broken(Rule.HELD, f"{row} is launched, and waits by {view.rows.backoff}")
+    staying = sum(r.stays and stays_in(r, commit.after) for r in loaded.values())
     spot = [r for r in again if r.purchase_option is PurchaseOption.SPOT]
     if spot and spec.use_spot and staying >= spec.replicas:
         rising = [
@@ -310,14 +304,11 @@ def check_whole(view: View, spec: ServiceSpec) -> None:
         r.state is ReplicaState.FAILED for commit in view.invocation.commits for r in commit.changes.update
     )
     too_many = len(left) - spec.replicas
-    if too_many < 0 and not backoffs.is_held(view, None) and not failed:
+    if too_many < 0 and not backoffs.is_held(view) and not failed:
         view.broken(Rule.IN_TIME, f"{len(left)} are there or on their way, {spec.replicas} are wanted")
     loaded = view.rows.replicas
     staying = [r for r in loaded.values() if r.stays and view.target(r) is TargetState.HEALTHY]
-    went = sum(
-        r.serves and not (r.id in view.now.replicas and view.now.replicas[r.id].stays)
-        for r in loaded.values()
-    )
+    went = sum(r.serves and not stays_in(r, view.now) for r in loaded.values())
     may_go = len(staying) - spec.replicas - went
     idle = [
         r
@@ -367,9 +358,7 @@ def _check_due(view: View, spec: ServiceSpec) -> None:
 
 def _check_stand_ins(view: View, spec: ServiceSpec, *, failed: bool) -> None:
     """Is there a stand-in for each Spot replica that was refused, or that starts alone?"""
-    backoff = view.rows.backoff
-    until = backoff.fallback_until if backoff.version == spec.version else None
-    is_held = until is not None and not view.is_over(until)
+    is_held = backoffs.is_held(view, is_stand_in=True)
     standing = sum(r.is_stand_in and r.is_counted for r in view.now.replicas.values())
     if spec.use_spot and spec.on_demand_fallback and not is_held and not failed:
         # One that was to be replaced and serves all the same leaves less to stand in for.
@@ -423,7 +412,8 @@ def _check_waiting(view: View, spec: ServiceSpec, *, failed: bool) -> None:
         for r in regular(view.rows)
     )
     for row in view.untouched():
-        if row.state is not ReplicaState.REQUESTED or not row.is_counted or backoffs.is_held(view, row):
+        is_held = backoffs.is_held(view, is_stand_in=row.is_stand_in)
+        if row.state is not ReplicaState.REQUESTED or not row.is_counted or is_held:
             continue
         is_next = row.purchase_option is PurchaseOption.ON_DEMAND or not is_whole or returning < most
         if is_next and (row.retry_at is None or view.is_over(row.retry_at)):

@@ -14,7 +14,7 @@ from spotrelay.ports import Conflict, OtherControlPlane, PortError
 from spotrelay.sim import promised, timeline
 from spotrelay.sim.counting import Counting, is_mending
 from spotrelay.sim.faults import Call
-from spotrelay.sim.gate import Heard, Invocation, time_of
+from spotrelay.sim.gate import Heard, Invocation, first, time_of
 from spotrelay.sim.messages import Event, Fate
 from spotrelay.sim.rules import SKEW_S, Rule, Rules
 
@@ -131,7 +131,7 @@ class Conduct:
     def _again(self, invocation: Invocation, events: Mapping[str, Event], again: Collection[str]) -> None:
         """Do those signals come again of which some work failed, and no others?"""
         heard = invocation.heard
-        located = next((h.answer for h in heard if h.call is Call.LOCATE), None)
+        located = first(heard, Call.LOCATE)
         if not isinstance(located, dict):
             self._delivered_again(list(events), again, must=bool(heard))
             return
@@ -268,7 +268,7 @@ class Conduct:
 
     def _missing(self, invocation: Invocation, heard: Sequence[Heard]) -> None:
         """A tick found no document: is that believed only when it is certain?"""
-        rows = next((h.answer for h in heard if h.call is Call.LOAD), None)
+        rows = first(heard, Call.LOAD)
         is_missing = any(h.call is Call.GET and h.answer is None for h in heard)
         if not (is_missing and isinstance(rows, Rows)):
             return
@@ -361,7 +361,7 @@ def _sections(heard: Sequence[Heard]) -> Iterator[Sequence[Heard]]:
 
 def _spec(heard: Sequence[Heard]) -> ServiceSpec | None:
     """The document that was gone by, if there was any."""
-    rows = next((h.answer for h in heard if h.call is Call.LOAD), None)
+    rows = first(heard, Call.LOAD)
     found = (h.answer for h in heard if h.call in (Call.GET, Call.DOCUMENT))
     spec = next((s for s in found if isinstance(s, ServiceSpec)), None)
     if any(h.call is Call.ACQUIRE for h in heard):  # a tick

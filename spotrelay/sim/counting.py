@@ -10,16 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from spotrelay.model import (
-    Changes,
-    InstanceState,
-    RefusalKind,
-    Replica,
-    ReplicaState,
-    Rows,
-    ServiceSpec,
-    TargetState,
-)
+from spotrelay.model import Changes, RefusalKind, Replica, ReplicaState, Rows, ServiceSpec, TargetState
 from spotrelay.names import Metric
 from spotrelay.ports import (
     Conflict,
@@ -30,9 +21,11 @@ from spotrelay.ports import (
     UnreadableDocument,
 )
 from spotrelay.sim import promised
+from spotrelay.sim.backoffs import is_looping
 from spotrelay.sim.cloud import SimCloud
 from spotrelay.sim.faults import Call
-from spotrelay.sim.gate import Counted, Heard, Invocation, time_of
+from spotrelay.sim.gate import Counted, Heard, Invocation, first, time_of
+from spotrelay.sim.instances import GOING
 from spotrelay.sim.messages import Event
 from spotrelay.sim.queues import MAX_SKEW_S
 from spotrelay.sim.rules import Rule, Rules
@@ -149,7 +142,7 @@ class Counting:
         service = invocation.ticks_for
         if not isinstance(rows, Rows) or not _has(heard, Call.ACQUIRE):
             return
-        got = next((h.answer for h in heard if h.call is Call.GET), None)
+        got = first(heard, Call.GET)
         is_missing = got is None and _has(heard, Call.GET)
         is_removed = is_missing and rows.removal.told_at is not None
         if is_missing and rows.removal.told_at is None and not is_vouched_for:
@@ -163,7 +156,7 @@ class Counting:
         if _has(heard, Call.HEALTH) and spec is not None and not is_removed:
             least = 1 if is_whole else 0
             self._of_service(invocation, spec, rows, facts, is_whole=is_whole)
-            if spec.version == rows.backoff.version and rows.backoff.failures >= promised.CRASH_LOOP:
+            if is_looping(rows.backoff, spec.version):
                 facts.add(Metric.CRASH_LOOPING, service, least, 1)
         if _has(heard, Call.OBSERVE):
             held = self._held(invocation, rows, is_vouched_for=is_vouched_for or is_removed)
@@ -194,11 +187,7 @@ class Counting:
         shown = {i.id for i in invocation.observed}
         now = heard[0].at
         owned = {r.instance_id for r in rows.replicas.values()}
-        strangers = [
-            i
-            for i in invocation.observed
-            if i.id not in owned and i.state not in (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
-        ]
+        strangers = [i for i in invocation.observed if i.id not in owned and i.state not in GOING]
         warned = _last(heard, Call.WARNED)
         marked = warned if isinstance(warned, dict) else {}
         certain = [
@@ -382,7 +371,7 @@ def _is_true(counted: Counted, event: Event, happened_at: float) -> bool:
 
 
 def _located(heard: Sequence[Heard]) -> dict[str, tuple[str, int]] | None:
-    found = next((h.answer for h in heard if h.call is Call.LOCATE), None)
+    found = first(heard, Call.LOCATE)
     return found if isinstance(found, dict) else None
 
 
@@ -391,4 +380,4 @@ def _has(heard: Sequence[Heard], call: Call) -> bool:
 
 
 def _last(heard: Sequence[Heard], call: Call) -> object:
-    return next((h.answer for h in reversed(heard) if h.call is call), None)
+    return first(reversed(heard), call)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from random import Random
@@ -76,6 +76,11 @@ class Heard:
         """How much later it was to arrive."""
         assert isinstance(self.about, tuple)  # noqa: S101 - see `message`
         return float(self.about[1])
+
+
+def first(heard: Iterable[Heard], call: Call) -> object:
+    """The first answer to a call, or its error; None if there was none."""
+    return next((one.answer for one in heard if one.call is call), None)
 
 
 @dataclass(slots=True)

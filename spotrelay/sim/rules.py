@@ -27,7 +27,7 @@ from spotrelay.ports import LaunchRequest
 from spotrelay.sim import promised
 from spotrelay.sim.cloud import SimCloud
 from spotrelay.sim.gate import Invocation, time_of
-from spotrelay.sim.instances import SimInstance
+from spotrelay.sim.instances import NEVER, SimInstance
 from spotrelay.sim.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -47,6 +47,10 @@ SKEW_S = 1.5
 
 LEAD_S = 25.0
 """How much older than its record an intent's own time may be: the commit can hang and still succeed."""
+
+
+Documents = Callable[[str, float], Sequence[ServiceSpec]]
+"""Service and time → the documents that were valid at any time since then."""
 
 
 class Rule(StrEnum):
@@ -168,8 +172,7 @@ class Rules:
 
     scheduler: Scheduler
     cloud: SimCloud
-    documents: Callable[[str, float], Sequence[ServiceSpec]] = lambda _service, _since: ()
-    """Service and time → the documents that were valid at any time since then."""
+    documents: Documents = lambda _service, _since: ()
     was_removed: Callable[[str, float, float], bool] = lambda _service, _since, _until: False
     """Service and two times → whether its stack was gone at any time between."""
     violations: list[Violation] = field(default_factory=list)
@@ -212,6 +215,22 @@ class Rules:
             self.windows.pop(service, None)
             self.requested.pop(service, None)
             self.replacements = {key: by for key, by in self.replacements.items() if key[0] != service}
+
+    def is_damaged(self, service: str, since: float) -> bool:
+        """Whether somebody has damaged the service's rows since then, or restored them."""
+        return service in self.damaged and self.damaged[service] >= since
+
+    def row_before(self, invocation: Invocation, instance_id: str, store: MemoryStore) -> Replica | None:
+        """An instance's row, if it had one when the invocation began and nobody has damaged it since."""
+        located = store.locate([instance_id])
+        if self.recorded.get(instance_id, NEVER) >= invocation.began_at or instance_id not in located:
+            return None
+        service, replica_id = located[instance_id]
+        row = store.read(service, [replica_id]).replicas.get(replica_id)
+        if row is None or self.is_damaged(service, invocation.began_at):
+            return None
+        is_new = time_of(row.entered[ReplicaState.REQUESTED]) >= invocation.began_at - SKEW_S
+        return None if is_new else row
 
     def broken(self, rule: Rule, what: str) -> None:
         """Note a violation; the first one ends the run."""
@@ -294,7 +313,7 @@ class Rules:
                 for rows in (before, after)
             )
             found = sum(r.state is not ReplicaState.REQUESTED for r in changes.create)
-            is_blind = service in self.damaged and self.scheduler.now - self.damaged[service] < BLIND_S
+            is_blind = self.is_damaged(service, self.scheduler.now - BLIND_S)
             if active - found > max(most, was) and not is_blind:
                 kind = "stand-ins" if is_stand_in else "regular replicas"
                 self.broken(Rule.STRENGTH, f"{service}: {active} active {kind}, {most} allowed")
@@ -308,7 +327,7 @@ class Rules:
 
     def _in_force(self, invocation: Invocation, service: str) -> Sequence[ServiceSpec]:
         """The documents that a decision may go by: valid a while ago or kept, where none is to be read."""
-        documents = self.documents(service, self.scheduler.now - LONGEST_S) or self.documents(service, 0.0)
+        documents = in_force(self.documents, service, self.scheduler.now)
         kept = invocation.rows.document if invocation.rows else None
         return [*documents, kept] if kept else documents
 
@@ -368,9 +387,9 @@ class Rules:
         if service in self.damaged:
             # Rows may be missing of what serves all the same, of what EC2 has warned, and of what is gone.
             leaving = {row.instance_id for row in changes.update if not row.state.is_active}
-            others = [i for i in self.cloud.of(service) if i.id not in leaving and self._serves(i)]
+            others = [i for i in self.cloud.of(service) if i.id not in leaving and self.cloud.serves(i)]
             # Until a tick has looked, nobody knows.
-            if others or now - self.damaged[service] < LONGEST_S:
+            if others or self.is_damaged(service, now - LONGEST_S):
                 return
         for row in changes.update:
             old = before.get(row.id)
@@ -385,19 +404,13 @@ class Rules:
             elif not self._may_leave(row.warned_at, staying, serving, documents):
                 self.broken(Rule.LAST_ONES, f"{row}, warned {row.warned_at}, leaves, {staying} others serve")
 
-    def _serves(self, instance: SimInstance) -> bool:
-        is_in = self.cloud.in_rotation(instance.service or "", instance.id) is not None
-        return is_in and instance.serves(self.scheduler.now)
-
     def _may_leave(
         self, warned_at: datetime, staying: int, serving: int, documents: Sequence[ServiceSpec]
     ) -> bool:
         for spec in documents:
             safe, last = promised.last_moments(spec, warned_at)
-            if (
-                promised.is_enough(spec, staying)
-                or (last if serving == 0 else safe) - SKEW_S <= self.scheduler.now
-            ):
+            is_due = (last if serving == 0 else safe) - SKEW_S <= self.scheduler.now
+            if is_due or promised.is_enough(spec, staying):
                 return True
         return False
 
@@ -472,13 +485,13 @@ class Rules:
                 continue
             if instance_id not in invocation.wrote:
                 self.broken(Rule.ROW_FIRST, f"{instance_id} terminated, and nothing was written about it")
-            if self.cloud.in_rotation(instance.service or "", instance_id) and instance.serves(now):
+            if self.cloud.serves(instance):
                 self.broken(Rule.OUT_FIRST, f"{instance_id} terminated in rotation")
             if instance.state(now) in (InstanceState.PENDING, InstanceState.RUNNING):
                 told = invocation.warned_at is not None and instance.warned_at <= invocation.warned_at
                 decided_at = invocation.wrote.get(instance_id, invocation.loaded_at)
-                noted = self.warned_rows.get(instance_id, float("inf")) < decided_at
-                noted = noted and instance.warned_at < float("inf")  # else EC2 has spared it
+                noted = self.warned_rows.get(instance_id, NEVER) < decided_at
+                noted = noted and instance.warned_at < NEVER  # else EC2 has spared it
                 if told or noted:
                     self.broken(Rule.WARNED_SPARED, f"{instance_id} terminated, warned {instance.warned_at}")
 
@@ -494,7 +507,7 @@ class Rules:
     ) -> None:
         """Targets are about to be deregistered: do their rows say so?"""
         service, now = spec.service, self.scheduler.now
-        if self.damaged.get(service, -1.0) >= invocation.began_at:
+        if self.is_damaged(service, invocation.began_at):
             return
         history = {r.instance_id for r in store.history(service, 1000)}
         rows = {r.instance_id: r for r in store.load(service).replicas.values()}
@@ -589,31 +602,21 @@ class Rules:
 
     def acknowledged(self, invocation: Invocation, instance_id: str, store: MemoryStore) -> None:
         """A message with a warning was done with."""
-        if self.recorded.get(instance_id, float("inf")) >= invocation.began_at or invocation.kept_off:
-            return  # nobody's yet when it was looked up: the tick will see the warning; or not ours to handle
-        located = store.locate([instance_id])
-        if instance_id not in located:
-            return  # the table has lost it, and the tick will see the warning
-        service, replica_id = located[instance_id]
-        if self.damaged.get(service, -1.0) >= invocation.began_at:
-            return
-        row = store.read(service, [replica_id]).replicas.get(replica_id)
-        if row is None:
-            return
-        if time_of(row.entered[ReplicaState.REQUESTED]) >= invocation.began_at - SKEW_S:
-            return  # it was nobody's when it was looked up, too
+        row = self.row_before(invocation, instance_id, store)
+        if row is None or invocation.kept_off:
+            return  # nobody's yet when it was looked up, or lost: the tick will see the warning; or not ours
         instance = self.cloud.instances[instance_id]
-        is_hibernated = instance.died_at() <= instance.warned_at < float("inf")
+        is_hibernated = instance.died_at() <= instance.warned_at < NEVER
         serves_on = row.state is ReplicaState.READY and row.is_warned and not is_hibernated
         if serves_on:
             return
         if row.state is not ReplicaState.DRAINING or not row.is_warned:
             self.broken(Rule.SIGNAL_HANDLED, f"{row} is {row.state} after its warning")
-        target = self.cloud.in_rotation(service, instance_id)
+        target = self.cloud.in_rotation(row.service, instance_id)
         drained_at = time_of(row.since)
         by = self.drained.get(instance_id)
         is_anothers = by is not None and by[0] >= invocation.began_at and by[1] is not invocation
-        if is_anothers or self.was_removed(service, invocation.began_at, self.scheduler.now):
+        if is_anothers or self.was_removed(row.service, invocation.began_at, self.scheduler.now):
             return  # whoever has drained it takes it out; of a removed service a tick does
         # What was put back since, by an invocation that didn't know, is for the tick to find.
         if target is not None and target.registered_at < drained_at - SKEW_S:
@@ -627,6 +630,11 @@ class Rules:
         """The production code caught an exception and went on."""
         if not error.startswith(("Conflict(", "Throttled(", "Unavailable(", "Denied(")):
             self.crashed(error)
+
+
+def in_force(documents: Documents, service: str, time: float) -> Sequence[ServiceSpec]:
+    """Those that a decision may go by then; what is missing leaves those of before in force."""
+    return documents(service, time - LONGEST_S) or documents(service, 0.0)
 
 
 def _is_said_gone(instance: SimInstance, invocation: Invocation) -> bool:

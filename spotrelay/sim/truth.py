@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from spotrelay.model import (
-    InstanceState,
-    OnRebalance,
-    Replica,
-    ReplicaState,
-    TargetState,
-)
+from spotrelay.model import InstanceState, OnRebalance, Replica, ReplicaState, TargetState
 from spotrelay.sim import promised
 from spotrelay.sim.gate import Commit, time_of
-from spotrelay.sim.rules import LONGEST_S, SKEW_S, Rule
+from spotrelay.sim.rules import LONGEST_S, SKEW_S, Rule, in_force
 from spotrelay.sim.view import View
 
 NEEDLESS = "; as many as wanted are left"
@@ -99,9 +93,7 @@ def _check_recommendation(view: View, commit: Commit, row: Replica, old: Replica
     """A recommendation is noted once, with its time, if the service follows them."""
     if row.rebalance_at == old.rebalance_at:
         return
-    documents = view.rules.documents(row.service, commit.at - LONGEST_S) or view.rules.documents(
-        row.service, 0.0
-    )
+    documents = in_force(view.rules.documents, row.service, commit.at)
     is_followed = any(spec.on_rebalance is OnRebalance.REPLACE for spec in documents)
     times = view.recommended.get(row.instance_id or "", ())
     is_right = row.rebalance_at is not None and any(

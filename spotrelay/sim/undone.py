@@ -16,19 +16,18 @@ from spotrelay.model import (
     ServiceSpec,
     TargetState,
 )
-from spotrelay.sim import balance, promised
+from spotrelay.sim import backoffs, balance, promised
 from spotrelay.sim.faults import Call
 from spotrelay.sim.gate import STALL_S, time_of
+from spotrelay.sim.instances import GOING, NEVER
 from spotrelay.sim.rules import SKEW_S, Rule
-from spotrelay.sim.view import View
+from spotrelay.sim.view import View, stays_in
 
 SOON_S = 3.0
 """While anything moves, ticks follow each other in seconds: docs/reliability.md, `TICK_TAKES_OUT`."""
 
 MARGIN_S = 0.4
 """Whoever looks must find the moment past: a second later, by a clock that may be half a second off."""
-
-_GOING = (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
 
 
 def check_tick(view: View, memory: MemoryStore) -> None:
@@ -76,10 +75,7 @@ def _why_not_serving_on(view: View, spec: ServiceSpec, row: Replica) -> str:
     """The same for one that EC2 takes back and that is in rotation: docs/service-file.md, Interruptions."""
     if row.warned_at is None:
         return ""
-    others = sum(
-        r.stays and r.id in view.now.replicas and view.now.replicas[r.id].stays
-        for r in view.rows.replicas.values()
-    )
+    others = sum(r.stays and stays_in(r, view.now) for r in view.rows.replicas.values())
     if promised.is_enough(spec, others):
         return f"it serves on, and {others} others serve"
     safe, last = (moment + SKEW_S for moment in promised.last_moments(spec, row.warned_at))
@@ -135,7 +131,7 @@ def _why_not_draining(view: View, spec: ServiceSpec, row: Replica, instance: Ins
     is_marked = instance.id in view.invocation.warned
     if is_marked and not row.is_warned:
         return "EC2 has warned it, and the row doesn't say so"
-    if instance.state in _GOING or is_marked:
+    if instance.state in GOING or is_marked:
         return ""
     is_spared = row.warned_at is None or view.is_over(row.warned_at, promised.SPARED_S)
     is_done = view.target(row) is None and view.is_over(row.since, promised.BALANCER_S)
@@ -155,7 +151,7 @@ def _nobodys(view: View) -> Iterator[Instance]:
         is_old = view.is_over(instance.launched_at, promised.ORPHANED_AFTER_S)
         if (
             instance.id not in owned
-            and instance.state not in _GOING
+            and instance.state not in GOING
             and instance.id not in view.invocation.warned
             and view.rules.recorded.get(instance.id, view.invocation.began_at) >= view.invocation.began_at
             and is_ours
@@ -179,11 +175,8 @@ def _check_calls(view: View, spec: ServiceSpec) -> None:
             old = commit.before.replicas.get(row.id)
             if old is None or old.is_warned or row.warned_at is None or row.state is not ReplicaState.READY:
                 continue
-            others = sum(
-                r.stays and r.id in commit.before.replicas and commit.before.replicas[r.id].stays
-                for r in commit.after.replicas.values()
-                if (r.service, r.id) not in going
-            )
+            after = (r for r in commit.after.replicas.values() if (r.service, r.id) not in going)
+            others = sum(r.stays and stays_in(r, commit.before) for r in after)
             is_counted = row.service not in view.rules.damaged  # else nobody knows how many serve
             if is_counted and promised.is_enough(spec, others):
                 view.broken(Rule.IN_TIME, f"{row} serves on, and {others} others serve")
@@ -220,7 +213,7 @@ def _check_next(view: View, spec: ServiceSpec, memory: MemoryStore) -> None:
 
 def _check_wait(view: View, next_tick: float | None) -> None:
     """Nothing moves but what waits for its turn: does the next tick come then, neither late nor before?"""
-    backoff, spec, now = view.rows.backoff, view.spec, view.rules.scheduler.now
+    spec, now = view.spec, view.rules.scheduler.now
     replicas = view.rows.replicas.values()
     waiting = [row for row in replicas if row.state is ReplicaState.REQUESTED]
     is_still = not (_has_acted(view) or view.rows.intents) and view.is_alone
@@ -230,16 +223,9 @@ def _check_wait(view: View, next_tick: float | None) -> None:
         return
     if len(balance.regular(view.rows)) != spec.replicas:
         return
-    times = []
-    for row in waiting:
-        held = [row.retry_at]
-        if backoff.version == spec.version:
-            if backoff.failures >= promised.CRASH_LOOP and not row.is_stand_in:
-                continue
-            held.append(backoff.fallback_until if row.is_stand_in else backoff.until)
-        times.append(max((time_of(moment) for moment in held if moment), default=now))
-    first = min(times, default=float("inf"))
-    if first < float("inf") and (next_tick is None or next_tick > max(first, now + SOON_S) + SKEW_S):
+    held_until = backoffs.held_until(view, is_stand_in=False)
+    first = max(min(time_of(row.retry_at) if row.retry_at else now for row in waiting), held_until)
+    if first < NEVER and (next_tick is None or next_tick > max(first, now + SOON_S) + SKEW_S):
         view.broken(
             Rule.NEXT_TICK, f"{waiting[0]} waits until {first:.1f} s, and the next is due at {next_tick}"
         )
@@ -265,20 +251,8 @@ def check_signals(view: View, memory: MemoryStore) -> None:
     for body in view.invocation.bodies:
         event = json.loads(body)
         instance_id, kind = event["detail"]["instance-id"], event["detail-type"]
-        if view.rules.recorded.get(instance_id, float("inf")) >= view.invocation.began_at:
-            continue
-        located = memory.locate([instance_id])
-        if instance_id not in located:
-            continue
-        service, replica_id = located[instance_id]
-        row = memory.read(service, [replica_id]).replicas.get(replica_id)
-        if row is None or view.rules.damaged.get(service, -1.0) >= view.invocation.began_at:
-            continue
-        requested_at = time_of(row.entered[ReplicaState.REQUESTED])
-        if requested_at >= view.invocation.began_at - SKEW_S:
-            continue  # taken in only just
-        why = _why_not_told(view, row, kind, event["detail"])
-        if why:
+        row = view.rules.row_before(view.invocation, instance_id, memory)
+        if row is not None and (why := _why_not_told(view, row, kind, event["detail"])):
             view.broken(Rule.SIGNALS_NOTED, f"{row}, {row.state}: {why}")
     services = {commit.changes.service for commit in view.invocation.commits}
     if len(services) == 1 and (spec := view.invocation.specs.get(services.pop())):

@@ -79,3 +79,9 @@ class View:
             # What is above the highest ID was created while the rows were read.
             if kept is not None and kept.revision == row.revision and row.id <= self.rows.highest_id:
                 yield row
+
+
+def stays_in(row: Replica, rows: Rows) -> bool:
+    """Whether a replica stays in service, as these rows have it."""
+    found = rows.replicas.get(row.id)
+    return found is not None and found.stays

@@ -11,14 +11,7 @@ from random import Random
 from spotrelay.controller import Controller
 from spotrelay.intake import Intake, Tick, TickKind
 from spotrelay.memory import MemoryStore
-from spotrelay.model import (
-    Changes,
-    Offering,
-    PurchaseOption,
-    Replica,
-    ReplicaState,
-    ServiceSpec,
-)
+from spotrelay.model import Changes, Offering, PurchaseOption, Replica, ReplicaState, ServiceSpec
 from spotrelay.ports import PortError, Ports
 from spotrelay.sim import cloud as clouds
 from spotrelay.sim import misfortunes, promised, settled

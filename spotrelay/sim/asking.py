@@ -21,25 +21,11 @@ from spotrelay.model import (
     seconds,
 )
 from spotrelay.ports import Denied, LaunchRequest, LaunchResult, Throttled
+from spotrelay.sim import promised
 from spotrelay.sim.gate import Invocation, at
 from spotrelay.sim.learning import Evidence, Learning
-from spotrelay.sim.rules import LONGEST_S, PROMPT_S, Rule
+from spotrelay.sim.rules import Documents, Rule, in_force
 from spotrelay.sim.scheduler import Scheduler
-
-LOW_SCORE = 3
-"""Zones with this score or less come after the others, says docs/placement.md."""
-
-LOW_SCORE_EVERY = 5
-"""Each fifth try to return to Spot asks them, too: docs/placement.md."""
-
-RETRY_S, RETRY_MAX_S = 5.0, 60.0
-"""After a launch that was refused: doubled each time, up to a minute."""
-
-RESTING_S = 300.0
-"""While all pools cool, at most so long."""
-
-STAND_IN_S = 2.0
-"""How soon a tick asks for stand-ins for what Spot has refused."""
 
 EXACT_S = 0.01
 """Nothing takes time between an answer and what is made of it."""
@@ -88,8 +74,7 @@ class Asking:
     scheduler: Scheduler
     broken: Callable[[Rule, str], None]
     learning: Learning
-    documents: Callable[[str, float], Sequence[ServiceSpec]]
-    """See `Rules.documents`."""
+    documents: Documents
     by: dict[Invocation, Launching] = field(default_factory=dict)
 
     # What was written.
@@ -202,7 +187,7 @@ class Asking:
         """Nothing was to be had for these, or nothing was asked: when are they tried again?"""
         for row in rows:
             attempts = before[row.id].attempts + is_attempt
-            back_off_s = min(RETRY_S * 2.0 ** max(attempts - 1, 0), RETRY_MAX_S) if is_attempt else RETRY_S
+            back_off_s = promised.doubled_s(attempts if is_attempt else 1, *promised.RETRY_S)
             due = now + seconds(back_off_s)
             first, last = rested or (due, due)
             is_due = row.retry_at is not None and first <= row.retry_at <= last
@@ -287,7 +272,7 @@ class Asking:
     def calls_tick(self, invocation: Invocation, service: str, delay_s: float) -> None:
         """A service's tick is called for, and not as the next one in turn."""
         launching = self.by.get(invocation)
-        if launching is None or not 0 < delay_s <= STAND_IN_S:
+        if launching is None or not 0 < delay_s <= promised.STAND_IN_S:
             return
         launching.called.add(service)
         if True not in launching.stand_ins.get(service, ()):
@@ -311,8 +296,8 @@ class Asking:
 
     def look(self, services: Collection[str], store: MemoryStore, quiet_since: float) -> None:
         """Nothing goes wrong any more: is tried again what was refused?"""
-        late = at(self.scheduler.now - PROMPT_S)
-        if self.scheduler.now < quiet_since + PROMPT_S:
+        late = at(self.scheduler.now - promised.PROMPT_S)
+        if self.scheduler.now < quiet_since + promised.PROMPT_S:
             return
         for service in services:
             rows = store.load(service)
@@ -329,8 +314,7 @@ class Asking:
     # What may be asked.
 
     def _in_force(self, service: str) -> Sequence[ServiceSpec]:
-        """The documents that a decision may go by; what is missing leaves those of before in force."""
-        return self.documents(service, self.scheduler.now - LONGEST_S) or self.documents(service, 0.0)
+        return in_force(self.documents, service, self.scheduler.now)
 
     def _plans(
         self,
@@ -375,7 +359,7 @@ class Asking:
         if order.request is not None:
             return None
         learned = self.learning.of(invocation)
-        memory, latest = learned.memory.get(service, PoolMemory()), now + seconds(RESTING_S)
+        memory, latest = learned.memory.get(service, PoolMemory()), now + seconds(promised.RESTING_S)
         offerings = [Offering(pool, order.rows[0].purchase_option) for pool in order.eligible]
         if any(scope.covers(o) for scope in _scopes(learned.fresh[service]) for o in offerings):
             return now, latest  # what has just been taught ends at a time that only its lesson says
@@ -415,11 +399,11 @@ def _plan(
             continue
         if _rests_until(memory, offering, now) or any(scope.covers(offering) for scope in taught):
             cooling.add(pool)
-        elif is_spot and scores.get(pool.zone, 10) <= LOW_SCORE:
+        elif is_spot and scores.get(pool.zone, 10) <= promised.LOW_SCORE:
             low.add(pool)
         else:
             rested.add(pool)
-    is_return = spec.on_demand_fallback and all(row.attempts % LOW_SCORE_EVERY for row in order.rows)
+    is_return = spec.on_demand_fallback and all(row.attempts % promised.LOW_SCORE_EVERY for row in order.rows)
     steps = [rested]
     if not is_return or is_last_resort:
         steps.append(low)

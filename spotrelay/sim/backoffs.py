@@ -7,15 +7,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from spotrelay.model import Backoff, Replica, ReplicaState
-from spotrelay.sim.gate import Commit
+from spotrelay.sim import promised
+from spotrelay.sim.gate import Commit, time_of
+from spotrelay.sim.instances import NEVER
 from spotrelay.sim.rules import SKEW_S, Rule
-from spotrelay.sim.view import View, time_of
-
-FIRST_S, MAX_S, FALLBACK_MAX_S = 30.0, 1800.0, 300.0
-"""Half a minute, doubled each time, half an hour at most; five minutes for fallbacks: docs/reliability.md."""
-
-LOOP = 5
-"""Failures in a row that stop launches until a deployment, if the last was launched after the one before."""
+from spotrelay.sim.view import View
 
 
 @dataclass(slots=True)
@@ -53,25 +49,26 @@ class Backoffs:
         before = commit.before.backoff
         if before.version != version:
             before = Backoff()
-        last = self.failed_at.get(service, float("-inf")) if before.failures else float("inf")
+        last = self.failed_at.get(service, -NEVER) if before.failures else NEVER
         # What EC2 calls its own doing is never the last straw.
         own = [r for r in failed if "Server." not in r.reason]
-        started = max((time_of(r.entered[ReplicaState.PROVISIONING]) for r in own), default=float("-inf"))
+        started = max((time_of(r.entered[ReplicaState.PROVISIONING]) for r in own), default=-NEVER)
         self.failed_at[service] = commit.at
         counts = {before.failures + len(failed)}
         if started <= last + SKEW_S:
-            capped = min(before.failures + len(failed), max(before.failures, LOOP - 1))
+            capped = min(before.failures + len(failed), max(before.failures, promised.CRASH_LOOP - 1))
             # Near the last failure, or when nobody knows of it any more, either may be right.
             is_known = started < last - view.lag_s - SKEW_S and service not in view.rules.damaged
             counts = {capped} if is_known else counts | {capped}
         if said.failures not in counts or said.version != version:
             view.broken(Rule.HELD, f"{len(failed)} failed after {before}, and {said}")
             return
-        held_s = min(FIRST_S * 2 ** (said.failures - 1), MAX_S)
+        held_s = promised.doubled_s(said.failures, *promised.FAILURE_S)
         if not _is_now(view, commit, said.until, held_s):
             view.broken(Rule.HELD, f"held until {said.until} after {said.failures} failures")
         if any(replica.is_stand_in for replica in failed):
-            is_right = _is_now(view, commit, said.fallback_until, min(held_s, FALLBACK_MAX_S))
+            held_s = min(held_s, promised.FALLBACK_FAILURE_MAX_S)
+            is_right = _is_now(view, commit, said.fallback_until, held_s)
         else:
             is_right = said.fallback_until == before.fallback_until
         if not is_right:
@@ -90,13 +87,22 @@ def _becomes_ready(row: Replica, commit: Commit) -> bool:
     return row.state is ReplicaState.READY and old is not None and old.state is not row.state
 
 
-def is_held(view: View, row: Replica | None) -> bool:
-    """Whether failures keep a replica (None: a regular one) from being launched, as far as was read."""
+def is_looping(backoff: Backoff, version: int) -> bool:
+    """Whether so many in a row have failed that the version isn't launched any more."""
+    return backoff.version == version and backoff.failures >= promised.CRASH_LOOP
+
+
+def held_until(view: View, *, is_stand_in: bool) -> float:
+    """Until when failures keep a replica from being launched, as far as was read."""
     backoff, spec = view.rows.backoff, view.spec
     if spec is None or backoff.version != spec.version:
-        return False
-    is_stand_in = row is not None and row.is_stand_in
-    if backoff.failures >= LOOP and not is_stand_in:
-        return True
+        return -NEVER
+    if is_looping(backoff, spec.version) and not is_stand_in:
+        return NEVER
     until = backoff.fallback_until if is_stand_in else backoff.until
-    return until is not None and not view.is_over(until)
+    return -NEVER if until is None else time_of(until)
+
+
+def is_held(view: View, *, is_stand_in: bool = False) -> bool:
+    """Whether they may still have done so when it began to read."""
+    return held_until(view, is_stand_in=is_stand_in) + SKEW_S > view.invocation.loaded_at

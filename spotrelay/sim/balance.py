@@ -6,18 +6,11 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from spotrelay.model import OnRebalance, PurchaseOption, Replica, ReplicaState, Rows, ServiceSpec, TargetState
-from spotrelay.sim import backoffs
-from spotrelay.sim.gate import Commit
+from spotrelay.sim import backoffs, promised
+from spotrelay.sim.gate import Commit, time_of
 from spotrelay.sim.rules import SKEW_S, Rule
-from spotrelay.sim.truth import NEEDLESS, RECOMMENDED_AGE_S, UNHEALTHY_S
-from spotrelay.sim.view import View, time_of
-
-STAY_MAX_S = 600.0
-"""A stand-in goes once Spot has been ready for as long as it took to start, ten minutes at most:
-docs/placement.md."""
-
-RETURN_SHARE, RETURN_LEAST = 4, 2
-"""A quarter of the replicas, or two, return at a time: docs/placement.md."""
+from spotrelay.sim.truth import NEEDLESS
+from spotrelay.sim.view import View, stays_in
 
 RISING = (ReplicaState.PROVISIONING, ReplicaState.STARTING)
 
@@ -114,8 +107,7 @@ def _check_returned(view: View, commit: Commit) -> None:
     fresh = [
         r
         for r in regular(view.rows)
-        if r.id in commit.after.replicas
-        and commit.after.replicas[r.id].stays
+        if stays_in(r, commit.after)
         and r.serves
         and r.purchase_option is PurchaseOption.SPOT
         and time_of(_stays_from(r)) > commit.at + SKEW_S
@@ -131,7 +123,7 @@ def _stays_from(row: Replica) -> datetime:
     """When it has been ready for as long as it took to start."""
     ready = row.entered[ReplicaState.READY]
     return ready + min(
-        ready - row.entered.get(ReplicaState.PROVISIONING, ready), timedelta(seconds=STAY_MAX_S)
+        ready - row.entered.get(ReplicaState.PROVISIONING, ready), timedelta(seconds=promised.STAY_MAX_S)
     )
 
 
@@ -221,10 +213,10 @@ def _check_moved(view: View, spec: ServiceSpec, commit: Commit) -> None:
     now = commit.at + SKEW_S
     for old in moved:
         if old.unhealthy_since is not None:
-            is_due = now >= time_of(old.unhealthy_since) + UNHEALTHY_S
+            is_due = now >= time_of(old.unhealthy_since) + promised.UNHEALTHY_S
         else:
             is_advised = old.rebalance_at is not None and spec.on_rebalance is OnRebalance.REPLACE
-            is_due = is_advised and now >= time_of(old.since) + RECOMMENDED_AGE_S
+            is_due = is_advised and now >= time_of(old.since) + promised.RECOMMENDED_AGE_S
         if not is_due:
             view.broken(Rule.MOVED, f"{old} is replaced, unhealthy since {old.unhealthy_since}")
     waiting = [
@@ -232,7 +224,7 @@ def _check_moved(view: View, spec: ServiceSpec, commit: Commit) -> None:
         for r in regular(commit.after)
         if r.state is ReplicaState.READY
         and r.unhealthy_since
-        and view.is_over(r.unhealthy_since + timedelta(seconds=UNHEALTHY_S))
+        and view.is_over(r.unhealthy_since, promised.UNHEALTHY_S)
     ]
     if waiting and any(old.serves for old in moved):
         view.broken(Rule.MOVED, f"{waiting[0]} doesn't answer, and {[str(r) for r in moved]} go before it")
@@ -270,8 +262,7 @@ def _check_launched(view: View, spec: ServiceSpec, commit: Commit) -> None:
     """Replicas that waited are launched: is it their turn?"""
     assert commit.changes.open_intent is not None  # noqa: S101 - the caller has looked
     launched = set(commit.changes.open_intent.replica_ids)
-    now, loaded, backoff = commit.at + SKEW_S, view.rows.replicas, view.rows.backoff
-    is_its_own = backoff.version == spec.version
+    now, loaded = commit.at + SKEW_S, view.rows.replicas
     stand_ins = [
         r for r in loaded.values() if r.is_stand_in and r.state is ReplicaState.REQUESTED and r.attempts
     ]
@@ -284,13 +275,9 @@ def _check_launched(view: View, spec: ServiceSpec, commit: Commit) -> None:
             view.broken(Rule.LAUNCHED, f"{row} is launched, and was to wait until {row.retry_at}")
     fresh = [r for r in commit.changes.create if r.id in launched and r.replaces is None]
     for row in (*again, *fresh):
-        until = backoff.fallback_until if row.is_stand_in else backoff.until
-        is_looping = backoff.failures >= backoffs.LOOP and not row.is_stand_in
-        is_held = is_looping or (until is not None and time_of(until) > now)
-        if is_its_own and is_held:
-            view.broken(Rule.HELD, f"{row} is launched after {backoff.failures} failures, until {until}")
-    after = commit.after.replicas
-    staying = sum(r.stays and r.id in after and after[r.id].stays for r in loaded.values())
+        if backoffs.held_until(view, is_stand_in=row.is_stand_in) > now:
+            view.broken(Rule.HELD, f"{row} is launched, and waits by {view.rows.backoff}")
+    staying = sum(r.stays and stays_in(r, commit.after) for r in loaded.values())
     spot = [r for r in again if r.purchase_option is PurchaseOption.SPOT]
     if spot and spec.use_spot and staying >= spec.replicas:
         rising = [
@@ -301,7 +288,7 @@ def _check_launched(view: View, spec: ServiceSpec, commit: Commit) -> None:
             and r.id in commit.after.replicas
             and commit.after.replicas[r.id].state in RISING
         ]
-        most = max(RETURN_LEAST, -(-spec.replicas // RETURN_SHARE))
+        most = promised.returning(spec.replicas)
         if len(spot) > max(most - len(rising), 0):
             view.broken(
                 Rule.RETURN, f"{[r.id for r in spot]} return at a time beside {[r.id for r in rising]}"
@@ -317,14 +304,11 @@ def check_whole(view: View, spec: ServiceSpec) -> None:
         r.state is ReplicaState.FAILED for commit in view.invocation.commits for r in commit.changes.update
     )
     too_many = len(left) - spec.replicas
-    if too_many < 0 and not backoffs.is_held(view, None) and not failed:
+    if too_many < 0 and not backoffs.is_held(view) and not failed:
         view.broken(Rule.IN_TIME, f"{len(left)} are there or on their way, {spec.replicas} are wanted")
     loaded = view.rows.replicas
     staying = [r for r in loaded.values() if r.stays and view.target(r) is TargetState.HEALTHY]
-    went = sum(
-        r.serves and not (r.id in view.now.replicas and view.now.replicas[r.id].stays)
-        for r in loaded.values()
-    )
+    went = sum(r.serves and not stays_in(r, view.now) for r in loaded.values())
     may_go = len(staying) - spec.replicas - went
     idle = [
         r
@@ -364,19 +348,17 @@ def _check_due(view: View, spec: ServiceSpec) -> None:
         if row.state is not ReplicaState.READY or not row.is_counted or row.is_stand_in:
             continue
         if row.unhealthy_since is not None:
-            is_due = view.is_over(row.unhealthy_since + timedelta(seconds=UNHEALTHY_S))
+            is_due = view.is_over(row.unhealthy_since, promised.UNHEALTHY_S)
         else:
             is_advised = row.rebalance_at is not None and spec.on_rebalance is OnRebalance.REPLACE
-            is_due = is_advised and view.is_over(row.since + timedelta(seconds=RECOMMENDED_AGE_S))
+            is_due = is_advised and view.is_over(row.since, promised.RECOMMENDED_AGE_S)
         if is_due and not row.superseded_in(view.rows):
             view.broken(Rule.MOVED, f"{row} should be replaced, unhealthy since {row.unhealthy_since}")
 
 
 def _check_stand_ins(view: View, spec: ServiceSpec, *, failed: bool) -> None:
     """Is there a stand-in for each Spot replica that was refused, or that starts alone?"""
-    backoff = view.rows.backoff
-    until = backoff.fallback_until if backoff.version == spec.version else None
-    is_held = until is not None and not view.is_over(until)
+    is_held = backoffs.is_held(view, is_stand_in=True)
     standing = sum(r.is_stand_in and r.is_counted for r in view.now.replicas.values())
     if spec.use_spot and spec.on_demand_fallback and not is_held and not failed:
         # One that was to be replaced and serves all the same leaves less to stand in for.
@@ -422,7 +404,7 @@ def _check_waiting(view: View, spec: ServiceSpec, *, failed: bool) -> None:
     if failed:
         return
     is_whole = sum(r.serves for r in view.rows.replicas.values()) >= spec.replicas
-    most = max(RETURN_LEAST, -(-spec.replicas // RETURN_SHARE)) if is_whole else spec.replicas
+    most = promised.returning(spec.replicas) if is_whole else spec.replicas
     intents = [c.changes.open_intent for c in view.invocation.commits if c.changes.open_intent]
     launched = {id_ for intent in intents for id_ in intent.replica_ids}
     returning = sum(
@@ -430,7 +412,8 @@ def _check_waiting(view: View, spec: ServiceSpec, *, failed: bool) -> None:
         for r in regular(view.rows)
     )
     for row in view.untouched():
-        if row.state is not ReplicaState.REQUESTED or not row.is_counted or backoffs.is_held(view, row):
+        is_held = backoffs.is_held(view, is_stand_in=row.is_stand_in)
+        if row.state is not ReplicaState.REQUESTED or not row.is_counted or is_held:
             continue
         is_next = row.purchase_option is PurchaseOption.ON_DEMAND or not is_whole or returning < most
         if is_next and (row.retry_at is None or view.is_over(row.retry_at)):

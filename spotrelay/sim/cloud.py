@@ -19,15 +19,13 @@ from spotrelay.model import (
     TargetState,
 )
 from spotrelay.ports import LaunchRequest, LaunchResult
+from spotrelay.sim import promised
 from spotrelay.sim.damage import Lies
 from spotrelay.sim.events import state_change, warning
 from spotrelay.sim.gate import at
-from spotrelay.sim.instances import NEVER, SimInstance
+from spotrelay.sim.instances import GOING, NEVER, SimInstance
 from spotrelay.sim.offers import ON_DEMAND_PRICES, Listing, Offers
 from spotrelay.sim.scheduler import Scheduler
-
-WARNING_S = 120.0
-"""Between a warning and the end: EC2's two minutes."""
 
 BOOT_S = (3.0, 25.0)
 LOAD_S = (1.0, 20.0)
@@ -184,12 +182,12 @@ class SimCloud:
         def take() -> None:
             if instance.warned_at != now:
                 return  # EC2 has spared it
-            if self.in_rotation(instance.service or "", instance.id) and instance.serves(self.scheduler.now):
+            if self.serves(instance):
                 self.ended_in_rotation(instance)
             self.end(instance, going, gone, why="Server.SpotInstanceTermination: Spot instance termination")
 
         # EC2 hibernates an instance with its warning, not two minutes later.
-        self.scheduler.at(now + (0 if action == "hibernate" else WARNING_S), take)
+        self.scheduler.at(now + (0 if action == "hibernate" else promised.WARNING_S), take)
 
     def end(
         self,
@@ -202,7 +200,7 @@ class SimCloud:
         """The instance goes, for whatever reason."""
         now = self.scheduler.now
         state = instance.state(now)
-        if state in (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED):
+        if state in GOING:
             return
         if state is InstanceState.STOPPING or (state is InstanceState.STOPPED and gone is state):
             return
@@ -254,6 +252,11 @@ class SimCloud:
         """The target, if it gets new requests."""
         target = self.groups.get(service, {}).get(instance_id)
         return target if target is not None and target.drained_at > self.scheduler.now else None
+
+    def serves(self, instance: SimInstance) -> bool:
+        """Whether clients are sent to it, and get answers."""
+        is_in = self.in_rotation(instance.service or "", instance.id) is not None
+        return is_in and instance.serves(self.scheduler.now)
 
     def health(self, service: str, time: float) -> dict[str, TargetState]:
         """DescribeTargetHealth, as of a time."""

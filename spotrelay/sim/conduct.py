@@ -6,28 +6,20 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import pairwise
 
-from spotrelay.memory import EPOCH
 from spotrelay.model import Changes, Removal, Replica, ReplicaState, Rows, ServiceSpec
 from spotrelay.ports import Conflict, OtherControlPlane, PortError
-from spotrelay.sim import timeline
+from spotrelay.sim import promised, timeline
 from spotrelay.sim.counting import Counting, is_mending
 from spotrelay.sim.faults import Call
-from spotrelay.sim.gate import Heard, Invocation
+from spotrelay.sim.gate import Heard, Invocation, first, time_of
 from spotrelay.sim.messages import Event, Fate
 from spotrelay.sim.rules import SKEW_S, Rule, Rules
 
 SOON_S = 5.0
 """Within so long the next tick is due while anything moves: docs/reliability.md, "seconds"."""
-
-NOTICE_S = 120.0
-"""EC2's two minutes."""
-
-SETTLE_S, LAST_S = 20.0, 10.0
-"""How much longer than `drain_seconds` before its end a warned replica leaves, and when the very last one
-does: docs/service-file.md."""
 
 LOOKS_WITHIN_S = 3.0
 """After such a moment somebody must look: clocks are a second apart, and delays are whole seconds."""
@@ -49,10 +41,6 @@ TOUCHES = frozenset(
     }
 )
 """Calls that change something of a service."""
-
-
-ABSENT_TICKS, ABSENT_S = 3, 20.0
-"""For more ticks than these, and so long, a document must be missing: docs/reliability.md."""
 
 SPREAD = frozenset({Call.NAMES, Call.SERVICES, Call.SCHEDULE})
 """What the schedule's event leads to: a tick for each service, and no more."""
@@ -140,7 +128,7 @@ class Conduct:
     def _again(self, invocation: Invocation, events: Mapping[str, Event], again: Collection[str]) -> None:
         """Do those signals come again of which some work failed, and no others?"""
         heard = invocation.heard
-        located = next((h.answer for h in heard if h.call is Call.LOCATE), None)
+        located = first(heard, Call.LOCATE)
         if not isinstance(located, dict):
             self._delivered_again(list(events), again, must=bool(heard))
             return
@@ -165,12 +153,12 @@ class Conduct:
         heard = invocation.heard
         calls = [h.call for h in heard]
         if asked.kind == SCHEDULED:
-            told = [_body(h)["service"] for h in heard if h.call is Call.SCHEDULE]
+            told = [h.message["service"] for h in heard if h.call is Call.SCHEDULE]
             known = {s for h in heard if h.call in (Call.NAMES, Call.SERVICES) for s in _texts(h.answer)}
             is_done = sorted(told) == sorted(known) and set(calls) <= SPREAD
         elif asked.kind == "removed":
             noted = [h.about for h in heard if h.call is Call.NOTE_REMOVAL]
-            told = [_body(h)["service"] for h in heard if h.call is Call.SCHEDULE]
+            told = [h.message["service"] for h in heard if h.call is Call.SCHEDULE]
             is_done = (
                 told == [asked.service]
                 and len(calls) == 1 + len(told)
@@ -198,7 +186,6 @@ class Conduct:
     def _section(self, invocation: Invocation, heard: Sequence[Heard]) -> None:
         """What was done for one service."""
         self._announced(invocation, heard)
-        skew = timedelta(seconds=invocation.skew_s)
         if not any(h.call is Call.COMMIT for h in heard):
             return
         known: dict[int, Replica] = {}
@@ -219,7 +206,7 @@ class Conduct:
                 for row in changes.update:
                     self._row(invocation, row, known.get(row.id), spec, one.at, after)
             if not (is_outcome or (is_mending(changes) and invocation.observed_at is None)):
-                self._next(invocation, changes, after, one.at, skew)
+                self._next(invocation, changes, after, one.at)
             known |= {row.id: row for row in changes.stored}
 
     def _row(
@@ -268,31 +255,22 @@ class Conduct:
             return
         before = after[: after.index(calls[0])] if calls else []
         now = before[-1].at if before else since
-        ends_at = (warned_at - EPOCH).total_seconds() + NOTICE_S
-        for due in (ends_at - spec.drain_s - SETTLE_S, ends_at - LAST_S):
+        for due in promised.last_moments(spec, warned_at):
             # What is due already is looked at now.
-            if not any(0 <= now + _delay_s(h) - max(due, now) <= LOOKS_WITHIN_S for h in calls):
+            if not any(0 <= now + h.delay_s - max(due, now) <= LOOKS_WITHIN_S for h in calls):
                 self._skipped(invocation, f"{row}, warned {warned_at}, isn't looked at {due:.0f} s")
 
-    def _next(
-        self,
-        invocation: Invocation,
-        changes: Changes,
-        after: Sequence[Heard],
-        since: float,
-        skew: timedelta,
-    ) -> None:
+    def _next(self, invocation: Invocation, changes: Changes, after: Sequence[Heard], since: float) -> None:
         """Something was changed: does a tick follow within seconds?"""
-        claims = [(h.about, h.at) for h in after if isinstance(h.about, datetime)]
-        latest = EPOCH + skew + timedelta(seconds=SOON_S)
-        if not any(due <= latest + timedelta(seconds=at) for due, at in claims):
+        claims = ((time_of(h.about), h.at) for h in after if isinstance(h.about, datetime))
+        if not any(due - invocation.skew_s <= at + SOON_S for due, at in claims):
             self.rules.broken(
                 Rule.ANNOUNCED, f"{invocation.name}: nothing follows {changes.service} at {since}"
             )
 
     def _missing(self, invocation: Invocation, heard: Sequence[Heard]) -> None:
         """A tick found no document: is that believed only when it is certain?"""
-        rows = next((h.answer for h in heard if h.call is Call.LOAD), None)
+        rows = first(heard, Call.LOAD)
         is_missing = any(h.call is Call.GET and h.answer is None for h in heard)
         if not (is_missing and isinstance(rows, Rows)):
             return
@@ -300,8 +278,8 @@ class Conduct:
         if told_at is None:
             is_left_alone = rows.document is None or invocation.is_vouched_for
         else:
-            told_for_s = (told_at - EPOCH).total_seconds() + ABSENT_S - heard[-1].at
-            is_left_alone = rows.removal.absent + 1 <= ABSENT_TICKS or told_for_s > SKEW_S
+            told_for_s = time_of(told_at) + promised.ABSENT_S - heard[-1].at
+            is_left_alone = rows.removal.absent + 1 <= promised.ABSENT_TICKS or told_for_s > SKEW_S
         if is_left_alone and (touched := [h.call for h in heard if h.call in TOUCHES]):
             self.rules.broken(Rule.REMOVAL, f"{invocation.name}: {touched} by {rows.removal}")
 
@@ -346,9 +324,9 @@ class Conduct:
     def _sent(self, invocation: Invocation, before: Heard, claim: Heard, told: Heard) -> None:
         due = claim.about
         assert isinstance(due, datetime)  # noqa: S101 - it is what a claim is about
-        due_s = (due - EPOCH).total_seconds() - invocation.skew_s
-        is_sent = told.call is Call.SCHEDULE and _body(told)["due"] == due.isoformat()
-        if not is_sent or not due_s - claim.at - 0.1 <= _delay_s(told) <= due_s - before.at + 0.1:
+        due_s = time_of(due) - invocation.skew_s
+        is_sent = told.call is Call.SCHEDULE and told.message["due"] == due.isoformat()
+        if not is_sent or not due_s - claim.at - 0.1 <= told.delay_s <= due_s - before.at + 0.1:
             self.rules.broken(Rule.ANNOUNCED, f"{invocation.name}: the tick of {due} is claimed and not sent")
 
     def _skipped(self, invocation: Invocation, what: str) -> None:
@@ -385,7 +363,7 @@ def _sections(heard: Sequence[Heard]) -> Iterator[Sequence[Heard]]:
 
 def _spec(heard: Sequence[Heard]) -> ServiceSpec | None:
     """The document that was gone by, if there was any."""
-    rows = next((h.answer for h in heard if h.call is Call.LOAD), None)
+    rows = first(heard, Call.LOAD)
     found = (h.answer for h in heard if h.call in (Call.GET, Call.DOCUMENT))
     spec = next((s for s in found if isinstance(s, ServiceSpec)), None)
     if any(h.call is Call.ACQUIRE for h in heard):  # a tick
@@ -410,7 +388,7 @@ def _is_needed(heard: Heard, *, is_tick: bool, is_signals: bool = False) -> bool
         return is_signals and is_mending(heard.about)
     if is_tick and heard.call is Call.SCHEDULE:
         # A tick for stand-ins would only make them come sooner.
-        return _body(heard)["kind"] == "override" or _body(heard)["due"] is not None
+        return heard.message["kind"] == "override" or heard.message["due"] is not None
     return True
 
 
@@ -433,18 +411,6 @@ def _is_about(heard: Heard, call: Call, instance_id: str) -> bool:
 
 def _any_about(heard: Sequence[Heard], call: Call, instance_id: str) -> bool:
     return any(_is_about(h, call, instance_id) for h in heard)
-
-
-def _body(heard: Heard) -> dict[str, str]:
-    """The message that was sent to the tick queue."""
-    assert isinstance(heard.about, tuple)  # noqa: S101 - `ports.SimTicker` says so
-    message: dict[str, str] = json.loads(heard.about[0])
-    return message
-
-
-def _delay_s(heard: Heard) -> float:
-    assert isinstance(heard.about, tuple)  # noqa: S101 - see `_body`
-    return float(heard.about[1])
 
 
 def _texts(answer: object) -> Sequence[str]:

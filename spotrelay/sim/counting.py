@@ -10,17 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from spotrelay.memory import EPOCH
-from spotrelay.model import (
-    Changes,
-    InstanceState,
-    RefusalKind,
-    Replica,
-    ReplicaState,
-    Rows,
-    ServiceSpec,
-    TargetState,
-)
+from spotrelay.model import Changes, RefusalKind, Replica, ReplicaState, Rows, ServiceSpec, TargetState
 from spotrelay.names import Metric
 from spotrelay.ports import (
     Conflict,
@@ -30,23 +20,15 @@ from spotrelay.ports import (
     OtherControlPlane,
     UnreadableDocument,
 )
+from spotrelay.sim import promised
+from spotrelay.sim.backoffs import is_looping
 from spotrelay.sim.cloud import SimCloud
 from spotrelay.sim.faults import Call
-from spotrelay.sim.gate import Counted, Heard, Invocation
+from spotrelay.sim.gate import Counted, Heard, Invocation, first, time_of
+from spotrelay.sim.instances import GOING
 from spotrelay.sim.messages import Event
+from spotrelay.sim.queues import MAX_SKEW_S
 from spotrelay.sim.rules import Rule, Rules
-
-CRASH_LOOP = 5
-"""Replicas in a row that never became ready, and launches stop: docs/operating.md."""
-
-ORPHAN_S = 120.0
-"""So old is an instance when it is asked whose it is: docs/reliability.md, "two minutes after its launch"."""
-
-VISIBLE_S = 60.0
-"""So long EC2 may not show a new instance: docs/reliability.md, what is not promised."""
-
-SKEW_S = 0.5
-"""By how much a function's clock may differ from EC2's."""
 
 ROUNDED_S = 0.001
 """Times are told in whole microseconds."""
@@ -160,7 +142,7 @@ class Counting:
         service = invocation.ticks_for
         if not isinstance(rows, Rows) or not _has(heard, Call.ACQUIRE):
             return
-        got = next((h.answer for h in heard if h.call is Call.GET), None)
+        got = first(heard, Call.GET)
         is_missing = got is None and _has(heard, Call.GET)
         is_removed = is_missing and rows.removal.told_at is not None
         if is_missing and rows.removal.told_at is None and not is_vouched_for:
@@ -174,7 +156,7 @@ class Counting:
         if _has(heard, Call.HEALTH) and spec is not None and not is_removed:
             least = 1 if is_whole else 0
             self._of_service(invocation, spec, rows, facts, is_whole=is_whole)
-            if spec.version == rows.backoff.version and rows.backoff.failures >= CRASH_LOOP:
+            if is_looping(rows.backoff, spec.version):
                 facts.add(Metric.CRASH_LOOPING, service, least, 1)
         if _has(heard, Call.OBSERVE):
             held = self._held(invocation, rows, is_vouched_for=is_vouched_for or is_removed)
@@ -203,13 +185,9 @@ class Counting:
         health = _last(heard, Call.HEALTH)
         health = health if isinstance(health, dict) else {}
         shown = {i.id for i in invocation.observed}
-        now = EPOCH.timestamp() + heard[0].at
+        now = heard[0].at
         owned = {r.instance_id for r in rows.replicas.values()}
-        strangers = [
-            i
-            for i in invocation.observed
-            if i.id not in owned and i.state not in (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
-        ]
+        strangers = [i for i in invocation.observed if i.id not in owned and i.state not in GOING]
         warned = _last(heard, Call.WARNED)
         marked = warned if isinstance(warned, dict) else {}
         certain = [
@@ -218,7 +196,7 @@ class Counting:
             if i.id not in marked
             and self.cloud.instances[i.id].is_foreign
             and self.cloud.instances[i.id].warned_at > heard[-1].at
-            and now - i.launched_at.timestamp() > ORPHAN_S + 2 * SKEW_S
+            and now - time_of(i.launched_at) > promised.ORPHANED_AFTER_S + 2 * MAX_SKEW_S
         ]
         unseen = [r for r in rows.replicas.values() if r.state is ReplicaState.READY]
         unseen = [r for r in unseen if r.instance_id not in shown]
@@ -228,7 +206,7 @@ class Counting:
             r
             for r in unseen
             if health.get(r.instance_id) is TargetState.HEALTHY
-            and now - r.entered[ReplicaState.PROVISIONING].timestamp() > VISIBLE_S + 2 * SKEW_S
+            and now - time_of(r.entered[ReplicaState.PROVISIONING]) > promised.UNSEEN_S + 2 * MAX_SKEW_S
         ]
         return len(certain) + len(answering), len(strangers) + len(unseen)
 
@@ -386,14 +364,14 @@ def is_mending(about: object) -> bool:
 
 def _is_true(counted: Counted, event: Event, happened_at: float) -> bool:
     """Whether it may be how long after the warning something happened."""
-    value_s, slack_s = counted.value / 1000, SKEW_S + ROUNDED_S
-    since = (event.at - EPOCH).total_seconds()
+    value_s, slack_s = counted.value / 1000, MAX_SKEW_S + ROUNDED_S
+    since = time_of(event.at)
     earliest, latest = happened_at - since - slack_s, counted.at - since + slack_s
     return max(earliest, 0.0) <= value_s <= max(latest, 0.0)
 
 
 def _located(heard: Sequence[Heard]) -> dict[str, tuple[str, int]] | None:
-    found = next((h.answer for h in heard if h.call is Call.LOCATE), None)
+    found = first(heard, Call.LOCATE)
     return found if isinstance(found, dict) else None
 
 
@@ -402,4 +380,4 @@ def _has(heard: Sequence[Heard], call: Call) -> bool:
 
 
 def _last(heard: Sequence[Heard], call: Call) -> object:
-    return next((h.answer for h in reversed(heard) if h.call is call), None)
+    return first(reversed(heard), call)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from random import Random
@@ -14,6 +15,8 @@ from spotrelay.names import Metric
 from spotrelay.ports import (
     Conflict,
     Denied,
+    LaunchRequest,
+    LaunchResult,
     OtherControlPlane,
     PortError,
     Throttled,
@@ -61,6 +64,24 @@ class Heard:
         """Whether the caller got an error."""
         return isinstance(self.answer, Exception)
 
+    @property
+    def message(self) -> Mapping[str, str]:
+        """What was sent to the tick queue, if that is what the call was for."""
+        assert isinstance(self.about, tuple)  # noqa: S101 - `ports.SimTicker` says so
+        message: Mapping[str, str] = json.loads(self.about[0])
+        return message
+
+    @property
+    def delay_s(self) -> float:
+        """How much later it was to arrive."""
+        assert isinstance(self.about, tuple)  # noqa: S101 - see `message`
+        return float(self.about[1])
+
+
+def first(heard: Iterable[Heard], call: Call) -> object:
+    """The first answer to a call, or its error; None if there was none."""
+    return next((one.answer for one in heard if one.call is call), None)
+
 
 @dataclass(slots=True)
 class Counted:
@@ -94,8 +115,6 @@ class Invocation(Task):
         """How much its clock is ahead of EC2's."""
         self.ticks_for = ""
         """The service whose rows it loaded."""
-        self.loaded: Mapping[int, Replica] = {}
-        """The rows of that service, as it read them."""
         self.loaded_at = 0.0
         """When it began to read the rows."""
         self.observed: Sequence[Instance] = ()
@@ -106,21 +125,14 @@ class Invocation(Task):
         """Of when the last answer about warnings is."""
         self.is_vouched_for = False
         """Whether a person says that what it sees is right."""
-        self.answered: set[str] = set()
-        """The launches that it knows the outcome of."""
         self.wrote: dict[str, float] = {}
         """When it wrote the row of which instance."""
         self.heard: list[Heard] = []
         """Every call that it made, and what came back: all that it can know."""
         self.counted: list[Counted] = []
         """What it added to metrics."""
-
-        self.errors: list[Heard] = []
-        """Those of its calls that raised something."""
         self.rows: Rows | None = None
         """What it read of the service that it ticks for."""
-        self.specs: dict[str, ServiceSpec] = {}
-        """By service, the document that it was given."""
         self.health: Mapping[str, TargetState] | None = None
         """The last answer about targets."""
         self.warned: Mapping[str, datetime] = {}
@@ -132,20 +144,40 @@ class Invocation(Task):
         """When it terminated which instance."""
         self.announced: list[datetime | None] = []
         """The times of the ticks that it scheduled."""
-        self.leaves: list[float] = []
-        """When it has somebody look at the replicas that serve on."""
         self.bodies: Sequence[str] = ()
         """The events for us that it was given."""
 
     @property
+    def loaded(self) -> Mapping[int, Replica]:
+        """The rows of the service that it ticks for, as it read them."""
+        return self.rows.replicas if self.rows else {}
+
+    @property
+    def answered(self) -> Collection[str]:
+        """The launches that it knows the outcome of."""
+        known = [h.about for h in self.heard if isinstance(h.answer, LaunchResult | Throttled | Denied)]
+        return {about.launch_id for about in known if isinstance(about, LaunchRequest)}
+
+    @property
+    def specs(self) -> Mapping[str, ServiceSpec]:
+        """By service, the document that it was given."""
+        given = (h.answer for h in self.heard if h.call is Call.GET)
+        return {spec.service: spec for spec in given if isinstance(spec, ServiceSpec)}
+
+    @property
+    def errors(self) -> Sequence[Heard]:
+        """Those of its calls that raised something."""
+        return [heard for heard in self.heard if heard.is_error]
+
+    @property
     def kept_off(self) -> bool:
         """Whether it heard that another control plane is in charge."""
-        return any(isinstance(heard.answer, OtherControlPlane) for heard in self.errors)
+        return any(isinstance(heard.answer, OtherControlPlane) for heard in self.heard)
 
     @property
     def is_blind(self) -> bool:
         """Whether it couldn't read the service's document."""
-        return any(isinstance(heard.answer, UnreadableDocument) for heard in self.errors)
+        return any(isinstance(heard.answer, UnreadableDocument) for heard in self.heard)
 
 
 class SimClock:
@@ -164,6 +196,11 @@ class SimClock:
 def at(time: float) -> datetime:
     """A simulated time as production code sees it."""
     return EPOCH + seconds(time)
+
+
+def time_of(moment: datetime) -> float:
+    """A time of production code's in simulated seconds."""
+    return (moment - EPOCH).total_seconds()
 
 
 class Gate:
@@ -206,8 +243,7 @@ class Gate:
         try:
             answer = self._pass(task, call, about, effect, partly, stale)
         except Exception as error:
-            task.errors.append(Heard(self._scheduler.now, call, about, error))
-            task.heard.append(task.errors[-1])
+            task.heard.append(Heard(self._scheduler.now, call, about, error))
             raise
         task.heard.append(Heard(self._scheduler.now, call, about, answer))
         return answer

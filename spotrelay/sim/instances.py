@@ -9,6 +9,8 @@ from spotrelay.sim.gate import at
 
 NEVER = float("inf")
 
+GOING = (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
+
 SHOWN_S = 600.0
 """How long a terminated instance is still described."""
 

@@ -22,19 +22,10 @@ from spotrelay.model import (
     seconds,
 )
 from spotrelay.ports import LaunchRequest, LaunchResult
+from spotrelay.sim import promised
 from spotrelay.sim.gate import Invocation, at
 from spotrelay.sim.rules import Rule
 from spotrelay.sim.scheduler import Scheduler
-
-LENGTHS_S = {
-    Cause.LOSS: (900.0, 7200.0),
-    Cause.REBALANCE: (600.0, 600.0),
-    Cause.REFUSAL: (30.0, 600.0),
-    Cause.UNSUPPORTED: (86_400.0, 86_400.0),
-    Cause.LIMIT: (60.0, 900.0),
-    Cause.FAILURE: (600.0, 7200.0),
-}
-"""How long what is taught cools at first, and at most, by docs/placement.md."""
 
 WORTH = 0.05
 """What a loss adds to a cooldown that lasts anyway is worth writing from this share of its length on."""
@@ -217,18 +208,13 @@ def _strikes(evidence: Evidence, since: datetime, learned: Learned) -> set[int]:
     return hidden | {known.strikes if known.until > since else known.strikes + 1}
 
 
-def _length_s(cause: Cause, strikes: int) -> float:
-    first_s, longest_s = LENGTHS_S[cause]
-    return min(first_s * 2.0 ** (strikes - 1), longest_s)
-
-
 def _fits(cooldown: Cooldown, evidence: Evidence, learned: Learned) -> bool:
     """Whether it is what the evidence teaches."""
     length_s = (cooldown.until - cooldown.since).total_seconds()
     return (
         cooldown.since >= evidence.at
         and cooldown.strikes in _strikes(evidence, cooldown.since, learned)
-        and abs(length_s - _length_s(cooldown.cause, cooldown.strikes)) < 0.01
+        and abs(length_s - promised.cooldown_s(cooldown.cause, cooldown.strikes)) < 0.01
         and evidence.words in cooldown.reason
         and bool(cooldown.reason)
     )
@@ -248,6 +234,6 @@ def _is_worth_it(cooldown: Cooldown, evidence: Evidence, learned: Learned) -> bo
 
 def _is_news(evidence: Evidence, learned: Learned) -> bool:
     """Whether the table must come to know of it."""
-    length_s = min(_length_s(evidence.cause, n) for n in _strikes(evidence, evidence.at, learned))
+    length_s = promised.cooldown_s(evidence.cause, min(_strikes(evidence, evidence.at, learned)))
     until = evidence.at + seconds(length_s)
     return bool(evidence.words) or _gain_s(until, evidence, learned) > WORTH * length_s

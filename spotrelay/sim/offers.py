@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from spotrelay.memory import EPOCH
 from spotrelay.model import (
     CapacityPool,
     Offering,
@@ -17,10 +16,10 @@ from spotrelay.model import (
     ServiceSpec,
     Survey,
     quota_of,
-    seconds,
 )
 from spotrelay.ports import LaunchRequest
 from spotrelay.requirements import Requirements
+from spotrelay.sim.gate import at
 
 ON_DEMAND_PRICES = {"g5.xlarge": 1.0, "g6.xlarge": 2.0, "p4d.24xlarge": 3.0}
 """USD per hour."""
@@ -124,7 +123,7 @@ class Offers:
         return Survey(
             spec.service,
             asked,
-            EPOCH + seconds(now),
+            at(now),
             tuple(pools),
             {t: ON_DEMAND_PRICES[t] for t in types if self._is_known(0.95)},
             {pool: self.price(pool) for pool in pools if self._is_known(0.9)},

@@ -14,11 +14,8 @@ from spotrelay.model import Rows
 from spotrelay.sim import balance, truth, undone
 from spotrelay.sim.backoffs import Backoffs
 from spotrelay.sim.gate import Invocation
-from spotrelay.sim.rules import Rules
+from spotrelay.sim.rules import BLIND_S, Rules
 from spotrelay.sim.view import View
-
-BLIND_S = 60.0
-"""So long rows above a lost counter are taken for newborn: docs/reliability.md, Fail static."""
 
 
 @dataclass(slots=True)
@@ -59,12 +56,12 @@ class Pacing:
             self.warnings,
             self.recommended,
         )
-        damaged = self.rules.damaged.get(service, -1.0) >= invocation.began_at
+        damaged = self.rules.is_damaged(service, invocation.began_at)
         for commit in invocation.commits:
             # A table that was restored meanwhile gives IDs anew, and rows of one ID are not one replica's.
-            if self.rules.damaged.get(commit.changes.service, -1.0) < invocation.began_at:
+            if not self.rules.is_damaged(commit.changes.service, invocation.began_at):
                 truth.check(view, commit)
-            is_blind = self.rules.damaged.get(service, float("-inf")) > invocation.began_at - BLIND_S
+            is_blind = self.rules.is_damaged(service, invocation.began_at - BLIND_S)
             if view.is_tick and commit.changes.service == service and not is_blind:
                 balance.check(view, commit)
         is_whole = came_to_end and not (invocation.disturbances or damaged or invocation.kept_off)

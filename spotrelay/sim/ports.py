@@ -20,6 +20,7 @@ from spotrelay.ports import (
     Unavailable,
     UnreadableDocument,
 )
+from spotrelay.sim import promised
 from spotrelay.sim.cloud import SimCloud
 from spotrelay.sim.faults import Call
 from spotrelay.sim.gate import Counted, Gate, at
@@ -29,9 +30,6 @@ from spotrelay.sim.scheduler import Scheduler
 
 LAG_S = 20.0
 """How old a stale answer may be."""
-
-KEPT_S = 60.0
-"""How long a function may go by a document that it has read, see `aws.services`."""
 
 
 @dataclass(slots=True)
@@ -56,10 +54,8 @@ class SimFleet:
         try:
             result = self.gate(Call.LAUNCH, request, effect)
         except (Throttled, Denied) as error:
-            invocation.answered.add(request.launch_id)
             asking.answered(invocation, request, error)
             raise
-        invocation.answered.add(request.launch_id)
         asking.answered(invocation, request, result)
         return result
 
@@ -224,11 +220,9 @@ class SimTicker:
     def schedule_leave(self, service: str, delay_s: float) -> None:
         """See `ports.Ticker.schedule_leave`."""
         body = Tick(service, kind=TickKind.LEAVE).to_json()
-        invocation = self.gate.invocation
 
         def effect() -> None:
             self.queue.send(body, delay_s)
-            invocation.leaves.append(self.queue.scheduler.now + delay_s)
             self.rules.called_back.setdefault(service, []).append(self.queue.scheduler.now + delay_s)
 
         self.gate(Call.SCHEDULE_LEAVE, (body, delay_s), effect)
@@ -286,14 +280,11 @@ class SimServices:
         def stale() -> ServiceSpec | None:
             if fresh:
                 return current()
-            age_s = self.random.uniform(0, KEPT_S)
+            age_s = self.random.uniform(0, promised.KEPT_S)
             # That there is no document isn't kept.
             return self.valid(service, self.scheduler.now - age_s) or current()
 
-        spec = self.gate(Call.GET, service, current, stale=stale)
-        if spec is not None:
-            self.gate.invocation.specs[service] = spec
-        return spec
+        return self.gate(Call.GET, service, current, stale=stale)
 
     def _shown(self, service: str) -> ServiceSpec | None:
         """The document, unless it is hidden."""

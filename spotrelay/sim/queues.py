@@ -9,6 +9,7 @@ from itertools import count
 from random import Random
 
 from spotrelay.ports import PortError
+from spotrelay.sim import promised
 from spotrelay.sim.gate import Invocation
 from spotrelay.sim.scheduler import Killed, Scheduler
 from spotrelay.sim.timeline import Timeline
@@ -40,8 +41,8 @@ class Settings:
     max_receives: int = 3
 
 
-SIGNALS = Settings("signals", batch=10, timeout_s=60, visibility_s=90)
-TICKS = Settings("ticks", batch=1, timeout_s=60, visibility_s=360)
+SIGNALS = Settings("signals", batch=10, timeout_s=promised.TIMEOUT_S, visibility_s=90)
+TICKS = Settings("ticks", batch=1, timeout_s=promised.TIMEOUT_S, visibility_s=360)
 
 MAX_SKEW_S = 0.5
 """By so much a function's clock is off; so two of them may be a second apart."""

@@ -11,13 +11,12 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from spotrelay.memory import EPOCH, MemoryStore
+from spotrelay.memory import MemoryStore
 from spotrelay.model import (
     TRANSITIONS,
     Changes,
     InstanceState,
     LaunchWindow,
-    OnWarning,
     PurchaseOption,
     Replica,
     ReplicaState,
@@ -25,30 +24,33 @@ from spotrelay.model import (
     TargetState,
 )
 from spotrelay.ports import LaunchRequest
-from spotrelay.sim.cloud import WARNING_S, SimCloud
-from spotrelay.sim.gate import Invocation
-from spotrelay.sim.instances import SimInstance
+from spotrelay.sim import promised
+from spotrelay.sim.cloud import SimCloud
+from spotrelay.sim.gate import Invocation, time_of
+from spotrelay.sim.instances import NEVER, SimInstance
 from spotrelay.sim.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from spotrelay.sim.asking import Asking
 
-LONGEST_S = 60.0 + 60.0
+LONGEST_S = promised.TIMEOUT_S + promised.KEPT_S
 """A decision may go by a document that was read so long ago: a tick's time-out, and what `get` may keep."""
 
+BLIND_S = 60.0
+"""So long rows above a lost counter are taken for newborn."""
+
+LAST_LOOK_S = promised.LAST_S + 2.0, promised.LAST_S - 2.0
+"""The look at the last moment comes so long before the end, at the earliest and at the latest."""
 
 SKEW_S = 1.5
 """By how much the functions' clocks may differ from EC2's, and a decision be ahead of its record."""
 
-PROMPT_S = 180.0
-"""A tick that was killed may hold its lease for a minute, the next schedule's comes within another, and while
-things settle ticks come half a minute apart."""
-
-INTENT_LIVES_S = 60.0
-"""No function runs for longer (`queues.TICKS`): until then somebody may record what a launch brought."""
-
 LEAD_S = 25.0
 """How much older than its record an intent's own time may be: the commit can hang and still succeed."""
+
+
+Documents = Callable[[str, float], Sequence[ServiceSpec]]
+"""Service and time → the documents that were valid at any time since then."""
 
 
 class Rule(StrEnum):
@@ -170,8 +172,7 @@ class Rules:
 
     scheduler: Scheduler
     cloud: SimCloud
-    documents: Callable[[str, float], Sequence[ServiceSpec]] = lambda _service, _since: ()
-    """Service and time → the documents that were valid at any time since then."""
+    documents: Documents = lambda _service, _since: ()
     was_removed: Callable[[str, float, float], bool] = lambda _service, _since, _until: False
     """Service and two times → whether its stack was gone at any time between."""
     violations: list[Violation] = field(default_factory=list)
@@ -214,6 +215,22 @@ class Rules:
             self.windows.pop(service, None)
             self.requested.pop(service, None)
             self.replacements = {key: by for key, by in self.replacements.items() if key[0] != service}
+
+    def is_damaged(self, service: str, since: float) -> bool:
+        """Whether somebody has damaged the service's rows since then, or restored them."""
+        return service in self.damaged and self.damaged[service] >= since
+
+    def row_before(self, invocation: Invocation, instance_id: str, store: MemoryStore) -> Replica | None:
+        """An instance's row, if it had one when the invocation began and nobody has damaged it since."""
+        located = store.locate([instance_id])
+        if self.recorded.get(instance_id, NEVER) >= invocation.began_at or instance_id not in located:
+            return None
+        service, replica_id = located[instance_id]
+        row = store.read(service, [replica_id]).replicas.get(replica_id)
+        if row is None or self.is_damaged(service, invocation.began_at):
+            return None
+        is_new = time_of(row.entered[ReplicaState.REQUESTED]) >= invocation.began_at - SKEW_S
+        return None if is_new else row
 
     def broken(self, rule: Rule, what: str) -> None:
         """Note a violation; the first one ends the run."""
@@ -296,7 +313,7 @@ class Rules:
                 for rows in (before, after)
             )
             found = sum(r.state is not ReplicaState.REQUESTED for r in changes.create)
-            is_blind = service in self.damaged and self.scheduler.now - self.damaged[service] < LONGEST_S / 2
+            is_blind = self.is_damaged(service, self.scheduler.now - BLIND_S)
             if active - found > max(most, was) and not is_blind:
                 kind = "stand-ins" if is_stand_in else "regular replicas"
                 self.broken(Rule.STRENGTH, f"{service}: {active} active {kind}, {most} allowed")
@@ -310,7 +327,7 @@ class Rules:
 
     def _in_force(self, invocation: Invocation, service: str) -> Sequence[ServiceSpec]:
         """The documents that a decision may go by: valid a while ago or kept, where none is to be read."""
-        documents = self.documents(service, self.scheduler.now - LONGEST_S) or self.documents(service, 0.0)
+        documents = in_force(self.documents, service, self.scheduler.now)
         kept = invocation.rows.document if invocation.rows else None
         return [*documents, kept] if kept else documents
 
@@ -370,9 +387,9 @@ class Rules:
         if service in self.damaged:
             # Rows may be missing of what serves all the same, of what EC2 has warned, and of what is gone.
             leaving = {row.instance_id for row in changes.update if not row.state.is_active}
-            others = [i for i in self.cloud.of(service) if i.id not in leaving and self._serves(i)]
+            others = [i for i in self.cloud.of(service) if i.id not in leaving and self.cloud.serves(i)]
             # Until a tick has looked, nobody knows.
-            if others or now - self.damaged[service] < LONGEST_S:
+            if others or self.is_damaged(service, now - LONGEST_S):
                 return
         for row in changes.update:
             old = before.get(row.id)
@@ -387,20 +404,13 @@ class Rules:
             elif not self._may_leave(row.warned_at, staying, serving, documents):
                 self.broken(Rule.LAST_ONES, f"{row}, warned {row.warned_at}, leaves, {staying} others serve")
 
-    def _serves(self, instance: SimInstance) -> bool:
-        is_in = self.cloud.in_rotation(instance.service or "", instance.id) is not None
-        return is_in and instance.serves(self.scheduler.now)
-
     def _may_leave(
         self, warned_at: datetime, staying: int, serving: int, documents: Sequence[ServiceSpec]
     ) -> bool:
         for spec in documents:
-            enough = spec.replicas if spec.on_warning is OnWarning.SERVE_ON else max(spec.replicas - 1, 1)
-            safe_s = 10.0 if serving == 0 else spec.drain_s + 20.0
-            left_s = (warned_at - EPOCH).total_seconds() + WARNING_S - self.scheduler.now
-            if spec.on_warning is OnWarning.LEAVE or spec.replicas == 0:
-                return True
-            if staying >= enough or left_s <= safe_s + SKEW_S:
+            safe, last = promised.last_moments(spec, warned_at)
+            is_due = (last if serving == 0 else safe) - SKEW_S <= self.scheduler.now
+            if is_due or promised.is_enough(spec, staying):
                 return True
         return False
 
@@ -415,7 +425,7 @@ class Rules:
         counted = len(intent.replica_ids)
         is_same = before.since is not None and window.since == before.since
         is_next = before.since is None or (
-            window.since is not None and (window.since - before.since).total_seconds() >= 60.0
+            window.since is not None and (window.since - before.since).total_seconds() >= promised.WINDOW_S
         )
         is_counted = window.launched == counted + (before.launched if is_same else 0)
         if not (is_counted and (is_same or is_next)) and service not in self.damaged:
@@ -440,7 +450,7 @@ class Rules:
         ]
         if not waiting:
             return
-        if self.scheduler.now - self.opened[intent_id] < INTENT_LIVES_S - LEAD_S:
+        if self.scheduler.now - self.opened[intent_id] < promised.TIMEOUT_S - LEAD_S:
             self.broken(Rule.PATIENCE, f"{intent_id} closed, {waiting[0]} waits for it")
         for seen in invocation.observed:  # by a tick; the others close only what they launched themselves
             instance = self.cloud.instances[seen.id]
@@ -475,13 +485,13 @@ class Rules:
                 continue
             if instance_id not in invocation.wrote:
                 self.broken(Rule.ROW_FIRST, f"{instance_id} terminated, and nothing was written about it")
-            if self.cloud.in_rotation(instance.service or "", instance_id) and instance.serves(now):
+            if self.cloud.serves(instance):
                 self.broken(Rule.OUT_FIRST, f"{instance_id} terminated in rotation")
             if instance.state(now) in (InstanceState.PENDING, InstanceState.RUNNING):
                 told = invocation.warned_at is not None and instance.warned_at <= invocation.warned_at
                 decided_at = invocation.wrote.get(instance_id, invocation.loaded_at)
-                noted = self.warned_rows.get(instance_id, float("inf")) < decided_at
-                noted = noted and instance.warned_at < float("inf")  # else EC2 has spared it
+                noted = self.warned_rows.get(instance_id, NEVER) < decided_at
+                noted = noted and instance.warned_at < NEVER  # else EC2 has spared it
                 if told or noted:
                     self.broken(Rule.WARNED_SPARED, f"{instance_id} terminated, warned {instance.warned_at}")
 
@@ -497,7 +507,7 @@ class Rules:
     ) -> None:
         """Targets are about to be deregistered: do their rows say so?"""
         service, now = spec.service, self.scheduler.now
-        if self.damaged.get(service, -1.0) >= invocation.began_at:
+        if self.is_damaged(service, invocation.began_at):
             return
         history = {r.instance_id for r in store.history(service, 1000)}
         rows = {r.instance_id: r for r in store.load(service).replicas.values()}
@@ -517,26 +527,25 @@ class Rules:
         """EC2 takes an instance that it had warned, and clients were still sent to it."""
         now = self.scheduler.now
         due = self.called_back.get(instance.service or "", ())
-        if now - 12.0 < self.quiet_since or instance.service in self.damaged:
+        earliest, latest = (now - left_s for left_s in LAST_LOOK_S)
+        if earliest < self.quiet_since or instance.service in self.damaged:
             return
-        if self.was_removed(instance.service or "", now - WARNING_S, now):
+        if self.was_removed(instance.service or "", now - promised.WARNING_S, now):
             return  # nobody replaces it, and its ticks are few until the removal is certain
-        if (
-            any(now - 12.0 <= time <= now - 8.0 for time in due)
-            and self.warned_rows.get(instance.id, now) < now - 12.0
-        ):
+        is_looked_at = any(earliest <= time <= latest for time in due)
+        if is_looked_at and self.warned_rows.get(instance.id, now) < earliest:
             self.broken(Rule.WARNED_OUT, f"{instance.id} is in rotation at its end")
 
     def look(self, services: Collection[str], store: MemoryStore) -> None:
         """Nothing goes wrong any more: is what there is to do done in time?"""
         now, quiet_since = self.scheduler.now, self.quiet_since
-        if now < quiet_since + PROMPT_S:
+        if now < quiet_since + promised.PROMPT_S:
             return
         for service in services:
             for row in store.load(service).replicas.values():
-                self._look_at(row, now - PROMPT_S)
+                self._look_at(row, now - promised.PROMPT_S)
         for instance in self.cloud.instances.values():
-            is_new = quiet_since < instance.launched_at < now - PROMPT_S and instance.is_alive(now)
+            is_new = quiet_since < instance.launched_at < now - promised.PROMPT_S and instance.is_alive(now)
             if is_new and not instance.is_foreign and instance.id not in self.recorded:
                 self.broken(
                     Rule.PROMPT, f"{instance.id}, launched at {instance.launched_at:.0f} s, is nobody's"
@@ -545,7 +554,7 @@ class Rules:
     def _look_at(self, row: Replica, since: float) -> None:
         instance_id = row.instance_id or ""
         target = self.cloud.in_rotation(row.service, instance_id)
-        if target is None or (row.since - EPOCH).total_seconds() > since:
+        if target is None or time_of(row.since) > since:
             return
         is_healthy = self.cloud.health(row.service, since).get(instance_id) is TargetState.HEALTHY
         if row.state is ReplicaState.STARTING and is_healthy:
@@ -580,7 +589,7 @@ class Rules:
             elif (
                 instance_id in rows
                 and instance.warned_at <= invocation.warned_at
-                and (instance.warned_at + WARNING_S - 10.0 <= invocation.loaded_at - SKEW_S)
+                and instance.warned_at + promised.WARNING_S - promised.LAST_S <= invocation.loaded_at - SKEW_S
                 and instance_id not in invocation.wrote  # that it is ill was news: the next tick's
             ):
                 self.broken(Rule.TICK_TAKES_OUT, f"{instance_id} is past its last moment and in rotation")
@@ -593,31 +602,21 @@ class Rules:
 
     def acknowledged(self, invocation: Invocation, instance_id: str, store: MemoryStore) -> None:
         """A message with a warning was done with."""
-        if self.recorded.get(instance_id, float("inf")) >= invocation.began_at or invocation.kept_off:
-            return  # nobody's yet when it was looked up: the tick will see the warning; or not ours to handle
-        located = store.locate([instance_id])
-        if instance_id not in located:
-            return  # the table has lost it, and the tick will see the warning
-        service, replica_id = located[instance_id]
-        if self.damaged.get(service, -1.0) >= invocation.began_at:
-            return
-        row = store.read(service, [replica_id]).replicas.get(replica_id)
-        if row is None:
-            return
-        if (row.entered[ReplicaState.REQUESTED] - EPOCH).total_seconds() >= invocation.began_at - SKEW_S:
-            return  # it was nobody's when it was looked up, too
+        row = self.row_before(invocation, instance_id, store)
+        if row is None or invocation.kept_off:
+            return  # nobody's yet when it was looked up, or lost: the tick will see the warning; or not ours
         instance = self.cloud.instances[instance_id]
-        is_hibernated = instance.died_at() <= instance.warned_at < float("inf")
+        is_hibernated = instance.died_at() <= instance.warned_at < NEVER
         serves_on = row.state is ReplicaState.READY and row.is_warned and not is_hibernated
         if serves_on:
             return
         if row.state is not ReplicaState.DRAINING or not row.is_warned:
             self.broken(Rule.SIGNAL_HANDLED, f"{row} is {row.state} after its warning")
-        target = self.cloud.in_rotation(service, instance_id)
-        drained_at = (row.since - EPOCH).total_seconds()
+        target = self.cloud.in_rotation(row.service, instance_id)
+        drained_at = time_of(row.since)
         by = self.drained.get(instance_id)
         is_anothers = by is not None and by[0] >= invocation.began_at and by[1] is not invocation
-        if is_anothers or self.was_removed(service, invocation.began_at, self.scheduler.now):
+        if is_anothers or self.was_removed(row.service, invocation.began_at, self.scheduler.now):
             return  # whoever has drained it takes it out; of a removed service a tick does
         # What was put back since, by an invocation that didn't know, is for the tick to find.
         if target is not None and target.registered_at < drained_at - SKEW_S:
@@ -631,6 +630,11 @@ class Rules:
         """The production code caught an exception and went on."""
         if not error.startswith(("Conflict(", "Throttled(", "Unavailable(", "Denied(")):
             self.crashed(error)
+
+
+def in_force(documents: Documents, service: str, time: float) -> Sequence[ServiceSpec]:
+    """Those that a decision may go by then; what is missing leaves those of before in force."""
+    return documents(service, time - LONGEST_S) or documents(service, 0.0)
 
 
 def _is_said_gone(instance: SimInstance, invocation: Invocation) -> bool:

@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from spotrelay.memory import EPOCH
-from spotrelay.model import InstanceState, Replica, ReplicaState, Rows, ServiceSpec
-from spotrelay.policy.interruption import NEEDLESS
-from spotrelay.policy.reconcile import ORPHAN
-from spotrelay.sim.backoffs import LOOP
-from spotrelay.sim.gate import at
+from spotrelay.model import Replica, ReplicaState, Rows, ServiceSpec
+from spotrelay.sim.backoffs import is_looping
+from spotrelay.sim.gate import at, time_of
+from spotrelay.sim.instances import GOING
 from spotrelay.sim.rules import LONGEST_S, SKEW_S, Rule
+from spotrelay.sim.truth import NEEDLESS
 
 if TYPE_CHECKING:
     from spotrelay.sim.world import World
 
-NOT_LOST = ("more replicas than wanted", "service removed", "Spot is back", ORPHAN)
+NOT_LOST = (
+    "more replicas than wanted",
+    "service removed",
+    "Spot is back",
+    "orphan: no replica and no launch intent knows it",
+)
 """Why a replica is drained that nobody misses."""
 
 
@@ -47,11 +51,7 @@ def _check_service(world: World, service: str) -> None:
     ready = {r.instance_id for r in rows.replicas.values() if r.state is ReplicaState.READY}
     if not _is_crash_loop(spec, rows):
         _check_strength(world, service, desired, rows)
-    there = {
-        i.id
-        for i in world.cloud.of(service)
-        if i.state(now) not in (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED) and not i.is_foreign
-    }
+    there = {i.id for i in world.cloud.of(service) if i.state(now) not in GOING and not i.is_foreign}
     # Of a service that is gone from the table and from CloudFormation nobody can tell what was its.
     if there - ready and (spec or service not in world.rules.damaged):
         broken(Rule.NO_ORPHAN, f"{service}: {sorted(there - ready)}")
@@ -75,7 +75,7 @@ def _check_service(world: World, service: str) -> None:
 
 def _is_crash_loop(spec: ServiceSpec | None, rows: Rows) -> bool:
     """Whether what fails again and again waits for a deployment; fallbacks, if wanted, serve meanwhile."""
-    if spec is None or rows.backoff.version != spec.version or rows.backoff.failures < LOOP:
+    if spec is None or not is_looping(rows.backoff, spec.version):
         return False
     serving = sum(r.serves for r in rows.replicas.values())
     return serving >= spec.replicas or not (spec.use_spot and spec.on_demand_fallback)
@@ -116,7 +116,7 @@ def _is_missed(world: World, row: Replica) -> bool:
         return False
     if row.is_stand_in or row.reason.endswith(NEEDLESS):
         return False
-    drained_at = (row.entered[ReplicaState.DRAINING] - EPOCH).total_seconds()
+    drained_at = time_of(row.entered[ReplicaState.DRAINING])
     # A decision may be as old as its reads.
     return not world.services.was_removed(row.service, drained_at - LONGEST_S, drained_at + SKEW_S)
 

@@ -81,7 +81,7 @@ class SimStore:
         def effect() -> Rows:
             is_same = commits == self.commits.get(service, 0)
             rows = before if is_same else self._mixed(before, self.memory.load(service))
-            invocation.loaded, invocation.rows = rows.replicas, rows
+            invocation.rows = rows
             return rows
 
         return self.gate(Call.LOAD, service, effect, partly=effect)

@@ -2,49 +2,17 @@
 
 from __future__ import annotations
 
-from spotrelay.model import (
-    InstanceState,
-    OnRebalance,
-    Replica,
-    ReplicaState,
-    TargetState,
-)
-from spotrelay.sim.gate import Commit
-from spotrelay.sim.rules import LONGEST_S, SKEW_S, Rule
-from spotrelay.sim.view import View, time_of
+from spotrelay.model import InstanceState, OnRebalance, Replica, ReplicaState, TargetState
+from spotrelay.sim import promised
+from spotrelay.sim.gate import Commit, time_of
+from spotrelay.sim.rules import LONGEST_S, SKEW_S, Rule, in_force
+from spotrelay.sim.view import View
 
 NEEDLESS = "; as many as wanted are left"
 """Ends the reason of a loss that gets no replacement."""
 
-BALANCER_S = 20.0
-"""For so long a balancer may send requests to what drains: docs/service-file.md, Interruptions."""
-
-MISSING_S = 30.0
-"""What is neither shown nor healthy for half a minute counts as gone: docs/reliability.md, Fail static."""
-
-UNSEEN_S = 60.0
-"""An instance just launched may be missing in EC2's answers for so long: `policy.timing.VISIBLE_WITHIN_S`."""
-
-UNHEALTHY_S = 60.0
-"""A replica that doesn't answer its health checks is replaced after a minute: docs/reliability.md."""
-
-FALLBACK_UNHEALTHY_S = 180.0
-"""A fallback gets no replacement to wait for, and goes after three: `policy.timing.UNHEALTHY_GIVEN_UP_S`."""
-
-RECOMMENDED_AGE_S = 600.0
-"""None that has been ready for less than ten minutes: docs/service-file.md, Rebalance recommendations."""
-
-SPARED_S = 120.0 + 300.0
-"""What EC2 spares is ended five minutes after its time: docs/reliability.md."""
-
-NO_OLDER_S = 240.0
+NO_OLDER_S = 2 * promised.WARNING_S
 """A warning's event that is older counts as of then: its instance couldn't be there."""
-
-ADOPTED_AFTER_S = 10.0
-"""Before, whoever launched an instance records it itself: `policy.timing.ADOPT_AFTER_S`."""
-
-ORPHANED_AFTER_S = 120.0
-"""An instance that nobody adopts gets a row two minutes after its launch: docs/reliability.md."""
 
 
 def check(view: View, commit: Commit) -> None:
@@ -125,9 +93,7 @@ def _check_recommendation(view: View, commit: Commit, row: Replica, old: Replica
     """A recommendation is noted once, with its time, if the service follows them."""
     if row.rebalance_at == old.rebalance_at:
         return
-    documents = view.rules.documents(row.service, commit.at - LONGEST_S) or view.rules.documents(
-        row.service, 0.0
-    )
+    documents = in_force(view.rules.documents, row.service, commit.at)
     is_followed = any(spec.on_rebalance is OnRebalance.REPLACE for spec in documents)
     times = view.recommended.get(row.instance_id or "", ())
     is_right = row.rebalance_at is not None and any(
@@ -144,14 +110,14 @@ def _check_given(view: View, commit: Commit, row: Replica) -> None:
     if row.launch_id in view.invocation.answered:
         return
     intent = commit.before.intents.get(row.launch_id or "")
-    if intent and commit.at + SKEW_S < time_of(intent.created_at) + ADOPTED_AFTER_S:
+    if intent and commit.at + SKEW_S < time_of(intent.created_at) + promised.ADOPTED_AFTER_S:
         view.broken(Rule.NOT_BEFORE, f"{row} adopts {row.instance_id}, launched only just")
 
 
 def _check_taken_in(view: View, commit: Commit, row: Replica) -> None:
     """An instance without a row gets one: is it nobody's, and what is it good for?"""
     instance = view.rules.cloud.instances[row.instance_id or ""]
-    if commit.at + SKEW_S < instance.launched_at + ORPHANED_AFTER_S:
+    if commit.at + SKEW_S < instance.launched_at + promised.ORPHANED_AFTER_S:
         view.broken(
             Rule.NOT_BEFORE, f"{row} is made for {instance.id}, launched at {instance.launched_at:.0f} s"
         )
@@ -234,7 +200,7 @@ def _check_time(view: View, commit: Commit, row: Replica, old: Replica) -> None:
     elif reason == "instance gone":
         _check_gone(view, commit, row, old)
     elif reason.startswith("unhealthy for ") and old.is_stand_in and old.unhealthy_since is not None:
-        is_due = now >= time_of(old.unhealthy_since) + FALLBACK_UNHEALTHY_S
+        is_due = now >= time_of(old.unhealthy_since) + promised.FALLBACK_UNHEALTHY_S
         if not is_due:
             view.broken(Rule.NOT_BEFORE, f"{row} goes: {row.reason}, since {old.unhealthy_since}")
 
@@ -242,7 +208,7 @@ def _check_time(view: View, commit: Commit, row: Replica, old: Replica) -> None:
 def _check_gone(view: View, commit: Commit, row: Replica, old: Replica) -> None:
     """A replica goes because EC2 doesn't show its instance: is that credible?"""
     now = commit.at + SKEW_S
-    if now < time_of(old.entered[ReplicaState.PROVISIONING]) + UNSEEN_S:
+    if now < time_of(old.entered[ReplicaState.PROVISIONING]) + promised.UNSEEN_S:
         view.broken(Rule.NOT_BEFORE, f"{row} is gone, and may only not be shown yet")
     if old.state is not ReplicaState.READY or view.invocation.is_vouched_for:
         return
@@ -250,13 +216,13 @@ def _check_gone(view: View, commit: Commit, row: Replica, old: Replica) -> None:
     missing = [
         r
         for r in ready
-        if view.shown(r) is None and now >= time_of(r.entered[ReplicaState.PROVISIONING]) + UNSEEN_S
+        if view.shown(r) is None and now >= time_of(r.entered[ReplicaState.PROVISIONING]) + promised.UNSEEN_S
     ]
-    if view.target(row) is TargetState.HEALTHY or len(missing) > max(len(ready) / 2, 1):
+    if view.target(row) is TargetState.HEALTHY or len(missing) > promised.most_missing(len(ready)):
         view.broken(
             Rule.NOT_BEFORE, f"{row} is gone, is {view.target(row)}, {len(missing)} are of {len(ready)}"
         )
-    if old.unhealthy_since is None or now < time_of(old.unhealthy_since) + MISSING_S:
+    if old.unhealthy_since is None or now < time_of(old.unhealthy_since) + promised.MISSING_S:
         view.broken(Rule.NOT_BEFORE, f"{row} is gone, missing since {old.unhealthy_since}")
 
 
@@ -268,10 +234,10 @@ def check_terminations(view: View) -> None:
         if at is None or row.state is not ReplicaState.DRAINING:
             continue
         drained_s = at + SKEW_S - time_of(row.since)
-        let_go = view.target(row) is None and drained_s >= BALANCER_S
-        if not let_go and drained_s < view.spec.drain_s + BALANCER_S:
+        let_go = view.target(row) is None and drained_s >= promised.BALANCER_S
+        if not let_go and drained_s < view.spec.drain_s + promised.BALANCER_S:
             view.broken(Rule.NOT_BEFORE, f"{row} is terminated, draining for {drained_s - SKEW_S:.1f} s")
         instance = view.shown(row)
         is_stopped = instance is not None and instance.state is InstanceState.STOPPED
-        if row.warned_at and not is_stopped and at + SKEW_S < time_of(row.warned_at) + SPARED_S:
+        if row.warned_at and not is_stopped and at + SKEW_S < time_of(row.warned_at) + promised.SPARED_S:
             view.broken(Rule.NOT_BEFORE, f"{row} is terminated, warned at {row.warned_at}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import timedelta
 
 from spotrelay.memory import MemoryStore
 from spotrelay.model import (
@@ -17,25 +16,18 @@ from spotrelay.model import (
     ServiceSpec,
     TargetState,
 )
-from spotrelay.sim import balance
-from spotrelay.sim.backoffs import LOOP
-from spotrelay.sim.cloud import WARNING_S
+from spotrelay.sim import backoffs, balance, promised
 from spotrelay.sim.faults import Call
-from spotrelay.sim.gate import STALL_S
+from spotrelay.sim.gate import STALL_S, time_of
+from spotrelay.sim.instances import GOING, NEVER
 from spotrelay.sim.rules import SKEW_S, Rule
-from spotrelay.sim.truth import BALANCER_S, MISSING_S, ORPHANED_AFTER_S, SPARED_S, UNSEEN_S
-from spotrelay.sim.view import View, time_of
+from spotrelay.sim.view import View, stays_in
 
 SOON_S = 3.0
 """While anything moves, ticks follow each other in seconds: docs/reliability.md, `TICK_TAKES_OUT`."""
 
 MARGIN_S = 0.4
 """Whoever looks must find the moment past: a second later, by a clock that may be half a second off."""
-
-LAST_S = 10.0
-"""The very last one leaves ten seconds before its end."""
-
-_GOING = (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
 
 
 def check_tick(view: View, memory: MemoryStore) -> None:
@@ -74,9 +66,7 @@ def _why_not_left(view: View, spec: ServiceSpec, row: Replica) -> str:
     if is_warned:
         return "EC2 takes it back before it is ready"
     if instance.state is not InstanceState.RUNNING:
-        is_late = view.is_over(
-            row.entered[ReplicaState.PROVISIONING] + timedelta(seconds=spec.initial_delay_s)
-        )
+        is_late = view.is_over(row.entered[ReplicaState.PROVISIONING], spec.initial_delay_s)
         return "it is overdue, and doesn't run yet" if is_late else ""
     return _why_not_rising(view, spec, row)
 
@@ -85,34 +75,20 @@ def _why_not_serving_on(view: View, spec: ServiceSpec, row: Replica) -> str:
     """The same for one that EC2 takes back and that is in rotation: docs/service-file.md, Interruptions."""
     if row.warned_at is None:
         return ""
-    others = sum(
-        r.stays and r.id in view.now.replicas and view.now.replicas[r.id].stays
-        for r in view.rows.replicas.values()
-    )
-    if is_enough(spec, others):
+    others = sum(r.stays and stays_in(r, view.now) for r in view.rows.replicas.values())
+    if promised.is_enough(spec, others):
         return f"it serves on, and {others} others serve"
-    ends_at = row.warned_at + timedelta(seconds=WARNING_S)
-    if view.is_over(ends_at - timedelta(seconds=LAST_S)):
+    safe, last = (moment + SKEW_S for moment in promised.last_moments(spec, row.warned_at))
+    if last <= view.invocation.loaded_at:
         return "it is past its last moment"
     later = any(
         r.warned_at is not None and r.serves and (r.warned_at, r.id) > (row.warned_at, row.id)
         for r in view.rows.replicas.values()
         if r.id in view.now.replicas and view.now.replicas[r.id].state is ReplicaState.READY
     )
-    if (others or later) and view.is_over(ends_at - timedelta(seconds=spec.drain_s + BALANCER_S)):
+    if (others or later) and safe <= view.invocation.loaded_at:
         return "it is past its last safe moment"
     return ""
-
-
-def is_enough(spec: ServiceSpec, others: int) -> bool:
-    """Whether so many others let a warned replica leave at once."""
-    match spec.on_warning:
-        case OnWarning.LEAVE:
-            return True
-        case OnWarning.NEEDED:
-            return others >= min(max(spec.replicas - 1, 1), spec.replicas)
-        case OnWarning.SERVE_ON:
-            return others >= spec.replicas
 
 
 def _why_not_rising(view: View, spec: ServiceSpec, row: Replica) -> str:
@@ -122,25 +98,23 @@ def _why_not_rising(view: View, spec: ServiceSpec, row: Replica) -> str:
     if target is TargetState.HEALTHY:
         return "it is healthy"
     is_judged = target not in (None, TargetState.INITIAL) or row.instance_id in view.invocation.silent
-    if is_judged and view.is_over(
-        row.entered[ReplicaState.PROVISIONING] + timedelta(seconds=spec.initial_delay_s)
-    ):
+    if is_judged and view.is_over(row.entered[ReplicaState.PROVISIONING], spec.initial_delay_s):
         return "it is overdue"
     return ""
 
 
 def _why_not_missing(view: View, row: Replica) -> str:
     """The same for one that EC2 doesn't show."""
-    if not view.is_over(row.entered[ReplicaState.PROVISIONING] + timedelta(seconds=UNSEEN_S)):
+    if not view.is_over(row.entered[ReplicaState.PROVISIONING], promised.UNSEEN_S):
         return ""
     if row.state is not ReplicaState.READY:
         return "EC2 doesn't show it"
     ready = [r for r in view.rows.replicas.values() if r.state is ReplicaState.READY]
     if view.target(row) is TargetState.HEALTHY:
         return "it is healthy" if row.unhealthy_since else ""
-    if sum(view.shown(r) is None for r in ready) > max(len(ready) / 2, 1):
+    if sum(view.shown(r) is None for r in ready) > promised.most_missing(len(ready)):
         return ""
-    if row.unhealthy_since is None or view.is_over(row.unhealthy_since + timedelta(seconds=MISSING_S)):
+    if row.unhealthy_since is None or view.is_over(row.unhealthy_since, promised.MISSING_S):
         return f"EC2 doesn't show it since {row.unhealthy_since}"
     return ""
 
@@ -149,7 +123,7 @@ def _why_not_draining(view: View, spec: ServiceSpec, row: Replica, instance: Ins
     """The same for one that drains; one whose instance is to be terminated is written with it."""
     if instance is None:
         is_in = view.health.get(row.instance_id or "") in (TargetState.HEALTHY, TargetState.INITIAL)
-        is_old = view.is_over(row.entered[ReplicaState.PROVISIONING] + timedelta(seconds=UNSEEN_S))
+        is_old = view.is_over(row.entered[ReplicaState.PROVISIONING], promised.UNSEEN_S)
         is_gone = is_old and not is_in and view.target(row) is not TargetState.UNHEALTHY
         return "EC2 doesn't show its instance any more" if is_gone else ""
     if instance.state is InstanceState.TERMINATED:
@@ -157,12 +131,11 @@ def _why_not_draining(view: View, spec: ServiceSpec, row: Replica, instance: Ins
     is_marked = instance.id in view.invocation.warned
     if is_marked and not row.is_warned:
         return "EC2 has warned it, and the row doesn't say so"
-    if instance.state in _GOING or is_marked:
+    if instance.state in GOING or is_marked:
         return ""
-    is_spared = row.warned_at is None or view.is_over(row.warned_at + timedelta(seconds=SPARED_S))
-    settled = row.since + timedelta(seconds=BALANCER_S)
-    is_done = view.target(row) is None and view.is_over(settled)
-    is_late = view.is_over(settled + timedelta(seconds=spec.drain_s))
+    is_spared = row.warned_at is None or view.is_over(row.warned_at, promised.SPARED_S)
+    is_done = view.target(row) is None and view.is_over(row.since, promised.BALANCER_S)
+    is_late = view.is_over(row.since, promised.BALANCER_S + spec.drain_s)
     if (is_spared or instance.state is InstanceState.STOPPED) and (is_done or is_late):
         return f"drains since {time_of(row.since):.1f} s, and its instance is {instance.state}"
     return ""
@@ -175,10 +148,10 @@ def _nobodys(view: View) -> Iterator[Instance]:
     owned = {row.instance_id for rows in (view.rows, view.now) for row in rows.replicas.values()}
     for instance in view.instances.values():
         is_ours = instance.launch_template_id is not None and instance.launch_id not in (None, "before")
-        is_old = view.is_over(instance.launched_at + timedelta(seconds=ORPHANED_AFTER_S))
+        is_old = view.is_over(instance.launched_at, promised.ORPHANED_AFTER_S)
         if (
             instance.id not in owned
-            and instance.state not in _GOING
+            and instance.state not in GOING
             and instance.id not in view.invocation.warned
             and view.rules.recorded.get(instance.id, view.invocation.began_at) >= view.invocation.began_at
             and is_ours
@@ -189,7 +162,7 @@ def _nobodys(view: View) -> Iterator[Instance]:
 
 def _check_calls(view: View, spec: ServiceSpec) -> None:
     """Is somebody called back for each that serves on?"""
-    leaves = view.invocation.leaves
+    leaves = [h.at + h.delay_s for h in view.invocation.heard if h.call is Call.SCHEDULE_LEAVE]
     # What is decided together may be written one after the other.
     going = {
         (row.service, row.id)
@@ -202,16 +175,12 @@ def _check_calls(view: View, spec: ServiceSpec) -> None:
             old = commit.before.replicas.get(row.id)
             if old is None or old.is_warned or row.warned_at is None or row.state is not ReplicaState.READY:
                 continue
-            others = sum(
-                r.stays and r.id in commit.before.replicas and commit.before.replicas[r.id].stays
-                for r in commit.after.replicas.values()
-                if (r.service, r.id) not in going
-            )
+            after = (r for r in commit.after.replicas.values() if (r.service, r.id) not in going)
+            others = sum(r.stays and stays_in(r, commit.before) for r in after)
             is_counted = row.service not in view.rules.damaged  # else nobody knows how many serve
-            if is_counted and is_enough(spec, others):
+            if is_counted and promised.is_enough(spec, others):
                 view.broken(Rule.IN_TIME, f"{row} serves on, and {others} others serve")
-            ends_at = time_of(row.warned_at) + WARNING_S
-            for moment in {ends_at - LAST_S, ends_at - spec.drain_s - BALANCER_S}:
+            for moment in promised.last_moments(spec, row.warned_at):
                 latest = max(moment, commit.at) + SKEW_S + 1 + 2 * STALL_S
                 if not any(moment + MARGIN_S <= time <= latest for time in leaves):
                     view.broken(
@@ -233,7 +202,7 @@ def _check_next(view: View, spec: ServiceSpec, memory: MemoryStore) -> None:
     if is_moving and not (is_soon or is_sent):
         view.broken(Rule.NEXT_TICK, f"something moves, and the next is due at {next_tick}")
     _check_wait(view, next_tick)
-    is_whole = sum(not row.is_stand_in for row in replicas) == spec.replicas
+    is_whole = len(balance.regular(rows)) == spec.replicas
     at_rest = all(
         row.stays and not row.is_stand_in for all_ in (view.rows, rows) for row in all_.replicas.values()
     )
@@ -244,32 +213,26 @@ def _check_next(view: View, spec: ServiceSpec, memory: MemoryStore) -> None:
 
 def _check_wait(view: View, next_tick: float | None) -> None:
     """Nothing moves but what waits for its turn: does the next tick come then, neither late nor before?"""
-    backoff, spec, now = view.rows.backoff, view.spec, view.rules.scheduler.now
+    spec, now = view.spec, view.rules.scheduler.now
     replicas = view.rows.replicas.values()
     waiting = [row for row in replicas if row.state is ReplicaState.REQUESTED]
     is_still = not (_has_acted(view) or view.rows.intents) and view.is_alone
-    if spec is None or not waiting or not is_still or any(r.is_stand_in for r in replicas):
+    if spec is None or not is_still or any(r.is_stand_in for r in replicas):
         return
     if not all(row.stays or row in waiting for row in replicas):
         return
-    if len(balance.regular(view.rows)) != spec.replicas:
+    missing = spec.replicas - len(balance.regular(view.rows))
+    if missing < 0 or not (missing or waiting):
         return
-    times = []
-    for row in waiting:
-        held = [row.retry_at]
-        if backoff.version == spec.version:
-            if backoff.failures >= LOOP and not row.is_stand_in:
-                continue
-            held.append(backoff.fallback_until if row.is_stand_in else backoff.until)
-        times.append(max((time_of(moment) for moment in held if moment), default=now))
-    first = min(times, default=float("inf"))
-    if first < float("inf") and (next_tick is None or next_tick > max(first, now + SOON_S) + SKEW_S):
-        view.broken(
-            Rule.NEXT_TICK, f"{waiting[0]} waits until {first:.1f} s, and the next is due at {next_tick}"
-        )
+    held_until = backoffs.held_until(view, is_stand_in=False)
+    retries = [time_of(row.retry_at) if row.retry_at else now for row in waiting]
+    first = max(min([now] * bool(missing) + retries), held_until)
+    what = f"what is missing waits until {first:.1f} s"
+    if first < NEVER and (next_tick is None or next_tick > max(first, now + SOON_S) + SKEW_S):
+        view.broken(Rule.NEXT_TICK, f"{what}, and the next is due at {next_tick}")
     due = [time_of(moment) for moment in view.invocation.announced if moment]
     if due and min(due) < first - SKEW_S and first > now + 2 * SOON_S:
-        view.broken(Rule.NEXT_TICK, f"{waiting[0]} waits until {first:.1f} s, and the next is due at {due}")
+        view.broken(Rule.NEXT_TICK, f"{what}, and the next is due at {due}")
 
 
 _ACTS = frozenset({Call.REGISTER, Call.DEREGISTER, Call.TERMINATE})
@@ -289,20 +252,8 @@ def check_signals(view: View, memory: MemoryStore) -> None:
     for body in view.invocation.bodies:
         event = json.loads(body)
         instance_id, kind = event["detail"]["instance-id"], event["detail-type"]
-        if view.rules.recorded.get(instance_id, float("inf")) >= view.invocation.began_at:
-            continue
-        located = memory.locate([instance_id])
-        if instance_id not in located:
-            continue
-        service, replica_id = located[instance_id]
-        row = memory.read(service, [replica_id]).replicas.get(replica_id)
-        if row is None or view.rules.damaged.get(service, -1.0) >= view.invocation.began_at:
-            continue
-        requested_at = time_of(row.entered[ReplicaState.REQUESTED])
-        if requested_at >= view.invocation.began_at - SKEW_S:
-            continue  # taken in only just
-        why = _why_not_told(view, row, kind, event["detail"])
-        if why:
+        row = view.rules.row_before(view.invocation, instance_id, memory)
+        if row is not None and (why := _why_not_told(view, row, kind, event["detail"])):
             view.broken(Rule.SIGNALS_NOTED, f"{row}, {row.state}: {why}")
     services = {commit.changes.service for commit in view.invocation.commits}
     if len(services) == 1 and (spec := view.invocation.specs.get(services.pop())):

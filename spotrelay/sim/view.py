@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from spotrelay.memory import EPOCH
 from spotrelay.model import Instance, Replica, Rows, ServiceSpec, TargetState
-from spotrelay.sim.gate import Invocation
+from spotrelay.sim.gate import Invocation, time_of
 from spotrelay.sim.rules import SKEW_S, Rule, Rules
 
 
@@ -65,9 +64,9 @@ class View:
         """The row's target, as the load balancer showed it."""
         return self.health.get(row.instance_id or "")
 
-    def is_over(self, moment: datetime) -> bool:
-        """Whether a moment had certainly passed when it began to read."""
-        return time_of(moment) + SKEW_S <= self.invocation.loaded_at
+    def is_over(self, moment: datetime, after_s: float = 0.0) -> bool:
+        """Whether the time so long after a moment had certainly passed when it began to read."""
+        return time_of(moment) + after_s + SKEW_S <= self.invocation.loaded_at
 
     def is_before(self, moment: datetime) -> bool:
         """Whether a moment had certainly passed when it began."""
@@ -82,6 +81,7 @@ class View:
                 yield row
 
 
-def time_of(moment: datetime) -> float:
-    """A time of the production code's in simulated seconds."""
-    return (moment - EPOCH) / timedelta(seconds=1)
+def stays_in(row: Replica, rows: Rows) -> bool:
+    """Whether a replica stays in service, as these rows have it."""
+    found = rows.replicas.get(row.id)
+    return found is not None and found.stays

@@ -11,17 +11,10 @@ from random import Random
 from spotrelay.controller import Controller
 from spotrelay.intake import Intake, Tick, TickKind
 from spotrelay.memory import MemoryStore
-from spotrelay.model import (
-    Changes,
-    Offering,
-    PurchaseOption,
-    Replica,
-    ReplicaState,
-    ServiceSpec,
-)
+from spotrelay.model import Changes, Offering, PurchaseOption, Replica, ReplicaState, ServiceSpec
 from spotrelay.ports import PortError, Ports
 from spotrelay.sim import cloud as clouds
-from spotrelay.sim import misfortunes, settled
+from spotrelay.sim import misfortunes, promised, settled
 from spotrelay.sim.asking import Asking
 from spotrelay.sim.cloud import SimCloud, SimTarget
 from spotrelay.sim.conduct import Conduct
@@ -48,7 +41,6 @@ from spotrelay.sim.scenario import Scenario
 from spotrelay.sim.scheduler import Scheduler
 from spotrelay.sim.store import SimStore
 from spotrelay.sim.timeline import Timeline, told
-from spotrelay.sim.truth import ORPHANED_AFTER_S
 
 SCHEDULE_S = 60.0
 """EventBridge's schedule of ticks."""
@@ -266,7 +258,7 @@ class World:
         now = self.scheduler.now
         if instance.service is None or not instance.is_alive(now):
             return False
-        is_young = now - instance.launched_at < ORPHANED_AFTER_S + 2 * SCHEDULE_S
+        is_young = now - instance.launched_at < promised.ORPHANED_AFTER_S + 2 * SCHEDULE_S
         rows = self.memory.load(instance.service).replicas.values()
         is_nobodys = instance.id not in {row.instance_id for row in rows}
         return instance.is_being_taken(now) or (is_young and is_nobodys)

@@ -330,9 +330,9 @@ def _for_draining(
         yield NoteWarning(replica, seen.warned[instance.id])
     drained_for = now - replica.since
     is_done = health is None and drained_for >= seconds(timing.DRAIN_SETTLE_S)
-    # Found in rotation, or only then taken out: the load balancer says when its requests have finished.
-    patience = 2 if is_in_rotation or health is TargetState.DRAINING else 1
-    is_out_of_time = drained_for >= patience * seconds(drain_s + timing.DRAIN_SETTLE_S)
+    # It may have been taken out only just now: the load balancer says when its requests have finished.
+    is_busy = instance.state.is_alive and (is_in_rotation or health is TargetState.DRAINING)
+    is_out_of_time = drained_for >= (1 + is_busy) * seconds(drain_s + timing.DRAIN_SETTLE_S)
     if not _is_left_to_ec2(replica, instance, seen, now) and (is_done or is_out_of_time):
         yield from _terminate(instance, seen, f"drained: {replica.reason}", replica)
 

@@ -411,6 +411,8 @@ def _check_waiting(view: View, spec: ServiceSpec, *, failed: bool) -> None:
         r.purchase_option is PurchaseOption.SPOT and (r.state in RISING or r.id in launched)
         for r in regular(view.rows)
     )
+    # Their turn had come as well, and then there were too many launches in that minute.
+    returning += sum(c.changes.held for c in view.invocation.commits)
     for row in view.untouched():
         is_held = backoffs.is_held(view, is_stand_in=row.is_stand_in)
         if row.state is not ReplicaState.REQUESTED or not row.is_counted or is_held:

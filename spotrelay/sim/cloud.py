@@ -255,7 +255,7 @@ class SimCloud:
 
     def serves(self, instance: SimInstance) -> bool:
         """Whether clients are sent to it, and get answers."""
-        is_in = self.in_rotation(instance.service or "", instance.id) is not None
+        is_in = self.in_rotation(instance.launched_for or "", instance.id) is not None
         return is_in and instance.serves(self.scheduler.now)
 
     def health(self, service: str, time: float) -> dict[str, TargetState]:

@@ -135,7 +135,9 @@ def _why_not_draining(view: View, spec: ServiceSpec, row: Replica, instance: Ins
         return ""
     is_spared = row.warned_at is None or view.is_over(row.warned_at, promised.SPARED_S)
     is_done = view.target(row) is None and view.is_over(row.since, promised.BALANCER_S)
-    is_late = view.is_over(row.since, promised.BALANCER_S + spec.drain_s)
+    # While requests may be under way it has that time once more: perhaps it was taken out late.
+    is_busy = instance.state.is_alive and view.target(row) not in (None, TargetState.UNUSED)
+    is_late = view.is_over(row.since, (1 + is_busy) * (promised.BALANCER_S + spec.drain_s))
     if (is_spared or instance.state is InstanceState.STOPPED) and (is_done or is_late):
         return f"drains since {time_of(row.since):.1f} s, and its instance is {instance.state}"
     return ""

@@ -244,14 +244,15 @@ class World:
         )
 
     def _is_waiting(self, service: str) -> bool:
-        """Whether a replica is still to end, since EC2 has spared its instance, or a fallback to be tried."""
+        """Whether a replica is still to end, since EC2 has spared its instance, or a fallback to be tried, or
+        no tick was let in lately, since a restored table knows the lease of one that has ended."""
         rows = self.memory.load(service)
-        held = rows.backoff.fallback_until
+        lease = self.memory.damage(service).lease
+        until = [rows.backoff.fallback_until, lease[1] if lease else None]
         is_removed = bool(rows.replicas) and self.services.valid(service, self.scheduler.now) is None
         is_draining = any(row.state is ReplicaState.DRAINING for row in rows.replicas.values())
-        return (
-            is_draining or is_removed or (held is not None and held > at(self.scheduler.now - 2 * SCHEDULE_S))
-        )
+        lately = at(self.scheduler.now - 2 * SCHEDULE_S)
+        return is_draining or is_removed or any(moment is not None and moment > lately for moment in until)
 
     def _is_in_suspense(self, instance: SimInstance) -> bool:
         """Whether something is still to happen to it: EC2 takes it back, or we do once its grace is over."""

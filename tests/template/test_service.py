@@ -9,9 +9,16 @@ import pytest
 
 from spotrelay.aws.clients import PROBING
 from spotrelay.model import ServiceSpec
-from spotrelay.names import METRICS_DIMENSION, METRICS_NAMESPACE, TAG_SERVICE, Metric, prober_function
+from spotrelay.names import (
+    MAX_NAME,
+    METRICS_DIMENSION,
+    METRICS_NAMESPACE,
+    TAG_SERVICE,
+    Metric,
+    prober_function,
+)
 from spotrelay.service import Service, load
-from spotrelay.service.schema import MAX_NAME, ReadinessProbe
+from spotrelay.service.schema import ReadinessProbe
 from stacks.dashboard import BLOCKED_TITLE
 from stacks.load_balancer import target_group_name
 from tests.template.conftest import SERVICE_FILES

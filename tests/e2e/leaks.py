@@ -84,7 +84,8 @@ LISTS = (
 """What a list shows whole: kind, service, operation, and where the answer has the things and their names."""
 
 EVERYWHERE = {kind for kind, *_ in LISTS} | {
-    "log", "row", "parameter", "dashboard", "template", "queue", "user-data", "launch-template",
+    "log", "function-log", "row", "parameter", "dashboard", "template", "queue", "user-data",
+    "launch-template",
 }  # fmt: skip
 """The kinds of places; each is searched in every deployment."""
 
@@ -92,9 +93,10 @@ EVERYWHERE = {kind for kind, *_ in LISTS} | {
 def _files(logs: Path) -> Iterator[Place]:
     """What the local cloud, the CDK, each instance and each function logged, line by line."""
     for file in (path for path in logs.rglob("*") if path.is_file()):
+        kind = "function-log" if file.name.startswith("function-") else "log"
         with file.open(encoding="utf-8", errors="replace") as lines:
             for number, line in enumerate(lines, 1):
-                yield f"log {file.relative_to(logs)}:{number}", line
+                yield f"{kind} {file.relative_to(logs)}:{number}", line
 
 
 def _places(operator: Operator) -> Iterator[Place]:

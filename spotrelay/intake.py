@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
 from spotrelay.controller import Controller
-from spotrelay.names import Metric
+from spotrelay.names import SERVICE_NAME, Metric
 from spotrelay.ports import DeadLetters, PortError, Telemetry
 from spotrelay.signals import Ignored, Signal, parse
 
@@ -57,7 +58,7 @@ def parse_tick(body: str) -> Tick:
     """The tick in a message's body.
 
     Raises:
-        MalformedTickError: not JSON, no service, or a time that is none.
+        MalformedTickError: not JSON, no service of a name that one can have, or a time that is none.
     """
     try:
         message = json.loads(body)
@@ -76,7 +77,8 @@ def parse_tick(body: str) -> Tick:
     # RecursionError: JSON as deep as Python's stack.
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise MalformedTickError(f"not a tick ({error!r}): {body[:200]}") from error
-    if not isinstance(tick.service, str) or not tick.service:
+    # The name becomes part of keys and of a parameter's name, which AWS would refuse at each attempt.
+    if not isinstance(tick.service, str) or not re.fullmatch(SERVICE_NAME, tick.service):
         raise MalformedTickError(f"a tick names its service, this one doesn't: {body[:200]}")
     if tick.due is not None and tick.due.tzinfo is None:
         raise MalformedTickError(f"the time of a tick has a zone, this one hasn't: {body[:200]}")

@@ -2,6 +2,12 @@
 
 from enum import StrEnum
 
+MAX_NAME = 24
+"""Names of load balancers and target groups end at 32 characters; ours take eight of them."""
+
+SERVICE_NAME = rf"[a-z](?:[a-z0-9-]{{0,{MAX_NAME - 2}}}[a-z0-9])?"
+"""A service's name: lower-case letters, digits and hyphens, a letter first and no hyphen last."""
+
 SERVICES_PATH = "/spotrelay/services"
 """Parameter Store path under which every service has one parameter: its runtime document."""
 

@@ -24,8 +24,7 @@ from botocore.exceptions import (
 )
 
 from spotrelay.aws.clients import Clients
-from spotrelay.names import CONTROL_PLANE_PARAMETER, service_parameter
-from spotrelay.service.schema import SERVICE_NAME
+from spotrelay.names import CONTROL_PLANE_PARAMETER, SERVICE_NAME, service_parameter
 
 EXIT_UNDONE = 1
 """The control plane wasn't told."""

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from spotrelay import catalog
 from spotrelay.model import OnRebalance, OnWarning, ReadinessProbe
+from spotrelay.names import MAX_NAME, SERVICE_NAME
 from spotrelay.requirements import Requirements
 from spotrelay.service import eligibility, runtime, userdata, wording
 from spotrelay.service.disk import disk
@@ -21,7 +22,7 @@ from spotrelay.service.document import Document, Location, read, shown
 from spotrelay.service.errors import InvalidServiceFileError, Problem
 from spotrelay.service.model import DEFAULT_IMAGE, Image, Service
 from spotrelay.service.requirements import did_you_mean
-from spotrelay.service.schema import MAX_NAME, SERVICE_NAME, ServiceFile
+from spotrelay.service.schema import ServiceFile
 
 WARNING_S = 120
 """What EC2 gives between an interruption warning and the end."""

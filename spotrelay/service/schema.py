@@ -32,12 +32,6 @@ from spotrelay.service.requirements import (
     rejected,
 )
 
-MAX_NAME = 24
-"""Names of load balancers and target groups end at 32 characters; ours take eight of them."""
-
-SERVICE_NAME = rf"[a-z](?:[a-z0-9-]{{0,{MAX_NAME - 2}}}[a-z0-9])?"
-"""Lower-case letters, digits and hyphens, a letter first and no hyphen last."""
-
 MAX_REPLICAS = 1000
 """Targets of one Application Load Balancer (default quota)."""
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from spotrelay.demo import deployment, environment
-from spotrelay.demo.deployment import Deployer
-from spotrelay.demo.operator import Operator
-from spotrelay.demo.processes import Processes
-from spotrelay.demo.settings import ROOT, Settings
+from spotrelay.demo.settings import Settings
 from spotrelay.demo.watch import Snapshot
+from tests.e2e import deploying
 from tests.e2e.stand import Stand
 
 HERE = Path(__file__).parent
@@ -36,17 +32,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
     """The unmodified app with services/demo.yaml in a local cloud of its own."""
-    # Everything is on loopback; boto3 and urllib would ask a proxy for it, too.
-    os.environ.setdefault("no_proxy", "127.0.0.1")
     settings = Settings(WARNING_S, tmp_path_factory.mktemp("e2e"))
-    deployment.clear(settings.out)
-    processes = Processes(settings.logs, ROOT)
-    try:
-        home = tmp_path_factory.mktemp("home")
-        deployer = Deployer(settings, processes, environment.clean(os.environ), home, lambda _: None)
-        yield Stand(Operator(deployer.deploy()))
-    finally:
-        processes.stop_all()
+    with deploying.deployed(settings, tmp_path_factory.mktemp("scratch")) as operator:
+        yield Stand(operator)
 
 
 @pytest.fixture

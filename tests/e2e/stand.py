@@ -9,9 +9,11 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import boto3
+
 from spotrelay.demo.operator import Operator
 from spotrelay.demo.watch import Snapshot, Watch
-from spotrelay.local.environment import EC2_WARNING_S
+from spotrelay.local.environment import EC2_WARNING_S, REGION
 from spotrelay.model import Replica, ReplicaState, ServiceSpec
 from spotrelay.names import (
     METRICS_DIMENSION,
@@ -46,12 +48,12 @@ class Stand:
         """The service's runtime document."""
         return self.operator.spec(self.service)
 
-    def whole(self, replicas: int) -> Snapshot:
+    def whole(self, replicas: int, within_s: float = WITHIN_S) -> Snapshot:
         """Wait for exactly so many replicas, all serving."""
         return self.watch.until(
             lambda seen: len(seen.ready) == len(seen.present) == replicas,
             f"{replicas} replicas that serve",
-            WITHIN_S,
+            within_s,
         )
 
     def want(self, replicas: int) -> None:
@@ -74,17 +76,34 @@ class Stand:
         queue = self.outputs["SignalQueueUrl"]
         entries = [{"Id": str(n), "MessageBody": body} for n, body in enumerate(bodies)]
         self._sqs.send_message_batch(QueueUrl=queue, Entries=entries)
-        self.eventually(lambda: self._waiting(queue) == 0, "the signal queue is empty")
+        self.nothing_waits(queue)
 
-    def dead_letters(self) -> list[Mapping[str, Any]]:
-        """Take everything out of the signals' dead-letter queue: messages as SQS gives them."""
-        queue = self.outputs["SignalDeadLetterQueueUrl"]
+    def nothing_waits(self, queue: str) -> None:
+        """Wait until no message of a queue is due, under way, or hidden after a failure."""
+        self.eventually(lambda: self._waiting(queue) == 0, f"{queue} is empty")
+
+    def assume(self, name: str, *actions: str) -> boto3.Session:
+        """A new principal of the account that may do so much, and nothing else."""
+        iam, sts = (self.operator.session.client(service) for service in ("iam", "sts"))
+        trust = {"Effect": "Allow", "Principal": {"AWS": "*"}, "Action": "sts:AssumeRole"}
+        role = iam.create_role(RoleName=name, AssumeRolePolicyDocument=_policy(trust))["Role"]["Arn"]
+        if actions:
+            grant = {"Effect": "Allow", "Action": actions, "Resource": "*"}
+            iam.put_role_policy(RoleName=name, PolicyName="grant", PolicyDocument=_policy(grant))
+        keys = sts.assume_role(RoleArn=role, RoleSessionName="test")["Credentials"]
+        return boto3.Session(
+            keys["AccessKeyId"], keys["SecretAccessKey"], keys["SessionToken"], region_name=REGION
+        )
+
+    def dead_letters(self, queue: str = "SignalDeadLetterQueueUrl") -> list[Mapping[str, Any]]:
+        """Take everything out of a dead-letter queue, the signals' if no other is named: as SQS gives it."""
+        url = self.outputs[queue]
         found: list[Mapping[str, Any]] = []
         while messages := self._sqs.receive_message(
-            QueueUrl=queue, MaxNumberOfMessages=10, MessageAttributeNames=["All"]
+            QueueUrl=url, MaxNumberOfMessages=10, MessageAttributeNames=["All"]
         ).get("Messages"):
             for message in messages:
-                self._sqs.delete_message(QueueUrl=queue, ReceiptHandle=message["ReceiptHandle"])
+                self._sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
             found += messages
         return found
 
@@ -161,6 +180,10 @@ class Stand:
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
         found = self._sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=names)["Attributes"]
         return sum(int(found[name]) for name in names)
+
+
+def _policy(statement: Mapping[str, Any]) -> str:
+    return json.dumps({"Version": "2012-10-17", "Statement": [statement]})
 
 
 def event(detail_type: str, detail: Mapping[str, Any], at: datetime | None = None) -> str:

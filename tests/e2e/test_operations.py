@@ -66,7 +66,7 @@ def test_a_warning_that_is_retracted(stand: Stand) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(4 * WITHIN_S)
+@pytest.mark.timeout(5 * WITHIN_S)
 def test_what_dies_at_birth_meets_the_brake(stand: Stand) -> None:
     """Replacements that end before they run are failures, with EC2's words, and not launched every second."""
     victim = stand.watch.look().ready[0]
@@ -75,7 +75,8 @@ def test_what_dies_at_birth_meets_the_brake(stand: Stand) -> None:
     since = stand.last_call()
     stand.cloud.warn(victim.instance_id)
     stand.until_state(victim.id, ReplicaState.TERMINATED)
-    seen = stand.whole(stand.spec.replicas)
+    held_s = timing.backoff_s(2, timing.FAILURE_FIRST_S, timing.FAILURE_MAX_S)
+    seen = stand.whole(stand.spec.replicas, held_s + WITHIN_S)
     failed = [r for r in seen.replicas.values() if r.state is ReplicaState.FAILED]
     assert len(failed) == 2
     assert all("Client.VolumeLimitExceeded: Volume limit exceeded" in r.reason for r in failed)

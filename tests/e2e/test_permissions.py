@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -46,15 +45,8 @@ UNSEEN = {
 @pytest.fixture(scope="module")
 def strangers(deployed: Stand) -> Mapping[str, boto3.Session]:
     """A principal of the account that may do nothing here, and the root of another account."""
-    iam, sts = (deployed.operator.session.client(name) for name in ("iam", "sts"))
-    trust = {"Effect": "Allow", "Principal": {"AWS": "*"}, "Action": "sts:AssumeRole"}
-    document = json.dumps({"Version": "2012-10-17", "Statement": [trust]})
-    role = iam.create_role(RoleName="stranger", AssumeRolePolicyDocument=document)["Role"]["Arn"]
-    keys = sts.assume_role(RoleArn=role, RoleSessionName="test")["Credentials"]
     return {
-        "here": boto3.Session(
-            keys["AccessKeyId"], keys["SecretAccessKey"], keys["SessionToken"], region_name=REGION
-        ),
+        "here": deployed.assume("stranger"),
         "elsewhere": boto3.Session(OTHER_ACCOUNT, OTHER_ACCOUNT, region_name=REGION),
     }
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -98,6 +100,47 @@ def test_any_text_arrives_or_is_refused_with_its_place(tmp_path: Path, text: str
         return
     assert {problem.field.partition(".")[0] for problem in problems} <= {"service", "envs", "setup", "run"}
     assert all(len(str(problem).splitlines()) == 1 for problem in problems)
+
+
+NAMES: dict[str, tuple[str, Callable[[str], dict[str, object]]]] = {  # a good one, and where it stands
+    "name": ("chat", lambda name: {"name": name}),
+    "service.health_check": ("/health", lambda name: {"service": {"replicas": 1, "health_check": name}}),
+    "service.readiness_probe.path": (
+        "/v1",
+        lambda name: {"service": {"replicas": 1, "readiness_probe": {"path": name, "post_data": {"n": 1}}}},
+    ),
+    "envs": ("MODEL", lambda name: {"envs": {name: "x"}}),
+    "secrets": ("TOKEN", lambda name: {"secrets": {name: "/chat/token"}}),
+    "secrets.TOKEN": ("/chat/token", lambda name: {"secrets": {"TOKEN": name}}),
+    "resources.image": ("ami-0123456789abcdef0", lambda name: resources(image=name)),
+    "resources.root_device": ("/dev/xvda", lambda name: resources(image="ami-00000000", root_device=name)),
+    "resources.zones": ("us-east-1a", lambda name: resources(zones=[name, "us-east-1b"])),
+    "resources.regions": ("us-east-1", lambda name: resources(regions=[name])),
+    "resources.exclude": ("g5", lambda name: resources(exclude=[name])),
+    "resources.instance_types": ("g5.xlarge", lambda name: resources(instance_types=[name])),
+}
+
+TAILS = ["\n", "\nid", " x", "'", '"', "`id`", "$(id)", "${HOME}", "\\", ": {a: b}", "\x00", "\u2028", "é"]
+"""What would end a line, a quotation or a value if a name were put somewhere as it is."""
+
+
+def resources(**more: object) -> dict[str, object]:
+    """The resources of a good file, with more."""
+    return {"resources": {"accelerators": ["A10G", "L4"], "ports": 80, **more}}
+
+
+@pytest.mark.parametrize("field", NAMES)
+def test_names_and_paths_are_nothing_else(field: str, service: Loader, problems: Refuser) -> None:
+    """Whatever becomes part of a command, a path, a name or a request holds no character that ends one."""
+    good, put = NAMES[field]
+    file = {"service": {"replicas": 1}, **resources(), "run": "serve"}
+    service(as_json({**file, **put(good)}))
+    # A path of HTTP's stands in a request's first line only, where any visible character is itself.
+    is_url_path = field in ("service.health_check", "service.readiness_probe.path")
+    for tail in (tail for tail in TAILS if not (is_url_path and re.fullmatch("[!-~]+", tail))):
+        (problem,) = problems(as_json({**file, **put(good + tail)}))
+        assert problem.field.startswith(field), tail
+        assert len(str(problem).splitlines()) == 1
 
 
 def probe_with(data: str) -> str:

@@ -9,9 +9,16 @@ import pytest
 
 from spotrelay.aws.clients import PROBING
 from spotrelay.model import ServiceSpec
-from spotrelay.names import METRICS_DIMENSION, METRICS_NAMESPACE, TAG_SERVICE, Metric, prober_function
+from spotrelay.names import (
+    MAX_NAME,
+    METRICS_DIMENSION,
+    METRICS_NAMESPACE,
+    TAG_SERVICE,
+    Metric,
+    prober_function,
+)
 from spotrelay.service import Service, load
-from spotrelay.service.schema import MAX_NAME, ReadinessProbe
+from spotrelay.service.schema import ReadinessProbe
 from stacks.dashboard import BLOCKED_TITLE
 from stacks.load_balancer import target_group_name
 from tests.template.conftest import SERVICE_FILES
@@ -134,8 +141,9 @@ def test_a_launch_template_alone_makes_no_instance_ours(launch: dict[str, Any]) 
 
 
 def test_instance_metadata_needs_a_token(launch: dict[str, Any]) -> None:
-    """Only IMDSv2 is answered, so that a tricked server can't read the role's credentials."""
+    """Only IMDSv2 is answered, not into containers: a tricked server can't read the role's credentials."""
     assert launch["MetadataOptions"]["HttpTokens"] == "required"
+    assert launch["MetadataOptions"]["HttpPutResponseHopLimit"] == 1
 
 
 def test_disks_are_encrypted_and_go_with_the_instance(launch: dict[str, Any], service: Service) -> None:

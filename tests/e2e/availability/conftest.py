@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
 
-from spotrelay.demo import deployment, environment
-from spotrelay.demo.deployment import Deployer
 from spotrelay.demo.operator import Operator
-from spotrelay.demo.processes import Processes
-from spotrelay.demo.settings import ROOT, SERVICE_FILE, Settings
+from spotrelay.demo.settings import Settings
 from spotrelay.local.environment import EC2_WARNING_S
+from tests.e2e import deploying
 from tests.e2e.availability.stories import Stories, begun
 from tests.e2e.clients import MODEL
 from tests.e2e.faults.bench import Bench
@@ -63,29 +60,19 @@ class Unhurried(Settings):
 @pytest.fixture(scope="package")
 def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
     """The unmodified app with the demo's service and three others, all whole."""
-    os.environ.setdefault("no_proxy", "127.0.0.1")  # see tests.e2e.conftest
     settings = Unhurried(EC2_WARNING_S, tmp_path_factory.mktemp("availability"))
-    deployment.clear(settings.out)
-    files = [SERVICE_FILE]
+    scratch = tmp_path_factory.mktemp("scratch")
+    files = []
     for name, accelerators in ACCELERATORS.items():
-        file = settings.out / f"{name}.yaml"
+        file = scratch / f"{name}.yaml"
         probe = PROBE if name == "stuck" else ""
         text = SERVICE.format(name=name, probe=probe, accelerators=accelerators, drain_s=DRAIN_S, model=MODEL)
         file.write_text(text, encoding="utf-8")
         files.append(file)
-    processes = Processes(settings.logs, ROOT)
-    try:
-        home = tmp_path_factory.mktemp("availability-home")
-        env = environment.clean(os.environ)
-        operator = Operator(Deployer(settings, processes, env, home, lambda _: None, files).deploy())
-        try:
-            for service in ("demo", *ACCELERATORS):
-                Bench(operator, service).settled()
-            yield operator
-        finally:
-            operator.save_function_logs(settings.logs)
-    finally:
-        processes.stop_all()
+    with deploying.deployed(settings, scratch, files) as operator:
+        for service in ("demo", *ACCELERATORS):
+            Bench(operator, service).settled()
+        yield operator
 
 
 @pytest.fixture(scope="package")

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from spotrelay.demo import deployment, environment
-from spotrelay.demo.deployment import Deployer
 from spotrelay.demo.operator import Operator
-from spotrelay.demo.processes import Processes
-from spotrelay.demo.settings import ROOT, SERVICE_FILE, Settings
+from spotrelay.demo.settings import Settings
 from spotrelay.model import Replica
+from tests.e2e import deploying
 from tests.e2e.conftest import WARNING_S
 from tests.e2e.faults.bench import Bench
 
@@ -27,21 +24,9 @@ REPLICAS_TO_KILL = 8
 @pytest.fixture(scope="package")
 def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
     """The unmodified app with two services: the demo's, and one with light replicas."""
-    os.environ.setdefault("no_proxy", "127.0.0.1")  # see tests.e2e.conftest
     settings = Settings(WARNING_S, tmp_path_factory.mktemp("faults"))
-    deployment.clear(settings.out)
-    processes = Processes(settings.logs, ROOT)
-    try:
-        home = tmp_path_factory.mktemp("faults-home")
-        env = environment.clean(os.environ)
-        deployer = Deployer(settings, processes, env, home, lambda _: None, (SERVICE_FILE, LIGHT_FILE))
-        operator = Operator(deployer.deploy())
-        try:
-            yield operator
-        finally:
-            operator.save_function_logs(settings.logs)
-    finally:
-        processes.stop_all()
+    with deploying.deployed(settings, tmp_path_factory.mktemp("scratch"), [LIGHT_FILE]) as operator:
+        yield operator
 
 
 @pytest.fixture

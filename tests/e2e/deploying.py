@@ -1,0 +1,41 @@
+"""How every deployment of these tests comes to be, and what is looked at when it goes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from spotrelay.demo import deployment, environment
+from spotrelay.demo.deployment import Deployer
+from spotrelay.demo.operator import Operator
+from spotrelay.demo.processes import Processes
+from spotrelay.demo.settings import ROOT, Settings
+from tests.e2e.leaks import Planted
+
+
+@contextmanager
+def deployed(settings: Settings, scratch: Path, others: Sequence[Path] = ()) -> Iterator[Operator]:
+    """The unmodified app with the demo's service and others, in a local cloud of its own.
+
+    `scratch` is an empty directory outside of `settings.out`. Fails at the end if a secret got anywhere.
+    """
+    # Everything is on loopback; boto3 and urllib would ask a proxy for it, too.
+    os.environ.setdefault("no_proxy", "127.0.0.1")
+    deployment.clear(settings.out)
+    planted = Planted.into(scratch)
+    processes = Processes(settings.logs, ROOT)
+    try:
+        env, home = environment.clean(os.environ), scratch / "home"
+        home.mkdir()
+        deployer = Deployer(settings, processes, env, home, lambda _: None, (planted.file, *others))
+        operator = Operator(deployer.deploy())
+        planted.store(operator)
+        try:
+            yield operator
+        finally:
+            operator.save_function_logs(settings.logs)
+        planted.must_not_have_leaked(operator, settings.logs)
+    finally:
+        processes.stop_all()

@@ -581,9 +581,9 @@ class Rules:
             if instance_id not in shown:
                 continue
             row = rows.get(instance_id)
-            is_drained = row is not None and row.state is ReplicaState.DRAINING
-            if is_drained and instance_id not in self.cloud.health(service, self.scheduler.now):
-                continue  # a wrong answer of the load balancer's hides what somebody before couldn't take out
+            is_known = row is not None and row.state is not ReplicaState.DRAINING
+            if not is_known and instance_id not in (invocation.health or ()):
+                continue  # a wrong answer of the load balancer's hides what only that would tell
             if instance.died_at() <= invocation.observed_at:
                 self.broken(Rule.TICK_TAKES_OUT, f"{instance_id} is dead and in rotation")
             elif (

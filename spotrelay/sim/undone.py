@@ -13,6 +13,7 @@ from spotrelay.model import (
     OnWarning,
     Replica,
     ReplicaState,
+    Rows,
     ServiceSpec,
     TargetState,
 )
@@ -265,7 +266,12 @@ def check_signals(view: View, memory: MemoryStore) -> None:
 def _why_not_told(view: View, row: Replica, kind: str, detail: dict[str, str]) -> str:
     """Why the row should say something else after an event; empty if it needn't."""
     spec = view.invocation.specs.get(row.service)
-    if row.state in balance.RISING and not row.is_warned and "State-change" in kind:
+    answers = (heard.answer for heard in view.invocation.heard)
+    read = [a.replicas[row.id] for a in answers if isinstance(a, Rows) and row.id in a.replicas]
+    # A tick may make it ready at this very moment.
+    was_rising = any(r.state in balance.RISING and r.instance_id == row.instance_id for r in read)
+    is_rising = row.state in balance.RISING or was_rising
+    if is_rising and not row.is_warned and "State-change" in kind:
         # Whether it failed or EC2 took it, the event doesn't say: the tick asks.
         is_all = sum((row.instance_id or "") in body for body in view.invocation.bodies) == 1
         is_news = row.state is ReplicaState.PROVISIONING and detail["state"] == "running"

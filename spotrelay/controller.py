@@ -453,11 +453,15 @@ class Controller:
 
     def _call_back(self, spec: ServiceSpec, done: Sequence[Action]) -> None:
         """Have somebody look again at what serves on when its time has come, whatever else happens."""
-        now = self._ports.clock.now()
+        clock, ticker = self._ports.clock, self._ports.ticker
+        began = clock.now()
         warned = (a.warned_at for a in done if isinstance(a, ServeOn | LookAgain))
-        due = {at for warned_at in warned for at in rotation.looks_due(spec, warned_at)}
-        for delay_s in sorted({ceil(max((at - now).total_seconds(), 0)) for at in due}):
-            self._ports.ticker.schedule_leave(spec.service, delay_s)
+        due = sorted({at for warned_at in warned for at in rotation.looks_due(spec, warned_at)})
+        # Those that are due in the same second are one look, for the last of them.
+        looks = {ceil(max((at - began).total_seconds(), 0)): at for at in due}
+        for at in looks.values():
+            # As of now: a call that takes long makes none after it late.
+            ticker.schedule_leave(spec.service, max(ceil((at - clock.now()).total_seconds()), 0))
 
     def _take_out(
         self, outcome: _Outcome, spec: ServiceSpec, instance_ids: Sequence[str], out: dict[str, datetime]

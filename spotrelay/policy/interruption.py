@@ -55,10 +55,21 @@ def decide(
 
 
 def due(spec: ServiceSpec, rows: Rows, now: datetime) -> list[Action]:
-    """Who must leave the rotation by now, and who should have: whoever wrote that may have died at once."""
+    """Who must leave the rotation by now, and who should have: whoever wrote that may have died at once.
+
+    For one whose time comes in seconds somebody is asked to look again: who should have asked may have died,
+    too, and this may be the last that looks before.
+    """
     drained = (r for r in rows.replicas.values() if r.state is ReplicaState.DRAINING and r.is_warned)
     overdue = [TakeOut(r.instance_id) for r in drained if r.instance_id]
-    return [*overdue, *(leave(replica) for replica in rotation.leaving(spec, rows, (), now))]
+    leaving = {replica.id: replica for replica in rotation.leaving(spec, rows, (), now)}
+    again = [
+        LookAgain(r.instance_id, r.warned_at)
+        for r in rows.replicas.values()
+        if r.state is ReplicaState.READY and r.id not in leaving and r.instance_id and r.warned_at
+        if rotation.is_due_soon(spec, r.warned_at, now)
+    ]
+    return [*overdue, *map(leave, leaving.values()), *again]
 
 
 def leave(replica: Replica) -> Drain:

@@ -60,6 +60,12 @@ def leaving(spec: ServiceSpec, rows: Rows, gone: Collection[int], now: datetime)
             yield rows.replicas[id_]
 
 
+def is_due_soon(spec: ServiceSpec, warned_at: datetime, now: datetime) -> bool:
+    """Whether one of its looks is due in the next seconds."""
+    soon = now + seconds(timing.LOOK_AGAIN_WITHIN_S)
+    return any(now < at <= soon for at in looks_due(spec, warned_at))
+
+
 def looks_due(spec: ServiceSpec, warned_at: datetime) -> tuple[datetime, datetime]:
     """When somebody must look at a replica that serves on, whatever else happens or doesn't."""
     skew = seconds(timing.CLOCKS_APART_S)

@@ -35,6 +35,9 @@ RECLAIM_GRACE_S = 300.0
 CLOCKS_APART_S = 1.0
 """Functions' clocks are taken to agree within this: who looks a second after a time finds it past."""
 
+LOOK_AGAIN_WITHIN_S = 5.0
+"""Who looks so shortly before a warned replica must leave has somebody look once more. Ticks are as close."""
+
 LAST_ONE_STAYS_S = 10.0
 """Before its instance ends the very last one in rotation leaves: a deregistration and the balancer's lag."""
 

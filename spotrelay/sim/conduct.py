@@ -253,11 +253,13 @@ class Conduct:
         # One that fails is raised, and the message comes again. One that takes long comes late.
         if any(h.is_error for h in calls):
             return
-        before = after[: after.index(calls[0])] if calls else []
-        now = before[-1].at if before else since
+        ends = [since, *(h.at for h in after)]
+        sent = [
+            (now, h.delay_s) for now, h in zip(ends, after, strict=False) if h.call is Call.SCHEDULE_LEAVE
+        ]
         for due in promised.last_moments(spec, warned_at):
             # What is due already is looked at now.
-            if not any(0 <= now + h.delay_s - max(due, now) <= LOOKS_WITHIN_S for h in calls):
+            if not any(0 <= now + delay_s - max(due, now) <= LOOKS_WITHIN_S for now, delay_s in sent):
                 self._skipped(invocation, f"{row}, warned {warned_at}, isn't looked at {due:.0f} s")
 
     def _next(self, invocation: Invocation, changes: Changes, after: Sequence[Heard], since: float) -> None:

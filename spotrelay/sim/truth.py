@@ -179,7 +179,9 @@ def _is_so(view: View, commit: Commit, row: Replica, old: Replica, reason: str) 
         is_failed = row.state is ReplicaState.FAILED
         # EC2 took it, or it was ready: else it has failed.
         may_fail = not (was_ready or row.is_warned or words.startswith("Server.SpotInstance"))
-        return state in states and words in ("", instance.end) and (not is_failed or may_fail)
+        shown = view.shown(row)  # its end may have been another one since
+        is_true = words in ("", instance.end, shown.state_reason if shown else "")
+        return state in states and is_true and (not is_failed or may_fail)
     return row.state is ReplicaState.FAILED and reason.startswith("not ready ")
 
 

@@ -85,7 +85,8 @@ def _why_not_serving_on(view: View, spec: ServiceSpec, row: Replica) -> str:
     later = any(
         r.warned_at is not None and r.serves and (r.warned_at, r.id) > (row.warned_at, row.id)
         for r in view.rows.replicas.values()
-        if r.id in view.now.replicas and view.now.replicas[r.id].state is ReplicaState.READY
+        # One that it found ill just now is no longer a reason to go.
+        if r.id in view.now.replicas and view.now.replicas[r.id].serves
     )
     if (others or later) and safe <= view.invocation.loaded_at:
         return "it is past its last safe moment"

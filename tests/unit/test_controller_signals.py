@@ -178,6 +178,15 @@ def test_what_serves_on_is_called_back_in_time() -> None:
     assert calls[:4] == ["store.commit", "ticker.schedule_leave", "ticker.schedule_leave", "fleet.launch"]
 
 
+def test_a_slow_call_back_makes_none_after_it_late() -> None:
+    """Each delay is counted from the moment at which it is asked for."""
+    world, controller = serving(demo_spec(replicas=1))
+    signals = warn(world, *active(world))
+    world.meddle("ticker.schedule_leave", lambda *_: world.clock.advance(8), after=True)
+    controller.handle(signals)
+    assert world.ticker.leaves == [("demo", 71), ("demo", 103)]
+
+
 def test_a_call_back_that_failed_is_made_by_the_warning_that_comes_again() -> None:
     """The row is written by then, and says nothing of who was told to look."""
     world, controller = serving(demo_spec(replicas=1))

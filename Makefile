@@ -17,7 +17,7 @@ setup: ## prepare the working copy: .venv, node_modules (a repeat takes no time)
 	@exec '$(PYTHON)' scripts/setup.py
 
 demo: setup ## deploy into a local AWS, serve, interrupt, show what happened
-	@exec $(BIN)/python -m spotrelay.demo $(if $(WARNING_S),--warning-s $(WARNING_S))
+	@exec $(BIN)/python -m lab.demo $(if $(WARNING_S),--warning-s $(WARNING_S))
 
 test: lint ## every check, and every test but the slow ones
 	@exec $(BIN)/pytest -n 2 --dist loadgroup -m 'not slow' $(ARGS)
@@ -37,13 +37,13 @@ replay: setup ## policies on recorded Spot markets (TRACES=<dir>..., else a made
 		--cold-start 90 --cold-start 120 --cold-start 180 --cold-start 300 --out out/replay $(ARGS)
 
 bench: setup ## how fast the path is, beside what else one could do; ROW=batch for one row
-	@exec $(BIN)/python -m benchmarks $(ROW)
+	@exec $(BIN)/python -m lab.benchmarks $(ROW)
 
-bench-check: setup ## fail if a count of calls or a ratio is worse than benchmarks/baseline.json
-	@exec $(BIN)/python -m benchmarks --check $(ROW)
+bench-check: setup ## fail if a count of calls or a ratio is worse than lab/benchmarks/baseline.json
+	@exec $(BIN)/python -m lab.benchmarks --check $(ROW)
 
 bench-baseline: setup ## make the present counts and ratios the baseline
-	@exec $(BIN)/python -m benchmarks --record $(ROW)
+	@exec $(BIN)/python -m lab.benchmarks --record $(ROW)
 
 lint: setup ## style, types, and which layer may import which
 	@$(BIN)/ruff check

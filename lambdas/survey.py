@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lambdas.wiring import telemetry
 from spotrelay.aws import compose_survey
-from spotrelay.surveying import Surveying
+from spotrelay.placement.surveying import Surveying
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext

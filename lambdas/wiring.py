@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from spotrelay.aws import compose
 from spotrelay.aws.deadline import Deadline
 from spotrelay.aws.telemetry import PowertoolsTelemetry
-from spotrelay.intake import Intake
+from spotrelay.control.intake import Intake
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext

@@ -13,12 +13,15 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from spotrelay.model import Cause, PoolMemory, ServiceSpec
-from spotrelay.policy import cooldowns, strength, timing
-from spotrelay.replay import production
-from spotrelay.replay.run import run
-from spotrelay.replay.settings import Settings
-from spotrelay.replay.traces import Trace, load
+from lab.replay import production
+from lab.replay.run import run
+from lab.replay.settings import Settings
+from lab.replay.traces import Trace, load
+from spotrelay.core import timing
+from spotrelay.core.pools import Cause, PoolMemory
+from spotrelay.core.spec import ServiceSpec
+from spotrelay.placement import cooldowns
+from spotrelay.serving import strength
 
 SETTINGS = Settings(cold_start_s=180.0)
 

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
 
-from spotrelay.model import OnWarning
-from spotrelay.replay.result import Result
-from spotrelay.replay.run import PRODUCTION, run
-from spotrelay.replay.settings import Settings
-from spotrelay.replay.traces import load
+from lab.replay.result import Result
+from lab.replay.run import PRODUCTION, run
+from lab.replay.settings import Settings
+from lab.replay.traces import load
+from spotrelay.core.spec import OnWarning
 
 REPLICAS = 3
 

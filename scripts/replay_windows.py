@@ -17,10 +17,10 @@ from pathlib import Path
 from random import Random
 from statistics import mean, stdev
 
-from spotrelay.replay.baselines import BASELINES
-from spotrelay.replay.run import run
-from spotrelay.replay.settings import Settings
-from spotrelay.replay.traces import PoolTrace, Trace, load
+from lab.replay.baselines import BASELINES
+from lab.replay.run import run
+from lab.replay.settings import Settings
+from lab.replay.traces import PoolTrace, Trace, load
 
 WINDOW_S = 86_400.0
 PUBLISHED_WINDOWS = 10

@@ -8,29 +8,14 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import count
 
-from spotrelay.model import (
-    Backoff,
-    Changes,
-    Cooldown,
-    Instance,
-    InstanceState,
-    LaunchIntent,
-    LaunchWindow,
-    Offering,
-    PoolMemory,
-    Refusal,
-    RefusalKind,
-    Removal,
-    Replica,
-    Rows,
-    Scope,
-    ServiceSpec,
-    Survey,
-    TargetState,
-    seconds,
-)
-from spotrelay.names import Metric
-from spotrelay.ports import Conflict, LaunchRequest, LaunchResult, Ports
+from spotrelay.core.instances import Instance, InstanceState, Refusal, RefusalKind, TargetState
+from spotrelay.core.names import Metric
+from spotrelay.core.pools import Cooldown, Offering, PoolMemory, Scope, Survey
+from spotrelay.core.ports import Conflict, LaunchRequest, LaunchResult, Ports
+from spotrelay.core.replica import Replica
+from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal, Rows
+from spotrelay.core.spec import ServiceSpec
+from spotrelay.core.timing import seconds
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -12,7 +12,7 @@ from aws_cdk import aws_sns_subscriptions as subscriptions
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from spotrelay.names import METRICS_DIMENSION, METRICS_NAMESPACE, METRICS_NO_SERVICE, Metric
+from spotrelay.core.names import METRICS_DIMENSION, METRICS_NAMESPACE, METRICS_NO_SERVICE, Metric
 from spotrelay.service import Service
 from stacks.dashboard import BLOCKED_TITLE
 from stacks.functions import ControlFunction

@@ -13,7 +13,7 @@ from aws_cdk import aws_sqs as sqs
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
-from spotrelay.names import (
+from spotrelay.core.names import (
     CONTROL_PLANE_PARAMETER,
     METRICS_NAMESPACE,
     METRICS_NO_SERVICE,

@@ -8,12 +8,7 @@ from aws_cdk import Duration, aws_logs
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
-from spotrelay.names import (
-    METRICS_DIMENSION,
-    METRICS_NAMESPACE,
-    METRICS_NO_SERVICE,
-    Metric,
-)
+from spotrelay.core.names import METRICS_DIMENSION, METRICS_NAMESPACE, METRICS_NO_SERVICE, Metric
 
 PERIOD_S = 60
 SURVEY_PERIOD_S = 3600

@@ -8,7 +8,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
-from spotrelay.names import INSTANCE_ROLE_PATH, TAG_SERVICE
+from spotrelay.core.names import INSTANCE_ROLE_PATH, TAG_SERVICE
 from spotrelay.service import Service, user_data
 from stacks.load_balancer import LoadBalancer
 from stacks.network import Network

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from aws_cdk import aws_iam as iam
 
-from spotrelay.names import (
+from spotrelay.core.names import (
     CONTROL_PLANE_PARAMETER,
     INSTANCE_ROLE_PATH,
     SERVICES_PATH,

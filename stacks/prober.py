@@ -8,7 +8,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
-from spotrelay.names import prober_function
+from spotrelay.core.names import prober_function
 from spotrelay.service import Service
 from stacks.bundling import functions_code
 from stacks.functions import ARCHITECTURE, RUNTIME, logged_role

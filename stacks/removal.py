@@ -7,7 +7,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
-from spotrelay.names import CONTROL_PLANE_PARAMETER, service_parameter
+from spotrelay.core.names import CONTROL_PLANE_PARAMETER, service_parameter
 from spotrelay.service import Service
 from stacks.bundling import functions_code
 from stacks.functions import ARCHITECTURE, RUNTIME, logged_role

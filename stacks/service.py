@@ -8,7 +8,7 @@ from aws_cdk import Annotations, CfnOutput, Stack, Tags
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
-from spotrelay.names import TAG_SERVICE, service_parameter
+from spotrelay.core.names import TAG_SERVICE, service_parameter
 from spotrelay.service import Service, runtime
 from stacks.alarms import ServiceAlarms
 from stacks.launch_template import InstanceTemplate

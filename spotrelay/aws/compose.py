@@ -16,10 +16,10 @@ from spotrelay.aws.services import ParameterServices
 from spotrelay.aws.store import DynamoStore
 from spotrelay.aws.table import Table
 from spotrelay.aws.ticker import SqsTicker
-from spotrelay.controller import Controller
-from spotrelay.intake import Intake
-from spotrelay.names import Env
-from spotrelay.ports import Ports, Telemetry
+from spotrelay.control.controller import Controller
+from spotrelay.control.intake import Intake
+from spotrelay.core.names import Env
+from spotrelay.core.ports import Ports, Telemetry
 
 
 class MissingSettingError(LookupError):

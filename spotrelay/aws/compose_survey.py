@@ -10,9 +10,9 @@ from spotrelay.aws.services import ParameterServices
 from spotrelay.aws.store import DynamoStore
 from spotrelay.aws.surveyor import AwsSurveyor
 from spotrelay.aws.table import Table
-from spotrelay.names import Env
-from spotrelay.ports import Telemetry
-from spotrelay.surveying import Surveying
+from spotrelay.core.names import Env
+from spotrelay.core.ports import Telemetry
+from spotrelay.placement.surveying import Surveying
 
 
 def surveying(env: Mapping[str, str], telemetry: Telemetry, clients: Clients | None = None) -> Surveying:

@@ -13,8 +13,8 @@ from boto3.dynamodb.conditions import Attr
 from spotrelay.aws import items
 from spotrelay.aws.kept import Kept
 from spotrelay.aws.table import ABSENT, Key, Put, Table, Values
-from spotrelay.model import Cooldown, Scope
-from spotrelay.ports import Conflict
+from spotrelay.core.pools import Cooldown, Scope
+from spotrelay.core.ports import Conflict
 
 T = TypeVar("T")
 

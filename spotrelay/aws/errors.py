@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from botocore.exceptions import ClientError, ConnectionError, HTTPClientError, IncompleteReadError  # noqa: A004
 from botocore.parsers import ResponseParserError
 
-from spotrelay.model import RefusalKind
-from spotrelay.ports import Conflict, Denied, PortError, Throttled, Unavailable
+from spotrelay.core.instances import RefusalKind
+from spotrelay.core.ports import Conflict, Denied, PortError, Throttled, Unavailable
 
 INSTANCE_NOT_FOUND = "InvalidInstanceID.NotFound"
 """EC2 doesn't show the instance (any more, or yet)."""

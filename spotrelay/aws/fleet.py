@@ -10,17 +10,10 @@ from spotrelay.aws.clients import LAUNCH_S, Clients
 from spotrelay.aws.deadline import Deadline
 from spotrelay.aws.errors import INSTANCE_NOT_FOUND, refusal_kind, translated, was_repeated
 from spotrelay.aws.remedies import remedy
-from spotrelay.model import (
-    CapacityPool,
-    Instance,
-    InstanceState,
-    Offering,
-    PurchaseOption,
-    Refusal,
-    RefusalKind,
-)
-from spotrelay.names import TAG_HIGHEST_ID, TAG_LAUNCH, TAG_LAUNCH_TEMPLATE, TAG_SERVICE
-from spotrelay.ports import Denied, LaunchRequest, LaunchResult, Throttled, Unavailable
+from spotrelay.core.instances import Instance, InstanceState, Refusal, RefusalKind
+from spotrelay.core.names import TAG_HIGHEST_ID, TAG_LAUNCH, TAG_LAUNCH_TEMPLATE, TAG_SERVICE
+from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
+from spotrelay.core.ports import Denied, LaunchRequest, LaunchResult, Throttled, Unavailable
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import (

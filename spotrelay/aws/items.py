@@ -33,27 +33,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from spotrelay.aws.table import Key, Values
-from spotrelay.model import (
-    Backoff,
-    CapacityPool,
-    Cause,
-    Cooldown,
-    LaunchIntent,
-    LaunchWindow,
-    Offering,
-    PurchaseOption,
-    Removal,
-    Replica,
-    ReplicaState,
-    Scope,
-    ServiceSpec,
-    SpecError,
-    Survey,
-    seconds,
-)
-from spotrelay.names import TABLE_TTL, Partition
-from spotrelay.ports import NewerRows
-from spotrelay.requirements import Requirements
+from spotrelay.core.names import TABLE_TTL, Partition
+from spotrelay.core.pools import CapacityPool, Cause, Cooldown, Offering, PurchaseOption, Scope, Survey
+from spotrelay.core.ports import NewerRows
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.requirements import Requirements
+from spotrelay.core.rows import Backoff, LaunchIntent, LaunchWindow, Removal
+from spotrelay.core.spec import ServiceSpec, SpecError
+from spotrelay.core.timing import seconds
 
 HISTORY_KEPT_S = 30 * 86_400.0
 """How long ended replicas are kept: as long as the functions' logs, which tell the rest of the story."""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.errors import translated
 from spotrelay.aws.kept import Kept
-from spotrelay.instance_types import InstanceType, described
-from spotrelay.requirements import Requirements
+from spotrelay.core.instance_types import InstanceType, described
+from spotrelay.core.requirements import Requirements
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import FilterTypeDef

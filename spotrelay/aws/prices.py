@@ -11,7 +11,7 @@ from typing import Any
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.errors import translated
 from spotrelay.aws.kept import Kept
-from spotrelay.model import CapacityPool
+from spotrelay.core.pools import CapacityPool
 
 LIST_KEPT_S = 24 * 3600.0
 """List prices change a few times a year."""

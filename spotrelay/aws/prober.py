@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from spotrelay.aws.clients import PROBE_S, Clients
 from spotrelay.aws.deadline import Deadline
 from spotrelay.aws.errors import translated
-from spotrelay.model import ServiceSpec
-from spotrelay.names import prober_function
-from spotrelay.ports import Unavailable
+from spotrelay.core.names import prober_function
+from spotrelay.core.ports import Unavailable
+from spotrelay.core.spec import ServiceSpec
 
 if TYPE_CHECKING:
     from mypy_boto3_lambda import LambdaClient

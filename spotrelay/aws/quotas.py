@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.errors import translated
-from spotrelay.quotas import Quota
+from spotrelay.core.quotas import Quota
 
 
 class Quotas:

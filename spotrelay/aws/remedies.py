@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-from spotrelay.model import Offering, RefusalKind
-from spotrelay.quotas import page, quota_for
+from spotrelay.core.instances import RefusalKind
+from spotrelay.core.pools import Offering
+from spotrelay.core.quotas import page, quota_for
 
 _ACTION = re.compile(r"perform: (?P<action>\S+)")
 _ENCODED = "Encoded authorization failure message"

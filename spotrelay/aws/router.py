@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.errors import TARGET_GROUP_NOT_FOUND, TARGET_INVALID, translated
-from spotrelay.model import ServiceSpec, TargetState
-from spotrelay.ports import Denied
+from spotrelay.core.instances import TargetState
+from spotrelay.core.ports import Denied
+from spotrelay.core.spec import ServiceSpec
 
 if TYPE_CHECKING:
     from mypy_boto3_elbv2.type_defs import TargetDescriptionTypeDef

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.errors import translated
-from spotrelay.model import ServiceSpec, SpecError
-from spotrelay.names import CONTROL_PLANE_PARAMETER
-from spotrelay.ports import OtherControlPlane, UnreadableDocument
+from spotrelay.core.names import CONTROL_PLANE_PARAMETER
+from spotrelay.core.ports import OtherControlPlane, UnreadableDocument
+from spotrelay.core.spec import ServiceSpec, SpecError
 
 KEPT_S = 60.0
 """A burst of signals doesn't read a document once for each; a tick reads it afresh anyway."""

@@ -17,20 +17,12 @@ from spotrelay.aws.errors import Cancelled
 from spotrelay.aws.kept import Kept
 from spotrelay.aws.owners import Owners
 from spotrelay.aws.table import ABSENT, Delete, Key, Put, Table, Update, Write
-from spotrelay.model import (
-    Changes,
-    Cooldown,
-    PoolMemory,
-    Removal,
-    Replica,
-    ReplicaState,
-    Rows,
-    Scope,
-    ServiceSpec,
-    Survey,
-    seconds,
-)
-from spotrelay.ports import Conflict
+from spotrelay.core.pools import Cooldown, PoolMemory, Scope, Survey
+from spotrelay.core.ports import Conflict
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.rows import Changes, Removal, Rows
+from spotrelay.core.spec import ServiceSpec
+from spotrelay.core.timing import seconds
 
 SURVEY_KEPT_S = 60.0
 """How long a survey is gone by before it is read again. It changes by the hour; a launch is in a hurry."""

@@ -12,12 +12,13 @@ from spotrelay.aws.offers import Offers
 from spotrelay.aws.prices import Prices
 from spotrelay.aws.quotas import Quotas
 from spotrelay.aws.scores import LEAST_TYPES, Scores
-from spotrelay.instance_types import InstanceType
-from spotrelay.model import CapacityPool, ServiceSpec, Survey
-from spotrelay.names import Metric
-from spotrelay.ports import Denied, PortError, Telemetry
-from spotrelay.quotas import Quota, shortages
-from spotrelay.requirements import Requirements, find
+from spotrelay.core.instance_types import InstanceType
+from spotrelay.core.names import Metric
+from spotrelay.core.pools import CapacityPool, Survey
+from spotrelay.core.ports import Denied, PortError, Telemetry
+from spotrelay.core.quotas import Quota, shortages
+from spotrelay.core.requirements import Requirements, find
+from spotrelay.core.spec import ServiceSpec
 
 T = TypeVar("T")
 

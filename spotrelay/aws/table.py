@@ -14,8 +14,8 @@ from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.errors import CONDITION_FAILED, translated
-from spotrelay.names import TABLE_PARTITION_KEY, TABLE_SORT_KEY
-from spotrelay.ports import Denied, Throttled
+from spotrelay.core.names import TABLE_PARTITION_KEY, TABLE_SORT_KEY
+from spotrelay.core.ports import Denied, Throttled
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb.type_defs import KeysAndAttributesUnionTypeDef

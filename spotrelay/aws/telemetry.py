@@ -9,12 +9,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from spotrelay.names import (
-    METRICS_DIMENSION,
-    METRICS_NAMESPACE,
-    METRICS_NO_SERVICE,
-    Metric,
-)
+from spotrelay.core.names import METRICS_DIMENSION, METRICS_NAMESPACE, METRICS_NO_SERVICE, Metric
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.logging import Logger

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-from spotrelay.accelerators import ALIASES, comparable
-from spotrelay.instance_types import InstanceType
+from spotrelay.core.accelerators import ALIASES, comparable
+from spotrelay.core.instance_types import InstanceType
 
 __all__ = ["InstanceType", "accelerator_names", "all_types", "find_accelerator", "find_type", "origin"]
 

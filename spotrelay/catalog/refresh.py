@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from spotrelay.catalog import DATA_FILE
-from spotrelay.instance_types import InstanceType, described
+from spotrelay.core.instance_types import InstanceType, described
 
 COLUMNS = tuple(field.name for field in fields(InstanceType))
 

@@ -9,8 +9,8 @@ import boto3
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.quotas import Quotas
 from spotrelay.cli.control_plane import CommandError, explained
-from spotrelay.ports import Denied, PortError
-from spotrelay.quotas import CONCURRENCY, LEAST_CONCURRENCY, Quota, shortages
+from spotrelay.core.ports import Denied, PortError
+from spotrelay.core.quotas import CONCURRENCY, LEAST_CONCURRENCY, Quota, shortages
 from spotrelay.service import Service
 
 

@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from spotrelay.sim.campaign import Summary, campaign
-from spotrelay.sim.faults import POSSIBLE, Call, Fault
-from spotrelay.sim.run import run
+from lab.sim.campaign import Summary, campaign
+from lab.sim.faults import POSSIBLE, Call, Fault
+from lab.sim.run import run
 
 EXIT_VIOLATION = 1
 EXIT_USAGE = 2

@@ -24,7 +24,7 @@ from botocore.exceptions import (
 )
 
 from spotrelay.aws.clients import Clients
-from spotrelay.names import CONTROL_PLANE_PARAMETER, SERVICE_NAME, service_parameter
+from spotrelay.core.names import CONTROL_PLANE_PARAMETER, SERVICE_NAME, service_parameter
 
 EXIT_UNDONE = 1
 """The control plane wasn't told."""

@@ -18,7 +18,7 @@ def override(
 
     The control plane's log says what that is, and why it wasn't credible: held_back.
     """
-    from spotrelay.cli import control_plane  # boto3 takes its time
+    from spotrelay.cli import control_plane
 
     with control_plane.errors_shown("override"):
         plane = control_plane.find(name, region)

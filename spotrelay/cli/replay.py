@@ -17,14 +17,14 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from spotrelay.model import OnWarning
-from spotrelay.replay.baselines.optimal import NAME as OPTIMAL
-from spotrelay.replay.report import WIDTH, tables
-from spotrelay.replay.result import Result
-from spotrelay.replay.run import POLICIES, PRODUCTION, run
-from spotrelay.replay.settings import Settings, SettingsError
-from spotrelay.replay.synthetic import generate
-from spotrelay.replay.traces import Trace, TraceError, load
+from lab.replay.baselines.optimal import NAME as OPTIMAL
+from lab.replay.report import WIDTH, tables
+from lab.replay.result import Result
+from lab.replay.run import POLICIES, PRODUCTION, run
+from lab.replay.settings import Settings, SettingsError
+from lab.replay.synthetic import generate
+from lab.replay.traces import Trace, TraceError, load
+from spotrelay.core.spec import OnWarning
 from spotrelay.service.schema import MAX_REPLICAS
 
 EXIT_USAGE = 2
@@ -209,7 +209,7 @@ def _write_files(
         plots.append(outputs.folder / "replay.png")
         written += [outputs.folder / f"replay.{kind}" for kind in ("json", "txt", "png")]
     if plots:
-        from spotrelay.replay.plot import draw, save  # matplotlib takes its time
+        from lab.replay.plot import draw, save
 
         figure = draw(results)
         for plot in plots:

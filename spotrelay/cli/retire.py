@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from spotrelay.names import service_parameter
+from spotrelay.core.names import service_parameter
 
 
 def retire(
@@ -20,7 +20,7 @@ def retire(
 
     Normally an event says so. A document that is merely missing is no reason to end anything.
     """
-    from spotrelay.cli import control_plane  # boto3 takes its time
+    from spotrelay.cli import control_plane
 
     with control_plane.errors_shown("retire"):
         plane = control_plane.find(name, region)

@@ -62,7 +62,7 @@ def validate(
 
 def _lacks(services: Sequence[tuple[Path, Service]], region: str | None) -> tuple[list[Problem], list[str]]:
     """What the account lacks for the services, and what is well to know."""
-    from spotrelay.cli.account import account_in  # boto3 takes its time
+    from spotrelay.cli.account import account_in
     from spotrelay.cli.control_plane import errors_shown
 
     with errors_shown("validate --account"):

@@ -7,7 +7,7 @@ ruamel.yaml, which their asset doesn't have. They read the runtime document inst
 
 from __future__ import annotations
 
-from spotrelay.instance_types import InstanceType
+from spotrelay.core.instance_types import InstanceType
 from spotrelay.service.check import Description, describe
 from spotrelay.service.disk import Disk
 from spotrelay.service.errors import (

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from spotrelay import catalog, requirements
-from spotrelay.requirements import Accelerators, Eligibility, Exclusion, Requirements, arch_of
+from spotrelay import catalog
+from spotrelay.core import requirements
+from spotrelay.core.requirements import Accelerators, Eligibility, Exclusion, Requirements, arch_of
 
 RECOMMENDED_TYPES = 10
 """AWS asks for at least ten types per Spot workload: with fewer, one dry pool is a large part of all."""
@@ -20,7 +21,7 @@ USUAL_ZONES = 3
 
 
 def find(wanted: Requirements) -> Eligibility:
-    """Every type of the catalog that satisfies all requirements; see `spotrelay.requirements.find`."""
+    """Every type of the catalog that satisfies all requirements; see `spotrelay.core.requirements.find`."""
     return requirements.find(wanted, catalog.all_types())
 
 

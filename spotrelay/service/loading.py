@@ -13,9 +13,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from spotrelay import catalog
-from spotrelay.model import OnRebalance, OnWarning, ReadinessProbe
-from spotrelay.names import MAX_NAME, SERVICE_NAME
-from spotrelay.requirements import Requirements
+from spotrelay.core.names import MAX_NAME, SERVICE_NAME
+from spotrelay.core.requirements import Requirements
+from spotrelay.core.spec import OnRebalance, OnWarning, ReadinessProbe
 from spotrelay.service import eligibility, runtime, userdata, wording
 from spotrelay.service.disk import disk
 from spotrelay.service.document import Document, Location, read, shown

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from spotrelay.instance_types import InstanceType
-from spotrelay.model import OnRebalance, OnWarning, ReadinessProbe
-from spotrelay.requirements import Requirements
+from spotrelay.core.instance_types import InstanceType
+from spotrelay.core.requirements import Requirements
+from spotrelay.core.spec import OnRebalance, OnWarning, ReadinessProbe
 from spotrelay.service.disk import Disk
 from spotrelay.service.errors import Problem
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from pydantic_core import PydanticCustomError
 
 from spotrelay import catalog
-from spotrelay.requirements import Accelerators, Amount
+from spotrelay.core.requirements import Accelerators, Amount
 from spotrelay.service.document import Location, shown
 
 FINDINGS = "findings"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from spotrelay.model import ServiceSpec
+from spotrelay.core.spec import ServiceSpec
 from spotrelay.service.model import Service
 from spotrelay.service.userdata import LONGEST_REGION
 

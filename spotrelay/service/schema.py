@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 
 from spotrelay import catalog
-from spotrelay.instance_types import InstanceType
-from spotrelay.requirements import Accelerators, Amount, Exclusion, Requirements
+from spotrelay.core.instance_types import InstanceType
+from spotrelay.core.requirements import Accelerators, Amount, Exclusion, Requirements
 from spotrelay.service import eligibility
 from spotrelay.service.document import shown
 from spotrelay.service.model import DEFAULT_ROOT_DEVICE, LEAST_DISK_GIB

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from benchmarks.figures import Figure, Row, Tell
-from benchmarks.running import Outcome
+from lab.benchmarks.figures import Figure, Row, Tell
+from lab.benchmarks.running import Outcome
 
 CALLS = Figure("calls", 10, "calls", "per batch", at_most=12, tolerance=0)
 RATIO = Figure("ratio", 2.0, "x", at_most=2.5, tolerance=0.1)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from benchmarks import baseline
-from benchmarks.__main__ import EXIT_WORSE, check
-from benchmarks.figures import Figure
+from lab.benchmarks import baseline
+from lab.benchmarks.__main__ import EXIT_WORSE, check
+from lab.benchmarks.figures import Figure
 from tests.benchmarks.support import CALLS, RATE, RATIO, WALL, measured, valued
 
 FACTS = {"date": "2026-11-21T07:00:00+00:00", "machine": {}}

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from benchmarks import cost
+from lab.benchmarks import cost
 
 MOST_USD = 8.0
 """A month at rest with one service."""
@@ -21,7 +21,7 @@ def counts() -> cost.Counts:
 
 
 def test_the_document_has_what_is_counted(counts: cost.Counts) -> None:
-    """`python -m benchmarks.cost --write` puts it right."""
+    """`python -m lab.benchmarks.cost --write` puts it right."""
     assert cost.in_document(cost.DOCUMENT.read_text(encoding="utf-8")) == cost.report(counts)
 
 

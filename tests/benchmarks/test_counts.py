@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks import baseline, counts
-from benchmarks.running import Outcome, run
+from lab.benchmarks import baseline, counts
+from lab.benchmarks.running import Outcome, run
 from tests.benchmarks.support import silent
 
 
@@ -16,7 +16,7 @@ def outcome(request: pytest.FixtureRequest) -> Outcome:
 
 
 def test_no_more_calls_than_the_baseline(outcome: Outcome) -> None:
-    """Nothing calls AWS more often than benchmarks/baseline.json says, and every count is in there."""
+    """Nothing calls AWS more often than lab/benchmarks/baseline.json says, and every count is in there."""
     assert baseline.regressions([outcome], only_counts=True) == []
 
 

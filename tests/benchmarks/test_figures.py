@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from benchmarks import counts, report
-from benchmarks.figures import Figure, ratio
-from benchmarks.registry import ROWS
+from lab.benchmarks import counts, report
+from lab.benchmarks.figures import Figure, ratio
+from lab.benchmarks.registry import ROWS
 from tests.benchmarks.support import CALLS, RATE, RATIO, WALL, measured, valued
 
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from benchmarks import local_cloud_requests, local_cloud_warned
-from benchmarks.figures import Figure
-from benchmarks.local_cloud import NeverHappenedError, in_turn, middle_ratio, percentile
-from benchmarks.local_cloud_warned import BY_HAND, DEREGISTERED, LAUNCHED, OURS, THEIRS, Supply
-from spotrelay.demo.load import Failure, LoadSnapshot, Percentiles
+from lab.benchmarks import local_cloud_requests, local_cloud_warned
+from lab.benchmarks.figures import Figure
+from lab.benchmarks.local_cloud import NeverHappenedError, in_turn, middle_ratio, percentile
+from lab.benchmarks.local_cloud_warned import BY_HAND, DEREGISTERED, LAUNCHED, OURS, THEIRS, Supply
+from lab.demo.load import Failure, LoadSnapshot, Percentiles
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from spotrelay.cli.app import app
 from spotrelay.cli.control_plane import _why
-from spotrelay.names import CONTROL_PLANE_PARAMETER, service_parameter
+from spotrelay.core.names import CONTROL_PLANE_PARAMETER, service_parameter
 
 REGION = "us-east-1"
 

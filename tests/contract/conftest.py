@@ -14,9 +14,9 @@ from moto import mock_aws  # before any client is made: moto hooks itself into b
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.store import DynamoStore
 from spotrelay.aws.table import Table
+from spotrelay.core.names import TABLE_PARTITION_KEY, TABLE_SORT_KEY
+from spotrelay.core.ports import Store
 from spotrelay.memory import MemoryStore
-from spotrelay.names import TABLE_PARTITION_KEY, TABLE_SORT_KEY
-from spotrelay.ports import Store
 
 REGION = "us-east-1"
 TABLE = "spotrelay"

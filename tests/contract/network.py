@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from spotrelay.aws.clients import Clients
-from spotrelay.model import ServiceSpec
+from spotrelay.core.spec import ServiceSpec
 from tests.examples import demo_spec
 
 

@@ -16,10 +16,10 @@ from spotrelay.aws.fleet import Ec2Fleet
 from spotrelay.aws.store import DynamoStore
 from spotrelay.aws.table import Table
 from spotrelay.aws.telemetry import PowertoolsTelemetry
+from spotrelay.core.names import SERVICES_PATH, Env, service_parameter
+from spotrelay.core.replica import ReplicaState
+from spotrelay.events import InterruptionWarning
 from spotrelay.memory import MemoryTelemetry
-from spotrelay.model import ReplicaState
-from spotrelay.names import SERVICES_PATH, Env, service_parameter
-from spotrelay.signals import InterruptionWarning
 from tests.contract.conftest import TABLE
 from tests.contract.network import deployed_spec
 from tests.contract.rows import NOW
@@ -91,10 +91,10 @@ def test_a_fleet_rises_and_survives_a_warning(
 def test_imports_stay_light() -> None:
     """What every cold start pays for: no pydantic, no CDK, none of Powertools' heavier parts, no survey."""
     heavy = ["pydantic", "aws_cdk", "aws_xray_sdk", "aws_lambda_powertools.utilities.idempotency", "moto"]
-    heavy += ["spotrelay.surveying", "spotrelay.aws.surveyor"]
+    heavy += ["spotrelay.placement.surveying", "spotrelay.aws.surveyor"]
     program = (
         "import sys, spotrelay.aws.compose, spotrelay.aws.telemetry;"
-        "from spotrelay.names import Metric;"
+        "from spotrelay.core.names import Metric;"
         "telemetry = spotrelay.aws.telemetry.PowertoolsTelemetry();"
         "telemetry.record('imported'); telemetry.count(Metric.CONFLICTS); telemetry.flush();"
         "assert 'aws_lambda_powertools.metrics' in sys.modules;"
@@ -109,7 +109,7 @@ def test_powertools_waits_for_the_first_line() -> None:
     program = (
         "import sys, lambdas.on_signal, lambdas.reconcile, lambdas.survey;"
         "from lambdas.wiring import telemetry;"
-        "from spotrelay.names import Metric;"
+        "from spotrelay.core.names import Metric;"
         "is_there = lambda: 'aws_lambda_powertools' in sys.modules;"
         "telemetry.count(Metric.CONFLICTS); before = is_there();"
         "telemetry.flush(); print(before, is_there(), file=sys.stderr)"

@@ -13,9 +13,11 @@ from botocore.stub import Stubber
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.deadline import Deadline
 from spotrelay.aws.fleet import Ec2Fleet
+from spotrelay.core.instances import Instance, Refusal, RefusalKind
+from spotrelay.core.pools import PurchaseOption
+from spotrelay.core.ports import Denied, Fleet, LaunchRequest, Throttled, Unavailable
+from spotrelay.core.timing import seconds
 from spotrelay.memory import MemoryClock, MemoryFleet
-from spotrelay.model import Instance, PurchaseOption, Refusal, RefusalKind, seconds
-from spotrelay.ports import Denied, Fleet, LaunchRequest, Throttled, Unavailable
 from tests.contract.rows import NOW
 from tests.examples import demo_spec, on_demand_pool, spot_pool
 

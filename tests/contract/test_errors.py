@@ -14,7 +14,7 @@ from botocore.exceptions import (
 from botocore.parsers import ResponseParserError
 
 from spotrelay.aws.errors import translated
-from spotrelay.ports import Denied, PortError, Throttled, Unavailable
+from spotrelay.core.ports import Denied, PortError, Throttled, Unavailable
 
 
 def _client_error(code: str, status: int, words: str = "no") -> ClientError:

@@ -9,9 +9,11 @@ import pytest
 
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.fleet import Ec2Fleet
+from spotrelay.core.instances import Instance
+from spotrelay.core.pools import PurchaseOption
+from spotrelay.core.ports import Fleet, LaunchRequest
+from spotrelay.core.spec import ServiceSpec
 from spotrelay.memory import MemoryClock, MemoryFleet
-from spotrelay.model import Instance, PurchaseOption, ServiceSpec
-from spotrelay.ports import Fleet, LaunchRequest
 from tests.contract.network import deployed_spec
 from tests.examples import demo_spec
 

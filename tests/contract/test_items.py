@@ -10,22 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotrelay.aws import items
-from spotrelay.model import (
-    Backoff,
-    CapacityPool,
-    Cause,
-    Cooldown,
-    LaunchIntent,
-    Offering,
-    PurchaseOption,
-    Removal,
-    Replica,
-    ReplicaState,
-    Scope,
-    Survey,
-    seconds,
-)
-from spotrelay.requirements import Amount, Requirements
+from spotrelay.core.pools import CapacityPool, Cause, Cooldown, Offering, PurchaseOption, Scope, Survey
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.requirements import Amount, Requirements
+from spotrelay.core.rows import Backoff, LaunchIntent, Removal
+from spotrelay.core.timing import seconds
 from tests.contract.rows import NOW, row
 
 times = st.floats(0, 1e6).map(lambda s: NOW + seconds(round(s, 6)))

@@ -19,8 +19,8 @@ from spotrelay.aws.clients import Clients
 from spotrelay.aws.dead_letters import SqsDeadLetters
 from spotrelay.aws.deadline import Deadline
 from spotrelay.aws.prober import FunctionProber
-from spotrelay.model import ReadinessProbe
-from spotrelay.ports import Denied, Throttled, Unavailable
+from spotrelay.core.ports import Denied, Throttled, Unavailable
+from spotrelay.core.spec import ReadinessProbe
 from tests.examples import demo_spec
 
 SPEC = replace(demo_spec(), readiness_probe=ReadinessProbe("/v1/chat/completions", {"max_tokens": 1}, 7))

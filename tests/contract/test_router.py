@@ -11,9 +11,11 @@ from botocore.stub import Stubber
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.fleet import Ec2Fleet
 from spotrelay.aws.router import TargetGroupRouter
+from spotrelay.core.instances import TargetState
+from spotrelay.core.pools import PurchaseOption
+from spotrelay.core.ports import Denied, Fleet, LaunchRequest, Router, Throttled
+from spotrelay.core.spec import ServiceSpec
 from spotrelay.memory import MemoryClock, MemoryFleet, MemoryRouter
-from spotrelay.model import PurchaseOption, ServiceSpec, TargetState
-from spotrelay.ports import Denied, Fleet, LaunchRequest, Router, Throttled
 from tests.contract.network import deployed_spec
 from tests.examples import demo_spec
 

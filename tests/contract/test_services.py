@@ -12,10 +12,17 @@ from botocore.stub import Stubber
 
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.services import KEPT_S, ParameterServices
+from spotrelay.core.names import CONTROL_PLANE_PARAMETER, SERVICES_PATH, service_parameter
+from spotrelay.core.ports import (
+    Denied,
+    OtherControlPlane,
+    Services,
+    Throttled,
+    Unavailable,
+    UnreadableDocument,
+)
+from spotrelay.core.spec import ReadinessProbe, ServiceSpec
 from spotrelay.memory import MemoryServices
-from spotrelay.model import ReadinessProbe, ServiceSpec
-from spotrelay.names import CONTROL_PLANE_PARAMETER, SERVICES_PATH, service_parameter
-from spotrelay.ports import Denied, OtherControlPlane, Services, Throttled, Unavailable, UnreadableDocument
 from tests.contract.conftest import TABLE
 from tests.examples import demo_spec
 

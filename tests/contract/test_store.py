@@ -10,29 +10,13 @@ import pytest
 
 from spotrelay.aws.cooldowns import COOLDOWNS_KEPT_S
 from spotrelay.aws.store import SURVEY_KEPT_S
-from spotrelay.model import (
-    Backoff,
-    Cause,
-    Changes,
-    Cooldown,
-    LaunchIntent,
-    LaunchWindow,
-    Offering,
-    OnRebalance,
-    OnWarning,
-    PoolMemory,
-    PurchaseOption,
-    ReadinessProbe,
-    Removal,
-    ReplicaState,
-    Rows,
-    Scope,
-    ServiceSpec,
-    Survey,
-    seconds,
-)
-from spotrelay.ports import Conflict, Denied, Store
-from spotrelay.requirements import Accelerators, Amount, Requirements
+from spotrelay.core.pools import Cause, Cooldown, Offering, PoolMemory, PurchaseOption, Scope, Survey
+from spotrelay.core.ports import Conflict, Denied, Store
+from spotrelay.core.replica import ReplicaState
+from spotrelay.core.requirements import Accelerators, Amount, Requirements
+from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal, Rows
+from spotrelay.core.spec import OnRebalance, OnWarning, ReadinessProbe, ServiceSpec
+from spotrelay.core.timing import seconds
 from tests.contract.conftest import Monotonic
 from tests.contract.rows import NOW, OFFERING, create, ended, provisioned, row, update
 from tests.examples import demo_spec, on_demand_pool, spot_pool

@@ -15,25 +15,13 @@ from moto import mock_aws
 
 from spotrelay.aws.cooldowns import COOLDOWNS_KEPT_S
 from spotrelay.aws.store import SURVEY_KEPT_S, DynamoStore
+from spotrelay.core.pools import Cause, Cooldown, PurchaseOption, Scope, Survey
+from spotrelay.core.ports import Conflict, Store
+from spotrelay.core.replica import TRANSITIONS, Replica, ReplicaState
+from spotrelay.core.requirements import Amount, Requirements
+from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal
+from spotrelay.core.timing import seconds
 from spotrelay.memory import MemoryStore
-from spotrelay.model import (
-    TRANSITIONS,
-    Backoff,
-    Cause,
-    Changes,
-    Cooldown,
-    LaunchIntent,
-    LaunchWindow,
-    PurchaseOption,
-    Removal,
-    Replica,
-    ReplicaState,
-    Scope,
-    Survey,
-    seconds,
-)
-from spotrelay.ports import Conflict, Store
-from spotrelay.requirements import Amount, Requirements
 from tests.contract.conftest import Monotonic, make_table, shared_clients
 from tests.contract.rows import NOW, provisioned, row
 from tests.examples import demo_spec, on_demand_pool, spot_pool

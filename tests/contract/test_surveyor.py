@@ -22,12 +22,14 @@ from spotrelay.aws.prices import PLAIN_LINUX
 from spotrelay.aws.quotas import Quotas
 from spotrelay.aws.scores import power_of_two, question
 from spotrelay.aws.surveyor import AwsSurveyor
+from spotrelay.core.names import Metric
+from spotrelay.core.pools import CapacityPool, PurchaseOption, Survey
+from spotrelay.core.ports import Denied, Throttled, Unavailable
+from spotrelay.core.quotas import quota_for
+from spotrelay.core.requirements import Accelerators, Amount, Requirements
+from spotrelay.core.spec import ServiceSpec
+from spotrelay.core.timing import seconds
 from spotrelay.memory import MemoryTelemetry
-from spotrelay.model import CapacityPool, PurchaseOption, ServiceSpec, Survey, seconds
-from spotrelay.names import Metric
-from spotrelay.ports import Denied, Throttled, Unavailable
-from spotrelay.quotas import quota_for
-from spotrelay.requirements import Accelerators, Amount, Requirements
 from tests.contract.conftest import Monotonic
 from tests.contract.rows import NOW
 from tests.examples import demo_spec

@@ -16,24 +16,13 @@ from spotrelay.aws.cooldowns import COOLDOWNS_KEPT_S, MAX_REWRITES
 from spotrelay.aws.owners import LOOK_AHEAD_S, NEIGHBOURS
 from spotrelay.aws.store import SURVEY_KEPT_S, DynamoStore
 from spotrelay.aws.table import BATCH_ROUNDS, Key, Table, Update, Values, Write
-from spotrelay.model import (
-    Backoff,
-    Cause,
-    Changes,
-    Cooldown,
-    LaunchIntent,
-    LaunchWindow,
-    Removal,
-    Replica,
-    ReplicaState,
-    Rows,
-    Scope,
-    Survey,
-    seconds,
-)
-from spotrelay.names import TABLE_TTL
-from spotrelay.ports import Conflict, Denied, Throttled, Unavailable
-from spotrelay.requirements import Requirements
+from spotrelay.core.names import TABLE_TTL
+from spotrelay.core.pools import Cause, Cooldown, Scope, Survey
+from spotrelay.core.ports import Conflict, Denied, Throttled, Unavailable
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.requirements import Requirements
+from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal, Rows
+from spotrelay.core.timing import seconds
 from tests.contract.conftest import TABLE, Monotonic, shared_clients
 from tests.contract.rows import NOW, OFFERING, create, ended, provisioned, row, update
 from tests.examples import demo_spec

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from aws_lambda_powertools.logging import Logger
 
-from benchmarks.world import context
+from lab.benchmarks.world import context
 from spotrelay.aws.telemetry import PowertoolsTelemetry
-from spotrelay.names import Metric
+from spotrelay.core.names import Metric
 
 _NUMBERS = count()
 

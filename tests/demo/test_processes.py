@@ -13,9 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from spotrelay.demo import tether
-from spotrelay.demo.errors import DemoError
-from spotrelay.demo.processes import Processes
+from lab.demo import tether
+from lab.demo.errors import DemoError
+from lab.demo.processes import Processes
 
 WITHIN_S = 60.0
 """A bound, not a measure: what is waited for takes milliseconds."""

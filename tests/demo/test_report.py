@@ -11,9 +11,10 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from spotrelay.demo import report, stories, timeline
-from spotrelay.demo.report import Interruption
-from spotrelay.model import Replica, ReplicaState, seconds
+from lab.demo import report, stories, timeline
+from lab.demo.report import Interruption
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.timing import seconds
 from tests.demo.theatre import POOLS, START, Theatre
 
 GOOD_REQUESTS = {"sent": 100, "finished": 100, "failed": 0, "cut": 0}

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from spotrelay.demo import environment
-from spotrelay.demo.errors import DemoError
-from spotrelay.demo.settings import Settings, warning_s_of
+from lab.demo import environment
+from lab.demo.errors import DemoError
+from lab.demo.settings import Settings, warning_s_of
 
 
 def test_the_schedule_is_shortened_like_the_warning() -> None:
@@ -44,7 +44,7 @@ def test_nothing_of_a_real_account_gets_in() -> None:
 def test_a_wrong_setting_is_one_line(tmp_path: object) -> None:
     """The command says what is wrong in one line, with exit status 2, and starts nothing."""
     done = subprocess.run(
-        [sys.executable, "-m", "spotrelay.demo", "--warning-s", "2", "--out", str(tmp_path)],
+        [sys.executable, "-m", "lab.demo", "--warning-s", "2", "--out", str(tmp_path)],
         capture_output=True,
         text=True,
         check=False,

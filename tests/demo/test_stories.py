@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from spotrelay.demo import stories
-from spotrelay.demo.errors import StoryError
-from spotrelay.demo.stage import Stage, option_of
-from spotrelay.model import CapacityPool, PurchaseOption, ReplicaState, seconds
+from lab.demo import stories
+from lab.demo.errors import StoryError
+from lab.demo.stage import Stage, option_of
+from spotrelay.core.pools import CapacityPool, PurchaseOption
+from spotrelay.core.replica import ReplicaState
+from spotrelay.core.timing import seconds
 from tests.demo.theatre import POOLS, REST_S, START, Theatre
 
 A, B, C = POOLS[:3]

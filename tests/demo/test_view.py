@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from spotrelay.demo.view import View, conclusion
+from lab.demo.view import View, conclusion
 from tests.demo.theatre import POOLS, Theatre
 
 REPORT: Mapping[str, Any] = {

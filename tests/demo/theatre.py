@@ -7,17 +7,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from spotrelay.demo.stage import Delivery, Stage
-from spotrelay.demo.watch import Watch
-from spotrelay.model import (
-    CapacityPool,
-    Offering,
-    PurchaseOption,
-    Replica,
-    ReplicaState,
-    Rows,
-    seconds,
-)
+from lab.demo.stage import Delivery, Stage
+from lab.demo.watch import Watch
+from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.rows import Rows
+from spotrelay.core.timing import seconds
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 WARNING_S, SCHEDULE_S = 20.0, 10.0

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from spotrelay.demo.load import Load, LoadSnapshot
+from lab.demo.load import Load, LoadSnapshot
 from tests.e2e.stand import POLL_S, WITHIN_S, Stand
 
 CLIENTS = 4

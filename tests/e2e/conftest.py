@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from spotrelay.demo.settings import Settings
-from spotrelay.demo.watch import Snapshot
+from lab.demo.settings import Settings
+from lab.demo.watch import Snapshot
 from tests.e2e import deploying
 from tests.e2e.stand import Stand
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from spotrelay.demo import deployment, environment
-from spotrelay.demo.deployment import Deployer
-from spotrelay.demo.operator import Operator
-from spotrelay.demo.processes import Processes
-from spotrelay.demo.settings import ROOT, Settings
+from lab.demo import deployment, environment
+from lab.demo.deployment import Deployer
+from lab.demo.operator import Operator
+from lab.demo.processes import Processes
+from lab.demo.settings import ROOT, Settings
 from tests.e2e.leaks import Planted
 
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spotrelay.demo.operator import Operator
-from spotrelay.demo.settings import ROOT, SERVICE_FILE
+from lab.demo.operator import Operator
+from lab.demo.settings import ROOT, SERVICE_FILE
 
-SECRET_PARAMETER = "/spotrelay/demo/planted"
+SECRET_PARAMETER = "/lab/demo/planted"
 
 AWS_COMMAND = '#!/bin/bash\ncat "$(dirname "$0")/secret"\n'
 """Stands for the AWS CLI of an image: local instances have no credentials to read Parameter Store with."""

@@ -11,17 +11,18 @@ from typing import Any
 
 import boto3
 
-from spotrelay.demo.operator import Operator
-from spotrelay.demo.watch import Snapshot, Watch
-from spotrelay.local.environment import EC2_WARNING_S, REGION
-from spotrelay.model import Replica, ReplicaState, ServiceSpec
-from spotrelay.names import (
+from lab.demo.operator import Operator
+from lab.demo.watch import Snapshot, Watch
+from lab.local.environment import EC2_WARNING_S, REGION
+from spotrelay.core.names import (
     METRICS_DIMENSION,
     METRICS_NAMESPACE,
     METRICS_NO_SERVICE,
     Metric,
     service_parameter,
 )
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.spec import ServiceSpec
 
 SERVICE = "demo"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from spotrelay.names import METRICS_DIMENSION, METRICS_NAMESPACE, METRICS_NO_SERVICE, Metric
+from spotrelay.core.names import METRICS_DIMENSION, METRICS_NAMESPACE, METRICS_NO_SERVICE, Metric
 from tests.e2e.stand import SERVICE, Stand
 
 

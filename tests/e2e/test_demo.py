@@ -16,7 +16,7 @@ from xml.etree import ElementTree as ET
 import psutil
 import pytest
 
-from spotrelay.demo.settings import ROOT
+from lab.demo.settings import ROOT
 
 DEMO_WITHIN_S = 360.0
 """Some 130 s where the machine has nothing else to do; other tests run beside this one."""
@@ -31,7 +31,7 @@ class Demo:
         self.out = out
         self.lines: list[str] = []
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "spotrelay.demo", "--out", str(out)],
+            [sys.executable, "-m", "lab.demo", "--out", str(out)],
             cwd=ROOT,
             env={name: value for name, value in os.environ.items() if name != "WARNING_S"},
             stdout=subprocess.PIPE,
@@ -174,7 +174,7 @@ def test_a_second_demo_in_the_same_place_is_refused(demo: Demo) -> None:
     """Two demos would overwrite each other's report: the second one says so, and starts nothing."""
     demo.wait_for_line("starting the local cloud")
     second = subprocess.run(
-        [sys.executable, "-m", "spotrelay.demo", "--out", str(demo.out)],
+        [sys.executable, "-m", "lab.demo", "--out", str(demo.out)],
         capture_output=True,
         text=True,
         check=False,

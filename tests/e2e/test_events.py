@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from spotrelay.model import ReplicaState
-from spotrelay.names import Metric
+from spotrelay.core.names import Metric
+from spotrelay.core.replica import ReplicaState
 from tests.e2e.stand import Stand, event
 
 

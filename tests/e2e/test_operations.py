@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from spotrelay.model import ReplicaState
-from spotrelay.names import Metric
-from spotrelay.policy import timing
+from spotrelay.core import timing
+from spotrelay.core.names import Metric
+from spotrelay.core.replica import ReplicaState
 from tests.e2e.conftest import WARNING_S, Rescaled
 from tests.e2e.stand import SERVICE, WITHIN_S, Stand
 

@@ -11,9 +11,9 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from spotrelay.local.environment import ACCOUNT, REGION
-from spotrelay.model import ReplicaState
-from spotrelay.names import prober_function, service_parameter
+from lab.local.environment import ACCOUNT, REGION
+from spotrelay.core.names import prober_function, service_parameter
+from spotrelay.core.replica import ReplicaState
 from stacks import permissions
 from stacks.permissions import Function
 from tests.e2e.conftest import Rescaled

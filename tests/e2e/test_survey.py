@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 
-from spotrelay.demo.operator import Operator
-from spotrelay.local.environment import ZONES
-from spotrelay.model import Survey
-from spotrelay.names import Metric, service_parameter
+from lab.demo.operator import Operator
+from lab.local.environment import ZONES
+from spotrelay.core.names import Metric, service_parameter
+from spotrelay.core.pools import Survey
 from tests.e2e.stand import SERVICE, Stand
 
 

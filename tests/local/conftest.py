@@ -18,7 +18,7 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from spotrelay.local.client import LocalCloud
+from lab.local.client import LocalCloud
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
@@ -135,7 +135,7 @@ def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
 
 def start(ready: Path, *options: str) -> subprocess.Popen[str]:
     """The command, on a free port."""
-    command = [sys.executable, "-m", "spotrelay.local", "--port", "0", "--ready-file", str(ready), *options]
+    command = [sys.executable, "-m", "lab.local", "--port", "0", "--ready-file", str(ready), *options]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

@@ -1,4 +1,4 @@
-"""`python -m spotrelay.local`: what it says, and that it leaves nothing behind."""
+"""`python -m lab.local`: what it says, and that it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from spotrelay.local.client import LocalCloud, LocalCloudError
+from lab.local.client import LocalCloud, LocalCloudError
 from tests.local.conftest import PATIENCE_S, Aws, endpoint_of, eventually, start
 
 
 def run(*options: str) -> subprocess.CompletedProcess[str]:
     """The command with options that it won't start with."""
-    command = [sys.executable, "-m", "spotrelay.local", *options]
+    command = [sys.executable, "-m", "lab.local", *options]
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
@@ -69,7 +69,7 @@ def test_end_of_the_parent_ends_it(tmp_path: Path) -> None:
     ready = tmp_path / "ready.json"
     script = (
         "import subprocess, sys; "
-        "subprocess.run([sys.executable, '-m', 'spotrelay.local', '--port', '0', '--boot-s', '0.1', "
+        "subprocess.run([sys.executable, '-m', 'lab.local', '--port', '0', '--boot-s', '0.1', "
         f"'--ready-file', {str(ready)!r}])"
     )
     parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 from botocore.exceptions import ClientError
 
-from spotrelay.local.client import LocalCloudError
+from lab.local.client import LocalCloudError
 from tests.local.conftest import Aws, Ground, eventually
 
 pytestmark = pytest.mark.xdist_group("local")

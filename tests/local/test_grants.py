@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from spotrelay.local.environment import ACCOUNT, REGION
-from spotrelay.names import INSTANCE_ROLE_PATH, TAG_SERVICE
+from lab.local.environment import ACCOUNT, REGION
+from spotrelay.core.names import INSTANCE_ROLE_PATH, TAG_SERVICE
 from stacks.permissions import Function, Place, grants
 from tests.local.conftest import Aws, Ground
 

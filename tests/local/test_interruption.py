@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from spotrelay.local.client import LocalCloudError
-from spotrelay.local.environment import EC2_WARNING_S
+from lab.local.client import LocalCloudError
+from lab.local.environment import EC2_WARNING_S
 from tests.local.conftest import Ground, eventually
 
 pytestmark = pytest.mark.xdist_group("local")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from botocore.exceptions import ClientError
 
-from spotrelay.local.seeds import ROOT_VOLUMES
-from spotrelay.local.service_quotas import PLENTY
+from lab.local.seeds import ROOT_VOLUMES
+from lab.local.service_quotas import PLENTY
 from tests.local.conftest import Ground, eventually
 
 pytestmark = pytest.mark.xdist_group("local")

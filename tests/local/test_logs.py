@@ -9,7 +9,7 @@ from typing import IO
 
 import pytest
 
-from spotrelay.local.logs import LogPipe
+from lab.local.logs import LogPipe
 
 Pipe = tuple[IO[str], IO[str]]
 

@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from spotrelay.local.metrics import Datum, alarm_state, embedded_metrics
+from lab.local.metrics import Datum, alarm_state, embedded_metrics
 from tests.local.conftest import Aws, eventually
 
 

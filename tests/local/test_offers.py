@@ -12,8 +12,8 @@ from botocore.exceptions import ClientError
 
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.surveyor import AwsSurveyor
+from spotrelay.core.requirements import Accelerators, Amount, Requirements
 from spotrelay.memory import MemoryTelemetry
-from spotrelay.requirements import Accelerators, Amount, Requirements
 from tests.examples import demo_spec
 from tests.local.conftest import Aws, Ground
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from spotrelay.local.client import LocalCloudError
+from lab.local.client import LocalCloudError
 from tests.local.conftest import Ground, eventually
 
 pytestmark = pytest.mark.xdist_group("local")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spotrelay.local.query import matches, page
-from spotrelay.local.wire import AwsError
+from lab.local.query import matches, page
+from lab.local.wire import AwsError
 
 ITEM = {"type": lambda: ["g5.xlarge"], "zones": lambda: ["a", "b"], "nothing": list}
 

@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 
 from spotrelay.aws import items
 from spotrelay.aws.table import Key
-from spotrelay.names import TABLE_PARTITION_KEY, TABLE_SORT_KEY
+from spotrelay.core.names import TABLE_PARTITION_KEY, TABLE_SORT_KEY
 from tests.e2e.damage import Damage
 from tests.local.conftest import Aws
 

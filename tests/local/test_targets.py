@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spotrelay.local.client import LocalCloudError
+from lab.local.client import LocalCloudError
 from tests.local.conftest import PATIENCE_S, Ground, eventually
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from aiohttp import web
 from hypercorn.asyncio import serve
 from hypercorn.config import Config
 
-from spotrelay.local.balancer import Balancer, HealthCheck, LoadBalancer, TargetGroup
+from lab.local.balancer import Balancer, HealthCheck, LoadBalancer, TargetGroup
 
 T = TypeVar("T")
 PATIENCE_S = 60.0  # far longer than anything here takes on a busy machine: only a failure waits for it

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from spotrelay.local.balancer import LoadBalancer, TargetGroup, UnknownTargetGroupError
+from lab.local.balancer import LoadBalancer, TargetGroup, UnknownTargetGroupError
 from tests.local_data_plane.support import (
     FRONT,
     GROUP,

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import urllib3
 
-from spotrelay.demo.chat_server import parse_settings
+from lab.demo.chat_server import parse_settings
 from tests.local_data_plane.support import CHAT, PATIENCE_S, PORT, free_address, wait_until
 
-COMMAND = [sys.executable, "-m", "spotrelay.demo.chat_server"]
+COMMAND = [sys.executable, "-m", "lab.demo.chat_server"]
 HTTP = urllib3.PoolManager(retries=False, timeout=PATIENCE_S)
 
 

@@ -13,13 +13,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from spotrelay.demo.load import Load, LoadError, LoadSnapshot
-from spotrelay.demo.load_worker import percentiles
-from spotrelay.local.machines import Machines
+from lab.demo.load import Load, LoadError, LoadSnapshot
+from lab.demo.load_worker import percentiles
+from lab.local.machines import Machines
 from tests.local_data_plane.support import GROUP, PATIENCE_S, Site, free_address, site, until, wait_until
 from tests.local_data_plane.test_machines import alive, user_data
 
-RUN = "exec python -m spotrelay.demo.chat_server"
+RUN = "exec python -m lab.demo.chat_server"
 
 
 async def boot(here: Site, machines: Machines, *instance_ids: str, pace: float = 0.002) -> None:
@@ -121,7 +121,7 @@ def test_dead_worker() -> None:
     with Load(f"http://{free_address()}:8081", "demo.example", concurrency=1) as load:
         wait_until(lambda: load.snapshot().sent, "the load runs")
         (worker,) = (
-            child for child in psutil.Process().children() if "spotrelay.demo.load_worker" in child.cmdline()
+            child for child in psutil.Process().children() if "lab.demo.load_worker" in child.cmdline()
         )
         worker.kill()
         # A process of several threads is a zombie a moment before it can be reaped: wait for the error.
@@ -134,7 +134,7 @@ def test_dead_worker() -> None:
 
 PARENT = """
 import time
-from spotrelay.demo.load import Load
+from lab.demo.load import Load
 with Load("http://127.0.0.1:1", "demo.example", concurrency=1):
     time.sleep(1000)
 """

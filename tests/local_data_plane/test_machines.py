@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from spotrelay.local.machines import Machines
+from lab.local.machines import Machines
 from tests.local_data_plane.support import wait_until
 
 ADDRESS = "127.3.2.1"
@@ -157,7 +157,7 @@ def test_nothing_is_left_of_stopped_instances(machines: Machines) -> None:
 PARENT = """
 import sys, time
 from pathlib import Path
-from spotrelay.local.machines import Machines
+from lab.local.machines import Machines
 machines = Machines(Path(sys.argv[1]))
 machines.start("i-1", "127.3.2.1", sys.stdin.read())
 time.sleep(1000)

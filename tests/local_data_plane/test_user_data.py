@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from spotrelay.local.user_data import ServiceFiles, UserDataError, parse, parse_environment
+from lab.local.user_data import ServiceFiles, UserDataError, parse, parse_environment
 
 OURS = """#cloud-config
 write_files:

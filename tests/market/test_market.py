@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from spotrelay.market import Candidate, LaunchRequest, Market, PoolState, RefusalCode, Strategy
-from spotrelay.model import CapacityPool, Offering, PurchaseOption
+from lab.market import Candidate, LaunchRequest, Market, PoolState, RefusalCode, Strategy
+from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SPOT, ON_DEMAND = PurchaseOption.SPOT, PurchaseOption.ON_DEMAND

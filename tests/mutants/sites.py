@@ -15,7 +15,7 @@ TOP = "<module>"
 """The scope of what stands in no function and no class."""
 
 TEXTS = {
-    "spotrelay.policy.placement": frozenset({"_told", "_words", "in_words", "shown"}),
+    "spotrelay.placement.plan": frozenset({"_told", "_words", "in_words", "shown"}),
 }
 """By module, functions that only word a decision for people: no decision reads what they return."""
 
@@ -24,7 +24,7 @@ def modules() -> list[str]:
     """The modules of the decision core: whatever decides, and what carries it out in order."""
     policy = sorted(path.stem for path in (PACKAGE / "policy").glob("*.py") if path.stem != "__init__")
     outer = ("controller", "launching", "intake", "signals")
-    return [*(f"spotrelay.{name}" for name in outer), *(f"spotrelay.policy.{name}" for name in policy)]
+    return [*(f"spotrelay.{name}" for name in outer), *(f"spotrelay.serving.{name}" for name in policy)]
 
 
 def path_of(module: str) -> Path:

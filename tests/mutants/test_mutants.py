@@ -24,7 +24,7 @@ from tests.mutants.operators import OPERATORS
 from tests.mutants.sites import ROOT, path_of
 from tests.mutants.trial import LEFT_OUT, Stage
 
-SOME_MODULE = "spotrelay.policy.strength"
+SOME_MODULE = "spotrelay.serving.strength"
 
 
 @cache

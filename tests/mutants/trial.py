@@ -57,8 +57,8 @@ LEFT_OUT = {
 def simulated(mutant: Mutant, seeds: Seeds) -> str | None:
     """Run the simulation's seeds until one breaks a rule."""
     hook.install(mutant)
-    from spotrelay.sim.campaign import GARBAGE_AFTER
-    from spotrelay.sim.run import run
+    from lab.sim.campaign import GARBAGE_AFTER
+    from lab.sim.run import run
 
     gc.set_threshold(GARBAGE_AFTER)
     for count, replicas in seeds:

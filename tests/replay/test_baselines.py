@@ -5,15 +5,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from spotrelay.model import CapacityPool
-from spotrelay.replay.baselines import BASELINES, Baseline
-from spotrelay.replay.baselines.capacity import usable_share
-from spotrelay.replay.baselines.news import News
-from spotrelay.replay.baselines.optimal import optimal_cost
-from spotrelay.replay.cloud import LOST, Cloud, Event, Machine
-from spotrelay.replay.run import drive
-from spotrelay.replay.settings import Settings
-from spotrelay.replay.traces import PoolTrace, Trace
+from lab.replay.baselines import BASELINES, Baseline
+from lab.replay.baselines.capacity import usable_share
+from lab.replay.baselines.news import News
+from lab.replay.baselines.optimal import optimal_cost
+from lab.replay.cloud import LOST, Cloud, Event, Machine
+from lab.replay.run import drive
+from lab.replay.settings import Settings
+from lab.replay.traces import PoolTrace, Trace
+from spotrelay.core.pools import CapacityPool
 from tests.replay.markets import ON_DEMAND, SPOT, ZONES, market, pool
 
 A, B, C, D = (pool(zone) for zone in ZONES[:4])

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from lab.replay.run import POLICIES
 from spotrelay.cli.app import app
-from spotrelay.replay.run import POLICIES
 
 from .recordings import pool_json, three_zones
 

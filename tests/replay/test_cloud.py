@@ -5,9 +5,9 @@ from random import Random
 
 import pytest
 
-from spotrelay.replay.cloud import LOST, NEVER, UP, WARNED, Cloud, Machine, floors
-from spotrelay.replay.settings import Settings, SettingsError
-from spotrelay.replay.traces import ANY_NUMBER, PoolTrace, Trace
+from lab.replay.cloud import LOST, NEVER, UP, WARNED, Cloud, Machine, floors
+from lab.replay.settings import Settings, SettingsError
+from lab.replay.traces import ANY_NUMBER, PoolTrace, Trace
 from tests.replay.markets import ON_DEMAND, SPOT, market, pool
 
 PLAIN = Settings(cold_start_s=100.0, warning_s=120.0)

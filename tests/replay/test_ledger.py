@@ -2,9 +2,9 @@
 
 import pytest
 
-from spotrelay.replay.cloud import Cloud
-from spotrelay.replay.ledger import Ledger
-from spotrelay.replay.settings import Settings
+from lab.replay.cloud import Cloud
+from lab.replay.ledger import Ledger
+from lab.replay.settings import Settings
 from tests.replay.markets import ON_DEMAND, SPOT, market
 
 ONE = Settings(replicas=1, cold_start_s=100.0)

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from spotrelay.model import CapacityPool, PurchaseOption
-from spotrelay.replay.plot import Results, draw, save
-from spotrelay.replay.plot_day import Day, strength
-from spotrelay.replay.result import Life, Result
-from spotrelay.replay.run import run
-from spotrelay.replay.settings import Settings
-from spotrelay.replay.synthetic import generate
-from spotrelay.replay.traces import Trace
+from lab.replay.plot import Results, draw, save
+from lab.replay.plot_day import Day, strength
+from lab.replay.result import Life, Result
+from lab.replay.run import run
+from lab.replay.settings import Settings
+from lab.replay.synthetic import generate
+from lab.replay.traces import Trace
+from spotrelay.core.pools import CapacityPool, PurchaseOption
 
 from .markets import market, pool
 from .test_report import result

@@ -6,19 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from spotrelay.intake import Tick, TickKind, parse_tick
-from spotrelay.model import CapacityPool, InstanceState, OnWarning
-from spotrelay.names import Metric
-from spotrelay.policy.timing import DRAIN_SETTLE_S, LAST_ONE_STAYS_S
-from spotrelay.replay.cloud import NEVER, Cloud, Machine
-from spotrelay.replay.ports import BOOT_S, CREATE_FLEET_S, SHOWN_S, ReplayError, ReplayTelemetry, ReplayTicker
-from spotrelay.replay.production import EVENT_S, INVOKE_S, SCHEDULE_S, SERVICE, Deployment
-from spotrelay.replay.result import Life
-from spotrelay.replay.run import run
-from spotrelay.replay.settings import Settings
-from spotrelay.replay.traces import PoolTrace, Trace
-from spotrelay.signals import InterruptionWarning, StateChange, parse
-from spotrelay.sim.gate import at
+from lab.replay.cloud import NEVER, Cloud, Machine
+from lab.replay.ports import BOOT_S, CREATE_FLEET_S, SHOWN_S, ReplayError, ReplayTelemetry, ReplayTicker
+from lab.replay.production import EVENT_S, INVOKE_S, SCHEDULE_S, SERVICE, Deployment
+from lab.replay.result import Life
+from lab.replay.run import run
+from lab.replay.settings import Settings
+from lab.replay.traces import PoolTrace, Trace
+from lab.sim.gate import at
+from spotrelay.control.intake import Tick, TickKind, parse_tick
+from spotrelay.core.instances import InstanceState
+from spotrelay.core.names import Metric
+from spotrelay.core.pools import CapacityPool
+from spotrelay.core.spec import OnWarning
+from spotrelay.core.timing import DRAIN_SETTLE_S, LAST_ONE_STAYS_S
+from spotrelay.events import InterruptionWarning, StateChange, parse
 from tests.replay.markets import ON_DEMAND, SPOT, market, pool
 
 ONE = Settings(replicas=1, cold_start_s=60, on_warning=OnWarning.LEAVE)

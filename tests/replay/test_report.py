@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from spotrelay.model import OnWarning
-from spotrelay.replay.report import WIDTH, tables
-from spotrelay.replay.result import Gaps, Result
-from spotrelay.replay.settings import Settings
-from spotrelay.replay.traces import Trace
-from spotrelay.replay.wording import DAY_S, span
+from lab.replay.report import WIDTH, tables
+from lab.replay.result import Gaps, Result
+from lab.replay.settings import Settings
+from lab.replay.traces import Trace
+from lab.replay.wording import DAY_S, span
+from spotrelay.core.spec import OnWarning
 
 from .markets import market
 

@@ -6,11 +6,11 @@ from typing import ClassVar
 
 import pytest
 
-from spotrelay.replay.cloud import Cloud, Event, Kind
-from spotrelay.replay.result import Gaps
-from spotrelay.replay.run import POLICIES, PRODUCTION, PolicyError, drive, run
-from spotrelay.replay.settings import Settings, SettingsError
-from spotrelay.replay.traces import Trace
+from lab.replay.cloud import Cloud, Event, Kind
+from lab.replay.result import Gaps
+from lab.replay.run import POLICIES, PRODUCTION, PolicyError, drive, run
+from lab.replay.settings import Settings, SettingsError
+from lab.replay.traces import Trace
 from tests.replay.markets import SPOT, market
 
 

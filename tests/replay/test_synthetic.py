@@ -6,8 +6,8 @@ from bisect import bisect_right
 from itertools import pairwise
 from statistics import correlation, mean
 
-from spotrelay.replay.synthetic import MOST, REGIONS, ZONES, generate
-from spotrelay.replay.traces import Trace
+from lab.replay.synthetic import MOST, REGIONS, ZONES, generate
+from lab.replay.traces import Trace
 
 STEP_S = 600
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from spotrelay.model import CapacityPool
-from spotrelay.replay.traces import ANY_NUMBER, PoolTrace, load
+from lab.replay.traces import ANY_NUMBER, PoolTrace, load
+from spotrelay.core.pools import CapacityPool
 
 from .recordings import capacity_csv, lines, pool_json
 

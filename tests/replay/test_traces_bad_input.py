@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spotrelay.replay.traces import TraceError, load
+from lab.replay.traces import TraceError, load
 
 from .recordings import capacity_csv, lines, pool_json
 

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from spotrelay.aws.quotas import Quotas
 from spotrelay.cli.app import app
-from spotrelay.ports import Denied
-from spotrelay.quotas import Quota
+from spotrelay.core.ports import Denied
+from spotrelay.core.quotas import Quota
 
 from .conftest import GOOD
 

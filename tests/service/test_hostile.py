@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from spotrelay.model import ServiceSpec
+from spotrelay.core.spec import ServiceSpec
 from spotrelay.service import Service, ServiceFileError, envfile, load, runtime, user_data
 
 from .conftest import GOOD, Loader, Refuser

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.demo.settings import DEFAULT_WARNING_S
 from spotrelay import catalog
-from spotrelay.demo.settings import DEFAULT_WARNING_S
-from spotrelay.model import ReadinessProbe
-from spotrelay.policy.timing import DRAIN_SETTLE_S
-from spotrelay.requirements import Accelerators, Amount, Requirements
+from spotrelay.core.requirements import Accelerators, Amount, Requirements
+from spotrelay.core.spec import ReadinessProbe
+from spotrelay.core.timing import DRAIN_SETTLE_S
 from spotrelay.service import Disk, describe, eligible_instance_types, load
 from spotrelay.service.loading import BALANCER_LAG_S
 from spotrelay.service.requirements import parse_accelerators, parse_amount

@@ -10,41 +10,42 @@ from datetime import datetime
 from typing import Any
 from unittest.mock import patch
 
-from spotrelay import controller, intake, launching, signals
-from spotrelay.controller import Controller
-from spotrelay.intake import Intake, Tick, TickKind
-from spotrelay.memory import MemoryStore
-from spotrelay.model import (
-    Changes,
-    Cooldown,
-    PoolMemory,
-    PurchaseOption,
-    Refusal,
-    Replica,
-    ReplicaState,
-    Rows,
-    Scope,
-    ServiceSpec,
-    seconds,
+from lab.sim.ports import SimFleet, SimServices, SimTelemetry
+from lab.sim.rules import Rule
+from spotrelay import events as signals
+from spotrelay.control import controller, intake
+from spotrelay.control.controller import Controller
+from spotrelay.control.intake import Intake, Tick, TickKind
+from spotrelay.core import timing
+from spotrelay.core.instances import Refusal
+from spotrelay.core.names import Metric
+from spotrelay.core.pools import Cooldown, PoolMemory, PurchaseOption, Scope
+from spotrelay.core.ports import (
+    Conflict,
+    LaunchRequest,
+    LaunchResult,
+    OtherControlPlane,
+    PortError,
+    Unavailable,
 )
-from spotrelay.names import Metric
-from spotrelay.policy import (
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.rows import Changes, Rows
+from spotrelay.core.spec import ServiceSpec
+from spotrelay.core.timing import seconds
+from spotrelay.memory import MemoryStore
+from spotrelay.placement import cooldowns, launching
+from spotrelay.placement import plan as placement
+from spotrelay.serving import (
     changes,
-    cooldowns,
     failures,
     interruption,
     observation,
-    placement,
     rebalance,
     reconcile,
     rotation,
     strength,
-    timing,
 )
-from spotrelay.policy.actions import Action, CloseIntent, Drain, Request, Terminate
-from spotrelay.ports import Conflict, LaunchRequest, LaunchResult, OtherControlPlane, PortError, Unavailable
-from spotrelay.sim.ports import SimFleet, SimServices, SimTelemetry
-from spotrelay.sim.rules import Rule
+from spotrelay.serving.actions import Action, CloseIntent, Drain, Request, Terminate
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spotrelay.sim.run import run
+from lab.sim.run import run
 from tests.sim.broken import BROKEN, Broken
 
 WITHIN = 1000

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from spotrelay.sim import scenario
-from spotrelay.sim.campaign import Summary, campaign
-from spotrelay.sim.faults import PAIRS, POSSIBLE, Call, Fault
-from spotrelay.sim.rules import Rule
-from spotrelay.sim.run import run
-from spotrelay.sim.scheduler import Killed, Scheduler, Task
+from lab.sim import scenario
+from lab.sim.campaign import Summary, campaign
+from lab.sim.faults import PAIRS, POSSIBLE, Call, Fault
+from lab.sim.rules import Rule
+from lab.sim.run import run
+from lab.sim.scheduler import Killed, Scheduler, Task
 
 STANDARD = 3000
 
@@ -60,7 +60,7 @@ def test_small_and_large_services_stand_it_too(replicas: int) -> None:
 def test_a_seed_repeats_exactly() -> None:
     """The same seed gives the same timeline, also in another process, where text hashes otherwise."""
     script = (
-        "import json; from spotrelay.sim.run import run; "
+        "import json; from lab.sim.run import run; "
         "print(json.dumps([list(run(seed, tell=True).timeline) for seed in range(20)]))"
     )
     environment = {**os.environ, "PYTHONHASHSEED": "7"}

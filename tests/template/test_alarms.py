@@ -1,7 +1,7 @@
 """Every alarm, on what its metric does: silent in a good first hour and on a calm day, in time on a bad one.
 
 The alarms are those of the templates; their states are worked out minute by minute, by the rules of
-CloudWatch's user guide (`spotrelay.local.metrics.alarm_state`).
+CloudWatch's user guide (`lab.local.metrics.alarm_state`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from spotrelay.local.metrics import alarm_state
-from spotrelay.names import Metric
+from lab.local.metrics import alarm_state
+from spotrelay.core.names import Metric
 from spotrelay.service import Service, load
 from tests.template.conftest import SERVICE_FILES
 from tests.template.support import Template, refers_to

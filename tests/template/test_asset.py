@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.cold_start import bring_runtime
+from lab.benchmarks.cold_start import bring_runtime
 from stacks.bundling import (
     BundlingError,
     locked_packages,
@@ -30,7 +30,7 @@ def test_handlers_run_on_the_asset_and_lambda_alone(asset: Path, tmp_path: Path)
     bring_runtime(tmp_path)
     program = (
         "from lambdas import on_signal, reconcile, removal, survey, wiring;"
-        "from spotrelay.names import Metric;"
+        "from spotrelay.core.names import Metric;"
         "assert on_signal.handler and reconcile.handler and removal.handler and survey.handler;"
         "wiring.telemetry.record('imported');"
         "wiring.telemetry.count(Metric.CONFLICTS);"

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from lab.sim.queues import SIGNALS, TICKS
 from spotrelay.aws.clients import LAUNCH_S, LAUNCHING
 from spotrelay.aws.fleet import RECORD_S
-from spotrelay.names import Env, Metric
-from spotrelay.policy import timing
-from spotrelay.quotas import LEAST_CONCURRENCY
-from spotrelay.sim.queues import SIGNALS, TICKS
+from spotrelay.core import timing
+from spotrelay.core.names import Env, Metric
+from spotrelay.core.quotas import LEAST_CONCURRENCY
 from tests.template.support import (
     Template,
     denials_of_plain_http,

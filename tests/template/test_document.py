@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml  # type: ignore[import-untyped]  # what cloud-init reads with
 
-from spotrelay.model import OnRebalance, OnWarning, ReadinessProbe, ServiceSpec
-from spotrelay.requirements import Accelerators, Requirements
+from spotrelay.core.requirements import Accelerators, Requirements
+from spotrelay.core.spec import OnRebalance, OnWarning, ReadinessProbe, ServiceSpec
 from spotrelay.service import envfile, load
 from spotrelay.service.schema import ReadinessProbe as ProbeSection
 from spotrelay.service.schema import ServiceSection

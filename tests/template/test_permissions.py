@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spotrelay.names import TAG_SERVICE
+from spotrelay.core.names import TAG_SERVICE
 from stacks.permissions import AS_CDK_NAG_WRITES, Function, actions, grants
 from tests.template.support import Template, as_list, flat, function, mapping_of, refers_to
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from spotrelay.model import ServiceSpec
-from spotrelay.requirements import Accelerators, Amount, Requirements
+from spotrelay.core.requirements import Accelerators, Amount, Requirements
+from spotrelay.core.spec import ServiceSpec
 from spotrelay.service import Service, ServiceFileError, load
 from stacks import placement
 from stacks.application import NETWORK, SERVICE_PREFIX

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from spotrelay.aws.clients import PROBING
-from spotrelay.model import ServiceSpec
-from spotrelay.names import (
+from spotrelay.core.names import (
     MAX_NAME,
     METRICS_DIMENSION,
     METRICS_NAMESPACE,
@@ -17,6 +16,7 @@ from spotrelay.names import (
     Metric,
     prober_function,
 )
+from spotrelay.core.spec import ServiceSpec
 from spotrelay.service import Service, load
 from spotrelay.service.schema import ReadinessProbe
 from stacks.dashboard import BLOCKED_TITLE

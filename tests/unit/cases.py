@@ -7,23 +7,14 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from spotrelay.core.instances import Instance, InstanceState, TargetState
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.rows import Backoff, LaunchIntent, Rows
+from spotrelay.core.timing import seconds
 from spotrelay.memory import EPOCH
-from spotrelay.model import (
-    Backoff,
-    Instance,
-    InstanceState,
-    LaunchIntent,
-    Replica,
-    ReplicaState,
-    Rows,
-    TargetState,
-    seconds,
-)
-from spotrelay.policy import reconcile
-from spotrelay.policy.actions import (
-    Action,
-)
-from spotrelay.policy.observation import Observation
+from spotrelay.serving import reconcile
+from spotrelay.serving.actions import Action
+from spotrelay.serving.observation import Observation
 from tests.examples import demo_spec, spot_pool
 
 NOW = EPOCH + seconds(3600)

@@ -6,23 +6,15 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-from spotrelay.model import (
-    Backoff,
-    LaunchIntent,
-    PurchaseOption,
-    Replica,
-    ReplicaState,
-    ServiceSpec,
-    seconds,
-)
-from spotrelay.policy import strength, timing
-from spotrelay.policy.actions import (
-    Action,
-    Drain,
-    End,
-    Request,
-)
-from spotrelay.policy.observation import Observation
+from spotrelay.core import timing
+from spotrelay.core.pools import PurchaseOption
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.rows import Backoff, LaunchIntent
+from spotrelay.core.spec import ServiceSpec
+from spotrelay.core.timing import seconds
+from spotrelay.serving import strength
+from spotrelay.serving.actions import Action, Drain, End, Request
+from spotrelay.serving.observation import Observation
 from tests.examples import on_demand_pool
 from tests.unit.cases import LONG_AGO, NOW, a_replica, an_instance, seen_of
 

@@ -10,21 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotrelay.model import (
-    Backoff,
-    Cause,
-    Changes,
-    LaunchIntent,
-    LaunchWindow,
-    PoolMemory,
-    PurchaseOption,
-    Replica,
-    ReplicaState,
-    Rows,
-    seconds,
-)
-from spotrelay.policy import changes, timing
-from spotrelay.policy.actions import (
+from spotrelay.core import timing
+from spotrelay.core.pools import Cause, PoolMemory, PurchaseOption
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Rows
+from spotrelay.core.timing import seconds
+from spotrelay.serving import changes
+from spotrelay.serving.actions import (
     Action,
     Drain,
     End,

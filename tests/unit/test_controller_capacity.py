@@ -8,13 +8,17 @@ from datetime import datetime
 
 import pytest
 
-from spotrelay.controller import Controller
-from spotrelay.launching import STAND_IN_DELAY_S
+from spotrelay.control.controller import Controller
+from spotrelay.core import timing
+from spotrelay.core.instances import TargetState
+from spotrelay.core.names import Metric
+from spotrelay.core.pools import Offering, PurchaseOption
+from spotrelay.core.ports import Conflict, Throttled, Unavailable
+from spotrelay.core.replica import ReplicaState
+from spotrelay.core.rows import Changes
+from spotrelay.core.timing import seconds
 from spotrelay.memory import World
-from spotrelay.model import Changes, Offering, PurchaseOption, ReplicaState, TargetState, seconds
-from spotrelay.names import Metric
-from spotrelay.policy import timing
-from spotrelay.ports import Conflict, Throttled, Unavailable
+from spotrelay.placement.launching import STAND_IN_DELAY_S
 from tests.examples import demo_spec
 from tests.unit.worlds import (
     active,

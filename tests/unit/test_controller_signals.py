@@ -7,12 +7,16 @@ from datetime import timedelta
 
 import pytest
 
-from spotrelay.controller import Controller
-from spotrelay.model import Changes, OnRebalance, OnWarning, PurchaseOption, ReplicaState, seconds
-from spotrelay.names import Metric
-from spotrelay.policy import timing
-from spotrelay.ports import Conflict, Throttled, Unavailable
-from spotrelay.signals import InterruptionWarning, RebalanceRecommendation
+from spotrelay.control.controller import Controller
+from spotrelay.core import timing
+from spotrelay.core.names import Metric
+from spotrelay.core.pools import PurchaseOption
+from spotrelay.core.ports import Conflict, Throttled, Unavailable
+from spotrelay.core.replica import ReplicaState
+from spotrelay.core.rows import Changes
+from spotrelay.core.spec import OnRebalance, OnWarning
+from spotrelay.core.timing import seconds
+from spotrelay.events import InterruptionWarning, RebalanceRecommendation
 from tests.examples import demo_spec
 from tests.unit.worlds import (
     active,

@@ -7,12 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from spotrelay.controller import Controller
+from spotrelay.control.controller import Controller
+from spotrelay.core import timing
+from spotrelay.core.instances import InstanceState
+from spotrelay.core.names import Metric
+from spotrelay.core.pools import Offering, PurchaseOption
+from spotrelay.core.ports import OtherControlPlane, UnreadableDocument
+from spotrelay.core.replica import ReplicaState
+from spotrelay.core.rows import Changes
+from spotrelay.core.spec import ServiceSpec
 from spotrelay.memory import MemoryStore
-from spotrelay.model import Changes, InstanceState, Offering, PurchaseOption, ReplicaState, ServiceSpec
-from spotrelay.names import Metric
-from spotrelay.policy import timing
-from spotrelay.ports import OtherControlPlane, UnreadableDocument
 from tests.examples import demo_spec
 from tests.unit.worlds import (
     Troubled,

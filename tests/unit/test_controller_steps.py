@@ -6,11 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from spotrelay.controller import Controller
-from spotrelay.model import Changes, OnWarning, PurchaseOption, ReadinessProbe, ReplicaState, seconds
-from spotrelay.names import Metric
-from spotrelay.policy import timing
-from spotrelay.ports import Conflict, Denied, LaunchRequest, PortError, Throttled, Unavailable
+from spotrelay.control.controller import Controller
+from spotrelay.core import timing
+from spotrelay.core.names import Metric
+from spotrelay.core.pools import PurchaseOption
+from spotrelay.core.ports import Conflict, Denied, LaunchRequest, PortError, Throttled, Unavailable
+from spotrelay.core.replica import ReplicaState
+from spotrelay.core.rows import Changes
+from spotrelay.core.spec import OnWarning, ReadinessProbe
+from spotrelay.core.timing import seconds
 from tests.examples import demo_spec
 from tests.unit.worlds import (
     Troubled,

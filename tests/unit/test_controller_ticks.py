@@ -5,21 +5,17 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 
-from spotrelay.controller import Controller
+from spotrelay.control.controller import Controller
+from spotrelay.core import timing
+from spotrelay.core.instances import InstanceState
+from spotrelay.core.names import Metric
+from spotrelay.core.pools import Offering, PurchaseOption
+from spotrelay.core.ports import PortError, Unavailable
+from spotrelay.core.replica import ReplicaState
+from spotrelay.core.rows import Changes
+from spotrelay.core.spec import OnRebalance, ReadinessProbe
+from spotrelay.events import RebalanceRecommendation
 from spotrelay.memory import World
-from spotrelay.model import (
-    Changes,
-    InstanceState,
-    Offering,
-    OnRebalance,
-    PurchaseOption,
-    ReadinessProbe,
-    ReplicaState,
-)
-from spotrelay.names import Metric
-from spotrelay.policy import timing
-from spotrelay.ports import PortError, Unavailable
-from spotrelay.signals import RebalanceRecommendation
 from tests.examples import demo_spec
 from tests.unit.worlds import (
     active,

@@ -9,22 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotrelay.model import (
+from spotrelay.core import timing
+from spotrelay.core.instances import Refusal, RefusalKind
+from spotrelay.core.pools import (
     CapacityPool,
     Cause,
     Cooldown,
     Offering,
     PoolMemory,
     PurchaseOption,
-    Refusal,
-    RefusalKind,
-    ReplicaState,
     Scope,
     quota_of,
-    seconds,
 )
-from spotrelay.policy import changes, cooldowns, timing
-from spotrelay.policy.actions import Action, Drain, NoteRebalance
+from spotrelay.core.replica import ReplicaState
+from spotrelay.core.timing import seconds
+from spotrelay.placement import cooldowns
+from spotrelay.serving import changes
+from spotrelay.serving.actions import Action, Drain, NoteRebalance
 from tests.examples import demo_spec, on_demand_pool, spot_pool
 from tests.unit.cases import NOW, a_replica
 

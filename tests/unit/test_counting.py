@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from spotrelay.model import OnWarning, ReadinessProbe
-from spotrelay.names import Metric
-from spotrelay.policy import timing
-from spotrelay.ports import Conflict, Denied, Unavailable
+from spotrelay.core import timing
+from spotrelay.core.names import Metric
+from spotrelay.core.ports import Conflict, Denied, Unavailable
+from spotrelay.core.spec import OnWarning, ReadinessProbe
 from tests.examples import demo_spec
 from tests.unit.worlds import (
     active,

@@ -7,17 +7,14 @@ from typing import Any
 
 import pytest
 
-from spotrelay.model import (
-    Instance,
-    InstanceState,
-    PurchaseOption,
-    ReplicaState,
-    ServiceSpec,
-    TargetState,
-    seconds,
-)
-from spotrelay.policy import reconcile, strength, timing
-from spotrelay.policy.actions import (
+from spotrelay.core import timing
+from spotrelay.core.instances import Instance, InstanceState, TargetState
+from spotrelay.core.pools import PurchaseOption
+from spotrelay.core.replica import ReplicaState
+from spotrelay.core.spec import ServiceSpec
+from spotrelay.core.timing import seconds
+from spotrelay.serving import reconcile, strength
+from spotrelay.serving.actions import (
     Action,
     Drain,
     HoldBack,
@@ -30,7 +27,7 @@ from spotrelay.policy.actions import (
     TakeOut,
     Terminate,
 )
-from spotrelay.policy.observation import Observation
+from spotrelay.serving.observation import Observation
 from tests.examples import demo_spec, on_demand_pool
 from tests.unit.cases import LONG_AGO, NOW, POOL, a_replica, an_instance, rows_of, seen_of
 

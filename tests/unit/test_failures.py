@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from spotrelay.model import Backoff, ReplicaState, seconds
-from spotrelay.policy import failures, timing
+from spotrelay.core import timing
+from spotrelay.core.replica import ReplicaState
+from spotrelay.core.rows import Backoff
+from spotrelay.core.timing import seconds
+from spotrelay.serving import failures
 from tests.examples import demo_spec
 from tests.unit.cases import NOW, a_replica
 

@@ -9,17 +9,13 @@ from types import FrameType
 
 import pytest
 
-from spotrelay.model import (
-    LaunchIntent,
-    OnRebalance,
-    PurchaseOption,
-    Replica,
-    ReplicaState,
-    ServiceSpec,
-    TargetState,
-)
-from spotrelay.policy import changes, reconcile, strength
-from spotrelay.policy.observation import Observation
+from spotrelay.core.instances import TargetState
+from spotrelay.core.pools import PurchaseOption
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.rows import LaunchIntent
+from spotrelay.core.spec import OnRebalance, ServiceSpec
+from spotrelay.serving import changes, reconcile, strength
+from spotrelay.serving.observation import Observation
 from tests.examples import demo_spec
 from tests.unit.cases import LONG_AGO, NOW, a_replica, an_instance, seen_of
 

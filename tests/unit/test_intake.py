@@ -9,13 +9,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from spotrelay.controller import Controller
-from spotrelay.intake import Intake, TickKind
+from spotrelay.control.controller import Controller
+from spotrelay.control.intake import Intake, TickKind
+from spotrelay.core.names import Metric
+from spotrelay.core.ports import Denied, PortError, Throttled, Unavailable
+from spotrelay.core.replica import ReplicaState
+from spotrelay.events import InterruptionWarning, Signal
 from spotrelay.memory import MemoryDeadLetters, World
-from spotrelay.model import ReplicaState
-from spotrelay.names import Metric
-from spotrelay.ports import Denied, PortError, Throttled, Unavailable
-from spotrelay.signals import InterruptionWarning, Signal
 from tests.examples import demo_spec
 
 AT = datetime(2026, 11, 21, 7, tzinfo=UTC)

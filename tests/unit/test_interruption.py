@@ -9,19 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotrelay.model import (
-    InstanceState,
-    OnRebalance,
-    OnWarning,
-    PurchaseOption,
-    Replica,
-    ReplicaState,
-    Rows,
-    ServiceSpec,
-    seconds,
-)
-from spotrelay.policy import interruption, timing
-from spotrelay.policy.actions import (
+from spotrelay.core import timing
+from spotrelay.core.instances import InstanceState
+from spotrelay.core.pools import PurchaseOption
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.rows import Rows
+from spotrelay.core.spec import OnRebalance, OnWarning, ServiceSpec
+from spotrelay.core.timing import seconds
+from spotrelay.events import InterruptionWarning, RebalanceRecommendation, Signal, StateChange
+from spotrelay.serving import interruption
+from spotrelay.serving.actions import (
     Action,
     Drain,
     End,
@@ -32,7 +29,6 @@ from spotrelay.policy.actions import (
     Start,
     TakeOut,
 )
-from spotrelay.signals import InterruptionWarning, RebalanceRecommendation, Signal, StateChange
 from tests.examples import demo_spec
 from tests.unit.cases import LONG_AGO, NOW, a_replica, rows_of
 

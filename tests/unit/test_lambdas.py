@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from lambdas import on_signal, reconcile
-from spotrelay.controller import Controller
-from spotrelay.intake import Intake
+from spotrelay.control.controller import Controller
+from spotrelay.control.intake import Intake
+from spotrelay.core.names import Metric
+from spotrelay.core.ports import Throttled
+from spotrelay.core.replica import ReplicaState
 from spotrelay.memory import MemoryDeadLetters, World
-from spotrelay.model import ReplicaState
-from spotrelay.names import Metric
-from spotrelay.ports import Throttled
 from tests.examples import demo_spec
 
 

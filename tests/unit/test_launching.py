@@ -8,31 +8,26 @@ from typing import Any
 
 import pytest
 
-from spotrelay import launching
-from spotrelay.memory import World
-from spotrelay.model import (
+from spotrelay.core import timing
+from spotrelay.core.instances import Instance, InstanceState, Refusal, RefusalKind
+from spotrelay.core.names import Metric
+from spotrelay.core.pools import (
     CapacityPool,
     Cause,
-    Changes,
     Cooldown,
-    Instance,
-    InstanceState,
-    LaunchIntent,
     Offering,
     PoolMemory,
     PurchaseOption,
-    Refusal,
-    RefusalKind,
-    Replica,
-    ReplicaState,
     Scope,
-    ServiceSpec,
     Survey,
-    seconds,
 )
-from spotrelay.names import Metric
-from spotrelay.policy import timing
-from spotrelay.ports import Conflict, Denied, LaunchRequest, LaunchResult, Throttled, Unavailable
+from spotrelay.core.ports import Conflict, Denied, LaunchRequest, LaunchResult, Throttled, Unavailable
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.rows import Changes, LaunchIntent
+from spotrelay.core.spec import ServiceSpec
+from spotrelay.core.timing import seconds
+from spotrelay.memory import World
+from spotrelay.placement import launching
 from tests.examples import demo_spec, spot_pool
 from tests.unit.worlds import world_of
 

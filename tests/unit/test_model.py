@@ -10,23 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spotrelay.core.pools import Cause, Cooldown, PoolMemory, PurchaseOption, Scope
+from spotrelay.core.replica import TRANSITIONS, IllegalTransitionError, Replica, ReplicaState
+from spotrelay.core.requirements import Accelerators, Amount, Requirements
+from spotrelay.core.spec import OnWarning, ServiceSpec, SpecError
+from spotrelay.core.timing import seconds
 from spotrelay.memory import EPOCH
-from spotrelay.model import (
-    TRANSITIONS,
-    Cause,
-    Cooldown,
-    IllegalTransitionError,
-    OnWarning,
-    PoolMemory,
-    PurchaseOption,
-    Replica,
-    ReplicaState,
-    Scope,
-    ServiceSpec,
-    SpecError,
-    seconds,
-)
-from spotrelay.requirements import Accelerators, Amount, Requirements
 from tests.examples import demo_spec, on_demand_pool, spot_pool
 
 

@@ -6,14 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from spotrelay.model import (
-    Backoff,
-    LaunchIntent,
-    Replica,
-    seconds,
-)
-from spotrelay.policy import strength, timing
-from spotrelay.policy.observation import Observation
+from spotrelay.core import timing
+from spotrelay.core.replica import Replica
+from spotrelay.core.rows import Backoff, LaunchIntent
+from spotrelay.core.timing import seconds
+from spotrelay.serving import strength
+from spotrelay.serving.observation import Observation
 from tests.examples import demo_spec
 from tests.unit.cases import LONG_AGO, NOW, a_replica, rows_of
 from tests.unit.strengths import (

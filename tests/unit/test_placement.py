@@ -11,7 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from spotrelay.model import (
+from spotrelay.core import timing
+from spotrelay.core.pools import (
     CapacityPool,
     Cause,
     Cooldown,
@@ -19,13 +20,13 @@ from spotrelay.model import (
     PoolMemory,
     PurchaseOption,
     Scope,
-    ServiceSpec,
     Survey,
-    seconds,
 )
-from spotrelay.policy import placement, timing
-from spotrelay.policy.placement import Plan
-from spotrelay.requirements import Requirements
+from spotrelay.core.requirements import Requirements
+from spotrelay.core.spec import ServiceSpec
+from spotrelay.core.timing import seconds
+from spotrelay.placement import plan as placement
+from spotrelay.placement.plan import Plan
 from tests.examples import demo_spec, on_demand_pool, spot_pool
 from tests.unit.cases import NOW
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from spotrelay.model import PurchaseOption
-from spotrelay.quotas import Quota, quota_for, shortages
+from spotrelay.core.pools import PurchaseOption
+from spotrelay.core.quotas import Quota, quota_for, shortages
 from tests.examples import demo_spec
 
 

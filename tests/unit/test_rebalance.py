@@ -7,19 +7,16 @@ from typing import Any
 
 import pytest
 
-from spotrelay.model import (
-    InstanceState,
-    LaunchIntent,
-    OnRebalance,
-    PurchaseOption,
-    Replica,
-    ReplicaState,
-    TargetState,
-    seconds,
-)
-from spotrelay.policy import rebalance, reconcile, timing
-from spotrelay.policy.actions import Action, Drain, NoteHealth, ServeOn, Supersede
-from spotrelay.policy.interruption import NEEDLESS
+from spotrelay.core import timing
+from spotrelay.core.instances import InstanceState, TargetState
+from spotrelay.core.pools import PurchaseOption
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.rows import LaunchIntent
+from spotrelay.core.spec import OnRebalance
+from spotrelay.core.timing import seconds
+from spotrelay.serving import rebalance, reconcile
+from spotrelay.serving.actions import Action, Drain, NoteHealth, ServeOn, Supersede
+from spotrelay.serving.interruption import NEEDLESS
 from tests.examples import demo_spec
 from tests.unit.cases import LONG_AGO, NOW, RECENTLY, a_replica, an_instance, seen_of
 

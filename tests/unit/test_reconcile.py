@@ -7,18 +7,15 @@ from typing import Any
 
 import pytest
 
-from spotrelay.model import (
-    Backoff,
-    InstanceState,
-    LaunchIntent,
-    PurchaseOption,
-    ReadinessProbe,
-    ReplicaState,
-    TargetState,
-    seconds,
-)
-from spotrelay.policy import observation, reconcile, timing
-from spotrelay.policy.actions import (
+from spotrelay.core import timing
+from spotrelay.core.instances import InstanceState, TargetState
+from spotrelay.core.pools import PurchaseOption
+from spotrelay.core.replica import ReplicaState
+from spotrelay.core.rows import Backoff, LaunchIntent
+from spotrelay.core.spec import ReadinessProbe
+from spotrelay.core.timing import seconds
+from spotrelay.serving import observation, reconcile
+from spotrelay.serving.actions import (
     Adopt,
     CloseIntent,
     Drain,

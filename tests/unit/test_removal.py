@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from lambdas import removal
-from spotrelay.names import CONTROL_PLANE_PARAMETER, TAG_SERVICE, service_parameter
+from spotrelay.core.names import CONTROL_PLANE_PARAMETER, TAG_SERVICE, service_parameter
 
 DOCUMENT = service_parameter("chat")
 LIMIT_S = 600.0

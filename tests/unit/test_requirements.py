@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotrelay import catalog
-from spotrelay.instance_types import described
-from spotrelay.requirements import Accelerators, Amount, Requirements, find
+from spotrelay.core.instance_types import described
+from spotrelay.core.requirements import Accelerators, Amount, Requirements, find
 
 TYPES = catalog.all_types()
 KINDS = sorted({(t.accelerator, t.accelerator_count) for t in TYPES if t.accelerator_count})

@@ -10,8 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotrelay.model import OnWarning, Replica, ReplicaState, Rows, ServiceSpec, seconds
-from spotrelay.policy import rotation
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.rows import Rows
+from spotrelay.core.spec import OnWarning, ServiceSpec
+from spotrelay.core.timing import seconds
+from spotrelay.serving import rotation
 from tests.examples import demo_spec
 from tests.unit.cases import NOW, a_replica, rows_of
 

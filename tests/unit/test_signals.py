@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from spotrelay.model import InstanceState
-from spotrelay.signals import (
+from spotrelay.core.instances import InstanceState
+from spotrelay.events import (
     Ignored,
     InterruptionWarning,
     MalformedEventError,

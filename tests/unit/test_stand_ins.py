@@ -6,25 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from spotrelay.model import (
-    Backoff,
-    InstanceState,
-    LaunchIntent,
-    OnRebalance,
-    Replica,
-    ReplicaState,
-    TargetState,
-    seconds,
-)
-from spotrelay.policy import interruption, reconcile, timing
-from spotrelay.policy.actions import (
-    Drain,
-    End,
-    Fail,
-    Launch,
-    Request,
-)
-from spotrelay.signals import InterruptionWarning
+from spotrelay.core import timing
+from spotrelay.core.instances import InstanceState, TargetState
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.rows import Backoff, LaunchIntent
+from spotrelay.core.spec import OnRebalance
+from spotrelay.core.timing import seconds
+from spotrelay.events import InterruptionWarning
+from spotrelay.serving import interruption, reconcile
+from spotrelay.serving.actions import Drain, End, Fail, Launch, Request
 from tests.examples import demo_spec
 from tests.unit.cases import LONG_AGO, NOW, RECENTLY, a_replica, an_instance, rows_of, seen_of
 from tests.unit.strengths import (

@@ -9,23 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotrelay.model import (
-    InstanceState,
-    Replica,
-    ServiceSpec,
-    TargetState,
-    seconds,
-)
-from spotrelay.policy import interruption, reconcile, strength
-from spotrelay.policy.actions import (
-    Adopt,
-    Drain,
-    Launch,
-    NoteHealth,
-    Request,
-    ServeOn,
-    TakeIn,
-)
+from spotrelay.core.instances import InstanceState, TargetState
+from spotrelay.core.replica import Replica
+from spotrelay.core.spec import ServiceSpec
+from spotrelay.core.timing import seconds
+from spotrelay.serving import interruption, reconcile, strength
+from spotrelay.serving.actions import Adopt, Drain, Launch, NoteHealth, Request, ServeOn, TakeIn
 from tests.examples import demo_spec
 from tests.unit.cases import NOW, an_instance, seen_of
 from tests.unit.strengths import (

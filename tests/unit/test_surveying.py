@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from lambdas import survey
-from spotrelay.intake import MalformedTickError
+from spotrelay.control.intake import MalformedTickError
+from spotrelay.core.names import Metric
+from spotrelay.core.pools import CapacityPool, Survey
+from spotrelay.core.ports import OtherControlPlane, Unavailable, UnreadableDocument
+from spotrelay.core.spec import ServiceSpec
 from spotrelay.memory import MemoryClock, MemoryServices, MemoryStore, MemoryTelemetry
-from spotrelay.model import CapacityPool, ServiceSpec, Survey
-from spotrelay.names import Metric
-from spotrelay.ports import OtherControlPlane, Unavailable, UnreadableDocument
-from spotrelay.surveying import SurveyFailedError, Surveying
+from spotrelay.placement.surveying import SurveyFailedError, Surveying
 from tests.examples import demo_spec
 
 FUNCTION: ModuleType = survey

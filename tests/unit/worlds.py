@@ -7,7 +7,14 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from spotrelay.controller import Controller
+from spotrelay.control.controller import Controller
+from spotrelay.core import timing
+from spotrelay.core.instances import InstanceState
+from spotrelay.core.pools import Offering, PurchaseOption
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.rows import Rows
+from spotrelay.core.spec import ServiceSpec
+from spotrelay.events import InterruptionWarning, Signal, StateChange
 from spotrelay.memory import (
     MemoryClock,
     MemoryFleet,
@@ -19,17 +26,6 @@ from spotrelay.memory import (
     MemoryTicker,
     World,
 )
-from spotrelay.model import (
-    InstanceState,
-    Offering,
-    PurchaseOption,
-    Replica,
-    ReplicaState,
-    Rows,
-    ServiceSpec,
-)
-from spotrelay.policy import timing
-from spotrelay.signals import InterruptionWarning, Signal, StateChange
 from tests.examples import demo_spec
 
 Meddle = Callable[..., object]

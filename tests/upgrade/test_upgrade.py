@@ -14,9 +14,10 @@ from spotrelay.aws import items
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.store import DynamoStore
 from spotrelay.aws.table import Table
-from spotrelay.model import SCHEMA, Changes, ServiceSpec
-from spotrelay.names import Metric
-from spotrelay.ports import NewerRows
+from spotrelay.core.names import Metric
+from spotrelay.core.ports import NewerRows
+from spotrelay.core.rows import Changes
+from spotrelay.core.spec import SCHEMA, ServiceSpec
 from tests.contract.conftest import TABLE, make_table
 from tests.unit.worlds import active, recorded, serving, warn
 from tests.upgrade import written

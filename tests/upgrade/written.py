@@ -8,28 +8,13 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from spotrelay.model import (
-    Backoff,
-    CapacityPool,
-    Cause,
-    Changes,
-    Cooldown,
-    LaunchIntent,
-    LaunchWindow,
-    Offering,
-    OnRebalance,
-    OnWarning,
-    PurchaseOption,
-    ReadinessProbe,
-    Replica,
-    ReplicaState,
-    Scope,
-    ServiceSpec,
-    Survey,
-    seconds,
-)
-from spotrelay.ports import Store
-from spotrelay.requirements import Amount, Requirements
+from spotrelay.core.pools import CapacityPool, Cause, Cooldown, Offering, PurchaseOption, Scope, Survey
+from spotrelay.core.ports import Store
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.requirements import Amount, Requirements
+from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow
+from spotrelay.core.spec import OnRebalance, OnWarning, ReadinessProbe, ServiceSpec
+from spotrelay.core.timing import seconds
 
 NOW = datetime(2026, 11, 22, 10, 0, 0, 123456, tzinfo=UTC)
 LATER = NOW + seconds(60)

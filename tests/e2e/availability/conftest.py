@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from spotrelay.demo.operator import Operator
-from spotrelay.demo.settings import Settings
-from spotrelay.local.environment import EC2_WARNING_S
+from lab.demo.operator import Operator
+from lab.demo.settings import Settings
+from lab.local.environment import EC2_WARNING_S
 from tests.e2e import deploying
 from tests.e2e.availability.stories import Stories, begun
 from tests.e2e.clients import MODEL
@@ -34,7 +34,7 @@ resources:
 envs:
   MODEL_NAME: {model}
   TOKEN_S: 0.05
-run: exec python3 -m spotrelay.demo.chat_server
+run: exec python3 -m lab.demo.chat_server
 """
 
 PROBE = """

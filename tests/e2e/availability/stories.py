@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Timer
 
-from spotrelay.demo.operator import Operator
-from spotrelay.local.catalog import ON_DEMAND_CAPACITY
-from spotrelay.model import Replica
-from spotrelay.names import TAG_SERVICE
+from lab.demo.operator import Operator
+from lab.local.catalog import ON_DEMAND_CAPACITY
+from spotrelay.core.names import TAG_SERVICE
+from spotrelay.core.replica import Replica
 from tests.e2e.clients import Clients
 from tests.e2e.damage import Damage, Snapshot
 from tests.e2e.faults.bench import Bench

@@ -13,10 +13,10 @@ from typing import Any, Literal
 
 import pytest
 
-from spotrelay.demo.operator import Operator
-from spotrelay.model import ReplicaState
-from spotrelay.names import CONTROL_PLANE_PARAMETER, TAG_SERVICE, Metric
-from spotrelay.policy import timing
+from lab.demo.operator import Operator
+from spotrelay.core import timing
+from spotrelay.core.names import CONTROL_PLANE_PARAMETER, TAG_SERVICE, Metric
+from spotrelay.core.replica import ReplicaState
 from tests.e2e.availability.conftest import ACCELERATORS
 from tests.e2e.availability.stories import Stories
 from tests.e2e.clients import Clients

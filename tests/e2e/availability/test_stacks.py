@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from spotrelay.demo.deployment import CONTROL_PLANE_STACK, SERVICE_STACK
-from spotrelay.demo.operator import Operator
-from spotrelay.model import ReplicaState
-from spotrelay.names import TAG_SERVICE
+from lab.demo.deployment import CONTROL_PLANE_STACK, SERVICE_STACK
+from lab.demo.operator import Operator
+from spotrelay.core.names import TAG_SERVICE
+from spotrelay.core.replica import ReplicaState
 from stacks.removal import SERVICES_GO_FIRST
 from tests.e2e.availability.stories import Stories
 from tests.e2e.clients import Clients

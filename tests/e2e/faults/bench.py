@@ -9,10 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Literal
 
-from spotrelay.demo.operator import Operator
-from spotrelay.model import Replica, ServiceSpec
-from spotrelay.names import service_parameter
-from spotrelay.ports import Unavailable
+from lab.demo.operator import Operator
+from spotrelay.core.names import service_parameter
+from spotrelay.core.ports import Unavailable
+from spotrelay.core.replica import Replica
+from spotrelay.core.spec import ServiceSpec
 from tests.e2e.faults import rules
 from tests.e2e.stand import POLL_S, Stand
 

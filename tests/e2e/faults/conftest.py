@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from spotrelay.demo.operator import Operator
-from spotrelay.demo.settings import Settings
-from spotrelay.model import Replica
+from lab.demo.operator import Operator
+from lab.demo.settings import Settings
+from spotrelay.core.replica import Replica
 from tests.e2e import deploying
 from tests.e2e.conftest import WARNING_S
 from tests.e2e.faults.bench import Bench

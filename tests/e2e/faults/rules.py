@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from spotrelay.demo.operator import Operator
-from spotrelay.model import Replica, ReplicaState, ServiceSpec
+from lab.demo.operator import Operator
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.spec import ServiceSpec
 
 HISTORY_LIMIT = 10_000
 """More replicas than any test ends."""

@@ -1,0 +1,569 @@
+"""What the control plane costs in a month: counted calls times AWS's list prices.
+
+    .venv/bin/python -m lab.benchmarks.cost            # the tables
+    .venv/bin/python -m lab.benchmarks.cost --write    # into docs/cost.md
+
+The production controller and its production store run against ports that count: a table of moto's whose every
+request is weighed as DynamoDB bills it, and fakes of EC2 and the load balancer, whose calls are free. Alarms,
+dashboard and queues are counted in the templates. Nothing here takes account of AWS's free tiers.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import boto3
+from moto import mock_aws
+
+import stacks  # noqa: F401 - first: it says which Node the CDK's packages start
+from lab.benchmarks.world import SUBNETS, Service, context
+from spotrelay.aws.clients import Clients
+from spotrelay.aws.store import DynamoStore
+from spotrelay.aws.table import Delete, Key, Put, Table, Update, Values, Write
+from spotrelay.aws.telemetry import PowertoolsTelemetry
+from spotrelay.control.controller import Controller
+from spotrelay.core.instances import InstanceState, TargetState
+from spotrelay.core.names import TABLE_PARTITION_KEY, TABLE_SORT_KEY
+from spotrelay.core.pools import CapacityPool, Survey
+from spotrelay.core.ports import Ports
+from spotrelay.core.spec import ServiceSpec
+from spotrelay.core.timing import seconds
+from spotrelay.events import InterruptionWarning, Signal, StateChange
+from spotrelay.memory import MemoryClock, MemoryFleet, MemoryProber, MemoryRouter, MemoryServices
+from spotrelay.placement.surveying import Surveying
+from stacks.application import CONTROL_PLANE, SERVICE_PREFIX, build
+from stacks.control_plane import SIGNAL_MEMORY_MIB, SURVEY_MEMORY_MIB, TICK_MEMORY_MIB
+from stacks.settings import Settings
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENT = ROOT / "docs" / "cost.md"
+BEGIN, END = "<!-- begin: python -m lab.benchmarks.cost -->", "<!-- end -->"
+
+PRICED_ON = "2026-11-22"
+"""When the list prices were looked up, for us-east-1, in USD."""
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Of one unit, in USD."""
+
+    usd: float
+    unit: str
+    source: str
+
+
+CLOUDWATCH = "https://aws.amazon.com/cloudwatch/pricing/"
+PRICES = {
+    "metric": Price(0.30, "custom metric and month", CLOUDWATCH),
+    "alarm": Price(0.10, "alarm and month", CLOUDWATCH),
+    "dashboard": Price(3.00, "dashboard and month", CLOUDWATCH),
+    "log": Price(0.50, "GB of log", CLOUDWATCH),
+    "sqs": Price(0.40, "million requests", "https://aws.amazon.com/sqs/pricing/"),
+    "invocation": Price(0.20, "million invocations", "https://aws.amazon.com/lambda/pricing/"),
+    "gb_s": Price(13.3334, "million GB-seconds, arm64", "https://aws.amazon.com/lambda/pricing/"),
+    "read": Price(0.125, "million read units", "https://aws.amazon.com/dynamodb/pricing/on-demand/"),
+    "write": Price(0.625, "million write units", "https://aws.amazon.com/dynamodb/pricing/on-demand/"),
+}
+
+MONTH_H = 730
+"""As AWS's own calculator has it."""
+
+POLLERS, POLL_S = 5, 20.0
+"""Lambda asks each queue with five requests at a time, each of which waits up to 20 s for a message
+(https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html)."""
+
+CALL_S, INVOCATION_S = 0.015, 0.03
+"""Assumed, since no fake can tell: a call to AWS from within its region, and what an invocation takes beside
+them."""
+
+SURVEY_S = 10.0
+"""Assumed: some forty calls, of which the largest gets a megabyte."""
+
+PLATFORM_LOG_B = 900
+"""Of Lambda's own lines about each invocation: start, end, report, as JSON."""
+
+REPLICAS = 3
+SERVICE = "llama3"
+BOOTS_IN_S, STARTS_IN_S = 30.0, 100.0
+"""From a launch until its instance runs, and until it is healthy."""
+
+SETTLED_WITHIN_S = 420
+OVER_WITHIN_S = 600
+"""Whole minutes by which a service is at rest: after its deployment, and after an interruption."""
+
+
+@dataclass(slots=True)
+class Usage:
+    """What is billed by use."""
+
+    reads: float = 0
+    writes: float = 0
+    sqs: float = 0
+    invocations: float = 0
+    gb_s: float = 0
+    log_b: float = 0
+
+    def minus(self, other: Usage) -> Usage:
+        """What came on top of `other`."""
+        return Usage(*(getattr(self, n) - getattr(other, n) for n in Usage.__slots__))
+
+    def times(self, factor: float) -> Usage:
+        """So many times as much."""
+        return Usage(*(getattr(self, n) * factor for n in Usage.__slots__))
+
+    def plus(self, other: Usage) -> Usage:
+        """Both."""
+        return Usage(*(getattr(self, n) + getattr(other, n) for n in Usage.__slots__))
+
+
+class WeighedTable(Table):
+    """A table that weighs each request as DynamoDB's on-demand billing does."""
+
+    def __init__(self, clients: Clients, name: str, usage: Usage, calls: Counter[str]) -> None:
+        super().__init__(clients, name)
+        self._usage = usage
+        self._calls = calls
+
+    def get(self, key: Key) -> Values:
+        """See `Table`."""
+        item = super().get(key)
+        self._calls["dynamodb"] += 1
+        self._usage.reads += _read_units(_size(item))
+        return item
+
+    def get_many(self, keys: Collection[Key]) -> dict[Key, Values]:
+        """See `Table`."""
+        found = super().get_many(keys)
+        self._calls["dynamodb"] += 1
+        self._usage.reads += sum(_read_units(_size(found.get(key, {}))) for key in set(keys))
+        return found
+
+    def query(
+        self, partition: str, *, newest_first: bool = False, limit: int | None = None
+    ) -> list[tuple[Key, Values]]:
+        """See `Table`."""
+        found = super().query(partition, newest_first=newest_first, limit=limit)
+        self._calls["dynamodb"] += 1
+        self._usage.reads += _read_units(sum(_size(item) for _, item in found))
+        return found
+
+    def write(self, write: Write) -> bool:
+        """See `Table`."""
+        self._calls["dynamodb"] += 1
+        before = super().get(write.key)
+        is_written = super().write(write)
+        self._usage.writes += self._weight(write, before)
+        return is_written
+
+    def transact(self, writes: Sequence[Write]) -> None:
+        """See `Table`. Each write of a transaction is billed twice."""
+        self._calls["dynamodb"] += 1
+        before = {write.key: super(WeighedTable, self).get(write.key) for write in writes}
+        super().transact(writes)
+        self._usage.writes += sum(2 * self._weight(write, before[write.key]) for write in writes)
+
+    def _weight(self, write: Write, before: Values) -> int:
+        match write:
+            case Put(values=values):
+                after: Values = values
+            case Update(values=values):
+                after = {**before, **values}
+            case Delete():
+                after = {}
+        return max(math.ceil(max(_size(before), _size(after)) / 1024), 1)
+
+
+def _size(item: Values) -> int:
+    """An item's bytes: names and values."""
+    return sum(len(name) + len(str(value).encode()) for name, value in item.items() if value is not None)
+
+
+def _read_units(size: int) -> int:
+    """Of a strongly consistent read."""
+    return max(math.ceil(size / 4096), 1)
+
+
+class Called:
+    """A port whose calls are counted."""
+
+    def __init__(self, port: object, calls: Counter[str]) -> None:
+        self._port = port
+        self._calls = calls
+
+    def __getattr__(self, name: str) -> Any:
+        self._calls[name] += 1
+        return getattr(self._port, name)
+
+
+@dataclass
+class Queue:
+    """`ports.Ticker`: a queue whose messages come when they are due."""
+
+    clock: MemoryClock
+    usage: Usage
+    waiting: list[tuple[datetime, str, datetime | None]] = field(default_factory=list)
+
+    def schedule(self, service: str, due: datetime | None = None, delay_s: float = 0) -> None:
+        """See `ports.Ticker.schedule`."""
+        self.usage.sqs += 1
+        self.waiting.append((self.clock.now() + seconds(delay_s), service, due))
+
+    def schedule_leave(self, service: str, delay_s: float) -> None:
+        """See `ports.Ticker.schedule_leave`: as a tick, which calls more."""
+        self.schedule(service, None, delay_s)
+
+    def schedule_override(self, service: str, delay_s: float) -> None:
+        """See `ports.Ticker.schedule_override`: nobody has to say anything there."""
+        raise AssertionError(f"{service} is overridden in {delay_s} s")
+
+
+class Deployment:
+    """The control plane with one service, in simulated time."""
+
+    def __init__(self, clients: Clients) -> None:
+        self.usage = Usage()
+        self.metrics: set[str] = set()
+        self._calls: Counter[str] = Counter()
+        self._clock = MemoryClock()
+        self._fleet = MemoryFleet(self._clock)
+        self._router = MemoryRouter(self._fleet)
+        self._queue = Queue(self._clock, self.usage)
+        self._spec = Service(SERVICE, REPLICAS).spec
+        _make_table(clients)
+        table = WeighedTable(clients, TABLE, self.usage, self._calls)
+        start = self._clock.now()
+        self._store = DynamoStore(table, lambda: (self._clock.now() - start).total_seconds())
+        self._services = MemoryServices(self._spec)
+        self._telemetry = PowertoolsTelemetry()
+        numbers = count(1)
+        ports = Ports(
+            store=self._store,
+            fleet=cast("Any", Called(self._fleet, self._calls)),
+            router=cast("Any", Called(self._router, self._calls)),
+            prober=MemoryProber(),
+            ticker=self._queue,
+            services=cast("Any", Called(self._services, self._calls)),
+            telemetry=self._telemetry,
+            clock=self._clock,
+            new_id=lambda: f"{next(numbers):032x}",
+        )
+        self._controller = Controller(ports)
+        self._signals: list[tuple[datetime, Signal]] = []
+        self._since_minute_s = 60.0
+        self._ends: tuple[datetime, str] | None = None
+
+    def run(self, duration_s: int) -> None:
+        """Let time pass, a second at a time, with a schedule's tick each minute."""
+        for _ in range(duration_s):
+            self._clock.advance(1)
+            self._since_minute_s += 1
+            self._let_instances_start()
+            now = self._clock.now()
+            due = [signal for at, signal in self._signals if at <= now]
+            self._signals = [(at, signal) for at, signal in self._signals if at > now]
+            if due:
+                self.usage.sqs += len(due)
+                self._invoke(SIGNAL_MEMORY_MIB, len(due), partial(self._controller.handle, due))
+            if self._since_minute_s >= 60:
+                self._since_minute_s = 0
+                self.usage.sqs += 1
+                self._invoke(TICK_MEMORY_MIB, 1, self._controller.tick_all)
+            ticks = [tick for tick in self._queue.waiting if tick[0] <= now]
+            self._queue.waiting = [tick for tick in self._queue.waiting if tick[0] > now]
+            for _, service, serving in ticks:
+                self._invoke(TICK_MEMORY_MIB, 1, partial(self._controller.tick, service, serving))
+
+    def survey(self) -> None:
+        """What happens each hour."""
+        zones = sorted(set(SUBNETS.values()))
+        pools = tuple(CapacityPool("us-east-1", z, t) for t in self._spec.instance_types for z in zones)
+        found = Survey(
+            SERVICE,
+            self._spec.asked,
+            self._clock.now(),
+            pools,
+            dict.fromkeys(self._spec.instance_types, 1.23456),
+            dict.fromkeys(pools, 0.456789),
+            dict.fromkeys(zones, 7),
+        )
+        surveying = Surveying(self._services, _Found(found), self._store, self._telemetry, self._clock)
+        self._invoke(SURVEY_MEMORY_MIB, 0, lambda: surveying.survey([SERVICE]), SURVEY_S)
+
+    def interrupt(self) -> None:
+        """EC2 warns a replica, and takes it two minutes later; each of its events comes."""
+        victim = next(i for i in self._fleet.instances.values() if i.state is InstanceState.RUNNING)
+        now = self._clock.now()
+        ends = now + seconds(120)
+        self._fleet.interrupted[victim.id] = now
+        self._signals += [
+            (now, InterruptionWarning(victim.id, now, "terminate")),
+            (ends, StateChange(victim.id, ends, InstanceState.SHUTTING_DOWN)),
+            (ends + seconds(30), StateChange(victim.id, ends, InstanceState.TERMINATED)),
+        ]
+        self._ends = (ends + seconds(30), victim.id)
+
+    def is_whole(self) -> bool:
+        """Whether all replicas serve, and nobody looks for anything."""
+        states = list(self._router.health(self._spec).values())
+        return states == [TargetState.HEALTHY] * REPLICAS and not self._queue.waiting
+
+    def _let_instances_start(self) -> None:
+        now = self._clock.now()
+        if self._ends and self._ends[0] <= now:
+            self._fleet.interrupted.pop(self._ends[1])
+            self._fleet.enter(InstanceState.TERMINATED, [self._ends[1]])
+            self._ends = None
+        ages = {i.id: (now - i.launched_at).total_seconds() for i in self._fleet.instances.values()}
+        for instance in list(self._fleet.instances.values()):
+            if instance.state is InstanceState.PENDING and ages[instance.id] >= BOOTS_IN_S:
+                self._fleet.enter(InstanceState.RUNNING, [instance.id])
+                self._signals.append((now, StateChange(instance.id, now, InstanceState.RUNNING)))
+        health = self._router.health(self._spec)
+        initial = [id_ for id_, state in health.items() if state is TargetState.INITIAL]
+        if all(ages[id_] >= STARTS_IN_S for id_ in initial):
+            self._router.pass_checks()
+
+    def _invoke(
+        self, memory_mib: int, messages: int, act: Callable[[], object], beside_s: float = INVOCATION_S
+    ) -> None:
+        """One invocation; each message that brought it is deleted from its queue afterwards."""
+        self._calls.clear()
+        log = io.StringIO()
+        with redirect_stdout(log), self._telemetry.invocation(context()):
+            act()
+        lasted_s = beside_s + CALL_S * self._calls.total()
+        self.usage.sqs += messages
+        self.usage.invocations += 1
+        self.usage.gb_s += memory_mib / 1024 * lasted_s
+        self.usage.log_b += len(log.getvalue().encode()) + PLATFORM_LOG_B
+        self.metrics |= set(_metrics(log.getvalue()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A surveyor that finds what it is told to."""
+
+    survey_: Survey
+
+    def survey(self, spec: ServiceSpec, now: datetime) -> Survey:  # noqa: ARG002
+        """See `ports.Surveyor`."""
+        return self.survey_
+
+
+TABLE = "spotrelay"
+
+
+def _make_table(clients: Clients) -> None:
+    keys = {TABLE_PARTITION_KEY: "HASH", TABLE_SORT_KEY: "RANGE"}
+    clients.dynamodb.create_table(
+        TableName=TABLE,
+        BillingMode="PAY_PER_REQUEST",
+        AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in keys],
+        KeySchema=[{"AttributeName": n, "KeyType": cast("Any", kind)} for n, kind in keys.items()],
+    )
+
+
+def _metrics(log: str) -> Iterator[str]:
+    """Each of CloudWatch's metrics that log lines carry: name and dimensions."""
+    for line in log.splitlines():
+        written = json.loads(line)
+        for group in written.get("_aws", {}).get("CloudWatchMetrics", []):
+            for names in group["Dimensions"]:
+                dimensions = ",".join(str(written[name]) for name in names)
+                yield from (f"{metric['Name']} of {dimensions}" for metric in group["Metrics"])
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Everything that the prices are for."""
+
+    minute: Usage
+    """Of a service at rest, the schedule's own tick included."""
+    schedule: Usage
+    """Of a minute without any service."""
+    hour: Usage
+    """A service's survey."""
+    interruption: Usage
+    metrics_at_rest: int
+    """Of one service."""
+    metrics_of_interruptions: int
+    """That come with them, in every hour that has one."""
+    alarms: int
+    service_alarms: int
+    dashboards: int
+    queues: int
+
+
+def counted() -> Counts:
+    """Count it all."""
+    with _quiet_aws() as clients:
+        idle = Deployment(clients)
+        idle._services.specs.clear()
+        idle.run(120)
+        schedule = idle.usage.times(1 / 2)
+    with _quiet_aws() as clients:
+        one = Deployment(clients)
+        one.run(SETTLED_WITHIN_S)
+        assert one.is_whole(), "the service isn't at rest"
+        one.metrics.clear()
+        minute = _of(one, lambda: one.run(300)).times(1 / 5)
+        hour = _of(one, one.survey)
+        at_rest = set(one.metrics)
+        one.interrupt()
+        interruption = _of(one, lambda: one.run(OVER_WITHIN_S)).minus(minute.times(OVER_WITHIN_S / 60))
+        assert one.is_whole(), "the interruption isn't over"
+    control_plane, service = _templates()
+    return Counts(
+        minute=minute,
+        schedule=schedule,
+        hour=hour,
+        interruption=interruption,
+        metrics_at_rest=len(at_rest),
+        metrics_of_interruptions=len(one.metrics - at_rest),
+        alarms=control_plane["AWS::CloudWatch::Alarm"],
+        service_alarms=service["AWS::CloudWatch::Alarm"],
+        dashboards=control_plane["AWS::CloudWatch::Dashboard"],
+        queues=control_plane["AWS::Lambda::EventSourceMapping"],
+    )
+
+
+def _of(deployment: Deployment, act: Callable[[], None]) -> Usage:
+    before = deployment.usage.times(1)
+    act()
+    return deployment.usage.minus(before)
+
+
+@contextmanager
+def _quiet_aws() -> Iterator[Clients]:
+    with mock_aws():
+        yield Clients(boto3.Session("testing", "testing", region_name="us-east-1"))
+
+
+def _templates() -> tuple[Counter[str], Counter[str]]:
+    """How many resources of each type the control plane's stack has, and a service's."""
+    import aws_cdk as cdk
+
+    with tempfile.TemporaryDirectory() as directory:
+        app = cdk.App(outdir=directory)
+        build(app, Settings(services=(ROOT / "services" / f"{SERVICE}.yaml",)))
+        app.synth()
+        return _types(Path(directory), CONTROL_PLANE), _types(Path(directory), SERVICE_PREFIX + SERVICE)
+
+
+def _types(assembly: Path, stack: str) -> Counter[str]:
+    template = json.loads((assembly / f"{stack}.template.json").read_text(encoding="utf-8"))
+    return Counter(resource["Type"] for resource in template["Resources"].values())
+
+
+FLEETS = (1, 10, 100)
+INTERRUPTIONS = 1000
+
+
+def rows(counts: Counts) -> list[tuple[str, str, list[float]]]:
+    """What a month costs, item by item: what it is, its count, and USD for each of `FLEETS`, then for
+    `INTERRUPTIONS` more."""
+    minutes = MONTH_H * 60
+
+    def at_rest(services: int) -> Usage:
+        own = counts.minute.minus(counts.schedule).times(minutes).plus(counts.hour.times(MONTH_H))
+        return counts.schedule.times(minutes).plus(own.times(services))
+
+    usages = [at_rest(services) for services in FLEETS] + [counts.interruption.times(INTERRUPTIONS)]
+
+    def used(name: str, unit: float, price: str) -> list[float]:
+        return [getattr(usage, name) / unit * PRICES[price].usd for usage in usages]
+
+    def each(price: str, fixed: float, per_service: float = 0, interrupted: float = 0) -> list[float]:
+        owned = [fixed + per_service * services for services in FLEETS]
+        return [PRICES[price].usd * number for number in (*owned, interrupted)]
+
+    polls = counts.queues * POLLERS * MONTH_H * 3600 / POLL_S
+    rest = counts.minute.minus(counts.schedule)
+    lambda_usd = [
+        a + b for a, b in zip(used("invocations", 1e6, "invocation"), used("gb_s", 1e6, "gb_s"), strict=True)
+    ]
+    return [
+        ("Dashboard", f"{counts.dashboards}", each("dashboard", counts.dashboards)),
+        ("Alarms of the control plane", f"{counts.alarms}", each("alarm", counts.alarms)),
+        ("Alarms of each service", f"{counts.service_alarms} each", each("alarm", 0, counts.service_alarms)),
+        ("Metrics", f"{counts.metrics_at_rest} each; {counts.metrics_of_interruptions} more in an hour with"
+         " an interruption", each("metric", 0, counts.metrics_at_rest, counts.metrics_of_interruptions)),
+        ("SQS: Lambda asks the queues", f"{polls / 1e6:.2f} million requests", [
+            *[polls / 1e6 * PRICES["sqs"].usd] * len(FLEETS), 0]),
+        ("SQS: messages", f"{rest.sqs:.1f} requests per minute and service", used("sqs", 1e6, "sqs")),
+        ("Lambda", f"{rest.invocations:.1f} invocations per minute and service, one for all, one"
+         " survey per hour and service", lambda_usd),
+        ("DynamoDB: reads", f"{rest.reads:.1f} units per minute and service", used("reads", 1e6, "read")),
+        ("DynamoDB: writes", f"{rest.writes:.1f} units per minute and service", used("writes", 1e6, "write")),
+        ("Logs", f"{rest.log_b / 1024:.1f} KiB per minute and service", used("log_b", 1e9, "log")),
+    ]  # fmt: skip
+
+
+def total(table: Sequence[tuple[str, str, Sequence[float]]]) -> list[float]:
+    """The sums of the columns."""
+    return [sum(column) for column in zip(*(usd for _, _, usd in table), strict=True)]
+
+
+def report(counts: Counts) -> str:
+    """The tables as docs/cost.md has them."""
+    table = rows(counts)
+    heads = ["1 service", *(f"{services} services" for services in FLEETS[1:])]
+    lines = [
+        f"| | counted | {' | '.join(heads)} | {INTERRUPTIONS:,} interruptions |",
+        f"|---|---|{'---:|' * (len(FLEETS) + 1)}",
+        *(f"| {what} | {how_many} | {_usd(usd)} |" for what, how_many, usd in table),
+        f"| **Total** | | {_usd(total(table), bold=True)} |",
+        "",
+        f"USD for a month of {MONTH_H} hours in us-east-1. One interruption took"
+        f" {counts.interruption.invocations:.0f} invocations, {counts.interruption.reads:.0f} read and"
+        f" {counts.interruption.writes:.0f} write units and {counts.interruption.sqs:.0f} SQS requests beyond"
+        " those of the service at rest.",
+        "",
+        f"| list price on {PRICED_ON} | USD | per | |",
+        "|---|---:|---|---|",
+        *(
+            f"| {name} | {price.usd:g} | {price.unit} | [source]({price.source}) |"
+            for name, price in PRICES.items()
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _usd(amounts: Sequence[float], *, bold: bool = False) -> str:
+    return " | ".join(f"**{amount:.2f}**" if bold else f"{amount:.2f}" for amount in amounts)
+
+
+def in_document(text: str) -> str:
+    """The part of docs/cost.md that this writes."""
+    return text.partition(BEGIN + "\n")[2].partition(END)[0]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the tables, or write them."""
+    tables = report(counted())
+    if "--write" in arguments:
+        before, _, rest = DOCUMENT.read_text(encoding="utf-8").partition(BEGIN + "\n")
+        after = rest.partition(END)[2]
+        DOCUMENT.write_text("".join((before, BEGIN, "\n", tables, END, after)), encoding="utf-8")
+    else:
+        sys.stdout.write(tables)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,31 @@
+"""Every row, in the order in which they run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lab.benchmarks import (
+    asset,
+    batch,
+    calls,
+    cold_start,
+    local_cloud_requests,
+    local_cloud_warned,
+    throughput,
+    tick,
+)
+from lab.benchmarks.figures import Row
+
+ROWS: Mapping[str, Row] = {
+    row.name: row
+    for row in (
+        batch.ROW,
+        calls.ROW,
+        throughput.ROW,
+        cold_start.ROW,
+        asset.ROW,
+        tick.ROW,
+        local_cloud_warned.ROW,
+        local_cloud_requests.ROW,
+    )
+}

@@ -1,0 +1,96 @@
+"""What the command does: options, one demo at a time, and what came of it."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from lab.demo import deployment, environment, stopping
+from lab.demo.director import Director
+from lab.demo.errors import DemoError
+from lab.demo.processes import Processes
+from lab.demo.settings import DEFAULT_WARNING_S, ROOT, Settings, warning_s_of
+from lab.demo.view import View, conclusion
+
+KEPT, BROKEN = 0, 1
+
+LOG_WIDTH = 120
+"""Where there is no terminal that has one: the table at the end fits."""
+
+
+def run() -> int:
+    """Give the demo; the exit status.
+
+    Raises:
+        DemoError: it could not be given.
+        Interrupted: somebody stopped it; everything that it started is stopped.
+    """
+    settings = _settings()
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=LOG_WIDTH)
+    # Everything here is on loopback; boto3 and urllib would ask a proxy for it, too.
+    os.environ["no_proxy"] = "127.0.0.1"
+    with _alone(settings.out):
+        report = _give(settings, console)
+    console.print(conclusion(report))
+    console.print(f"Details: {os.path.relpath(settings.out)}/report.json, timeline.svg, logs/")
+    return KEPT if report["ok"] else BROKEN
+
+
+def _settings() -> Settings:
+    parser = argparse.ArgumentParser(
+        prog="python -m lab.demo",
+        description="Deploy SpotRelay into a local AWS, serve, interrupt, show what happens.",
+    )
+    parser.add_argument(
+        "--warning-s",
+        default=os.environ.get("WARNING_S") or str(DEFAULT_WARNING_S),
+        help="seconds from an interruption warning until EC2 takes the instance"
+        f" (default: $WARNING_S, or {DEFAULT_WARNING_S:g})",
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Settings().out, help="where the report goes (default: out/demo)"
+    )
+    options = parser.parse_args()
+    return Settings(warning_s_of(options.warning_s), options.out.resolve())
+
+
+def _give(settings: Settings, console: Console) -> dict[str, Any]:
+    deployment.clear(settings.out)
+    processes = Processes(settings.logs, ROOT)
+    with tempfile.TemporaryDirectory(prefix="spotrelay-demo-") as home:
+        try:
+            with View(console) as view:
+                # What a killed child had no time to remove is removed with this directory.
+                env = {**environment.clean(os.environ), "TMPDIR": home}
+                return Director(settings, processes, view, env, Path(home)).run()
+        finally:
+            stopping.ignore()
+            processes.stop_all()
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """Keep others away from the output directory.
+
+    Raises:
+        DemoError: another demo writes there.
+    """
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with out.with_name(f".{out.name}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DemoError(
+                f"another demo runs and writes to {out}: wait for its end, or choose another place with --out"
+            ) from None
+        yield

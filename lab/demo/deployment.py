@@ -1,0 +1,165 @@
+"""Starts the local cloud and has the CDK deploy the app into it, the way a customer deploys it into AWS."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.demo import environment
+from lab.demo.errors import DemoError
+from lab.demo.processes import Process, Processes
+from lab.demo.settings import ACCOUNT, REGION, ROOT, SERVICE_FILE, Settings
+
+CLOUD_WITHIN_S = 60.0
+SYNTH_WITHIN_S = 180.0
+CDK_WITHIN_S = 180.0
+"""Each takes a few seconds; the bounds are for machines that are busy otherwise, and for what hangs."""
+
+POLL_S = 0.05
+
+BOOT_S = 0.5
+"""From pending to running. Half of the local cloud's own second, because six stories wait for it in turn."""
+
+CONTROL_PLANE_STACK = "SpotRelay-ControlPlane"
+SERVICE_STACK = "SpotRelay-Service-demo"
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """What stands after a deployment."""
+
+    endpoint: str
+    """The local cloud's."""
+    control_plane: Mapping[str, str]
+    """What the control plane's stack puts out: names of its table, queues, functions and roles."""
+    host: str
+    """The service's: its load balancer's DNS name."""
+
+    @property
+    def table(self) -> str:
+        """Name of the table."""
+        return self.control_plane["TableName"]
+
+
+class Deployer:
+    """Brings the local cloud up and the app into it. `say` gets a line of progress at a time.
+
+    `services` are the service files to deploy, the demo's own among them.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        processes: Processes,
+        env: Mapping[str, str],
+        home: Path,
+        say: Callable[[str], None],
+        services: Sequence[Path] = (SERVICE_FILE,),
+    ) -> None:
+        self._services = ",".join(map(str, services))
+        self._settings = settings
+        self._processes = processes
+        self._env = env
+        self._home = home
+        self._say = say
+        self._assembly = settings.out / "cdk.out"
+        self.cloud: Process | None = None
+        """The local cloud, once it has been started."""
+
+    def deploy(self) -> Deployment:
+        """Start the local cloud, bootstrap the account, deploy the stacks.
+
+        Raises:
+            DemoError: set-up has not been run, or a step failed or hangs; with the end of its log.
+        """
+        cdk = environment.cdk_command()
+        if not cdk.exists():
+            raise DemoError(f"{cdk} is missing: run make setup")
+        if not (ROOT / "cdk.json").exists():
+            raise DemoError(f"{ROOT} is no working copy of SpotRelay: run make demo in one")
+        self._say(
+            f"starting the local cloud: warnings last {self._settings.warning_s:g} s instead of 120,"
+            f" a schedule's minute {self._settings.schedule_s:g} s"
+        )
+        ready = self._settings.out / "local-cloud.json"
+        self.cloud = self._start_cloud(ready)
+        # It needs no cloud, and most of the time that a deployment takes.
+        synth = self._start_synth(cdk)
+        endpoint = self._endpoint(self.cloud, ready)
+        self._say(f"the local cloud answers at {endpoint}")
+        env = environment.for_cdk({**self._env, **environment.local(endpoint)}, self._home)
+        self._say("cdk bootstrap, and cdk synth beside it")
+        bootstrap = self._processes.start(
+            "cdk-bootstrap",
+            [cdk, "bootstrap", f"aws://{ACCOUNT}/{REGION}"],
+            env,
+            cwd=self._home,  # where there is no cdk.json: it would synthesize the app once more
+        )
+        self._processes.finish(bootstrap, "cdk bootstrap", CDK_WITHIN_S)
+        self._processes.finish(synth, "cdk synth", SYNTH_WITHIN_S)
+        self._say(f"cdk deploy: {CONTROL_PLANE_STACK} and {SERVICE_STACK} ({self._services})")
+        outputs = self._deploy_stacks(cdk, env)
+        deployment = Deployment(endpoint, outputs[CONTROL_PLANE_STACK], outputs[SERVICE_STACK]["Endpoint"])
+        self._say(f"deployed; the service's address is {deployment.host}")
+        return deployment
+
+    def _start_cloud(self, ready: Path) -> Process:
+        logs = self._settings.logs
+        return self._processes.start(
+            "local-cloud",
+            [
+                sys.executable, "-m", "lab.local", "--port", "0", "--ready-file", ready,
+                "--warning-s", str(self._settings.warning_s), "--schedule-s", str(self._settings.schedule_s),
+                "--boot-s", str(BOOT_S),
+                "--call-log", logs / "calls.jsonl", "--instance-logs", logs / "instances",
+            ],
+            self._env,
+        )  # fmt: skip
+
+    def _start_synth(self, cdk: Path) -> Process:
+        context = f"services={self._services}"
+        command: list[str | Path] = [
+            cdk,
+            "synth",
+            "--quiet",
+            "--context",
+            context,
+            "--output",
+            self._assembly,
+        ]
+        return self._processes.start("cdk-synth", command, self._env)
+
+    def _deploy_stacks(self, cdk: Path, env: Mapping[str, str]) -> dict[str, dict[str, str]]:
+        """The stacks' outputs."""
+        outputs = self._settings.out / "outputs.json"
+        deploy = self._processes.start(
+            "cdk-deploy",
+            [
+                cdk, "deploy", "--all", "--app", self._assembly, "--method", "direct", "--concurrency", "2",
+                "--require-approval", "never", "--progress", "events", "--outputs-file", outputs,
+            ],
+            env,
+        )  # fmt: skip
+        self._processes.finish(deploy, "cdk deploy", CDK_WITHIN_S)
+        found: dict[str, dict[str, str]] = json.loads(outputs.read_text(encoding="utf-8"))
+        return found
+
+    def _endpoint(self, cloud: Process, ready: Path) -> str:
+        deadline = time.monotonic() + CLOUD_WITHIN_S
+        while not ready.exists():
+            if cloud.poll() is not None or time.monotonic() > deadline:
+                raise DemoError(f"the local cloud did not start; {cloud.last_words()}")
+            time.sleep(POLL_S)
+        endpoint: str = json.loads(ready.read_text(encoding="utf-8"))["endpoint"]
+        return endpoint
+
+
+def clear(out: Path) -> None:
+    """An empty output directory: what an earlier demo left would only be mistaken for this one's."""
+    shutil.rmtree(out, ignore_errors=True)
+    (out / "logs").mkdir(parents=True)

@@ -1,0 +1,84 @@
+"""What an operator has in hand: the local cloud's controls, and the product's own rows and documents."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import boto3
+
+from lab.demo.deployment import Deployment
+from lab.demo.environment import OPERATOR_KEY
+from lab.demo.errors import DemoError
+from lab.demo.settings import REGION
+from lab.local.client import LocalCloud
+from spotrelay.aws.clients import Clients
+from spotrelay.aws.services import ParameterServices
+from spotrelay.aws.store import DynamoStore
+from spotrelay.aws.table import Table
+from spotrelay.core.names import SERVICES_PATH
+from spotrelay.core.spec import ServiceSpec
+
+
+class LocalSession(boto3.Session):
+    """A session whose AWS is the local cloud at `endpoint`, whatever the environment says."""
+
+    def __init__(self, endpoint: str) -> None:
+        super().__init__(
+            aws_access_key_id=OPERATOR_KEY,
+            aws_secret_access_key=OPERATOR_KEY,
+            region_name=REGION,
+        )
+        self._endpoint = endpoint
+
+    def client(self, *args: Any, **kwargs: Any) -> Any:
+        """See `boto3.Session.client`."""
+        return super().client(*args, **{"endpoint_url": self._endpoint, **kwargs})
+
+
+class Operator:
+    """Access to a deployment in the local cloud."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.deployment = deployment
+        self.session = LocalSession(deployment.endpoint)
+        self.cloud = LocalCloud(deployment.endpoint)
+        clients = Clients(self.session)
+        self.store = DynamoStore(Table(clients, deployment.table))
+        self._services = ParameterServices(clients, SERVICES_PATH, deployment.table)
+
+    def spec(self, service: str) -> ServiceSpec:
+        """The runtime document of a service.
+
+        Raises:
+            DemoError: it isn't deployed.
+        """
+        spec = self._services.get(service)
+        if spec is None:
+            raise DemoError(
+                f"service {service} is deployed and has no runtime document; see the log of cdk deploy"
+            )
+        return spec
+
+    def load_balancer(self) -> str:
+        """Name of the service's load balancer, by which the local cloud keeps its request log."""
+        answer = self.session.client("elbv2").describe_load_balancers()
+        names = [
+            balancer["LoadBalancerName"]
+            for balancer in answer["LoadBalancers"]
+            if balancer["DNSName"] == self.deployment.host
+        ]
+        if not names:
+            raise DemoError(f"no load balancer answers to {self.deployment.host}; see the log of cdk deploy")
+        return str(names[0])
+
+    def save_function_logs(self, directory: Path) -> None:
+        """Copy what the functions logged into one file each: it is gone with the local cloud otherwise."""
+        logs = self.session.client("logs")
+        for page in logs.get_paginator("describe_log_groups").paginate():
+            for group in page["logGroups"]:
+                name = str(group["logGroupName"])
+                pages = logs.get_paginator("filter_log_events").paginate(logGroupName=name)
+                lines = [event["message"].rstrip("\n") + "\n" for found in pages for event in found["events"]]
+                path = directory / f"function-{name.rsplit('/', 1)[-1]}.log"
+                path.write_text("".join(lines), encoding="utf-8")

@@ -1,0 +1,70 @@
+"""What can be chosen about a demo, and where it puts things."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.demo.errors import DemoError
+from lab.local.environment import EC2_WARNING_S
+
+ROOT = Path(__file__).resolve().parents[2]
+"""The working copy: the demo deploys the app that is in it."""
+
+EC2_SCHEDULE_S = 60.0
+"""How long a minute is on AWS. The demo shortens it in the same ratio as a warning."""
+
+DEFAULT_WARNING_S = 30.0
+"""When everything is taken at once, the last replica serves until ten seconds before its end: so 20 s, three
+times what a replacement takes (some 6 s), for machines that are busy otherwise."""
+
+SHORTEST_WARNING_S = 10.0
+"""A lost event is found half a warning later, and a request takes 2.5 s: less would cut requests, rightly.
+With so little nobody can serve on, and requests fail when everything is taken at once."""
+
+LONGEST_WARNING_S = 600.0
+"""Nobody waits longer for a demo."""
+
+SERVICE_FILE = Path("services/demo.yaml")
+
+CONCURRENCY = 20
+"""Streaming requests at once, all the time."""
+
+ACCOUNT, REGION = "000000000000", "us-east-1"
+"""Of the local cloud."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One demo. `warning_s`: from the warning until EC2 takes the instance."""
+
+    warning_s: float = DEFAULT_WARNING_S
+    out: Path = ROOT / "out" / "demo"
+
+    @property
+    def schedule_s(self) -> float:
+        """How long a `rate(1 minute)` schedule lasts."""
+        return EC2_SCHEDULE_S * self.warning_s / EC2_WARNING_S
+
+    @property
+    def logs(self) -> Path:
+        """Directory for everything that processes say."""
+        return self.out / "logs"
+
+
+def warning_s_of(text: str) -> float:
+    """The duration of a warning that a user asked for.
+
+    Raises:
+        DemoError: not a number, or out of the range that a demo makes sense in.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not SHORTEST_WARNING_S <= value <= LONGEST_WARNING_S:
+        raise DemoError(
+            f"WARNING_S={text}: expected seconds, {SHORTEST_WARNING_S:.0f} to {LONGEST_WARNING_S:.0f};"
+            f" EC2's own warning is make demo WARNING_S={EC2_WARNING_S:.0f}"
+        )
+    return value

@@ -1,0 +1,173 @@
+"""The six stories of the demo: what EC2 does to the fleet, and what must come of it.
+
+Each acts on the market, waits until the replacement serves, and checks its own claim. That every warned
+instance is really taken when its time is up, and replaced exactly once, is checked for all of them at the
+end: reclaims overlap, so that the demo doesn't spend its time waiting for them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from lab.demo.errors import StoryError
+from lab.demo.stage import RETURN_WITHIN_S, Stage, names_of, option_of
+from spotrelay.core.pools import CapacityPool, PurchaseOption
+from spotrelay.core.replica import Replica
+
+DELIVERIES = 3
+"""How often story (e) delivers the same event. EventBridge promises at least once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """One story; `play` returns when it has come to its good end and raises `StoryError` when it hasn't."""
+
+    key: str
+    title: str
+    play: Callable[[Stage], None]
+
+
+def one_is_taken(stage: Stage) -> None:
+    """EC2 warns one replica and takes it when the time is up."""
+    victim, stays = _victim_and_survivors(stage.spot_replicas())
+    with _two_in_one_pool(stage, stays):
+        stage.say(f"EC2 warns replica {victim.id} ({_pool(victim)}): {stage.warning_s:g} s left")
+        stage.warn("a", victim)
+        stage.replaced([victim])
+
+
+def a_pool_dries_up(stage: Stage) -> None:
+    """Two replicas of one pool are warned at once, and their instance type is nowhere to be had."""
+    pool, victims = _fullest_pool(stage.spot_replicas())
+    if len(victims) != 2:
+        raise StoryError(
+            f"{pool} must have two replicas, so that one is left when it dries up; it has {len(victims)}"
+        )
+    stage.say(
+        f"{pool} dries up, and {pool.instance_type} in every other zone:"
+        f" {names_of(victims)} are warned at once"
+    )
+    stage.market.dry_up(instance_type=pool.instance_type, warn=False)
+    stage.lose_pool("b", pool, victims)
+    for replacement in stage.replaced(victims):
+        if _pool(replacement).instance_type == pool.instance_type:
+            raise StoryError(
+                f"replica {replacement.id} comes from {_pool(replacement)}, which has no capacity"
+            )
+    stage.market.bring_back(instance_type=pool.instance_type)
+
+
+def spot_dries_up(stage: Stage) -> None:
+    """Not one Spot pool has capacity left: on-demand stands in, until the replacement has its Spot again."""
+    victim = stage.spot_replicas()[0]
+    stage.say(f"every Spot pool dries up, and EC2 warns replica {victim.id} ({_pool(victim)})")
+    stage.market.dry_up(warn=False)
+    stage.warn("c", victim)
+    stage.taken_out([victim])
+    stand_in = stage.stand_in()
+    if option_of(stand_in) is not PurchaseOption.ON_DEMAND:
+        raise StoryError(f"replica {stand_in.id} is no on-demand instance but {stand_in.offering}")
+    stage.say(
+        f"replica {stand_in.id} ({stand_in.offering}) stands in,"
+        f" {stage.ready_after_s(stand_in, victim.id):.1f} s after the warning; Spot has capacity again"
+    )
+    stage.market.bring_back()
+    # The next story needs the pools that have just refused, and they rest for half a minute: whatever is lost
+    # before that gets a stand-in, too.
+    (replacement,) = stage.replacements([victim], within_s=RETURN_WITHIN_S)
+    if option_of(replacement) is not PurchaseOption.SPOT:
+        raise StoryError(f"replica {replacement.id} is no Spot instance but {replacement.offering}")
+
+
+def the_event_is_lost(stage: Stage) -> None:
+    """EC2 takes a replica and nobody is told: the tick finds out."""
+    victim = stage.spot_replicas()[0]
+    stage.say(f"EC2 warns replica {victim.id} ({_pool(victim)}), and the event is lost")
+    stage.warn("d", victim, deliver="lost")
+    stage.replaced([victim], notice_s=stage.schedule_s)
+
+
+def the_event_comes_again(stage: Stage) -> None:
+    """The same event is delivered three times, and there is one replacement."""
+    victim = stage.spot_replicas()[0]
+    before = _regular(stage)
+    stage.say(f"EC2 warns replica {victim.id} ({_pool(victim)}), and the event arrives {DELIVERIES} times")
+    stage.warn("e", victim, deliver=DELIVERIES)
+    stage.replaced([victim])
+    after = _regular(stage)
+    if len(after) != len(before) + 1:
+        raise StoryError(f"one replacement was due, and there are {sorted(after - before)}")
+
+
+def everything_is_taken(stage: Stage) -> None:
+    """EC2 warns every replica at the same moment: they serve on, the last one until a replacement serves.
+
+    Whether somebody was in rotation all the while is checked at the end, for all stories.
+    """
+    if any(r.is_stand_in for r in stage.watch.look().ready):
+        stage.say(
+            "first the stand-in of story (c) goes: EC2 couldn't take it, and it would serve all the while"
+        )
+    victims = stage.only_spot()
+    stage.say(f"EC2 warns {names_of(victims)} at the same moment: {stage.warning_s:g} s left")
+    stage.warn_all("f", victims)
+    stage.replaced(victims)
+
+
+STORIES: Sequence[Story] = (
+    Story("a", "EC2 warns one replica and takes it when the time is up", one_is_taken),
+    Story("b", "a capacity pool dries up and takes two replicas at once", a_pool_dries_up),
+    Story("c", "every Spot pool dries up", spot_dries_up),
+    Story("d", "the event of an interruption is lost", the_event_is_lost),
+    Story("e", f"the same event is delivered {DELIVERIES} times", the_event_comes_again),
+    Story("f", "everything is taken at once", everything_is_taken),
+)
+
+
+def _pool(replica: Replica) -> CapacityPool:
+    if replica.offering is None:
+        raise StoryError(f"replica {replica.id} is {replica.state} and has no pool")
+    return replica.offering.pool
+
+
+def _regular(stage: Stage) -> set[int]:
+    """The IDs of all replicas so far that aren't stand-ins."""
+    return {r.id for r in stage.watch.look().replicas.values() if not r.is_stand_in}
+
+
+def _fullest_pool(replicas: Sequence[Replica]) -> tuple[CapacityPool, list[Replica]]:
+    pool = Counter(_pool(r) for r in replicas).most_common(1)[0][0]
+    return pool, [r for r in replicas if _pool(r) == pool]
+
+
+def _victim_and_survivors(replicas: Sequence[Replica]) -> tuple[Replica, list[Replica]]:
+    """The replica that story (a) takes and those that stay: a pair in one pool among them, if there is one.
+
+    Raises:
+        StoryError: there are fewer than two.
+    """
+    if len(replicas) < 2:
+        raise StoryError(f"two replicas on Spot instances are needed at least, and there are {len(replicas)}")
+    pool, together = _fullest_pool(replicas)
+    others = [r for r in replicas if _pool(r) != pool]
+    victim = others[0] if others and len(together) > 1 else replicas[0]
+    return victim, [r for r in replicas if r is not victim]
+
+
+@contextmanager
+def _two_in_one_pool(stage: Stage, stays: Sequence[Replica]) -> Iterator[None]:
+    """See to it that, with the replacement that is launched meanwhile, just two replicas share a pool.
+
+    Story (b) needs that: a pool that takes two replicas with it, and a third elsewhere that goes on serving.
+    """
+    pool, together = _fullest_pool(stays)
+    if len(together) > 1:
+        stage.market.dry_up(zone=pool.zone, instance_type=pool.instance_type, warn=False)
+    else:
+        stage.market.dry_up(warn=False)
+        stage.market.bring_back(zone=pool.zone, instance_type=pool.instance_type)
+    yield
+    stage.market.bring_back()

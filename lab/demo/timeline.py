@@ -1,0 +1,250 @@
+"""The demo as a picture: every replica a bar over time, every warning a mark. SVG, for a README to show."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from xml.etree import ElementTree as ET
+
+from lab.demo.report import Interruption
+from spotrelay.core.pools import PurchaseOption
+from spotrelay.core.replica import Replica, ReplicaState
+
+# In user units, which are pixels where nobody scales the picture; a README shows it some 900 wide.
+WIDTH = 960
+LEFT = 280
+"""Room for a replica's name and pool."""
+RIGHT = 24
+TOP = 84
+ROW = 30
+BAR = 16
+BOTTOM = 62
+
+INK, FAINT, PAPER = "#24292f", "#d8dee4", "#ffffff"
+WARNING_INK = "#c4320a"
+
+# Apart for those who can't tell red from green, too (after Okabe and Ito).
+COLORS: Mapping[ReplicaState, str] = {
+    ReplicaState.REQUESTED: "#c9ced6",
+    ReplicaState.PROVISIONING: "#a5d3f2",
+    ReplicaState.STARTING: "#56a8dd",
+    ReplicaState.READY: "#0a9069",
+    ReplicaState.DRAINING: "#eba70b",
+    ReplicaState.FAILED: "#7a1f1f",
+}
+
+HATCH = "stand-in"
+"""The pattern over the bars of stand-ins: white strokes, whatever the state below them."""
+
+SERVES_ON = "serves-on"
+"""The pattern over the bar of a replica that EC2 has warned and that is still in rotation: strokes of what it
+will be, DRAINING, and the other way round than a stand-in's."""
+
+MIN_SEGMENT = 1.5
+"""A state that lasted milliseconds still shows."""
+
+TICKS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600)
+"""Seconds between marks of the time axis that are easy to read."""
+
+
+def draw(
+    replicas: Sequence[Replica],
+    interruptions: Sequence[Interruption],
+    start: datetime,
+    end: datetime,
+    title: str,
+    subtitle: str,
+) -> str:
+    """The picture, from `start` to `end`; `replicas` from top to bottom."""
+    height = TOP + ROW * len(replicas) + BOTTOM
+    svg = ET.Element(
+        "svg",
+        xmlns="http://www.w3.org/2000/svg",
+        viewBox=f"0 0 {WIDTH} {height}",
+        width=str(WIDTH),
+        height=str(height),
+        attrib={"font-family": "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"},
+        role="img",
+    )
+    ET.SubElement(svg, "title").text = f"{title}. {subtitle}"
+    _define_hatches(svg)
+    _rect(svg, 0, 0, WIDTH, height, PAPER, rx="8")
+    _text(svg, 20, 30, title, size=16, weight="600")
+    _text(svg, 20, 50, subtitle, size=12)
+    duration_s = max((end - start).total_seconds(), 1.0)
+    picture = _Picture(svg, start, (WIDTH - LEFT - RIGHT) / duration_s, end)
+    picture.axis(duration_s, TOP + ROW * len(replicas))
+    rows = {replica.id: TOP + ROW * index for index, replica in enumerate(replicas)}
+    for replica in replicas:
+        picture.handover(replica, _predecessor(replica, interruptions), rows)
+    for replica in replicas:
+        picture.replica(replica, rows[replica.id])
+    for interruption in interruptions:
+        picture.warning(interruption, rows)
+    _legend(svg, height - 20)
+    return ET.tostring(svg, encoding="unicode") + "\n"
+
+
+class _Picture:
+    def __init__(self, svg: ET.Element, start: datetime, scale: float, end: datetime) -> None:
+        self._svg = svg
+        self._start = start
+        self._scale = scale
+        self._end = end
+
+    def _x(self, at: datetime) -> float:
+        clamped = min(max(at, self._start), self._end)
+        return LEFT + (clamped - self._start).total_seconds() * self._scale
+
+    def axis(self, duration_s: float, bottom: float) -> None:
+        """Vertical lines at round seconds."""
+        # A dozen marks at most, whatever the duration.
+        step = next((tick for tick in TICKS if duration_s / tick <= 12), TICKS[-1])
+        for second in range(0, math.floor(duration_s) + 1, step):
+            x = LEFT + second * self._scale
+            _line(self._svg, x, TOP - 8, x, bottom, FAINT)
+            _text(self._svg, x, bottom + 16, f"{second} s", size=11, anchor="middle")
+
+    def replica(self, replica: Replica, y: float) -> None:
+        """One row: name, pool, and a segment per state."""
+        middle = y + ROW / 2
+        _text(self._svg, 20, middle + 4, f"#{replica.id}", size=12, weight="600")
+        if replica.offering:
+            is_spot = replica.offering.purchase_option is PurchaseOption.SPOT
+            _text(self._svg, 52, middle + 4, str(replica.offering.pool), size=11)
+            weight = "400" if is_spot else "600"
+            option = str(replica.offering.purchase_option)
+            _text(self._svg, LEFT - 10, middle + 4, option, size=11, anchor="end", weight=weight)
+        entered = sorted(replica.entered.items(), key=lambda item: item[1])
+        for (state, since), until in zip(entered, [at for _, at in entered[1:]] + [self._end], strict=True):
+            if state is ReplicaState.TERMINATED:
+                continue
+            x = self._x(since)
+            width = max(self._x(until) - x, MIN_SEGMENT)
+            _rect(self._svg, x, middle - BAR / 2, width, BAR, COLORS[state])
+            if replica.is_stand_in:
+                _rect(self._svg, x, middle - BAR / 2, width, BAR, f"url(#{HATCH})")
+
+    def warning(self, interruption: Interruption, rows: Mapping[int, float]) -> None:
+        """A flag with the story's letter where the warning came, and a cross where EC2 took the instance.
+
+        In between, the bar is hatched while it served on.
+        """
+        middle = rows[interruption.replica] + ROW / 2
+        at = datetime.fromisoformat(interruption.warned_at)
+        x = self._x(at)
+        out_s, served_on_s = interruption.warned_to_deregistered_s, interruption.served_on_s
+        if out_s is not None and served_on_s is not None:
+            since = x + (out_s - served_on_s) * self._scale
+            width = served_on_s * self._scale
+            _rect(self._svg, since, middle - BAR / 2, width, BAR, f"url(#{SERVES_ON})")
+        _line(self._svg, x, middle - ROW / 2 + 1, x, middle + BAR / 2, WARNING_INK, width="2")
+        _rect(self._svg, x, middle - ROW / 2 + 1, 14, 12, WARNING_INK, rx="2")
+        _text(
+            self._svg,
+            x + 7,
+            middle - ROW / 2 + 10.5,
+            interruption.story,
+            size=10,
+            anchor="middle",
+            color=PAPER,
+        )
+        if interruption.warned_to_reclaimed_s is not None:
+            x += interruption.warned_to_reclaimed_s * self._scale
+            for dy in (-4, 4):
+                _line(self._svg, x - 4, middle - dy, x + 4, middle + dy, WARNING_INK, width="2")
+
+    def handover(self, replica: Replica, predecessor: int | None, rows: Mapping[int, float]) -> None:
+        """A dotted line from the replica in whose place this one is, when that was decided."""
+        if predecessor is None or predecessor not in rows:
+            return
+        x = self._x(min(replica.entered.values()))
+        top, bottom = rows[predecessor] + ROW / 2, rows[replica.id] + ROW / 2
+        _line(self._svg, x, top, x, bottom, WARNING_INK, dashes="2 3")
+
+
+def _predecessor(replica: Replica, interruptions: Sequence[Interruption]) -> int | None:
+    """The ID of the replica that this one replaces, or stands in for."""
+    if not replica.is_stand_in:
+        return replica.replaces
+    return next((i.replica for i in interruptions if i.stand_in == replica.id), None)
+
+
+def _define_hatches(svg: ET.Element) -> None:
+    definitions = ET.SubElement(svg, "defs")
+    for name, degrees, color in ((HATCH, 45, PAPER), (SERVES_ON, -45, COLORS[ReplicaState.DRAINING])):
+        pattern = ET.SubElement(
+            definitions,
+            "pattern",
+            id=name,
+            width="6",
+            height="6",
+            patternUnits="userSpaceOnUse",
+            patternTransform=f"rotate({degrees})",
+        )
+        _line(pattern, 1, 0, 1, 6, color, width="2")
+
+
+def _legend(svg: ET.Element, y: float) -> None:
+    x = 20.0
+    for state, color in COLORS.items():
+        if state is ReplicaState.FAILED:
+            continue  # a demo that shows one has failed and says so in words
+        _rect(svg, x, y - 9, 12, 12, color)
+        _text(svg, x + 17, y + 1, str(state), size=11)
+        x += 30 + 7 * len(state)
+    for name, meaning in ((SERVES_ON, "warned, serves on"), (HATCH, "stand-in")):
+        _rect(svg, x, y - 9, 12, 12, COLORS[ReplicaState.READY])
+        _rect(svg, x, y - 9, 12, 12, f"url(#{name})")
+        _text(svg, x + 17, y + 1, meaning, size=11)
+        x += 26 + 6 * len(meaning)
+    _rect(svg, x, y - 9, 14, 12, WARNING_INK, rx="2")
+    _text(svg, x + 7, y + 0.5, "a", size=10, anchor="middle", color=PAPER)
+    _text(svg, x + 20, y + 1, "interruption warning (story)", size=11)
+    x += 190
+    for dy in (-4, 4):
+        _line(svg, x, y - 3 - dy, x + 8, y - 3 + dy, WARNING_INK, width="2")
+    _text(svg, x + 15, y + 1, "taken by EC2", size=11)
+
+
+def _rect(
+    svg: ET.Element, x: float, y: float, width: float, height: float, color: str, rx: str = "0"
+) -> None:
+    box = {"x": _n(x), "y": _n(y), "width": _n(width), "height": _n(height)}
+    ET.SubElement(svg, "rect", {**box, "fill": color, "rx": rx})
+
+
+def _line(
+    svg: ET.Element,
+    x1: float,
+    y1: float,
+    x2: float,
+    y2: float,
+    color: str,
+    width: str = "1",
+    dashes: str = "",
+) -> None:
+    ends = {"x1": _n(x1), "y1": _n(y1), "x2": _n(x2), "y2": _n(y2)}
+    style = {"stroke": color, "stroke-width": width} | ({"stroke-dasharray": dashes} if dashes else {})
+    ET.SubElement(svg, "line", {**ends, **style})
+
+
+def _text(
+    svg: ET.Element,
+    x: float,
+    y: float,
+    text: str,
+    *,
+    size: int,
+    anchor: str = "start",
+    weight: str = "400",
+    color: str = INK,
+) -> None:
+    style = {"font-size": str(size), "text-anchor": anchor, "font-weight": weight, "fill": color}
+    ET.SubElement(svg, "text", {"x": _n(x), "y": _n(y), **style}).text = text
+
+
+def _n(value: float) -> str:
+    """A coordinate with as many digits as can be seen."""
+    return f"{value:.1f}".rstrip("0").rstrip(".")

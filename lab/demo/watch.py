@@ -1,0 +1,102 @@
+"""What an operator sees of the fleet: the rows of the product's own table, read again and again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Protocol
+
+from lab.demo.errors import StoryError
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.rows import Rows
+
+POLL_S = 0.25
+"""Fine enough to tell the story as it happens; each poll is three calls to a busy local cloud."""
+
+HISTORY_LIMIT = 1000
+"""Far more replicas than a demo ends; the product's own readers page instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Every replica there is or was, as of `at`."""
+
+    at: datetime
+    replicas: Mapping[int, Replica] = field(default_factory=dict)
+    """By ID, in rising order."""
+
+    @property
+    def ready(self) -> tuple[Replica, ...]:
+        """Replicas that serve."""
+        return tuple(r for r in self.replicas.values() if r.state is ReplicaState.READY)
+
+    @property
+    def present(self) -> tuple[Replica, ...]:
+        """Replicas that aren't history."""
+        return tuple(r for r in self.replicas.values() if not r.state.is_ended)
+
+    def replacements(self, replica_id: int) -> tuple[Replica, ...]:
+        """Replicas that say that they replace this one: exactly one, if the product does what it promises."""
+        return tuple(r for r in self.replicas.values() if r.replaces == replica_id)
+
+
+class RowReader(Protocol):
+    """The part of `ports.Store` that the demo reads."""
+
+    def load(self, service: str) -> Rows:
+        """See `ports.Store.load`."""
+        ...
+
+    def history(self, service: str, limit: int) -> Collection[Replica]:
+        """See `ports.Store.history`."""
+        ...
+
+
+class Watch:
+    """Reads one service's replicas and waits for what should become of them.
+
+    `on_look` is called with every snapshot: it is how the live view gets its rows, and the place to notice
+    that something has died and waiting on is pointless (by raising).
+    """
+
+    def __init__(
+        self,
+        rows: RowReader,
+        service: str,
+        on_look: Callable[[Snapshot], None],
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._rows = rows
+        self._service = service
+        self._on_look = on_look
+        self._sleep = sleep
+        self._clock = clock
+
+    def look(self) -> Snapshot:
+        """The fleet as it is now."""
+        # In this order: a replica that ends in between is seen twice, never missed; its newer row wins.
+        present = self._rows.load(self._service).replicas
+        ended = {r.id: r for r in self._rows.history(self._service, HISTORY_LIMIT)}
+        snapshot = Snapshot(datetime.now(UTC), dict(sorted({**present, **ended}.items())))
+        self._on_look(snapshot)
+        return snapshot
+
+    def until(self, is_so: Callable[[Snapshot], bool], what: str, within_s: float) -> Snapshot:
+        """The first snapshot for which `is_so`; `what` names that in the error.
+
+        Raises:
+            StoryError: it isn't so within the time.
+        """
+        deadline = self._clock() + within_s
+        while True:
+            snapshot = self.look()
+            if is_so(snapshot):
+                return snapshot
+            if self._clock() >= deadline:
+                rows = ", ".join(f"{r.id} {r.state}" for r in snapshot.present) or "none"
+                raise StoryError(f"{what}: not within {within_s:.0f} s (replicas: {rows})")
+            self._sleep(POLL_S)

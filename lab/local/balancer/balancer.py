@@ -1,0 +1,194 @@
+"""The local cloud's load balancers: their ASGI data plane, their request logs and counters."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from lab.local.balancer.config import LoadBalancer, TargetGroup
+from lab.local.balancer.registry import Registry
+from lab.local.balancer.relay import (
+    Receive,
+    Relay,
+    Scope,
+    Send,
+    disconnected,
+    read_body,
+    send_error,
+    send_fixed,
+)
+from lab.local.balancer.target import Request, Target
+
+# A request's record is some 150 bytes: room for hours of a demo, and an end to it.
+_LOG_LENGTH = 100_000
+# What the ALB's access log says when the client closed the connection before it got a response.
+_CLIENT_CLOSED = 460
+
+
+@dataclass(slots=True)
+class _Front:
+    config: LoadBalancer
+    log: deque[Request] = field(default_factory=lambda: deque(maxlen=_LOG_LENGTH))
+    counters: Counter[str] = field(default_factory=Counter)
+
+
+class Balancer:
+    """Every load balancer and target group of the local cloud. Call it from the event loop's thread only.
+
+    `address_of` gives the loopback address of an instance, or None when it isn't running; `zone_of` its zone.
+    """
+
+    def __init__(
+        self, address_of: Callable[[str], str | None], zone_of: Callable[[str], str | None] = lambda _: None
+    ) -> None:
+        self._address_of = address_of
+        self._registry = Registry(address_of, zone_of)
+        self._fronts: dict[str, _Front] = {}
+        self._relay: Relay | None = None
+
+    async def start(self) -> None:
+        """Begins health checks and serving."""
+        await self._registry.start()
+        self._relay = Relay()
+
+    async def close(self) -> None:
+        """Ends health checks and serving; what is in flight is broken off."""
+        await self._registry.close()
+        if self._relay is not None:
+            await self._relay.close()
+            self._relay = None
+
+    def configure(self, load_balancers: Iterable[LoadBalancer], target_groups: Iterable[TargetGroup]) -> None:
+        """Makes these all the load balancers and target groups there are; what stays keeps targets and log.
+
+        Cheap when nothing has changed: call it after whatever may have changed something.
+        """
+        wanted = {config.name: config for config in load_balancers}
+        for name in self._fronts.keys() - wanted.keys():
+            del self._fronts[name]
+        for name, config in wanted.items():
+            self._fronts.setdefault(name, _Front(config)).config = config
+        self._registry.configure(target_groups, {c.target_group_arn or "": c.zones for c in wanted.values()})
+
+    def register(self, target_group_arn: str, targets: Iterable[tuple[str, int | None]]) -> None:
+        """Registers instances by ID and port (None: the group's). One that is draining comes back at once.
+
+        Raises UnknownTargetGroupError.
+        """
+        self._registry.register(target_group_arn, targets)
+
+    def deregister(self, target_group_arn: str, targets: Iterable[tuple[str, int | None]]) -> None:
+        """Drains targets: no new request from now on. One that isn't registered is no error, as on AWS.
+
+        A target that was registered with a port of its own must be named with it.
+        Raises UnknownTargetGroupError.
+        """
+        self._registry.deregister(target_group_arn, targets)
+
+    def health(
+        self, target_group_arn: str, targets: Iterable[tuple[str, int | None]] | None = None
+    ) -> list[dict[str, Any]]:
+        """What DescribeTargetHealth says of all targets, or of those asked for.
+
+        Each is {"id", "port", "state", "reason", "description"}. Raises UnknownTargetGroupError.
+        """
+        return self._registry.health(target_group_arn, targets)
+
+    def requests(self, load_balancer_name: str) -> list[dict[str, Any]]:
+        """The load balancer's request log, oldest first, in `Request`'s fields; empty for an unknown one."""
+        front = self._fronts.get(load_balancer_name)
+        return [] if front is None else [asdict(request) for request in front.log]
+
+    def counters(self, load_balancer_name: str) -> dict[str, int]:
+        """Totals since the start, under the names of CloudWatch's AWS/ApplicationELB metrics.
+
+        Two are ours: "Cut" (responses broken off) and "ClientClosed".
+        """
+        front = self._fronts.get(load_balancer_name)
+        return {} if front is None else dict(front.counters)
+
+    async def proxy(self, scope: Scope, receive: Receive, send: Send, load_balancer_name: str) -> None:
+        """The data plane: an ASGI application that serves one request on behalf of a load balancer.
+
+        A response that its target breaks off is left unfinished, and the ASGI server then closes the
+        connection without the end of the body: the client sees the cut.
+        """
+        if scope["type"] != "http":
+            raise NotImplementedError("the local load balancer speaks HTTP only, no WebSocket")
+        if self._relay is None:
+            raise RuntimeError("the load balancer isn't started; await Balancer.start() first")
+        front = self._fronts.get(load_balancer_name) or _Front(LoadBalancer(load_balancer_name))
+        body = await read_body(receive)
+        if body is None:
+            return
+        gate = front.config.gate
+        is_shut = gate is not None and not gate.opens_for(scope["headers"])
+        target = None if is_shut else self._registry.choose(front.config.target_group_arn)
+        request = Request(None if target is None else target.id, time.time())
+        front.log.append(request)
+        try:
+            if gate is not None and is_shut:
+                await send_fixed(send, request, gate.status, gate.content_type, gate.body)
+            elif target is None:
+                await send_error(send, request, 503)
+            elif (address := self._address_of(target.id)) is None:
+                # The ALB doesn't know yet that the instance is gone: it would try, and fail to connect.
+                request.error = f"{target.id} isn't running"
+                await send_error(send, request, 502)
+            else:
+                origin = f"http://{address}:{target.port}"
+                work = self._relay.forward(scope, body, send, request, origin, front.config.idle_timeout_s)
+                await self._serve(work, target, request, receive, send)
+        finally:
+            if request.ended is None:
+                request.ended = time.time()
+            _count(front.counters, request)
+
+    async def _serve(
+        self, work: Coroutine[Any, Any, None], target: Target, request: Request, receive: Receive, send: Send
+    ) -> None:
+        """Runs `work` until it ends, the client goes, or the target is taken away from it."""
+        forwarding = asyncio.ensure_future(work)
+        leaving = asyncio.ensure_future(disconnected(receive))
+        target.in_flight[request] = forwarding.cancel
+        try:
+            await asyncio.wait((forwarding, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if request.ended is not None:
+                # ASGI servers report a disconnect after the last piece, too.
+                await asyncio.wait((forwarding,))
+            if not forwarding.done():
+                request.error = "the client closed the connection"
+                request.status = request.status or _CLIENT_CLOSED
+            elif not forwarding.cancelled():
+                forwarding.result()
+            elif request.ended is None:
+                request.error = "still in flight when the deregistration delay was over"
+                request.cut = request.answered is not None
+                if request.answered is None:
+                    await send_error(send, request, 504)
+        finally:
+            forwarding.cancel()
+            leaving.cancel()
+            # Until the connection to the target is let go.
+            await asyncio.gather(forwarding, leaving, return_exceptions=True)
+            del target.in_flight[request]
+            self._registry.served(target)
+
+
+def _count(counters: Counter[str], request: Request) -> None:
+    """Adds an ended request; see `Balancer.counters`."""
+    if request.target is not None:
+        counters["RequestCount"] += 1
+    if request.cut:
+        counters["Cut"] += 1
+    if request.answered is not None:
+        counters[f"HTTPCode_Target_{request.status // 100}XX_Count"] += 1
+    elif request.status == _CLIENT_CLOSED:
+        counters["ClientClosed"] += 1
+    elif request.status:
+        counters["HTTPCode_ELB_5XX_Count"] += 1
+        counters[f"HTTPCode_ELB_{request.status}_Count"] += 1

@@ -1,0 +1,209 @@
+"""Drives a local cloud from a script: take capacity away, warn an instance, lose an event, read the calls.
+
+cloud = LocalCloud("http://127.0.0.1:4566")
+cloud.warn(cloud.instances()[0]["instance_id"])
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from typing import Any, Literal, cast
+
+TIMEOUT_S = 30.0
+"""No operation takes more than milliseconds; this is for a machine that is busy with something else."""
+
+Rows = list[dict[str, Any]]
+
+
+class LocalCloudError(RuntimeError):
+    """The local cloud refused an operation, or isn't there; the text says which and why."""
+
+
+class LocalCloud:
+    """A local cloud at `endpoint`. Times in its answers are epoch seconds.
+
+    Every method raises LocalCloudError if the local cloud refuses, or isn't there.
+    """
+
+    def __init__(self, endpoint: str) -> None:
+        self.endpoint = endpoint.rstrip("/")
+        # Loopback is never reached through a proxy, whatever the environment says.
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def instances(self) -> Rows:
+        """All instances, the terminated ones of the last hour, too.
+
+        Each has instance_id, state, instance_type, zone, lifecycle ("spot" or "on-demand"), service, launch,
+        address, launched_at, warned_at.
+        """
+        return cast("Rows", self._call("instances"))
+
+    def pools(self, zone: str | None = None, instance_type: str | None = None) -> Rows:
+        """zone, instance_type, spot_ and on_demand_ capacity, in_use and price (USD per hour)."""
+        return cast("Rows", self._call("pools", zone=zone, instance_type=instance_type))
+
+    def dry_up(
+        self, zone: str | None = None, instance_type: str | None = None, *, warn: bool = True
+    ) -> list[str]:
+        """Take all Spot capacity from the matching pools, None matching all; the IDs that were warned."""
+        return cast("list[str]", self._call("dry_up", zone=zone, instance_type=instance_type, warn=warn))
+
+    def bring_back(self, zone: str | None = None, instance_type: str | None = None) -> None:
+        """Give dried-up pools their Spot capacity back."""
+        self._call("bring_back", zone=zone, instance_type=instance_type)
+
+    def set_capacity(
+        self,
+        zone: str | None = None,
+        instance_type: str | None = None,
+        *,
+        spot: int | None = None,
+        on_demand: int | None = None,
+    ) -> None:
+        """Change how many instances the matching pools can hold. Nothing is interrupted by it."""
+        self._call("set_capacity", zone=zone, instance_type=instance_type, spot=spot, on_demand=on_demand)
+
+    def set_quota(self, code: str, vcpus: float) -> None:
+        """Give the account another quota of vCPUs, by its code in Service Quotas, as in "L-3819A6DF"."""
+        self._call("set_quota", code=code, vcpus=vcpus)
+
+    def warn(self, instance_id: str, *, deliver: Literal["once", "lost"] | int = "once") -> None:
+        """Warn a Spot instance now; EC2 takes it when the warning is over.
+
+        "lost": it takes it just the same, but the event never arrives. A number: it arrives so many times.
+        """
+        self._call("warn", instance_id=instance_id, deliver=deliver)
+
+    def warn_all(self, instance_ids: Sequence[str]) -> None:
+        """Warn Spot instances in one moment; of those behind one that can't be warned, none is."""
+        self._call("warn_all", instance_ids=list(instance_ids))
+
+    def retract(self, instance_id: str) -> None:
+        """Have EC2 not take a warned instance: it runs on, its request is fulfilled, and no event says so."""
+        self._call("retract", instance_id=instance_id)
+
+    def rebalance(self, instance_id: str) -> None:
+        """Recommend to move away from a Spot instance."""
+        self._call("rebalance", instance_id=instance_id)
+
+    def hang(self, instance_id: str) -> None:
+        """Have what runs on an instance answer nothing any more, though it accepts connections (SIGSTOP)."""
+        self._call("hang", instance_id=instance_id)
+
+    def resume(self, instance_id: str) -> None:
+        """Have a hung instance go on where it was."""
+        self._call("resume", instance_id=instance_id)
+
+    def let_die(self, code: str, count: int = 1) -> None:
+        """Have the next instances end before they run, for EC2's reason `code`."""
+        self._call("let_die", code=code, count=count)
+
+    def calls(self, since: int = 0) -> Rows:
+        """AWS calls after call number `since`.
+
+        Each has n, t, service, action, role ("" for the operator), status, error_code.
+        """
+        return cast("Rows", self._call("calls", since=since))
+
+    def decisions(self) -> Rows:
+        """What roles asked IAM for since the start.
+
+        Each has role, action (as in "ec2:RunInstances"), allowed and refused: how often. A call may ask for
+        several actions: CreateFleet for that of each launch, a transaction for those of its writes.
+        """
+        return cast("Rows", self._call("decisions"))
+
+    def requests(self, load_balancer_name: str) -> Rows:
+        """The load balancer's requests, oldest first.
+
+        Each has target, started, answered, ended, status, cut, draining_since, error.
+        """
+        return cast("Rows", self._call("requests", load_balancer=load_balancer_name))
+
+    def counters(self, load_balancer_name: str) -> dict[str, int]:
+        """The load balancer's totals, named like CloudWatch's metrics, and Cut and ClientClosed."""
+        return cast("dict[str, int]", self._call("counters", load_balancer=load_balancer_name))
+
+    def interruptions(self) -> Rows:
+        """instance_id, warned_at, deregistered_at, reclaimed_at, event ("once", "lost" or a number).
+
+        And terminated_at: when somebody terminated the warned instance before EC2 could take it, or None; and
+        retracted_at: when the warning was retracted, or None.
+        """
+        return cast("Rows", self._call("interruptions"))
+
+    def inject_fault(
+        self,
+        action: str,
+        error_code: str = "",
+        *,
+        count: int = 1,
+        status: int = 400,
+        delay_s: float = 0.0,
+        role: str | None = None,
+        after: bool = False,
+        kill: bool = False,
+        for_s: float | None = None,
+        answer: Literal["", "empty", "partial"] = "",
+    ) -> None:
+        """Let the next `count` calls of an AWS action, or all for `for_s`, go wrong.
+
+        A call waits `delay_s` and then, given a code, fails with it; with `kill`, its function's process is
+        killed instead. With `after`, it has taken effect by then. `action` may be "dynamodb:*", too. `role`:
+        only calls of the role with this name, which `kill` needs.
+
+        `answer` lets a call succeed and lie: "empty" leaves nothing of the instances, Spot requests, targets
+        or parameters that there are, "partial" every second one. A parameter that GetParameter doesn't find
+        is an error_code, ParameterNotFound.
+        """
+        self._call(
+            "inject_fault",
+            action=action,
+            error_code=error_code,
+            count=count,
+            status=status,
+            delay_s=delay_s,
+            role=role,
+            after=after,
+            kill=kill,
+            for_s=for_s,
+            answer=answer,
+        )
+
+    def deny(self, action: str, resource: str) -> None:
+        """Have a service control policy deny an action on one resource, until `clear_faults`.
+
+        For the actions on instances and targets: `deny("ec2:TerminateInstances", "i-…")`, or an ARN.
+        """
+        self._call("deny", action=action, resource=resource)
+
+    def faults(self) -> Rows:
+        """The faults that haven't happened as often, or for as long, as was asked; see `inject_fault`."""
+        return cast("Rows", self._call("faults"))
+
+    def clear_faults(self) -> None:
+        """Forget the faults that haven't happened yet, and what is denied."""
+        self._call("clear_faults")
+
+    def settings(self) -> dict[str, float]:
+        """warning_s, schedule_s, boot_s."""
+        return cast("dict[str, float]", self._call("settings"))
+
+    def _call(self, operation: str, **arguments: Any) -> Any:
+        request = urllib.request.Request(  # noqa: S310 - the endpoint is the caller's own
+            f"{self.endpoint}/_spotrelay/{operation}",
+            data=json.dumps(arguments).encode(),
+            headers={"content-type": "application/json"},
+        )
+        try:
+            with self._opener.open(request, timeout=TIMEOUT_S) as response:
+                return json.load(response)["result"]
+        except urllib.error.HTTPError as error:
+            raise LocalCloudError(json.load(error)["error"]) from error
+        except OSError as error:
+            raise LocalCloudError(
+                f"no local cloud answers at {self.endpoint} ({error}): start one: python -m lab.local"
+            ) from error

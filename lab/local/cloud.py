@@ -1,0 +1,372 @@
+"""The instances of the local cloud and what happens to them: boot, warning, reclaim, termination.
+
+A warning may be shorter here than EC2's two minutes. Whoever is warned rightly believes that the end comes
+two minutes after the event's `time`; so the event, and the `UpdateTime` of the Spot request, are dated back
+by as much as the warning is shortened. With a warning of 20 s the event looks like one that arrives 100 s
+late: 20 s are left of its two minutes, which is the truth. A request may be marked before it was made,
+then.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol
+
+from lab.local.environment import EC2_WARNING_S
+from lab.local.instances import (
+    BY_EC2,
+    BY_USER,
+    ENDINGS,
+    Ending,
+    Instance,
+    InstanceState,
+    LaunchSpec,
+    SpotRequest,
+    SpotStatus,
+)
+from lab.local.ministack import MiniStack
+from lab.local.service_quotas import ServiceQuotas
+from lab.market import Market
+from spotrelay.core.pools import Offering, PurchaseOption
+
+_log = logging.getLogger(__name__)
+
+SHUTDOWN_S = 1.0
+"""From shutting-down to terminated: long enough to be seen, short enough not to be waited for."""
+
+VISIBLE_S = 3600.0
+"""How long a terminated instance stays visible: about an hour on EC2."""
+
+
+class MachineRoom(Protocol):
+    """Where instances run; see `lab.local.machines`."""
+
+    def start(self, instance_id: str, address: str, user_data: str) -> None:
+        """Boot it."""
+
+    def hang(self, instance_id: str) -> None:
+        """Let it answer nothing any more."""
+
+    def resume(self, instance_id: str) -> None:
+        """Let it go on."""
+
+    def stop(self, instance_id: str) -> None:
+        """Kill it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How fast things go, in seconds. The names are those of the command line."""
+
+    warning_s: float = EC2_WARNING_S
+    schedule_s: float = 60.0
+    boot_s: float = 1.0
+
+
+@dataclass(slots=True)
+class Interruption:
+    """One Spot interruption. `deliveries` is how often its event was delivered; 0 for a lost one."""
+
+    instance_id: str
+    warned_at: float
+    deliveries: int
+    deregistered_at: float | None = None
+    reclaimed_at: float | None = None
+    terminated_at: float | None = None
+    """When a user terminated it before EC2 could take it."""
+    retracted_at: float | None = None
+    """When EC2 thought better of it."""
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether EC2 still means to take the instance."""
+        return self.reclaimed_at is None and self.retracted_at is None
+
+    def to_json(self) -> dict[str, Any]:
+        """As the control API shows it."""
+        event: str | int = {0: "lost", 1: "once"}.get(self.deliveries, self.deliveries)
+        return {
+            "instance_id": self.instance_id,
+            "warned_at": self.warned_at,
+            "deregistered_at": self.deregistered_at,
+            "reclaimed_at": self.reclaimed_at,
+            "terminated_at": self.terminated_at,
+            "retracted_at": self.retracted_at,
+            "event": event,
+        }
+
+
+class NotPossibleError(ValueError):
+    """The control API was asked for something that can't happen; the text says why."""
+
+
+class Cloud:
+    """All instances. Not thread-safe: everything happens on the event loop's thread.
+
+    `after` runs a function so many seconds later; `on_terminated` is told when an instance is gone.
+    """
+
+    def __init__(
+        self,
+        ministack: MiniStack,
+        market: Market,
+        machines: MachineRoom,
+        settings: Settings,
+        after: Callable[[float, Callable[[], None]], object],
+    ) -> None:
+        self.market = market
+        self.quotas = ServiceQuotas()
+        self.settings = settings
+        self.instances: dict[str, Instance] = {}
+        self.interruptions: list[Interruption] = []
+        self.on_terminated: Callable[[Instance], None] = lambda _: None
+        self._ministack = ministack
+        self._machines = machines
+        self._after = after
+        self._addresses = _Addresses()
+        self._stillborn: list[str] = []
+
+    def now(self) -> datetime:
+        """The present time."""
+        return datetime.now(UTC)
+
+    def zone_of(self, instance_id: str) -> str | None:
+        """The instance's zone, as long as it is visible."""
+        instance = self.instances.get(instance_id)
+        return instance.zone if instance else None
+
+    def address_of(self, instance_id: str) -> str | None:
+        """Where the instance listens, while it runs."""
+        instance = self.instances.get(instance_id)
+        return instance.address if instance and instance.state is InstanceState.RUNNING else None
+
+    def launch(self, offering: Offering, spec: LaunchSpec, reservation_id: str) -> Instance:
+        """A new instance; its place in the market is taken already."""
+        now = self.now()
+        spot = (
+            SpotRequest(f"sir-{secrets.token_hex(4)}", SpotStatus.FULFILLED, now)
+            if offering.purchase_option is PurchaseOption.SPOT
+            else None
+        )
+        instance = Instance(
+            id=f"i-{secrets.token_hex(8)}{secrets.token_hex(1)[0]}",
+            offering=offering,
+            spec=spec,
+            address=self._addresses.next(),
+            launched_at=now,
+            reservation_id=reservation_id,
+            tags={**spec.tags, **spec.system_tags},
+            spot_request=spot,
+            is_protected=spec.is_protected and spot is None,
+        )
+        self.instances[instance.id] = instance
+        if self._stillborn:
+            instance.dies_of = self._stillborn.pop(0)
+        self._ministack.mirror_tags(instance.id, instance.tags)
+        # EventBridge may deliver at once, but nobody can know the instance before CreateFleet has answered.
+        self._after(0, lambda: self._emit_state(instance))
+        self._after(self.settings.boot_s, lambda: self._booted(instance))
+        return instance
+
+    def terminate(self, instance: Instance) -> None:
+        """The user ends it. Ending it twice is no error."""
+        if not instance.state.is_over:
+            for interruption in self.interruptions:
+                if interruption.instance_id == instance.id and interruption.is_pending:
+                    interruption.terminated_at = self.now().timestamp()
+            self._shut_down(instance, BY_USER)
+
+    def warn(self, instance_id: str, deliveries: int = 1) -> None:
+        """EC2 will take the instance back when the warning is over.
+
+        By the event and the Spot request this was decided two minutes before the end, however short the
+        warning is.
+
+        Raises:
+            NotPossibleError: it is no running Spot instance, or is warned already.
+        """
+        instance = self._running(instance_id)
+        if not instance.spot_request:
+            raise NotPossibleError(f"{instance_id} is on-demand: EC2 interrupts Spot instances only")
+        if instance.warned_at:
+            raise NotPossibleError(f"{instance_id} is warned already, at {instance.warned_at:%H:%M:%S} UTC")
+        instance.warned_at = self.now()
+        marked_at = instance.warned_at + timedelta(seconds=self.settings.warning_s - EC2_WARNING_S)
+        self._set_spot_status(instance, SpotStatus.MARKED_FOR_TERMINATION, marked_at)
+        interruption = Interruption(instance_id, instance.warned_at.timestamp(), deliveries)
+        self.interruptions.append(interruption)
+        # The reclaim is certain, whatever happens to the event.
+        self._after(self.settings.warning_s, lambda: self._reclaim(instance, interruption))
+        if deliveries:
+            self._ministack.emit(
+                "EC2 Spot Instance Interruption Warning",
+                {"instance-id": instance_id, "instance-action": "terminate"},
+                # AWS's own samples put the zone where the region belongs.
+                [f"arn:aws:ec2:{instance.zone}:instance/{instance_id}"],
+                at=marked_at,
+                deliveries=deliveries,
+            )
+
+    def retract(self, instance_id: str) -> None:
+        """EC2 doesn't take a warned instance after all: it runs on, and nobody is told.
+
+        Raises:
+            NotPossibleError: it is no running instance, or isn't warned.
+        """
+        instance = self._running(instance_id)
+        if not instance.warned_at:
+            raise NotPossibleError(f"{instance_id} isn't warned: there is nothing to retract")
+        now = self.now()
+        instance.warned_at = None
+        for interruption in self.interruptions:
+            if interruption.instance_id == instance_id and interruption.is_pending:
+                interruption.retracted_at = now.timestamp()
+        self._set_spot_status(instance, SpotStatus.FULFILLED, now)
+
+    def rebalance(self, instance_id: str) -> None:
+        """EC2 recommends to move away from the instance, which may never be interrupted.
+
+        Raises:
+            NotPossibleError: it is no running Spot instance.
+        """
+        instance = self._running(instance_id)
+        if not instance.spot_request:
+            raise NotPossibleError(f"{instance_id} is on-demand: rebalance is recommended for Spot only")
+        detail = {"instance-id": instance_id}
+        self._ministack.emit("EC2 Instance Rebalance Recommendation", detail, [instance.arn], at=self.now())
+
+    def hang(self, instance_id: str) -> None:
+        """What runs on the instance answers nothing any more; to EC2 it is as well as ever.
+
+        Raises:
+            NotPossibleError: it is no instance that runs.
+        """
+        self._machines.hang(self._booted_one(instance_id).id)
+
+    def resume(self, instance_id: str) -> None:
+        """A hung instance goes on where it was.
+
+        Raises:
+            NotPossibleError: it is no instance that runs.
+        """
+        self._machines.resume(self._booted_one(instance_id).id)
+
+    def let_die(self, code: str, count: int) -> None:
+        """The next instances end while they are pending, as they do when a disk can't be made.
+
+        Raises:
+            NotPossibleError: EC2 has no such code.
+        """
+        if code not in ENDINGS:
+            raise NotPossibleError(f"EC2 has no reason {code!r}; there are {', '.join(ENDINGS)}")
+        self._stillborn += [code] * count
+
+    def dry_up(self, zone: str | None, instance_type: str | None, *, warn: bool) -> list[str]:
+        """Spot capacity of the matching pools goes to 0; the instances that were warned for it."""
+        hit = set(self.market.dry_up(zone, instance_type))
+        if not warn:
+            return []
+        lost = [
+            instance.id
+            for instance in self.instances.values()
+            if self._is_reclaimable(instance) and instance.offering.pool in hit
+        ]
+        for instance_id in lost:
+            self.warn(instance_id)
+        return lost
+
+    def deregistered(self, instance_id: str) -> None:
+        """Somebody took the instance out of a target group; remembered if it is being interrupted."""
+        for interruption in self.interruptions:
+            if (
+                interruption.instance_id == instance_id
+                and interruption.retracted_at is None
+                and interruption.deregistered_at is None
+            ):
+                interruption.deregistered_at = self.now().timestamp()
+
+    def _is_reclaimable(self, instance: Instance) -> bool:
+        return instance.is_spot and not instance.state.is_over and instance.warned_at is None
+
+    def _running(self, instance_id: str) -> Instance:
+        instance = self.instances.get(instance_id)
+        if instance is None:
+            raise NotPossibleError(f"there is no instance {instance_id}")
+        if instance.state.is_over:
+            raise NotPossibleError(f"{instance_id} is {instance.state.value[0]} already")
+        return instance
+
+    def _booted_one(self, instance_id: str) -> Instance:
+        instance = self._running(instance_id)
+        if instance.state is not InstanceState.RUNNING:
+            raise NotPossibleError(f"{instance_id} is {instance.state.value[0]}: nothing runs on it yet")
+        return instance
+
+    def _booted(self, instance: Instance) -> None:
+        if instance.state is not InstanceState.PENDING:
+            return
+        if instance.dies_of:
+            self._shut_down(instance, instance.dies_of)
+            return
+        instance.state = InstanceState.RUNNING
+        self._machines.start(instance.id, instance.address, instance.spec.user_data)
+        self._emit_state(instance)
+
+    def _reclaim(self, instance: Instance, interruption: Interruption) -> None:
+        if instance.state.is_over or not interruption.is_pending:
+            return
+        interruption.reclaimed_at = self.now().timestamp()
+        self._shut_down(instance, BY_EC2)
+
+    def _shut_down(self, instance: Instance, code: str) -> None:
+        instance.state = InstanceState.SHUTTING_DOWN
+        instance.ending = Ending(code, self.now())
+        status = SpotStatus.TERMINATED_NO_CAPACITY if code == BY_EC2 else SpotStatus.TERMINATED_BY_USER
+        self._set_spot_status(instance, status, self.now())
+        self._machines.stop(instance.id)
+        self._emit_state(instance)
+        self._after(SHUTDOWN_S, lambda: self._terminated(instance))
+
+    def _terminated(self, instance: Instance) -> None:
+        instance.state = InstanceState.TERMINATED
+        self.market.release(instance.offering)
+        self._emit_state(instance)
+        self.on_terminated(instance)
+        self._after(VISIBLE_S, lambda: self._forget(instance))
+
+    def _forget(self, instance: Instance) -> None:
+        del self.instances[instance.id]
+        self._ministack.mirror_tags(instance.id, {})
+
+    def _set_spot_status(self, instance: Instance, status: SpotStatus, at: datetime) -> None:
+        if instance.spot_request:
+            instance.spot_request.status = status
+            instance.spot_request.updated_at = at
+
+    def _emit_state(self, instance: Instance) -> None:
+        name, _ = instance.state.value
+        _log.info("%s (%s) is %s", instance.id, instance.offering, name)
+        detail = {"instance-id": instance.id, "state": name}
+        self._ministack.emit("EC2 Instance State-change Notification", detail, [instance.arn], at=self.now())
+
+
+class _Addresses:
+    """Loopback addresses, one per instance, never given twice.
+
+    The second and third number are drawn once per process, so that two local clouds on one machine don't get
+    in each other's way; below 127.10 lives what others put on loopback.
+    """
+
+    def __init__(self) -> None:
+        self._next = (10 + secrets.randbelow(240)) * 2**16 + secrets.randbelow(2**8) * 2**8
+
+    def next(self) -> str:
+        self._next += 1
+        if self._next % 2**8 in (0, 255):  # no network or broadcast address, for the reader's sake
+            return self.next()
+        second, rest = divmod(self._next, 2**16)
+        return f"127.{second}.{rest // 2**8}.{rest % 2**8}"

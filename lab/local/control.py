@@ -1,0 +1,156 @@
+"""The control API under /_spotrelay/: what scripts, demos and tests ask of the local cloud itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from lab.local.balancer import Balancer
+from lab.local.calls import CallLog
+from lab.local.cloud import Cloud, NotPossibleError
+from lab.local.faults import Fault, Faults
+from lab.local.http import Request, Response
+from lab.local.instances import Instance
+from spotrelay.core.names import TAG_LAUNCH, TAG_SERVICE
+from spotrelay.core.pools import Offering, PurchaseOption
+
+PREFIX = "/_spotrelay/"
+Arguments = Mapping[str, Any]
+
+
+class Control:
+    """Each operation is a POST of JSON arguments to its name; `lab.local.client` calls them."""
+
+    def __init__(self, cloud: Cloud, balancer: Balancer, calls: CallLog, faults: Faults) -> None:
+        self._cloud = cloud
+        self._balancer = balancer
+        self._calls = calls
+        self._faults = faults
+        self._operations: dict[str, Callable[[Arguments], Any]] = {
+            "instances": self._instances,
+            "pools": self._pools,
+            "dry_up": self._dry_up,
+            "bring_back": self._bring_back,
+            "set_capacity": self._set_capacity,
+            "warn": self._warn,
+            "warn_all": self._warn_all,
+            "retract": lambda arguments: self._cloud.retract(arguments["instance_id"]),
+            "rebalance": self._rebalance,
+            "hang": lambda arguments: self._cloud.hang(arguments["instance_id"]),
+            "let_die": lambda arguments: self._cloud.let_die(arguments["code"], int(arguments["count"])),
+            "resume": lambda arguments: self._cloud.resume(arguments["instance_id"]),
+            "calls": lambda arguments: self._calls.since(int(arguments.get("since", 0))),
+            "decisions": lambda _: self._calls.decisions(),
+            "requests": lambda arguments: self._balancer.requests(arguments["load_balancer"]),
+            "counters": lambda arguments: self._balancer.counters(arguments["load_balancer"]),
+            "interruptions": lambda _: [i.to_json() for i in self._cloud.interruptions],
+            "inject_fault": self._inject_fault,
+            "deny": lambda arguments: self._faults.deny(arguments["action"], arguments["resource"]),
+            "faults": lambda _: self._faults.pending(),
+            "set_quota": lambda arguments: self._cloud.quotas.set(
+                arguments["code"], float(arguments["vcpus"])
+            ),
+            "clear_faults": lambda _: self._faults.clear(),
+            "settings": lambda _: asdict(self._cloud.settings),
+        }
+
+    def answer(self, request: Request) -> Response:
+        """Carry out the operation that the path names; errors are JSON with an `error`."""
+        name = request.path.removeprefix(PREFIX)
+        operation = self._operations.get(name)
+        if operation is None:
+            known = ", ".join(self._operations)
+            return _json(404, {"error": f"no operation {name!r}; there are {known}"})
+        try:
+            arguments = json.loads(request.body or b"{}")
+            return _json(200, {"result": operation(arguments)})
+        except json.JSONDecodeError as error:
+            return _json(400, {"error": f"{name}: the body is no JSON: {error}"})
+        except KeyError as error:
+            return _json(400, {"error": f"{name}: {error} is missing or unknown"})
+        except (NotPossibleError, TypeError, ValueError) as error:
+            return _json(400, {"error": f"{name}: {error}"})
+
+    def _instances(self, _: Arguments) -> list[dict[str, Any]]:
+        return [_shown(instance) for instance in self._cloud.instances.values()]
+
+    def _pools(self, arguments: Arguments) -> list[dict[str, Any]]:
+        wanted = self._cloud.market.select(arguments.get("zone"), arguments.get("instance_type"))
+        now = self._cloud.now()
+        return [
+            {
+                "zone": pool.zone,
+                "instance_type": pool.instance_type,
+                "spot_capacity": state.spot_capacity,
+                "spot_in_use": state.spot_in_use,
+                "on_demand_capacity": state.on_demand_capacity,
+                "on_demand_in_use": state.on_demand_in_use,
+                "spot_price": self._cloud.market.price(Offering(pool, PurchaseOption.SPOT), now),
+                "on_demand_price": state.on_demand_price,
+            }
+            for pool in wanted
+            for state in [self._cloud.market.state(pool)]
+        ]
+
+    def _dry_up(self, arguments: Arguments) -> list[str]:
+        zone, instance_type = arguments.get("zone"), arguments.get("instance_type")
+        self._must_exist(zone, instance_type)
+        return self._cloud.dry_up(zone, instance_type, warn=bool(arguments.get("warn", True)))
+
+    def _bring_back(self, arguments: Arguments) -> None:
+        zone, instance_type = arguments.get("zone"), arguments.get("instance_type")
+        self._must_exist(zone, instance_type)
+        self._cloud.market.bring_back(zone, instance_type)
+
+    def _set_capacity(self, arguments: Arguments) -> None:
+        zone, instance_type = arguments.get("zone"), arguments.get("instance_type")
+        self._must_exist(zone, instance_type)
+        for option in PurchaseOption:
+            capacity = arguments.get(option.value.replace("-", "_"))
+            if capacity is not None:
+                for pool in self._cloud.market.select(zone, instance_type):
+                    self._cloud.market.set_capacity(Offering(pool, option), int(capacity))
+
+    def _must_exist(self, zone: str | None, instance_type: str | None) -> None:
+        if not self._cloud.market.select(zone, instance_type):
+            raise NotPossibleError(
+                f"no capacity pool has zone {zone or 'any'} and type {instance_type or 'any'}"
+            )
+
+    def _warn(self, arguments: Arguments) -> None:
+        deliver = arguments.get("deliver", "once")
+        deliveries = {"once": 1, "lost": 0}.get(deliver, deliver)
+        if not isinstance(deliveries, int) or deliveries < 0:
+            raise NotPossibleError(f'deliver: expected "once", "lost" or a number, not {deliver!r}')
+        self._cloud.warn(arguments["instance_id"], deliveries)
+
+    def _warn_all(self, arguments: Arguments) -> None:
+        for instance_id in arguments["instance_ids"]:
+            self._cloud.warn(instance_id)
+
+    def _rebalance(self, arguments: Arguments) -> None:
+        self._cloud.rebalance(arguments["instance_id"])
+
+    def _inject_fault(self, arguments: Arguments) -> None:
+        self._faults.inject(Fault(**arguments))
+
+
+def _shown(instance: Instance) -> dict[str, Any]:
+    return {
+        "instance_id": instance.id,
+        "state": instance.state.value[0],
+        "instance_type": instance.instance_type,
+        "zone": instance.zone,
+        "lifecycle": instance.offering.purchase_option.value,
+        "service": instance.tags.get(TAG_SERVICE),
+        "launch": instance.tags.get(TAG_LAUNCH),
+        "address": instance.address,
+        "launched_at": instance.launched_at.timestamp(),
+        "warned_at": instance.warned_at.timestamp() if instance.warned_at else None,
+    }
+
+
+def _json(status: int, value: Any) -> Response:
+    return Response(status, json.dumps(value).encode(), {"content-type": "application/json"})

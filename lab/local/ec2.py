@@ -1,0 +1,279 @@
+"""EC2's actions on instances and their Spot requests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from lab.local.context import (
+    AWS_TAG_PREFIX,
+    Context,
+    Handler,
+    Params,
+    Result,
+    check_tag_keys,
+    request_tag_conditions,
+    resource_tag_conditions,
+)
+from lab.local.environment import ACCOUNT
+from lab.local.instances import Instance, InstanceState, SpotRequest, describe, describe_spot_request
+from lab.local.query import Attributes, matches, page
+from lab.local.wire import AwsError
+
+_PROTECTION = "disableApiTermination"
+_INSTANCE_ID = re.compile(r"i-(?:[0-9a-f]{8}|[0-9a-f]{17})")
+
+
+def describe_instances(context: Context) -> Result:
+    """Instances by ID or filter, in reservations."""
+    context.require("ec2:DescribeInstances")
+    wanted = _select(context)
+    shown, more = page(wanted, context.params)
+    reservations: dict[str, Result] = {}
+    for instance in shown:
+        reservation = reservations.setdefault(
+            instance.reservation_id,
+            {"ReservationId": instance.reservation_id, "OwnerId": ACCOUNT, "Groups": [], "Instances": []},
+        )
+        reservation["Instances"].append(describe(instance))
+    return {"Reservations": list(reservations.values()), **more}
+
+
+def describe_instance_status(context: Context) -> Result:
+    """Running instances, all of them if asked for; every check of a running one passes."""
+    context.require("ec2:DescribeInstanceStatus")
+    instances = _select(context)
+    if not context.params.get("IncludeAllInstances"):
+        instances = [i for i in instances if i.state is InstanceState.RUNNING]
+    shown, more = page(instances, context.params)
+    return {"InstanceStatuses": [_status(instance) for instance in shown], **more}
+
+
+def terminate_instances(context: Context) -> Result:
+    """All or nothing: an ID that is unknown, or forbidden, and none is terminated.
+
+    One that is protected keeps those of its own zone alive; the rest is terminated in spite of the error.
+    """
+    instances = _by_ids(context, context.params["InstanceIds"])
+    for instance in instances:
+        context.require("ec2:TerminateInstances", instance.arn, _conditions(instance))
+    protected = [i for i in instances if i.is_protected and not i.state.is_over]
+    spared = {i.zone for i in protected}
+    changes = []
+    for instance in instances:
+        if instance.zone in spared:
+            continue
+        before = instance.state.api
+        context.cloud.terminate(instance)
+        changes.append(
+            {"InstanceId": instance.id, "PreviousState": before, "CurrentState": instance.state.api}
+        )
+    if protected:
+        raise AwsError(
+            "OperationNotPermitted",
+            f"The instance '{protected[0].id}' may not be terminated. "
+            "Modify its 'disableApiTermination' instance attribute and try again.",
+        )
+    return {"TerminatingInstances": changes}
+
+
+def modify_instance_attribute(context: Context) -> Result:
+    """Termination protection; the local cloud has no other attributes."""
+    params = context.params
+    (instance,) = _by_ids(context, [params["InstanceId"]])
+    context.require("ec2:ModifyInstanceAttribute", instance.arn, resource_tag_conditions(instance.tags))
+    if params.get("Attribute") == _PROTECTION:
+        wanted = params.get("Value") == "true"
+    elif "DisableApiTermination" in params:
+        wanted = bool(params["DisableApiTermination"].get("Value"))
+    else:
+        raise AwsError("UnsupportedOperation", f"Of attributes the local cloud knows {_PROTECTION} only")
+    if instance.is_spot:
+        raise AwsError(
+            "UnsupportedOperation", f"Modifying '{_PROTECTION}' is not supported for spot instances."
+        )
+    instance.is_protected = wanted
+    return {}
+
+
+def describe_instance_attribute(context: Context) -> Result:
+    """See `modify_instance_attribute`."""
+    (instance,) = _by_ids(context, [context.params["InstanceId"]])
+    context.require("ec2:DescribeInstanceAttribute", instance.arn, resource_tag_conditions(instance.tags))
+    if context.params["Attribute"] != _PROTECTION:
+        raise AwsError("UnsupportedOperation", f"Of attributes the local cloud knows {_PROTECTION} only")
+    return {"InstanceId": instance.id, "DisableApiTermination": {"Value": instance.is_protected}}
+
+
+def create_tags(context: Context) -> Result:
+    """Tags on instances."""
+    tags = {tag["Key"]: tag.get("Value", "") for tag in context.params["Tags"]}
+    check_tag_keys(tags)
+    instances = _by_ids(context, context.params["Resources"])
+    for instance in instances:
+        conditions = {**resource_tag_conditions(instance.tags), **request_tag_conditions(tags)}
+        context.require("ec2:CreateTags", instance.arn, conditions)
+    for instance in instances:
+        instance.tags.update(tags)
+        context.ministack.mirror_tags(instance.id, instance.tags)
+    return {}
+
+
+def delete_tags(context: Context) -> Result:
+    """Tags off instances: those named, those with the value named, or all but EC2's own."""
+    doomed = context.params.get("Tags")
+    check_tag_keys(tag["Key"] for tag in doomed or [])
+    instances = _by_ids(context, context.params["Resources"])
+    for instance in instances:
+        conditions = resource_tag_conditions(instance.tags)
+        if doomed:
+            conditions = {**conditions, **request_tag_conditions({t["Key"]: "" for t in doomed})}
+        context.require("ec2:DeleteTags", instance.arn, conditions)
+    for instance in instances:
+        for key, value in list(instance.tags.items()):
+            if key.startswith(AWS_TAG_PREFIX):
+                continue
+            if doomed is None or any(t["Key"] == key and t.get("Value", value) == value for t in doomed):
+                del instance.tags[key]
+        context.ministack.mirror_tags(instance.id, instance.tags)
+    return {}
+
+
+def describe_spot_instance_requests(context: Context) -> Result:
+    """The requests behind our Spot instances, as long as those are visible."""
+    context.require("ec2:DescribeSpotInstanceRequests")
+    ids = context.params.get("SpotInstanceRequestIds")
+    requests = [(i, i.spot_request) for i in context.cloud.instances.values() if i.spot_request]
+    if ids:
+        known = {request.id for _, request in requests}
+        for request_id in ids:
+            if request_id not in known:
+                raise AwsError(
+                    "InvalidSpotInstanceRequestID.NotFound",
+                    f"The spot instance request ID '{request_id}' does not exist",
+                )
+        requests = [(i, request) for i, request in requests if request.id in ids]
+    filters = context.params.get("Filters", [])
+    requests = [(i, r) for i, r in requests if matches(filters, _request_attributes(i, r), i.tags)]
+    shown, more = page(requests, context.params)
+    return {"SpotInstanceRequests": [describe_spot_request(i, r) for i, r in shown], **more}
+
+
+HANDLERS: dict[str, Handler] = {
+    "DescribeInstances": describe_instances,
+    "DescribeInstanceStatus": describe_instance_status,
+    "DescribeInstanceAttribute": describe_instance_attribute,
+    "ModifyInstanceAttribute": modify_instance_attribute,
+    "TerminateInstances": terminate_instances,
+    "CreateTags": create_tags,
+    "DeleteTags": delete_tags,
+    "DescribeSpotInstanceRequests": describe_spot_instance_requests,
+}
+
+
+def is_about_instances(action: str, params: Params) -> bool:
+    """Whether a call is ours: tags of other resources are MiniStack's.
+
+    Raises:
+        AwsError: it is about both.
+    """
+    if action not in ("CreateTags", "DeleteTags"):
+        return True
+    ours = [resource.startswith("i-") for resource in params["Resources"]]
+    if any(ours) and not all(ours):
+        raise AwsError(
+            "UnsupportedOperation",
+            f"{action}: the local cloud takes instances and the rest in separate calls",
+        )
+    return all(ours)
+
+
+def _conditions(instance: Instance) -> dict[str, str]:
+    """The condition keys of a call about an instance, as far as we know them."""
+    profile = instance.spec.instance_profile_arn
+    return {
+        **resource_tag_conditions(instance.tags),
+        **({"ec2:InstanceProfile": profile} if profile else {}),
+    }
+
+
+def _select(context: Context) -> list[Instance]:
+    """The instances that the request's IDs and filters ask for."""
+    ids = context.params.get("InstanceIds")
+    if ids and "MaxResults" in context.params:
+        raise AwsError(
+            "InvalidParameterCombination",
+            "The parameter instancesSet cannot be used with the parameter maxResults",
+        )
+    instances = _by_ids(context, ids) if ids else list(context.cloud.instances.values())
+    filters = context.params.get("Filters", [])
+    return [i for i in instances if matches(filters, _attributes(i), i.tags)]
+
+
+def _attributes(instance: Instance) -> Attributes:
+    spec, request = instance.spec, instance.spot_request
+    name, code = instance.state.value
+    return {
+        "instance-id": lambda: [instance.id],
+        "instance-state-name": lambda: [name],
+        "instance-state-code": lambda: [str(code)],
+        "instance-type": lambda: [instance.instance_type],
+        # On-demand has no lifecycle, so no value of this filter finds it: as on EC2.
+        "instance-lifecycle": lambda: ["spot"] if request else [],
+        "spot-instance-request-id": lambda: [request.id] if request else [],
+        "availability-zone": lambda: [instance.zone],
+        "private-ip-address": lambda: [instance.address],
+        "image-id": lambda: [spec.image_id],
+        "subnet-id": lambda: [spec.subnet_id],
+        "vpc-id": lambda: [spec.vpc_id],
+        "reservation-id": lambda: [instance.reservation_id],
+        "iam-instance-profile.arn": lambda: [spec.instance_profile_arn or ""],
+    }
+
+
+def _request_attributes(instance: Instance, request: SpotRequest) -> Attributes:
+    code, state, _ = request.status.value
+    return {
+        "spot-instance-request-id": lambda: [request.id],
+        "status-code": lambda: [code],
+        "state": lambda: [state],
+        "instance-id": lambda: [instance.id],
+        "launch.instance-type": lambda: [instance.instance_type],
+        "launched-availability-zone": lambda: [instance.zone],
+        "type": lambda: ["one-time"],
+    }
+
+
+def _status(instance: Instance) -> Result:
+    running = instance.state is InstanceState.RUNNING
+    check = {
+        "Status": "ok" if running else "not-applicable",
+        "Details": [{"Name": "reachability", "Status": "passed"}] if running else [],
+    }
+    return {
+        "InstanceId": instance.id,
+        "AvailabilityZone": instance.zone,
+        "InstanceState": instance.state.api,
+        "InstanceStatus": check,
+        "SystemStatus": check,
+        "Events": [],
+    }
+
+
+def _by_ids(context: Context, ids: Iterable[str]) -> list[Instance]:
+    """The instances of these IDs.
+
+    Raises:
+        AwsError: an ID is malformed or unknown.
+    """
+    ids = list(ids)
+    malformed = [i for i in ids if not _INSTANCE_ID.fullmatch(i)]
+    if malformed:
+        raise AwsError("InvalidInstanceID.Malformed", f'Invalid id: "{malformed[0]}"')
+    missing = [i for i in ids if i not in context.cloud.instances]
+    if missing:
+        ending = "s" if len(missing) > 1 else ""
+        verb = "do" if ending else "does"
+        names = ", ".join(missing)
+        raise AwsError("InvalidInstanceID.NotFound", f"The instance ID{ending} '{names}' {verb} not exist")
+    return [context.cloud.instances[i] for i in dict.fromkeys(ids)]

@@ -1,0 +1,154 @@
+"""Instances as processes: each runs its service's own start command on a loopback address of its own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from lab.local import machine_init
+from lab.local.user_data import ServiceFiles, UserDataError
+from lab.local.user_data import parse as parse_user_data
+
+_log = logging.getLogger(__name__)
+
+_INSTANCE_ID = re.compile(r"[A-Za-z0-9_-]+")
+
+# All instances of a launch template's version have the same, and reading it takes 10 ms, in which nobody
+# else's call is answered: half a second when fifty replacements boot at once.
+_parsed = lru_cache(maxsize=16)(parse_user_data)
+
+
+@dataclass(slots=True)
+class _Machine:
+    directory: Path
+    process: subprocess.Popen[bytes] | None
+
+
+class Machines:
+    """Starts and kills instances. Not thread-safe: call it from one thread.
+
+    An instance is a session of processes under `machine_init`, which restarts the service when it ends and
+    takes everything down when this process ends, however it ends. Logs stay in `logs`, one per instance;
+    the scratch directory goes with the instance.
+    """
+
+    def __init__(self, root: Path, logs: Path | None = None) -> None:
+        self._scratch = root / "instances"
+        self._logs = logs or root / "logs"
+        self._machines: dict[str, _Machine] = {}
+        self._funerals = ThreadPoolExecutor(1, "spotrelay-machines")
+
+    def start(self, instance_id: str, address: str, user_data: str) -> None:
+        """Boots an instance: the setup and run scripts of its user data, with HOST set to `address`.
+
+        User data that isn't SpotRelay's makes an instance that just exists; so does unreadable user data, as
+        on EC2, where cloud-init complains into a log. The complaint is in the instance's log.
+        Raises ValueError if the ID is in use or no plain name.
+        """
+        if not _INSTANCE_ID.fullmatch(instance_id):
+            raise ValueError(f"instance ID {instance_id!r}: expected letters, digits, '-' and '_'")
+        if instance_id in self._machines:
+            raise ValueError(f"instance {instance_id} is running already; stop it first")
+        directory = self._scratch / instance_id
+        try:
+            files = _parsed(user_data)
+        except UserDataError as error:
+            _log.warning("instance %s runs nothing: %s", instance_id, error)
+            self._write_log(instance_id, str(error))
+            files = None
+        process = None if files is None else self._boot(instance_id, address, directory, files)
+        self._machines[instance_id] = _Machine(directory, process)
+
+    def stop(self, instance_id: str) -> None:
+        """SIGKILLs everything the instance runs, which cuts its connections. An unknown ID is no error."""
+        machine = self._machines.pop(instance_id, None)
+        if machine is None:
+            return
+        if machine.process is not None:
+            machine_init.kill_tree(machine.process.pid)
+        # On a busy machine a killed process may take its time to be gone, and nobody need wait for it.
+        self._funerals.submit(_bury, machine)
+
+    def hang(self, instance_id: str) -> None:
+        """SIGSTOPs what the instance runs: connections to it are made and stay, and nothing answers.
+
+        An instance that runs nothing, or isn't known, is no error.
+        """
+        self._with_process(instance_id, machine_init.stop_service)
+
+    def resume(self, instance_id: str) -> None:
+        """Lets a hung instance go on."""
+        self._with_process(instance_id, machine_init.continue_service)
+
+    def stop_all(self) -> None:
+        """Stops every instance, and waits until nothing is left of any."""
+        for instance_id in list(self._machines):
+            self.stop(instance_id)
+        self._funerals.shutdown()
+
+    def log_path(self, instance_id: str) -> Path:
+        """Where the instance's standard output and error go; absent for an instance that runs nothing."""
+        return self._logs / f"{instance_id}.log"
+
+    def _with_process(self, instance_id: str, do: Callable[[int], None]) -> None:
+        machine = self._machines.get(instance_id)
+        if machine is not None and machine.process is not None:
+            do(machine.process.pid)
+
+    def _boot(
+        self, instance_id: str, address: str, directory: Path, files: ServiceFiles
+    ) -> subprocess.Popen[bytes]:
+        work = directory / "work"
+        work.mkdir(parents=True)
+        (directory / "run.sh").write_text(files.run, encoding="utf-8")
+        if files.setup is not None:
+            (directory / "setup.sh").write_text(files.setup, encoding="utf-8")
+        self._logs.mkdir(parents=True, exist_ok=True)
+        with self.log_path(instance_id).open("ab") as log:
+            return subprocess.Popen(
+                # Isolated (-I): the service's PYTHONPATH and the like are for the service, not for its init.
+                [sys.executable, "-I", machine_init.__file__, str(directory)],
+                env=_environment(files.environment, address, work),
+                cwd=directory,
+                stdin=subprocess.PIPE,  # never written to; see machine_init
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def _write_log(self, instance_id: str, message: str) -> None:
+        self._logs.mkdir(parents=True, exist_ok=True)
+        with self.log_path(instance_id).open("a", encoding="utf-8") as log:
+            log.write(message + "\n")
+
+
+def _bury(machine: _Machine) -> None:
+    if machine.process is not None:
+        machine.process.wait()
+        if machine.process.stdin is not None:
+            machine.process.stdin.close()
+    shutil.rmtree(machine.directory, ignore_errors=True)
+
+
+def _environment(service: dict[str, str], address: str, home: Path) -> dict[str, str]:
+    """What the service sees: its own environment and the little that systemd gives, nothing of ours.
+
+    Credentials and endpoints of the local cloud must not leak into an instance.
+    """
+    path = service.get("PATH", os.environ.get("PATH", os.defpath))
+    return {
+        "HOME": str(home),
+        "LANG": "C.UTF-8",
+        **service,
+        "PATH": os.pathsep.join((str(Path(sys.executable).parent), path)),
+        "HOST": address,
+    }

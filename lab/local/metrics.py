@@ -1,0 +1,164 @@
+"""Metrics that AWS makes by itself and MiniStack doesn't, and alarms that look at their own dimensions."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lab.local.balancer import Balancer
+from lab.local.elbv2 import Routing
+from lab.local.ministack import MiniStack
+
+PUBLISH_S = 5.0
+"""How often queues and load balancers are measured and alarms looked at. AWS takes a minute or more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Datum:
+    """One value of one metric."""
+
+    namespace: str
+    name: str
+    value: float
+    unit: str
+    dimensions: dict[str, str]
+
+
+def embedded_metrics(line: str) -> Iterator[Datum]:
+    """The metrics in a log line of CloudWatch's embedded metric format; none in any other line."""
+    # {"_aws": {"CloudWatchMetrics": [{"Namespace": "SpotRelay", "Dimensions": [["service"]],
+    #   "Metrics": [{"Name": "Deregistered", "Unit": "Count"}]}]}, "service": "demo", "Deregistered": [1.0]}
+    if '"_aws"' not in line:
+        return
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError:
+        return
+    if not isinstance(record, dict) or not isinstance(record.get("_aws"), dict):
+        return
+    for directive in record["_aws"].get("CloudWatchMetrics", []):
+        for metric in directive.get("Metrics", []):
+            values = record.get(metric["Name"], [])
+            for value in values if isinstance(values, list) else [values]:
+                for names in directive.get("Dimensions") or [[]]:
+                    dimensions = {name: str(record[name]) for name in names if name in record}
+                    unit = metric.get("Unit", "None")
+                    yield Datum(directive["Namespace"], metric["Name"], float(value), unit, dimensions)
+
+
+class Metrics:
+    """Publishes them until it is cancelled."""
+
+    def __init__(self, ministack: MiniStack, balancer: Balancer, routing: Routing) -> None:
+        self._ministack = ministack
+        self._balancer = balancer
+        self._routing = routing
+        self._published: dict[tuple[str, str], int] = {}
+        ministack.on_log_lines(self._see_log)
+        ministack.count_every_invocation()
+        ministack.replace_alarm_evaluation(self.evaluate)
+
+    async def run(self) -> None:
+        """For ever."""
+        while True:
+            await asyncio.sleep(PUBLISH_S)
+            self.publish()
+
+    def publish(self) -> None:
+        """Measure once, and evaluate the alarms."""
+        with self._ministack.scope():
+            for queue, values in self._ministack.queue_metrics().items():
+                for name, value in values.items():
+                    unit = "Seconds" if "Age" in name else "Count"
+                    self._ministack.record_metric("AWS/SQS", name, value, unit, {"QueueName": queue})
+            for name in self._routing.names():
+                self._publish_requests(name)
+            for alarm in self._ministack.alarms():
+                self.evaluate(alarm)
+
+    def evaluate(self, alarm: dict[str, Any]) -> None:
+        """Set the alarm's state from its own metric's last periods. Metric math isn't emulated."""
+        if not alarm.get("MetricName"):
+            return
+        now = time.time()
+        state, reason = alarm_state(alarm, list(self._periods(alarm, now)))
+        if state != alarm["StateValue"]:
+            self._ministack.set_alarm_state(alarm, state, reason, now)
+
+    def _periods(self, alarm: Mapping[str, Any], now: float) -> Iterator[float | None]:
+        """The statistic of each evaluated period, newest first; None for one without data."""
+        dimensions = {d["Name"]: d["Value"] for d in _dimension_list(alarm.get("Dimensions"))}
+        points = self._ministack.data_points(alarm["Namespace"], alarm["MetricName"], dimensions)
+        period = float(alarm.get("Period") or 60)
+        statistic = alarm.get("ExtendedStatistic") or alarm.get("Statistic") or "Average"
+        for index in range(int(alarm.get("EvaluationPeriods") or 1)):
+            end = now - index * period
+            inside = [p for p in points if end - period < p["Timestamp"] <= end]
+            yield self._ministack.statistic(inside, statistic) if inside else None
+
+    def _publish_requests(self, name: str) -> None:
+        dimension = self._routing.metric_dimension(name)
+        if dimension is None:
+            return
+        for metric, total in self._balancer.counters(name).items():
+            new = total - self._published.get((name, metric), 0)
+            self._published[name, metric] = total
+            if new:
+                labels = {"LoadBalancer": dimension}
+                self._ministack.record_metric("AWS/ApplicationELB", metric, new, "Count", labels)
+
+    def _see_log(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            for d in embedded_metrics(line):
+                self._ministack.record_metric(d.namespace, d.name, d.value, d.unit, d.dimensions)
+
+
+_COMPARISONS = {
+    "GreaterThanOrEqualToThreshold": lambda value, threshold: value >= threshold,
+    "GreaterThanThreshold": lambda value, threshold: value > threshold,
+    "LessThanThreshold": lambda value, threshold: value < threshold,
+    "LessThanOrEqualToThreshold": lambda value, threshold: value <= threshold,
+}
+
+
+def alarm_state(alarm: Mapping[str, Any], periods: Sequence[float | None]) -> tuple[str, str]:
+    """The state that an alarm should be in, and the reason for people.
+
+    `periods` is what CloudWatch looks at, newest first: the evaluated periods, and some more before them that
+    stand in for missing ones. How many more isn't documented. The rules are those of "Configuring how
+    CloudWatch alarms treat missing data" in its user guide: what is there decides if it is enough, what is
+    missing is filled as the alarm says, and one that says neither good nor bad keeps its state until what is
+    there is old enough.
+    """
+    compare = _COMPARISONS.get(alarm.get("ComparisonOperator", ""))
+    if compare is None:
+        return alarm["StateValue"], "This comparison isn't emulated"
+    threshold = float(alarm.get("Threshold") or 0)
+    missing = alarm.get("TreatMissingData") or "missing"
+    evaluated = int(alarm.get("EvaluationPeriods") or 1)
+    needed = int(alarm.get("DatapointsToAlarm") or evaluated)
+    seen = [(age, value) for age, value in enumerate(periods) if value is not None][:evaluated]
+    lacking = evaluated - len(seen)
+    breaching = [age for age, value in seen if compare(value, threshold)]
+    reason = f"datapoints {[v for _, v in seen]} against {alarm['ComparisonOperator']} {threshold}"
+    filled = lacking if missing == "breaching" else 0
+    if len(breaching) + filled >= needed:
+        return "ALARM", f"Threshold Crossed: {reason}"
+    if lacking and missing in ("missing", "ignore") and len(breaching) == len(seen):
+        if not seen and missing == "missing":
+            return "INSUFFICIENT_DATA", "Insufficient Data: no datapoints were received"
+        if missing == "missing" and breaching[-1] >= needed - 1:
+            return "ALARM", f"Threshold Crossed: {reason}"
+        return alarm["StateValue"], f"Too few datapoints: {reason}"
+    return "OK", f"Threshold not crossed: {reason}"
+
+
+def _dimension_list(dimensions: Any) -> list[dict[str, str]]:
+    """Alarms made by CloudFormation keep a list, those made by the API a mapping."""
+    if isinstance(dimensions, dict):
+        return [{"Name": name, "Value": value} for name, value in dimensions.items()]
+    return list(dimensions or [])

@@ -1,0 +1,666 @@
+"""Every touch of MiniStack's insides, in one place. Pinned to 1.5.33: read this file again when that changes.
+
+MiniStack has no extension points, so we import its modules late (it reads its settings at import), read its
+stores, replace some of its functions and add four CloudFormation types. What we rely on:
+
+- `ministack.app.app`, the ASGI application, and `AUTH`, which makes it check signatures and IAM policies;
+- the request-scoped account and region (context variables), without which its stores look empty;
+- `eventbridge._dispatch_event` and the records it takes: the only way to emit events as `aws.ec2`, and with a
+  time of our own;
+- `_parse_rate_seconds` and the two schedulers' tick intervals, to compress time;
+- `lambda_svc._run_sqs_batch`, which gets the queue's own messages, to compress time for them, too;
+- `lambda_runtime.Worker`, which reads a function's log in a thread and takes what has come when it looks;
+- `cloudwatch_logs._append_log_events`, which every log line of a function passes;
+- `lambda_svc._execute_function_dispatch`, which every invocation passes, though not all are counted;
+- `cloudwatch._evaluate_alarm`, which ignores dimensions, so that one queue's depth sets off another's alarm;
+- `ssm._put_parameter`, which takes values that Parameter Store refuses;
+- `iam_actions.extract_resource_arn`, which IAM asks what a request is about, and which misses some;
+- `iam_evaluator.enforce`, which IAM's every decision passes, and DynamoDB's condition keys, which lack one;
+- `cloudwatch._dispatch_alarm_actions` and `eventbridge._invoke_target`, which ask no resource policy;
+- `provisioners._RESOURCE_HANDLERS`, CloudFormation's resource types, which lack security group rules, elastic
+  addresses and NAT gateways.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import datetime
+from importlib import import_module
+from typing import Any, cast
+
+from lab.local.environment import ACCOUNT, REGION
+from lab.local.http import AsgiApp, Request, Response
+from lab.local.logs import LogPipe
+from spotrelay.core.names import TABLE_PARTITION_KEY
+
+SCHEDULER_TICK_S = 0.5
+"""How often MiniStack looks for due schedules. Its own 10 s would hide what a compressed schedule does."""
+
+UNKNOWN_SERVICES = {"AWSPriceListService": "pricing", "ServiceQuotasV20190624": "servicequotas"}
+"""Services that MiniStack doesn't know: the target of their calls to IAM's name."""
+
+ALARM_ACTIONS = ("AlarmActions", "OKActions", "InsufficientDataActions")
+
+JsonObject = dict[str, Any]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who signed a request; `role` is empty for the operator."""
+
+    arn: str
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class Denial:
+    """IAM's answer to a call that isn't allowed. `unauthenticated` has no principal to speak of."""
+
+    message: str
+    unauthenticated: Response | None = None
+
+
+class MiniStack:
+    """MiniStack, running in this process. It reads the environment: see `lab.local.environment`."""
+
+    def __init__(self) -> None:
+        self._app = import_module("ministack.app")
+        # It was for MiniStack. Functions inherit this environment, and their own logger would obey it, too.
+        os.environ.pop("LOG_LEVEL", None)
+        self._core = {
+            name: import_module(f"ministack.core.{name}")
+            for name in ("iam_actions", "iam_evaluator", "lambda_runtime", "responses", "router")
+        }
+        self._services = {
+            name: import_module(f"ministack.services.{name}")
+            for name in (
+                "alb",
+                "cloudwatch",
+                "cloudwatch_logs",
+                "ec2",
+                "eventbridge",
+                "iam",
+                "lambda_svc",
+                "scheduler",
+                "sns",
+                "sqs",
+                "ssm",
+            )
+        }
+
+    @property
+    def asgi(self) -> AsgiApp:
+        """The application. It takes TLS for granted when a request says `x-forwarded-proto: https`."""
+        return cast("AsgiApp", self._app.app)
+
+    # --- requests and IAM ---
+
+    def identify(self, request: Request) -> tuple[str, str]:
+        """The service and action that a request is for, as in IAM policies; empty where it is neither."""
+        target, _, targeted = request.headers.get("x-amz-target", "").partition(".")
+        if target in UNKNOWN_SERVICES:
+            return UNKNOWN_SERVICES[target], targeted
+        params = self._params(request)
+        service = str(
+            self._core["router"].detect_service(request.method, request.path, request.headers, params)
+        )
+        action = self._core["iam_actions"].extract_iam_action(
+            service, request.method, request.path, request.headers, request.body, params
+        )
+        return (service, str(action).partition(":")[2]) if action else (service, "")
+
+    def enter(self, request: Request) -> None:
+        """Make the request the current one: account, region, signature. Holds for the running task."""
+        router, responses = self._core["router"], self._core["responses"]
+        evaluator = self._core["iam_evaluator"]
+        key = router.extract_access_key_id(request.headers, request.query)
+        responses.set_request_account_id(self._app._request_account_scope(key))
+        responses.set_request_region(router.extract_region(request.headers, request.query))
+        evaluator.pin_request_origin(request.client, True)
+        evaluator.pin_signed_request(request.method, request.raw_path, request.query, request.raw_headers)
+        evaluator.pin_signed_body(request.body)
+        evaluator.pin_request_caller(request.headers, request.query)
+
+    def region(self) -> str:
+        """The region of the current request."""
+        return str(self._core["responses"].get_region())
+
+    def caller(self, request: Request) -> Caller:
+        """Who signed the request, without checking the signature."""
+        key = self._core["router"].extract_access_key_id(request.headers, request.query)
+        identity = self._core["iam_evaluator"].resolve_caller_identity(key) or {}
+        return Caller(str(identity.get("userArn", "")), _role_of(identity))
+
+    def denial(
+        self, request: Request, action: str, resource: str, context: Mapping[str, Any]
+    ) -> Denial | None:
+        """Why IAM forbids the current request `action` (as in `ec2:RunInstances`) on `resource`, if it does.
+
+        `context` holds condition keys such as `aws:ResourceTag/team`.
+        """
+        service = action.partition(":")[0]
+        key = self._core["router"].extract_access_key_id(request.headers, request.query)
+        evaluator, actions = self._core["iam_evaluator"], self._core["iam_actions"]
+        denied = evaluator.enforce(key, action, service, self.region(), resource, dict(context))
+        if denied is None:
+            return None
+        if isinstance(denied, evaluator.AuthError):
+            status, headers, body = actions.access_denied_response(
+                service,
+                action,
+                "",
+                str(uuid.uuid4()),
+                error_code=denied.code,
+                message=denied.message,
+                headers=request.headers,
+            )
+            return Denial(str(denied.message), Response(status, body, headers))
+        explicit = denied.decision == "Deny"
+        return Denial(actions.identity_denial_message(action, denied.principal_arn, resource, explicit))
+
+    def error(self, request: Request, service: str, code: str, message: str, status: int) -> Response:
+        """An error in the protocol that the service speaks."""
+        _, headers, body = self._core["iam_actions"].access_denied_response(
+            service, "", "", str(uuid.uuid4()), error_code=code, message=message, headers=request.headers
+        )
+        return Response(status, body, headers)
+
+    def _params(self, request: Request) -> dict[str, list[str]]:
+        merged = self._app._routing_params(
+            request.method, request.path, request.headers, request.body, request.query
+        )
+        return cast("dict[str, list[str]]", merged)
+
+    # --- what EC2 and the load balancer have to know ---
+
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        """Our account and region for code that no request started."""
+        with self._core["responses"].request_scope(ACCOUNT, REGION):
+            yield
+
+    def subnet(self, subnet_id: str) -> JsonObject | None:
+        """The subnet's record: SubnetId, VpcId, AvailabilityZone, …"""
+        self._services["ec2"]._ensure_defaults_initialized()
+        return cast("JsonObject | None", self._services["ec2"]._subnets.get(subnet_id))
+
+    def default_subnets(self) -> list[JsonObject]:
+        """The default VPC's subnets, one per zone."""
+        self._services["ec2"]._ensure_defaults_initialized()
+        return [s for s in self._services["ec2"]._subnets.values() if s.get("DefaultForAz")]
+
+    def launch_template(self, template_id: str | None, name: str | None) -> JsonObject | None:
+        """The template's record: LaunchTemplateId, …, Versions with their LaunchTemplateData."""
+        templates = self._services["ec2"]._launch_templates
+        if template_id:
+            return cast("JsonObject | None", templates.get(template_id))
+        return next((t for t in templates.values() if t["LaunchTemplateName"] == name), None)
+
+    def role_of_instance_profile(self, arn: str | None, name: str | None) -> tuple[str, str] | None:
+        """ARNs of the instance profile and of its role, or None if there is no such profile."""
+        iam = self._services["iam"]
+        profile = iam._lookup_instance_profile(name=name or "", arn=arn or "")
+        if not profile:
+            return None
+        roles = profile.get("Roles") or []
+        role = roles[0] if roles else {}
+        record = role if isinstance(role, dict) else (iam._roles.get(role) or {})
+        return str(profile["Arn"]), str(record.get("Arn", ""))
+
+    def mirror_tags(self, resource_id: str, tags: Mapping[str, str]) -> None:
+        """Let MiniStack's DescribeTags see the tags of a resource of ours."""
+        store = self._services["ec2"]._tags
+        if tags:
+            store[resource_id] = [{"Key": k, "Value": v} for k, v in tags.items()]
+        else:
+            store.pop(resource_id, None)
+
+    def tags_of(self, resource: str) -> dict[str, str]:
+        """Tags of an EC2 resource by its ID, or of a load balancing resource by its ARN."""
+        store = self._services["alb" if resource.startswith("arn:") else "ec2"]._tags
+        return {tag["Key"]: tag.get("Value", "") for tag in store.get(resource) or []}
+
+    def target_groups(self) -> list[JsonObject]:
+        """Target groups, each with its `Attributes`."""
+        alb = self._services["alb"]
+        with self.scope():
+            return [
+                {**group, "Attributes": {a["Key"]: a["Value"] for a in alb._tg_attrs.get(arn) or []}}
+                for arn, group in alb._tgs.items()
+            ]
+
+    def load_balancers(self) -> list[JsonObject]:
+        """Load balancers, each with its `Listeners`, these with their `Rules`, `Attributes` and `Zones`."""
+        alb = self._services["alb"]
+        with self.scope():
+            rules = [rule for rule in alb._rules.values() if not rule["IsDefault"]]
+            listeners = [
+                {**li, "Rules": [rule for rule in rules if rule["ListenerArn"] == li["ListenerArn"]]}
+                for li in alb._listeners.values()
+            ]
+            return [
+                {
+                    **lb,
+                    "Listeners": [li for li in listeners if li["LoadBalancerArn"] == arn],
+                    "Attributes": {a["Key"]: a["Value"] for a in alb._lb_attrs.get(arn) or []},
+                    # What it says of them itself is always the first zone.
+                    "Zones": [str(s["AvailabilityZone"]) for id_ in lb["Subnets"] if (s := self.subnet(id_))],
+                }
+                for arn, lb in alb._lbs.items()
+            ]
+
+    # --- events and schedules ---
+
+    def emit(
+        self,
+        detail_type: str,
+        detail: JsonObject,
+        resources: list[str],
+        *,
+        at: datetime,
+        source: str = "aws.ec2",
+        deliveries: int = 1,
+    ) -> None:
+        """An event on the default bus that happened `at`, delivered so many times with one ID."""
+        record = {
+            "EventId": str(uuid.uuid4()),
+            "Source": source,
+            "DetailType": detail_type,
+            "Detail": json.dumps(detail),
+            "EventBusName": "default",
+            "Time": int(at.timestamp()),
+            "Resources": resources,
+            "Account": ACCOUNT,
+            "Region": REGION,
+        }
+        with self.scope():
+            for _ in range(deliveries):
+                self._services["eventbridge"]._dispatch_event(dict(record))
+
+    def compress_schedules(self, factor: float) -> None:
+        """Let `rate(…)`, of rules and of EventBridge Scheduler, last only `factor` of its time."""
+        bus: Any = self._services["eventbridge"]
+        scheduler: Any = self._services["scheduler"]
+        parse = bus._parse_rate_seconds
+
+        def compressed(expression: str) -> float | None:
+            seconds = parse(expression)
+            return None if seconds is None else seconds * factor
+
+        bus._parse_rate_seconds = compressed
+        bus._SCHEDULER_TICK_INTERVAL = SCHEDULER_TICK_S
+        scheduler._SCHEDULE_TICK_INTERVAL = SCHEDULER_TICK_S
+
+    def compress_redelivery(self, factor: float) -> None:
+        """Let what a function failed on come back after `factor` of its queue's visibility timeout.
+
+        Never while the function still works on it, as on AWS, where that timeout is the longer one: functions
+        run at their usual speed here, so a timeout shortened from the start could end before they do.
+        """
+        functions: Any = self._services["lambda_svc"]
+        queues, run = self._services["sqs"]._queues, functions._run_sqs_batch
+
+        def ran(
+            mapping: JsonObject,
+            function: JsonObject,
+            event: Any,
+            batch: list[JsonObject],
+            url: str,
+            *rest: Any,
+        ) -> None:
+            run(mapping, function, event, batch, url, *rest)
+            timeout_s = float(queues[url]["attributes"]["VisibilityTimeout"])
+            for message in batch:  # those that were processed are in no queue any more
+                message["visible_at"] = max(message["visible_at"] - (1 - factor) * timeout_s, time.time())
+
+        functions._run_sqs_batch = ran
+
+    # --- logs, metrics, alarms ---
+
+    def keep_whole_logs(self) -> None:
+        """Give an invocation's log all that it wrote.
+
+        MiniStack takes lines until none has come for 5 ms, but on a busy machine its own reader pauses for
+        longer: the last lines, metrics among them, then wait for the process's next invocation.
+        """
+        worker = self._core["lambda_runtime"].Worker
+
+        def read(self: Any) -> None:
+            self.log = LogPipe(self._proc.stderr)
+            self.log.pump()
+
+        def drain(self: Any) -> str:
+            return str(self.log.take())
+
+        worker._read_stderr = read
+        worker._drain_stderr = worker._drain_stderr_bounded = drain
+
+    def on_log_lines(self, see: Callable[[Iterable[str]], None]) -> None:
+        """Call `see` with every batch of log lines, in the account and region that wrote them."""
+        logs: Any = self._services["cloudwatch_logs"]
+        append = logs._append_log_events
+
+        def appended(stream: JsonObject, events: list[JsonObject]) -> None:
+            append(stream, events)
+            see([str(event["message"]) for event in events])
+
+        logs._append_log_events = appended
+
+    def record_metric(
+        self, namespace: str, name: str, value: float, unit: str, dimensions: Mapping[str, str]
+    ) -> None:
+        """One datum, now, in the current account and region."""
+        self._services["cloudwatch"].record_metric(namespace, name, value, unit, dict(dimensions))
+
+    def count_every_invocation(self) -> None:
+        """Let every invocation make AWS/Lambda metrics: MiniStack forgets those that a queue causes."""
+        functions: Any = self._services["lambda_svc"]
+        count, dispatch = functions._emit_lambda_metrics, functions._execute_function_dispatch
+
+        def dispatched(
+            function: JsonObject, config: JsonObject, event: Any, request_id: str, started: float
+        ) -> Any:
+            result = dispatch(function, config, event, request_id, started)
+            failed = isinstance(result, dict) and bool(result.get("error"))
+            took_ms = 1000 * (time.time() - started)
+            count(config["FunctionName"], duration_ms=took_ms, error=failed, throttle=False)
+            return result
+
+        def counted(name: str, *, duration_ms: float, error: bool, throttle: bool) -> None:
+            if throttle:  # a refused invocation is never dispatched; any other is counted there
+                count(name, duration_ms=duration_ms, error=error, throttle=throttle)
+
+        functions._execute_function_dispatch = dispatched
+        functions._emit_lambda_metrics = counted
+
+    def queue_metrics(self) -> dict[str, dict[str, float]]:
+        """What AWS/SQS would say now, by queue and metric."""
+        sqs, now = self._services["sqs"], time.time()
+        with self.scope():
+            found = {}
+            for queue in sqs._queues.values():
+                sqs._refresh_counts(queue)
+                attributes = queue["attributes"]
+                sent = [float(message["sent_at"]) for message in list(queue["messages"])]
+                found[str(queue["name"])] = {
+                    "ApproximateNumberOfMessagesVisible": float(attributes["ApproximateNumberOfMessages"]),
+                    "ApproximateNumberOfMessagesNotVisible": float(
+                        attributes["ApproximateNumberOfMessagesNotVisible"]
+                    ),
+                    "ApproximateAgeOfOldestMessage": now - min(sent, default=now),
+                }
+            return found
+
+    def alarms(self) -> list[JsonObject]:
+        """Metric alarms, as PutMetricAlarm made them."""
+        return list(self._services["cloudwatch"]._alarms.values())
+
+    def data_points(self, namespace: str, name: str, dimensions: Mapping[str, str]) -> list[JsonObject]:
+        """A metric's data: Timestamp (epoch seconds), Value, Count, …"""
+        cloudwatch = self._services["cloudwatch"]
+        key = (namespace, name, cloudwatch._dims_key(dict(dimensions)))
+        return list(cloudwatch._metrics.get(key) or [])
+
+    def statistic(self, points: list[JsonObject], name: str) -> float:
+        """Sum, Average, p90, … of data points; there must be at least one."""
+        cloudwatch = self._services["cloudwatch"]
+        return float(cloudwatch._stat_value(cloudwatch._calc_stats(points), name, points))
+
+    def set_alarm_state(self, alarm: JsonObject, state: str, reason: str, at: float) -> None:
+        """Move the alarm to another state, with history and actions."""
+        cloudwatch: Any = self._services["cloudwatch"]
+        old = alarm["StateValue"]
+        alarm.update(StateValue=state, StateReason=reason, StateUpdatedTimestamp=int(at))
+        cloudwatch._record_history(alarm["AlarmName"], old, state, reason)
+        cloudwatch._dispatch_alarm_actions(alarm, old, state, reason)
+        cloudwatch._evaluate_parent_alarms(alarm)
+
+    def replace_alarm_evaluation(self, evaluate: Callable[[JsonObject], None]) -> None:
+        """Evaluate alarms with our function wherever MiniStack would with its own."""
+        cloudwatch: Any = self._services["cloudwatch"]
+        cloudwatch._evaluate_alarm = evaluate
+
+    # --- permissions ---
+
+    def on_permission(self, see: Callable[[str, str, bool], None]) -> None:
+        """Call `see` with role, action and outcome whenever IAM decides on what a role asks for."""
+        evaluator: Any = self._core["iam_evaluator"]
+        enforce = evaluator.enforce
+        roles: dict[str, str] = {}
+
+        def enforced(key: str, action: str, *rest: Any, **named: Any) -> Any:
+            denied = enforce(key, action, *rest, **named)
+            if key not in roles:
+                roles[key] = _role_of(evaluator.resolve_caller_identity(key))
+            if roles[key]:
+                see(roles[key], action, denied is None)
+            return denied
+
+        evaluator.enforce = enforced
+
+    def name_leading_keys(self) -> None:
+        """Give IAM `dynamodb:LeadingKeys`, the partition keys that a request names; MiniStack doesn't look.
+
+        In a transaction each item is judged by its own. A Query has none here: its keys are in an expression.
+        """
+        actions: Any = self._core["iam_actions"]
+        evaluator: Any = self._core["iam_evaluator"]
+        context_of, checks_of = actions.dynamodb_service_context, actions.dynamodb_transaction_checks
+        enforce = evaluator.enforce
+        of_items: ContextVar[Iterator[str]] = ContextVar("leading keys of a transaction's items")
+
+        def context(body: bytes) -> JsonObject:
+            found: JsonObject = context_of(body)
+            keys = [key for keys in _keys_by_item(body) for key in keys]
+            return {**found, **({"dynamodb:LeadingKeys": keys} if keys else {})}
+
+        def checks(action: str, body: bytes, *rest: Any) -> Any:
+            of_items.set(key for keys in _keys_by_item(body) for key in keys)
+            return checks_of(action, body, *rest)
+
+        def enforced(
+            key: str, action: str, service: str, region: str, resource_arn: str = "*",
+            service_context: JsonObject | None = None,
+        ) -> Any:  # fmt: skip
+            given = service_context or {}
+            if "dynamodb:EnclosingOperation" in given:
+                given = {**given, "dynamodb:LeadingKeys": [next(of_items.get(), "")]}
+            return enforce(key, action, service, region, resource_arn, given)
+
+        actions.dynamodb_service_context = context
+        actions.dynamodb_transaction_checks = checks
+        evaluator.enforce = enforced
+
+    def ask_resource_policies(self) -> None:
+        """Deliver an alarm to a topic, and a rule's event to a queue, only if its policy lets the service."""
+        cloudwatch: Any = self._services["cloudwatch"]
+        bus: Any = self._services["eventbridge"]
+        dispatch, invoke = cloudwatch._dispatch_alarm_actions, bus._invoke_target
+        sns, sqs = self._services["sns"], self._services["sqs"]
+
+        def may(allows: Callable[..., bool], target: str, service: str, source: str) -> bool:
+            self._core["iam_evaluator"].pin_request_origin("", True)  # AWS's services come over TLS
+            allowed = allows(target, service, source, ACCOUNT)
+            if not allowed:
+                _log.warning("%s: its policy doesn't let %s write to it for %s", target, service, source)
+            return allowed
+
+        def dispatched(alarm: JsonObject, *rest: Any) -> None:
+            def reached(name: str) -> list[str]:
+                source = str(alarm.get("AlarmArn", ""))
+                return [
+                    target
+                    for target in alarm.get(name) or []
+                    if ":sns:" not in target
+                    or may(sns.topic_policy_allows, target, "cloudwatch.amazonaws.com", source)
+                ]
+
+            dispatch({**alarm, **{name: reached(name) for name in ALARM_ACTIONS}}, *rest)
+
+        def invoked(target: JsonObject, event: JsonObject, rule: JsonObject, *rest: Any) -> None:
+            arn = str(target.get("Arn", ""))
+            source = str(rule.get("Arn", ""))
+            if ":sqs:" not in arn or may(sqs.queue_policy_allows, arn, "events.amazonaws.com", source):
+                invoke(target, event, rule, *rest)
+
+        cloudwatch._dispatch_alarm_actions = dispatched
+        bus._invoke_target = invoked
+
+    # --- seeds and the end ---
+
+    def name_resource_of_parameter_paths(self) -> None:
+        """Let IAM see which parameters are asked for, by path or by names; MiniStack doesn't look.
+
+        Of several names each must be allowed: the one that isn't is what the request is judged by.
+        """
+        actions: Any = self._core["iam_actions"]
+        enforce, key_of = self._core["iam_evaluator"].enforce, self._core["router"].extract_access_key_id
+        resource_of = actions.extract_resource_arn
+
+        def arn(name: str) -> str:
+            return f"arn:aws:ssm:{REGION}:{ACCOUNT}:parameter/{name.strip('/')}"
+
+        def named(
+            service: str, method: str, path: str, headers: Mapping[str, str], body: bytes, *rest: Any
+        ) -> str:
+            target = headers.get("x-amz-target", "").rpartition(".")[2]
+            if service == "ssm" and target == "GetParametersByPath":
+                with contextlib.suppress(ValueError, KeyError, AttributeError):
+                    return arn(json.loads(body)["Path"])
+            if service == "ssm" and target == "GetParameters":
+                with contextlib.suppress(ValueError, KeyError, AttributeError, IndexError):
+                    asked = [arn(name) for name in json.loads(body)["Names"]]
+                    key = key_of(headers, {})
+                    denied = (
+                        one for one in asked if enforce(key, "ssm:GetParameters", "ssm", REGION, one, {})
+                    )
+                    return next(denied, asked[0])
+            return str(resource_of(service, method, path, headers, body, *rest))
+
+        actions.extract_resource_arn = named
+
+    def check_parameter_values(self, why_refused: Callable[[str, str], str | None]) -> None:
+        """Let PutParameter, CloudFormation's too, refuse a value (the second argument is its tier)."""
+        parameters: Any = self._services["ssm"]
+        put, error = parameters._put_parameter, self._core["responses"].error_response_json
+
+        def checked(request: JsonObject) -> Any:
+            refusal = why_refused(str(request.get("Value", "")), str(request.get("Tier") or "Standard"))
+            return error("ValidationException", refusal, 400) if refusal else put(request)
+
+        parameters._put_parameter = checked
+
+    def prepare_cloudformation(self) -> None:
+        """Teach CloudFormation AWS::EC2::SecurityGroupIngress and …Egress, EIP and NatGateway.
+
+        The first call imports CloudFormation, which takes a second; MiniStack, too, puts that off.
+        """
+        provisioners = import_module("ministack.services.cloudformation.provisioners")
+        for direction, store in (("Ingress", "IpPermissions"), ("Egress", "IpPermissionsEgress")):
+            name = f"AWS::EC2::SecurityGroup{direction}"
+            if name not in provisioners._RESOURCE_HANDLERS:
+                handlers = self._rule_handlers(store, provisioners._ec2_sg_permissions)
+                provisioners._RESOURCE_HANDLERS[name] = handlers
+        provisioners._RESOURCE_HANDLERS.setdefault("AWS::EC2::EIP", self._address_handlers())
+        provisioners._RESOURCE_HANDLERS.setdefault("AWS::EC2::NatGateway", self._nat_handlers())
+
+    def _address_handlers(self) -> dict[str, Callable[..., Any]]:
+        ec2 = self._services["ec2"]
+
+        def create(_logical_id: str, properties: JsonObject, _stack: str) -> tuple[str, JsonObject]:
+            _, _, answer = ec2._allocate_address({"Domain": [properties.get("Domain", "vpc")]})
+            id_, address = _text_in(answer, "allocationId"), _text_in(answer, "publicIp")
+            return address, {"AllocationId": id_, "PublicIp": address}
+
+        def delete(address: str, _properties: JsonObject) -> None:
+            for id_ in [id_ for id_, found in ec2._addresses.items() if found["PublicIp"] == address]:
+                ec2._release_address({"AllocationId": [id_]})
+
+        return {"create": create, "delete": delete}
+
+    def _nat_handlers(self) -> dict[str, Callable[..., Any]]:
+        ec2 = self._services["ec2"]
+
+        def create(_logical_id: str, properties: JsonObject, _stack: str) -> tuple[str, JsonObject]:
+            vpc_id = ec2._subnets[properties["SubnetId"]]["VpcId"]
+            gateways = ec2._internet_gateways.values()
+            if not any(at["VpcId"] == vpc_id for gateway in gateways for at in gateway["Attachments"]):
+                raise ValueError(f"Network {vpc_id} has no Internet gateway attached (Gateway.NotAttached)")
+            asked = {name: [properties[name]] for name in ("SubnetId", "AllocationId")}
+            _, _, answer = ec2._create_nat_gateway(asked)
+            id_ = _text_in(answer, "natGatewayId")
+            return id_, {"NatGatewayId": id_}
+
+        def delete(id_: str, _properties: JsonObject) -> None:
+            ec2._delete_nat_gateway({"NatGatewayId": [id_]})
+
+        return {"create": create, "delete": delete}
+
+    def _rule_handlers(
+        self, store: str, permissions_of: Callable[[list[JsonObject]], list[JsonObject]]
+    ) -> dict[str, Callable[..., Any]]:
+        groups = self._services["ec2"]._security_groups
+
+        def create(_logical_id: str, properties: JsonObject, _stack: str) -> tuple[str, JsonObject]:
+            groups[properties["GroupId"]][store] += permissions_of([properties])
+            rule_id = f"sgr-{uuid.uuid4().hex[:17]}"
+            return rule_id, {"Id": rule_id}
+
+        def delete(_rule_id: str, properties: JsonObject) -> None:
+            rules = groups.get(properties["GroupId"], {}).get(store, [])
+            for rule in permissions_of([properties]):
+                if rule in rules:
+                    rules.remove(rule)
+
+        return {"create": create, "delete": delete}
+
+    def parameters(self) -> dict[str, tuple[str, int]]:
+        """Every parameter: name → (ARN, version)."""
+        with self.scope():
+            return {
+                name: (str(p["ARN"]), int(p["Version"]))
+                for name, p in self._services["ssm"]._parameters.items()
+            }
+
+    def seed_public_parameters(self, parameters: Mapping[str, str]) -> None:
+        """Public SSM parameters whose values are AMI IDs."""
+        self._services["ssm"]._PUBLIC_AMI_PARAMETERS.update(parameters)
+
+    def stop(self) -> None:
+        """Kill the function processes."""
+        self._core["lambda_runtime"].reset()
+
+
+def _text_in(answer: bytes, name: str) -> str:
+    """The first element of that name in an answer of MiniStack's EC2."""
+    return answer.decode().partition(f"<{name}>")[2].partition("<")[0]
+
+
+def _role_of(identity: Mapping[str, Any] | None) -> str:
+    """The name of the role behind a caller's identity; empty for the operator."""
+    arn = str((identity or {}).get("userArn", ""))
+    return arn.split("/")[1] if ":assumed-role/" in arn else ""
+
+
+def _keys_by_item(body: bytes) -> Iterator[list[str]]:
+    """The partition keys that a DynamoDB request names, item by item; none for what names them otherwise."""
+    try:
+        request = json.loads(body or b"{}")
+    except ValueError:
+        return
+    parts = [part for item in request.get("TransactItems", []) for part in item.values()] or [request]
+    for part in parts:
+        items = [part.get("Item") or part.get("Key") or {}]
+        for asked in (part.get("RequestItems") or {}).values():
+            items += asked.get("Keys", []) if isinstance(asked, dict) else []
+        yield [str(item[TABLE_PARTITION_KEY]["S"]) for item in items if TABLE_PARTITION_KEY in item]

@@ -1,0 +1,68 @@
+"""RunInstances: one instance type in one subnet, at least so many or none."""
+
+from __future__ import annotations
+
+from lab.local.context import Context, Result, tags_for
+from lab.local.environment import ACCOUNT
+from lab.local.instances import describe
+from lab.local.launch import (
+    Template,
+    find_place,
+    find_template,
+    make_spec,
+    refusals,
+    reservation_id,
+    why_refused,
+)
+from lab.local.tokens import Tokens
+from lab.local.wire import AwsError
+from lab.market import Candidate, LaunchRequest, RefusalCode, Strategy
+from spotrelay.core.pools import Offering, PurchaseOption
+
+
+class RunActions:
+    """The handler of RunInstances."""
+
+    def __init__(self) -> None:
+        self._tokens = Tokens()
+
+    def run_instances(self, context: Context) -> Result:
+        """At least MinCount and at most MaxCount instances of one type in one subnet, or an error."""
+        params = context.params
+        known = self._tokens.recall("RunInstances", params)
+        if known:
+            return known
+        template = (
+            find_template(context, params["LaunchTemplate"]) if "LaunchTemplate" in params else Template()
+        )
+        data = {**(template.data or {}), **params}
+        data["TagSpecifications"] = (template.data or {}).get("TagSpecifications", [])
+        place = find_place(context, data)
+        tags = tags_for(params.get("TagSpecifications", []), "instance")
+        spec = make_spec(context, data, place, template, tags)
+        market_type = (data.get("InstanceMarketOptions") or {}).get("MarketType", "on-demand")
+        option = PurchaseOption(market_type)
+        spot = option is PurchaseOption.SPOT
+        for refusal in refusals(context, "RunInstances", spec, template, params, spot=spot):
+            raise AwsError("UnauthorizedOperation", refusal, status=403)
+        request = LaunchRequest(
+            [Candidate(place.pool)], params["MaxCount"], option, Strategy.LOWEST_PRICE, params["MinCount"]
+        )
+        allocation = context.cloud.market.launch(request, context.cloud.now())
+        if not allocation.grants:
+            code = allocation.refusals[0].code
+            if code is RefusalCode.INVALID_FLEET_CONFIGURATION:
+                raise AwsError("Unsupported", why_refused(code, place.pool, option))
+            # EC2 calls a lack of capacity its own fault: status 500.
+            raise AwsError("InsufficientInstanceCapacity", why_refused(code, place.pool, option), status=500)
+        reservation = reservation_id()
+        offering = Offering(place.pool, option)
+        launched = [context.cloud.launch(offering, spec, reservation) for _ in range(allocation.granted)]
+        result = {
+            "ReservationId": reservation,
+            "OwnerId": ACCOUNT,
+            "Groups": [],
+            "Instances": [describe(instance) for instance in launched],
+        }
+        self._tokens.remember("RunInstances", params, result)
+        return result

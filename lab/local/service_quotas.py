@@ -1,0 +1,95 @@
+"""Service Quotas: how many vCPUs the account may run, by AWS's own codes, and what is refused beyond that.
+
+The value of each can be set; an account of ours begins with more than any test needs, a real one with 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from lab.local.catalog import instance_types
+from lab.local.context import Context, Result
+from lab.local.instances import Instance
+from lab.local.wire import AwsError
+from spotrelay.core.pools import Offering, PurchaseOption
+from spotrelay.core.quotas import CONCURRENCY, Quota, quota_for
+
+PLENTY = 100_000.0
+
+
+class ServiceQuotas:
+    """The account's quotas."""
+
+    def __init__(self) -> None:
+        self._set: dict[str, float] = {}
+
+    def set(self, code: str, vcpus: float) -> None:
+        """Give a quota another value."""
+        self._set[code] = vcpus
+
+    def value(self, quota: Quota) -> float:
+        """What it is now."""
+        return self._set.get(quota.code, PLENTY)
+
+    def room_for(self, offering: Offering, instances: Iterable[Instance]) -> int:
+        """How many more of it may be launched beside the instances that there are."""
+        quota = _quota_of(offering)
+        if quota is None:
+            return int(PLENTY)
+        used = sum(
+            _vcpus(i.instance_type)
+            for i in instances
+            if not i.state.is_over and _quota_of(i.offering) == quota
+        )
+        return max(int((self.value(quota) - used) // _vcpus(offering.pool.instance_type)), 0)
+
+    def refusal(self, offering: Offering) -> tuple[str, str]:
+        """EC2's code and words where there is no room."""
+        if offering.purchase_option is PurchaseOption.SPOT:
+            return "MaxSpotInstanceCountExceeded", "Max spot instance count exceeded"
+        quota = _quota_of(offering)
+        return (
+            "VcpuLimitExceeded",
+            "You have requested more vCPU capacity than your current vCPU limit of"
+            f" {self.value(quota) if quota else 0:.0f} allows for the instance bucket that the specified"
+            " instance type belongs to. Please visit http://aws.amazon.com/contact-us/ec2-request to request"
+            " an adjustment to this limit.",
+        )
+
+    def get_service_quota(self, context: Context) -> Result:
+        """One of EC2's vCPU quotas, or Lambda's concurrency."""
+        context.require("servicequotas:GetServiceQuota")
+        code = context.params["QuotaCode"]
+        quota = _BY_CODE.get(code)
+        if quota is None or context.params["ServiceCode"] != quota.service:
+            raise AwsError(
+                "NoSuchResourceException",
+                "The request failed because the specified service or quota does not exist.",
+            )
+        return {
+            "Quota": {
+                "ServiceCode": quota.service,
+                "QuotaCode": quota.code,
+                "QuotaName": quota.name,
+                "Value": self.value(quota),
+                "Unit": "None",
+                "Adjustable": True,
+                "GlobalQuota": False,
+            }
+        }
+
+
+def _vcpus(instance_type: str) -> int:
+    return int(instance_types()[instance_type]["VCpuInfo"]["DefaultVCpus"])
+
+
+def _quota_of(offering: Offering) -> Quota | None:
+    return quota_for(offering.pool.instance_type, offering.purchase_option)
+
+
+_BY_CODE = {
+    quota.code: quota
+    for name in ("g5.xlarge", "p4d.24xlarge", "p5.48xlarge", "inf2.xlarge", "trn1.2xlarge", "m5.large")
+    for option in PurchaseOption
+    if (quota := quota_for(name, option))
+} | {CONCURRENCY.code: CONCURRENCY}

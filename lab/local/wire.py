@@ -1,0 +1,104 @@
+"""The wire formats of the services that we answer for, from botocore's own models through moto's codecs.
+
+Handlers see plain dicts, spelled as boto3 spells them.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from functools import cache
+from typing import Any, cast
+from urllib.parse import parse_qsl
+
+from moto.core.model import OperationModel, ServiceModel
+from moto.core.parse import PROTOCOL_PARSERS
+from moto.core.serialize import SERIALIZERS, SerializationContext
+from moto.core.utils import get_service_model
+
+from lab.local.http import Request, Response
+
+BOTOCORE_NAMES = {
+    "ec2": "ec2",
+    "elasticloadbalancing": "elbv2",
+    "pricing": "pricing",
+    "servicequotas": "service-quotas",
+}
+"""IAM's name of a service to botocore's."""
+
+WARMED_UP = ("ec2", "elasticloadbalancing")
+"""Those that a first client is likely to ask for."""
+
+
+class AwsError(Exception):
+    """An error that AWS would answer with."""
+
+    def __init__(self, code: str, message: str, status: int = 400) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message
+        self.status = status
+
+
+def parse(service: str, action: str, request: Request) -> dict[str, Any]:
+    """The request's parameters.
+
+    Raises:
+        AwsError: a required parameter is missing, or a value isn't what the model says.
+    """
+    model = _operation(service, action)
+    try:
+        parsed = _parsed(model, request)
+    except ValueError as error:
+        raise AwsError("InvalidParameterValue", f"{action}: {error}") from error
+    shape = model.input_shape
+    for name in getattr(shape, "required_members", []):
+        if name not in parsed:
+            raise AwsError("MissingParameter", f"The request must contain the parameter {name}")
+    return parsed
+
+
+def answer(service: str, action: str, result: dict[str, Any] | AwsError) -> Response:
+    """A handler's result, or the error that it raised, as the client expects it."""
+    model = _operation(service, action)
+    context = SerializationContext(str(uuid.uuid4()))
+    reply = SERIALIZERS[model.service_model.protocol](model, context).serialize(result)
+    body = reply["body"]
+    status = result.status if isinstance(result, AwsError) else reply["status_code"]
+    headers = {**reply["headers"], "x-amzn-requestid": context.request_id}
+    return Response(status, body.encode() if isinstance(body, str) else body, headers)
+
+
+def warm_up() -> None:
+    """Load the large models, which takes half a second, before the first client waits for it."""
+    for service in WARMED_UP:
+        _model(service)
+
+
+def _parsed(model: OperationModel, request: Request) -> dict[str, Any]:
+    if model.service_model.protocol == "json":
+        # Our clients are botocore's: types are what the model says.
+        values = json.loads(request.body or b"{}")
+        if not isinstance(values, dict):
+            raise ValueError("the body is no object")
+        return values
+    # Of a request the query protocols' parsers look at the values only.
+    parser: Any = PROTOCOL_PARSERS[model.service_model.protocol](model)
+    parsed: dict[str, Any] = parser.parse({"values": dict(_pairs(request))})
+    return parsed
+
+
+def _pairs(request: Request) -> list[tuple[str, str]]:
+    query = [(name, values[0]) for name, values in request.query.items()]
+    if not request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
+        return query
+    return query + parse_qsl(request.body.decode(), keep_blank_values=True)
+
+
+@cache
+def _model(service: str) -> ServiceModel:
+    return get_service_model(BOTOCORE_NAMES[service])
+
+
+def _operation(service: str, action: str) -> OperationModel:
+    return cast("OperationModel", _model(service).operation_model(action))

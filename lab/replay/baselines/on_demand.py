@@ -1,0 +1,33 @@
+"""No Spot at all: the price of not having to think."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from spotrelay.core.pools import PurchaseOption
+
+if TYPE_CHECKING:
+    from lab.replay.cloud import Cloud, Event
+    from lab.replay.settings import Settings
+    from lab.replay.traces import Trace
+
+
+class OnDemand:
+    """N on-demand replicas, launched once: on-demand is always there, and nothing ever happens to it."""
+
+    name: ClassVar[str] = "on-demand"
+    summary: ClassVar[str] = "N on-demand replicas"
+    source: ClassVar[str] = "what costs are relative to"
+    hears_warnings: ClassVar[bool] = False
+
+    def __init__(self, trace: Trace, settings: Settings) -> None:  # noqa: ARG002
+        self._replicas = settings.replicas
+
+    def wake(self, cloud: Cloud, events: Sequence[Event]) -> float:  # noqa: ARG002
+        """Launch at the first wake-up, and rest."""
+        missing = self._replicas - len(cloud.machines())
+        if missing > 0:
+            cloud.launch(PurchaseOption.ON_DEMAND, missing)
+        return math.inf

@@ -1,0 +1,24 @@
+"""What an oracle would pay, the least that full strength can cost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lab.replay.baselines.capacity import usable_share
+
+if TYPE_CHECKING:
+    from lab.replay.settings import Settings
+    from lab.replay.traces import Trace
+
+NAME = "optimal"
+"""It is computed from the trace; no policy can do it."""
+
+
+def optimal_cost(trace: Trace, settings: Settings, start: float, end: float) -> float:
+    """What the oracle pays from `start` to `end`, as a share of what N on-demand replicas cost.
+
+    It has min(N, capacity) replicas on Spot at every instant and the rest on-demand; nothing starts cold,
+    nothing is bought twice. Therefore it isn't an actor in the market but a sum.
+    """
+    on_spot = usable_share(trace.pools, settings.replicas, start, end)
+    return on_spot / settings.od_price_ratio + (1 - on_spot)

@@ -1,0 +1,322 @@
+"""The controller's ports on the simulated cloud. Nothing fails here; but calls take time, and time goes on.
+
+The pools of a recording may lie in several regions, and a control plane lives in one. Here all of them are
+put into one made-up region, each zone under another letter; production code sees no difference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from lab.replay.cloud import NEVER, Cloud, Machine
+from lab.sim.gate import at
+from spotrelay.control.intake import Tick, TickKind
+from spotrelay.core.instances import Instance, InstanceState, Refusal, RefusalKind, TargetState
+from spotrelay.core.names import Metric
+from spotrelay.core.pools import CapacityPool, Offering
+from spotrelay.core.ports import LaunchRequest, LaunchResult
+from spotrelay.core.spec import ServiceSpec
+
+REGION = "replay-1"
+"""The made-up region."""
+
+CREATE_FLEET_S = 1.5
+"""Until EC2 answers an instant fleet: one or two seconds when it has capacity."""
+
+CALL_S = 0.2
+"""Any other call of EC2 or the load balancer: a tenth to a third of a second."""
+
+BOOT_S = 20.0
+"""From EC2's answer until the instance runs; 10 to 40 s are common. At most half of the cold start."""
+
+SHUTTING_DOWN_S = 30.0
+"""From shutting-down to terminated: half a minute is common."""
+
+SHOWN_S = 3600.0
+"""DescribeInstances shows a terminated instance for about an hour."""
+
+CHECK_S = 10.0
+"""What a target that is registered after it could serve has to wait: two health checks, five seconds apart,
+as the service's stack wants them."""
+
+
+class Time:
+    """The clock of all ports: what a call takes passes in the cloud."""
+
+    def __init__(self, cloud: Cloud, advance: Callable[[float], None]) -> None:
+        self._cloud = cloud
+        self._advance = advance
+
+    def now(self) -> datetime:
+        """See `ports.Clock.now`."""
+        return at(self._cloud.now)
+
+    def spend(self, duration_s: float) -> None:
+        """A call takes that long; what happens meanwhile happens first."""
+        self._advance(self._cloud.now + duration_s)
+
+
+class Zones:
+    """The recording's pools, and the names under which production code knows them."""
+
+    def __init__(self, pools: Sequence[CapacityPool]) -> None:
+        names = {
+            zone: f"{REGION}{chr(ord('a') + number)}"
+            for number, zone in enumerate(dict.fromkeys(p.zone for p in pools))
+        }
+        self.names = tuple(names.values())
+        self.known_as = {p: CapacityPool(REGION, names[p.zone], p.instance_type) for p in pools}
+        self.real = {known: real for real, known in self.known_as.items()}
+
+
+@dataclass(slots=True)
+class _Seen:
+    """An instance, and as it was described last."""
+
+    machine: Machine
+    running_at: float
+    instance: Instance
+
+    def state(self, now: float) -> InstanceState:
+        if self.machine.ended_at <= now:
+            is_gone = self.machine.ended_at + SHUTTING_DOWN_S <= now
+            return InstanceState.TERMINATED if is_gone else InstanceState.SHUTTING_DOWN
+        return InstanceState.RUNNING if self.running_at <= now else InstanceState.PENDING
+
+    def described(self, now: float) -> Instance:
+        state = self.state(now)
+        if state is not self.instance.state:
+            self.instance = replace(self.instance, state=state)
+        return self.instance
+
+
+Tell = Callable[[Machine, InstanceState, float], None]
+"""Has EC2 say at a time that a machine enters a state."""
+
+
+class ReplayFleet:
+    """`ports.Fleet`."""
+
+    def __init__(self, cloud: Cloud, time: Time, zones: Zones, tell: Tell) -> None:
+        self._cloud = cloud
+        self._time = time
+        self._zones = zones
+        self._tell = tell
+        self._seen: dict[str, _Seen] = {}
+        self._ended: deque[Machine] = deque()
+
+    def launch(self, request: LaunchRequest) -> LaunchResult:
+        """See `ports.Fleet.launch`. No request is repeated where none gets lost."""
+        self._time.spend(CREATE_FLEET_S)
+        option, real = request.purchase_option, self._zones.real
+        asked = [real[pool] for pool in request.pools if pool in real]
+        # Not every type of the recording is in every zone.
+        refusals = [
+            Refusal(RefusalKind.UNSUPPORTED, "InvalidFleetConfiguration", "not there", Offering(pool, option))
+            for pool in request.pools
+            if pool not in real
+        ]
+        machines: list[Machine] = []
+        if asked:
+            machines, dry = self._cloud.launch(option, request.count, asked, request.launch_id)
+            refusals += [
+                Refusal(
+                    RefusalKind.CAPACITY,
+                    "UnfulfillableCapacity",
+                    "no capacity",
+                    Offering(self._zones.known_as[pool], option),
+                )
+                for pool in dry
+            ]
+        return LaunchResult(tuple(self._begin(machine, request) for machine in machines), tuple(refusals))
+
+    def observe(self, service: str) -> Sequence[Instance]:  # noqa: ARG002 - there is one service
+        """See `ports.Fleet.observe`."""
+        self._time.spend(CALL_S)
+        now = self._cloud.now
+        while self._ended and self._ended[0].ended_at + SHUTTING_DOWN_S + SHOWN_S <= now:
+            del self._seen[self._ended.popleft().id]
+        return [seen.described(now) for seen in self._seen.values()]
+
+    def warned(self) -> Mapping[str, datetime]:
+        """See `ports.Fleet.warned`."""
+        self._time.spend(CALL_S)
+        return {machine.id: at(machine.warned_at) for machine in self._cloud.warned()}
+
+    def terminate(self, instance_ids: Collection[str]) -> Mapping[str, str]:
+        """See `ports.Fleet.terminate`. None is refused."""
+        self._time.spend(CALL_S)
+        for instance_id in instance_ids:
+            machine = self._cloud.machine(instance_id)
+            if machine is not None:
+                self._cloud.terminate(machine)
+                self.ended(machine)
+        return {}
+
+    def running(self, instance_id: str) -> Machine | None:
+        """The machine, if it runs."""
+        seen = self._seen.get(instance_id)
+        is_running = seen is not None and seen.state(self._cloud.now) is InstanceState.RUNNING
+        return seen.machine if seen is not None and is_running else None
+
+    def ended(self, machine: Machine) -> None:
+        """A machine has just ended, for whatever reason."""
+        self._ended.append(machine)
+        self._tell(machine, InstanceState.SHUTTING_DOWN, self._cloud.now)
+        self._tell(machine, InstanceState.TERMINATED, self._cloud.now + SHUTTING_DOWN_S)
+
+    def _begin(self, machine: Machine, request: LaunchRequest) -> Instance:
+        self._cloud.postpone(machine, NEVER)  # nobody sends it requests until it is registered
+        offering = machine.offering
+        instance = Instance(
+            machine.id,
+            InstanceState.PENDING,
+            Offering(self._zones.known_as[offering.pool], offering.purchase_option),
+            at(machine.launched_at),
+            machine.launch_id,
+            "10.0.0.1",
+            request.spec.launch_template_id,
+            request.highest_id,
+        )
+        boot_s = min(BOOT_S, self._cloud.settings.cold_start_s / 2)
+        running_at = machine.launched_at + boot_s
+        self._seen[machine.id] = _Seen(machine, running_at, instance)
+        self._tell(machine, InstanceState.RUNNING, running_at)
+        return instance
+
+
+@dataclass(slots=True)
+class _Target:
+    machine: Machine
+    gone_at: float = NEVER
+    """When it is deregistered for good; while this is known it drains."""
+
+
+class ReplayRouter:
+    """`ports.Router` with one target group."""
+
+    def __init__(self, cloud: Cloud, time: Time, fleet: ReplayFleet) -> None:
+        self._cloud = cloud
+        self._time = time
+        self._fleet = fleet
+        self._targets: dict[str, _Target] = {}
+
+    def register(self, spec: ServiceSpec, instance_ids: Collection[str]) -> frozenset[str]:  # noqa: ARG002
+        """See `ports.Router.register`."""
+        self._time.spend(CALL_S)
+        refused = set()
+        for instance_id in instance_ids:
+            machine = self._fleet.running(instance_id)
+            if machine is None:
+                refused.add(instance_id)
+            elif machine.out_at != NEVER:
+                raise ReplayError(f"{instance_id} was taken out of rotation: the ledger can't put it back")
+            elif instance_id not in self._targets:
+                self._targets[instance_id] = _Target(machine)
+                if machine.up_at == NEVER:
+                    serves_at = machine.launched_at + self._cloud.settings.cold_start_s
+                    self._cloud.postpone(machine, max(serves_at, self._cloud.now + CHECK_S))
+        return frozenset(refused)
+
+    def deregister(self, spec: ServiceSpec, instance_ids: Collection[str]) -> None:
+        """See `ports.Router.deregister`."""
+        self._time.spend(CALL_S)
+        for instance_id in instance_ids:
+            target = self._targets.get(instance_id)
+            if target is not None and target.gone_at == NEVER:
+                target.gone_at = self._cloud.now + spec.drain_s
+                self._cloud.drain(target.machine)
+
+    def health(self, spec: ServiceSpec) -> Mapping[str, TargetState]:  # noqa: ARG002
+        """See `ports.Router.health`."""
+        self._time.spend(CALL_S)
+        now = self._cloud.now
+        gone = [id_ for id_, target in self._targets.items() if target.gone_at <= now]
+        for id_ in gone:
+            del self._targets[id_]
+        return {id_: self._state(target, now) for id_, target in self._targets.items()}
+
+    @staticmethod
+    def _state(target: _Target, now: float) -> TargetState:
+        if target.gone_at != NEVER:
+            return TargetState.DRAINING
+        if not target.machine.is_alive:
+            return TargetState.UNUSED
+        return TargetState.HEALTHY if target.machine.up_at <= now else TargetState.INITIAL
+
+
+class ReplayServices:
+    """`ports.Services`: one service, deployed throughout."""
+
+    def __init__(self, spec: ServiceSpec) -> None:
+        self._spec = spec
+
+    def names(self) -> Sequence[str]:
+        """See `ports.Services.names`."""
+        return [self._spec.service]
+
+    def get(self, service: str, *, fresh: bool = False) -> ServiceSpec | None:  # noqa: ARG002
+        """See `ports.Services.get`."""
+        return self._spec if service == self._spec.service else None
+
+
+class ReplayProber:
+    """`ports.Prober`: the service has no probe, its health check is all there is."""
+
+    def answering(self, spec: ServiceSpec, addresses: Mapping[str, str]) -> frozenset[str]:
+        """See `ports.Prober.answering`."""
+        raise ReplayError(f"{spec.service} has no readiness probe, but {sorted(addresses)} are probed")
+
+
+class ReplayTicker:
+    """`ports.Ticker`."""
+
+    def __init__(self, send: Callable[[str, float], None]) -> None:
+        self._send = send
+
+    def schedule(self, service: str, due: datetime | None = None, delay_s: float = 0) -> None:
+        """See `ports.Ticker.schedule`. SQS delays by whole seconds."""
+        self._send(Tick(service, due).to_json(), math.ceil(delay_s))
+
+    def schedule_leave(self, service: str, delay_s: float) -> None:
+        """See `ports.Ticker.schedule_leave`."""
+        self._send(Tick(service, kind=TickKind.LEAVE).to_json(), math.ceil(delay_s))
+
+    def schedule_override(self, service: str, delay_s: float) -> None:
+        """See `ports.Ticker.schedule_override`."""
+        self._send(Tick(service, kind=TickKind.OVERRIDE).to_json(), math.ceil(delay_s))
+
+
+@dataclass(slots=True)
+class ReplayTelemetry:
+    """`ports.Telemetry`: keeps the counts, and takes for a mistake what production would survive."""
+
+    counts: Counter[Metric] = field(default_factory=Counter)
+
+    def count(self, metric: Metric, value: float = 1, *, service: str | None = None) -> None:  # noqa: ARG002
+        """See `ports.Telemetry.count`."""
+        self.counts[metric] += int(value)
+
+    def record(self, event: str, **facts: object) -> None:
+        """See `ports.Telemetry.record`."""
+        if event in _FAILURES:
+            raise ReplayError(f"{event}: {facts}")
+
+
+_FAILURES = frozenset({"signals_failed", "batch_failed", "malformed_message"})
+
+
+class ReplayDeadLetters:
+    """`ports.DeadLetters`: there are none."""
+
+    def set_aside(self, body: str, why: str) -> None:
+        """See `ports.DeadLetters.set_aside`."""
+        raise ReplayError(f"{why}: {body}")
+
+
+class ReplayError(RuntimeError):
+    """The controller did what it never should where nothing fails: a mistake in it, or in the replay."""

@@ -1,0 +1,223 @@
+"""The production controller as a policy of the replay: what the functions run, from their messages on.
+
+Events reach it a second after they happened, calls take time, ticks come as production asks for them and each
+minute. One invocation runs at a time. In production they run side by side, so this is a little slower.
+
+**Minutes that are skipped.** A tick decides on the rows, on what EC2 and the load balancer show, and on the
+time. If every replica is READY on Spot and none is warned, there are as many as wanted, no launch is open, no
+message waits, and the last tick saw just this and changed nothing, then the next one sees the same but for
+the time; and nothing that production does to such a fleet depends on that: cooldowns, back-offs and retries
+are looked at when there is something to launch, hysteresis when there is a stand-in, last safe moments when a
+warned replica serves on. So the minute's ticks stop until something happens, an unheard warning included, and
+go on at the next full minute. In any other state each one runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from heapq import heappop, heappush
+from itertools import count
+from random import Random
+from typing import NamedTuple
+
+from lab.replay.cloud import LOST, NEVER, WARNED, Cloud, Machine
+from lab.replay.ports import (
+    ReplayDeadLetters,
+    ReplayFleet,
+    ReplayProber,
+    ReplayRouter,
+    ReplayServices,
+    ReplayTelemetry,
+    ReplayTicker,
+    Time,
+    Zones,
+)
+from lab.replay.settings import Settings
+from lab.sim.events import state_change, warning
+from spotrelay.control.controller import Controller
+from spotrelay.control.intake import Intake
+from spotrelay.core.instances import InstanceState
+from spotrelay.core.names import service_parameter
+from spotrelay.core.pools import PurchaseOption
+from spotrelay.core.ports import Ports
+from spotrelay.core.spec import ServiceSpec
+from spotrelay.memory import MemoryStore
+
+SERVICE = "replayed"
+
+EVENT_S = (0.5, 1.5)
+"""From EC2's event to the function: EventBridge takes about half a second, SQS and polling the rest."""
+
+QUEUE_S = 0.1
+"""From a message's due time to the function: a long poll answers at once."""
+
+INVOKE_S = 0.2
+"""What an invocation takes beside its calls of EC2 and the load balancer: its start, and a few reads and
+writes of the table at ten milliseconds each."""
+
+BATCH = 10
+"""Signals that a function takes at a time, as the stack sets it."""
+
+SCHEDULE_S = 60.0
+"""EventBridge's schedule of ticks."""
+
+SCHEDULE_EVENT = '{"source": "aws.events", "detail-type": "Scheduled Event", "detail": {}}'
+
+DEPLOYED_EVENT = f'{{"source": "aws.ssm", "detail": {{"name": "{service_parameter(SERVICE)}"}}}}'
+
+
+def spec_of(settings: Settings, zones: Zones) -> ServiceSpec:
+    """The runtime document of a service that may use every pool of the recording."""
+    return ServiceSpec(
+        service=SERVICE,
+        version=1,
+        replicas=settings.replicas,
+        use_spot=True,
+        instance_types=tuple(dict.fromkeys(pool.instance_type for pool in zones.real)),
+        ordered=False,
+        subnets={f"subnet-{zone}": zone for zone in zones.names},
+        launch_template_id="lt-replayed",
+        target_group_arn="arn:replayed",
+        port=8000,
+        on_demand_fallback=True,
+        drain_s=settings.drain_s,
+        on_warning=settings.on_warning,
+        # No replica fails to start here: late enough that none is given up.
+        initial_delay_s=600 + 3 * settings.cold_start_s,
+        readiness_probe=None,
+    )
+
+
+class _Message(NamedTuple):
+    at: float
+    number: int
+    body: str
+    is_tick: bool
+
+
+class Deployment:
+    """A deployed control plane with one service, its queues and its functions."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        self.cloud = cloud
+        self.store = MemoryStore()
+        self.telemetry = ReplayTelemetry()
+        self._queue: list[_Message] = []
+        self._numbers = count()
+        self._random = Random(f"{cloud.settings.seed} delivery")  # noqa: S311 - to be repeated
+        zones = Zones(cloud.pools)
+        self.spec = spec_of(cloud.settings, zones)
+        time = Time(cloud, self._advance)
+        self._spend = time.spend
+        self.fleet = ReplayFleet(cloud, time, zones, self._tell)
+        launches = count(1)
+        ports = Ports(
+            store=self.store,
+            fleet=self.fleet,
+            router=ReplayRouter(cloud, time, self.fleet),
+            prober=ReplayProber(),
+            ticker=ReplayTicker(lambda body, delay_s: self._send(body, delay_s + QUEUE_S, is_tick=True)),
+            services=ReplayServices(self.spec),
+            telemetry=self.telemetry,
+            clock=time,
+            new_id=lambda: f"id-{next(launches):08d}",
+        )
+        self.intake = Intake(Controller(ports), ReplayDeadLetters(), self.telemetry)
+        self.ticks = 0
+        """Messages of the tick queue that were handled."""
+        self._minute = self._first_minute = self._random.uniform(0, SCHEDULE_S)
+        self._seen_last: tuple[object, ...] | None = None
+        """The rows as the last scheduled tick found them."""
+        self._send(DEPLOYED_EVENT, 0.0, is_tick=True)
+
+    def run(self, until: float, progress: Callable[[float], None] | None = None) -> None:
+        """Let everything happen that is due before that time."""
+        cloud, queue = self.cloud, self._queue
+        while True:
+            due = min(queue[0].at if queue else NEVER, self._minute)
+            at = min(due, cloud.next_event_at())
+            if at >= until:
+                return
+            self._advance(at)
+            if due <= cloud.now:
+                if queue and queue[0].at <= cloud.now:
+                    self._invoke()
+                else:
+                    self._schedule()
+            if self._minute == NEVER and (queue or cloud.warned()):
+                self._minute = self._next_minute()
+            if progress is not None:
+                progress(cloud.now)
+
+    def _advance(self, to: float) -> None:
+        """Let time pass in the cloud; what EC2 has to say is put on the bus."""
+        for at, kind, machine in self.cloud.advance(max(to, self.cloud.now)):
+            if kind is WARNED:
+                self._say(warning(machine.id, at, "terminate"), at)
+            elif kind is LOST:
+                self.fleet.ended(machine)
+
+    def _invoke(self) -> None:
+        """The function behind the queue whose message is first takes what is due."""
+        queue, now = self._queue, self.cloud.now
+        self._spend(INVOKE_S)
+        if queue[0].is_tick:
+            self.ticks += 1
+            self.intake.tick(heappop(queue).body)
+            return
+        batch: dict[str, str] = {}
+        while queue and queue[0].at <= now and not queue[0].is_tick and len(batch) < BATCH:
+            message = heappop(queue)
+            batch[str(message.number)] = message.body
+        self._handle(batch)
+
+    def _handle(self, batch: Mapping[str, str]) -> None:
+        again = self.intake.signals(batch)
+        assert not again, f"nothing fails here, but {again} of {batch} did"  # noqa: S101
+
+    def _schedule(self) -> None:
+        """A minute is over."""
+        rows = self._rows()
+        if rows is not None and rows == self._seen_last and not self._queue and not self.cloud.warned():
+            self._minute = NEVER  # see the module's docstring
+            return
+        self._seen_last = rows
+        self._minute = self._next_minute()
+        self._spend(INVOKE_S)
+        self.ticks += 1
+        self.intake.tick(SCHEDULE_EVENT)
+
+    def _next_minute(self) -> float:
+        passed = (self.cloud.now - self._first_minute) // SCHEDULE_S
+        minute = self._first_minute + (passed + 1) * SCHEDULE_S
+        # Rounding may put a full minute just before itself.
+        return minute if minute > self.cloud.now else minute + SCHEDULE_S
+
+    def _rows(self) -> tuple[object, ...] | None:
+        """The rows' revisions if the fleet is at rest, None if anything about it may depend on the time."""
+        rows = self.store.load(SERVICE)
+        replicas = rows.replicas.values()
+        is_at_rest = (
+            len(replicas) == self.spec.replicas
+            and not rows.intents
+            and all(
+                r.stays and r.offering is not None and r.offering.purchase_option is PurchaseOption.SPOT
+                for r in replicas
+            )
+        )
+        return tuple((r.id, r.revision) for r in replicas) if is_at_rest else None
+
+    def _tell(self, machine: Machine, state: InstanceState, at: float) -> None:
+        """EC2 says at that time that the machine enters the state."""
+        self._say(state_change(machine.id, at, state), at)
+
+    def _say(self, event: str, at: float) -> None:
+        self._send(event, at - self.cloud.now + self._random.uniform(*EVENT_S), is_tick=False)
+
+    def _send(self, body: str, delay_s: float, *, is_tick: bool) -> None:
+        heappush(self._queue, _Message(self.cloud.now + delay_s, next(self._numbers), body, is_tick))
+
+
+def drive(cloud: Cloud, until: float, progress: Callable[[float], None] | None = None) -> None:
+    """Run the production code in the cloud until that time."""
+    Deployment(cloud).run(until, progress)

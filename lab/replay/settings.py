@@ -1,0 +1,62 @@
+"""What a replay assumes of the service and of EC2: the same for every policy."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from spotrelay.core.spec import OnWarning
+
+SETTLED_AFTER_COLD_STARTS = 3.0
+"""Measuring begins so many cold starts after the trace does, for every policy alike. A fleet that is launched
+for the first time is empty for one cold start, which is nobody's interruption; a second one is for what polls
+before it launches on-demand, the third is slack."""
+
+
+class SettingsError(ValueError):
+    """A setting that no replay can be run with: which, its value, what to give instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What holds throughout a run.
+
+    Raises:
+        SettingsError: a value that makes no sense.
+    """
+
+    replicas: int = 3
+    """The service's target, N."""
+    cold_start_s: float = 120.0
+    """From EC2's answer to the launch until the replica can serve: model loaded, health checks passed."""
+    warning_s: float = 120.0
+    """How long before it takes an instance EC2 says so; 0 for never."""
+    warning_loss: float = 0.0
+    """Share of the warnings whose event reaches nobody."""
+    od_price_ratio: float = 3.0
+    """On-demand price / Spot price, in every pool."""
+    seed: int = 0
+    """Decides everything that is left to chance."""
+    on_warning: OnWarning = OnWarning.NEEDED
+    """When the production controller takes a warned replica out of rotation. No other policy knows it."""
+    drain_s: float = 30.0
+    """How long its replicas may finish their requests: 30 s for short answers, as a chat's."""
+
+    def __post_init__(self) -> None:
+        if self.replicas < 1:
+            raise SettingsError(f"replicas is {self.replicas}: give 1 or more")
+        _check("cold start", self.cold_start_s, "more than 0 seconds", self.cold_start_s > 0)
+        _check("warning", self.warning_s, "0 seconds (no warnings) or more", self.warning_s >= 0)
+        _check("warning loss", self.warning_loss, "a share from 0 to 1", 0 <= self.warning_loss <= 1)
+        _check("on-demand price ratio", self.od_price_ratio, "more than 0", self.od_price_ratio > 0)
+        _check("drain", self.drain_s, "0 seconds or more", self.drain_s >= 0)
+
+    @property
+    def measured_from_s(self) -> float:
+        """When measuring begins, in seconds since the trace's start."""
+        return SETTLED_AFTER_COLD_STARTS * self.cold_start_s
+
+
+def _check(name: str, value: float, wanted: str, is_fine: bool) -> None:
+    if not (is_fine and math.isfinite(value)):
+        raise SettingsError(f"{name} is {value:g}: give {wanted}")

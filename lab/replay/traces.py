@@ -1,0 +1,151 @@
+"""Recordings of a Spot market, ready to replay: which pool could hold how many instances, and when.
+
+Three formats, told apart by what is in the files: see `readers`. A recording is a file, or a folder of
+files of one format; what else lies in the folder (a licence, a README) is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.replay.readers import capacity_csv, node_events, pool_json
+from lab.replay.readers.recording import Recording, TraceError, text_of
+from lab.replay.wording import span
+from spotrelay.core.pools import CapacityPool
+
+__all__ = ["ANY_NUMBER", "PoolTrace", "Trace", "TraceError", "load"]
+
+ANY_NUMBER = 1_000_000
+"""Instances of a pool that was only asked whether it has any: as many as you ask for."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolTrace:
+    """How much a capacity pool could hold, over time."""
+
+    pool: CapacityPool
+    capacity: tuple[tuple[float, int], ...]
+    """Second since the trace's start, and the instances that the pool holds from then on.
+
+    The first is at 0.0; the others are changes, in order, all before the trace's end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A market to replay."""
+
+    name: str
+    pools: tuple[PoolTrace, ...]
+    duration_s: float
+    notes: tuple[str, ...] = ()
+    """What a reader of the results must know: what was cut, or read in another sense than the plain one."""
+
+
+def load(path: Path, replicas: int) -> Trace:
+    """Read a recording, whatever its format, for a service of so many replicas.
+
+    Files of unequal length are cut to the shortest, with a note.
+
+    Raises:
+        TraceError: nothing there, or not what a recording looks like.
+    """
+    files = _files(path)
+    recordings, notes = _read(path, files)
+    end_s = min(recording.end_s for recording in recordings)
+    if end_s <= 0:
+        shortest = min(recordings, key=lambda r: r.end_s)
+        raise TraceError(
+            f"{shortest.file}: covers no time: nothing happens after its first second; record longer"
+        )
+    if end_s < max(recording.end_s for recording in recordings):
+        notes.append(f"files of unequal length: the common prefix of {span(end_s)} is replayed")
+    factor = 1
+    most = sum(max(held for _, held in recording.points) for recording in recordings)
+    if _only_asked_whether(recordings):
+        notes.append("every value is 0 or 1: a 1 is read as “as many as you ask for”")
+        factor = ANY_NUMBER
+    elif most < replicas:
+        notes.append(f"all pools together never hold {replicas} instances: the rest is on-demand's")
+    pools = tuple(PoolTrace(r.pool, _changes(r, end_s, factor)) for r in recordings)
+    name = path.resolve().name if path.is_dir() else path.stem
+    return Trace(name, pools, end_s, tuple(notes))
+
+
+def _files(path: Path) -> list[Path]:
+    """The recording's files, in order of their names."""
+    if not path.exists():
+        raise TraceError(f"{path}: no such file or folder: check the path")
+    if not path.is_dir():
+        return [path]
+    try:
+        inside = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
+    except OSError as error:
+        raise TraceError(f"{path}: can't be read ({error.strerror or error}): mend that first") from None
+    files = [entry for entry in inside if entry.suffix in (".json", ".csv") and not entry.is_dir()]
+    if files:
+        return files
+    folders = [entry.name for entry in inside if entry.is_dir()]
+    remedy = (
+        f"give one of its folders ({', '.join(folders[:5])})" if folders else "give a folder that has some"
+    )
+    raise TraceError(f"{path}: has no traces, neither .json nor .csv files: {remedy}")
+
+
+def _read(path: Path, files: Sequence[Path]) -> tuple[list[Recording], list[str]]:
+    kinds = {file: _kind(file) for file in files}
+    first = files[0]
+    for file, kind in kinds.items():
+        if kind != kinds[first]:
+            raise TraceError(
+                f"{path}: has files of different formats, {first.name} ({kinds[first]}) and "
+                f"{file.name} ({kind}): give each format a folder of its own"
+            )
+    if kinds[first] == _JSON:
+        return pool_json.read_all(files), []
+    if kinds[first] == _CAPACITY:
+        return capacity_csv.read_all(files), []
+    notes = ["node events: a pool holds as many as were alive; zones and types are named after the files"]
+    return node_events.read_all(files), notes
+
+
+_JSON = "capacity at equal steps"
+_CAPACITY = "capacity by rows"
+_EVENTS = "node events"
+
+
+def _kind(file: Path) -> str:
+    if file.suffix == ".json":
+        return _JSON
+    if file.suffix != ".csv":
+        raise TraceError(f"{file}: is neither a .json nor a .csv file: give a recording, or a folder of them")
+    first = next((line for line in text_of(file).splitlines() if line.strip()), "")
+    if node_events.FORM.match(first):
+        return _EVENTS
+    if first.startswith(capacity_csv.COLUMNS[0]):
+        return _CAPACITY
+    if not first:
+        raise TraceError(f"{file}: is empty: record something first, or leave it out")
+    raise TraceError(
+        f"{file}:1: neither the header {','.join(capacity_csv.COLUMNS)} nor an event ms,add|remove,node, "
+        f"but {first[:60]!r}: see docs/replay.md for the formats"
+    )
+
+
+def _only_asked_whether(recordings: Sequence[Recording]) -> bool:
+    """Nobody counted: the recorder asked for one instance and noted whether it got it."""
+    return {held for recording in recordings for _, held in recording.points} in ({0, 1}, {1})
+
+
+def _changes(recording: Recording, end_s: float, factor: int) -> tuple[tuple[float, int], ...]:
+    """Changes only, before the end; of several at one moment the last."""
+    held_from: dict[float, int] = {}
+    for at, held in recording.points:
+        if at < end_s:
+            held_from[at] = min(held * factor, ANY_NUMBER)
+    changes: list[tuple[float, int]] = []
+    for at, held in held_from.items():
+        if not changes or held != changes[-1][1]:
+            changes.append((at, held))
+    return tuple(changes)

@@ -1,0 +1,109 @@
+"""What replicas that never became ready lead to: launches wait, and stop at the fifth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from lab.sim import promised
+from lab.sim.gate import Commit, time_of
+from lab.sim.instances import NEVER
+from lab.sim.rules import SKEW_S, Rule
+from lab.sim.view import View
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.rows import Backoff
+
+
+@dataclass(slots=True)
+class Backoffs:
+    """Knows when each service's last replica failed."""
+
+    failed_at: dict[str, float] = field(default_factory=dict)
+
+    def check(self, view: View, *, is_whole: bool) -> None:
+        """Is the back-off on record as the failures say? `is_whole`: nothing kept it from that."""
+        failed: list[Replica] = []
+        is_ready = False
+        for commit in view.invocation.commits:
+            failed += [r for r in commit.changes.update if r.state is ReplicaState.FAILED]
+            is_ready = is_ready or any(_becomes_ready(row, commit) for row in commit.changes.update)
+            if commit.changes.backoff is not None:
+                self._check(view, commit, failed, commit.changes.backoff, is_ready=is_ready)
+                failed, is_ready = [], False
+        is_held = view.rows.backoff != Backoff()
+        if is_whole and (is_held if is_ready else failed):
+            view.broken(Rule.HELD, f"{[str(r) for r in failed]} failed, ready: {is_ready}; nothing follows")
+
+    def _check(
+        self, view: View, commit: Commit, failed: Sequence[Replica], said: Backoff, *, is_ready: bool
+    ) -> None:
+        # What failed its probe later in the same tick is decided by itself.
+        if is_ready and (view.rows.backoff != Backoff() or not failed):
+            if said != Backoff():
+                view.broken(Rule.HELD, f"a replica became ready, and {said}")
+            return
+        if not failed:
+            view.broken(Rule.HELD, f"nothing failed, and {said}")
+            return
+        service, version = commit.changes.service, max(replica.version for replica in failed)
+        before = commit.before.backoff
+        if before.version != version:
+            before = Backoff()
+        last = self.failed_at.get(service, -NEVER) if before.failures else NEVER
+        # What EC2 calls its own doing is never the last straw.
+        own = [r for r in failed if "Server." not in r.reason]
+        started = max((time_of(r.entered[ReplicaState.PROVISIONING]) for r in own), default=-NEVER)
+        self.failed_at[service] = commit.at
+        counts = {before.failures + len(failed)}
+        if started <= last + SKEW_S:
+            capped = min(before.failures + len(failed), max(before.failures, promised.CRASH_LOOP - 1))
+            # Near the last failure, or when nobody knows of it any more, either may be right.
+            is_known = started < last - view.lag_s - SKEW_S and service not in view.rules.damaged
+            counts = {capped} if is_known else counts | {capped}
+        if said.failures not in counts or said.version != version:
+            view.broken(Rule.HELD, f"{len(failed)} failed after {before}, and {said}")
+            return
+        held_s = promised.doubled_s(said.failures, *promised.FAILURE_S)
+        if not _is_now(view, commit, said.until, held_s):
+            view.broken(Rule.HELD, f"held until {said.until} after {said.failures} failures")
+        if any(replica.is_stand_in for replica in failed):
+            held_s = min(held_s, promised.FALLBACK_FAILURE_MAX_S)
+            is_right = _is_now(view, commit, said.fallback_until, held_s)
+        else:
+            is_right = said.fallback_until == before.fallback_until
+        if not is_right:
+            view.broken(Rule.HELD, f"after {before}, fallbacks are held until {said.fallback_until}")
+
+
+def _is_now(view: View, commit: Commit, until: datetime | None, held_s: float) -> bool:
+    """Whether so long before `until` is when the commit was decided."""
+    if until is None:
+        return False
+    return view.invocation.began_at - SKEW_S <= time_of(until) - held_s <= commit.at + SKEW_S
+
+
+def _becomes_ready(row: Replica, commit: Commit) -> bool:
+    old = commit.before.replicas.get(row.id)
+    return row.state is ReplicaState.READY and old is not None and old.state is not row.state
+
+
+def is_looping(backoff: Backoff, version: int) -> bool:
+    """Whether so many in a row have failed that the version isn't launched any more."""
+    return backoff.version == version and backoff.failures >= promised.CRASH_LOOP
+
+
+def held_until(view: View, *, is_stand_in: bool) -> float:
+    """Until when failures keep a replica from being launched, as far as was read."""
+    backoff, spec = view.rows.backoff, view.spec
+    if spec is None or backoff.version != spec.version:
+        return -NEVER
+    if is_looping(backoff, spec.version) and not is_stand_in:
+        return NEVER
+    until = backoff.fallback_until if is_stand_in else backoff.until
+    return -NEVER if until is None else time_of(until)
+
+
+def is_held(view: View, *, is_stand_in: bool = False) -> bool:
+    """Whether they may still have done so when it began to read."""
+    return held_until(view, is_stand_in=is_stand_in) + SKEW_S > view.invocation.loaded_at

@@ -1,0 +1,426 @@
+"""Who goes and who comes: in the right order, as many as it takes, and bought as the service wants them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from lab.sim import backoffs, promised
+from lab.sim.gate import Commit, time_of
+from lab.sim.rules import SKEW_S, Rule
+from lab.sim.truth import NEEDLESS
+from lab.sim.view import View, stays_in
+from spotrelay.core.instances import TargetState
+from spotrelay.core.pools import PurchaseOption
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.rows import Rows
+from spotrelay.core.spec import OnRebalance, ServiceSpec
+
+RISING = (ReplicaState.PROVISIONING, ReplicaState.STARTING)
+
+_FARTHEST = (
+    ReplicaState.REQUESTED,
+    ReplicaState.PROVISIONING,
+    ReplicaState.STARTING,
+    ReplicaState.READY,
+)
+
+
+def check(view: View, commit: Commit) -> None:
+    """Check who goes and who comes by a tick's commit."""
+    assert view.spec is not None  # noqa: S101 - a tick has one
+    changes, spec = commit.changes, view.spec
+    _check_scaled_in(view, spec, commit)
+    _check_returned(view, commit)
+    _check_missed(view, spec, commit)
+    if changes.create:
+        _check_bought(view, spec, commit)
+        _check_moved(view, spec, commit)
+        _check_stood_in(view, spec, commit)
+    if changes.open_intent and changes.window:
+        _check_launched(view, spec, commit)
+
+
+def regular(rows: Rows) -> list[Replica]:
+    """The replicas that count towards those wanted; one that is replaced and its replacement are one."""
+    return [
+        r for r in rows.replicas.values() if r.is_counted and not r.is_stand_in and not r.superseded_in(rows)
+    ]
+
+
+def of(replicas: Iterable[Replica], option: PurchaseOption) -> int:
+    """How many of them are bought so."""
+    return sum(r.purchase_option is option for r in replicas)
+
+
+def _check_scaled_in(view: View, spec: ServiceSpec, commit: Commit) -> None:
+    """What is one too many goes: is it the right one?"""
+    loaded = view.rows.replicas
+    gone = [
+        loaded[row.id]
+        for row in commit.changes.update
+        if row.reason == "more replicas than wanted" and not row.state.is_active and row.id in loaded
+    ]
+    gone = [row for row in gone if row.state.is_active]
+    if not gone:
+        return
+    left = regular(commit.after)
+    if len(left) < spec.replicas:
+        view.broken(Rule.ORDER, f"{len(left)} of {spec.replicas} are left without {[r.id for r in gone]}")
+    written = {row.id for row in commit.changes.update}
+    there = {row.id for row in regular(view.rows)}
+    for kept in left:
+        known = loaded.get(kept.id)
+        if (
+            known is None
+            or kept.id not in there
+            or kept.id in written
+            or known.launch_id in view.rows.intents
+        ):
+            continue
+        for row in gone:
+            if not _goes_before(row, known, is_base=of(left, PurchaseOption.ON_DEMAND) < spec.base_on_demand):
+                view.broken(
+                    Rule.ORDER, f"{row}, {row.state}, is one too many, and {known}, {known.state}, isn't"
+                )
+
+
+def _goes_before(row: Replica, kept: Replica, *, is_base: bool) -> bool:
+    """Whether the first is to be given up rather than the second; `is_base`: no on-demand can be spared."""
+    one, other = ((_FARTHEST.index(r.state), r.serves) for r in (row, kept))
+    if one != other:
+        return one < other
+    if row.purchase_option is kept.purchase_option:
+        return row.id > kept.id
+    return row.purchase_option is PurchaseOption.SPOT or not is_base
+
+
+def _check_returned(view: View, commit: Commit) -> None:
+    """A stand-in that serves goes: has Spot stayed?"""
+    loaded = view.rows.replicas
+    gone = [
+        row.id
+        for row in commit.changes.update
+        if row.reason == "Spot is back"
+        and not row.state.is_active
+        and row.id in loaded
+        and loaded[row.id].serves
+    ]
+    if not gone:
+        return
+    fresh = [
+        r
+        for r in regular(view.rows)
+        if stays_in(r, commit.after)
+        and r.serves
+        and r.purchase_option is PurchaseOption.SPOT
+        and time_of(_stays_from(r)) > commit.at + SKEW_S
+    ]
+    left = sum(r.is_stand_in and r.serves for r in commit.after.replicas.values())
+    if left < len(fresh):
+        view.broken(
+            Rule.HYSTERESIS, f"{gone} go, {left} are left, {[r.id for r in fresh]} have only just come"
+        )
+
+
+def _stays_from(row: Replica) -> datetime:
+    """When it has been ready for as long as it took to start."""
+    ready = row.entered[ReplicaState.READY]
+    return ready + min(
+        ready - row.entered.get(ReplicaState.PROVISIONING, ready), timedelta(seconds=promised.STAY_MAX_S)
+    )
+
+
+def _check_missed(view: View, spec: ServiceSpec, commit: Commit) -> None:
+    """Replicas are lost: are they replaced if they are missed, and only then?"""
+    lost = [
+        row
+        for row in commit.changes.update
+        if (old := commit.before.replicas.get(row.id)) is not None
+        and old.is_counted
+        and not old.is_stand_in
+        and not row.is_counted
+        and not old.superseded_in(commit.before)
+        and row.instance_id is not None
+        and row.state is not ReplicaState.FAILED
+    ]
+    # Whose replacement is lost isn't missed before it is itself: the next replacement is for it, too.
+    count = sum(
+        not (r.id in commit.before.replicas and commit.before.replicas[r.id].superseded_in(commit.before))
+        for r in regular(commit.after)
+    )
+    for row in lost:
+        if row.replaced_by in commit.after.replicas and row.replaced_by not in commit.before.replicas:
+            if count > spec.replicas:
+                view.broken(Rule.MISSED, f"{row} is replaced, and {count} are left of {spec.replicas}")
+        elif row.reason.endswith(NEEDLESS) and count < spec.replicas:
+            view.broken(Rule.MISSED, f"{row} isn't replaced, and {count} are left of {spec.replicas}")
+
+
+def _check_bought(view: View, spec: ServiceSpec, commit: Commit) -> None:
+    """Replicas are requested: are they bought as the service wants them?"""
+    after = regular(view.now)  # one decision may take several commits
+    is_taking_in = any(
+        r.state is not ReplicaState.REQUESTED for c in view.invocation.commits for r in c.changes.create
+    )
+    base = spec.base_on_demand if spec.use_spot else spec.replicas
+    for row in commit.changes.create:
+        if row.state is not ReplicaState.REQUESTED or row.is_stand_in:
+            continue
+        option = row.purchase_option
+        replaced = commit.before.replicas.get(row.replaces or 0)
+        if replaced is not None:
+            is_right = option is (replaced.purchase_option if spec.use_spot else PurchaseOption.ON_DEMAND)
+        elif is_taking_in or not view.is_alone:
+            continue
+        elif option is PurchaseOption.SPOT:
+            is_right = of(after, PurchaseOption.SPOT) <= spec.replicas - base
+        else:
+            is_right = of(after, PurchaseOption.ON_DEMAND) <= base
+        if not is_right:
+            view.broken(
+                Rule.BOUGHT, f"{row} is to be bought {option}; of {spec.replicas} {base} are the base"
+            )
+        if row.version != spec.version:
+            view.broken(Rule.BOUGHT, f"{row} is of version {row.version}, deployed is {spec.version}")
+    for row in commit.changes.create:
+        _check_taken_in(view, row, base)
+        if row.is_stand_in and row.purchase_option is not PurchaseOption.ON_DEMAND:
+            view.broken(Rule.BOUGHT, f"{row} stands in, and is to be bought {row.purchase_option}")
+
+
+def _check_taken_in(view: View, row: Replica, base: int) -> None:
+    """What was bought on-demand and is taken in is one of the base, or stands in."""
+    is_in = row.state in (ReplicaState.STARTING, ReplicaState.READY)
+    if not is_in or row.purchase_option is PurchaseOption.SPOT or not view.is_alone:
+        return
+    there = of(regular(view.now), PurchaseOption.ON_DEMAND)
+    before = of(regular(view.rows), PurchaseOption.ON_DEMAND)
+    if max(there, before) < base if row.is_stand_in else there > max(base, before):
+        kind = "a stand-in" if row.is_stand_in else "a regular one"
+        view.broken(Rule.BOUGHT, f"{row} is taken in as {kind}, {there} on-demand for a base of {base}")
+
+
+def _check_moved(view: View, spec: ServiceSpec, commit: Commit) -> None:
+    """Replacements come before those go whom they replace: are they due, and not too many?"""
+    after = commit.after.replicas
+    moved = [
+        old
+        for row in commit.changes.create
+        if (old := commit.before.replicas.get(row.replaces or 0)) is not None and after[old.id].is_counted
+    ]
+    if not moved:
+        return
+    pairs = sum(r.superseded_in(commit.after) and r.is_counted and not r.is_stand_in for r in after.values())
+    if pairs > spec.surge:
+        view.broken(Rule.MOVED, f"{pairs} are being replaced, and {spec.surge} may be at a time")
+    now = commit.at + SKEW_S
+    for old in moved:
+        if old.unhealthy_since is not None:
+            is_due = now >= time_of(old.unhealthy_since) + promised.UNHEALTHY_S
+        else:
+            is_advised = old.rebalance_at is not None and spec.on_rebalance is OnRebalance.REPLACE
+            is_due = is_advised and now >= time_of(old.since) + promised.RECOMMENDED_AGE_S
+        if not is_due:
+            view.broken(Rule.MOVED, f"{old} is replaced, unhealthy since {old.unhealthy_since}")
+    waiting = [
+        r
+        for r in regular(commit.after)
+        if r.state is ReplicaState.READY
+        and r.unhealthy_since
+        and view.is_over(r.unhealthy_since, promised.UNHEALTHY_S)
+    ]
+    if waiting and any(old.serves for old in moved):
+        view.broken(Rule.MOVED, f"{waiting[0]} doesn't answer, and {[str(r) for r in moved]} go before it")
+
+
+def _check_stood_in(view: View, spec: ServiceSpec, commit: Commit) -> None:
+    """Stand-ins are requested: is there somebody to stand in for?"""
+    created = [r for r in commit.changes.create if r.is_stand_in and r.state is ReplicaState.REQUESTED]
+    if not created:
+        return
+    backoff = view.rows.backoff
+    if backoff.version == spec.version and backoff.failures > 0:
+        return  # then each that isn't there may have one
+    standing = sum(r.is_stand_in and r.state.is_active for r in commit.after.replicas.values())
+    wanting = sum(_may_want(r, view.rows) for r in regular(view.rows))
+    if standing > wanting:
+        view.broken(
+            Rule.STOOD_IN, f"{standing} stand in, for {wanting}: {[r.id for r in created]} are too many"
+        )
+
+
+def _may_want(row: Replica, rows: Rows) -> bool:
+    """Whether on-demand may stand in for it: not on a first start, nor while its predecessor serves."""
+    before = rows.replicas.get(row.replaces or 0)
+    if row.purchase_option is not PurchaseOption.SPOT or row.state is ReplicaState.READY:
+        return False
+    if before is not None and before.stays:
+        return False
+    if row.state is ReplicaState.REQUESTED:
+        return row.attempts > 0
+    return row.attempts > 0 or row.replaces is not None
+
+
+def _check_launched(view: View, spec: ServiceSpec, commit: Commit) -> None:
+    """Replicas that waited are launched: is it their turn?"""
+    assert commit.changes.open_intent is not None  # noqa: S101 - the caller has looked
+    launched = set(commit.changes.open_intent.replica_ids)
+    now, loaded = commit.at + SKEW_S, view.rows.replicas
+    stand_ins = [
+        r for r in loaded.values() if r.is_stand_in and r.state is ReplicaState.REQUESTED and r.attempts
+    ]
+    is_turn = any(r.retry_at is None or time_of(r.retry_at) <= now for r in stand_ins)
+    again = [loaded[r.id] for r in commit.changes.update if r.id in launched and r.id in loaded]
+    for row in again:
+        if row.launch_id in view.rows.intents:
+            view.broken(Rule.LAUNCHED, f"{row} is launched, and its launch is still open")
+        if row.retry_at and time_of(row.retry_at) > now and not (is_turn and row.attempts):
+            view.broken(Rule.LAUNCHED, f"{row} is launched, and was to wait until {row.retry_at}")
+    fresh = [r for r in commit.changes.create if r.id in launched and r.replaces is None]
+    for row in (*again, *fresh):
+        if backoffs.held_until(view, is_stand_in=row.is_stand_in) > now:
+            view.broken(Rule.HELD, f"{row} is launched, and waits by {view.rows.backoff}")
+    staying = sum(r.stays and stays_in(r, commit.after) for r in loaded.values())
+    spot = [r for r in again if r.purchase_option is PurchaseOption.SPOT]
+    if spot and spec.use_spot and staying >= spec.replicas:
+        rising = [
+            r
+            for r in regular(view.rows)
+            if r.purchase_option is PurchaseOption.SPOT
+            and r.state in RISING
+            and r.id in commit.after.replicas
+            and commit.after.replicas[r.id].state in RISING
+        ]
+        most = promised.returning(spec.replicas)
+        if len(spot) > max(most - len(rising), 0):
+            view.broken(
+                Rule.RETURN, f"{[r.id for r in spot]} return at a time beside {[r.id for r in rising]}"
+            )
+
+
+def check_whole(view: View, spec: ServiceSpec) -> None:
+    """After a tick that nothing disturbed: is everybody there, or asked for, who should be?"""
+    if not view.is_alone or view.rows.intents or view.now.intents:
+        return
+    left = regular(view.now)
+    failed = any(
+        r.state is ReplicaState.FAILED for commit in view.invocation.commits for r in commit.changes.update
+    )
+    too_many = len(left) - spec.replicas
+    if too_many < 0 and not backoffs.is_held(view) and not failed:
+        view.broken(Rule.IN_TIME, f"{len(left)} are there or on their way, {spec.replicas} are wanted")
+    loaded = view.rows.replicas
+    staying = [r for r in loaded.values() if r.stays and view.target(r) is TargetState.HEALTHY]
+    went = sum(r.serves and not stays_in(r, view.now) for r in loaded.values())
+    may_go = len(staying) - spec.replicas - went
+    idle = [
+        r
+        for r in view.untouched()
+        if not r.is_stand_in
+        and r.is_counted
+        and not r.superseded_in(view.rows)
+        and (not r.serves or may_go > 0)
+    ]
+    # Whose replacement was one too many counts again, from the next tick on.
+    too_many -= sum(
+        r.superseded_in(view.rows) for r in view.rows.replicas.values() if r.id in {k.id for k in left}
+    )
+    if too_many > 0 and idle:
+        view.broken(Rule.IN_TIME, f"{too_many} are too many, and {idle[0]}, {idle[0].state}, stays")
+    _check_due(view, spec)
+    _check_stand_ins(view, spec, failed=failed)
+    _check_waiting(view, spec, failed=failed)
+
+
+def _has_lost_some(view: View) -> bool:
+    """Whether replicas that count went in this very tick: what that makes room for is the next one's."""
+    left = {row.id for row in view.now.replicas.values() if row.is_counted}
+    return any(row.is_counted and row.id not in left for row in view.rows.replicas.values())
+
+
+def _check_due(view: View, spec: ServiceSpec) -> None:
+    """Is what should be replaced replaced, as far as `surge` goes?"""
+    if _has_lost_some(view):
+        return
+    for rows in (view.rows, view.now):
+        there = [r for r in rows.replicas.values() if r.is_counted and not r.is_stand_in]
+        pairs = sum(r.superseded_in(rows) for r in there)
+        if max(pairs, len(there) - spec.replicas) >= spec.surge:
+            return
+    for row in view.untouched():
+        if row.state is not ReplicaState.READY or not row.is_counted or row.is_stand_in:
+            continue
+        if row.unhealthy_since is not None:
+            is_due = view.is_over(row.unhealthy_since, promised.UNHEALTHY_S)
+        else:
+            is_advised = row.rebalance_at is not None and spec.on_rebalance is OnRebalance.REPLACE
+            is_due = is_advised and view.is_over(row.since, promised.RECOMMENDED_AGE_S)
+        if is_due and not row.superseded_in(view.rows):
+            view.broken(Rule.MOVED, f"{row} should be replaced, unhealthy since {row.unhealthy_since}")
+
+
+def _check_stand_ins(view: View, spec: ServiceSpec, *, failed: bool) -> None:
+    """Is there a stand-in for each Spot replica that was refused, or that starts alone?"""
+    is_held = backoffs.is_held(view, is_stand_in=True)
+    standing = sum(r.is_stand_in and r.is_counted for r in view.now.replicas.values())
+    if spec.use_spot and spec.on_demand_fallback and not is_held and not failed:
+        # One that was to be replaced and serves all the same leaves less to stand in for.
+        serving = sum(r.stays and not r.is_stand_in for r in view.now.replicas.values())
+        left = {r.id for r in regular(view.now)}
+        wanting = sum(_wants(view, r) for r in regular(view.rows) if r.id in left)
+        wanted = min(wanting, spec.replicas - serving)
+        if standing < wanted:
+            view.broken(
+                Rule.STOOD_IN, f"{wanted} aren't ready and won't be soon, {standing} stand in for them"
+            )
+    if _has_lost_some(view):
+        return
+    # Once everybody has been there for long enough nobody stands in for them.
+    there = [r for r in regular(view.rows) if r.stays and view.is_over(_stays_from(r))]
+    idle = [r for r in view.untouched() if r.is_stand_in and r.is_counted]
+    if (
+        len(there) >= spec.replicas == len(regular(view.now))
+        and all(r.stays for r in regular(view.now))
+        and idle
+    ):
+        view.broken(Rule.STOOD_IN, f"{idle[0]}, {idle[0].state}, stands in for nobody")
+
+
+def _wants(view: View, row: Replica) -> bool:
+    """Whether on-demand should stand in for a replica, and still should when the tick has ended."""
+    kept = view.now.replicas.get(row.id)
+    if (
+        kept is None
+        or not kept.is_counted
+        or kept.state is ReplicaState.READY
+        or not _may_want(row, view.rows)
+    ):
+        return False
+    if row.attempts > 0:
+        return True
+    before = view.rows.replicas.get(row.replaces or 0)
+    return before is None or view.shown(before) is None
+
+
+def _check_waiting(view: View, spec: ServiceSpec, *, failed: bool) -> None:
+    """Is nobody kept waiting whose turn it is?"""
+    if failed:
+        return
+    is_whole = sum(r.serves for r in view.rows.replicas.values()) >= spec.replicas
+    most = promised.returning(spec.replicas) if is_whole else spec.replicas
+    intents = [c.changes.open_intent for c in view.invocation.commits if c.changes.open_intent]
+    launched = {id_ for intent in intents for id_ in intent.replica_ids}
+    returning = sum(
+        r.purchase_option is PurchaseOption.SPOT and (r.state in RISING or r.id in launched)
+        for r in regular(view.rows)
+    )
+    # Their turn had come as well, and then there were too many launches in that minute.
+    returning += sum(c.changes.held for c in view.invocation.commits)
+    for row in view.untouched():
+        is_held = backoffs.is_held(view, is_stand_in=row.is_stand_in)
+        if row.state is not ReplicaState.REQUESTED or not row.is_counted or is_held:
+            continue
+        is_next = row.purchase_option is PurchaseOption.ON_DEMAND or not is_whole or returning < most
+        if is_next and (row.retry_at is None or view.is_over(row.retry_at)):
+            view.broken(Rule.LAUNCHED, f"{row} was to wait until {row.retry_at}, and still does")

@@ -1,0 +1,323 @@
+"""EC2 and the load balancer as the simulation has them: what is true, whatever anybody was told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from random import Random
+
+from lab.market import Candidate, Market, PoolState, Strategy
+from lab.market import LaunchRequest as MarketRequest
+from lab.sim import promised
+from lab.sim.damage import Lies
+from lab.sim.events import state_change, warning
+from lab.sim.gate import at
+from lab.sim.instances import GOING, NEVER, SimInstance
+from lab.sim.offers import ON_DEMAND_PRICES, Listing, Offers
+from lab.sim.scheduler import Scheduler
+from spotrelay.core.instances import InstanceState, Refusal, RefusalKind, TargetState
+from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
+from spotrelay.core.ports import LaunchRequest, LaunchResult
+
+BOOT_S = (3.0, 25.0)
+LOAD_S = (1.0, 20.0)
+"""From running to answering health checks. Models take longer, but what happens meanwhile is the same."""
+
+CHECK_S = 10.0
+"""What a load balancer takes to find a target healthy."""
+
+INITIAL_S = 30.0
+"""How long a load balancer takes to call a new target unhealthy."""
+
+VISIBLE_S = 8.0
+"""New instances are missing in DescribeInstances for up to so long."""
+
+SHUTTING_DOWN_S = (2.0, 30.0)
+
+UNREGISTERED_S = 300.0
+"""Then a terminated instance's target is gone. ELB documents no time; long, so that ours comes first."""
+
+TEMPLATE = "lt-1"
+"""The launch template of every simulated service."""
+
+STRATEGIES = {
+    (PurchaseOption.SPOT, False): Strategy.PRICE_CAPACITY_OPTIMIZED,
+    (PurchaseOption.SPOT, True): Strategy.CAPACITY_OPTIMIZED_PRIORITIZED,
+    (PurchaseOption.ON_DEMAND, False): Strategy.LOWEST_PRICE,
+    (PurchaseOption.ON_DEMAND, True): Strategy.PRIORITIZED,
+}
+"""By purchase option and whether types are ordered, as `aws.fleet` asks for it."""
+
+
+@dataclass(slots=True)
+class SimTarget:
+    """A target of a target group."""
+
+    registered_at: float
+    drained_at: float = NEVER
+    """When it was taken out of rotation."""
+    gone_at: float = NEVER
+    by: object = None
+    """The invocation that put it into rotation."""
+
+
+Emit = Callable[[str, str | None], None]
+"""Takes an event's text and the instance that a warning is about, if it is one."""
+
+
+@dataclass(slots=True)
+class SimCloud:
+    """Everything that EC2 and the load balancer know."""
+
+    scheduler: Scheduler
+    random: Random
+    market: Market
+    emit: Emit = lambda _body, _warned: None
+    """Where events go; whether they arrive is the queue's affair."""
+    instances: dict[str, SimInstance] = field(default_factory=dict)
+    groups: dict[str, dict[str, SimTarget]] = field(default_factory=dict)
+    """By service: its target group's targets. The group goes with the service's stack."""
+    broken_boots: int = 0
+    """So many of the next instances never become ready."""
+    answers: dict[str, tuple[LaunchRequest, LaunchResult]] = field(default_factory=dict)
+    changed_at: float = 0.0
+    """When anybody last changed anything through the API."""
+    lies: Lies = field(default_factory=Lies)
+    """What answers lack."""
+    offers: Offers = field(default_factory=lambda: Offers(Random(0), Listing()))  # noqa: S311 - to be repeated
+    """Prices, and what is refused for another reason than capacity."""
+    bad: set[CapacityPool] = field(default_factory=set)
+    """Pools whose instances never become ready."""
+    ended_in_rotation: Callable[[SimInstance], None] = lambda _instance: None
+    """Hears of a warned instance that EC2 takes while the load balancer sends it requests."""
+    _numbers: Iterator[int] = field(default_factory=lambda: count(1))
+
+    def launch(self, request: LaunchRequest) -> LaunchResult:
+        """CreateFleet, instant."""
+        known = self.answers.get(request.launch_id)
+        if known:
+            return known[1]
+        self.changed_at = self.scheduler.now
+        spec = request.spec
+        ranks = {t: float(rank) for rank, t in enumerate(spec.instance_types)}
+        refused = self.offers.refusals(request)
+        blocked = {r.offering.pool if r.offering else None for r in refused}
+        pools = [] if None in blocked else [pool for pool in request.pools if pool not in blocked]
+        asked = MarketRequest(
+            tuple(Candidate(pool, ranks.get(pool.instance_type, len(ranks))) for pool in pools),
+            request.count,
+            request.purchase_option,
+            STRATEGIES[request.purchase_option, spec.ordered],
+        )
+        given = self.market.launch(asked, at(self.scheduler.now))
+        instances = [
+            self._begin(spec.service, Offering(pools[grant.index], request.purchase_option), request)
+            for grant in given.grants
+            for _ in range(grant.count)
+        ]
+        # Of Spot EC2 names only what kept the request from being fulfilled.
+        is_told = given.granted < request.count or request.purchase_option is PurchaseOption.ON_DEMAND
+        refusals = (*refused,) if is_told else ()
+        refusals += tuple(
+            Refusal(
+                RefusalKind.CAPACITY,
+                refusal.code,
+                "no capacity",
+                Offering(pools[refusal.index], request.purchase_option),
+            )
+            for refusal in given.refusals
+        )
+        answer = LaunchResult(tuple(i.described(self.scheduler.now) for i in instances), refusals)
+        self.answers[request.launch_id] = request, answer
+        return answer
+
+    def add(self, service: str | None, offering: Offering, *, age_s: float = 0) -> SimInstance:
+        """An instance that has been running for a while when the simulation begins."""
+        option, state = offering.purchase_option, self.market.state(offering.pool)
+        self.market.set_capacity(offering, state.in_use(option) + 1)
+        wanted = MarketRequest((Candidate(offering.pool),), 1, option, Strategy.LOWEST_PRICE)
+        self.market.launch(wanted, at(self.scheduler.now))
+        self.market.set_capacity(offering, state.capacity(option))
+        began = self.scheduler.now - age_s
+        instance = SimInstance(
+            f"i-{next(self._numbers):017x}",
+            service,
+            offering,
+            began,
+            began,
+            began,
+            [(began, InstanceState.RUNNING)],
+            None if service is None else "before",
+            None if service is None else TEMPLATE,
+            launched_for=service,
+        )
+        self.instances[instance.id] = instance
+        return instance
+
+    def of(self, service: str) -> Iterator[SimInstance]:
+        """The instances with the service's tag."""
+        return (i for i in self.instances.values() if i.service == service)
+
+    def warn(self, instance: SimInstance, action: str = "terminate") -> None:
+        """EC2 takes the instance back in two minutes, and says so."""
+        now = self.scheduler.now
+        if instance.warned_at <= now or not instance.is_alive(now):
+            return
+        instance.warned_at = now
+        self.emit(warning(instance.id, now, action), instance.id)
+        going, gone = (
+            (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
+            if action == "terminate"
+            else (InstanceState.STOPPING, InstanceState.STOPPED)
+        )
+
+        def take() -> None:
+            if instance.warned_at != now:
+                return  # EC2 has spared it
+            if self.serves(instance):
+                self.ended_in_rotation(instance)
+            self.end(instance, going, gone, why="Server.SpotInstanceTermination: Spot instance termination")
+
+        # EC2 hibernates an instance with its warning, not two minutes later.
+        self.scheduler.at(now + (0 if action == "hibernate" else promised.WARNING_S), take)
+
+    def end(
+        self,
+        instance: SimInstance,
+        going: InstanceState = InstanceState.SHUTTING_DOWN,
+        gone: InstanceState = InstanceState.TERMINATED,
+        *,
+        why: str = "Client.UserInitiatedShutdown: User initiated shutdown",
+    ) -> None:
+        """The instance goes, for whatever reason."""
+        now = self.scheduler.now
+        state = instance.state(now)
+        if state in GOING:
+            return
+        if state is InstanceState.STOPPING or (state is InstanceState.STOPPED and gone is state):
+            return
+        gone_at = now + self.random.uniform(*SHUTTING_DOWN_S)
+        instance.end = why
+        instance.states = [(t, s) for t, s in instance.states if t <= now] + [(now, going), (gone_at, gone)]
+        self.changed_at = now
+        self._tell(instance, now, going)
+        self._tell(instance, gone_at, gone)
+        if gone is InstanceState.TERMINATED:
+            self.scheduler.at(gone_at + UNREGISTERED_S, lambda: self._unregister(instance.id))
+        if state is not InstanceState.STOPPED:
+            self.market.release(instance.offering)
+
+    def _unregister(self, instance_id: str) -> None:
+        """A load balancer drops the targets of terminated instances by itself."""
+        for group in self.groups.values():
+            group.pop(instance_id, None)
+
+    def register(self, service: str, instance_ids: Collection[str], by: object = None) -> frozenset[str]:
+        """RegisterTargets, of running instances only; the ones that aren't."""
+        now = self.scheduler.now
+        group = self.groups.get(service)
+        if group is None:
+            return frozenset(instance_ids)
+        running = [
+            i
+            for i in instance_ids
+            if i in self.instances and self.instances[i].state(now) is InstanceState.RUNNING
+        ]
+        for instance_id in running:
+            target = group.get(instance_id)
+            if target is None or target.drained_at <= now:
+                group[instance_id] = SimTarget(now, by=by)
+                self.changed_at = now
+        return frozenset(instance_ids) - frozenset(running)
+
+    def deregister(self, service: str, instance_ids: Collection[str], drain_s: float) -> None:
+        """DeregisterTargets; what isn't registered is fine."""
+        now = self.scheduler.now
+        group = self.groups.get(service, {})
+        for instance_id in instance_ids:
+            target = group.get(instance_id)
+            if target is not None and target.drained_at > now:
+                target.drained_at, target.gone_at = now, now + drain_s
+                self.changed_at = now
+
+    def in_rotation(self, service: str, instance_id: str) -> SimTarget | None:
+        """The target, if it gets new requests."""
+        target = self.groups.get(service, {}).get(instance_id)
+        return target if target is not None and target.drained_at > self.scheduler.now else None
+
+    def serves(self, instance: SimInstance) -> bool:
+        """Whether clients are sent to it, and get answers."""
+        is_in = self.in_rotation(instance.launched_for or "", instance.id) is not None
+        return is_in and instance.serves(self.scheduler.now)
+
+    def health(self, service: str, time: float) -> dict[str, TargetState]:
+        """DescribeTargetHealth, as of a time."""
+        found = {}
+        for instance_id, target in self.groups.get(service, {}).items():
+            if self.lies.about_health and not self.lies.spares(instance_id, self.scheduler.now):
+                continue
+            if target.registered_at <= time < target.gone_at:
+                found[instance_id] = self._target_state(self.instances[instance_id], target, time)
+        return found
+
+    def _target_state(self, instance: SimInstance, target: SimTarget, time: float) -> TargetState:
+        if target.drained_at <= time:
+            return TargetState.DRAINING
+        state = instance.state(time)
+        if state in (InstanceState.TERMINATED, InstanceState.STOPPED):
+            return TargetState.UNUSED
+        if not state.is_alive or instance.broken_at <= time or instance.is_sick(time):
+            return TargetState.UNHEALTHY
+        found_at = max(target.registered_at, instance.ready_at) + CHECK_S
+        if found_at <= time:
+            return TargetState.HEALTHY
+        is_new = time < target.registered_at + INITIAL_S
+        return TargetState.INITIAL if is_new else TargetState.UNHEALTHY
+
+    def _begin(self, service: str, offering: Offering, request: LaunchRequest) -> SimInstance:
+        now, random = self.scheduler.now, self.random
+        running_at = now + random.uniform(*BOOT_S)
+        is_broken = self.broken_boots > 0
+        self.broken_boots -= is_broken
+        is_broken = is_broken or offering.pool in self.bad
+        instance = SimInstance(
+            f"i-{next(self._numbers):017x}",
+            service,
+            offering,
+            now,
+            now + random.uniform(0, VISIBLE_S),
+            NEVER if is_broken else running_at + random.uniform(*LOAD_S),
+            [(now, InstanceState.PENDING), (running_at, InstanceState.RUNNING)],
+            request.launch_id,
+            request.spec.launch_template_id,
+        )
+        instance.highest_id, instance.launched_for = request.highest_id, service
+        self.instances[instance.id] = instance
+        self._tell(instance, running_at, InstanceState.RUNNING)
+        return instance
+
+    def _tell(self, instance: SimInstance, when: float, state: InstanceState) -> None:
+        """Have EC2 say that the instance entered a state, if it does by then."""
+
+        def tell() -> None:
+            if instance.state(self.scheduler.now) is state:
+                self.emit(state_change(instance.id, self.scheduler.now, state), None)
+
+        self.scheduler.at(when, tell)
+
+
+def market(capacity: Mapping[Offering, int], seed: int) -> Market:
+    """A market with these pools."""
+    return Market(
+        (
+            PoolState(
+                pool,
+                ON_DEMAND_PRICES[pool.instance_type],
+                capacity[Offering(pool, PurchaseOption.SPOT)],
+                capacity[Offering(pool, PurchaseOption.ON_DEMAND)],
+            )
+            for pool in dict.fromkeys(offering.pool for offering in capacity)
+        ),
+        seed=seed,
+    )

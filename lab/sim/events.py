@@ -1,0 +1,44 @@
+"""The events that EC2 puts on the bus, as text."""
+
+from __future__ import annotations
+
+import json
+
+from lab.sim.gate import at
+from spotrelay.core.instances import InstanceState
+
+_ACTIONS = {"3": "", "8": "recycle"}
+"""By the end of an instance's ID: warnings without an action, or with one that EC2 may come to have."""
+
+
+def warning(instance_id: str, time: float, action: str) -> str:
+    """The event of an interruption warning."""
+    detail = {"instance-id": instance_id, "instance-action": action}
+    # The instance is going whatever the event says of how, and also if it says nothing.
+    if action == "terminate" and instance_id[-1] in _ACTIONS:
+        detail["instance-action"] = _ACTIONS[instance_id[-1]]
+        detail = {name: value for name, value in detail.items() if value}
+    return _event("EC2 Spot Instance Interruption Warning", time, detail)
+
+
+def rebalance(instance_id: str, time: float) -> str:
+    """The event of a rebalance recommendation."""
+    return _event("EC2 Instance Rebalance Recommendation", time, {"instance-id": instance_id})
+
+
+def state_change(instance_id: str, time: float, state: InstanceState) -> str:
+    """The event of an instance's new state."""
+    detail = {"instance-id": instance_id, "state": state.value}
+    return _event("EC2 Instance State-change Notification", time, detail)
+
+
+def _event(kind: str, time: float, detail: dict[str, str]) -> str:
+    return json.dumps(
+        {
+            "id": "sim",
+            "source": "aws.ec2",
+            "detail-type": kind,
+            "time": at(time).isoformat(),
+            "detail": detail,
+        }
+    )

@@ -1,0 +1,393 @@
+"""Where every call of a port passes: time goes by, others get their turn, and what is to go wrong does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from random import Random
+from typing import TYPE_CHECKING, NoReturn, TypeVar
+
+from lab.sim.faults import Call, Fault, FaultPlan
+from lab.sim.scheduler import Killed, Scheduler, Task
+from spotrelay.core.instances import Instance, TargetState
+from spotrelay.core.names import Metric
+from spotrelay.core.ports import (
+    Conflict,
+    Denied,
+    LaunchRequest,
+    LaunchResult,
+    OtherControlPlane,
+    PortError,
+    Throttled,
+    Unavailable,
+    UnreadableDocument,
+)
+from spotrelay.core.replica import Replica
+from spotrelay.core.rows import Changes, Rows
+from spotrelay.core.spec import ServiceSpec
+from spotrelay.core.timing import seconds
+from spotrelay.memory import EPOCH
+
+if TYPE_CHECKING:
+    from lab.sim.timeline import Timeline
+
+T = TypeVar("T")
+
+USUAL_S = {Call.LAUNCH: 3.0, Call.PROBE: 0.5}
+"""What a call usually takes, at most; those not named take `QUICK_S`."""
+
+QUICK_S = 0.03
+
+STALL_SHARES, STALL_S = (0.0, 0.03, 0.15), 8.0
+"""Of a run's calls so many take up to so long while things go wrong: that is when others overtake."""
+
+GIVES_UP_S = (5.0, 16.0)
+"""How long a client waits for an answer that doesn't come: all its attempts, see `aws.clients`."""
+
+LAUNCH_GIVES_UP_S = (20.0, 45.0)
+
+LATE_S = 5.0
+"""A request whose caller gave up may still be carried out so much later."""
+
+
+@dataclass(slots=True)
+class Heard:
+    """A call as its caller knows it."""
+
+    at: float
+    """When the answer came."""
+    call: Call
+    about: object
+    answer: object
+    """What was answered, or the error that was raised."""
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the caller got an error."""
+        return isinstance(self.answer, Exception)
+
+    @property
+    def message(self) -> Mapping[str, str]:
+        """What was sent to the tick queue, if that is what the call was for."""
+        assert isinstance(self.about, tuple)  # noqa: S101 - `ports.SimTicker` says so
+        message: Mapping[str, str] = json.loads(self.about[0])
+        return message
+
+    @property
+    def delay_s(self) -> float:
+        """How much later it was to arrive."""
+        assert isinstance(self.about, tuple)  # noqa: S101 - see `message`
+        return float(self.about[1])
+
+
+def first(heard: Iterable[Heard], call: Call) -> object:
+    """The first answer to a call, or its error; None if there was none."""
+    return next((one.answer for one in heard if one.call is call), None)
+
+
+@dataclass(slots=True)
+class Counted:
+    """Something that was added to a metric."""
+
+    at: float
+    metric: Metric
+    value: float
+    service: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A commit that took effect, and the service's rows before and after it."""
+
+    at: float
+    changes: Changes
+    before: Rows
+    after: Rows
+
+
+class Invocation(Task):
+    """One run of a function, and what the rules must know about it."""
+
+    def __init__(self, name: str, deadline: float) -> None:
+        super().__init__(name, deadline)
+        self.disturbances = 0
+        """Faults that it met, stale answers and lost races included."""
+        self.began_at = deadline
+        self.skew_s = 0.0
+        """How much its clock is ahead of EC2's."""
+        self.ticks_for = ""
+        """The service whose rows it loaded."""
+        self.loaded_at = 0.0
+        """When it began to read the rows."""
+        self.observed: Sequence[Instance] = ()
+        """The last answer about instances."""
+        self.observed_at: float | None = None
+        """Of when that is."""
+        self.warned_at: float | None = None
+        """Of when the last answer about warnings is."""
+        self.is_vouched_for = False
+        """Whether a person says that what it sees is right."""
+        self.wrote: dict[str, float] = {}
+        """When it wrote the row of which instance."""
+        self.heard: list[Heard] = []
+        """Every call that it made, and what came back: all that it can know."""
+        self.counted: list[Counted] = []
+        """What it added to metrics."""
+        self.rows: Rows | None = None
+        """What it read of the service that it ticks for."""
+        self.health: Mapping[str, TargetState] | None = None
+        """The last answer about targets."""
+        self.warned: Mapping[str, datetime] = {}
+        """The last answer about warnings."""
+        self.silent: frozenset[str] = frozenset()
+        """The instances that didn't answer their probe."""
+        self.commits: list[Commit] = []
+        self.terminated: dict[str, float] = {}
+        """When it terminated which instance."""
+        self.announced: list[datetime | None] = []
+        """The times of the ticks that it scheduled."""
+        self.bodies: Sequence[str] = ()
+        """The events for us that it was given."""
+
+    @property
+    def loaded(self) -> Mapping[int, Replica]:
+        """The rows of the service that it ticks for, as it read them."""
+        return self.rows.replicas if self.rows else {}
+
+    @property
+    def answered(self) -> Collection[str]:
+        """The launches that it knows the outcome of."""
+        known = [h.about for h in self.heard if isinstance(h.answer, LaunchResult | Throttled | Denied)]
+        return {about.launch_id for about in known if isinstance(about, LaunchRequest)}
+
+    @property
+    def specs(self) -> Mapping[str, ServiceSpec]:
+        """By service, the document that it was given."""
+        given = (h.answer for h in self.heard if h.call is Call.GET)
+        return {spec.service: spec for spec in given if isinstance(spec, ServiceSpec)}
+
+    @property
+    def errors(self) -> Sequence[Heard]:
+        """Those of its calls that raised something."""
+        return [heard for heard in self.heard if heard.is_error]
+
+    @property
+    def kept_off(self) -> bool:
+        """Whether it heard that another control plane is in charge."""
+        return any(isinstance(heard.answer, OtherControlPlane) for heard in self.heard)
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether it couldn't read the service's document."""
+        return any(isinstance(heard.answer, UnreadableDocument) for heard in self.heard)
+
+
+class SimClock:
+    """`ports.Clock` in simulated time."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+
+    def now(self) -> datetime:
+        """See `ports.Clock.now`."""
+        task = self._scheduler.task
+        skew_s = task.skew_s if isinstance(task, Invocation) else 0.0
+        return at(self._scheduler.now + skew_s)
+
+
+def at(time: float) -> datetime:
+    """A simulated time as production code sees it."""
+    return EPOCH + seconds(time)
+
+
+def time_of(moment: datetime) -> float:
+    """A time of production code's in simulated seconds."""
+    return (moment - EPOCH).total_seconds()
+
+
+class Gate:
+    """Lets a call through, or not."""
+
+    def __init__(
+        self, scheduler: Scheduler, plan: FaultPlan, random: Random, timeline: Timeline | None
+    ) -> None:
+        self._scheduler = scheduler
+        self._plan = plan
+        self._random = random
+        self._timeline = timeline
+        self._stalls = random.choice(STALL_SHARES)
+        self.calls = 0
+
+    @property
+    def invocation(self) -> Invocation:
+        """Who is calling."""
+        task = self._scheduler.task
+        assert isinstance(task, Invocation)  # noqa: S101 - ports are called by invocations only
+        return task
+
+    def __call__(
+        self,
+        call: Call,
+        about: object,
+        effect: Callable[[], T],
+        *,
+        partly: Callable[[], T] | None = None,
+        stale: Callable[[], T] | None = None,
+    ) -> T:
+        """Make the call: `effect` is what it does, `partly` and `stale` what else it may do or answer.
+
+        Raises:
+            Killed: the invocation is dead, or dies here.
+            PortError: as the fault plan has it, or as `effect` does.
+        """
+        task = self._scheduler.task
+        assert isinstance(task, Invocation)  # noqa: S101 - ports are called by invocations only
+        try:
+            answer = self._pass(task, call, about, effect, partly, stale)
+        except Exception as error:
+            task.heard.append(Heard(self._scheduler.now, call, about, error))
+            raise
+        task.heard.append(Heard(self._scheduler.now, call, about, answer))
+        return answer
+
+    def _pass(
+        self,
+        task: Invocation,
+        call: Call,
+        about: object,
+        effect: Callable[[], T],
+        partly: Callable[[], T] | None,
+        stale: Callable[[], T] | None,
+    ) -> T:
+        self.calls += 1
+        if task.is_dead:
+            raise Killed
+        fault = self._plan.draw(call, self._scheduler.now)
+        if fault is None:
+            self._wait(task, call, self._usual_s(call), effect)
+            if self._timeline is None:
+                return effect()
+            return self._told(task, call, about, effect)
+        task.disturbances += 1
+        self._plan.hits[call, fault] += 1
+        if self._timeline is not None:
+            self._timeline.add(self._scheduler.now, task.name, call, about, f"!! {fault}")
+            return self._told(
+                task, call, about, lambda: self._wrong(fault, task, call, effect, partly, stale)
+            )
+        return self._wrong(fault, task, call, effect, partly, stale)
+
+    def _wrong(
+        self,
+        fault: Fault,
+        task: Invocation,
+        call: Call,
+        effect: Callable[[], T],
+        partly: Callable[[], T] | None,
+        stale: Callable[[], T] | None,
+    ) -> T:
+        """Make the call go wrong."""
+        if fault is Fault.KILLED:
+            self._kill(task)
+        if fault is Fault.SLOW:
+            self._wait(task, call, self._random.uniform(1, STALL_S), effect)
+            return effect()
+        if fault is Fault.STALE and stale is not None:
+            self._wait(task, call, self._usual_s(call), None)
+            return stale()
+        if fault is Fault.PARTIAL and partly is not None:
+            self._wait(task, call, self._random.uniform(0, STALL_S), None)
+            return partly()
+        return self._fail(fault, task, call, effect)
+
+    def _fail(self, fault: Fault, task: Invocation, call: Call, effect: Callable[[], object]) -> NoReturn:
+        """End the call in an error, whether it was done or not."""
+        if fault in _DONE:
+            self._wait(task, call, self._usual_s(call), effect)
+            _unanswered(effect)
+        if fault is Fault.KILLED_AFTER:
+            self._kill(task)
+        if fault in _HANGS:
+            give_up_s = self._give_up_s(call)
+            if fault is Fault.LATE:
+                done_at = self._scheduler.now + give_up_s + self._random.uniform(0, LATE_S)
+                self._scheduler.at(done_at, lambda: self._unheard(call, task, effect))
+            self._wait(task, call, give_up_s, None)
+        elif fault not in _DONE:
+            self._wait(task, call, self._usual_s(call), None)
+        raise _ERRORS[fault](f"{call}: {fault}")
+
+    def _unheard(self, call: Call, task: Invocation, effect: Callable[[], object]) -> None:
+        """Carry out a call whose caller is not there any more to hear of it."""
+        outcome = _unanswered(effect)
+        if self._timeline is not None:
+            self._timeline.add(self._scheduler.now, task.name, call, None, outcome)
+
+    def _wait(
+        self, task: Invocation, call: Call, duration_s: float, effect: Callable[[], object] | None
+    ) -> None:
+        """Let time pass; the function's own time-out may end it, and a call under way go on without it."""
+        scheduler = self._scheduler
+        if scheduler.now + duration_s > task.deadline:
+            if effect is not None and self._random.random() < 0.5:
+                scheduler.at(scheduler.now + duration_s, lambda: self._unheard(call, task, effect))
+            scheduler.pause(max(0.0, task.deadline - scheduler.now))
+            task.disturbances += 1
+            self._kill(task, "the function's time is up")
+        scheduler.pause(duration_s)
+
+    def _kill(self, task: Invocation, why: str = "killed") -> NoReturn:
+        if self._timeline is not None:
+            self._timeline.add(self._scheduler.now, task.name, None, None, why)
+        task.is_dead = True
+        raise Killed
+
+    def _usual_s(self, call: Call) -> float:
+        random = self._random.random
+        if self._scheduler.now < self._plan.until and random() < self._stalls:
+            return random() * STALL_S
+        return random() * USUAL_S.get(call, QUICK_S)
+
+    def _give_up_s(self, call: Call) -> float:
+        return self._random.uniform(*(LAUNCH_GIVES_UP_S if call is Call.LAUNCH else GIVES_UP_S))
+
+    def _told(self, task: Invocation, call: Call, about: object, effect: Callable[[], T]) -> T:
+        """Make the call, and say in the timeline what came of it."""
+        assert self._timeline is not None  # noqa: S101 - the caller has looked
+        try:
+            result = effect()
+        except Exception as error:
+            self._timeline.add(self._scheduler.now, task.name, call, about, f"raises {error!r}")
+            raise
+        self._timeline.add(self._scheduler.now, task.name, call, about, result)
+        return result
+
+
+_DONE = frozenset({Fault.LOST, Fault.TIMED_OUT_DONE, Fault.KILLED_AFTER})
+"""The call takes effect, and nobody hears of it."""
+
+_HANGS = frozenset({Fault.TIMED_OUT, Fault.TIMED_OUT_DONE, Fault.LATE})
+"""The caller waits until it gives up."""
+
+_ERRORS: dict[Fault, type[PortError]] = {
+    Fault.THROTTLED: Throttled,
+    Fault.DENIED: Denied,
+    Fault.CONFLICT: Conflict,
+    Fault.FAILED: Unavailable,
+    Fault.LOST: Unavailable,
+    Fault.TIMED_OUT: Unavailable,
+    Fault.TIMED_OUT_DONE: Unavailable,
+    Fault.LATE: Unavailable,
+}
+"""What the caller gets, as an adapter would raise it."""
+
+
+def _unanswered(effect: Callable[[], object]) -> str:
+    """Carry out a call of which nobody will hear."""
+    try:
+        effect()
+    except (Conflict, UnreadableDocument, OtherControlPlane):
+        return "refused, unheard"
+    return "done, unheard"

@@ -1,0 +1,106 @@
+"""Instances as they truly are, whatever anybody was told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lab.sim.gate import at
+from spotrelay.core.instances import Instance, InstanceState
+from spotrelay.core.pools import Offering
+
+NEVER = float("inf")
+
+GOING = (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
+
+SHOWN_S = 600.0
+"""How long a terminated instance is still described."""
+
+
+@dataclass(slots=True)
+class SimInstance:
+    """An instance: what was and will be with it."""
+
+    id: str
+    service: str | None
+    """From its tag; None for somebody else's."""
+    offering: Offering
+    launched_at: float
+    visible_at: float
+    ready_at: float
+    """When its service answers: never, if it is broken."""
+    states: list[tuple[float, InstanceState]]
+    """Every state with its beginning, future ones included, in order."""
+    launch_id: str | None = None
+    template: str | None = None
+    """The launch template that it is from."""
+    broken_at: float = NEVER
+    """From when on its service doesn't answer any more."""
+    warned_at: float = NEVER
+    sick: tuple[float, float] = (NEVER, NEVER)
+    """From when until when its service answers nobody."""
+    launched_for: str | None = None
+    """The service that it was launched for, whatever its tags say by now."""
+    is_protected: bool = False
+    """AWS refuses to terminate it."""
+    highest_id: int = 0
+    """From its tag."""
+    end: str = ""
+    """Why it ended, as EC2 says it."""
+    view: Instance | None = None
+    """As described last; made anew when its state has changed."""
+
+    def state(self, time: float) -> InstanceState:
+        """Its state at a time."""
+        for since, state in reversed(self.states):
+            if since <= time:
+                return state
+        return InstanceState.PENDING
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether somebody else launched it."""
+        return self.template is None
+
+    def is_sick(self, time: float) -> bool:
+        """Whether it answers nobody then, for a while."""
+        return self.sick[0] <= time < self.sick[1]
+
+    def serves(self, time: float) -> bool:
+        """Whether it answers requests then."""
+        answers = self.ready_at <= time < self.broken_at and not self.is_sick(time)
+        return answers and self.state(time) is InstanceState.RUNNING
+
+    def is_alive(self, time: float) -> bool:
+        """Whether it serves then, or soon."""
+        return self.state(time).is_alive
+
+    def is_being_taken(self, time: float) -> bool:
+        """Whether EC2 has said by then that it takes it, and hasn't done it yet."""
+        return self.warned_at <= time and self.state(time).is_alive
+
+    def died_at(self) -> float:
+        """When it stopped being alive, if that is known."""
+        return next((since for since, state in self.states if not state.is_alive), NEVER)
+
+    def shown_until(self) -> float:
+        """Until when it is described."""
+        since, state = self.states[-1]
+        return since + SHOWN_S if state is InstanceState.TERMINATED else NEVER
+
+    def described(self, time: float) -> Instance:
+        """What EC2 says of it, as of a time."""
+        state = self.state(time)
+        if self.view is None or self.view.state is not state:
+            address = f"10.0.{int(self.id[-4:-2], 16)}.{int(self.id[-2:], 16)}"
+            self.view = Instance(
+                self.id,
+                state,
+                self.offering,
+                at(self.launched_at),
+                self.launch_id,
+                address,
+                self.template,
+                self.highest_id,
+                "" if state.is_alive else self.end,
+            )
+        return self.view

@@ -1,0 +1,337 @@
+"""What befalls a service from outside: EC2's doings, the operator's, and bad luck."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from random import Random
+from typing import TYPE_CHECKING
+
+from lab.sim import damage, events, messages
+from lab.sim.faults import Call
+from lab.sim.instances import NEVER, SimInstance
+from lab.sim.offers import LASTS_S
+from lab.sim.scenario import Misfortune
+from spotrelay.control.intake import Tick, TickKind
+from spotrelay.core.pools import Offering, PurchaseOption
+from spotrelay.core.spec import ServiceSpec
+
+if TYPE_CHECKING:
+    from lab.sim.world import World
+
+
+NONSENSE_COUNT = (4, 10)
+"""How many odd messages come at once: so that some share a batch with each other, and with real events."""
+
+REFUSES_S = (5.0, 60.0)
+"""How long there is no capacity anywhere: some tries of a replica's, and a cooldown."""
+
+
+ENDS = (
+    "Server.InternalError: Internal error on launch",
+    "Client.VolumeLimitExceeded: Volume limit exceeded",
+    "Client.InstanceInitiatedShutdown: Instance initiated shutdown",
+    "Server.SpotInstanceTermination: Spot instance termination",
+)
+"""What EC2 says of an instance that died without a warning."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Victim:
+    """A service as it is when misfortune strikes."""
+
+    world: World
+    service: str
+    alive: list[SimInstance]
+    spot: list[SimInstance]
+    spec: ServiceSpec | None
+    """None: its stack is gone."""
+
+
+def befall(world: World, kind: Misfortune) -> None:
+    """Have the misfortune strike one of the services. One that there is nothing to strike at passes by."""
+    world.say(f"** {kind}")
+    now = world.scheduler.now
+    service = world.random.choice(world.scenario.specs).service
+    alive = [i for i in world.cloud.of(service) if i.is_alive(now)]
+    spot = [i for i in alive if i.offering.purchase_option is PurchaseOption.SPOT]
+    _STRIKES[kind](_Victim(world, service, alive, spot, world.services.valid(service, now)))
+
+
+def _warn(victim: _Victim) -> None:
+    random = victim.world.random
+    for instance in random.sample(victim.spot, min(len(victim.spot), random.randint(1, 2))):
+        victim.world.cloud.warn(instance)
+
+
+def _stop(victim: _Victim) -> None:
+    if victim.spot:
+        victim.world.cloud.warn(victim.world.random.choice(victim.spot), "stop")
+
+
+def _hibernate(victim: _Victim) -> None:
+    if victim.spot:
+        victim.world.cloud.warn(victim.world.random.choice(victim.spot), "hibernate")
+
+
+def _drought(victim: _Victim) -> None:
+    """A pool is dry, for launches and for what runs there."""
+    if not victim.spot:
+        return
+    cloud = victim.world.cloud
+    offering = victim.world.random.choice(victim.spot).offering
+    cloud.market.set_capacity(offering, 0)
+    # Half the time Spot is full everywhere else, so that many fall back, and return together later.
+    if Random(f"{victim.world.scenario.seed}-drought").random() < 0.5:  # noqa: S311 - to be repeated
+        for state in cloud.market:
+            other = Offering(state.pool, PurchaseOption.SPOT)
+            cloud.market.set_capacity(
+                other, min(state.capacity(other.purchase_option), state.in_use(other.purchase_option))
+            )
+    for instance in list(cloud.instances.values()):
+        if instance.offering == offering:
+            cloud.warn(instance)
+
+
+def _die(victim: _Victim) -> None:
+    """Half the time one that was bought on-demand: to Spot everything else happens."""
+    random = victim.world.random
+    on_demand = [i for i in victim.alive if i not in victim.spot]
+    candidates = on_demand if on_demand and random.random() < 0.5 else victim.alive
+    if candidates:
+        instance = random.choice(candidates)
+        # Not drawn: what else befalls the run shall not depend on it.
+        victim.world.cloud.end(instance, why=ENDS[int(instance.id[2:], 16) % len(ENDS)])
+
+
+def _hang(victim: _Victim) -> None:
+    if victim.alive:
+        victim.world.random.choice(victim.alive).broken_at = victim.world.scheduler.now
+
+
+def _broken(victim: _Victim) -> None:
+    victim.world.cloud.broken_boots += 1
+
+
+def _refuse(victim: _Victim) -> None:
+    world = victim.world
+    market = world.cloud.market
+    # Where on-demand is left, it stands in; where it isn't, Spot is asked for in pools that cool.
+    options = list(PurchaseOption) if world.random.random() < 0.5 else [PurchaseOption.SPOT]
+    room: dict[Offering, int] = {}
+    for state in market:
+        for option in options:
+            offering = Offering(state.pool, option)
+            room[offering] = state.free(option)
+            market.set_capacity(offering, state.in_use(option))
+
+    def give_again() -> None:
+        world.say("there is capacity again")
+        for state in market:
+            for option in options:
+                offering = Offering(state.pool, option)
+                market.set_capacity(offering, state.in_use(option) + max(room[offering], 1))
+
+    lasts_s = world.random.uniform(*REFUSES_S)
+    if world.scheduler.now + lasts_s < world.scenario.faults_s:
+        world.scheduler.at(world.scheduler.now + lasts_s, give_again)
+
+
+def _recommend(victim: _Victim) -> None:
+    world = victim.world
+    for instance in world.random.sample(victim.spot, world.random.randint(0, len(victim.spot))):
+        world.emit(events.rebalance(instance.id, world.scheduler.now), None)
+
+
+def _advise(victim: _Victim) -> None:
+    world = victim.world
+    if victim.spot:
+        instance = world.random.choice(victim.spot)
+        world.emit(events.rebalance(instance.id, world.scheduler.now), None)
+        soon = world.scheduler.now + world.random.uniform(0, 40)
+        world.scheduler.at(soon, lambda: world.cloud.warn(instance))
+
+
+def _spare(victim: _Victim) -> None:
+    world = victim.world
+    if not victim.spot:
+        return
+    instance = world.random.choice(victim.spot)
+    world.cloud.warn(instance)
+
+    def spare() -> None:
+        if instance.is_being_taken(world.scheduler.now):
+            world.say(f"EC2 spares {instance.id}")
+            instance.warned_at = NEVER
+
+    world.scheduler.at(world.scheduler.now + world.random.uniform(1, 110), spare)
+
+
+def _protect(victim: _Victim) -> None:
+    for instance in victim.world.random.sample(victim.alive, min(len(victim.alive), 2)):
+        instance.is_protected = True
+
+
+def _sick(victim: _Victim) -> None:
+    world = victim.world
+    now, lasts_s = world.scheduler.now, world.random.uniform(5, 120)
+    for instance in world.random.sample(victim.alive, world.random.randint(0, len(victim.alive))):
+        instance.sick = (now, min(now + lasts_s, world.scenario.faults_s))
+
+
+def _bad_pool(victim: _Victim) -> None:
+    pools = [state.pool for state in victim.world.cloud.market]
+    victim.world.cloud.bad.add(victim.world.random.choice(pools))
+
+
+def _bad_zone(victim: _Victim) -> None:
+    pools = [state.pool for state in victim.world.cloud.market]
+    zone = victim.world.random.choice(pools).zone
+    victim.world.cloud.bad |= {pool for pool in pools if pool.zone == zone}
+
+
+def _tag(victim: _Victim) -> None:
+    """Somebody else's instance gets our tag; nothing else of it is ours."""
+    cloud = victim.world.cloud
+    pool = next(iter(cloud.market)).pool
+    cloud.add(None, Offering(pool, PurchaseOption.SPOT), age_s=500).service = victim.service
+
+
+def _override(victim: _Victim) -> None:
+    """A person has looked, and lets the controller go on; half the time there is something held back."""
+    world, service = victim.world, victim.service
+    if world.random.random() < 0.5:
+        damage.untag(world, service)
+
+    def override() -> None:
+        # Nobody vouches for what is wrong.
+        if not (damage.is_hidden(world, service) or world.cloud.lies.until > world.scheduler.now):
+            world.say(f"somebody overrides what is held back of {service}")
+            world.ticks.send_once(Tick(service, kind=TickKind.OVERRIDE).to_json())
+
+    soon = world.scheduler.now + world.random.uniform(0, 20)
+    world.scheduler.at(min(soon, world.scenario.faults_s), override)
+
+
+def _damage(do: Callable[[World, str], None]) -> Callable[[_Victim], None]:
+    return lambda victim: do(victim.world, victim.service)
+
+
+def _scale(victim: _Victim) -> None:
+    if victim.spec:
+        wanted = victim.world.random.randint(0, victim.spec.replicas + 2)
+        victim.world.deploy(replace(victim.spec, replicas=wanted))
+
+
+def _shrink(victim: _Victim) -> None:
+    if victim.spec and victim.spec.replicas:
+        wanted = victim.world.random.randrange(victim.spec.replicas)
+        victim.world.deploy(replace(victim.spec, replicas=wanted))
+
+
+def _deploy(victim: _Victim) -> None:
+    if victim.spec:
+        victim.world.deploy(replace(victim.spec, version=victim.spec.version + 1))
+
+
+def _remove(victim: _Victim) -> None:
+    """The stack goes; half the time it comes back."""
+    world, spec = victim.world, victim.spec
+    if spec is None:
+        return
+    world.deploy(None, victim.service)
+    if world.scenario.target[0] is not Call.FORGET and world.random.random() < 0.5:
+        again = world.random.uniform(world.scheduler.now, world.scenario.faults_s)
+        world.scheduler.at(again, lambda: world.deploy(spec))
+
+
+def _switch(victim: _Victim) -> None:
+    """The operator gives up Spot or the fallback from it, or wants them again."""
+    if victim.spec:
+        spec, is_spot = victim.spec, victim.world.random.random() < 0.5
+        gives_up_spot = replace(spec, use_spot=not spec.use_spot)
+        gives_up_fallback = replace(spec, on_demand_fallback=not spec.on_demand_fallback)
+        victim.world.deploy(gives_up_spot if is_spot else gives_up_fallback)
+
+
+def _take_out(victim: _Victim) -> None:
+    if victim.alive:
+        victim.world.cloud.deregister(victim.service, [victim.world.random.choice(victim.alive).id], 5)
+
+
+def _foreign(victim: _Victim) -> None:
+    """Somebody else's Spot instance, which is in nobody's rows, is taken back."""
+    cloud = victim.world.cloud
+    pool = next(iter(cloud.market)).pool
+    cloud.warn(cloud.add(None, Offering(pool, PurchaseOption.SPOT)))
+
+
+def _nonsense(victim: _Victim) -> None:
+    """Messages that nobody can read, or that aren't for us, and among them one that is."""
+    world, now = victim.world, victim.world.scheduler.now
+    instance_id = victim.alive[0].id if victim.alive else "i-0123456789abcdef0"
+    for _ in range(world.odd.randint(*NONSENSE_COUNT)):
+        world.send_odd(messages.oddity(world.odd, instance_id, victim.service, now))
+    if victim.alive:
+        state = victim.alive[0].state(now)
+        world.signals.send_once(events.state_change(instance_id, now, state))
+
+
+def _limit(victim: _Victim) -> None:
+    world, offers = victim.world, victim.world.cloud.offers
+    limit = offers.limit([state.pool for state in world.cloud.market])
+    world.say(f"from now on: {limit}")
+
+    def end() -> None:
+        if limit in offers.limits:
+            offers.limits.remove(limit)
+
+    world.scheduler.at(world.scheduler.now + offers.random.uniform(*LASTS_S), end)
+
+
+def _survey(victim: _Victim) -> None:
+    """Prices change; more often than not somebody hears of it."""
+    offers = victim.world.cloud.offers
+    offers.change_prices()
+    if victim.spec and offers.random.random() < 0.7:
+        victim.world.survey(victim.spec)
+
+
+_STRIKES: dict[Misfortune, Callable[[_Victim], None]] = {
+    Misfortune.WARN: _warn,
+    Misfortune.STOP: _stop,
+    Misfortune.HIBERNATE: _hibernate,
+    Misfortune.DROUGHT: _drought,
+    Misfortune.DIE: _die,
+    Misfortune.HANG: _hang,
+    Misfortune.BROKEN: _broken,
+    Misfortune.REFUSE: _refuse,
+    Misfortune.RECOMMEND: _recommend,
+    Misfortune.ADVISE: _advise,
+    Misfortune.SPARE: _spare,
+    Misfortune.PROTECT: _protect,
+    Misfortune.SICK: _sick,
+    Misfortune.BAD_POOL: _bad_pool,
+    Misfortune.BAD_ZONE: _bad_zone,
+    Misfortune.TAG: _tag,
+    Misfortune.UNTAG: _damage(damage.untag),
+    Misfortune.LOSE_META: _damage(damage.lose_meta),
+    Misfortune.LOSE_ROW: _damage(damage.lose_row),
+    Misfortune.EMPTY: _damage(damage.empty_table),
+    Misfortune.RESTORE: _damage(damage.restore_table),
+    Misfortune.HIDE: _damage(damage.hide_document),
+    Misfortune.GARBLE: _damage(damage.garble_document),
+    Misfortune.USURP: _damage(damage.usurp),
+    Misfortune.OVERRIDE: _override,
+    Misfortune.LIE: _damage(damage.lie),
+    Misfortune.SCALE: _scale,
+    Misfortune.SHRINK: _shrink,
+    Misfortune.DEPLOY: _deploy,
+    Misfortune.SWITCH: _switch,
+    Misfortune.REMOVE: _remove,
+    Misfortune.TAKE_OUT: _take_out,
+    Misfortune.FOREIGN: _foreign,
+    Misfortune.NONSENSE: _nonsense,
+    Misfortune.LIMIT: _limit,
+    Misfortune.SURVEY: _survey,
+}

@@ -1,0 +1,76 @@
+"""The rules about who goes, who comes, and when: judged by what each invocation was shown.
+
+An invocation is judged at its end: what it wrote (`truth`, `balance`), and, if nothing disturbed it, what it
+left undone (`undone`). Whatever it was told, stale or wrong as it may be, it is held to that alone.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+from lab.sim import balance, truth, undone
+from lab.sim.backoffs import Backoffs
+from lab.sim.gate import Invocation
+from lab.sim.rules import BLIND_S, Rules
+from lab.sim.view import View
+from spotrelay.core.rows import Rows
+from spotrelay.memory import MemoryStore
+
+
+@dataclass(slots=True)
+class Pacing:
+    """Judges invocations."""
+
+    rules: Rules
+    memory: MemoryStore
+    warnings: dict[str, list[float]] = field(default_factory=dict)
+    """Instance → when EC2 warned it."""
+    recommended: dict[str, list[float]] = field(default_factory=dict)
+    """Instance → when EC2 recommended to leave it."""
+
+    backoffs: Backoffs = field(default_factory=Backoffs)
+
+    def emitted(self, body: str, warned: str | None) -> None:
+        """EC2 says something: an event's text, and the instance that it warns of, if it does."""
+        if warned:
+            self.warnings.setdefault(warned, []).append(self.rules.scheduler.now)
+        elif "Rebalance Recommendation" in body:
+            instance_id = json.loads(body)["detail"]["instance-id"]
+            self.recommended.setdefault(instance_id, []).append(self.rules.scheduler.now)
+
+    def ended(self, invocation: Invocation, *, came_to_end: bool) -> None:
+        """An invocation is over, one way or the other."""
+        if self.rules.violations:
+            return
+        service = invocation.ticks_for
+        view = View(
+            self.rules,
+            invocation,
+            service,
+            invocation.rows or Rows(),
+            self.memory.load(service) if service else Rows(),
+            invocation.specs.get(service),
+            {instance.id: instance for instance in invocation.observed},
+            invocation.health or {},
+            self.warnings,
+            self.recommended,
+        )
+        damaged = self.rules.is_damaged(service, invocation.began_at)
+        for commit in invocation.commits:
+            # A table that was restored meanwhile gives IDs anew, and rows of one ID are not one replica's.
+            if not self.rules.is_damaged(commit.changes.service, invocation.began_at):
+                truth.check(view, commit)
+            is_blind = self.rules.is_damaged(service, invocation.began_at - BLIND_S)
+            if view.is_tick and commit.changes.service == service and not is_blind:
+                balance.check(view, commit)
+        is_whole = came_to_end and not (invocation.disturbances or damaged or invocation.kept_off)
+        if view.is_tick and not damaged:
+            self.backoffs.check(view, is_whole=is_whole)
+        if not is_whole:
+            return
+        if invocation.bodies:
+            undone.check_signals(view, self.memory)
+        elif view.is_tick:
+            truth.check_terminations(view)
+            undone.check_tick(view, self.memory)

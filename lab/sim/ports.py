@@ -1,0 +1,336 @@
+"""All ports but the store, as production code sees them: what they do is in `cloud`, what fails in `gate`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from random import Random
+
+from lab.sim import promised
+from lab.sim.cloud import SimCloud
+from lab.sim.faults import Call
+from lab.sim.gate import Counted, Gate, at
+from lab.sim.queues import SimQueue
+from lab.sim.rules import Rules
+from lab.sim.scheduler import Scheduler
+from spotrelay.control.intake import Tick, TickKind
+from spotrelay.core.instances import Instance, TargetState
+from spotrelay.core.names import Metric
+from spotrelay.core.ports import (
+    Denied,
+    LaunchRequest,
+    LaunchResult,
+    OtherControlPlane,
+    Throttled,
+    Unavailable,
+    UnreadableDocument,
+)
+from spotrelay.core.spec import ServiceSpec
+from spotrelay.memory import MemoryStore
+
+LAG_S = 20.0
+"""How old a stale answer may be."""
+
+
+@dataclass(slots=True)
+class SimFleet:
+    """`ports.Fleet`."""
+
+    gate: Gate
+    rules: Rules
+    scheduler: Scheduler
+    random: Random
+    cloud: SimCloud
+
+    def launch(self, request: LaunchRequest) -> LaunchResult:
+        """See `ports.Fleet.launch`."""
+        invocation, asking = self.gate.invocation, self.rules.asking
+        asking.asks(invocation, request)
+
+        def effect() -> LaunchResult:
+            self.rules.launches(request)
+            return self.cloud.launch(request)
+
+        try:
+            result = self.gate(Call.LAUNCH, request, effect)
+        except (Throttled, Denied) as error:
+            asking.answered(invocation, request, error)
+            raise
+        asking.answered(invocation, request, result)
+        return result
+
+    def observe(self, service: str) -> Sequence[Instance]:
+        """See `ports.Fleet.observe`."""
+        invocation, lies = self.gate.invocation, self.cloud.lies
+
+        def described(lag_s: float = 0.0, newest_after_s: float = 0.0) -> Sequence[Instance]:
+            as_of = self.scheduler.now - lag_s
+            invocation.observed_at = as_of
+            invocation.observed = [
+                i.described(as_of)
+                for i in self.cloud.of(service)
+                if i.visible_at + newest_after_s <= as_of < i.shown_until()
+                and (not lies.about_instances or lies.spares(i.id, self.scheduler.now))
+            ]
+            return invocation.observed
+
+        return self.gate(
+            Call.OBSERVE,
+            None,
+            described,
+            partly=lambda: described(newest_after_s=self.random.uniform(0, LAG_S)),
+            stale=lambda: described(self.random.uniform(0, LAG_S)),
+        )
+
+    def warned(self) -> Mapping[str, datetime]:
+        """See `ports.Fleet.warned`."""
+        invocation = self.gate.invocation
+
+        def marked(lag_s: float = 0.0) -> Mapping[str, datetime]:
+            as_of = self.scheduler.now - lag_s
+            invocation.warned_at = as_of
+            taken = (i for i in self.cloud.instances.values() if i.is_being_taken(as_of))
+            invocation.warned = {i.id: at(i.warned_at) for i in taken}
+            return invocation.warned
+
+        return self.gate(Call.WARNED, None, marked, stale=lambda: marked(self.random.uniform(0, LAG_S)))
+
+    def terminate(self, instance_ids: Collection[str]) -> Mapping[str, str]:
+        """See `ports.Fleet.terminate`."""
+        invocation = self.gate.invocation
+
+        def end(ids: Collection[str]) -> Mapping[str, str]:
+            self.rules.terminates(invocation, ids)
+            invocation.terminated |= dict.fromkeys(ids, self.scheduler.now)
+            refused = {}
+            for instance_id in ids:
+                instance = self.cloud.instances.get(instance_id)
+                if instance is None:
+                    continue
+                if instance.is_protected:
+                    refused[instance_id] = "OperationNotPermitted: disableApiTermination"
+                else:
+                    self.cloud.end(instance)
+            return refused
+
+        def partly() -> Mapping[str, str]:
+            end(list(instance_ids)[: len(instance_ids) // 2])
+            raise Throttled("EC2: too many requests")
+
+        return self.gate(Call.TERMINATE, instance_ids, lambda: end(instance_ids), partly=partly)
+
+
+@dataclass(slots=True)
+class SimRouter:
+    """`ports.Router`."""
+
+    gate: Gate
+    rules: Rules
+    scheduler: Scheduler
+    random: Random
+    cloud: SimCloud
+    memory: MemoryStore
+
+    def register(self, spec: ServiceSpec, instance_ids: Collection[str]) -> frozenset[str]:
+        """See `ports.Router.register`."""
+        invocation = self.gate.invocation
+
+        def effect(ids: Collection[str] = instance_ids) -> frozenset[str]:
+            self.rules.routes(spec, ids)
+            return self.cloud.register(spec.service, ids, invocation)
+
+        def partly() -> frozenset[str]:
+            effect(list(instance_ids)[: len(instance_ids) // 2])
+            raise Unavailable("load balancer: server error")
+
+        return self.gate(Call.REGISTER, instance_ids, effect, partly=partly)
+
+    def deregister(self, spec: ServiceSpec, instance_ids: Collection[str]) -> None:
+        """See `ports.Router.deregister`."""
+        invocation = self.gate.invocation
+
+        def effect(ids: Collection[str] = instance_ids) -> None:
+            self.rules.routes(spec, ids)
+            self.rules.takes_out(invocation, spec, ids, self.memory)
+            self.cloud.deregister(spec.service, ids, spec.drain_s)
+
+        def partly() -> None:
+            effect(list(instance_ids)[: len(instance_ids) // 2])
+            raise Throttled("load balancer: too many requests")
+
+        self.gate(Call.DEREGISTER, instance_ids, effect, partly=partly)
+
+    def health(self, spec: ServiceSpec) -> Mapping[str, TargetState]:
+        """See `ports.Router.health`."""
+        invocation = self.gate.invocation
+
+        def seen(lag_s: float = 0.0) -> Mapping[str, TargetState]:
+            invocation.health = self.cloud.health(spec.service, self.scheduler.now - lag_s)
+            return invocation.health
+
+        return self.gate(Call.HEALTH, None, seen, stale=lambda: seen(self.random.uniform(0, LAG_S)))
+
+
+@dataclass(slots=True)
+class SimProber:
+    """`ports.Prober`."""
+
+    gate: Gate
+    scheduler: Scheduler
+    cloud: SimCloud
+
+    def answering(self, spec: ServiceSpec, addresses: Mapping[str, str]) -> frozenset[str]:  # noqa: ARG002
+        """See `ports.Prober.answering`."""
+        invocation = self.gate.invocation
+
+        def answers() -> list[str]:
+            now = self.scheduler.now
+            instances = [self.cloud.instances[i] for i in addresses]
+            return [i.id for i in instances if i.serves(now)]
+
+        answering = self.gate(
+            Call.PROBE,
+            list(addresses),
+            lambda: frozenset(answers()),
+            partly=lambda: frozenset(answers()[::2]),
+        )
+        invocation.silent = frozenset(addresses) - answering
+        return answering
+
+
+@dataclass(slots=True)
+class SimTicker:
+    """`ports.Ticker`."""
+
+    gate: Gate
+    rules: Rules
+    queue: SimQueue
+    lag_s: float = 0.0
+    """How much later than asked for messages become visible."""
+
+    def schedule(self, service: str, due: datetime | None = None, delay_s: float = 0) -> None:
+        """See `ports.Ticker.schedule`."""
+        body = Tick(service, due).to_json()
+        invocation = self.gate.invocation
+        invocation.announced.append(due)
+        if due is None:
+            self.rules.asking.calls_tick(invocation, service, delay_s)
+        self.gate(Call.SCHEDULE, (body, delay_s), lambda: self.queue.send(body, delay_s + self.lag_s))
+
+    def schedule_leave(self, service: str, delay_s: float) -> None:
+        """See `ports.Ticker.schedule_leave`."""
+        body = Tick(service, kind=TickKind.LEAVE).to_json()
+
+        def effect() -> None:
+            self.queue.send(body, delay_s)
+            self.rules.called_back.setdefault(service, []).append(self.queue.scheduler.now + delay_s)
+
+        self.gate(Call.SCHEDULE_LEAVE, (body, delay_s), effect)
+
+    def schedule_override(self, service: str, delay_s: float) -> None:
+        """See `ports.Ticker.schedule_override`."""
+        body = Tick(service, kind=TickKind.OVERRIDE).to_json()
+        self.gate(Call.SCHEDULE, (body, delay_s), lambda: self.queue.send(body, delay_s + self.lag_s))
+
+
+@dataclass(slots=True)
+class SimDeadLetters:
+    """`ports.DeadLetters`: what was set aside."""
+
+    gate: Gate
+    letters: list[str] = field(default_factory=list)
+
+    def set_aside(self, body: str, why: str) -> None:
+        """See `ports.DeadLetters.set_aside`."""
+        self.gate(Call.SET_ASIDE, (why, body), lambda: self.letters.append(body))
+
+
+@dataclass(slots=True)
+class SimServices:
+    """`ports.Services`: each service's documents, the present one and those before it."""
+
+    gate: Gate
+    scheduler: Scheduler
+    random: Random
+    documents: dict[str, list[tuple[float, ServiceSpec | None]]] = field(default_factory=dict)
+    """By service: since when which document is valid, None for a stack that is gone."""
+    hidden_until: dict[str, float] = field(default_factory=dict)
+    """By service: until then Parameter Store knows nothing of its document."""
+    garbled_until: dict[str, float] = field(default_factory=dict)
+    """By service: until then its document can't be read."""
+    usurped_until: float = 0.0
+    """Until then another control plane is in charge of all of them."""
+
+    def names(self) -> Sequence[str]:
+        """See `ports.Services.names`."""
+        return self.gate(
+            Call.NAMES, None, lambda: sorted(s for s in self.documents if self._shown(s) is not None)
+        )
+
+    def get(self, service: str, *, fresh: bool = False) -> ServiceSpec | None:
+        """See `ports.Services.get`."""
+
+        def current() -> ServiceSpec | None:
+            if self.scheduler.now < self.usurped_until:
+                raise OtherControlPlane(service)
+            if self.scheduler.now < self.garbled_until.get(service, 0.0):
+                raise UnreadableDocument(service)
+            return self._shown(service)
+
+        def stale() -> ServiceSpec | None:
+            if fresh:
+                return current()
+            age_s = self.random.uniform(0, promised.KEPT_S)
+            # That there is no document isn't kept.
+            return self.valid(service, self.scheduler.now - age_s) or current()
+
+        return self.gate(Call.GET, service, current, stale=stale)
+
+    def _shown(self, service: str) -> ServiceSpec | None:
+        """The document, unless it is hidden."""
+        now = self.scheduler.now
+        return None if now < self.hidden_until.get(service, 0.0) else self.valid(service, now)
+
+    def valid(self, service: str, time: float) -> ServiceSpec | None:
+        """The document that was valid at a time."""
+        found = None
+        for since, spec in self.documents.get(service, ()):
+            if since <= time:
+                found = spec
+        return found
+
+    def since(self, service: str, since: float) -> list[ServiceSpec]:
+        """Every document that was valid at some time since then."""
+        documents = self.documents.get(service, [])
+        ends = [began for began, _ in documents[1:]] + [float("inf")]
+        return [
+            spec for (_, spec), end in zip(documents, ends, strict=True) if end >= since and spec is not None
+        ]
+
+    def was_removed(self, service: str, since: float, until: float) -> bool:
+        """Whether there was no document at any time of these."""
+        documents = self.documents.get(service, [])
+        ends = [d[0] for d in documents[1:]] + [float("inf")]
+        return any(
+            spec is None and start <= until and end >= since
+            for (start, spec), end in zip(documents, ends, strict=False)
+        )
+
+
+@dataclass(slots=True)
+class SimTelemetry:
+    """`ports.Telemetry`: notes what is counted, and listens for what should never be said."""
+
+    rules: Rules
+    gate: Gate
+
+    def count(self, metric: Metric, value: float = 1, *, service: str | None = None) -> None:
+        """See `ports.Telemetry.count`."""
+        invocation = self.gate.invocation
+        invocation.counted.append(Counted(self.rules.scheduler.now, metric, value, service))
+
+    def record(self, event: str, **facts: object) -> None:
+        """See `ports.Telemetry.record`."""
+        if event == "signals_failed":
+            self.rules.caught(str(facts["error"]))

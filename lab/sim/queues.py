@@ -1,0 +1,159 @@
+"""SQS and the functions that it feeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from random import Random
+
+from lab.sim import promised
+from lab.sim.gate import Invocation
+from lab.sim.scheduler import Killed, Scheduler
+from lab.sim.timeline import Timeline
+from spotrelay.core.ports import PortError
+
+
+@dataclass(slots=True, eq=False)
+class Message:
+    """One message on a queue."""
+
+    id: str
+    body: str
+    visible_at: float
+    receives: int = 0
+    disturbed: int = 0
+    """Deliveries that failed though nothing is wrong with the message."""
+    warned: str | None = None
+    """The instance that it warns of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A queue and the function behind it; the numbers are the stack's."""
+
+    name: str
+    batch: int
+    timeout_s: float
+    visibility_s: float
+    concurrency: int = 5
+    max_receives: int = 3
+
+
+SIGNALS = Settings("signals", batch=10, timeout_s=promised.TIMEOUT_S, visibility_s=90)
+TICKS = Settings("ticks", batch=1, timeout_s=promised.TIMEOUT_S, visibility_s=360)
+
+MAX_SKEW_S = 0.5
+"""By so much a function's clock is off; so two of them may be a second apart."""
+
+POLL_S = 0.2
+"""Between two looks into a queue."""
+
+Handler = Callable[[Invocation, Mapping[str, str]], list[str]]
+"""Message ID → body, to the IDs of those to deliver again."""
+
+Ended = Callable[[Invocation, list[Message], bool], None]
+"""The invocation, the messages that it is done with, and whether it came to its end."""
+
+
+@dataclass(slots=True)
+class SimQueue:
+    """A queue, its function, and its dead-letter queue."""
+
+    settings: Settings
+    scheduler: Scheduler
+    random: Random
+    handler: Handler
+    ended: Ended
+    crashed: Callable[[Exception], None]
+    timeline: Timeline | None = None
+    duplicates: float = 0.0
+    """How often a message is delivered twice."""
+    messages: dict[Message, None] = field(default_factory=dict)
+    dead: list[Message] = field(default_factory=list)
+    running: int = 0
+    _numbers: Callable[[], int] = field(default_factory=lambda: count(1).__next__)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing waits or is being worked on."""
+        return not self.messages and not self.running
+
+    def send(self, body: str, delay_s: float = 0.0, warned: str | None = None) -> None:
+        """Put a message on the queue."""
+        self._send(body, delay_s, warned)
+        if self.duplicates and self.random.random() < self.duplicates:
+            self._send(body, delay_s + self.random.uniform(0, 5), warned)
+
+    def send_once(self, body: str) -> None:
+        """Put a message on the queue that is delivered once."""
+        self._send(body, 0.0, None)
+
+    def _send(self, body: str, delay_s: float, warned: str | None) -> None:
+        name = f"{self.settings.name}-{self._numbers()}"
+        message = Message(name, body, self.scheduler.now + delay_s, warned=warned)
+        self.messages[message] = None
+        # Functions poll: what arrives between two polls is handed over together.
+        self.scheduler.at(math.ceil(message.visible_at / POLL_S) * POLL_S, self._deliver)
+
+    def _deliver(self) -> None:
+        """Hand over what is visible, as far as the function may run at the same time."""
+        settings, now = self.settings, self.scheduler.now
+        while self.running < settings.concurrency:
+            batch = []
+            for message in list(self.messages):
+                if message.visible_at <= now:
+                    if message.receives == settings.max_receives:
+                        del self.messages[message]
+                        self.dead.append(message)
+                    else:
+                        batch.append(message)
+                        if len(batch) == settings.batch:
+                            break
+            if not batch:
+                return
+            self._invoke(batch)
+
+    def _invoke(self, batch: list[Message]) -> None:
+        now, settings = self.scheduler.now, self.settings
+        for message in batch:
+            message.receives += 1
+            message.visible_at = now + settings.visibility_s
+            self.scheduler.at(message.visible_at, self._deliver)
+        invocation = Invocation(f"{settings.name} {self._numbers()}", now + settings.timeout_s)
+        invocation.began_at = now
+        invocation.skew_s = self.random.uniform(-MAX_SKEW_S, MAX_SKEW_S)
+        self.running += 1
+        if self.timeline is not None:
+            for message in batch:
+                self.timeline.add(now, invocation.name, None, f"takes {message.id}", message.body)
+        self.scheduler.start(invocation, lambda: self._work(invocation, batch))
+
+    def _work(self, invocation: Invocation, batch: list[Message]) -> None:
+        failed = {m.id for m in batch}
+        done: list[Message] = []
+        came_to_end = False
+        try:
+            failed = set(self.handler(invocation, {m.id: m.body for m in batch}))
+            done = [m for m in batch if m.id not in failed]
+            came_to_end = True
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is looked at, and the message comes again
+            if not isinstance(error, PortError):
+                self.crashed(error)
+            self._told(invocation, error)
+        except Killed as error:
+            self._told(invocation, error)
+        for message in batch:
+            if message.id in failed:
+                message.disturbed += invocation.disturbances > 0
+            else:
+                self.messages.pop(message, None)
+        self.running -= 1
+        self.ended(invocation, done, came_to_end)
+        if self.messages:
+            self.scheduler.at(self.scheduler.now, self._deliver)
+
+    def _told(self, invocation: Invocation, error: BaseException) -> None:
+        if self.timeline is not None:
+            self.timeline.add(self.scheduler.now, invocation.name, None, "ends with", repr(error))

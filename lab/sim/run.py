@@ -1,0 +1,61 @@
+"""One seed, one run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lab.sim import scenario
+from lab.sim.faults import Pair
+from lab.sim.rules import Violation
+from lab.sim.timeline import Timeline, told
+from lab.sim.world import Build, World, production
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a run."""
+
+    seed: int
+    violation: Violation | None
+    hits: Counter[Pair]
+    """Faults injected."""
+    calls: int
+    """Calls of ports that were made."""
+    overlaps: int
+    """How often an invocation was overtaken within a call."""
+    simulated_s: float
+    timeline: Sequence[str] = ()
+
+
+def run(
+    seed: int,
+    *,
+    replicas: int = 5,
+    minutes: float | None = None,
+    build: Build = production,
+    tell: bool = False,
+) -> Outcome:
+    """Simulate what the seed says, for `minutes` of misfortune instead of the one or two that it draws.
+
+    `tell` keeps a timeline, and changes nothing else.
+    """
+    timeline = Timeline() if tell else None
+    drawn = scenario.draw(seed, replicas, minutes)
+    if timeline is not None:
+        timeline.lines += [f"{name}: {told(getattr(drawn, name))}" for name in drawn.__slots__]
+    world = World(drawn, timeline, build)
+    world.run()
+    violation = next(iter(world.rules.violations), None)
+    if timeline is not None and violation is not None:
+        timeline.lines.append(f"VIOLATION at {violation}")
+    return Outcome(
+        seed,
+        violation,
+        world.plan.hits,
+        world.gate.calls,
+        world.scheduler.switches,
+        world.scheduler.now,
+        timeline.lines if timeline else (),
+    )

@@ -1,0 +1,180 @@
+"""The table as production code sees it: what it does is in `memory`, what fails in `gate`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from random import Random
+from typing import TypeVar
+
+from lab.sim.faults import Call
+from lab.sim.gate import Commit, Gate
+from lab.sim.rules import Rules
+from lab.sim.scheduler import Scheduler
+from spotrelay.core.pools import Cooldown, PoolMemory, Scope, Survey
+from spotrelay.core.ports import Conflict, Throttled
+from spotrelay.core.replica import Replica
+from spotrelay.core.rows import Changes, Removal, Rows
+from spotrelay.core.spec import ServiceSpec
+from spotrelay.memory import MemoryStore
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+@dataclass(slots=True)
+class SimStore:
+    """`ports.Store`: strongly consistent, but several rows are read one after the other."""
+
+    gate: Gate
+    rules: Rules
+    scheduler: Scheduler
+    random: Random
+    memory: MemoryStore
+    commits: dict[str, int] = field(default_factory=dict)
+    """By service: how many there were."""
+
+    def services(self) -> Sequence[str]:
+        """See `ports.Store.services`."""
+        return self.gate(Call.SERVICES, None, self.memory.services)
+
+    def forget(self, service: str) -> None:
+        """See `ports.Store.forget`."""
+        self.gate(Call.FORGET, service, lambda: self.memory.forget(service))
+
+    def locate(self, instance_ids: Collection[str]) -> Mapping[str, tuple[str, int]]:
+        """See `ports.Store.locate`."""
+        ids = sorted(instance_ids)  # a set's order differs from process to process
+        return self.gate(Call.LOCATE, ids, lambda: self.memory.locate(ids))
+
+    def look_ahead(self) -> None:
+        """See `ports.Store.look_ahead`."""
+        self.gate(Call.LOOK_AHEAD, None, self.memory.look_ahead)
+
+    def read(self, service: str, replica_ids: Collection[int]) -> Rows:
+        """See `ports.Store.read`."""
+        before, commits = self.memory.read(service, replica_ids), self.commits.get(service, 0)
+
+        def effect() -> Rows:
+            if commits == self.commits.get(service, 0):
+                return before
+            after = self.memory.read(service, replica_ids)
+            highest_id = self.random.choice((before.highest_id, after.highest_id))
+            return replace(self._mixed(before, after), highest_id=highest_id)
+
+        return self.gate(Call.READ, replica_ids, effect, partly=effect)
+
+    def load(self, service: str) -> Rows:
+        """See `ports.Store.load`."""
+        before, commits = self.memory.load(service), self.commits.get(service, 0)
+        invocation = self.gate.invocation
+        invocation.ticks_for, invocation.loaded_at = service, self.scheduler.now
+
+        def effect() -> Rows:
+            is_same = commits == self.commits.get(service, 0)
+            rows = before if is_same else self._mixed(before, self.memory.load(service))
+            invocation.rows = rows
+            return rows
+
+        return self.gate(Call.LOAD, service, effect, partly=effect)
+
+    def document(self, service: str) -> ServiceSpec | None:
+        """See `ports.Store.document`."""
+        return self.gate(Call.DOCUMENT, service, lambda: self.memory.document(service))
+
+    def keep_document(self, spec: ServiceSpec) -> None:
+        """See `ports.Store.keep_document`."""
+        self.gate(Call.KEEP_DOCUMENT, spec, lambda: self.memory.keep_document(spec))
+
+    def note_removal(self, service: str, removal: Removal) -> None:
+        """See `ports.Store.note_removal`."""
+        self.gate(Call.NOTE_REMOVAL, removal, lambda: self.memory.note_removal(service, removal))
+
+    def history(self, service: str, limit: int) -> Sequence[Replica]:
+        """See `ports.Store.history`."""
+        return self.gate(Call.HISTORY, service, lambda: self.memory.history(service, limit))
+
+    def commit(self, changes: Changes) -> None:
+        """See `ports.Store.commit`."""
+        invocation = self.gate.invocation
+        before = Rows()
+        called_at = self.scheduler.now
+
+        def effect() -> None:
+            nonlocal before
+            service = changes.service
+            before = self.memory.load(service)
+            try:
+                self.memory.commit(changes)
+            except Conflict:
+                invocation.disturbances += 1
+                raise
+            self.commits[service] = self.commits.get(service, 0) + 1
+            after = self.memory.load(service)
+            invocation.commits.append(Commit(self.scheduler.now, changes, before, after))
+            self.rules.committed(invocation, changes, before.replicas, after.replicas)
+
+        self.gate(Call.COMMIT, changes, effect)
+        self.rules.asking.committed(invocation, changes, before.replicas, called_at)
+
+    def cool(self, cooldowns: Collection[Cooldown]) -> None:
+        """See `ports.Store.cool`."""
+
+        self.rules.asking.learning.cools(self.gate.invocation, cooldowns)
+
+        def partly() -> None:
+            self.memory.cool(list(cooldowns)[: len(cooldowns) // 2])
+            raise Throttled("table: too many requests")
+
+        self.gate(Call.COOL, cooldowns, lambda: self.memory.cool(cooldowns), partly=partly)
+
+    def forgive(self, scopes: Collection[Scope]) -> None:
+        """See `ports.Store.forgive`."""
+        self.rules.asking.learning.forgives(self.gate.invocation, scopes)
+        self.gate(Call.FORGIVE, scopes, lambda: self.memory.forgive(scopes))
+
+    def note_survey(self, survey: Survey) -> None:
+        """See `ports.Store.note_survey`."""
+        self.memory.note_survey(survey)
+
+    def recall(self, service: str, region: str, now: datetime) -> PoolMemory:
+        """See `ports.Store.recall`."""
+        memory = self.gate(Call.RECALL, None, lambda: self.memory.recall(service, region, now))
+        self.rules.asking.learning.recalled(self.gate.invocation, service, memory)
+        return memory
+
+    def acquire(self, service: str, holder: str, now: datetime, ttl_s: float) -> bool:
+        """See `ports.Store.acquire`."""
+        invocation = self.gate.invocation
+
+        def effect() -> bool:
+            is_free = self.memory.acquire(service, holder, now, ttl_s)
+            invocation.disturbances += not is_free
+            return is_free
+
+        return self.gate(Call.ACQUIRE, holder, effect)
+
+    def release(self, service: str, holder: str) -> None:
+        """See `ports.Store.release`."""
+        self.gate(Call.RELEASE, holder, lambda: self.memory.release(service, holder))
+
+    def claim_tick(self, service: str, due: datetime, now: datetime, serving: datetime | None) -> bool:
+        """See `ports.Store.claim_tick`."""
+        return self.gate(Call.CLAIM_TICK, due, lambda: self.memory.claim_tick(service, due, now, serving))
+
+    def _mixed(self, before: Rows, after: Rows) -> Rows:
+        """Rows read while somebody wrote: each as before or as after."""
+        return replace(
+            before,
+            replicas=dict(sorted(self._either(before.replicas, after.replicas).items())),
+            intents=self._either(before.intents, after.intents),
+        )
+
+    def _either(self, before: Mapping[K, V], after: Mapping[K, V]) -> dict[K, V]:
+        mixed = {}
+        for key in dict.fromkeys((*before, *after)):
+            value = self.random.choice((before, after)).get(key)
+            if value is not None:
+                mixed[key] = value
+        return mixed

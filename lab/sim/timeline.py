@@ -1,0 +1,92 @@
+"""What happened in a run, for a person to read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any
+
+from lab.sim.faults import Call
+from spotrelay.core.instances import Instance
+from spotrelay.core.pools import Cooldown
+from spotrelay.core.ports import LaunchRequest, LaunchResult
+from spotrelay.core.replica import Replica
+from spotrelay.core.rows import Changes, LaunchIntent, Rows
+from spotrelay.core.spec import ServiceSpec
+
+MAX_TEXT = 220
+"""Longer texts are cut: what matters stands at the front."""
+
+
+class Timeline:
+    """Lines, each with its time and who did it."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def add(self, now: float, who: str, call: Call | None, about: object, result: object) -> None:
+        """One more thing that happened."""
+        parts = [call.value if call else "", told(about)]
+        done = " ".join(part for part in parts if part)
+        said = told(result)
+        text = f"{done} → {said}" if done and said else done or said
+        self.lines.append(f"{now:9.3f}  {who:<14} {text[:MAX_TEXT]}")
+
+
+def told(what: object) -> str:
+    """A value in few words."""
+    for kind, words in _WORDS.items():
+        if isinstance(what, kind):
+            return words(what)
+    return "" if what is None else str(what)
+
+
+def _rows(rows: Rows) -> str:
+    replicas = ", ".join(map(_replica, rows.replicas.values()))
+    return f"highest {rows.highest_id}: {replicas}; open: {told(list(rows.intents))}"
+
+
+def _changes(changes: Changes) -> str:
+    parts = [f"+{_replica(r)}" for r in changes.create] + [_replica(r) for r in changes.update]
+    parts += [f"open {told(changes.open_intent)}"] if changes.open_intent else []
+    parts += [f"close {i}" for i in changes.close_intents]
+    return ", ".join(parts) or "nothing"
+
+
+def _launch(request: LaunchRequest) -> str:
+    return f"{request.launch_id}: {request.count} {request.purchase_option} from {len(request.pools)} pools"
+
+
+def _launched(result: LaunchResult) -> str:
+    got = ", ".join(f"{i.id} in {i.offering.pool}" for i in result.instances)
+    return f"{got or 'nothing'}, {len(result.refusals)} refusals"
+
+
+def _replica(replica: Replica) -> str:
+    marks = "".join(
+        (
+            f" {replica.instance_id}" if replica.instance_id else "",
+            " warned" if replica.warned_at else "",
+            f" replaces {replica.replaces}" if replica.replaces else "",
+            f" →{replica.replaced_by}" if replica.replaced_by else "",
+        )
+    )
+    return f"#{replica.id} {replica.state}{marks}"
+
+
+_WORDS: dict[type | tuple[type, ...], Callable[[Any], str]] = {
+    Replica: _replica,
+    Rows: _rows,
+    Changes: _changes,
+    LaunchIntent: lambda intent: f"{intent.id} for {told(intent.replica_ids)}",
+    LaunchRequest: _launch,
+    LaunchResult: _launched,
+    Instance: lambda instance: f"{instance.id} {instance.state}",
+    Cooldown: lambda cooldown: str(cooldown.scope),
+    ServiceSpec: lambda spec: f"{spec.service} v{spec.version}, {spec.replicas} replicas",
+    Enum: lambda member: str(member.value),
+    Mapping: lambda mapping: "{" + ", ".join(f"{told(k)}: {told(v)}" for k, v in mapping.items()) + "}",
+    (set, frozenset): lambda members: "{" + ", ".join(sorted(map(told, members))) + "}",
+    (list, tuple): lambda members: "[" + ", ".join(map(told, members)) + "]",
+}
+"""By type: how a value is told."""

@@ -1,0 +1,362 @@
+"""One simulated world: the production code, its ports, what befalls it, and when it has come to rest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import count
+from random import Random
+
+from lab.sim import cloud as clouds
+from lab.sim import misfortunes, promised, settled
+from lab.sim.asking import Asking
+from lab.sim.cloud import SimCloud, SimTarget
+from lab.sim.conduct import Conduct
+from lab.sim.counting import Counting
+from lab.sim.faults import FaultPlan
+from lab.sim.gate import Gate, Invocation, SimClock, at
+from lab.sim.instances import NEVER, SimInstance
+from lab.sim.learning import Learning
+from lab.sim.messages import Fate, Oddity
+from lab.sim.offers import Offers
+from lab.sim.pacing import Pacing
+from lab.sim.ports import SimDeadLetters, SimFleet, SimProber, SimRouter, SimServices, SimTelemetry, SimTicker
+from lab.sim.queues import SIGNALS, TICKS, Handler, Message, Settings, SimQueue
+from lab.sim.rules import LONGEST_S, Rule, Rules
+from lab.sim.scenario import Scenario
+from lab.sim.scheduler import Scheduler
+from lab.sim.store import SimStore
+from lab.sim.timeline import Timeline, told
+from spotrelay.control.controller import Controller
+from spotrelay.control.intake import Intake, Tick, TickKind
+from spotrelay.core.pools import Offering, PurchaseOption
+from spotrelay.core.ports import PortError, Ports
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.rows import Changes
+from spotrelay.core.spec import ServiceSpec
+from spotrelay.memory import MemoryStore
+
+SCHEDULE_S = 60.0
+"""EventBridge's schedule of ticks."""
+
+SCHEDULE_ARRIVES = 0.9
+"""How often its event arrives while things go wrong."""
+
+REMOVAL_LOST = 0.3
+"""How often nobody tells that a service's parameter was deleted."""
+
+SCHEDULE_EVENT = '{"source": "aws.events", "detail-type": "Scheduled Event", "detail": {}}'
+
+SETTLED_WITHIN_S = 5400.0
+"""How long after the last misfortune everything must be at rest. Long, because every pool may have lost an
+instance and cool for half an hour, a tick that was killed is delivered again after six minutes, and back-offs
+double."""
+
+SETTLING_LAG_S = 25.0
+"""Of the tick queue while things settle: what the controller does then doesn't depend on how often it looks,
+and a simulation that looks less often can try more."""
+
+FORCED = 0.3
+"""So many of the stacks that are removed take the load balancer away while replicas run."""
+
+WARM_S = 1000.0
+"""How long ago the replicas of a warm start became ready: longer than any duration of the policy's."""
+
+Build = Callable[[Ports, SimDeadLetters], Intake]
+
+
+def production(ports: Ports, dead_letters: SimDeadLetters) -> Intake:
+    """What the functions run."""
+    return Intake(Controller(ports), dead_letters, ports.telemetry)
+
+
+class World:
+    """Everything of one run."""
+
+    def __init__(
+        self, scenario: Scenario, timeline: Timeline | None = None, build: Build = production
+    ) -> None:
+        self.scenario = scenario
+        self.timeline = timeline
+        self.random = Random(~scenario.seed)  # noqa: S311 - to be repeated, not to be unpredictable
+        self.scheduler = Scheduler()
+        self.plan = FaultPlan(self.random, scenario.target, scenario.faults_s)
+        self.gate = Gate(self.scheduler, self.plan, self.random, timeline)
+        market = clouds.market(scenario.capacity, scenario.seed)
+        self.cloud = SimCloud(self.scheduler, self.random, market, self.emit)
+        own = Random(f"{scenario.seed}-survey")  # noqa: S311 - to be repeated
+        self.cloud.offers = Offers(own, scenario.listing)
+        self.rules = Rules(self.scheduler, self.cloud)
+        self.conduct = Conduct(self.rules, Counting(self.rules, self.cloud))
+        self.memory = MemoryStore()
+        self.services = SimServices(self.gate, self.scheduler, self.random)
+        self.rules.documents = self.services.since
+        self.rules.was_removed = self.services.was_removed
+        self.rules.quiet_since = scenario.faults_s
+        learning = Learning(self.scheduler, self.rules.broken, self._is_wanted)
+        self.rules.asking = Asking(self.scheduler, self.rules.broken, learning, self.services.since)
+        self.pacing = Pacing(self.rules, self.memory)
+        self.cloud.ended_in_rotation = self.rules.ended_in_rotation
+        self.signals = self._queue(SIGNALS, self._on_signals)
+        self.ticks = self._queue(TICKS, self._on_tick)
+        self.dead_letters = SimDeadLetters(self.gate)
+        self.ticker = SimTicker(self.gate, self.rules, self.ticks, scenario.tick_lag_s)
+        store = SimStore(self.gate, self.rules, self.scheduler, self.random, self.memory)
+        numbers = count(1)
+        self.ports = Ports(
+            store,
+            SimFleet(self.gate, self.rules, self.scheduler, self.random, self.cloud),
+            SimRouter(self.gate, self.rules, self.scheduler, self.random, self.cloud, self.memory),
+            SimProber(self.gate, self.scheduler, self.cloud),
+            self.ticker,
+            self.services,
+            SimTelemetry(self.rules, self.gate),
+            SimClock(self.scheduler),
+            lambda: f"id-{next(numbers):06d}",
+        )
+        self.intake = build(self.ports, self.dead_letters)
+        self.odd = Random(f"{scenario.seed} messages")  # noqa: S311 - see `random`
+        """Draws odd messages, so that what kinds there are changes nothing else."""
+        self.malformed: Counter[str] = Counter()
+        """Messages sent that nobody can read."""
+        self.is_at_rest = False
+        self._last_look = NEVER
+
+    @property
+    def is_faulty(self) -> bool:
+        """Whether things still go wrong."""
+        return self.scheduler.now < self.scenario.faults_s
+
+    def run(self) -> None:
+        """From the beginning until everything is at rest, a rule is broken, or time is up."""
+        for spec in self.scenario.specs:
+            self.deploy(spec)
+            if self.scenario.is_warm:
+                self._warm(spec)
+            if self.scenario.listing.is_surveyed:
+                self.survey(spec)
+        for when, kind in self.scenario.misfortunes:
+            self.scheduler.at(when, partial(misfortunes.befall, self, kind))
+        self.scheduler.at(self.scenario.faults_s, self._clear_up)
+        self.scheduler.at(self.random.uniform(0, SCHEDULE_S), self._schedule)
+        until = self.scenario.faults_s + SETTLED_WITHIN_S
+        self.scheduler.run(until)
+        if not self.rules.violations:
+            if not self.is_at_rest:
+                self.rules.broken(Rule.SETTLES, settled.unrest(self))
+            else:
+                settled.check(self)
+        self.scheduler.close()
+
+    def say(self, what: str) -> None:
+        """Put something that the world does on record."""
+        if self.timeline is not None:
+            self.timeline.add(self.scheduler.now, "world", None, None, what)
+
+    # The functions.
+
+    def _queue(self, settings: Settings, handler: Handler) -> SimQueue:
+        queue = SimQueue(
+            settings, self.scheduler, self.random, handler, self._ended, self.rules.crashed, self.timeline
+        )
+        queue.duplicates = self.scenario.duplicated
+        return queue
+
+    def _on_signals(self, invocation: Invocation, messages: Mapping[str, str]) -> list[str]:
+        fates = self.conduct.fates
+        invocation.bodies = tuple(b for b in messages.values() if fates.get(b, Fate.HANDLED) is Fate.HANDLED)
+        try:
+            again = self.intake.signals(messages)
+        except PortError as error:
+            self.rules.broken(Rule.AGAIN, f"{invocation.name} takes all its messages with it: {error!r}")
+            raise
+        self.conduct.signals(invocation, messages, again)
+        return again
+
+    def _on_tick(self, invocation: Invocation, messages: Mapping[str, str]) -> list[str]:
+        for body in messages.values():
+            invocation.is_vouched_for = '"override"' in body
+            try:
+                self.intake.tick(body)
+            except PortError as error:
+                self.conduct.tick(invocation, body, error)
+                raise
+            self.conduct.tick(invocation, body, None)
+        return []
+
+    def _ended(self, invocation: Invocation, done: Sequence[Message], came_to_end: bool) -> None:
+        for message in done:
+            if message.warned is not None:
+                self.rules.acknowledged(invocation, message.warned, self.memory)
+        if came_to_end and invocation.observed_at is not None:
+            self.rules.ticked(invocation)
+        self.rules.asking.ended(invocation, is_undisturbed=came_to_end and not invocation.disturbances)
+        self.pacing.ended(invocation, came_to_end=came_to_end)
+
+    # Messages.
+
+    def emit(self, body: str, warned: str | None) -> None:
+        """An event of EC2's: it may come late, twice, or never."""
+        self.pacing.emitted(body, warned)
+        scenario, random = self.scenario, self.random
+        if self.is_faulty and random.random() < (scenario.lost if warned else scenario.lost_states):
+            self.say(f"an event is lost: {body}")
+            return
+        delay_s = random.random() ** 3 * scenario.delay_s if self.is_faulty else random.random()
+        self.signals.send(body, delay_s, warned)
+
+    def send_odd(self, oddity: Oddity) -> None:
+        """A message comes that is none of those which the queues are for."""
+        self.conduct.fates[oddity.body] = oddity.fate
+        self.malformed[oddity.body] += oddity.fate is Fate.SET_ASIDE
+        (self.signals if oddity.is_event else self.ticks).send_once(oddity.body)
+
+    def _schedule(self) -> None:
+        """A minute is over."""
+        if not self.is_faulty:
+            services = [s.service for s in self.scenario.specs]
+            self.rules.look(services, self.memory)
+            self.rules.asking.look(services, self.memory, self.rules.quiet_since)
+            if self._is_at_rest():
+                self.is_at_rest = True
+                self.scheduler.stop()
+                return
+            self._last_look = self.scheduler.now
+        if not self.is_faulty or self.random.random() < SCHEDULE_ARRIVES:
+            self.ticks.send(SCHEDULE_EVENT)
+        self.scheduler.at(self.scheduler.now + SCHEDULE_S, self._schedule)
+
+    def _is_at_rest(self) -> bool:
+        """Whether a whole minute, with a tick in it, changed nothing, and nothing is under way."""
+        return (
+            self._last_look > max(self.rules.changed_at, self.cloud.changed_at)
+            and self._last_look < self.scheduler.now
+            and self.signals.is_empty
+            and self.ticks.is_empty
+            and not any(self._is_in_suspense(i) for i in self.cloud.instances.values())
+            and not any(self._is_waiting(spec.service) for spec in self.scenario.specs)
+        )
+
+    def _is_waiting(self, service: str) -> bool:
+        """Whether a replica is still to end, since EC2 has spared its instance, or a fallback to be tried, or
+        no tick was let in lately, since a restored table knows the lease of one that has ended."""
+        rows = self.memory.load(service)
+        lease = self.memory.damage(service).lease
+        until = [rows.backoff.fallback_until, lease[1] if lease else None]
+        is_removed = bool(rows.replicas) and self.services.valid(service, self.scheduler.now) is None
+        is_draining = any(row.state is ReplicaState.DRAINING for row in rows.replicas.values())
+        lately = at(self.scheduler.now - 2 * SCHEDULE_S)
+        return is_draining or is_removed or any(moment is not None and moment > lately for moment in until)
+
+    def _is_in_suspense(self, instance: SimInstance) -> bool:
+        """Whether something is still to happen to it: EC2 takes it back, or we do once its grace is over."""
+        now = self.scheduler.now
+        if instance.service is None or not instance.is_alive(now):
+            return False
+        is_young = now - instance.launched_at < promised.ORPHANED_AFTER_S + 2 * SCHEDULE_S
+        rows = self.memory.load(instance.service).replicas.values()
+        is_nobodys = instance.id not in {row.instance_id for row in rows}
+        return instance.is_being_taken(now) or (is_young and is_nobodys)
+
+    def _is_wanted(self, service: str, since: float) -> bool:
+        """Whether the service's document was there, and its rows whole, ever since."""
+        now = self.scheduler.now
+        was_removed = self.services.was_removed(service, since - LONGEST_S, now)
+        return not was_removed and service not in self.rules.damaged
+
+    # The world.
+
+    def deploy(self, spec: ServiceSpec | None, service: str = "") -> None:
+        """The service's stack writes its document, or goes."""
+        name = spec.service if spec else service
+        self.say(f"{name} is {'deployed: ' + told(spec) if spec else 'removed'}")
+        self.services.documents.setdefault(name, []).append((self.scheduler.now, spec))
+        if spec is None:
+            # Its stack waits with the load balancer until the replicas have ended, unless somebody forces it.
+            if Random(f"{self.scenario.seed}-forced").random() < FORCED:  # noqa: S311 - to be repeated
+                self.cloud.groups.pop(name, None)
+        else:
+            self.cloud.groups.setdefault(name, {})
+        operation = "Update" if spec else "Delete"
+        detail = f'{{"name": "/spotrelay/services/{name}", "operation": "{operation}"}}'
+        if spec is None and self.odd.random() < REMOVAL_LOST:
+            self.say("the event of its removal is lost")
+            return
+        self.ticks.send(f'{{"source": "aws.ssm", "detail": {detail}}}')
+
+    def survey(self, spec: ServiceSpec) -> None:
+        """Somebody asks EC2 what it has for the service."""
+        survey = self.cloud.offers.survey(spec, self.scheduler.now)
+        self.say(f"EC2 was asked: {survey}")
+        self.memory.note_survey(survey)
+
+    def _survey_all(self) -> None:
+        for spec in self.scenario.specs:
+            current = self.services.valid(spec.service, self.scheduler.now)
+            if current and self.scenario.listing.is_surveyed:
+                self.survey(current)
+
+    def _warm(self, spec: ServiceSpec) -> None:
+        """The service has been running for a while."""
+        rows = []
+        on_demand = spec.base_on_demand if spec.use_spot else spec.replicas
+        entered = {
+            ReplicaState.REQUESTED: at(-WARM_S - 60),
+            ReplicaState.PROVISIONING: at(-WARM_S - 60),
+            ReplicaState.STARTING: at(-WARM_S - 30),
+            ReplicaState.READY: at(-WARM_S),
+        }
+        for id_ in range(1, spec.replicas + 1):
+            is_spot = id_ <= spec.replicas - on_demand
+            option = PurchaseOption.SPOT if is_spot else PurchaseOption.ON_DEMAND
+            pool = next(p for p in spec.pools if self._free(Offering(p, option)))
+            instance = self.cloud.add(spec.service, Offering(pool, option), age_s=WARM_S + 60)
+            rows.append(
+                Replica(
+                    spec.service,
+                    id_,
+                    spec.version,
+                    ReplicaState.READY,
+                    "fewer replicas than wanted",
+                    entered,
+                    instance.offering,
+                    instance.id,
+                    purchase_option=option,
+                )
+            )
+            instance.highest_id = spec.replicas
+            self.cloud.groups[spec.service][instance.id] = SimTarget(-WARM_S)
+            self.rules.recorded[instance.id] = -WARM_S
+        count = spec.replicas
+        self.memory.commit(Changes(spec.service, (0, count), (0, count), create=tuple(rows)))
+        self.memory.keep_document(spec)
+        self.rules.ids[spec.service] = spec.replicas
+
+    def _free(self, offering: Offering) -> int:
+        return self.cloud.market.state(offering.pool).free(offering.purchase_option)
+
+    def _clear_up(self) -> None:
+        """Things stop going wrong: there is capacity again, and every stack that is there stays as it is."""
+        self.say("things stop going wrong")
+        self.cloud.offers.be_well()
+        # A moment later: the table may be restored at this very time.
+        self.scheduler.at(self.scheduler.now + 1, self._survey_all)
+        self.cloud.broken_boots = 0
+        self.cloud.bad.clear()
+        for instance in self.cloud.instances.values():
+            instance.is_protected = False
+            if not instance.is_foreign:
+                instance.service = instance.launched_for
+        self.ticker.lag_s = SETTLING_LAG_S
+        for spec in self.scenario.specs:
+            if self.services.valid(spec.service, self.scheduler.now) is None:
+                # Whatever has become of the event, a person says so: `spotrelay retire`, or `override`.
+                kind = self.odd.choice((TickKind.REMOVED, TickKind.OVERRIDE))
+                self.ticks.send(Tick(spec.service, kind=kind).to_json())
+        for queue in (self.signals, self.ticks):
+            queue.duplicates = 0
+        for state in self.cloud.market:
+            for option in PurchaseOption:
+                enough = state.in_use(option) + 2 * sum(s.replicas for s in self.scenario.specs)
+                self.cloud.market.set_capacity(Offering(state.pool, option), enough)

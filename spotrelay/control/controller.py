@@ -1,0 +1,624 @@
+"""Carries decisions out: the only place that knows what must come before what.
+
+Signals and ticks go through the same `_perform`. Its order is the point of it:
+
+1. *Commit* the rows: whoever loses the race for a row does nothing more about it. A replica that serves is
+   taken out only on the strength of the others that serve, and the commit fails if they have become fewer:
+   two of the last ones never leave because each relies on the other.
+2. *Deregister* what the rows say has left, before anything slow: it is what the clients feel.
+3. *Register* what runs, after its row says so: a warning that comes in between finds it and takes it out.
+4. *Launch*, with an intent committed before, so that a crash leaves a trace for the tick to heal.
+5. *Tell* others what the losses taught, log what was done, and announce the next tick: none of it must hold
+   up a launch, or fail it.
+6. *Terminate*, last: nothing waits for it.
+
+A step that fails doesn't keep the next from being taken: a load balancer that doesn't answer is no reason not
+to launch. What failed is raised in the end, so that the message comes again.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
+from itertools import takewhile
+from math import ceil
+
+from spotrelay.core import timing
+from spotrelay.core.names import Metric
+from spotrelay.core.pools import PoolMemory
+from spotrelay.core.ports import Conflict, Denied, OtherControlPlane, PortError, Ports, UnreadableDocument
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.rows import Changes, Removal, Rows
+from spotrelay.core.spec import ServiceSpec
+from spotrelay.core.timing import seconds
+from spotrelay.events import InterruptionWarning, Signal
+from spotrelay.placement import cooldowns, launching
+from spotrelay.serving import changes, failures, interruption, reconcile, rotation, strength
+from spotrelay.serving.actions import (
+    Action,
+    Adopt,
+    Drain,
+    End,
+    Fail,
+    HoldBack,
+    LookAgain,
+    NoteWarning,
+    Register,
+    ServeOn,
+    Start,
+    TakeIn,
+    TakeOut,
+    Terminate,
+)
+from spotrelay.serving.observation import Observation, has_lost_its_ids, known, launched_count, ready_count
+
+MAX_DECISIONS = 50
+"""How often one batch of signals is decided anew after losing a race. Each loss means that another batch got
+its replacements on record: of five at a time one always wins, so to lose fifty in a row is one in 70,000.
+With ten it would be one in nine, and in a storm batches would come back only after their visibility time."""
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """What came of a decision's actions."""
+
+    is_won: bool = True
+    """Whether no action was decided on rows that have changed since."""
+    troubles: list[PortError] = field(default_factory=list)
+    """The steps that failed."""
+
+    def raise_first(self) -> None:
+        """Raise what failed first, if anything did."""
+        if self.troubles:
+            raise self.troubles[0]
+
+
+class Controller:
+    """Makes the replicas that exist match those that should."""
+
+    def __init__(self, ports: Ports) -> None:
+        self._ports = ports
+
+    def handle(self, signals: Sequence[Signal]) -> Sequence[Signal]:
+        """React to a batch of signals; returns those to be delivered again, because their service failed.
+
+        Raises:
+            PortError: nothing could be told about any of them.
+        """
+        ports = self._ports
+        ports.telemetry.count(Metric.SIGNALS_RECEIVED, len(signals))
+        located = ports.store.locate({s.instance_id for s in signals})
+        by_service: dict[str, list[tuple[Signal, int]]] = defaultdict(list)
+        for signal in signals:
+            if signal.instance_id in located:
+                service, replica_id = located[signal.instance_id]
+                by_service[service].append((signal, replica_id))
+        foreign = len({s.instance_id for s in signals} - located.keys())
+        if foreign:
+            ports.telemetry.count(Metric.FOREIGN_INSTANCES, foreign)
+        failed: list[Signal] = []
+        for service, about in by_service.items():
+            try:
+                self._react(service, about)
+            except OtherControlPlane as error:
+                self._keep_off(service, error)
+            except Exception as error:  # noqa: BLE001 - one service's trouble must not hold up the others'
+                ports.telemetry.record("signals_failed", service=service, error=repr(error))
+                failed += [signal for signal, _ in about]
+        try:
+            ports.store.look_ahead()
+        except Exception as error:  # noqa: BLE001 - all is done already, and isn't to be done again for this
+            ports.telemetry.record("look_ahead_failed", error=repr(error))
+            launching.count_denied(ports, error)
+        return failed
+
+    def tick(self, service: str, serving: datetime | None = None, *, is_vouched_for: bool = False) -> None:
+        """Compare what is with what should be, and close the gap; `serving` is the announced time, if any.
+
+        `is_vouched_for`: a person says that what will be seen is right, however strange it looks.
+
+        Raises:
+            PortError: it failed.
+        """
+        ports = self._ports
+        holder = ports.new_id()
+        if not ports.store.acquire(service, holder, ports.clock.now(), timing.LEASE_S):
+            if is_vouched_for:  # nobody says it again
+                ports.ticker.schedule_override(service, timing.OVERRIDE_AGAIN_S)
+            return
+        try:
+            due = self._reconcile(service, serving, is_vouched_for=is_vouched_for)
+        finally:
+            ports.store.release(service, holder)
+        if due:
+            self._announce_tick(service, due, serving)
+
+    def tick_all(self) -> None:
+        """Have every service's tick run, each by itself, so that one that is stuck blocks no other."""
+        for service in sorted({*self._ports.services.names(), *self._ports.store.services()}):
+            self._ports.ticker.schedule(service)
+
+    def leave(self, service: str) -> None:
+        """Take out of rotation the warned replicas whose time has come: no tick that hangs may hold it up."""
+        try:
+            self._leave(service)
+        except OtherControlPlane as error:
+            self._keep_off(service, error)
+
+    def note_removal(self, service: str) -> None:
+        """Put on record that the service's stack was removed; its replicas end once that is certain."""
+        self._ports.store.note_removal(service, Removal(self._ports.clock.now()))
+        self._ports.ticker.schedule(service)
+
+    def _leave(self, service: str) -> None:
+        spec = self._document(service)
+        if spec is None:
+            return
+        for _ in range(MAX_DECISIONS):
+            rows, now = self._ports.store.load(service), self._ports.clock.now()
+            actions = interruption.due(spec, rows, now)
+            if not actions:
+                return
+            outcome = self._perform(service, spec, rows, actions)
+            outcome.raise_first()
+            if outcome.is_won:
+                return
+
+    def _react(self, service: str, about: Sequence[tuple[Signal, int]]) -> None:
+        spec = self._document(service)
+        ids = {replica_id for _, replica_id in about}
+        for _ in range(MAX_DECISIONS):
+            rows, now = self._read(service, ids), self._ports.clock.now()
+            sightings = [(s, rows.replicas[i]) for s, i in about if i in rows.replicas]
+            actions = interruption.decide(sightings, rows, spec, now)
+            if not actions:
+                return
+            outcome = self._perform(service, spec, rows, actions, [s for s, _ in about])
+            outcome.raise_first()
+            if outcome.is_won:
+                return
+        raise Conflict(f"{service}: lost {MAX_DECISIONS} races for the same replicas")
+
+    def _document(self, service: str) -> ServiceSpec | None:
+        """The service's document, or the last one that could be read: losses are replaced in any case.
+
+        None if it was removed, or if this isn't for us to act on.
+        """
+        ports = self._ports
+        try:
+            return ports.services.get(service) or ports.store.document(service)
+        except UnreadableDocument as error:
+            self._hold_back(service, "the last document counts", str(error), "deploy the service again")
+            return ports.store.document(service)
+
+    def _read(self, service: str, replica_ids: set[int]) -> Rows:
+        """The replicas, and those that are to take over from them while they still serve."""
+        store, now = self._ports.store, self._ports.clock.now()
+        rows = store.read(service, replica_ids)
+        if has_lost_its_ids(rows, now):
+            self._mend_ids(service)
+            rows = store.read(service, replica_ids)
+        successors = {r.replaced_by for r in rows.replicas.values() if r.state.is_active and r.replaced_by}
+        if successors <= replica_ids:
+            return rows
+        return store.read(service, replica_ids | successors)
+
+    def _mend_ids(self, service: str) -> None:
+        """Raise the highest ID on record to the highest in the table: or IDs would be given twice.
+
+        Raises:
+            Conflict: somebody else did it at the same time, or gave IDs.
+        """
+        store = self._ports.store
+        rows = store.load(service)
+        ended = (replica.id for replica in store.history(service, 1))
+        highest_id = max((*rows.replicas, *ended), default=0)
+        store.commit(Changes(service, highest_id=(rows.highest_id, highest_id)))
+        self._ports.telemetry.record(
+            "ids_mended", service=service, was=rows.highest_id, highest_id=highest_id
+        )
+
+    def _reconcile(self, service: str, serving: datetime | None, *, is_vouched_for: bool) -> datetime | None:
+        """One round; when another should follow, None if the minute's tick will do."""
+        ports = self._ports
+        try:
+            rows = known(ports.store.load(service), ports.clock.now())
+            spec, is_removed = self._wanted(service, rows, is_vouched_for=is_vouched_for)
+        except OtherControlPlane as error:
+            self._keep_off(service, error)
+            return None
+        if spec is None and not is_removed:
+            return self._soon() if rows.removal.told_at or is_vouched_for else None
+        # The load balancer of a removed service stays until its replicas have left it.
+        seen = self._look(service, spec or rows.document, rows, is_vouched_for=is_vouched_for)
+        now = ports.clock.now()
+        actions = reconcile.decide(spec, seen, now) if spec else reconcile.retire(seen, now)
+        if spec:
+            self._count_replicas(spec, rows)
+        elif reconcile.is_gone(seen):
+            ports.store.forget(service)
+            return None
+        # Where it is gone already there is nothing to leave, and asking for it would be refused.
+        routed = spec or (rows.document if seen.health else None)
+        outcome = self._perform(service, routed, rows, actions, serving=serving)
+        if spec:
+            self._admit(spec, seen)
+        outcome.raise_first()
+        is_moving = any(not isinstance(action, HoldBack) for action in actions)
+        return self._soon() if is_moving else strength.next_look(spec, seen, ports.clock.now())
+
+    def _wanted(self, service: str, rows: Rows, *, is_vouched_for: bool) -> tuple[ServiceSpec | None, bool]:
+        """The document to go by, and whether the service's stack is gone for certain.
+
+        A document that is missing or can't be read ends nothing: then the last one counts.
+
+        Raises:
+            OtherControlPlane: see `ports.Services.get`.
+        """
+        store, kept = self._ports.store, rows.document
+        try:
+            spec = self._ports.services.get(service, fresh=True)
+        except UnreadableDocument as error:
+            self._hold_back(service, "the last document counts", str(error), "deploy the service again")
+            self._note_presence(service, rows)
+            return kept, False
+        if spec is None:
+            return self._missed(service, rows, is_vouched_for=is_vouched_for)
+        self._note_presence(service, rows)
+        if kept and kept.target_group_arn != spec.target_group_arn and rows.replicas and not is_vouched_for:
+            self._hold_back(
+                service,
+                "the last document counts",
+                f"the target group is {spec.target_group_arn} instead of {kept.target_group_arn}, where the"
+                " replicas are registered",
+            )
+            return kept, False
+        if spec != kept:
+            store.keep_document(spec)
+        return spec, False
+
+    def _note_presence(self, service: str, rows: Rows) -> None:
+        """The service has a document: whatever was told of a removal is over."""
+        if rows.removal != Removal():
+            self._ports.store.note_removal(service, Removal())
+
+    def _missed(self, service: str, rows: Rows, *, is_vouched_for: bool) -> tuple[ServiceSpec | None, bool]:
+        """What a missing document means: an end only if we were told, and it stays missing."""
+        removal = rows.removal
+        if is_vouched_for and removal.told_at is None:
+            removal = Removal(self._ports.clock.now())
+        if removal.told_at is None:
+            self._hold_back(
+                service,
+                "its replicas are kept",
+                "its document is missing, and nothing says that it was removed",
+            )
+            return rows.document, False
+        told_for = self._ports.clock.now() - removal.told_at
+        removal = replace(removal, absent=removal.absent + 1)
+        if removal.absent > timing.REMOVED_TICKS and told_for >= seconds(timing.REMOVED_AFTER_S):
+            return None, True
+        self._ports.store.note_removal(service, removal)
+        return None, False
+
+    def _look(
+        self, service: str, spec: ServiceSpec | None, rows: Rows, *, is_vouched_for: bool
+    ) -> Observation:
+        """What EC2 and the load balancer show."""
+        ports = self._ports
+        # The warned ones before the instances: what is warned no more by then is seen gone.
+        warned = ports.fleet.warned()
+        instances = {i.id: i for i in ports.fleet.observe(service)}
+        health = ports.router.health(spec) if spec else {}
+        seen = Observation(rows, instances, health, warned, is_vouched_for=is_vouched_for)
+        if strangers := {i.id for i in reconcile.unowned(seen, ports.clock.now())}:
+            located = ports.store.locate(strangers)
+            recorded = frozenset(i for i, (owner, _) in located.items() if owner == service)
+            seen = replace(seen, recorded=recorded)
+        # A new service, or one whose entry got lost with all that it had: then the history knows its IDs.
+        if rows.highest_id == 0:
+            ended = (replica.id for replica in ports.store.history(service, 1))
+            seen = replace(seen, ended_id=max(ended, default=0))
+        return seen
+
+    def _count_replicas(self, spec: ServiceSpec, rows: Rows) -> None:
+        telemetry = self._ports.telemetry
+        ready, launched = ready_count(rows), launched_count(rows)
+        telemetry.count(Metric.REPLICAS_READY, ready, service=spec.service)
+        # Beside those that are ready, which makes as many as are desired: a metric of its own for these would
+        # cost each service another 0.30 USD a month.
+        telemetry.count(Metric.REPLICAS_MISSING, max(spec.replicas - ready, 0), service=spec.service)
+        telemetry.count(Metric.REPLICAS_UNLAUNCHED, max(spec.replicas - launched, 0), service=spec.service)
+        if failures.is_crash_looping(spec, rows.backoff):
+            telemetry.count(Metric.CRASH_LOOPING)
+            telemetry.record(
+                "crash_looping", service=spec.service, version=spec.version, failures=rows.backoff.failures
+            )
+
+    def _admit(self, spec: ServiceSpec, seen: Observation) -> None:
+        """Put into rotation what answers the readiness probe, and give up what doesn't and is overdue.
+
+        Last, because a probe may take its time-out.
+        """
+        waiting = reconcile.awaiting_probe(spec, seen)
+        addresses = {i.id: i.address for i in waiting.values() if i.address}
+        if not addresses:
+            return
+        try:
+            answering = self._ports.prober.answering(spec, addresses)
+        except PortError as error:  # nobody was asked: nobody is late for it
+            self._ports.telemetry.record("probe_failed", service=spec.service, error=repr(error))
+            launching.count_denied(self._ports, error)
+            return
+        self._ports.telemetry.record(
+            "probed",
+            service=spec.service,
+            answering=sorted(answering),
+            silent=sorted(addresses.keys() - answering),
+        )
+        now = self._ports.clock.now()
+        if not answering and not reconcile.late(spec, seen.rows, addresses, now):
+            return
+        # Much may have happened since: this very tick may have drained one, and a probe takes seconds.
+        rows = self._ports.store.read(spec.service, waiting.keys())
+        starting = [r for r in rows.replicas.values() if r.state is ReplicaState.STARTING]
+        ready = [r.instance_id for r in starting if r.instance_id in answering]
+        if ready:
+            self._ports.router.register(spec, ready)
+        late = reconcile.late(spec, rows, addresses.keys() - answering, now)
+        if late:
+            self._perform(spec.service, spec, rows, late).raise_first()
+
+    def _perform(
+        self,
+        service: str,
+        spec: ServiceSpec | None,
+        rows: Rows,
+        actions: Sequence[Action],
+        signals: Sequence[Signal] = (),
+        serving: datetime | None = None,
+    ) -> _Outcome:
+        """Carry the actions out, as far as their rows haven't changed since they were read."""
+        now = self._ports.clock.now()
+        wanted = changes.changes(service, spec, rows, actions, now, self._ports.new_id)
+        outcome = _Outcome()
+        # Not past one that is lost: the rest was decided together with it, and would fit by chance at most.
+        committed = list(takewhile(partial(self._commit, outcome), wanted))
+        if held := sum(change.held for change in committed):
+            self._ports.telemetry.count(Metric.LAUNCHES_HELD, held, service=service)
+            self._ports.telemetry.record("launches_held", service=service, replicas=held)
+        won = {r.id: r for change in committed for r in (*change.create, *change.update)}
+        done = [a for a in actions if _is_won(a, won)]
+        leaving = _leaving(done)
+        out: dict[str, datetime] = {}
+        is_out = True
+        try:
+            if spec:
+                self._attempt(outcome, "look_again", lambda: self._call_back(spec, done))
+                is_out = self._take_out(outcome, spec, leaving, out)
+                self._attempt(outcome, "register", lambda: self._enter(spec, done))
+                self._attempt(
+                    outcome, "launch", lambda: self._launch_and_tell(spec, done, committed, signals)
+                )
+                # Once more what a tick may have been about to register when the warning came.
+                again = sorted(set(leaving) - interruption.settled(rows, now)) if signals else []
+                self._take_out(outcome, spec, again, out)
+        finally:
+            for action in done:
+                self._record(service, action)
+            if out:
+                self._ports.telemetry.count(Metric.DEREGISTERED, len(out), service=service)
+                self._count_since_warning(Metric.WARNING_TO_DEREGISTERED_MS, service, signals, out)
+            if any(not isinstance(action, HoldBack) for action in done):
+                self._attempt(
+                    outcome, "announce", lambda: self._announce_tick(service, self._soon(), serving)
+                )
+        # What the load balancer may still send requests to waits; what never became ready gets none.
+        stuck = set() if is_out else set(leaving)
+        terminate = [
+            i for a in done if (i := _terminated(a)) is not None and (isinstance(a, Fail) or i not in stuck)
+        ]
+        if terminate:
+            self._attempt(outcome, "terminate", lambda: self._terminate(service, terminate))
+        return outcome
+
+    def _attempt(self, outcome: _Outcome, step: str, act: Callable[[], object]) -> bool:
+        """Take a step; what fails (False) is for the next ones no reason not to be taken."""
+        try:
+            act()
+        except PortError as error:
+            self._note_trouble(outcome, step, error)
+            return False
+        return True
+
+    def _note_trouble(self, outcome: _Outcome, step: str, error: PortError) -> None:
+        outcome.troubles.append(error)
+        is_denied = isinstance(error, Denied)
+        self._ports.telemetry.record("denied" if is_denied else "step_failed", step=step, error=str(error))
+        launching.count_denied(self._ports, error)
+
+    def _call_back(self, spec: ServiceSpec, done: Sequence[Action]) -> None:
+        """Have somebody look again at what serves on when its time has come, whatever else happens."""
+        clock, ticker = self._ports.clock, self._ports.ticker
+        began = clock.now()
+        warned = (a.warned_at for a in done if isinstance(a, ServeOn | LookAgain))
+        due = sorted({at for warned_at in warned for at in rotation.looks_due(spec, warned_at)})
+        # Those that are due in the same second are one look, for the last of them.
+        looks = {ceil(max((at - began).total_seconds(), 0)): at for at in due}
+        for at in looks.values():
+            # As of now: a call that takes long makes none after it late.
+            ticker.schedule_leave(spec.service, max(ceil((at - clock.now()).total_seconds()), 0))
+
+    def _take_out(
+        self, outcome: _Outcome, spec: ServiceSpec, instance_ids: Sequence[str], out: dict[str, datetime]
+    ) -> bool:
+        """Take instances out of rotation; `out` comes to say since when they are, if they are for certain."""
+        is_done = self._attempt(outcome, "deregister", lambda: self._deregister(spec, instance_ids))
+        if is_done:
+            now = self._ports.clock.now()
+            for instance_id in instance_ids:
+                out.setdefault(instance_id, now)
+        return is_done
+
+    def _deregister(self, spec: ServiceSpec, instance_ids: Sequence[str]) -> None:
+        if instance_ids:
+            self._ports.router.deregister(spec, instance_ids)
+
+    def _terminate(self, service: str, instance_ids: Sequence[str]) -> None:
+        for instance_id, why in self._ports.fleet.terminate(instance_ids).items():
+            self._ports.telemetry.count(Metric.CALLS_DENIED)
+            self._ports.telemetry.record(
+                "denied", step="terminate", service=service, instance_id=instance_id, error=why
+            )
+
+    def _keep_off(self, service: str, error: OtherControlPlane) -> None:
+        self._hold_back(service, "nothing is touched", str(error), error.remedy)
+
+    def _hold_back(self, service: str, what: str, why: str, remedy: str = "") -> None:
+        """Say what isn't done that would be, if what was seen were credible, and how to let it go on."""
+        self._ports.telemetry.count(Metric.HELD_BACK)
+        self._ports.telemetry.record(
+            "held_back",
+            service=service,
+            what=what,
+            why=why,
+            remedy=remedy or f"if that is right: spotrelay override {service}",
+        )
+
+    def _commit(self, outcome: _Outcome, change: Changes) -> bool:
+        """Write it; False if it wasn't, or nobody knows. What was written before is carried out anyway."""
+        try:
+            self._ports.store.commit(change)
+        except Conflict as conflict:
+            self._ports.telemetry.count(Metric.CONFLICTS, service=change.service)
+            self._ports.telemetry.record("conflict", service=change.service, detail=str(conflict))
+            outcome.is_won = False
+            return False
+        except PortError as error:
+            self._note_trouble(outcome, "commit", error)
+            return False
+        return True
+
+    def _enter(self, spec: ServiceSpec, done: Sequence[Action]) -> None:
+        """Register what runs; what has a readiness probe once it answers that, see `_admit`."""
+        entering = Register if spec.readiness_probe else (Start, Register)
+        entrants = [i for a in done if isinstance(a, entering) and (i := a.replica.instance_id)]
+        if entrants:
+            self._ports.router.register(spec, entrants)
+
+    def _launch_and_tell(
+        self,
+        spec: ServiceSpec,
+        done: Sequence[Action],
+        committed: Sequence[Changes],
+        signals: Sequence[Signal],
+    ) -> None:
+        """Launch what was ordered in other pools than were lost, and then tell others about those."""
+        store, now = self._ports.store, self._ports.clock.now()
+        orders = [change for change in committed if change.open_intent]
+        if not orders and not changes.lessons(done, PoolMemory(), now):
+            return
+        memory = store.recall(spec.service, spec.region, now)
+        lessons = cooldowns.news(changes.lessons(done, memory, now), memory)
+        memory = cooldowns.with_lessons(memory, lessons)
+        if sum(launching.launch(self._ports, spec, order, memory) for order in orders):
+            launched = dict.fromkeys((s.instance_id for s in signals), self._ports.clock.now())
+            self._count_since_warning(Metric.WARNING_TO_LAUNCHED_MS, spec.service, signals, launched)
+        if lessons:
+            try:
+                store.cool(lessons)
+            except PortError as error:
+                launching.note_lost(self._ports, spec.service, error)
+
+    def _soon(self) -> datetime:
+        return self._ports.clock.now() + seconds(timing.TICK_IN_TRANSITION_S)
+
+    def _announce_tick(self, service: str, due: datetime, serving: datetime | None) -> None:
+        now = self._ports.clock.now()
+        if self._ports.store.claim_tick(service, due, now, serving):
+            self._ports.ticker.schedule(service, due, (due - now).total_seconds())
+
+    def _count_since_warning(
+        self, metric: Metric, service: str, signals: Sequence[Signal], happened: Mapping[str, datetime]
+    ) -> None:
+        """How long after its warning each instance had it happen to it."""
+        for signal in signals:
+            if isinstance(signal, InterruptionWarning) and signal.instance_id in happened:
+                elapsed_ms = (happened[signal.instance_id] - signal.at).total_seconds() * 1000
+                self._ports.telemetry.count(metric, max(elapsed_ms, 0), service=service)
+
+    def _record(self, service: str, action: Action) -> None:
+        """One log line per thing done, and what is counted about it."""
+        if isinstance(action, HoldBack):
+            self._hold_back(service, action.what, action.why, action.remedy)
+            return
+        facts: dict[str, object] = {"service": service}
+        replica: Replica | None = getattr(action, "replica", None)
+        if replica:
+            facts |= {
+                "replica": replica.id,
+                "instance_id": replica.instance_id,
+                "offering": str(replica.offering),
+            }
+        for name in ("reason", "instance_id", "count"):
+            if value := getattr(action, name, None):
+                facts[name] = value
+        metric = _COUNTED.get(type(action))
+        if (
+            isinstance(action, Drain | ServeOn | NoteWarning)
+            and action.warned_at
+            and not action.replica.is_warned
+        ):
+            metric = Metric.INTERRUPTION_WARNINGS
+        if isinstance(action, TakeIn):
+            is_kept = action.state is not ReplicaState.DRAINING
+            metric = Metric.ORPHANS_ADOPTED if is_kept else Metric.ORPHANS_TERMINATED
+            facts["instance_id"] = action.instance.id
+        self._ports.telemetry.record(type(action).__name__, **facts)
+        if metric:
+            self._ports.telemetry.count(metric, service=service)
+
+
+_COUNTED = {
+    Fail: Metric.REPLICAS_FAILED,
+    Adopt: Metric.ORPHANS_ADOPTED,
+}
+
+
+def _leaving(actions: Sequence[Action]) -> list[str]:
+    """The instances that the actions take out of rotation."""
+    return [i for a in actions if (i := _taken_out(a)) is not None]
+
+
+def _taken_out(action: Action) -> str | None:
+    """The instance that the action takes out of rotation."""
+    match action:
+        # What drains or ends already may have come back through a race, and nobody may look again.
+        case Drain() | NoteWarning() | Fail() | End():
+            return action.replica.instance_id
+        case TakeOut(instance_id=instance_id):
+            return instance_id
+        case _:
+            return None
+
+
+def _terminated(action: Action) -> str | None:
+    """The instance that the action terminates."""
+    match action:
+        case Terminate(instance_id=instance_id):
+            return instance_id
+        case Fail(replica=replica):
+            return replica.instance_id
+        case _:
+            return None
+
+
+def _is_won(action: Action, won: Mapping[int, Replica]) -> bool:
+    """Whether what the action writes was written; one that writes nothing always is."""
+    if isinstance(action, TakeIn):
+        return action.instance.id in {row.instance_id for row in won.values()}
+    replica: Replica | None = getattr(action, "replica", None)
+    return replica is None or isinstance(action, Register) or replica.id in won

@@ -1,0 +1,1 @@
+"""What everything here speaks of: values, names, times, and the ports to the outside."""

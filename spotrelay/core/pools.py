@@ -1,0 +1,155 @@
+"""Where capacity comes from, and what was learned about it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from spotrelay.core.requirements import Requirements
+
+
+class PurchaseOption(StrEnum):
+    """How an instance is paid for, in EC2's own words."""
+
+    SPOT = "spot"
+    ON_DEMAND = "on-demand"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class CapacityPool:
+    """One instance type in one zone: what EC2 takes back, and runs out of, as a whole."""
+
+    region: str
+    zone: str
+    instance_type: str
+
+    def __str__(self) -> str:
+        return f"{self.zone}/{self.instance_type}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Offering:
+    """A capacity pool bought one way."""
+
+    pool: CapacityPool
+    purchase_option: PurchaseOption
+
+    def __str__(self) -> str:
+        return f"{self.pool}/{self.purchase_option}"
+
+
+class Cause(StrEnum):
+    """What taught to leave something alone; each has its own length, see `policy.cooldowns`."""
+
+    LOSS = "loss"
+    """EC2 took an instance back."""
+    FAILURE = "failure"
+    """An instance never became ready."""
+    REBALANCE = "rebalance"
+    """EC2 recommended to leave an instance."""
+    REFUSAL = "refusal"
+    """EC2 had no capacity, or not at our price."""
+    UNSUPPORTED = "unsupported"
+    """EC2 doesn't offer it there."""
+    LIMIT = "limit"
+    """A quota or an address range of the account is used up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a cooldown is about: all offerings that agree with every part that is set."""
+
+    region: str
+    zone: str = ""
+    instance_type: str = ""
+    quota: str = ""
+    """The letter of the families that share a vCPU quota: `g` for G and VT."""
+    purchase_option: PurchaseOption | None = None
+
+    @classmethod
+    def of(cls, offering: Offering) -> Scope:
+        """One offering and nothing else."""
+        pool = offering.pool
+        return cls(pool.region, pool.zone, pool.instance_type, purchase_option=offering.purchase_option)
+
+    def covers(self, offering: Offering) -> bool:
+        """Whether the offering is among what it is about."""
+        pool = offering.pool
+        return (
+            self.region == pool.region
+            and self.zone in ("", pool.zone)
+            and self.instance_type in ("", pool.instance_type)
+            and self.quota in ("", quota_of(pool.instance_type))
+            and self.purchase_option in (None, offering.purchase_option)
+        )
+
+    def __str__(self) -> str:
+        quota = self.quota and f"quota {self.quota.upper()}"
+        parts = (self.zone, self.instance_type, quota, self.purchase_option or "")
+        return "/".join(part for part in parts if part) or self.region
+
+
+def quota_of(instance_type: str) -> str:
+    """The group of families that the type shares its vCPU quota with, one for Spot and one for on-demand.
+
+    EC2 names them: G and VT; P; Inf; Trn; DL; and the standard families, which have no accelerator.
+    """
+    letters = re.match(r"[a-z]*?(?=\d|$)", instance_type.partition(".")[0])
+    family = letters.group() if letters else ""
+    return "g" if family in ("g", "gr", "vt") else family
+
+
+@dataclass(frozen=True, slots=True)
+class Cooldown:
+    """Something to leave alone for a while, and why."""
+
+    scope: Scope
+    cause: Cause
+    since: datetime
+    until: datetime
+    reason: str
+    strikes: int = 1
+    """How often in a row: each time the cooldown is longer."""
+
+    @property
+    def remembered_until(self) -> datetime:
+        """Until then another one counts as repeated: after as much quiet as the cooldown took."""
+        return self.until + (self.until - self.since)
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What EC2 offers to a service, as last asked: discovery, prices and placement scores.
+
+    What could not be found out is missing from its mapping.
+    """
+
+    service: str
+    asked: Requirements
+    """What it answers: it says nothing about a service that asks for something else by now."""
+    at: datetime
+    pools: tuple[CapacityPool, ...]
+    """Every eligible type in every zone that offers it."""
+    on_demand_prices: Mapping[str, float] = field(default_factory=dict)
+    """By instance type, USD per hour."""
+    spot_prices: Mapping[CapacityPool, float] = field(default_factory=dict)
+    """USD per hour."""
+    scores: Mapping[str, int] = field(default_factory=dict)
+    """By zone: how likely EC2 thinks that a Spot request there succeeds, 1 (hardly) to 10."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolMemory:
+    """What is known about the pools when something is launched."""
+
+    cooldowns: tuple[Cooldown, ...] = ()
+    """Those that have ended, too, while they are remembered."""
+    survey: Survey | None = None
+
+    def cooling(self, offering: Offering, now: datetime) -> Cooldown | None:
+        """The cooldown that lasts longest of those that cover the offering."""
+        covering = (c for c in self.cooldowns if c.until > now and c.scope.covers(offering))
+        return max(covering, key=lambda c: c.until, default=None)

@@ -1,0 +1,350 @@
+"""What the controller needs of the world, with the contract that every adapter keeps.
+
+`aws` implements these with boto3, `memory` in process; `tests/contract` holds both to the same suite.
+
+Errors: an adapter raises one of the tree below for what a caller can act on, and lets anything else through.
+
+    PortError
+    ├── Conflict      a row changed since it was read: read again, decide again
+    ├── Throttled     AWS refused the call before doing anything: safe to repeat, later
+    ├── Unavailable   no answer, or a server error: it may or may not have happened
+    └── Denied        AWS refused it, and will again until a person mends the cause: nothing was done
+
+Three more say that a service must be left as it is: `UnreadableDocument`, `OtherControlPlane`, `NewerRows`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+from spotrelay.core.instances import Instance, Refusal, TargetState
+from spotrelay.core.names import Metric
+from spotrelay.core.pools import CapacityPool, Cooldown, PoolMemory, PurchaseOption, Scope, Survey
+from spotrelay.core.replica import Replica
+from spotrelay.core.rows import Changes, Removal, Rows
+from spotrelay.core.spec import ServiceSpec
+
+
+class PortError(Exception):
+    """A call to the world failed in a way that the caller can act on."""
+
+
+class Conflict(PortError):  # noqa: N818 - an outcome that is expected and met, not an error anybody made
+    """A row changed since it was read; nothing of the commit was written."""
+
+
+class Throttled(PortError):  # noqa: N818 - see Conflict
+    """AWS refused the call before it did anything."""
+
+
+class Unavailable(PortError):  # noqa: N818 - see Conflict
+    """No answer or a server error: the call may or may not have taken effect."""
+
+
+class Denied(PortError):  # noqa: N818 - see Conflict
+    """AWS refuses the call and would refuse a repeat: a permission, a protection, a bad request."""
+
+    def __init__(self, message: str, code: str = "", remedy: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        """AWS's."""
+        self.remedy = remedy
+        """What a person can do about it, if that is known."""
+
+
+class UnreadableDocument(Exception):  # noqa: N818 - see Conflict
+    """A service's runtime document is there and can't be read: which, why, what to do."""
+
+
+class OtherControlPlane(Exception):  # noqa: N818 - see Conflict
+    """Another control plane looks after the services of this region: this one must touch nothing."""
+
+    remedy = "remove one of the two control planes"
+
+
+class NewerRows(OtherControlPlane):
+    """A later version of the control plane wrote rows of the service that this one would misread."""
+
+    remedy = "deploy that version of the control plane again"
+
+
+class Clock(Protocol):
+    """Where the time comes from."""
+
+    def now(self) -> datetime:
+        """The present, aware UTC."""
+        ...
+
+
+class Store(Protocol):
+    """Replicas and what belongs to them. Every read is strongly consistent."""
+
+    def services(self) -> Sequence[str]:
+        """Every service that ever had a replica and wasn't forgotten."""
+        ...
+
+    def forget(self, service: str) -> None:
+        """Drop the service from `services`, once nothing of it is left. Its IDs are never given again."""
+        ...
+
+    def locate(self, instance_ids: Collection[str]) -> Mapping[str, tuple[str, int]]:
+        """Instance ID → (service, replica ID), for those that are or were ours. Any number of IDs."""
+        ...
+
+    def look_ahead(self) -> None:
+        """Learn now what the next `locate` is likely to ask. Nothing depends on it."""
+        ...
+
+    def read(self, service: str, replica_ids: Collection[int]) -> Rows:
+        """The named replicas (those that ended are left out) and the highest ID; no intents.
+
+        Raises:
+            NewerRows: one of them, or what is noted of the service, is of a later version.
+        """
+        ...
+
+    def load(self, service: str) -> Rows:
+        """Everything about the service that isn't history.
+
+        Rows written while it reads may or may not be there; `highest_id` is read before any row, so that a
+        commit that creates rows on the strength of it fails if anybody else created some.
+
+        Raises:
+            NewerRows: some of it is of a later version.
+        """
+        ...
+
+    def document(self, service: str) -> ServiceSpec | None:
+        """The last runtime document that was kept for the service; None if none ever was."""
+        ...
+
+    def keep_document(self, spec: ServiceSpec) -> None:
+        """Keep a document that could be read, for when it can't be any more."""
+        ...
+
+    def note_removal(self, service: str, removal: Removal) -> None:
+        """Put on record what speaks for it that the service's stack is gone."""
+        ...
+
+    def history(self, service: str, limit: int) -> Sequence[Replica]:
+        """The replicas that ended, newest ID first. They expire after 30 days."""
+        ...
+
+    def commit(self, changes: Changes) -> None:
+        """Write all of it or nothing.
+
+        An updated row is stored with its revision + 1. An ended one moves to history. From the moment a
+        row has an instance, `locate` finds it. Each row may be named once.
+
+        Raises:
+            Conflict: a row has another revision, IDs were given since, launches counted, or others came to
+                serve or ceased to.
+        """
+        ...
+
+    def cool(self, cooldowns: Collection[Cooldown]) -> None:
+        """Remember what to leave alone; a later end for the same scope replaces an earlier one."""
+        ...
+
+    def forgive(self, scopes: Collection[Scope]) -> None:
+        """Forget the cooldowns of these scopes; one without a cooldown is fine."""
+        ...
+
+    def note_survey(self, survey: Survey) -> None:
+        """Keep what was found out for a service, in place of what was known before."""
+        ...
+
+    def recall(self, service: str, region: str, now: datetime) -> PoolMemory:
+        """The region's cooldowns that are still remembered, and the service's last survey.
+
+        Cooldowns that others wrote may come seconds late, and the survey minutes: it changes by the hour.
+        """
+        ...
+
+    def acquire(self, service: str, holder: str, now: datetime, ttl_s: float) -> bool:
+        """Take the lease of the service's tick; False while another holder's hasn't expired."""
+        ...
+
+    def release(self, service: str, holder: str) -> None:
+        """Give the lease back; nothing happens if it has passed to another holder."""
+        ...
+
+    def claim_tick(self, service: str, due: datetime, now: datetime, serving: datetime | None) -> bool:
+        """Announce the next tick, so that no storm announces one for each of its signals.
+
+        False if one is on its way that comes no later than `due`, other than `serving`: the announced time of
+        the tick that is running now. One that comes later doesn't count: it may wait for a back-off's end.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRequest:
+    """`count` instances from any of the pools, bought one way, once."""
+
+    launch_id: str
+    spec: ServiceSpec
+    purchase_option: PurchaseOption
+    pools: tuple[CapacityPool, ...]
+    """In order of preference if `spec.ordered`."""
+    count: int
+    max_prices: Mapping[str, float] = field(default_factory=dict)
+    """By instance type, the most to pay for a Spot instance: USD per hour. A type that is missing has EC2's
+    own cap, the on-demand price."""
+    highest_id: int = 0
+    """The instances bear it, see `model.Instance.highest_id`."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchResult:
+    """What came of a launch. Fewer instances than asked is normal."""
+
+    instances: tuple[Instance, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+
+
+class Fleet(Protocol):
+    """EC2."""
+
+    def launch(self, request: LaunchRequest) -> LaunchResult:
+        """Launch now what can be had now. Repeating a launch ID repeats the answer while EC2 remembers it.
+
+        Raises:
+            Throttled, Denied: nothing was launched.
+            Unavailable: it may have been; `observe` shows it by its launch ID.
+        """
+        ...
+
+    def observe(self, service: str) -> Sequence[Instance]:
+        """Every instance with the service's tag that EC2 still shows, terminated ones too.
+
+        Instances launched a moment ago may be missing.
+        """
+        ...
+
+    def warned(self) -> Mapping[str, datetime]:
+        """Every Spot instance of the account and region that EC2 is about to take back, event or no event.
+
+        With the time of each warning.
+        """
+        ...
+
+    def terminate(self, instance_ids: Collection[str]) -> Mapping[str, str]:
+        """Terminate; an instance that is gone already is fine. Those that AWS refuses to, and its words.
+
+        One that can't be terminated costs the others nothing.
+        """
+        ...
+
+
+class Router(Protocol):
+    """The load balancer."""
+
+    def register(self, spec: ServiceSpec, instance_ids: Collection[str]) -> frozenset[str]:
+        """Put running instances into rotation; the ones that couldn't be (not running any more) come back."""
+        ...
+
+    def deregister(self, spec: ServiceSpec, instance_ids: Collection[str]) -> None:
+        """Take instances out of rotation, in one call. One not in it, or no such group, is fine."""
+        ...
+
+    def health(self, spec: ServiceSpec) -> Mapping[str, TargetState]:
+        """Every registered or draining target."""
+        ...
+
+
+class Surveyor(Protocol):
+    """Whoever asks EC2 what it offers."""
+
+    def survey(self, spec: ServiceSpec, now: datetime) -> Survey:
+        """Discover the service's eligible pools, their prices and their zones' placement scores.
+
+        What AWS refuses to say, or fails to, is missing from the survey, counted and recorded.
+
+        Raises:
+            PortError: not even the pools could be found out.
+        """
+        ...
+
+
+class Prober(Protocol):
+    """Whoever can reach the replicas' own addresses."""
+
+    def answering(self, spec: ServiceSpec, addresses: Mapping[str, str]) -> frozenset[str]:
+        """The instances (ID → private address) that answer the service's readiness probe with 200.
+
+        All are asked at once; one that doesn't answer takes its time-out, and costs the others nothing.
+        """
+        ...
+
+
+class Ticker(Protocol):
+    """The tick queue."""
+
+    def schedule(self, service: str, due: datetime | None = None, delay_s: float = 0) -> None:
+        """Have the service's tick run after the delay; `due` comes back to it as what it serves."""
+        ...
+
+    def schedule_leave(self, service: str, delay_s: float) -> None:
+        """Have somebody look after the delay which warned replicas must leave the rotation by then."""
+        ...
+
+    def schedule_override(self, service: str, delay_s: float) -> None:
+        """Have what a person vouched for carried out after the delay."""
+        ...
+
+
+class DeadLetters(Protocol):
+    """Where messages go that no retry would mend, and an alarm watches."""
+
+    def set_aside(self, body: str, why: str) -> None:
+        """Keep the message, and what is wrong with it, for a person to see."""
+        ...
+
+
+class Services(Protocol):
+    """The runtime documents."""
+
+    def names(self) -> Sequence[str]:
+        """Every deployed service, read afresh."""
+        ...
+
+    def get(self, service: str, *, fresh: bool = False) -> ServiceSpec | None:
+        """Its document, possibly a minute old unless `fresh`; None if there is none (any more).
+
+        Raises:
+            UnreadableDocument: there is one. Not the same as None, which may end the service's replicas.
+            OtherControlPlane: it is for another control plane to act on.
+        """
+        ...
+
+
+class Telemetry(Protocol):
+    """Metrics and the structured log."""
+
+    def count(self, metric: Metric, value: float = 1, *, service: str | None = None) -> None:
+        """Add to a metric, of one service or of the control plane."""
+        ...
+
+    def record(self, event: str, **facts: object) -> None:
+        """Write one log line: what happened, and everything needed to understand it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Everything that the controller acts through."""
+
+    store: Store
+    fleet: Fleet
+    router: Router
+    prober: Prober
+    ticker: Ticker
+    services: Services
+    telemetry: Telemetry
+    clock: Clock
+    new_id: Callable[[], str]
+    """A fresh ID, sortable by time, at most 64 ASCII characters: it becomes EC2's ClientToken."""

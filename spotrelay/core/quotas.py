@@ -1,0 +1,151 @@
+"""EC2's vCPU quotas: which one counts which instance types.
+
+Spot and on-demand are counted apart, and each region has its own. New accounts have 0 of both for everything
+that has an accelerator: docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html, as of
+2026-11-22, has the codes, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from spotrelay.core.pools import PurchaseOption, quota_of
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """A quota by its code in Service Quotas, and its name there."""
+
+    code: str
+    name: str
+    service: str = "ec2"
+    """As Service Quotas calls it."""
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.code})"
+
+    def page(self, region: str) -> str:
+        """Where to see it and to ask for more."""
+        return f"{page(region, self.service)}/{self.code}"
+
+
+def page(region: str, service: str = "ec2") -> str:
+    """Where all quotas of a service are."""
+    return f"https://{region}.console.aws.amazon.com/servicequotas/home/services/{service}/quotas"
+
+
+CONCURRENCY = Quota("L-B99A9384", "Concurrent executions", "lambda")
+"""Of all functions of an account in a region, 1,000; new accounts may have 10, which AWS raises with use."""
+
+LEAST_CONCURRENCY = 20
+"""Five batches of signals, five ticks, a prober for each of those and a survey are 16 at once; a storm of
+interruptions must not be what fills the quota up, nor have others' functions wait."""
+
+
+_STANDARD = "Standard (A, C, D, H, I, M, R, T, Z)"
+_STANDARD_FAMILIES = frozenset({"a", "c", "d", "h", "i", "im", "is", "m", "r", "t", "z"})
+
+_SPOT = {
+    "dl": Quota("L-85EED4F7", "All DL Spot Instance Requests"),
+    "f": Quota("L-88CF9481", "All F Spot Instance Requests"),
+    "g": Quota("L-3819A6DF", "All G and VT Spot Instance Requests"),
+    "inf": Quota("L-B5D1601B", "All Inf Spot Instance Requests"),
+    "p": Quota("L-7212CCBC", "All P4, P3 and P2 Spot Instance Requests"),
+    "p5": Quota("L-C4BD4855", "All P5 Spot Instance Requests"),
+    "standard": Quota("L-34B43A08", f"All {_STANDARD} Spot Instance Requests"),
+    "trn": Quota("L-6B0D517C", "All Trn Spot Instance Requests"),
+    "x": Quota("L-E3A00192", "All X Spot Instance Requests"),
+}
+_ON_DEMAND = {
+    "dl": Quota("L-6E869C2A", "Running On-Demand DL instances"),
+    "f": Quota("L-74FC7D96", "Running On-Demand F instances"),
+    "g": Quota("L-DB2E81BA", "Running On-Demand G and VT instances"),
+    "hpc": Quota("L-F7808C92", "Running On-Demand HPC instances"),
+    "inf": Quota("L-1945791B", "Running On-Demand Inf instances"),
+    "p": Quota("L-417A185B", "Running On-Demand P instances"),
+    "standard": Quota("L-1216C47A", f"Running On-Demand {_STANDARD} instances"),
+    "trn": Quota("L-2C3B7624", "Running On-Demand Trn instances"),
+    "x": Quota("L-7295265B", "Running On-Demand X instances"),
+}
+
+
+def quota_for(instance_type: str, option: PurchaseOption) -> Quota | None:
+    """The quota that counts instances of the type; None for a type of which AWS doesn't say it."""
+    group = quota_of(instance_type)
+    if group in _STANDARD_FAMILIES:
+        group = "standard"
+    if option is PurchaseOption.ON_DEMAND:
+        return _ON_DEMAND.get(group)
+    if group == "p":
+        # Spot alone has two for P, and the newest generations are named in neither.
+        generation = re.match(r"p(\d+)", instance_type)
+        number = int(generation[1]) if generation else 0
+        group = "p" if number < 5 else "p5" if number == 5 else ""
+    return _SPOT.get(group)
+
+
+class Buyer(Protocol):
+    """What a service, by its file or its runtime document, says of how it buys its replicas."""
+
+    @property
+    def replicas(self) -> int:
+        """How many it wants."""
+
+    @property
+    def use_spot(self) -> bool:
+        """Whether it buys Spot at all."""
+
+    @property
+    def base_on_demand(self) -> int:
+        """So many it always buys on-demand."""
+
+    @property
+    def on_demand_fallback(self) -> bool:
+        """Whether on-demand stands in for Spot: for all of it, if it comes to that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """A quota that is too small for a service, taken alone: others use it, too."""
+
+    quota: Quota
+    option: PurchaseOption
+    vcpus: float
+    """What the account has."""
+    needed: int
+    """What all replicas need, of the smallest eligible type that it counts."""
+
+    def remedy(self, region: str) -> str:
+        """Where to ask for how much."""
+        return f"ask for {self.needed} or more: {self.quota.page(region)}"
+
+    def __str__(self) -> str:
+        return f"{self.quota} is {self.vcpus:.0f} vCPU, and the service needs {self.needed} at least"
+
+
+def shortages(service: Buyer, vcpus: Mapping[str, int], value_of: Callable[[Quota], float]) -> list[Shortage]:
+    """The quotas for want of which the service can't have all of its replicas, one way or the other.
+
+    `vcpus` are those of each eligible type. Where several families are eligible, it takes all of their quotas
+    together to be too small; a type that no known quota counts may always be launched.
+    """
+    stand_ins = service.on_demand_fallback or not service.use_spot
+    counts = {
+        PurchaseOption.SPOT: service.replicas - service.base_on_demand if service.use_spot else 0,
+        PurchaseOption.ON_DEMAND: service.replicas if stand_ins else service.base_on_demand,
+    }
+    found: list[Shortage] = []
+    for option, count in counts.items():
+        smallest: dict[Quota | None, int] = {}
+        for name, size in vcpus.items():
+            quota = quota_for(name, option)
+            smallest[quota] = min(size, smallest.get(quota, size))
+        if count <= 0 or None in smallest:
+            continue
+        values = {quota: value_of(quota) for quota in smallest if quota}
+        if sum(value // smallest[quota] for quota, value in values.items()) < count:
+            found += [Shortage(q, option, value, count * smallest[q]) for q, value in values.items()]
+    return found

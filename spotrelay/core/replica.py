@@ -1,0 +1,171 @@
+"""A replica: one instance's place in a service, and its life from the request to the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from spotrelay.core.pools import Offering, PurchaseOption
+from spotrelay.core.rows import Rows
+
+
+class ReplicaState(StrEnum):
+    """Where a replica is in its life; see `TRANSITIONS` for the ways between."""
+
+    REQUESTED = "REQUESTED"
+    PROVISIONING = "PROVISIONING"
+    STARTING = "STARTING"
+    READY = "READY"
+    DRAINING = "DRAINING"
+    TERMINATED = "TERMINATED"
+    FAILED = "FAILED"
+
+    @property
+    def is_active(self) -> bool:
+        """Counts towards the replicas that should exist."""
+        return self in _ACTIVE
+
+    @property
+    def is_ended(self) -> bool:
+        """Nothing more will happen to it; it is history."""
+        return self in _ENDED
+
+
+_ACTIVE = frozenset(
+    {ReplicaState.REQUESTED, ReplicaState.PROVISIONING, ReplicaState.STARTING, ReplicaState.READY}
+)
+
+
+_ENDED = frozenset({ReplicaState.TERMINATED, ReplicaState.FAILED})
+
+
+TRANSITIONS: Mapping[ReplicaState, frozenset[ReplicaState]] = {
+    # A request that is no longer wanted ends without ever having had an instance.
+    ReplicaState.REQUESTED: frozenset(
+        {ReplicaState.PROVISIONING, ReplicaState.TERMINATED, ReplicaState.FAILED}
+    ),
+    ReplicaState.PROVISIONING: frozenset({ReplicaState.STARTING, ReplicaState.DRAINING, ReplicaState.FAILED}),
+    ReplicaState.STARTING: frozenset({ReplicaState.READY, ReplicaState.DRAINING, ReplicaState.FAILED}),
+    ReplicaState.READY: frozenset({ReplicaState.DRAINING}),
+    ReplicaState.DRAINING: frozenset({ReplicaState.TERMINATED}),
+    ReplicaState.TERMINATED: frozenset(),
+    ReplicaState.FAILED: frozenset(),
+}
+
+
+class IllegalTransitionError(ValueError):
+    """A replica was asked to go where its state doesn't lead: a bug of ours, never an input's fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One copy of a service, from the decision to have it until its instance is gone.
+
+    `revision` counts the stored versions of the row: a write names the revision that it was decided on,
+    so that of two deciders only one wins (see `ports.Store.commit`).
+    """
+
+    service: str
+    id: int
+    version: int
+    state: ReplicaState
+    reason: str
+    entered: Mapping[ReplicaState, datetime]
+    offering: Offering | None = None
+    instance_id: str | None = None
+    launch_id: str | None = None
+    """The launch intent that is to bring, or brought, the instance."""
+    attempts: int = 0
+    """Launches that every pool refused."""
+    retry_at: datetime | None = None
+    """No launch before this, after a refusal."""
+    purchase_option: PurchaseOption = PurchaseOption.SPOT
+    """How it is to be bought; `offering` says where it was."""
+    is_stand_in: bool = False
+    """Bought on-demand in addition, while a Spot replica isn't ready; never replaced itself."""
+    launch: str | None = None
+    """How its launch was decided and what EC2 answered, for people."""
+    replaces: int | None = None
+    replaced_by: int | None = None
+    warned_at: datetime | None = None
+    """When EC2 said that it takes the instance back. Such an instance is never terminated by us."""
+    unhealthy_since: datetime | None = None
+    rebalance_at: datetime | None = None
+    """When EC2 recommended to leave its instance."""
+    revision: int = 0
+    unknown: Mapping[str, Any] = field(default_factory=dict)
+    """What a later version noted of it, for after a rollback. Nothing here reads it."""
+
+    @classmethod
+    def requested(
+        cls,
+        service: str,
+        id_: int,
+        version: int,
+        now: datetime,
+        *,
+        reason: str,
+        purchase_option: PurchaseOption = PurchaseOption.SPOT,
+        replaces: int | None = None,
+        is_stand_in: bool = False,
+    ) -> Replica:
+        """A replica that should exist and has no instance yet."""
+        state = ReplicaState.REQUESTED
+        return cls(
+            service,
+            id_,
+            version,
+            state,
+            reason,
+            {state: now},
+            purchase_option=purchase_option,
+            replaces=replaces,
+            is_stand_in=is_stand_in,
+        )
+
+    def to(self, state: ReplicaState, now: datetime, reason: str | None = None, **changes: Any) -> Replica:
+        """The replica in its next state.
+
+        Raises:
+            IllegalTransitionError: the state machine has no such way.
+        """
+        if state not in TRANSITIONS[self.state]:
+            raise IllegalTransitionError(f"{self}: {self.state} does not lead to {state}")
+        entered = {**self.entered, state: now}
+        return replace(self, state=state, entered=entered, reason=reason or self.reason, **changes)
+
+    @property
+    def since(self) -> datetime:
+        """When it entered its present state."""
+        return self.entered[self.state]
+
+    def superseded_in(self, rows: Rows) -> bool:
+        """Its replacement is active already: the two of them count as one."""
+        successor = rows.replicas.get(self.replaced_by or 0)
+        return self.state.is_active and successor is not None and successor.is_counted
+
+    @property
+    def is_warned(self) -> bool:
+        """EC2 is taking its instance back."""
+        return self.warned_at is not None
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether it is one of those that should exist. What EC2 takes back is extra while it lasts."""
+        return self.state.is_active and not self.is_warned
+
+    @property
+    def serves(self) -> bool:
+        """Whether it is ready and passes its checks."""
+        return self.state is ReplicaState.READY and self.unhealthy_since is None
+
+    @property
+    def stays(self) -> bool:
+        """Whether it serves, and EC2 hasn't said that it takes it back."""
+        return self.serves and not self.is_warned
+
+    def __str__(self) -> str:
+        return f"{self.service}#{self.id}"

@@ -1,0 +1,128 @@
+"""What the table holds of a service, and a change to it that is written as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import ClassVar
+
+from spotrelay.core.replica import Replica
+from spotrelay.core.spec import ServiceSpec
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchIntent:
+    """Written before an instance is asked for, so that a crash in between leaves a trace to heal from."""
+
+    id: str
+    service: str
+    replica_ids: tuple[int, ...]
+    created_at: datetime
+    highest_id: int = 0
+    """The highest replica ID given by then. Its instances bear it, should the table get lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How long to hold new launches after replicas that never became ready."""
+
+    failures: int = 0
+    """In a row, of one version."""
+    until: datetime | None = None
+    version: int = 0
+    fallback_until: datetime | None = None
+    """The same for on-demand fallbacks: those are held only after one of them failed, and never for good."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchWindow:
+    """The minute that the launch-rate brake counts in: its start, and the replicas launched since."""
+
+    since: datetime | None = None
+    launched: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What speaks for it that a service's stack is gone. One sign alone is not enough to end its replicas."""
+
+    told_at: datetime | None = None
+    """When we were told: by the event of its parameter's deletion, or by a person."""
+    absent: int = 0
+    """Ticks in a row, since then, that found no document."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What the table says about one service: the whole of it, or the replicas that were asked for."""
+
+    highest_id: int = 0
+    """The highest replica ID ever given."""
+    serving: int = 0
+    """Replicas that stay (`Replica.stays`), as the table counts them: what a few rows can't tell."""
+    is_whole: bool = False
+    """Whether every replica was read."""
+    removal: Removal = Removal()
+    """Only where every replica was read."""
+    document: ServiceSpec | None = None
+    """The last runtime document that could be read; only where every replica was read."""
+    replicas: Mapping[int, Replica] = field(default_factory=dict)
+    """By ID, ended ones excluded."""
+    intents: Mapping[str, LaunchIntent] = field(default_factory=dict)
+    """Open launch intents by ID; empty where only some replicas were read."""
+    backoff: Backoff = Backoff()
+    window: LaunchWindow = LaunchWindow()
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What one decision writes about one service: all of it or none.
+
+    DynamoDB takes 100 items in a transaction; here a row costs at most 3 (one that ends: the row, its place
+    in history, its instance's entry), a new highest ID 2, an intent 1. Whoever makes one keeps to `MAX_ROWS`.
+    """
+
+    MAX_ROWS: ClassVar[int] = 30
+    """Created rows, updated rows and closed intents that fit, whatever becomes of them."""
+    MAX_SIZE: ClassVar[int] = 100
+    """Items in a transaction of DynamoDB."""
+
+    service: str
+    highest_id: tuple[int, int] | None = None
+    """(as read, to be): creating rows takes it, and fails if anybody gave IDs since."""
+    serving: tuple[int, int] | None = None
+    """(as read, to be) of `Rows.serving`: taking out what serves takes it, and fails if the others that it
+    was decided on have become fewer since. Two of the last ones never leave because each relies on the other.
+    """
+    create: tuple[Replica, ...] = ()
+    """Rows that don't exist yet."""
+    update: tuple[Replica, ...] = ()
+    """Rows as they are to be, each still with the revision that it was read with."""
+    open_intent: LaunchIntent | None = None
+    close_intents: tuple[str, ...] = ()
+    """A launch intent that is closed already is no conflict."""
+    backoff: Backoff | None = None
+    window: tuple[LaunchWindow, LaunchWindow] | None = None
+    """(as read, to be): launching takes it, and fails if anybody launched since."""
+    held: int = 0
+    """Replicas that the launch-rate brake makes wait; not stored, only told."""
+    is_last_resort: bool = False
+    """Whether the launch may go where it would rather not; not stored."""
+
+    @property
+    def size(self) -> int:
+        """Items that it writes, at most: the service's entries, intents, rows with instance and history."""
+        rows = sum(3 if r.state.is_ended else 2 for r in (*self.create, *self.update))
+        return 2 + rows + len(self.close_intents) + (self.open_intent is not None)
+
+    @property
+    def stored(self) -> tuple[Replica, ...]:
+        """The rows as the table has them after the commit: an updated one with its revision + 1."""
+        return (*self.create, *(replace(r, revision=r.revision + 1) for r in self.update))
+
+    @property
+    def to_launch(self) -> tuple[Replica, ...]:
+        """The stored rows that the opened intent is for."""
+        intent = self.open_intent
+        return tuple(r for r in self.stored if r.id in intent.replica_ids) if intent else ()

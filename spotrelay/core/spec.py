@@ -1,0 +1,188 @@
+"""The runtime document: what a service file amounts to at run time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+from spotrelay.core.pools import CapacityPool
+from spotrelay.core.requirements import Requirements
+
+
+class SpecError(ValueError):
+    """A runtime document that this version can't read: which service, what is wrong, what to do."""
+
+
+class OnRebalance(StrEnum):
+    """What a rebalance recommendation leads to."""
+
+    IGNORE = "ignore"
+    """Nothing: most are not followed by an interruption, and the warning comes in time."""
+    REPLACE = "replace"
+    """Launch first, drain only when the replacement is ready."""
+
+
+class OnWarning(StrEnum):
+    """When a replica that EC2 takes back leaves the rotation."""
+
+    NEEDED = "needed"
+    """At once if all but one of those wanted, and at least one, serve without it; else it serves on."""
+    SERVE_ON = "serve_on"
+    """Once as many as wanted serve without it."""
+    LEAVE = "leave"
+    """At once: its answers take longer than a drain that begins later would give them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadinessProbe:
+    """A real request that a replica must answer with 200 before it gets any other."""
+
+    path: str
+    post_data: Mapping[str, Any]
+    timeout_s: float = 15
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSpec:
+    """What the controller must know of one service: the runtime document that its stack writes."""
+
+    service: str
+    version: int
+    """The launch template's version: rises with every change of what an instance runs."""
+    replicas: int
+    use_spot: bool
+    instance_types: tuple[str, ...]
+    """Every type that satisfies the service file, in its order of preference where it gives one."""
+    ordered: bool
+    """Whether that order is the user's wish, or no order at all."""
+    subnets: Mapping[str, str]
+    """Subnet ID → zone. At most one subnet per zone: EC2 Fleet refuses more."""
+    launch_template_id: str
+    target_group_arn: str
+    port: int
+    on_demand_fallback: bool = True
+    """Whether what Spot doesn't give is bought on-demand. Without Spot it is bought on-demand anyway."""
+    base_on_demand: int = 0
+    """So many of `replicas` are always bought on-demand."""
+    max_price_share: float | None = None
+    """The most to pay for Spot, as a share of the on-demand price; None: all of it, EC2's own cap."""
+    requirements: Requirements | None = None
+    """What the service file asks of an instance, for the survey; None: `instance_types` is all there is."""
+    drain_s: float = 30
+    """How long a replica that left the rotation may finish its requests."""
+    on_warning: OnWarning = OnWarning.NEEDED
+    initial_delay_s: float = 1200
+    """A replica that isn't ready this long after its launch has failed."""
+    readiness_probe: ReadinessProbe | None = None
+    """None: the load balancer's own health check is all there is."""
+    on_rebalance: OnRebalance = OnRebalance.IGNORE
+    surge: int = 1
+    """Active replicas beyond `replicas` while one is replaced that still serves."""
+    max_launches_per_minute: int = 100
+    """The brake that keeps a mistake, of ours or anybody's, from becoming a bill."""
+
+    @property
+    def region(self) -> str:
+        """The region, from the zones' names (`us-east-1a`)."""
+        return next(iter(self.subnets.values()))[:-1]
+
+    @property
+    def asked(self) -> Requirements:
+        """What the service file asks; without it, the types that its stack listed."""
+        return self.requirements or Requirements(instance_types=self.instance_types, use_spot=self.use_spot)
+
+    @property
+    def pools(self) -> tuple[CapacityPool, ...]:
+        """Every pool a replica may come from, types in order, zones within a type."""
+        zones = tuple(dict.fromkeys(self.subnets.values()))
+        return tuple(CapacityPool(self.region, z, t) for t in self.instance_types for z in zones)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document as JSON-ready values (CDK tokens in them survive)."""
+        return {
+            "schema": SCHEMA,
+            "service": self.service,
+            "version": self.version,
+            "replicas": self.replicas,
+            "use_spot": self.use_spot,
+            "instance_types": list(self.instance_types),
+            "ordered": self.ordered,
+            "subnets": dict(self.subnets),
+            "launch_template_id": self.launch_template_id,
+            "target_group_arn": self.target_group_arn,
+            "port": self.port,
+            "on_demand_fallback": self.on_demand_fallback,
+            "base_on_demand": self.base_on_demand,
+            "max_price_share": self.max_price_share,
+            "requirements": self.requirements.to_dict() if self.requirements else None,
+            "drain_s": self.drain_s,
+            "on_warning": self.on_warning.value,
+            "initial_delay_s": self.initial_delay_s,
+            "readiness_probe": asdict(self.readiness_probe) if self.readiness_probe else None,
+            "on_rebalance": self.on_rebalance.value,
+            "surge": self.surge,
+            "max_launches_per_minute": self.max_launches_per_minute,
+        }
+
+    @classmethod
+    def from_json(cls, text: str) -> ServiceSpec:
+        """Read a runtime document.
+
+        Raises:
+            SpecError: not JSON, another schema, a field missing or of another type, nothing to launch.
+        """
+        try:
+            doc = json.loads(text)
+            if doc["schema"] != SCHEMA:
+                raise SpecError(
+                    f"service {doc.get('service')!r}: runtime document has schema {doc['schema']!r}, this "
+                    f"version reads {SCHEMA}: deploy the control plane and the service with one version"
+                )
+            spec = cls(
+                service=str(doc["service"]),
+                version=int(doc["version"]),
+                replicas=int(doc["replicas"]),
+                use_spot=bool(doc["use_spot"]),
+                instance_types=tuple(doc["instance_types"]),
+                ordered=bool(doc["ordered"]),
+                subnets=dict(doc["subnets"]),
+                launch_template_id=str(doc["launch_template_id"]),
+                target_group_arn=str(doc["target_group_arn"]),
+                port=int(doc["port"]),
+                on_demand_fallback=bool(doc["on_demand_fallback"]),
+                base_on_demand=int(doc["base_on_demand"]),
+                max_price_share=None if (share := doc["max_price_share"]) is None else float(share),
+                requirements=Requirements.from_dict(wanted) if (wanted := doc["requirements"]) else None,
+                drain_s=float(doc["drain_s"]),
+                # A document of before there was a choice is read all the same: unreadable would be worse.
+                on_warning=OnWarning(doc.get("on_warning", OnWarning.NEEDED)),
+                initial_delay_s=float(doc["initial_delay_s"]),
+                readiness_probe=ReadinessProbe(**probe) if (probe := doc["readiness_probe"]) else None,
+                on_rebalance=OnRebalance(doc["on_rebalance"]),
+                surge=int(doc["surge"]),
+                max_launches_per_minute=int(doc["max_launches_per_minute"]),
+            )
+        # OverflowError: a whole number that is Infinity. RecursionError: JSON as deep as Python's stack.
+        except (
+            KeyError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            OverflowError,
+            RecursionError,
+        ) as error:
+            if isinstance(error, SpecError):
+                raise
+            raise SpecError(
+                f"runtime document can't be read ({error!r}): deploy the service again"
+            ) from error
+        if not spec.instance_types or not spec.subnets or spec.replicas < 0:
+            raise SpecError(f"service {spec.service!r}: no instance types, no subnets or negative replicas")
+        return spec
+
+
+SCHEMA = 1
+"""Of the runtime document: raised when an old controller would misread a new document."""

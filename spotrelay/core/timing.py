@@ -1,0 +1,143 @@
+"""Every duration that the policy goes by, with its reason."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+TICK_IN_TRANSITION_S = 3.0
+"""Between ticks while anything moves: short against a model load, long against the calls of a tick."""
+
+LEASE_S = 60.0
+"""The reconcile function's time-out: a lease outlives its holder by nothing."""
+
+OVERRIDE_AGAIN_S = 5.0
+"""What a person vouched for waits so long when another tick is at work: that takes a second or two."""
+
+ADOPT_AFTER_S = 10.0
+"""A launch normally records its instances within a second or two; before that, adopting would race it."""
+
+INTENT_EXPIRES_S = 60.0
+"""No invocation lives longer (the functions' time-out), so what isn't recorded by then never will be."""
+
+ORPHAN_GRACE_S = 120.0
+"""An instance of ours that no row and no intent knows is terminated at this age: twice an intent's life."""
+
+VISIBLE_WITHIN_S = 60.0
+"""DescribeInstances is eventually consistent: an instance just launched may be missing for a moment."""
+
+NOTICE_S = 120.0
+"""From EC2's warning to the end of the instance: its two minutes."""
+
+ENDS_WITHIN_S = 60.0
+"""An instance that hasn't ended so long after its time is looked at by the minute: it may never end."""
+
+RECLAIM_GRACE_S = 300.0
+"""A warned instance that still runs so long after its time, and isn't marked any more, was spared."""
+
+CLOCKS_APART_S = 1.0
+"""Functions' clocks are taken to agree within this: who looks a second after a time finds it past."""
+
+LOOK_AGAIN_WITHIN_S = 5.0
+"""Who looks so shortly before a warned replica must leave has somebody look once more. Ticks are as close."""
+
+LAST_ONE_STAYS_S = 10.0
+"""Before its instance ends the very last one in rotation leaves: a deregistration and the balancer's lag."""
+
+MISSING_S = 30.0
+"""A replica that EC2 doesn't show, and the load balancer doesn't call healthy, for so long is gone. EC2 shows
+what it terminated for about an hour: that something is missing is strange, and not to be believed at once."""
+
+CREDIBLE_SHARE = 0.5
+"""If more of the ready replicas than this are missing at the same time, it is not believed."""
+
+REMOVED_TICKS, REMOVED_AFTER_S = 3, 20.0
+"""So many ticks in a row, and for so long, must find no document before a removed service's replicas end: a
+parameter that is deleted and made again at once was a deployment."""
+
+DRAIN_SETTLE_S = 20.0
+"""Load balancers were seen sending requests for 17 s after a target began to drain
+(kubernetes-sigs/aws-load-balancer-controller #2366)."""
+
+UNHEALTHY_REPLACED_S = 60.0
+"""A replica that was ready and answers no health check for this long gets a replacement. It stays where it is
+until that serves, and may recover: so sooner than SkyServe's three minutes, and later than a busy moment."""
+
+LOSS_COOLDOWN_S, LOSS_COOLDOWN_MAX_S = 900.0, 7200.0
+"""A pool that loses an instance: a quarter of an hour, doubled each time it does so again, up to two hours.
+On recorded traces that lost hardly more instances than half an hour each time, and bought less on-demand:
+docs/placement.md has the figures."""
+
+REBALANCE_COOLDOWN_S = 600.0
+"""A pool that EC2 advises to leave: most recommendations are not followed by an interruption."""
+
+REFUSAL_COOLDOWN_S, REFUSAL_COOLDOWN_MAX_S = 30.0, 600.0
+"""A pool that refuses a launch. Asking again costs nothing, not asking costs the on-demand price: sooner than
+Karpenter's three minutes at first, and later if it goes on refusing."""
+
+LIMIT_COOLDOWN_S, LIMIT_COOLDOWN_MAX_S = 60.0, 900.0
+"""A quota or a subnet that is used up: it has room again once an instance has ended, or a request to AWS is
+granted."""
+
+UNHEALTHY_GIVEN_UP_S = 180.0
+"""A fallback that answers no health check for this long goes: it gets no replacement of its own to wait for.
+SkyServe's threshold."""
+
+FAILURE_COOLDOWN_S, FAILURE_COOLDOWN_MAX_S = 600.0, 7200.0
+"""A pool whose instance never became ready: perhaps its hardware, its zone's network, or the type's drivers.
+About as long as such a start is given, so that the next one is tried elsewhere."""
+
+UNSUPPORTED_COOLDOWN_S = 86_400.0
+"""A pool that doesn't exist: AWS adds types to zones, but not by the hour."""
+
+REBALANCE_MIN_AGE_S = 600.0
+"""A recommendation doesn't replace a replica that has been ready for less: in a bad hour every new instance
+gets one at once, and following each of them churned fleets (NTH #141, #786; karpenter #2853)."""
+
+LESSON_WORTH = 0.05
+"""Share of a cooldown by which it must end later to be worth writing anew. A pool loses its instances within
+moments, in one batch of warnings after the other, and all but the first have nothing to add."""
+
+STAY_MAX_S = 600.0
+"""A Spot replica has stayed when it has been ready for as long as it took to start, which is what giving up
+its stand-in too early would cost; ten minutes at most, since on-demand is paid for meanwhile."""
+
+LOW_SCORE = 3
+"""Zones with this placement score or less come last, and nothing returns to Spot there. AWS's own guidance
+moves away from pools that score 1 or 2; with fewer than three types no score is above 3."""
+
+LOW_SCORE_EVERY = 5
+"""Of the tries to return to Spot each fifth asks low zones, too: a score is advice, a request costs nothing,
+and GPU zones may score low for days. Tries are a minute apart by then: EC2 is asked every five minutes."""
+
+RETRY_FIRST_S, RETRY_MAX_S = 5.0, 60.0
+"""After a launch that every pool refused: doubled each time, a minute at most (capacity returns in gusts)."""
+
+RETRY_RESTING_S = 300.0
+"""While every pool is cooling there is nobody to ask before the first has rested; but after five minutes
+there may be a new survey, or a new version with other pools."""
+
+FAILURE_FIRST_S, FAILURE_MAX_S = 30.0, 1800.0
+"""After replicas that never became ready: doubled each time; each try costs minutes of a GPU."""
+
+
+FALLBACK_HELD_MAX_S = 300.0
+"""After a fallback that never became ready, until the next, at most: each has had its whole start, which is
+minutes, and without fallbacks nothing may serve at all."""
+
+CRASH_LOOP_FAILURES = 5
+"""Replicas in a row that never became ready: the fifth says nothing that the fourth didn't. Launches stop
+until a new version of the service is deployed."""
+
+LAUNCH_WINDOW_S = 60.0
+"""What `max_launches_per_minute` counts in."""
+
+
+def backoff_s(attempts: int, first_s: float, max_s: float) -> float:
+    """How long to wait after the given number of failed attempts (≥ 1): doubled each time up to a ceiling."""
+    # The exponent is bounded so that a service that has failed for weeks doesn't overflow a float.
+    return float(min(first_s * 2 ** min(attempts - 1, 30), max_s))
+
+
+def seconds(value: float) -> timedelta:
+    """A duration; the one place where `_s` numbers become timedeltas."""
+    return timedelta(seconds=value)

@@ -1,0 +1,1 @@
+"""Where capacity is asked for: pools, what was learned about them, and launches."""

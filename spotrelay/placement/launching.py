@@ -1,0 +1,291 @@
+"""Turns a launch intent into instances, down the fallback order, each step on record before it is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import zip_longest
+
+from spotrelay.core import timing
+from spotrelay.core.names import Metric
+from spotrelay.core.pools import PoolMemory, PurchaseOption
+from spotrelay.core.ports import (
+    Conflict,
+    Denied,
+    LaunchRequest,
+    LaunchResult,
+    PortError,
+    Ports,
+    Throttled,
+    Unavailable,
+)
+from spotrelay.core.replica import Replica
+from spotrelay.core.rows import Changes, LaunchIntent
+from spotrelay.core.spec import ServiceSpec
+from spotrelay.core.timing import seconds
+from spotrelay.placement import cooldowns
+from spotrelay.placement import plan as placement
+from spotrelay.placement.plan import Plan, Step
+from spotrelay.serving import failures
+from spotrelay.serving.changes import provisioned
+
+STAND_IN_DELAY_S = 1.0
+"""Until the tick that asks for stand-ins: this one may have to end first, since it holds the lease."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """What is being launched."""
+
+    spec: ServiceSpec
+    plan: Plan
+    memory: PoolMemory
+    option: PurchaseOption
+
+
+def launch(ports: Ports, spec: ServiceSpec, ordered: Changes, memory: PoolMemory) -> int:
+    """Launch what a commit ordered; how many instances are on record afterwards.
+
+    What no pool gives stays REQUESTED and falls due again after a back-off; what got no clear answer keeps
+    its intent, and the tick finds out. Neither raises: repeating the signals at once would mend neither.
+    """
+    order = _order(spec, ordered, memory, ports.clock.now())
+    if not order.plan.steps:
+        _nowhere(ports, order, ordered)
+        return 0
+    launched = 0
+    steps = order.plan.steps
+    for step, next_step in zip_longest(steps, steps[1:]):
+        intent, waiting = ordered.open_intent, ordered.to_launch
+        if intent is None:
+            break
+        answer = _ask(ports, order, intent, step, waiting)
+        now = ports.clock.now()
+        match answer:
+            case LaunchResult():
+                filled, rest = _assign(waiting, order.plan, step, answer, now)
+                ordered = _after(ports, order, intent, filled, rest, next_step, now)
+            case Throttled():
+                filled, ordered = (), _postponed(spec, intent, waiting, now)
+            case Denied():
+                filled, ordered = (), _denied(spec, intent, waiting, answer, now)
+            case Unavailable():
+                break
+        if not _is_committed(ports, ordered):
+            break
+        launched += len(filled)
+        ports.telemetry.count(Metric.REPLICAS_LAUNCHED, len(filled), service=spec.service)
+        if isinstance(answer, LaunchResult | Denied):
+            given = answer if isinstance(answer, LaunchResult) else LaunchResult()
+            _conclude(ports, order, given, ordered.update)
+    return launched
+
+
+def _order(spec: ServiceSpec, ordered: Changes, memory: PoolMemory, now: datetime) -> _Order:
+    waiting = ordered.to_launch
+    option = waiting[0].purchase_option
+    plan = placement.plan(
+        spec,
+        option,
+        memory,
+        now,
+        is_return=spec.on_demand_fallback and all(r.attempts % timing.LOW_SCORE_EVERY for r in waiting),
+        is_last_resort=ordered.is_last_resort or not spec.on_demand_fallback,
+    )
+    return _Order(spec, plan, memory, option)
+
+
+def _nowhere(ports: Ports, order: _Order, ordered: Changes) -> None:
+    """There is no pool worth asking: wait until the first has rested."""
+    spec, now = order.spec, ports.clock.now()
+    words = f"no pool to ask; left out: {placement.shown(order.plan.left_out)}"
+    _record(ports, order, ordered.to_launch, {"why_these": words})
+    told = (replace(r, launch=words, launch_id=None) for r in ordered.to_launch)
+    rested = placement.first_rest(spec, order.option, order.memory, now)
+    waiting = tuple(_refused(r, now, rested) for r in told)
+    closed = (ordered.open_intent.id,) if ordered.open_intent else ()
+    if _is_committed(ports, Changes(spec.service, update=waiting, close_intents=closed)):
+        _conclude(ports, order, LaunchResult(), waiting)
+
+
+def _is_committed(ports: Ports, outcome: Changes) -> bool:
+    """Put the outcome on record; False if somebody else looks after these replicas now.
+
+    The instances, if any, bear our tag and the intent's ID: the tick gives them to whom they are for, or
+    terminates them.
+    """
+    try:
+        ports.store.commit(outcome)
+    except Conflict as conflict:
+        ports.telemetry.record("launch_overtaken", service=outcome.service, detail=str(conflict))
+        return False
+    return True
+
+
+def _ask(
+    ports: Ports, order: _Order, intent: LaunchIntent, step: Step, waiting: Sequence[Replica]
+) -> LaunchResult | Throttled | Unavailable | Denied:
+    """One launch request, with a log line that says everything that led to it and what EC2 answered."""
+    spec = order.spec
+    request = LaunchRequest(
+        intent.id,
+        spec,
+        step.purchase_option,
+        step.pools,
+        len(waiting),
+        max_prices=order.plan.max_prices,
+        highest_id=intent.highest_id,
+    )
+    answer: LaunchResult | Throttled | Unavailable | Denied
+    try:
+        answer = ports.fleet.launch(request)
+    except (Throttled, Unavailable, Denied) as error:
+        answer = error
+    facts: dict[str, object] = {
+        "launch": intent.id,
+        "pools": [str(p) for p in step.pools],
+        "why_these": step.why,
+    }
+    if isinstance(answer, LaunchResult):
+        facts["instances"] = {i.id: str(i.offering) for i in answer.instances}
+        facts["refusals"] = [f"{r.code}: {r.offering or r.message}" for r in answer.refusals]
+        if answer.refusals:
+            ports.telemetry.count(Metric.LAUNCH_REFUSALS, len(answer.refusals), service=spec.service)
+        for refusal in {r.code: r for r in answer.refusals if r.kind.is_lasting}.values():
+            _tell_blocked(ports, order, refusal.code, refusal.message, refusal.remedy)
+    else:
+        facts["error"] = repr(answer)
+        ports.telemetry.count(Metric.LAUNCH_ERRORS, service=spec.service)
+        count_denied(ports, answer)
+        if isinstance(answer, Denied):
+            ports.telemetry.record("denied", step="launch", service=spec.service, error=str(answer))
+            _tell_blocked(ports, order, answer.code, str(answer), answer.remedy)
+    _record(ports, order, waiting, facts)
+    return answer
+
+
+def _tell_blocked(ports: Ports, order: _Order, code: str, words: str, remedy: str) -> None:
+    """No retry mends it, so a person must hear of it: EC2's words, and what to do."""
+    service = order.spec.service
+    ports.telemetry.count(Metric.LAUNCHES_BLOCKED, service=service)
+    ports.telemetry.record(
+        "launch_blocked",
+        service=service,
+        purchase_option=str(order.option),
+        code=code,
+        error=words,
+        remedy=remedy,
+    )
+
+
+def _record(ports: Ports, order: _Order, waiting: Sequence[Replica], facts: dict[str, object]) -> None:
+    ports.telemetry.record(
+        "launch",
+        service=order.spec.service,
+        replicas=[r.id for r in waiting],
+        purchase_option=str(order.option),
+        eligible=len(order.plan.eligible),
+        left_out={str(pool): why for pool, why in order.plan.left_out.items()},
+        **facts,
+    )
+
+
+def _conclude(ports: Ports, order: _Order, answer: LaunchResult, waiting: Sequence[Replica]) -> None:
+    """What follows from an answer, after the record: it may get lost, no instance or launch must."""
+    try:
+        _learn(ports, order, answer)
+        _call_stand_ins(ports, order, waiting)
+    except PortError as error:
+        note_lost(ports, order.spec.service, error)
+
+
+def note_lost(ports: Ports, service: str, error: PortError) -> None:
+    """Say that what was learned of pools, or who was to hear of it, got lost: nothing else depends on it."""
+    ports.telemetry.record("lessons_lost", service=service, error=repr(error))
+    count_denied(ports, error)
+
+
+def count_denied(ports: Ports, error: Exception) -> None:
+    """Count a call that AWS refuses: where nothing else fails with it, nobody else says so."""
+    if isinstance(error, Denied):
+        ports.telemetry.count(Metric.CALLS_DENIED)
+
+
+def _learn(ports: Ports, order: _Order, answer: LaunchResult) -> None:
+    now = ports.clock.now()
+    lessons = cooldowns.of_refusals(answer.refusals, order.spec.region, order.option, order.memory, now)
+    if lessons:
+        ports.store.cool(lessons)
+    # What gave a part and refused the rest is empty now, whatever it is forgiven.
+    learned = {lesson.scope for lesson in lessons}
+    given = {i.offering for i in answer.instances}
+    forgiven = [scope for scope in cooldowns.forgiven(given, order.memory) if scope not in learned]
+    if forgiven:
+        ports.store.forgive(forgiven)
+
+
+def _call_stand_ins(ports: Ports, order: _Order, waiting: Sequence[Replica]) -> None:
+    """Have the tick that requests stand-ins come at once for what Spot has just refused."""
+    is_new = any(r.instance_id is None and r.attempts == 1 for r in waiting)
+    if is_new and order.option is PurchaseOption.SPOT and order.spec.on_demand_fallback:
+        ports.ticker.schedule(order.spec.service, delay_s=STAND_IN_DELAY_S)
+
+
+def _assign(
+    waiting: Sequence[Replica], plan: Plan, step: Step, answer: LaunchResult, now: datetime
+) -> tuple[tuple[Replica, ...], tuple[Replica, ...]]:
+    """(replicas that got an instance, replicas that still wait), lowest ID first."""
+    refused = ", ".join(sorted({r.code: r.words for r in answer.refusals}.values()))
+
+    def told(replica: Replica, given: str) -> Replica:
+        answered = f"{given}; refused elsewhere: {refused}" if refused and given else given or refused
+        return replace(replica, launch=placement.in_words(plan, step, answered))
+
+    filled = tuple(
+        provisioned(told(r, str(i.offering)), i, now) for r, i in zip(waiting, answer.instances, strict=False)
+    )
+    return filled, tuple(told(r, "") for r in waiting[len(filled) :])
+
+
+def _after(
+    ports: Ports,
+    order: _Order,
+    intent: LaunchIntent,
+    filled: tuple[Replica, ...],
+    rest: tuple[Replica, ...],
+    next_step: Step | None,
+    now: datetime,
+) -> Changes:
+    """What to record of an answer: the instances, and an intent for the next step or a later try."""
+    service = order.spec.service
+    if rest and next_step:
+        ids = tuple(r.id for r in rest)
+        next_intent = replace(intent, id=ports.new_id(), replica_ids=ids, created_at=now)
+        rest = tuple(replace(r, launch_id=next_intent.id) for r in rest)
+    else:
+        next_intent = None
+        rest = tuple(_refused(r, now) for r in rest)
+    return Changes(service, update=(*filled, *rest), open_intent=next_intent, close_intents=(intent.id,))
+
+
+def _refused(replica: Replica, now: datetime, rested: datetime | None = None) -> Replica:
+    attempts, retry_at = failures.after_refusal(replica, now)
+    if rested:
+        retry_at = min(rested, now + seconds(timing.RETRY_RESTING_S))
+    return replace(replica, attempts=attempts, retry_at=retry_at)
+
+
+def _denied(
+    spec: ServiceSpec, intent: LaunchIntent, waiting: Sequence[Replica], error: Denied, now: datetime
+) -> Changes:
+    """Nothing was launched, nor will be before a person mends the cause. It is tried again all the same."""
+    told = (replace(r, launch=f"EC2 refuses the request: {error}") for r in waiting)
+    return Changes(spec.service, update=tuple(_refused(r, now) for r in told), close_intents=(intent.id,))
+
+
+def _postponed(spec: ServiceSpec, intent: LaunchIntent, waiting: Sequence[Replica], now: datetime) -> Changes:
+    """A throttled request was never made, so it counts as no attempt."""
+    retry_at = now + seconds(timing.RETRY_FIRST_S)
+    later = tuple(replace(r, retry_at=retry_at) for r in waiting)
+    return Changes(spec.service, update=later, close_intents=(intent.id,))

@@ -1,0 +1,94 @@
+"""Surveys: for every deployed service, what EC2 offers to it is asked, kept for launches, and shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from spotrelay.control.intake import parse_tick
+from spotrelay.core import timing
+from spotrelay.core.names import Metric
+from spotrelay.core.pools import Survey
+from spotrelay.core.ports import Clock, OtherControlPlane, Services, Store, Surveyor, Telemetry
+
+
+class SurveyFailedError(Exception):
+    """Services that could not be surveyed, and why; the others were."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surveying:
+    """Surveys services and keeps what was found."""
+
+    services: Services
+    surveyor: Surveyor
+    store: Store
+    telemetry: Telemetry
+    clock: Clock
+
+    def on_event(self, event: Mapping[str, Any]) -> None:
+        """Survey what an event is about: all services (the schedule's), or the one that was deployed.
+
+        Raises:
+            MalformedTickError: it is about neither.
+            SurveyFailedError: see `survey`.
+        """
+        # The same events that bring ticks, from the same rules.
+        tick = parse_tick(json.dumps(event))
+        if tick.service is None:
+            self.survey(self.services.names())
+        else:
+            self.survey([tick.service], fresh=True)
+
+    def survey(self, services: Iterable[str], *, fresh: bool = False) -> None:
+        """Survey each of the services; one that isn't deployed any more is passed over.
+
+        With `fresh`, no document is used that was read before.
+
+        Raises:
+            SurveyFailedError: some failed. The rest are done with all the same.
+        """
+        failed: dict[str, str] = {}
+        for service in services:
+            try:
+                self._survey(service, fresh=fresh)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is this service's, and raised at the end
+                self.telemetry.record("survey_failed", service=service, error=repr(error))
+                failed[service] = repr(error)
+        if failed:
+            raise SurveyFailedError("; ".join(f"{service}: {why}" for service, why in failed.items()))
+
+    def _survey(self, service: str, *, fresh: bool) -> None:
+        try:
+            spec = self.services.get(service, fresh=fresh)
+        except OtherControlPlane as error:
+            self.telemetry.record("not_surveyed", service=service, why=str(error))
+            return
+        if spec is None:
+            return
+        survey = self.surveyor.survey(spec, self.clock.now())
+        self.store.note_survey(survey)
+        self._show(survey)
+
+    def _show(self, survey: Survey) -> None:
+        service, scores = survey.service, survey.scores
+        best = max(scores.values(), default=None)
+        self.telemetry.count(Metric.ELIGIBLE_POOLS, len(survey.pools), service=service)
+        if best is not None:
+            self.telemetry.count(Metric.BEST_PLACEMENT_SCORE, best, service=service)
+            if best <= timing.LOW_SCORE:
+                self.telemetry.count(Metric.ALL_ZONES_SCORE_LOW)
+        # Each zone's is in the log only: as metrics they would cost more than all else of a service at rest.
+        self.telemetry.record(
+            "surveyed",
+            service=service,
+            pools=len(survey.pools),
+            instance_types=sorted({pool.instance_type for pool in survey.pools}),
+            scores=dict(scores),
+            best_score=best,
+            are_all_scores_low=best is not None and best <= timing.LOW_SCORE,
+            spot_prices=len(survey.spot_prices),
+            on_demand_prices=len(survey.on_demand_prices),
+        )

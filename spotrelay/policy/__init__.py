@@ -1,1 +1,0 @@
-"""Pure decisions: values in, values out. No boto3, no clock, no environment."""

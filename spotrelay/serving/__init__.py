@@ -1,0 +1,1 @@
+"""What a service that serves needs: pure decisions, from what is seen to what is to be done."""

@@ -1,0 +1,72 @@
+"""What replicas that never became ready, and launches that were refused, teach about when to try again."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+from spotrelay.core import timing
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.rows import Backoff
+from spotrelay.core.spec import ServiceSpec
+from spotrelay.core.timing import seconds
+
+
+def is_crash_looping(spec: ServiceSpec, backoff: Backoff) -> bool:
+    """Whether this version has failed so often in a row that another try would only cost."""
+    return backoff.version == spec.version and backoff.failures >= timing.CRASH_LOOP_FAILURES
+
+
+def is_held(spec: ServiceSpec, backoff: Backoff, now: datetime) -> bool:
+    """What a version did to itself is not held against the next."""
+    if backoff.version != spec.version:
+        return False
+    return is_crash_looping(spec, backoff) or (backoff.until is not None and now < backoff.until)
+
+
+def is_fallback_held(spec: ServiceSpec, backoff: Backoff, now: datetime) -> bool:
+    """Whether on-demand fallbacks must wait: only after one of them failed, and never for good.
+
+    What fails on Spot may well serve on-demand, and where nothing serves that is all there is.
+    """
+    is_its_own = backoff.version == spec.version
+    return is_its_own and backoff.fallback_until is not None and now < backoff.fallback_until
+
+
+def after_failures(
+    backoff: Backoff, failed: Sequence[Replica], now: datetime, *, by_ec2: Collection[int] = ()
+) -> Backoff:
+    """How long to hold launches after more replicas that never became ready.
+
+    What was launched together may well fail together, for a reason that has nothing to do with the service.
+    It takes one that was launched after the last failure to call it a crash loop, and that EC2 doesn't call
+    its own doing: `by_ec2` are the IDs of those.
+    """
+    version = max(replica.version for replica in failed)
+    before = backoff if backoff.version == version else Backoff()
+    failures = before.failures + len(failed)
+    if not _was_tried_again(before, [replica for replica in failed if replica.id not in by_ec2]):
+        failures = min(failures, max(before.failures, timing.CRASH_LOOP_FAILURES - 1))
+    until = now + seconds(_held_s(failures))
+    # Where it came from cools, so that the next one is tried elsewhere: perhaps nothing else serves.
+    has_failed = any(r.is_stand_in for r in failed)
+    fallback_held_s = min(_held_s(failures), timing.FALLBACK_HELD_MAX_S)
+    fallback_until = now + seconds(fallback_held_s) if has_failed else before.fallback_until
+    return Backoff(failures, until, version, fallback_until)
+
+
+def _was_tried_again(backoff: Backoff, failed: Sequence[Replica]) -> bool:
+    if backoff.until is None:
+        return False
+    last_failure = backoff.until - seconds(_held_s(backoff.failures))
+    return any(replica.entered[ReplicaState.PROVISIONING] >= last_failure for replica in failed)
+
+
+def _held_s(failures: int) -> float:
+    return timing.backoff_s(failures, timing.FAILURE_FIRST_S, timing.FAILURE_MAX_S)
+
+
+def after_refusal(replica: Replica, now: datetime) -> tuple[int, datetime]:
+    """(attempts, retry_at) of a replica that no pool had room for."""
+    attempts = replica.attempts + 1
+    return attempts, now + seconds(timing.backoff_s(attempts, timing.RETRY_FIRST_S, timing.RETRY_MAX_S))

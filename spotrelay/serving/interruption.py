@@ -1,0 +1,217 @@
+"""What follows from EC2's signals: the fast path."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from spotrelay.core import timing
+from spotrelay.core.instances import InstanceState
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.rows import Rows
+from spotrelay.core.spec import OnRebalance, ServiceSpec
+from spotrelay.core.timing import seconds
+from spotrelay.events import InterruptionWarning, RebalanceRecommendation, Signal, StateChange
+from spotrelay.serving import rotation
+from spotrelay.serving.actions import (
+    Action,
+    Drain,
+    End,
+    LookAgain,
+    NoteRebalance,
+    NoteWarning,
+    ServeOn,
+    Start,
+    TakeOut,
+)
+
+WARNED = "interruption warning"
+"""Why a replica is replaced that EC2 takes back."""
+
+NEEDLESS = "; as many as wanted are left"
+"""Said of a loss that gets no replacement."""
+
+Sighting = tuple[Signal, Replica]
+"""A signal and the replica that it is about, as last read."""
+
+
+def decide(
+    sightings: Sequence[Sighting], rows: Rows, spec: ServiceSpec | None, now: datetime
+) -> list[Action]:
+    """Actions for signals about replicas that haven't ended; several about one instance count once.
+
+    A rebalance recommendation is noted at most: it is no emergency, and the tick sees the whole fleet.
+    """
+    by_replica: dict[int, list[Signal]] = {}
+    replicas = {}
+    for signal, replica in sightings:
+        by_replica.setdefault(replica.id, []).append(signal)
+        replicas[replica.id] = replica
+    told = {id_: _Told.by(signals, now) for id_, signals in by_replica.items()}
+    # All that stop staying in this batch are no longer there for one another.
+    staying = rows.serving - sum(replicas[id_].stays and told[id_].is_going for id_ in told)
+    actions: list[Action] = []
+    for id_, news in told.items():
+        action = _for_one(replicas[id_], news, spec, staying, now)
+        if action is not None:
+            actions.append(action)
+    return [unreplaced(action, rows) for action in actions]
+
+
+def due(spec: ServiceSpec, rows: Rows, now: datetime) -> list[Action]:
+    """Who must leave the rotation by now, and who should have: whoever wrote that may have died at once.
+
+    For one whose time comes in seconds somebody is asked to look again: who should have asked may have died,
+    too, and this may be the last that looks before.
+    """
+    drained = (r for r in rows.replicas.values() if r.state is ReplicaState.DRAINING and r.is_warned)
+    overdue = [TakeOut(r.instance_id) for r in drained if r.instance_id]
+    leaving = {replica.id: replica for replica in rotation.leaving(spec, rows, (), now)}
+    again = [
+        LookAgain(r.instance_id, r.warned_at)
+        for r in rows.replicas.values()
+        if r.state is ReplicaState.READY and r.id not in leaving and r.instance_id and r.warned_at
+        if rotation.is_due_soon(spec, r.warned_at, now)
+    ]
+    return [*overdue, *map(leave, leaving.values()), *again]
+
+
+def leave(replica: Replica) -> Drain:
+    """A replica that served on leaves the rotation; its replacement came with the warning, if it gets one."""
+    is_replaced = replica.replaced_by is not None or replica.is_stand_in
+    reason = WARNED if is_replaced else WARNED + NEEDLESS
+    return Drain(replica, reason, warned_at=replica.warned_at, replace=False)
+
+
+def settled(rows: Rows, now: datetime) -> frozenset[str]:
+    """The instances that nobody is putting into rotation at this moment.
+
+    A replica is registered by the tick that made it ready, and that tick has ended by now: those of before
+    can't be late, because no function runs for longer.
+    """
+    ready = (r for r in rows.replicas.values() if r.state is ReplicaState.READY and r.instance_id)
+    return frozenset(r.instance_id or "" for r in ready if now - r.since >= seconds(timing.LEASE_S))
+
+
+def unreplaced(action: Action, rows: Rows) -> Action:
+    """A loss of a replica whose replacement is under way already brings no second one; a stand-in gets none.
+
+    Whether another stand-in is wanted, the tick decides. A replica that serves on got its replacement with
+    the warning; what has become of that since is the replacement's own story.
+    """
+    if not isinstance(action, Drain | ServeOn) or not action.replace:
+        return action
+    replica = action.replica
+    if replica.is_warned and replica.replaced_by is None and not replica.is_stand_in:
+        return without_replacement(action)
+    if replica.is_stand_in or replica.is_warned or replica.superseded_in(rows):
+        return replace(action, replace=False)
+    return action
+
+
+def without_replacement(action: Drain | ServeOn) -> Drain | ServeOn:
+    """A loss that leaves as many as wanted, and says so."""
+    return replace(action, replace=False, reason=f"{action.reason}{NEEDLESS}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What the signals about one instance say, taken together, in whatever order they came."""
+
+    warned_at: datetime | None = None
+    recommended_at: datetime | None = None
+    state: InstanceState | None = None
+    has_notice: bool = True
+    """Whether the instance runs on for two minutes: EC2 hibernates at once."""
+
+    @property
+    def is_going(self) -> bool:
+        """Whether the instance is lost, now or soon."""
+        return self.warned_at is not None or (self.state is not None and not self.state.is_alive)
+
+    @classmethod
+    def by(cls, signals: Sequence[Signal], now: datetime) -> _Told:
+        # No event is from the future, nor from so long ago that its instance could still be there.
+        earliest = now - seconds(2 * timing.NOTICE_S)
+        warnings = (s.at for s in signals if isinstance(s, InterruptionWarning))
+        warned_at = min((max(min(at, now), earliest) for at in warnings), default=None)
+        recommended_at = min((s.at for s in signals if isinstance(s, RebalanceRecommendation)), default=None)
+        states = [s.state for s in signals if isinstance(s, StateChange)]
+        # Whatever says that the instance is going outweighs the rest, and that it is gone outweighs all.
+        state = max(states, key=_FINALITY.index, default=None)
+        has_notice = not any(isinstance(s, InterruptionWarning) and s.action == "hibernate" for s in signals)
+        return cls(warned_at, recommended_at, state, has_notice)
+
+
+_FINALITY = [
+    InstanceState.PENDING,
+    InstanceState.RUNNING,
+    InstanceState.STOPPING,
+    InstanceState.STOPPED,
+    InstanceState.SHUTTING_DOWN,
+    InstanceState.TERMINATED,
+]
+
+
+def _for_one(
+    replica: Replica, told: _Told, spec: ServiceSpec | None, staying: int, now: datetime
+) -> Action | None:
+    if replica.state is ReplicaState.DRAINING:
+        return _for_draining(replica, told)
+    if told.state is not None and not told.state.is_alive:
+        if not (replica.state is ReplicaState.READY or replica.is_warned or told.warned_at):
+            return None  # why it ended at birth, the event doesn't say: the tick asks EC2
+        return Drain(
+            replica,
+            f"instance {told.state}" if told.warned_at is None else WARNED,
+            warned_at=replica.warned_at or told.warned_at,
+            cool_pool=told.warned_at is not None,
+        )
+    if told.warned_at:
+        action = for_warned(replica, told.warned_at, spec if told.has_notice else None, staying, now)
+        if action is None and replica.instance_id and replica.warned_at:
+            return LookAgain(replica.instance_id, replica.warned_at)
+        return action
+    follows = spec is not None and spec.on_rebalance is OnRebalance.REPLACE
+    if told.recommended_at and follows and replica.rebalance_at is None:
+        return NoteRebalance(replica, told.recommended_at)  # if it runs by now, the next tick sees it, too
+    if told.state is InstanceState.RUNNING and replica.state is ReplicaState.PROVISIONING:
+        return Start(replica)
+    return None
+
+
+def for_warned(
+    replica: Replica,
+    warned_at: datetime,
+    spec: ServiceSpec | None,
+    staying: int,
+    now: datetime,
+    reason: str = WARNED,
+) -> Action | None:
+    """What becomes of a replica that EC2 takes back while so many others stay: it leaves or serves on.
+
+    Without a `spec` nothing is known that would let it stay. None: it serves on already.
+    """
+    warned_at = replica.warned_at or warned_at
+    is_ready = replica.state is ReplicaState.READY
+    if (
+        spec is None
+        or not is_ready
+        or rotation.may_leave(spec, warned_at, staying, now, is_last=staying <= 0)
+    ):
+        if replica.is_warned:
+            return leave(replica)
+        return Drain(replica, reason, warned_at=warned_at, cool_pool=True)
+    return None if replica.is_warned else ServeOn(replica, reason, warned_at)
+
+
+def _for_draining(replica: Replica, told: _Told) -> Action | None:
+    if told.state is InstanceState.TERMINATED:
+        return End(replica, replica.reason)
+    if told.warned_at and not replica.is_warned:
+        return NoteWarning(replica, told.warned_at)
+    if told.warned_at and replica.instance_id:
+        # Whoever wrote the row may have died before the load balancer heard of it.
+        return TakeOut(replica.instance_id)
+    return None

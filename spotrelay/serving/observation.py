@@ -1,0 +1,70 @@
+"""What one tick saw of a service, before it decides."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from spotrelay.core import timing
+from spotrelay.core.instances import Instance, TargetState
+from spotrelay.core.replica import ReplicaState
+from spotrelay.core.rows import Rows
+from spotrelay.core.timing import seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """The world as one tick saw it. The rows were read first, so everything else is at least as new."""
+
+    rows: Rows
+    instances: Mapping[str, Instance] = field(default_factory=dict)
+    health: Mapping[str, TargetState] = field(default_factory=dict)
+    warned: Mapping[str, datetime] = field(default_factory=dict)
+    """The instances that EC2 takes back, and when it said so."""
+    recorded: Collection[str] = frozenset()
+    """Of the instances that no row has, those that the table knows as ours."""
+    is_vouched_for: bool = False
+    """Whether a person says that it is right, however strange it looks."""
+    ended_id: int = 0
+    """The highest ID of the replicas that ended, where the rows say that there never was one."""
+
+
+def known(rows: Rows, now: datetime) -> Rows:
+    """The rows without those that were created while they were being read.
+
+    The highest ID that was read doesn't know of these, and what is decided without them is refused if they
+    matter. A row that has been there for longer is no such row: then the highest ID got lost.
+    """
+    if has_lost_its_ids(rows, now):
+        return rows
+    replicas = {id_: replica for id_, replica in rows.replicas.items() if id_ <= rows.highest_id}
+    return rows if len(replicas) == len(rows.replicas) else replace(rows, replicas=replicas)
+
+
+def has_lost_its_ids(rows: Rows, now: datetime) -> bool:
+    """Whether there are rows with IDs that, by the service's own entry, were never given, and not just now.
+
+    Between a row's creation and its instance lies a launch, which is longer than any read.
+    """
+    newest = now - seconds(timing.LEASE_S)
+    return any(
+        id_ > rows.highest_id
+        and (replica.instance_id is not None or replica.entered[ReplicaState.REQUESTED] < newest)
+        for id_, replica in rows.replicas.items()
+    )
+
+
+def ready_count(rows: Rows) -> int:
+    """Replicas that serve."""
+    return sum(r.serves for r in rows.replicas.values())
+
+
+def launched_count(rows: Rows) -> int:
+    """Replicas that have an instance which EC2 isn't taking back, ready or not."""
+    return sum(r.is_counted and r.instance_id is not None for r in rows.replicas.values())
+
+
+def staying_count(rows: Rows) -> int:
+    """Replicas that serve and that EC2 hasn't warned: `Rows.serving` as it should be."""
+    return sum(r.stays for r in rows.replicas.values())

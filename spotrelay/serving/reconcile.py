@@ -1,0 +1,473 @@
+"""What should be, against what is: the level-triggered path, correct after any history."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from datetime import datetime
+
+from spotrelay.core import timing
+from spotrelay.core.instances import Instance, InstanceState, TargetState
+from spotrelay.core.names import TAG_SERVICE
+from spotrelay.core.pools import PurchaseOption
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.rows import LaunchIntent, Rows
+from spotrelay.core.spec import ServiceSpec
+from spotrelay.core.timing import seconds
+from spotrelay.serving import rebalance, rotation, strength
+from spotrelay.serving.actions import (
+    Action,
+    Adopt,
+    CloseIntent,
+    Drain,
+    End,
+    Fail,
+    HoldBack,
+    MarkReady,
+    NoteHealth,
+    NoteWarning,
+    RaiseHighestId,
+    Recount,
+    Register,
+    Start,
+    TakeIn,
+    TakeOut,
+    Terminate,
+)
+from spotrelay.serving.interruption import WARNED, for_warned, leave, unreplaced
+from spotrelay.serving.observation import Observation, staying_count
+
+
+def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> list[Action]:
+    """Everything to do for a deployed service."""
+    actions: list[Action] = list(_for_the_record(spec, seen))
+    adopted = _adoptions(seen, now)
+    missing = _missing(seen, now)
+    for replica in seen.rows.replicas.values():
+        if replica.id in missing:
+            actions.extend(_for_missing(replica, seen, missing, now))
+        elif replica.id not in adopted:
+            actions.extend(_for_replica(spec, replica, seen, now))
+    actions.extend(adopted.values())
+    actions.extend(_for_intents(seen, adopted, now))
+    actions.extend(_for_unowned(spec, seen, adopted, now))
+    actions.extend(_for_leftovers(seen))
+    actions.extend(_for_warned(spec, seen, actions, now))
+    actions = [unreplaced(action, seen.rows) for action in actions]
+    actions = strength.without_needless(spec, seen, actions)
+    actions.extend(rebalance.decide(spec, seen, actions, now))
+    actions.extend(strength.decide(spec, seen, actions, now))
+    return _one_for_each(actions)
+
+
+def _one_for_each(actions: list[Action]) -> list[Action]:
+    """One action for a replica, since a commit writes a row once: of two the later one.
+
+    A replica that is one too many needn't become ready first, nor come into rotation.
+    """
+    rows = [getattr(action, "replica", None) for action in actions]
+    last = {row.id: position for position, row in enumerate(rows) if isinstance(row, Replica)}
+    return [
+        action
+        for position, (action, row) in enumerate(zip(actions, rows, strict=True))
+        if not isinstance(row, Replica) or last[row.id] == position
+    ]
+
+
+def retire(seen: Observation, now: datetime) -> list[Action]:
+    """Everything to do for a service that was removed: end what there is, request nothing.
+
+    Its stack waits for that with the load balancer, so replicas are drained as ever.
+    """
+    spec = seen.rows.document
+    drain_s = spec.drain_s if spec else 0
+    actions: list[Action] = list(_for_the_record(spec, seen))
+    for replica in seen.rows.replicas.values():
+        instance = seen.instances.get(replica.instance_id or "")
+        health = seen.health.get(replica.instance_id or "")
+        if replica.state is ReplicaState.REQUESTED:
+            actions.append(End(replica, "service removed"))
+        elif replica.state is not ReplicaState.DRAINING:
+            actions.append(Drain(replica, "service removed", replace=False))
+        else:
+            actions.extend(_for_draining(drain_s, replica, instance, health, seen, now))
+    actions.extend(CloseIntent(i.id) for i in seen.rows.intents.values() if _is_expired(i.created_at, now))
+    actions.extend(_for_unowned(spec, seen, {}, now))
+    return actions
+
+
+def is_gone(seen: Observation) -> bool:
+    """Whether nothing of ours is left of a service whose stack is gone, so that nobody need look again."""
+    ours = (i for i in seen.instances.values() if _is_ours(i, seen.rows.document, seen))
+    is_over = all(i.state is InstanceState.TERMINATED for i in ours)
+    return is_over and not seen.rows.replicas and not seen.rows.intents
+
+
+def awaiting_probe(spec: ServiceSpec, seen: Observation) -> dict[int, Instance]:
+    """By replica ID, the instances that are to be probed before they come into rotation."""
+    if spec.readiness_probe is None:
+        return {}
+    waiting = {}
+    for replica in seen.rows.replicas.values():
+        instance = seen.instances.get(replica.instance_id or "")
+        if (
+            replica.state is ReplicaState.STARTING
+            and instance is not None
+            and instance.state is InstanceState.RUNNING
+            and instance.address is not None
+            and instance.id not in seen.health
+            and instance.id not in seen.warned
+        ):
+            waiting[replica.id] = instance
+    return waiting
+
+
+def late(spec: ServiceSpec, rows: Rows, silent: Collection[str], now: datetime) -> list[Action]:
+    """Give up the starting replicas that have just not answered their probe, and have had their time.
+
+    Not without having been asked: one may be late only because no tick came to ask it.
+    """
+    return [
+        _never_ready(spec, replica)
+        for replica in rows.replicas.values()
+        if replica.state is ReplicaState.STARTING
+        and replica.instance_id in silent
+        and is_overdue(spec, replica, now)
+    ]
+
+
+def is_overdue(spec: ServiceSpec, replica: Replica, now: datetime) -> bool:
+    """Whether a replica that is on its way should be ready by now."""
+    return now - replica.entered[ReplicaState.PROVISIONING] > seconds(spec.initial_delay_s)
+
+
+def _for_replica(spec: ServiceSpec, replica: Replica, seen: Observation, now: datetime) -> Iterator[Action]:
+    if replica.state is ReplicaState.REQUESTED:
+        return  # `strength` looks after what has no instance yet
+    assert replica.instance_id is not None, f"{replica} is {replica.state} without an instance"  # noqa: S101
+    instance = seen.instances.get(replica.instance_id)
+    health = seen.health.get(replica.instance_id)
+    if replica.state is ReplicaState.DRAINING:
+        yield from _for_draining(spec.drain_s, replica, instance, health, seen, now)
+    elif instance is None:
+        return  # too young to be shown
+    elif not instance.state.is_alive:
+        yield _for_dead(replica, instance, seen)
+    elif replica.instance_id in seen.warned or replica.is_warned:
+        # `_for_warned` decides when it leaves.
+        if replica.is_warned and replica.state is ReplicaState.READY:
+            yield from _for_ready(replica, health, now)
+    elif replica.state is ReplicaState.READY:
+        yield from _for_ready(replica, health, now)
+    else:
+        yield from _for_rising(spec, replica, instance, health, now)
+
+
+def _for_the_record(spec: ServiceSpec | None, seen: Observation) -> Iterator[Action]:
+    """Mend what the service's own entry in the table says wrongly: after damage, or a restored backup."""
+    # What was launched since the rows were read may bear a higher ID than they say, with nothing wrong: then
+    # this is decided on rows that have changed, and refused.
+    owned = {r.instance_id for r in seen.rows.replicas.values()}
+    ours = (i for i in seen.instances.values() if i.id in owned or _is_ours(i, spec, seen))
+    tagged = (i.highest_id for i in ours)
+    highest_id = max((*seen.rows.replicas, *tagged, seen.ended_id))
+    if highest_id > seen.rows.highest_id:
+        yield RaiseHighestId(highest_id)
+    if seen.rows.is_whole and staying_count(seen.rows) != seen.rows.serving:
+        yield Recount()
+
+
+def _missing(seen: Observation, now: datetime) -> set[int]:
+    """The replicas whose instance EC2 doesn't show, and should."""
+    return {
+        replica.id
+        for replica in seen.rows.replicas.values()
+        if replica.instance_id is not None
+        and replica.state is not ReplicaState.DRAINING
+        and replica.instance_id not in seen.instances
+        and not _may_be_unseen(replica, now)
+    }
+
+
+def _for_missing(
+    replica: Replica, seen: Observation, missing: Collection[int], now: datetime
+) -> Iterator[Action]:
+    """Something is gone only if the load balancer says so, too, and not together with half of the others.
+
+    EC2 shows what it terminated for an hour. What it doesn't show at all was hidden by a wrong or partial
+    answer, or by somebody who changed its tags, far more often than it was lost unseen.
+    """
+    assert replica.instance_id is not None  # noqa: S101 - `_missing` has looked
+    health = seen.health.get(replica.instance_id)
+    serving = {r.id for r in seen.rows.replicas.values() if r.state is ReplicaState.READY}
+    too_many = len(serving & set(missing)) > max(len(serving) * timing.CREDIBLE_SHARE, 1)
+    if replica.id not in serving or seen.is_vouched_for:
+        yield Drain(replica, "instance gone", warned_at=replica.warned_at)
+    elif health is TargetState.HEALTHY:
+        yield HoldBack(
+            f"replica {replica.id} is kept",
+            f"EC2 doesn't show {replica.instance_id}, and it answers its checks",
+        )
+        if replica.unhealthy_since:
+            yield NoteHealth(replica, None)
+    elif too_many:
+        yield HoldBack(
+            f"replica {replica.id} is kept",
+            f"EC2 shows {len(missing)} of {len(serving)} ready replicas no more",
+        )
+    elif replica.unhealthy_since is None:
+        yield NoteHealth(replica, now)
+    elif now - replica.unhealthy_since >= seconds(timing.MISSING_S):
+        yield Drain(replica, "instance gone", warned_at=replica.warned_at)
+
+
+def _for_warned(
+    spec: ServiceSpec, seen: Observation, decided: Collection[Action], now: datetime
+) -> Iterator[Action]:
+    """What EC2 takes back leaves the rotation, or serves on until its time has come."""
+    going = strength.not_staying(decided)
+    warned_at = {
+        r.id: seen.warned[r.instance_id]
+        for r in seen.rows.replicas.values()
+        if r.instance_id is not None
+        and r.instance_id in seen.warned
+        and r.state not in (ReplicaState.DRAINING, ReplicaState.REQUESTED)
+        and r.id not in going
+        and not r.is_warned
+    }
+    known = seen.rows.replicas
+    staying = sum(r.stays and r.id not in going and r.id not in warned_at for r in known.values())
+    for id_, at in warned_at.items():
+        action = for_warned(known[id_], at, spec, staying, now, f"{WARNED}, found by the tick")
+        if action is not None:
+            yield action
+    for replica in known.values():
+        is_rising = replica.state.is_active and replica.state is not ReplicaState.READY
+        if replica.is_warned and is_rising and replica.id not in going:
+            yield leave(replica)
+    # Those that this tick has just found count as going: they have time, and the next tick looks at them.
+    for replica in rotation.leaving(spec, seen.rows, {*going, *warned_at}, now):
+        yield leave(replica)
+
+
+def _for_dead(replica: Replica, instance: Instance, seen: Observation) -> Drain | Fail:
+    """Its instance ended. If it was never ready, and EC2 didn't take it back, then it has failed.
+
+    An instance may end at birth for a reason that the next one meets, too: a volume limit, a key that nobody
+    may use, a script that shuts down. Without the brake on failures it would be replaced within seconds, for
+    ever.
+    """
+    reason = f"instance {instance.state}"
+    if instance.state_reason:
+        reason = f"{reason}: {instance.state_reason}"
+    warned_at = replica.warned_at or seen.warned.get(instance.id)
+    is_taken = instance.was_reclaimed or warned_at is not None
+    if is_taken or replica.state is ReplicaState.READY:
+        return Drain(replica, reason, warned_at=warned_at, cool_pool=is_taken)
+    return Fail(replica, f"{reason}, before it was ready", is_ec2s=instance.ended_by_ec2)
+
+
+def _may_be_unseen(replica: Replica, now: datetime) -> bool:
+    """Whether its instance is so young that EC2 may not describe it yet."""
+    return now - replica.entered[ReplicaState.PROVISIONING] < seconds(timing.VISIBLE_WITHIN_S)
+
+
+def _for_rising(
+    spec: ServiceSpec, replica: Replica, instance: Instance, health: TargetState | None, now: datetime
+) -> Iterator[Action]:
+    is_running = instance.state is InstanceState.RUNNING
+    if replica.state is ReplicaState.STARTING and health is TargetState.HEALTHY:
+        yield MarkReady(replica)
+    elif is_running and replica.state is ReplicaState.PROVISIONING:
+        yield Start(replica)
+    elif is_running and health is None and spec.readiness_probe is None:
+        yield Register(replica)
+    # One that nobody has judged yet is late through no fault of its own: perhaps no tick came to put it in.
+    # `late` looks after those that are probed.
+    elif is_overdue(spec, replica, now) and (not is_running or health not in (None, TargetState.INITIAL)):
+        yield _never_ready(spec, replica)
+
+
+def _never_ready(spec: ServiceSpec, replica: Replica) -> Fail:
+    return Fail(replica, f"not ready {spec.initial_delay_s:.0f} s after its launch")
+
+
+def _for_ready(replica: Replica, health: TargetState | None, now: datetime) -> Iterator[Action]:
+    if health is TargetState.HEALTHY:
+        if replica.unhealthy_since:
+            yield NoteHealth(replica, None)
+    elif replica.unhealthy_since is None:
+        yield NoteHealth(replica, now)
+    elif replica.is_stand_in and now - replica.unhealthy_since > seconds(timing.UNHEALTHY_GIVEN_UP_S):
+        yield Drain(replica, f"unhealthy for {timing.UNHEALTHY_GIVEN_UP_S:.0f} s")
+    elif health is None:
+        yield Register(replica)  # somebody took it out of rotation behind our back
+
+
+def _for_draining(
+    drain_s: float,
+    replica: Replica,
+    instance: Instance | None,
+    health: TargetState | None,
+    seen: Observation,
+    now: datetime,
+) -> Iterator[Action]:
+    is_in_rotation = health is not None and health.is_in_rotation
+    if replica.instance_id and health not in (None, TargetState.DRAINING):
+        yield TakeOut(
+            replica.instance_id
+        )  # a registration that raced the drain, or a drain that nobody heard
+    if instance is None or instance.state is InstanceState.TERMINATED:
+        if instance is not None or not (is_in_rotation or _may_be_unseen(replica, now)):
+            yield End(replica, replica.reason)
+        return
+    if instance.id in seen.warned and not replica.is_warned:
+        yield NoteWarning(replica, seen.warned[instance.id])
+    drained_for = now - replica.since
+    is_done = health is None and drained_for >= seconds(timing.DRAIN_SETTLE_S)
+    # It may have been taken out only just now: the load balancer says when its requests have finished.
+    is_busy = instance.state.is_alive and (is_in_rotation or health is TargetState.DRAINING)
+    is_out_of_time = drained_for >= (1 + is_busy) * seconds(drain_s + timing.DRAIN_SETTLE_S)
+    if not _is_left_to_ec2(replica, instance, seen, now) and (is_done or is_out_of_time):
+        yield from _terminate(instance, seen, f"drained: {replica.reason}", replica)
+
+
+def _is_left_to_ec2(replica: Replica, instance: Instance, seen: Observation, now: datetime) -> bool:
+    """Whether EC2 ends the instance. One that it stopped or spared is ours again, and we pay for it."""
+    if replica.warned_at is None or instance.state is InstanceState.STOPPED:
+        return False
+    was_spared = now >= rotation.ends_at(replica.warned_at) + seconds(timing.RECLAIM_GRACE_S)
+    return instance.id in seen.warned or not was_spared
+
+
+def _adoptions(seen: Observation, now: datetime) -> dict[int, Adopt]:
+    """Instances that an open intent asked for and no row owns, given to the replicas that wait for them."""
+    overdue = [i for i in seen.rows.intents.values() if now - i.created_at >= seconds(timing.ADOPT_AFTER_S)]
+    if not overdue:
+        return {}
+    owned = {r.instance_id for r in seen.rows.replicas.values()}
+    found: dict[str | None, list[Instance]] = defaultdict(list)
+    for instance in sorted(seen.instances.values(), key=lambda i: i.id):
+        if instance.state.is_alive and instance.id not in owned and instance.id not in seen.warned:
+            found[instance.launch_id].append(instance)
+    adopted: dict[int, Adopt] = {}
+    for intent in overdue:
+        waiting = _waiting_for(intent, seen.rows)
+        adopted |= {r.id: Adopt(r, i) for r, i in zip(waiting, found[intent.id], strict=False)}
+    return adopted
+
+
+def _waiting_for(intent: LaunchIntent, rows: Rows) -> list[Replica]:
+    """The replicas that the intent is to bring an instance, and that have none."""
+    return [
+        r
+        for id_ in intent.replica_ids
+        if (r := rows.replicas.get(id_)) is not None
+        and r.state is ReplicaState.REQUESTED
+        and r.launch_id == intent.id
+    ]
+
+
+def _for_intents(seen: Observation, adopted: Mapping[int, Adopt], now: datetime) -> Iterator[Action]:
+    """Close what every replica got its instance from, and what is so old that nothing more will come of it.
+
+    An intent whose replicas seem to want nothing of it stays until then: it may be newer than the rows, which
+    are read one after the other.
+    """
+    for intent in seen.rows.intents.values():
+        waiting = {r.id for r in _waiting_for(intent, seen.rows)}
+        is_adopted = bool(waiting) and waiting <= adopted.keys()
+        if is_adopted or _is_expired(intent.created_at, now):
+            yield CloseIntent(intent.id)
+
+
+def unowned(seen: Observation, now: datetime) -> list[Instance]:
+    """The running instances with the service's tag that no row has, and that no launch is about to record."""
+    owned = {r.instance_id for r in seen.rows.replicas.values()}
+    return [
+        instance
+        for instance in seen.instances.values()
+        if instance.id not in owned
+        and instance.state not in _GOING
+        and now - instance.launched_at >= seconds(timing.ORPHAN_GRACE_S)
+    ]
+
+
+def _for_unowned(
+    spec: ServiceSpec | None, seen: Observation, adopted: Mapping[int, Adopt], now: datetime
+) -> Iterator[Action]:
+    """Instances of ours that nothing on record knows: their row got lost, or their launch was given up.
+
+    Each gets a row, with a new ID, and then goes the way of every replica: what serves goes on serving, what
+    doesn't is drained and ended. An instance that anybody may have tagged is none of ours.
+    """
+    taken = {a.instance.id for a in adopted.values()}
+    base = strength.base_left(spec, seen) if spec else 0
+    ready = [r for r in seen.rows.replicas.values() if r.state is ReplicaState.READY]
+    unseen = [r.id for r in ready if spec is not None and r.instance_id not in seen.health]
+    for instance in unowned(seen, now):
+        health = seen.health.get(instance.id)
+        is_in_rotation = health is not None and health.is_in_rotation
+        if instance.id in taken or (instance.id in seen.warned and not is_in_rotation):
+            continue
+        if not _is_ours(instance, spec, seen):
+            yield HoldBack(
+                f"{instance.id} is left alone",
+                f"it bears the service's tag, and is from launch template {instance.launch_template_id}",
+                f"whose is it? Remove its tag {TAG_SERVICE}, or terminate it",
+            )
+            continue
+        if spec is None or not is_in_rotation:
+            # What the load balancer doesn't show may serve all the same, if it doesn't even show our own.
+            if unseen and not seen.is_vouched_for:
+                yield HoldBack(
+                    f"{instance.id} is left alone",
+                    f"the load balancer doesn't show replica {unseen[0]} either, which is ready",
+                )
+            else:
+                yield TakeIn(instance, ReplicaState.DRAINING, ORPHAN)
+            continue
+        is_on_demand = instance.offering.purchase_option is PurchaseOption.ON_DEMAND
+        is_healthy = health is TargetState.HEALTHY
+        yield TakeIn(
+            instance,
+            ReplicaState.READY if is_healthy else ReplicaState.STARTING,
+            "serves, and nothing on record knew it"
+            if is_healthy
+            else "in rotation, and nothing on record knew it",
+            is_stand_in=is_on_demand and base <= 0,
+        )
+        base -= is_on_demand
+
+
+def _for_leftovers(seen: Observation) -> Iterator[TakeOut]:
+    """What is dead leaves the rotation, though its row may have ended before anybody told the balancer."""
+    owned = {r.instance_id for r in seen.rows.replicas.values()}
+    for instance_id, health in seen.health.items():
+        instance = seen.instances.get(instance_id)
+        is_dead = instance is not None and not instance.state.is_alive
+        if is_dead and health is not TargetState.DRAINING and instance_id not in owned:
+            yield TakeOut(instance_id)
+
+
+def _is_ours(instance: Instance, spec: ServiceSpec | None, seen: Observation) -> bool:
+    """Whether we launched it. Anybody can set our tags, but not EC2's, nor write into the table."""
+    is_from_ours = spec is not None and instance.launch_template_id == spec.launch_template_id
+    return instance.id in seen.recorded or (is_from_ours and instance.launch_id is not None)
+
+
+ORPHAN = "orphan: no replica and no launch intent knows it"
+
+
+def _terminate(instance: Instance, seen: Observation, why: str, replica: Replica) -> Iterator[Terminate]:
+    """Terminate it, unless EC2 is about to: an interruption by EC2 may make its first hour free."""
+    # A stopped Spot instance is no use to us and still costs its disk.
+    if instance.state not in _GOING and instance.id not in seen.warned:
+        yield Terminate(instance.id, why, replica)
+
+
+_GOING = frozenset({InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED})
+
+
+def _is_expired(created_at: datetime, now: datetime) -> bool:
+    return now - created_at >= seconds(timing.INTENT_EXPIRES_S)

@@ -1,0 +1,401 @@
+"""As many replicas as wanted, and on-demand stand-ins for those on Spot that aren't ready.
+
+A service has `replicas` regular replicas: `base_on_demand` of them bought on-demand, the rest on Spot. One
+that is lost is replaced by one that is bought the same way. While a Spot replica was refused, or is still
+starting when the one that it replaces is gone, an on-demand *stand-in* is there in addition. Once Spot has
+been ready for a while the stand-in goes: make before break, with hysteresis. Nobody plans a "return to Spot":
+Spot replicas are always wanted, asked for again and again, and stand-ins are what is missing of them.
+
+Nothing that serves is given up while the rest that serve are fewer than wanted, whatever the reason would be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from spotrelay.core import timing
+from spotrelay.core.pools import Offering, PurchaseOption
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.rows import Backoff
+from spotrelay.core.spec import ServiceSpec
+from spotrelay.core.timing import seconds
+from spotrelay.serving import failures, rotation
+from spotrelay.serving.actions import (
+    Action,
+    Adopt,
+    Drain,
+    End,
+    Fail,
+    Launch,
+    NoteHealth,
+    Request,
+    ServeOn,
+    TakeIn,
+)
+from spotrelay.serving.interruption import without_replacement
+from spotrelay.serving.observation import Observation
+
+RETURN_SHARE = 4
+"""A quarter of the replicas returns to Spot at a time, but two in any case: capacity that has just come back
+may be gone in a minute, and until then each of them is paid for twice."""
+
+RETURN_LEAST = 2
+
+
+def without_needless(spec: ServiceSpec, seen: Observation, decided: Sequence[Action]) -> list[Action]:
+    """The decisions, with no replacement for a loss that leaves as many as wanted.
+
+    The service was scaled in, or instances that had been lost sight of were taken in again.
+    """
+    counted = _counted(seen, _going(decided))
+    taken_in = sum(not a.is_stand_in for a in _coming(decided))
+    replaced = [a for a in decided if isinstance(a, Drain | ServeOn) and a.replace]
+    lost = {a.replica.id for a in replaced}
+    there = sum(not r.is_stand_in and r.id not in lost for r in counted)
+    needless = max(len(replaced) + there + taken_in - spec.replicas, 0)
+    spared = {id(action) for action in replaced[:needless]}
+    return [
+        without_replacement(a) if isinstance(a, Drain | ServeOn) and id(a) in spared else a for a in decided
+    ]
+
+
+def _coming(decided: Iterable[Action]) -> list[TakeIn]:
+    """What is taken in to stay, without being launched."""
+    return [a for a in decided if isinstance(a, TakeIn) and a.state is not ReplicaState.DRAINING]
+
+
+def _going(decided: Iterable[Action]) -> set[int]:
+    """The replicas that go with nobody coming for them in the same commit."""
+    return {
+        a.replica.id
+        for a in decided
+        if isinstance(a, Fail | End) or (isinstance(a, Drain | ServeOn) and not a.replace)
+    }
+
+
+def _counted(seen: Observation, going: Collection[int]) -> list[Replica]:
+    """The replicas that count towards those that should exist."""
+    return [
+        r
+        for r in seen.rows.replicas.values()
+        if r.is_counted and r.id not in going and not r.superseded_in(seen.rows)
+    ]
+
+
+def spare(spec: ServiceSpec, seen: Observation, decided: Iterable[Action]) -> int:
+    """How many of those that serve may be given up: the others that serve are as many as wanted."""
+    lost = not_staying(decided)
+    staying = sum(r.stays and r.id not in lost for r in seen.rows.replicas.values())
+    return max(staying - spec.replicas, 0)
+
+
+def not_staying(decided: Iterable[Action]) -> set[int]:
+    """The replicas that go, or of which this very tick found that they don't serve."""
+    return {
+        a.replica.id
+        for a in decided
+        if isinstance(a, Fail | End | Drain | ServeOn)
+        or (isinstance(a, NoteHealth) and a.unhealthy_since is not None)
+    }
+
+
+def decide(
+    spec: ServiceSpec, seen: Observation, decided: Sequence[Action], now: datetime
+) -> Iterator[Action]:
+    """What is missing is requested and launched, what is too many goes."""
+    # A drain that replaces keeps the number; one that doesn't, a failure and an end take one away.
+    drained = {a.replica.id for a in decided if isinstance(a, Drain | ServeOn)}
+    active = _counted(seen, _going(decided))
+    regular = [r for r in active if not r.is_stand_in]
+    stand_ins = [r for r in active if r.is_stand_in]
+    # What drains here counts as regular still, because its replacement does; what is taken in will.
+    there = [r for r in regular if r.id not in drained]
+    coming = _coming(decided)
+    taken_in = [a.instance.offering for a in coming if not a.is_stand_in]
+    may_go = spare(spec, seen, decided)
+    dropped = _at_most(may_go, _surplus(spec, there, len(regular) + len(taken_in) - spec.replicas))
+    dropped_ids = {r.id for r in dropped}
+    kept = [r for r in there if r.id not in dropped_ids]
+    # One that was to be replaced and serves all the same leaves less to stand in for.
+    lost = not_staying(decided)
+    serving = sum(r.stays and not r.is_stand_in and r.id not in lost for r in seen.rows.replicas.values())
+    missing = min(_missing(spec, kept, len(regular) + len(taken_in), seen), max(spec.replicas - serving, 0))
+
+    for replica in dropped:
+        yield from _drop(replica, "more replicas than wanted", seen)
+    going = [r for r in regular if r.id in drained]
+    idle = _idle_stand_ins(stand_ins, missing + _undecided(spec, going, kept, seen), kept, now)
+    idle = _at_most(may_go - sum(r.serves for r in dropped), idle)
+    for replica in idle:
+        yield from _drop(replica, "Spot is back", seen)
+
+    failed = [a.replica for a in decided if isinstance(a, Fail)]
+    backoff = seen.rows.backoff
+    is_held = bool(failed) or failures.is_held(spec, backoff, now)
+    is_fallback_held = any(r.is_stand_in for r in failed) or failures.is_fallback_held(spec, backoff, now)
+    if not is_held:
+        yield from _requests(spec, len(regular) + len(taken_in), _bought_on_demand([*regular, *taken_in]))
+    wanted = missing - len(stand_ins) - sum(a.is_stand_in for a in coming)
+    if spec.use_spot and wanted > 0 and not is_fallback_held:
+        yield Request(wanted, "Spot isn't ready", PurchaseOption.ON_DEMAND, is_stand_in=True)
+    busy = {a.replica.id for a in decided if isinstance(a, Adopt)} | dropped_ids | {r.id for r in idle}
+    refused = [r for r in stand_ins if r.id not in busy and _is_refused(r)]
+    # Once on-demand refuses, too, nothing waits for its pools to have rested: all are tried together.
+    is_turn = any(_is_due(r, seen, now) for r in refused)
+    due = [
+        _as_wanted(r, spec)
+        for r in active
+        if r.id not in busy and not (is_fallback_held if r.is_stand_in else is_held)
+        if _is_due(replace(r, retry_at=None) if is_turn and _is_refused(r) else r, seen, now)
+    ]
+    yield from _launches(spec, due, kept, stand_ins, is_last_resort=bool(refused))
+
+
+def _at_most(serving: int, given_up: Sequence[Replica]) -> list[Replica]:
+    """Of the replicas to give up all that don't serve, and at most so many that do."""
+    quiet = [r for r in given_up if not r.serves]
+    return [*quiet, *[r for r in given_up if r.serves][: max(serving, 0)]]
+
+
+def next_look(spec: ServiceSpec | None, seen: Observation, now: datetime) -> datetime | None:
+    """When a tick that found nothing to do should be followed by the next; None: the minute's will do."""
+    rows, soon = seen.rows, now + seconds(timing.TICK_IN_TRANSITION_S)
+    if rows.intents:
+        return soon
+    waits: list[datetime] = []
+    replicas = rows.replicas.values()
+    is_stood_in_for = any(r.is_stand_in for r in replicas)
+    for replica in replicas:
+        if replica.stays:
+            if is_stood_in_for and _stays_from(replica) > now:
+                waits.append(_stays_from(replica))
+        elif _is_left_alone(spec, replica, now):
+            continue
+        elif (
+            replica.state is ReplicaState.REQUESTED
+            and (held := _held_until(spec, replica, rows.backoff)) > now
+        ):
+            waits.append(held)
+        else:
+            return soon
+    desired = spec.replicas if spec else 0
+    if sum(not r.is_stand_in for r in _counted(seen, ())) != desired:
+        braked = _braked_until(spec, rows.backoff)
+        if braked is None or braked <= now:
+            return soon
+        waits.append(braked)
+    first = min(waits, default=NEVER)
+    return None if first == NEVER else max(first, soon)
+
+
+NEVER = datetime.max.replace(tzinfo=UTC)
+"""Until a deployment ends it."""
+
+
+def _held_until(spec: ServiceSpec | None, replica: Replica, backoff: Backoff) -> datetime:
+    """Until when a replica without an instance isn't launched, because it was refused or others failed."""
+    past = replica.entered[ReplicaState.REQUESTED]
+    held = [replica.retry_at, _braked_until(spec, backoff, is_stand_in=replica.is_stand_in)]
+    return max((at for at in held if at is not None), default=past)
+
+
+def _braked_until(
+    spec: ServiceSpec | None, backoff: Backoff, *, is_stand_in: bool = False
+) -> datetime | None:
+    """Until when nothing is launched because others failed. A crash loop is at rest: what ends it is a
+    deployment, and that brings a tick of its own."""
+    if spec is None or backoff.version != spec.version:
+        return None
+    if is_stand_in:
+        return backoff.fallback_until
+    return NEVER if failures.is_crash_looping(spec, backoff) else backoff.until
+
+
+def _is_left_alone(spec: ServiceSpec | None, replica: Replica, now: datetime) -> bool:
+    """Whether it drains, and whatever it still waits for won't come within seconds.
+
+    EC2 spared the instance that it had warned, or AWS refuses to terminate it.
+    """
+    if replica.state is not ReplicaState.DRAINING:
+        return False
+    if replica.warned_at is not None:
+        due = rotation.ends_at(replica.warned_at)
+    else:
+        due = replica.since + seconds((spec.drain_s if spec else 0) + timing.DRAIN_SETTLE_S)
+    return now >= due + seconds(timing.ENDS_WITHIN_S)
+
+
+def _missing(spec: ServiceSpec, regular: Sequence[Replica], there: int, seen: Observation) -> int:
+    """How many stand-ins should be there, beside `regular` replicas; `there` counts those that come, too."""
+    if not spec.on_demand_fallback:
+        return 0
+    if not spec.use_spot:
+        # Those of before serve until what is bought on-demand from now on does; no more are requested.
+        return sum(not r.serves for r in regular)
+    backoff = seen.rows.backoff
+    # After a failure there is nobody whom the next one replaces, and perhaps no next one for a long time.
+    has_failed = backoff.version == spec.version and backoff.failures > 0
+    absent = max(spec.replicas - there, 0) if has_failed else 0
+    base = max(_base(spec) - _bought_on_demand(regular), 0)
+    return sum(_is_missing(r, seen, has_failed=has_failed) for r in regular) + max(absent - base, 0)
+
+
+def _is_missing(replica: Replica, seen: Observation, *, has_failed: bool) -> bool:
+    """Whether on-demand should stand in for it.
+
+    Not for one that has just been requested, nor for a service's first start: nobody waits for that, and it
+    would cost as many instances again. But for one that was refused, for one that still starts when what it
+    replaces is gone, and for each one after replicas failed: nothing says that it will ever be ready.
+    """
+    before = seen.rows.replicas.get(replica.replaces or 0)
+    if replica.purchase_option is not PurchaseOption.SPOT or (before is not None and before.stays):
+        return False
+    match replica.state:
+        case ReplicaState.REQUESTED:
+            return replica.attempts > 0 or has_failed
+        case ReplicaState.PROVISIONING | ReplicaState.STARTING:
+            is_alone = replica.replaces is not None and not _is_covered(replica, seen)
+            return replica.attempts > 0 or has_failed or is_alone
+        case _:
+            return False
+
+
+def _undecided(
+    spec: ServiceSpec, going: Sequence[Replica], regular: Sequence[Replica], seen: Observation
+) -> int:
+    """How many stand-ins should stay, if they are there, though none is requested for it.
+
+    One for each Spot replica that is only just being asked for in place of one that never served: it may be
+    refused, or start. Until that is known, what stood in for its predecessor goes on.
+    """
+    if not (spec.on_demand_fallback and spec.use_spot):
+        return 0
+    asked_for = [r for r in regular if r.state is ReplicaState.REQUESTED and r.attempts == 0 and r.replaces]
+    undecided = [r for r in going if not r.serves] + [r for r in asked_for if not _is_covered(r, seen)]
+    return sum(r.purchase_option is PurchaseOption.SPOT for r in undecided)
+
+
+def _is_refused(replica: Replica) -> bool:
+    """Whether it waits for EC2, and not for the brake."""
+    return replica.state is ReplicaState.REQUESTED and replica.attempts > 0
+
+
+def _is_covered(replica: Replica, seen: Observation) -> bool:
+    """Whether what it replaces has served, and is still there: in rotation, or finishing its requests."""
+    before = seen.rows.replicas.get(replica.replaces or 0)
+    if before is None or ReplicaState.READY not in before.entered:
+        return False
+    instance = seen.instances.get(before.instance_id or "")
+    return instance is not None and instance.state.is_alive
+
+
+def _idle_stand_ins(
+    stand_ins: Sequence[Replica], missing: int, regular: Sequence[Replica], now: datetime
+) -> list[Replica]:
+    """The stand-ins to give up: what doesn't serve yet at once, the others once Spot has stayed."""
+    staying = sum(
+        r.serves and r.purchase_option is PurchaseOption.SPOT and _stays_from(r) > now for r in regular
+    )
+    surplus = sorted(stand_ins, key=_least_missed)[: max(len(stand_ins) - missing, 0)]
+    serving = [r for r in surplus if r.serves]
+    kept = {r.id for r in serving[len(serving) - min(staying, len(serving)) :]}
+    return [r for r in surplus if r.id not in kept]
+
+
+def _stays_from(replica: Replica) -> datetime:
+    """When it has stayed: it has been ready for as long as another one would take to become so."""
+    ready = replica.entered[ReplicaState.READY]
+    cold_start = ready - replica.entered.get(ReplicaState.PROVISIONING, ready)
+    return ready + min(cold_start, seconds(timing.STAY_MAX_S))
+
+
+def _requests(spec: ServiceSpec, there: int, bought_on_demand: int) -> Iterator[Request]:
+    missing = spec.replicas - there
+    if missing <= 0:
+        return
+    on_demand = min(missing, max(_base(spec) - bought_on_demand, 0))
+    reason = "fewer replicas than wanted"
+    if missing > on_demand:
+        yield Request(missing - on_demand, reason, PurchaseOption.SPOT)
+    if on_demand:
+        yield Request(on_demand, reason, PurchaseOption.ON_DEMAND)
+
+
+def _surplus(spec: ServiceSpec, regular: Sequence[Replica], count: int) -> list[Replica]:
+    """The regular replicas to give up: of those equally far from serving Spot before the on-demand base."""
+    on_demand = [r for r in regular if r.purchase_option is PurchaseOption.ON_DEMAND]
+    base = {r.id for r in sorted(on_demand, key=_least_missed, reverse=True)[: _base(spec)]}
+
+    def least_missed(replica: Replica) -> tuple[int, bool, bool, int]:
+        distance, serves, age = _least_missed(replica)
+        return distance, serves, replica.id in base, age
+
+    return sorted(regular, key=least_missed)[: max(count, 0)]
+
+
+def _base(spec: ServiceSpec) -> int:
+    """How many of the regular replicas are bought on-demand whatever Spot gives."""
+    return spec.base_on_demand if spec.use_spot else spec.replicas
+
+
+def base_left(spec: ServiceSpec, seen: Observation) -> int:
+    """How many more regular replicas should be bought on-demand whatever Spot gives."""
+    return _base(spec) - _bought_on_demand(r for r in _counted(seen, ()) if not r.is_stand_in)
+
+
+def _bought_on_demand(bought: Iterable[Replica | Offering]) -> int:
+    return sum(b.purchase_option is PurchaseOption.ON_DEMAND for b in bought)
+
+
+def _launches(
+    spec: ServiceSpec,
+    due: Sequence[Replica],
+    regular: Sequence[Replica],
+    stand_ins: Sequence[Replica],
+    *,
+    is_last_resort: bool,
+) -> Iterator[Launch]:
+    spot = [r for r in due if r.purchase_option is PurchaseOption.SPOT]
+    on_demand = [r for r in due if r.purchase_option is PurchaseOption.ON_DEMAND]
+    is_whole = sum(r.serves for r in (*regular, *stand_ins)) >= spec.replicas
+    if is_whole:
+        at_once = max(RETURN_LEAST, -(-spec.replicas // RETURN_SHARE))
+        rising = sum(r.state in _RISING and r.purchase_option is PurchaseOption.SPOT for r in regular)
+        spot = spot[: max(at_once - rising, 0)]
+    if spot:
+        yield Launch(tuple(spot), is_last_resort=is_last_resort)
+    if on_demand:
+        yield Launch(tuple(on_demand))
+
+
+_RISING = frozenset({ReplicaState.PROVISIONING, ReplicaState.STARTING})
+
+
+def _as_wanted(replica: Replica, spec: ServiceSpec) -> Replica:
+    """A replica to be launched, bought as the service wants it by now."""
+    return replica if spec.use_spot else replace(replica, purchase_option=PurchaseOption.ON_DEMAND)
+
+
+def _is_due(replica: Replica, seen: Observation, now: datetime) -> bool:
+    # An intent that this very tick closes has just expired: its replicas are launched anew by the next one.
+    return (
+        replica.state is ReplicaState.REQUESTED
+        and replica.launch_id not in seen.rows.intents
+        and (replica.retry_at is None or now >= replica.retry_at)
+    )
+
+
+def _drop(replica: Replica, reason: str, seen: Observation) -> Iterator[Action]:
+    """One replica less; one that is being launched can't be, and its turn comes once it has been."""
+    if replica.state is not ReplicaState.REQUESTED:
+        yield Drain(replica, reason, replace=False)
+    elif replica.launch_id not in seen.rows.intents:
+        yield End(replica, reason)
+
+
+def _least_missed(replica: Replica) -> tuple[int, bool, int]:
+    """Which replica to give up first: the one farthest from serving, then the newest."""
+    order = [ReplicaState.REQUESTED, ReplicaState.PROVISIONING, ReplicaState.STARTING, ReplicaState.READY]
+    return order.index(replica.state), replica.serves, -replica.id

@@ -1,4 +1,4 @@
-"""`python -m lab.benchmarks [ROW …]`: measure the rows, print their tables, keep their figures in out/bench."""
+"""`python -m lab.benchmarks [ROW …]`: measure rows, print their tables, keep their figures in out/bench."""
 
 from __future__ import annotations
 

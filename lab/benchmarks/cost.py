@@ -50,7 +50,7 @@ from stacks.settings import Settings
 if TYPE_CHECKING:
     from datetime import datetime
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "cost.md"
 BEGIN, END = "<!-- begin: python -m lab.benchmarks.cost -->", "<!-- end -->"
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from lab.benchmarks.figures import Figure, Row, Tell
 
-ROOT = Path(__file__).absolute().parent.parent
+ROOT = Path(__file__).absolute().parents[2]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,12 @@ from datetime import datetime
 
 from lab.replay.cloud import NEVER, Cloud, Machine
 from lab.sim.gate import at
-from spotrelay.control.intake import Tick, TickKind
 from spotrelay.core.instances import Instance, InstanceState, Refusal, RefusalKind, TargetState
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import CapacityPool, Offering
 from spotrelay.core.ports import LaunchRequest, LaunchResult
 from spotrelay.core.spec import ServiceSpec
+from spotrelay.events.ticks import Tick, TickKind
 
 REGION = "replay-1"
 """The made-up region."""

@@ -12,9 +12,9 @@ from lab.sim.faults import Call
 from lab.sim.instances import NEVER, SimInstance
 from lab.sim.offers import LASTS_S
 from lab.sim.scenario import Misfortune
-from spotrelay.control.intake import Tick, TickKind
 from spotrelay.core.pools import Offering, PurchaseOption
 from spotrelay.core.spec import ServiceSpec
+from spotrelay.events.ticks import Tick, TickKind
 
 if TYPE_CHECKING:
     from lab.sim.world import World

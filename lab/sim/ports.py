@@ -14,7 +14,6 @@ from lab.sim.gate import Counted, Gate, at
 from lab.sim.queues import SimQueue
 from lab.sim.rules import Rules
 from lab.sim.scheduler import Scheduler
-from spotrelay.control.intake import Tick, TickKind
 from spotrelay.core.instances import Instance, TargetState
 from spotrelay.core.names import Metric
 from spotrelay.core.ports import (
@@ -27,6 +26,7 @@ from spotrelay.core.ports import (
     UnreadableDocument,
 )
 from spotrelay.core.spec import ServiceSpec
+from spotrelay.events.ticks import Tick, TickKind
 from spotrelay.memory import MemoryStore
 
 LAG_S = 20.0

@@ -29,12 +29,13 @@ from lab.sim.scheduler import Scheduler
 from lab.sim.store import SimStore
 from lab.sim.timeline import Timeline, told
 from spotrelay.control.controller import Controller
-from spotrelay.control.intake import Intake, Tick, TickKind
+from spotrelay.control.intake import Intake
 from spotrelay.core.pools import Offering, PurchaseOption
 from spotrelay.core.ports import PortError, Ports
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Changes
 from spotrelay.core.spec import ServiceSpec
+from spotrelay.events.ticks import Tick, TickKind
 from spotrelay.memory import MemoryStore
 
 SCHEDULE_S = 60.0

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.errors import translated
-from spotrelay.control.intake import Tick, TickKind
+from spotrelay.events.ticks import Tick, TickKind
 
 MAX_DELAY_S = 900
 """SQS holds a message back for a quarter of an hour at most."""

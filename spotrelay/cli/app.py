@@ -1,12 +1,12 @@
-"""The `spotrelay` command: each of its subcommands is a module here."""
+"""The `spotrelay` command: each of its subcommands is a module here, or one of the laboratory's."""
 
 from __future__ import annotations
 
+from importlib.metadata import entry_points
+
 import typer
 
-from spotrelay.cli.chaos import chaos
 from spotrelay.cli.override import override
-from spotrelay.cli.replay import replay
 from spotrelay.cli.retire import retire
 from spotrelay.cli.validate import validate
 
@@ -18,14 +18,25 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # a traceback is for a bug of ours, and then in full
 )
 
+LABORATORY = "lab"
+
 
 @app.callback()
 def _spotrelay() -> None:
     """Keeps GPU inference running on EC2 Spot."""
 
 
+def _add_laboratory() -> None:
+    """What pyproject.toml announces, as far as the laboratory is there: a wheel has none."""
+    for command in sorted(entry_points(group="spotrelay.commands"), key=lambda point: point.name):
+        try:
+            app.command(command.name)(command.load())
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] != LABORATORY:
+                raise
+
+
 app.command()(validate)
-app.command()(chaos)
-app.command()(replay)
 app.command()(override)
 app.command()(retire)
+_add_laboratory()

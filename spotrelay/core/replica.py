@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from spotrelay.core.instances import Instance
 from spotrelay.core.pools import Offering, PurchaseOption
-from spotrelay.core.rows import Rows
+
+if TYPE_CHECKING:
+    from spotrelay.core.rows import Rows
 
 
 class ReplicaState(StrEnum):
@@ -136,6 +139,12 @@ class Replica:
             raise IllegalTransitionError(f"{self}: {self.state} does not lead to {state}")
         entered = {**self.entered, state: now}
         return replace(self, state=state, entered=entered, reason=reason or self.reason, **changes)
+
+    def provisioned(self, instance: Instance, now: datetime) -> Replica:
+        """The replica with the instance that it waited for."""
+        return self.to(
+            ReplicaState.PROVISIONING, now, offering=instance.offering, instance_id=instance.id, retry_at=None
+        )
 
     @property
     def since(self) -> datetime:

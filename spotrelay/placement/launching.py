@@ -27,8 +27,6 @@ from spotrelay.core.timing import seconds
 from spotrelay.placement import cooldowns
 from spotrelay.placement import plan as placement
 from spotrelay.placement.plan import Plan, Step
-from spotrelay.serving import failures
-from spotrelay.serving.changes import provisioned
 
 STAND_IN_DELAY_S = 1.0
 """Until the tick that asks for stand-ins: this one may have to end first, since it holds the lease."""
@@ -243,7 +241,7 @@ def _assign(
         return replace(replica, launch=placement.in_words(plan, step, answered))
 
     filled = tuple(
-        provisioned(told(r, str(i.offering)), i, now) for r, i in zip(waiting, answer.instances, strict=False)
+        told(r, str(i.offering)).provisioned(i, now) for r, i in zip(waiting, answer.instances, strict=False)
     )
     return filled, tuple(told(r, "") for r in waiting[len(filled) :])
 
@@ -270,7 +268,7 @@ def _after(
 
 
 def _refused(replica: Replica, now: datetime, rested: datetime | None = None) -> Replica:
-    attempts, retry_at = failures.after_refusal(replica, now)
+    attempts, retry_at = after_refusal(replica, now)
     if rested:
         retry_at = min(rested, now + seconds(timing.RETRY_RESTING_S))
     return replace(replica, attempts=attempts, retry_at=retry_at)
@@ -289,3 +287,9 @@ def _postponed(spec: ServiceSpec, intent: LaunchIntent, waiting: Sequence[Replic
     retry_at = now + seconds(timing.RETRY_FIRST_S)
     later = tuple(replace(r, retry_at=retry_at) for r in waiting)
     return Changes(spec.service, update=later, close_intents=(intent.id,))
+
+
+def after_refusal(replica: Replica, now: datetime) -> tuple[int, datetime]:
+    """(attempts, retry_at) of a replica that no pool had room for."""
+    attempts = replica.attempts + 1
+    return attempts, now + seconds(timing.backoff_s(attempts, timing.RETRY_FIRST_S, timing.RETRY_MAX_S))

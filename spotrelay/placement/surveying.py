@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from spotrelay.control.intake import parse_tick
 from spotrelay.core import timing
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import Survey
 from spotrelay.core.ports import Clock, OtherControlPlane, Services, Store, Surveyor, Telemetry
+from spotrelay.events.ticks import parse_tick
 
 
 class SurveyFailedError(Exception):

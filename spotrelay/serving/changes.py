@@ -8,7 +8,6 @@ from datetime import datetime
 from itertools import count
 
 from spotrelay.core import timing
-from spotrelay.core.instances import Instance
 from spotrelay.core.pools import Cooldown, Offering, PoolMemory, PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Rows
@@ -139,13 +138,6 @@ def _is_on_demand(action: Action) -> bool:
         case _:
             return False
     return option is PurchaseOption.ON_DEMAND
-
-
-def provisioned(replica: Replica, instance: Instance, now: datetime) -> Replica:
-    """The replica with the instance that it waited for."""
-    return replica.to(
-        ReplicaState.PROVISIONING, now, offering=instance.offering, instance_id=instance.id, retry_at=None
-    )
 
 
 def lessons(actions: Iterable[Action], memory: PoolMemory, now: datetime) -> list[Cooldown]:
@@ -340,7 +332,7 @@ def _changed(action: Action, now: datetime) -> Replica | None:
         case End(replica=replica, reason=reason):
             return replica.to(ReplicaState.TERMINATED, now, reason)
         case Adopt(replica=replica, instance=instance):
-            return provisioned(replica, instance, now)
+            return replica.provisioned(instance, now)
         case Terminate(replica=replica):
             return replica
         case _:

@@ -64,9 +64,3 @@ def _was_tried_again(backoff: Backoff, failed: Sequence[Replica]) -> bool:
 
 def _held_s(failures: int) -> float:
     return timing.backoff_s(failures, timing.FAILURE_FIRST_S, timing.FAILURE_MAX_S)
-
-
-def after_refusal(replica: Replica, now: datetime) -> tuple[int, datetime]:
-    """(attempts, retry_at) of a replica that no pool had room for."""
-    attempts = replica.attempts + 1
-    return attempts, now + seconds(timing.backoff_s(attempts, timing.RETRY_FIRST_S, timing.RETRY_MAX_S))

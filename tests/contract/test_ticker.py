@@ -11,7 +11,7 @@ from botocore.stub import ANY, Stubber
 
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.ticker import SqsTicker
-from spotrelay.control.intake import MalformedTickError, Tick, TickKind, parse_tick
+from spotrelay.events.ticks import MalformedTickError, Tick, TickKind, parse_tick
 from tests.contract.rows import NOW
 
 DUE = NOW + timedelta(microseconds=1)

@@ -293,8 +293,8 @@ def _enumerations() -> dict[str, list[str]]:
 
 @cache
 def _definitions() -> list[ast.FunctionDef | ast.ClassDef]:
-    """The functions and classes of the core and of what it stands on: model, ports, names."""
-    paths = sorted({*PACKAGE.glob("*.py"), *map(path_of, modules())})
+    """The functions and classes that decide, and of the core they stand on."""
+    paths = sorted({*(PACKAGE / "core").glob("*.py"), *map(path_of, modules())})
     trees = (ast.parse(path.read_text(encoding="utf-8")) for path in paths)
     nodes = (node for tree in trees for node in ast.walk(tree))
     return [node for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)]

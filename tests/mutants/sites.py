@@ -22,14 +22,17 @@ TEXTS = {
 
 def modules() -> list[str]:
     """The modules of the decision core: whatever decides, and what carries it out in order."""
-    policy = sorted(path.stem for path in (PACKAGE / "policy").glob("*.py") if path.stem != "__init__")
-    outer = ("controller", "launching", "intake", "signals")
-    return [*(f"spotrelay.{name}" for name in outer), *(f"spotrelay.serving.{name}" for name in policy)]
+    rooms = ("control", "events", "placement", "serving")
+    paths = [path for room in rooms for path in sorted((PACKAGE / room).glob("*.py"))]
+    found = ["spotrelay.core.timing", "spotrelay.events"]
+    found += [f"spotrelay.{path.parent.name}.{path.stem}" for path in paths if path.stem != "__init__"]
+    return [module for module in found if module != "spotrelay.placement.surveying"]
 
 
 def path_of(module: str) -> Path:
-    """The file of a module."""
-    return ROOT / f"{module.replace('.', '/')}.py"
+    """The file of a module, or of a package's own code."""
+    path = ROOT / module.replace(".", "/")
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
 @dataclass(frozen=True, slots=True)

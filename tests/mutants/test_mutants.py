@@ -56,10 +56,10 @@ def test_the_tests_notice_a_mutant() -> None:
     """The second stage runs pytest on the mutated module, and names the test that failed."""
     script = (
         "from tests.mutants import trial; from tests.mutants.handmade import handmade; "
-        "print(trial.tested(next(m for m in handmade() if m.id == 'signals:time-without-a-zone')))"
+        "print(trial.tested(next(m for m in handmade() if m.id == 'events.event:time-without-a-zone')))"
     )
     said = run_python("-c", script).stdout.splitlines()[-1]
-    assert said.startswith("tests/unit/test_signals.py::")
+    assert said.startswith("tests/unit/test_events.py::")
 
 
 def test_a_package_that_is_imported_already_is_refused() -> None:
@@ -80,8 +80,8 @@ def test_mutants_by_hand_fit_the_code(hand_made: HandMade) -> None:
 @pytest.mark.parametrize("old", ["there is no such text", "import"])
 def test_a_stale_mutant_is_named(old: str) -> None:
     """One whose text is gone, or not the only one, says which it is and where to mend it."""
-    stale = HandMade("gone", "signals", old, "", "nothing")
-    with pytest.raises(StaleMutantError, match=r"'gone'.*spotrelay/signals\.py.*handmade\.py"):
+    stale = HandMade("gone", "events.event", old, "", "nothing")
+    with pytest.raises(StaleMutantError, match=r"'gone'.*spotrelay/events/event\.py.*handmade\.py"):
         stale.mutant()
 
 
@@ -303,11 +303,11 @@ def test_a_stale_entry_is_named(
 ) -> None:
     """An entry about a mutant that there isn't any more fails the run, before anything is tried."""
     listed = tmp_path / "equivalent.toml"
-    listed.write_text('"policy.strength:gone:operand:1234" = "no reason"\n', encoding="utf-8")
+    listed.write_text('"serving.strength:gone:operand:1234" = "no reason"\n', encoding="utf-8")
     monkeypatch.setattr(campaign, "EQUIVALENT", listed)
     monkeypatch.setattr(sys, "argv", ["mutants", "--list"])
     assert command.main() == command.EXIT_USAGE
-    assert "stale entry 'policy.strength:gone:operand:1234'" in capsys.readouterr().err
+    assert "stale entry 'serving.strength:gone:operand:1234'" in capsys.readouterr().err
 
 
 def test_a_mutant_shows_what_it_changes() -> None:

@@ -14,13 +14,13 @@ from lab.replay.run import run
 from lab.replay.settings import Settings
 from lab.replay.traces import PoolTrace, Trace
 from lab.sim.gate import at
-from spotrelay.control.intake import Tick, TickKind, parse_tick
 from spotrelay.core.instances import InstanceState
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import CapacityPool
 from spotrelay.core.spec import OnWarning
 from spotrelay.core.timing import DRAIN_SETTLE_S, LAST_ONE_STAYS_S
 from spotrelay.events import InterruptionWarning, StateChange, parse
+from spotrelay.events.ticks import Tick, TickKind, parse_tick
 from tests.replay.markets import ON_DEMAND, SPOT, market, pool
 
 ONE = Settings(replicas=1, cold_start_s=60, on_warning=OnWarning.LEAVE)

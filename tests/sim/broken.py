@@ -12,10 +12,10 @@ from unittest.mock import patch
 
 from lab.sim.ports import SimFleet, SimServices, SimTelemetry
 from lab.sim.rules import Rule
-from spotrelay import events as signals
+from spotrelay import events
 from spotrelay.control import controller, intake
 from spotrelay.control.controller import Controller
-from spotrelay.control.intake import Intake, Tick, TickKind
+from spotrelay.control.intake import Intake
 from spotrelay.core import timing
 from spotrelay.core.instances import Refusal
 from spotrelay.core.names import Metric
@@ -32,6 +32,8 @@ from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Changes, Rows
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
+from spotrelay.events import ticks
+from spotrelay.events.ticks import Tick, TickKind
 from spotrelay.memory import MemoryStore
 from spotrelay.placement import cooldowns, launching
 from spotrelay.placement import plan as placement
@@ -101,8 +103,8 @@ _count = SimTelemetry.count
 _tick = Controller.tick
 _attempt = Controller._attempt
 _launch_and_tell = Controller._launch_and_tell
-_parse_tick = intake.parse_tick
-_parse = signals.parse
+_parse_tick = ticks.parse_tick
+_parse = events.parse
 _take_out = Controller._take_out
 _get = SimServices.get
 _commit = Controller._commit
@@ -566,7 +568,7 @@ def rows_say_nothing_of_their_launch(*args: Any) -> str:
     return ""
 
 
-@mistake(failures, "after_refusal", Rule.RETRIED)
+@mistake(launching, "after_refusal", Rule.RETRIED)
 def refused_is_tried_again_at_once(replica: Replica, now: datetime) -> tuple[int, datetime]:
     """EC2 is asked every second."""
     return replica.attempts + 1, now + seconds(1)

@@ -10,11 +10,12 @@ from datetime import UTC, datetime
 import pytest
 
 from spotrelay.control.controller import Controller
-from spotrelay.control.intake import Intake, TickKind
+from spotrelay.control.intake import Intake
 from spotrelay.core.names import Metric
 from spotrelay.core.ports import Denied, PortError, Throttled, Unavailable
 from spotrelay.core.replica import ReplicaState
 from spotrelay.events import InterruptionWarning, Signal
+from spotrelay.events.ticks import TickKind
 from spotrelay.memory import MemoryDeadLetters, World
 from tests.examples import demo_spec
 

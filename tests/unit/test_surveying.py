@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from lambdas import survey
-from spotrelay.control.intake import MalformedTickError
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import CapacityPool, Survey
 from spotrelay.core.ports import OtherControlPlane, Unavailable, UnreadableDocument
 from spotrelay.core.spec import ServiceSpec
+from spotrelay.events.ticks import MalformedTickError
 from spotrelay.memory import MemoryClock, MemoryServices, MemoryStore, MemoryTelemetry
 from spotrelay.placement.surveying import SurveyFailedError, Surveying
 from tests.examples import demo_spec

@@ -1,0 +1,81 @@
+"""What the tick queue carries: a service to look at, and what for."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from spotrelay.core.names import SERVICE_NAME
+
+
+class MalformedTickError(ValueError):
+    """A message on the tick queue that isn't a tick."""
+
+
+class TickKind(StrEnum):
+    """What a message of the tick queue asks for."""
+
+    TICK = "tick"
+    """Compare what is with what should be."""
+    LEAVE = "leave"
+    """Look who of the warned replicas must leave the rotation by now."""
+    REMOVED = "removed"
+    """Put on record that the service's stack was removed, and tick."""
+    OVERRIDE = "override"
+    """Tick, and carry out what a tick would hold back: a person vouches for what it sees."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """One service's tick, or (None) the schedule's, which is every service's.
+
+    It is for now, whatever `due` says: that is the announced time that it serves, if any.
+    """
+
+    service: str | None
+    due: datetime | None = None
+    kind: TickKind = TickKind.TICK
+
+    def to_json(self) -> str:
+        """The message's body."""
+        due = self.due and self.due.isoformat()
+        return json.dumps({"service": self.service, "due": due, "kind": self.kind.value})
+
+
+# {"service": "llama3", "due": "2026-11-21T07:00:03.000000+00:00", "kind": "tick"}; due may be null, and due
+#  and kind missing
+# {"version": "0", "id": "…", "detail-type": "Scheduled Event", "source": "aws.events", …, "detail": {}}
+# {…, "detail-type": "Parameter Store Change", "source": "aws.ssm", …,
+#  "detail": {"operation": "Update", "name": "/spotrelay/services/llama3", "type": "String"}}
+def parse_tick(body: str) -> Tick:
+    """The tick in a message's body.
+
+    Raises:
+        MalformedTickError: not JSON, no service of a name that one can have, or a time that is none.
+    """
+    try:
+        message = json.loads(body)
+        match message.get("source"):
+            case "aws.events":
+                return Tick(None)
+            case "aws.ssm":
+                detail = message["detail"]
+                is_removed = detail.get("operation") == "Delete"
+                kind = TickKind.REMOVED if is_removed else TickKind.TICK
+                tick = Tick(detail["name"].rsplit("/", 1)[-1], kind=kind)
+            case _:
+                due = message.get("due")
+                at = None if due is None else datetime.fromisoformat(due)
+                tick = Tick(message["service"], at, TickKind(message.get("kind", TickKind.TICK)))
+    # RecursionError: JSON as deep as Python's stack.
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise MalformedTickError(f"not a tick ({error!r}): {body[:200]}") from error
+    # The name becomes part of keys and of a parameter's name, which AWS would refuse at each attempt.
+    if not isinstance(tick.service, str) or not re.fullmatch(SERVICE_NAME, tick.service):
+        raise MalformedTickError(f"a tick names its service, this one doesn't: {body[:200]}")
+    if tick.due is not None and tick.due.tzinfo is None:
+        raise MalformedTickError(f"the time of a tick has a zone, this one hasn't: {body[:200]}")
+    return tick

@@ -2,7 +2,7 @@
 
 For the CDK app and the commands. Lambda functions must not import this package: it needs pydantic and
 ruamel.yaml, which their asset doesn't have. They read the runtime document instead
-(`spotrelay.model.ServiceSpec`).
+(`spotrelay.core.spec.ServiceSpec`).
 """
 
 from __future__ import annotations

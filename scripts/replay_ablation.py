@@ -43,9 +43,9 @@ def _loss_cools(first_s: float, longest_s: float) -> Change:
 
 WITHOUT: Mapping[str, Sequence[Change]] = {
     "the policy as it is": (),
-    "a stand-in only for what was refused": ((strength, "_is_covered", lambda *_: True),),
-    "a stand-in with every warning": ((strength, "_is_covered", lambda *_: False),),
-    "stand-ins go as soon as Spot is ready": ((timing, "STAY_MAX_S", 0.0),),
+    "a fallback only for what was refused": ((strength, "_is_covered", lambda *_: True),),
+    "a fallback with every warning": ((strength, "_is_covered", lambda *_: False),),
+    "fallbacks go as soon as Spot is ready": ((timing, "STAY_MAX_S", 0.0),),
     "losses don't cool": (_loss_cools(0.001, 0.001),),
     "losses cool for 30 min, not doubled": (_loss_cools(1800.0, 1800.0),),
     "no pool memory at all": ((PoolMemory, "cooling", lambda *_: None),),

@@ -33,7 +33,7 @@ is a quota's longest cooldown."""
 
 UNLAUNCHED_PERIODS = 2
 """Minutes beyond those that the launches take, `max_launches_per_minute` at a time: a request takes seconds,
-and a stand-in is asked for a second after Spot refuses. Three in all, so that it rings within five."""
+and a fallback is asked for a second after Spot refuses. Three in all, so that it rings within five."""
 
 STARTED_WITHIN_S = 600
 """Beyond the time that a start may take: for the launch, the first health checks, and a second attempt's."""
@@ -243,7 +243,7 @@ class ServiceAlarms(_AlarmSet):
             "NoInstance",
             self._counted(Metric.REPLICAS_UNLAUNCHED, MINUTE, "Minimum"),
             1,
-            f"not all of its {service.replicas} replicas have an instance, and there is no on-demand stand-in"
+            f"not all of its {service.replicas} replicas have an instance, and there is no on-demand fallback"
             f" either. {WHERE_WORDS} If it shows none, EC2 lacks capacity: the log of the functions names the"
             " pools that were asked, in the lines launch; more accelerators, types or zones in the service"
             " file widen the choice. If replicas never became ready, CrashLooping says so.",

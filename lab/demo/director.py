@@ -136,7 +136,7 @@ class Director:
             record |= {"took_s": round(time.monotonic() - began, 3)}
             if not record["ok"]:
                 return [f"story ({story.key}): {record['problem']}"]
-        self._view.title("The end: EC2 takes the last of the warned instances, and no stand-in is left")
+        self._view.title("The end: EC2 takes the last of the warned instances, and no fallback is left")
         try:
             stage.settle()
         except StoryError as error:

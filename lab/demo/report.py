@@ -33,13 +33,13 @@ class Interruption:
     """One replica that EC2 took back. Durations from the warning on, None for what never happened.
 
     `warned_to_launched_s` and `warned_to_ready_s` are those of whoever restored the strength first: the
-    stand-in, if there is one, and the replacement otherwise.
+    fallback, if there is one, and the replacement otherwise.
     """
 
     story: str
     replica: int
     replaced_by: int | None
-    stand_in: int | None
+    fallback: int | None
     """The on-demand replica that served before the replacement did, because Spot was dry."""
     pool: str
     event: str
@@ -63,25 +63,25 @@ def interruptions_of(
 ) -> list[Interruption]:
     """What became of each loss; `records` are the local cloud's, by instance ID.
 
-    A row doesn't say for whom a stand-in stands in. It is told here by time, and none is told twice.
+    A row doesn't say for whom a fallback stands in. It is told here by time, and none is told twice.
     """
     found: list[Interruption] = []
     for loss in losses:
         if loss.instance_id in records:
-            told = {i.stand_in for i in found}
-            free = [r for r in replicas.values() if r.is_stand_in and r.id not in told]
+            told = {i.fallback for i in found}
+            free = [r for r in replicas.values() if r.is_fallback and r.id not in told]
             found.append(_interruption(loss, records[loss.instance_id], replicas, free))
     return found
 
 
 def _interruption(
-    loss: Loss, record: Record, replicas: Mapping[int, Replica], stand_ins: Iterable[Replica]
+    loss: Loss, record: Record, replicas: Mapping[int, Replica], fallbacks: Iterable[Replica]
 ) -> Interruption:
     warned_at = float(record["warned_at"])
     lost = replicas[loss.replica]
     replacement = replicas.get(lost.replaced_by or 0)
-    stand_in = next((r for r in stand_ins if replacement and _served_before(r, replacement)), None)
-    restorer = stand_in or replacement
+    fallback = next((r for r in fallbacks if replacement and _served_before(r, replacement)), None)
+    restorer = fallback or replacement
 
     def entered(state: ReplicaState) -> float | None:
         at = restorer.entered.get(state) if restorer else None
@@ -97,7 +97,7 @@ def _interruption(
         story=loss.story,
         replica=loss.replica,
         replaced_by=lost.replaced_by,
-        stand_in=stand_in.id if stand_in else None,
+        fallback=fallback.id if fallback else None,
         pool=str(lost.offering.pool) if lost.offering else "",
         event=event if isinstance(event, str) else f"{event} times",
         warned_at=datetime.fromtimestamp(warned_at).astimezone().isoformat(timespec="milliseconds"),
@@ -110,11 +110,11 @@ def _interruption(
     )
 
 
-def _served_before(stand_in: Replica, replacement: Replica) -> bool:
+def _served_before(fallback: Replica, replacement: Replica) -> bool:
     """Whether it was requested after the replacement, and ready before it."""
-    ready = stand_in.entered.get(ReplicaState.READY)
+    ready = fallback.entered.get(ReplicaState.READY)
     by_then = replacement.entered.get(ReplicaState.READY)
-    requested_after = _requested(stand_in) >= _requested(replacement)
+    requested_after = _requested(fallback) >= _requested(replacement)
     return requested_after and ready is not None and (by_then is None or ready < by_then)
 
 
@@ -153,7 +153,7 @@ def replica_row(replica: Replica) -> dict[str, Any]:
         "instance_id": replica.instance_id,
         "replaces": replica.replaces,
         "replaced_by": replica.replaced_by,
-        "is_stand_in": replica.is_stand_in,
+        "is_fallback": replica.is_fallback,
         "attempts": replica.attempts,
         "reason": replica.reason,
         "entered": {str(state): _iso(at) for state, at in replica.entered.items()},
@@ -297,11 +297,11 @@ def problems(
         states = ", ".join(f"{r.id} {r.state}" for r in replicas.values() if not r.state.is_ended) or "none"
         found.append(f"the fleet is not whole: {wanted} replicas should serve, and there are: {states}")
     found += [problem for i in interruptions for problem in _broken(i, replicas)]
-    stand_ins = [r for r in replicas.values() if r.is_stand_in]
-    found += [problem for r in stand_ins for problem in _unjustified(r, interruptions, replicas)]
-    # What was there at the start, one for each loss, and the stand-ins, each of which has its reason (above):
+    fallbacks = [r for r in replicas.values() if r.is_fallback]
+    found += [problem for r in fallbacks for problem in _unjustified(r, interruptions, replicas)]
+    # What was there at the start, one for each loss, and the fallbacks, each of which has its reason (above):
     # nothing more, nothing less, and no ID left out.
-    due = list(range(1, wanted + len(interruptions) + len(stand_ins) + 1))
+    due = list(range(1, wanted + len(interruptions) + len(fallbacks) + 1))
     if sorted(replicas) != due:
         found.append(
             f"replica IDs must be 1 to {due[-1] if due else 0} without a gap, and are {sorted(replicas)}"
@@ -323,25 +323,25 @@ def _broken(interruption: Interruption, replicas: Mapping[int, Replica]) -> list
 
 
 def _unjustified(
-    stand_in: Replica, interruptions: Sequence[Interruption], replicas: Mapping[int, Replica]
+    fallback: Replica, interruptions: Sequence[Interruption], replicas: Mapping[int, Replica]
 ) -> list[str]:
-    """What is wrong with a stand-in: it must be bought on-demand, have a reason, and be gone at the end."""
-    name = f"stand-in {stand_in.id}"
+    """What is wrong with a fallback: it must be bought on-demand, have a reason, and be gone at the end."""
+    name = f"fallback {fallback.id}"
     found = []
-    offering = stand_in.offering
+    offering = fallback.offering
     if offering and offering.purchase_option is not PurchaseOption.ON_DEMAND:
         found.append(f"{name} was not bought on-demand but as {offering}")
-    if not any(_calls_for(stand_in, i, replicas) for i in interruptions):
+    if not any(_calls_for(fallback, i, replicas) for i in interruptions):
         found.append(f"{name} had no reason: no replacement was refused by Spot, or late")
-    if not stand_in.state.is_ended:
-        found.append(f"{name} is {stand_in.state} at the end, and should be gone")
+    if not fallback.state.is_ended:
+        found.append(f"{name} is {fallback.state} at the end, and should be gone")
     return found
 
 
-def _calls_for(stand_in: Replica, interruption: Interruption, replicas: Mapping[int, Replica]) -> bool:
+def _calls_for(fallback: Replica, interruption: Interruption, replicas: Mapping[int, Replica]) -> bool:
     """Whether the replacement was refused by Spot, or still starting when EC2 had taken the lost replica."""
     replacement = replicas.get(interruption.replaced_by or 0)
-    requested = _requested(stand_in)
+    requested = _requested(fallback)
     if replacement is None or requested < _requested(replacement):
         return False
     ready = replacement.entered.get(ReplicaState.READY)

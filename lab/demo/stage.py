@@ -20,9 +20,9 @@ RECLAIM_LEEWAY_S = 30.0
 """After the time is up, until the reclaim is on record everywhere: a second or two; more on busy machines."""
 
 RETURN_WITHIN_S = 120.0
-"""From Spot's return to a replacement that serves from it, and from there until its stand-in is gone. A pool
-that refused rests for half a minute, and then for a whole one if it refused again, because the stand-in took
-so long. The stand-in stays for a cold start and drains for 20 s."""
+"""From Spot's return to a replacement that serves from it, and from there until its fallback is gone. A pool
+that refused rests for half a minute, and then for a whole one if it refused again, because the fallback took
+so long. The fallback stays for a cold start and drains for 20 s."""
 
 EVENT_TIME_S = 1.0
 """An event's time has whole seconds: by so much earlier the product may believe that an instance ends."""
@@ -172,16 +172,16 @@ class Stage:
         self._noticed(replicas, 0)
         self._out(replicas)
 
-    def stand_in(self) -> Replica:
-        """Wait until a stand-in serves.
+    def fallback(self) -> Replica:
+        """Wait until a fallback serves.
 
         Raises:
             StoryError: not within the time.
         """
         seen = self._until(
-            lambda seen: any(r.is_stand_in for r in seen.ready), "a stand-in in rotation", REPLACED_WITHIN_S
+            lambda seen: any(r.is_fallback for r in seen.ready), "a fallback in rotation", REPLACED_WITHIN_S
         )
-        return next(r for r in seen.ready if r.is_stand_in)
+        return next(r for r in seen.ready if r.is_fallback)
 
     def ready_after_s(self, replica: Replica, lost_id: int) -> float:
         """From the warning of the one that was lost until this one, which serves, was ready."""
@@ -217,14 +217,14 @@ class Stage:
         seen = self.watch.until(
             lambda seen: (
                 len(seen.ready) == len(seen.present) == self.replicas
-                and not any(r.is_stand_in for r in seen.present)
+                and not any(r.is_fallback for r in seen.present)
                 and all(seen.replicas[id_].state is ReplicaState.TERMINATED for id_ in lost)
             ),
             f"a whole fleet: {self.replicas} replicas on Spot that serve, and nothing else",
             self.schedule_s + RETURN_WITHIN_S,
         )
         for replica in seen.replicas.values():
-            if replica.is_stand_in and ReplicaState.READY in replica.entered:
+            if replica.is_fallback and ReplicaState.READY in replica.entered:
                 served = replica.entered[ReplicaState.DRAINING] - replica.entered[ReplicaState.READY]
                 self.say(
                     f"replica {replica.id} ({replica.offering}) stood in for {served.total_seconds():.1f} s"

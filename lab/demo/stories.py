@@ -67,16 +67,16 @@ def spot_dries_up(stage: Stage) -> None:
     stage.market.dry_up(warn=False)
     stage.warn("c", victim)
     stage.taken_out([victim])
-    stand_in = stage.stand_in()
-    if option_of(stand_in) is not PurchaseOption.ON_DEMAND:
-        raise StoryError(f"replica {stand_in.id} is no on-demand instance but {stand_in.offering}")
+    fallback = stage.fallback()
+    if option_of(fallback) is not PurchaseOption.ON_DEMAND:
+        raise StoryError(f"replica {fallback.id} is no on-demand instance but {fallback.offering}")
     stage.say(
-        f"replica {stand_in.id} ({stand_in.offering}) stands in,"
-        f" {stage.ready_after_s(stand_in, victim.id):.1f} s after the warning; Spot has capacity again"
+        f"replica {fallback.id} ({fallback.offering}) stands in,"
+        f" {stage.ready_after_s(fallback, victim.id):.1f} s after the warning; Spot has capacity again"
     )
     stage.market.bring_back()
     # The next story needs the pools that have just refused, and they rest for half a minute: whatever is lost
-    # before that gets a stand-in, too.
+    # before that gets a fallback, too.
     (replacement,) = stage.replacements([victim], within_s=RETURN_WITHIN_S)
     if option_of(replacement) is not PurchaseOption.SPOT:
         raise StoryError(f"replica {replacement.id} is no Spot instance but {replacement.offering}")
@@ -107,9 +107,9 @@ def everything_is_taken(stage: Stage) -> None:
 
     Whether somebody was in rotation all the while is checked at the end, for all stories.
     """
-    if any(r.is_stand_in for r in stage.watch.look().ready):
+    if any(r.is_fallback for r in stage.watch.look().ready):
         stage.say(
-            "first the stand-in of story (c) goes: EC2 couldn't take it, and it would serve all the while"
+            "first the fallback of story (c) goes: EC2 couldn't take it, and it would serve all the while"
         )
     victims = stage.only_spot()
     stage.say(f"EC2 warns {names_of(victims)} at the same moment: {stage.warning_s:g} s left")
@@ -134,8 +134,8 @@ def _pool(replica: Replica) -> CapacityPool:
 
 
 def _regular(stage: Stage) -> set[int]:
-    """The IDs of all replicas so far that aren't stand-ins."""
-    return {r.id for r in stage.watch.look().replicas.values() if not r.is_stand_in}
+    """The IDs of all replicas so far that aren't fallbacks."""
+    return {r.id for r in stage.watch.look().replicas.values() if not r.is_fallback}
 
 
 def _fullest_pool(replicas: Sequence[Replica]) -> tuple[CapacityPool, list[Replica]]:

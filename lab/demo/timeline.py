@@ -34,12 +34,12 @@ COLORS: Mapping[ReplicaState, str] = {
     ReplicaState.FAILED: "#7a1f1f",
 }
 
-HATCH = "stand-in"
-"""The pattern over the bars of stand-ins: white strokes, whatever the state below them."""
+HATCH = "fallback"
+"""The pattern over the bars of fallbacks: white strokes, whatever the state below them."""
 
 SERVES_ON = "serves-on"
 """The pattern over the bar of a replica that EC2 has warned and that is still in rotation: strokes of what it
-will be, DRAINING, and the other way round than a stand-in's."""
+will be, DRAINING, and the other way round than a fallback's."""
 
 MIN_SEGMENT = 1.5
 """A state that lasted milliseconds still shows."""
@@ -123,7 +123,7 @@ class _Picture:
             x = self._x(since)
             width = max(self._x(until) - x, MIN_SEGMENT)
             _rect(self._svg, x, middle - BAR / 2, width, BAR, COLORS[state])
-            if replica.is_stand_in:
+            if replica.is_fallback:
                 _rect(self._svg, x, middle - BAR / 2, width, BAR, f"url(#{HATCH})")
 
     def warning(self, interruption: Interruption, rows: Mapping[int, float]) -> None:
@@ -166,9 +166,9 @@ class _Picture:
 
 def _predecessor(replica: Replica, interruptions: Sequence[Interruption]) -> int | None:
     """The ID of the replica that this one replaces, or stands in for."""
-    if not replica.is_stand_in:
+    if not replica.is_fallback:
         return replica.replaces
-    return next((i.replica for i in interruptions if i.stand_in == replica.id), None)
+    return next((i.replica for i in interruptions if i.fallback == replica.id), None)
 
 
 def _define_hatches(svg: ET.Element) -> None:
@@ -194,7 +194,7 @@ def _legend(svg: ET.Element, y: float) -> None:
         _rect(svg, x, y - 9, 12, 12, color)
         _text(svg, x + 17, y + 1, str(state), size=11)
         x += 30 + 7 * len(state)
-    for name, meaning in ((SERVES_ON, "warned, serves on"), (HATCH, "stand-in")):
+    for name, meaning in ((SERVES_ON, "warned, serves on"), (HATCH, "fallback")):
         _rect(svg, x, y - 9, 12, 12, COLORS[ReplicaState.READY])
         _rect(svg, x, y - 9, 12, 12, f"url(#{name})")
         _text(svg, x + 17, y + 1, meaning, size=11)

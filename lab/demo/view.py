@@ -154,7 +154,7 @@ def _fleet_row(replica: Replica, now: datetime) -> tuple[RenderableType, ...]:
         str(replica.offering.pool) if replica.offering else "",
         str(replica.offering.purchase_option) if replica.offering else "",
         f"{(until - born).total_seconds():.0f} s",
-        "stands in" if replica.is_stand_in else str(replica.replaces or ""),
+        "stands in" if replica.is_fallback else str(replica.replaces or ""),
     )
 
 
@@ -202,13 +202,13 @@ def _interruptions_table(report: Mapping[str, Any]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     replicas = {replica["id"]: replica for replica in report["replicas"]}
     for i in report["interruptions"]:
-        by = replicas.get(i["stand_in"] or i["replaced_by"], _NOBODY)
+        by = replicas.get(i["fallback"] or i["replaced_by"], _NOBODY)
         times = (_seconds(i[f"warned_to_{name}_s"]) for name in _TIMES)
         story = i["story"] if i["event"] == "once" else f"{i['story']}, event {i['event']}"
         story += ", served on" if i["served_on_s"] is not None else ""
         row = (story, i["replica"], i["pool"], by["id"], by["pool"], by["purchase_option"], *times)
         table.add_row(*(str(cell or "") for cell in row))
-        if i["stand_in"]:
+        if i["fallback"]:
             table.add_row(*_return(i, replicas.get(i["replaced_by"], _NOBODY)))
     table.add_row()
     for what in ("median", "max"):
@@ -218,7 +218,7 @@ def _interruptions_table(report: Mapping[str, Any]) -> Table:
 
 
 def _return(interruption: Mapping[str, Any], by: Mapping[str, Any]) -> tuple[str, ...]:
-    """The row below one with a stand-in: when the replacement had its Spot instance."""
+    """The row below one with a fallback: when the replacement had its Spot instance."""
 
     def since_warning(state: ReplicaState) -> str:
         at = by["entered"].get(state)

@@ -53,8 +53,8 @@ class Launching:
 
     orders: dict[str, Order] = field(default_factory=dict)
     """By launch ID."""
-    stand_ins: dict[str, set[bool]] = field(default_factory=dict)
-    """The services of which Spot has just refused something, and whether they want stand-ins."""
+    fallbacks: dict[str, set[bool]] = field(default_factory=dict)
+    """The services of which Spot has just refused something, and whether they want fallbacks."""
     called: set[str] = field(default_factory=set)
     """The services that a tick was called for since, at once."""
 
@@ -102,7 +102,7 @@ class Asking:
                 self.broken(Rule.PATIENCE, f"{intent} is of {now}: it would be given up too soon")
             return
         turn = [
-            r for r in invocation.loaded.values() if _is_refused_stand_in(r) and _is_past(r.retry_at, now)
+            r for r in invocation.loaded.values() if _is_refused_fallback(r) and _is_past(r.retry_at, now)
         ]
         for row in order.rows:
             old = before.get(row.id)
@@ -150,8 +150,8 @@ class Asking:
         self._told(order, got, [*words, "/"])
         self._told(order, left, words)
         if left and self._goes_on(order, changes, left):
-            if any(row.attempts == 1 for row in left):  # another call for stand-ins does no harm
-                self.by[invocation].stand_ins.setdefault(changes.service, {True, False})
+            if any(row.attempts == 1 for row in left):  # another call for fallbacks does no harm
+                self.by[invocation].fallbacks.setdefault(changes.service, {True, False})
             return
         self._wait(left, before, now, self._rested(invocation, order, changes.service, now))
         self._stood_in(invocation, left, before)
@@ -191,12 +191,12 @@ class Asking:
     def _stood_in(
         self, invocation: Invocation, rows: Iterable[Replica], before: Mapping[int, Replica]
     ) -> None:
-        """Who was refused for the first time has stand-ins asked for."""
+        """Who was refused for the first time has fallbacks asked for."""
         launching = self.by[invocation]
         for row in rows:
             wants = {s.on_demand_fallback for s in self._in_force(row.service)}
             if row.purchase_option is PurchaseOption.SPOT and not before[row.id].attempts:
-                launching.stand_ins[row.service] = wants
+                launching.fallbacks[row.service] = wants
                 launching.called.discard(row.service)
 
     def _told(self, order: Order, rows: Iterable[Replica], words: Iterable[str]) -> None:
@@ -264,11 +264,11 @@ class Asking:
     def calls_tick(self, invocation: Invocation, service: str, delay_s: float) -> None:
         """A service's tick is called for, and not as the next one in turn."""
         launching = self.by.get(invocation)
-        if launching is None or not 0 < delay_s <= promised.STAND_IN_S:
+        if launching is None or not 0 < delay_s <= promised.FALLBACK_S:
             return
         launching.called.add(service)
-        if True not in launching.stand_ins.get(service, ()):
-            self.broken(Rule.STAND_INS_SOON, f"a tick of {service} is called for, and nothing was refused")
+        if True not in launching.fallbacks.get(service, ()):
+            self.broken(Rule.FALLBACKS_SOON, f"a tick of {service} is called for, and nothing was refused")
 
     def ended(self, invocation: Invocation, *, is_undisturbed: bool) -> None:
         """The invocation came to its end."""
@@ -282,9 +282,9 @@ class Asking:
         for order in launching.orders.values():
             if not order.is_closed:
                 self.broken(Rule.ANSWERED, f"{order.intent} is left open, the answer was {order.answer}")
-        wanted = {service for service, wants in launching.stand_ins.items() if wants == {True}}
+        wanted = {service for service, wants in launching.fallbacks.items() if wants == {True}}
         if wanted - launching.called:
-            self.broken(Rule.STAND_INS_SOON, f"nobody asks for stand-ins of {wanted}")
+            self.broken(Rule.FALLBACKS_SOON, f"nobody asks for fallbacks of {wanted}")
 
     def look(self, services: Collection[str], store: MemoryStore, quiet_since: float) -> None:
         """Nothing goes wrong any more: is tried again what was refused?"""
@@ -337,7 +337,7 @@ class Asking:
         """Whether Spot may be asked where it would rather not be: nothing better is to be had."""
         if not spec.on_demand_fallback:
             return {True}
-        refused = {r.id for r in invocation.loaded.values() if _is_refused_stand_in(r)}
+        refused = {r.id for r in invocation.loaded.values() if _is_refused_fallback(r)}
         if not refused:
             return {False}
         others = self.by[invocation].orders.values()
@@ -423,8 +423,8 @@ def _scopes(evidence: Iterable[Evidence]) -> set[Scope]:
     return {e.scope for e in evidence}
 
 
-def _is_refused_stand_in(row: Replica) -> bool:
-    return row.is_stand_in and row.state is ReplicaState.REQUESTED and row.attempts > 0
+def _is_refused_fallback(row: Replica) -> bool:
+    return row.is_fallback and row.state is ReplicaState.REQUESTED and row.attempts > 0
 
 
 def _is_past(due: datetime | None, now: datetime) -> bool:

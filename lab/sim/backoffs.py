@@ -67,7 +67,7 @@ class Backoffs:
         held_s = promised.doubled_s(said.failures, *promised.FAILURE_S)
         if not _is_now(view, commit, said.until, held_s):
             view.broken(Rule.HELD, f"held until {said.until} after {said.failures} failures")
-        if any(replica.is_stand_in for replica in failed):
+        if any(replica.is_fallback for replica in failed):
             held_s = min(held_s, promised.FALLBACK_FAILURE_MAX_S)
             is_right = _is_now(view, commit, said.fallback_until, held_s)
         else:
@@ -93,17 +93,17 @@ def is_looping(backoff: Backoff, version: int) -> bool:
     return backoff.version == version and backoff.failures >= promised.CRASH_LOOP
 
 
-def held_until(view: View, *, is_stand_in: bool) -> float:
+def held_until(view: View, *, is_fallback: bool) -> float:
     """Until when failures keep a replica from being launched, as far as was read."""
     backoff, spec = view.rows.backoff, view.spec
     if spec is None or backoff.version != spec.version:
         return -NEVER
-    if is_looping(backoff, spec.version) and not is_stand_in:
+    if is_looping(backoff, spec.version) and not is_fallback:
         return NEVER
-    until = backoff.fallback_until if is_stand_in else backoff.until
+    until = backoff.fallback_until if is_fallback else backoff.until
     return -NEVER if until is None else time_of(until)
 
 
-def is_held(view: View, *, is_stand_in: bool = False) -> bool:
+def is_held(view: View, *, is_fallback: bool = False) -> bool:
     """Whether they may still have done so when it began to read."""
-    return held_until(view, is_stand_in=is_stand_in) + SKEW_S > view.invocation.loaded_at
+    return held_until(view, is_fallback=is_fallback) + SKEW_S > view.invocation.loaded_at

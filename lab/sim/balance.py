@@ -44,7 +44,7 @@ def check(view: View, commit: Commit) -> None:
 def regular(rows: Rows) -> list[Replica]:
     """The replicas that count towards those wanted; one that is replaced and its replacement are one."""
     return [
-        r for r in rows.replicas.values() if r.is_counted and not r.is_stand_in and not r.superseded_in(rows)
+        r for r in rows.replicas.values() if r.is_counted and not r.is_fallback and not r.superseded_in(rows)
     ]
 
 
@@ -96,7 +96,7 @@ def _goes_before(row: Replica, kept: Replica, *, is_base: bool) -> bool:
 
 
 def _check_returned(view: View, commit: Commit) -> None:
-    """A stand-in that serves goes: has Spot stayed?"""
+    """A fallback that serves goes: has Spot stayed?"""
     loaded = view.rows.replicas
     gone = [
         row.id
@@ -116,7 +116,7 @@ def _check_returned(view: View, commit: Commit) -> None:
         and r.purchase_option is PurchaseOption.SPOT
         and time_of(_stays_from(r)) > commit.at + SKEW_S
     ]
-    left = sum(r.is_stand_in and r.serves for r in commit.after.replicas.values())
+    left = sum(r.is_fallback and r.serves for r in commit.after.replicas.values())
     if left < len(fresh):
         view.broken(
             Rule.HYSTERESIS, f"{gone} go, {left} are left, {[r.id for r in fresh]} have only just come"
@@ -138,7 +138,7 @@ def _check_missed(view: View, spec: ServiceSpec, commit: Commit) -> None:
         for row in commit.changes.update
         if (old := commit.before.replicas.get(row.id)) is not None
         and old.is_counted
-        and not old.is_stand_in
+        and not old.is_fallback
         and not row.is_counted
         and not old.superseded_in(commit.before)
         and row.instance_id is not None
@@ -165,7 +165,7 @@ def _check_bought(view: View, spec: ServiceSpec, commit: Commit) -> None:
     )
     base = spec.base_on_demand if spec.use_spot else spec.replicas
     for row in commit.changes.create:
-        if row.state is not ReplicaState.REQUESTED or row.is_stand_in:
+        if row.state is not ReplicaState.REQUESTED or row.is_fallback:
             continue
         option = row.purchase_option
         replaced = commit.before.replicas.get(row.replaces or 0)
@@ -185,7 +185,7 @@ def _check_bought(view: View, spec: ServiceSpec, commit: Commit) -> None:
             view.broken(Rule.BOUGHT, f"{row} is of version {row.version}, deployed is {spec.version}")
     for row in commit.changes.create:
         _check_taken_in(view, row, base)
-        if row.is_stand_in and row.purchase_option is not PurchaseOption.ON_DEMAND:
+        if row.is_fallback and row.purchase_option is not PurchaseOption.ON_DEMAND:
             view.broken(Rule.BOUGHT, f"{row} stands in, and is to be bought {row.purchase_option}")
 
 
@@ -196,8 +196,8 @@ def _check_taken_in(view: View, row: Replica, base: int) -> None:
         return
     there = of(regular(view.now), PurchaseOption.ON_DEMAND)
     before = of(regular(view.rows), PurchaseOption.ON_DEMAND)
-    if max(there, before) < base if row.is_stand_in else there > max(base, before):
-        kind = "a stand-in" if row.is_stand_in else "a regular one"
+    if max(there, before) < base if row.is_fallback else there > max(base, before):
+        kind = "a fallback" if row.is_fallback else "a regular one"
         view.broken(Rule.BOUGHT, f"{row} is taken in as {kind}, {there} on-demand for a base of {base}")
 
 
@@ -211,7 +211,7 @@ def _check_moved(view: View, spec: ServiceSpec, commit: Commit) -> None:
     ]
     if not moved:
         return
-    pairs = sum(r.superseded_in(commit.after) and r.is_counted and not r.is_stand_in for r in after.values())
+    pairs = sum(r.superseded_in(commit.after) and r.is_counted and not r.is_fallback for r in after.values())
     if pairs > spec.surge:
         view.broken(Rule.MOVED, f"{pairs} are being replaced, and {spec.surge} may be at a time")
     now = commit.at + SKEW_S
@@ -235,14 +235,14 @@ def _check_moved(view: View, spec: ServiceSpec, commit: Commit) -> None:
 
 
 def _check_stood_in(view: View, spec: ServiceSpec, commit: Commit) -> None:
-    """Stand-ins are requested: is there somebody to stand in for?"""
-    created = [r for r in commit.changes.create if r.is_stand_in and r.state is ReplicaState.REQUESTED]
+    """Fallbacks are requested: is there somebody to stand in for?"""
+    created = [r for r in commit.changes.create if r.is_fallback and r.state is ReplicaState.REQUESTED]
     if not created:
         return
     backoff = view.rows.backoff
     if backoff.version == spec.version and backoff.failures > 0:
         return  # then each that isn't there may have one
-    standing = sum(r.is_stand_in and r.state.is_active for r in commit.after.replicas.values())
+    standing = sum(r.is_fallback and r.state.is_active for r in commit.after.replicas.values())
     wanting = sum(_may_want(r, view.rows) for r in regular(view.rows))
     if standing > wanting:
         view.broken(
@@ -267,10 +267,10 @@ def _check_launched(view: View, spec: ServiceSpec, commit: Commit) -> None:
     assert commit.changes.open_intent is not None  # noqa: S101 - the caller has looked
     launched = set(commit.changes.open_intent.replica_ids)
     now, loaded = commit.at + SKEW_S, view.rows.replicas
-    stand_ins = [
-        r for r in loaded.values() if r.is_stand_in and r.state is ReplicaState.REQUESTED and r.attempts
+    fallbacks = [
+        r for r in loaded.values() if r.is_fallback and r.state is ReplicaState.REQUESTED and r.attempts
     ]
-    is_turn = any(r.retry_at is None or time_of(r.retry_at) <= now for r in stand_ins)
+    is_turn = any(r.retry_at is None or time_of(r.retry_at) <= now for r in fallbacks)
     again = [loaded[r.id] for r in commit.changes.update if r.id in launched and r.id in loaded]
     for row in again:
         if row.launch_id in view.rows.intents:
@@ -279,7 +279,7 @@ def _check_launched(view: View, spec: ServiceSpec, commit: Commit) -> None:
             view.broken(Rule.LAUNCHED, f"{row} is launched, and was to wait until {row.retry_at}")
     fresh = [r for r in commit.changes.create if r.id in launched and r.replaces is None]
     for row in (*again, *fresh):
-        if backoffs.held_until(view, is_stand_in=row.is_stand_in) > now:
+        if backoffs.held_until(view, is_fallback=row.is_fallback) > now:
             view.broken(Rule.HELD, f"{row} is launched, and waits by {view.rows.backoff}")
     staying = sum(r.stays and stays_in(r, commit.after) for r in loaded.values())
     spot = [r for r in again if r.purchase_option is PurchaseOption.SPOT]
@@ -317,7 +317,7 @@ def check_whole(view: View, spec: ServiceSpec) -> None:
     idle = [
         r
         for r in view.untouched()
-        if not r.is_stand_in
+        if not r.is_fallback
         and r.is_counted
         and not r.superseded_in(view.rows)
         and (not r.serves or may_go > 0)
@@ -329,7 +329,7 @@ def check_whole(view: View, spec: ServiceSpec) -> None:
     if too_many > 0 and idle:
         view.broken(Rule.IN_TIME, f"{too_many} are too many, and {idle[0]}, {idle[0].state}, stays")
     _check_due(view, spec)
-    _check_stand_ins(view, spec, failed=failed)
+    _check_fallbacks(view, spec, failed=failed)
     _check_waiting(view, spec, failed=failed)
 
 
@@ -344,12 +344,12 @@ def _check_due(view: View, spec: ServiceSpec) -> None:
     if _has_lost_some(view):
         return
     for rows in (view.rows, view.now):
-        there = [r for r in rows.replicas.values() if r.is_counted and not r.is_stand_in]
+        there = [r for r in rows.replicas.values() if r.is_counted and not r.is_fallback]
         pairs = sum(r.superseded_in(rows) for r in there)
         if max(pairs, len(there) - spec.replicas) >= spec.surge:
             return
     for row in view.untouched():
-        if row.state is not ReplicaState.READY or not row.is_counted or row.is_stand_in:
+        if row.state is not ReplicaState.READY or not row.is_counted or row.is_fallback:
             continue
         if row.unhealthy_since is not None:
             is_due = view.is_over(row.unhealthy_since, promised.UNHEALTHY_S)
@@ -360,13 +360,13 @@ def _check_due(view: View, spec: ServiceSpec) -> None:
             view.broken(Rule.MOVED, f"{row} should be replaced, unhealthy since {row.unhealthy_since}")
 
 
-def _check_stand_ins(view: View, spec: ServiceSpec, *, failed: bool) -> None:
-    """Is there a stand-in for each Spot replica that was refused, or that starts alone?"""
-    is_held = backoffs.is_held(view, is_stand_in=True)
-    standing = sum(r.is_stand_in and r.is_counted for r in view.now.replicas.values())
+def _check_fallbacks(view: View, spec: ServiceSpec, *, failed: bool) -> None:
+    """Is there a fallback for each Spot replica that was refused, or that starts alone?"""
+    is_held = backoffs.is_held(view, is_fallback=True)
+    standing = sum(r.is_fallback and r.is_counted for r in view.now.replicas.values())
     if spec.use_spot and spec.on_demand_fallback and not is_held and not failed:
         # One that was to be replaced and serves all the same leaves less to stand in for.
-        serving = sum(r.stays and not r.is_stand_in for r in view.now.replicas.values())
+        serving = sum(r.stays and not r.is_fallback for r in view.now.replicas.values())
         left = {r.id for r in regular(view.now)}
         wanting = sum(_wants(view, r) for r in regular(view.rows) if r.id in left)
         wanted = min(wanting, spec.replicas - serving)
@@ -378,7 +378,7 @@ def _check_stand_ins(view: View, spec: ServiceSpec, *, failed: bool) -> None:
         return
     # Once everybody has been there for long enough nobody stands in for them.
     there = [r for r in regular(view.rows) if r.stays and view.is_over(_stays_from(r))]
-    idle = [r for r in view.untouched() if r.is_stand_in and r.is_counted]
+    idle = [r for r in view.untouched() if r.is_fallback and r.is_counted]
     if (
         len(there) >= spec.replicas == len(regular(view.now))
         and all(r.stays for r in regular(view.now))
@@ -418,7 +418,7 @@ def _check_waiting(view: View, spec: ServiceSpec, *, failed: bool) -> None:
     # Their turn had come as well, and then there were too many launches in that minute.
     returning += sum(c.changes.held for c in view.invocation.commits)
     for row in view.untouched():
-        is_held = backoffs.is_held(view, is_stand_in=row.is_stand_in)
+        is_held = backoffs.is_held(view, is_fallback=row.is_fallback)
         if row.state is not ReplicaState.REQUESTED or not row.is_counted or is_held:
             continue
         is_next = row.purchase_option is PurchaseOption.ON_DEMAND or not is_whole or returning < most

@@ -391,7 +391,7 @@ def _is_needed(heard: Heard, *, is_tick: bool, is_signals: bool = False) -> bool
     if heard.call is Call.COMMIT and isinstance(heard.answer, Conflict):
         return is_signals and is_mending(heard.about)
     if is_tick and heard.call is Call.SCHEDULE:
-        # A tick for stand-ins would only make them come sooner.
+        # A tick for fallbacks would only make them come sooner.
         return heard.message["kind"] == "override" or heard.message["due"] is not None
     return True
 

@@ -100,7 +100,7 @@ CRASH_LOOP = 5
 # Launches and what is learned of pools: docs/placement.md.
 
 STAY_MAX_S = 600.0
-"""A stand-in goes once Spot has been ready for as long as it took to start, ten minutes at most."""
+"""A fallback goes once Spot has been ready for as long as it took to start, ten minutes at most."""
 
 LOW_SCORE = 3
 """Zones with this score or less come after the others."""
@@ -114,8 +114,8 @@ RETRY_S = (5.0, 60.0)
 RESTING_S = 300.0
 """While all pools cool, at most so long: docs/reliability.md."""
 
-STAND_IN_S = 2.0
-"""How soon a tick asks for stand-ins for what Spot has refused: docs/reliability.md, "within seconds"."""
+FALLBACK_S = 2.0
+"""How soon a tick asks for fallbacks for what Spot has refused: docs/reliability.md, "within seconds"."""
 
 COOLDOWNS_S = {
     Cause.LOSS: (900.0, 7200.0),

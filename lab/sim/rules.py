@@ -51,11 +51,11 @@ class Rule(StrEnum):
     """Everything that must hold."""
 
     IDS = "IDs are unique, rise without gaps and with time, and are never given twice"
-    STRENGTH = "never more regular replicas than desired + surge, nor more stand-ins"
+    STRENGTH = "never more regular replicas than desired + surge, nor more fallbacks"
     LEGAL = "a row goes only where its state leads, and never comes back from its end"
     ONE_REPLACEMENT = "no replica is replaced twice"
-    STAND_INS = (
-        "a stand-in is never replaced, and there is one at most for each Spot replica that isn't ready, "
+    FALLBACKS = (
+        "a fallback is never replaced, and there is one at most for each Spot replica that isn't ready, "
         "if the service wants any"
     )
     FOREIGN = "foreign instances are never touched"
@@ -102,7 +102,7 @@ class Rule(StrEnum):
     AS_ORDERED = "a launch is for all that wait, bought as their rows say, in the preferred order"
     ANSWERED = "what a launch brought, and EC2's words where it refused, are in its replicas' rows"
     RETRIED = "what was refused is tried again after its back-off, and a request that was never made is none"
-    STAND_INS_SOON = "what Spot has just refused has stand-ins asked for within seconds"
+    FALLBACKS_SOON = "what Spot has just refused has fallbacks asked for within seconds"
     LEARNED = "what a loss, a failure, a recommendation or a refusal teaches is kept, for the time documented"
     CAUSED = "nothing cools without a cause"
     FORGIVEN = "an instance forgives the refusals of where it came from, and nothing else"
@@ -120,9 +120,9 @@ class Rule(StrEnum):
         "of too many the farthest from serving goes first, then the newest, "
         "and Spot before the on-demand base"
     )
-    HYSTERESIS = "a stand-in that serves stays until Spot has been ready for as long as it took to start"
+    HYSTERESIS = "a fallback that serves stays until Spot has been ready for as long as it took to start"
     STOOD_IN = (
-        "a stand-in is requested by the next tick for what was refused or starts alone, and for nobody else, "
+        "a fallback is requested by the next tick for what was refused or starts alone, and for nobody else, "
         "and goes when nobody needs it"
     )
     MISSED = "a loss is replaced at once if fewer than wanted are left, and not if as many are"
@@ -301,15 +301,15 @@ class Rules:
         # What is missing leaves the last one that was read in force.
         documents = self._in_force(invocation, service)
         most = max((spec.replicas + spec.surge for spec in documents), default=0)
-        for is_stand_in in (False, True):
+        for is_fallback in (False, True):
             was, active = (
-                sum(r.is_counted and r.is_stand_in is is_stand_in for r in rows.values())
+                sum(r.is_counted and r.is_fallback is is_fallback for r in rows.values())
                 for rows in (before, after)
             )
             found = sum(r.state is not ReplicaState.REQUESTED for r in changes.create)
             is_blind = self.is_damaged(service, self.scheduler.now - BLIND_S)
             if active - found > max(most, was) and not is_blind:
-                kind = "stand-ins" if is_stand_in else "regular replicas"
+                kind = "fallbacks" if is_fallback else "regular replicas"
                 self.broken(Rule.STRENGTH, f"{service}: {active} active {kind}, {most} allowed")
         for row in changes.create:
             if row.replaces is None:
@@ -332,27 +332,27 @@ class Rules:
         before: Mapping[int, Replica],
         after: Mapping[int, Replica],
     ) -> None:
-        """Rows are created: are there stand-ins among them, or are stand-ins replaced?"""
+        """Rows are created: are there fallbacks among them, or are fallbacks replaced?"""
         service = changes.service
         for row in changes.create:
             replaced = before.get(row.replaces or 0)
-            if replaced is not None and replaced.is_stand_in:
-                self.broken(Rule.STAND_INS, f"{row} replaces {replaced}, a stand-in")
-        if not any(row.is_stand_in and row.state is ReplicaState.REQUESTED for row in changes.create):
+            if replaced is not None and replaced.is_fallback:
+                self.broken(Rule.FALLBACKS, f"{row} replaces {replaced}, a fallback")
+        if not any(row.is_fallback and row.state is ReplicaState.REQUESTED for row in changes.create):
             return
         documents = self._in_force(invocation, service)
         if not any(spec.use_spot and spec.on_demand_fallback for spec in documents):
-            self.broken(Rule.STAND_INS, f"{service} wants none, and gets some")
+            self.broken(Rule.FALLBACKS, f"{service} wants none, and gets some")
         # Decided on what was loaded; what came since would have taken the IDs.
         loaded = invocation.loaded.values()
         # After a failure there may be no row for what is missing, for as long as nothing is tried again.
         most = max((spec.replicas for spec in documents), default=0)
-        there = sum(r.is_counted and not r.is_stand_in and r.stays for r in loaded)
+        there = sum(r.is_counted and not r.is_fallback and r.stays for r in loaded)
         has_failed = service in self.failed
         missing = max(most - there, 0) if has_failed else sum(map(_is_spot_on_its_way, loaded))
-        standing = sum(row.is_stand_in and row.state.is_active for row in after.values())
+        standing = sum(row.is_fallback and row.state.is_active for row in after.values())
         if standing > missing:
-            self.broken(Rule.STAND_INS, f"{service}: {standing} stand-ins for {missing} that aren't ready")
+            self.broken(Rule.FALLBACKS, f"{service}: {standing} fallbacks for {missing} that aren't ready")
 
     def _counted(self, changes: Changes, after: Mapping[int, Replica]) -> None:
         """Does the table know how many serve?"""
@@ -639,7 +639,7 @@ def _is_said_gone(instance: SimInstance, invocation: Invocation) -> bool:
 def _is_spot_on_its_way(row: Replica) -> bool:
     return (
         row.purchase_option is PurchaseOption.SPOT
-        and not row.is_stand_in
+        and not row.is_fallback
         and row.state.is_active
         and row.state is not ReplicaState.READY
     )

@@ -90,7 +90,7 @@ def _check_strength(world: World, service: str, desired: int, rows: Rows) -> Non
     if len(states) != desired or any(r.state is not ReplicaState.READY for r in rows.replicas.values()):
         broken(Rule.WHOLE, f"{service}: {desired} desired, there are {states}")
     for row in rows.replicas.values():
-        if row.is_stand_in or (row.offering and row.offering.purchase_option is not row.purchase_option):
+        if row.is_fallback or (row.offering and row.offering.purchase_option is not row.purchase_option):
             broken(Rule.WHOLE, f"{row} is to be bought {row.purchase_option}, and is {row.offering}")
 
 
@@ -116,7 +116,7 @@ def _is_missed(world: World, row: Replica) -> bool:
     """Whether a replica ended that should have been replaced."""
     if row.state is not ReplicaState.TERMINATED or row.instance_id is None or row.reason in NOT_LOST:
         return False
-    if row.is_stand_in or row.reason.endswith(NEEDLESS):
+    if row.is_fallback or row.reason.endswith(NEEDLESS):
         return False
     drained_at = time_of(row.entered[ReplicaState.DRAINING])
     # A decision may be as old as its reads.

@@ -146,11 +146,11 @@ def _check_reason(view: View, commit: Commit, row: Replica, old: Replica) -> Non
     reason = row.reason.removesuffix(NEEDLESS)
     is_right = _is_so(view, commit, row, old, reason)
     if reason != row.reason:
-        is_right = is_right and row.replaced_by is None and not row.is_stand_in
+        is_right = is_right and row.replaced_by is None and not row.is_fallback
     elif row.state is ReplicaState.FAILED:
         pass  # the next one waits for the back-off
     elif reason.startswith(("interruption warning", "instance ")) and row.service in view.invocation.specs:
-        is_right = is_right and (row.replaced_by is not None or row.is_stand_in)
+        is_right = is_right and (row.replaced_by is not None or row.is_fallback)
     if not is_right:
         view.broken(Rule.TRUE_ROWS, f"{row} goes, replaced by {row.replaced_by}: {row.reason!r}")
 
@@ -160,9 +160,9 @@ def _is_so(view: View, commit: Commit, row: Replica, old: Replica, reason: str) 
     was_ready = old.state is ReplicaState.READY
     match reason:
         case "more replicas than wanted":
-            return not row.is_stand_in
+            return not row.is_fallback
         case "Spot is back":
-            return row.is_stand_in
+            return row.is_fallback
         case "service removed":
             return view.rules.was_removed(row.service, 0.0, commit.at)
         case "rebalance recommendation":
@@ -203,7 +203,7 @@ def _check_time(view: View, commit: Commit, row: Replica, old: Replica) -> None:
             view.broken(Rule.NOT_BEFORE, f"{row} is given up as never ready, and is {view.target(row)}")
     elif reason == "instance gone":
         _check_gone(view, commit, row, old)
-    elif reason.startswith("unhealthy for ") and old.is_stand_in and old.unhealthy_since is not None:
+    elif reason.startswith("unhealthy for ") and old.is_fallback and old.unhealthy_since is not None:
         is_due = now >= time_of(old.unhealthy_since) + promised.FALLBACK_UNHEALTHY_S
         if not is_due:
             view.broken(Rule.NOT_BEFORE, f"{row} goes: {row.reason}, since {old.unhealthy_since}")

@@ -201,7 +201,7 @@ def _check_next(view: View, spec: ServiceSpec, memory: MemoryStore) -> None:
     _check_wait(view, next_tick)
     is_whole = len(balance.regular(rows)) == spec.replicas
     at_rest = all(
-        row.stays and not row.is_stand_in for all_ in (view.rows, rows) for row in all_.replicas.values()
+        row.stays and not row.is_fallback for all_ in (view.rows, rows) for row in all_.replicas.values()
     )
     is_calm = at_rest and is_whole and not (view.rows.intents or rows.intents or _has_acted(view))
     if is_calm and view.invocation.announced:
@@ -214,14 +214,14 @@ def _check_wait(view: View, next_tick: float | None) -> None:
     replicas = view.rows.replicas.values()
     waiting = [row for row in replicas if row.state is ReplicaState.REQUESTED]
     is_still = not (_has_acted(view) or view.rows.intents) and view.is_alone
-    if spec is None or not is_still or any(r.is_stand_in for r in replicas):
+    if spec is None or not is_still or any(r.is_fallback for r in replicas):
         return
     if not all(row.stays or row in waiting for row in replicas):
         return
     missing = spec.replicas - len(balance.regular(view.rows))
     if missing < 0 or not (missing or waiting):
         return
-    held_until = backoffs.held_until(view, is_stand_in=False)
+    held_until = backoffs.held_until(view, is_fallback=False)
     retries = [time_of(row.retry_at) if row.retry_at else now for row in waiting]
     first = max(min([now] * bool(missing) + retries), held_until)
     what = f"what is missing waits until {first:.1f} s"

@@ -135,7 +135,7 @@ def replica_item(replica: Replica) -> dict[str, Any]:
         "attempts": replica.attempts,
         "retry_at": _optional_text(replica.retry_at),
         "purchase_option": replica.purchase_option.value,
-        "is_stand_in": replica.is_stand_in,
+        "is_stand_in": replica.is_fallback,  # schema 1 has this name
         "launch": replica.launch,
         "replaces": replica.replaces,
         "replaced_by": replica.replaced_by,
@@ -171,7 +171,7 @@ def replica_of(item: Values) -> Replica:
         attempts=row["attempts"],
         retry_at=_optional_time(row.get("retry_at")),
         purchase_option=PurchaseOption(row["purchase_option"]),
-        is_stand_in=row["is_stand_in"],
+        is_fallback=row["is_stand_in"],
         launch=row.get("launch"),
         replaces=row.get("replaces"),
         replaced_by=row.get("replaced_by"),

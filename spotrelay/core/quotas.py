@@ -132,10 +132,10 @@ def shortages(service: Buyer, vcpus: Mapping[str, int], value_of: Callable[[Quot
     `vcpus` are those of each eligible type. Where several families are eligible, it takes all of their quotas
     together to be too small; a type that no known quota counts may always be launched.
     """
-    stand_ins = service.on_demand_fallback or not service.use_spot
+    fallbacks = service.on_demand_fallback or not service.use_spot
     counts = {
         PurchaseOption.SPOT: service.replicas - service.base_on_demand if service.use_spot else 0,
-        PurchaseOption.ON_DEMAND: service.replicas if stand_ins else service.base_on_demand,
+        PurchaseOption.ON_DEMAND: service.replicas if fallbacks else service.base_on_demand,
     }
     found: list[Shortage] = []
     for option, count in counts.items():

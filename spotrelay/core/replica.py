@@ -87,7 +87,7 @@ class Replica:
     """No launch before this, after a refusal."""
     purchase_option: PurchaseOption = PurchaseOption.SPOT
     """How it is to be bought; `offering` says where it was."""
-    is_stand_in: bool = False
+    is_fallback: bool = False
     """Bought on-demand in addition, while a Spot replica isn't ready; never replaced itself."""
     launch: str | None = None
     """How its launch was decided and what EC2 answered, for people."""
@@ -113,7 +113,7 @@ class Replica:
         reason: str,
         purchase_option: PurchaseOption = PurchaseOption.SPOT,
         replaces: int | None = None,
-        is_stand_in: bool = False,
+        is_fallback: bool = False,
     ) -> Replica:
         """A replica that should exist and has no instance yet."""
         state = ReplicaState.REQUESTED
@@ -126,7 +126,7 @@ class Replica:
             {state: now},
             purchase_option=purchase_option,
             replaces=replaces,
-            is_stand_in=is_stand_in,
+            is_fallback=is_fallback,
         )
 
     def to(self, state: ReplicaState, now: datetime, reason: str | None = None, **changes: Any) -> Replica:

@@ -99,7 +99,7 @@ moments, in one batch of warnings after the other, and all but the first have no
 
 STAY_MAX_S = 600.0
 """A Spot replica has stayed when it has been ready for as long as it took to start, which is what giving up
-its stand-in too early would cost; ten minutes at most, since on-demand is paid for meanwhile."""
+its fallback too early would cost; ten minutes at most, since on-demand is paid for meanwhile."""
 
 LOW_SCORE = 3
 """Zones with this placement score or less come last, and nothing returns to Spot there. AWS's own guidance

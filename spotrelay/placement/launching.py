@@ -28,8 +28,8 @@ from spotrelay.placement import cooldowns
 from spotrelay.placement import plan as placement
 from spotrelay.placement.plan import Plan, Step
 
-STAND_IN_DELAY_S = 1.0
-"""Until the tick that asks for stand-ins: this one may have to end first, since it holds the lease."""
+FALLBACK_DELAY_S = 1.0
+"""Until the tick that asks for fallbacks: this one may have to end first, since it holds the lease."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ def _conclude(ports: Ports, order: _Order, answer: LaunchResult, waiting: Sequen
     """What follows from an answer, after the record: it may get lost, no instance or launch must."""
     try:
         _learn(ports, order, answer)
-        _call_stand_ins(ports, order, waiting)
+        _call_fallbacks(ports, order, waiting)
     except PortError as error:
         note_lost(ports, order.spec.service, error)
 
@@ -223,11 +223,11 @@ def _learn(ports: Ports, order: _Order, answer: LaunchResult) -> None:
         ports.store.forgive(forgiven)
 
 
-def _call_stand_ins(ports: Ports, order: _Order, waiting: Sequence[Replica]) -> None:
-    """Have the tick that requests stand-ins come at once for what Spot has just refused."""
+def _call_fallbacks(ports: Ports, order: _Order, waiting: Sequence[Replica]) -> None:
+    """Have the tick that requests fallbacks come at once for what Spot has just refused."""
     is_new = any(r.instance_id is None and r.attempts == 1 for r in waiting)
     if is_new and order.option is PurchaseOption.SPOT and order.spec.on_demand_fallback:
-        ports.ticker.schedule(order.spec.service, delay_s=STAND_IN_DELAY_S)
+        ports.ticker.schedule(order.spec.service, delay_s=FALLBACK_DELAY_S)
 
 
 def _assign(

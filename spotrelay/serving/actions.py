@@ -134,7 +134,7 @@ class TakeIn:
     state: ReplicaState
     """READY if it serves, STARTING if it may come to, DRAINING if nobody needs it."""
     reason: str
-    is_stand_in: bool = False
+    is_fallback: bool = False
     """Whether it was bought on-demand though the service wants Spot there."""
 
 
@@ -175,7 +175,7 @@ class Request:
     count: int
     reason: str
     purchase_option: PurchaseOption
-    is_stand_in: bool = False
+    is_fallback: bool = False
 
 
 @dataclass(frozen=True, slots=True)

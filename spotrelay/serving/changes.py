@@ -296,7 +296,7 @@ def _taken_in(service: str, spec: ServiceSpec | None, id_: int, action: TakeIn, 
         instance_id=instance.id,
         launch_id=instance.launch_id,
         purchase_option=instance.offering.purchase_option,
-        is_stand_in=action.is_stand_in,
+        is_fallback=action.is_fallback,
         # Whoever still holds a row of this ID, of before the table was lost, has another revision.
         revision=int(now.timestamp()),
     )
@@ -310,7 +310,7 @@ def _requested(spec: ServiceSpec, id_: int, request: Request, now: datetime) -> 
         now,
         reason=request.reason,
         purchase_option=request.purchase_option,
-        is_stand_in=request.is_stand_in,
+        is_fallback=request.is_fallback,
     )
 
 

@@ -49,7 +49,7 @@ def after_failures(
         failures = min(failures, max(before.failures, timing.CRASH_LOOP_FAILURES - 1))
     until = now + seconds(_held_s(failures))
     # Where it came from cools, so that the next one is tried elsewhere: perhaps nothing else serves.
-    has_failed = any(r.is_stand_in for r in failed)
+    has_failed = any(r.is_fallback for r in failed)
     fallback_held_s = min(_held_s(failures), timing.FALLBACK_HELD_MAX_S)
     fallback_until = now + seconds(fallback_held_s) if has_failed else before.fallback_until
     return Backoff(failures, until, version, fallback_until)

@@ -79,7 +79,7 @@ def due(spec: ServiceSpec, rows: Rows, now: datetime) -> list[Action]:
 
 def leave(replica: Replica) -> Drain:
     """A replica that served on leaves the rotation; its replacement came with the warning, if it gets one."""
-    is_replaced = replica.replaced_by is not None or replica.is_stand_in
+    is_replaced = replica.replaced_by is not None or replica.is_fallback
     reason = WARNED if is_replaced else WARNED + NEEDLESS
     return Drain(replica, reason, warned_at=replica.warned_at, replace=False)
 
@@ -95,17 +95,17 @@ def settled(rows: Rows, now: datetime) -> frozenset[str]:
 
 
 def unreplaced(action: Action, rows: Rows) -> Action:
-    """A loss of a replica whose replacement is under way already brings no second one; a stand-in gets none.
+    """A loss of a replica whose replacement is under way already brings no second one; a fallback gets none.
 
-    Whether another stand-in is wanted, the tick decides. A replica that serves on got its replacement with
+    Whether another fallback is wanted, the tick decides. A replica that serves on got its replacement with
     the warning; what has become of that since is the replacement's own story.
     """
     if not isinstance(action, Drain | ServeOn) or not action.replace:
         return action
     replica = action.replica
-    if replica.is_warned and replica.replaced_by is None and not replica.is_stand_in:
+    if replica.is_warned and replica.replaced_by is None and not replica.is_fallback:
         return without_replacement(action)
-    if replica.is_stand_in or replica.is_warned or replica.superseded_in(rows):
+    if replica.is_fallback or replica.is_warned or replica.superseded_in(rows):
         return replace(action, replace=False)
     return action
 

@@ -23,7 +23,7 @@ def decide(spec: ServiceSpec, seen: Observation, decided: list[Action], now: dat
     """Replace what EC2 recommends to leave: the new one first, and no more at a time than `surge`."""
     going = {a.replica.id for a in decided if isinstance(a, Drain | ServeOn | Fail | End)}
     staying = [
-        r for r in seen.rows.replicas.values() if r.is_counted and r.id not in going and not r.is_stand_in
+        r for r in seen.rows.replicas.values() if r.is_counted and r.id not in going and not r.is_fallback
     ]
     superseded = {r.id: r for r in staying if r.superseded_in(seen.rows)}
     may_go = strength.spare(spec, seen, decided)

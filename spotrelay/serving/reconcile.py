@@ -298,7 +298,7 @@ def _for_ready(replica: Replica, health: TargetState | None, now: datetime) -> I
             yield NoteHealth(replica, None)
     elif replica.unhealthy_since is None:
         yield NoteHealth(replica, now)
-    elif replica.is_stand_in and now - replica.unhealthy_since > seconds(timing.UNHEALTHY_GIVEN_UP_S):
+    elif replica.is_fallback and now - replica.unhealthy_since > seconds(timing.UNHEALTHY_GIVEN_UP_S):
         yield Drain(replica, f"unhealthy for {timing.UNHEALTHY_GIVEN_UP_S:.0f} s")
     elif health is None:
         yield Register(replica)  # somebody took it out of rotation behind our back
@@ -435,7 +435,7 @@ def _for_unowned(
             "serves, and nothing on record knew it"
             if is_healthy
             else "in rotation, and nothing on record knew it",
-            is_stand_in=is_on_demand and base <= 0,
+            is_fallback=is_on_demand and base <= 0,
         )
         base -= is_on_demand
 

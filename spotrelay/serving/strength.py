@@ -1,10 +1,10 @@
-"""As many replicas as wanted, and on-demand stand-ins for those on Spot that aren't ready.
+"""As many replicas as wanted, and on-demand fallbacks for those on Spot that aren't ready.
 
 A service has `replicas` regular replicas: `base_on_demand` of them bought on-demand, the rest on Spot. One
 that is lost is replaced by one that is bought the same way. While a Spot replica was refused, or is still
-starting when the one that it replaces is gone, an on-demand *stand-in* is there in addition. Once Spot has
-been ready for a while the stand-in goes: make before break, with hysteresis. Nobody plans a "return to Spot":
-Spot replicas are always wanted, asked for again and again, and stand-ins are what is missing of them.
+starting when the one that it replaces is gone, an on-demand *fallback* is there in addition. Once Spot has
+been ready for a while the fallback goes: make before break, with hysteresis. Nobody plans a "return to Spot":
+Spot replicas are always wanted, asked for again and again, and fallbacks are what is missing of them.
 
 Nothing that serves is given up while the rest that serve are fewer than wanted, whatever the reason would be.
 """
@@ -50,10 +50,10 @@ def without_needless(spec: ServiceSpec, seen: Observation, decided: Sequence[Act
     The service was scaled in, or instances that had been lost sight of were taken in again.
     """
     counted = _counted(seen, _going(decided))
-    taken_in = sum(not a.is_stand_in for a in _coming(decided))
+    taken_in = sum(not a.is_fallback for a in _coming(decided))
     replaced = [a for a in decided if isinstance(a, Drain | ServeOn) and a.replace]
     lost = {a.replica.id for a in replaced}
-    there = sum(not r.is_stand_in and r.id not in lost for r in counted)
+    there = sum(not r.is_fallback and r.id not in lost for r in counted)
     needless = max(len(replaced) + there + taken_in - spec.replicas, 0)
     spared = {id(action) for action in replaced[:needless]}
     return [
@@ -108,25 +108,25 @@ def decide(
     # A drain that replaces keeps the number; one that doesn't, a failure and an end take one away.
     drained = {a.replica.id for a in decided if isinstance(a, Drain | ServeOn)}
     active = _counted(seen, _going(decided))
-    regular = [r for r in active if not r.is_stand_in]
-    stand_ins = [r for r in active if r.is_stand_in]
+    regular = [r for r in active if not r.is_fallback]
+    fallbacks = [r for r in active if r.is_fallback]
     # What drains here counts as regular still, because its replacement does; what is taken in will.
     there = [r for r in regular if r.id not in drained]
     coming = _coming(decided)
-    taken_in = [a.instance.offering for a in coming if not a.is_stand_in]
+    taken_in = [a.instance.offering for a in coming if not a.is_fallback]
     may_go = spare(spec, seen, decided)
     dropped = _at_most(may_go, _surplus(spec, there, len(regular) + len(taken_in) - spec.replicas))
     dropped_ids = {r.id for r in dropped}
     kept = [r for r in there if r.id not in dropped_ids]
     # One that was to be replaced and serves all the same leaves less to stand in for.
     lost = not_staying(decided)
-    serving = sum(r.stays and not r.is_stand_in and r.id not in lost for r in seen.rows.replicas.values())
+    serving = sum(r.stays and not r.is_fallback and r.id not in lost for r in seen.rows.replicas.values())
     missing = min(_missing(spec, kept, len(regular) + len(taken_in), seen), max(spec.replicas - serving, 0))
 
     for replica in dropped:
         yield from _drop(replica, "more replicas than wanted", seen)
     going = [r for r in regular if r.id in drained]
-    idle = _idle_stand_ins(stand_ins, missing + _undecided(spec, going, kept, seen), kept, now)
+    idle = _idle_fallbacks(fallbacks, missing + _undecided(spec, going, kept, seen), kept, now)
     idle = _at_most(may_go - sum(r.serves for r in dropped), idle)
     for replica in idle:
         yield from _drop(replica, "Spot is back", seen)
@@ -134,23 +134,23 @@ def decide(
     failed = [a.replica for a in decided if isinstance(a, Fail)]
     backoff = seen.rows.backoff
     is_held = bool(failed) or failures.is_held(spec, backoff, now)
-    is_fallback_held = any(r.is_stand_in for r in failed) or failures.is_fallback_held(spec, backoff, now)
+    is_fallback_held = any(r.is_fallback for r in failed) or failures.is_fallback_held(spec, backoff, now)
     if not is_held:
         yield from _requests(spec, len(regular) + len(taken_in), _bought_on_demand([*regular, *taken_in]))
-    wanted = missing - len(stand_ins) - sum(a.is_stand_in for a in coming)
+    wanted = missing - len(fallbacks) - sum(a.is_fallback for a in coming)
     if spec.use_spot and wanted > 0 and not is_fallback_held:
-        yield Request(wanted, "Spot isn't ready", PurchaseOption.ON_DEMAND, is_stand_in=True)
+        yield Request(wanted, "Spot isn't ready", PurchaseOption.ON_DEMAND, is_fallback=True)
     busy = {a.replica.id for a in decided if isinstance(a, Adopt)} | dropped_ids | {r.id for r in idle}
-    refused = [r for r in stand_ins if r.id not in busy and _is_refused(r)]
+    refused = [r for r in fallbacks if r.id not in busy and _is_refused(r)]
     # Once on-demand refuses, too, nothing waits for its pools to have rested: all are tried together.
     is_turn = any(_is_due(r, seen, now) for r in refused)
     due = [
         _as_wanted(r, spec)
         for r in active
-        if r.id not in busy and not (is_fallback_held if r.is_stand_in else is_held)
+        if r.id not in busy and not (is_fallback_held if r.is_fallback else is_held)
         if _is_due(replace(r, retry_at=None) if is_turn and _is_refused(r) else r, seen, now)
     ]
-    yield from _launches(spec, due, kept, stand_ins, is_last_resort=bool(refused))
+    yield from _launches(spec, due, kept, fallbacks, is_last_resort=bool(refused))
 
 
 def _at_most(serving: int, given_up: Sequence[Replica]) -> list[Replica]:
@@ -166,7 +166,7 @@ def next_look(spec: ServiceSpec | None, seen: Observation, now: datetime) -> dat
         return soon
     waits: list[datetime] = []
     replicas = rows.replicas.values()
-    is_stood_in_for = any(r.is_stand_in for r in replicas)
+    is_stood_in_for = any(r.is_fallback for r in replicas)
     for replica in replicas:
         if replica.stays:
             if is_stood_in_for and _stays_from(replica) > now:
@@ -181,7 +181,7 @@ def next_look(spec: ServiceSpec | None, seen: Observation, now: datetime) -> dat
         else:
             return soon
     desired = spec.replicas if spec else 0
-    if sum(not r.is_stand_in for r in _counted(seen, ())) != desired:
+    if sum(not r.is_fallback for r in _counted(seen, ())) != desired:
         braked = _braked_until(spec, rows.backoff)
         if braked is None or braked <= now:
             return soon
@@ -197,18 +197,18 @@ NEVER = datetime.max.replace(tzinfo=UTC)
 def _held_until(spec: ServiceSpec | None, replica: Replica, backoff: Backoff) -> datetime:
     """Until when a replica without an instance isn't launched, because it was refused or others failed."""
     past = replica.entered[ReplicaState.REQUESTED]
-    held = [replica.retry_at, _braked_until(spec, backoff, is_stand_in=replica.is_stand_in)]
+    held = [replica.retry_at, _braked_until(spec, backoff, is_fallback=replica.is_fallback)]
     return max((at for at in held if at is not None), default=past)
 
 
 def _braked_until(
-    spec: ServiceSpec | None, backoff: Backoff, *, is_stand_in: bool = False
+    spec: ServiceSpec | None, backoff: Backoff, *, is_fallback: bool = False
 ) -> datetime | None:
     """Until when nothing is launched because others failed. A crash loop is at rest: what ends it is a
     deployment, and that brings a tick of its own."""
     if spec is None or backoff.version != spec.version:
         return None
-    if is_stand_in:
+    if is_fallback:
         return backoff.fallback_until
     return NEVER if failures.is_crash_looping(spec, backoff) else backoff.until
 
@@ -228,7 +228,7 @@ def _is_left_alone(spec: ServiceSpec | None, replica: Replica, now: datetime) ->
 
 
 def _missing(spec: ServiceSpec, regular: Sequence[Replica], there: int, seen: Observation) -> int:
-    """How many stand-ins should be there, beside `regular` replicas; `there` counts those that come, too."""
+    """How many fallbacks should be there, beside `regular` replicas; `there` counts those that come, too."""
     if not spec.on_demand_fallback:
         return 0
     if not spec.use_spot:
@@ -265,7 +265,7 @@ def _is_missing(replica: Replica, seen: Observation, *, has_failed: bool) -> boo
 def _undecided(
     spec: ServiceSpec, going: Sequence[Replica], regular: Sequence[Replica], seen: Observation
 ) -> int:
-    """How many stand-ins should stay, if they are there, though none is requested for it.
+    """How many fallbacks should stay, if they are there, though none is requested for it.
 
     One for each Spot replica that is only just being asked for in place of one that never served: it may be
     refused, or start. Until that is known, what stood in for its predecessor goes on.
@@ -291,14 +291,14 @@ def _is_covered(replica: Replica, seen: Observation) -> bool:
     return instance is not None and instance.state.is_alive
 
 
-def _idle_stand_ins(
-    stand_ins: Sequence[Replica], missing: int, regular: Sequence[Replica], now: datetime
+def _idle_fallbacks(
+    fallbacks: Sequence[Replica], missing: int, regular: Sequence[Replica], now: datetime
 ) -> list[Replica]:
-    """The stand-ins to give up: what doesn't serve yet at once, the others once Spot has stayed."""
+    """The fallbacks to give up: what doesn't serve yet at once, the others once Spot has stayed."""
     staying = sum(
         r.serves and r.purchase_option is PurchaseOption.SPOT and _stays_from(r) > now for r in regular
     )
-    surplus = sorted(stand_ins, key=_least_missed)[: max(len(stand_ins) - missing, 0)]
+    surplus = sorted(fallbacks, key=_least_missed)[: max(len(fallbacks) - missing, 0)]
     serving = [r for r in surplus if r.serves]
     kept = {r.id for r in serving[len(serving) - min(staying, len(serving)) :]}
     return [r for r in surplus if r.id not in kept]
@@ -342,7 +342,7 @@ def _base(spec: ServiceSpec) -> int:
 
 def base_left(spec: ServiceSpec, seen: Observation) -> int:
     """How many more regular replicas should be bought on-demand whatever Spot gives."""
-    return _base(spec) - _bought_on_demand(r for r in _counted(seen, ()) if not r.is_stand_in)
+    return _base(spec) - _bought_on_demand(r for r in _counted(seen, ()) if not r.is_fallback)
 
 
 def _bought_on_demand(bought: Iterable[Replica | Offering]) -> int:
@@ -353,13 +353,13 @@ def _launches(
     spec: ServiceSpec,
     due: Sequence[Replica],
     regular: Sequence[Replica],
-    stand_ins: Sequence[Replica],
+    fallbacks: Sequence[Replica],
     *,
     is_last_resort: bool,
 ) -> Iterator[Launch]:
     spot = [r for r in due if r.purchase_option is PurchaseOption.SPOT]
     on_demand = [r for r in due if r.purchase_option is PurchaseOption.ON_DEMAND]
-    is_whole = sum(r.serves for r in (*regular, *stand_ins)) >= spec.replicas
+    is_whole = sum(r.serves for r in (*regular, *fallbacks)) >= spec.replicas
     if is_whole:
         at_once = max(RETURN_LEAST, -(-spec.replicas // RETURN_SHARE))
         rising = sum(r.state in _RISING and r.purchase_option is PurchaseOption.SPOT for r in regular)

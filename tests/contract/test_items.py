@@ -40,7 +40,7 @@ replicas = st.builds(
     attempts=numbers,
     retry_at=st.none() | times,
     purchase_option=options,
-    is_stand_in=st.booleans(),
+    is_fallback=st.booleans(),
     launch=st.none() | st.text(max_size=9),
     replaces=st.none() | numbers,
     replaced_by=st.none() | numbers,

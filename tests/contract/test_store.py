@@ -51,7 +51,7 @@ def test_rows_come_back_as_written(store: Store) -> None:
     full = row(
         1,
         purchase_option=PurchaseOption.ON_DEMAND,
-        is_stand_in=True,
+        is_fallback=True,
         launch="on-demand in 4 of 4 pools (rested); EC2: us-east-1b/g6.xlarge/on-demand",
         rebalance_at=NOW + seconds(8),
         state=ReplicaState.DRAINING,

@@ -105,17 +105,17 @@ def test_a_second_replacement(played: Played) -> None:
     ]
 
 
-def test_a_stand_in_counts_for_its_loss(played: Played) -> None:
-    """Strength is restored when the stand-in serves, long before the replacement has its Spot."""
+def test_a_fallback_counts_for_its_loss(played: Played) -> None:
+    """Strength is restored when the fallback serves, long before the replacement has its Spot."""
     in_c = next(i for i in played.interruptions if i.story == "c")
-    assert (in_c.replica, in_c.replaced_by, in_c.stand_in) == (3, 7, 8)
+    assert (in_c.replica, in_c.replaced_by, in_c.fallback) == (3, 7, 8)
     assert in_c.warned_to_launched_s == 1.1
     assert in_c.warned_to_ready_s == 7.1
-    assert [i.stand_in for i in played.interruptions if i.story != "c"] == [None] * 8
+    assert [i.fallback for i in played.interruptions if i.story != "c"] == [None] * 8
 
 
-def test_two_losses_do_not_share_a_stand_in(played: Played) -> None:
-    """Of two losses that wait for Spot together, each gets its own stand-in, or none."""
+def test_two_losses_do_not_share_a_fallback(played: Played) -> None:
+    """Of two losses that wait for Spot together, each gets its own fallback, or none."""
     theatre = Theatre(POOLS[:3])
     stage = theatre.stage()
     theatre.dry_up(warn=False)
@@ -125,13 +125,13 @@ def test_two_losses_do_not_share_a_stand_in(played: Played) -> None:
     replicas = dict(stage.settle().replicas)
     records = {r["instance_id"]: r for r in theatre.interruptions()}
     found = report.interruptions_of(stage.losses, records, replicas)
-    assert [(i.replaced_by, i.stand_in) for i in found] == [(4, 5), (6, 7)]
+    assert [(i.replaced_by, i.fallback) for i in found] == [(4, 5), (6, 7)]
     del replicas[7]
     found = report.interruptions_of(stage.losses, records, replicas)
-    assert [i.stand_in for i in found] == [5, None]
+    assert [i.fallback for i in found] == [5, None]
 
 
-def test_a_stand_in_that_is_too_late_counts_for_nothing(played: Played) -> None:
+def test_a_fallback_that_is_too_late_counts_for_nothing(played: Played) -> None:
     """One that the replacement was faster than didn't restore anything; it was justified all the same."""
     entered = played.replicas[8].entered
     played.replicas[8] = replace(
@@ -139,18 +139,18 @@ def test_a_stand_in_that_is_too_late_counts_for_nothing(played: Played) -> None:
     )
     played.measure()
     in_c = next(i for i in played.interruptions if i.story == "c")
-    assert in_c.stand_in is None
+    assert in_c.fallback is None
     assert in_c.warned_to_ready_s == 36.1
     assert played.problems() == []
 
 
-def test_a_stand_in_without_a_reason(played: Played) -> None:
+def test_a_fallback_without_a_reason(played: Played) -> None:
     """One that stands beside replicas that Spot refused nothing costs money for nothing."""
     played.replicas[7] = replace(played.replicas[7], attempts=0)
-    assert played.problems() == ["stand-in 8 had no reason: no replacement was refused by Spot, or late"]
+    assert played.problems() == ["fallback 8 had no reason: no replacement was refused by Spot, or late"]
 
 
-def test_a_stand_in_for_a_slow_replacement(played: Played) -> None:
+def test_a_fallback_for_a_slow_replacement(played: Played) -> None:
     """A replacement that still starts when EC2 has taken the lost instance is reason enough."""
     played.replicas[7] = replace(played.replicas[7], attempts=0)
     in_c = next(n for n, i in enumerate(played.interruptions) if i.story == "c")
@@ -158,21 +158,21 @@ def test_a_stand_in_for_a_slow_replacement(played: Played) -> None:
     assert played.problems() == []
 
 
-def test_a_stand_in_that_is_not_gone(played: Played) -> None:
+def test_a_fallback_that_is_not_gone(played: Played) -> None:
     """One that is left at the end is a replica too many, and named."""
     played.replicas[8] = replace(played.replicas[8], state=ReplicaState.DRAINING)
     assert played.problems() == [
         "the fleet is not whole: 3 replicas should serve, and there are:"
         " 8 DRAINING, 11 READY, 12 READY, 13 READY",
-        "stand-in 8 is DRAINING at the end, and should be gone",
+        "fallback 8 is DRAINING at the end, and should be gone",
     ]
 
 
-def test_a_stand_in_on_spot(played: Played) -> None:
+def test_a_fallback_on_spot(played: Played) -> None:
     """What stands in because Spot is dry can't be on Spot."""
     spot = played.replicas[7].offering
     played.replicas[8] = replace(played.replicas[8], offering=spot)
-    assert played.problems() == [f"stand-in 8 was not bought on-demand but as {spot}"]
+    assert played.problems() == [f"fallback 8 was not bought on-demand but as {spot}"]
 
 
 def test_a_warned_instance_that_we_terminated(played: Played) -> None:
@@ -305,7 +305,7 @@ def test_the_report_is_json(played: Played) -> None:
     assert built["ok"] is False
     assert [row["id"] for row in built["replicas"]] == list(range(1, 14))
     assert built["replicas"][3]["replaces"] == 1
-    assert [row["id"] for row in built["replicas"] if row["is_stand_in"]] == [8]
+    assert [row["id"] for row in built["replicas"] if row["is_fallback"]] == [8]
 
 
 def _draw(played: Played, interruptions: list[Interruption]) -> ET.Element:
@@ -323,12 +323,12 @@ def test_the_timeline_shows_every_replica_and_every_warning(played: Played) -> N
     assert "A <title> & more" in texts
 
 
-def test_the_timeline_hatches_stand_ins(played: Played) -> None:
-    """Only a stand-in's bar is hatched, the legend says what that means, and a line leads to it."""
+def test_the_timeline_hatches_fallbacks(played: Played) -> None:
+    """Only a fallback's bar is hatched, the legend says what that means, and a line leads to it."""
     picture = _draw(played, played.interruptions)
     hatched = {e.attrib["y"] for e in picture.iter() if e.attrib.get("fill") == f"url(#{timeline.HATCH})"}
     assert len(hatched) == 2, "the row of replica 8, and the legend"
-    assert "stand-in" in [element.text for element in picture.iter()]
+    assert "fallback" in [element.text for element in picture.iter()]
     lines = [e.attrib for e in picture.iter() if e.attrib.get("stroke-dasharray")]
     assert len(lines) == 10
     rows = {line["y1"] for line in lines if line["y2"] == str(timeline.TOP + 7 * timeline.ROW + 15)}

@@ -30,14 +30,14 @@ def tell_all(stage: Stage) -> None:
 
 @pytest.mark.parametrize("start", STARTS.values(), ids=STARTS)
 def test_all_stories_come_to_their_end(start: tuple[CapacityPool, ...]) -> None:
-    """Wherever the first three replicas land, nine are lost, one gets a stand-in, three serve at the end."""
+    """Wherever the first three replicas land, nine are lost, one gets a fallback, three serve at the end."""
     theatre = Theatre(start)
     stage = theatre.stage()
     tell_all(stage)
     assert [loss.story for loss in stage.losses] == ["a", "b", "b", "c", "d", "e", "f", "f", "f"]
     seen = stage.watch.look()
     assert max(seen.replicas) == 13
-    assert [r.state for r in seen.replicas.values() if r.is_stand_in] == [ReplicaState.TERMINATED]
+    assert [r.state for r in seen.replicas.values() if r.is_fallback] == [ReplicaState.TERMINATED]
     assert len(seen.ready) == len(seen.present) == 3
 
 
@@ -51,12 +51,12 @@ def test_the_pool_of_story_b_takes_exactly_two() -> None:
 
 
 def test_story_c_ends_on_spot() -> None:
-    """With every Spot pool dry a stand-in serves on-demand; once the replacement has its Spot it goes."""
+    """With every Spot pool dry a fallback serves on-demand; once the replacement has its Spot it goes."""
     theatre = Theatre((A, B, C))
     stage = theatre.stage()
     stories.spot_dries_up(stage)
     replicas = stage.watch.look().replicas
-    assert [option_of(r) for r in replicas.values() if r.is_stand_in] == [PurchaseOption.ON_DEMAND]
+    assert [option_of(r) for r in replicas.values() if r.is_fallback] == [PurchaseOption.ON_DEMAND]
     assert option_of(replicas[4]) is PurchaseOption.SPOT
     assert replicas[4].replaces == 1
     assert replicas[4].state is ReplicaState.READY
@@ -64,7 +64,7 @@ def test_story_c_ends_on_spot() -> None:
 
 
 def test_story_c_leaves_pools_that_have_rested() -> None:
-    """The story after it begins when no pool cools any more, so that its loss needs no stand-in."""
+    """The story after it begins when no pool cools any more, so that its loss needs no fallback."""
     theatre = Theatre((A, B, C))
     stage = theatre.stage()
     stories.spot_dries_up(stage)
@@ -99,25 +99,25 @@ def test_story_f_says_how_long_the_last_one_stays() -> None:
     assert line in theatre.said
 
 
-def test_story_f_waits_for_stand_ins_to_leave() -> None:
-    """On-demand, which EC2 doesn't take, would serve all the while: with a stand-in it is no story."""
+def test_story_f_waits_for_fallbacks_to_leave() -> None:
+    """On-demand, which EC2 doesn't take, would serve all the while: with a fallback it is no story."""
     theatre = Theatre((A, B, C))
     stage = theatre.stage()
     stories.spot_dries_up(stage)
-    assert any(r.is_stand_in for r in stage.watch.look().ready)
+    assert any(r.is_fallback for r in stage.watch.look().ready)
     stories.everything_is_taken(stage)
     began = stage.interruption(2)["warned_at"]
-    (stand_in,) = (r for r in stage.watch.look().replicas.values() if r.is_stand_in)
-    assert stand_in.entered[ReplicaState.DRAINING].timestamp() <= began
+    (fallback,) = (r for r in stage.watch.look().replicas.values() if r.is_fallback)
+    assert fallback.entered[ReplicaState.DRAINING].timestamp() <= began
 
 
-def test_a_stand_in_does_not_count_as_one_of_those_on_spot() -> None:
+def test_a_fallback_does_not_count_as_one_of_those_on_spot() -> None:
     """Three that serve, one of them on-demand, aren't three that EC2 could take."""
     theatre = Theatre((A, B, C))
     stage = theatre.stage()
     theatre.dry_up(warn=False)
     stage.warn("c", stage.spot_replicas()[0])
-    stage.stand_in()
+    stage.fallback()
     assert len(stage.watch.look().ready) == 3
     theatre.bring_back()
     assert {option_of(r) for r in stage.only_spot()} == {PurchaseOption.SPOT}
@@ -154,19 +154,19 @@ def test_a_replacement_from_the_dry_pool_fails_the_story() -> None:
 @pytest.mark.parametrize(
     ("flaw", "said"),
     [
-        ("stubborn", "a stand-in in rotation: not within 60 s"),
+        ("stubborn", "a fallback in rotation: not within 60 s"),
         ("stingy", "replica 5 is no on-demand instance but us-east-1a/g5.xlarge/spot"),
         ("homeless", "replica 4 is no Spot instance but us-east-1a/g6.xlarge/on-demand"),
     ],
 )
-def test_story_c_fails_without_a_stand_in_and_a_return(flaw: str, said: str) -> None:
-    """No stand-in, one that isn't on-demand, and a replacement that isn't on Spot contradict the story."""
+def test_story_c_fails_without_a_fallback_and_a_return(flaw: str, said: str) -> None:
+    """No fallback, one that isn't on-demand, and a replacement that isn't on Spot contradict the story."""
     stage = Theatre((A, B, C), flaw=flaw).stage()
     with pytest.raises(StoryError, match=said):
         stories.spot_dries_up(stage)
 
 
-def test_a_stand_in_that_stays_fails_the_end() -> None:
+def test_a_fallback_that_stays_fails_the_end() -> None:
     """On-demand that is still paid for when everything is back on Spot is called out."""
     stage = Theatre((A, B, C), flaw="clinging").stage()
     stories.spot_dries_up(stage)
@@ -188,6 +188,6 @@ def test_without_spot_there_is_no_story() -> None:
     theatre = Theatre((A,))
     stage = theatre.stage()
     theatre.dry_up()
-    stage.stand_in()
+    stage.fallback()
     with pytest.raises(StoryError, match="no replica serves from a Spot instance"):
         stories.the_event_is_lost(stage)

@@ -31,7 +31,7 @@ REPORT: Mapping[str, Any] = {
             "story": "c",
             "replica": 4,
             "replaced_by": 6,
-            "stand_in": 7,
+            "fallback": 7,
             "pool": "us-east-1b/g4dn.2xlarge",
             "event": "once",
             "warned_at": "2026-01-01T00:00:00.000+00:00",
@@ -45,7 +45,7 @@ REPORT: Mapping[str, Any] = {
             "story": "d",
             "replica": 5,
             "replaced_by": 8,
-            "stand_in": None,
+            "fallback": None,
             "pool": "us-east-1b/g4dn.2xlarge",
             "event": "lost",
             "warned_to_deregistered_s": 3.1,
@@ -58,7 +58,7 @@ REPORT: Mapping[str, Any] = {
             "story": "f",
             "replica": 8,
             "replaced_by": 9,
-            "stand_in": None,
+            "fallback": None,
             "pool": "us-east-1a/g6e.2xlarge",
             "event": "once",
             "warned_to_deregistered_s": 7.25,
@@ -125,8 +125,8 @@ def test_the_conclusion_fits_its_width() -> None:
     assert "every promise kept" in output.getvalue()
 
 
-def test_a_stand_in_has_its_row_and_its_replacement_another() -> None:
-    """The stand-in's times are the interruption's; below it is when the replacement was back on Spot."""
+def test_a_fallback_has_its_row_and_its_replacement_another() -> None:
+    """The fallback's times are the interruption's; below it is when the replacement was back on Spot."""
     console, output = _console()
     console.print(conclusion(REPORT))
     rows = [line.split() for line in output.getvalue().splitlines() if line.startswith("c")]

@@ -20,7 +20,7 @@ READY_AFTER_S = 6.0
 REST_S = 30.0
 """A pool that refused isn't asked again before."""
 SETTLE_S = 20.0
-"""A stand-in drains so long."""
+"""A fallback drains so long."""
 LAST_SAFE_S = 2.0
 """So long after the warning leaves at the latest who serves on, and isn't the last one in rotation."""
 LAST_ONE_S = 10.0
@@ -37,8 +37,8 @@ class Theatre:
 
     What it gets wrong is for tests to choose: `flaw` is one of "deaf" (never replaces anything), "twins" (two
     replacements each), "stubborn" (never leaves a pool), "greedy" (terminates what EC2 warned), "stingy" (its
-    stand-ins are on Spot), "homeless" (buys on-demand what Spot has refused once), "clinging" (gives no
-    stand-in up), "hasty" (nobody serves on) and "slow" (replacements take longer than a warning).
+    fallbacks are on Spot), "homeless" (buys on-demand what Spot has refused once), "clinging" (gives no
+    fallback up), "hasty" (nobody serves on) and "slow" (replacements take longer than a warning).
     """
 
     def __init__(self, pools: Sequence[CapacityPool], flaw: str = "") -> None:
@@ -49,7 +49,7 @@ class Theatre:
         self._rows: dict[int, Replica] = {}
         self._records: dict[str, dict[str, Any]] = {}
         self._refused: dict[int, int] = {}
-        """Replicas that Spot refused: their IDs, and those of their stand-ins."""
+        """Replicas that Spot refused: their IDs, and those of their fallbacks."""
         for pool in pools:
             self._launch(Offering(pool, PurchaseOption.SPOT), ready_after_s=0)
 
@@ -175,20 +175,20 @@ class Theatre:
         return Offering(next((p for p in free if p not in busy), free[0]), PurchaseOption.SPOT)
 
     def _wait_for_spot(self, lost: Replica, noticed: datetime) -> Replica:
-        """A replacement that every pool refuses, and a second later the stand-in."""
+        """A replacement that every pool refuses, and a second later the fallback."""
         id_ = len(self._rows) + 1
         waiting = replace(
             Replica.requested("demo", id_, 1, noticed, reason="test", replaces=lost.id), attempts=1
         )
         self._rows[id_] = waiting
         option = PurchaseOption.SPOT if self.flaw == "stingy" else PurchaseOption.ON_DEMAND
-        stand_in = self._launch(Offering(POOLS[0], option), requested=noticed + seconds(1), is_stand_in=True)
-        self._refused[id_] = stand_in.id
+        fallback = self._launch(Offering(POOLS[0], option), requested=noticed + seconds(1), is_fallback=True)
+        self._refused[id_] = fallback.id
         return waiting
 
-    def _return(self, waiting_id: int, stand_in_id: int) -> None:
-        """Spot gives the replacement its instance, and the stand-in goes once that has stayed."""
-        waiting, stand_in = self._rows[waiting_id], self._rows[stand_in_id]
+    def _return(self, waiting_id: int, fallback_id: int) -> None:
+        """Spot gives the replacement its instance, and the fallback goes once that has stayed."""
+        waiting, fallback = self._rows[waiting_id], self._rows[fallback_id]
         requested = waiting.entered[ReplicaState.REQUESTED]
         launched = max(self.now, requested + seconds(REST_S))
         offering = self._free_on_spot()
@@ -201,11 +201,11 @@ class Theatre:
         if self.flaw != "clinging":
             drained = entered[ReplicaState.READY] + seconds(READY_AFTER_S)
             gone = drained + seconds(SETTLE_S)
-            self._rows[stand_in_id] = replace(
-                stand_in,
+            self._rows[fallback_id] = replace(
+                fallback,
                 reason="Spot is back",
                 entered={
-                    **stand_in.entered,
+                    **fallback.entered,
                     ReplicaState.DRAINING: drained,
                     ReplicaState.TERMINATED: gone,
                 },
@@ -218,14 +218,14 @@ class Theatre:
         replaces: int | None = None,
         requested: datetime | None = None,
         ready_after_s: float = READY_AFTER_S,
-        is_stand_in: bool = False,
+        is_fallback: bool = False,
     ) -> Replica:
         at = requested or self.now
         id_ = len(self._rows) + 1
         if self.flaw == "slow" and replaces:
             ready_after_s *= 5
         replica = replace(
-            Replica.requested("demo", id_, 1, at, reason="test", replaces=replaces, is_stand_in=is_stand_in),
+            Replica.requested("demo", id_, 1, at, reason="test", replaces=replaces, is_fallback=is_fallback),
             entered={ReplicaState.REQUESTED: at, **_rising(at, ready_after_s)},
             offering=offering,
             instance_id=f"i-{id_}",

@@ -176,7 +176,7 @@ class Stand:
     def _waiting(self, queue: str) -> int:
         """Messages that are due, under way, or hidden after a failure.
 
-        Not those that are delayed: a service with stand-ins always has a tick announced for later.
+        Not those that are delayed: a service with fallbacks always has a tick announced for later.
         """
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
         found = self._sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=names)["Attributes"]

@@ -131,20 +131,20 @@ def test_the_demo_keeps_every_promise(demo: Demo) -> None:
     replicas = {replica["id"]: replica for replica in report["replicas"]}
     assert sorted(replicas) == list(range(1, len(replicas) + 1))
     # Where the machine is so busy that EC2 takes an instance before the replacement serves, there are more.
-    stand_ins = {id_ for id_, r in replicas.items() if r["is_stand_in"]}
-    regular = {id_: r for id_, r in replicas.items() if id_ not in stand_ins}
+    fallbacks = {id_ for id_, r in replicas.items() if r["is_fallback"]}
+    regular = {id_: r for id_, r in replicas.items() if id_ not in fallbacks}
     assert len(regular) == 12
     assert {id_ for id_, r in regular.items() if r["state"] == "TERMINATED"} == {
         i["replica"] for i in interruptions
     }
     assert [r["purchase_option"] for r in regular.values()] == ["spot"] * 12
-    assert all(replicas[id_]["state"] == "TERMINATED" for id_ in stand_ins)
+    assert all(replicas[id_]["state"] == "TERMINATED" for id_ in fallbacks)
     in_story_c = next(i for i in interruptions if i["story"] == "c")
-    stand_in = replicas[in_story_c["stand_in"]]
-    assert (stand_in["purchase_option"], stand_in["reason"]) == ("on-demand", "Spot is back")
-    # Make before break: the replacement serves when the stand-in goes.
+    fallback = replicas[in_story_c["fallback"]]
+    assert (fallback["purchase_option"], fallback["reason"]) == ("on-demand", "Spot is back")
+    # Make before break: the replacement serves when the fallback goes.
     back = replicas[in_story_c["replaced_by"]]["entered"]["READY"]
-    assert back < stand_in["entered"]["DRAINING"] < stand_in["entered"]["TERMINATED"]
+    assert back < fallback["entered"]["DRAINING"] < fallback["entered"]["TERMINATED"]
     assert all(replicas[i["replaced_by"]]["replaces"] == i["replica"] for i in interruptions)
     in_story_b = [i for i in interruptions if i["story"] == "b"]
     dried_up = {i["pool"] for i in in_story_b}
@@ -154,7 +154,7 @@ def test_the_demo_keeps_every_promise(demo: Demo) -> None:
 
     assert report["calls"]["ec2:CreateFleet"] >= 6
     assert [i["warned_to_terminated_s"] for i in interruptions] == [None] * 9, "those are EC2's to take"
-    assert 1 <= report["calls"]["ec2:TerminateInstances"] <= len(stand_ins), "and these are ours"
+    assert 1 <= report["calls"]["ec2:TerminateInstances"] <= len(fallbacks), "and these are ours"
     assert report["summary"]["warned_to_deregistered_s"].keys() == {"median", "max"}
     ET.fromstring((demo.out / "timeline.svg").read_text())  # noqa: S314 - our own picture
     assert demo.left_behind() == []

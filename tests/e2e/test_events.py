@@ -72,7 +72,7 @@ def test_a_warning_that_comes_late_makes_no_second_replacement(stand: Stand) -> 
     seen = stand.whole(stand.spec.replicas)
     assert len(seen.replacements(victim.id)) == 1
     regular = [
-        r.id for r in seen.replicas.values() if not r.is_stand_in
+        r.id for r in seen.replicas.values() if not r.is_fallback
     ]  # one may stand in on a busy machine
     assert max(regular) == seen.replacements(victim.id)[0].id
     assert stand.dead_letters() == []

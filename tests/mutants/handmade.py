@@ -295,9 +295,9 @@ HAND_MADE: Sequence[HandMade] = (
         is_quick=True,
     ),
     HandMade(
-        "stand-ins-stay",
+        "fallbacks-stay",
         "serving.strength",
-        old="[: max(len(stand_ins) - missing, 0)]",
+        old="[: max(len(fallbacks) - missing, 0)]",
         new="[:0]",
         wrong="on-demand goes on being paid for when Spot is back",
         is_quick=True,
@@ -310,11 +310,11 @@ HAND_MADE: Sequence[HandMade] = (
         wrong="what was refused is asked for again by every tick, and the brake brakes nothing",
     ),
     HandMade(
-        "stand-in-for-the-on-demand-base",
+        "fallback-for-the-on-demand-base",
         "serving.strength",
         old="if replica.purchase_option is not PurchaseOption.SPOT or (before is not None and before.stays):",
         new="if before is not None and before.stays:",
-        wrong="what is bought on-demand anyway gets an on-demand stand-in",
+        wrong="what is bought on-demand anyway gets an on-demand fallback",
         is_quick=True,
     ),
     HandMade(

@@ -1,4 +1,4 @@
-"""The scripts of services/llama3.yaml, run with stand-ins for what they fetch and start."""
+"""The scripts of services/llama3.yaml, run with fallbacks for what they fetch and start."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def setup() -> str:
 
 
 def expecting(instance: Instance) -> str:
-    """The set-up script, told to expect the stand-in for the installer."""
+    """The set-up script, told to expect the fallback for the installer."""
     digest = hashlib.sha256(instance.wheel.read_bytes()).hexdigest()
     return re.sub(r"[0-9a-f]{64}  uv.whl", f"{digest}  uv.whl", setup())
 

@@ -50,7 +50,7 @@ def test_the_llama3_service_is_the_gss_example_on_at_least_ten_types() -> None:
     )
     assert llama3.disk == Disk(128, 3000, 250)
     assert len(llama3.instance_types) >= 10
-    assert {t.vcpus for t in llama3.instance_types} == {8, 16, 32}, "no dear stand-in"
+    assert {t.vcpus for t in llama3.instance_types} == {8, 16, 32}, "no dear fallback"
     assert int(llama3.envs["VLLM_HTTP_TIMEOUT_KEEP_ALIVE"]) > llama3.idle_timeout_s
     assert llama3.secrets == {"HF_TOKEN": "/spotrelay/llama3/hf-token"}
     assert llama3.warnings == ()

@@ -112,11 +112,11 @@ def test_a_cdk_token_for_the_region_survives_in_one_piece(service: Loader) -> No
     assert TOKEN not in user_data(service(GOOD), TOKEN)
 
 
-def test_secrets_are_fetched_with_the_instances_role_and_never_stand_in_user_data(
+def test_secrets_are_fetched_with_the_instances_role_and_never_fallback_user_data(
     service: Loader, tmp_path: Path
 ) -> None:
     """Both scripts ask Parameter Store for each secret before they start, and export it."""
-    # A stand-in for the AWS CLI, called with: ssm get-parameter --region R --name N --with-decryption …
+    # A fallback for the AWS CLI, called with: ssm get-parameter --region R --name N --with-decryption …
     aws = tmp_path / "aws"
     aws.write_text(
         '#!/bin/bash\n[ "$7" = --with-decryption ] && echo "value of $6 in $4"\nexit "${AWS_EXIT:-0}"\n'

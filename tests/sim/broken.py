@@ -365,32 +365,32 @@ def drained_instances_are_left_running(*args: Any) -> list[Action]:
     return []
 
 
-@mistake(strength, "_idle_stand_ins", Rule.WHOLE, Rule.SETTLES, Rule.STOOD_IN)
-def stand_ins_stay_for_ever(*args: Any) -> list[Replica]:
+@mistake(strength, "_idle_fallbacks", Rule.WHOLE, Rule.SETTLES, Rule.STOOD_IN)
+def fallbacks_stay_for_ever(*args: Any) -> list[Replica]:
     """On-demand goes on being paid for when Spot is back."""
     return []
 
 
-@mistake(strength, "_missing", Rule.STAND_INS, Rule.STRENGTH)
-def two_stand_ins_for_one(spec: ServiceSpec, *args: Any) -> int:
+@mistake(strength, "_missing", Rule.FALLBACKS, Rule.STRENGTH)
+def two_fallbacks_for_one(spec: ServiceSpec, *args: Any) -> int:
     """What is missing is counted twice."""
     return 2 * _missing(spec, *args)
 
 
-@mistake(strength, "_missing", Rule.STAND_INS)
-def stand_ins_that_nobody_wants(spec: ServiceSpec, *args: Any) -> int:
+@mistake(strength, "_missing", Rule.FALLBACKS)
+def fallbacks_that_nobody_wants(spec: ServiceSpec, *args: Any) -> int:
     """A service that would rather wait for Spot buys on-demand all the same."""
     return _missing(replace(spec, on_demand_fallback=True), *args)
 
 
-@mistake(strength, "_missing", Rule.STAND_INS)
-def stand_ins_for_whatever_is_not_there(spec: Any, regular: Any, there: int, seen: Any) -> int:
+@mistake(strength, "_missing", Rule.FALLBACKS)
+def fallbacks_for_whatever_is_not_there(spec: Any, regular: Any, there: int, seen: Any) -> int:
     """Also what is bought on-demand anyway gets one, and what drains."""
-    return sum(r.state is not ReplicaState.READY for r in seen.rows.replicas.values() if not r.is_stand_in)
+    return sum(r.state is not ReplicaState.READY for r in seen.rows.replicas.values() if not r.is_fallback)
 
 
 def _replaced(action: Action, rows: Rows) -> Action:
-    """A stand-in that goes gets another, as if it were one of the regular ones."""
+    """A fallback that goes gets another, as if it were one of the regular ones."""
     if isinstance(action, Drain) and (action.replica.superseded_in(rows) or action.replica.is_warned):
         return replace(action, replace=False)
     return action
@@ -398,17 +398,17 @@ def _replaced(action: Action, rows: Rows) -> Action:
 
 BROKEN.append(
     Broken(
-        "stand_ins_are_replaced",
-        frozenset({Rule.STAND_INS}),
+        "fallbacks_are_replaced",
+        frozenset({Rule.FALLBACKS}),
         ((reconcile, "unreplaced", _replaced), (interruption, "unreplaced", _replaced)),
     )
 )
 
 
 @mistake(changes, "_requested", Rule.STRENGTH, Rule.WHOLE, Rule.SETTLES)
-def stand_ins_are_taken_for_regular_ones(*args: Any) -> Replica:
+def fallbacks_are_taken_for_regular_ones(*args: Any) -> Replica:
     """Nobody knows afterwards that they stand in for somebody."""
-    return replace(_requested(*args), is_stand_in=False)
+    return replace(_requested(*args), is_fallback=False)
 
 
 @mistake(changes, "_packed", Rule.WHOLE, Rule.AS_ORDERED)
@@ -420,7 +420,7 @@ def one_launch_for_both_ways_to_buy(deltas: Iterable[Any]) -> list[list[Any]]:
 
 @mistake(strength, "_is_due", Rule.SETTLES, Rule.WHOLE, Rule.LAUNCHED)
 def refused_once_is_never_asked_again(replica: Replica, seen: Any, now: datetime) -> bool:
-    """Who has a stand-in needs no other."""
+    """Who has a fallback needs no other."""
     return replica.attempts == 0 and _is_due(replica, seen, now)
 
 
@@ -580,8 +580,8 @@ def back_offs_are_ignored(replica: Replica, *args: Any) -> bool:
     return _is_due(replace(replica, retry_at=None), *args)
 
 
-@mistake(launching, "_call_stand_ins", Rule.STAND_INS_SOON)
-def stand_ins_wait_for_a_tick(*args: Any) -> None:
+@mistake(launching, "_call_fallbacks", Rule.FALLBACKS_SOON)
+def fallbacks_wait_for_a_tick(*args: Any) -> None:
     """What Spot has refused is nobody's business before the next tick."""
 
 
@@ -658,12 +658,12 @@ def the_oldest_go_first(replica: Replica) -> tuple[int, bool, int]:
 
 @mistake(strength, "_stays_from", Rule.HYSTERESIS)
 def spot_is_trusted_at_once(replica: Replica) -> datetime:
-    """Stand-ins go as soon as Spot is ready."""
+    """Fallbacks go as soon as Spot is ready."""
     return replica.entered[ReplicaState.READY]
 
 
 @mistake(strength, "_is_missing", Rule.STOOD_IN)
-def a_first_start_gets_stand_ins(replica: Replica, *args: Any, **kwargs: Any) -> bool:
+def a_first_start_gets_fallbacks(replica: Replica, *args: Any, **kwargs: Any) -> bool:
     """Whatever isn't ready is stood in for."""
     return replica.purchase_option is PurchaseOption.SPOT and replica.state is not ReplicaState.READY
 

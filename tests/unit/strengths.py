@@ -64,9 +64,9 @@ def on_demand(id_: int, state: ReplicaState = READY, **facts: Any) -> Replica:
     return a_replica(id_, state, **{"offering": offering, "purchase_option": ON_DEMAND, **facts})
 
 
-def stand_in(id_: int, state: ReplicaState = READY, **facts: Any) -> Replica:
+def fallback(id_: int, state: ReplicaState = READY, **facts: Any) -> Replica:
     """One that was bought on-demand for want of Spot."""
-    return on_demand(id_, state, is_stand_in=True, **facts)
+    return on_demand(id_, state, is_fallback=True, **facts)
 
 
 def is_early(replica: Replica) -> bool:
@@ -74,9 +74,9 @@ def is_early(replica: Replica) -> bool:
     return replica.retry_at is not None and replica.retry_at > NOW
 
 
-def stand_ins_requested(actions: Collection[Action]) -> int:
-    """How many stand-ins are asked for; each of them must be bought on-demand."""
-    requests = [a for a in actions if isinstance(a, Request) and a.is_stand_in]
+def fallbacks_requested(actions: Collection[Action]) -> int:
+    """How many fallbacks are asked for; each of them must be bought on-demand."""
+    requests = [a for a in actions if isinstance(a, Request) and a.is_fallback]
     assert {r.purchase_option for r in requests} <= {ON_DEMAND}
     return sum(r.count for r in requests)
 

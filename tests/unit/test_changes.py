@@ -75,8 +75,8 @@ def mixed(draw: st.DrawFn) -> tuple[Rows, list[Action]]:
         elif kind is not None:
             actions.append(End(row, "why") if kind is End else Supersede(row, "why"))
     for option in draw(st.lists(st.sampled_from(PurchaseOption), max_size=4)):
-        is_stand_in = option is PurchaseOption.ON_DEMAND and draw(st.booleans())
-        actions.append(Request(draw(st.integers(1, 40)), "missing", option, is_stand_in))
+        is_fallback = option is PurchaseOption.ON_DEMAND and draw(st.booleans())
+        actions.append(Request(draw(st.integers(1, 40)), "missing", option, is_fallback))
     return rows_of(*rows.values(), highest_id=200), draw(st.permutations(actions))
 
 
@@ -111,16 +111,16 @@ def _waits(row: Replica) -> bool:
 
 @given(mixed())
 def test_what_is_replaced_is_bought_the_same_way(decision: tuple[Rows, list[Action]]) -> None:
-    """The loss of an on-demand replica brings an on-demand one, of the base as before; none is a stand-in."""
+    """The loss of an on-demand replica brings an on-demand one, of the base as before; none is a fallback."""
     rows, actions = decision
     names = (f"L{n}" for n in count())
     commits = changes.changes("demo", demo_spec(), rows, actions, NOW, lambda: next(names))
     for created in (r for c in commits for r in c.create if r.replaces):
         assert created.purchase_option is rows.replicas[created.replaces or 0].purchase_option
-        assert not created.is_stand_in
+        assert not created.is_fallback
     requested = [a for a in actions if isinstance(a, Request)]
-    stand_ins = [r for c in commits for r in c.create if r.is_stand_in]
-    assert len(stand_ins) == sum(a.count for a in requested if a.is_stand_in)
+    fallbacks = [r for c in commits for r in c.create if r.is_fallback]
+    assert len(fallbacks) == sum(a.count for a in requested if a.is_fallback)
 
 
 def test_what_is_bought_on_demand_comes_last() -> None:
@@ -252,10 +252,10 @@ def test_an_instance_that_is_taken_in_gets_a_row_of_its_own() -> None:
     """As if it had just come to where it is, and as it was bought; nothing is launched for it."""
     offering = on_demand_pool("us-east-1a", "g5.xlarge")
     instance = an_instance(7, offering=offering, launch_id="L7", launched_at=NOW - seconds(600))
-    (commit,) = commits_of(rows_of(), TakeIn(instance, ReplicaState.READY, "serves", is_stand_in=True))
+    (commit,) = commits_of(rows_of(), TakeIn(instance, ReplicaState.READY, "serves", is_fallback=True))
     (row,) = commit.create
     assert (row.id, row.state, row.instance_id, row.launch_id) == (10, ReplicaState.READY, "i-7", "L7")
-    assert (row.offering, row.purchase_option, row.is_stand_in) == (offering, PurchaseOption.ON_DEMAND, True)
+    assert (row.offering, row.purchase_option, row.is_fallback) == (offering, PurchaseOption.ON_DEMAND, True)
     assert row.entered[ReplicaState.PROVISIONING] == NOW - seconds(600)
     assert (row.since, row.version, row.reason) == (NOW, demo_spec().version, "serves")
     assert commit.open_intent is None

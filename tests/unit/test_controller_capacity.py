@@ -18,7 +18,7 @@ from spotrelay.core.replica import ReplicaState
 from spotrelay.core.rows import Changes
 from spotrelay.core.timing import seconds
 from spotrelay.memory import World
-from spotrelay.placement.launching import STAND_IN_DELAY_S
+from spotrelay.placement.launching import FALLBACK_DELAY_S
 from tests.examples import demo_spec
 from tests.unit.worlds import (
     active,
@@ -35,7 +35,7 @@ from tests.unit.worlds import (
 SPOT, ON_DEMAND = PurchaseOption.SPOT, PurchaseOption.ON_DEMAND
 
 
-def test_refused_spot_has_on_demand_stand_in_a_second_later() -> None:
+def test_refused_spot_has_on_demand_fallback_a_second_later() -> None:
     """Every Spot pool dry: the replacement waits and is tried again, and the next tick buys on-demand."""
     world, controller = serving()
     dry(world, SPOT)
@@ -43,12 +43,12 @@ def test_refused_spot_has_on_demand_stand_in_a_second_later() -> None:
     controller.handle(warn(world, active(world)[0]))
     new = active(world)[-1]
     assert (new.id, new.state, new.purchase_option, new.attempts) == (4, ReplicaState.REQUESTED, SPOT, 1)
-    assert min(delay_s for _, _, delay_s in world.ticker.scheduled) == STAND_IN_DELAY_S
+    assert min(delay_s for _, _, delay_s in world.ticker.scheduled) == FALLBACK_DELAY_S
     controller.tick("demo")
-    stand_in = active(world)[-1]
-    assert (stand_in.id, stand_in.state, stand_in.is_stand_in) == (5, ReplicaState.PROVISIONING, True)
-    assert stand_in.offering is not None
-    assert stand_in.offering.purchase_option is ON_DEMAND
+    fallback = active(world)[-1]
+    assert (fallback.id, fallback.state, fallback.is_fallback) == (5, ReplicaState.PROVISIONING, True)
+    assert fallback.offering is not None
+    assert fallback.offering.purchase_option is ON_DEMAND
     memory = world.store.recall("demo", "us-east-1", world.clock.now())
     assert all(memory.cooling(Offering(pool, SPOT), world.clock.now()) for pool in demo_spec().pools)
     settle(world, controller)
@@ -60,8 +60,8 @@ def test_refused_spot_has_on_demand_stand_in_a_second_later() -> None:
     ]
 
 
-def test_stand_ins_are_called_once_for_a_refusal() -> None:
-    """Refused again and again, a replica has its stand-in: no tick is called out of turn any more."""
+def test_fallbacks_are_called_once_for_a_refusal() -> None:
+    """Refused again and again, a replica has its fallback: no tick is called out of turn any more."""
     world, controller = serving()
     dry(world, SPOT)
     controller.handle(warn(world, active(world)[0]))
@@ -69,7 +69,7 @@ def test_stand_ins_are_called_once_for_a_refusal() -> None:
     world.ticker.scheduled.clear()
     settle(world, controller, rounds=100)
     assert next(r for r in active(world) if r.id == 4).attempts > 2
-    assert STAND_IN_DELAY_S not in [delay_s for _, _, delay_s in world.ticker.scheduled]
+    assert FALLBACK_DELAY_S not in [delay_s for _, _, delay_s in world.ticker.scheduled]
 
 
 def test_spot_takes_over_again_make_before_break() -> None:
@@ -89,15 +89,15 @@ def test_spot_takes_over_again_make_before_break() -> None:
     assert (ended.reason, ended.replaced_by) == ("Spot is back", None)
 
 
-def test_partial_fulfilment_is_completed_by_a_stand_in() -> None:
-    """Two of three from Spot, the third waits for it with a stand-in in its place; all intents are closed."""
+def test_partial_fulfilment_is_completed_by_a_fallback() -> None:
+    """Two of three from Spot, the third waits for it with a fallback in its place; all intents are closed."""
     world = world_of(demo_spec())
     world.fleet.capacity.update({Offering(p, SPOT): 0 for p in demo_spec().pools[1:]})
     world.fleet.capacity[Offering(demo_spec().pools[0], SPOT)] = 2
     controller = Controller(world.ports())
     controller.tick("demo")
     controller.tick("demo")
-    bought = [(r.purchase_option, r.is_stand_in, r.state) for r in active(world)]
+    bought = [(r.purchase_option, r.is_fallback, r.state) for r in active(world)]
     assert bought == [
         (SPOT, False, ReplicaState.PROVISIONING),
         (SPOT, False, ReplicaState.PROVISIONING),
@@ -159,7 +159,7 @@ def ticks_within(world: World, controller: Controller, duration_s: float) -> int
 
 
 def test_a_fleet_that_waits_for_capacity_rests_between_its_tries() -> None:
-    """With a stand-in for what Spot refuses, ticks come when a retry falls due, not every few seconds."""
+    """With a fallback for what Spot refuses, ticks come when a retry falls due, not every few seconds."""
     world, controller = serving()
     dry(world, SPOT)
     victim = active(world)[0]
@@ -235,7 +235,7 @@ def test_a_crash_loop_stops_costing_and_a_new_version_ends_it(*, fallback: bool)
     world.services.specs["demo"] = replace(world.services.specs["demo"], version=2)
     world.before.clear()
     settle(world, controller, rounds=6)
-    regular = [r for r in active(world) if not r.is_stand_in]
+    regular = [r for r in active(world) if not r.is_fallback]
     assert [(r.version, r.state) for r in regular] == [(2, ReplicaState.READY)]
 
 
@@ -261,7 +261,7 @@ def test_on_demand_serves_what_fails_on_spot_for_good() -> None:
         assert is_served or not has_served, "once there is one there always is one"
         has_served = is_served
     assert has_served
-    assert [r.is_stand_in for r in active(world) if r.serves] == [True]
+    assert [r.is_fallback for r in active(world) if r.serves] == [True]
     launched = Counter(i.offering.purchase_option for i in world.fleet.instances.values())
     assert launched[SPOT] <= 2 * timing.CRASH_LOOP_FAILURES
     assert launched[ON_DEMAND] == 1

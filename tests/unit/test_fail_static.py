@@ -169,7 +169,7 @@ def test_an_on_demand_orphan_comes_back_as_what_it_was() -> None:
     seen = seen_of(instances=orphans, health=dict.fromkeys((1, 2, 3), HEALTHY))
 
     def fallbacks(spec: ServiceSpec, seen: Observation = seen) -> list[bool]:
-        return [a.is_stand_in for a in decide(seen, spec) if isinstance(a, TakeIn)]
+        return [a.is_fallback for a in decide(seen, spec) if isinstance(a, TakeIn)]
 
     assert fallbacks(demo_spec()) == [False, True, True]
     assert fallbacks(replace(demo_spec(), base_on_demand=1)) == [False, False, True]

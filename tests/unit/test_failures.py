@@ -51,7 +51,7 @@ def test_what_ec2_did_is_no_crash_loop() -> None:
 def test_fallbacks_are_held_by_their_own_failures_only() -> None:
     """A failed Spot replica doesn't hold them, a failed fallback does for its back-off, and not for good."""
     spot = a_replica(1, ReplicaState.STARTING)
-    fallback = a_replica(2, ReplicaState.STARTING, is_stand_in=True)
+    fallback = a_replica(2, ReplicaState.STARTING, is_fallback=True)
     first = failures.after_failures(Backoff(), [spot], NOW)
     assert first.fallback_until is None
     both = failures.after_failures(first, [fallback], NOW)

@@ -63,8 +63,8 @@ def on_demand(count: int) -> tuple[ServiceSpec, Observation]:
 
 
 def stood_in_for(count: int) -> tuple[ServiceSpec, Observation]:
-    """Half of them stand-ins."""
-    rows = [a_replica(n, READY, is_stand_in=n % 2 == 0) for n in range(1, count + 1)]
+    """Half of them fallbacks."""
+    rows = [a_replica(n, READY, is_fallback=n % 2 == 0) for n in range(1, count + 1)]
     return demo_spec(replicas=count // 2), _seen(rows)
 
 

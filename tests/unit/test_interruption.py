@@ -208,7 +208,7 @@ def test_a_second_warning_is_no_new_time() -> None:
 def test_one_that_serves_on_and_is_lost_drains_without_a_second_replacement() -> None:
     """Its replacement came with the warning, whether there was one or as many as wanted were left anyway."""
     lost = StateChange("i-1", NOW, InstanceState.TERMINATED)
-    for facts, needless in (({"replaced_by": 4}, False), ({}, True), ({"is_stand_in": True}, False)):
+    for facts, needless in (({"replaced_by": 4}, False), ({}, True), ({"is_fallback": True}, False)):
         serving_on = a_replica(1, READY, warned_at=LONG_AGO, **facts)
         (action,) = react((lost, serving_on), others=0)
         reason = "instance terminated" + ("; as many as wanted are left" if needless else "")
@@ -250,7 +250,7 @@ def test_a_warning_takes_over_from_a_recommendation(others: int, kind: type) -> 
 @pytest.mark.parametrize(("others", "kind"), [(3, Drain), (0, ServeOn)])
 def test_a_fallback_that_is_warned_is_not_replaced(others: int, kind: type) -> None:
     """Whether another one is wanted, the tick decides."""
-    fallback = a_replica(1, READY, is_stand_in=True, purchase_option=PurchaseOption.ON_DEMAND)
+    fallback = a_replica(1, READY, is_fallback=True, purchase_option=PurchaseOption.ON_DEMAND)
     (action,) = react((WARNING, fallback), others=others)
     assert isinstance(action, kind)
     assert isinstance(action, Drain | ServeOn)
@@ -279,9 +279,9 @@ def test_who_serves_on_leaves_when_it_is_called() -> None:
     ]
 
 
-def test_a_stand_in_that_leaves_is_not_called_needless() -> None:
+def test_a_fallback_that_leaves_is_not_called_needless() -> None:
     """It never gets a replacement, so that it has none says nothing about how many are left."""
-    standing = a_replica(1, READY, warned_at=NOW - seconds(70), is_stand_in=True)
+    standing = a_replica(1, READY, warned_at=NOW - seconds(70), is_fallback=True)
     (action,) = due(standing, a_replica(4, READY))
     assert action == Drain(standing, WARNED, warned_at=NOW - seconds(70), replace=False)
 

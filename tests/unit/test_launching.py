@@ -114,7 +114,7 @@ def test_a_first_try_asks_low_zones_after_the_others() -> None:
 
 
 def test_a_return_to_spot_leaves_low_zones_alone() -> None:
-    """A replica that was refused before has its stand-in: it isn't sent where it wouldn't last."""
+    """A replica that was refused before has its fallback: it isn't sent where it wouldn't last."""
     world = World.of(demo_spec(), capacity={Offering(p, SPOT): 0 for p in (B5, B6)})
     scores = {"us-east-1a": timing.LOW_SCORE}
     world.store.note_survey(
@@ -192,7 +192,7 @@ def test_where_no_pool_is_worth_asking_nothing_is_asked() -> None:
     assert row.retry_at == world.clock.now() + seconds(timing.RETRY_RESTING_S)
     assert (row.launch or "").startswith("no pool to ask; left out: us-east-1a/g5.xlarge (")
     assert world.store.load("demo").intents == {}
-    assert [delay_s for _, _, delay_s in world.ticker.scheduled] == [launching.STAND_IN_DELAY_S]
+    assert [delay_s for _, _, delay_s in world.ticker.scheduled] == [launching.FALLBACK_DELAY_S]
     (line,) = recorded(world)
     assert set(line["left_out"]) == {str(pool) for pool in demo_spec().pools}
 
@@ -266,7 +266,7 @@ def test_a_market_that_is_full_is_left_alone() -> None:
 
 @pytest.mark.parametrize("error", [Throttled("slow down"), Unavailable("no answer")])
 def test_no_answer_teaches_nothing(error: Exception) -> None:
-    """What EC2 didn't say is held against no pool, is no attempt, and calls no stand-in."""
+    """What EC2 didn't say is held against no pool, is no attempt, and calls no fallback."""
     world = world_of(demo_spec())
     world.refuse("fleet.launch", error)
     launch(world, ordered(world))
@@ -287,7 +287,7 @@ def test_what_ec2_denies_waits_and_is_stood_in_for() -> None:
         assert (row.state, row.attempts) == (ReplicaState.REQUESTED, 1)
         assert row.retry_at == world.clock.now() + seconds(timing.RETRY_FIRST_S)
         assert row.launch == "EC2 refuses the request: You are not authorized"
-    assert world.ticker.scheduled == [("demo", None, launching.STAND_IN_DELAY_S)]
+    assert world.ticker.scheduled == [("demo", None, launching.FALLBACK_DELAY_S)]
     assert world.store.recall("demo", "us-east-1", world.clock.now()) == PoolMemory(), "no pool's fault"
     counts = world.telemetry.counts
     assert (counts[Metric.LAUNCH_ERRORS], counts[Metric.CALLS_DENIED]) == (1, 1)
@@ -411,10 +411,10 @@ def test_instances_bear_the_highest_id() -> None:
     ("option", "attempts", "fallback", "calls"),
     [(SPOT, 0, True, 1), (SPOT, 1, True, 0), (ON_DEMAND, 0, True, 0), (SPOT, 0, False, 0)],
 )
-def test_stand_ins_are_called_for_new_refusals_of_spot(
+def test_fallbacks_are_called_for_new_refusals_of_spot(
     option: PurchaseOption, attempts: int, fallback: bool, calls: int
 ) -> None:
-    """Once for each launch that is refused for the first time, if the service wants stand-ins."""
+    """Once for each launch that is refused for the first time, if the service wants fallbacks."""
     dry = {Offering(p, o): 0 for p in demo_spec().pools for o in PurchaseOption}
     world = World.of(demo_spec(), capacity=dry)
     spec = replace(demo_spec(), on_demand_fallback=fallback)

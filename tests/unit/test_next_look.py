@@ -24,11 +24,11 @@ from tests.unit.strengths import (
     SOON,
     STARTING,
     after,
+    fallback,
     fresh,
     look,
     refused,
     spot,
-    stand_in,
 )
 
 # When to look again.
@@ -51,26 +51,26 @@ def test_at_rest_the_minute_s_tick_will_do() -> None:
 
 
 def test_what_waits_for_capacity_is_looked_at_when_its_time_comes() -> None:
-    """Refused replicas, and stand-ins for them, don't keep the ticks going: the first retry does."""
+    """Refused replicas, and fallbacks for them, don't keep the ticks going: the first retry does."""
     first, second = refused(2), replace(refused(3), retry_at=NOW + seconds(20))
-    standing = stand_in(4), stand_in(5)
+    standing = fallback(4), fallback(5)
     seen = look(spot(1), first, second, *standing)
     assert strength.next_look(demo_spec(), seen, NOW) == NOW + seconds(20)
 
 
 def test_after_failures_what_waits_is_looked_at_when_its_time_comes() -> None:
-    """A few failures are no crash loop, and in a crash loop stand-ins are tried all the same."""
+    """A few failures are no crash loop, and in a crash loop fallbacks are tried all the same."""
     assert strength.next_look(demo_spec(replicas=1), after(HELD, refused(1)), NOW) == NOW + seconds(30)
-    standing = stand_in(2, REQUESTED, attempts=1, retry_at=NOW + seconds(40))
+    standing = fallback(2, REQUESTED, attempts=1, retry_at=NOW + seconds(40))
     seen = after(LOOPING, refused(1), standing)
     assert strength.next_look(demo_spec(replicas=1), seen, NOW) == NOW + seconds(40)
 
 
-def test_a_stand_in_is_looked_at_when_spot_has_stayed() -> None:
+def test_a_fallback_is_looked_at_when_spot_has_stayed() -> None:
     """Not every few seconds, and not a minute late."""
     young = fresh(1)
     stayed_at = NOW - seconds(1) + seconds(timing.STAY_MAX_S)
-    assert strength.next_look(demo_spec(replicas=1), look(young, stand_in(2)), NOW) == stayed_at
+    assert strength.next_look(demo_spec(replicas=1), look(young, fallback(2)), NOW) == stayed_at
     assert strength.next_look(demo_spec(replicas=1), look(young), NOW) is None
 
 
@@ -101,7 +101,7 @@ def test_an_open_launch_and_a_wrong_number_are_looked_at_in_seconds() -> None:
     """An intent is closed or healed by a tick, and what is missing is requested by one."""
     seen = look(spot(1), intents=[LaunchIntent("L", "demo", (1,), NOW)])
     assert strength.next_look(demo_spec(replicas=1), seen, NOW) == SOON
-    assert strength.next_look(demo_spec(replicas=2), look(spot(1), stand_in(2)), NOW) == SOON
+    assert strength.next_look(demo_spec(replicas=2), look(spot(1), fallback(2)), NOW) == SOON
 
 
 def test_a_crash_loop_is_at_rest() -> None:

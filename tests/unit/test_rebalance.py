@@ -174,7 +174,7 @@ def test_an_unhealthy_fallback_goes_after_three_minutes() -> None:
     well = a_replica(2, READY, since_s=3600)
     for unhealthy_s, goes in ((timing.UNHEALTHY_GIVEN_UP_S, False), (timing.UNHEALTHY_GIVEN_UP_S + 1, True)):
         since = NOW - seconds(unhealthy_s)
-        sick = ill(1, is_stand_in=True, purchase_option=PurchaseOption.ON_DEMAND, unhealthy_since=since)
+        sick = ill(1, is_fallback=True, purchase_option=PurchaseOption.ON_DEMAND, unhealthy_since=since)
         rest = a_replica(3, ReplicaState.REQUESTED, attempts=1, retry_at=NOW + seconds(9))
         health = {1: TargetState.UNHEALTHY, 2: TargetState.HEALTHY}
         drains = [a for a in decide(sick, well, rest, wanted=2, health=health) if isinstance(a, Drain)]

@@ -404,7 +404,7 @@ def test_a_replica_is_acted_upon_once() -> None:
 def test_launches_are_held_after_replicas_that_never_became_ready() -> None:
     """A service that dies while starting doesn't burn money as fast as it can; on-demand stands in for it."""
     held = Backoff(3, NOW + seconds(1), version=1)
-    fallback = Request(1, "Spot isn't ready", PurchaseOption.ON_DEMAND, is_stand_in=True)
+    fallback = Request(1, "Spot isn't ready", PurchaseOption.ON_DEMAND, is_fallback=True)
     assert decide(wanted=1, backoff=held) == [fallback]
     request = Request(1, "fewer replicas than wanted", PurchaseOption.SPOT)
     assert decide(wanted=1, backoff=replace(held, until=NOW)) == [request, fallback]
@@ -416,7 +416,7 @@ def test_a_crash_loop_stops_until_there_is_a_new_version() -> None:
     looping = Backoff(timing.CRASH_LOOP_FAILURES, LONG_AGO, version=1)
     waiting = a_replica(1, ReplicaState.REQUESTED)
     actions = decide(waiting, wanted=2, backoff=looping)
-    assert actions == [Request(2, "Spot isn't ready", PurchaseOption.ON_DEMAND, is_stand_in=True)]
+    assert actions == [Request(2, "Spot isn't ready", PurchaseOption.ON_DEMAND, is_fallback=True)]
     request = Request(1, "fewer replicas than wanted", PurchaseOption.SPOT)
     assert decide(wanted=1, backoff=replace(looping, version=0)) == [request]
 

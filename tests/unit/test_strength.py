@@ -29,40 +29,40 @@ from tests.unit.strengths import (
     after,
     decide,
     dropped,
+    fallback,
+    fallbacks_requested,
     is_early,
     look,
     on_demand,
     refused,
     spot,
-    stand_in,
-    stand_ins_requested,
 )
 
 # What serves is never given up while the rest are fewer than wanted.
 
 
-def test_a_stand_in_serves_on_while_no_spot_does() -> None:
+def test_a_fallback_serves_on_while_no_spot_does() -> None:
     """Whatever came of the replicas that it stands in for: failed, just requested, unhealthy, or gone."""
     spec = demo_spec(replicas=1)
     for other in (spot(1, REQUESTED), spot(1, STARTING), spot(1, READY, unhealthy_since=NOW), None):
         others = [other] if other else []
-        assert dropped(decide(spec, look(*others, stand_in(2)))) == []
-        assert dropped(decide(spec, after(LOOPING, *others, stand_in(2)))) == []
+        assert dropped(decide(spec, look(*others, fallback(2)))) == []
+        assert dropped(decide(spec, after(LOOPING, *others, fallback(2)))) == []
 
 
-def test_as_many_serve_as_wanted_before_any_stand_in_goes() -> None:
-    """Of two stand-ins beside two Spot replicas that stay and one that is missing none goes, of three one."""
+def test_as_many_serve_as_wanted_before_any_fallback_goes() -> None:
+    """Of two fallbacks beside two Spot replicas that stay and one that is missing none goes, of three one."""
     spec = demo_spec(replicas=4)
-    four = [spot(1), spot(2), stand_in(5), stand_in(6)]
+    four = [spot(1), spot(2), fallback(5), fallback(6)]
     assert dropped(decide(spec, look(*four))) == []
-    assert dropped(decide(spec, look(*four, stand_in(7)))) == [7]
+    assert dropped(decide(spec, look(*four, fallback(7)))) == [7]
     warned = replace(spot(2), warned_at=NOW)
-    assert dropped(decide(spec, look(spot(1), warned, *four[2:], stand_in(7)))) == []
+    assert dropped(decide(spec, look(spot(1), warned, *four[2:], fallback(7)))) == []
 
 
 def test_what_this_tick_takes_or_finds_ill_spares_nobody() -> None:
     """Who serves is counted after what was decided before: a loss, a failed check, a warning."""
-    spec, there = demo_spec(replicas=1), [spot(1), stand_in(2)]
+    spec, there = demo_spec(replicas=1), [spot(1), fallback(2)]
     assert dropped(decide(spec, look(*there))) == [2]
     for decided in (
         Drain(there[0], "lost"),
@@ -80,7 +80,7 @@ def test_surplus_waits_until_it_is_known_who_serves() -> None:
     spec = demo_spec(replicas=2)
     assert dropped(decide(spec, look(*rows))) == [3]
     assert dropped(decide(spec, look(*rows), *ill[:2])) == []
-    assert dropped(decide(spec, look(*rows, stand_in(4)), ill[0])) == [3], "one of the two, not both"
+    assert dropped(decide(spec, look(*rows, fallback(4)), ill[0])) == [3], "one of the two, not both"
     came = TakeIn(an_instance(9), READY, "serves, and nothing on record knew it")
     assert dropped(decide(spec, look(*rows[:2]), came)) == []
 
@@ -129,7 +129,7 @@ def test_nobody_stands_in_for_what_is_given_up() -> None:
     spec = demo_spec(replicas=3)
     decided = decide(spec, look(spot(1, STARTING), refused(2), refused(3), refused(4)))
     assert dropped(decided) == [4]
-    assert stand_ins_requested(decided) == 2
+    assert fallbacks_requested(decided) == 2
 
 
 def test_an_instance_that_is_taken_in_spares_a_launch() -> None:
@@ -138,7 +138,7 @@ def test_an_instance_that_is_taken_in_spares_a_launch() -> None:
     assert decide(demo_spec(replicas=2), look(spot(1)), came) == []
     (request,) = decide(demo_spec(replicas=3), look(spot(1)), came)
     assert request == Request(1, "fewer replicas than wanted", SPOT)
-    for useless in (replace(came, state=DRAINING), replace(came, is_stand_in=True)):
+    for useless in (replace(came, state=DRAINING), replace(came, is_fallback=True)):
         assert isinstance(decide(demo_spec(replicas=2), look(spot(1)), useless)[0], Request)
     lost = Drain(spot(1), "gone")
     needless = strength.without_needless(demo_spec(replicas=1), look(lost.replica), [lost, came])
@@ -155,11 +155,11 @@ class _Fleet:
 
 @st.composite
 def fleets(draw: st.DrawFn) -> _Fleet:
-    """Any number of regular replicas and stand-ins, wanted or not."""
+    """Any number of regular replicas and fallbacks, wanted or not."""
     states = st.sampled_from([REQUESTED, *RISING, READY, DRAINING])
     replicas = []
     for id_ in range(1, draw(st.integers(0, 8)) + 1):
-        build = draw(st.sampled_from([spot, on_demand, stand_in]))
+        build = draw(st.sampled_from([spot, on_demand, fallback]))
         state = draw(states)
         facts: dict[str, Any] = {
             "attempts": draw(st.integers(0, 2)),
@@ -181,17 +181,17 @@ def fleets(draw: st.DrawFn) -> _Fleet:
 
 
 @given(fleets())
-def test_never_more_stand_ins_than_spot_that_is_not_ready(fleet: _Fleet) -> None:
+def test_never_more_fallbacks_than_spot_that_is_not_ready(fleet: _Fleet) -> None:
     """Whatever there is: none is requested beyond one for each Spot replica that doesn't serve."""
     actions = decide(fleet.spec, look(*fleet.replicas))
-    standing = [r for r in fleet.replicas if r.is_stand_in and r.state.is_active]
+    standing = [r for r in fleet.replicas if r.is_fallback and r.state.is_active]
     waiting = [
         r
         for r in fleet.replicas
-        if not r.is_stand_in and r.purchase_option is SPOT and r.state in (REQUESTED, *RISING)
+        if not r.is_fallback and r.purchase_option is SPOT and r.state in (REQUESTED, *RISING)
         if r.id not in dropped(actions)
     ]
-    requested = stand_ins_requested(actions)
+    requested = fallbacks_requested(actions)
     if requested:
         assert fleet.spec.use_spot
         assert fleet.spec.on_demand_fallback
@@ -201,10 +201,10 @@ def test_never_more_stand_ins_than_spot_that_is_not_ready(fleet: _Fleet) -> None
 
 @given(fleets())
 def test_regular_replicas_are_as_many_as_wanted(fleet: _Fleet) -> None:
-    """Stand-ins neither fill the number of the others nor make one of them go."""
+    """Fallbacks neither fill the number of the others nor make one of them go."""
     actions = decide(fleet.spec, look(*fleet.replicas))
-    regular = {r.id for r in fleet.replicas if r.state.is_active and not r.is_stand_in}
-    requested = sum(a.count for a in actions if isinstance(a, Request) and not a.is_stand_in)
+    regular = {r.id for r in fleet.replicas if r.state.is_active and not r.is_fallback}
+    requested = sum(a.count for a in actions if isinstance(a, Request) and not a.is_fallback)
     gone = regular & set(dropped(actions))
     assert len(regular) - len(gone) + requested == fleet.spec.replicas
     assert not gone or not requested
@@ -214,7 +214,7 @@ def test_regular_replicas_are_as_many_as_wanted(fleet: _Fleet) -> None:
 def test_a_decision_names_each_replica_once(fleet: _Fleet) -> None:
     """What goes isn't launched, and nothing is launched twice, two ways in one launch, or before its time.
 
-    But all that EC2 refused is tried again when a stand-in's turn has come.
+    But all that EC2 refused is tried again when a fallback's turn has come.
     """
     actions = decide(fleet.spec, look(*fleet.replicas))
     launches = [a for a in actions if isinstance(a, Launch)]
@@ -223,7 +223,7 @@ def test_a_decision_names_each_replica_once(fleet: _Fleet) -> None:
     refused = [
         r for r in fleet.replicas if r.state is REQUESTED and r.attempts and r.id not in dropped(actions)
     ]
-    is_turn = any(r.is_stand_in and not is_early(r) for r in refused)
+    is_turn = any(r.is_fallback and not is_early(r) for r in refused)
     for launch in launches:
         assert {r.purchase_option for r in launch.replicas} == {launch.purchase_option}
         early = {r.id for r in launch.replicas if is_early(r)}
@@ -255,19 +255,19 @@ def test_what_is_bought_how(change: dict[str, Any], spot_wanted: int, on_demand_
 
 
 def test_only_what_is_missing_of_the_base_is_bought_on_demand() -> None:
-    """What is there counts, a stand-in doesn't: it is no part of the base."""
+    """What is there counts, a fallback doesn't: it is no part of the base."""
     spec = replace(demo_spec(replicas=5), base_on_demand=2)
-    seen = look(on_demand(1), spot(2), refused(3), stand_in(4))
+    seen = look(on_demand(1), spot(2), refused(3), fallback(4))
     assert [(a.purchase_option, a.count) for a in decide(spec, seen) if isinstance(a, Request)] == [
         (SPOT, 1),
         (ON_DEMAND, 1),
     ]
 
 
-def test_a_stand_in_leaves_the_base_to_be_bought() -> None:
+def test_a_fallback_leaves_the_base_to_be_bought() -> None:
     """It is bought on-demand, too, and goes when Spot comes: the base is what stays."""
     spec = replace(demo_spec(replicas=3), base_on_demand=2)
-    assert strength.base_left(spec, look(on_demand(1), stand_in(2))) == 1
+    assert strength.base_left(spec, look(on_demand(1), fallback(2))) == 1
 
 
 def test_nothing_is_requested_in_vain() -> None:
@@ -305,10 +305,10 @@ def test_scaling_down_keeps_the_base() -> None:
 
 @pytest.mark.parametrize(("replicas", "at_once"), [(3, 2), (8, 2), (9, 3), (20, 5)])
 def test_a_whole_service_returns_to_spot_few_at_a_time(replicas: int, at_once: int) -> None:
-    """With stand-ins for everything there is no hurry: each return is paid for twice until it has stayed."""
+    """With fallbacks for everything there is no hurry: each return is paid for twice until it has stayed."""
     due = [refused(i) for i in range(1, replicas + 1)]
     due = [replace(r, retry_at=NOW) for r in due]
-    standing = [stand_in(50 + i) for i in range(replicas)]
+    standing = [fallback(50 + i) for i in range(replicas)]
     spec = demo_spec(replicas=replicas)
     (launch,) = decide(spec, look(*due, *standing))
     assert isinstance(launch, Launch)
@@ -324,8 +324,8 @@ def test_a_whole_service_returns_to_spot_few_at_a_time(replicas: int, at_once: i
 def test_a_service_in_need_asks_for_all_that_is_due() -> None:
     """As long as fewer serve than wanted, every Spot replica is launched whose time has come."""
     due = [replace(refused(i), retry_at=NOW) for i in range(1, 10)]
-    standing = [stand_in(50 + i) for i in range(8)]
-    rising = stand_in(58, STARTING)
+    standing = [fallback(50 + i) for i in range(8)]
+    rising = fallback(58, STARTING)
     launch, *rest = decide(demo_spec(replicas=9), look(*due, *standing, rising))
     assert isinstance(launch, Launch)
     assert (len(launch.replicas), rest) == (9, [])
@@ -335,9 +335,9 @@ def test_spot_goes_anywhere_if_on_demand_is_refused_too() -> None:
     """Only then a launch on Spot may go where it would rather not: into pools that cool."""
     due = replace(refused(1), retry_at=NOW)
     for standing, is_last_resort in (
-        (stand_in(2, REQUESTED, attempts=1, retry_at=NOW + seconds(9)), True),
-        (stand_in(2, REQUESTED, launch_id="L"), False),
-        (stand_in(2, STARTING, attempts=1), False),
+        (fallback(2, REQUESTED, attempts=1, retry_at=NOW + seconds(9)), True),
+        (fallback(2, REQUESTED, launch_id="L"), False),
+        (fallback(2, STARTING, attempts=1), False),
     ):
         launches = [a for a in decide(demo_spec(replicas=1), look(due, standing)) if isinstance(a, Launch)]
         assert [(a.replicas[0].id, a.is_last_resort) for a in launches if a.purchase_option is SPOT] == [
@@ -363,10 +363,10 @@ def test_what_serves_is_never_given_up_below_what_is_wanted(fleet: _Fleet, data:
     assert len(left) >= min(len(before), fleet.spec.replicas)
 
 
-def test_a_stand_in_s_turn_launches_nothing_that_the_brake_holds() -> None:
+def test_a_fallback_s_turn_launches_nothing_that_the_brake_holds() -> None:
     """When on-demand is tried again, what EC2 refused is, too; what was never asked for waits its minute."""
     held = spot(1, REQUESTED, retry_at=NOW + seconds(30))
-    turn = stand_in(3, REQUESTED, attempts=1, retry_at=NOW)
+    turn = fallback(3, REQUESTED, attempts=1, retry_at=NOW)
     launches = [
         a for a in decide(demo_spec(replicas=2), look(held, refused(2), turn)) if isinstance(a, Launch)
     ]

@@ -86,13 +86,13 @@ SERVES_ON = replace(
     unhealthy_since=LATER,
     rebalance_at=NOW,
 )
-STAND_IN = replace(
-    _provisioned(3), purchase_option=ON_DEMAND, offering=Offering(POOL, ON_DEMAND), is_stand_in=True
+FALLBACK = replace(
+    _provisioned(3), purchase_option=ON_DEMAND, offering=Offering(POOL, ON_DEMAND), is_fallback=True
 )
 WAITING = replace(_requested(4), replaces=2, attempts=3, retry_at=LATER, launch_id="launch-2")
 ENDED = _to(_provisioned(5), ReplicaState.DRAINING, ReplicaState.TERMINATED)
 
-REPLICAS = (READY, SERVES_ON, STAND_IN, WAITING)
+REPLICAS = (READY, SERVES_ON, FALLBACK, WAITING)
 INTENT = LaunchIntent("launch-2", SERVICE, (4,), NOW, 5)
 BACKOFF = Backoff(2, LATER, 7, LATER)
 WINDOW = LaunchWindow(NOW, 4)

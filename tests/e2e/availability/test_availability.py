@@ -54,7 +54,7 @@ def test_everything_is_warned_while_every_pool_is_dry(stories: Stories) -> None:
     story.clients.were_served()
     facts = bench.settled()
     known = max(r.id for r in story.before)
-    # Where the machine is busy a stand-in may be given up before it was ready.
+    # Where the machine is busy a fallback may be given up before it was ready.
     ready = (r.entered.get(ReplicaState.READY) for r in facts.ever if r.id > known)
     came = [at.timestamp() for at in ready if at]
     early = []

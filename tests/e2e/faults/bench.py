@@ -54,7 +54,7 @@ class Bench(Stand):
         def find() -> bool:
             warned = {i["instance_id"] for i in self.cloud.interruptions()}
             ready = self.watch.look().ready
-            found.extend(r for r in ready if r.instance_id not in warned and not r.is_stand_in)
+            found.extend(r for r in ready if r.instance_id not in warned and not r.is_fallback)
             return bool(found)
 
         self.eventually(find, "a replica that serves")

@@ -49,7 +49,7 @@ class Killed:
 
     bench: Bench
     regulars: int
-    """Replicas that there had been before, stand-ins apart."""
+    """Replicas that there had been before, fallbacks apart."""
     losses: int
     replica: Replica
     """What the killed tick was to replace."""

@@ -45,10 +45,10 @@ class Facts:
     def regulars(self) -> int:
         """How many replicas there ever were that stood in for nobody.
 
-        Each loss makes it one more. Where a machine is busy, replacements start late, and stand-ins come and
+        Each loss makes it one more. Where a machine is busy, replacements start late, and fallbacks come and
         go beside them.
         """
-        return sum(not r.is_stand_in for r in self.ever)
+        return sum(not r.is_fallback for r in self.ever)
 
 
 def gather(operator: Operator, spec: ServiceSpec) -> Facts:
@@ -112,7 +112,7 @@ def _no_gaps(facts: Facts) -> Iterator[str]:
 
 
 def _losses(facts: Facts) -> Iterator[str]:
-    """Whatever ended was replaced, by exactly one other, and both say so; a stand-in goes without.
+    """Whatever ended was replaced, by exactly one other, and both say so; a fallback goes without.
 
     Tests never ask for fewer replicas, so an end that brings no replacement, such as that of a replica too
     many, is a mistake that was mended: a rule was broken all the same.
@@ -120,9 +120,9 @@ def _losses(facts: Facts) -> Iterator[str]:
     by_id = {r.id: r for r in facts.ever}
     for replica in facts.ever:
         successor, predecessor = by_id.get(replica.replaced_by or 0), by_id.get(replica.replaces or 0)
-        if replica.is_stand_in and replica.replaced_by:
+        if replica.is_fallback and replica.replaced_by:
             yield f"{replica} only stood in, and {replica.replaced_by} replaces it"
-        if replica.state.is_ended and successor is None and not replica.is_stand_in:
+        if replica.state.is_ended and successor is None and not replica.is_fallback:
             yield f"{replica} ended ({replica.reason}), and nothing replaces it"
         if replica.replaced_by and (successor is None or successor.replaces != replica.id):
             yield f"{replica} is replaced by {replica.replaced_by}, which doesn't say so"

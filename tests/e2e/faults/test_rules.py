@@ -41,8 +41,8 @@ GOOD = Facts(
 )
 
 
-STOOD_IN = replica(4, ReplicaState.TERMINATED, is_stand_in=True)
-STAND_IN = replace(
+STOOD_IN = replica(4, ReplicaState.TERMINATED, is_fallback=True)
+FALLBACK = replace(
     GOOD,
     highest_id=4,
     ended=(LOST, STOOD_IN),
@@ -55,10 +55,10 @@ def test_good_order_breaks_no_rule() -> None:
     assert broken(GOOD) == []
 
 
-def test_a_stand_in_goes_without_a_replacement() -> None:
+def test_a_fallback_goes_without_a_replacement() -> None:
     """It is no loss, and doesn't count as one."""
-    assert broken(STAND_IN) == []
-    assert STAND_IN.regulars == GOOD.regulars == 3
+    assert broken(FALLBACK) == []
+    assert FALLBACK.regulars == GOOD.regulars == 3
 
 
 def test_after_damage_there_is_no_history() -> None:
@@ -83,7 +83,7 @@ def test_after_damage_there_is_no_history() -> None:
             "s#3 was requested before",
         ),
         (replace(GOOD, ended=(replace(LOST, replaced_by=None),)), "nothing replaces it"),
-        (replace(STAND_IN, ended=(LOST, replace(STOOD_IN, replaced_by=3))), "s#4 only stood in"),
+        (replace(FALLBACK, ended=(LOST, replace(STOOD_IN, replaced_by=3))), "s#4 only stood in"),
         (replace(GOOD, present=(OTHER, replace(SUCCESSOR, replaces=None))), "which doesn't say so"),
         (replace(GOOD, present=(replace(OTHER, replaces=1), SUCCESSOR)), "s#2 replaces 1"),
         (replace(GOOD, instances={**GOOD.instances, "i-9": instance(9)}), "i-9 is alive and nobody's"),

@@ -31,50 +31,50 @@ from tests.unit.strengths import (
     after,
     decide,
     dropped,
+    fallback,
+    fallbacks_requested,
     fresh,
     look,
     on_demand,
     refused,
     spot,
-    stand_in,
-    stand_ins_requested,
 )
 
-# Stand-ins: when.
+# Fallbacks: when.
 
 
 @pytest.mark.parametrize("there", [0, 1, 2])
-def test_each_refused_spot_replica_gets_one_stand_in(there: int) -> None:
-    """Two replicas refused, however often: two stand-ins in all, whatever state those have come to."""
-    standing = [stand_in(7, READY), stand_in(8, REQUESTED, launch_id="L")][:there]
+def test_each_refused_spot_replica_gets_one_fallback(there: int) -> None:
+    """Two replicas refused, however often: two fallbacks in all, whatever state those have come to."""
+    standing = [fallback(7, READY), fallback(8, REQUESTED, launch_id="L")][:there]
     actions = decide(demo_spec(), look(spot(1), refused(2), refused(3, attempts=9), *standing))
-    assert stand_ins_requested(actions) == 2 - there
+    assert fallbacks_requested(actions) == 2 - there
     assert dropped(actions) == []
 
 
 @pytest.mark.parametrize("state", RISING)
-def test_a_stand_in_stays_while_spot_that_was_refused_starts(state: ReplicaState) -> None:
-    """An instance at last is no replica yet: until it is ready the stand-in serves."""
+def test_a_fallback_stays_while_spot_that_was_refused_starts(state: ReplicaState) -> None:
+    """An instance at last is no replica yet: until it is ready the fallback serves."""
     rising = spot(2, state, attempts=3)
-    assert decide(demo_spec(replicas=2), look(spot(1), rising, stand_in(3))) == []
+    assert decide(demo_spec(replicas=2), look(spot(1), rising, fallback(3))) == []
 
 
 @pytest.mark.parametrize("state", RISING)
-def test_a_stand_in_stays_while_spot_is_asked_for_again(state: ReplicaState) -> None:
-    """What starts is warned, too: its stand-in goes on, at once and until it is known what comes next."""
+def test_a_fallback_stays_while_spot_is_asked_for_again(state: ReplicaState) -> None:
+    """What starts is warned, too: its fallback goes on, at once and until it is known what comes next."""
     rising = spot(2, state, replaces=1)
     going = Drain(rising, "interruption warning", replace=True)
-    observed = look(spot(5), rising, stand_in(3))
+    observed = look(spot(5), rising, fallback(3))
     assert decide(demo_spec(replicas=2), observed, going) == []
     again = spot(4, REQUESTED, replaces=2, launch_id="L")
     intent = LaunchIntent("L", "demo", (4,), NOW)
-    rows = (spot(5), spot(2, DRAINING, warned_at=NOW, replaced_by=4), again, stand_in(3))
+    rows = (spot(5), spot(2, DRAINING, warned_at=NOW, replaced_by=4), again, fallback(3))
     assert decide(demo_spec(replicas=2), look(*rows, intents=[intent])) == []
 
 
-def test_a_stand_in_that_starts_is_kept_while_spot_is_asked_for_again() -> None:
+def test_a_fallback_that_starts_is_kept_while_spot_is_asked_for_again() -> None:
     """It is as useful as one that serves already, as long as nobody else serves for what is asked for."""
-    rising, standing = spot(2, STARTING, replaces=1), stand_in(3, STARTING)
+    rising, standing = spot(2, STARTING, replaces=1), fallback(3, STARTING)
     going = Drain(rising, "interruption warning", replace=True)
     assert decide(demo_spec(replicas=2), look(spot(5), rising, standing), going) == []
     again = spot(4, REQUESTED, replaces=2, launch_id="L")
@@ -88,9 +88,9 @@ def test_a_stand_in_that_starts_is_kept_while_spot_is_asked_for_again() -> None:
     assert dropped(decide(demo_spec(replicas=2), covered)) == [3], "its predecessor still finishes requests"
 
 
-def test_no_stand_in_that_starts_is_kept_for_what_is_bought_on_demand() -> None:
-    """The replacement of what goes comes as soon as the stand-in would."""
-    rising, standing = spot(2, STARTING, replaces=1), stand_in(3, STARTING)
+def test_no_fallback_that_starts_is_kept_for_what_is_bought_on_demand() -> None:
+    """The replacement of what goes comes as soon as the fallback would."""
+    rising, standing = spot(2, STARTING, replaces=1), fallback(3, STARTING)
     going = Drain(rising, "interruption warning", replace=True)
     spec = demo_spec(replicas=2, use_spot=False)
     assert dropped(decide(spec, look(spot(5), rising, standing), going)) == [3]
@@ -99,14 +99,14 @@ def test_no_stand_in_that_starts_is_kept_for_what_is_bought_on_demand() -> None:
     assert dropped(decide(demo_spec(replicas=2), look(spot(5), bought, standing), going)) == [3]
 
 
-def test_a_refused_replacement_keeps_one_stand_in() -> None:
+def test_a_refused_replacement_keeps_one_fallback() -> None:
     """It counts as refused, and not once more as one of which nothing is known yet."""
-    standing = stand_in(5, STARTING), stand_in(6, STARTING)
+    standing = fallback(5, STARTING), fallback(6, STARTING)
     assert dropped(decide(demo_spec(replicas=1), look(refused(4, replaces=1), *standing))) == [6]
 
 
 @pytest.mark.parametrize("state", [REQUESTED, *RISING])
-def test_a_first_start_needs_no_stand_ins(state: ReplicaState) -> None:
+def test_a_first_start_needs_no_fallbacks(state: ReplicaState) -> None:
     """Nobody waits for a service that has never served: no instance is bought twice for it."""
     rising = [spot(i, state, launch_id="L") for i in (1, 2, 3)]
     intent = LaunchIntent("L", "demo", (1, 2, 3), NOW)
@@ -115,13 +115,13 @@ def test_a_first_start_needs_no_stand_ins(state: ReplicaState) -> None:
 
 
 @pytest.mark.parametrize("state", RISING)
-def test_what_starts_in_place_of_a_loss_gets_a_stand_in(state: ReplicaState) -> None:
+def test_what_starts_in_place_of_a_loss_gets_a_fallback(state: ReplicaState) -> None:
     """Once the one before is gone, nothing serves for it: its row may be history, or only its instance."""
     after = spot(4, state, replaces=1)
     others = spot(2), spot(3)
-    assert stand_ins_requested(decide(demo_spec(), look(*others, after))) == 1
+    assert fallbacks_requested(decide(demo_spec(), look(*others, after))) == 1
     before = spot(1, DRAINING, replaced_by=4)
-    assert stand_ins_requested(decide(demo_spec(), look(before, *others, after, gone=[1]))) == 1
+    assert fallbacks_requested(decide(demo_spec(), look(before, *others, after, gone=[1]))) == 1
 
 
 def test_nothing_stands_in_for_what_still_serves() -> None:
@@ -131,7 +131,7 @@ def test_nothing_stands_in_for_what_still_serves() -> None:
     assert decide(demo_spec(), look(before, spot(2), spot(3), after)) == []
 
 
-def test_on_demand_has_no_stand_ins() -> None:
+def test_on_demand_has_no_fallbacks() -> None:
     """What is bought on-demand anyway has nobody to stand in for it when it is refused, or starts."""
     spec = replace(demo_spec(), base_on_demand=2)
     waiting = on_demand(2, REQUESTED, attempts=3, retry_at=NOW + seconds(30))
@@ -142,112 +142,112 @@ def test_on_demand_has_no_stand_ins() -> None:
 def test_a_service_without_fallback_gets_none() -> None:
     """It would rather wait: none is requested, and those of before it said so go once they aren't needed."""
     spec = replace(demo_spec(), on_demand_fallback=False)
-    assert stand_ins_requested(decide(spec, look(spot(1), refused(2), refused(3)))) == 0
+    assert fallbacks_requested(decide(spec, look(spot(1), refused(2), refused(3)))) == 0
     assert dropped(
-        decide(spec, look(spot(1), refused(2), refused(3), stand_in(4), stand_in(5, STARTING)))
+        decide(spec, look(spot(1), refused(2), refused(3), fallback(4), fallback(5, STARTING)))
     ) == [5]
-    assert dropped(decide(spec, look(spot(1), spot(2), refused(3), stand_in(4), stand_in(5)))) == [5]
-    assert dropped(decide(spec, look(spot(1), spot(2), spot(3), stand_in(4), stand_in(5)))) == [5, 4]
+    assert dropped(decide(spec, look(spot(1), spot(2), refused(3), fallback(4), fallback(5)))) == [5]
+    assert dropped(decide(spec, look(spot(1), spot(2), spot(3), fallback(4), fallback(5)))) == [5, 4]
 
 
 def test_a_service_that_gives_up_spot_moves_without_a_gap() -> None:
-    """What waits for Spot is bought on-demand; its stand-in serves until that does, and no other comes."""
+    """What waits for Spot is bought on-demand; its fallback serves until that does, and no other comes."""
     spec = demo_spec(replicas=2, use_spot=False)
     waiting = replace(refused(2), retry_at=NOW)
     bought = replace(waiting, purchase_option=ON_DEMAND)
-    assert decide(spec, look(spot(1), waiting, stand_in(4))) == [Launch((bought,))]
+    assert decide(spec, look(spot(1), waiting, fallback(4))) == [Launch((bought,))]
     assert decide(spec, look(spot(1), waiting)) == [Launch((bought,))]
-    assert decide(spec, look(spot(1), on_demand(2, STARTING), stand_in(4))) == []
-    assert dropped(decide(spec, look(spot(1), on_demand(2), stand_in(4)))) == [4]
+    assert decide(spec, look(spot(1), on_demand(2, STARTING), fallback(4))) == []
+    assert dropped(decide(spec, look(spot(1), on_demand(2), fallback(4)))) == [4]
 
 
-# Stand-ins: after failures.
+# Fallbacks: after failures.
 
 
 @pytest.mark.parametrize("backoff", [HELD, LOOPING], ids=["held", "looping"])
 @pytest.mark.parametrize("waiting", [(), (refused(1),), (a_replica(1, REQUESTED),)])
-def test_what_fails_on_spot_gets_a_stand_in(backoff: Backoff, waiting: tuple[Replica, ...]) -> None:
+def test_what_fails_on_spot_gets_a_fallback(backoff: Backoff, waiting: tuple[Replica, ...]) -> None:
     """Held or given up, with or without a row that waits: what fails on Spot may well serve on-demand."""
     seen = after(backoff, *waiting)
     assert decide(demo_spec(replicas=1), seen) == [
-        Request(1, "Spot isn't ready", ON_DEMAND, is_stand_in=True)
+        Request(1, "Spot isn't ready", ON_DEMAND, is_fallback=True)
     ]
     assert decide(replace(demo_spec(replicas=1), on_demand_fallback=False), seen) == []
 
 
-def test_after_failures_each_one_that_is_missing_gets_a_stand_in() -> None:
+def test_after_failures_each_one_that_is_missing_gets_a_fallback() -> None:
     """Also what starts: nothing says that it will ever be ready. But none for what belongs to the base."""
-    assert stand_ins_requested(decide(demo_spec(), after(LOOPING, spot(1)))) == 2
-    assert stand_ins_requested(decide(demo_spec(), after(LOOPING, spot(1), spot(2, STARTING)))) == 2
-    assert stand_ins_requested(decide(demo_spec(), after(LOOPING, spot(1), stand_in(5, STARTING)))) == 1
+    assert fallbacks_requested(decide(demo_spec(), after(LOOPING, spot(1)))) == 2
+    assert fallbacks_requested(decide(demo_spec(), after(LOOPING, spot(1), spot(2, STARTING)))) == 2
+    assert fallbacks_requested(decide(demo_spec(), after(LOOPING, spot(1), fallback(5, STARTING)))) == 1
     based = replace(demo_spec(), base_on_demand=1)
-    assert stand_ins_requested(decide(based, after(LOOPING, spot(1)))) == 1
-    assert stand_ins_requested(decide(based, after(LOOPING, on_demand(1)))) == 2
+    assert fallbacks_requested(decide(based, after(LOOPING, spot(1)))) == 1
+    assert fallbacks_requested(decide(based, after(LOOPING, on_demand(1)))) == 2
     other = replace(LOOPING, version=7)
-    assert stand_ins_requested(decide(demo_spec(), after(other, spot(1)))) == 0, "another version's failures"
+    assert fallbacks_requested(decide(demo_spec(), after(other, spot(1)))) == 0, "another version's failures"
 
 
 @pytest.mark.parametrize("backoff", [HELD, LOOPING], ids=["held", "looping"])
-def test_the_brake_holds_no_stand_in(backoff: Backoff) -> None:
+def test_the_brake_holds_no_fallback(backoff: Backoff) -> None:
     """One that waits is launched, and one that serves goes on: only Spot is held."""
-    due = stand_in(2, REQUESTED)
+    due = fallback(2, REQUESTED)
     assert decide(demo_spec(replicas=1), after(backoff, a_replica(1, REQUESTED), due)) == [Launch((due,))]
-    assert decide(demo_spec(replicas=2), after(backoff, spot(1), stand_in(2))) == []
+    assert decide(demo_spec(replicas=2), after(backoff, spot(1), fallback(2))) == []
 
 
-def test_a_stand_in_that_fails_holds_the_next_for_its_own_back_off() -> None:
+def test_a_fallback_that_fails_holds_the_next_for_its_own_back_off() -> None:
     """The one that fails now, and until its back-off is over; never for good, and not a new version's."""
     spec = demo_spec(replicas=1)
-    failing = Fail(stand_in(2, STARTING), "late")
+    failing = Fail(fallback(2, STARTING), "late")
     assert decide(spec, look(refused(1), failing.replica), failing) == []
     held = replace(LOOPING, fallback_until=NOW + seconds(1))
     assert decide(spec, after(held, refused(1))) == []
-    assert decide(spec, after(held, refused(1), stand_in(2, REQUESTED))) == []
-    assert stand_ins_requested(decide(spec, after(replace(held, fallback_until=NOW), refused(1)))) == 1
+    assert decide(spec, after(held, refused(1), fallback(2, REQUESTED))) == []
+    assert fallbacks_requested(decide(spec, after(replace(held, fallback_until=NOW), refused(1)))) == 1
     newer = replace(spec, version=2)
-    assert stand_ins_requested(decide(newer, after(held, refused(1)))) == 1
+    assert fallbacks_requested(decide(newer, after(held, refused(1)))) == 1
 
 
-def test_a_spot_replica_that_fails_holds_no_stand_in() -> None:
-    """The tick that gives it up requests its stand-in's successor, if that is missing, all the same."""
+def test_a_spot_replica_that_fails_holds_no_fallback() -> None:
+    """The tick that gives it up requests its fallback's successor, if that is missing, all the same."""
     failing = Fail(spot(1, STARTING), "late")
     seen = look(failing.replica, refused(2))
     actions = decide(demo_spec(replicas=2), seen, failing)
-    assert stand_ins_requested(actions) == 1
+    assert fallbacks_requested(actions) == 1
     assert not [a for a in actions if isinstance(a, Request | Launch) and a.purchase_option is SPOT]
 
 
-def test_what_is_one_too_many_has_nobody_stand_in() -> None:
-    """Scaled down while Spot is missing: what goes isn't missed, neither now nor with the stand-ins there."""
+def test_what_is_one_too_many_has_nobody_fallback() -> None:
+    """Scaled down while Spot is missing: what goes isn't missed, neither now nor with the fallbacks there."""
     rising = [spot(i, STARTING, replaces=50 + i) for i in (1, 2, 3)]
     actions = decide(demo_spec(replicas=1), look(*rising))
-    assert (stand_ins_requested(actions), dropped(actions)) == (1, [3, 2])
-    actions = decide(demo_spec(replicas=0), look(*rising, stand_in(4)))
-    assert (stand_ins_requested(actions), dropped(actions)) == (0, [3, 2, 1, 4])
+    assert (fallbacks_requested(actions), dropped(actions)) == (1, [3, 2])
+    actions = decide(demo_spec(replicas=0), look(*rising, fallback(4)))
+    assert (fallbacks_requested(actions), dropped(actions)) == (0, [3, 2, 1, 4])
 
 
-# Stand-ins: until when.
+# Fallbacks: until when.
 
 
-def test_a_stand_in_that_does_not_serve_goes_at_once() -> None:
+def test_a_fallback_that_does_not_serve_goes_at_once() -> None:
     """Spot was faster: what is still on its way is given up, the farthest from serving first."""
-    standing = stand_in(4, STARTING), stand_in(5, REQUESTED), stand_in(6, PROVISIONING)
+    standing = fallback(4, STARTING), fallback(5, REQUESTED), fallback(6, PROVISIONING)
     actions = decide(demo_spec(), look(fresh(1), fresh(2), fresh(3), *standing))
     assert dropped(actions) == [5, 6, 4]
     assert [type(a) for a in actions] == [End, Drain, Drain]
 
 
-def test_a_stand_in_that_is_being_launched_is_waited_for() -> None:
+def test_a_fallback_that_is_being_launched_is_waited_for() -> None:
     """Its instance may be there already: it goes once the launch is on record."""
-    launching = stand_in(4, REQUESTED, launch_id="L")
+    launching = fallback(4, REQUESTED, launch_id="L")
     intent = LaunchIntent("L", "demo", (4,), NOW)
     seen = look(spot(1), spot(2), spot(3), launching)
     assert decide(demo_spec(), replace(seen, rows=replace(seen.rows, intents={"L": intent}))) == []
 
 
-def test_a_stand_in_that_serves_goes_once_spot_has_stayed() -> None:
-    """One Spot replica that is new keeps one stand-in; when it has stayed, that one goes, too."""
-    standing = stand_in(4), stand_in(5)
+def test_a_fallback_that_serves_goes_once_spot_has_stayed() -> None:
+    """One Spot replica that is new keeps one fallback; when it has stayed, that one goes, too."""
+    standing = fallback(4), fallback(5)
     young = look(spot(1), spot(2), fresh(3), *standing)
     assert dropped(decide(demo_spec(), young)) == [5], "the newest first"
     stayed = a_replica(3, READY, since_s=timing.STAY_MAX_S)
@@ -255,27 +255,27 @@ def test_a_stand_in_that_serves_goes_once_spot_has_stayed() -> None:
 
 
 def test_spot_that_was_quick_to_start_has_stayed_sooner() -> None:
-    """What giving up a stand-in too early would cost is a cold start: nobody waits longer than that."""
+    """What giving up a fallback too early would cost is a cold start: nobody waits longer than that."""
     entered = {PROVISIONING: NOW - seconds(30), STARTING: NOW - seconds(25), READY: NOW - seconds(16)}
     quick = a_replica(1, READY, entered=entered)
-    assert dropped(decide(demo_spec(replicas=1), look(quick, stand_in(2)))) == [2]
-    assert dropped(decide(demo_spec(replicas=1), look(fresh(1), stand_in(2)))) == []
+    assert dropped(decide(demo_spec(replicas=1), look(quick, fallback(2)))) == [2]
+    assert dropped(decide(demo_spec(replicas=1), look(fresh(1), fallback(2)))) == []
 
 
-def test_as_many_stand_ins_stay_as_spot_is_missing() -> None:
-    """A stand-in too many goes; one that is needed doesn't, however long Spot has been there beside it."""
-    assert dropped(decide(demo_spec(), look(spot(1), spot(2), refused(3), stand_in(4), stand_in(5)))) == [5]
+def test_as_many_fallbacks_stay_as_spot_is_missing() -> None:
+    """A fallback too many goes; one that is needed doesn't, however long Spot has been there beside it."""
+    assert dropped(decide(demo_spec(), look(spot(1), spot(2), refused(3), fallback(4), fallback(5)))) == [5]
 
 
-def test_an_unhealthy_stand_in_is_given_up_first() -> None:
+def test_an_unhealthy_fallback_is_given_up_first() -> None:
     """Of two that are ready the one that answers stays with the Spot replica that is new."""
-    ill = stand_in(4, unhealthy_since=NOW)
-    assert dropped(decide(demo_spec(), look(spot(1), spot(2), fresh(3), ill, stand_in(5)))) == [4]
+    ill = fallback(4, unhealthy_since=NOW)
+    assert dropped(decide(demo_spec(), look(spot(1), spot(2), fresh(3), ill, fallback(5)))) == [4]
 
 
-def test_a_stand_in_is_never_replaced() -> None:
+def test_a_fallback_is_never_replaced() -> None:
     """Warned or lost: it only goes, by the tick as by a signal, and none of its kind follows it."""
-    standing = stand_in(2)
+    standing = fallback(2)
     warning = InterruptionWarning("i-2", NOW, "terminate")
     by_signal = interruption.decide(
         [(warning, standing)], rows_of(spot(1), standing), demo_spec(replicas=1), NOW
@@ -288,20 +288,20 @@ def test_a_stand_in_is_never_replaced() -> None:
         assert not drain.replace
 
 
-def test_a_lost_stand_in_makes_room_for_another() -> None:
+def test_a_lost_fallback_makes_room_for_another() -> None:
     """Not as its replacement, but because Spot is still missing: the same tick asks for one."""
-    lost = stand_in(2)
+    lost = fallback(2)
     seen = seen_of(refused(1), lost, instances=[an_instance(2, InstanceState.TERMINATED)])
     assert reconcile.decide(demo_spec(replicas=1), seen, NOW) == [
         Drain(lost, "instance terminated", replace=False),
-        Request(1, "Spot isn't ready", ON_DEMAND, is_stand_in=True),
+        Request(1, "Spot isn't ready", ON_DEMAND, is_fallback=True),
     ]
 
 
-def test_nobody_recommends_to_leave_a_stand_in() -> None:
-    """A recommendation supersedes no stand-in: it goes anyway."""
+def test_nobody_recommends_to_leave_a_fallback() -> None:
+    """A recommendation supersedes no fallback: it goes anyway."""
     spec = replace(demo_spec(replicas=1), on_rebalance=OnRebalance.REPLACE, surge=9)
-    standing = stand_in(2, rebalance_at=LONG_AGO)
+    standing = fallback(2, rebalance_at=LONG_AGO)
     seen = look(spot(1, STARTING, attempts=1, entered=RECENTLY), standing)
     healthy = {"i-1": TargetState.INITIAL, "i-2": TargetState.HEALTHY}
     assert reconcile.decide(spec, replace(seen, health=healthy), NOW) == []

@@ -95,7 +95,7 @@ def _check_strength(world: World, service: str, desired: int, rows: Rows) -> Non
 
 
 def _check_replacements(world: World, all_: dict[int, Replica], highest_id: int) -> None:
-    """Who replaced whom is a partial matching that covers every loss."""
+    """Every loss has one replacement, and every replacement one loss."""
     broken = world.rules.broken
     if set(all_) != set(range(1, highest_id + 1)):
         broken(Rule.IDS, f"{sorted(all_)} are on record of {highest_id}")

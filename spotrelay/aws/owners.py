@@ -1,4 +1,4 @@
-"""Whose an instance is: remembered, because that never changes, and each instance brings several events."""
+"""Which replica an instance belongs to: remembered, since it never changes and each brings several events."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ class Cooldown:
 
     @property
     def remembered_until(self) -> datetime:
-        """Until then another one counts as repeated: after as much quiet as the cooldown took."""
+        """Until then another one counts as repeated: it is forgotten once the pool was quiet for as long."""
         return self.until + (self.until - self.since)
 
 

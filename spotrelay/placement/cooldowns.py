@@ -2,7 +2,7 @@
 
 Each cause has its own length. A cause that comes again after its cooldown doubles it, up to a ceiling; while
 the cooldown lasts it is the same one, seen again. An instance forgives the refusals of where it came from;
-losses are forgotten with time: once the pool was quiet for as long as it cooled (`Cooldown.remembered_until`).
+a loss is forgotten once the pool was quiet for as long as it cooled (`Cooldown.remembered_until`).
 """
 
 from __future__ import annotations

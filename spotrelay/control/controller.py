@@ -26,6 +26,7 @@ from functools import partial
 from itertools import takewhile
 from math import ceil
 
+from spotrelay.control.reporting import Reporting
 from spotrelay.core import timing
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import PoolMemory
@@ -34,31 +35,39 @@ from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Changes, Removal, Rows
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
-from spotrelay.events import InterruptionWarning, Signal
+from spotrelay.events import Signal
 from spotrelay.placement import cooldowns, launching
-from spotrelay.serving import changes, failures, interruption, reconcile, rotation, strength
+from spotrelay.serving import changes, interruption, reconcile, rotation, strength
 from spotrelay.serving.actions import (
     Action,
-    Adopt,
-    Drain,
-    End,
     Fail,
     HoldBack,
     LookAgain,
-    NoteWarning,
     Register,
     ServeOn,
     Start,
     TakeIn,
-    TakeOut,
-    Terminate,
 )
-from spotrelay.serving.observation import Observation, has_lost_its_ids, known, launched_count, ready_count
+from spotrelay.serving.observation import Observation, has_lost_its_ids, known
 
 MAX_DECISIONS = 50
 """How often one batch of signals is decided anew after losing a race. Each loss means that another batch got
 its replacements on record: of five at a time one always wins, so to lose fifty in a row is one in 70,000.
 With ten it would be one in nine, and in a storm batches would come back only after their visibility time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    """What is to be done about one service, and what it was decided on."""
+
+    service: str
+    spec: ServiceSpec | None
+    """Without one nothing is created, launched or routed."""
+    rows: Rows
+    actions: Sequence[Action]
+    signals: Sequence[Signal] = ()
+    serving: datetime | None = None
+    """The announced tick that it serves, if it is one's."""
 
 
 @dataclass(slots=True)
@@ -81,6 +90,7 @@ class Controller:
 
     def __init__(self, ports: Ports) -> None:
         self._ports = ports
+        self._reporting = Reporting(ports.telemetry)
 
     def handle(self, signals: Sequence[Signal]) -> Sequence[Signal]:
         """React to a batch of signals; returns those to be delivered again, because their service failed.
@@ -104,7 +114,7 @@ class Controller:
             try:
                 self._react(service, about)
             except OtherControlPlane as error:
-                self._keep_off(service, error)
+                self._reporting.kept_off(service, error)
             except Exception as error:  # noqa: BLE001 - one service's trouble must not hold up the others'
                 ports.telemetry.record("signals_failed", service=service, error=repr(error))
                 failed += [signal for signal, _ in about]
@@ -146,7 +156,7 @@ class Controller:
         try:
             self._leave(service)
         except OtherControlPlane as error:
-            self._keep_off(service, error)
+            self._reporting.kept_off(service, error)
 
     def note_removal(self, service: str) -> None:
         """Put on record that the service's stack was removed; its replicas end once that is certain."""
@@ -162,7 +172,7 @@ class Controller:
             actions = interruption.due(spec, rows, now)
             if not actions:
                 return
-            outcome = self._perform(service, spec, rows, actions)
+            outcome = self._perform(_Decision(service, spec, rows, actions))
             outcome.raise_first()
             if outcome.is_won:
                 return
@@ -176,7 +186,7 @@ class Controller:
             actions = interruption.decide(sightings, rows, spec, now)
             if not actions:
                 return
-            outcome = self._perform(service, spec, rows, actions, [s for s, _ in about])
+            outcome = self._perform(_Decision(service, spec, rows, actions, [s for s, _ in about]))
             outcome.raise_first()
             if outcome.is_won:
                 return
@@ -191,7 +201,9 @@ class Controller:
         try:
             return ports.services.get(service) or ports.store.document(service)
         except UnreadableDocument as error:
-            self._hold_back(service, "the last document counts", str(error), "deploy the service again")
+            self._reporting.held_back(
+                service, "the last document counts", str(error), "deploy the service again"
+            )
             return ports.store.document(service)
 
     def _read(self, service: str, replica_ids: set[int]) -> Rows:
@@ -228,7 +240,7 @@ class Controller:
             rows = known(ports.store.load(service), ports.clock.now())
             spec, is_removed = self._wanted(service, rows, is_vouched_for=is_vouched_for)
         except OtherControlPlane as error:
-            self._keep_off(service, error)
+            self._reporting.kept_off(service, error)
             return None
         if spec is None and not is_removed:
             return self._soon() if rows.removal.told_at or is_vouched_for else None
@@ -237,13 +249,13 @@ class Controller:
         now = ports.clock.now()
         actions = reconcile.decide(spec, seen, now) if spec else reconcile.retire(seen, now)
         if spec:
-            self._count_replicas(spec, rows)
+            self._reporting.replicas(spec, rows)
         elif reconcile.is_gone(seen):
             ports.store.forget(service)
             return None
         # Where it is gone already there is nothing to leave, and asking for it would be refused.
         routed = spec or (rows.document if seen.health else None)
-        outcome = self._perform(service, routed, rows, actions, serving=serving)
+        outcome = self._perform(_Decision(service, routed, rows, actions, serving=serving))
         if spec:
             self._admit(spec, seen)
         outcome.raise_first()
@@ -262,14 +274,16 @@ class Controller:
         try:
             spec = self._ports.services.get(service, fresh=True)
         except UnreadableDocument as error:
-            self._hold_back(service, "the last document counts", str(error), "deploy the service again")
+            self._reporting.held_back(
+                service, "the last document counts", str(error), "deploy the service again"
+            )
             self._note_presence(service, rows)
             return kept, False
         if spec is None:
             return self._missed(service, rows, is_vouched_for=is_vouched_for)
         self._note_presence(service, rows)
         if kept and kept.target_group_arn != spec.target_group_arn and rows.replicas and not is_vouched_for:
-            self._hold_back(
+            self._reporting.held_back(
                 service,
                 "the last document counts",
                 f"the target group is {spec.target_group_arn} instead of {kept.target_group_arn}, where the"
@@ -291,7 +305,7 @@ class Controller:
         if is_vouched_for and removal.told_at is None:
             removal = Removal(self._ports.clock.now())
         if removal.told_at is None:
-            self._hold_back(
+            self._reporting.held_back(
                 service,
                 "its replicas are kept",
                 "its document is missing, and nothing says that it was removed",
@@ -323,20 +337,6 @@ class Controller:
             ended = (replica.id for replica in ports.store.history(service, 1))
             seen = replace(seen, ended_id=max(ended, default=0))
         return seen
-
-    def _count_replicas(self, spec: ServiceSpec, rows: Rows) -> None:
-        telemetry = self._ports.telemetry
-        ready, launched = ready_count(rows), launched_count(rows)
-        telemetry.count(Metric.REPLICAS_READY, ready, service=spec.service)
-        # Beside those that are ready, which makes as many as are desired: a metric of its own for these would
-        # cost each service another 0.30 USD a month.
-        telemetry.count(Metric.REPLICAS_MISSING, max(spec.replicas - ready, 0), service=spec.service)
-        telemetry.count(Metric.REPLICAS_UNLAUNCHED, max(spec.replicas - launched, 0), service=spec.service)
-        if failures.is_crash_looping(spec, rows.backoff):
-            telemetry.count(Metric.CRASH_LOOPING)
-            telemetry.record(
-                "crash_looping", service=spec.service, version=spec.version, failures=rows.backoff.failures
-            )
 
     def _admit(self, spec: ServiceSpec, seen: Observation) -> None:
         """Put into rotation what answers the readiness probe, and give up what doesn't and is overdue.
@@ -370,20 +370,13 @@ class Controller:
             self._ports.router.register(spec, ready)
         late = reconcile.late(spec, rows, addresses.keys() - answering, now)
         if late:
-            self._perform(spec.service, spec, rows, late).raise_first()
+            self._perform(_Decision(spec.service, spec, rows, late)).raise_first()
 
-    def _perform(
-        self,
-        service: str,
-        spec: ServiceSpec | None,
-        rows: Rows,
-        actions: Sequence[Action],
-        signals: Sequence[Signal] = (),
-        serving: datetime | None = None,
-    ) -> _Outcome:
+    def _perform(self, decision: _Decision) -> _Outcome:
         """Carry the actions out, as far as their rows haven't changed since they were read."""
+        service, spec, signals = decision.service, decision.spec, decision.signals
         now = self._ports.clock.now()
-        wanted = changes.changes(service, spec, rows, actions, now, self._ports.new_id)
+        wanted = changes.changes(service, spec, decision.rows, decision.actions, now, self._ports.new_id)
         outcome = _Outcome()
         # Not past one that is lost: the rest was decided together with it, and would fit by chance at most.
         committed = list(takewhile(partial(self._commit, outcome), wanted))
@@ -391,8 +384,8 @@ class Controller:
             self._ports.telemetry.count(Metric.LAUNCHES_HELD, held, service=service)
             self._ports.telemetry.record("launches_held", service=service, replicas=held)
         won = {r.id: r for change in committed for r in (*change.create, *change.update)}
-        done = [a for a in actions if _is_won(a, won)]
-        leaving = _leaving(done)
+        done = [a for a in decision.actions if _is_won(a, won)]
+        leaving = [a.takes_out for a in done if a.takes_out]
         out: dict[str, datetime] = {}
         is_out = True
         try:
@@ -404,23 +397,22 @@ class Controller:
                     outcome, "launch", lambda: self._launch_and_tell(spec, done, committed, signals)
                 )
                 # Once more what a tick may have been about to register when the warning came.
-                again = sorted(set(leaving) - interruption.settled(rows, now)) if signals else []
+                again = sorted(set(leaving) - interruption.settled(decision.rows, now)) if signals else []
                 self._take_out(outcome, spec, again, out)
         finally:
             for action in done:
-                self._record(service, action)
+                self._reporting.done(service, action)
             if out:
                 self._ports.telemetry.count(Metric.DEREGISTERED, len(out), service=service)
-                self._count_since_warning(Metric.WARNING_TO_DEREGISTERED_MS, service, signals, out)
+                self._reporting.since_warning(Metric.WARNING_TO_DEREGISTERED_MS, service, signals, out)
             if any(not isinstance(action, HoldBack) for action in done):
                 self._attempt(
-                    outcome, "announce", lambda: self._announce_tick(service, self._soon(), serving)
+                    outcome, "announce", lambda: self._announce_tick(service, self._soon(), decision.serving)
                 )
         # What the load balancer may still send requests to waits; what never became ready gets none.
         stuck = set() if is_out else set(leaving)
-        terminate = [
-            i for a in done if (i := _terminated(a)) is not None and (isinstance(a, Fail) or i not in stuck)
-        ]
+        ended = [a for a in done if isinstance(a, Fail) or a.terminates not in stuck]
+        terminate = [a.terminates for a in ended if a.terminates]
         if terminate:
             self._attempt(outcome, "terminate", lambda: self._terminate(service, terminate))
         return outcome
@@ -474,20 +466,6 @@ class Controller:
                 "denied", step="terminate", service=service, instance_id=instance_id, error=why
             )
 
-    def _keep_off(self, service: str, error: OtherControlPlane) -> None:
-        self._hold_back(service, "nothing is touched", str(error), error.remedy)
-
-    def _hold_back(self, service: str, what: str, why: str, remedy: str = "") -> None:
-        """Say what isn't done that would be, if what was seen were credible, and how to let it go on."""
-        self._ports.telemetry.count(Metric.HELD_BACK)
-        self._ports.telemetry.record(
-            "held_back",
-            service=service,
-            what=what,
-            why=why,
-            remedy=remedy or f"if that is right: spotrelay override {service}",
-        )
-
     def _commit(self, outcome: _Outcome, change: Changes) -> bool:
         """Write it; False if it wasn't, or nobody knows. What was written before is carried out anyway."""
         try:
@@ -526,7 +504,7 @@ class Controller:
         memory = cooldowns.with_lessons(memory, lessons)
         if sum(launching.launch(self._ports, spec, order, memory) for order in orders):
             launched = dict.fromkeys((s.instance_id for s in signals), self._ports.clock.now())
-            self._count_since_warning(Metric.WARNING_TO_LAUNCHED_MS, spec.service, signals, launched)
+            self._reporting.since_warning(Metric.WARNING_TO_LAUNCHED_MS, spec.service, signals, launched)
         if lessons:
             try:
                 store.cool(lessons)
@@ -541,84 +519,9 @@ class Controller:
         if self._ports.store.claim_tick(service, due, now, serving):
             self._ports.ticker.schedule(service, due, (due - now).total_seconds())
 
-    def _count_since_warning(
-        self, metric: Metric, service: str, signals: Sequence[Signal], happened: Mapping[str, datetime]
-    ) -> None:
-        """How long after its warning each instance had it happen to it."""
-        for signal in signals:
-            if isinstance(signal, InterruptionWarning) and signal.instance_id in happened:
-                elapsed_ms = (happened[signal.instance_id] - signal.at).total_seconds() * 1000
-                self._ports.telemetry.count(metric, max(elapsed_ms, 0), service=service)
-
-    def _record(self, service: str, action: Action) -> None:
-        """One log line per thing done, and what is counted about it."""
-        if isinstance(action, HoldBack):
-            self._hold_back(service, action.what, action.why, action.remedy)
-            return
-        facts: dict[str, object] = {"service": service}
-        replica: Replica | None = getattr(action, "replica", None)
-        if replica:
-            facts |= {
-                "replica": replica.id,
-                "instance_id": replica.instance_id,
-                "offering": str(replica.offering),
-            }
-        for name in ("reason", "instance_id", "count"):
-            if value := getattr(action, name, None):
-                facts[name] = value
-        metric = _COUNTED.get(type(action))
-        if (
-            isinstance(action, Drain | ServeOn | NoteWarning)
-            and action.warned_at
-            and not action.replica.is_warned
-        ):
-            metric = Metric.INTERRUPTION_WARNINGS
-        if isinstance(action, TakeIn):
-            is_kept = action.state is not ReplicaState.DRAINING
-            metric = Metric.ORPHANS_ADOPTED if is_kept else Metric.ORPHANS_TERMINATED
-            facts["instance_id"] = action.instance.id
-        self._ports.telemetry.record(type(action).__name__, **facts)
-        if metric:
-            self._ports.telemetry.count(metric, service=service)
-
-
-_COUNTED = {
-    Fail: Metric.REPLICAS_FAILED,
-    Adopt: Metric.ORPHANS_ADOPTED,
-}
-
-
-def _leaving(actions: Sequence[Action]) -> list[str]:
-    """The instances that the actions take out of rotation."""
-    return [i for a in actions if (i := _taken_out(a)) is not None]
-
-
-def _taken_out(action: Action) -> str | None:
-    """The instance that the action takes out of rotation."""
-    match action:
-        # What drains or ends already may have come back through a race, and nobody may look again.
-        case Drain() | NoteWarning() | Fail() | End():
-            return action.replica.instance_id
-        case TakeOut(instance_id=instance_id):
-            return instance_id
-        case _:
-            return None
-
-
-def _terminated(action: Action) -> str | None:
-    """The instance that the action terminates."""
-    match action:
-        case Terminate(instance_id=instance_id):
-            return instance_id
-        case Fail(replica=replica):
-            return replica.instance_id
-        case _:
-            return None
-
 
 def _is_won(action: Action, won: Mapping[int, Replica]) -> bool:
     """Whether what the action writes was written; one that writes nothing always is."""
     if isinstance(action, TakeIn):
-        return action.instance.id in {row.instance_id for row in won.values()}
-    replica: Replica | None = getattr(action, "replica", None)
-    return replica is None or isinstance(action, Register) or replica.id in won
+        return any(row.instance_id == action.instance.id for row in won.values())
+    return action.writes is None or action.writes.id in won

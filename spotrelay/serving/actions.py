@@ -11,10 +11,56 @@ from spotrelay.core.replica import Replica, ReplicaState
 
 
 @dataclass(frozen=True, slots=True)
-class Drain:
-    """Take the replica out of rotation; its requests finish."""
+class _Step:
+    """What every action says of itself; most do nothing of it."""
+
+    @property
+    def about(self) -> Replica | None:
+        """The replica that it is about."""
+        return None
+
+    @property
+    def writes(self) -> Replica | None:
+        """The replica whose row must be written before anything else of it is done."""
+        return self.about
+
+    @property
+    def takes_out(self) -> str | None:
+        """The instance that it takes out of rotation."""
+        return None
+
+    @property
+    def terminates(self) -> str | None:
+        """The instance that it terminates."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _OfReplica(_Step):
+    """Something happens to a replica."""
 
     replica: Replica
+
+    @property
+    def about(self) -> Replica | None:
+        """See `_Step.about`."""
+        return self.replica
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaves(_OfReplica):
+    """A replica goes. One that drains or ends already may have come back by a race; nobody looks again."""
+
+    @property
+    def takes_out(self) -> str | None:
+        """See `_Step.takes_out`."""
+        return self.replica.instance_id
+
+
+@dataclass(frozen=True, slots=True)
+class Drain(_Leaves):
+    """Take the replica out of rotation; its requests finish."""
+
     reason: str
     warned_at: datetime | None = None
     replace: bool = True
@@ -23,48 +69,49 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True)
-class ServeOn:
+class ServeOn(_OfReplica):
     """EC2 takes its instance back, and it goes on serving; its replacement is launched at once."""
 
-    replica: Replica
     reason: str
     warned_at: datetime
     replace: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class NoteWarning:
+class NoteWarning(_Leaves):
     """EC2 takes back the instance of a replica that is draining for another reason: let EC2 do it."""
 
-    replica: Replica
     warned_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
-class NoteRebalance:
+class NoteRebalance(_OfReplica):
     """EC2 recommends to leave the replica's instance."""
 
-    replica: Replica
     at: datetime
 
 
 @dataclass(frozen=True, slots=True)
-class Supersede:
+class Supersede(_OfReplica):
     """Have a replacement come up before the replica goes."""
 
-    replica: Replica
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class TakeOut:
+class TakeOut(_Step):
     """An instance is in rotation and shouldn't be."""
 
     instance_id: str
 
+    @property
+    def takes_out(self) -> str | None:
+        """See `_Step.takes_out`."""
+        return self.instance_id
+
 
 @dataclass(frozen=True, slots=True)
-class LookAgain:
+class LookAgain(_Step):
     """A replica serves on, and somebody must look when its time has come: to arrange that may have failed."""
 
     instance_id: str
@@ -72,62 +119,62 @@ class LookAgain:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class Start(_OfReplica):
     """The instance runs, the service on it starts."""
 
-    replica: Replica
-
 
 @dataclass(frozen=True, slots=True)
-class Register:
+class Register(_OfReplica):
     """Put it into rotation."""
 
-    replica: Replica
+    @property
+    def writes(self) -> Replica | None:
+        """Nothing: its row says already that it starts."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)
-class MarkReady:
+class MarkReady(_OfReplica):
     """The load balancer found it healthy."""
 
-    replica: Replica
-
 
 @dataclass(frozen=True, slots=True)
-class NoteHealth:
+class NoteHealth(_OfReplica):
     """Its health turned; `unhealthy_since` is None when it turned for the better."""
 
-    replica: Replica
     unhealthy_since: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
-class Fail:
+class Fail(_Leaves):
     """It never became ready; its instance is terminated."""
 
-    replica: Replica
     reason: str
     is_ec2s: bool = False
     """Whether EC2 says that it was EC2's own doing: no reason to give the version up."""
 
+    @property
+    def terminates(self) -> str | None:
+        """See `_Step.terminates`."""
+        return self.replica.instance_id
+
 
 @dataclass(frozen=True, slots=True)
-class End:
+class End(_Leaves):
     """Its instance is gone, or it never had one."""
 
-    replica: Replica
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Adopt:
+class Adopt(_OfReplica):
     """An instance that its launch intent asked for and that no row knows: the record got lost."""
 
-    replica: Replica
     instance: Instance
 
 
 @dataclass(frozen=True, slots=True)
-class TakeIn:
+class TakeIn(_Step):
     """An instance of ours that nothing on record knows gets a row, to serve on or to be drained and ended."""
 
     instance: Instance
@@ -139,19 +186,19 @@ class TakeIn:
 
 
 @dataclass(frozen=True, slots=True)
-class RaiseHighestId:
+class RaiseHighestId(_Step):
     """The highest ID on record is lower than one that was given: the table was damaged, or restored."""
 
     highest_id: int
 
 
 @dataclass(frozen=True, slots=True)
-class Recount:
+class Recount(_Step):
     """The table counts the replicas that serve wrongly."""
 
 
 @dataclass(frozen=True, slots=True)
-class HoldBack:
+class HoldBack(_Step):
     """Something that would be taken away, if what was seen were credible."""
 
     what: str
@@ -162,14 +209,14 @@ class HoldBack:
 
 
 @dataclass(frozen=True, slots=True)
-class CloseIntent:
+class CloseIntent(_Step):
     """A launch intent with nothing left to wait for."""
 
     intent_id: str
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class Request(_Step):
     """Replicas that should exist and don't."""
 
     count: int
@@ -179,7 +226,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(_Step):
     """Replicas without an instance whose turn to be launched has come, all to be bought the same way."""
 
     replicas: tuple[Replica, ...]
@@ -193,13 +240,23 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class Terminate:
+class Terminate(_Step):
     """An instance that has done its work, or that nobody wants."""
 
     instance_id: str
     reason: str
     replica: Replica
     """Whose instance it is; the row is written first, so that a warning noted meanwhile stops it."""
+
+    @property
+    def about(self) -> Replica | None:
+        """See `_Step.about`."""
+        return self.replica
+
+    @property
+    def terminates(self) -> str | None:
+        """See `_Step.terminates`."""
+        return self.instance_id
 
 
 Action = (

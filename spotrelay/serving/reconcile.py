@@ -65,13 +65,8 @@ def _one_for_each(actions: list[Action]) -> list[Action]:
 
     A replica that is one too many needn't become ready first, nor come into rotation.
     """
-    rows = [getattr(action, "replica", None) for action in actions]
-    last = {row.id: position for position, row in enumerate(rows) if isinstance(row, Replica)}
-    return [
-        action
-        for position, (action, row) in enumerate(zip(actions, rows, strict=True))
-        if not isinstance(row, Replica) or last[row.id] == position
-    ]
+    last = {a.about.id: position for position, a in enumerate(actions) if a.about}
+    return [a for position, a in enumerate(actions) if not a.about or last[a.about.id] == position]
 
 
 def retire(seen: Observation, now: datetime) -> list[Action]:

@@ -95,5 +95,5 @@ def test_client_without_a_cloud_says_how_to_start_one() -> None:
     """A connection refused becomes one sentence with the remedy."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    with pytest.raises(LocalCloudError, match=r"python -m spotrelay\.local"):
+    with pytest.raises(LocalCloudError, match=r"python -m lab\.local"):
         LocalCloud(f"http://127.0.0.1:{port}").instances()

@@ -158,13 +158,11 @@ def no_launch_intent(self: Controller, outcome: Any, change: Changes) -> bool:
 
 
 @mistake(Controller, "_perform", Rule.ROW_FIRST)
-def deregisters_first(
-    self: Controller, service: str, spec: ServiceSpec | None, rows: Rows, actions: Any, *args: Any, **kw: Any
-) -> Any:
+def deregisters_first(self: Controller, decision: Any) -> Any:
     """The load balancer hears of it before anybody knows whether the row may be written."""
-    if spec:
-        self._deregister(spec, controller._leaving(actions))
-    return _perform(self, service, spec, rows, actions, *args, **kw)
+    if decision.spec:
+        self._deregister(decision.spec, [a.takes_out for a in decision.actions if a.takes_out])
+    return _perform(self, decision)
 
 
 @mistake(Controller, "_deregister", Rule.TICK_TAKES_OUT, Rule.SIGNAL_HANDLED, Rule.STEPS)
@@ -449,10 +447,11 @@ def seconds_are_called_milliseconds(
 @mistake(Controller, "_take_out", Rule.METRICS)
 def whatever_is_tried_is_counted(
     self: Controller, outcome: Any, spec: ServiceSpec, instance_ids: Sequence[str], out: dict[str, datetime]
-) -> None:
+) -> bool:
     """A load balancer that doesn't answer has taken out as many as one that does."""
-    self._attempt(outcome, "deregister", lambda: self._deregister(spec, instance_ids))
+    is_done = self._attempt(outcome, "deregister", lambda: self._deregister(spec, instance_ids))
     out |= dict.fromkeys(instance_ids, self._ports.clock.now())
+    return is_done
 
 
 @mistake(Controller, "tick", Rule.AGAIN)

@@ -45,6 +45,9 @@ from spotrelay.core.timing import seconds
 HISTORY_KEPT_S = 30 * 86_400.0
 """How long ended replicas are kept: as long as the functions' logs, which tell the rest of the story."""
 
+FALLBACK = "is_stand_in"
+"""What `Replica.is_fallback` is called in rows since the first version."""
+
 SCHEMA = 1
 """Of everything but the runtime document, which has its own. Items from before there was one are of 1."""
 
@@ -135,7 +138,7 @@ def replica_item(replica: Replica) -> dict[str, Any]:
         "attempts": replica.attempts,
         "retry_at": _optional_text(replica.retry_at),
         "purchase_option": replica.purchase_option.value,
-        "is_stand_in": replica.is_fallback,  # schema 1 has this name
+        FALLBACK: replica.is_fallback,
         "launch": replica.launch,
         "replaces": replica.replaces,
         "replaced_by": replica.replaced_by,
@@ -171,7 +174,7 @@ def replica_of(item: Values) -> Replica:
         attempts=row["attempts"],
         retry_at=_optional_time(row.get("retry_at")),
         purchase_option=PurchaseOption(row["purchase_option"]),
-        is_fallback=row["is_stand_in"],
+        is_fallback=row[FALLBACK],
         launch=row.get("launch"),
         replaces=row.get("replaces"),
         replaced_by=row.get("replaced_by"),
@@ -183,7 +186,7 @@ def replica_of(item: Values) -> Replica:
     )
 
 
-_KNOWN = {f.name for f in fields(Replica)} - {"revision", "unknown"} | {"schema"}
+_KNOWN = {f.name for f in fields(Replica)} - {"revision", "unknown", "is_fallback"} | {"schema", FALLBACK}
 """Of a row's fields."""
 
 

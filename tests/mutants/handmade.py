@@ -94,7 +94,7 @@ HAND_MADE: Sequence[HandMade] = (
         "drained-but-in-rotation",
         "controller",
         old="self._take_out(outcome, spec, leaving, out)",
-        new="pass",
+        new="True",
         wrong="what the tick drains stays in rotation",
         is_quick=True,
     ),

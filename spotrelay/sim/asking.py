@@ -49,6 +49,8 @@ class Order:
     """In which ways it may be made, all told; more than one where what is known leaves room."""
     eligible: tuple[CapacityPool, ...] = ()
     """What may be asked at all; who is left out of that is told."""
+    is_certain: bool = True
+    """Whether every document that it may go by comes to the same."""
     step: int = 0
     request: LaunchRequest | None = None
     answer: Answer | None = None
@@ -213,7 +215,7 @@ class Asking:
             text = row.launch or ""
             why, _, answer = text.partition("EC2")
             is_right = bool(text) and all(word in answer for word in words)
-            if len(order.plans) == 1 and not isinstance(order.answer, Denied):
+            if len(order.plans) == 1 and order.is_certain and not isinstance(order.answer, Denied):
                 asked = frozenset[CapacityPool]().union(*order.plans[0])
                 is_right &= all((str(pool) in why) is (pool not in asked) for pool in order.eligible)
             if not is_right:
@@ -332,7 +334,8 @@ class Asking:
         lost = [e for e in fresh if not e.words]
         taught = [_scopes(e for e in lost if e.is_owed), _scopes(lost), _scopes(fresh)]
         specs = [spec] if spec else self._in_force(service)
-        order.eligible = tuple(_eligible(specs[-1], memory)) if specs else ()
+        eligible = [tuple(_eligible(one, memory)) for one in specs]
+        order.eligible, order.is_certain = eligible[-1] if eligible else (), len(set(eligible)) <= 1
         plans = [
             _plan(one, option, memory, known, now, order, is_last_resort=is_last_resort)
             for one in specs

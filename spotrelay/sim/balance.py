@@ -71,6 +71,7 @@ def _check_scaled_in(view: View, spec: ServiceSpec, commit: Commit) -> None:
             known is None
             or kept.id not in there
             or kept.id in written
+            or kept.id > view.rows.highest_id  # somebody gave it while the rows were read: for the next tick
             or known.launch_id in view.rows.intents
         ):
             continue
@@ -299,6 +300,8 @@ def check_whole(view: View, spec: ServiceSpec) -> None:
     """After a tick that nothing disturbed: is everybody there, or asked for, who should be?"""
     if not view.is_alone or view.rows.intents or view.now.intents:
         return
+    if any(id_ > view.rows.highest_id for id_ in view.rows.replicas):
+        return  # somebody gave it while the rows were read: for the next tick
     left = regular(view.now)
     failed = any(
         r.state is ReplicaState.FAILED for commit in view.invocation.commits for r in commit.changes.update

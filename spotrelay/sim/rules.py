@@ -616,7 +616,8 @@ class Rules:
         drained_at = time_of(row.since)
         by = self.drained.get(instance_id)
         is_anothers = by is not None and by[0] >= invocation.began_at and by[1] is not invocation
-        if is_anothers or self.was_removed(row.service, invocation.began_at, self.scheduler.now):
+        is_told = store.load(row.service).removal.told_at is not None
+        if is_anothers or is_told or self.was_removed(row.service, invocation.began_at, self.scheduler.now):
             return  # whoever has drained it takes it out; of a removed service a tick does
         # What was put back since, by an invocation that didn't know, is for the tick to find.
         if target is not None and target.registered_at < drained_at - SKEW_S:

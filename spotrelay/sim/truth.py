@@ -144,7 +144,8 @@ def _check_reason(view: View, commit: Commit, row: Replica, old: Replica) -> Non
     reason = row.reason.removesuffix(NEEDLESS)
     is_right = _is_so(view, commit, row, old, reason)
     if reason != row.reason:
-        is_right = is_right and row.replaced_by is None and not row.is_stand_in
+        # What was to take its place for another reason may be going, too.
+        is_right = is_right and row.replaced_by == old.replaced_by and not row.is_stand_in
     elif row.state is ReplicaState.FAILED:
         pass  # the next one waits for the back-off
     elif reason.startswith(("interruption warning", "instance ")) and row.service in view.invocation.specs:

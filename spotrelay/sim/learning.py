@@ -61,6 +61,8 @@ class Learned:
     told: set[tuple[Scope, Cause]] = field(default_factory=set)
     given: set[Scope] = field(default_factory=set)
     """What an instance has forgiven."""
+    forgivable: set[Scope] = field(default_factory=set)
+    """The same, and what it may forgive or not."""
     forgiven: set[Scope] = field(default_factory=set)
 
     def known(self, service: str, scope: Scope, cause: Cause) -> Cooldown | None:
@@ -109,8 +111,10 @@ class Learning:
         """EC2 has answered a launch."""
         learned, spec = self.of(invocation), request.spec
         now = at(self.scheduler.now + invocation.skew_s)
-        fresh = (e for e in learned.fresh[spec.service] if e.cause not in FORGIVABLE)
+        fresh = [e for e in learned.fresh[spec.service] if e.cause not in FORGIVABLE]
         own = {e.scope for e in fresh if _is_news(e, learned)}
+        # What it needn't teach hides no refusal from it.
+        owed = {e.scope for e in fresh if e.is_owed and e.scope in own}
         refused = [
             Evidence(spec.service, *about, now, refusal.code)
             for refusal in result.refusals
@@ -118,11 +122,10 @@ class Learning:
         ]
         given = {instance.offering for instance in result.instances}
         known = learned.memory.get(spec.service, PoolMemory()).cooldowns
-        learned.given |= {
-            c.scope
-            for c in known
-            if c.cause in FORGIVABLE and any(map(c.scope.covers, given)) and c.scope not in own
-        } - {e.scope for e in refused}
+        covered = {c.scope for c in known if c.cause in FORGIVABLE and any(map(c.scope.covers, given))}
+        covered -= {e.scope for e in refused}
+        learned.given |= covered - own
+        learned.forgivable |= covered - owed
         learned.evidence += refused
         learned.fresh[spec.service] += refused
 
@@ -147,7 +150,7 @@ class Learning:
         """The table is about to be told to forget cooldowns."""
         learned = self.of(invocation)
         learned.forgiven.update(scopes)
-        wrongly = [str(scope) for scope in learned.forgiven - learned.given]
+        wrongly = [str(scope) for scope in learned.forgiven - learned.forgivable]
         if wrongly:
             self.broken(Rule.FORGIVEN, f"{wrongly} are forgiven, and gave nothing")
 

@@ -248,7 +248,8 @@ class World:
         no tick was let in lately, since a restored table knows the lease of one that has ended."""
         rows = self.memory.load(service)
         lease = self.memory.damage(service).lease
-        until = [rows.backoff.fallback_until, lease[1] if lease else None]
+        is_restored = lease is not None and service in self.rules.damaged
+        until = [rows.backoff.fallback_until, lease[1] if lease and is_restored else None]
         is_removed = bool(rows.replicas) and self.services.valid(service, self.scheduler.now) is None
         is_draining = any(row.state is ReplicaState.DRAINING for row in rows.replicas.values())
         lately = at(self.scheduler.now - 2 * SCHEDULE_S)

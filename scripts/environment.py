@@ -21,6 +21,7 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 NODE_MODULES = ROOT / "node_modules"
 UV_LOCK = ROOT / "uv.lock"
+PYPROJECT = ROOT / "pyproject.toml"
 NPM_LOCK = ROOT / "package-lock.json"
 LOG = ROOT / "build" / "setup.log"
 PYTHON_STAMP = VENV / ".spotrelay-setup"
@@ -183,7 +184,8 @@ def install_node_packages() -> None:
 
 def prepare() -> None:
     """Do whatever of the set-up is missing or out of date. Raises `SetupError`."""
-    wanted_python = fingerprint(UV_LOCK)
+    # The commands stand in pyproject.toml, and are known from the installation only.
+    wanted_python = fingerprint(UV_LOCK, PYPROJECT)
     if not (is_current(PYTHON_STAMP, wanted_python) and PYTHON.exists()):
         if INSTALLING.exists() or not is_usable_python():
             create_venv()

@@ -149,7 +149,7 @@ def _items(service: str, rows: Sequence[Replica]) -> list[Mapping[str, Any]]:
         # A row gets its instance as it becomes PROVISIONING; that is when the instance gets its entry.
         got = tuple(replace(row, state=ReplicaState.PROVISIONING) for row in part)
         store.commit(Changes(service, highest_id=(start, start + len(part)), create=got))
-        store.commit(Changes(service, update=tuple(part)))
+        store.commit(Changes(service, update=tuple(part), serving=(start, start + len(part))))
     return list(into.items)
 
 

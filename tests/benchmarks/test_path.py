@@ -1,0 +1,28 @@
+"""How far a warning goes through our own files until AWS is called."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from lab.benchmarks.path import ROOT
+
+MOST = {"DeregisterTargets": (28, 171), "CreateFleet": (34, 320)}
+"""Files, and moves between them, that a reader has to follow. When they become fewer, these numbers do, too."""
+
+
+def test_a_warning_s_path_gets_no_longer() -> None:
+    """In a process of its own: the functions' clients are built once, for one server."""
+    script = (
+        "import json; from lab.benchmarks.path import trace;"
+        "print(json.dumps({call: [len(steps.files), steps.moves] for call, steps in trace().items()}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True, timeout=120
+    )
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found.keys() == MOST.keys()
+    assert all(
+        found[call][0] <= files and found[call][1] <= moves for call, (files, moves) in MOST.items()
+    ), found

@@ -293,6 +293,7 @@ class SimCloud:
             request.spec.launch_template_id,
         )
         instance.highest_id, instance.launched_for = request.highest_id, service
+        instance.version = request.spec.version
         self.instances[instance.id] = instance
         self._tell(instance, running_at, InstanceState.RUNNING)
         return instance

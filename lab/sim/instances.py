@@ -44,6 +44,8 @@ class SimInstance:
     """AWS refuses to terminate it."""
     highest_id: int = 0
     """From its tag."""
+    version: int | None = None
+    """Of its launch template; None if it was there from the start."""
     end: str = ""
     """Why it ended, as EC2 says it."""
     view: Instance | None = None

@@ -108,7 +108,10 @@ def _check_recommendation(view: View, commit: Commit, row: Replica, old: Replica
 
 
 def _check_given(view: View, commit: Commit, row: Replica) -> None:
-    """An instance that was not launched just now is adopted: was there time to record it?"""
+    """A replica gets an instance, of the version that it says; was there time to record one adopted?"""
+    version = view.rules.cloud.instances[row.instance_id or ""].version
+    if version is not None and row.version != version:
+        view.broken(Rule.TRUE_ROWS, f"{row} is of version {row.version}, {row.instance_id} of {version}")
     if row.launch_id in view.invocation.answered:
         return
     intent = commit.before.intents.get(row.launch_id or "")

@@ -82,7 +82,8 @@ def changes(
     serving = _Serving(rows, is_recounted=any(isinstance(a, Recount) for a in actions))
     commits = []
     for deltas in packed:
-        commit = _commit(service, deltas, highest_id, raised, _Brake(spec, window, now), now, new_id)
+        version = spec.version if spec else 0
+        commit = _commit(service, version, deltas, highest_id, raised, _Brake(spec, window, now), now, new_id)
         commit = replace(commit, serving=serving.after(commit))
         if commit.highest_id:
             highest_id = raised = commit.highest_id[1]
@@ -185,6 +186,7 @@ class _Brake:
 
 def _commit(
     service: str,
+    version: int,
     deltas: list[_Delta],
     highest_id: int,
     raised: int,
@@ -205,7 +207,8 @@ def _commit(
             return replica
         if intent is None or replica.id not in launched:
             return brake.hold(replica)
-        return replace(replica, launch_id=intent.id)
+        # It may have been requested under an earlier version: what it comes to, this one answers for.
+        return replace(replica, launch_id=intent.id, version=version)
 
     return Changes(
         service,

@@ -325,6 +325,13 @@ HAND_MADE: Sequence[HandMade] = (
         wrong="an event's time without a zone is taken for one in the function's zone",
     ),
     HandMade(
+        "launched-under-the-old-version",
+        "serving.changes",
+        old="launch_id=intent.id, version=version)",
+        new="launch_id=intent.id)",
+        wrong="what a new version fails at is booked to the one before",
+    ),
+    HandMade(
         "counts-nobody-who-serves",
         "serving.changes",
         old="        commit = replace(commit, serving=serving.after(commit))\n",

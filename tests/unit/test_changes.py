@@ -233,6 +233,20 @@ def test_several_commits_pass_the_count_on() -> None:
     assert [c.serving for c in commits_of(lost, drains[0])] == [(0, 0)], "fewer than none serve never"
 
 
+# What a launch writes.
+
+
+def test_a_launch_is_of_the_version_that_is_deployed_then() -> None:
+    """Whatever version the replica was requested under: a failure of this one is this one's."""
+    waiting = replace(a_replica(1, ReplicaState.REQUESTED), version=1)
+    other = replace(a_replica(2, ReplicaState.REQUESTED), version=1)
+    spec = replace(demo_spec(), version=2, max_launches_per_minute=1)
+    (commit,) = changes.changes(
+        "demo", spec, rows_of(waiting, other), [Launch((waiting, other))], NOW, lambda: "L"
+    )
+    assert [(r.id, r.version) for r in commit.update] == [(1, 2), (2, 1)], "the second one waits"
+
+
 # What fails static writes.
 
 

@@ -69,7 +69,7 @@ def handler(event, context):
 
 def record(instance_id):
     table, row = request["table"], {"S": "." * request["row_length"]}
-    key = lambda sort: {"PK": {"S": "BENCH#" + instance_id}, "SK": {"S": sort}}
+    key = lambda sort: {"PK": {"S": "SERVICE#bench-" + instance_id}, "SK": {"S": sort}}
     put = lambda sort: {"TableName": table, "Item": {**key(sort), "row": row},
                         "ConditionExpression": "attribute_not_exists(PK)"}
     next_id = {"TableName": table, "Key": key("META"), "UpdateExpression": "SET highest_id = :to_be",

@@ -298,6 +298,10 @@ class Asking:
             serving = sum(row.serves for row in rows.replicas.values())
             specs = self.documents(service, self.scheduler.now)
             held = [rows.backoff.until, rows.backoff.fallback_until]
+            # One that has just become ready ends the back-off after failures: the next tick launches.
+            held += [
+                r.since for r in rows.replicas.values() if r.state is ReplicaState.READY and r.since > late
+            ]
             if serving >= max((s.replicas for s in specs), default=0) or any(held):
                 continue  # no hurry, or another reason to wait
             for row in rows.replicas.values():

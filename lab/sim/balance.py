@@ -282,7 +282,8 @@ def _check_launched(view: View, spec: ServiceSpec, commit: Commit) -> None:
     for row in (*again, *fresh):
         if backoffs.held_until(view, is_fallback=row.is_fallback) > now:
             view.broken(Rule.HELD, f"{row} is launched, and waits by {view.rows.backoff}")
-    staying = sum(r.stays and stays_in(r, commit.after) for r in loaded.values())
+    # What goes in a later commit of the same decision doesn't stay either.
+    staying = sum(r.stays and stays_in(r, commit.after) and stays_in(r, view.now) for r in loaded.values())
     spot = [r for r in again if r.purchase_option is PurchaseOption.SPOT]
     if spot and spec.use_spot and staying >= spec.replicas:
         rising = [

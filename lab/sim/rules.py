@@ -488,7 +488,8 @@ class Rules:
                 told = invocation.warned_at is not None and instance.warned_at <= invocation.warned_at
                 decided_at = invocation.wrote.get(instance_id, invocation.loaded_at)
                 noted = self.warned_rows.get(instance_id, NEVER) < decided_at
-                noted = noted and instance.warned_at < NEVER  # else EC2 has spared it
+                # Else EC2 has spared it, or warned it once more since.
+                noted = noted and instance.warned_at < decided_at
                 if told or noted:
                     self.broken(Rule.WARNED_SPARED, f"{instance_id} terminated, warned {instance.warned_at}")
 

@@ -1,4 +1,4 @@
-"""Services by how their replicas are bought, and what `policy.strength` makes of them."""
+"""Services by how their replicas are bought, and what `serving.strength` makes of them."""
 
 from __future__ import annotations
 

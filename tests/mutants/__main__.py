@@ -64,7 +64,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("--draw", type=int, default=DRAWN, metavar="N", help=f"how many to draw ({DRAWN})")
     parser.add_argument("--seed", type=int, default=SEED, metavar="S", help="another draw")
-    parser.add_argument("--only", metavar="MODULE", help="of one module: control.controller, serving.strength, ...")
+    parser.add_argument("--only", metavar="MODULE", help="of one module, such as serving.strength")
     parser.add_argument("--sample", type=int, metavar="N", help="so many quick ones, by simulation alone")
     parser.add_argument("--id", metavar="ID", help="show what this one changes, and try it by every stage")
     parser.add_argument("--list", action="store_true", help="only say which would be tried")

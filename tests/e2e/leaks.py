@@ -14,7 +14,7 @@ from typing import Any
 from lab.demo.operator import Operator
 from lab.demo.settings import ROOT, SERVICE_FILE
 
-SECRET_PARAMETER = "/lab/demo/planted"
+SECRET_PARAMETER = "/spotrelay/demo/planted"
 
 AWS_COMMAND = '#!/bin/bash\ncat "$(dirname "$0")/secret"\n'
 """Stands for the AWS CLI of an image: local instances have no credentials to read Parameter Store with."""

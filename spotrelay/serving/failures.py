@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 
 from spotrelay.core import timing
 from spotrelay.core.replica import Replica, ReplicaState
@@ -11,26 +11,39 @@ from spotrelay.core.rows import Backoff
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 
+NEVER = datetime.max.replace(tzinfo=UTC)
+"""A crash loop is at rest: what ends it is a deployment, and that brings a tick of its own."""
+
 
 def is_crash_looping(spec: ServiceSpec, backoff: Backoff) -> bool:
     """Whether this version has failed so often in a row that another try would only cost."""
     return backoff.version == spec.version and backoff.failures >= timing.CRASH_LOOP_FAILURES
 
 
+def held_until(spec: ServiceSpec | None, backoff: Backoff, *, is_fallback: bool = False) -> datetime | None:
+    """Until when nothing is launched because others failed; None: nothing holds it.
+
+    What a version did to itself is not held against the next. What fails on Spot may well serve on-demand,
+    and where nothing serves that is all there is: fallbacks wait only after one of them failed, and never for
+    good.
+    """
+    if spec is None or backoff.version != spec.version:
+        return None
+    if is_fallback:
+        return backoff.fallback_until
+    return NEVER if is_crash_looping(spec, backoff) else backoff.until
+
+
 def is_held(spec: ServiceSpec, backoff: Backoff, now: datetime) -> bool:
-    """What a version did to itself is not held against the next."""
-    if backoff.version != spec.version:
-        return False
-    return is_crash_looping(spec, backoff) or (backoff.until is not None and now < backoff.until)
+    """Whether regular replicas must wait."""
+    until = held_until(spec, backoff)
+    return until is not None and now < until
 
 
 def is_fallback_held(spec: ServiceSpec, backoff: Backoff, now: datetime) -> bool:
-    """Whether on-demand fallbacks must wait: only after one of them failed, and never for good.
-
-    What fails on Spot may well serve on-demand, and where nothing serves that is all there is.
-    """
-    is_its_own = backoff.version == spec.version
-    return is_its_own and backoff.fallback_until is not None and now < backoff.fallback_until
+    """Whether on-demand fallbacks must wait."""
+    until = held_until(spec, backoff, is_fallback=True)
+    return until is not None and now < until
 
 
 def after_failures(

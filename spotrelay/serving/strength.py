@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 
 from spotrelay.core import timing
 from spotrelay.core.pools import Offering, PurchaseOption
@@ -182,35 +182,19 @@ def next_look(spec: ServiceSpec | None, seen: Observation, now: datetime) -> dat
             return soon
     desired = spec.replicas if spec else 0
     if sum(not r.is_fallback for r in _counted(seen, ())) != desired:
-        braked = _braked_until(spec, rows.backoff)
+        braked = failures.held_until(spec, rows.backoff)
         if braked is None or braked <= now:
             return soon
         waits.append(braked)
-    first = min(waits, default=NEVER)
-    return None if first == NEVER else max(first, soon)
-
-
-NEVER = datetime.max.replace(tzinfo=UTC)
-"""Until a deployment ends it."""
+    first = min(waits, default=failures.NEVER)
+    return None if first == failures.NEVER else max(first, soon)
 
 
 def _held_until(spec: ServiceSpec | None, replica: Replica, backoff: Backoff) -> datetime:
     """Until when a replica without an instance isn't launched, because it was refused or others failed."""
     past = replica.entered[ReplicaState.REQUESTED]
-    held = [replica.retry_at, _braked_until(spec, backoff, is_fallback=replica.is_fallback)]
+    held = [replica.retry_at, failures.held_until(spec, backoff, is_fallback=replica.is_fallback)]
     return max((at for at in held if at is not None), default=past)
-
-
-def _braked_until(
-    spec: ServiceSpec | None, backoff: Backoff, *, is_fallback: bool = False
-) -> datetime | None:
-    """Until when nothing is launched because others failed. A crash loop is at rest: what ends it is a
-    deployment, and that brings a tick of its own."""
-    if spec is None or backoff.version != spec.version:
-        return None
-    if is_fallback:
-        return backoff.fallback_until
-    return NEVER if failures.is_crash_looping(spec, backoff) else backoff.until
 
 
 def _is_left_alone(spec: ServiceSpec | None, replica: Replica, now: datetime) -> bool:

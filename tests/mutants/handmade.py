@@ -209,8 +209,8 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "held-for-another-version",
         "serving.failures",
-        old="    if backoff.version != spec.version:\n        return False\n",
-        new="",
+        old="if spec is None or backoff.version != spec.version:",
+        new="if spec is None:",
         wrong="a new version waits for what the one before did",
     ),
     HandMade(

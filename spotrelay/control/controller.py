@@ -483,7 +483,9 @@ class Controller:
     def _enter(self, spec: ServiceSpec, done: Sequence[Action]) -> None:
         """Register what runs; what has a readiness probe once it answers that, see `_admit`."""
         entering = Register if spec.readiness_probe else (Start, Register)
-        entrants = [i for a in done if isinstance(a, entering) and (i := a.replica.instance_id)]
+        leaving = {a.takes_out for a in done}
+        coming = (a.replica.instance_id for a in done if isinstance(a, entering))
+        entrants = [instance_id for instance_id in coming if instance_id and instance_id not in leaving]
         if entrants:
             self._ports.router.register(spec, entrants)
 

@@ -12,7 +12,7 @@ from spotrelay.core.replica import ReplicaState
 from spotrelay.core.rows import Rows
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.events import InterruptionWarning, Signal
-from spotrelay.serving import failures
+from spotrelay.serving import failures, rollout
 from spotrelay.serving.actions import Action, Adopt, Drain, Fail, HoldBack, NoteWarning, ServeOn, TakeIn
 from spotrelay.serving.observation import launched_count, ready_count
 
@@ -40,10 +40,14 @@ class Reporting:
         # cost each service another 0.30 USD a month.
         telemetry.count(Metric.REPLICAS_MISSING, max(spec.replicas - ready, 0), service=spec.service)
         telemetry.count(Metric.REPLICAS_UNLAUNCHED, max(spec.replicas - launched, 0), service=spec.service)
-        if failures.is_crash_looping(spec, rows.backoff):
+        is_looping = failures.is_crash_looping(spec.version, rows.backoff)
+        if is_looping or rollout.is_stopped(spec, rows):
             telemetry.count(Metric.CRASH_LOOPING)
             telemetry.record(
-                "crash_looping", service=spec.service, version=spec.version, failures=rows.backoff.failures
+                "crash_looping" if is_looping else "rollout_stopped",
+                service=spec.service,
+                version=spec.version,
+                failures=rows.backoff.failures,
             )
 
     def kept_off(self, service: str, error: OtherControlPlane) -> None:

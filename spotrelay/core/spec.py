@@ -36,6 +36,15 @@ class OnWarning(StrEnum):
     """At once: its answers take longer than a drain that begins later would give them."""
 
 
+class OnUpdate(StrEnum):
+    """What a new version means for the replicas that are there."""
+
+    KEEP = "keep"
+    """Nothing: what is launched from then on has it."""
+    REPLACE = "replace"
+    """They are replaced, `surge` at a time: launch first, drain only when the replacement is ready."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReadinessProbe:
     """A real request that a replica must answer with 200 before it gets any other."""
@@ -79,6 +88,7 @@ class ServiceSpec:
     readiness_probe: ReadinessProbe | None = None
     """None: the load balancer's own health check is all there is."""
     on_rebalance: OnRebalance = OnRebalance.IGNORE
+    on_update: OnUpdate = OnUpdate.KEEP
     surge: int = 1
     """Active replicas beyond `replicas` while one is replaced that still serves."""
     max_launches_per_minute: int = 100
@@ -123,6 +133,7 @@ class ServiceSpec:
             "initial_delay_s": self.initial_delay_s,
             "readiness_probe": asdict(self.readiness_probe) if self.readiness_probe else None,
             "on_rebalance": self.on_rebalance.value,
+            "on_update": self.on_update.value,
             "surge": self.surge,
             "max_launches_per_minute": self.max_launches_per_minute,
         }
@@ -162,6 +173,8 @@ class ServiceSpec:
                 initial_delay_s=float(doc["initial_delay_s"]),
                 readiness_probe=ReadinessProbe(**probe) if (probe := doc["readiness_probe"]) else None,
                 on_rebalance=OnRebalance(doc["on_rebalance"]),
+                # Written before there was a choice: the same as for `on_warning`.
+                on_update=OnUpdate(doc.get("on_update", OnUpdate.KEEP)),
                 surge=int(doc["surge"]),
                 max_launches_per_minute=int(doc["max_launches_per_minute"]),
             )

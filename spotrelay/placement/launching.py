@@ -48,6 +48,8 @@ def launch(ports: Ports, spec: ServiceSpec, ordered: Changes, memory: PoolMemory
     What no pool gives stays REQUESTED and falls due again after a back-off; what got no clear answer keeps
     its intent, and the tick finds out. Neither raises: repeating the signals at once would mend neither.
     """
+    # Perhaps an older one than is deployed, see `serving.rollout`.
+    spec = replace(spec, version=ordered.to_launch[0].version)
     order = _order(spec, ordered, memory, ports.clock.now())
     if not order.plan.steps:
         _nowhere(ports, order, ordered)

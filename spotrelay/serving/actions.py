@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from spotrelay.core.instances import Instance
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
+
+NEEDLESS = "; as many as wanted are left"
+"""Ends the reason of a loss that gets no replacement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,10 @@ class _Step:
     def writes(self) -> Replica | None:
         """The replica whose row must be written before anything else of it is done."""
         return self.about
+
+    def after(self, row: Replica, now: datetime) -> Replica:
+        """The row of the replica that it is about, once it has happened."""
+        return row
 
     @property
     def takes_out(self) -> str | None:
@@ -63,18 +70,25 @@ class Drain(_Leaves):
 
     reason: str
     warned_at: datetime | None = None
-    replace: bool = True
     cool_pool: bool = False
     """Leave its pool alone for a while: EC2 is taking capacity back there."""
+
+    def after(self, row: Replica, now: datetime) -> Replica:
+        """See `_Step.after`."""
+        warned_at = self.warned_at or row.warned_at
+        return row.to(ReplicaState.DRAINING, now, self.reason, warned_at=warned_at)
 
 
 @dataclass(frozen=True, slots=True)
 class ServeOn(_OfReplica):
-    """EC2 takes its instance back, and it goes on serving; its replacement is launched at once."""
+    """EC2 takes its instance back, and it goes on serving."""
 
     reason: str
     warned_at: datetime
-    replace: bool = True
+
+    def after(self, row: Replica, now: datetime) -> Replica:
+        """See `_Step.after`."""
+        return replace(row, warned_at=self.warned_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +97,10 @@ class NoteWarning(_Leaves):
 
     warned_at: datetime
 
+    def after(self, row: Replica, now: datetime) -> Replica:
+        """See `_Step.after`."""
+        return replace(row, warned_at=self.warned_at)
+
 
 @dataclass(frozen=True, slots=True)
 class NoteRebalance(_OfReplica):
@@ -90,12 +108,26 @@ class NoteRebalance(_OfReplica):
 
     at: datetime
 
+    def after(self, row: Replica, now: datetime) -> Replica:
+        """See `_Step.after`."""
+        return replace(row, rebalance_at=self.at)
+
 
 @dataclass(frozen=True, slots=True)
-class Supersede(_OfReplica):
-    """Have a replacement come up before the replica goes."""
+class Replace(_OfReplica):
+    """Request a replacement: beside a loss in the same commit, else before the replica goes."""
 
     reason: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class GoWithout(_OfReplica):
+    """The replica goes and gets no replacement, because as many as wanted are left. Its row says so."""
+
+    def after(self, row: Replica, now: datetime) -> Replica:
+        """See `_Step.after`."""
+        return row if row.state.is_active else replace(row, reason=f"{row.reason}{NEEDLESS}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +154,10 @@ class LookAgain(_Step):
 class Start(_OfReplica):
     """The instance runs, the service on it starts."""
 
+    def after(self, row: Replica, now: datetime) -> Replica:
+        """See `_Step.after`."""
+        return row.to(ReplicaState.STARTING, now)
+
 
 @dataclass(frozen=True, slots=True)
 class Register(_OfReplica):
@@ -137,12 +173,20 @@ class Register(_OfReplica):
 class MarkReady(_OfReplica):
     """The load balancer found it healthy."""
 
+    def after(self, row: Replica, now: datetime) -> Replica:
+        """See `_Step.after`."""
+        return row.to(ReplicaState.READY, now)
+
 
 @dataclass(frozen=True, slots=True)
 class NoteHealth(_OfReplica):
     """Its health turned; `unhealthy_since` is None when it turned for the better."""
 
     unhealthy_since: datetime | None
+
+    def after(self, row: Replica, now: datetime) -> Replica:
+        """See `_Step.after`."""
+        return replace(row, unhealthy_since=self.unhealthy_since)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +202,10 @@ class Fail(_Leaves):
         """See `_Step.terminates`."""
         return self.replica.instance_id
 
+    def after(self, row: Replica, now: datetime) -> Replica:
+        """See `_Step.after`."""
+        return row.to(ReplicaState.FAILED, now, self.reason)
+
 
 @dataclass(frozen=True, slots=True)
 class End(_Leaves):
@@ -165,12 +213,20 @@ class End(_Leaves):
 
     reason: str
 
+    def after(self, row: Replica, now: datetime) -> Replica:
+        """See `_Step.after`."""
+        return row.to(ReplicaState.TERMINATED, now, self.reason)
+
 
 @dataclass(frozen=True, slots=True)
 class Adopt(_OfReplica):
     """An instance that its launch intent asked for and that no row knows: the record got lost."""
 
     instance: Instance
+
+    def after(self, row: Replica, now: datetime) -> Replica:
+        """See `_Step.after`."""
+        return row.provisioned(self.instance, now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,12 +278,13 @@ class Request(_Step):
     count: int
     reason: str
     purchase_option: PurchaseOption
+    version: int
     is_fallback: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Launch(_Step):
-    """Replicas without an instance whose turn to be launched has come, all to be bought the same way."""
+    """Replicas without an instance whose turn to be launched has come: one version, bought one way."""
 
     replicas: tuple[Replica, ...]
     is_last_resort: bool = False
@@ -238,20 +295,21 @@ class Launch(_Step):
         """How they are to be bought."""
         return self.replicas[0].purchase_option
 
+    @property
+    def version(self) -> int:
+        """Which version of the launch template they are launched with."""
+        return self.replicas[0].version
+
 
 @dataclass(frozen=True, slots=True)
-class Terminate(_Step):
-    """An instance that has done its work, or that nobody wants."""
+class Terminate(_OfReplica):
+    """An instance that has done its work, or that nobody wants.
+
+    Its replica's row is written first, so that a warning noted meanwhile stops it.
+    """
 
     instance_id: str
     reason: str
-    replica: Replica
-    """Whose instance it is; the row is written first, so that a warning noted meanwhile stops it."""
-
-    @property
-    def about(self) -> Replica | None:
-        """See `_Step.about`."""
-        return self.replica
 
     @property
     def terminates(self) -> str | None:
@@ -264,7 +322,8 @@ Action = (
     | ServeOn
     | NoteWarning
     | NoteRebalance
-    | Supersede
+    | Replace
+    | GoWithout
     | TakeOut
     | LookAgain
     | Start

@@ -3,47 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from spotrelay.core import timing
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Backoff
-from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 
 NEVER = datetime.max.replace(tzinfo=UTC)
 """A crash loop is at rest: what ends it is a deployment, and that brings a tick of its own."""
 
 
-def is_crash_looping(spec: ServiceSpec, backoff: Backoff) -> bool:
+def is_crash_looping(version: int, backoff: Backoff) -> bool:
     """Whether this version has failed so often in a row that another try would only cost."""
-    return backoff.version == spec.version and backoff.failures >= timing.CRASH_LOOP_FAILURES
+    return backoff.version == version and backoff.failures >= timing.CRASH_LOOP_FAILURES
 
 
-def held_until(spec: ServiceSpec | None, backoff: Backoff, *, is_fallback: bool = False) -> datetime | None:
-    """Until when nothing is launched because others failed; None: nothing holds it.
+def held_until(version: int, backoff: Backoff, *, is_fallback: bool = False) -> datetime | None:
+    """Until when nothing of a version is launched because others failed; None: nothing holds it.
 
     What a version did to itself is not held against the next. What fails on Spot may well serve on-demand,
     and where nothing serves that is all there is: fallbacks wait only after one of them failed, and never for
     good.
     """
-    if spec is None or backoff.version != spec.version:
+    if version > backoff.version:
         return None
     if is_fallback:
         return backoff.fallback_until
-    return NEVER if is_crash_looping(spec, backoff) else backoff.until
+    return NEVER if is_crash_looping(version, backoff) else backoff.until
 
 
-def is_held(spec: ServiceSpec, backoff: Backoff, now: datetime) -> bool:
-    """Whether regular replicas must wait."""
-    until = held_until(spec, backoff)
+def is_held(version: int, backoff: Backoff, now: datetime, *, is_fallback: bool = False) -> bool:
+    """Whether replicas of this version must wait."""
+    until = held_until(version, backoff, is_fallback=is_fallback)
     return until is not None and now < until
 
 
-def is_fallback_held(spec: ServiceSpec, backoff: Backoff, now: datetime) -> bool:
-    """Whether on-demand fallbacks must wait."""
-    until = held_until(spec, backoff, is_fallback=True)
-    return until is not None and now < until
+def after_success(backoff: Backoff, ready: Sequence[Replica]) -> Backoff:
+    """Nothing holds launches any more. That a newer version failed is remembered: it didn't get ready."""
+    if max(replica.version for replica in ready) >= backoff.version:
+        return Backoff()
+    return replace(backoff, until=None, fallback_until=None)
 
 
 def after_failures(
@@ -53,12 +54,14 @@ def after_failures(
 
     What was launched together may well fail together, for a reason that has nothing to do with the service.
     It takes one that was launched after the last failure to call it a crash loop, and that EC2 doesn't call
-    its own doing: `by_ec2` are the IDs of those.
+    its own doing: `by_ec2` are the IDs of those. A failure of an older version holds launches, too, but isn't
+    counted against the newer one.
     """
-    version = max(replica.version for replica in failed)
+    version = max(backoff.version, *(replica.version for replica in failed))
     before = backoff if backoff.version == version else Backoff()
-    failures = before.failures + len(failed)
-    if not _was_tried_again(before, [replica for replica in failed if replica.id not in by_ec2]):
+    own = [replica for replica in failed if replica.version == version]
+    failures = before.failures + len(own)
+    if not _was_tried_again(before, [replica for replica in own if replica.id not in by_ec2]):
         failures = min(failures, max(before.failures, timing.CRASH_LOOP_FAILURES - 1))
     until = now + seconds(_held_s(failures))
     # Where it came from cools, so that the next one is tried elsewhere: perhaps nothing else serves.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from spotrelay.core import timing
@@ -13,7 +13,7 @@ from spotrelay.core.rows import Rows
 from spotrelay.core.spec import OnRebalance, ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.events import InterruptionWarning, RebalanceRecommendation, Signal, StateChange
-from spotrelay.serving import rotation
+from spotrelay.serving import replacement, rotation
 from spotrelay.serving.actions import (
     Action,
     Drain,
@@ -25,12 +25,7 @@ from spotrelay.serving.actions import (
     Start,
     TakeOut,
 )
-
-WARNED = "interruption warning"
-"""Why a replica is replaced that EC2 takes back."""
-
-NEEDLESS = "; as many as wanted are left"
-"""Said of a loss that gets no replacement."""
+from spotrelay.serving.rotation import WARNED
 
 Sighting = tuple[Signal, Replica]
 """A signal and the replica that it is about, as last read."""
@@ -55,8 +50,8 @@ def decide(
     for id_, news in told.items():
         action = _for_one(replicas[id_], news, spec, staying, now)
         if action is not None:
-            actions.append(action)
-    return [unreplaced(action, rows) for action in actions]
+            actions.extend(replacement.beside(action, spec, rows))
+    return actions
 
 
 def due(spec: ServiceSpec, rows: Rows, now: datetime) -> list[Action]:
@@ -74,14 +69,13 @@ def due(spec: ServiceSpec, rows: Rows, now: datetime) -> list[Action]:
         if r.state is ReplicaState.READY and r.id not in leaving and r.instance_id and r.warned_at
         if rotation.is_due_soon(spec, r.warned_at, now)
     ]
-    return [*overdue, *map(leave, leaving.values()), *again]
+    drains = (step for r in leaving.values() for step in replacement.beside(leave(r), spec, rows))
+    return [*overdue, *drains, *again]
 
 
 def leave(replica: Replica) -> Drain:
     """A replica that served on leaves the rotation; its replacement came with the warning, if it gets one."""
-    is_replaced = replica.replaced_by is not None or replica.is_fallback
-    reason = WARNED if is_replaced else WARNED + NEEDLESS
-    return Drain(replica, reason, warned_at=replica.warned_at, replace=False)
+    return Drain(replica, WARNED, warned_at=replica.warned_at)
 
 
 def settled(rows: Rows, now: datetime) -> frozenset[str]:
@@ -92,27 +86,6 @@ def settled(rows: Rows, now: datetime) -> frozenset[str]:
     """
     ready = (r for r in rows.replicas.values() if r.state is ReplicaState.READY and r.instance_id)
     return frozenset(r.instance_id or "" for r in ready if now - r.since >= seconds(timing.LEASE_S))
-
-
-def unreplaced(action: Action, rows: Rows) -> Action:
-    """A loss of a replica whose replacement is under way already brings no second one; a fallback gets none.
-
-    Whether another fallback is wanted, the tick decides. A replica that serves on got its replacement with
-    the warning; what has become of that since is the replacement's own story.
-    """
-    if not isinstance(action, Drain | ServeOn) or not action.replace:
-        return action
-    replica = action.replica
-    if replica.is_warned and replica.replaced_by is None and not replica.is_fallback:
-        return without_replacement(action)
-    if replica.is_fallback or replica.is_warned or replica.superseded_in(rows):
-        return replace(action, replace=False)
-    return action
-
-
-def without_replacement(action: Drain | ServeOn) -> Drain | ServeOn:
-    """A loss that leaves as many as wanted, and says so."""
-    return replace(action, replace=False, reason=f"{action.reason}{NEEDLESS}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ from datetime import datetime
 
 from spotrelay.core import timing
 from spotrelay.core.instances import Instance, TargetState
-from spotrelay.core.replica import ReplicaState
+from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
+from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 
 
@@ -18,6 +19,7 @@ class Observation:
     """The world as one tick saw it. The rows were read first, so everything else is at least as new."""
 
     rows: Rows
+    """As the stages so far would leave them."""
     instances: Mapping[str, Instance] = field(default_factory=dict)
     health: Mapping[str, TargetState] = field(default_factory=dict)
     warned: Mapping[str, datetime] = field(default_factory=dict)
@@ -28,6 +30,22 @@ class Observation:
     """Whether a person says that it is right, however strange it looks."""
     ended_id: int = 0
     """The highest ID of the replicas that ended, where the rows say that there never was one."""
+    as_read: Rows | None = None
+    """The rows as they were read, once a stage has changed them."""
+
+    @property
+    def read(self) -> Rows:
+        """The rows as they were read."""
+        return self.as_read or self.rows
+
+    @property
+    def known(self) -> list[Replica]:
+        """The replicas that were read, as they would be left. Others were only just created."""
+        return [r for r in self.rows.replicas.values() if r.id in self.read.replicas]
+
+    def leaving(self, rows: Rows) -> Observation:
+        """The same world, with rows as a stage would leave them."""
+        return replace(self, rows=rows, as_read=self.read)
 
 
 def known(rows: Rows, now: datetime) -> Rows:
@@ -68,3 +86,13 @@ def launched_count(rows: Rows) -> int:
 def staying_count(rows: Rows) -> int:
     """Replicas that serve and that EC2 hasn't warned: `Rows.serving` as it should be."""
     return sum(r.stays for r in rows.replicas.values())
+
+
+def counted(rows: Rows) -> list[Replica]:
+    """The replicas that count towards those that should exist, fallbacks beside them."""
+    return [r for r in rows.replicas.values() if r.is_counted and not r.superseded_in(rows)]
+
+
+def spare(spec: ServiceSpec, rows: Rows) -> int:
+    """How many of those that serve may be given up: the others that serve are as many as wanted."""
+    return max(staying_count(rows) - spec.replicas, 0)

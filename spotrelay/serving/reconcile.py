@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 
 from spotrelay.core import timing
@@ -14,7 +14,7 @@ from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import LaunchIntent, Rows
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
-from spotrelay.serving import rebalance, rotation, strength
+from spotrelay.serving import projection, replacement, rotation, strength, supersede
 from spotrelay.serving.actions import (
     Action,
     Adopt,
@@ -34,39 +34,63 @@ from spotrelay.serving.actions import (
     TakeOut,
     Terminate,
 )
-from spotrelay.serving.interruption import WARNED, for_warned, leave, unreplaced
+from spotrelay.serving.interruption import for_warned, leave
 from spotrelay.serving.observation import Observation, staying_count
+from spotrelay.serving.rotation import WARNED
 
 
 def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> list[Action]:
-    """Everything to do for a deployed service."""
-    actions: list[Action] = list(_for_the_record(spec, seen))
+    """Everything to do for a deployed service: each stage reads rows as those before it leave them."""
+    actions: list[Action] = []
+    for stage in STAGES:
+        decided = list(stage(spec, seen, now))
+        actions += decided
+        seen = seen.leaving(projection.after(spec, seen.rows, decided, now))
+    return actions
+
+
+def observed(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Action]:
+    """What EC2 and the load balancer show put on record: at most one step of each replica's life."""
+    yield from _for_the_record(spec, seen)
     adopted = _adoptions(seen, now)
     missing = _missing(seen, now)
     for replica in seen.rows.replicas.values():
         if replica.id in missing:
-            actions.extend(_for_missing(replica, seen, missing, now))
+            yield from _for_missing(replica, seen, missing, now)
         elif replica.id not in adopted:
-            actions.extend(_for_replica(spec, replica, seen, now))
-    actions.extend(adopted.values())
-    actions.extend(_for_intents(seen, adopted, now))
-    actions.extend(_for_unowned(spec, seen, adopted, now))
-    actions.extend(_for_leftovers(seen))
-    actions.extend(_for_warned(spec, seen, actions, now))
-    actions = [unreplaced(action, seen.rows) for action in actions]
-    actions = strength.without_needless(spec, seen, actions)
-    actions.extend(rebalance.decide(spec, seen, actions, now))
-    actions.extend(strength.decide(spec, seen, actions, now))
-    return _one_for_each(actions)
+            yield from _for_replica(spec, replica, seen, now)
+    yield from adopted.values()
+    yield from _for_intents(seen, adopted, now)
+    yield from _for_unowned(spec, seen, adopted, now)
+    yield from _for_leftovers(seen)
 
 
-def _one_for_each(actions: list[Action]) -> list[Action]:
-    """One action for a replica, since a commit writes a row once: of two the later one.
+def warned(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Action]:
+    """What EC2 takes back leaves the rotation, or serves on until its time has come."""
+    replicas = seen.rows.replicas
+    warned_at = {
+        r.id: seen.warned[r.instance_id]
+        for r in seen.known
+        if r.instance_id in seen.warned and r.is_counted and r.instance_id is not None
+    }
+    staying = sum(r.stays and r.id not in warned_at for r in replicas.values())
+    for id_, at in warned_at.items():
+        action = for_warned(replicas[id_], at, spec, staying, now, f"{WARNED}, found by the tick")
+        if action is not None:
+            yield action
+    for replica in seen.known:
+        is_rising = replica.state.is_active and replica.state is not ReplicaState.READY
+        if replica.is_warned and is_rising:
+            yield leave(replica)
+    # Those that this tick has just found count as lost: they have time, and the next tick looks at them.
+    for replica in rotation.leaving(spec, seen.rows, warned_at, now):
+        yield leave(replica)
 
-    A replica that is one too many needn't become ready first, nor come into rotation.
-    """
-    last = {a.about.id: position for position, a in enumerate(actions) if a.about}
-    return [a for position, a in enumerate(actions) if not a.about or last[a.about.id] == position]
+
+Stage = Callable[[ServiceSpec, Observation, datetime], Iterable[Action]]
+
+STAGES: tuple[Stage, ...] = (observed, warned, replacement.decide, supersede.decide, strength.decide)
+"""What is so, what is lost, what replaces it, what else should be replaced, and how many there should be."""
 
 
 def retire(seen: Observation, now: datetime) -> list[Action]:
@@ -83,7 +107,7 @@ def retire(seen: Observation, now: datetime) -> list[Action]:
         if replica.state is ReplicaState.REQUESTED:
             actions.append(End(replica, "service removed"))
         elif replica.state is not ReplicaState.DRAINING:
-            actions.append(Drain(replica, "service removed", replace=False))
+            actions.append(Drain(replica, "service removed"))
         else:
             actions.extend(_for_draining(drain_s, replica, instance, health, seen, now))
     actions.extend(CloseIntent(i.id) for i in seen.rows.intents.values() if _is_expired(i.created_at, now))
@@ -214,35 +238,6 @@ def _for_missing(
         yield NoteHealth(replica, now)
     elif now - replica.unhealthy_since >= seconds(timing.MISSING_S):
         yield Drain(replica, "instance gone", warned_at=replica.warned_at)
-
-
-def _for_warned(
-    spec: ServiceSpec, seen: Observation, decided: Collection[Action], now: datetime
-) -> Iterator[Action]:
-    """What EC2 takes back leaves the rotation, or serves on until its time has come."""
-    going = strength.not_staying(decided)
-    warned_at = {
-        r.id: seen.warned[r.instance_id]
-        for r in seen.rows.replicas.values()
-        if r.instance_id is not None
-        and r.instance_id in seen.warned
-        and r.state not in (ReplicaState.DRAINING, ReplicaState.REQUESTED)
-        and r.id not in going
-        and not r.is_warned
-    }
-    known = seen.rows.replicas
-    staying = sum(r.stays and r.id not in going and r.id not in warned_at for r in known.values())
-    for id_, at in warned_at.items():
-        action = for_warned(known[id_], at, spec, staying, now, f"{WARNED}, found by the tick")
-        if action is not None:
-            yield action
-    for replica in known.values():
-        is_rising = replica.state.is_active and replica.state is not ReplicaState.READY
-        if replica.is_warned and is_rising and replica.id not in going:
-            yield leave(replica)
-    # Those that this tick has just found count as going: they have time, and the next tick looks at them.
-    for replica in rotation.leaving(spec, seen.rows, {*going, *warned_at}, now):
-        yield leave(replica)
 
 
 def _for_dead(replica: Replica, instance: Instance, seen: Observation) -> Drain | Fail:
@@ -458,7 +453,7 @@ def _terminate(instance: Instance, seen: Observation, why: str, replica: Replica
     """Terminate it, unless EC2 is about to: an interruption by EC2 may make its first hour free."""
     # A stopped Spot instance is no use to us and still costs its disk.
     if instance.state not in _GOING and instance.id not in seen.warned:
-        yield Terminate(instance.id, why, replica)
+        yield Terminate(replica, instance.id, why)
 
 
 _GOING = frozenset({InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED})

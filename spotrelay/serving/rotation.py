@@ -18,6 +18,9 @@ from spotrelay.core.rows import Rows
 from spotrelay.core.spec import OnWarning, ServiceSpec
 from spotrelay.core.timing import seconds
 
+WARNED = "interruption warning"
+"""Why a replica is replaced that EC2 takes back."""
+
 
 def ends_at(warned_at: datetime) -> datetime:
     """When EC2 takes an instance that it has warned."""

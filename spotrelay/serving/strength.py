@@ -11,31 +11,19 @@ Nothing that serves is given up while the rest that serve are fewer than wanted,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
 from spotrelay.core import timing
 from spotrelay.core.pools import Offering, PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Backoff
+from spotrelay.core.rows import Rows
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
-from spotrelay.serving import failures, rotation
-from spotrelay.serving.actions import (
-    Action,
-    Adopt,
-    Drain,
-    End,
-    Fail,
-    Launch,
-    NoteHealth,
-    Request,
-    ServeOn,
-    TakeIn,
-)
-from spotrelay.serving.interruption import without_replacement
-from spotrelay.serving.observation import Observation
+from spotrelay.serving import failures, rollout, rotation
+from spotrelay.serving.actions import Action, Drain, End, Launch, Request
+from spotrelay.serving.observation import Observation, counted, spare
 
 RETURN_SHARE = 4
 """A quarter of the replicas returns to Spot at a time, but two in any case: capacity that has just come back
@@ -44,112 +32,45 @@ may be gone in a minute, and until then each of them is paid for twice."""
 RETURN_LEAST = 2
 
 
-def without_needless(spec: ServiceSpec, seen: Observation, decided: Sequence[Action]) -> list[Action]:
-    """The decisions, with no replacement for a loss that leaves as many as wanted.
-
-    The service was scaled in, or instances that had been lost sight of were taken in again.
-    """
-    counted = _counted(seen, _going(decided))
-    taken_in = sum(not a.is_fallback for a in _coming(decided))
-    replaced = [a for a in decided if isinstance(a, Drain | ServeOn) and a.replace]
-    lost = {a.replica.id for a in replaced}
-    there = sum(not r.is_fallback and r.id not in lost for r in counted)
-    needless = max(len(replaced) + there + taken_in - spec.replicas, 0)
-    spared = {id(action) for action in replaced[:needless]}
-    return [
-        without_replacement(a) if isinstance(a, Drain | ServeOn) and id(a) in spared else a for a in decided
-    ]
-
-
-def _coming(decided: Iterable[Action]) -> list[TakeIn]:
-    """What is taken in to stay, without being launched."""
-    return [a for a in decided if isinstance(a, TakeIn) and a.state is not ReplicaState.DRAINING]
-
-
-def _going(decided: Iterable[Action]) -> set[int]:
-    """The replicas that go with nobody coming for them in the same commit."""
-    return {
-        a.replica.id
-        for a in decided
-        if isinstance(a, Fail | End) or (isinstance(a, Drain | ServeOn) and not a.replace)
-    }
-
-
-def _counted(seen: Observation, going: Collection[int]) -> list[Replica]:
-    """The replicas that count towards those that should exist."""
-    return [
-        r
-        for r in seen.rows.replicas.values()
-        if r.is_counted and r.id not in going and not r.superseded_in(seen.rows)
-    ]
-
-
-def spare(spec: ServiceSpec, seen: Observation, decided: Iterable[Action]) -> int:
-    """How many of those that serve may be given up: the others that serve are as many as wanted."""
-    lost = not_staying(decided)
-    staying = sum(r.stays and r.id not in lost for r in seen.rows.replicas.values())
-    return max(staying - spec.replicas, 0)
-
-
-def not_staying(decided: Iterable[Action]) -> set[int]:
-    """The replicas that go, or of which this very tick found that they don't serve."""
-    return {
-        a.replica.id
-        for a in decided
-        if isinstance(a, Fail | End | Drain | ServeOn)
-        or (isinstance(a, NoteHealth) and a.unhealthy_since is not None)
-    }
-
-
-def decide(
-    spec: ServiceSpec, seen: Observation, decided: Sequence[Action], now: datetime
-) -> Iterator[Action]:
+def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Action]:
     """What is missing is requested and launched, what is too many goes."""
-    # A drain that replaces keeps the number; one that doesn't, a failure and an end take one away.
-    drained = {a.replica.id for a in decided if isinstance(a, Drain | ServeOn)}
-    active = _counted(seen, _going(decided))
+    rows, version = seen.rows, rollout.proven(spec, seen.rows)
+    active = counted(rows)
     regular = [r for r in active if not r.is_fallback]
     fallbacks = [r for r in active if r.is_fallback]
-    # What drains here counts as regular still, because its replacement does; what is taken in will.
-    there = [r for r in regular if r.id not in drained]
-    coming = _coming(decided)
-    taken_in = [a.instance.offering for a in coming if not a.is_fallback]
-    may_go = spare(spec, seen, decided)
-    dropped = _at_most(may_go, _surplus(spec, there, len(regular) + len(taken_in) - spec.replicas))
+    known = {r.id for r in seen.known}
+    may_go = spare(spec, rows)
+    surplus = _surplus(spec, [r for r in regular if r.id in known], len(regular) - spec.replicas)
+    dropped = _at_most(may_go, surplus)
     dropped_ids = {r.id for r in dropped}
-    kept = [r for r in there if r.id not in dropped_ids]
+    kept = [r for r in regular if r.id not in dropped_ids]
     # One that was to be replaced and serves all the same leaves less to stand in for.
-    lost = not_staying(decided)
-    serving = sum(r.stays and not r.is_fallback and r.id not in lost for r in seen.rows.replicas.values())
-    missing = min(_missing(spec, kept, len(regular) + len(taken_in), seen), max(spec.replicas - serving, 0))
-
+    serving = sum(r.stays and not r.is_fallback for r in rows.replicas.values())
+    missing = min(_missing(spec, kept, len(regular), seen), max(spec.replicas - serving, 0))
+    idle = _idle_fallbacks(fallbacks, missing + _undecided(spec, kept, seen), kept, now)
+    idle = _at_most(may_go - sum(r.serves for r in dropped), [r for r in idle if r.id in known])
     for replica in dropped:
         yield from _drop(replica, "more replicas than wanted", seen)
-    going = [r for r in regular if r.id in drained]
-    idle = _idle_fallbacks(fallbacks, missing + _undecided(spec, going, kept, seen), kept, now)
-    idle = _at_most(may_go - sum(r.serves for r in dropped), idle)
     for replica in idle:
         yield from _drop(replica, "Spot is back", seen)
 
-    failed = [a.replica for a in decided if isinstance(a, Fail)]
-    backoff = seen.rows.backoff
-    is_held = bool(failed) or failures.is_held(spec, backoff, now)
-    is_fallback_held = any(r.is_fallback for r in failed) or failures.is_fallback_held(spec, backoff, now)
-    if not is_held:
-        yield from _requests(spec, len(regular) + len(taken_in), _bought_on_demand([*regular, *taken_in]))
-    wanted = missing - len(fallbacks) - sum(a.is_fallback for a in coming)
+    if not failures.is_held(version, rows.backoff, now):
+        yield from _requests(spec, len(regular), _bought_on_demand(regular), version)
+    wanted = missing - len(fallbacks)
+    is_fallback_held = failures.is_held(version, rows.backoff, now, is_fallback=True)
     if spec.use_spot and wanted > 0 and not is_fallback_held:
-        yield Request(wanted, "Spot isn't ready", PurchaseOption.ON_DEMAND, is_fallback=True)
-    busy = {a.replica.id for a in decided if isinstance(a, Adopt)} | dropped_ids | {r.id for r in idle}
-    refused = [r for r in fallbacks if r.id not in busy and _is_refused(r)]
+        yield Request(wanted, "Spot isn't ready", PurchaseOption.ON_DEMAND, version, is_fallback=True)
+    gone = dropped_ids | {r.id for r in idle}
+    staying = [r for r in active if r.id not in gone]
+    refused = [r for r in staying if r.is_fallback and _is_refused(r)]
     # Once on-demand refuses, too, nothing waits for its pools to have rested: all are tried together.
     is_turn = any(_is_due(r, seen, now) for r in refused)
     due = [
-        _as_wanted(r, spec)
-        for r in active
-        if r.id not in busy and not (is_fallback_held if r.is_fallback else is_held)
+        _as_wanted(r, spec, rows)
+        for r in staying
         if _is_due(replace(r, retry_at=None) if is_turn and _is_refused(r) else r, seen, now)
     ]
+    due = [r for r in due if not failures.is_held(r.version, rows.backoff, now, is_fallback=r.is_fallback)]
     yield from _launches(spec, due, kept, fallbacks, is_last_resort=bool(refused))
 
 
@@ -173,16 +94,12 @@ def next_look(spec: ServiceSpec | None, seen: Observation, now: datetime) -> dat
                 waits.append(_stays_from(replica))
         elif _is_left_alone(spec, replica, now):
             continue
-        elif (
-            replica.state is ReplicaState.REQUESTED
-            and (held := _held_until(spec, replica, rows.backoff)) > now
-        ):
+        elif replica.state is ReplicaState.REQUESTED and (held := _held_until(spec, replica, rows)) > now:
             waits.append(held)
         else:
             return soon
-    desired = spec.replicas if spec else 0
-    if sum(not r.is_fallback for r in _counted(seen, ())) != desired:
-        braked = failures.held_until(spec, rows.backoff)
+    if spec and sum(not r.is_fallback for r in counted(rows)) != spec.replicas:
+        braked = failures.held_until(rollout.proven(spec, rows), rows.backoff)
         if braked is None or braked <= now:
             return soon
         waits.append(braked)
@@ -190,10 +107,14 @@ def next_look(spec: ServiceSpec | None, seen: Observation, now: datetime) -> dat
     return None if first == failures.NEVER else max(first, soon)
 
 
-def _held_until(spec: ServiceSpec | None, replica: Replica, backoff: Backoff) -> datetime:
+def _held_until(spec: ServiceSpec | None, replica: Replica, rows: Rows) -> datetime:
     """Until when a replica without an instance isn't launched, because it was refused or others failed."""
     past = replica.entered[ReplicaState.REQUESTED]
-    held = [replica.retry_at, failures.held_until(spec, backoff, is_fallback=replica.is_fallback)]
+    version = _as_wanted(replica, spec, rows).version if spec else replica.version
+    held = [
+        replica.retry_at,
+        failures.held_until(version, rows.backoff, is_fallback=replica.is_fallback),
+    ]
     return max((at for at in held if at is not None), default=past)
 
 
@@ -220,7 +141,7 @@ def _missing(spec: ServiceSpec, regular: Sequence[Replica], there: int, seen: Ob
         return sum(not r.serves for r in regular)
     backoff = seen.rows.backoff
     # After a failure there is nobody whom the next one replaces, and perhaps no next one for a long time.
-    has_failed = backoff.version == spec.version and backoff.failures > 0
+    has_failed = backoff.version == rollout.proven(spec, seen.rows) and backoff.failures > 0
     absent = max(spec.replicas - there, 0) if has_failed else 0
     base = max(_base(spec) - _bought_on_demand(regular), 0)
     return sum(_is_missing(r, seen, has_failed=has_failed) for r in regular) + max(absent - base, 0)
@@ -246,9 +167,7 @@ def _is_missing(replica: Replica, seen: Observation, *, has_failed: bool) -> boo
             return False
 
 
-def _undecided(
-    spec: ServiceSpec, going: Sequence[Replica], regular: Sequence[Replica], seen: Observation
-) -> int:
+def _undecided(spec: ServiceSpec, regular: Sequence[Replica], seen: Observation) -> int:
     """How many fallbacks should stay, if they are there, though none is requested for it.
 
     One for each Spot replica that is only just being asked for in place of one that never served: it may be
@@ -257,8 +176,7 @@ def _undecided(
     if not (spec.on_demand_fallback and spec.use_spot):
         return 0
     asked_for = [r for r in regular if r.state is ReplicaState.REQUESTED and r.attempts == 0 and r.replaces]
-    undecided = [r for r in going if not r.serves] + [r for r in asked_for if not _is_covered(r, seen)]
-    return sum(r.purchase_option is PurchaseOption.SPOT for r in undecided)
+    return sum(r.purchase_option is PurchaseOption.SPOT and not _is_covered(r, seen) for r in asked_for)
 
 
 def _is_refused(replica: Replica) -> bool:
@@ -295,16 +213,16 @@ def _stays_from(replica: Replica) -> datetime:
     return ready + min(cold_start, seconds(timing.STAY_MAX_S))
 
 
-def _requests(spec: ServiceSpec, there: int, bought_on_demand: int) -> Iterator[Request]:
+def _requests(spec: ServiceSpec, there: int, bought_on_demand: int, version: int) -> Iterator[Request]:
     missing = spec.replicas - there
     if missing <= 0:
         return
     on_demand = min(missing, max(_base(spec) - bought_on_demand, 0))
     reason = "fewer replicas than wanted"
     if missing > on_demand:
-        yield Request(missing - on_demand, reason, PurchaseOption.SPOT)
+        yield Request(missing - on_demand, reason, PurchaseOption.SPOT, version)
     if on_demand:
-        yield Request(on_demand, reason, PurchaseOption.ON_DEMAND)
+        yield Request(on_demand, reason, PurchaseOption.ON_DEMAND, version)
 
 
 def _surplus(spec: ServiceSpec, regular: Sequence[Replica], count: int) -> list[Replica]:
@@ -326,7 +244,7 @@ def _base(spec: ServiceSpec) -> int:
 
 def base_left(spec: ServiceSpec, seen: Observation) -> int:
     """How many more regular replicas should be bought on-demand whatever Spot gives."""
-    return _base(spec) - _bought_on_demand(r for r in _counted(seen, ()) if not r.is_fallback)
+    return _base(spec) - _bought_on_demand(r for r in counted(seen.rows) if not r.is_fallback)
 
 
 def _bought_on_demand(bought: Iterable[Replica | Offering]) -> int:
@@ -348,24 +266,30 @@ def _launches(
         at_once = max(RETURN_LEAST, -(-spec.replicas // RETURN_SHARE))
         rising = sum(r.state in _RISING and r.purchase_option is PurchaseOption.SPOT for r in regular)
         spot = spot[: max(at_once - rising, 0)]
-    if spot:
-        yield Launch(tuple(spot), is_last_resort=is_last_resort)
-    if on_demand:
-        yield Launch(tuple(on_demand))
+    for version in sorted({r.version for r in due}):
+        if of_version := tuple(r for r in spot if r.version == version):
+            yield Launch(of_version, is_last_resort=is_last_resort)
+        if of_version := tuple(r for r in on_demand if r.version == version):
+            yield Launch(of_version)
 
 
 _RISING = frozenset({ReplicaState.PROVISIONING, ReplicaState.STARTING})
 
 
-def _as_wanted(replica: Replica, spec: ServiceSpec) -> Replica:
-    """A replica to be launched, bought as the service wants it by now."""
-    return replica if spec.use_spot else replace(replica, purchase_option=PurchaseOption.ON_DEMAND)
+def _as_wanted(replica: Replica, spec: ServiceSpec, rows: Rows) -> Replica:
+    """A replica to be launched, as the service wants it by now: how it is bought, and which version."""
+    # It may have been requested under an earlier version: what it comes to, the launched one answers for.
+    version = rollout.to_launch(spec, rows, replica)
+    option = replica.purchase_option if spec.use_spot else PurchaseOption.ON_DEMAND
+    return replace(replica, purchase_option=option, version=version)
 
 
 def _is_due(replica: Replica, seen: Observation, now: datetime) -> bool:
-    # An intent that this very tick closes has just expired: its replicas are launched anew by the next one.
+    # What a stage before created is launched by that. An intent that this very tick closes has just expired:
+    # its replicas are launched anew by the next one.
     return (
         replica.state is ReplicaState.REQUESTED
+        and replica.id in seen.read.replicas
         and replica.launch_id not in seen.rows.intents
         and (replica.retry_at is None or now >= replica.retry_at)
     )
@@ -373,8 +297,8 @@ def _is_due(replica: Replica, seen: Observation, now: datetime) -> bool:
 
 def _drop(replica: Replica, reason: str, seen: Observation) -> Iterator[Action]:
     """One replica less; one that is being launched can't be, and its turn comes once it has been."""
-    if replica.state is not ReplicaState.REQUESTED:
-        yield Drain(replica, reason, replace=False)
+    if seen.read.replicas[replica.id].state is not ReplicaState.REQUESTED:
+        yield Drain(replica, reason)
     elif replica.launch_id not in seen.rows.intents:
         yield End(replica, reason)
 

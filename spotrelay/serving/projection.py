@@ -1,0 +1,188 @@
+"""What actions make of rows: for the commit that writes them, and for whoever decides next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import count
+
+from spotrelay.core.pools import PurchaseOption
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.rows import Backoff, Rows
+from spotrelay.core.spec import ServiceSpec
+from spotrelay.serving import failures
+from spotrelay.serving.actions import (
+    Action,
+    CloseIntent,
+    Fail,
+    Launch,
+    MarkReady,
+    RaiseHighestId,
+    Recount,
+    Replace,
+    Request,
+    TakeIn,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What belongs together: a lost replica is never written without its replacement, nor the reverse."""
+
+    update: tuple[Replica, ...] = ()
+    create: tuple[Replica, ...] = ()
+    launch: tuple[Replica, ...] = ()
+    """Rows that exist and are to be launched."""
+    close_intents: tuple[str, ...] = ()
+    is_last_resort: bool = False
+
+    @property
+    def order(self) -> tuple[PurchaseOption, int] | None:
+        """How what it launches is to be bought, and in which version; None if it launches nothing."""
+        launched = (r for r in (*self.create, *self.launch) if r.state is ReplicaState.REQUESTED)
+        return next(((r.purchase_option, r.version) for r in launched), None)
+
+    @property
+    def size(self) -> int:
+        """The rows and intents that it writes."""
+        return len(self.update) + len(self.create) + len(self.launch) + len(self.close_intents)
+
+
+def after(spec: ServiceSpec, rows: Rows, actions: Sequence[Action], now: datetime) -> Rows:
+    """The rows as the actions would leave them. New ones have an ID that the commit may change."""
+    replicas = dict(rows.replicas)
+    for delta in deltas(spec.service, spec, rows, actions, now):
+        for row in (*delta.update, *delta.create):
+            if row.state.is_ended:
+                del replicas[row.id]
+            else:
+                replicas[row.id] = row
+    backoff = backoff_after(rows.backoff, actions, now)
+    return replace(rows, replicas=replicas, highest_id=raised(rows, actions), backoff=backoff)
+
+
+def raised(rows: Rows, actions: Iterable[Action]) -> int:
+    """The highest ID that was ever given, as the actions have found out."""
+    return max((rows.highest_id, *(a.highest_id for a in actions if isinstance(a, RaiseHighestId))))
+
+
+def deltas(
+    service: str, spec: ServiceSpec | None, rows: Rows, actions: Sequence[Action], now: datetime
+) -> Iterator[Delta]:
+    """What the actions write. All that happens to one replica, and its replacement, is one delta.
+
+    Without a `spec` (its stack is gone) nothing is created or launched.
+    """
+    ids = count(max((raised(rows, actions), *rows.replicas)) + 1)
+    groups: dict[int, list[Action]] = {}
+    for position, action in enumerate(actions):
+        groups.setdefault(action.about.id if action.about else ~position, []).append(action)
+    # One launch intent is for one way to buy one version: their IDs follow each other.
+    for group in sorted(groups.values(), key=lambda group: max(map(_turn, group))):
+        if replica := group[0].about:
+            yield from _of_replica(spec, replica, group, ids, now)
+        else:
+            yield from _of_service(service, spec, group[0], ids, now)
+
+
+def _turn(action: Action) -> tuple[bool, int]:
+    """What is launched comes by how it is bought, and by version."""
+    match action:
+        case Request() | Launch():
+            return action.purchase_option is PurchaseOption.ON_DEMAND, action.version
+        case Replace():
+            return action.replica.purchase_option is PurchaseOption.ON_DEMAND, action.version
+        case _:
+            return False, 0
+
+
+def _of_replica(
+    spec: ServiceSpec | None, row: Replica, actions: Sequence[Action], ids: Iterator[int], now: datetime
+) -> Iterator[Delta]:
+    """What happens to one replica, in order."""
+    created: tuple[Replica, ...] = ()
+    for action in actions:
+        row = action.after(row, now)
+        if isinstance(action, Replace) and spec:
+            successor = _replacement(spec, row, action, next(ids), now)
+            row, created = replace(row, replaced_by=successor.id), (successor,)
+    if any(action.writes for action in actions):
+        yield Delta((row,), created)
+
+
+def _of_service(
+    service: str, spec: ServiceSpec | None, action: Action, ids: Iterator[int], now: datetime
+) -> Iterator[Delta]:
+    """What happens to no replica that is there."""
+    match action:
+        case RaiseHighestId() | Recount():
+            yield Delta()  # what it changes belongs to no row
+        case CloseIntent():
+            yield Delta(close_intents=(action.intent_id,))
+        case TakeIn():
+            yield Delta(create=(_taken_in(service, spec, next(ids), action, now),))
+        case Request() if spec:
+            for _ in range(action.count):
+                yield Delta(create=(_requested(spec, next(ids), action, now),))
+        case Launch() if spec:
+            for replica in action.replicas:
+                yield Delta(launch=(replica,), is_last_resort=action.is_last_resort)
+
+
+def _replacement(spec: ServiceSpec, row: Replica, action: Replace, id_: int, now: datetime) -> Replica:
+    return Replica.requested(
+        spec.service,
+        id_,
+        action.version,
+        now,
+        reason=action.reason,
+        purchase_option=row.purchase_option if spec.use_spot else PurchaseOption.ON_DEMAND,
+        replaces=row.id,
+    )
+
+
+def _requested(spec: ServiceSpec, id_: int, request: Request, now: datetime) -> Replica:
+    return Replica.requested(
+        spec.service,
+        id_,
+        request.version,
+        now,
+        reason=request.reason,
+        purchase_option=request.purchase_option,
+        is_fallback=request.is_fallback,
+    )
+
+
+def _taken_in(service: str, spec: ServiceSpec | None, id_: int, action: TakeIn, now: datetime) -> Replica:
+    """A row for an instance that had none, as if it had just come to where it is."""
+    instance, state = action.instance, action.state
+    launched_at = min(instance.launched_at, now)
+    return Replica(
+        service,
+        id_,
+        spec.version if spec else 0,
+        state,
+        action.reason,
+        {ReplicaState.REQUESTED: now, ReplicaState.PROVISIONING: launched_at, state: now},
+        offering=instance.offering,
+        instance_id=instance.id,
+        launch_id=instance.launch_id,
+        purchase_option=instance.offering.purchase_option,
+        is_fallback=action.is_fallback,
+        # Whoever still holds a row of this ID, of before the table was lost, has another revision.
+        revision=int(now.timestamp()),
+    )
+
+
+def backoff_after(backoff: Backoff, actions: Iterable[Action], now: datetime) -> Backoff:
+    """How long launches are held after replicas that failed; one that got ready ends it."""
+    actions = list(actions)
+    ready = [action.replica for action in actions if isinstance(action, MarkReady)]
+    if ready:
+        return failures.after_success(backoff, ready)
+    failed = [action for action in actions if isinstance(action, Fail)]
+    if not failed:
+        return backoff
+    by_ec2 = {action.replica.id for action in failed if action.is_ec2s}
+    return failures.after_failures(backoff, [action.replica for action in failed], now, by_ec2=by_ec2)

@@ -1,0 +1,68 @@
+"""What comes of a lost replica's place: a replacement, or nothing if as many as wanted are left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from spotrelay.core.replica import Replica
+from spotrelay.core.rows import Rows
+from spotrelay.core.spec import ServiceSpec
+from spotrelay.serving import rollout
+from spotrelay.serving.actions import Action, Drain, GoWithout, Replace, ServeOn
+from spotrelay.serving.observation import Observation, counted
+from spotrelay.serving.rotation import WARNED
+
+
+def decide(spec: ServiceSpec, seen: Observation, _: datetime) -> Iterator[Replace | GoWithout]:
+    """Replace what the tick found lost, as far as it is missed.
+
+    The service may have been scaled in, or instances that had been lost sight of were taken in again.
+    """
+    lost = [
+        replica
+        for replica in seen.read.replicas.values()
+        if replica.state.is_active
+        and (row := seen.rows.replicas.get(replica.id))
+        and not row.is_counted
+        and (replica.is_counted or not row.state.is_active)
+    ]
+    missed = [replica for replica in lost if _is_missed(replica, seen.read)]
+    left = sum(not replica.is_fallback for replica in counted(seen.rows))
+    needless = max(len(missed) + left - spec.replicas, 0)
+    for replica in lost:
+        row = seen.rows.replicas[replica.id]
+        if replica in missed[needless:]:
+            reason = WARNED if row.state.is_active else row.reason
+            yield Replace(row, reason, rollout.proven(spec, seen.rows, replica))
+        elif replica in missed or _goes_without(replica):
+            yield GoWithout(row)
+
+
+def beside(action: Action, spec: ServiceSpec | None, rows: Rows) -> Iterator[Action]:
+    """What a signal leads to and, if that is a loss, what comes of its place.
+
+    Whether as many as wanted are left, only a tick can see.
+    """
+    yield action
+    if not isinstance(action, Drain | ServeOn):
+        return
+    if _is_missed(action.replica, rows):
+        version = rollout.proven(spec, rows, action.replica) if spec else 0
+        yield Replace(action.replica, action.reason, version)
+    elif _goes_without(action.replica):
+        yield GoWithout(action.replica)
+
+
+def _is_missed(replica: Replica, rows: Rows) -> bool:
+    """Whether its loss leaves one fewer, and nothing came in its place before.
+
+    A fallback gets no replacement: whether another is wanted, the tick decides. A replica that serves on got
+    its replacement with the warning, and what becomes of that is the replacement's own story.
+    """
+    return not (replica.is_fallback or replica.is_warned or replica.superseded_in(rows))
+
+
+def _goes_without(replica: Replica) -> bool:
+    """Whether it served on, and got no replacement with the warning."""
+    return replica.is_warned and replica.replaced_by is None and not replica.is_fallback

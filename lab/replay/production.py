@@ -33,7 +33,7 @@ from lab.replay.ports import (
     Zones,
 )
 from lab.replay.settings import Settings
-from lab.sim.events import state_change, warning
+from lab.sim.ec2_events import state_change, warning
 from spotrelay.control.controller import Controller
 from spotrelay.control.intake import Intake
 from spotrelay.core.instances import InstanceState

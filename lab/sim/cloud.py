@@ -9,12 +9,12 @@ from random import Random
 
 from lab.market import Candidate, Market, PoolState, Strategy
 from lab.market import LaunchRequest as MarketRequest
-from lab.sim import promised
 from lab.sim.damage import Lies
-from lab.sim.events import state_change, warning
+from lab.sim.ec2_events import state_change, warning
 from lab.sim.gate import at
 from lab.sim.instances import GOING, NEVER, SimInstance
 from lab.sim.offers import ON_DEMAND_PRICES, Listing, Offers
+from lab.sim.rules import limits
 from lab.sim.scheduler import Scheduler
 from spotrelay.core.instances import InstanceState, Refusal, RefusalKind, TargetState
 from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
@@ -180,7 +180,7 @@ class SimCloud:
             self.end(instance, going, gone, why="Server.SpotInstanceTermination: Spot instance termination")
 
         # EC2 hibernates an instance with its warning, not two minutes later.
-        self.scheduler.at(now + (0 if action == "hibernate" else promised.WARNING_S), take)
+        self.scheduler.at(now + (0 if action == "hibernate" else limits.WARNING_S), take)
 
     def end(
         self,

@@ -22,7 +22,7 @@ def lose_meta(world: World, service: str) -> None:
     """The service's own entry is gone: its highest ID, and how many serve."""
     kept = world.memory.damage(service)
     kept.highest_id, kept.serving = 0, 0
-    world.rules.damage([service])
+    world.checker.damage([service])
 
 
 def lose_row(world: World, service: str) -> None:
@@ -31,13 +31,13 @@ def lose_row(world: World, service: str) -> None:
     if kept.replicas:
         row = kept.replicas.pop(world.random.choice(sorted(kept.replicas)))
         world.memory.unlearn(row.instance_id)
-    world.rules.damage([service])
+    world.checker.damage([service])
 
 
 def empty_table(world: World, _service: str) -> None:
     """The table is a new one."""
     world.memory.replace_with(MemoryStore())
-    world.rules.damage(world.services.documents)
+    world.checker.damage(world.services.documents)
 
 
 def restore_table(world: World, _service: str) -> None:
@@ -47,7 +47,7 @@ def restore_table(world: World, _service: str) -> None:
     def restore() -> None:
         world.say("the table is restored from a backup")
         world.memory.replace_with(backup)
-        world.rules.damage(world.services.documents)
+        world.checker.damage(world.services.documents)
 
     when = world.scheduler.now + world.random.uniform(*RESTORED_AFTER_S)
     world.scheduler.at(min(when, world.scenario.faults_s), restore)

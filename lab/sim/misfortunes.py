@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING
 
-from lab.sim import damage, events, messages
+from lab.sim import damage, ec2_events, odd_messages
 from lab.sim.faults import Call
 from lab.sim.instances import NEVER, SimInstance
 from lab.sim.offers import LASTS_S
@@ -140,14 +140,14 @@ def _refuse(victim: _Victim) -> None:
 def _recommend(victim: _Victim) -> None:
     world = victim.world
     for instance in world.random.sample(victim.spot, world.random.randint(0, len(victim.spot))):
-        world.emit(events.rebalance(instance.id, world.scheduler.now), None)
+        world.emit(ec2_events.rebalance(instance.id, world.scheduler.now), None)
 
 
 def _advise(victim: _Victim) -> None:
     world = victim.world
     if victim.spot:
         instance = world.random.choice(victim.spot)
-        world.emit(events.rebalance(instance.id, world.scheduler.now), None)
+        world.emit(ec2_events.rebalance(instance.id, world.scheduler.now), None)
         soon = world.scheduler.now + world.random.uniform(0, 40)
         world.scheduler.at(soon, lambda: world.cloud.warn(instance))
 
@@ -271,10 +271,10 @@ def _nonsense(victim: _Victim) -> None:
     world, now = victim.world, victim.world.scheduler.now
     instance_id = victim.alive[0].id if victim.alive else "i-0123456789abcdef0"
     for _ in range(world.odd.randint(*NONSENSE_COUNT)):
-        world.send_odd(messages.oddity(world.odd, instance_id, victim.service, now))
+        world.send_odd(odd_messages.oddity(world.odd, instance_id, victim.service, now))
     if victim.alive:
         state = victim.alive[0].state(now)
-        world.signals.send_once(events.state_change(instance_id, now, state))
+        world.signals.send_once(ec2_events.state_change(instance_id, now, state))
 
 
 def _limit(victim: _Victim) -> None:

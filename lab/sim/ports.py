@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from random import Random
 
-from lab.sim import promised
 from lab.sim.cloud import SimCloud
 from lab.sim.faults import Call
 from lab.sim.gate import Counted, Gate, at
 from lab.sim.queues import SimQueue
-from lab.sim.rules import Rules
+from lab.sim.rules import limits
+from lab.sim.rules.checker import Checker
 from lab.sim.scheduler import Scheduler
 from spotrelay.core.instances import Instance, TargetState
 from spotrelay.core.names import Metric
@@ -38,26 +38,26 @@ class SimFleet:
     """`ports.Fleet`."""
 
     gate: Gate
-    rules: Rules
+    checker: Checker
     scheduler: Scheduler
     random: Random
     cloud: SimCloud
 
     def launch(self, request: LaunchRequest) -> LaunchResult:
         """See `ports.Fleet.launch`."""
-        invocation, asking = self.gate.invocation, self.rules.asking
-        asking.asks(invocation, request)
+        invocation, launch_checker = self.gate.invocation, self.checker.launch_checker
+        launch_checker.asks(invocation, request)
 
         def effect() -> LaunchResult:
-            self.rules.launches(request)
+            self.checker.before_launch(request)
             return self.cloud.launch(request)
 
         try:
             result = self.gate(Call.LAUNCH, request, effect)
         except (Throttled, Denied) as error:
-            asking.answered(invocation, request, error)
+            launch_checker.answered(invocation, request, error)
             raise
-        asking.answered(invocation, request, result)
+        launch_checker.answered(invocation, request, result)
         return result
 
     def observe(self, service: str) -> Sequence[Instance]:
@@ -101,7 +101,7 @@ class SimFleet:
         invocation = self.gate.invocation
 
         def end(ids: Collection[str]) -> Mapping[str, str]:
-            self.rules.terminates(invocation, ids)
+            self.checker.before_terminate(invocation, ids)
             invocation.terminated |= dict.fromkeys(ids, self.scheduler.now)
             refused = {}
             for instance_id in ids:
@@ -126,7 +126,7 @@ class SimRouter:
     """`ports.Router`."""
 
     gate: Gate
-    rules: Rules
+    checker: Checker
     scheduler: Scheduler
     random: Random
     cloud: SimCloud
@@ -137,7 +137,7 @@ class SimRouter:
         invocation = self.gate.invocation
 
         def effect(ids: Collection[str] = instance_ids) -> frozenset[str]:
-            self.rules.routes(spec, ids)
+            self.checker.before_route(spec, ids)
             return self.cloud.register(spec.service, ids, invocation)
 
         def partly() -> frozenset[str]:
@@ -151,8 +151,8 @@ class SimRouter:
         invocation = self.gate.invocation
 
         def effect(ids: Collection[str] = instance_ids) -> None:
-            self.rules.routes(spec, ids)
-            self.rules.takes_out(invocation, spec, ids, self.memory)
+            self.checker.before_route(spec, ids)
+            self.checker.before_deregister(invocation, spec, ids, self.memory)
             self.cloud.deregister(spec.service, ids, spec.drain_s)
 
         def partly() -> None:
@@ -204,7 +204,7 @@ class SimTicker:
     """`ports.Ticker`."""
 
     gate: Gate
-    rules: Rules
+    checker: Checker
     queue: SimQueue
     lag_s: float = 0.0
     """How much later than asked for messages become visible."""
@@ -215,7 +215,7 @@ class SimTicker:
         invocation = self.gate.invocation
         invocation.announced.append(due)
         if due is None:
-            self.rules.asking.calls_tick(invocation, service, delay_s)
+            self.checker.launch_checker.calls_tick(invocation, service, delay_s)
         self.gate(Call.SCHEDULE, (body, delay_s), lambda: self.queue.send(body, delay_s + self.lag_s))
 
     def schedule_leave(self, service: str, delay_s: float) -> None:
@@ -224,7 +224,7 @@ class SimTicker:
 
         def effect() -> None:
             self.queue.send(body, delay_s)
-            self.rules.called_back.setdefault(service, []).append(self.queue.scheduler.now + delay_s)
+            self.checker.called_back.setdefault(service, []).append(self.queue.scheduler.now + delay_s)
 
         self.gate(Call.SCHEDULE_LEAVE, (body, delay_s), effect)
 
@@ -281,7 +281,7 @@ class SimServices:
         def stale() -> ServiceSpec | None:
             if fresh:
                 return current()
-            age_s = self.random.uniform(0, promised.KEPT_S)
+            age_s = self.random.uniform(0, limits.KEPT_S)
             # That there is no document isn't kept.
             return self.valid(service, self.scheduler.now - age_s) or current()
 
@@ -322,15 +322,15 @@ class SimServices:
 class SimTelemetry:
     """`ports.Telemetry`: notes what is counted, and listens for what should never be said."""
 
-    rules: Rules
+    checker: Checker
     gate: Gate
 
     def count(self, metric: Metric, value: float = 1, *, service: str | None = None) -> None:
         """See `ports.Telemetry.count`."""
         invocation = self.gate.invocation
-        invocation.counted.append(Counted(self.rules.scheduler.now, metric, value, service))
+        invocation.counted.append(Counted(self.checker.scheduler.now, metric, value, service))
 
     def record(self, event: str, **facts: object) -> None:
         """See `ports.Telemetry.record`."""
         if event == "signals_failed":
-            self.rules.caught(str(facts["error"]))
+            self.checker.caught(str(facts["error"]))

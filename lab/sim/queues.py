@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from random import Random
 
-from lab.sim import promised
 from lab.sim.gate import Invocation
+from lab.sim.rules import limits
 from lab.sim.scheduler import Killed, Scheduler
 from lab.sim.timeline import Timeline
 from spotrelay.core.ports import PortError
@@ -41,8 +41,8 @@ class Settings:
     max_receives: int = 3
 
 
-SIGNALS = Settings("signals", batch=10, timeout_s=promised.TIMEOUT_S, visibility_s=90)
-TICKS = Settings("ticks", batch=1, timeout_s=promised.TIMEOUT_S, visibility_s=360)
+SIGNALS = Settings("signals", batch=10, timeout_s=limits.TIMEOUT_S, visibility_s=90)
+TICKS = Settings("ticks", batch=1, timeout_s=limits.TIMEOUT_S, visibility_s=360)
 
 MAX_SKEW_S = 0.5
 """By so much a function's clock is off; so two of them may be a second apart."""

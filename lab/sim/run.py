@@ -47,7 +47,7 @@ def run(
         timeline.lines += [f"{name}: {told(getattr(drawn, name))}" for name in drawn.__slots__]
     world = World(drawn, timeline, build)
     world.run()
-    violation = next(iter(world.rules.violations), None)
+    violation = next(iter(world.checker.violations), None)
     if timeline is not None and violation is not None:
         timeline.lines.append(f"VIOLATION at {violation}")
     return Outcome(

@@ -10,15 +10,15 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from lab.sim import promised
-from lab.sim.backoffs import is_looping
 from lab.sim.cloud import SimCloud
 from lab.sim.faults import Call
 from lab.sim.gate import Counted, Heard, Invocation, first, time_of
 from lab.sim.instances import GOING
-from lab.sim.messages import Event
+from lab.sim.odd_messages import Event
 from lab.sim.queues import MAX_SKEW_S
-from lab.sim.rules import Rule, Rules
+from lab.sim.rules import Rule, limits
+from lab.sim.rules.backoff import is_looping
+from lab.sim.rules.checker import Checker
 from spotrelay.core.instances import RefusalKind, TargetState
 from spotrelay.core.names import Metric
 from spotrelay.core.ports import (
@@ -82,10 +82,10 @@ class Facts:
 
 
 @dataclass(slots=True)
-class Counting:
+class MetricChecker:
     """Holds metrics against facts."""
 
-    rules: Rules
+    checker: Checker
     cloud: SimCloud
 
     def check(
@@ -118,7 +118,7 @@ class Counting:
         if located and warnings:
             self._durations(invocation, warnings, located)
         elif any(c.metric in DURATIONS for c in invocation.counted):
-            self.rules.broken(Rule.METRICS, f"{invocation.name}: so long after a warning that never came")
+            self._broken(invocation, "so long after a warning that never came")
 
     def _compare(self, invocation: Invocation, facts: Facts) -> None:
         totals: dict[_Key, float] = defaultdict(float)
@@ -130,9 +130,7 @@ class Counting:
             if not least <= total <= most:
                 metric, service = key
                 wanted = f"{least}" if least == most else f"{least} to {most}"
-                self.rules.broken(
-                    Rule.METRICS, f"{invocation.name}: {metric} of {service} is {total:g}, not {wanted}"
-                )
+                self._broken(invocation, f"{metric} of {service} is {total:g}, not {wanted}")
 
     def _look_of_tick(
         self, invocation: Invocation, facts: Facts, *, is_whole: bool, is_vouched_for: bool
@@ -180,7 +178,7 @@ class Counting:
             facts.add(metric, spec.service, value if is_whole else 0, value)
             # A graph of zeros is not the same as one without a value.
             if is_whole and not any(c.metric is metric for c in invocation.counted):
-                self.rules.broken(Rule.METRICS, f"{invocation.name}: {metric} isn't counted at all")
+                self._broken(invocation, f"{metric} isn't counted at all")
 
     def _held(self, invocation: Invocation, rows: Rows, *, is_vouched_for: bool) -> tuple[int, int]:
         """How much of what the tick saw is certainly not credible, and how much may not be."""
@@ -199,7 +197,7 @@ class Counting:
             if i.id not in marked
             and self.cloud.instances[i.id].is_foreign
             and self.cloud.instances[i.id].warned_at > heard[-1].at
-            and now - time_of(i.launched_at) > promised.ORPHANED_AFTER_S + 2 * MAX_SKEW_S
+            and now - time_of(i.launched_at) > limits.ORPHANED_AFTER_S + 2 * MAX_SKEW_S
         ]
         unseen = [r for r in rows.replicas.values() if r.state is ReplicaState.READY]
         unseen = [r for r in unseen if r.instance_id not in shown]
@@ -209,7 +207,7 @@ class Counting:
             r
             for r in unseen
             if health.get(r.instance_id) is TargetState.HEALTHY
-            and now - time_of(r.entered[ReplicaState.PROVISIONING]) > promised.UNSEEN_S + 2 * MAX_SKEW_S
+            and now - time_of(r.entered[ReplicaState.PROVISIONING]) > limits.UNSEEN_S + 2 * MAX_SKEW_S
         ]
         return len(certain) + len(answering), len(strangers) + len(unseen)
 
@@ -238,7 +236,7 @@ class Counting:
         self._told(invocation, Metric.WARNING_TO_LAUNCHED_MS, warnings, told, is_certain=is_certain)
         for counted in invocation.counted:
             if counted.metric in DURATIONS and counted.service not in service_of.values():
-                self.rules.broken(Rule.METRICS, f"{counted.metric} of {counted.service}, which nobody warned")
+                self._broken(invocation, f"{counted.metric} of {counted.service}, which nobody warned")
 
     def _told(
         self,
@@ -253,12 +251,15 @@ class Counting:
         due = [e for e in warnings if e.instance_id in happened]
         for counted in told:
             if not any(_is_true(counted, event, happened[event.instance_id]) for event in due):
-                self.rules.broken(Rule.METRICS, f"{invocation.name}: {metric} is {counted.value:g}")
+                self._broken(invocation, f"{metric} is {counted.value:g}")
         for event in due if is_certain else ():
             if not any(_is_true(c, event, happened[event.instance_id]) for c in told):
-                self.rules.broken(Rule.METRICS, f"{invocation.name}: no {metric} of {event.instance_id}")
+                self._broken(invocation, f"no {metric} of {event.instance_id}")
         if is_certain and len(told) < len(due):
-            self.rules.broken(Rule.METRICS, f"{invocation.name}: {len(told)} {metric} of {len(due)} warnings")
+            self._broken(invocation, f"{len(told)} {metric} of {len(due)} warnings")
+
+    def _broken(self, invocation: Invocation, what: str) -> None:
+        self.checker.broken(Rule.METRICS, f"{invocation.name}: {what}")
 
 
 class _Walk:

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from lab.sim import promised
 from lab.sim.cloud import SimCloud
 from lab.sim.gate import Invocation, time_of
 from lab.sim.instances import NEVER, SimInstance
+from lab.sim.rules import Rule, Violation, limits
 from lab.sim.scheduler import Scheduler
 from spotrelay.core.instances import InstanceState, TargetState
 from spotrelay.core.pools import PurchaseOption
@@ -25,15 +24,15 @@ from spotrelay.core.spec import ServiceSpec
 from spotrelay.memory import MemoryStore
 
 if TYPE_CHECKING:
-    from lab.sim.asking import Asking
+    from lab.sim.rules.launches import LaunchChecker
 
-LONGEST_S = promised.TIMEOUT_S + promised.KEPT_S
+LONGEST_S = limits.TIMEOUT_S + limits.KEPT_S
 """A decision may go by a document that was read so long ago: a tick's time-out, and what `get` may keep."""
 
 BLIND_S = 60.0
 """So long rows above a lost counter are taken for newborn."""
 
-LAST_LOOK_S = promised.LAST_S + 2.0, promised.LAST_S - 2.0
+LAST_LOOK_S = limits.LAST_S + 2.0, limits.LAST_S - 2.0
 """The look at the last moment comes so long before the end, at the earliest and at the latest."""
 
 SKEW_S = 1.5
@@ -47,121 +46,8 @@ Documents = Callable[[str, float], Sequence[ServiceSpec]]
 """Service and time → the documents that were valid at any time since then."""
 
 
-class Rule(StrEnum):
-    """Everything that must hold."""
-
-    IDS = "IDs are unique, rise without gaps and with time, and are never given twice"
-    STRENGTH = "never more regular replicas than desired + surge, nor more fallbacks"
-    LEGAL = "a row goes only where its state leads, and never comes back from its end"
-    ONE_REPLACEMENT = "no replica is replaced twice"
-    FALLBACKS = (
-        "a fallback is never replaced, and there is one at most for each Spot replica that isn't ready, "
-        "if the service wants any"
-    )
-    FOREIGN = "foreign instances are never touched"
-    GIVEN = "an instance is given only to a replica that its launch was for, or to a new one"
-    WARNED_SPARED = "an instance that EC2 takes back is never terminated by us"
-    INTENT_FIRST = "no launch without its intent on record, and none for more than its replicas"
-    PATIENCE = "a launch is not given up while it may still be recorded"
-    ADOPTION = "an instance that a launch intent brought is not given up while its replica waits"
-    AVAILABLE = "nothing that serves is taken out while the rest that serve are fewer than wanted"
-    LAST_ONES = (
-        "a warned replica serves on while the others aren't enough, until its last safe moment, and the very "
-        "last one until ten seconds before its end"
-    )
-    WARNED_OUT = "a warned replica is out of rotation before its end"
-    COUNTED = "the table counts the replicas that serve as they are"
-    ROW_FIRST = "what is taken out or terminated has its row written first"
-    OUT_FIRST = "what is terminated was out of rotation first"
-    PROMPT = (
-        "what runs is recorded, what is healthy becomes ready and what drains is out within three minutes"
-    )
-    TICK_TAKES_OUT = "after an undisturbed tick nothing dead, drained or past its last moment is in rotation"
-    SIGNAL_HANDLED = (
-        "a warning is done with only when its replica is out of rotation and drains, or is known to serve on"
-    )
-    LAUNCH_RATE = "launches per minute have a ceiling"
-    METRICS = "every metric counts what happened, no more and no less"
-    AGAIN = "a message comes again if a call that it needed failed, and only then"
-    SET_ASIDE = "a message that nobody can read is set aside with the reason, and costs no other anything"
-    ASKED = "what a message of the tick queue asks for is done, and nothing else"
-    STEPS = "a step that fails keeps no other step from being taken"
-    TOGETHER = "of what was decided together nothing is written after a part that was lost"
-    OUT_AT_ONCE = "what leaves the rotation leaves it before anything is launched"
-    REMOVAL = (
-        "a service ends only on the deletion event of its parameter (or a person's word) and its absence "
-        "over more than three ticks and twenty seconds"
-    )
-    ANNOUNCED = "whatever is changed, a tick follows within seconds"
-    OTHERS = "where another control plane looks after the services, nothing is touched"
-    PLACES = (
-        "a launch asks all pools at once that rest, then those in zones that score low, and those that cool "
-        "only as a last resort; none without a subnet, and none dearer than the cap"
-    )
-    CAPPED = "a price cap goes with the request, and is never more than the share of the on-demand price"
-    AS_ORDERED = "a launch is for all that wait, bought as their rows say, in the preferred order"
-    ANSWERED = "what a launch brought, and EC2's words where it refused, are in its replicas' rows"
-    RETRIED = "what was refused is tried again after its back-off, and a request that was never made is none"
-    FALLBACKS_SOON = "what Spot has just refused has fallbacks asked for within seconds"
-    LEARNED = "what a loss, a failure, a recommendation or a refusal teaches is kept, for the time documented"
-    CAUSED = "nothing cools without a cause"
-    FORGIVEN = "an instance forgives the refusals of where it came from, and nothing else"
-    NO_SURPRISE = "no exception but a port's leaves a function"
-    TRUE_ROWS = (
-        "a row's times, warning, recommendation and health are what was seen, "
-        "and it says truly why its replica went"
-    )
-    NOT_BEFORE = "nothing is given up, ended, adopted or taken in before its time"
-    IN_TIME = "a tick that nothing disturbs leaves nothing undone that it was shown"
-    SIGNALS_NOTED = "events that nothing disturbs are on record when they are done with"
-    CALLED_BACK = "somebody looks at each replica that serves on when it must leave, and no sooner"
-    NEXT_TICK = "while anything moves the next tick comes in seconds, and at rest none but the schedule's"
-    ORDER = (
-        "of too many the farthest from serving goes first, then the newest, "
-        "and Spot before the on-demand base"
-    )
-    HYSTERESIS = "a fallback that serves stays until Spot has been ready for as long as it took to start"
-    STOOD_IN = (
-        "a fallback is requested by the next tick for what was refused or starts alone, and for nobody else, "
-        "and goes when nobody needs it"
-    )
-    MISSED = "a loss is replaced at once if fewer than wanted are left, and not if as many are"
-    BOUGHT = "each request says how to buy: so many of the regular ones on-demand, the rest on Spot"
-    RETURN = "while as many as wanted serve, a quarter returns to Spot at a time, or two"
-    MOVED = (
-        "what answers no check for a minute, or is recommended to leave, is replaced first: "
-        "the former before the latter, `surge` at a time"
-    )
-    LAUNCHED = "what waits is launched when its turn has come, and not before"
-    HELD = "after replicas that never became ready launches wait, for twice as long each time"
-    # After settling:
-    SETTLES = "everything comes to rest"
-    WHOLE = (
-        "as many replicas ready as desired, each bought as it was wanted, and nobody stands in for another"
-    )
-    NO_ORPHAN = "no instance of ours without a row"
-    NO_GHOST = "no row without a living instance"
-    IN_ROTATION = "what is ready is in rotation, and nothing else"
-    REPLACED_ONCE = "every loss has exactly one replacement"
-    NO_OPEN_INTENT = "no launch intent is open"
-    DEAD_LETTERS = "dead letters are the malformed messages, all of them, and what met a fault each time"
-    LEASES = "no lease is held"
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """A rule that was broken."""
-
-    rule: Rule
-    at: float
-    what: str
-
-    def __str__(self) -> str:
-        return f"{self.at:.3f} s: {self.rule}: {self.what}"
-
-
 @dataclass(slots=True)
-class Rules:
+class Checker:
     """Watches what the production code does."""
 
     scheduler: Scheduler
@@ -199,7 +85,7 @@ class Rules:
     """By service: when somebody will look at the replicas that serve on."""
     changed_at: float = 0.0
     """When a row or an intent last changed."""
-    asking: Asking = field(init=False)
+    launch_checker: LaunchChecker = field(init=False)
     """Watches launches, and what is learned from them."""
 
     def damage(self, services: Iterable[str]) -> None:
@@ -405,9 +291,9 @@ class Rules:
         self, warned_at: datetime, staying: int, serving: int, documents: Sequence[ServiceSpec]
     ) -> bool:
         for spec in documents:
-            safe, last = promised.last_moments(spec, warned_at)
+            safe, last = limits.last_moments(spec, warned_at)
             is_due = (last if serving == 0 else safe) - SKEW_S <= self.scheduler.now
-            if is_due or promised.is_enough(spec, staying):
+            if is_due or limits.is_enough(spec, staying):
                 return True
         return False
 
@@ -422,7 +308,7 @@ class Rules:
         counted = len(intent.replica_ids)
         is_same = before.since is not None and window.since == before.since
         is_next = before.since is None or (
-            window.since is not None and (window.since - before.since).total_seconds() >= promised.WINDOW_S
+            window.since is not None and (window.since - before.since).total_seconds() >= limits.WINDOW_S
         )
         is_counted = window.launched == counted + (before.launched if is_same else 0)
         if not (is_counted and (is_same or is_next)) and service not in self.damaged:
@@ -447,7 +333,7 @@ class Rules:
         ]
         if not waiting:
             return
-        if self.scheduler.now - self.opened[intent_id] < promised.TIMEOUT_S - LEAD_S:
+        if self.scheduler.now - self.opened[intent_id] < limits.TIMEOUT_S - LEAD_S:
             self.broken(Rule.PATIENCE, f"{intent_id} closed, {waiting[0]} waits for it")
         for seen in invocation.observed:  # by a tick; the others close only what they launched themselves
             instance = self.cloud.instances[seen.id]
@@ -461,7 +347,7 @@ class Rules:
 
     # Calls.
 
-    def launches(self, request: LaunchRequest) -> None:
+    def before_launch(self, request: LaunchRequest) -> None:
         """A launch is about to take effect."""
         replicas = self.intents.get(request.launch_id)
         if replicas is None:
@@ -472,7 +358,7 @@ class Rules:
         if known and known[0] != request:
             self.broken(Rule.INTENT_FIRST, f"{request.launch_id} launches twice, and differently")
 
-    def terminates(self, invocation: Invocation, instance_ids: Collection[str]) -> None:
+    def before_terminate(self, invocation: Invocation, instance_ids: Collection[str]) -> None:
         """TerminateInstances is about to take effect."""
         now = self.scheduler.now
         for instance_id in instance_ids:
@@ -493,14 +379,14 @@ class Rules:
                 if told or noted:
                     self.broken(Rule.WARNED_SPARED, f"{instance_id} terminated, warned {instance.warned_at}")
 
-    def routes(self, spec: ServiceSpec, instance_ids: Collection[str]) -> None:
+    def before_route(self, spec: ServiceSpec, instance_ids: Collection[str]) -> None:
         """Targets are about to be registered or deregistered."""
         for instance_id in instance_ids:
             instance = self.cloud.instances.get(instance_id)
             if instance is None or instance.is_foreign or instance.launched_for != spec.service:
                 self.broken(Rule.FOREIGN, f"{instance_id} put into or taken out of {spec.service}")
 
-    def takes_out(
+    def before_deregister(
         self, invocation: Invocation, spec: ServiceSpec, instance_ids: Collection[str], store: MemoryStore
     ) -> None:
         """Targets are about to be deregistered: do their rows say so?"""
@@ -528,7 +414,7 @@ class Rules:
         earliest, latest = (now - left_s for left_s in LAST_LOOK_S)
         if earliest < self.quiet_since or instance.service in self.damaged:
             return
-        if self.was_removed(instance.service or "", now - promised.WARNING_S, now):
+        if self.was_removed(instance.service or "", now - limits.WARNING_S, now):
             return  # nobody replaces it, and its ticks are few until the removal is certain
         is_looked_at = any(earliest <= time <= latest for time in due)
         if is_looked_at and self.warned_rows.get(instance.id, now) < earliest:
@@ -537,13 +423,13 @@ class Rules:
     def look(self, services: Collection[str], store: MemoryStore) -> None:
         """Nothing goes wrong any more: is what there is to do done in time?"""
         now, quiet_since = self.scheduler.now, self.quiet_since
-        if now < quiet_since + promised.PROMPT_S:
+        if now < quiet_since + limits.PROMPT_S:
             return
         for service in services:
             for row in store.load(service).replicas.values():
-                self._look_at(row, now - promised.PROMPT_S)
+                self._look_at(row, now - limits.PROMPT_S)
         for instance in self.cloud.instances.values():
-            is_new = quiet_since < instance.launched_at < now - promised.PROMPT_S and instance.is_alive(now)
+            is_new = quiet_since < instance.launched_at < now - limits.PROMPT_S and instance.is_alive(now)
             if is_new and not instance.is_foreign and instance.id not in self.recorded:
                 self.broken(
                     Rule.PROMPT, f"{instance.id}, launched at {instance.launched_at:.0f} s, is nobody's"
@@ -587,7 +473,7 @@ class Rules:
             elif (
                 instance_id in rows
                 and instance.warned_at <= invocation.warned_at
-                and instance.warned_at + promised.WARNING_S - promised.LAST_S <= invocation.loaded_at - SKEW_S
+                and instance.warned_at + limits.WARNING_S - limits.LAST_S <= invocation.loaded_at - SKEW_S
                 and instance_id not in invocation.wrote  # that it is ill was news: the next tick's
             ):
                 self.broken(Rule.TICK_TAKES_OUT, f"{instance_id} is past its last moment and in rotation")

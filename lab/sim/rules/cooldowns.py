@@ -7,9 +7,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from lab.sim import promised
 from lab.sim.gate import Invocation, at
-from lab.sim.rules import Rule
+from lab.sim.rules import Rule, limits
 from lab.sim.scheduler import Scheduler
 from spotrelay.core.instances import Refusal, RefusalKind
 from spotrelay.core.pools import Cause, Cooldown, PoolMemory, PurchaseOption, Scope, quota_of
@@ -63,7 +62,7 @@ class Learned:
 
 
 @dataclass(slots=True)
-class Learning:
+class CooldownChecker:
     """Watches what the production code learns."""
 
     scheduler: Scheduler
@@ -208,7 +207,7 @@ def _fits(cooldown: Cooldown, evidence: Evidence, learned: Learned) -> bool:
     return (
         cooldown.since >= evidence.at
         and cooldown.strikes in _strikes(evidence, cooldown.since, learned)
-        and abs(length_s - promised.cooldown_s(cooldown.cause, cooldown.strikes)) < 0.01
+        and abs(length_s - limits.cooldown_s(cooldown.cause, cooldown.strikes)) < 0.01
         and evidence.words in cooldown.reason
         and bool(cooldown.reason)
     )
@@ -228,6 +227,6 @@ def _is_worth_it(cooldown: Cooldown, evidence: Evidence, learned: Learned) -> bo
 
 def _is_news(evidence: Evidence, learned: Learned) -> bool:
     """Whether the table must come to know of it."""
-    length_s = promised.cooldown_s(evidence.cause, min(_strikes(evidence, evidence.at, learned)))
+    length_s = limits.cooldown_s(evidence.cause, min(_strikes(evidence, evidence.at, learned)))
     until = evidence.at + seconds(length_s)
     return bool(evidence.words) or _gain_s(until, evidence, learned) > WORTH * length_s

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from lab.sim import backoffs, balance, promised
 from lab.sim.faults import Call
 from lab.sim.gate import STALL_S, time_of
 from lab.sim.instances import GOING, NEVER
-from lab.sim.rules import SKEW_S, Rule
-from lab.sim.view import View, stays_in
+from lab.sim.rules import Rule, limits
+from lab.sim.rules.backoff import held_until
+from lab.sim.rules.checker import SKEW_S
+from lab.sim.rules.replicas import RISING, check_whole, regular
+from lab.sim.rules.view import InvocationView, stays_in
 from spotrelay.core.instances import Instance, InstanceState, TargetState
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
@@ -24,7 +26,7 @@ MARGIN_S = 0.4
 """Whoever looks must find the moment past: a second later, by a clock that may be half a second off."""
 
 
-def check_tick(view: View, memory: MemoryStore) -> None:
+def check_tick(view: InvocationView, memory: MemoryStore) -> None:
     """Check everything that a tick was shown."""
     assert view.spec is not None  # noqa: S101 - a tick has one
     for row in view.untouched():
@@ -33,12 +35,12 @@ def check_tick(view: View, memory: MemoryStore) -> None:
             view.broken(Rule.IN_TIME, f"{row}, {row.state}: {why}")
     for instance in _nobodys(view):
         view.broken(Rule.IN_TIME, f"{instance.id}, launched at {instance.launched_at}, is nobody's")
-    balance.check_whole(view, view.spec)
+    check_whole(view, view.spec)
     _check_calls(view, view.spec)
     _check_next(view, view.spec, memory)
 
 
-def _why_not_left(view: View, spec: ServiceSpec, row: Replica) -> str:
+def _why_not_left(view: InvocationView, spec: ServiceSpec, row: Replica) -> str:
     """Why the row should have been written; empty if it needn't."""
     instance = view.shown(row)
     if row.state is ReplicaState.REQUESTED:
@@ -65,14 +67,14 @@ def _why_not_left(view: View, spec: ServiceSpec, row: Replica) -> str:
     return _why_not_rising(view, spec, row)
 
 
-def _why_not_serving_on(view: View, spec: ServiceSpec, row: Replica) -> str:
+def _why_not_serving_on(view: InvocationView, spec: ServiceSpec, row: Replica) -> str:
     """The same for one that EC2 takes back and that is in rotation: docs/service-file.md, Interruptions."""
     if row.warned_at is None:
         return ""
     others = sum(r.stays and stays_in(r, view.now) for r in view.rows.replicas.values())
-    if promised.is_enough(spec, others):
+    if limits.is_enough(spec, others):
         return f"it serves on, and {others} others serve"
-    safe, last = (moment + SKEW_S for moment in promised.last_moments(spec, row.warned_at))
+    safe, last = (moment + SKEW_S for moment in limits.last_moments(spec, row.warned_at))
     if last <= view.invocation.loaded_at:
         return "it is past its last moment"
     later = any(
@@ -86,7 +88,7 @@ def _why_not_serving_on(view: View, spec: ServiceSpec, row: Replica) -> str:
     return ""
 
 
-def _why_not_rising(view: View, spec: ServiceSpec, row: Replica) -> str:
+def _why_not_rising(view: InvocationView, spec: ServiceSpec, row: Replica) -> str:
     if row.state is ReplicaState.PROVISIONING:
         return "its instance runs"
     target = view.target(row)
@@ -98,27 +100,29 @@ def _why_not_rising(view: View, spec: ServiceSpec, row: Replica) -> str:
     return ""
 
 
-def _why_not_missing(view: View, row: Replica) -> str:
+def _why_not_missing(view: InvocationView, row: Replica) -> str:
     """The same for one that EC2 doesn't show."""
-    if not view.is_over(row.entered[ReplicaState.PROVISIONING], promised.UNSEEN_S):
+    if not view.is_over(row.entered[ReplicaState.PROVISIONING], limits.UNSEEN_S):
         return ""
     if row.state is not ReplicaState.READY:
         return "EC2 doesn't show it"
     ready = [r for r in view.rows.replicas.values() if r.state is ReplicaState.READY]
     if view.target(row) is TargetState.HEALTHY:
         return "it is healthy" if row.unhealthy_since else ""
-    if sum(view.shown(r) is None for r in ready) > promised.most_missing(len(ready)):
+    if sum(view.shown(r) is None for r in ready) > limits.most_missing(len(ready)):
         return ""
-    if row.unhealthy_since is None or view.is_over(row.unhealthy_since, promised.MISSING_S):
+    if row.unhealthy_since is None or view.is_over(row.unhealthy_since, limits.MISSING_S):
         return f"EC2 doesn't show it since {row.unhealthy_since}"
     return ""
 
 
-def _why_not_draining(view: View, spec: ServiceSpec, row: Replica, instance: Instance | None) -> str:
+def _why_not_draining(
+    view: InvocationView, spec: ServiceSpec, row: Replica, instance: Instance | None
+) -> str:
     """The same for one that drains; one whose instance is to be terminated is written with it."""
     if instance is None:
         is_in = view.health.get(row.instance_id or "") in (TargetState.HEALTHY, TargetState.INITIAL)
-        is_old = view.is_over(row.entered[ReplicaState.PROVISIONING], promised.UNSEEN_S)
+        is_old = view.is_over(row.entered[ReplicaState.PROVISIONING], limits.UNSEEN_S)
         is_gone = is_old and not is_in and view.target(row) is not TargetState.UNHEALTHY
         return "EC2 doesn't show its instance any more" if is_gone else ""
     if instance.state is InstanceState.TERMINATED:
@@ -128,36 +132,36 @@ def _why_not_draining(view: View, spec: ServiceSpec, row: Replica, instance: Ins
         return "EC2 has warned it, and the row doesn't say so"
     if instance.state in GOING or is_marked:
         return ""
-    is_spared = row.warned_at is None or view.is_over(row.warned_at, promised.SPARED_S)
-    is_done = view.target(row) is None and view.is_over(row.since, promised.BALANCER_S)
+    is_spared = row.warned_at is None or view.is_over(row.warned_at, limits.SPARED_S)
+    is_done = view.target(row) is None and view.is_over(row.since, limits.BALANCER_S)
     # While requests may be under way it has that time once more: perhaps it was taken out late.
     is_busy = instance.state.is_alive and view.target(row) not in (None, TargetState.UNUSED)
-    is_late = view.is_over(row.since, (1 + is_busy) * (promised.BALANCER_S + spec.drain_s))
+    is_late = view.is_over(row.since, (1 + is_busy) * (limits.BALANCER_S + spec.drain_s))
     if (is_spared or instance.state is InstanceState.STOPPED) and (is_done or is_late):
         return f"drains since {time_of(row.since):.1f} s, and its instance is {instance.state}"
     return ""
 
 
-def _nobodys(view: View) -> Iterator[Instance]:
+def _nobodys(view: InvocationView) -> Iterator[Instance]:
     """The instances of ours that should have got a row by now."""
     if view.now.intents or view.rows.intents:
         return
     owned = {row.instance_id for rows in (view.rows, view.now) for row in rows.replicas.values()}
     for instance in view.instances.values():
         is_ours = instance.launch_template_id is not None and instance.launch_id not in (None, "before")
-        is_old = view.is_over(instance.launched_at, promised.ORPHANED_AFTER_S)
+        is_old = view.is_over(instance.launched_at, limits.ORPHANED_AFTER_S)
         if (
             instance.id not in owned
             and instance.state not in GOING
             and instance.id not in view.invocation.warned
-            and view.rules.recorded.get(instance.id, view.invocation.began_at) >= view.invocation.began_at
+            and view.checker.recorded.get(instance.id, view.invocation.began_at) >= view.invocation.began_at
             and is_ours
             and is_old
         ):
             yield instance
 
 
-def _check_calls(view: View, spec: ServiceSpec) -> None:
+def _check_calls(view: InvocationView, spec: ServiceSpec) -> None:
     """Is somebody called back for each that serves on?"""
     leaves = [h.at + h.delay_s for h in view.invocation.heard if h.call is Call.SCHEDULE_LEAVE]
     # What is decided together may be written one after the other.
@@ -174,10 +178,10 @@ def _check_calls(view: View, spec: ServiceSpec) -> None:
                 continue
             after = (r for r in commit.after.replicas.values() if (r.service, r.id) not in going)
             others = sum(r.stays and stays_in(r, commit.before) for r in after)
-            is_counted = row.service not in view.rules.damaged  # else nobody knows how many serve
-            if is_counted and promised.is_enough(spec, others):
+            is_counted = row.service not in view.checker.damaged  # else nobody knows how many serve
+            if is_counted and limits.is_enough(spec, others):
                 view.broken(Rule.IN_TIME, f"{row} serves on, and {others} others serve")
-            for moment in promised.last_moments(spec, row.warned_at):
+            for moment in limits.last_moments(spec, row.warned_at):
                 latest = max(moment, commit.at) + SKEW_S + 1 + 2 * STALL_S
                 if not any(moment + MARGIN_S <= time <= latest for time in leaves):
                     view.broken(
@@ -185,13 +189,13 @@ def _check_calls(view: View, spec: ServiceSpec) -> None:
                     )
 
 
-def _check_next(view: View, spec: ServiceSpec, memory: MemoryStore) -> None:
+def _check_next(view: InvocationView, spec: ServiceSpec, memory: MemoryStore) -> None:
     """Does another tick come in seconds while anything moves, and none while everything rests?"""
-    now, kept = view.rules.scheduler.now, memory.damage(view.service)
+    now, kept = view.checker.scheduler.now, memory.damage(view.service)
     rows = view.now
     replicas = rows.replicas.values()
     # What others have written since, they have announced.
-    is_moving = view.is_alone and (bool(rows.intents) or any(row.state in balance.RISING for row in replicas))
+    is_moving = view.is_alone and (bool(rows.intents) or any(row.state in RISING for row in replicas))
     next_tick = None if kept.next_tick is None else time_of(kept.next_tick)
     is_soon = next_tick is not None and view.invocation.began_at - SKEW_S < next_tick <= now + SOON_S + SKEW_S
     # Whoever was slow may write over it, with a time that is past: the message is on its way all the same.
@@ -199,7 +203,7 @@ def _check_next(view: View, spec: ServiceSpec, memory: MemoryStore) -> None:
     if is_moving and not (is_soon or is_sent):
         view.broken(Rule.NEXT_TICK, f"something moves, and the next is due at {next_tick}")
     _check_wait(view, next_tick)
-    is_whole = len(balance.regular(rows)) == spec.replicas
+    is_whole = len(regular(rows)) == spec.replicas
     at_rest = all(
         row.stays and not row.is_fallback for all_ in (view.rows, rows) for row in all_.replicas.values()
     )
@@ -208,9 +212,9 @@ def _check_next(view: View, spec: ServiceSpec, memory: MemoryStore) -> None:
         view.broken(Rule.NEXT_TICK, f"everything rests, and the next is due at {view.invocation.announced}")
 
 
-def _check_wait(view: View, next_tick: float | None) -> None:
+def _check_wait(view: InvocationView, next_tick: float | None) -> None:
     """Nothing moves but what waits for its turn: does the next tick come then, neither late nor before?"""
-    spec, now = view.spec, view.rules.scheduler.now
+    spec, now = view.spec, view.checker.scheduler.now
     replicas = view.rows.replicas.values()
     waiting = [row for row in replicas if row.state is ReplicaState.REQUESTED]
     is_still = not (_has_acted(view) or view.rows.intents) and view.is_alone
@@ -218,12 +222,12 @@ def _check_wait(view: View, next_tick: float | None) -> None:
         return
     if not all(row.stays or row in waiting for row in replicas):
         return
-    missing = spec.replicas - len(balance.regular(view.rows))
+    missing = spec.replicas - len(regular(view.rows))
     if missing < 0 or not (missing or waiting):
         return
-    held_until = backoffs.held_until(view, is_fallback=False)
+    launches_from = held_until(view, is_fallback=False)
     retries = [time_of(row.retry_at) if row.retry_at else now for row in waiting]
-    first = max(min([now] * bool(missing) + retries), held_until)
+    first = max(min([now] * bool(missing) + retries), launches_from)
     what = f"what is missing waits until {first:.1f} s"
     if first < NEVER and (next_tick is None or next_tick > max(first, now + SOON_S) + SKEW_S):
         view.broken(Rule.NEXT_TICK, f"{what}, and the next is due at {next_tick}")
@@ -236,7 +240,7 @@ _ACTS = frozenset({Call.REGISTER, Call.DEREGISTER, Call.TERMINATE})
 """What changes something though no row is written."""
 
 
-def _has_acted(view: View) -> bool:
+def _has_acted(view: InvocationView) -> bool:
     """Whether it changed anything: then another tick looks what came of it."""
     return bool(view.invocation.commits) or any(heard.call in _ACTS for heard in view.invocation.heard)
 
@@ -244,12 +248,12 @@ def _has_acted(view: View) -> bool:
 # Events.
 
 
-def check_signals(view: View, memory: MemoryStore) -> None:
+def check_signals(view: InvocationView, memory: MemoryStore) -> None:
     """Check everything that a batch of events told about replicas that were on record."""
     for body in view.invocation.bodies:
         event = json.loads(body)
         instance_id, kind = event["detail"]["instance-id"], event["detail-type"]
-        row = view.rules.row_before(view.invocation, instance_id, memory)
+        row = view.checker.row_before(view.invocation, instance_id, memory)
         if row is not None and (why := _why_not_told(view, row, kind, event["detail"])):
             view.broken(Rule.SIGNALS_NOTED, f"{row}, {row.state}: {why}")
     services = {commit.changes.service for commit in view.invocation.commits}
@@ -257,14 +261,14 @@ def check_signals(view: View, memory: MemoryStore) -> None:
         _check_calls(view, spec)
 
 
-def _why_not_told(view: View, row: Replica, kind: str, detail: dict[str, str]) -> str:
+def _why_not_told(view: InvocationView, row: Replica, kind: str, detail: dict[str, str]) -> str:
     """Why the row should say something else after an event; empty if it needn't."""
     spec = view.invocation.specs.get(row.service)
     answers = (heard.answer for heard in view.invocation.heard)
     read = [a.replicas[row.id] for a in answers if isinstance(a, Rows) and row.id in a.replicas]
     # A tick may make it ready at this very moment.
-    was_rising = any(r.state in balance.RISING and r.instance_id == row.instance_id for r in read)
-    is_rising = row.state in balance.RISING or was_rising
+    was_rising = any(r.state in RISING and r.instance_id == row.instance_id for r in read)
+    is_rising = row.state in RISING or was_rising
     if is_rising and not row.is_warned and "State-change" in kind:
         # Whether it failed or EC2 took it, the event doesn't say: the tick asks.
         is_all = sum((row.instance_id or "") in body for body in view.invocation.bodies) == 1
@@ -282,7 +286,7 @@ def _why_not_told(view: View, row: Replica, kind: str, detail: dict[str, str]) -
             leaves = spec is not None and spec.on_warning is OnWarning.LEAVE
             if not row.is_warned:
                 return "it is warned"
-            return "it is warned" if row.state in balance.RISING or (leaves and row.state.is_active) else ""
+            return "it is warned" if row.state in RISING or (leaves and row.state.is_active) else ""
         case "EC2 Instance Rebalance Recommendation", _:
             follows = spec is not None and spec.on_rebalance is OnRebalance.REPLACE
             is_noted = row.rebalance_at is not None or not row.state.is_active or row.is_warned

@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from lab.sim import promised
 from lab.sim.gate import Invocation, at
-from lab.sim.learning import Evidence, Learning
-from lab.sim.rules import Documents, Rule, in_force
+from lab.sim.rules import Rule, limits
+from lab.sim.rules.checker import Documents, in_force
+from lab.sim.rules.cooldowns import CooldownChecker, Evidence
 from lab.sim.scheduler import Scheduler
 from spotrelay.core.pools import CapacityPool, Offering, PoolMemory, PurchaseOption, Scope
 from spotrelay.core.ports import Denied, LaunchRequest, LaunchResult, Throttled
@@ -62,12 +62,12 @@ class Launching:
 
 
 @dataclass(slots=True)
-class Asking:
+class LaunchChecker:
     """Watches what the production code launches."""
 
     scheduler: Scheduler
     broken: Callable[[Rule, str], None]
-    learning: Learning
+    cooldown_checker: CooldownChecker
     documents: Documents
     by: dict[Invocation, Launching] = field(default_factory=dict)
 
@@ -86,7 +86,7 @@ class Asking:
                 order.is_closed = True
                 following = order
                 self._concluded(invocation, order, changes, before, now)
-        self.learning.committed(invocation, changes, before, now)
+        self.cooldown_checker.committed(invocation, changes, before, now)
         for row in changes.create:
             self._bought(row, before)
         intent = changes.open_intent
@@ -181,7 +181,7 @@ class Asking:
         """Nothing was to be had for these, or nothing was asked: when are they tried again?"""
         for row in rows:
             attempts = before[row.id].attempts + is_attempt
-            back_off_s = promised.doubled_s(attempts if is_attempt else 1, *promised.RETRY_S)
+            back_off_s = limits.doubled_s(attempts if is_attempt else 1, *limits.RETRY_S)
             due = now + seconds(back_off_s)
             first, last = rested or (due, due)
             is_due = row.retry_at is not None and first <= row.retry_at <= last
@@ -235,7 +235,7 @@ class Asking:
         if not fits or len(set(request.pools)) < len(request.pools):
             self.broken(Rule.PLACES, f"{request.pools} are asked in step {order.step} of {order.plans}")
         order.plans = fits
-        memory = self.learning.of(invocation).memory.get(spec.service, PoolMemory())
+        memory = self.cooldown_checker.of(invocation).memory.get(spec.service, PoolMemory())
         if spec.ordered:
             known = [pool for pool in _eligible(spec, memory) if pool in request.pools]
             if known != list(request.pools):
@@ -261,12 +261,12 @@ class Asking:
         if order is not None:
             order.answer = answer
         if isinstance(answer, LaunchResult):
-            self.learning.answered(invocation, request, answer)
+            self.cooldown_checker.answered(invocation, request, answer)
 
     def calls_tick(self, invocation: Invocation, service: str, delay_s: float) -> None:
         """A service's tick is called for, and not as the next one in turn."""
         launching = self.by.get(invocation)
-        if launching is None or not 0 < delay_s <= promised.FALLBACK_S:
+        if launching is None or not 0 < delay_s <= limits.FALLBACK_S:
             return
         launching.called.add(service)
         if True not in launching.fallbacks.get(service, ()):
@@ -277,8 +277,8 @@ class Asking:
         launching = self.by.pop(invocation, None)
         if launching is not None and is_undisturbed:
             self._ended(launching)
-            self.learning.ended(invocation)
-        self.learning.by.pop(invocation, None)
+            self.cooldown_checker.ended(invocation)
+        self.cooldown_checker.by.pop(invocation, None)
 
     def _ended(self, launching: Launching) -> None:
         for order in launching.orders.values():
@@ -290,8 +290,8 @@ class Asking:
 
     def look(self, services: Collection[str], store: MemoryStore, quiet_since: float) -> None:
         """Nothing goes wrong any more: is tried again what was refused?"""
-        late = at(self.scheduler.now - promised.PROMPT_S)
-        if self.scheduler.now < quiet_since + promised.PROMPT_S:
+        late = at(self.scheduler.now - limits.PROMPT_S)
+        if self.scheduler.now < quiet_since + limits.PROMPT_S:
             return
         for service in services:
             rows = store.load(service)
@@ -323,7 +323,7 @@ class Asking:
         spec: ServiceSpec | None = None,
     ) -> list[Plan]:
         """In which ways the launch may be made then, by what the invocation was told."""
-        learned = self.learning.of(invocation)
+        learned = self.cooldown_checker.of(invocation)
         memory, option = learned.memory.get(service, PoolMemory()), order.rows[0].purchase_option
         # What was lost is known by now; what the launch before was refused is, or isn't.
         fresh = learned.fresh[service]
@@ -357,8 +357,8 @@ class Asking:
         """If nobody was asked because all cool: between when and when the first will have rested."""
         if order.request is not None:
             return None
-        learned = self.learning.of(invocation)
-        memory, latest = learned.memory.get(service, PoolMemory()), now + seconds(promised.RESTING_S)
+        learned = self.cooldown_checker.of(invocation)
+        memory, latest = learned.memory.get(service, PoolMemory()), now + seconds(limits.RESTING_S)
         offerings = [Offering(pool, order.rows[0].purchase_option) for pool in order.eligible]
         if any(scope.covers(o) for scope in _scopes(learned.fresh[service]) for o in offerings):
             return now, latest  # what has just been taught ends at a time that only its lesson says
@@ -398,11 +398,11 @@ def _plan(
             continue
         if _rests_until(memory, offering, now) or any(scope.covers(offering) for scope in taught):
             cooling.add(pool)
-        elif is_spot and scores.get(pool.zone, 10) <= promised.LOW_SCORE:
+        elif is_spot and scores.get(pool.zone, 10) <= limits.LOW_SCORE:
             low.add(pool)
         else:
             rested.add(pool)
-    is_return = spec.on_demand_fallback and all(row.attempts % promised.LOW_SCORE_EVERY for row in order.rows)
+    is_return = spec.on_demand_fallback and all(row.attempts % limits.LOW_SCORE_EVERY for row in order.rows)
     steps = [rested]
     if not is_return or is_last_resort:
         steps.append(low)

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
 
-from lab.sim import promised, timeline
-from lab.sim.counting import Counting, is_mending
+from lab.sim import timeline
 from lab.sim.faults import Call
 from lab.sim.gate import Heard, Invocation, first, time_of
-from lab.sim.messages import Event, Fate
-from lab.sim.rules import SKEW_S, Rule, Rules
+from lab.sim.odd_messages import Event, Fate
+from lab.sim.rules import Rule, limits
+from lab.sim.rules.checker import SKEW_S, Checker
+from lab.sim.rules.metrics import MetricChecker, is_mending
 from spotrelay.core.ports import Conflict, OtherControlPlane, PortError
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Changes, Removal, Rows
@@ -52,11 +53,11 @@ SCHEDULED = "aws.events"
 
 
 @dataclass(slots=True)
-class Conduct:
+class MessageChecker:
     """Looks at each invocation when it has ended, unless it was killed."""
 
-    rules: Rules
-    counting: Counting
+    checker: Checker
+    metric_checker: MetricChecker
     fates: dict[str, Fate] = field(default_factory=dict)
     """By body: what must become of a message that is none of the usual ones."""
 
@@ -70,15 +71,13 @@ class Conduct:
         kept = self._set_aside(invocation, [messages[id_] for id_ in malformed])
         failed = Counter(messages[id_] for id_ in malformed if id_ in again)
         if failed != kept:
-            self.rules.broken(
-                Rule.AGAIN, f"{invocation.name}: {sorted(failed)} come again, not {sorted(kept)}"
-            )
+            self._broken(invocation, Rule.AGAIN, f"{sorted(failed)} come again, not {sorted(kept)}")
         self._delivered_again(ignored, again, must=False)
         self._again(invocation, events, again)
         for section in _sections(invocation.heard):
             self._section(invocation, section)
             self._troubled(invocation, section)
-        self.counting.check(
+        self.metric_checker.check(
             invocation, events=list(events.values()), ignored=len(ignored), malformed=len(malformed)
         )
 
@@ -88,25 +87,25 @@ class Conduct:
         if self.fates.get(body) is Fate.SET_ASIDE:
             kept = self._set_aside(invocation, [body])
             if (error is not None) != bool(kept):
-                self.rules.broken(Rule.AGAIN, f"{invocation.name}: a message that nobody can read: {error!r}")
+                self._broken(invocation, Rule.AGAIN, f"a message that nobody can read: {error!r}")
             if len(heard) > 1:
-                self.rules.broken(Rule.ASKED, f"{invocation.name}: {body[:80]} is taken for a tick")
-            self.counting.check(invocation, malformed=1, is_whole=error is None)
+                self._broken(invocation, Rule.ASKED, f"{body[:80]} is taken for a tick")
+            self.metric_checker.check(invocation, malformed=1, is_whole=error is None)
             return
         asked = _Asked.of(body)
         is_tick = asked.kind in ("tick", "override")
         may = any(_is_trouble(h) for h in invocation.errors)
         must = any(_is_needed(h, is_tick=is_tick) for h in invocation.errors)
         if must and error is None:
-            self.rules.broken(Rule.AGAIN, f"{invocation.name}: calls failed, and it is done with")
+            self._broken(invocation, Rule.AGAIN, "calls failed, and it is done with")
         if error is not None and not may:
-            self.rules.broken(Rule.AGAIN, f"{invocation.name}: no call failed, and it raises {error!r}")
+            self._broken(invocation, Rule.AGAIN, f"no call failed, and it raises {error!r}")
         if error is None:
             self._asked(invocation, asked)
         self._section(invocation, heard)
         self._troubled(invocation, heard)
         self._missing(invocation, heard)
-        self.counting.check(invocation, is_whole=error is None, is_vouched_for=asked.kind == "override")
+        self.metric_checker.check(invocation, is_whole=error is None, is_vouched_for=asked.kind == "override")
 
     # Messages.
 
@@ -115,17 +114,15 @@ class Conduct:
         calls = [h for h in invocation.heard if h.call is Call.SET_ASIDE]
         tried = [h.about for h in calls if isinstance(h.about, tuple)]
         if sorted(body for _, body in tried) != sorted(bodies):
-            self.rules.broken(
-                Rule.SET_ASIDE, f"{invocation.name}: {len(tried)} of {len(bodies)} are set aside"
-            )
+            self._broken(invocation, Rule.SET_ASIDE, f"{len(tried)} of {len(bodies)} are set aside")
         if not all(why for why, _ in tried):
-            self.rules.broken(Rule.SET_ASIDE, f"{invocation.name}: set aside without a reason")
+            self._broken(invocation, Rule.SET_ASIDE, "set aside without a reason")
         return Counter(h.about[1] for h in calls if h.is_error and isinstance(h.about, tuple))
 
     def _delivered_again(self, ids: Sequence[str], again: Collection[str], *, must: bool) -> None:
         for id_ in ids:
             if (id_ in again) != must:
-                self.rules.broken(Rule.AGAIN, f"{id_}: {'done with' if must else 'delivered again'}")
+                self.checker.broken(Rule.AGAIN, f"{id_}: {'done with' if must else 'delivered again'}")
 
     def _again(self, invocation: Invocation, events: Mapping[str, Event], again: Collection[str]) -> None:
         """Do those signals come again of which some work failed, and no others?"""
@@ -144,7 +141,7 @@ class Conduct:
         for service, ids in of.items():
             section = sections.get(service)
             if section is None:
-                self.rules.broken(Rule.AGAIN, f"{invocation.name}: nobody looks after {ids}, of {service}")
+                self._broken(invocation, Rule.AGAIN, f"nobody looks after {ids}, of {service}")
             elif any(_is_needed(h, is_tick=True, is_signals=True) for h in section):
                 self._delivered_again(ids, again, must=True)
             elif not any(_is_trouble(h) for h in section):
@@ -181,7 +178,7 @@ class Conduct:
             is_done = all(call in calls for call in done) if is_free else is_left
             is_done = is_done and invocation.ticks_for in ("", asked.service)
         if not is_done:
-            self.rules.broken(Rule.ASKED, f"{invocation.name}: {asked} leads to {calls}")
+            self._broken(invocation, Rule.ASKED, f"{asked} leads to {calls}")
 
     # Steps.
 
@@ -231,7 +228,7 @@ class Conduct:
             if Call.DEREGISTER not in calls:
                 self._skipped(invocation, f"{row} is {row.state}, and isn't taken out of rotation")
             elif calls[0] is Call.LAUNCH:
-                self.rules.broken(Rule.OUT_AT_ONCE, f"{row} waits for a launch")
+                self.checker.broken(Rule.OUT_AT_ONCE, f"{row} waits for a launch")
         if row.state is ReplicaState.FAILED and not _any_about(after, Call.TERMINATE, instance_id):
             self._skipped(invocation, f"{row} has failed, and isn't terminated")
         is_starting = row.state is ReplicaState.STARTING and before.state is not row.state
@@ -259,7 +256,7 @@ class Conduct:
         sent = [
             (now, h.delay_s) for now, h in zip(ends, after, strict=False) if h.call is Call.SCHEDULE_LEAVE
         ]
-        for due in promised.last_moments(spec, warned_at):
+        for due in limits.last_moments(spec, warned_at):
             # What is due already is looked at now.
             if not any(0 <= now + delay_s - max(due, now) <= LOOKS_WITHIN_S for now, delay_s in sent):
                 self._skipped(invocation, f"{row}, warned {warned_at}, isn't looked at {due:.0f} s")
@@ -268,9 +265,7 @@ class Conduct:
         """Something was changed: does a tick follow within seconds?"""
         claims = ((time_of(h.about), h.at) for h in after if isinstance(h.about, datetime))
         if not any(due - invocation.skew_s <= at + SOON_S for due, at in claims):
-            self.rules.broken(
-                Rule.ANNOUNCED, f"{invocation.name}: nothing follows {changes.service} at {since}"
-            )
+            self._broken(invocation, Rule.ANNOUNCED, f"nothing follows {changes.service} at {since}")
 
     def _missing(self, invocation: Invocation, heard: Sequence[Heard]) -> None:
         """A tick found no document: is that believed only when it is certain?"""
@@ -282,10 +277,10 @@ class Conduct:
         if told_at is None:
             is_left_alone = rows.document is None or invocation.is_vouched_for
         else:
-            told_for_s = time_of(told_at) + promised.ABSENT_S - heard[-1].at
-            is_left_alone = rows.removal.absent + 1 <= promised.ABSENT_TICKS or told_for_s > SKEW_S
+            told_for_s = time_of(told_at) + limits.ABSENT_S - heard[-1].at
+            is_left_alone = rows.removal.absent + 1 <= limits.ABSENT_TICKS or told_for_s > SKEW_S
         if is_left_alone and (touched := [h.call for h in heard if h.call in TOUCHES]):
-            self.rules.broken(Rule.REMOVAL, f"{invocation.name}: {touched} by {rows.removal}")
+            self._broken(invocation, Rule.REMOVAL, f"{touched} by {rows.removal}")
 
     def _troubled(self, invocation: Invocation, heard: Sequence[Heard]) -> None:
         """What must not be done any more once something has failed."""
@@ -297,7 +292,7 @@ class Conduct:
         """Another control plane is in charge: is everything left alone?"""
         told = next((i for i, h in enumerate(heard) if isinstance(h.answer, OtherControlPlane)), len(heard))
         if touched := [h.call for h in heard[told:] if h.call in TOUCHES]:
-            self.rules.broken(Rule.OTHERS, f"{invocation.name} goes on to {touched}")
+            self._broken(invocation, Rule.OTHERS, f"goes on to {touched}")
 
     def _together(self, invocation: Invocation, heard: Sequence[Heard]) -> None:
         """A commit was lost to another decider: is nothing more written of what was decided with it?"""
@@ -312,9 +307,10 @@ class Conduct:
             if one.about.open_intent:
                 opened.add(one.about.open_intent.id)
             if lost is not None and not is_outcome:
-                self.rules.broken(
+                self._broken(
+                    invocation,
                     Rule.TOGETHER,
-                    f"{invocation.name}: {timeline.told(one.about)} after {timeline.told(lost)}",
+                    f"{timeline.told(one.about)} after {timeline.told(lost)}",
                 )
             if one.is_error and not is_outcome:
                 lost = one.about
@@ -331,10 +327,13 @@ class Conduct:
         due_s = time_of(due) - invocation.skew_s
         is_sent = told.call is Call.SCHEDULE and told.message["due"] == due.isoformat()
         if not is_sent or not due_s - claim.at - 0.1 <= told.delay_s <= due_s - before.at + 0.1:
-            self.rules.broken(Rule.ANNOUNCED, f"{invocation.name}: the tick of {due} is claimed and not sent")
+            self._broken(invocation, Rule.ANNOUNCED, f"the tick of {due} is claimed and not sent")
 
     def _skipped(self, invocation: Invocation, what: str) -> None:
-        self.rules.broken(Rule.STEPS, f"{invocation.name}: {what}")
+        self._broken(invocation, Rule.STEPS, what)
+
+    def _broken(self, invocation: Invocation, rule: Rule, what: str) -> None:
+        self.checker.broken(rule, f"{invocation.name}: {what}")
 
 
 @dataclass(frozen=True, slots=True)

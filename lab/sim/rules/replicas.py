@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from lab.sim import backoffs, promised
 from lab.sim.gate import Commit, time_of
-from lab.sim.rules import SKEW_S, Rule
-from lab.sim.truth import NEEDLESS
-from lab.sim.view import View, stays_in
+from lab.sim.rules import Rule, limits
+from lab.sim.rules.backoff import held_until, is_held
+from lab.sim.rules.checker import SKEW_S
+from lab.sim.rules.rows import NEEDLESS
+from lab.sim.rules.view import InvocationView, stays_in
 from spotrelay.core.instances import TargetState
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
@@ -26,7 +27,7 @@ _FARTHEST = (
 )
 
 
-def check(view: View, commit: Commit) -> None:
+def check(view: InvocationView, commit: Commit) -> None:
     """Check who goes and who comes by a tick's commit."""
     assert view.spec is not None  # noqa: S101 - a tick has one
     changes, spec = commit.changes, view.spec
@@ -53,7 +54,7 @@ def of(replicas: Iterable[Replica], option: PurchaseOption) -> int:
     return sum(r.purchase_option is option for r in replicas)
 
 
-def _check_scaled_in(view: View, spec: ServiceSpec, commit: Commit) -> None:
+def _check_scaled_in(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
     """What is one too many goes: is it the right one?"""
     loaded = view.rows.replicas
     gone = [
@@ -96,7 +97,7 @@ def _goes_before(row: Replica, kept: Replica, *, is_base: bool) -> bool:
     return row.purchase_option is PurchaseOption.SPOT or not is_base
 
 
-def _check_returned(view: View, commit: Commit) -> None:
+def _check_returned(view: InvocationView, commit: Commit) -> None:
     """A fallback that serves goes: has Spot stayed?"""
     loaded = view.rows.replicas
     gone = [
@@ -128,11 +129,11 @@ def _stays_from(row: Replica) -> datetime:
     """When it has been ready for as long as it took to start."""
     ready = row.entered[ReplicaState.READY]
     return ready + min(
-        ready - row.entered.get(ReplicaState.PROVISIONING, ready), timedelta(seconds=promised.STAY_MAX_S)
+        ready - row.entered.get(ReplicaState.PROVISIONING, ready), timedelta(seconds=limits.STAY_MAX_S)
     )
 
 
-def _check_missed(view: View, spec: ServiceSpec, commit: Commit) -> None:
+def _check_missed(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
     """Replicas are lost: are they replaced if they are missed, and only then?"""
     lost = [
         row
@@ -158,7 +159,7 @@ def _check_missed(view: View, spec: ServiceSpec, commit: Commit) -> None:
             view.broken(Rule.MISSED, f"{row} isn't replaced, and {count} are left of {spec.replicas}")
 
 
-def _check_bought(view: View, spec: ServiceSpec, commit: Commit) -> None:
+def _check_bought(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
     """Replicas are requested: are they bought as the service wants them?"""
     after = regular(view.now)  # one decision may take several commits
     is_taking_in = any(
@@ -190,7 +191,7 @@ def _check_bought(view: View, spec: ServiceSpec, commit: Commit) -> None:
             view.broken(Rule.BOUGHT, f"{row} stands in, and is to be bought {row.purchase_option}")
 
 
-def _check_taken_in(view: View, row: Replica, base: int) -> None:
+def _check_taken_in(view: InvocationView, row: Replica, base: int) -> None:
     """What was bought on-demand and is taken in is one of the base, or stands in."""
     is_in = row.state in (ReplicaState.STARTING, ReplicaState.READY)
     if not is_in or row.purchase_option is PurchaseOption.SPOT or not view.is_alone:
@@ -202,7 +203,7 @@ def _check_taken_in(view: View, row: Replica, base: int) -> None:
         view.broken(Rule.BOUGHT, f"{row} is taken in as {kind}, {there} on-demand for a base of {base}")
 
 
-def _check_moved(view: View, spec: ServiceSpec, commit: Commit) -> None:
+def _check_moved(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
     """Replacements come before those go whom they replace: are they due, and not too many?"""
     after = commit.after.replicas
     moved = [
@@ -218,10 +219,10 @@ def _check_moved(view: View, spec: ServiceSpec, commit: Commit) -> None:
     now = commit.at + SKEW_S
     for old in moved:
         if old.unhealthy_since is not None:
-            is_due = now >= time_of(old.unhealthy_since) + promised.UNHEALTHY_S
+            is_due = now >= time_of(old.unhealthy_since) + limits.UNHEALTHY_S
         else:
             is_advised = old.rebalance_at is not None and spec.on_rebalance is OnRebalance.REPLACE
-            is_due = is_advised and now >= time_of(old.since) + promised.RECOMMENDED_AGE_S
+            is_due = is_advised and now >= time_of(old.since) + limits.RECOMMENDED_AGE_S
         if not is_due:
             view.broken(Rule.MOVED, f"{old} is replaced, unhealthy since {old.unhealthy_since}")
     waiting = [
@@ -229,13 +230,13 @@ def _check_moved(view: View, spec: ServiceSpec, commit: Commit) -> None:
         for r in regular(commit.after)
         if r.state is ReplicaState.READY
         and r.unhealthy_since
-        and view.is_over(r.unhealthy_since, promised.UNHEALTHY_S)
+        and view.is_over(r.unhealthy_since, limits.UNHEALTHY_S)
     ]
     if waiting and any(old.serves for old in moved):
         view.broken(Rule.MOVED, f"{waiting[0]} doesn't answer, and {[str(r) for r in moved]} go before it")
 
 
-def _check_stood_in(view: View, spec: ServiceSpec, commit: Commit) -> None:
+def _check_stood_in(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
     """Fallbacks are requested: is there somebody to stand in for?"""
     created = [r for r in commit.changes.create if r.is_fallback and r.state is ReplicaState.REQUESTED]
     if not created:
@@ -263,7 +264,7 @@ def _may_want(row: Replica, rows: Rows) -> bool:
     return row.attempts > 0 or row.replaces is not None
 
 
-def _check_launched(view: View, spec: ServiceSpec, commit: Commit) -> None:
+def _check_launched(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
     """Replicas that waited are launched: is it their turn?"""
     assert commit.changes.open_intent is not None  # noqa: S101 - the caller has looked
     launched = set(commit.changes.open_intent.replica_ids)
@@ -280,7 +281,7 @@ def _check_launched(view: View, spec: ServiceSpec, commit: Commit) -> None:
             view.broken(Rule.LAUNCHED, f"{row} is launched, and was to wait until {row.retry_at}")
     fresh = [r for r in commit.changes.create if r.id in launched and r.replaces is None]
     for row in (*again, *fresh):
-        if backoffs.held_until(view, is_fallback=row.is_fallback) > now:
+        if held_until(view, is_fallback=row.is_fallback) > now:
             view.broken(Rule.HELD, f"{row} is launched, and waits by {view.rows.backoff}")
     # What goes in a later commit of the same decision doesn't stay either.
     staying = sum(r.stays and stays_in(r, commit.after) and stays_in(r, view.now) for r in loaded.values())
@@ -294,14 +295,14 @@ def _check_launched(view: View, spec: ServiceSpec, commit: Commit) -> None:
             and r.id in commit.after.replicas
             and commit.after.replicas[r.id].state in RISING
         ]
-        most = promised.returning(spec.replicas)
+        most = limits.returning(spec.replicas)
         if len(spot) > max(most - len(rising), 0):
             view.broken(
                 Rule.RETURN, f"{[r.id for r in spot]} return at a time beside {[r.id for r in rising]}"
             )
 
 
-def check_whole(view: View, spec: ServiceSpec) -> None:
+def check_whole(view: InvocationView, spec: ServiceSpec) -> None:
     """After a tick that nothing disturbed: is everybody there, or asked for, who should be?"""
     if not view.is_alone or view.rows.intents or view.now.intents:
         return
@@ -312,7 +313,7 @@ def check_whole(view: View, spec: ServiceSpec) -> None:
         r.state is ReplicaState.FAILED for commit in view.invocation.commits for r in commit.changes.update
     )
     too_many = len(left) - spec.replicas
-    if too_many < 0 and not backoffs.is_held(view) and not failed:
+    if too_many < 0 and not is_held(view) and not failed:
         view.broken(Rule.IN_TIME, f"{len(left)} are there or on their way, {spec.replicas} are wanted")
     loaded = view.rows.replicas
     staying = [r for r in loaded.values() if r.stays and view.target(r) is TargetState.HEALTHY]
@@ -337,13 +338,13 @@ def check_whole(view: View, spec: ServiceSpec) -> None:
     _check_waiting(view, spec, failed=failed)
 
 
-def _has_lost_some(view: View) -> bool:
+def _has_lost_some(view: InvocationView) -> bool:
     """Whether replicas that count went in this very tick: what that makes room for is the next one's."""
     left = {row.id for row in view.now.replicas.values() if row.is_counted}
     return any(row.is_counted and row.id not in left for row in view.rows.replicas.values())
 
 
-def _check_due(view: View, spec: ServiceSpec) -> None:
+def _check_due(view: InvocationView, spec: ServiceSpec) -> None:
     """Is what should be replaced replaced, as far as `surge` goes?"""
     if _has_lost_some(view):
         return
@@ -356,19 +357,19 @@ def _check_due(view: View, spec: ServiceSpec) -> None:
         if row.state is not ReplicaState.READY or not row.is_counted or row.is_fallback:
             continue
         if row.unhealthy_since is not None:
-            is_due = view.is_over(row.unhealthy_since, promised.UNHEALTHY_S)
+            is_due = view.is_over(row.unhealthy_since, limits.UNHEALTHY_S)
         else:
             is_advised = row.rebalance_at is not None and spec.on_rebalance is OnRebalance.REPLACE
-            is_due = is_advised and view.is_over(row.since, promised.RECOMMENDED_AGE_S)
+            is_due = is_advised and view.is_over(row.since, limits.RECOMMENDED_AGE_S)
         if is_due and not row.superseded_in(view.rows):
             view.broken(Rule.MOVED, f"{row} should be replaced, unhealthy since {row.unhealthy_since}")
 
 
-def _check_fallbacks(view: View, spec: ServiceSpec, *, failed: bool) -> None:
+def _check_fallbacks(view: InvocationView, spec: ServiceSpec, *, failed: bool) -> None:
     """Is there a fallback for each Spot replica that was refused, or that starts alone?"""
-    is_held = backoffs.is_held(view, is_fallback=True)
+    must_wait = is_held(view, is_fallback=True)
     standing = sum(r.is_fallback and r.is_counted for r in view.now.replicas.values())
-    if spec.use_spot and spec.on_demand_fallback and not is_held and not failed:
+    if spec.use_spot and spec.on_demand_fallback and not must_wait and not failed:
         # One that was to be replaced and serves all the same leaves less to stand in for.
         serving = sum(r.stays and not r.is_fallback for r in view.now.replicas.values())
         left = {r.id for r in regular(view.now)}
@@ -391,7 +392,7 @@ def _check_fallbacks(view: View, spec: ServiceSpec, *, failed: bool) -> None:
         view.broken(Rule.STOOD_IN, f"{idle[0]}, {idle[0].state}, stands in for nobody")
 
 
-def _wants(view: View, row: Replica) -> bool:
+def _wants(view: InvocationView, row: Replica) -> bool:
     """Whether on-demand should stand in for a replica, and still should when the tick has ended."""
     kept = view.now.replicas.get(row.id)
     if (
@@ -407,12 +408,12 @@ def _wants(view: View, row: Replica) -> bool:
     return before is None or view.shown(before) is None
 
 
-def _check_waiting(view: View, spec: ServiceSpec, *, failed: bool) -> None:
+def _check_waiting(view: InvocationView, spec: ServiceSpec, *, failed: bool) -> None:
     """Is nobody kept waiting whose turn it is?"""
     if failed:
         return
     is_whole = sum(r.serves for r in view.rows.replicas.values()) >= spec.replicas
-    most = promised.returning(spec.replicas) if is_whole else spec.replicas
+    most = limits.returning(spec.replicas) if is_whole else spec.replicas
     intents = [c.changes.open_intent for c in view.invocation.commits if c.changes.open_intent]
     launched = {id_ for intent in intents for id_ in intent.replica_ids}
     returning = sum(
@@ -422,8 +423,8 @@ def _check_waiting(view: View, spec: ServiceSpec, *, failed: bool) -> None:
     # Their turn had come as well, and then there were too many launches in that minute.
     returning += sum(c.changes.held for c in view.invocation.commits)
     for row in view.untouched():
-        is_held = backoffs.is_held(view, is_fallback=row.is_fallback)
-        if row.state is not ReplicaState.REQUESTED or not row.is_counted or is_held:
+        must_wait = is_held(view, is_fallback=row.is_fallback)
+        if row.state is not ReplicaState.REQUESTED or not row.is_counted or must_wait:
             continue
         is_next = row.purchase_option is PurchaseOption.ON_DEMAND or not is_whole or returning < most
         if is_next and (row.retry_at is None or view.is_over(row.retry_at)):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from lab.sim.backoffs import is_looping
 from lab.sim.gate import at, time_of
 from lab.sim.instances import GOING
-from lab.sim.rules import LONGEST_S, SKEW_S, Rule
-from lab.sim.truth import NEEDLESS
+from lab.sim.rules import Rule
+from lab.sim.rules.backoff import is_looping
+from lab.sim.rules.checker import LONGEST_S, SKEW_S
+from lab.sim.rules.rows import NEEDLESS
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
 from spotrelay.core.spec import ServiceSpec
@@ -46,7 +47,7 @@ def check(world: World) -> None:
 
 
 def _check_service(world: World, service: str) -> None:
-    now, broken = world.scheduler.now, world.rules.broken
+    now, broken = world.scheduler.now, world.checker.broken
     spec = world.services.valid(service, now)
     desired = spec.replicas if spec else 0
     rows = world.memory.load(service)
@@ -55,7 +56,7 @@ def _check_service(world: World, service: str) -> None:
         _check_strength(world, service, desired, rows)
     there = {i.id for i in world.cloud.of(service) if i.state(now) not in GOING and not i.is_foreign}
     # Of a service that is gone from the table and from CloudFormation nobody can tell what was its.
-    if there - ready and (spec or service not in world.rules.damaged):
+    if there - ready and (spec or service not in world.checker.damaged):
         broken(Rule.NO_ORPHAN, f"{service}: {sorted(there - ready)}")
     alive = {i.id for i in world.cloud.of(service) if i.is_alive(now) and not i.is_foreign}
     if ready - alive:
@@ -69,7 +70,7 @@ def _check_service(world: World, service: str) -> None:
     # tick any more that would.
     if spec and not world.memory.acquire(service, "nobody", at(0), 0):
         broken(Rule.LEASES, service)
-    if service in world.rules.damaged:
+    if service in world.checker.damaged:
         return
     history = {r.id: r for r in world.memory.history(service, 1000)}
     _check_replacements(world, {**rows.replicas, **history}, rows.highest_id)
@@ -85,7 +86,7 @@ def _is_crash_loop(spec: ServiceSpec | None, rows: Rows) -> bool:
 
 def _check_strength(world: World, service: str, desired: int, rows: Rows) -> None:
     """As many as wanted, each bought as it was wanted, and no other."""
-    broken = world.rules.broken
+    broken = world.checker.broken
     states = [f"{r.id} {r.state}" for r in rows.replicas.values()]
     if len(states) != desired or any(r.state is not ReplicaState.READY for r in rows.replicas.values()):
         broken(Rule.WHOLE, f"{service}: {desired} desired, there are {states}")
@@ -96,7 +97,7 @@ def _check_strength(world: World, service: str, desired: int, rows: Rows) -> Non
 
 def _check_replacements(world: World, all_: dict[int, Replica], highest_id: int) -> None:
     """Every loss has one replacement, and every replacement one loss."""
-    broken = world.rules.broken
+    broken = world.checker.broken
     if set(all_) != set(range(1, highest_id + 1)):
         broken(Rule.IDS, f"{sorted(all_)} are on record of {highest_id}")
     for row in all_.values():
@@ -124,7 +125,7 @@ def _is_missed(world: World, row: Replica) -> bool:
 
 
 def _check_letters(world: World) -> None:
-    broken = world.rules.broken
+    broken = world.checker.broken
     queues = (world.signals, world.ticks)
     # What couldn't be set aside three times ends in the queue's own dead-letter queue.
     kept = Counter(world.dead_letters.letters) + Counter(m.body for queue in queues for m in queue.dead)

@@ -173,7 +173,9 @@ class World:
         try:
             again = self.intake.signals(messages)
         except PortError as error:
-            self.checker.broken(Rule.AGAIN, f"{invocation.name} takes all its messages with it: {error!r}")
+            self.checker.broken(
+                Rule.REDELIVERED_ON_FAILURE, f"{invocation.name} takes all its messages with it: {error!r}"
+            )
             raise
         self.message_checker.signals(invocation, messages, again)
         return again

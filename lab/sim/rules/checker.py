@@ -143,7 +143,7 @@ class Checker:
             is_confused = self.is_damaged(changes.service, invocation.began_at)
             is_legal = old is not None and (row.state is old.state or row.state in TRANSITIONS[old.state])
             if not (is_legal or is_confused):
-                self.broken(Rule.LEGAL, f"{row}: from {old and old.state} to {row.state}")
+                self.broken(Rule.LEGAL_TRANSITIONS, f"{row}: from {old and old.state} to {row.state}")
         for row in (*changes.create, *changes.update):
             if row.instance_id is not None:
                 self._wrote(invocation, row.instance_id, row, before.get(row.id))
@@ -180,12 +180,12 @@ class Checker:
             tagged = max((instance.highest_id for instance in invocation.observed), default=0)
             first = max(given[0], tagged + 1)
         if given != list(range(first, first + len(given))):
-            self.broken(Rule.IDS, f"{service}: {given} given after {highest}")
+            self.broken(Rule.IDS_IN_ORDER, f"{service}: {given} given after {highest}")
         self.ids[service] = max(highest, *given)
         requested = max(row.entered[ReplicaState.REQUESTED] for row in changes.create)
         earliest = self.requested.get(service, requested) - timedelta(seconds=SKEW_S)
         if requested < earliest and not self.is_damaged(service, invocation.began_at):
-            self.broken(Rule.IDS, f"{service}: {given} were requested before {highest}")
+            self.broken(Rule.IDS_IN_ORDER, f"{service}: {given} were requested before {highest}")
         self.requested[service] = requested
         # What is missing leaves the last one that was read in force.
         documents = self._in_force(invocation, service)
@@ -199,13 +199,16 @@ class Checker:
             is_blind = self.is_damaged(service, self.scheduler.now - BLIND_S)
             if active - found > max(most, was) and not is_blind:
                 kind = "fallbacks" if is_fallback else "regular replicas"
-                self.broken(Rule.STRENGTH, f"{service}: {active} active {kind}, {most} allowed")
+                self.broken(Rule.NEVER_ABOVE_SURGE, f"{service}: {active} active {kind}, {most} allowed")
         for row in changes.create:
             if row.replaces is None:
                 continue
             earlier = self.replacements.get((service, row.replaces))
             if earlier is not None and earlier in after and after[earlier].is_counted:
-                self.broken(Rule.ONE_REPLACEMENT, f"{row} replaces {row.replaces}, which {earlier} replaces")
+                self.broken(
+                    Rule.ONE_REPLACEMENT_PER_REPLICA,
+                    f"{row} replaces {row.replaces}, which {earlier} replaces",
+                )
             self.replacements[service, row.replaces] = row.id
 
     def _in_force(self, invocation: Invocation, service: str) -> Sequence[ServiceSpec]:
@@ -226,12 +229,12 @@ class Checker:
         for row in changes.create:
             replaced = before.get(row.replaces or 0)
             if replaced is not None and replaced.is_fallback:
-                self.broken(Rule.FALLBACKS, f"{row} replaces {replaced}, a fallback")
+                self.broken(Rule.ONE_FALLBACK_PER_REPLICA, f"{row} replaces {replaced}, a fallback")
         if not any(row.is_fallback and row.state is ReplicaState.REQUESTED for row in changes.create):
             return
         documents = self._in_force(invocation, service)
         if not any(spec.use_spot and spec.on_demand_fallback for spec in documents):
-            self.broken(Rule.FALLBACKS, f"{service} wants none, and gets some")
+            self.broken(Rule.ONE_FALLBACK_PER_REPLICA, f"{service} wants none, and gets some")
         # Decided on what was loaded; what came since would have taken the IDs.
         loaded = invocation.loaded.values()
         # After a failure there may be no row for what is missing, for as long as nothing is tried again.
@@ -241,7 +244,10 @@ class Checker:
         missing = max(most - there, 0) if has_failed else sum(map(_is_spot_on_its_way, loaded))
         standing = sum(row.is_fallback and row.state.is_active for row in after.values())
         if standing > missing:
-            self.broken(Rule.FALLBACKS, f"{service}: {standing} fallbacks for {missing} that aren't ready")
+            self.broken(
+                Rule.ONE_FALLBACK_PER_REPLICA,
+                f"{service}: {standing} fallbacks for {missing} that aren't ready",
+            )
 
     def _counted(self, changes: Changes, after: Mapping[int, Replica]) -> None:
         """Does the table know how many serve?"""
@@ -249,7 +255,9 @@ class Checker:
             return
         staying = sum(row.stays for row in after.values())
         if changes.serving[1] != staying:
-            self.broken(Rule.COUNTED, f"{changes.service}: {changes.serving[1]} counted, {staying} serve")
+            self.broken(
+                Rule.SERVING_COUNT_EXACT, f"{changes.service}: {changes.serving[1]} counted, {staying} serve"
+            )
 
     def _left(
         self,
@@ -283,9 +291,14 @@ class Checker:
                 continue
             if row.warned_at is None:
                 if staying < min(spec.replicas for spec in documents):
-                    self.broken(Rule.AVAILABLE, f"{row} is taken out ({row.reason}), {staying} others serve")
+                    self.broken(
+                        Rule.NEVER_BELOW_DESIRED, f"{row} is taken out ({row.reason}), {staying} others serve"
+                    )
             elif not self._may_leave(row.warned_at, staying, serving, documents):
-                self.broken(Rule.LAST_ONES, f"{row}, warned {row.warned_at}, leaves, {staying} others serve")
+                self.broken(
+                    Rule.WARNED_SERVES_WHILE_NEEDED,
+                    f"{row}, warned {row.warned_at}, leaves, {staying} others serve",
+                )
 
     def _may_leave(
         self, warned_at: datetime, staying: int, serving: int, documents: Sequence[ServiceSpec]
@@ -312,15 +325,19 @@ class Checker:
         )
         is_counted = window.launched == counted + (before.launched if is_same else 0)
         if not (is_counted and (is_same or is_next)) and service not in self.damaged:
-            self.broken(Rule.LAUNCH_RATE, f"{service}: {counted} more than {before}, and it says {window}")
+            self.broken(
+                Rule.LAUNCH_RATE_LIMITED, f"{service}: {counted} more than {before}, and it says {window}"
+            )
         if window.launched > max((spec.max_launches_per_minute for spec in specs), default=0):
-            self.broken(Rule.LAUNCH_RATE, f"{service}: {window.launched} launches in a minute")
+            self.broken(Rule.LAUNCH_RATE_LIMITED, f"{service}: {window.launched} launches in a minute")
 
     def _given(self, row: Replica) -> None:
         """A replica gets its instance: was that launched for it?"""
         instance = self.cloud.instances[row.instance_id or ""]
         if row.id not in self.intents.get(instance.launch_id or "", ()):
-            self.broken(Rule.GIVEN, f"{row} gets {instance.id}, which {instance.launch_id} brought")
+            self.broken(
+                Rule.INSTANCE_MATCHES_LAUNCH, f"{row} gets {instance.id}, which {instance.launch_id} brought"
+            )
 
     def _closed(self, invocation: Invocation, intent_id: str, after: Mapping[int, Replica]) -> None:
         """An intent is closed: is anything left of it?"""
@@ -334,7 +351,7 @@ class Checker:
         if not waiting:
             return
         if self.scheduler.now - self.opened[intent_id] < limits.TIMEOUT_S - LEAD_S:
-            self.broken(Rule.PATIENCE, f"{intent_id} closed, {waiting[0]} waits for it")
+            self.broken(Rule.INTENT_OPEN_WHILE_PENDING, f"{intent_id} closed, {waiting[0]} waits for it")
         for seen in invocation.observed:  # by a tick; the others close only what they launched themselves
             instance = self.cloud.instances[seen.id]
             if (
@@ -343,7 +360,10 @@ class Checker:
                 and instance.is_alive(self.scheduler.now)
                 and not instance.is_being_taken(self.scheduler.now)
             ):
-                self.broken(Rule.ADOPTION, f"{intent_id} closed, {instance.id} is there, {waiting[0]} waits")
+                self.broken(
+                    Rule.ADOPTED_BEFORE_INTENT_CLOSES,
+                    f"{intent_id} closed, {instance.id} is there, {waiting[0]} waits",
+                )
 
     # Calls.
 
@@ -351,12 +371,12 @@ class Checker:
         """A launch is about to take effect."""
         replicas = self.intents.get(request.launch_id)
         if replicas is None:
-            self.broken(Rule.INTENT_FIRST, f"{request.launch_id} was never on record")
+            self.broken(Rule.INTENT_BEFORE_LAUNCH, f"{request.launch_id} was never on record")
         elif request.count > len(replicas):
-            self.broken(Rule.INTENT_FIRST, f"{request.launch_id}: {request.count} for {replicas}")
+            self.broken(Rule.INTENT_BEFORE_LAUNCH, f"{request.launch_id}: {request.count} for {replicas}")
         known = self.cloud.answers.get(request.launch_id)
         if known and known[0] != request:
-            self.broken(Rule.INTENT_FIRST, f"{request.launch_id} launches twice, and differently")
+            self.broken(Rule.INTENT_BEFORE_LAUNCH, f"{request.launch_id} launches twice, and differently")
 
     def before_terminate(self, invocation: Invocation, instance_ids: Collection[str]) -> None:
         """TerminateInstances is about to take effect."""
@@ -364,12 +384,14 @@ class Checker:
         for instance_id in instance_ids:
             instance = self.cloud.instances.get(instance_id)
             if instance is None or instance.is_foreign:
-                self.broken(Rule.FOREIGN, f"{instance_id} terminated")
+                self.broken(Rule.FOREIGN_UNTOUCHED, f"{instance_id} terminated")
                 continue
             if instance_id not in invocation.wrote:
-                self.broken(Rule.ROW_FIRST, f"{instance_id} terminated, and nothing was written about it")
+                self.broken(
+                    Rule.ROW_BEFORE_EFFECT, f"{instance_id} terminated, and nothing was written about it"
+                )
             if self.cloud.serves(instance):
-                self.broken(Rule.OUT_FIRST, f"{instance_id} terminated in rotation")
+                self.broken(Rule.DEREGISTERED_BEFORE_TERMINATED, f"{instance_id} terminated in rotation")
             if instance.state(now) in (InstanceState.PENDING, InstanceState.RUNNING):
                 told = invocation.warned_at is not None and instance.warned_at <= invocation.warned_at
                 decided_at = invocation.wrote.get(instance_id, invocation.loaded_at)
@@ -377,14 +399,16 @@ class Checker:
                 # Else EC2 has spared it, or warned it once more since.
                 noted = noted and instance.warned_at < decided_at
                 if told or noted:
-                    self.broken(Rule.WARNED_SPARED, f"{instance_id} terminated, warned {instance.warned_at}")
+                    self.broken(
+                        Rule.WARNED_NOT_TERMINATED, f"{instance_id} terminated, warned {instance.warned_at}"
+                    )
 
     def before_route(self, spec: ServiceSpec, instance_ids: Collection[str]) -> None:
         """Targets are about to be registered or deregistered."""
         for instance_id in instance_ids:
             instance = self.cloud.instances.get(instance_id)
             if instance is None or instance.is_foreign or instance.launched_for != spec.service:
-                self.broken(Rule.FOREIGN, f"{instance_id} put into or taken out of {spec.service}")
+                self.broken(Rule.FOREIGN_UNTOUCHED, f"{instance_id} put into or taken out of {spec.service}")
 
     def before_deregister(
         self, invocation: Invocation, spec: ServiceSpec, instance_ids: Collection[str], store: MemoryStore
@@ -405,7 +429,9 @@ class Checker:
                 continue
             row = rows.get(instance_id)
             if (row is None and instance_id not in history) or (row is not None and row.state.is_active):
-                self.broken(Rule.ROW_FIRST, f"{instance_id} leaves the rotation, and its row is {row}")
+                self.broken(
+                    Rule.ROW_BEFORE_EFFECT, f"{instance_id} leaves the rotation, and its row is {row}"
+                )
 
     def ended_in_rotation(self, instance: SimInstance) -> None:
         """EC2 takes an instance that it had warned, and clients were still sent to it."""
@@ -418,7 +444,7 @@ class Checker:
             return  # nobody replaces it, and its ticks are few until the removal is certain
         is_looked_at = any(earliest <= time <= latest for time in due)
         if is_looked_at and self.warned_rows.get(instance.id, now) < earliest:
-            self.broken(Rule.WARNED_OUT, f"{instance.id} is in rotation at its end")
+            self.broken(Rule.WARNED_OUT_BEFORE_END, f"{instance.id} is in rotation at its end")
 
     def look(self, services: Collection[str], store: MemoryStore) -> None:
         """Nothing goes wrong any more: is what there is to do done in time?"""
@@ -432,7 +458,8 @@ class Checker:
             is_new = quiet_since < instance.launched_at < now - limits.PROMPT_S and instance.is_alive(now)
             if is_new and not instance.is_foreign and instance.id not in self.recorded:
                 self.broken(
-                    Rule.PROMPT, f"{instance.id}, launched at {instance.launched_at:.0f} s, is nobody's"
+                    Rule.PROGRESS_IN_MINUTES,
+                    f"{instance.id}, launched at {instance.launched_at:.0f} s, is nobody's",
                 )
 
     def _look_at(self, row: Replica, since: float) -> None:
@@ -442,9 +469,9 @@ class Checker:
             return
         is_healthy = self.cloud.health(row.service, since).get(instance_id) is TargetState.HEALTHY
         if row.state is ReplicaState.STARTING and is_healthy:
-            self.broken(Rule.PROMPT, f"{row} is healthy, and not ready")
+            self.broken(Rule.PROGRESS_IN_MINUTES, f"{row} is healthy, and not ready")
         if row.state is ReplicaState.DRAINING and target.registered_at < since:
-            self.broken(Rule.PROMPT, f"{row} drains, and is in rotation")
+            self.broken(Rule.PROGRESS_IN_MINUTES, f"{row} drains, and is in rotation")
 
     # Ends of invocations.
 
@@ -469,20 +496,22 @@ class Checker:
             if not is_known and instance_id not in (invocation.health or ()):
                 continue  # a wrong answer of the load balancer's hides what only that would tell
             if instance.died_at() <= invocation.observed_at:
-                self.broken(Rule.TICK_TAKES_OUT, f"{instance_id} is dead and in rotation")
+                self.broken(Rule.TICK_CLEANS_ROTATION, f"{instance_id} is dead and in rotation")
             elif (
                 instance_id in rows
                 and instance.warned_at <= invocation.warned_at
                 and instance.warned_at + limits.WARNING_S - limits.LAST_S <= invocation.loaded_at - SKEW_S
                 and instance_id not in invocation.wrote  # that it is ill was news: the next tick's
             ):
-                self.broken(Rule.TICK_TAKES_OUT, f"{instance_id} is past its last moment and in rotation")
+                self.broken(
+                    Rule.TICK_CLEANS_ROTATION, f"{instance_id} is past its last moment and in rotation"
+                )
             elif (
                 instance_id in rows
                 and rows[instance_id].state is ReplicaState.DRAINING
                 and instance_id in (invocation.health or ())
             ):
-                self.broken(Rule.TICK_TAKES_OUT, f"{instance_id} drains and is in rotation")
+                self.broken(Rule.TICK_CLEANS_ROTATION, f"{instance_id} drains and is in rotation")
 
     def acknowledged(self, invocation: Invocation, instance_id: str, store: MemoryStore) -> None:
         """A message with a warning was done with."""
@@ -495,7 +524,7 @@ class Checker:
         if serves_on:
             return
         if row.state is not ReplicaState.DRAINING or not row.is_warned:
-            self.broken(Rule.SIGNAL_HANDLED, f"{row} is {row.state} after its warning")
+            self.broken(Rule.WARNING_HANDLED, f"{row} is {row.state} after its warning")
         target = self.cloud.in_rotation(row.service, instance_id)
         drained_at = time_of(row.since)
         by = self.drained.get(instance_id)
@@ -505,11 +534,11 @@ class Checker:
             return  # whoever has drained it takes it out; of a removed service a tick does
         # What was put back since, by an invocation that didn't know, is for the tick to find.
         if target is not None and target.registered_at < drained_at - SKEW_S:
-            self.broken(Rule.SIGNAL_HANDLED, f"{instance_id} is in rotation after its warning")
+            self.broken(Rule.WARNING_HANDLED, f"{instance_id} is in rotation after its warning")
 
     def crashed(self, error: Exception | str) -> None:
         """An exception that isn't a port's left the production code."""
-        self.broken(Rule.NO_SURPRISE, error if isinstance(error, str) else repr(error))
+        self.broken(Rule.ONLY_PORT_ERRORS, error if isinstance(error, str) else repr(error))
 
     def caught(self, error: str) -> None:
         """The production code caught an exception and went on."""

@@ -20,7 +20,7 @@ from spotrelay.core.spec import OnRebalance, OnWarning, ServiceSpec
 from spotrelay.memory import MemoryStore
 
 SOON_S = 3.0
-"""While anything moves, ticks follow each other in seconds: docs/reliability.md, `TICK_TAKES_OUT`."""
+"""While anything moves, ticks follow each other in seconds: docs/reliability.md, `TICK_CLEANS_ROTATION`."""
 
 MARGIN_S = 0.4
 """Whoever looks must find the moment past: a second later, by a clock that may be half a second off."""
@@ -32,9 +32,9 @@ def check_tick(view: InvocationView, memory: MemoryStore) -> None:
     for row in view.untouched():
         why = _why_not_left(view, view.spec, row)
         if why:
-            view.broken(Rule.IN_TIME, f"{row}, {row.state}: {why}")
+            view.broken(Rule.TICK_COMPLETE, f"{row}, {row.state}: {why}")
     for instance in _nobodys(view):
-        view.broken(Rule.IN_TIME, f"{instance.id}, launched at {instance.launched_at}, is nobody's")
+        view.broken(Rule.TICK_COMPLETE, f"{instance.id}, launched at {instance.launched_at}, is nobody's")
     check_whole(view, view.spec)
     _check_calls(view, view.spec)
     _check_next(view, view.spec, memory)
@@ -180,12 +180,13 @@ def _check_calls(view: InvocationView, spec: ServiceSpec) -> None:
             others = sum(r.stays and stays_in(r, commit.before) for r in after)
             is_counted = row.service not in view.checker.damaged  # else nobody knows how many serve
             if is_counted and limits.is_enough(spec, others):
-                view.broken(Rule.IN_TIME, f"{row} serves on, and {others} others serve")
+                view.broken(Rule.TICK_COMPLETE, f"{row} serves on, and {others} others serve")
             for moment in limits.last_moments(spec, row.warned_at):
                 latest = max(moment, commit.at) + SKEW_S + 1 + 2 * STALL_S
                 if not any(moment + MARGIN_S <= time <= latest for time in leaves):
                     view.broken(
-                        Rule.CALLED_BACK, f"{row}, to leave at {moment:.1f} s; looks are due at {leaves}"
+                        Rule.LAST_MOMENT_CHECKED,
+                        f"{row}, to leave at {moment:.1f} s; looks are due at {leaves}",
                     )
 
 
@@ -201,7 +202,7 @@ def _check_next(view: InvocationView, spec: ServiceSpec, memory: MemoryStore) ->
     # Whoever was slow may write over it, with a time that is past: the message is on its way all the same.
     is_sent = any(moment and time_of(moment) <= now + SOON_S + SKEW_S for moment in view.invocation.announced)
     if is_moving and not (is_soon or is_sent):
-        view.broken(Rule.NEXT_TICK, f"something moves, and the next is due at {next_tick}")
+        view.broken(Rule.NEXT_TICK_IN_TIME, f"something moves, and the next is due at {next_tick}")
     _check_wait(view, next_tick)
     is_whole = len(regular(rows)) == spec.replicas
     at_rest = all(
@@ -209,7 +210,9 @@ def _check_next(view: InvocationView, spec: ServiceSpec, memory: MemoryStore) ->
     )
     is_calm = at_rest and is_whole and not (view.rows.intents or rows.intents or _has_acted(view))
     if is_calm and view.invocation.announced:
-        view.broken(Rule.NEXT_TICK, f"everything rests, and the next is due at {view.invocation.announced}")
+        view.broken(
+            Rule.NEXT_TICK_IN_TIME, f"everything rests, and the next is due at {view.invocation.announced}"
+        )
 
 
 def _check_wait(view: InvocationView, next_tick: float | None) -> None:
@@ -230,10 +233,10 @@ def _check_wait(view: InvocationView, next_tick: float | None) -> None:
     first = max(min([now] * bool(missing) + retries), launches_from)
     what = f"what is missing waits until {first:.1f} s"
     if first < NEVER and (next_tick is None or next_tick > max(first, now + SOON_S) + SKEW_S):
-        view.broken(Rule.NEXT_TICK, f"{what}, and the next is due at {next_tick}")
+        view.broken(Rule.NEXT_TICK_IN_TIME, f"{what}, and the next is due at {next_tick}")
     due = [time_of(moment) for moment in view.invocation.announced if moment]
     if due and min(due) < first - SKEW_S and first > now + 2 * SOON_S:
-        view.broken(Rule.NEXT_TICK, f"{what}, and the next is due at {due}")
+        view.broken(Rule.NEXT_TICK_IN_TIME, f"{what}, and the next is due at {due}")
 
 
 _ACTS = frozenset({Call.REGISTER, Call.DEREGISTER, Call.TERMINATE})
@@ -255,7 +258,7 @@ def check_signals(view: InvocationView, memory: MemoryStore) -> None:
         instance_id, kind = event["detail"]["instance-id"], event["detail-type"]
         row = view.checker.row_before(view.invocation, instance_id, memory)
         if row is not None and (why := _why_not_told(view, row, kind, event["detail"])):
-            view.broken(Rule.SIGNALS_NOTED, f"{row}, {row.state}: {why}")
+            view.broken(Rule.EVENTS_RECORDED, f"{row}, {row.state}: {why}")
     services = {commit.changes.service for commit in view.invocation.commits}
     if len(services) == 1 and (spec := view.invocation.specs.get(services.pop())):
         _check_calls(view, spec)

@@ -124,17 +124,20 @@ class CooldownChecker:
         learned = self.of(invocation)
         now = at(self.scheduler.now + invocation.skew_s)
         if not cooldowns:
-            self.broken(Rule.LEARNED, "the table is written for nothing")
+            self.broken(Rule.COOLDOWN_RECORDED, "the table is written for nothing")
         for cooldown in cooldowns:
             causes = [e for e in learned.evidence if (e.scope, e.cause) == (cooldown.scope, cooldown.cause)]
             learned.told.add((cooldown.scope, cooldown.cause))
             if not causes:
-                self.broken(Rule.CAUSED, f"{cooldown.scope} cools for {cooldown.cause}, and there was none")
+                self.broken(
+                    Rule.COOLDOWN_HAS_CAUSE,
+                    f"{cooldown.scope} cools for {cooldown.cause}, and there was none",
+                )
             elif not any(_fits(cooldown, e, learned) and cooldown.since <= now for e in causes):
                 known = learned.known(causes[-1].service, cooldown.scope, cooldown.cause)
-                self.broken(Rule.LEARNED, f"{cooldown} for {causes}, known was {known}")
+                self.broken(Rule.COOLDOWN_RECORDED, f"{cooldown} for {causes}, known was {known}")
             elif not any(_is_worth_it(cooldown, e, learned) for e in causes):
-                self.broken(Rule.LEARNED, f"{cooldown} adds nothing to what the table knows")
+                self.broken(Rule.COOLDOWN_RECORDED, f"{cooldown} adds nothing to what the table knows")
 
     def forgives(self, invocation: Invocation, scopes: Collection[Scope]) -> None:
         """The table is about to be told to forget cooldowns."""
@@ -142,7 +145,7 @@ class CooldownChecker:
         learned.forgiven.update(scopes)
         wrongly = [str(scope) for scope in learned.forgiven - learned.forgivable]
         if wrongly:
-            self.broken(Rule.FORGIVEN, f"{wrongly} are forgiven, and gave nothing")
+            self.broken(Rule.LAUNCH_ENDS_REFUSALS, f"{wrongly} are forgiven, and gave nothing")
 
     def ended(self, invocation: Invocation) -> None:
         """The invocation came to its end, and nothing disturbed it: is all that it was taught on record?"""
@@ -152,10 +155,10 @@ class CooldownChecker:
         for evidence in learned.evidence:
             is_told = (evidence.scope, evidence.cause) in learned.told
             if evidence.is_owed and not is_told and _is_news(evidence, learned):
-                self.broken(Rule.LEARNED, f"nobody was told of {evidence}")
+                self.broken(Rule.COOLDOWN_RECORDED, f"nobody was told of {evidence}")
         missed = [str(scope) for scope in learned.given - learned.forgiven]
         if missed:
-            self.broken(Rule.FORGIVEN, f"{missed} gave an instance, and aren't forgiven")
+            self.broken(Rule.LAUNCH_ENDS_REFUSALS, f"{missed} gave an instance, and aren't forgiven")
 
 
 def _taught(row: Replica, old: Replica) -> Iterator[tuple[Cause, bool]]:

@@ -94,14 +94,16 @@ class LaunchChecker:
             return
         named = {row.id for row in changes.stored if row.launch_id == intent.id}
         if named != set(intent.replica_ids):
-            self.broken(Rule.AS_ORDERED, f"{intent}, and it is {named} that wait for it")
+            self.broken(Rule.LAUNCH_MATCHES_ROWS, f"{intent}, and it is {named} that wait for it")
         order = Order(intent, changes.to_launch, any(r.id in before for r in changes.to_launch))
         launching.orders[intent.id] = order
         if following is not None:
             order.plans, order.step = following.plans, following.step + 1
             order.eligible = following.eligible
             if abs((intent.created_at - now).total_seconds()) > EXACT_S:
-                self.broken(Rule.PATIENCE, f"{intent} is of {now}: it would be given up too soon")
+                self.broken(
+                    Rule.INTENT_OPEN_WHILE_PENDING, f"{intent} is of {now}: it would be given up too soon"
+                )
             return
         turn = [
             r for r in invocation.loaded.values() if _is_refused_fallback(r) and _is_past(r.retry_at, now)
@@ -109,7 +111,9 @@ class LaunchChecker:
         for row in order.rows:
             old = before.get(row.id)
             if old is not None and not _is_past(old.retry_at, now) and not turn:
-                self.broken(Rule.RETRIED, f"{row} is launched at {now}, and waits until {old.retry_at}")
+                self.broken(
+                    Rule.RETRIED_AFTER_BACKOFF, f"{row} is launched at {now}, and waits until {old.retry_at}"
+                )
 
     def _bought(self, row: Replica, before: Mapping[int, Replica]) -> None:
         """A new replica is bought as the one that it replaces, or as the service wants it by now."""
@@ -118,7 +122,7 @@ class LaunchChecker:
         if replaced is None or not specs or not all(spec.use_spot for spec in specs):
             return
         if row.purchase_option is not replaced.purchase_option:
-            self.broken(Rule.AS_ORDERED, f"{row} is bought {row.purchase_option}, unlike {replaced}")
+            self.broken(Rule.LAUNCH_MATCHES_ROWS, f"{row} is bought {row.purchase_option}, unlike {replaced}")
 
     def _concluded(
         self,
@@ -132,7 +136,10 @@ class LaunchChecker:
         rows = {row.id: row for row in changes.update}
         waiting = [rows[r.id] for r in order.rows if r.id in rows]
         if len(waiting) < len(order.rows):
-            self.broken(Rule.ANSWERED, f"{order.intent} is closed, and its rows are {list(rows.values())}")
+            self.broken(
+                Rule.LAUNCH_RESULT_RECORDED,
+                f"{order.intent} is closed, and its rows are {list(rows.values())}",
+            )
             return
         if isinstance(order.answer, Throttled):
             self._wait(waiting, before, now, is_attempt=False)
@@ -141,13 +148,15 @@ class LaunchChecker:
             # Nobody was asked: there must have been nobody to ask.
             order.plans = self._plans(invocation, order, changes.service, now)
             if () not in order.plans or order.request is not None:
-                self.broken(Rule.PLACES, f"{order.intent} is closed, nobody answered: {order.plans}")
+                self.broken(Rule.POOL_ORDER, f"{order.intent} is closed, nobody answered: {order.plans}")
         answer = order.answer if isinstance(order.answer, LaunchResult) else LaunchResult()
         got = [row for row in waiting if row.instance_id]
         left = [row for row in waiting if row.instance_id is None]
         given = [instance.id for instance in answer.instances][: len(waiting)]
         if sorted(given) != sorted(row.instance_id or "" for row in got):
-            self.broken(Rule.ANSWERED, f"{given} came for {order.intent}, the rows say {waiting}")
+            self.broken(
+                Rule.LAUNCH_RESULT_RECORDED, f"{given} came for {order.intent}, the rows say {waiting}"
+            )
         words = [str(order.answer)] if isinstance(order.answer, Denied) else [r.code for r in answer.refusals]
         self._told(order, got, [*words, "/"])
         self._told(order, left, words)
@@ -166,7 +175,7 @@ class LaunchChecker:
         opened = changes.open_intent.replica_ids if changes.open_intent else ()
         is_going_on = sorted(opened) == sorted(row.id for row in left)
         if not is_going_on and follows == {True}:
-            self.broken(Rule.PLACES, f"{left} aren't asked for elsewhere, {order.plans} at {order.step}")
+            self.broken(Rule.POOL_ORDER, f"{left} aren't asked for elsewhere, {order.plans} at {order.step}")
         return is_going_on
 
     def _wait(
@@ -187,7 +196,8 @@ class LaunchChecker:
             is_due = row.retry_at is not None and first <= row.retry_at <= last
             if row.attempts != attempts or not is_due:
                 self.broken(
-                    Rule.RETRIED, f"{row}: {row.attempts}, {row.retry_at}; {attempts}, {first}, {last}"
+                    Rule.RETRIED_AFTER_BACKOFF,
+                    f"{row}: {row.attempts}, {row.retry_at}; {attempts}, {first}, {last}",
                 )
 
     def _stood_in(
@@ -211,7 +221,10 @@ class LaunchChecker:
                 asked = frozenset[CapacityPool]().union(*order.plans[0])
                 is_right &= all((str(pool) in why) is (pool not in asked) for pool in order.eligible)
             if not is_right:
-                self.broken(Rule.ANSWERED, f"{row} says {text!r}, EC2 said {order.answer}, of {order.plans}")
+                self.broken(
+                    Rule.LAUNCH_RESULT_RECORDED,
+                    f"{row} says {text!r}, EC2 said {order.answer}, of {order.plans}",
+                )
 
     # Calls.
 
@@ -225,7 +238,7 @@ class LaunchChecker:
         option, spec = request.purchase_option, request.spec
         wanted = len(order.rows), order.intent.highest_id, {row.purchase_option for row in order.rows}
         if (request.count, request.highest_id, {option}) != wanted:
-            self.broken(Rule.AS_ORDERED, f"{request} for {order.rows}")
+            self.broken(Rule.LAUNCH_MATCHES_ROWS, f"{request} for {order.rows}")
         if not order.plans:
             now = at(self.scheduler.now + invocation.skew_s)
             order.plans = self._plans(invocation, order, spec.service, now, spec)
@@ -233,27 +246,27 @@ class LaunchChecker:
             plan for plan in order.plans if plan[order.step : order.step + 1] == (frozenset(request.pools),)
         ]
         if not fits or len(set(request.pools)) < len(request.pools):
-            self.broken(Rule.PLACES, f"{request.pools} are asked in step {order.step} of {order.plans}")
+            self.broken(Rule.POOL_ORDER, f"{request.pools} are asked in step {order.step} of {order.plans}")
         order.plans = fits
         memory = self.cooldown_checker.of(invocation).memory.get(spec.service, PoolMemory())
         if spec.ordered:
             known = [pool for pool in _eligible(spec, memory) if pool in request.pools]
             if known != list(request.pools):
-                self.broken(Rule.AS_ORDERED, f"{request.pools} are asked, {known} is the preference")
+                self.broken(Rule.LAUNCH_MATCHES_ROWS, f"{request.pools} are asked, {known} is the preference")
         self._capped(request, memory)
 
     def _capped(self, request: LaunchRequest, memory: PoolMemory) -> None:
         share, caps = request.spec.max_price_share, request.max_prices
         if share is None or request.purchase_option is PurchaseOption.ON_DEMAND:
             if caps:
-                self.broken(Rule.CAPPED, f"{caps}, and nothing is to be capped")
+                self.broken(Rule.PRICE_CAP_SENT, f"{caps}, and nothing is to be capped")
             return
         prices = memory.survey.on_demand_prices if memory.survey else {}
         for type_ in dict.fromkeys(pool.instance_type for pool in request.pools):
             below = share * prices.get(type_, 0.0) - caps.get(type_, float("inf"))
             # EC2 takes four decimals: what is below is rounded down.
             if not -1e-9 < below < 2e-4:
-                self.broken(Rule.CAPPED, f"{type_}: {caps}, {share} of {prices}")
+                self.broken(Rule.PRICE_CAP_SENT, f"{type_}: {caps}, {share} of {prices}")
 
     def answered(self, invocation: Invocation, request: LaunchRequest, answer: Answer) -> None:
         """EC2 has answered."""
@@ -270,7 +283,9 @@ class LaunchChecker:
             return
         launching.called.add(service)
         if True not in launching.fallbacks.get(service, ()):
-            self.broken(Rule.FALLBACKS_SOON, f"a tick of {service} is called for, and nothing was refused")
+            self.broken(
+                Rule.FALLBACKS_IN_SECONDS, f"a tick of {service} is called for, and nothing was refused"
+            )
 
     def ended(self, invocation: Invocation, *, is_undisturbed: bool) -> None:
         """The invocation came to its end."""
@@ -283,10 +298,12 @@ class LaunchChecker:
     def _ended(self, launching: Launching) -> None:
         for order in launching.orders.values():
             if not order.is_closed:
-                self.broken(Rule.ANSWERED, f"{order.intent} is left open, the answer was {order.answer}")
+                self.broken(
+                    Rule.LAUNCH_RESULT_RECORDED, f"{order.intent} is left open, the answer was {order.answer}"
+                )
         wanted = {service for service, wants in launching.fallbacks.items() if wants == {True}}
         if wanted - launching.called:
-            self.broken(Rule.FALLBACKS_SOON, f"nobody asks for fallbacks of {wanted}")
+            self.broken(Rule.FALLBACKS_IN_SECONDS, f"nobody asks for fallbacks of {wanted}")
 
     def look(self, services: Collection[str], store: MemoryStore, quiet_since: float) -> None:
         """Nothing goes wrong any more: is tried again what was refused?"""
@@ -307,7 +324,9 @@ class LaunchChecker:
             for row in rows.replicas.values():
                 is_late = row.retry_at is not None and row.retry_at < late
                 if row.state is ReplicaState.REQUESTED and is_late and row.launch_id not in rows.intents:
-                    self.broken(Rule.RETRIED, f"{row} isn't tried again, due was {row.retry_at}")
+                    self.broken(
+                        Rule.RETRIED_AFTER_BACKOFF, f"{row} isn't tried again, due was {row.retry_at}"
+                    )
 
     # What may be asked.
 

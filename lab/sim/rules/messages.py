@@ -71,7 +71,9 @@ class MessageChecker:
         kept = self._set_aside(invocation, [messages[id_] for id_ in malformed])
         failed = Counter(messages[id_] for id_ in malformed if id_ in again)
         if failed != kept:
-            self._broken(invocation, Rule.AGAIN, f"{sorted(failed)} come again, not {sorted(kept)}")
+            self._broken(
+                invocation, Rule.REDELIVERED_ON_FAILURE, f"{sorted(failed)} come again, not {sorted(kept)}"
+            )
         self._delivered_again(ignored, again, must=False)
         self._again(invocation, events, again)
         for section in _sections(invocation.heard):
@@ -87,9 +89,11 @@ class MessageChecker:
         if self.fates.get(body) is Fate.SET_ASIDE:
             kept = self._set_aside(invocation, [body])
             if (error is not None) != bool(kept):
-                self._broken(invocation, Rule.AGAIN, f"a message that nobody can read: {error!r}")
+                self._broken(
+                    invocation, Rule.REDELIVERED_ON_FAILURE, f"a message that nobody can read: {error!r}"
+                )
             if len(heard) > 1:
-                self._broken(invocation, Rule.ASKED, f"{body[:80]} is taken for a tick")
+                self._broken(invocation, Rule.TICK_MESSAGE_OBEYED, f"{body[:80]} is taken for a tick")
             self.metric_checker.check(invocation, malformed=1, is_whole=error is None)
             return
         asked = _Asked.of(body)
@@ -97,9 +101,9 @@ class MessageChecker:
         may = any(_is_trouble(h) for h in invocation.errors)
         must = any(_is_needed(h, is_tick=is_tick) for h in invocation.errors)
         if must and error is None:
-            self._broken(invocation, Rule.AGAIN, "calls failed, and it is done with")
+            self._broken(invocation, Rule.REDELIVERED_ON_FAILURE, "calls failed, and it is done with")
         if error is not None and not may:
-            self._broken(invocation, Rule.AGAIN, f"no call failed, and it raises {error!r}")
+            self._broken(invocation, Rule.REDELIVERED_ON_FAILURE, f"no call failed, and it raises {error!r}")
         if error is None:
             self._asked(invocation, asked)
         self._section(invocation, heard)
@@ -114,15 +118,17 @@ class MessageChecker:
         calls = [h for h in invocation.heard if h.call is Call.SET_ASIDE]
         tried = [h.about for h in calls if isinstance(h.about, tuple)]
         if sorted(body for _, body in tried) != sorted(bodies):
-            self._broken(invocation, Rule.SET_ASIDE, f"{len(tried)} of {len(bodies)} are set aside")
+            self._broken(invocation, Rule.MALFORMED_SET_ASIDE, f"{len(tried)} of {len(bodies)} are set aside")
         if not all(why for why, _ in tried):
-            self._broken(invocation, Rule.SET_ASIDE, "set aside without a reason")
+            self._broken(invocation, Rule.MALFORMED_SET_ASIDE, "set aside without a reason")
         return Counter(h.about[1] for h in calls if h.is_error and isinstance(h.about, tuple))
 
     def _delivered_again(self, ids: Sequence[str], again: Collection[str], *, must: bool) -> None:
         for id_ in ids:
             if (id_ in again) != must:
-                self.checker.broken(Rule.AGAIN, f"{id_}: {'done with' if must else 'delivered again'}")
+                self.checker.broken(
+                    Rule.REDELIVERED_ON_FAILURE, f"{id_}: {'done with' if must else 'delivered again'}"
+                )
 
     def _again(self, invocation: Invocation, events: Mapping[str, Event], again: Collection[str]) -> None:
         """Do those signals come again of which some work failed, and no others?"""
@@ -141,7 +147,9 @@ class MessageChecker:
         for service, ids in of.items():
             section = sections.get(service)
             if section is None:
-                self._broken(invocation, Rule.AGAIN, f"nobody looks after {ids}, of {service}")
+                self._broken(
+                    invocation, Rule.REDELIVERED_ON_FAILURE, f"nobody looks after {ids}, of {service}"
+                )
             elif any(_is_needed(h, is_tick=True, is_signals=True) for h in section):
                 self._delivered_again(ids, again, must=True)
             elif not any(_is_trouble(h) for h in section):
@@ -178,7 +186,7 @@ class MessageChecker:
             is_done = all(call in calls for call in done) if is_free else is_left
             is_done = is_done and invocation.ticks_for in ("", asked.service)
         if not is_done:
-            self._broken(invocation, Rule.ASKED, f"{asked} leads to {calls}")
+            self._broken(invocation, Rule.TICK_MESSAGE_OBEYED, f"{asked} leads to {calls}")
 
     # Steps.
 
@@ -228,7 +236,7 @@ class MessageChecker:
             if Call.DEREGISTER not in calls:
                 self._skipped(invocation, f"{row} is {row.state}, and isn't taken out of rotation")
             elif calls[0] is Call.LAUNCH:
-                self.checker.broken(Rule.OUT_AT_ONCE, f"{row} waits for a launch")
+                self.checker.broken(Rule.DEREGISTERED_BEFORE_LAUNCH, f"{row} waits for a launch")
         if row.state is ReplicaState.FAILED and not _any_about(after, Call.TERMINATE, instance_id):
             self._skipped(invocation, f"{row} has failed, and isn't terminated")
         is_starting = row.state is ReplicaState.STARTING and before.state is not row.state
@@ -265,7 +273,7 @@ class MessageChecker:
         """Something was changed: does a tick follow within seconds?"""
         claims = ((time_of(h.about), h.at) for h in after if isinstance(h.about, datetime))
         if not any(due - invocation.skew_s <= at + SOON_S for due, at in claims):
-            self._broken(invocation, Rule.ANNOUNCED, f"nothing follows {changes.service} at {since}")
+            self._broken(invocation, Rule.TICK_AFTER_CHANGE, f"nothing follows {changes.service} at {since}")
 
     def _missing(self, invocation: Invocation, heard: Sequence[Heard]) -> None:
         """A tick found no document: is that believed only when it is certain?"""
@@ -280,7 +288,7 @@ class MessageChecker:
             told_for_s = time_of(told_at) + limits.ABSENT_S - heard[-1].at
             is_left_alone = rows.removal.absent + 1 <= limits.ABSENT_TICKS or told_for_s > SKEW_S
         if is_left_alone and (touched := [h.call for h in heard if h.call in TOUCHES]):
-            self._broken(invocation, Rule.REMOVAL, f"{touched} by {rows.removal}")
+            self._broken(invocation, Rule.REMOVAL_NEEDS_TWO_SIGNS, f"{touched} by {rows.removal}")
 
     def _troubled(self, invocation: Invocation, heard: Sequence[Heard]) -> None:
         """What must not be done any more once something has failed."""
@@ -292,7 +300,7 @@ class MessageChecker:
         """Another control plane is in charge: is everything left alone?"""
         told = next((i for i, h in enumerate(heard) if isinstance(h.answer, OtherControlPlane)), len(heard))
         if touched := [h.call for h in heard[told:] if h.call in TOUCHES]:
-            self._broken(invocation, Rule.OTHERS, f"goes on to {touched}")
+            self._broken(invocation, Rule.OTHER_CONTROL_PLANE_RESPECTED, f"goes on to {touched}")
 
     def _together(self, invocation: Invocation, heard: Sequence[Heard]) -> None:
         """A commit was lost to another decider: is nothing more written of what was decided with it?"""
@@ -309,7 +317,7 @@ class MessageChecker:
             if lost is not None and not is_outcome:
                 self._broken(
                     invocation,
-                    Rule.TOGETHER,
+                    Rule.NO_WRITE_AFTER_CONFLICT,
                     f"{timeline.told(one.about)} after {timeline.told(lost)}",
                 )
             if one.is_error and not is_outcome:
@@ -327,10 +335,10 @@ class MessageChecker:
         due_s = time_of(due) - invocation.skew_s
         is_sent = told.call is Call.SCHEDULE and told.message["due"] == due.isoformat()
         if not is_sent or not due_s - claim.at - 0.1 <= told.delay_s <= due_s - before.at + 0.1:
-            self._broken(invocation, Rule.ANNOUNCED, f"the tick of {due} is claimed and not sent")
+            self._broken(invocation, Rule.TICK_AFTER_CHANGE, f"the tick of {due} is claimed and not sent")
 
     def _skipped(self, invocation: Invocation, what: str) -> None:
-        self._broken(invocation, Rule.STEPS, what)
+        self._broken(invocation, Rule.STEPS_INDEPENDENT, what)
 
     def _broken(self, invocation: Invocation, rule: Rule, what: str) -> None:
         self.checker.broken(rule, f"{invocation.name}: {what}")

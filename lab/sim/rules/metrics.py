@@ -259,7 +259,7 @@ class MetricChecker:
             self._broken(invocation, f"{len(told)} {metric} of {len(due)} warnings")
 
     def _broken(self, invocation: Invocation, what: str) -> None:
-        self.checker.broken(Rule.METRICS, f"{invocation.name}: {what}")
+        self.checker.broken(Rule.METRICS_EXACT, f"{invocation.name}: {what}")
 
 
 class _Walk:

@@ -67,7 +67,9 @@ def _check_scaled_in(view: InvocationView, spec: ServiceSpec, commit: Commit) ->
         return
     left = regular(commit.after)
     if len(left) < spec.replicas:
-        view.broken(Rule.ORDER, f"{len(left)} of {spec.replicas} are left without {[r.id for r in gone]}")
+        view.broken(
+            Rule.SCALE_IN_ORDER, f"{len(left)} of {spec.replicas} are left without {[r.id for r in gone]}"
+        )
     written = {row.id for row in commit.changes.update}
     there = {row.id for row in regular(view.rows)}
     for kept in left:
@@ -83,7 +85,8 @@ def _check_scaled_in(view: InvocationView, spec: ServiceSpec, commit: Commit) ->
         for row in gone:
             if not _goes_before(row, known, is_base=of(left, PurchaseOption.ON_DEMAND) < spec.base_on_demand):
                 view.broken(
-                    Rule.ORDER, f"{row}, {row.state}, is one too many, and {known}, {known.state}, isn't"
+                    Rule.SCALE_IN_ORDER,
+                    f"{row}, {row.state}, is one too many, and {known}, {known.state}, isn't",
                 )
 
 
@@ -121,7 +124,8 @@ def _check_returned(view: InvocationView, commit: Commit) -> None:
     left = sum(r.is_fallback and r.serves for r in commit.after.replicas.values())
     if left < len(fresh):
         view.broken(
-            Rule.HYSTERESIS, f"{gone} go, {left} are left, {[r.id for r in fresh]} have only just come"
+            Rule.FALLBACK_STAYS_FOR_SPOT,
+            f"{gone} go, {left} are left, {[r.id for r in fresh]} have only just come",
         )
 
 
@@ -154,9 +158,14 @@ def _check_missed(view: InvocationView, spec: ServiceSpec, commit: Commit) -> No
     for row in lost:
         if row.replaced_by in commit.after.replicas and row.replaced_by not in commit.before.replicas:
             if count > spec.replicas:
-                view.broken(Rule.MISSED, f"{row} is replaced, and {count} are left of {spec.replicas}")
+                view.broken(
+                    Rule.LOSS_REPLACED_IF_NEEDED,
+                    f"{row} is replaced, and {count} are left of {spec.replicas}",
+                )
         elif row.reason.endswith(NEEDLESS) and count < spec.replicas:
-            view.broken(Rule.MISSED, f"{row} isn't replaced, and {count} are left of {spec.replicas}")
+            view.broken(
+                Rule.LOSS_REPLACED_IF_NEEDED, f"{row} isn't replaced, and {count} are left of {spec.replicas}"
+            )
 
 
 def _check_bought(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
@@ -181,14 +190,19 @@ def _check_bought(view: InvocationView, spec: ServiceSpec, commit: Commit) -> No
             is_right = of(after, PurchaseOption.ON_DEMAND) <= base
         if not is_right:
             view.broken(
-                Rule.BOUGHT, f"{row} is to be bought {option}; of {spec.replicas} {base} are the base"
+                Rule.PURCHASE_OPTION_CORRECT,
+                f"{row} is to be bought {option}; of {spec.replicas} {base} are the base",
             )
         if row.version != spec.version:
-            view.broken(Rule.BOUGHT, f"{row} is of version {row.version}, deployed is {spec.version}")
+            view.broken(
+                Rule.PURCHASE_OPTION_CORRECT, f"{row} is of version {row.version}, deployed is {spec.version}"
+            )
     for row in commit.changes.create:
         _check_taken_in(view, row, base)
         if row.is_fallback and row.purchase_option is not PurchaseOption.ON_DEMAND:
-            view.broken(Rule.BOUGHT, f"{row} stands in, and is to be bought {row.purchase_option}")
+            view.broken(
+                Rule.PURCHASE_OPTION_CORRECT, f"{row} stands in, and is to be bought {row.purchase_option}"
+            )
 
 
 def _check_taken_in(view: InvocationView, row: Replica, base: int) -> None:
@@ -200,7 +214,10 @@ def _check_taken_in(view: InvocationView, row: Replica, base: int) -> None:
     before = of(regular(view.rows), PurchaseOption.ON_DEMAND)
     if max(there, before) < base if row.is_fallback else there > max(base, before):
         kind = "a fallback" if row.is_fallback else "a regular one"
-        view.broken(Rule.BOUGHT, f"{row} is taken in as {kind}, {there} on-demand for a base of {base}")
+        view.broken(
+            Rule.PURCHASE_OPTION_CORRECT,
+            f"{row} is taken in as {kind}, {there} on-demand for a base of {base}",
+        )
 
 
 def _check_moved(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
@@ -215,7 +232,9 @@ def _check_moved(view: InvocationView, spec: ServiceSpec, commit: Commit) -> Non
         return
     pairs = sum(r.superseded_in(commit.after) and r.is_counted and not r.is_fallback for r in after.values())
     if pairs > spec.surge:
-        view.broken(Rule.MOVED, f"{pairs} are being replaced, and {spec.surge} may be at a time")
+        view.broken(
+            Rule.REPLACED_BEFORE_DRAINED, f"{pairs} are being replaced, and {spec.surge} may be at a time"
+        )
     now = commit.at + SKEW_S
     for old in moved:
         if old.unhealthy_since is not None:
@@ -224,7 +243,9 @@ def _check_moved(view: InvocationView, spec: ServiceSpec, commit: Commit) -> Non
             is_advised = old.rebalance_at is not None and spec.on_rebalance is OnRebalance.REPLACE
             is_due = is_advised and now >= time_of(old.since) + limits.RECOMMENDED_AGE_S
         if not is_due:
-            view.broken(Rule.MOVED, f"{old} is replaced, unhealthy since {old.unhealthy_since}")
+            view.broken(
+                Rule.REPLACED_BEFORE_DRAINED, f"{old} is replaced, unhealthy since {old.unhealthy_since}"
+            )
     waiting = [
         r
         for r in regular(commit.after)
@@ -233,7 +254,10 @@ def _check_moved(view: InvocationView, spec: ServiceSpec, commit: Commit) -> Non
         and view.is_over(r.unhealthy_since, limits.UNHEALTHY_S)
     ]
     if waiting and any(old.serves for old in moved):
-        view.broken(Rule.MOVED, f"{waiting[0]} doesn't answer, and {[str(r) for r in moved]} go before it")
+        view.broken(
+            Rule.REPLACED_BEFORE_DRAINED,
+            f"{waiting[0]} doesn't answer, and {[str(r) for r in moved]} go before it",
+        )
 
 
 def _check_stood_in(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
@@ -248,7 +272,8 @@ def _check_stood_in(view: InvocationView, spec: ServiceSpec, commit: Commit) -> 
     wanting = sum(_may_want(r, view.rows) for r in regular(view.rows))
     if standing > wanting:
         view.broken(
-            Rule.STOOD_IN, f"{standing} stand in, for {wanting}: {[r.id for r in created]} are too many"
+            Rule.FALLBACKS_MATCH_NEED,
+            f"{standing} stand in, for {wanting}: {[r.id for r in created]} are too many",
         )
 
 
@@ -276,13 +301,13 @@ def _check_launched(view: InvocationView, spec: ServiceSpec, commit: Commit) -> 
     again = [loaded[r.id] for r in commit.changes.update if r.id in launched and r.id in loaded]
     for row in again:
         if row.launch_id in view.rows.intents:
-            view.broken(Rule.LAUNCHED, f"{row} is launched, and its launch is still open")
+            view.broken(Rule.LAUNCHED_WHEN_DUE, f"{row} is launched, and its launch is still open")
         if row.retry_at and time_of(row.retry_at) > now and not (is_turn and row.attempts):
-            view.broken(Rule.LAUNCHED, f"{row} is launched, and was to wait until {row.retry_at}")
+            view.broken(Rule.LAUNCHED_WHEN_DUE, f"{row} is launched, and was to wait until {row.retry_at}")
     fresh = [r for r in commit.changes.create if r.id in launched and r.replaces is None]
     for row in (*again, *fresh):
         if held_until(view, is_fallback=row.is_fallback) > now:
-            view.broken(Rule.HELD, f"{row} is launched, and waits by {view.rows.backoff}")
+            view.broken(Rule.FAILURE_BACKOFF, f"{row} is launched, and waits by {view.rows.backoff}")
     # What goes in a later commit of the same decision doesn't stay either.
     staying = sum(r.stays and stays_in(r, commit.after) and stays_in(r, view.now) for r in loaded.values())
     spot = [r for r in again if r.purchase_option is PurchaseOption.SPOT]
@@ -298,7 +323,8 @@ def _check_launched(view: InvocationView, spec: ServiceSpec, commit: Commit) -> 
         most = limits.returning(spec.replicas)
         if len(spot) > max(most - len(rising), 0):
             view.broken(
-                Rule.RETURN, f"{[r.id for r in spot]} return at a time beside {[r.id for r in rising]}"
+                Rule.GRADUAL_RETURN_TO_SPOT,
+                f"{[r.id for r in spot]} return at a time beside {[r.id for r in rising]}",
             )
 
 
@@ -314,7 +340,7 @@ def check_whole(view: InvocationView, spec: ServiceSpec) -> None:
     )
     too_many = len(left) - spec.replicas
     if too_many < 0 and not is_held(view) and not failed:
-        view.broken(Rule.IN_TIME, f"{len(left)} are there or on their way, {spec.replicas} are wanted")
+        view.broken(Rule.TICK_COMPLETE, f"{len(left)} are there or on their way, {spec.replicas} are wanted")
     loaded = view.rows.replicas
     staying = [r for r in loaded.values() if r.stays and view.target(r) is TargetState.HEALTHY]
     went = sum(r.serves and not stays_in(r, view.now) for r in loaded.values())
@@ -332,7 +358,7 @@ def check_whole(view: InvocationView, spec: ServiceSpec) -> None:
         r.superseded_in(view.rows) for r in view.rows.replicas.values() if r.id in {k.id for k in left}
     )
     if too_many > 0 and idle:
-        view.broken(Rule.IN_TIME, f"{too_many} are too many, and {idle[0]}, {idle[0].state}, stays")
+        view.broken(Rule.TICK_COMPLETE, f"{too_many} are too many, and {idle[0]}, {idle[0].state}, stays")
     _check_due(view, spec)
     _check_fallbacks(view, spec, failed=failed)
     _check_waiting(view, spec, failed=failed)
@@ -362,7 +388,10 @@ def _check_due(view: InvocationView, spec: ServiceSpec) -> None:
             is_advised = row.rebalance_at is not None and spec.on_rebalance is OnRebalance.REPLACE
             is_due = is_advised and view.is_over(row.since, limits.RECOMMENDED_AGE_S)
         if is_due and not row.superseded_in(view.rows):
-            view.broken(Rule.MOVED, f"{row} should be replaced, unhealthy since {row.unhealthy_since}")
+            view.broken(
+                Rule.REPLACED_BEFORE_DRAINED,
+                f"{row} should be replaced, unhealthy since {row.unhealthy_since}",
+            )
 
 
 def _check_fallbacks(view: InvocationView, spec: ServiceSpec, *, failed: bool) -> None:
@@ -377,7 +406,8 @@ def _check_fallbacks(view: InvocationView, spec: ServiceSpec, *, failed: bool) -
         wanted = min(wanting, spec.replicas - serving)
         if standing < wanted:
             view.broken(
-                Rule.STOOD_IN, f"{wanted} aren't ready and won't be soon, {standing} stand in for them"
+                Rule.FALLBACKS_MATCH_NEED,
+                f"{wanted} aren't ready and won't be soon, {standing} stand in for them",
             )
     if _has_lost_some(view):
         return
@@ -389,7 +419,7 @@ def _check_fallbacks(view: InvocationView, spec: ServiceSpec, *, failed: bool) -
         and all(r.stays for r in regular(view.now))
         and idle
     ):
-        view.broken(Rule.STOOD_IN, f"{idle[0]}, {idle[0].state}, stands in for nobody")
+        view.broken(Rule.FALLBACKS_MATCH_NEED, f"{idle[0]}, {idle[0].state}, stands in for nobody")
 
 
 def _wants(view: InvocationView, row: Replica) -> bool:
@@ -428,4 +458,4 @@ def _check_waiting(view: InvocationView, spec: ServiceSpec, *, failed: bool) -> 
             continue
         is_next = row.purchase_option is PurchaseOption.ON_DEMAND or not is_whole or returning < most
         if is_next and (row.retry_at is None or view.is_over(row.retry_at)):
-            view.broken(Rule.LAUNCHED, f"{row} was to wait until {row.retry_at}, and still does")
+            view.broken(Rule.LAUNCHED_WHEN_DUE, f"{row} was to wait until {row.retry_at}, and still does")

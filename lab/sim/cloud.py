@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from itertools import count
 from random import Random
 
-from lab.market import Candidate, Market, PoolState, Strategy
-from lab.market import LaunchRequest as MarketRequest
+from lab.market import Candidate, Market, MarketRequest, PoolState, Strategy
 from lab.sim.damage import Lies
 from lab.sim.ec2_events import state_change, warning
 from lab.sim.gate import at
 from lab.sim.instances import GOING, NEVER, SimInstance
-from lab.sim.offers import ON_DEMAND_PRICES, Listing, Offers
+from lab.sim.offers import ON_DEMAND_PRICES, Listing, SimOffers
 from lab.sim.rules import limits
 from lab.sim.scheduler import Scheduler
 from spotrelay.core.instances import InstanceState, Refusal, RefusalKind, TargetState
@@ -85,7 +84,7 @@ class SimCloud:
     """When anybody last changed anything through the API."""
     lies: Lies = field(default_factory=Lies)
     """What answers lack."""
-    offers: Offers = field(default_factory=lambda: Offers(Random(0), Listing()))  # noqa: S311 - to be repeated
+    offers: SimOffers = field(default_factory=lambda: SimOffers(Random(0), Listing()))  # noqa: S311 - to be repeated
     """Prices, and what is refused for another reason than capacity."""
     bad: set[CapacityPool] = field(default_factory=set)
     """Pools whose instances never become ready."""

@@ -207,7 +207,7 @@ def time_of(moment: datetime) -> float:
     return (moment - EPOCH).total_seconds()
 
 
-class Gate:
+class CallGate:
     """Lets a call through, or not."""
 
     def __init__(

@@ -17,7 +17,7 @@ from spotrelay.core.spec import ServiceSpec
 from spotrelay.events.ticks import Tick, TickKind
 
 if TYPE_CHECKING:
-    from lab.sim.world import World
+    from lab.sim.world import SimWorld
 
 
 NONSENSE_COUNT = (4, 10)
@@ -40,7 +40,7 @@ ENDS = (
 class _Victim:
     """A service as it is when misfortune strikes."""
 
-    world: World
+    world: SimWorld
     service: str
     alive: list[SimInstance]
     spot: list[SimInstance]
@@ -48,7 +48,7 @@ class _Victim:
     """None: its stack is gone."""
 
 
-def befall(world: World, kind: Misfortune) -> None:
+def befall(world: SimWorld, kind: Misfortune) -> None:
     """Have the misfortune strike one of the services. One that there is nothing to strike at passes by."""
     world.say(f"** {kind}")
     now = world.scheduler.now
@@ -213,7 +213,7 @@ def _override(victim: _Victim) -> None:
     world.scheduler.at(min(soon, world.scenario.faults_s), override)
 
 
-def _damage(do: Callable[[World, str], None]) -> Callable[[_Victim], None]:
+def _damage(do: Callable[[SimWorld, str], None]) -> Callable[[_Victim], None]:
     return lambda victim: do(victim.world, victim.service)
 
 

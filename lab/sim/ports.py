@@ -9,7 +9,7 @@ from random import Random
 
 from lab.sim.cloud import SimCloud
 from lab.sim.faults import Call
-from lab.sim.gate import Counted, Gate, at
+from lab.sim.gate import CallGate, Counted, at
 from lab.sim.queues import SimQueue
 from lab.sim.rules import limits
 from lab.sim.rules.checker import Checker
@@ -37,7 +37,7 @@ LAG_S = 20.0
 class SimFleet:
     """`ports.Fleet`."""
 
-    gate: Gate
+    gate: CallGate
     checker: Checker
     scheduler: Scheduler
     random: Random
@@ -125,7 +125,7 @@ class SimFleet:
 class SimRouter:
     """`ports.Router`."""
 
-    gate: Gate
+    gate: CallGate
     checker: Checker
     scheduler: Scheduler
     random: Random
@@ -176,7 +176,7 @@ class SimRouter:
 class SimProber:
     """`ports.Prober`."""
 
-    gate: Gate
+    gate: CallGate
     scheduler: Scheduler
     cloud: SimCloud
 
@@ -203,7 +203,7 @@ class SimProber:
 class SimTicker:
     """`ports.Ticker`."""
 
-    gate: Gate
+    gate: CallGate
     checker: Checker
     queue: SimQueue
     lag_s: float = 0.0
@@ -238,7 +238,7 @@ class SimTicker:
 class SimDeadLetters:
     """`ports.DeadLetters`: what was set aside."""
 
-    gate: Gate
+    gate: CallGate
     letters: list[str] = field(default_factory=list)
 
     def set_aside(self, body: str, why: str) -> None:
@@ -250,7 +250,7 @@ class SimDeadLetters:
 class SimServices:
     """`ports.Services`: each service's documents, the present one and those before it."""
 
-    gate: Gate
+    gate: CallGate
     scheduler: Scheduler
     random: Random
     documents: dict[str, list[tuple[float, ServiceSpec | None]]] = field(default_factory=dict)
@@ -323,7 +323,7 @@ class SimTelemetry:
     """`ports.Telemetry`: notes what is counted, and listens for what should never be said."""
 
     checker: Checker
-    gate: Gate
+    gate: CallGate
 
     def count(self, metric: Metric, value: float = 1, *, service: str | None = None) -> None:
         """See `ports.Telemetry.count`."""

@@ -30,7 +30,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class QueueSettings:
     """A queue and the function behind it; the numbers are the stack's."""
 
     name: str
@@ -41,8 +41,8 @@ class Settings:
     max_receives: int = 3
 
 
-SIGNALS = Settings("signals", batch=10, timeout_s=limits.TIMEOUT_S, visibility_s=90)
-TICKS = Settings("ticks", batch=1, timeout_s=limits.TIMEOUT_S, visibility_s=360)
+SIGNALS = QueueSettings("signals", batch=10, timeout_s=limits.TIMEOUT_S, visibility_s=90)
+TICKS = QueueSettings("ticks", batch=1, timeout_s=limits.TIMEOUT_S, visibility_s=360)
 
 MAX_SKEW_S = 0.5
 """By so much a function's clock is off; so two of them may be a second apart."""
@@ -61,7 +61,7 @@ Ended = Callable[[Invocation, list[Message], bool], None]
 class SimQueue:
     """A queue, its function, and its dead-letter queue."""
 
-    settings: Settings
+    settings: QueueSettings
     scheduler: Scheduler
     random: Random
     handler: Handler

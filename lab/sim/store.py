@@ -9,7 +9,7 @@ from random import Random
 from typing import TypeVar
 
 from lab.sim.faults import Call
-from lab.sim.gate import Commit, Gate
+from lab.sim.gate import CallGate, Commit
 from lab.sim.rules.checker import Checker
 from lab.sim.scheduler import Scheduler
 from spotrelay.core.pools import Cooldown, PoolMemory, Scope, Survey
@@ -27,7 +27,7 @@ V = TypeVar("V")
 class SimStore:
     """`ports.Store`: strongly consistent, but several rows are read one after the other."""
 
-    gate: Gate
+    gate: CallGate
     checker: Checker
     scheduler: Scheduler
     random: Random

@@ -12,12 +12,12 @@ from lab.sim import cloud as clouds
 from lab.sim import misfortunes
 from lab.sim.cloud import SimCloud, SimTarget
 from lab.sim.faults import FaultPlan
-from lab.sim.gate import Gate, Invocation, SimClock, at
+from lab.sim.gate import CallGate, Invocation, SimClock, at
 from lab.sim.instances import NEVER, SimInstance
 from lab.sim.odd_messages import Fate, Oddity
-from lab.sim.offers import Offers
+from lab.sim.offers import SimOffers
 from lab.sim.ports import SimDeadLetters, SimFleet, SimProber, SimRouter, SimServices, SimTelemetry, SimTicker
-from lab.sim.queues import SIGNALS, TICKS, Handler, Message, Settings, SimQueue
+from lab.sim.queues import SIGNALS, TICKS, Handler, Message, QueueSettings, SimQueue
 from lab.sim.rules import Rule, final_state, limits
 from lab.sim.rules.checker import LONGEST_S, Checker
 from lab.sim.rules.cooldowns import CooldownChecker
@@ -73,7 +73,7 @@ def production(ports: Ports, dead_letters: SimDeadLetters) -> Intake:
     return Intake(Controller(ports), dead_letters, ports.telemetry)
 
 
-class World:
+class SimWorld:
     """Everything of one run."""
 
     def __init__(
@@ -84,11 +84,11 @@ class World:
         self.random = Random(~scenario.seed)  # noqa: S311 - to be repeated, not to be unpredictable
         self.scheduler = Scheduler()
         self.plan = FaultPlan(self.random, scenario.target, scenario.faults_s)
-        self.gate = Gate(self.scheduler, self.plan, self.random, timeline)
+        self.gate = CallGate(self.scheduler, self.plan, self.random, timeline)
         market = clouds.market(scenario.capacity, scenario.seed)
         self.cloud = SimCloud(self.scheduler, self.random, market, self.emit)
         own = Random(f"{scenario.seed}-survey")  # noqa: S311 - to be repeated
-        self.cloud.offers = Offers(own, scenario.listing)
+        self.cloud.offers = SimOffers(own, scenario.listing)
         self.checker = Checker(self.scheduler, self.cloud)
         self.message_checker = MessageChecker(self.checker, MetricChecker(self.checker, self.cloud))
         self.memory = MemoryStore()
@@ -160,7 +160,7 @@ class World:
 
     # The functions.
 
-    def _queue(self, settings: Settings, handler: Handler) -> SimQueue:
+    def _queue(self, settings: QueueSettings, handler: Handler) -> SimQueue:
         queue = SimQueue(
             settings, self.scheduler, self.random, handler, self._ended, self.checker.crashed, self.timeline
         )

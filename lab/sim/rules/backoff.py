@@ -10,7 +10,7 @@ from lab.sim.gate import Commit, time_of
 from lab.sim.instances import NEVER
 from lab.sim.rules import Rule, limits
 from lab.sim.rules.checker import SKEW_S
-from lab.sim.rules.view import InvocationView
+from lab.sim.rules.invocation_view import InvocationView
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Backoff
 

@@ -11,8 +11,8 @@ from lab.sim.instances import GOING, NEVER
 from lab.sim.rules import Rule, limits
 from lab.sim.rules.backoff import held_until
 from lab.sim.rules.checker import SKEW_S
+from lab.sim.rules.invocation_view import InvocationView, stays_in
 from lab.sim.rules.replicas import RISING, check_whole, regular
-from lab.sim.rules.view import InvocationView, stays_in
 from spotrelay.core.instances import Instance, InstanceState, TargetState
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows

@@ -16,7 +16,7 @@ from spotrelay.core.rows import Rows
 from spotrelay.core.spec import ServiceSpec
 
 if TYPE_CHECKING:
-    from lab.sim.world import World
+    from lab.sim.world import SimWorld
 
 NOT_LOST = (
     "more replicas than wanted",
@@ -27,7 +27,7 @@ NOT_LOST = (
 """Why a replica is drained that nobody misses."""
 
 
-def unrest(world: World) -> str:
+def unrest(world: SimWorld) -> str:
     """What keeps things from coming to rest."""
     rows = [
         f"{r} {r.state}"
@@ -39,14 +39,14 @@ def unrest(world: World) -> str:
     return f"rows {rows}, messages {messages}"
 
 
-def check(world: World) -> None:
+def check(world: SimWorld) -> None:
     """Check every rule that must hold now."""
     for spec in world.scenario.specs:
         _check_service(world, spec.service)
     _check_letters(world)
 
 
-def _check_service(world: World, service: str) -> None:
+def _check_service(world: SimWorld, service: str) -> None:
     now, broken = world.scheduler.now, world.checker.broken
     spec = world.services.valid(service, now)
     desired = spec.replicas if spec else 0
@@ -87,7 +87,7 @@ def _is_crash_loop(spec: ServiceSpec | None, rows: Rows) -> bool:
     return serving >= spec.replicas or not (spec.use_spot and spec.on_demand_fallback)
 
 
-def _check_strength(world: World, service: str, desired: int, rows: Rows) -> None:
+def _check_strength(world: SimWorld, service: str, desired: int, rows: Rows) -> None:
     """As many as wanted, each bought as it was wanted, and no other."""
     broken = world.checker.broken
     states = [f"{r.id} {r.state}" for r in rows.replicas.values()]
@@ -100,7 +100,7 @@ def _check_strength(world: World, service: str, desired: int, rows: Rows) -> Non
             )
 
 
-def _check_replacements(world: World, all_: dict[int, Replica], highest_id: int) -> None:
+def _check_replacements(world: SimWorld, all_: dict[int, Replica], highest_id: int) -> None:
     """Every loss has one replacement, and every replacement one loss."""
     broken = world.checker.broken
     if set(all_) != set(range(1, highest_id + 1)):
@@ -121,7 +121,7 @@ def _check_replacements(world: World, all_: dict[int, Replica], highest_id: int)
                 broken(Rule.ONE_REPLACEMENT_PER_LOSS, f"{row} replaces {row.replaces}, which doesn't know it")
 
 
-def _is_missed(world: World, row: Replica) -> bool:
+def _is_missed(world: SimWorld, row: Replica) -> bool:
     """Whether a replica ended that should have been replaced."""
     if row.state is not ReplicaState.TERMINATED or row.instance_id is None or row.reason in NOT_LOST:
         return False
@@ -132,7 +132,7 @@ def _is_missed(world: World, row: Replica) -> bool:
     return not world.services.was_removed(row.service, drained_at - LONGEST_S, drained_at + SKEW_S)
 
 
-def _check_letters(world: World) -> None:
+def _check_letters(world: SimWorld) -> None:
     broken = world.checker.broken
     queues = (world.signals, world.ticks)
     # What couldn't be set aside three times ends in the queue's own dead-letter queue.

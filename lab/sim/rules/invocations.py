@@ -13,7 +13,7 @@ from lab.sim.gate import Invocation
 from lab.sim.rules import completeness, replicas, rows
 from lab.sim.rules.backoff import BackoffChecker
 from lab.sim.rules.checker import BLIND_S, Checker
-from lab.sim.rules.view import InvocationView
+from lab.sim.rules.invocation_view import InvocationView
 from spotrelay.core.rows import Rows
 from spotrelay.memory import MemoryStore
 

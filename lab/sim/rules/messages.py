@@ -12,7 +12,7 @@ from itertools import pairwise
 from lab.sim import timeline
 from lab.sim.faults import Call
 from lab.sim.gate import Heard, Invocation, first, time_of
-from lab.sim.odd_messages import Event, Fate
+from lab.sim.odd_messages import Fate, SimSignal
 from lab.sim.rules import Rule, limits
 from lab.sim.rules.checker import SKEW_S, Checker
 from lab.sim.rules.metrics import MetricChecker, is_mending
@@ -67,7 +67,7 @@ class MessageChecker:
         for id_, body in messages.items():
             of_fate[self.fates.get(body, Fate.HANDLED)].append(id_)
         malformed, ignored = of_fate[Fate.SET_ASIDE], of_fate[Fate.IGNORED]
-        events = {id_: Event.of(messages[id_]) for id_ in of_fate[Fate.HANDLED]}
+        events = {id_: SimSignal.of(messages[id_]) for id_ in of_fate[Fate.HANDLED]}
         kept = self._set_aside(invocation, [messages[id_] for id_ in malformed])
         failed = Counter(messages[id_] for id_ in malformed if id_ in again)
         if failed != kept:
@@ -130,7 +130,7 @@ class MessageChecker:
                     Rule.REDELIVERED_ON_FAILURE, f"{id_}: {'done with' if must else 'delivered again'}"
                 )
 
-    def _again(self, invocation: Invocation, events: Mapping[str, Event], again: Collection[str]) -> None:
+    def _again(self, invocation: Invocation, events: Mapping[str, SimSignal], again: Collection[str]) -> None:
         """Do those signals come again of which some work failed, and no others?"""
         heard = invocation.heard
         located = first(heard, Call.LOCATE)

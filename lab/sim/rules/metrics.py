@@ -14,7 +14,7 @@ from lab.sim.cloud import SimCloud
 from lab.sim.faults import Call
 from lab.sim.gate import Counted, Heard, Invocation, first, time_of
 from lab.sim.instances import GOING
-from lab.sim.odd_messages import Event
+from lab.sim.odd_messages import SimSignal
 from lab.sim.queues import MAX_SKEW_S
 from lab.sim.rules import Rule, limits
 from lab.sim.rules.backoff import is_looping
@@ -92,7 +92,7 @@ class MetricChecker:
         self,
         invocation: Invocation,
         *,
-        events: Sequence[Event] = (),
+        events: Sequence[SimSignal] = (),
         ignored: int = 0,
         malformed: int = 0,
         is_whole: bool = True,
@@ -212,7 +212,7 @@ class MetricChecker:
         return len(certain) + len(answering), len(strangers) + len(unseen)
 
     def _durations(
-        self, invocation: Invocation, warnings: Sequence[Event], located: dict[str, tuple[str, int]]
+        self, invocation: Invocation, warnings: Sequence[SimSignal], located: dict[str, tuple[str, int]]
     ) -> None:
         """How long after each warning its instance was out of rotation, and something was launched for it."""
         out: dict[str, float] = {}
@@ -242,7 +242,7 @@ class MetricChecker:
         self,
         invocation: Invocation,
         metric: Metric,
-        warnings: Sequence[Event],
+        warnings: Sequence[SimSignal],
         happened: dict[str, float],
         *,
         is_certain: bool,
@@ -366,7 +366,7 @@ def is_mending(about: object) -> bool:
     return isinstance(about, Changes) and not (about.create or about.update or about.close_intents)
 
 
-def _is_true(counted: Counted, event: Event, happened_at: float) -> bool:
+def _is_true(counted: Counted, event: SimSignal, happened_at: float) -> bool:
     """Whether it may be how long after the warning something happened."""
     value_s, slack_s = counted.value / 1000, MAX_SKEW_S + ROUNDED_S
     since = time_of(event.at)

@@ -9,8 +9,8 @@ from lab.sim.gate import Commit, time_of
 from lab.sim.rules import Rule, limits
 from lab.sim.rules.backoff import held_until, is_held
 from lab.sim.rules.checker import SKEW_S
+from lab.sim.rules.invocation_view import InvocationView, stays_in
 from lab.sim.rules.rows import NEEDLESS
-from lab.sim.rules.view import InvocationView, stays_in
 from spotrelay.core.instances import TargetState
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState

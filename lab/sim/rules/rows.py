@@ -5,7 +5,7 @@ from __future__ import annotations
 from lab.sim.gate import Commit, time_of
 from lab.sim.rules import Rule, limits
 from lab.sim.rules.checker import LONGEST_S, SKEW_S, in_force
-from lab.sim.rules.view import InvocationView
+from lab.sim.rules.invocation_view import InvocationView
 from spotrelay.core.instances import InstanceState, TargetState
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.spec import OnRebalance

@@ -11,7 +11,7 @@ from lab.market import Candidate, Market, MarketRequest, PoolState, Strategy
 from lab.sim.damage import Lies
 from lab.sim.ec2_events import state_change, warning
 from lab.sim.gate import at
-from lab.sim.instances import GOING, NEVER, SimInstance
+from lab.sim.instances import ENDING_STATES, NEVER, SimInstance
 from lab.sim.offers import ON_DEMAND_PRICES, Listing, SimOffers
 from lab.sim.rules import limits
 from lab.sim.scheduler import Scheduler
@@ -88,7 +88,7 @@ class SimCloud:
     """Prices, and what is refused for another reason than capacity."""
     bad: set[CapacityPool] = field(default_factory=set)
     """Pools whose instances never become ready."""
-    ended_in_rotation: Callable[[SimInstance], None] = lambda _instance: None
+    end_in_rotation: Callable[[SimInstance], None] = lambda _instance: None
     """Hears of a warned instance that EC2 takes while the load balancer sends it requests."""
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
@@ -175,7 +175,7 @@ class SimCloud:
             if instance.warned_at != now:
                 return  # EC2 has spared it
             if self.serves(instance):
-                self.ended_in_rotation(instance)
+                self.end_in_rotation(instance)
             self.end(instance, going, gone, why="Server.SpotInstanceTermination: Spot instance termination")
 
         # EC2 hibernates an instance with its warning, not two minutes later.
@@ -192,7 +192,7 @@ class SimCloud:
         """The instance goes, for whatever reason."""
         now = self.scheduler.now
         state = instance.state(now)
-        if state in GOING:
+        if state in ENDING_STATES:
             return
         if state is InstanceState.STOPPING or (state is InstanceState.STOPPED and gone is state):
             return

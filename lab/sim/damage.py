@@ -68,7 +68,7 @@ def is_hidden(world: SimWorld, service: str) -> bool:
 
 def usurp(world: SimWorld, _service: str) -> None:
     """Another control plane is in charge of the region's services for a while."""
-    world.services.usurped_until = _until(world)
+    world.services.other_control_plane_until = _until(world)
 
 
 def garble_document(world: SimWorld, service: str) -> None:

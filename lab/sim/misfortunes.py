@@ -48,7 +48,7 @@ class _Victim:
     """None: its stack is gone."""
 
 
-def befall(world: SimWorld, kind: Misfortune) -> None:
+def strike(world: SimWorld, kind: Misfortune) -> None:
     """Have the misfortune strike one of the services. One that there is nothing to strike at passes by."""
     world.say(f"** {kind}")
     now = world.scheduler.now

@@ -9,7 +9,7 @@ from random import Random
 
 from lab.sim.cloud import SimCloud
 from lab.sim.faults import Call
-from lab.sim.gate import CallGate, Counted, at
+from lab.sim.gate import CallGate, MetricRecord, at
 from lab.sim.queues import SimQueue
 from lab.sim.rules import limits
 from lab.sim.rules.checker import Checker
@@ -46,7 +46,7 @@ class SimFleet:
     def launch(self, request: LaunchRequest) -> LaunchResult:
         """See `ports.Fleet.launch`."""
         invocation, launch_checker = self.gate.invocation, self.checker.launch_checker
-        launch_checker.asks(invocation, request)
+        launch_checker.before_launch(invocation, request)
 
         def effect() -> LaunchResult:
             self.checker.before_launch(request)
@@ -55,9 +55,9 @@ class SimFleet:
         try:
             result = self.gate(Call.LAUNCH, request, effect)
         except (Throttled, Denied) as error:
-            launch_checker.answered(invocation, request, error)
+            launch_checker.after_launch(invocation, request, error)
             raise
-        launch_checker.answered(invocation, request, result)
+        launch_checker.after_launch(invocation, request, result)
         return result
 
     def observe(self, service: str) -> Sequence[Instance]:
@@ -213,9 +213,9 @@ class SimTicker:
         """See `ports.Ticker.schedule`."""
         body = Tick(service, due).to_json()
         invocation = self.gate.invocation
-        invocation.announced.append(due)
+        invocation.scheduled_ticks.append(due)
         if due is None:
-            self.checker.launch_checker.calls_tick(invocation, service, delay_s)
+            self.checker.launch_checker.before_extra_tick(invocation, service, delay_s)
         self.gate(Call.SCHEDULE, (body, delay_s), lambda: self.queue.send(body, delay_s + self.lag_s))
 
     def schedule_leave(self, service: str, delay_s: float) -> None:
@@ -224,7 +224,7 @@ class SimTicker:
 
         def effect() -> None:
             self.queue.send(body, delay_s)
-            self.checker.called_back.setdefault(service, []).append(self.queue.scheduler.now + delay_s)
+            self.checker.leave_checks.setdefault(service, []).append(self.queue.scheduler.now + delay_s)
 
         self.gate(Call.SCHEDULE_LEAVE, (body, delay_s), effect)
 
@@ -259,7 +259,7 @@ class SimServices:
     """By service: until then Parameter Store knows nothing of its document."""
     garbled_until: dict[str, float] = field(default_factory=dict)
     """By service: until then its document can't be read."""
-    usurped_until: float = 0.0
+    other_control_plane_until: float = 0.0
     """Until then another control plane is in charge of all of them."""
 
     def names(self) -> Sequence[str]:
@@ -272,7 +272,7 @@ class SimServices:
         """See `ports.Services.get`."""
 
         def current() -> ServiceSpec | None:
-            if self.scheduler.now < self.usurped_until:
+            if self.scheduler.now < self.other_control_plane_until:
                 raise OtherControlPlane(service)
             if self.scheduler.now < self.garbled_until.get(service, 0.0):
                 raise UnreadableDocument(service)
@@ -281,7 +281,7 @@ class SimServices:
         def stale() -> ServiceSpec | None:
             if fresh:
                 return current()
-            age_s = self.random.uniform(0, limits.KEPT_S)
+            age_s = self.random.uniform(0, limits.DOCUMENT_CACHE_S)
             # That there is no document isn't kept.
             return self.valid(service, self.scheduler.now - age_s) or current()
 
@@ -328,9 +328,9 @@ class SimTelemetry:
     def count(self, metric: Metric, value: float = 1, *, service: str | None = None) -> None:
         """See `ports.Telemetry.count`."""
         invocation = self.gate.invocation
-        invocation.counted.append(Counted(self.checker.scheduler.now, metric, value, service))
+        invocation.metrics.append(MetricRecord(self.checker.scheduler.now, metric, value, service))
 
     def record(self, event: str, **facts: object) -> None:
         """See `ports.Telemetry.record`."""
         if event == "signals_failed":
-            self.checker.caught(str(facts["error"]))
+            self.checker.note_caught(str(facts["error"]))

@@ -23,7 +23,7 @@ class Message:
     body: str
     visible_at: float
     receives: int = 0
-    disturbed: int = 0
+    failed_deliveries: int = 0
     """Deliveries that failed though nothing is wrong with the message."""
     warned: str | None = None
     """The instance that it warns of."""
@@ -53,7 +53,7 @@ POLL_S = 0.2
 Handler = Callable[[Invocation, Mapping[str, str]], list[str]]
 """Message ID → body, to the IDs of those to deliver again."""
 
-Ended = Callable[[Invocation, list[Message], bool], None]
+OnEnd = Callable[[Invocation, list[Message], bool], None]
 """The invocation, the messages that it is done with, and whether it came to its end."""
 
 
@@ -65,7 +65,7 @@ class SimQueue:
     scheduler: Scheduler
     random: Random
     handler: Handler
-    ended: Ended
+    ended: OnEnd
     crashed: Callable[[Exception], None]
     timeline: Timeline | None = None
     duplicates: float = 0.0
@@ -146,7 +146,7 @@ class SimQueue:
             self._told(invocation, error)
         for message in batch:
             if message.id in failed:
-                message.disturbed += invocation.disturbances > 0
+                message.failed_deliveries += invocation.disturbances > 0
             else:
                 self.messages.pop(message, None)
         self.running -= 1

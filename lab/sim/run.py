@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from lab.sim import scenario
 from lab.sim.faults import Pair
 from lab.sim.rules import Violation
-from lab.sim.timeline import Timeline, told
+from lab.sim.timeline import Timeline, describe
 from lab.sim.world import Build, SimWorld, production
 
 
@@ -35,16 +35,16 @@ def run(
     replicas: int = 5,
     minutes: float | None = None,
     build: Build = production,
-    tell: bool = False,
+    trace: bool = False,
 ) -> SimResult:
     """Simulate what the seed says, for `minutes` of misfortune instead of the one or two that it draws.
 
-    `tell` keeps a timeline, and changes nothing else.
+    `trace` keeps a timeline, and changes nothing else.
     """
-    timeline = Timeline() if tell else None
+    timeline = Timeline() if trace else None
     drawn = scenario.draw(seed, replicas, minutes)
     if timeline is not None:
-        timeline.lines += [f"{name}: {told(getattr(drawn, name))}" for name in drawn.__slots__]
+        timeline.lines += [f"{name}: {describe(getattr(drawn, name))}" for name in drawn.__slots__]
     world = SimWorld(drawn, timeline, build)
     world.run()
     violation = next(iter(world.checker.violations), None)

@@ -19,7 +19,7 @@ from lab.sim.offers import SimOffers
 from lab.sim.ports import SimDeadLetters, SimFleet, SimProber, SimRouter, SimServices, SimTelemetry, SimTicker
 from lab.sim.queues import SIGNALS, TICKS, Handler, Message, QueueSettings, SimQueue
 from lab.sim.rules import Rule, final_state, limits
-from lab.sim.rules.checker import LONGEST_S, Checker
+from lab.sim.rules.checker import MAX_DOCUMENT_AGE_S, Checker
 from lab.sim.rules.cooldowns import CooldownChecker
 from lab.sim.rules.invocations import InvocationChecker
 from lab.sim.rules.launches import LaunchChecker
@@ -28,7 +28,7 @@ from lab.sim.rules.metrics import MetricChecker
 from lab.sim.scenario import Scenario
 from lab.sim.scheduler import Scheduler
 from lab.sim.store import SimStore
-from lab.sim.timeline import Timeline, told
+from lab.sim.timeline import Timeline, describe
 from spotrelay.control.controller import Controller
 from spotrelay.control.intake import Intake
 from spotrelay.core.pools import Offering, PurchaseOption
@@ -96,12 +96,12 @@ class SimWorld:
         self.checker.documents = self.services.since
         self.checker.was_removed = self.services.was_removed
         self.checker.quiet_since = scenario.faults_s
-        learning = CooldownChecker(self.scheduler, self.checker.broken, self._is_wanted)
+        learning = CooldownChecker(self.scheduler, self.checker.broken, self._is_intact)
         self.checker.launch_checker = LaunchChecker(
             self.scheduler, self.checker.broken, learning, self.services.since
         )
         self.invocation_checker = InvocationChecker(self.checker, self.memory)
-        self.cloud.ended_in_rotation = self.checker.ended_in_rotation
+        self.cloud.end_in_rotation = self.checker.end_in_rotation
         self.signals = self._queue(SIGNALS, self._on_signals)
         self.ticks = self._queue(TICKS, self._on_tick)
         self.dead_letters = SimDeadLetters(self.gate)
@@ -141,7 +141,7 @@ class SimWorld:
             if self.scenario.listing.is_surveyed:
                 self.survey(spec)
         for when, kind in self.scenario.misfortunes:
-            self.scheduler.at(when, partial(misfortunes.befall, self, kind))
+            self.scheduler.at(when, partial(misfortunes.strike, self, kind))
         self.scheduler.at(self.scenario.faults_s, self._clear_up)
         self.scheduler.at(self.random.uniform(0, SCHEDULE_S), self._schedule)
         until = self.scenario.faults_s + SETTLED_WITHIN_S
@@ -162,7 +162,13 @@ class SimWorld:
 
     def _queue(self, settings: QueueSettings, handler: Handler) -> SimQueue:
         queue = SimQueue(
-            settings, self.scheduler, self.random, handler, self._ended, self.checker.crashed, self.timeline
+            settings,
+            self.scheduler,
+            self.random,
+            handler,
+            self._ended,
+            self.checker.note_crash,
+            self.timeline,
         )
         queue.duplicates = self.scenario.duplicated
         return queue
@@ -182,7 +188,7 @@ class SimWorld:
 
     def _on_tick(self, invocation: Invocation, messages: Mapping[str, str]) -> list[str]:
         for body in messages.values():
-            invocation.is_vouched_for = '"override"' in body
+            invocation.is_override = '"override"' in body
             try:
                 self.intake.tick(body)
             except PortError as error:
@@ -194,19 +200,19 @@ class SimWorld:
     def _ended(self, invocation: Invocation, done: Sequence[Message], came_to_end: bool) -> None:
         for message in done:
             if message.warned is not None:
-                self.checker.acknowledged(invocation, message.warned, self.memory)
+                self.checker.after_acknowledge(invocation, message.warned, self.memory)
         if came_to_end and invocation.observed_at is not None:
-            self.checker.ticked(invocation)
-        self.checker.launch_checker.ended(
+            self.checker.after_tick(invocation)
+        self.checker.launch_checker.after_invocation(
             invocation, is_undisturbed=came_to_end and not invocation.disturbances
         )
-        self.invocation_checker.ended(invocation, came_to_end=came_to_end)
+        self.invocation_checker.check(invocation, came_to_end=came_to_end)
 
     # Messages.
 
     def emit(self, body: str, warned: str | None) -> None:
         """An event of EC2's: it may come late, twice, or never."""
-        self.invocation_checker.emitted(body, warned)
+        self.invocation_checker.note_event(body, warned)
         scenario, random = self.scenario, self.random
         if self.is_faulty and random.random() < (scenario.lost if warned else scenario.lost_states):
             self.say(f"an event is lost: {body}")
@@ -224,8 +230,8 @@ class SimWorld:
         """A minute is over."""
         if not self.is_faulty:
             services = [s.service for s in self.scenario.specs]
-            self.checker.look(services, self.memory)
-            self.checker.launch_checker.look(services, self.memory, self.checker.quiet_since)
+            self.checker.check_progress(services, self.memory)
+            self.checker.launch_checker.check_progress(services, self.memory, self.checker.quiet_since)
             if self._is_at_rest():
                 self.is_at_rest = True
                 self.scheduler.stop()
@@ -242,7 +248,7 @@ class SimWorld:
             and self._last_look < self.scheduler.now
             and self.signals.is_empty
             and self.ticks.is_empty
-            and not any(self._is_in_suspense(i) for i in self.cloud.instances.values())
+            and not any(self._has_pending_change(i) for i in self.cloud.instances.values())
             and not any(self._is_waiting(spec.service) for spec in self.scenario.specs)
         )
 
@@ -258,20 +264,20 @@ class SimWorld:
         lately = at(self.scheduler.now - 2 * SCHEDULE_S)
         return is_draining or is_removed or any(moment is not None and moment > lately for moment in until)
 
-    def _is_in_suspense(self, instance: SimInstance) -> bool:
+    def _has_pending_change(self, instance: SimInstance) -> bool:
         """Whether something is still to happen to it: EC2 takes it back, or we do once its grace is over."""
         now = self.scheduler.now
         if instance.service is None or not instance.is_alive(now):
             return False
-        is_young = now - instance.launched_at < limits.ORPHANED_AFTER_S + 2 * SCHEDULE_S
+        is_young = now - instance.launched_at < limits.ORPHAN_AFTER_S + 2 * SCHEDULE_S
         rows = self.memory.load(instance.service).replicas.values()
         is_nobodys = instance.id not in {row.instance_id for row in rows}
         return instance.is_being_taken(now) or (is_young and is_nobodys)
 
-    def _is_wanted(self, service: str, since: float) -> bool:
+    def _is_intact(self, service: str, since: float) -> bool:
         """Whether the service's document was there, and its rows whole, ever since."""
         now = self.scheduler.now
-        was_removed = self.services.was_removed(service, since - LONGEST_S, now)
+        was_removed = self.services.was_removed(service, since - MAX_DOCUMENT_AGE_S, now)
         return not was_removed and service not in self.checker.damaged
 
     # The world.
@@ -279,7 +285,7 @@ class SimWorld:
     def deploy(self, spec: ServiceSpec | None, service: str = "") -> None:
         """The service's stack writes its document, or goes."""
         name = spec.service if spec else service
-        self.say(f"{name} is {'deployed: ' + told(spec) if spec else 'removed'}")
+        self.say(f"{name} is {'deployed: ' + describe(spec) if spec else 'removed'}")
         self.services.documents.setdefault(name, []).append((self.scheduler.now, spec))
         if spec is None:
             # Its stack waits with the load balancer until the replicas have ended, unless somebody forces it.

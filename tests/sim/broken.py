@@ -687,7 +687,7 @@ def the_oldest_go_first(replica: Replica) -> tuple[int, bool, int]:
     return distance, serves, -age
 
 
-@mistake(strength, "_stays_from", Rule.FALLBACK_STAYS_FOR_SPOT)
+@mistake(strength, "_stable_from", Rule.FALLBACK_STAYS_FOR_SPOT)
 def spot_is_trusted_at_once(replica: Replica) -> datetime:
     """Fallbacks go as soon as Spot is ready."""
     return replica.entered[ReplicaState.READY]

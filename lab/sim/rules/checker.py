@@ -26,19 +26,19 @@ from spotrelay.memory import MemoryStore
 if TYPE_CHECKING:
     from lab.sim.rules.launches import LaunchChecker
 
-LONGEST_S = limits.TIMEOUT_S + limits.KEPT_S
+MAX_DOCUMENT_AGE_S = limits.TIMEOUT_S + limits.DOCUMENT_CACHE_S
 """A decision may go by a document that was read so long ago: a tick's time-out, and what `get` may keep."""
 
 BLIND_S = 60.0
 """So long rows above a lost counter are taken for newborn."""
 
-LAST_LOOK_S = limits.LAST_S + 2.0, limits.LAST_S - 2.0
+LAST_CHECK_S = limits.LAST_REPLICA_LEAD_S + 2.0, limits.LAST_REPLICA_LEAD_S - 2.0
 """The look at the last moment comes so long before the end, at the earliest and at the latest."""
 
 SKEW_S = 1.5
 """By how much the functions' clocks may differ from EC2's, and a decision be ahead of its record."""
 
-LEAD_S = 25.0
+MAX_COMMIT_S = 25.0
 """How much older than its record an intent's own time may be: the commit can hang and still succeed."""
 
 
@@ -81,7 +81,7 @@ class Checker:
     checked; what becomes of what serves is."""
     failed: set[str] = field(default_factory=set)
     """Services of which a replica has failed to become ready."""
-    called_back: dict[str, list[float]] = field(default_factory=dict)
+    leave_checks: dict[str, list[float]] = field(default_factory=dict)
     """By service: when somebody will look at the replicas that serve on."""
     changed_at: float = 0.0
     """When a row or an intent last changed."""
@@ -119,7 +119,7 @@ class Checker:
 
     # What was written.
 
-    def committed(
+    def after_commit(
         self,
         invocation: Invocation,
         changes: Changes,
@@ -128,12 +128,12 @@ class Checker:
     ) -> None:
         """A commit took effect: the service's living rows before and after it."""
         self.changed_at = self.scheduler.now
-        self._counted(changes, after)
-        self._left(invocation, changes, before, after)
-        self._paced(changes)
+        self._check_serving_count(changes, after)
+        self._check_departures(invocation, changes, before, after)
+        self._check_launch_rate(changes)
         if changes.create:
-            self._created(invocation, changes, before, after)
-            self._stood_in(invocation, changes, before, after)
+            self._check_creations(invocation, changes, before, after)
+            self._check_fallbacks(invocation, changes, before, after)
         if changes.open_intent:
             self.intents[changes.open_intent.id] = changes.open_intent.replica_ids
             self.opened[changes.open_intent.id] = self.scheduler.now
@@ -146,17 +146,19 @@ class Checker:
                 self.broken(Rule.LEGAL_TRANSITIONS, f"{row}: from {old and old.state} to {row.state}")
         for row in (*changes.create, *changes.update):
             if row.instance_id is not None:
-                self._wrote(invocation, row.instance_id, row, before.get(row.id))
+                self._note_write(invocation, row.instance_id, row, before.get(row.id))
         for intent_id in changes.close_intents:
-            self._closed(invocation, intent_id, after)
+            self._check_intent_close(invocation, intent_id, after)
 
-    def _wrote(self, invocation: Invocation, instance_id: str, row: Replica, old: Replica | None) -> None:
+    def _note_write(
+        self, invocation: Invocation, instance_id: str, row: Replica, old: Replica | None
+    ) -> None:
         """The row of an instance was written: remember when, and what it came to say."""
         now = self.scheduler.now
-        invocation.wrote[instance_id] = now
+        invocation.row_writes[instance_id] = now
         self.recorded.setdefault(instance_id, now)
         if old and old.instance_id is None:
-            self._given(row)
+            self._check_instance(row)
         if row.state is ReplicaState.DRAINING and old and old.state is not row.state:
             self.drained[instance_id] = now, invocation
         if row.state is ReplicaState.FAILED:
@@ -164,7 +166,7 @@ class Checker:
         if row.warned_at:
             self.warned_rows.setdefault(instance_id, now)
 
-    def _created(
+    def _check_creations(
         self,
         invocation: Invocation,
         changes: Changes,
@@ -196,8 +198,8 @@ class Checker:
                 for rows in (before, after)
             )
             found = sum(r.state is not ReplicaState.REQUESTED for r in changes.create)
-            is_blind = self.is_damaged(service, self.scheduler.now - BLIND_S)
-            if active - found > max(most, was) and not is_blind:
+            has_unreadable_document = self.is_damaged(service, self.scheduler.now - BLIND_S)
+            if active - found > max(most, was) and not has_unreadable_document:
                 kind = "fallbacks" if is_fallback else "regular replicas"
                 self.broken(Rule.NEVER_ABOVE_SURGE, f"{service}: {active} active {kind}, {most} allowed")
         for row in changes.create:
@@ -217,7 +219,7 @@ class Checker:
         kept = invocation.rows.document if invocation.rows else None
         return [*documents, kept] if kept else documents
 
-    def _stood_in(
+    def _check_fallbacks(
         self,
         invocation: Invocation,
         changes: Changes,
@@ -249,7 +251,7 @@ class Checker:
                 f"{service}: {standing} fallbacks for {missing} that aren't ready",
             )
 
-    def _counted(self, changes: Changes, after: Mapping[int, Replica]) -> None:
+    def _check_serving_count(self, changes: Changes, after: Mapping[int, Replica]) -> None:
         """Does the table know how many serve?"""
         if changes.serving is None or changes.service in self.damaged:
             return
@@ -259,7 +261,7 @@ class Checker:
                 Rule.SERVING_COUNT_EXACT, f"{changes.service}: {changes.serving[1]} counted, {staying} serve"
             )
 
-    def _left(
+    def _check_departures(
         self,
         invocation: Invocation,
         changes: Changes,
@@ -268,9 +270,9 @@ class Checker:
     ) -> None:
         """Replicas that served leave: who is left, and may they?"""
         service, now = changes.service, self.scheduler.now
-        documents = self.documents(service, now - LONGEST_S)
+        documents = self.documents(service, now - MAX_DOCUMENT_AGE_S)
         # Of a removal that was told, and a document that can't be read, nobody knows that it is back.
-        since = now - LONGEST_S if invocation.is_blind else invocation.began_at
+        since = now - MAX_DOCUMENT_AGE_S if invocation.has_unreadable_document else invocation.began_at
         if self.was_removed(service, since, now):
             return
         staying = sum(row.stays for row in after.values())
@@ -280,7 +282,7 @@ class Checker:
             leaving = {row.instance_id for row in changes.update if not row.state.is_active}
             others = [i for i in self.cloud.of(service) if i.id not in leaving and self.cloud.serves(i)]
             # Until a tick has looked, nobody knows.
-            if others or self.is_damaged(service, now - LONGEST_S):
+            if others or self.is_damaged(service, now - MAX_DOCUMENT_AGE_S):
                 return
         for row in changes.update:
             old = before.get(row.id)
@@ -310,7 +312,7 @@ class Checker:
                 return True
         return False
 
-    def _paced(self, changes: Changes) -> None:
+    def _check_launch_rate(self, changes: Changes) -> None:
         """Launches are ordered: are they too many for their minute?"""
         intent, service = changes.open_intent, changes.service
         if intent is None or changes.window is None:
@@ -321,7 +323,8 @@ class Checker:
         counted = len(intent.replica_ids)
         is_same = before.since is not None and window.since == before.since
         is_next = before.since is None or (
-            window.since is not None and (window.since - before.since).total_seconds() >= limits.WINDOW_S
+            window.since is not None
+            and (window.since - before.since).total_seconds() >= limits.LAUNCH_WINDOW_S
         )
         is_counted = window.launched == counted + (before.launched if is_same else 0)
         if not (is_counted and (is_same or is_next)) and service not in self.damaged:
@@ -331,7 +334,7 @@ class Checker:
         if window.launched > max((spec.max_launches_per_minute for spec in specs), default=0):
             self.broken(Rule.LAUNCH_RATE_LIMITED, f"{service}: {window.launched} launches in a minute")
 
-    def _given(self, row: Replica) -> None:
+    def _check_instance(self, row: Replica) -> None:
         """A replica gets its instance: was that launched for it?"""
         instance = self.cloud.instances[row.instance_id or ""]
         if row.id not in self.intents.get(instance.launch_id or "", ()):
@@ -339,7 +342,9 @@ class Checker:
                 Rule.INSTANCE_MATCHES_LAUNCH, f"{row} gets {instance.id}, which {instance.launch_id} brought"
             )
 
-    def _closed(self, invocation: Invocation, intent_id: str, after: Mapping[int, Replica]) -> None:
+    def _check_intent_close(
+        self, invocation: Invocation, intent_id: str, after: Mapping[int, Replica]
+    ) -> None:
         """An intent is closed: is anything left of it?"""
         if intent_id in invocation.answered:
             return
@@ -350,7 +355,7 @@ class Checker:
         ]
         if not waiting:
             return
-        if self.scheduler.now - self.opened[intent_id] < limits.TIMEOUT_S - LEAD_S:
+        if self.scheduler.now - self.opened[intent_id] < limits.TIMEOUT_S - MAX_COMMIT_S:
             self.broken(Rule.INTENT_OPEN_WHILE_PENDING, f"{intent_id} closed, {waiting[0]} waits for it")
         for seen in invocation.observed:  # by a tick; the others close only what they launched themselves
             instance = self.cloud.instances[seen.id]
@@ -386,7 +391,7 @@ class Checker:
             if instance is None or instance.is_foreign:
                 self.broken(Rule.FOREIGN_UNTOUCHED, f"{instance_id} terminated")
                 continue
-            if instance_id not in invocation.wrote:
+            if instance_id not in invocation.row_writes:
                 self.broken(
                     Rule.ROW_BEFORE_EFFECT, f"{instance_id} terminated, and nothing was written about it"
                 )
@@ -394,7 +399,7 @@ class Checker:
                 self.broken(Rule.DEREGISTERED_BEFORE_TERMINATED, f"{instance_id} terminated in rotation")
             if instance.state(now) in (InstanceState.PENDING, InstanceState.RUNNING):
                 told = invocation.warned_at is not None and instance.warned_at <= invocation.warned_at
-                decided_at = invocation.wrote.get(instance_id, invocation.loaded_at)
+                decided_at = invocation.row_writes.get(instance_id, invocation.loaded_at)
                 noted = self.warned_rows.get(instance_id, NEVER) < decided_at
                 # Else EC2 has spared it, or warned it once more since.
                 noted = noted and instance.warned_at < decided_at
@@ -433,11 +438,11 @@ class Checker:
                     Rule.ROW_BEFORE_EFFECT, f"{instance_id} leaves the rotation, and its row is {row}"
                 )
 
-    def ended_in_rotation(self, instance: SimInstance) -> None:
+    def end_in_rotation(self, instance: SimInstance) -> None:
         """EC2 takes an instance that it had warned, and clients were still sent to it."""
         now = self.scheduler.now
-        due = self.called_back.get(instance.service or "", ())
-        earliest, latest = (now - left_s for left_s in LAST_LOOK_S)
+        due = self.leave_checks.get(instance.service or "", ())
+        earliest, latest = (now - left_s for left_s in LAST_CHECK_S)
         if earliest < self.quiet_since or instance.service in self.damaged:
             return
         if self.was_removed(instance.service or "", now - limits.WARNING_S, now):
@@ -446,16 +451,16 @@ class Checker:
         if is_looked_at and self.warned_rows.get(instance.id, now) < earliest:
             self.broken(Rule.WARNED_OUT_BEFORE_END, f"{instance.id} is in rotation at its end")
 
-    def look(self, services: Collection[str], store: MemoryStore) -> None:
+    def check_progress(self, services: Collection[str], store: MemoryStore) -> None:
         """Nothing goes wrong any more: is what there is to do done in time?"""
         now, quiet_since = self.scheduler.now, self.quiet_since
-        if now < quiet_since + limits.PROMPT_S:
+        if now < quiet_since + limits.PROGRESS_S:
             return
         for service in services:
             for row in store.load(service).replicas.values():
-                self._look_at(row, now - limits.PROMPT_S)
+                self._look_at(row, now - limits.PROGRESS_S)
         for instance in self.cloud.instances.values():
-            is_new = quiet_since < instance.launched_at < now - limits.PROMPT_S and instance.is_alive(now)
+            is_new = quiet_since < instance.launched_at < now - limits.PROGRESS_S and instance.is_alive(now)
             if is_new and not instance.is_foreign and instance.id not in self.recorded:
                 self.broken(
                     Rule.PROGRESS_IN_MINUTES,
@@ -475,9 +480,9 @@ class Checker:
 
     # Ends of invocations.
 
-    def ticked(self, invocation: Invocation) -> None:
+    def after_tick(self, invocation: Invocation) -> None:
         """A tick came to its end, and looked."""
-        service = invocation.ticks_for
+        service = invocation.tick_service
         if invocation.disturbances or invocation.observed_at is None or invocation.warned_at is None:
             return
         if self.was_removed(service, invocation.began_at, self.scheduler.now):
@@ -500,8 +505,9 @@ class Checker:
             elif (
                 instance_id in rows
                 and instance.warned_at <= invocation.warned_at
-                and instance.warned_at + limits.WARNING_S - limits.LAST_S <= invocation.loaded_at - SKEW_S
-                and instance_id not in invocation.wrote  # that it is ill was news: the next tick's
+                and instance.warned_at + limits.WARNING_S - limits.LAST_REPLICA_LEAD_S
+                <= invocation.loaded_at - SKEW_S
+                and instance_id not in invocation.row_writes  # that it is ill was news: the next tick's
             ):
                 self.broken(
                     Rule.TICK_CLEANS_ROTATION, f"{instance_id} is past its last moment and in rotation"
@@ -513,10 +519,10 @@ class Checker:
             ):
                 self.broken(Rule.TICK_CLEANS_ROTATION, f"{instance_id} drains and is in rotation")
 
-    def acknowledged(self, invocation: Invocation, instance_id: str, store: MemoryStore) -> None:
+    def after_acknowledge(self, invocation: Invocation, instance_id: str, store: MemoryStore) -> None:
         """A message with a warning was done with."""
         row = self.row_before(invocation, instance_id, store)
-        if row is None or invocation.kept_off:
+        if row is None or invocation.saw_other_control_plane:
             return  # nobody's yet when it was looked up, or lost: the tick will see the warning; or not ours
         instance = self.cloud.instances[instance_id]
         is_hibernated = instance.died_at() <= instance.warned_at < NEVER
@@ -536,24 +542,24 @@ class Checker:
         if target is not None and target.registered_at < drained_at - SKEW_S:
             self.broken(Rule.WARNING_HANDLED, f"{instance_id} is in rotation after its warning")
 
-    def crashed(self, error: Exception | str) -> None:
+    def note_crash(self, error: Exception | str) -> None:
         """An exception that isn't a port's left the production code."""
         self.broken(Rule.ONLY_PORT_ERRORS, error if isinstance(error, str) else repr(error))
 
-    def caught(self, error: str) -> None:
+    def note_caught(self, error: str) -> None:
         """The production code caught an exception and went on."""
         if not error.startswith(("Conflict(", "Throttled(", "Unavailable(", "Denied(")):
-            self.crashed(error)
+            self.note_crash(error)
 
 
 def in_force(documents: Documents, service: str, time: float) -> Sequence[ServiceSpec]:
     """Those that a decision may go by then; what is missing leaves those of before in force."""
-    return documents(service, time - LONGEST_S) or documents(service, 0.0)
+    return documents(service, time - MAX_DOCUMENT_AGE_S) or documents(service, 0.0)
 
 
 def _is_said_gone(instance: SimInstance, invocation: Invocation) -> bool:
     """Whether a person vouches for it that an instance is gone, since it isn't shown."""
-    return invocation.is_vouched_for and instance.id not in {i.id for i in invocation.observed}
+    return invocation.is_override and instance.id not in {i.id for i in invocation.observed}
 
 
 def _is_spot_on_its_way(row: Replica) -> bool:

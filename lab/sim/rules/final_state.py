@@ -6,10 +6,10 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from lab.sim.gate import at, time_of
-from lab.sim.instances import GOING
+from lab.sim.instances import ENDING_STATES
 from lab.sim.rules import Rule
 from lab.sim.rules.backoff import is_looping
-from lab.sim.rules.checker import LONGEST_S, SKEW_S
+from lab.sim.rules.checker import MAX_DOCUMENT_AGE_S, SKEW_S
 from lab.sim.rules.rows import NEEDLESS
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
@@ -18,7 +18,7 @@ from spotrelay.core.spec import ServiceSpec
 if TYPE_CHECKING:
     from lab.sim.world import SimWorld
 
-NOT_LOST = (
+UNREPLACED_REASONS = (
     "more replicas than wanted",
     "service removed",
     "Spot is back",
@@ -43,7 +43,7 @@ def check(world: SimWorld) -> None:
     """Check every rule that must hold now."""
     for spec in world.scenario.specs:
         _check_service(world, spec.service)
-    _check_letters(world)
+    _check_dead_letters(world)
 
 
 def _check_service(world: SimWorld, service: str) -> None:
@@ -54,7 +54,7 @@ def _check_service(world: SimWorld, service: str) -> None:
     ready = {r.instance_id for r in rows.replicas.values() if r.state is ReplicaState.READY}
     if not _is_crash_loop(spec, rows):
         _check_strength(world, service, desired, rows)
-    there = {i.id for i in world.cloud.of(service) if i.state(now) not in GOING and not i.is_foreign}
+    there = {i.id for i in world.cloud.of(service) if i.state(now) not in ENDING_STATES and not i.is_foreign}
     # Of a service that is gone from the table and from CloudFormation nobody can tell what was its.
     if there - ready and (spec or service not in world.checker.damaged):
         broken(Rule.NO_INSTANCE_WITHOUT_ROW, f"{service}: {sorted(there - ready)}")
@@ -113,7 +113,7 @@ def _check_replacements(world: SimWorld, all_: dict[int, Replica], highest_id: i
                     Rule.ONE_REPLACEMENT_PER_LOSS,
                     f"{row} was replaced by {row.replaced_by}, which doesn't know it",
                 )
-        elif _is_missed(world, row):
+        elif _needs_replacement(world, row):
             broken(Rule.ONE_REPLACEMENT_PER_LOSS, f"{row} was lost ({row.reason}), and nobody replaced it")
         if row.replaces is not None:
             replaced = all_.get(row.replaces)
@@ -121,18 +121,22 @@ def _check_replacements(world: SimWorld, all_: dict[int, Replica], highest_id: i
                 broken(Rule.ONE_REPLACEMENT_PER_LOSS, f"{row} replaces {row.replaces}, which doesn't know it")
 
 
-def _is_missed(world: SimWorld, row: Replica) -> bool:
+def _needs_replacement(world: SimWorld, row: Replica) -> bool:
     """Whether a replica ended that should have been replaced."""
-    if row.state is not ReplicaState.TERMINATED or row.instance_id is None or row.reason in NOT_LOST:
+    if (
+        row.state is not ReplicaState.TERMINATED
+        or row.instance_id is None
+        or row.reason in UNREPLACED_REASONS
+    ):
         return False
     if row.is_fallback or row.reason.endswith(NEEDLESS):
         return False
     drained_at = time_of(row.entered[ReplicaState.DRAINING])
     # A decision may be as old as its reads.
-    return not world.services.was_removed(row.service, drained_at - LONGEST_S, drained_at + SKEW_S)
+    return not world.services.was_removed(row.service, drained_at - MAX_DOCUMENT_AGE_S, drained_at + SKEW_S)
 
 
-def _check_letters(world: SimWorld) -> None:
+def _check_dead_letters(world: SimWorld) -> None:
     broken = world.checker.broken
     queues = (world.signals, world.ticks)
     # What couldn't be set aside three times ends in the queue's own dead-letter queue.
@@ -145,5 +149,5 @@ def _check_letters(world: SimWorld) -> None:
             broken(Rule.DEAD_LETTERS_EXACT, f"nothing is wrong with {body[:100]}")
     for queue in queues:
         for message in queue.dead:
-            if message.disturbed < queue.settings.max_receives:
+            if message.failed_deliveries < queue.settings.max_receives:
                 broken(Rule.DEAD_LETTERS_EXACT, f"{message.id}: {message.body[:100]}")

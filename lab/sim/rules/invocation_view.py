@@ -32,7 +32,7 @@ class InvocationView:
     health: Mapping[str, TargetState]
     warnings: Mapping[str, list[float]]
     """Instance → when EC2 warned it."""
-    recommended: Mapping[str, list[float]]
+    recommendations: Mapping[str, list[float]]
     """Instance → when EC2 recommended to leave it."""
 
     @property
@@ -60,7 +60,7 @@ class InvocationView:
         """Note a violation."""
         self.checker.broken(rule, f"{self.invocation.name}: {what}")
 
-    def shown(self, row: Replica) -> Instance | None:
+    def instance_of(self, row: Replica) -> Instance | None:
         """The row's instance, as EC2 showed it."""
         return self.instances.get(row.instance_id or "")
 
@@ -76,7 +76,7 @@ class InvocationView:
         """Whether a moment had certainly passed when it began."""
         return time_of(moment) + SKEW_S <= self.invocation.began_at
 
-    def untouched(self) -> Iterator[Replica]:
+    def unchanged_rows(self) -> Iterator[Replica]:
         """The rows that it read and that nobody has written since."""
         for row in self.rows.replicas.values():
             kept = self.now.replicas.get(row.id)

@@ -26,24 +26,24 @@ class InvocationChecker:
     memory: MemoryStore
     warnings: dict[str, list[float]] = field(default_factory=dict)
     """Instance → when EC2 warned it."""
-    recommended: dict[str, list[float]] = field(default_factory=dict)
+    recommendations: dict[str, list[float]] = field(default_factory=dict)
     """Instance → when EC2 recommended to leave it."""
 
     backoff_checker: BackoffChecker = field(default_factory=BackoffChecker)
 
-    def emitted(self, body: str, warned: str | None) -> None:
+    def note_event(self, body: str, warned: str | None) -> None:
         """EC2 says something: an event's text, and the instance that it warns of, if it does."""
         if warned:
             self.warnings.setdefault(warned, []).append(self.checker.scheduler.now)
         elif "Rebalance Recommendation" in body:
             instance_id = json.loads(body)["detail"]["instance-id"]
-            self.recommended.setdefault(instance_id, []).append(self.checker.scheduler.now)
+            self.recommendations.setdefault(instance_id, []).append(self.checker.scheduler.now)
 
-    def ended(self, invocation: Invocation, *, came_to_end: bool) -> None:
+    def check(self, invocation: Invocation, *, came_to_end: bool) -> None:
         """An invocation is over, one way or the other."""
         if self.checker.violations:
             return
-        service = invocation.ticks_for
+        service = invocation.tick_service
         view = InvocationView(
             self.checker,
             invocation,
@@ -54,17 +54,19 @@ class InvocationChecker:
             {instance.id: instance for instance in invocation.observed},
             invocation.health or {},
             self.warnings,
-            self.recommended,
+            self.recommendations,
         )
         damaged = self.checker.is_damaged(service, invocation.began_at)
         for commit in invocation.commits:
             # A table that was restored meanwhile gives IDs anew, and rows of one ID are not one replica's.
             if not self.checker.is_damaged(commit.changes.service, invocation.began_at):
                 rows.check(view, commit)
-            is_blind = self.checker.is_damaged(service, invocation.began_at - BLIND_S)
-            if view.is_tick and commit.changes.service == service and not is_blind:
+            has_unreadable_document = self.checker.is_damaged(service, invocation.began_at - BLIND_S)
+            if view.is_tick and commit.changes.service == service and not has_unreadable_document:
                 replicas.check(view, commit)
-        is_whole = came_to_end and not (invocation.disturbances or damaged or invocation.kept_off)
+        is_whole = came_to_end and not (
+            invocation.disturbances or damaged or invocation.saw_other_control_plane
+        )
         if view.is_tick and not damaged:
             self.backoff_checker.check(view, is_whole=is_whole)
         if not is_whole:

@@ -50,7 +50,7 @@ class Order:
 
 
 @dataclass(slots=True)
-class Launching:
+class InvocationLaunches:
     """What one invocation launches."""
 
     orders: dict[str, Order] = field(default_factory=dict)
@@ -69,15 +69,15 @@ class LaunchChecker:
     broken: Callable[[Rule, str], None]
     cooldown_checker: CooldownChecker
     documents: Documents
-    by: dict[Invocation, Launching] = field(default_factory=dict)
+    by: dict[Invocation, InvocationLaunches] = field(default_factory=dict)
 
     # What was written.
 
-    def committed(
+    def after_commit(
         self, invocation: Invocation, changes: Changes, before: Mapping[int, Replica], called_at: float
     ) -> None:
         """The invocation knows that its commit took effect, and made it at that time."""
-        launching = self.by.setdefault(invocation, Launching())
+        launching = self.by.setdefault(invocation, InvocationLaunches())
         now = at(called_at + invocation.skew_s)
         following = None
         for intent_id in changes.close_intents:
@@ -85,10 +85,10 @@ class LaunchChecker:
             if order is not None:
                 order.is_closed = True
                 following = order
-                self._concluded(invocation, order, changes, before, now)
-        self.cooldown_checker.committed(invocation, changes, before, now)
+                self._check_conclusion(invocation, order, changes, before, now)
+        self.cooldown_checker.after_commit(invocation, changes, before, now)
         for row in changes.create:
-            self._bought(row, before)
+            self._check_purchase_option(row, before)
         intent = changes.open_intent
         if intent is None:
             return
@@ -115,7 +115,7 @@ class LaunchChecker:
                     Rule.RETRIED_AFTER_BACKOFF, f"{row} is launched at {now}, and waits until {old.retry_at}"
                 )
 
-    def _bought(self, row: Replica, before: Mapping[int, Replica]) -> None:
+    def _check_purchase_option(self, row: Replica, before: Mapping[int, Replica]) -> None:
         """A new replica is bought as the one that it replaces, or as the service wants it by now."""
         replaced = before.get(row.replaces or 0)
         specs = self._in_force(row.service)
@@ -124,7 +124,7 @@ class LaunchChecker:
         if row.purchase_option is not replaced.purchase_option:
             self.broken(Rule.LAUNCH_MATCHES_ROWS, f"{row} is bought {row.purchase_option}, unlike {replaced}")
 
-    def _concluded(
+    def _check_conclusion(
         self,
         invocation: Invocation,
         order: Order,
@@ -142,7 +142,7 @@ class LaunchChecker:
             )
             return
         if isinstance(order.answer, Throttled):
-            self._wait(waiting, before, now, is_attempt=False)
+            self._check_retry(waiting, before, now, is_attempt=False)
             return
         if order.answer is None:
             # Nobody was asked: there must have been nobody to ask.
@@ -158,16 +158,16 @@ class LaunchChecker:
                 Rule.LAUNCH_RESULT_RECORDED, f"{given} came for {order.intent}, the rows say {waiting}"
             )
         words = [str(order.answer)] if isinstance(order.answer, Denied) else [r.code for r in answer.refusals]
-        self._told(order, got, [*words, "/"])
-        self._told(order, left, words)
-        if left and self._goes_on(order, changes, left):
+        self._check_launch_note(order, got, [*words, "/"])
+        self._check_launch_note(order, left, words)
+        if left and self._continues(order, changes, left):
             if any(row.attempts == 1 for row in left):  # another call for fallbacks does no harm
                 self.by[invocation].fallbacks.setdefault(changes.service, {True, False})
             return
-        self._wait(left, before, now, self._rested(invocation, order, changes.service, now))
-        self._stood_in(invocation, left, before)
+        self._check_retry(left, before, now, self._rest_end(invocation, order, changes.service, now))
+        self._expect_fallbacks(invocation, left, before)
 
-    def _goes_on(self, order: Order, changes: Changes, left: Sequence[Replica]) -> bool:
+    def _continues(self, order: Order, changes: Changes, left: Sequence[Replica]) -> bool:
         """Whether others are asked for those that got nothing, as they must be if there are others."""
         follows = {len(plan) > order.step + 1 for plan in order.plans}
         if not isinstance(order.answer, LaunchResult) or follows == {False}:
@@ -178,7 +178,7 @@ class LaunchChecker:
             self.broken(Rule.POOL_ORDER, f"{left} aren't asked for elsewhere, {order.plans} at {order.step}")
         return is_going_on
 
-    def _wait(
+    def _check_retry(
         self,
         rows: Iterable[Replica],
         before: Mapping[int, Replica],
@@ -200,7 +200,7 @@ class LaunchChecker:
                     f"{row}: {row.attempts}, {row.retry_at}; {attempts}, {first}, {last}",
                 )
 
-    def _stood_in(
+    def _expect_fallbacks(
         self, invocation: Invocation, rows: Iterable[Replica], before: Mapping[int, Replica]
     ) -> None:
         """Who was refused for the first time has fallbacks asked for."""
@@ -211,7 +211,7 @@ class LaunchChecker:
                 launching.fallbacks[row.service] = wants
                 launching.called.discard(row.service)
 
-    def _told(self, order: Order, rows: Iterable[Replica], words: Iterable[str]) -> None:
+    def _check_launch_note(self, order: Order, rows: Iterable[Replica], words: Iterable[str]) -> None:
         """Do the rows say why there, which pools were left out, and what EC2 answered?"""
         for row in rows:
             text = row.launch or ""
@@ -228,9 +228,9 @@ class LaunchChecker:
 
     # Calls.
 
-    def asks(self, invocation: Invocation, request: LaunchRequest) -> None:
+    def before_launch(self, invocation: Invocation, request: LaunchRequest) -> None:
         """EC2 is about to be asked."""
-        launching = self.by.setdefault(invocation, Launching())
+        launching = self.by.setdefault(invocation, InvocationLaunches())
         order = launching.orders.get(request.launch_id)
         if order is None:
             return  # never on record: another rule's affair
@@ -253,9 +253,9 @@ class LaunchChecker:
             known = [pool for pool in _eligible(spec, memory) if pool in request.pools]
             if known != list(request.pools):
                 self.broken(Rule.LAUNCH_MATCHES_ROWS, f"{request.pools} are asked, {known} is the preference")
-        self._capped(request, memory)
+        self._check_price_cap(request, memory)
 
-    def _capped(self, request: LaunchRequest, memory: PoolMemory) -> None:
+    def _check_price_cap(self, request: LaunchRequest, memory: PoolMemory) -> None:
         share, caps = request.spec.max_price_share, request.max_prices
         if share is None or request.purchase_option is PurchaseOption.ON_DEMAND:
             if caps:
@@ -268,15 +268,15 @@ class LaunchChecker:
             if not -1e-9 < below < 2e-4:
                 self.broken(Rule.PRICE_CAP_SENT, f"{type_}: {caps}, {share} of {prices}")
 
-    def answered(self, invocation: Invocation, request: LaunchRequest, answer: Answer) -> None:
+    def after_launch(self, invocation: Invocation, request: LaunchRequest, answer: Answer) -> None:
         """EC2 has answered."""
         order = self.by[invocation].orders.get(request.launch_id)
         if order is not None:
             order.answer = answer
         if isinstance(answer, LaunchResult):
-            self.cooldown_checker.answered(invocation, request, answer)
+            self.cooldown_checker.after_launch(invocation, request, answer)
 
-    def calls_tick(self, invocation: Invocation, service: str, delay_s: float) -> None:
+    def before_extra_tick(self, invocation: Invocation, service: str, delay_s: float) -> None:
         """A service's tick is called for, and not as the next one in turn."""
         launching = self.by.get(invocation)
         if launching is None or not 0 < delay_s <= limits.FALLBACK_S:
@@ -287,15 +287,15 @@ class LaunchChecker:
                 Rule.FALLBACKS_IN_SECONDS, f"a tick of {service} is called for, and nothing was refused"
             )
 
-    def ended(self, invocation: Invocation, *, is_undisturbed: bool) -> None:
+    def after_invocation(self, invocation: Invocation, *, is_undisturbed: bool) -> None:
         """The invocation came to its end."""
         launching = self.by.pop(invocation, None)
         if launching is not None and is_undisturbed:
-            self._ended(launching)
-            self.cooldown_checker.ended(invocation)
+            self._check_orders(launching)
+            self.cooldown_checker.after_invocation(invocation)
         self.cooldown_checker.by.pop(invocation, None)
 
-    def _ended(self, launching: Launching) -> None:
+    def _check_orders(self, launching: InvocationLaunches) -> None:
         for order in launching.orders.values():
             if not order.is_closed:
                 self.broken(
@@ -305,10 +305,10 @@ class LaunchChecker:
         if wanted - launching.called:
             self.broken(Rule.FALLBACKS_IN_SECONDS, f"nobody asks for fallbacks of {wanted}")
 
-    def look(self, services: Collection[str], store: MemoryStore, quiet_since: float) -> None:
+    def check_progress(self, services: Collection[str], store: MemoryStore, quiet_since: float) -> None:
         """Nothing goes wrong any more: is tried again what was refused?"""
-        late = at(self.scheduler.now - limits.PROMPT_S)
-        if self.scheduler.now < quiet_since + limits.PROMPT_S:
+        late = at(self.scheduler.now - limits.PROGRESS_S)
+        if self.scheduler.now < quiet_since + limits.PROGRESS_S:
             return
         for service in services:
             rows = store.load(service)
@@ -370,14 +370,14 @@ class LaunchChecker:
         is_together = any(row.id in refused for other in others for row in other.rows)
         return {True} if is_together and order.is_launched_again else {True, False}
 
-    def _rested(
+    def _rest_end(
         self, invocation: Invocation, order: Order, service: str, now: datetime
     ) -> tuple[datetime, datetime] | None:
         """If nobody was asked because all cool: between when and when the first will have rested."""
         if order.request is not None:
             return None
         learned = self.cooldown_checker.of(invocation)
-        memory, latest = learned.memory.get(service, PoolMemory()), now + seconds(limits.RESTING_S)
+        memory, latest = learned.memory.get(service, PoolMemory()), now + seconds(limits.ALL_COOLING_RETRY_S)
         offerings = [Offering(pool, order.rows[0].purchase_option) for pool in order.eligible]
         if any(scope.covers(o) for scope in _scopes(learned.fresh[service]) for o in offerings):
             return now, latest  # what has just been taught ends at a time that only its lesson says

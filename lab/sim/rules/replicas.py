@@ -17,9 +17,9 @@ from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
 from spotrelay.core.spec import OnRebalance, ServiceSpec
 
-RISING = (ReplicaState.PROVISIONING, ReplicaState.STARTING)
+STARTING_STATES = (ReplicaState.PROVISIONING, ReplicaState.STARTING)
 
-_FARTHEST = (
+_BY_DISTANCE = (
     ReplicaState.REQUESTED,
     ReplicaState.PROVISIONING,
     ReplicaState.STARTING,
@@ -31,15 +31,15 @@ def check(view: InvocationView, commit: Commit) -> None:
     """Check who goes and who comes by a tick's commit."""
     assert view.spec is not None  # noqa: S101 - a tick has one
     changes, spec = commit.changes, view.spec
-    _check_scaled_in(view, spec, commit)
-    _check_returned(view, commit)
-    _check_missed(view, spec, commit)
+    _check_scale_in(view, spec, commit)
+    _check_fallback_removal(view, commit)
+    _check_loss_replacement(view, spec, commit)
     if changes.create:
-        _check_bought(view, spec, commit)
-        _check_moved(view, spec, commit)
-        _check_stood_in(view, spec, commit)
+        _check_purchase_options(view, spec, commit)
+        _check_proactive_replacement(view, spec, commit)
+        _check_fallback_requests(view, spec, commit)
     if changes.open_intent and changes.window:
-        _check_launched(view, spec, commit)
+        _check_launch_times(view, spec, commit)
 
 
 def regular(rows: Rows) -> list[Replica]:
@@ -54,7 +54,7 @@ def of(replicas: Iterable[Replica], option: PurchaseOption) -> int:
     return sum(r.purchase_option is option for r in replicas)
 
 
-def _check_scaled_in(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
+def _check_scale_in(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
     """What is one too many goes: is it the right one?"""
     loaded = view.rows.replicas
     gone = [
@@ -92,7 +92,7 @@ def _check_scaled_in(view: InvocationView, spec: ServiceSpec, commit: Commit) ->
 
 def _goes_before(row: Replica, kept: Replica, *, is_base: bool) -> bool:
     """Whether the first is to be given up rather than the second; `is_base`: no on-demand can be spared."""
-    one, other = ((_FARTHEST.index(r.state), r.serves) for r in (row, kept))
+    one, other = ((_BY_DISTANCE.index(r.state), r.serves) for r in (row, kept))
     if one != other:
         return one < other
     if row.purchase_option is kept.purchase_option:
@@ -100,7 +100,7 @@ def _goes_before(row: Replica, kept: Replica, *, is_base: bool) -> bool:
     return row.purchase_option is PurchaseOption.SPOT or not is_base
 
 
-def _check_returned(view: InvocationView, commit: Commit) -> None:
+def _check_fallback_removal(view: InvocationView, commit: Commit) -> None:
     """A fallback that serves goes: has Spot stayed?"""
     loaded = view.rows.replicas
     gone = [
@@ -119,7 +119,7 @@ def _check_returned(view: InvocationView, commit: Commit) -> None:
         if stays_in(r, commit.after)
         and r.serves
         and r.purchase_option is PurchaseOption.SPOT
-        and time_of(_stays_from(r)) > commit.at + SKEW_S
+        and time_of(_stable_from(r)) > commit.at + SKEW_S
     ]
     left = sum(r.is_fallback and r.serves for r in commit.after.replicas.values())
     if left < len(fresh):
@@ -129,15 +129,15 @@ def _check_returned(view: InvocationView, commit: Commit) -> None:
         )
 
 
-def _stays_from(row: Replica) -> datetime:
+def _stable_from(row: Replica) -> datetime:
     """When it has been ready for as long as it took to start."""
     ready = row.entered[ReplicaState.READY]
     return ready + min(
-        ready - row.entered.get(ReplicaState.PROVISIONING, ready), timedelta(seconds=limits.STAY_MAX_S)
+        ready - row.entered.get(ReplicaState.PROVISIONING, ready), timedelta(seconds=limits.STABLE_MAX_S)
     )
 
 
-def _check_missed(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
+def _check_loss_replacement(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
     """Replicas are lost: are they replaced if they are missed, and only then?"""
     lost = [
         row
@@ -168,7 +168,7 @@ def _check_missed(view: InvocationView, spec: ServiceSpec, commit: Commit) -> No
             )
 
 
-def _check_bought(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
+def _check_purchase_options(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
     """Replicas are requested: are they bought as the service wants them?"""
     after = regular(view.now)  # one decision may take several commits
     is_taking_in = any(
@@ -198,14 +198,14 @@ def _check_bought(view: InvocationView, spec: ServiceSpec, commit: Commit) -> No
                 Rule.PURCHASE_OPTION_CORRECT, f"{row} is of version {row.version}, deployed is {spec.version}"
             )
     for row in commit.changes.create:
-        _check_taken_in(view, row, base)
+        _check_orphan_purchase(view, row, base)
         if row.is_fallback and row.purchase_option is not PurchaseOption.ON_DEMAND:
             view.broken(
                 Rule.PURCHASE_OPTION_CORRECT, f"{row} stands in, and is to be bought {row.purchase_option}"
             )
 
 
-def _check_taken_in(view: InvocationView, row: Replica, base: int) -> None:
+def _check_orphan_purchase(view: InvocationView, row: Replica, base: int) -> None:
     """What was bought on-demand and is taken in is one of the base, or stands in."""
     is_in = row.state in (ReplicaState.STARTING, ReplicaState.READY)
     if not is_in or row.purchase_option is PurchaseOption.SPOT or not view.is_alone:
@@ -220,7 +220,7 @@ def _check_taken_in(view: InvocationView, row: Replica, base: int) -> None:
         )
 
 
-def _check_moved(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
+def _check_proactive_replacement(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
     """Replacements come before those go whom they replace: are they due, and not too many?"""
     after = commit.after.replicas
     moved = [
@@ -241,7 +241,7 @@ def _check_moved(view: InvocationView, spec: ServiceSpec, commit: Commit) -> Non
             is_due = now >= time_of(old.unhealthy_since) + limits.UNHEALTHY_S
         else:
             is_advised = old.rebalance_at is not None and spec.on_rebalance is OnRebalance.REPLACE
-            is_due = is_advised and now >= time_of(old.since) + limits.RECOMMENDED_AGE_S
+            is_due = is_advised and now >= time_of(old.since) + limits.MIN_READY_S
         if not is_due:
             view.broken(
                 Rule.REPLACED_BEFORE_DRAINED, f"{old} is replaced, unhealthy since {old.unhealthy_since}"
@@ -260,7 +260,7 @@ def _check_moved(view: InvocationView, spec: ServiceSpec, commit: Commit) -> Non
         )
 
 
-def _check_stood_in(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
+def _check_fallback_requests(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
     """Fallbacks are requested: is there somebody to stand in for?"""
     created = [r for r in commit.changes.create if r.is_fallback and r.state is ReplicaState.REQUESTED]
     if not created:
@@ -269,7 +269,7 @@ def _check_stood_in(view: InvocationView, spec: ServiceSpec, commit: Commit) -> 
     if backoff.version == spec.version and backoff.failures > 0:
         return  # then each that isn't there may have one
     standing = sum(r.is_fallback and r.state.is_active for r in commit.after.replicas.values())
-    wanting = sum(_may_want(r, view.rows) for r in regular(view.rows))
+    wanting = sum(_may_need_fallback(r, view.rows) for r in regular(view.rows))
     if standing > wanting:
         view.broken(
             Rule.FALLBACKS_MATCH_NEED,
@@ -277,7 +277,7 @@ def _check_stood_in(view: InvocationView, spec: ServiceSpec, commit: Commit) -> 
         )
 
 
-def _may_want(row: Replica, rows: Rows) -> bool:
+def _may_need_fallback(row: Replica, rows: Rows) -> bool:
     """Whether on-demand may stand in for it: not on a first start, nor while its predecessor serves."""
     before = rows.replicas.get(row.replaces or 0)
     if row.purchase_option is not PurchaseOption.SPOT or row.state is ReplicaState.READY:
@@ -289,7 +289,7 @@ def _may_want(row: Replica, rows: Rows) -> bool:
     return row.attempts > 0 or row.replaces is not None
 
 
-def _check_launched(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
+def _check_launch_times(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
     """Replicas that waited are launched: is it their turn?"""
     assert commit.changes.open_intent is not None  # noqa: S101 - the caller has looked
     launched = set(commit.changes.open_intent.replica_ids)
@@ -316,9 +316,9 @@ def _check_launched(view: InvocationView, spec: ServiceSpec, commit: Commit) -> 
             r
             for r in regular(view.rows)
             if r.purchase_option is PurchaseOption.SPOT
-            and r.state in RISING
+            and r.state in STARTING_STATES
             and r.id in commit.after.replicas
-            and commit.after.replicas[r.id].state in RISING
+            and commit.after.replicas[r.id].state in STARTING_STATES
         ]
         most = limits.returning(spec.replicas)
         if len(spot) > max(most - len(rising), 0):
@@ -328,7 +328,7 @@ def _check_launched(view: InvocationView, spec: ServiceSpec, commit: Commit) -> 
             )
 
 
-def check_whole(view: InvocationView, spec: ServiceSpec) -> None:
+def check_after_tick(view: InvocationView, spec: ServiceSpec) -> None:
     """After a tick that nothing disturbed: is everybody there, or asked for, who should be?"""
     if not view.is_alone or view.rows.intents or view.now.intents:
         return
@@ -347,7 +347,7 @@ def check_whole(view: InvocationView, spec: ServiceSpec) -> None:
     may_go = len(staying) - spec.replicas - went
     idle = [
         r
-        for r in view.untouched()
+        for r in view.unchanged_rows()
         if not r.is_fallback
         and r.is_counted
         and not r.superseded_in(view.rows)
@@ -379,14 +379,14 @@ def _check_due(view: InvocationView, spec: ServiceSpec) -> None:
         pairs = sum(r.superseded_in(rows) for r in there)
         if max(pairs, len(there) - spec.replicas) >= spec.surge:
             return
-    for row in view.untouched():
+    for row in view.unchanged_rows():
         if row.state is not ReplicaState.READY or not row.is_counted or row.is_fallback:
             continue
         if row.unhealthy_since is not None:
             is_due = view.is_over(row.unhealthy_since, limits.UNHEALTHY_S)
         else:
             is_advised = row.rebalance_at is not None and spec.on_rebalance is OnRebalance.REPLACE
-            is_due = is_advised and view.is_over(row.since, limits.RECOMMENDED_AGE_S)
+            is_due = is_advised and view.is_over(row.since, limits.MIN_READY_S)
         if is_due and not row.superseded_in(view.rows):
             view.broken(
                 Rule.REPLACED_BEFORE_DRAINED,
@@ -402,7 +402,7 @@ def _check_fallbacks(view: InvocationView, spec: ServiceSpec, *, failed: bool) -
         # One that was to be replaced and serves all the same leaves less to stand in for.
         serving = sum(r.stays and not r.is_fallback for r in view.now.replicas.values())
         left = {r.id for r in regular(view.now)}
-        wanting = sum(_wants(view, r) for r in regular(view.rows) if r.id in left)
+        wanting = sum(_needs_fallback(view, r) for r in regular(view.rows) if r.id in left)
         wanted = min(wanting, spec.replicas - serving)
         if standing < wanted:
             view.broken(
@@ -412,8 +412,8 @@ def _check_fallbacks(view: InvocationView, spec: ServiceSpec, *, failed: bool) -
     if _has_lost_some(view):
         return
     # Once everybody has been there for long enough nobody stands in for them.
-    there = [r for r in regular(view.rows) if r.stays and view.is_over(_stays_from(r))]
-    idle = [r for r in view.untouched() if r.is_fallback and r.is_counted]
+    there = [r for r in regular(view.rows) if r.stays and view.is_over(_stable_from(r))]
+    idle = [r for r in view.unchanged_rows() if r.is_fallback and r.is_counted]
     if (
         len(there) >= spec.replicas == len(regular(view.now))
         and all(r.stays for r in regular(view.now))
@@ -422,20 +422,20 @@ def _check_fallbacks(view: InvocationView, spec: ServiceSpec, *, failed: bool) -
         view.broken(Rule.FALLBACKS_MATCH_NEED, f"{idle[0]}, {idle[0].state}, stands in for nobody")
 
 
-def _wants(view: InvocationView, row: Replica) -> bool:
+def _needs_fallback(view: InvocationView, row: Replica) -> bool:
     """Whether on-demand should stand in for a replica, and still should when the tick has ended."""
     kept = view.now.replicas.get(row.id)
     if (
         kept is None
         or not kept.is_counted
         or kept.state is ReplicaState.READY
-        or not _may_want(row, view.rows)
+        or not _may_need_fallback(row, view.rows)
     ):
         return False
     if row.attempts > 0:
         return True
     before = view.rows.replicas.get(row.replaces or 0)
-    return before is None or view.shown(before) is None
+    return before is None or view.instance_of(before) is None
 
 
 def _check_waiting(view: InvocationView, spec: ServiceSpec, *, failed: bool) -> None:
@@ -447,12 +447,12 @@ def _check_waiting(view: InvocationView, spec: ServiceSpec, *, failed: bool) -> 
     intents = [c.changes.open_intent for c in view.invocation.commits if c.changes.open_intent]
     launched = {id_ for intent in intents for id_ in intent.replica_ids}
     returning = sum(
-        r.purchase_option is PurchaseOption.SPOT and (r.state in RISING or r.id in launched)
+        r.purchase_option is PurchaseOption.SPOT and (r.state in STARTING_STATES or r.id in launched)
         for r in regular(view.rows)
     )
     # Their turn had come as well, and then there were too many launches in that minute.
     returning += sum(c.changes.held for c in view.invocation.commits)
-    for row in view.untouched():
+    for row in view.unchanged_rows():
         must_wait = is_held(view, is_fallback=row.is_fallback)
         if row.state is not ReplicaState.REQUESTED or not row.is_counted or must_wait:
             continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lab.sim.gate import Commit, time_of
 from lab.sim.rules import Rule, limits
-from lab.sim.rules.checker import LONGEST_S, SKEW_S, in_force
+from lab.sim.rules.checker import MAX_DOCUMENT_AGE_S, SKEW_S, in_force
 from lab.sim.rules.invocation_view import InvocationView
 from spotrelay.core.instances import InstanceState, TargetState
 from spotrelay.core.replica import Replica, ReplicaState
@@ -13,26 +13,26 @@ from spotrelay.core.spec import OnRebalance
 NEEDLESS = "; as many as wanted are left"
 """Ends the reason of a loss that gets no replacement."""
 
-NO_OLDER_S = 2 * limits.WARNING_S
+MAX_EVENT_AGE_S = 2 * limits.WARNING_S
 """A warning's event that is older counts as of then: its instance couldn't be there."""
 
 
 def check(view: InvocationView, commit: Commit) -> None:
     """Check every row of a commit."""
     for row in commit.changes.create:
-        _check_entered(view, commit, row, None)
+        _check_state_times(view, commit, row, None)
         if row.state is not ReplicaState.REQUESTED:
-            _check_taken_in(view, commit, row)
+            _check_orphan_row(view, commit, row)
     for row in commit.changes.update:
         old = commit.before.replicas.get(row.id)
         if old is None:
             continue
-        _check_entered(view, commit, row, old)
+        _check_state_times(view, commit, row, old)
         _check_warning(view, row, old)
         _check_health(view, commit, row, old)
         _check_recommendation(view, commit, row, old)
         if old.instance_id is None and row.instance_id is not None:
-            _check_given(view, commit, row)
+            _check_assignment(view, commit, row)
         if row.state is not old.state and not row.state.is_active:
             if old.state.is_active:
                 _check_reason(view, commit, row, old)
@@ -45,7 +45,7 @@ def check(view: InvocationView, commit: Commit) -> None:
             view.broken(Rule.ROWS_MATCH_OBSERVATION, f"{row} becomes ready, and was shown {view.target(row)}")
 
 
-def _check_entered(view: InvocationView, commit: Commit, row: Replica, old: Replica | None) -> None:
+def _check_state_times(view: InvocationView, commit: Commit, row: Replica, old: Replica | None) -> None:
     """Each state has the time when it was entered, and keeps it."""
     for state, moment in row.entered.items():
         before = old.entered.get(state) if old else None
@@ -70,7 +70,7 @@ def _check_warning(view: InvocationView, row: Replica, old: Replica) -> None:
         view.broken(Rule.ROWS_MATCH_OBSERVATION, f"{row}, warned at {old.warned_at}, says {row.warned_at}")
         return
     said = time_of(row.warned_at)
-    oldest = view.invocation.began_at - NO_OLDER_S - SKEW_S
+    oldest = view.invocation.began_at - MAX_EVENT_AGE_S - SKEW_S
     times = view.warnings.get(row.instance_id or "", ())
     if not any(
         abs(said - time) <= SKEW_S or time <= oldest + 2 * SKEW_S <= said + 4 * SKEW_S for time in times
@@ -101,7 +101,7 @@ def _check_recommendation(view: InvocationView, commit: Commit, row: Replica, ol
         return
     documents = in_force(view.checker.documents, row.service, commit.at)
     is_followed = any(spec.on_rebalance is OnRebalance.REPLACE for spec in documents)
-    times = view.recommended.get(row.instance_id or "", ())
+    times = view.recommendations.get(row.instance_id or "", ())
     is_right = row.rebalance_at is not None and any(
         abs(time_of(row.rebalance_at) - time) < 0.001 for time in times
     )
@@ -112,7 +112,7 @@ def _check_recommendation(view: InvocationView, commit: Commit, row: Replica, ol
         )
 
 
-def _check_given(view: InvocationView, commit: Commit, row: Replica) -> None:
+def _check_assignment(view: InvocationView, commit: Commit, row: Replica) -> None:
     """A replica gets an instance, of the version that it says; was there time to record one adopted?"""
     version = view.checker.cloud.instances[row.instance_id or ""].version
     if version is not None and row.version != version:
@@ -122,14 +122,14 @@ def _check_given(view: InvocationView, commit: Commit, row: Replica) -> None:
     if row.launch_id in view.invocation.answered:
         return
     intent = commit.before.intents.get(row.launch_id or "")
-    if intent and commit.at + SKEW_S < time_of(intent.created_at) + limits.ADOPTED_AFTER_S:
+    if intent and commit.at + SKEW_S < time_of(intent.created_at) + limits.ADOPTION_AFTER_S:
         view.broken(Rule.NOT_BEFORE_TIMEOUT, f"{row} adopts {row.instance_id}, launched only just")
 
 
-def _check_taken_in(view: InvocationView, commit: Commit, row: Replica) -> None:
+def _check_orphan_row(view: InvocationView, commit: Commit, row: Replica) -> None:
     """An instance without a row gets one: is it nobody's, and what is it good for?"""
     instance = view.checker.cloud.instances[row.instance_id or ""]
-    if commit.at + SKEW_S < instance.launched_at + limits.ORPHANED_AFTER_S:
+    if commit.at + SKEW_S < instance.launched_at + limits.ORPHAN_AFTER_S:
         view.broken(
             Rule.NOT_BEFORE_TIMEOUT,
             f"{row} is made for {instance.id}, launched at {instance.launched_at:.0f} s",
@@ -155,7 +155,7 @@ def _check_taken_in(view: InvocationView, commit: Commit, row: Replica) -> None:
 def _check_reason(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> None:
     """A replica goes: does its row say why?"""
     reason = row.reason.removesuffix(NEEDLESS)
-    is_right = _is_so(view, commit, row, old, reason)
+    is_right = _is_true_reason(view, commit, row, old, reason)
     if reason != row.reason:
         # What was to take its place for another reason may be going, too.
         is_right = is_right and row.replaced_by == old.replaced_by and not row.is_fallback
@@ -167,7 +167,7 @@ def _check_reason(view: InvocationView, commit: Commit, row: Replica, old: Repli
         view.broken(Rule.ROWS_MATCH_OBSERVATION, f"{row} goes, replaced by {row.replaced_by}: {row.reason!r}")
 
 
-def _is_so(view: InvocationView, commit: Commit, row: Replica, old: Replica, reason: str) -> bool:
+def _is_true_reason(view: InvocationView, commit: Commit, row: Replica, old: Replica, reason: str) -> bool:
     """Whether what a row says of why its replica goes is true."""
     was_ready = old.state is ReplicaState.READY
     match reason:
@@ -180,7 +180,7 @@ def _is_so(view: InvocationView, commit: Commit, row: Replica, old: Replica, rea
         case "rebalance recommendation":
             return was_ready and row.rebalance_at is not None and row.replaced_by is not None
         case "instance gone":
-            return view.shown(row) is None
+            return view.instance_of(row) is None
     if reason.startswith("interruption warning"):
         return row.is_warned
     if reason.startswith("unhealthy for "):
@@ -193,7 +193,7 @@ def _is_so(view: InvocationView, commit: Commit, row: Replica, old: Replica, rea
         is_failed = row.state is ReplicaState.FAILED
         # EC2 took it, or it was ready: else it has failed.
         may_fail = not (was_ready or row.is_warned or words.startswith("Server.SpotInstance"))
-        shown = view.shown(row)  # its end may have been another one since
+        shown = view.instance_of(row)  # its end may have been another one since
         is_true = words in ("", instance.end, shown.state_reason if shown else "")
         return state in states and is_true and (not is_failed or may_fail)
     return row.state is ReplicaState.FAILED and reason.startswith("not ready ")
@@ -202,39 +202,40 @@ def _is_so(view: InvocationView, commit: Commit, row: Replica, old: Replica, rea
 def _check_time(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> None:
     """A replica goes: has it had its time?"""
     now = commit.at + SKEW_S
-    documents = view.checker.documents(row.service, commit.at - LONGEST_S)
+    documents = view.checker.documents(row.service, commit.at - MAX_DOCUMENT_AGE_S)
     reason = row.reason.removesuffix(NEEDLESS)
     started = old.entered.get(ReplicaState.PROVISIONING)
     if row.state is ReplicaState.FAILED and not reason.startswith("instance "):
         delay_s = min((spec.initial_delay_s for spec in documents), default=0.0)
         if started is None or now <= time_of(started) + delay_s:
             view.broken(Rule.NOT_BEFORE_TIMEOUT, f"{row} is given up as never ready, launched at {started}")
-        instance = view.shown(row)
+        instance = view.instance_of(row)
         is_running = instance is not None and instance.state is InstanceState.RUNNING
         if is_running and view.target(row) in (TargetState.HEALTHY, TargetState.INITIAL):
             view.broken(
                 Rule.NOT_BEFORE_TIMEOUT, f"{row} is given up as never ready, and is {view.target(row)}"
             )
     elif reason == "instance gone":
-        _check_gone(view, commit, row, old)
+        _check_missing_instance(view, commit, row, old)
     elif reason.startswith("unhealthy for ") and old.is_fallback and old.unhealthy_since is not None:
         is_due = now >= time_of(old.unhealthy_since) + limits.FALLBACK_UNHEALTHY_S
         if not is_due:
             view.broken(Rule.NOT_BEFORE_TIMEOUT, f"{row} goes: {row.reason}, since {old.unhealthy_since}")
 
 
-def _check_gone(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> None:
+def _check_missing_instance(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> None:
     """A replica goes because EC2 doesn't show its instance: is that credible?"""
     now = commit.at + SKEW_S
     if now < time_of(old.entered[ReplicaState.PROVISIONING]) + limits.UNSEEN_S:
         view.broken(Rule.NOT_BEFORE_TIMEOUT, f"{row} is gone, and may only not be shown yet")
-    if old.state is not ReplicaState.READY or view.invocation.is_vouched_for:
+    if old.state is not ReplicaState.READY or view.invocation.is_override:
         return
     ready = [r for r in view.rows.replicas.values() if r.state is ReplicaState.READY]
     missing = [
         r
         for r in ready
-        if view.shown(r) is None and now >= time_of(r.entered[ReplicaState.PROVISIONING]) + limits.UNSEEN_S
+        if view.instance_of(r) is None
+        and now >= time_of(r.entered[ReplicaState.PROVISIONING]) + limits.UNSEEN_S
     ]
     if view.target(row) is TargetState.HEALTHY or len(missing) > limits.most_missing(len(ready)):
         view.broken(
@@ -253,12 +254,12 @@ def check_terminations(view: InvocationView) -> None:
         if at is None or row.state is not ReplicaState.DRAINING:
             continue
         drained_s = at + SKEW_S - time_of(row.since)
-        let_go = view.target(row) is None and drained_s >= limits.BALANCER_S
-        if not let_go and drained_s < view.spec.drain_s + limits.BALANCER_S:
+        let_go = view.target(row) is None and drained_s >= limits.DEREGISTRATION_LAG_S
+        if not let_go and drained_s < view.spec.drain_s + limits.DEREGISTRATION_LAG_S:
             view.broken(
                 Rule.NOT_BEFORE_TIMEOUT, f"{row} is terminated, draining for {drained_s - SKEW_S:.1f} s"
             )
-        instance = view.shown(row)
+        instance = view.instance_of(row)
         is_stopped = instance is not None and instance.state is InstanceState.STOPPED
-        if row.warned_at and not is_stopped and at + SKEW_S < time_of(row.warned_at) + limits.SPARED_S:
+        if row.warned_at and not is_stopped and at + SKEW_S < time_of(row.warned_at) + limits.SPARED_END_S:
             view.broken(Rule.NOT_BEFORE_TIMEOUT, f"{row} is terminated, warned at {row.warned_at}")

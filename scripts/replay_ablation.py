@@ -15,7 +15,7 @@ from pathlib import Path
 
 from lab.replay import production
 from lab.replay.run import run
-from lab.replay.settings import Settings
+from lab.replay.settings import ReplaySettings
 from lab.replay.traces import Trace, load
 from spotrelay.core import timing
 from spotrelay.core.pools import Cause, PoolMemory
@@ -23,7 +23,7 @@ from spotrelay.core.spec import ServiceSpec
 from spotrelay.placement import cooldowns
 from spotrelay.serving import strength
 
-SETTINGS = Settings(cold_start_s=180.0)
+SETTINGS = ReplaySettings(cold_start_s=180.0)
 
 Change = tuple[object, str, object]
 """Whose attribute, which, and what it is instead."""

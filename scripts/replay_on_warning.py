@@ -16,7 +16,7 @@ from statistics import mean
 
 from lab.replay.result import Result
 from lab.replay.run import PRODUCTION, run
-from lab.replay.settings import Settings
+from lab.replay.settings import ReplaySettings
 from lab.replay.traces import load
 from spotrelay.core.spec import OnWarning
 
@@ -42,7 +42,7 @@ def main(folders: list[str]) -> int:
             cells = []
             for when in OnWarning:
                 settings = [
-                    Settings(REPLICAS, cold_start_s, seed=seed, on_warning=when, drain_s=drain_s)
+                    ReplaySettings(REPLICAS, cold_start_s, seed=seed, on_warning=when, drain_s=drain_s)
                     for seed in SEEDS
                 ]
                 cells.append(_cell([run(trace, PRODUCTION, one) for one in settings]))

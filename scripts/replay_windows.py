@@ -19,7 +19,7 @@ from statistics import mean, stdev
 
 from lab.replay.baselines import BASELINES
 from lab.replay.run import run
-from lab.replay.settings import Settings
+from lab.replay.settings import ReplaySettings
 from lab.replay.traces import PoolTrace, Trace, load
 
 WINDOW_S = 86_400.0
@@ -45,7 +45,7 @@ def main(folder: str, windows: str = "200") -> None:
     starts = [chance.uniform(0, trace.duration_s - WINDOW_S) for _ in range(int(windows))]
     for policy in ("optimal", *BASELINES):
         results = [
-            run(window(trace, start), policy, Settings(replicas=REPLICAS, seed=seed))
+            run(window(trace, start), policy, ReplaySettings(replicas=REPLICAS, seed=seed))
             for seed, start in enumerate(starts)
         ]
         columns = [[100 * r.availability for r in results], [100 * r.cost for r in results]]

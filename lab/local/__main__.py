@@ -24,9 +24,9 @@ def main() -> int:
     _log_to(options.log_file)
     # Late, because it takes a second: a wrong option is answered at once.
     from lab.local import server
-    from lab.local.cloud import Settings
+    from lab.local.cloud import LocalSettings
 
-    settings = Settings(options.warning_s, options.schedule_s, options.boot_s)
+    settings = LocalSettings(options.warning_s, options.schedule_s, options.boot_s)
     try:
         listener = server.bind(options.port)
     except OSError as error:

@@ -15,7 +15,7 @@ MAX_CALLS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class AwsCall:
     """One AWS call. `n` counts from 1, `t` is in epoch seconds, `role` is "" for the operator."""
 
     n: int
@@ -31,7 +31,7 @@ class CallLog:
     """Every call, in memory and, if a path is given, as JSON lines."""
 
     def __init__(self, path: Path | None = None) -> None:
-        self._calls: list[Call] = []
+        self._calls: list[AwsCall] = []
         self._count = 0
         self._decisions: Counter[tuple[str, str, bool]] = Counter()
         self._file = path.open("a", encoding="utf-8") if path else None
@@ -39,7 +39,7 @@ class CallLog:
     def add(self, service: str, action: str, role: str, status: int, error_code: str) -> None:
         """Record a call that has just been answered."""
         self._count += 1
-        call = Call(self._count, time.time(), service, action, role, status, error_code)
+        call = AwsCall(self._count, time.time(), service, action, role, status, error_code)
         self._calls.append(call)
         del self._calls[:-MAX_CALLS]
         if self._file:

@@ -22,9 +22,9 @@ from lab.local.instances import (
     BY_USER,
     ENDINGS,
     Ending,
-    Instance,
-    InstanceState,
     LaunchSpec,
+    LocalInstance,
+    LocalInstanceState,
     SpotRequest,
     SpotStatus,
 )
@@ -59,7 +59,7 @@ class MachineRoom(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class LocalSettings:
     """How fast things go, in seconds. The names are those of the command line."""
 
     warning_s: float = EC2_WARNING_S
@@ -68,7 +68,7 @@ class Settings:
 
 
 @dataclass(slots=True)
-class Interruption:
+class LocalInterruption:
     """One Spot interruption. `deliveries` is how often its event was delivered; 0 for a lost one."""
 
     instance_id: str
@@ -104,7 +104,7 @@ class NotPossibleError(ValueError):
     """The control API was asked for something that can't happen; the text says why."""
 
 
-class Cloud:
+class EmulatedCloud:
     """All instances. Not thread-safe: everything happens on the event loop's thread.
 
     `after` runs a function so many seconds later; `on_terminated` is told when an instance is gone.
@@ -115,15 +115,15 @@ class Cloud:
         ministack: MiniStack,
         market: Market,
         machines: MachineRoom,
-        settings: Settings,
+        settings: LocalSettings,
         after: Callable[[float, Callable[[], None]], object],
     ) -> None:
         self.market = market
         self.quotas = ServiceQuotas()
         self.settings = settings
-        self.instances: dict[str, Instance] = {}
-        self.interruptions: list[Interruption] = []
-        self.on_terminated: Callable[[Instance], None] = lambda _: None
+        self.instances: dict[str, LocalInstance] = {}
+        self.interruptions: list[LocalInterruption] = []
+        self.on_terminated: Callable[[LocalInstance], None] = lambda _: None
         self._ministack = ministack
         self._machines = machines
         self._after = after
@@ -142,9 +142,9 @@ class Cloud:
     def address_of(self, instance_id: str) -> str | None:
         """Where the instance listens, while it runs."""
         instance = self.instances.get(instance_id)
-        return instance.address if instance and instance.state is InstanceState.RUNNING else None
+        return instance.address if instance and instance.state is LocalInstanceState.RUNNING else None
 
-    def launch(self, offering: Offering, spec: LaunchSpec, reservation_id: str) -> Instance:
+    def launch(self, offering: Offering, spec: LaunchSpec, reservation_id: str) -> LocalInstance:
         """A new instance; its place in the market is taken already."""
         now = self.now()
         spot = (
@@ -152,7 +152,7 @@ class Cloud:
             if offering.purchase_option is PurchaseOption.SPOT
             else None
         )
-        instance = Instance(
+        instance = LocalInstance(
             id=f"i-{secrets.token_hex(8)}{secrets.token_hex(1)[0]}",
             offering=offering,
             spec=spec,
@@ -172,7 +172,7 @@ class Cloud:
         self._after(self.settings.boot_s, lambda: self._booted(instance))
         return instance
 
-    def terminate(self, instance: Instance) -> None:
+    def terminate(self, instance: LocalInstance) -> None:
         """The user ends it. Ending it twice is no error."""
         if not instance.state.is_over:
             for interruption in self.interruptions:
@@ -197,7 +197,7 @@ class Cloud:
         instance.warned_at = self.now()
         marked_at = instance.warned_at + timedelta(seconds=self.settings.warning_s - EC2_WARNING_S)
         self._set_spot_status(instance, SpotStatus.MARKED_FOR_TERMINATION, marked_at)
-        interruption = Interruption(instance_id, instance.warned_at.timestamp(), deliveries)
+        interruption = LocalInterruption(instance_id, instance.warned_at.timestamp(), deliveries)
         self.interruptions.append(interruption)
         # The reclaim is certain, whatever happens to the event.
         self._after(self.settings.warning_s, lambda: self._reclaim(instance, interruption))
@@ -289,10 +289,10 @@ class Cloud:
             ):
                 interruption.deregistered_at = self.now().timestamp()
 
-    def _is_reclaimable(self, instance: Instance) -> bool:
+    def _is_reclaimable(self, instance: LocalInstance) -> bool:
         return instance.is_spot and not instance.state.is_over and instance.warned_at is None
 
-    def _running(self, instance_id: str) -> Instance:
+    def _running(self, instance_id: str) -> LocalInstance:
         instance = self.instances.get(instance_id)
         if instance is None:
             raise NotPossibleError(f"there is no instance {instance_id}")
@@ -300,30 +300,30 @@ class Cloud:
             raise NotPossibleError(f"{instance_id} is {instance.state.value[0]} already")
         return instance
 
-    def _booted_one(self, instance_id: str) -> Instance:
+    def _booted_one(self, instance_id: str) -> LocalInstance:
         instance = self._running(instance_id)
-        if instance.state is not InstanceState.RUNNING:
+        if instance.state is not LocalInstanceState.RUNNING:
             raise NotPossibleError(f"{instance_id} is {instance.state.value[0]}: nothing runs on it yet")
         return instance
 
-    def _booted(self, instance: Instance) -> None:
-        if instance.state is not InstanceState.PENDING:
+    def _booted(self, instance: LocalInstance) -> None:
+        if instance.state is not LocalInstanceState.PENDING:
             return
         if instance.dies_of:
             self._shut_down(instance, instance.dies_of)
             return
-        instance.state = InstanceState.RUNNING
+        instance.state = LocalInstanceState.RUNNING
         self._machines.start(instance.id, instance.address, instance.spec.user_data)
         self._emit_state(instance)
 
-    def _reclaim(self, instance: Instance, interruption: Interruption) -> None:
+    def _reclaim(self, instance: LocalInstance, interruption: LocalInterruption) -> None:
         if instance.state.is_over or not interruption.is_pending:
             return
         interruption.reclaimed_at = self.now().timestamp()
         self._shut_down(instance, BY_EC2)
 
-    def _shut_down(self, instance: Instance, code: str) -> None:
-        instance.state = InstanceState.SHUTTING_DOWN
+    def _shut_down(self, instance: LocalInstance, code: str) -> None:
+        instance.state = LocalInstanceState.SHUTTING_DOWN
         instance.ending = Ending(code, self.now())
         status = SpotStatus.TERMINATED_NO_CAPACITY if code == BY_EC2 else SpotStatus.TERMINATED_BY_USER
         self._set_spot_status(instance, status, self.now())
@@ -331,23 +331,23 @@ class Cloud:
         self._emit_state(instance)
         self._after(SHUTDOWN_S, lambda: self._terminated(instance))
 
-    def _terminated(self, instance: Instance) -> None:
-        instance.state = InstanceState.TERMINATED
+    def _terminated(self, instance: LocalInstance) -> None:
+        instance.state = LocalInstanceState.TERMINATED
         self.market.release(instance.offering)
         self._emit_state(instance)
         self.on_terminated(instance)
         self._after(VISIBLE_S, lambda: self._forget(instance))
 
-    def _forget(self, instance: Instance) -> None:
+    def _forget(self, instance: LocalInstance) -> None:
         del self.instances[instance.id]
         self._ministack.mirror_tags(instance.id, {})
 
-    def _set_spot_status(self, instance: Instance, status: SpotStatus, at: datetime) -> None:
+    def _set_spot_status(self, instance: LocalInstance, status: SpotStatus, at: datetime) -> None:
         if instance.spot_request:
             instance.spot_request.status = status
             instance.spot_request.updated_at = at
 
-    def _emit_state(self, instance: Instance) -> None:
+    def _emit_state(self, instance: LocalInstance) -> None:
         name, _ = instance.state.value
         _log.info("%s (%s) is %s", instance.id, instance.offering, name)
         detail = {"instance-id": instance.id, "state": name}

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lab.local.environment import ACCOUNT, REGION
-from lab.local.http import Request, Response
+from lab.local.http import HttpRequest, Response
 from lab.local.ministack import MiniStack
 from lab.local.wire import AwsError
 
 if TYPE_CHECKING:
-    from lab.local.cloud import Cloud
+    from lab.local.cloud import EmulatedCloud
 
 AWS_TAG_PREFIX = "aws:"
 """Such tags are AWS's own."""
@@ -33,9 +33,9 @@ class UnauthenticatedError(Exception):
 class Context:
     """One call of one action."""
 
-    cloud: Cloud
+    cloud: EmulatedCloud
     ministack: MiniStack
-    request: Request
+    request: HttpRequest
     params: Params
     is_denied: Callable[[str, str], bool]
     """Whether a service control policy denies an action on a resource; see `Faults.deny`."""

@@ -9,10 +9,10 @@ from typing import Any
 
 from lab.local.balancer import Balancer
 from lab.local.calls import CallLog
-from lab.local.cloud import Cloud, NotPossibleError
-from lab.local.faults import Fault, Faults
-from lab.local.http import Request, Response
-from lab.local.instances import Instance
+from lab.local.cloud import EmulatedCloud, NotPossibleError
+from lab.local.faults import ApiFault, Faults
+from lab.local.http import HttpRequest, Response
+from lab.local.instances import LocalInstance
 from spotrelay.core.names import TAG_LAUNCH, TAG_SERVICE
 from spotrelay.core.pools import Offering, PurchaseOption
 
@@ -23,7 +23,7 @@ Arguments = Mapping[str, Any]
 class Control:
     """Each operation is a POST of JSON arguments to its name; `lab.local.client` calls them."""
 
-    def __init__(self, cloud: Cloud, balancer: Balancer, calls: CallLog, faults: Faults) -> None:
+    def __init__(self, cloud: EmulatedCloud, balancer: Balancer, calls: CallLog, faults: Faults) -> None:
         self._cloud = cloud
         self._balancer = balancer
         self._calls = calls
@@ -56,7 +56,7 @@ class Control:
             "settings": lambda _: asdict(self._cloud.settings),
         }
 
-    def answer(self, request: Request) -> Response:
+    def answer(self, request: HttpRequest) -> Response:
         """Carry out the operation that the path names; errors are JSON with an `error`."""
         name = request.path.removeprefix(PREFIX)
         operation = self._operations.get(name)
@@ -134,10 +134,10 @@ class Control:
         self._cloud.rebalance(arguments["instance_id"])
 
     def _inject_fault(self, arguments: Arguments) -> None:
-        self._faults.inject(Fault(**arguments))
+        self._faults.inject(ApiFault(**arguments))
 
 
-def _shown(instance: Instance) -> dict[str, Any]:
+def _shown(instance: LocalInstance) -> dict[str, Any]:
     return {
         "instance_id": instance.id,
         "state": instance.state.value[0],

@@ -16,7 +16,13 @@ from lab.local.context import (
     resource_tag_conditions,
 )
 from lab.local.environment import ACCOUNT
-from lab.local.instances import Instance, InstanceState, SpotRequest, describe, describe_spot_request
+from lab.local.instances import (
+    LocalInstance,
+    LocalInstanceState,
+    SpotRequest,
+    describe,
+    describe_spot_request,
+)
 from lab.local.query import Attributes, matches, page
 from lab.local.wire import AwsError
 
@@ -44,7 +50,7 @@ def describe_instance_status(context: Context) -> Result:
     context.require("ec2:DescribeInstanceStatus")
     instances = _select(context)
     if not context.params.get("IncludeAllInstances"):
-        instances = [i for i in instances if i.state is InstanceState.RUNNING]
+        instances = [i for i in instances if i.state is LocalInstanceState.RUNNING]
     shown, more = page(instances, context.params)
     return {"InstanceStatuses": [_status(instance) for instance in shown], **more}
 
@@ -188,7 +194,7 @@ def is_about_instances(action: str, params: Params) -> bool:
     return all(ours)
 
 
-def _conditions(instance: Instance) -> dict[str, str]:
+def _conditions(instance: LocalInstance) -> dict[str, str]:
     """The condition keys of a call about an instance, as far as we know them."""
     profile = instance.spec.instance_profile_arn
     return {
@@ -197,7 +203,7 @@ def _conditions(instance: Instance) -> dict[str, str]:
     }
 
 
-def _select(context: Context) -> list[Instance]:
+def _select(context: Context) -> list[LocalInstance]:
     """The instances that the request's IDs and filters ask for."""
     ids = context.params.get("InstanceIds")
     if ids and "MaxResults" in context.params:
@@ -210,7 +216,7 @@ def _select(context: Context) -> list[Instance]:
     return [i for i in instances if matches(filters, _attributes(i), i.tags)]
 
 
-def _attributes(instance: Instance) -> Attributes:
+def _attributes(instance: LocalInstance) -> Attributes:
     spec, request = instance.spec, instance.spot_request
     name, code = instance.state.value
     return {
@@ -231,7 +237,7 @@ def _attributes(instance: Instance) -> Attributes:
     }
 
 
-def _request_attributes(instance: Instance, request: SpotRequest) -> Attributes:
+def _request_attributes(instance: LocalInstance, request: SpotRequest) -> Attributes:
     code, state, _ = request.status.value
     return {
         "spot-instance-request-id": lambda: [request.id],
@@ -244,8 +250,8 @@ def _request_attributes(instance: Instance, request: SpotRequest) -> Attributes:
     }
 
 
-def _status(instance: Instance) -> Result:
-    running = instance.state is InstanceState.RUNNING
+def _status(instance: LocalInstance) -> Result:
+    running = instance.state is LocalInstanceState.RUNNING
     check = {
         "Status": "ok" if running else "not-applicable",
         "Details": [{"Name": "reachability", "Status": "passed"}] if running else [],
@@ -260,7 +266,7 @@ def _status(instance: Instance) -> Result:
     }
 
 
-def _by_ids(context: Context, ids: Iterable[str]) -> list[Instance]:
+def _by_ids(context: Context, ids: Iterable[str]) -> list[LocalInstance]:
     """The instances of these IDs.
 
     Raises:

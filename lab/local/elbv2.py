@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lab.local.balancer import Balancer, Gate, HealthCheck, LoadBalancer, TargetGroup, UnknownTargetGroupError
+from lab.local.balancer import (
+    Balancer,
+    BalancerConfig,
+    Gate,
+    HealthCheck,
+    TargetGroup,
+    UnknownTargetGroupError,
+)
 from lab.local.context import Context, Handler, Result, resource_tag_conditions
-from lab.local.instances import InstanceState
+from lab.local.instances import LocalInstanceState
 from lab.local.ministack import MiniStack
 from lab.local.wire import AwsError
 
@@ -37,7 +44,7 @@ class Routing:
         return self._names.get(name)
 
     def metric_dimension(self, name: str) -> str | None:
-        """The `LoadBalancer` dimension of its metrics: app/name/id."""
+        """The `BalancerConfig` dimension of its metrics: app/name/id."""
         for record in self._ministack.load_balancers():
             if record["LoadBalancerName"] == name:
                 return str(record["LoadBalancerArn"]).partition(":loadbalancer/")[2]
@@ -75,7 +82,7 @@ class TargetActions:
         unknown = [id_ for id_, _ in targets if id_ not in instances]
         if unknown:
             raise AwsError("InvalidTarget", f"Instance ID '{unknown[0]}' is not valid")
-        idle = [id_ for id_, _ in targets if instances[id_].state is not InstanceState.RUNNING]
+        idle = [id_ for id_, _ in targets if instances[id_].state is not LocalInstanceState.RUNNING]
         if idle:
             names = ", ".join(f"'{id_}'" for id_ in idle)
             raise AwsError(
@@ -154,7 +161,7 @@ def _target_group(record: Mapping[str, Any]) -> TargetGroup:
     )
 
 
-def _load_balancer(record: Mapping[str, Any]) -> LoadBalancer:
+def _load_balancer(record: Mapping[str, Any]) -> BalancerConfig:
     """One listener is emulated, of several the one on the lowest port; and its default action.
 
     Where that is a fixed response, one rule with one condition on a header, too.
@@ -162,7 +169,7 @@ def _load_balancer(record: Mapping[str, Any]) -> LoadBalancer:
     listeners = sorted(record["Listeners"], key=lambda listener: int(listener["Port"]))
     actions = listeners[0]["DefaultActions"] if listeners else []
     gate = _gate(actions, listeners[0]["Rules"]) if listeners else None
-    return LoadBalancer(
+    return BalancerConfig(
         record["LoadBalancerName"],
         _forward_target(listeners[0]["Rules"][0]["Actions"] if gate else actions),
         float(record["Attributes"].get("idle_timeout.timeout_seconds", 60)),

@@ -15,7 +15,7 @@ from lab.local.wire import BOTOCORE_NAMES
 
 
 @dataclass(slots=True)
-class Fault:
+class ApiFault:
     """What calls get: `delay_s` of waiting, and then an error, or death, or an answer that lacks something.
 
     It strikes the next `count` calls, or all of them for `for_s` seconds; those of `role` only, if that is
@@ -63,10 +63,10 @@ class Faults:
     """The faults that are still to happen, in the order in which they were injected."""
 
     def __init__(self) -> None:
-        self._faults: list[tuple[Fault, float]] = []
+        self._faults: list[tuple[ApiFault, float]] = []
         self._denied: set[tuple[str, str]] = set()
 
-    def inject(self, fault: Fault) -> None:
+    def inject(self, fault: ApiFault) -> None:
         """Let it happen, from now on."""
         end = float("inf") if fault.for_s is None else time.monotonic() + fault.for_s
         self._faults.append((fault, end))
@@ -101,7 +101,7 @@ class Faults:
         self._drop_ended()
         return [asdict(fault) for fault, _ in self._faults]
 
-    def take(self, service: str, action: str, role: str) -> Fault | None:
+    def take(self, service: str, action: str, role: str) -> ApiFault | None:
         """The fault for a call, used up once."""
         self._drop_ended()
         for entry in self._faults:

@@ -10,7 +10,7 @@ from typing import Any
 from lab.local.context import Context, Result, ec2_arn, request_tag_conditions, tags_for
 from lab.local.instances import LaunchSpec
 from lab.local.launch import (
-    Place,
+    PoolSubnet,
     Template,
     find_place,
     find_template,
@@ -22,7 +22,7 @@ from lab.local.launch import (
 )
 from lab.local.tokens import Tokens
 from lab.local.wire import AwsError
-from lab.market import Candidate, LaunchRequest, Strategy
+from lab.market import Candidate, MarketRequest, Strategy
 from spotrelay.core.pools import Offering, PurchaseOption
 
 MAX_CONFIGS = 50
@@ -37,7 +37,7 @@ class _Option:
 
     template: Template
     overrides: Mapping[str, Any]
-    place: Place
+    place: PoolSubnet
     spec: LaunchSpec
 
     def shown(self) -> dict[str, Any]:
@@ -168,7 +168,7 @@ def _fulfil(
     """The `Instances` and `Errors` of one purchase option."""
     denied = _denials(context, options, spot=purchase_option is PurchaseOption.SPOT)
     allowed = [i for i in range(len(options)) if i not in denied]
-    request = LaunchRequest(
+    request = MarketRequest(
         [_candidate(options[i]) for i in allowed],
         count,
         purchase_option,

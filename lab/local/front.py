@@ -11,19 +11,19 @@ from functools import partial
 from lab.local import wire
 from lab.local.balancer import Balancer
 from lab.local.calls import CallLog, error_code_of
-from lab.local.cloud import Cloud
+from lab.local.cloud import EmulatedCloud
 from lab.local.context import Context, Handler, Result, UnauthenticatedError
 from lab.local.control import PREFIX as CONTROL_PREFIX
 from lab.local.control import Control
 from lab.local.ec2 import is_about_instances
 from lab.local.elbv2 import Routing
 from lab.local.environment import REGION
-from lab.local.faults import Fault, Faults, kill_caller
+from lab.local.faults import ApiFault, Faults, kill_caller
 from lab.local.http import (
     ClientGoneError,
+    HttpRequest,
     Message,
     Receive,
-    Request,
     Response,
     Scope,
     Send,
@@ -54,7 +54,7 @@ class _Call:
     service: str
     action: str
     role: str
-    request: Request
+    request: HttpRequest
 
 
 class Front:
@@ -63,7 +63,7 @@ class Front:
     def __init__(
         self,
         ministack: MiniStack,
-        cloud: Cloud,
+        cloud: EmulatedCloud,
         balancer: Balancer,
         routing: Routing,
         control: Control,
@@ -93,7 +93,7 @@ class Front:
     async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
         if path.startswith(CONTROL_PREFIX):
-            await self._control.answer(Request.of(scope, await read_body(receive))).send(send)
+            await self._control.answer(HttpRequest.of(scope, await read_body(receive))).send(send)
             return
         target = self._load_balancer(scope)
         if target:
@@ -116,10 +116,10 @@ class Front:
         return (name, scope) if name else None
 
     async def _aws(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request.of(scope)
+        request = HttpRequest.of(scope)
         if _is_read_by_us(request):
             body = await read_body(receive)
-            request = Request.of(scope, body)
+            request = HttpRequest.of(scope, body)
             receive = replay(body, receive)
         service, action = self._ministack.identify(request)
         role = self._ministack.caller(request).role
@@ -156,7 +156,7 @@ class Front:
         over_tls = {**scope, "headers": [*scope["headers"], TLS]}
         await self._pass_on(call, over_tls, receive, send)
 
-    async def _fail(self, call: _Call, fault: Fault, send: Send) -> None:
+    async def _fail(self, call: _Call, fault: ApiFault, send: Send) -> None:
         """Answer with the fault's error. A call that has taken effect is in the log as it went."""
         message = f"Injected by the local cloud: {fault.error_code}"
         answer = self._ministack.error(call.request, call.service, fault.error_code, message, fault.status)
@@ -186,7 +186,7 @@ class Front:
             return wire.answer(service, action, AwsError("InternalError", message, status=500))
         return None if result is None else wire.answer(service, action, result)
 
-    def _handle(self, service: str, action: str, handler: Handler, request: Request) -> Result | None:
+    def _handle(self, service: str, action: str, handler: Handler, request: HttpRequest) -> Result | None:
         self._ministack.enter(request)
         params = wire.parse(service, action, request)
         if not is_about_instances(action, params):
@@ -214,7 +214,7 @@ class Front:
             self._calls.add(call.service, call.action, call.role, status, code)
 
 
-def _is_read_by_us(request: Request) -> bool:
+def _is_read_by_us(request: HttpRequest) -> bool:
     """Bodies that name the action (the query protocol), or that we answer; of others the head is enough."""
     names_action = request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded")
     target = request.headers.get("x-amz-target", "").partition(".")[0]

@@ -19,7 +19,7 @@ class ClientGoneError(ConnectionError):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """One request. Header names are lower case; `body` is empty where the front lets it stream through."""
 
     method: str
@@ -32,7 +32,7 @@ class Request:
     body: bytes = b""
 
     @classmethod
-    def of(cls, scope: Scope, body: bytes = b"") -> Request:
+    def of(cls, scope: Scope, body: bytes = b"") -> HttpRequest:
         """The request that an ASGI scope describes."""
         raw_headers = list(scope["headers"])
         raw_path = scope.get("raw_path") or quote(scope["path"]).encode()

@@ -11,7 +11,7 @@ from lab.local.environment import ACCOUNT, REGION
 from spotrelay.core.pools import Offering, PurchaseOption
 
 
-class InstanceState(Enum):
+class LocalInstanceState(Enum):
     """EC2's states with their codes. Stopping isn't emulated."""
 
     PENDING = ("pending", 0)
@@ -28,7 +28,7 @@ class InstanceState(Enum):
     @property
     def is_over(self) -> bool:
         """The instance is on its way out, or gone."""
-        return self in (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
+        return self in (LocalInstanceState.SHUTTING_DOWN, LocalInstanceState.TERMINATED)
 
 
 class SpotStatus(Enum):
@@ -137,7 +137,7 @@ class LaunchSpec:
 
 
 @dataclass(slots=True)
-class Instance:
+class LocalInstance:
     """One instance, from its launch until it is forgotten."""
 
     id: str
@@ -147,7 +147,7 @@ class Instance:
     launched_at: datetime
     reservation_id: str
     tags: dict[str, str]
-    state: InstanceState = InstanceState.PENDING
+    state: LocalInstanceState = LocalInstanceState.PENDING
     spot_request: SpotRequest | None = None
     warned_at: datetime | None = None
     ending: Ending | None = None
@@ -187,7 +187,7 @@ def tag_list(tags: dict[str, str]) -> list[dict[str, str]]:
     return [{"Key": key, "Value": value} for key, value in tags.items()]
 
 
-def describe(instance: Instance) -> dict[str, Any]:
+def describe(instance: LocalInstance) -> dict[str, Any]:
     """The instance as DescribeInstances and RunInstances show it."""
     spec = instance.spec
     shown: dict[str, Any] = {
@@ -216,7 +216,7 @@ def describe(instance: Instance) -> dict[str, Any]:
         "Monitoring": {"State": "disabled"},
         "StateTransitionReason": "",
     }
-    if instance.state is InstanceState.TERMINATED:
+    if instance.state is LocalInstanceState.TERMINATED:
         # EC2 takes the network interface away from a terminated instance, and with it these.
         for gone in ("SubnetId", "VpcId", "PrivateIpAddress"):
             del shown[gone]
@@ -234,7 +234,7 @@ def describe(instance: Instance) -> dict[str, Any]:
     return shown
 
 
-def describe_spot_request(instance: Instance, request: SpotRequest) -> dict[str, Any]:
+def describe_spot_request(instance: LocalInstance, request: SpotRequest) -> dict[str, Any]:
     """The instance's request as DescribeSpotInstanceRequests shows it."""
     code, state, message = request.status.value
     return {

@@ -50,7 +50,7 @@ class Template:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PoolSubnet:
     """A pool and the subnet through which it is used."""
 
     pool: CapacityPool
@@ -91,7 +91,7 @@ def find_template(context: Context, specification: Mapping[str, Any]) -> Templat
     )
 
 
-def find_place(context: Context, data: Mapping[str, Any]) -> Place:
+def find_place(context: Context, data: Mapping[str, Any]) -> PoolSubnet:
     """Where a launch goes; without a subnet, the default VPC's in the zone that is asked for, or the first.
 
     Raises:
@@ -115,13 +115,13 @@ def find_place(context: Context, data: Mapping[str, Any]) -> Place:
             raise AwsError("InvalidParameterValue", f"Invalid availability zone: [{zone}]")
         subnet = subnets[0]
     pool = CapacityPool(REGION, str(subnet["AvailabilityZone"]), str(instance_type))
-    return Place(pool, str(subnet["SubnetId"]), str(subnet["VpcId"]))
+    return PoolSubnet(pool, str(subnet["SubnetId"]), str(subnet["VpcId"]))
 
 
 def make_spec(
     context: Context,
     data: Mapping[str, Any],
-    place: Place,
+    place: PoolSubnet,
     template: Template,
     tags: Mapping[str, str],
     fleet_id: str | None = None,

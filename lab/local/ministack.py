@@ -37,7 +37,7 @@ from importlib import import_module
 from typing import Any, cast
 
 from lab.local.environment import ACCOUNT, REGION
-from lab.local.http import AsgiApp, Request, Response
+from lab.local.http import AsgiApp, HttpRequest, Response
 from lab.local.logs import LogPipe
 from spotrelay.core.names import TABLE_PARTITION_KEY
 
@@ -105,7 +105,7 @@ class MiniStack:
 
     # --- requests and IAM ---
 
-    def identify(self, request: Request) -> tuple[str, str]:
+    def identify(self, request: HttpRequest) -> tuple[str, str]:
         """The service and action that a request is for, as in IAM policies; empty where it is neither."""
         target, _, targeted = request.headers.get("x-amz-target", "").partition(".")
         if target in UNKNOWN_SERVICES:
@@ -119,7 +119,7 @@ class MiniStack:
         )
         return (service, str(action).partition(":")[2]) if action else (service, "")
 
-    def enter(self, request: Request) -> None:
+    def enter(self, request: HttpRequest) -> None:
         """Make the request the current one: account, region, signature. Holds for the running task."""
         router, responses = self._core["router"], self._core["responses"]
         evaluator = self._core["iam_evaluator"]
@@ -135,14 +135,14 @@ class MiniStack:
         """The region of the current request."""
         return str(self._core["responses"].get_region())
 
-    def caller(self, request: Request) -> Caller:
+    def caller(self, request: HttpRequest) -> Caller:
         """Who signed the request, without checking the signature."""
         key = self._core["router"].extract_access_key_id(request.headers, request.query)
         identity = self._core["iam_evaluator"].resolve_caller_identity(key) or {}
         return Caller(str(identity.get("userArn", "")), _role_of(identity))
 
     def denial(
-        self, request: Request, action: str, resource: str, context: Mapping[str, Any]
+        self, request: HttpRequest, action: str, resource: str, context: Mapping[str, Any]
     ) -> Denial | None:
         """Why IAM forbids the current request `action` (as in `ec2:RunInstances`) on `resource`, if it does.
 
@@ -168,14 +168,14 @@ class MiniStack:
         explicit = denied.decision == "Deny"
         return Denial(actions.identity_denial_message(action, denied.principal_arn, resource, explicit))
 
-    def error(self, request: Request, service: str, code: str, message: str, status: int) -> Response:
+    def error(self, request: HttpRequest, service: str, code: str, message: str, status: int) -> Response:
         """An error in the protocol that the service speaks."""
         _, headers, body = self._core["iam_actions"].access_denied_response(
             service, "", "", str(uuid.uuid4()), error_code=code, message=message, headers=request.headers
         )
         return Response(status, body, headers)
 
-    def _params(self, request: Request) -> dict[str, list[str]]:
+    def _params(self, request: HttpRequest) -> dict[str, list[str]]:
         merged = self._app._routing_params(
             request.method, request.path, request.headers, request.body, request.query
         )

@@ -16,7 +16,7 @@ from lab.local.launch import (
 )
 from lab.local.tokens import Tokens
 from lab.local.wire import AwsError
-from lab.market import Candidate, LaunchRequest, RefusalCode, Strategy
+from lab.market import Candidate, MarketRequest, RefusalCode, Strategy
 from spotrelay.core.pools import Offering, PurchaseOption
 
 
@@ -45,7 +45,7 @@ class RunActions:
         spot = option is PurchaseOption.SPOT
         for refusal in refusals(context, "RunInstances", spec, template, params, spot=spot):
             raise AwsError("UnauthorizedOperation", refusal, status=403)
-        request = LaunchRequest(
+        request = MarketRequest(
             [Candidate(place.pool)], params["MaxCount"], option, Strategy.LOWEST_PRICE, params["MinCount"]
         )
         allocation = context.cloud.market.launch(request, context.cloud.now())

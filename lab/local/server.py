@@ -23,7 +23,7 @@ from hypercorn.config import Config
 from lab.local import catalog, ec2, ec2_offers, price_list, wire
 from lab.local.balancer import Balancer
 from lab.local.calls import CallLog
-from lab.local.cloud import Cloud, Settings
+from lab.local.cloud import EmulatedCloud, LocalSettings
 from lab.local.context import Handler
 from lab.local.control import Control
 from lab.local.elbv2 import Routing, TargetActions
@@ -31,7 +31,7 @@ from lab.local.environment import WORKER_THREADS, prepare_environment
 from lab.local.faults import Faults
 from lab.local.fleet import FleetActions
 from lab.local.front import Front
-from lab.local.instances import Instance
+from lab.local.instances import LocalInstance
 from lab.local.machines import Machines
 from lab.local.metrics import Metrics
 from lab.local.ministack import MiniStack
@@ -55,7 +55,7 @@ SHUTDOWN_GRACE_S = 1.0
 class Options:
     """What the command line says. `root` is where instances keep their files, and their logs by default."""
 
-    settings: Settings
+    settings: LocalSettings
     ready_file: Path | None = None
     call_log: Path | None = None
     root: Path | None = None
@@ -113,7 +113,7 @@ async def _run(
     wire.warm_up()
     machines = Machines(root, options.instance_logs)
     market = Market(catalog.pools())
-    cloud = Cloud(ministack, market, machines, options.settings, loop.call_later)
+    cloud = EmulatedCloud(ministack, market, machines, options.settings, loop.call_later)
     balancer = Balancer(cloud.address_of, cloud.zone_of)
     routing = Routing(ministack, balancer)
     cloud.on_terminated = lambda instance: _deregister(instance, balancer, routing)
@@ -143,7 +143,7 @@ async def _run(
         calls.close()
 
 
-def _handlers(cloud: Cloud, balancer: Balancer, routing: Routing) -> dict[tuple[str, str], Handler]:
+def _handlers(cloud: EmulatedCloud, balancer: Balancer, routing: Routing) -> dict[tuple[str, str], Handler]:
     on_ec2 = {
         **ec2.HANDLERS,
         **ec2_offers.HANDLERS,
@@ -201,7 +201,7 @@ async def _watch_parent(stop: asyncio.Event) -> None:
     stop.set()
 
 
-def _deregister(instance: Instance, balancer: Balancer, routing: Routing) -> None:
+def _deregister(instance: LocalInstance, balancer: Balancer, routing: Routing) -> None:
     """A load balancer drops a terminated instance by itself."""
     for arn in routing.target_groups():
         for row in balancer.health(arn):

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from lab.local.catalog import instance_types
 from lab.local.context import Context, Result
-from lab.local.instances import Instance
+from lab.local.instances import LocalInstance
 from lab.local.wire import AwsError
 from spotrelay.core.pools import Offering, PurchaseOption
 from spotrelay.core.quotas import CONCURRENCY, Quota, quota_for
@@ -31,7 +31,7 @@ class ServiceQuotas:
         """What it is now."""
         return self._set.get(quota.code, PLENTY)
 
-    def room_for(self, offering: Offering, instances: Iterable[Instance]) -> int:
+    def room_for(self, offering: Offering, instances: Iterable[LocalInstance]) -> int:
         """How many more of it may be launched beside the instances that there are."""
         quota = _quota_of(offering)
         if quota is None:

@@ -16,7 +16,7 @@ from moto.core.parse import PROTOCOL_PARSERS
 from moto.core.serialize import SERIALIZERS, SerializationContext
 from moto.core.utils import get_service_model
 
-from lab.local.http import Request, Response
+from lab.local.http import HttpRequest, Response
 
 BOTOCORE_NAMES = {
     "ec2": "ec2",
@@ -40,7 +40,7 @@ class AwsError(Exception):
         self.status = status
 
 
-def parse(service: str, action: str, request: Request) -> dict[str, Any]:
+def parse(service: str, action: str, request: HttpRequest) -> dict[str, Any]:
     """The request's parameters.
 
     Raises:
@@ -75,7 +75,7 @@ def warm_up() -> None:
         _model(service)
 
 
-def _parsed(model: OperationModel, request: Request) -> dict[str, Any]:
+def _parsed(model: OperationModel, request: HttpRequest) -> dict[str, Any]:
     if model.service_model.protocol == "json":
         # Our clients are botocore's: types are what the model says.
         values = json.loads(request.body or b"{}")
@@ -88,7 +88,7 @@ def _parsed(model: OperationModel, request: Request) -> dict[str, Any]:
     return parsed
 
 
-def _pairs(request: Request) -> list[tuple[str, str]]:
+def _pairs(request: HttpRequest) -> list[tuple[str, str]]:
     query = [(name, values[0]) for name, values in request.query.items()]
     if not request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
         return query

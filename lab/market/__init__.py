@@ -5,17 +5,25 @@ calls give the same answers. The local cloud answers EC2's launch calls from it;
 a trace with `Market.set_capacity`.
 """
 
-from lab.market.allocation import Allocation, Candidate, Grant, LaunchRequest, Refusal, RefusalCode, Strategy
+from lab.market.allocation import (
+    Allocation,
+    Candidate,
+    MarketGrant,
+    MarketRefusal,
+    MarketRequest,
+    RefusalCode,
+    Strategy,
+)
 from lab.market.market import Market, PoolState
 
 __all__ = [
     "Allocation",
     "Candidate",
-    "Grant",
-    "LaunchRequest",
     "Market",
+    "MarketGrant",
+    "MarketRefusal",
+    "MarketRequest",
     "PoolState",
-    "Refusal",
     "RefusalCode",
     "Strategy",
 ]

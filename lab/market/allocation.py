@@ -59,7 +59,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class LaunchRequest:
+class MarketRequest:
     """So many instances, bought one way, from any of the candidates.
 
     `minimum` is all or nothing: below it the whole request is refused. The `single_…` flags demand that every
@@ -76,7 +76,7 @@ class LaunchRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class MarketGrant:
     """`count` instances from the candidate at `index` of the request."""
 
     index: int
@@ -84,7 +84,7 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class MarketRefusal:
     """The candidate at `index` of the request gave less than it was asked for."""
 
     index: int
@@ -95,8 +95,8 @@ class Refusal:
 class Allocation:
     """What a request got. Grants and refusals may come together: partial success is normal."""
 
-    grants: tuple[Grant, ...]
-    refusals: tuple[Refusal, ...]
+    grants: tuple[MarketGrant, ...]
+    refusals: tuple[MarketRefusal, ...]
 
     @property
     def granted(self) -> int:
@@ -113,7 +113,7 @@ class Standing:
     refusal: RefusalCode
 
 
-def allocate(request: LaunchRequest, standings: Sequence[Standing]) -> Allocation:
+def allocate(request: MarketRequest, standings: Sequence[Standing]) -> Allocation:
     """Share the request out over its candidates; `standings[i]` is the standing of `candidates[i]`."""
     # With a single zone or type demanded, the group that can give most is chosen, the first of equals.
     takes = [_take(request, standings, group) for group in _groups(request)]
@@ -121,14 +121,14 @@ def allocate(request: LaunchRequest, standings: Sequence[Standing]) -> Allocatio
     granted = sum(taken.values())
     if granted < request.minimum:
         taken, free, granted = {}, {}, 0
-    grants = tuple(Grant(i, n) for i, n in sorted(taken.items()) if n)
+    grants = tuple(MarketGrant(i, n) for i, n in sorted(taken.items()) if n)
     exhausted = [i for i in range(len(standings)) if free.get(i, 0) <= 0]
     if granted == request.count:
         exhausted = _tried(request, standings, taken, exhausted)
-    return Allocation(grants, tuple(Refusal(i, standings[i].refusal) for i in exhausted))
+    return Allocation(grants, tuple(MarketRefusal(i, standings[i].refusal) for i in exhausted))
 
 
-def _groups(request: LaunchRequest) -> list[list[int]]:
+def _groups(request: MarketRequest) -> list[list[int]]:
     groups: dict[tuple[str, str], list[int]] = {}
     for index, candidate in enumerate(request.candidates):
         zone = candidate.pool.zone if request.single_zone else ""
@@ -138,7 +138,7 @@ def _groups(request: LaunchRequest) -> list[list[int]]:
 
 
 def _take(
-    request: LaunchRequest, standings: Sequence[Standing], group: Sequence[int]
+    request: MarketRequest, standings: Sequence[Standing], group: Sequence[int]
 ) -> tuple[dict[int, int], dict[int, int]]:
     """What each candidate of the group gives, and what is left in it.
 
@@ -160,7 +160,7 @@ def _take(
 
 
 def _tried(
-    request: LaunchRequest, standings: Sequence[Standing], taken: dict[int, int], exhausted: list[int]
+    request: MarketRequest, standings: Sequence[Standing], taken: dict[int, int], exhausted: list[int]
 ) -> list[int]:
     """Of the exhausted candidates, those that were asked before the request was fulfilled."""
     if request.strategy not in ORDERED:

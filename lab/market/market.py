@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from lab.market.allocation import Allocation, Candidate, LaunchRequest, RefusalCode, Standing, allocate
+from lab.market.allocation import Allocation, Candidate, MarketRequest, RefusalCode, Standing, allocate
 from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
 
 PRICE_STEP = timedelta(hours=6)
@@ -82,7 +82,7 @@ class Market:
         """
         return self._states[pool]
 
-    def launch(self, request: LaunchRequest, now: datetime) -> Allocation:
+    def launch(self, request: MarketRequest, now: datetime) -> Allocation:
         """Take what the pools can give; what was granted is in use until it is released."""
         standings = [
             self._standing(candidate, request.purchase_option, now) for candidate in request.candidates

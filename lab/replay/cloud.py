@@ -20,10 +20,10 @@ from itertools import count
 from random import Random
 from typing import NamedTuple
 
-from lab.market import Candidate, LaunchRequest, RefusalCode, Strategy
+from lab.market import Candidate, MarketRequest, RefusalCode, Strategy
 from lab.market.allocation import Standing, allocate
 from lab.replay.ledger import Ledger
-from lab.replay.settings import Settings
+from lab.replay.settings import ReplaySettings
 from lab.replay.traces import PoolTrace, Trace
 from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
 
@@ -107,10 +107,10 @@ class _Change(NamedTuple):
     lost_at: float
 
 
-class Cloud:
+class ReplayCloud:
     """The market made from a trace, the machines in it, and the time. Whoever drives it calls `advance`."""
 
-    def __init__(self, trace: Trace, settings: Settings) -> None:
+    def __init__(self, trace: Trace, settings: ReplaySettings) -> None:
         self.now = 0.0
         self.settings = settings
         self.pools: tuple[CapacityPool, ...] = tuple(p.pool for p in trace.pools)
@@ -159,7 +159,7 @@ class Cloud:
         standings = [
             Standing(max(0, self._pools[p].free), price, RefusalCode.UNFULFILLABLE_CAPACITY) for p in among
         ]
-        request = LaunchRequest(
+        request = MarketRequest(
             tuple(Candidate(p) for p in among), count, option, Strategy.PRICE_CAPACITY_OPTIMIZED
         )
         allocation = allocate(request, standings)
@@ -305,7 +305,7 @@ class Cloud:
             heappush(self._due, (at, next(self._plans), kind, machine))
 
 
-def floors(trace: PoolTrace, settings: Settings) -> Iterator[tuple[float, int, float]]:
+def floors(trace: PoolTrace, settings: ReplaySettings) -> Iterator[tuple[float, int, float]]:
     """(from when on, the least that the pool holds within the next `warning_s`, when that comes true).
 
     Only changes, in order; time and memory grow with the number of changes in the trace.

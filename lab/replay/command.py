@@ -21,7 +21,7 @@ from lab.replay.baselines.optimal import NAME as OPTIMAL
 from lab.replay.report import WIDTH, tables
 from lab.replay.result import Result
 from lab.replay.run import POLICIES, PRODUCTION, run
-from lab.replay.settings import Settings, SettingsError
+from lab.replay.settings import ReplaySettings, ReplaySettingsError
 from lab.replay.synthetic import generate
 from lab.replay.traces import Trace, TraceError, load
 from spotrelay.core.spec import OnWarning
@@ -31,7 +31,7 @@ EXIT_USAGE = 2
 
 PLOTS = (".png", ".svg")
 
-DEFAULTS = Settings()
+DEFAULTS = ReplaySettings()
 
 
 class UsageError(Exception):
@@ -119,7 +119,7 @@ def replay(
     outputs = Outputs(as_json, plot, out, progress)
     try:
         policies = _policies(policy or POLICIES)
-        base = Settings(
+        base = ReplaySettings(
             replicas=_whole("--replicas", replicas, 1, MAX_REPLICAS),
             warning_s=_number("--warning", warning),
             warning_loss=_number("--warning-loss", warning_loss),
@@ -135,7 +135,7 @@ def replay(
         _check_outputs(outputs)
         markets = _markets(traces or [], synthetic, base)
         _replay(markets, policies, settings, outputs)
-    except (UsageError, TraceError, SettingsError) as error:
+    except (UsageError, TraceError, ReplaySettingsError) as error:
         err.print(f"spotrelay replay: {error}", markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(EXIT_USAGE) from None
 
@@ -143,7 +143,7 @@ def replay(
 def _replay(
     markets: Sequence[Trace],
     policies: Sequence[str],
-    settings: Sequence[Settings],
+    settings: Sequence[ReplaySettings],
     outputs: Outputs,
 ) -> None:
     for market, setting in product(markets, settings):
@@ -239,7 +239,7 @@ def _one_of(option: str, name: str, known: Sequence[str]) -> str:
     return name
 
 
-def _markets(paths: Sequence[Path], is_synthetic: bool, settings: Settings) -> list[Trace]:
+def _markets(paths: Sequence[Path], is_synthetic: bool, settings: ReplaySettings) -> list[Trace]:
     if not paths and not is_synthetic:
         raise UsageError("there is nothing to replay: give a folder of traces, or --synthetic")
     markets = [load(path, settings.replicas) for path in paths]

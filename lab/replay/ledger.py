@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from lab.replay.settings import Settings
+from lab.replay.settings import ReplaySettings
 from spotrelay.core.pools import PurchaseOption
 
 
@@ -32,7 +32,7 @@ class Ledger:
     Nothing before `settings.measured_from_s` counts. Whoever changes a number calls `to` first.
     """
 
-    settings: Settings
+    settings: ReplaySettings
     now: float = 0.0
     ready: int = 0
     """Replicas that serve: those that are warned do until EC2 takes them."""

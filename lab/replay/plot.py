@@ -13,7 +13,7 @@ from lab.replay.plot_day import Day, draw_pools, draw_strength
 from lab.replay.plot_economy import draw_economy, spread
 from lab.replay.result import Result
 from lab.replay.run import PRODUCTION
-from lab.replay.settings import Settings
+from lab.replay.settings import ReplaySettings
 from lab.replay.traces import Trace
 
 WIDTH_IN = 11.0
@@ -76,7 +76,7 @@ def save(figure: Figure, file: Path) -> None:
 def _day(results: Results) -> Day | None:
     """Of the first trace; our policy if it took part, at the usual cold start if that was run."""
     trace, group = results[0]
-    usual_s = Settings().cold_start_s
+    usual_s = ReplaySettings().cold_start_s
     acting = [result for result in group if result.timeline]
     best = min(
         acting,

@@ -32,7 +32,7 @@ ON_DEMAND_ROW = "on-demand"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PoolRow:
     """A pool, or all that was bought on-demand, and its replicas in lanes."""
 
     title: str
@@ -47,7 +47,7 @@ class Day:
     result: Result
     begin_s: float
     end_s: float
-    rows: tuple[Row, ...]
+    rows: tuple[PoolRow, ...]
     is_whole: bool
     """Whether the trace is no longer than this."""
 
@@ -65,14 +65,14 @@ class Day:
             pools = sorted(shown, key=lambda p: p.pool)
         zones = [p.pool.zone for p in pools]
         rows = [
-            Row(
+            PoolRow(
                 p.pool.zone if zones.count(p.pool.zone) == 1 else str(p.pool),
                 p,
                 _lanes([life for life in spot if life.pool == p.pool]),
             )
             for p in pools
         ]
-        rows.append(Row(ON_DEMAND_ROW, None, _lanes([life for life in lives if life not in spot])))
+        rows.append(PoolRow(ON_DEMAND_ROW, None, _lanes([life for life in lives if life not in spot])))
         return cls(result, begin_s, end_s, tuple(rows), trace.duration_s <= DAY_S)
 
     @property

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from lab.replay.cloud import NEVER, Cloud, Machine
+from lab.replay.cloud import NEVER, Machine, ReplayCloud
 from lab.sim.gate import at
 from spotrelay.core.instances import Instance, InstanceState, Refusal, RefusalKind, TargetState
 from spotrelay.core.names import Metric
@@ -47,7 +47,7 @@ as the service's stack wants them."""
 class Time:
     """The clock of all ports: what a call takes passes in the cloud."""
 
-    def __init__(self, cloud: Cloud, advance: Callable[[float], None]) -> None:
+    def __init__(self, cloud: ReplayCloud, advance: Callable[[float], None]) -> None:
         self._cloud = cloud
         self._advance = advance
 
@@ -101,7 +101,7 @@ Tell = Callable[[Machine, InstanceState, float], None]
 class ReplayFleet:
     """`ports.Fleet`."""
 
-    def __init__(self, cloud: Cloud, time: Time, zones: Zones, tell: Tell) -> None:
+    def __init__(self, cloud: ReplayCloud, time: Time, zones: Zones, tell: Tell) -> None:
         self._cloud = cloud
         self._time = time
         self._zones = zones
@@ -199,7 +199,7 @@ class _Target:
 class ReplayRouter:
     """`ports.Router` with one target group."""
 
-    def __init__(self, cloud: Cloud, time: Time, fleet: ReplayFleet) -> None:
+    def __init__(self, cloud: ReplayCloud, time: Time, fleet: ReplayFleet) -> None:
         self._cloud = cloud
         self._time = time
         self._fleet = fleet

@@ -20,7 +20,7 @@ from itertools import count
 from random import Random
 from typing import NamedTuple
 
-from lab.replay.cloud import LOST, NEVER, WARNED, Cloud, Machine
+from lab.replay.cloud import LOST, NEVER, WARNED, Machine, ReplayCloud
 from lab.replay.ports import (
     ReplayDeadLetters,
     ReplayFleet,
@@ -32,8 +32,8 @@ from lab.replay.ports import (
     Time,
     Zones,
 )
-from lab.replay.settings import Settings
-from lab.sim.events import state_change, warning
+from lab.replay.settings import ReplaySettings
+from lab.sim.ec2_events import state_change, warning
 from spotrelay.control.controller import Controller
 from spotrelay.control.intake import Intake
 from spotrelay.core.instances import InstanceState
@@ -66,7 +66,7 @@ SCHEDULE_EVENT = '{"source": "aws.events", "detail-type": "Scheduled Event", "de
 DEPLOYED_EVENT = f'{{"source": "aws.ssm", "detail": {{"name": "{service_parameter(SERVICE)}"}}}}'
 
 
-def spec_of(settings: Settings, zones: Zones) -> ServiceSpec:
+def spec_of(settings: ReplaySettings, zones: Zones) -> ServiceSpec:
     """The runtime document of a service that may use every pool of the recording."""
     return ServiceSpec(
         service=SERVICE,
@@ -95,10 +95,10 @@ class _Message(NamedTuple):
     is_tick: bool
 
 
-class Deployment:
+class ReplayDeployment:
     """A deployed control plane with one service, its queues and its functions."""
 
-    def __init__(self, cloud: Cloud) -> None:
+    def __init__(self, cloud: ReplayCloud) -> None:
         self.cloud = cloud
         self.store = MemoryStore()
         self.telemetry = ReplayTelemetry()
@@ -218,6 +218,6 @@ class Deployment:
         heappush(self._queue, _Message(self.cloud.now + delay_s, next(self._numbers), body, is_tick))
 
 
-def drive(cloud: Cloud, until: float, progress: Callable[[float], None] | None = None) -> None:
+def drive(cloud: ReplayCloud, until: float, progress: Callable[[float], None] | None = None) -> None:
     """Run the production code in the cloud until that time."""
-    Deployment(cloud).run(until, progress)
+    ReplayDeployment(cloud).run(until, progress)

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from lab.replay.result import Result
 from lab.replay.run import PRODUCTION
-from lab.replay.settings import Settings
+from lab.replay.settings import ReplaySettings
 from lab.replay.traces import Trace
 from lab.replay.wording import span
 
@@ -51,7 +51,7 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def _title(settings: Settings) -> str:
+def _title(settings: ReplaySettings) -> str:
     warning = f"warning {settings.warning_s:g} s" if settings.warning_s else "no warnings"
     lost = f", {settings.warning_loss:.0%} of them lost" if settings.warning_loss else ""
     return (
@@ -92,7 +92,7 @@ def _length(duration_s: float) -> str:
     return span(duration_s) if duration_s else "-"
 
 
-def _strengths(settings: Settings, results: Sequence[Result]) -> Table:
+def _strengths(settings: ReplaySettings, results: Sequence[Result]) -> Table:
     bands = list(_bands(settings.replicas, max(max(r.time_at_strength, default=0) for r in results)))
     table = _table()
     for title, _, _ in bands:

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lab.replay.cloud import Cloud, Machine
-from lab.replay.settings import Settings
+from lab.replay.cloud import Machine, ReplayCloud
+from lab.replay.settings import ReplaySettings
 from lab.replay.traces import Trace
 from spotrelay.core.pools import CapacityPool, PurchaseOption
 
@@ -78,7 +78,7 @@ class Result:
 
     trace: str
     policy: str
-    settings: Settings
+    settings: ReplaySettings
     availability: float
     """Share of time with at least N ready. A warned replica is ready until EC2 takes it."""
     in_rotation: float
@@ -148,7 +148,7 @@ class Result:
         }
 
 
-def result_of(trace: Trace, policy: str, cloud: Cloud, optimal_cost: float, wall_s: float) -> Result:
+def result_of(trace: Trace, policy: str, cloud: ReplayCloud, optimal_cost: float, wall_s: float) -> Result:
     """Close the books of a cloud in which a policy has acted until now."""
     ledger = cloud.close(trace.duration_s)
     whole_s = ledger.measured_s
@@ -176,7 +176,7 @@ def result_of(trace: Trace, policy: str, cloud: Cloud, optimal_cost: float, wall
     )
 
 
-def oracle(trace: Trace, policy: str, settings: Settings, optimal_cost: float) -> Result:
+def oracle(trace: Trace, policy: str, settings: ReplaySettings, optimal_cost: float) -> Result:
     """Full strength at what that costs at least: no policy, but a bound for all."""
     return Result(
         trace=trace.name,

@@ -10,9 +10,9 @@ from lab.replay.baselines import BASELINES
 from lab.replay.baselines.baseline import Baseline
 from lab.replay.baselines.optimal import NAME as OPTIMAL
 from lab.replay.baselines.optimal import optimal_cost
-from lab.replay.cloud import WARNED, Cloud
+from lab.replay.cloud import WARNED, ReplayCloud
 from lab.replay.result import Result, oracle, result_of
-from lab.replay.settings import Settings, SettingsError
+from lab.replay.settings import ReplaySettings, ReplaySettingsError
 from lab.replay.traces import Trace
 
 PRODUCTION = "spotrelay"
@@ -32,7 +32,7 @@ class PolicyError(ValueError):
     """No policy of that name."""
 
 
-def run(trace: Trace, policy: str, settings: Settings, progress: Progress | None = None) -> Result:
+def run(trace: Trace, policy: str, settings: ReplaySettings, progress: Progress | None = None) -> Result:
     """Run the policy through the whole trace.
 
     Raises:
@@ -42,7 +42,7 @@ def run(trace: Trace, policy: str, settings: Settings, progress: Progress | None
     if policy not in POLICIES:
         raise PolicyError(f"policy {policy!r} is unknown: give one of {', '.join(POLICIES)}")
     if trace.duration_s <= settings.measured_from_s:
-        raise SettingsError(
+        raise ReplaySettingsError(
             f"trace {trace.name} lasts {trace.duration_s:.0f} s, and measuring begins after "
             f"{settings.measured_from_s:.0f} s, three cold starts: give a longer trace or another cold start"
         )
@@ -50,7 +50,7 @@ def run(trace: Trace, policy: str, settings: Settings, progress: Progress | None
     if policy == OPTIMAL:
         return oracle(trace, policy, settings, least)
     began = perf_counter()
-    cloud = Cloud(trace, settings)
+    cloud = ReplayCloud(trace, settings)
     said = _Paced(progress, trace.duration_s)
     if policy == PRODUCTION:
         production.drive(cloud, trace.duration_s, said)
@@ -59,7 +59,7 @@ def run(trace: Trace, policy: str, settings: Settings, progress: Progress | None
     return result_of(trace, policy, cloud, least, perf_counter() - began)
 
 
-def drive(baseline: Baseline, cloud: Cloud, until: float, progress: Progress | None = None) -> None:
+def drive(baseline: Baseline, cloud: ReplayCloud, until: float, progress: Progress | None = None) -> None:
     """Wake the policy at the beginning, when it asked for it, and when something happens to its machines."""
     wake_at = baseline.wake(cloud, [])
     while (at := min(wake_at, cloud.next_event_at())) < until:

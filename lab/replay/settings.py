@@ -13,12 +13,12 @@ for the first time is empty for one cold start, which is nobody's interruption; 
 before it launches on-demand, the third is slack."""
 
 
-class SettingsError(ValueError):
+class ReplaySettingsError(ValueError):
     """A setting that no replay can be run with: which, its value, what to give instead."""
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ReplaySettings:
     """What holds throughout a run.
 
     Raises:
@@ -44,7 +44,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         if self.replicas < 1:
-            raise SettingsError(f"replicas is {self.replicas}: give 1 or more")
+            raise ReplaySettingsError(f"replicas is {self.replicas}: give 1 or more")
         _check("cold start", self.cold_start_s, "more than 0 seconds", self.cold_start_s > 0)
         _check("warning", self.warning_s, "0 seconds (no warnings) or more", self.warning_s >= 0)
         _check("warning loss", self.warning_loss, "a share from 0 to 1", 0 <= self.warning_loss <= 1)
@@ -59,4 +59,4 @@ class Settings:
 
 def _check(name: str, value: float, wanted: str, is_fine: bool) -> None:
     if not (is_fine and math.isfinite(value)):
-        raise SettingsError(f"{name} is {value:g}: give {wanted}")
+        raise ReplaySettingsError(f"{name} is {value:g}: give {wanted}")

@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from itertools import count
 from random import Random
 
-from lab.market import Candidate, Market, PoolState, Strategy
-from lab.market import LaunchRequest as MarketRequest
-from lab.sim import promised
+from lab.market import Candidate, Market, MarketRequest, PoolState, Strategy
 from lab.sim.damage import Lies
-from lab.sim.events import state_change, warning
+from lab.sim.ec2_events import state_change, warning
 from lab.sim.gate import at
-from lab.sim.instances import GOING, NEVER, SimInstance
-from lab.sim.offers import ON_DEMAND_PRICES, Listing, Offers
+from lab.sim.instances import ENDING_STATES, NEVER, SimInstance
+from lab.sim.offers import ON_DEMAND_PRICES, Listing, SimOffers
+from lab.sim.rules import limits
 from lab.sim.scheduler import Scheduler
 from spotrelay.core.instances import InstanceState, Refusal, RefusalKind, TargetState
 from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
@@ -85,11 +84,11 @@ class SimCloud:
     """When anybody last changed anything through the API."""
     lies: Lies = field(default_factory=Lies)
     """What answers lack."""
-    offers: Offers = field(default_factory=lambda: Offers(Random(0), Listing()))  # noqa: S311 - to be repeated
+    offers: SimOffers = field(default_factory=lambda: SimOffers(Random(0), Listing()))  # noqa: S311 - to be repeated
     """Prices, and what is refused for another reason than capacity."""
     bad: set[CapacityPool] = field(default_factory=set)
     """Pools whose instances never become ready."""
-    ended_in_rotation: Callable[[SimInstance], None] = lambda _instance: None
+    end_in_rotation: Callable[[SimInstance], None] = lambda _instance: None
     """Hears of a warned instance that EC2 takes while the load balancer sends it requests."""
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
@@ -176,11 +175,11 @@ class SimCloud:
             if instance.warned_at != now:
                 return  # EC2 has spared it
             if self.serves(instance):
-                self.ended_in_rotation(instance)
+                self.end_in_rotation(instance)
             self.end(instance, going, gone, why="Server.SpotInstanceTermination: Spot instance termination")
 
         # EC2 hibernates an instance with its warning, not two minutes later.
-        self.scheduler.at(now + (0 if action == "hibernate" else promised.WARNING_S), take)
+        self.scheduler.at(now + (0 if action == "hibernate" else limits.WARNING_S), take)
 
     def end(
         self,
@@ -193,7 +192,7 @@ class SimCloud:
         """The instance goes, for whatever reason."""
         now = self.scheduler.now
         state = instance.state(now)
-        if state in GOING:
+        if state in ENDING_STATES:
             return
         if state is InstanceState.STOPPING or (state is InstanceState.STOPPED and gone is state):
             return

@@ -100,7 +100,7 @@ def _wrong(seeds: int, first_seed: int, seed: int | None, replicas: int, minutes
 
 
 def _replay(out: Console, seed: int, size: _Size, as_json: bool) -> None:
-    outcome = run(seed, replicas=size.replicas, minutes=size.minutes, tell=True)
+    outcome = run(seed, replicas=size.replicas, minutes=size.minutes, trace=True)
     violation = str(outcome.violation) if outcome.violation else None
     if as_json:
         answer = {
@@ -203,7 +203,7 @@ def _print_violations(out: Console, summary: Summary, size: _Size) -> None:
         out.print("every rule holds", style="green")
         return
     first, _ = summary.violations[0]
-    for line in run(first, replicas=size.replicas, minutes=size.minutes, tell=True).timeline:
+    for line in run(first, replicas=size.replicas, minutes=size.minutes, trace=True).timeline:
         out.print(line, markup=False, highlight=False)
     for seed, what in summary.violations[:SHOWN]:
         out.print(f"seed {seed}: {what}", style="red", markup=False, highlight=False)

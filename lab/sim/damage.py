@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from spotrelay.memory import MemoryStore
 
 if TYPE_CHECKING:
-    from lab.sim.world import World
+    from lab.sim.world import SimWorld
 
 LIES_S = (3.0, 45.0)
 """How long wrong answers are given: longer than a tick, shorter than anybody needs to notice."""
@@ -18,42 +18,42 @@ RESTORED_AFTER_S = (5.0, 40.0)
 """How old the backup is that a table is restored from."""
 
 
-def lose_meta(world: World, service: str) -> None:
+def lose_meta(world: SimWorld, service: str) -> None:
     """The service's own entry is gone: its highest ID, and how many serve."""
     kept = world.memory.damage(service)
     kept.highest_id, kept.serving = 0, 0
-    world.rules.damage([service])
+    world.checker.damage([service])
 
 
-def lose_row(world: World, service: str) -> None:
+def lose_row(world: SimWorld, service: str) -> None:
     """A replica's row is gone, and with it whose its instance is."""
     kept = world.memory.damage(service)
     if kept.replicas:
         row = kept.replicas.pop(world.random.choice(sorted(kept.replicas)))
         world.memory.unlearn(row.instance_id)
-    world.rules.damage([service])
+    world.checker.damage([service])
 
 
-def empty_table(world: World, _service: str) -> None:
+def empty_table(world: SimWorld, _service: str) -> None:
     """The table is a new one."""
     world.memory.replace_with(MemoryStore())
-    world.rules.damage(world.services.documents)
+    world.checker.damage(world.services.documents)
 
 
-def restore_table(world: World, _service: str) -> None:
+def restore_table(world: SimWorld, _service: str) -> None:
     """The table becomes what it was some time before."""
     backup = copy.deepcopy(world.memory)
 
     def restore() -> None:
         world.say("the table is restored from a backup")
         world.memory.replace_with(backup)
-        world.rules.damage(world.services.documents)
+        world.checker.damage(world.services.documents)
 
     when = world.scheduler.now + world.random.uniform(*RESTORED_AFTER_S)
     world.scheduler.at(min(when, world.scenario.faults_s), restore)
 
 
-def hide_document(world: World, service: str) -> None:
+def hide_document(world: SimWorld, service: str) -> None:
     """The service's parameter isn't there for a while, though its stack is."""
     # Two signs of a removal are never wrong at once; see docs/reliability.md.
     if any('"override"' in message.body for message in world.ticks.messages):
@@ -61,22 +61,22 @@ def hide_document(world: World, service: str) -> None:
     world.services.hidden_until[service] = _until(world)
 
 
-def is_hidden(world: World, service: str) -> bool:
+def is_hidden(world: SimWorld, service: str) -> bool:
     """Whether the parameter isn't there, though its stack is."""
     return world.services.hidden_until.get(service, 0.0) > world.scheduler.now
 
 
-def usurp(world: World, _service: str) -> None:
+def usurp(world: SimWorld, _service: str) -> None:
     """Another control plane is in charge of the region's services for a while."""
-    world.services.usurped_until = _until(world)
+    world.services.other_control_plane_until = _until(world)
 
 
-def garble_document(world: World, service: str) -> None:
+def garble_document(world: SimWorld, service: str) -> None:
     """Somebody edits the parameter, and mends it."""
     world.services.garbled_until[service] = _until(world)
 
 
-def lie(world: World, _service: str) -> None:
+def lie(world: SimWorld, _service: str) -> None:
     """EC2, or the load balancer, answers as if nothing were there, or half of it, and calls it a success."""
     lies = world.cloud.lies
     lies.until = _until(world)
@@ -86,7 +86,7 @@ def lie(world: World, _service: str) -> None:
     lies.about_health = not lies.about_instances or world.random.random() < 0.2
 
 
-def untag(world: World, service: str) -> None:
+def untag(world: SimWorld, service: str) -> None:
     """Somebody takes the tag off an instance; it is put back in the end."""
     alive = [i for i in world.cloud.of(service) if i.is_alive(world.scheduler.now)]
     if alive:
@@ -97,7 +97,7 @@ def untag(world: World, service: str) -> None:
             world.cloud.end(instance)
 
 
-def _until(world: World) -> float:
+def _until(world: SimWorld) -> float:
     return min(world.scheduler.now + world.random.uniform(*LIES_S), world.scenario.faults_s)
 
 

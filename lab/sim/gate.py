@@ -53,7 +53,7 @@ LATE_S = 5.0
 
 
 @dataclass(slots=True)
-class Heard:
+class CallRecord:
     """A call as its caller knows it."""
 
     at: float
@@ -82,13 +82,13 @@ class Heard:
         return float(self.about[1])
 
 
-def first(heard: Iterable[Heard], call: Call) -> object:
+def first(records: Iterable[CallRecord], call: Call) -> object:
     """The first answer to a call, or its error; None if there was none."""
-    return next((one.answer for one in heard if one.call is call), None)
+    return next((one.answer for one in records if one.call is call), None)
 
 
 @dataclass(slots=True)
-class Counted:
+class MetricRecord:
     """Something that was added to a metric."""
 
     at: float
@@ -117,7 +117,7 @@ class Invocation(Task):
         self.began_at = deadline
         self.skew_s = 0.0
         """How much its clock is ahead of EC2's."""
-        self.ticks_for = ""
+        self.tick_service = ""
         """The service whose rows it loaded."""
         self.loaded_at = 0.0
         """When it began to read the rows."""
@@ -127,13 +127,13 @@ class Invocation(Task):
         """Of when that is."""
         self.warned_at: float | None = None
         """Of when the last answer about warnings is."""
-        self.is_vouched_for = False
+        self.is_override = False
         """Whether a person says that what it sees is right."""
-        self.wrote: dict[str, float] = {}
+        self.row_writes: dict[str, float] = {}
         """When it wrote the row of which instance."""
-        self.heard: list[Heard] = []
+        self.calls: list[CallRecord] = []
         """Every call that it made, and what came back: all that it can know."""
-        self.counted: list[Counted] = []
+        self.metrics: list[MetricRecord] = []
         """What it added to metrics."""
         self.rows: Rows | None = None
         """What it read of the service that it ticks for."""
@@ -146,7 +146,7 @@ class Invocation(Task):
         self.commits: list[Commit] = []
         self.terminated: dict[str, float] = {}
         """When it terminated which instance."""
-        self.announced: list[datetime | None] = []
+        self.scheduled_ticks: list[datetime | None] = []
         """The times of the ticks that it scheduled."""
         self.bodies: Sequence[str] = ()
         """The events for us that it was given."""
@@ -159,29 +159,29 @@ class Invocation(Task):
     @property
     def answered(self) -> Collection[str]:
         """The launches that it knows the outcome of."""
-        known = [h.about for h in self.heard if isinstance(h.answer, LaunchResult | Throttled | Denied)]
+        known = [h.about for h in self.calls if isinstance(h.answer, LaunchResult | Throttled | Denied)]
         return {about.launch_id for about in known if isinstance(about, LaunchRequest)}
 
     @property
     def specs(self) -> Mapping[str, ServiceSpec]:
         """By service, the document that it was given."""
-        given = (h.answer for h in self.heard if h.call is Call.GET)
+        given = (h.answer for h in self.calls if h.call is Call.GET)
         return {spec.service: spec for spec in given if isinstance(spec, ServiceSpec)}
 
     @property
-    def errors(self) -> Sequence[Heard]:
+    def errors(self) -> Sequence[CallRecord]:
         """Those of its calls that raised something."""
-        return [heard for heard in self.heard if heard.is_error]
+        return [record for record in self.calls if record.is_error]
 
     @property
-    def kept_off(self) -> bool:
+    def saw_other_control_plane(self) -> bool:
         """Whether it heard that another control plane is in charge."""
-        return any(isinstance(heard.answer, OtherControlPlane) for heard in self.heard)
+        return any(isinstance(record.answer, OtherControlPlane) for record in self.calls)
 
     @property
-    def is_blind(self) -> bool:
+    def has_unreadable_document(self) -> bool:
         """Whether it couldn't read the service's document."""
-        return any(isinstance(heard.answer, UnreadableDocument) for heard in self.heard)
+        return any(isinstance(record.answer, UnreadableDocument) for record in self.calls)
 
 
 class SimClock:
@@ -207,7 +207,7 @@ def time_of(moment: datetime) -> float:
     return (moment - EPOCH).total_seconds()
 
 
-class Gate:
+class CallGate:
     """Lets a call through, or not."""
 
     def __init__(
@@ -245,14 +245,14 @@ class Gate:
         task = self._scheduler.task
         assert isinstance(task, Invocation)  # noqa: S101 - ports are called by invocations only
         try:
-            answer = self._pass(task, call, about, effect, partly, stale)
+            answer = self._make(task, call, about, effect, partly, stale)
         except Exception as error:
-            task.heard.append(Heard(self._scheduler.now, call, about, error))
+            task.calls.append(CallRecord(self._scheduler.now, call, about, error))
             raise
-        task.heard.append(Heard(self._scheduler.now, call, about, answer))
+        task.calls.append(CallRecord(self._scheduler.now, call, about, answer))
         return answer
 
-    def _pass(
+    def _make(
         self,
         task: Invocation,
         call: Call,
@@ -269,17 +269,17 @@ class Gate:
             self._wait(task, call, self._usual_s(call), effect)
             if self._timeline is None:
                 return effect()
-            return self._told(task, call, about, effect)
+            return self._run_traced(task, call, about, effect)
         task.disturbances += 1
         self._plan.hits[call, fault] += 1
         if self._timeline is not None:
             self._timeline.add(self._scheduler.now, task.name, call, about, f"!! {fault}")
-            return self._told(
-                task, call, about, lambda: self._wrong(fault, task, call, effect, partly, stale)
+            return self._run_traced(
+                task, call, about, lambda: self._inject(fault, task, call, effect, partly, stale)
             )
-        return self._wrong(fault, task, call, effect, partly, stale)
+        return self._inject(fault, task, call, effect, partly, stale)
 
-    def _wrong(
+    def _inject(
         self,
         fault: Fault,
         task: Invocation,
@@ -306,22 +306,22 @@ class Gate:
         """End the call in an error, whether it was done or not."""
         if fault in _DONE:
             self._wait(task, call, self._usual_s(call), effect)
-            _unanswered(effect)
+            _run_unanswered(effect)
         if fault is Fault.KILLED_AFTER:
             self._kill(task)
-        if fault in _HANGS:
+        if fault in _HANGING:
             give_up_s = self._give_up_s(call)
             if fault is Fault.LATE:
                 done_at = self._scheduler.now + give_up_s + self._random.uniform(0, LATE_S)
-                self._scheduler.at(done_at, lambda: self._unheard(call, task, effect))
+                self._scheduler.at(done_at, lambda: self._finish_late(call, task, effect))
             self._wait(task, call, give_up_s, None)
         elif fault not in _DONE:
             self._wait(task, call, self._usual_s(call), None)
         raise _ERRORS[fault](f"{call}: {fault}")
 
-    def _unheard(self, call: Call, task: Invocation, effect: Callable[[], object]) -> None:
+    def _finish_late(self, call: Call, task: Invocation, effect: Callable[[], object]) -> None:
         """Carry out a call whose caller is not there any more to hear of it."""
-        outcome = _unanswered(effect)
+        outcome = _run_unanswered(effect)
         if self._timeline is not None:
             self._timeline.add(self._scheduler.now, task.name, call, None, outcome)
 
@@ -332,7 +332,7 @@ class Gate:
         scheduler = self._scheduler
         if scheduler.now + duration_s > task.deadline:
             if effect is not None and self._random.random() < 0.5:
-                scheduler.at(scheduler.now + duration_s, lambda: self._unheard(call, task, effect))
+                scheduler.at(scheduler.now + duration_s, lambda: self._finish_late(call, task, effect))
             scheduler.pause(max(0.0, task.deadline - scheduler.now))
             task.disturbances += 1
             self._kill(task, "the function's time is up")
@@ -353,7 +353,7 @@ class Gate:
     def _give_up_s(self, call: Call) -> float:
         return self._random.uniform(*(LAUNCH_GIVES_UP_S if call is Call.LAUNCH else GIVES_UP_S))
 
-    def _told(self, task: Invocation, call: Call, about: object, effect: Callable[[], T]) -> T:
+    def _run_traced(self, task: Invocation, call: Call, about: object, effect: Callable[[], T]) -> T:
         """Make the call, and say in the timeline what came of it."""
         assert self._timeline is not None  # noqa: S101 - the caller has looked
         try:
@@ -368,7 +368,7 @@ class Gate:
 _DONE = frozenset({Fault.LOST, Fault.TIMED_OUT_DONE, Fault.KILLED_AFTER})
 """The call takes effect, and nobody hears of it."""
 
-_HANGS = frozenset({Fault.TIMED_OUT, Fault.TIMED_OUT_DONE, Fault.LATE})
+_HANGING = frozenset({Fault.TIMED_OUT, Fault.TIMED_OUT_DONE, Fault.LATE})
 """The caller waits until it gives up."""
 
 _ERRORS: dict[Fault, type[PortError]] = {
@@ -384,7 +384,7 @@ _ERRORS: dict[Fault, type[PortError]] = {
 """What the caller gets, as an adapter would raise it."""
 
 
-def _unanswered(effect: Callable[[], object]) -> str:
+def _run_unanswered(effect: Callable[[], object]) -> str:
     """Carry out a call of which nobody will hear."""
     try:
         effect()

@@ -10,7 +10,7 @@ from spotrelay.core.pools import Offering
 
 NEVER = float("inf")
 
-GOING = (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
+ENDING_STATES = (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
 
 SHOWN_S = 600.0
 """How long a terminated instance is still described."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING
 
-from lab.sim import damage, events, messages
+from lab.sim import damage, ec2_events, odd_messages
 from lab.sim.faults import Call
 from lab.sim.instances import NEVER, SimInstance
 from lab.sim.offers import LASTS_S
@@ -17,7 +17,7 @@ from spotrelay.core.spec import ServiceSpec
 from spotrelay.events.ticks import Tick, TickKind
 
 if TYPE_CHECKING:
-    from lab.sim.world import World
+    from lab.sim.world import SimWorld
 
 
 NONSENSE_COUNT = (4, 10)
@@ -40,7 +40,7 @@ ENDS = (
 class _Victim:
     """A service as it is when misfortune strikes."""
 
-    world: World
+    world: SimWorld
     service: str
     alive: list[SimInstance]
     spot: list[SimInstance]
@@ -48,7 +48,7 @@ class _Victim:
     """None: its stack is gone."""
 
 
-def befall(world: World, kind: Misfortune) -> None:
+def strike(world: SimWorld, kind: Misfortune) -> None:
     """Have the misfortune strike one of the services. One that there is nothing to strike at passes by."""
     world.say(f"** {kind}")
     now = world.scheduler.now
@@ -140,14 +140,14 @@ def _refuse(victim: _Victim) -> None:
 def _recommend(victim: _Victim) -> None:
     world = victim.world
     for instance in world.random.sample(victim.spot, world.random.randint(0, len(victim.spot))):
-        world.emit(events.rebalance(instance.id, world.scheduler.now), None)
+        world.emit(ec2_events.rebalance(instance.id, world.scheduler.now), None)
 
 
 def _advise(victim: _Victim) -> None:
     world = victim.world
     if victim.spot:
         instance = world.random.choice(victim.spot)
-        world.emit(events.rebalance(instance.id, world.scheduler.now), None)
+        world.emit(ec2_events.rebalance(instance.id, world.scheduler.now), None)
         soon = world.scheduler.now + world.random.uniform(0, 40)
         world.scheduler.at(soon, lambda: world.cloud.warn(instance))
 
@@ -213,7 +213,7 @@ def _override(victim: _Victim) -> None:
     world.scheduler.at(min(soon, world.scenario.faults_s), override)
 
 
-def _damage(do: Callable[[World, str], None]) -> Callable[[_Victim], None]:
+def _damage(do: Callable[[SimWorld, str], None]) -> Callable[[_Victim], None]:
     return lambda victim: do(victim.world, victim.service)
 
 
@@ -271,10 +271,10 @@ def _nonsense(victim: _Victim) -> None:
     world, now = victim.world, victim.world.scheduler.now
     instance_id = victim.alive[0].id if victim.alive else "i-0123456789abcdef0"
     for _ in range(world.odd.randint(*NONSENSE_COUNT)):
-        world.send_odd(messages.oddity(world.odd, instance_id, victim.service, now))
+        world.send_odd(odd_messages.oddity(world.odd, instance_id, victim.service, now))
     if victim.alive:
         state = victim.alive[0].state(now)
-        world.signals.send_once(events.state_change(instance_id, now, state))
+        world.signals.send_once(ec2_events.state_change(instance_id, now, state))
 
 
 def _limit(victim: _Victim) -> None:

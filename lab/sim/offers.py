@@ -76,7 +76,7 @@ class Limit:
         return Refusal(self.kind, self.code, "refused", offering if self.is_named else None)
 
 
-class Offers:
+class SimOffers:
     """What EC2 has at this moment."""
 
     def __init__(self, random: Random, listing: Listing) -> None:

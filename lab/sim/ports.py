@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from random import Random
 
-from lab.sim import promised
 from lab.sim.cloud import SimCloud
 from lab.sim.faults import Call
-from lab.sim.gate import Counted, Gate, at
+from lab.sim.gate import CallGate, MetricRecord, at
 from lab.sim.queues import SimQueue
-from lab.sim.rules import Rules
+from lab.sim.rules import limits
+from lab.sim.rules.checker import Checker
 from lab.sim.scheduler import Scheduler
 from spotrelay.core.instances import Instance, TargetState
 from spotrelay.core.names import Metric
@@ -37,27 +37,27 @@ LAG_S = 20.0
 class SimFleet:
     """`ports.Fleet`."""
 
-    gate: Gate
-    rules: Rules
+    gate: CallGate
+    checker: Checker
     scheduler: Scheduler
     random: Random
     cloud: SimCloud
 
     def launch(self, request: LaunchRequest) -> LaunchResult:
         """See `ports.Fleet.launch`."""
-        invocation, asking = self.gate.invocation, self.rules.asking
-        asking.asks(invocation, request)
+        invocation, launch_checker = self.gate.invocation, self.checker.launch_checker
+        launch_checker.before_launch(invocation, request)
 
         def effect() -> LaunchResult:
-            self.rules.launches(request)
+            self.checker.before_launch(request)
             return self.cloud.launch(request)
 
         try:
             result = self.gate(Call.LAUNCH, request, effect)
         except (Throttled, Denied) as error:
-            asking.answered(invocation, request, error)
+            launch_checker.after_launch(invocation, request, error)
             raise
-        asking.answered(invocation, request, result)
+        launch_checker.after_launch(invocation, request, result)
         return result
 
     def observe(self, service: str) -> Sequence[Instance]:
@@ -101,7 +101,7 @@ class SimFleet:
         invocation = self.gate.invocation
 
         def end(ids: Collection[str]) -> Mapping[str, str]:
-            self.rules.terminates(invocation, ids)
+            self.checker.before_terminate(invocation, ids)
             invocation.terminated |= dict.fromkeys(ids, self.scheduler.now)
             refused = {}
             for instance_id in ids:
@@ -125,8 +125,8 @@ class SimFleet:
 class SimRouter:
     """`ports.Router`."""
 
-    gate: Gate
-    rules: Rules
+    gate: CallGate
+    checker: Checker
     scheduler: Scheduler
     random: Random
     cloud: SimCloud
@@ -137,7 +137,7 @@ class SimRouter:
         invocation = self.gate.invocation
 
         def effect(ids: Collection[str] = instance_ids) -> frozenset[str]:
-            self.rules.routes(spec, ids)
+            self.checker.before_route(spec, ids)
             return self.cloud.register(spec.service, ids, invocation)
 
         def partly() -> frozenset[str]:
@@ -151,8 +151,8 @@ class SimRouter:
         invocation = self.gate.invocation
 
         def effect(ids: Collection[str] = instance_ids) -> None:
-            self.rules.routes(spec, ids)
-            self.rules.takes_out(invocation, spec, ids, self.memory)
+            self.checker.before_route(spec, ids)
+            self.checker.before_deregister(invocation, spec, ids, self.memory)
             self.cloud.deregister(spec.service, ids, spec.drain_s)
 
         def partly() -> None:
@@ -176,7 +176,7 @@ class SimRouter:
 class SimProber:
     """`ports.Prober`."""
 
-    gate: Gate
+    gate: CallGate
     scheduler: Scheduler
     cloud: SimCloud
 
@@ -203,8 +203,8 @@ class SimProber:
 class SimTicker:
     """`ports.Ticker`."""
 
-    gate: Gate
-    rules: Rules
+    gate: CallGate
+    checker: Checker
     queue: SimQueue
     lag_s: float = 0.0
     """How much later than asked for messages become visible."""
@@ -213,9 +213,9 @@ class SimTicker:
         """See `ports.Ticker.schedule`."""
         body = Tick(service, due).to_json()
         invocation = self.gate.invocation
-        invocation.announced.append(due)
+        invocation.scheduled_ticks.append(due)
         if due is None:
-            self.rules.asking.calls_tick(invocation, service, delay_s)
+            self.checker.launch_checker.before_extra_tick(invocation, service, delay_s)
         self.gate(Call.SCHEDULE, (body, delay_s), lambda: self.queue.send(body, delay_s + self.lag_s))
 
     def schedule_leave(self, service: str, delay_s: float) -> None:
@@ -224,7 +224,7 @@ class SimTicker:
 
         def effect() -> None:
             self.queue.send(body, delay_s)
-            self.rules.called_back.setdefault(service, []).append(self.queue.scheduler.now + delay_s)
+            self.checker.leave_checks.setdefault(service, []).append(self.queue.scheduler.now + delay_s)
 
         self.gate(Call.SCHEDULE_LEAVE, (body, delay_s), effect)
 
@@ -238,7 +238,7 @@ class SimTicker:
 class SimDeadLetters:
     """`ports.DeadLetters`: what was set aside."""
 
-    gate: Gate
+    gate: CallGate
     letters: list[str] = field(default_factory=list)
 
     def set_aside(self, body: str, why: str) -> None:
@@ -250,7 +250,7 @@ class SimDeadLetters:
 class SimServices:
     """`ports.Services`: each service's documents, the present one and those before it."""
 
-    gate: Gate
+    gate: CallGate
     scheduler: Scheduler
     random: Random
     documents: dict[str, list[tuple[float, ServiceSpec | None]]] = field(default_factory=dict)
@@ -259,7 +259,7 @@ class SimServices:
     """By service: until then Parameter Store knows nothing of its document."""
     garbled_until: dict[str, float] = field(default_factory=dict)
     """By service: until then its document can't be read."""
-    usurped_until: float = 0.0
+    other_control_plane_until: float = 0.0
     """Until then another control plane is in charge of all of them."""
 
     def names(self) -> Sequence[str]:
@@ -272,7 +272,7 @@ class SimServices:
         """See `ports.Services.get`."""
 
         def current() -> ServiceSpec | None:
-            if self.scheduler.now < self.usurped_until:
+            if self.scheduler.now < self.other_control_plane_until:
                 raise OtherControlPlane(service)
             if self.scheduler.now < self.garbled_until.get(service, 0.0):
                 raise UnreadableDocument(service)
@@ -281,7 +281,7 @@ class SimServices:
         def stale() -> ServiceSpec | None:
             if fresh:
                 return current()
-            age_s = self.random.uniform(0, promised.KEPT_S)
+            age_s = self.random.uniform(0, limits.DOCUMENT_CACHE_S)
             # That there is no document isn't kept.
             return self.valid(service, self.scheduler.now - age_s) or current()
 
@@ -322,15 +322,15 @@ class SimServices:
 class SimTelemetry:
     """`ports.Telemetry`: notes what is counted, and listens for what should never be said."""
 
-    rules: Rules
-    gate: Gate
+    checker: Checker
+    gate: CallGate
 
     def count(self, metric: Metric, value: float = 1, *, service: str | None = None) -> None:
         """See `ports.Telemetry.count`."""
         invocation = self.gate.invocation
-        invocation.counted.append(Counted(self.rules.scheduler.now, metric, value, service))
+        invocation.metrics.append(MetricRecord(self.checker.scheduler.now, metric, value, service))
 
     def record(self, event: str, **facts: object) -> None:
         """See `ports.Telemetry.record`."""
         if event == "signals_failed":
-            self.rules.caught(str(facts["error"]))
+            self.checker.note_caught(str(facts["error"]))

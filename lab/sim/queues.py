@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from random import Random
 
-from lab.sim import promised
 from lab.sim.gate import Invocation
+from lab.sim.rules import limits
 from lab.sim.scheduler import Killed, Scheduler
 from lab.sim.timeline import Timeline
 from spotrelay.core.ports import PortError
@@ -23,14 +23,14 @@ class Message:
     body: str
     visible_at: float
     receives: int = 0
-    disturbed: int = 0
+    failed_deliveries: int = 0
     """Deliveries that failed though nothing is wrong with the message."""
     warned: str | None = None
     """The instance that it warns of."""
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class QueueSettings:
     """A queue and the function behind it; the numbers are the stack's."""
 
     name: str
@@ -41,8 +41,8 @@ class Settings:
     max_receives: int = 3
 
 
-SIGNALS = Settings("signals", batch=10, timeout_s=promised.TIMEOUT_S, visibility_s=90)
-TICKS = Settings("ticks", batch=1, timeout_s=promised.TIMEOUT_S, visibility_s=360)
+SIGNALS = QueueSettings("signals", batch=10, timeout_s=limits.TIMEOUT_S, visibility_s=90)
+TICKS = QueueSettings("ticks", batch=1, timeout_s=limits.TIMEOUT_S, visibility_s=360)
 
 MAX_SKEW_S = 0.5
 """By so much a function's clock is off; so two of them may be a second apart."""
@@ -53,7 +53,7 @@ POLL_S = 0.2
 Handler = Callable[[Invocation, Mapping[str, str]], list[str]]
 """Message ID → body, to the IDs of those to deliver again."""
 
-Ended = Callable[[Invocation, list[Message], bool], None]
+OnEnd = Callable[[Invocation, list[Message], bool], None]
 """The invocation, the messages that it is done with, and whether it came to its end."""
 
 
@@ -61,11 +61,11 @@ Ended = Callable[[Invocation, list[Message], bool], None]
 class SimQueue:
     """A queue, its function, and its dead-letter queue."""
 
-    settings: Settings
+    settings: QueueSettings
     scheduler: Scheduler
     random: Random
     handler: Handler
-    ended: Ended
+    ended: OnEnd
     crashed: Callable[[Exception], None]
     timeline: Timeline | None = None
     duplicates: float = 0.0
@@ -146,7 +146,7 @@ class SimQueue:
             self._told(invocation, error)
         for message in batch:
             if message.id in failed:
-                message.disturbed += invocation.disturbances > 0
+                message.failed_deliveries += invocation.disturbances > 0
             else:
                 self.messages.pop(message, None)
         self.running -= 1

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from lab.sim import scenario
 from lab.sim.faults import Pair
 from lab.sim.rules import Violation
-from lab.sim.timeline import Timeline, told
-from lab.sim.world import Build, World, production
+from lab.sim.timeline import Timeline, describe
+from lab.sim.world import Build, SimWorld, production
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SimResult:
     """What came of a run."""
 
     seed: int
@@ -35,22 +35,22 @@ def run(
     replicas: int = 5,
     minutes: float | None = None,
     build: Build = production,
-    tell: bool = False,
-) -> Outcome:
+    trace: bool = False,
+) -> SimResult:
     """Simulate what the seed says, for `minutes` of misfortune instead of the one or two that it draws.
 
-    `tell` keeps a timeline, and changes nothing else.
+    `trace` keeps a timeline, and changes nothing else.
     """
-    timeline = Timeline() if tell else None
+    timeline = Timeline() if trace else None
     drawn = scenario.draw(seed, replicas, minutes)
     if timeline is not None:
-        timeline.lines += [f"{name}: {told(getattr(drawn, name))}" for name in drawn.__slots__]
-    world = World(drawn, timeline, build)
+        timeline.lines += [f"{name}: {describe(getattr(drawn, name))}" for name in drawn.__slots__]
+    world = SimWorld(drawn, timeline, build)
     world.run()
-    violation = next(iter(world.rules.violations), None)
+    violation = next(iter(world.checker.violations), None)
     if timeline is not None and violation is not None:
         timeline.lines.append(f"VIOLATION at {violation}")
-    return Outcome(
+    return SimResult(
         seed,
         violation,
         world.plan.hits,

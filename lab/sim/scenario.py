@@ -1,4 +1,4 @@
-"""What a run is about, drawn from its seed: services, a market, and the misfortunes that befall them."""
+"""What a run is about, drawn from its seed: services, a market, and the misfortunes that strike them."""
 
 from __future__ import annotations
 

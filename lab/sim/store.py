@@ -9,8 +9,8 @@ from random import Random
 from typing import TypeVar
 
 from lab.sim.faults import Call
-from lab.sim.gate import Commit, Gate
-from lab.sim.rules import Rules
+from lab.sim.gate import CallGate, Commit
+from lab.sim.rules.checker import Checker
 from lab.sim.scheduler import Scheduler
 from spotrelay.core.pools import Cooldown, PoolMemory, Scope, Survey
 from spotrelay.core.ports import Conflict, Throttled
@@ -27,8 +27,8 @@ V = TypeVar("V")
 class SimStore:
     """`ports.Store`: strongly consistent, but several rows are read one after the other."""
 
-    gate: Gate
-    rules: Rules
+    gate: CallGate
+    checker: Checker
     scheduler: Scheduler
     random: Random
     memory: MemoryStore
@@ -69,7 +69,7 @@ class SimStore:
         """See `ports.Store.load`."""
         before, commits = self.memory.load(service), self.commits.get(service, 0)
         invocation = self.gate.invocation
-        invocation.ticks_for, invocation.loaded_at = service, self.scheduler.now
+        invocation.tick_service, invocation.loaded_at = service, self.scheduler.now
 
         def effect() -> Rows:
             is_same = commits == self.commits.get(service, 0)
@@ -113,15 +113,15 @@ class SimStore:
             self.commits[service] = self.commits.get(service, 0) + 1
             after = self.memory.load(service)
             invocation.commits.append(Commit(self.scheduler.now, changes, before, after))
-            self.rules.committed(invocation, changes, before.replicas, after.replicas)
+            self.checker.after_commit(invocation, changes, before.replicas, after.replicas)
 
         self.gate(Call.COMMIT, changes, effect)
-        self.rules.asking.committed(invocation, changes, before.replicas, called_at)
+        self.checker.launch_checker.after_commit(invocation, changes, before.replicas, called_at)
 
     def cool(self, cooldowns: Collection[Cooldown]) -> None:
         """See `ports.Store.cool`."""
 
-        self.rules.asking.learning.cools(self.gate.invocation, cooldowns)
+        self.checker.launch_checker.cooldown_checker.before_cool(self.gate.invocation, cooldowns)
 
         def partly() -> None:
             self.memory.cool(list(cooldowns)[: len(cooldowns) // 2])
@@ -131,7 +131,7 @@ class SimStore:
 
     def forgive(self, scopes: Collection[Scope]) -> None:
         """See `ports.Store.forgive`."""
-        self.rules.asking.learning.forgives(self.gate.invocation, scopes)
+        self.checker.launch_checker.cooldown_checker.before_forgive(self.gate.invocation, scopes)
         self.gate(Call.FORGIVE, scopes, lambda: self.memory.forgive(scopes))
 
     def note_survey(self, survey: Survey) -> None:
@@ -141,7 +141,7 @@ class SimStore:
     def recall(self, service: str, region: str, now: datetime) -> PoolMemory:
         """See `ports.Store.recall`."""
         memory = self.gate(Call.RECALL, None, lambda: self.memory.recall(service, region, now))
-        self.rules.asking.learning.recalled(self.gate.invocation, service, memory)
+        self.checker.launch_checker.cooldown_checker.after_recall(self.gate.invocation, service, memory)
         return memory
 
     def acquire(self, service: str, holder: str, now: datetime, ttl_s: float) -> bool:

@@ -26,14 +26,14 @@ class Timeline:
 
     def add(self, now: float, who: str, call: Call | None, about: object, result: object) -> None:
         """One more thing that happened."""
-        parts = [call.value if call else "", told(about)]
+        parts = [call.value if call else "", describe(about)]
         done = " ".join(part for part in parts if part)
-        said = told(result)
+        said = describe(result)
         text = f"{done} → {said}" if done and said else done or said
         self.lines.append(f"{now:9.3f}  {who:<14} {text[:MAX_TEXT]}")
 
 
-def told(what: object) -> str:
+def describe(what: object) -> str:
     """A value in few words."""
     for kind, words in _WORDS.items():
         if isinstance(what, kind):
@@ -43,12 +43,12 @@ def told(what: object) -> str:
 
 def _rows(rows: Rows) -> str:
     replicas = ", ".join(map(_replica, rows.replicas.values()))
-    return f"highest {rows.highest_id}: {replicas}; open: {told(list(rows.intents))}"
+    return f"highest {rows.highest_id}: {replicas}; open: {describe(list(rows.intents))}"
 
 
 def _changes(changes: Changes) -> str:
     parts = [f"+{_replica(r)}" for r in changes.create] + [_replica(r) for r in changes.update]
-    parts += [f"open {told(changes.open_intent)}"] if changes.open_intent else []
+    parts += [f"open {describe(changes.open_intent)}"] if changes.open_intent else []
     parts += [f"close {i}" for i in changes.close_intents]
     return ", ".join(parts) or "nothing"
 
@@ -78,15 +78,17 @@ _WORDS: dict[type | tuple[type, ...], Callable[[Any], str]] = {
     Replica: _replica,
     Rows: _rows,
     Changes: _changes,
-    LaunchIntent: lambda intent: f"{intent.id} for {told(intent.replica_ids)}",
+    LaunchIntent: lambda intent: f"{intent.id} for {describe(intent.replica_ids)}",
     LaunchRequest: _launch,
     LaunchResult: _launched,
     Instance: lambda instance: f"{instance.id} {instance.state}",
     Cooldown: lambda cooldown: str(cooldown.scope),
     ServiceSpec: lambda spec: f"{spec.service} v{spec.version}, {spec.replicas} replicas",
     Enum: lambda member: str(member.value),
-    Mapping: lambda mapping: "{" + ", ".join(f"{told(k)}: {told(v)}" for k, v in mapping.items()) + "}",
-    (set, frozenset): lambda members: "{" + ", ".join(sorted(map(told, members))) + "}",
-    (list, tuple): lambda members: "[" + ", ".join(map(told, members)) + "]",
+    Mapping: lambda mapping: (
+        "{" + ", ".join(f"{describe(k)}: {describe(v)}" for k, v in mapping.items()) + "}"
+    ),
+    (set, frozenset): lambda members: "{" + ", ".join(sorted(map(describe, members))) + "}",
+    (list, tuple): lambda members: "[" + ", ".join(map(describe, members)) + "]",
 }
 """By type: how a value is told."""

@@ -9,25 +9,26 @@ from itertools import count
 from random import Random
 
 from lab.sim import cloud as clouds
-from lab.sim import misfortunes, promised, settled
-from lab.sim.asking import Asking
+from lab.sim import misfortunes
 from lab.sim.cloud import SimCloud, SimTarget
-from lab.sim.conduct import Conduct
-from lab.sim.counting import Counting
 from lab.sim.faults import FaultPlan
-from lab.sim.gate import Gate, Invocation, SimClock, at
+from lab.sim.gate import CallGate, Invocation, SimClock, at
 from lab.sim.instances import NEVER, SimInstance
-from lab.sim.learning import Learning
-from lab.sim.messages import Fate, Oddity
-from lab.sim.offers import Offers
-from lab.sim.pacing import Pacing
+from lab.sim.odd_messages import Fate, Oddity
+from lab.sim.offers import SimOffers
 from lab.sim.ports import SimDeadLetters, SimFleet, SimProber, SimRouter, SimServices, SimTelemetry, SimTicker
-from lab.sim.queues import SIGNALS, TICKS, Handler, Message, Settings, SimQueue
-from lab.sim.rules import LONGEST_S, Rule, Rules
+from lab.sim.queues import SIGNALS, TICKS, Handler, Message, QueueSettings, SimQueue
+from lab.sim.rules import Rule, final_state, limits
+from lab.sim.rules.checker import MAX_DOCUMENT_AGE_S, Checker
+from lab.sim.rules.cooldowns import CooldownChecker
+from lab.sim.rules.invocations import InvocationChecker
+from lab.sim.rules.launches import LaunchChecker
+from lab.sim.rules.messages import MessageChecker
+from lab.sim.rules.metrics import MetricChecker
 from lab.sim.scenario import Scenario
 from lab.sim.scheduler import Scheduler
 from lab.sim.store import SimStore
-from lab.sim.timeline import Timeline, told
+from lab.sim.timeline import Timeline, describe
 from spotrelay.control.controller import Controller
 from spotrelay.control.intake import Intake
 from spotrelay.core.pools import Offering, PurchaseOption
@@ -72,7 +73,7 @@ def production(ports: Ports, dead_letters: SimDeadLetters) -> Intake:
     return Intake(Controller(ports), dead_letters, ports.telemetry)
 
 
-class World:
+class SimWorld:
     """Everything of one run."""
 
     def __init__(
@@ -83,36 +84,38 @@ class World:
         self.random = Random(~scenario.seed)  # noqa: S311 - to be repeated, not to be unpredictable
         self.scheduler = Scheduler()
         self.plan = FaultPlan(self.random, scenario.target, scenario.faults_s)
-        self.gate = Gate(self.scheduler, self.plan, self.random, timeline)
+        self.gate = CallGate(self.scheduler, self.plan, self.random, timeline)
         market = clouds.market(scenario.capacity, scenario.seed)
         self.cloud = SimCloud(self.scheduler, self.random, market, self.emit)
         own = Random(f"{scenario.seed}-survey")  # noqa: S311 - to be repeated
-        self.cloud.offers = Offers(own, scenario.listing)
-        self.rules = Rules(self.scheduler, self.cloud)
-        self.conduct = Conduct(self.rules, Counting(self.rules, self.cloud))
+        self.cloud.offers = SimOffers(own, scenario.listing)
+        self.checker = Checker(self.scheduler, self.cloud)
+        self.message_checker = MessageChecker(self.checker, MetricChecker(self.checker, self.cloud))
         self.memory = MemoryStore()
         self.services = SimServices(self.gate, self.scheduler, self.random)
-        self.rules.documents = self.services.since
-        self.rules.was_removed = self.services.was_removed
-        self.rules.quiet_since = scenario.faults_s
-        learning = Learning(self.scheduler, self.rules.broken, self._is_wanted)
-        self.rules.asking = Asking(self.scheduler, self.rules.broken, learning, self.services.since)
-        self.pacing = Pacing(self.rules, self.memory)
-        self.cloud.ended_in_rotation = self.rules.ended_in_rotation
+        self.checker.documents = self.services.since
+        self.checker.was_removed = self.services.was_removed
+        self.checker.quiet_since = scenario.faults_s
+        learning = CooldownChecker(self.scheduler, self.checker.broken, self._is_intact)
+        self.checker.launch_checker = LaunchChecker(
+            self.scheduler, self.checker.broken, learning, self.services.since
+        )
+        self.invocation_checker = InvocationChecker(self.checker, self.memory)
+        self.cloud.end_in_rotation = self.checker.end_in_rotation
         self.signals = self._queue(SIGNALS, self._on_signals)
         self.ticks = self._queue(TICKS, self._on_tick)
         self.dead_letters = SimDeadLetters(self.gate)
-        self.ticker = SimTicker(self.gate, self.rules, self.ticks, scenario.tick_lag_s)
-        store = SimStore(self.gate, self.rules, self.scheduler, self.random, self.memory)
+        self.ticker = SimTicker(self.gate, self.checker, self.ticks, scenario.tick_lag_s)
+        store = SimStore(self.gate, self.checker, self.scheduler, self.random, self.memory)
         numbers = count(1)
         self.ports = Ports(
             store,
-            SimFleet(self.gate, self.rules, self.scheduler, self.random, self.cloud),
-            SimRouter(self.gate, self.rules, self.scheduler, self.random, self.cloud, self.memory),
+            SimFleet(self.gate, self.checker, self.scheduler, self.random, self.cloud),
+            SimRouter(self.gate, self.checker, self.scheduler, self.random, self.cloud, self.memory),
             SimProber(self.gate, self.scheduler, self.cloud),
             self.ticker,
             self.services,
-            SimTelemetry(self.rules, self.gate),
+            SimTelemetry(self.checker, self.gate),
             SimClock(self.scheduler),
             lambda: f"id-{next(numbers):06d}",
         )
@@ -138,16 +141,16 @@ class World:
             if self.scenario.listing.is_surveyed:
                 self.survey(spec)
         for when, kind in self.scenario.misfortunes:
-            self.scheduler.at(when, partial(misfortunes.befall, self, kind))
+            self.scheduler.at(when, partial(misfortunes.strike, self, kind))
         self.scheduler.at(self.scenario.faults_s, self._clear_up)
         self.scheduler.at(self.random.uniform(0, SCHEDULE_S), self._schedule)
         until = self.scenario.faults_s + SETTLED_WITHIN_S
         self.scheduler.run(until)
-        if not self.rules.violations:
+        if not self.checker.violations:
             if not self.is_at_rest:
-                self.rules.broken(Rule.SETTLES, settled.unrest(self))
+                self.checker.broken(Rule.SETTLES, final_state.unrest(self))
             else:
-                settled.check(self)
+                final_state.check(self)
         self.scheduler.close()
 
     def say(self, what: str) -> None:
@@ -157,49 +160,59 @@ class World:
 
     # The functions.
 
-    def _queue(self, settings: Settings, handler: Handler) -> SimQueue:
+    def _queue(self, settings: QueueSettings, handler: Handler) -> SimQueue:
         queue = SimQueue(
-            settings, self.scheduler, self.random, handler, self._ended, self.rules.crashed, self.timeline
+            settings,
+            self.scheduler,
+            self.random,
+            handler,
+            self._ended,
+            self.checker.note_crash,
+            self.timeline,
         )
         queue.duplicates = self.scenario.duplicated
         return queue
 
     def _on_signals(self, invocation: Invocation, messages: Mapping[str, str]) -> list[str]:
-        fates = self.conduct.fates
+        fates = self.message_checker.fates
         invocation.bodies = tuple(b for b in messages.values() if fates.get(b, Fate.HANDLED) is Fate.HANDLED)
         try:
             again = self.intake.signals(messages)
         except PortError as error:
-            self.rules.broken(Rule.AGAIN, f"{invocation.name} takes all its messages with it: {error!r}")
+            self.checker.broken(
+                Rule.REDELIVERED_ON_FAILURE, f"{invocation.name} takes all its messages with it: {error!r}"
+            )
             raise
-        self.conduct.signals(invocation, messages, again)
+        self.message_checker.signals(invocation, messages, again)
         return again
 
     def _on_tick(self, invocation: Invocation, messages: Mapping[str, str]) -> list[str]:
         for body in messages.values():
-            invocation.is_vouched_for = '"override"' in body
+            invocation.is_override = '"override"' in body
             try:
                 self.intake.tick(body)
             except PortError as error:
-                self.conduct.tick(invocation, body, error)
+                self.message_checker.tick(invocation, body, error)
                 raise
-            self.conduct.tick(invocation, body, None)
+            self.message_checker.tick(invocation, body, None)
         return []
 
     def _ended(self, invocation: Invocation, done: Sequence[Message], came_to_end: bool) -> None:
         for message in done:
             if message.warned is not None:
-                self.rules.acknowledged(invocation, message.warned, self.memory)
+                self.checker.after_acknowledge(invocation, message.warned, self.memory)
         if came_to_end and invocation.observed_at is not None:
-            self.rules.ticked(invocation)
-        self.rules.asking.ended(invocation, is_undisturbed=came_to_end and not invocation.disturbances)
-        self.pacing.ended(invocation, came_to_end=came_to_end)
+            self.checker.after_tick(invocation)
+        self.checker.launch_checker.after_invocation(
+            invocation, is_undisturbed=came_to_end and not invocation.disturbances
+        )
+        self.invocation_checker.check(invocation, came_to_end=came_to_end)
 
     # Messages.
 
     def emit(self, body: str, warned: str | None) -> None:
         """An event of EC2's: it may come late, twice, or never."""
-        self.pacing.emitted(body, warned)
+        self.invocation_checker.note_event(body, warned)
         scenario, random = self.scenario, self.random
         if self.is_faulty and random.random() < (scenario.lost if warned else scenario.lost_states):
             self.say(f"an event is lost: {body}")
@@ -209,7 +222,7 @@ class World:
 
     def send_odd(self, oddity: Oddity) -> None:
         """A message comes that is none of those which the queues are for."""
-        self.conduct.fates[oddity.body] = oddity.fate
+        self.message_checker.fates[oddity.body] = oddity.fate
         self.malformed[oddity.body] += oddity.fate is Fate.SET_ASIDE
         (self.signals if oddity.is_event else self.ticks).send_once(oddity.body)
 
@@ -217,8 +230,8 @@ class World:
         """A minute is over."""
         if not self.is_faulty:
             services = [s.service for s in self.scenario.specs]
-            self.rules.look(services, self.memory)
-            self.rules.asking.look(services, self.memory, self.rules.quiet_since)
+            self.checker.check_progress(services, self.memory)
+            self.checker.launch_checker.check_progress(services, self.memory, self.checker.quiet_since)
             if self._is_at_rest():
                 self.is_at_rest = True
                 self.scheduler.stop()
@@ -231,11 +244,11 @@ class World:
     def _is_at_rest(self) -> bool:
         """Whether a whole minute, with a tick in it, changed nothing, and nothing is under way."""
         return (
-            self._last_look > max(self.rules.changed_at, self.cloud.changed_at)
+            self._last_look > max(self.checker.changed_at, self.cloud.changed_at)
             and self._last_look < self.scheduler.now
             and self.signals.is_empty
             and self.ticks.is_empty
-            and not any(self._is_in_suspense(i) for i in self.cloud.instances.values())
+            and not any(self._has_pending_change(i) for i in self.cloud.instances.values())
             and not any(self._is_waiting(spec.service) for spec in self.scenario.specs)
         )
 
@@ -244,35 +257,35 @@ class World:
         no tick was let in lately, since a restored table knows the lease of one that has ended."""
         rows = self.memory.load(service)
         lease = self.memory.damage(service).lease
-        is_restored = lease is not None and service in self.rules.damaged
+        is_restored = lease is not None and service in self.checker.damaged
         until = [rows.backoff.fallback_until, lease[1] if lease and is_restored else None]
         is_removed = bool(rows.replicas) and self.services.valid(service, self.scheduler.now) is None
         is_draining = any(row.state is ReplicaState.DRAINING for row in rows.replicas.values())
         lately = at(self.scheduler.now - 2 * SCHEDULE_S)
         return is_draining or is_removed or any(moment is not None and moment > lately for moment in until)
 
-    def _is_in_suspense(self, instance: SimInstance) -> bool:
+    def _has_pending_change(self, instance: SimInstance) -> bool:
         """Whether something is still to happen to it: EC2 takes it back, or we do once its grace is over."""
         now = self.scheduler.now
         if instance.service is None or not instance.is_alive(now):
             return False
-        is_young = now - instance.launched_at < promised.ORPHANED_AFTER_S + 2 * SCHEDULE_S
+        is_young = now - instance.launched_at < limits.ORPHAN_AFTER_S + 2 * SCHEDULE_S
         rows = self.memory.load(instance.service).replicas.values()
         is_nobodys = instance.id not in {row.instance_id for row in rows}
         return instance.is_being_taken(now) or (is_young and is_nobodys)
 
-    def _is_wanted(self, service: str, since: float) -> bool:
+    def _is_intact(self, service: str, since: float) -> bool:
         """Whether the service's document was there, and its rows whole, ever since."""
         now = self.scheduler.now
-        was_removed = self.services.was_removed(service, since - LONGEST_S, now)
-        return not was_removed and service not in self.rules.damaged
+        was_removed = self.services.was_removed(service, since - MAX_DOCUMENT_AGE_S, now)
+        return not was_removed and service not in self.checker.damaged
 
     # The world.
 
     def deploy(self, spec: ServiceSpec | None, service: str = "") -> None:
         """The service's stack writes its document, or goes."""
         name = spec.service if spec else service
-        self.say(f"{name} is {'deployed: ' + told(spec) if spec else 'removed'}")
+        self.say(f"{name} is {'deployed: ' + describe(spec) if spec else 'removed'}")
         self.services.documents.setdefault(name, []).append((self.scheduler.now, spec))
         if spec is None:
             # Its stack waits with the load balancer until the replicas have ended, unless somebody forces it.
@@ -329,11 +342,11 @@ class World:
             )
             instance.highest_id = spec.replicas
             self.cloud.groups[spec.service][instance.id] = SimTarget(-WARM_S)
-            self.rules.recorded[instance.id] = -WARM_S
+            self.checker.recorded[instance.id] = -WARM_S
         count = spec.replicas
         self.memory.commit(Changes(spec.service, (0, count), (0, count), create=tuple(rows)))
         self.memory.keep_document(spec)
-        self.rules.ids[spec.service] = spec.replicas
+        self.checker.ids[spec.service] = spec.replicas
 
     def _free(self, offering: Offering) -> int:
         return self.cloud.market.state(offering.pool).free(offering.purchase_option)

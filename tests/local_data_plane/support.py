@@ -16,7 +16,7 @@ from aiohttp import web
 from hypercorn.asyncio import serve
 from hypercorn.config import Config
 
-from lab.local.balancer import Balancer, HealthCheck, LoadBalancer, TargetGroup
+from lab.local.balancer import Balancer, BalancerConfig, HealthCheck, TargetGroup
 
 T = TypeVar("T")
 PATIENCE_S = 60.0  # far longer than anything here takes on a busy machine: only a failure waits for it
@@ -135,10 +135,10 @@ class Site:
     url: str
     client: aiohttp.ClientSession
 
-    def configure(self, group: TargetGroup | None = None, front: LoadBalancer | None = None) -> None:
+    def configure(self, group: TargetGroup | None = None, front: BalancerConfig | None = None) -> None:
         """One load balancer, one target group."""
         group = group or TargetGroup(GROUP, PORT, QUICK)
-        self.balancer.configure([front or LoadBalancer(FRONT, GROUP)], [group])
+        self.balancer.configure([front or BalancerConfig(FRONT, GROUP)], [group])
 
     def add(self, instance_id: str, address: str) -> None:
         """An instance runs, and is registered."""

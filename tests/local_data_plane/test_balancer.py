@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from lab.local.balancer import LoadBalancer, TargetGroup, UnknownTargetGroupError
+from lab.local.balancer import BalancerConfig, TargetGroup, UnknownTargetGroupError
 from tests.local_data_plane.support import (
     FRONT,
     GROUP,
@@ -343,7 +343,7 @@ def test_errors_of_the_load_balancer() -> None:
         async with site() as here, FakeTarget().running() as target:
             here.configure(
                 TargetGroup(GROUP, PORT, replace(QUICK, interval_s=1000.0)),
-                LoadBalancer(FRONT, GROUP, idle_timeout_s=0.2),
+                BalancerConfig(FRONT, GROUP, idle_timeout_s=0.2),
             )
             here.add("i-1", target.address)
             await here.until_state("i-1", "healthy")

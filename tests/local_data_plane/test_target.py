@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from lab.local.balancer.config import HealthCheck
-from lab.local.balancer.target import HEALTHY, REGISTERING, Failure, Health, State, Target
+from lab.local.balancer.target import HEALTHY, REGISTERING, CheckFailure, Health, State, Target
 
 CHECK = HealthCheck(healthy_threshold=3, unhealthy_threshold=2)
-TIMEOUT = Failure("Target.Timeout", "Request timed out")
+TIMEOUT = CheckFailure("Target.Timeout", "Request timed out")
 
 
 def states(results: str) -> str:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lab.market import Candidate, LaunchRequest, Market, PoolState, RefusalCode, Strategy
+from lab.market import Candidate, Market, MarketRequest, PoolState, RefusalCode, Strategy
 from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -30,19 +30,19 @@ def request(
     option: PurchaseOption = SPOT,
     strategy: Strategy = Strategy.PRICE_CAPACITY_OPTIMIZED,
     minimum: int = 0,
-) -> LaunchRequest:
+) -> MarketRequest:
     """A request over pools of zone a, the first being the best."""
     candidates = [Candidate(pool(name), priority=i) for i, name in enumerate(types)]
-    return LaunchRequest(candidates, count, option, strategy, minimum)
+    return MarketRequest(candidates, count, option, strategy, minimum)
 
 
-def granted(shop: Market, wanted: LaunchRequest) -> dict[str, int]:
+def granted(shop: Market, wanted: MarketRequest) -> dict[str, int]:
     """Instances granted, by type."""
     allocation = shop.launch(wanted, NOW)
     return {wanted.candidates[g.index].pool.instance_type: g.count for g in allocation.grants}
 
 
-def refused(shop: Market, wanted: LaunchRequest) -> dict[str, RefusalCode]:
+def refused(shop: Market, wanted: MarketRequest) -> dict[str, RefusalCode]:
     """Codes of refusals, by type."""
     allocation = shop.launch(wanted, NOW)
     return {wanted.candidates[r.index].pool.instance_type: r.code for r in allocation.refusals}
@@ -123,14 +123,14 @@ def test_single_type_takes_the_type_that_can_give_most() -> None:
     """With one type demanded, a group is never mixed."""
     shop = market(("one", 2), ("two", 5))
     candidates = [Candidate(pool("one")), Candidate(pool("two"))]
-    wanted = LaunchRequest(candidates, 4, SPOT, Strategy.PRICE_CAPACITY_OPTIMIZED, single_type=True)
+    wanted = MarketRequest(candidates, 4, SPOT, Strategy.PRICE_CAPACITY_OPTIMIZED, single_type=True)
     assert granted(shop, wanted) == {"two": 4}
 
 
 def test_price_limit_below_the_market_is_refused() -> None:
     """A maximum price that is too low is told apart from a lack of capacity."""
     shop = market(("one", 4))
-    wanted = LaunchRequest(
+    wanted = MarketRequest(
         [Candidate(pool("one"), max_price=0.01)], 1, SPOT, Strategy.PRICE_CAPACITY_OPTIMIZED
     )
     assert refused(shop, wanted) == {"one": RefusalCode.SPOT_MAX_PRICE_TOO_LOW}

@@ -9,9 +9,9 @@ from lab.replay.baselines import BASELINES, Baseline
 from lab.replay.baselines.capacity import usable_share
 from lab.replay.baselines.news import News
 from lab.replay.baselines.optimal import optimal_cost
-from lab.replay.cloud import LOST, Cloud, Event, Machine
+from lab.replay.cloud import LOST, Event, Machine, ReplayCloud
 from lab.replay.run import drive
-from lab.replay.settings import Settings
+from lab.replay.settings import ReplaySettings
 from lab.replay.traces import PoolTrace, Trace
 from spotrelay.core.pools import CapacityPool
 from tests.replay.markets import ON_DEMAND, SPOT, ZONES, market, pool
@@ -28,8 +28,8 @@ SEEDS = range(20)
 
 def played(name: str, trace: Trace, seed: int = 0, **settings: float) -> list[Machine]:
     """Every machine that a policy had, in order of launch; two replicas, a cold start of 100 s."""
-    values = Settings(**{"replicas": 2, "cold_start_s": 100, **settings}, seed=seed)  # type: ignore[arg-type]
-    cloud = Cloud(trace, values)
+    values = ReplaySettings(**{"replicas": 2, "cold_start_s": 100, **settings}, seed=seed)  # type: ignore[arg-type]
+    cloud = ReplayCloud(trace, values)
     drive(BASELINES[name](trace, values), cloud, trace.duration_s)
     return cloud.history
 
@@ -86,7 +86,7 @@ class Counted:
         self._policy = policy
         self.wakes = 0
 
-    def wake(self, cloud: Cloud, events: Sequence[Event]) -> float:
+    def wake(self, cloud: ReplayCloud, events: Sequence[Event]) -> float:
         """Count, and let the policy act."""
         self.wakes += 1
         return self._policy.wake(cloud, events)
@@ -96,9 +96,9 @@ class Counted:
 def test_a_policy_sleeps_while_nothing_happens(name: str) -> None:
     """A year without an event takes a handful of wake-ups: idle time costs nothing, polling or not."""
     trace = market(PLENTY, PLENTY, PLENTY, PLENTY, duration_s=365 * 86_400.0)
-    settings = Settings()
+    settings = ReplaySettings()
     counted = Counted(BASELINES[name](trace, settings))
-    drive(counted, Cloud(trace, settings), trace.duration_s)  # type: ignore[arg-type]
+    drive(counted, ReplayCloud(trace, settings), trace.duration_s)  # type: ignore[arg-type]
     assert counted.wakes <= 20
 
 
@@ -117,7 +117,7 @@ def test_who_doesnt_hear_warnings_launches_nothing_before_the_loss(name: str) ->
 def test_the_oracle_has_as_many_on_spot_as_there_is_capacity_and_the_rest_on_demand() -> None:
     """Its cost is exact: both on Spot for a half, one for a quarter, none for a quarter of the time."""
     trace = market([(0, 1), (750, 0)], [(0, 5), (500, 0)], duration_s=1000)
-    settings = Settings(replicas=2, od_price_ratio=4)
+    settings = ReplaySettings(replicas=2, od_price_ratio=4)
     assert optimal_cost(trace, settings, 0, 1000) == pytest.approx(
         (0.5 * 2 / 4 + 0.25 * 5 / 4 + 0.25 * 2) / 2
     )
@@ -126,7 +126,7 @@ def test_the_oracle_has_as_many_on_spot_as_there_is_capacity_and_the_rest_on_dem
 def test_the_oracle_pays_for_the_time_that_is_measured_only() -> None:
     """What was before the start or comes after the end costs nothing, on a change or between two."""
     trace = market([(0, 0), (500, 2), (900, 0)])
-    settings = Settings(replicas=2, od_price_ratio=4)
+    settings = ReplaySettings(replicas=2, od_price_ratio=4)
     assert optimal_cost(trace, settings, 600, 800) == 1 / 4
     assert optimal_cost(trace, settings, 500, 900) == 1 / 4
     assert optimal_cost(trace, settings, 400, 600) == pytest.approx((1 + 1 / 4) / 2)
@@ -324,7 +324,7 @@ def test_single_pool_stays_in_the_pool_that_could_have_carried_most() -> None:
 
 def test_news_comes_when_it_is_known_and_in_that_order() -> None:
     """What happened first may be known last; nothing is told twice."""
-    cloud = Cloud(market(PLENTY), Settings())
+    cloud = ReplayCloud(market(PLENTY), ReplaySettings())
     machine = cloud.launch_in(A, SPOT)
     assert machine is not None
     first, second = Event(1, LOST, machine), Event(2, LOST, machine)

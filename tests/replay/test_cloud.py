@@ -5,27 +5,27 @@ from random import Random
 
 import pytest
 
-from lab.replay.cloud import LOST, NEVER, UP, WARNED, Cloud, Machine, floors
-from lab.replay.settings import Settings, SettingsError
+from lab.replay.cloud import LOST, NEVER, UP, WARNED, Machine, ReplayCloud, floors
+from lab.replay.settings import ReplaySettings, ReplaySettingsError
 from lab.replay.traces import ANY_NUMBER, PoolTrace, Trace
 from tests.replay.markets import ON_DEMAND, SPOT, market, pool
 
-PLAIN = Settings(cold_start_s=100.0, warning_s=120.0)
+PLAIN = ReplaySettings(cold_start_s=100.0, warning_s=120.0)
 
 
-def told(cloud: Cloud, to: float) -> list[tuple[float, str]]:
+def told(cloud: ReplayCloud, to: float) -> list[tuple[float, str]]:
     """What happens until then: time and kind."""
     return [(event.at, event.kind.value) for event in cloud.advance(to)]
 
 
-def granted(cloud: Cloud, count: int) -> list[Machine]:
+def granted(cloud: ReplayCloud, count: int) -> list[Machine]:
     """Spot instances, as many as there are."""
     return cloud.launch(SPOT, count)[0]
 
 
 def test_a_drop_takes_the_excess_and_warns_it_before() -> None:
     """Of three instances in a pool that sinks to one, two are warned 120 s before, and lost when it sinks."""
-    cloud = Cloud(market([(0, 4), (1000, 1)]), PLAIN)
+    cloud = ReplayCloud(market([(0, 4), (1000, 1)]), PLAIN)
     machines = granted(cloud, 3)
     assert told(cloud, 500) == [(100, "up")] * 3
     assert told(cloud, 2000) == [(880, "warned")] * 2 + [(1000, "lost")] * 2
@@ -35,7 +35,7 @@ def test_a_drop_takes_the_excess_and_warns_it_before() -> None:
 
 def test_no_more_is_given_than_will_be_held() -> None:
     """From the warning on a pool gives out what it will hold after the drop, and again more once it rises."""
-    cloud = Cloud(market([(0, 4), (1000, 1), (1500, 4)]), PLAIN)
+    cloud = ReplayCloud(market([(0, 4), (1000, 1), (1500, 4)]), PLAIN)
     granted(cloud, 1)
     cloud.advance(879)
     assert len(granted(cloud, 1)) == 1
@@ -49,7 +49,7 @@ def test_no_more_is_given_than_will_be_held() -> None:
 
 def test_a_place_that_is_given_back_is_free_at_once() -> None:
     """While others of its pool are being taken, the place of an instance that nobody warned can be had."""
-    cloud = Cloud(market([(0, 4), (1000, 1)]), PLAIN)
+    cloud = ReplayCloud(market([(0, 4), (1000, 1)]), PLAIN)
     machines = granted(cloud, 4)
     cloud.advance(900)
     (staying,) = (m for m in machines if not m.is_warned)
@@ -59,7 +59,7 @@ def test_a_place_that_is_given_back_is_free_at_once() -> None:
 
 def test_without_warnings_losses_come_unannounced() -> None:
     """With a warning of 0 s nothing is warned: the loss is all there is."""
-    cloud = Cloud(market([(0, 1), (1000, 0)]), Settings(cold_start_s=100, warning_s=0))
+    cloud = ReplayCloud(market([(0, 1), (1000, 0)]), ReplaySettings(cold_start_s=100, warning_s=0))
     (machine,) = granted(cloud, 1)
     assert told(cloud, 2000) == [(100, "up"), (1000, "lost")]
     assert machine.warned_at == NEVER
@@ -68,7 +68,7 @@ def test_without_warnings_losses_come_unannounced() -> None:
 
 def test_a_lost_warning_is_seen_by_who_looks() -> None:
     """The event of a warning may be lost; the machine is warned all the same, and taken."""
-    cloud = Cloud(market([(0, 1), (1000, 0)]), Settings(cold_start_s=100, warning_loss=1.0))
+    cloud = ReplayCloud(market([(0, 1), (1000, 0)]), ReplaySettings(cold_start_s=100, warning_loss=1.0))
     (machine,) = granted(cloud, 1)
     assert told(cloud, 900) == [(100, "up")]
     assert list(cloud.warned()) == [machine]
@@ -78,7 +78,7 @@ def test_a_lost_warning_is_seen_by_who_looks() -> None:
 
 def test_the_share_of_lost_warnings_is_kept() -> None:
     """Of many warnings about the given share is lost."""
-    cloud = Cloud(market([(0, 1000), (1000, 0)]), Settings(warning_loss=0.25))
+    cloud = ReplayCloud(market([(0, 1000), (1000, 0)]), ReplaySettings(warning_loss=0.25))
     granted(cloud, 1000)
     warned = [e for e in cloud.advance(900) if e.kind is WARNED]
     assert 700 < len(warned) < 800
@@ -89,7 +89,7 @@ def test_which_is_taken_depends_on_the_seed_alone() -> None:
     """Two runs with one seed take the same machines, another seed takes others."""
 
     def taken(seed: int) -> list[str]:
-        cloud = Cloud(market([(0, 100), (1000, 50)]), Settings(seed=seed))
+        cloud = ReplayCloud(market([(0, 100), (1000, 50)]), ReplaySettings(seed=seed))
         granted(cloud, 100)
         return [e.machine.id for e in cloud.advance(2000) if e.kind is LOST]
 
@@ -98,7 +98,7 @@ def test_which_is_taken_depends_on_the_seed_alone() -> None:
 
 def test_a_short_dip_is_foreseen() -> None:
     """A dip shorter than the warning is warned of once, and takes once."""
-    cloud = Cloud(market([(0, 2), (1000, 0), (1010, 2), (1020, 1)]), PLAIN)
+    cloud = ReplayCloud(market([(0, 2), (1000, 0), (1010, 2), (1020, 1)]), PLAIN)
     granted(cloud, 2)
     cloud.advance(500)
     assert told(cloud, 1015) == [(880, "warned")] * 2 + [(1000, "lost")] * 2
@@ -107,7 +107,7 @@ def test_a_short_dip_is_foreseen() -> None:
 
 def test_steps_down_within_one_warning_take_one_after_the_other() -> None:
     """Who is beyond the first step is lost with it, who is beyond the second with that."""
-    cloud = Cloud(market([(0, 3), (1000, 2), (1050, 0)]), PLAIN)
+    cloud = ReplayCloud(market([(0, 3), (1000, 2), (1050, 0)]), PLAIN)
     granted(cloud, 3)
     cloud.advance(200)
     assert told(cloud, 2000) == [
@@ -122,7 +122,7 @@ def test_steps_down_within_one_warning_take_one_after_the_other() -> None:
 
 def test_the_present_is_looked_ahead_from_at_the_start() -> None:
     """What sinks within the first two minutes isn't given out at all."""
-    cloud = Cloud(market([(0, 3), (60, 1)]), PLAIN)
+    cloud = ReplayCloud(market([(0, 3), (60, 1)]), PLAIN)
     assert len(granted(cloud, 3)) == 1
 
 
@@ -134,7 +134,7 @@ def test_floors_are_the_least_within_the_warning() -> None:
         steps = [(float(t), random.randint(0, 4)) for t in times]
         capacity = tuple(s for i, s in enumerate(steps) if i == 0 or s[1] != steps[i - 1][1])
         warning_s = random.choice([0, 1, 20, 90])
-        found = list(floors(PoolTrace(pool(), capacity), Settings(warning_s=warning_s)))
+        found = list(floors(PoolTrace(pool(), capacity), ReplaySettings(warning_s=warning_s)))
         assert all(a[1] != b[1] and a[0] < b[0] for a, b in itertools.pairwise(found))
 
         def held(second: int, capacity: tuple[tuple[float, int], ...] = capacity) -> int:
@@ -152,7 +152,7 @@ def test_no_pool_ever_holds_more_than_the_trace_says() -> None:
         times = [0.0, *sorted(random.uniform(1, 2000) for _ in range(40))]
         trace = market([(t, random.randint(0, 5)) for t in times], duration_s=2000)
         capacity = trace.pools[0].capacity
-        cloud = Cloud(trace, Settings(seed=seed, warning_s=random.choice([0, 60, 120])))
+        cloud = ReplayCloud(trace, ReplaySettings(seed=seed, warning_s=random.choice([0, 60, 120])))
         for now in sorted(random.uniform(0, 2000) for _ in range(200)):
             cloud.advance(now)
             granted(cloud, random.randint(0, 3))
@@ -164,7 +164,7 @@ def test_no_pool_ever_holds_more_than_the_trace_says() -> None:
 
 def test_a_launch_takes_from_the_deepest_pools_and_names_who_refused() -> None:
     """Spot goes where there is most; what no pool gives is refused by all of them, and counted once."""
-    cloud = Cloud(market([(0, 0)], [(0, 8)], [(0, 1)]), Settings(cold_start_s=1))
+    cloud = ReplayCloud(market([(0, 0)], [(0, 8)], [(0, 1)]), ReplaySettings(cold_start_s=1))
     cloud.advance(10)
     machines, refused = cloud.launch(SPOT, 3)
     assert {m.offering.pool for m in machines} == {pool("us-east-1b")}
@@ -177,7 +177,7 @@ def test_a_launch_takes_from_the_deepest_pools_and_names_who_refused() -> None:
 
 def test_equal_pools_are_chosen_by_chance() -> None:
     """No pool is preferred for its place in the list: over many launches each gets its share."""
-    cloud = Cloud(market([(0, ANY_NUMBER)], [(0, ANY_NUMBER)]), PLAIN)
+    cloud = ReplayCloud(market([(0, ANY_NUMBER)], [(0, ANY_NUMBER)]), PLAIN)
     for _ in range(400):
         granted(cloud, 1)
     first = sum(m.offering.pool == cloud.pools[0] for m in cloud.machines())
@@ -186,7 +186,7 @@ def test_equal_pools_are_chosen_by_chance() -> None:
 
 def test_one_pool_can_be_named() -> None:
     """`launch_in` takes from that pool or not at all."""
-    cloud = Cloud(market([(0, 0)], [(0, 1)]), PLAIN)
+    cloud = ReplayCloud(market([(0, 0)], [(0, 1)]), PLAIN)
     dry, wet = cloud.pools
     assert cloud.launch_in(dry, SPOT) is None
     machine = cloud.launch_in(wet, SPOT)
@@ -197,7 +197,7 @@ def test_one_pool_can_be_named() -> None:
 
 def test_on_demand_is_always_there_and_never_taken() -> None:
     """On-demand comes from a dry pool, and stays."""
-    cloud = Cloud(market([(0, 0)]), PLAIN)
+    cloud = ReplayCloud(market([(0, 0)]), PLAIN)
     machines, refused = cloud.launch(ON_DEMAND, 5)
     assert len(machines) == 5
     assert refused == []
@@ -206,7 +206,7 @@ def test_on_demand_is_always_there_and_never_taken() -> None:
 
 def test_who_ends_or_waits_does_not_come_up() -> None:
     """A machine comes up once, at the time that holds last, and not at all if it ended before."""
-    cloud = Cloud(market([(0, 3)]), PLAIN)
+    cloud = ReplayCloud(market([(0, 3)]), PLAIN)
     ended, late, usual = granted(cloud, 3)
     cloud.terminate(ended)
     cloud.postpone(late, 250)
@@ -219,7 +219,7 @@ def test_an_idle_trace_costs_only_its_changes() -> None:
     """Whoever waits for the next event passes each change of the trace once, however long the trace."""
     steps = [(i * 195.0, i % 2 * ANY_NUMBER) for i in range(2000)]
     trace = market(steps, duration_s=1e9)
-    cloud = Cloud(trace, PLAIN)
+    cloud = ReplayCloud(trace, PLAIN)
     wakes = 0
     while (at := cloud.next_event_at()) != NEVER:
         assert cloud.advance(at) == []
@@ -241,11 +241,11 @@ def test_an_idle_trace_costs_only_its_changes() -> None:
 )
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, float], message: str) -> None:
     """Each is named, with its value and what to give instead."""
-    with pytest.raises(SettingsError, match=message):
-        Settings(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(ReplaySettingsError, match=message):
+        ReplaySettings(**wrong)  # type: ignore[arg-type]
 
 
 def test_a_trace_may_have_no_change_at_all() -> None:
     """A pool that always holds the same has no events of its own."""
-    cloud = Cloud(Trace("flat", (PoolTrace(pool(), ((0.0, 2),)),), 100.0), PLAIN)
+    cloud = ReplayCloud(Trace("flat", (PoolTrace(pool(), ((0.0, 2),)),), 100.0), PLAIN)
     assert cloud.next_event_at() == NEVER

@@ -2,18 +2,18 @@
 
 import pytest
 
-from lab.replay.cloud import Cloud
+from lab.replay.cloud import ReplayCloud
 from lab.replay.ledger import Ledger
-from lab.replay.settings import Settings
+from lab.replay.settings import ReplaySettings
 from tests.replay.markets import ON_DEMAND, SPOT, market
 
-ONE = Settings(replicas=1, cold_start_s=100.0)
+ONE = ReplaySettings(replicas=1, cold_start_s=100.0)
 """Measured from 300 s on."""
 
 
 def test_the_first_cold_starts_count_for_nothing() -> None:
     """Measuring starts three cold starts after the trace: launches, cost and gaps before are nobody's."""
-    cloud = Cloud(market([(0, 1)]), ONE)
+    cloud = ReplayCloud(market([(0, 1)]), ONE)
     cloud.launch(SPOT, 1)
     ledger = cloud.close(1300)
     assert ledger.measured_s == ledger.full_s == ledger.spot_s == 1000
@@ -24,7 +24,7 @@ def test_the_first_cold_starts_count_for_nothing() -> None:
 
 def test_a_warned_replica_serves_until_it_is_taken() -> None:
     """It leaves rotation when the policy says so, and counts as ready until EC2 takes it."""
-    cloud = Cloud(market([(0, 1), (1000, 0)]), ONE)
+    cloud = ReplayCloud(market([(0, 1), (1000, 0)]), ONE)
     (machine,), _ = cloud.launch(SPOT, 1)
     cloud.advance(881)
     cloud.drain(machine)
@@ -38,7 +38,7 @@ def test_a_warned_replica_serves_until_it_is_taken() -> None:
 
 def test_what_is_drained_without_a_warning_is_ready_no_more() -> None:
     """A policy that takes a replica out of service has one fewer, though it pays until the end."""
-    cloud = Cloud(market([(0, 1)]), ONE)
+    cloud = ReplayCloud(market([(0, 1)]), ONE)
     (machine,), _ = cloud.launch(SPOT, 1)
     cloud.advance(500)
     cloud.drain(machine)
@@ -55,7 +55,7 @@ def test_what_is_drained_without_a_warning_is_ready_no_more() -> None:
 
 def test_a_machine_that_is_taken_before_it_is_up_was_never_ready() -> None:
     """Being warned, drained and lost while starting changes no count, though it came up meanwhile."""
-    cloud = Cloud(market([(0, 1), (1000, 0), (1500, 1), (1700, 0)]), ONE)
+    cloud = ReplayCloud(market([(0, 1), (1000, 0), (1500, 1), (1700, 0)]), ONE)
     cloud.launch(SPOT, 1)
     cloud.advance(1550)
     (machine,), _ = cloud.launch(SPOT, 1)
@@ -68,7 +68,7 @@ def test_a_machine_that_is_taken_before_it_is_up_was_never_ready() -> None:
 
 def test_whoever_ends_a_warned_machine_has_lost_it() -> None:
     """A loss counts once, whether EC2 or the policy is first."""
-    cloud = Cloud(market([(0, 1), (1000, 0)]), ONE)
+    cloud = ReplayCloud(market([(0, 1), (1000, 0)]), ONE)
     (machine,), _ = cloud.launch(SPOT, 1)
     cloud.advance(900)
     cloud.terminate(machine)
@@ -91,7 +91,7 @@ def test_gaps_are_the_periods_below_strength() -> None:
 
 def test_nobody_in_rotation_is_counted_apart_from_nobody_ready() -> None:
     """A warned replica that was taken out still counts as ready, though all new requests fail."""
-    cloud = Cloud(market([(0, 1), (1000, 0)], [(0, 0), (600, 1)]), ONE)
+    cloud = ReplayCloud(market([(0, 1), (1000, 0)], [(0, 0), (600, 1)]), ONE)
     (machine,), _ = cloud.launch(SPOT, 1)
     cloud.advance(881)
     cloud.drain(machine)
@@ -114,7 +114,7 @@ def test_outages_are_told_apart_and_measured_like_gaps() -> None:
 
 def test_mean_strength_counts_no_more_than_wanted() -> None:
     """A spare doesn't make up for a gap."""
-    ledger = Ledger(Settings(replicas=2, cold_start_s=1))
+    ledger = Ledger(ReplaySettings(replicas=2, cold_start_s=1))
     for time, ready in [(3, 1), (103, 4)]:
         ledger.to(time)
         ledger.ready = ready
@@ -124,7 +124,7 @@ def test_mean_strength_counts_no_more_than_wanted() -> None:
 
 def test_cost_is_relative_to_on_demand() -> None:
     """A Spot second costs its share of an on-demand second."""
-    cloud = Cloud(market([(0, 1)]), Settings(replicas=2, cold_start_s=100, od_price_ratio=4))
+    cloud = ReplayCloud(market([(0, 1)]), ReplaySettings(replicas=2, cold_start_s=100, od_price_ratio=4))
     cloud.launch(SPOT, 1)
     (machine,), _ = cloud.launch(ON_DEMAND, 1)
     cloud.advance(800)

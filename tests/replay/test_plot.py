@@ -14,7 +14,7 @@ from lab.replay.plot import Results, draw, save
 from lab.replay.plot_day import Day, strength
 from lab.replay.result import Life, Result
 from lab.replay.run import run
-from lab.replay.settings import Settings
+from lab.replay.settings import ReplaySettings
 from lab.replay.synthetic import generate
 from lab.replay.traces import Trace
 from spotrelay.core.pools import CapacityPool, PurchaseOption
@@ -38,7 +38,7 @@ def life(
 def results() -> Results:
     """Two policies at two cold starts on two markets."""
     markets = (generate(1, days=1.5), generate(2, days=1.5))
-    settings = [Settings(cold_start_s=cold_start_s) for cold_start_s in (120.0, 300.0)]
+    settings = [ReplaySettings(cold_start_s=cold_start_s) for cold_start_s in (120.0, 300.0)]
     return [(m, [run(m, p, s) for s in settings for p in ("optimal", "round-robin", "asg")]) for m in markets]
 
 
@@ -73,7 +73,7 @@ def test_the_same_results_give_the_same_bytes(results: Results, tmp_path: Path) 
 def test_an_oracle_alone_has_no_day(tmp_path: Path) -> None:
     """Nothing acted, so that there is nothing to show of it."""
     trace = generate(0, days=1)
-    figure = draw([(trace, [run(trace, "optimal", Settings())])])
+    figure = draw([(trace, [run(trace, "optimal", ReplaySettings())])])
     save(figure, tmp_path / "plot.png")
     assert len(figure.axes) == 1
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from lab.replay.cloud import NEVER, Cloud, Machine
+from lab.replay.cloud import NEVER, Machine, ReplayCloud
 from lab.replay.ports import BOOT_S, CREATE_FLEET_S, SHOWN_S, ReplayError, ReplayTelemetry, ReplayTicker
-from lab.replay.production import EVENT_S, INVOKE_S, SCHEDULE_S, SERVICE, Deployment
+from lab.replay.production import EVENT_S, INVOKE_S, SCHEDULE_S, SERVICE, ReplayDeployment
 from lab.replay.result import Life
 from lab.replay.run import run
-from lab.replay.settings import Settings
+from lab.replay.settings import ReplaySettings
 from lab.replay.traces import PoolTrace, Trace
 from lab.sim.gate import at
 from spotrelay.core.instances import InstanceState
@@ -23,7 +23,7 @@ from spotrelay.events import InterruptionWarning, StateChange, parse
 from spotrelay.events.ticks import Tick, TickKind, parse_tick
 from tests.replay.markets import ON_DEMAND, SPOT, market, pool
 
-ONE = Settings(replicas=1, cold_start_s=60, on_warning=OnWarning.LEAVE)
+ONE = ReplaySettings(replicas=1, cold_start_s=60, on_warning=OnWarning.LEAVE)
 
 ONE_LOSS = market([(0, 1), (3000, 0)], [(0, 0), (1000, 1)])
 """The first pool has the only capacity, then the second has some as well, then the first is gone."""
@@ -32,18 +32,18 @@ ONE_LOSS = market([(0, 1), (3000, 0)], [(0, 0), (1000, 1)])
 ONE_POOL_GOES = market([(0, 3), (3000, 0)], [(0, 0), (1000, 3)])
 """The first pool has all there is, then the second has as much, then the first is gone."""
 
-THREE = Settings(replicas=3, cold_start_s=90)
+THREE = ReplaySettings(replicas=3, cold_start_s=90)
 """A replacement takes less than the warning, and longer than any warned replica but the last may serve on."""
 
 
-def replayed(trace: Trace, settings: Settings = ONE) -> Deployment:
+def replayed(trace: Trace, settings: ReplaySettings = ONE) -> ReplayDeployment:
     """The whole trace under the production controller."""
-    deployment = Deployment(Cloud(trace, settings))
+    deployment = ReplayDeployment(ReplayCloud(trace, settings))
     deployment.run(trace.duration_s)
     return deployment
 
 
-def spot(deployment: Deployment) -> list[Machine]:
+def spot(deployment: ReplayDeployment) -> list[Machine]:
     """Its Spot machines, in order of launch."""
     return [m for m in deployment.cloud.history if m.is_spot]
 
@@ -82,7 +82,7 @@ def test_whoever_is_needed_serves_on(on_warning: OnWarning) -> None:
 @pytest.mark.parametrize("drain_s", [30, 60])
 def test_who_serves_on_leaves_in_time(drain_s: float) -> None:
     """Where replacements are too late, requests get their drain; the last one stays until its end is near."""
-    settings = Settings(replicas=3, cold_start_s=300, on_warning=OnWarning.SERVE_ON, drain_s=drain_s)
+    settings = ReplaySettings(replicas=3, cold_start_s=300, on_warning=OnWarning.SERVE_ON, drain_s=drain_s)
     result = run(ONE_POOL_GOES, "spotrelay", settings)
     stays_s = sorted(life.ended_at - life.out_at for life in result.timeline if life.is_lost)
     safe_s = drain_s + DRAIN_SETTLE_S
@@ -105,7 +105,7 @@ def test_who_leaves_at_once_may_leave_nobody() -> None:
 def test_a_seed_decides_everything() -> None:
     """Two runs with one seed agree to the last digit, in what was counted and in every machine's life."""
     trace = market([(i * 700.0, (i * 7) % 4) for i in range(14)], [(i * 900.0, i % 3) for i in range(11)])
-    settings = Settings(cold_start_s=90, warning_loss=0.5)
+    settings = ReplaySettings(cold_start_s=90, warning_loss=0.5)
     results = [replace(run(trace, "spotrelay", s), wall_s=0) for s in (settings, settings)]
     assert results[0] == results[1]
     other = run(trace, "spotrelay", replace(settings, seed=1))
@@ -145,9 +145,9 @@ def test_skipped_minutes_would_have_changed_nothing(
         [(0, 0), (6000, 2), (15_000, 0), (25_000, 2)],
         duration_s=40_000,
     )
-    settings = Settings(replicas=2, cold_start_s=100, warning_loss=0.3, on_warning=on_warning)
+    settings = ReplaySettings(replicas=2, cold_start_s=100, warning_loss=0.3, on_warning=on_warning)
     skipped = replayed(trace, settings)
-    monkeypatch.setattr(Deployment, "_rows", lambda _: None)
+    monkeypatch.setattr(ReplayDeployment, "_rows", lambda _: None)
     complete = replayed(trace, settings)
     assert complete.ticks > 1.5 * skipped.ticks
     lives = [[Life.of(m) for m in d.cloud.history] for d in (skipped, complete)]
@@ -162,7 +162,7 @@ def test_skipped_minutes_would_have_changed_nothing(
 def test_it_rests_only_when_the_time_decides_nothing() -> None:
     """While on-demand stands in, each minute's tick runs; with every replica on Spot again, none does."""
     trace = market([(0, 1), (3000, 0), (9000, 1)], duration_s=30_000)
-    deployment = Deployment(Cloud(trace, ONE))
+    deployment = ReplayDeployment(ReplayCloud(trace, ONE))
     deployment.run(4000)
     before = deployment.ticks
     deployment.run(8000)
@@ -194,7 +194,7 @@ def test_a_type_that_a_zone_lacks_is_refused_there() -> None:
 
 def test_the_functions_get_what_eventbridge_sends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Warnings and state changes are JSON events that production parses, a second after they happened."""
-    deployment = Deployment(Cloud(ONE_LOSS, ONE))
+    deployment = ReplayDeployment(ReplayCloud(ONE_LOSS, ONE))
     heard: list[tuple[float, str]] = []
     handle = deployment._handle
 
@@ -236,7 +236,7 @@ def test_what_is_no_tick_is_a_message_of_its_own() -> None:
 
 def test_ec2_says_since_when_an_instance_is_warned() -> None:
     """For each that is warned and lives; and it refuses to terminate none."""
-    deployment = Deployment(Cloud(ONE_LOSS, ONE))
+    deployment = ReplayDeployment(ReplayCloud(ONE_LOSS, ONE))
     deployment.run(2900)
     (machine,) = deployment.cloud.warned()
     assert deployment.fleet.warned() == {machine.id: at(2880)}
@@ -258,7 +258,7 @@ def test_ec2_shows_what_has_ended_for_an_hour() -> None:
 
 def test_a_failure_in_production_code_ends_the_replay() -> None:
     """Where nothing fails, what production survives with a log line is a mistake, and is shown."""
-    deployment = Deployment(Cloud(ONE_LOSS, ONE))
+    deployment = ReplayDeployment(ReplayCloud(ONE_LOSS, ONE))
     deployment.run(2000)
     deployment.store.read = None  # type: ignore[assignment, method-assign]
     with pytest.raises(ReplayError, match=r"signals_failed.*'replayed'"):
@@ -275,7 +275,7 @@ def test_failures_are_what_telemetry_is_told() -> None:
 
 def test_a_dry_market_is_served_on_demand() -> None:
     """With no Spot at all the service stands on on-demand, at full strength and full price."""
-    result = run(market([(0, 0)]), "spotrelay", Settings(replicas=2, cold_start_s=60))
+    result = run(market([(0, 0)]), "spotrelay", ReplaySettings(replicas=2, cold_start_s=60))
     assert result.availability == result.in_rotation == 1.0
     assert result.cost == pytest.approx(1.0)
     assert {life.option for life in result.timeline} == {ON_DEMAND}
@@ -283,6 +283,6 @@ def test_a_dry_market_is_served_on_demand() -> None:
 
 def test_plenty_of_spot_is_all_that_is_bought() -> None:
     """With Spot always there nothing else is launched, and the oracle's price is paid."""
-    result = run(market([(0, 9)]), "spotrelay", Settings(replicas=2, cold_start_s=60))
+    result = run(market([(0, 9)]), "spotrelay", ReplaySettings(replicas=2, cold_start_s=60))
     assert [life.option for life in result.timeline] == [SPOT, SPOT]
     assert result.cost == pytest.approx(result.optimal_cost)

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from lab.replay.report import WIDTH, tables
 from lab.replay.result import Gaps, Result
-from lab.replay.settings import Settings
+from lab.replay.settings import ReplaySettings
 from lab.replay.traces import Trace
 from lab.replay.wording import DAY_S, span
 from spotrelay.core.spec import OnWarning
@@ -21,9 +21,9 @@ TRACE = replace(
 )
 
 
-def result(policy: str = "asg", settings: Settings | None = None, **changes: object) -> Result:
+def result(policy: str = "asg", settings: ReplaySettings | None = None, **changes: object) -> Result:
     """A result like many."""
-    settings = settings or Settings()
+    settings = settings or ReplaySettings()
     some = Result(
         trace="mine",
         policy=policy,
@@ -78,7 +78,7 @@ def test_time_at_each_strength_has_a_table_of_its_own() -> None:
 
 def test_many_replicas_are_shown_by_quarters() -> None:
     """A hundred columns are none; every strength is in exactly one of them, so that shares add up to one."""
-    settings = Settings(replicas=10)
+    settings = ReplaySettings(replicas=10)
     shares = dict.fromkeys(range(12), 1 / 12)
     text = printed(TRACE, result(settings=settings, time_at_strength=shares))
     assert "1 to 2" in text
@@ -91,15 +91,15 @@ def test_settings_have_tables_each_under_a_title_that_says_them() -> None:
     """What was assumed stands beside what came out."""
     text = printed(
         TRACE,
-        result(settings=Settings(cold_start_s=90)),
-        result(settings=Settings(replicas=1, warning_s=0)),
-        result(settings=Settings(warning_loss=0.05)),
+        result(settings=ReplaySettings(cold_start_s=90)),
+        result(settings=ReplaySettings(replicas=1, warning_s=0)),
+        result(settings=ReplaySettings(warning_loss=0.05)),
     )
     assert "3 replicas, cold start 90 s, warning 120 s, on-demand = 3 times Spot" in text
     assert "1 replica, cold start 120 s, no warnings" in text
     assert "warning 120 s, 5% of them lost" in text
     assert "on_warning" not in text, "nobody here knows it"
-    text = printed(TRACE, result("spotrelay", Settings(on_warning=OnWarning.SERVE_ON, drain_s=45)))
+    text = printed(TRACE, result("spotrelay", ReplaySettings(on_warning=OnWarning.SERVE_ON, drain_s=45)))
     assert "spotrelay: on_warning serve_on, drain 45 s" in text
 
 

@@ -6,10 +6,10 @@ from typing import ClassVar
 
 import pytest
 
-from lab.replay.cloud import Cloud, Event, Kind
+from lab.replay.cloud import Event, Kind, ReplayCloud
 from lab.replay.result import Gaps
 from lab.replay.run import POLICIES, PRODUCTION, PolicyError, drive, run
-from lab.replay.settings import Settings, SettingsError
+from lab.replay.settings import ReplaySettings, ReplaySettingsError
 from lab.replay.traces import Trace
 from tests.replay.markets import SPOT, market
 
@@ -22,10 +22,10 @@ class Watcher:
     source: ClassVar[str] = ""
     hears_warnings: ClassVar[bool] = True
 
-    def __init__(self, trace: Trace, settings: Settings) -> None:
+    def __init__(self, trace: Trace, settings: ReplaySettings) -> None:
         self.told: list[tuple[float, list[Kind]]] = []
 
-    def wake(self, cloud: Cloud, events: Sequence[Event]) -> float:
+    def wake(self, cloud: ReplayCloud, events: Sequence[Event]) -> float:
         """Look."""
         self.told.append((cloud.now, [event.kind for event in events]))
         if not self.told[1:]:
@@ -44,19 +44,19 @@ class Hasty(Watcher):
 
     name: ClassVar[str] = "hasty"
 
-    def wake(self, cloud: Cloud, events: Sequence[Event]) -> float:
+    def wake(self, cloud: ReplayCloud, events: Sequence[Event]) -> float:
         """Look."""
         return cloud.now - 1 if events else 10.0
 
 
-ONE = Settings(replicas=1, cold_start_s=100)
+ONE = ReplaySettings(replicas=1, cold_start_s=100)
 DIPS = market([(0, 1), (1000, 0), (4000, 1)])
 
 
 def test_a_baseline_is_woken_when_it_asked_for_it_and_when_something_happens() -> None:
     """At 0, at its own times, and at every event of its machines; not at changes that touch none of them."""
     watcher = Watcher(DIPS, ONE)
-    drive(watcher, Cloud(DIPS, ONE), 7201)
+    drive(watcher, ReplayCloud(DIPS, ONE), 7201)
     assert watcher.told == [
         (0, []),
         (100, [Kind.UP]),
@@ -70,7 +70,7 @@ def test_a_baseline_is_woken_when_it_asked_for_it_and_when_something_happens() -
 def test_warnings_are_for_those_who_hear_them() -> None:
     """A policy that doesn't subscribe to warnings isn't woken by one."""
     deaf = Deaf(DIPS, ONE)
-    drive(deaf, Cloud(DIPS, ONE), 2000)
+    drive(deaf, ReplayCloud(DIPS, ONE), 2000)
     assert [kinds for _, kinds in deaf.told] == [[], [Kind.UP], [Kind.LOST]]
 
 
@@ -80,8 +80,8 @@ def test_a_baseline_that_wants_the_past_is_wrong() -> None:
         drive(Hasty(DIPS, ONE), _with_event_at_ten(), 2000)
 
 
-def _with_event_at_ten() -> Cloud:
-    cloud = Cloud(DIPS, Settings(replicas=1, cold_start_s=10))
+def _with_event_at_ten() -> ReplayCloud:
+    cloud = ReplayCloud(DIPS, ReplaySettings(replicas=1, cold_start_s=10))
     cloud.launch(SPOT, 1)
     return cloud
 
@@ -92,7 +92,7 @@ def test_every_policy_runs_and_repeats(policy: str) -> None:
     trace = market(
         [(0, 4), (3000, 1), (6000, 0), (9000, 4)], [(0, 0), (5000, 2)], [(0, 1)], duration_s=20_000
     )
-    settings = Settings(cold_start_s=100)
+    settings = ReplaySettings(cold_start_s=100)
     first, second = run(trace, policy, settings).to_dict(), run(trace, policy, settings).to_dict()
     assert {**first, "wall_s": 0} == {**second, "wall_s": 0}
     assert 0 <= first["in_rotation"] <= first["availability"] <= first["mean_ready"] <= 1
@@ -123,7 +123,7 @@ def test_progress_is_told_in_shares() -> None:
     run(
         market([(i * 10.0, i % 2) for i in range(1000)]),
         "spothedge",
-        Settings(cold_start_s=100),
+        ReplaySettings(cold_start_s=100),
         shares.append,
     )
     assert shares == sorted(shares)
@@ -141,8 +141,8 @@ def test_an_unknown_policy_is_named() -> None:
 
 def test_a_trace_must_outlast_the_first_cold_starts() -> None:
     """Where nothing could be measured, that is said."""
-    with pytest.raises(SettingsError, match="lasts 10000 s, and measuring begins after 12000 s"):
-        run(DIPS, "on-demand", Settings(cold_start_s=4000))
+    with pytest.raises(ReplaySettingsError, match="lasts 10000 s, and measuring begins after 12000 s"):
+        run(DIPS, "on-demand", ReplaySettings(cold_start_s=4000))
 
 
 def test_gaps_are_told_by_nearest_rank() -> None:

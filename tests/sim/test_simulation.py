@@ -61,19 +61,19 @@ def test_a_seed_repeats_exactly() -> None:
     """The same seed gives the same timeline, also in another process, where text hashes otherwise."""
     script = (
         "import json; from lab.sim.run import run; "
-        "print(json.dumps([list(run(seed, tell=True).timeline) for seed in range(20)]))"
+        "print(json.dumps([list(run(seed, trace=True).timeline) for seed in range(20)]))"
     )
     environment = {**os.environ, "PYTHONHASHSEED": "7"}
     answer = subprocess.run(
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
     )
-    assert json.loads(answer.stdout) == [list(run(seed, tell=True).timeline) for seed in range(20)]
+    assert json.loads(answer.stdout) == [list(run(seed, trace=True).timeline) for seed in range(20)]
 
 
 def test_telling_changes_nothing() -> None:
     """A run that keeps a timeline is the run without."""
     for seed in range(20):
-        told, silent = run(seed, tell=True), run(seed)
+        told, silent = run(seed, trace=True), run(seed)
         assert (told.calls, told.overlaps, told.hits) == (silent.calls, silent.overlaps, silent.hits)
 
 

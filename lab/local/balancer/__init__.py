@@ -5,16 +5,16 @@ harsher reading, so that what is safe here is safe there.
 """
 
 from lab.local.balancer.balancer import Balancer
-from lab.local.balancer.config import Gate, HealthCheck, LoadBalancer, TargetGroup
+from lab.local.balancer.config import BalancerConfig, Gate, HealthCheck, TargetGroup
 from lab.local.balancer.registry import UnknownTargetGroupError
-from lab.local.balancer.target import Request
+from lab.local.balancer.target import LoggedRequest
 
 __all__ = [
     "Balancer",
+    "BalancerConfig",
     "Gate",
     "HealthCheck",
-    "LoadBalancer",
-    "Request",
+    "LoggedRequest",
     "TargetGroup",
     "UnknownTargetGroupError",
 ]

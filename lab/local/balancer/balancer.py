@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from lab.local.balancer.config import LoadBalancer, TargetGroup
+from lab.local.balancer.config import BalancerConfig, TargetGroup
 from lab.local.balancer.registry import Registry
 from lab.local.balancer.relay import (
     Receive,
@@ -21,7 +21,7 @@ from lab.local.balancer.relay import (
     send_error,
     send_fixed,
 )
-from lab.local.balancer.target import Request, Target
+from lab.local.balancer.target import LoggedRequest, Target
 
 # A request's record is some 150 bytes: room for hours of a demo, and an end to it.
 _LOG_LENGTH = 100_000
@@ -31,8 +31,8 @@ _CLIENT_CLOSED = 460
 
 @dataclass(slots=True)
 class _Front:
-    config: LoadBalancer
-    log: deque[Request] = field(default_factory=lambda: deque(maxlen=_LOG_LENGTH))
+    config: BalancerConfig
+    log: deque[LoggedRequest] = field(default_factory=lambda: deque(maxlen=_LOG_LENGTH))
     counters: Counter[str] = field(default_factory=Counter)
 
 
@@ -62,7 +62,9 @@ class Balancer:
             await self._relay.close()
             self._relay = None
 
-    def configure(self, load_balancers: Iterable[LoadBalancer], target_groups: Iterable[TargetGroup]) -> None:
+    def configure(
+        self, load_balancers: Iterable[BalancerConfig], target_groups: Iterable[TargetGroup]
+    ) -> None:
         """Makes these all the load balancers and target groups there are; what stays keeps targets and log.
 
         Cheap when nothing has changed: call it after whatever may have changed something.
@@ -99,7 +101,7 @@ class Balancer:
         return self._registry.health(target_group_arn, targets)
 
     def requests(self, load_balancer_name: str) -> list[dict[str, Any]]:
-        """The load balancer's request log, oldest first, in `Request`'s fields; empty for an unknown one."""
+        """The load balancer's request log, oldest first, as `LoggedRequest`; empty for an unknown one."""
         front = self._fronts.get(load_balancer_name)
         return [] if front is None else [asdict(request) for request in front.log]
 
@@ -121,14 +123,14 @@ class Balancer:
             raise NotImplementedError("the local load balancer speaks HTTP only, no WebSocket")
         if self._relay is None:
             raise RuntimeError("the load balancer isn't started; await Balancer.start() first")
-        front = self._fronts.get(load_balancer_name) or _Front(LoadBalancer(load_balancer_name))
+        front = self._fronts.get(load_balancer_name) or _Front(BalancerConfig(load_balancer_name))
         body = await read_body(receive)
         if body is None:
             return
         gate = front.config.gate
         is_shut = gate is not None and not gate.opens_for(scope["headers"])
         target = None if is_shut else self._registry.choose(front.config.target_group_arn)
-        request = Request(None if target is None else target.id, time.time())
+        request = LoggedRequest(None if target is None else target.id, time.time())
         front.log.append(request)
         try:
             if gate is not None and is_shut:
@@ -149,7 +151,12 @@ class Balancer:
             _count(front.counters, request)
 
     async def _serve(
-        self, work: Coroutine[Any, Any, None], target: Target, request: Request, receive: Receive, send: Send
+        self,
+        work: Coroutine[Any, Any, None],
+        target: Target,
+        request: LoggedRequest,
+        receive: Receive,
+        send: Send,
     ) -> None:
         """Runs `work` until it ends, the client goes, or the target is taken away from it."""
         forwarding = asyncio.ensure_future(work)
@@ -179,7 +186,7 @@ class Balancer:
             self._registry.served(target)
 
 
-def _count(counters: Counter[str], request: Request) -> None:
+def _count(counters: Counter[str], request: LoggedRequest) -> None:
     """Adds an ended request; see `Balancer.counters`."""
     if request.target is not None:
         counters["RequestCount"] += 1

@@ -89,7 +89,7 @@ def _fits(wanted: str, value: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class LoadBalancer:
+class BalancerConfig:
     """A load balancer with one listener, which forwards what passes its gate, if any, to one target group.
 
     Without a target group every request gets 503. Targets outside of its `zones` get none; None: all zones.

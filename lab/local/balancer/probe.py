@@ -6,7 +6,7 @@ import aiohttp
 from yarl import URL
 
 from lab.local.balancer.config import HealthCheck
-from lab.local.balancer.target import Failure
+from lab.local.balancer.target import CheckFailure
 
 
 class Probe:
@@ -20,7 +20,7 @@ class Probe:
             cookie_jar=aiohttp.DummyCookieJar(),
         )
 
-    async def check(self, address: str, target_port: int, check: HealthCheck) -> Failure | None:
+    async def check(self, address: str, target_port: int, check: HealthCheck) -> CheckFailure | None:
         """None if the target at `address` passes; otherwise why it doesn't."""
         url = URL(f"http://{address}:{check.port_of(target_port)}{check.path}", encoded=True)
         timeout = aiohttp.ClientTimeout(total=check.timeout_s)
@@ -28,12 +28,14 @@ class Probe:
             async with self._session.get(url, timeout=timeout, allow_redirects=False) as response:
                 status = response.status
         except TimeoutError:
-            return Failure("Target.Timeout", "Request timed out")
+            return CheckFailure("Target.Timeout", "Request timed out")
         except (aiohttp.ClientError, OSError):
-            return Failure("Target.FailedHealthChecks", "Health checks failed")
+            return CheckFailure("Target.FailedHealthChecks", "Health checks failed")
         if check.accepts(status):
             return None
-        return Failure("Target.ResponseCodeMismatch", f"Health checks failed with these codes: [{status}]")
+        return CheckFailure(
+            "Target.ResponseCodeMismatch", f"Health checks failed with these codes: [{status}]"
+        )
 
     async def close(self) -> None:
         """Drops whatever is in flight."""

@@ -11,7 +11,7 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from lab.local.balancer.target import Request
+from lab.local.balancer.target import LoggedRequest
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -50,7 +50,13 @@ class Relay:
         await self._session.close()
 
     async def forward(
-        self, scope: Scope, body: bytes, send: Send, request: Request, origin: str, idle_timeout_s: float
+        self,
+        scope: Scope,
+        body: bytes,
+        send: Send,
+        request: LoggedRequest,
+        origin: str,
+        idle_timeout_s: float,
     ) -> None:
         """Sends the request to `origin` (http://address:port) and streams the response into `send`.
 
@@ -98,14 +104,14 @@ async def disconnected(receive: Receive) -> None:
         pass
 
 
-async def send_error(send: Send, request: Request, status: int) -> None:
+async def send_error(send: Send, request: LoggedRequest, status: int) -> None:
     """Answers with an error of the load balancer's own."""
     title = f"{status} {_REASONS[status]}"
     page = f"<html>\r\n<head><title>{title}</title></head>\r\n<body><h1>{title}</h1></body>\r\n</html>\r\n"
     await send_fixed(send, request, status, "text/html", page)
 
 
-async def send_fixed(send: Send, request: Request, status: int, content_type: str, text: str) -> None:
+async def send_fixed(send: Send, request: LoggedRequest, status: int, content_type: str, text: str) -> None:
     """Answers without a target."""
     request.status, request.ended = status, time.time()
     body = text.encode()
@@ -118,7 +124,7 @@ async def send_fixed(send: Send, request: Request, status: int, content_type: st
     await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
-async def _fail(send: Send, request: Request, status: int, error: BaseException) -> None:
+async def _fail(send: Send, request: LoggedRequest, status: int, error: BaseException) -> None:
     request.error = f"{type(error).__name__}: {error}"
     if request.answered is None:
         await send_error(send, request, status)

@@ -47,7 +47,7 @@ NOT_RUNNING = Health(State.UNUSED, "Target.InvalidState", "Target is in the stop
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class CheckFailure:
     """Why a health check failed, in AWS's reason codes."""
 
     reason: str
@@ -56,7 +56,7 @@ class Failure:
 
 # Compared and hashed by identity: two requests of the same moment are two requests.
 @dataclass(slots=True, eq=False)
-class Request:
+class LoggedRequest:
     """One request in a load balancer's log. Times are epoch seconds.
 
     `status`: what the client got; 0 while it has got nothing. `answered`: when the target's response headers
@@ -84,7 +84,7 @@ class Target:
     health: Health = REGISTERING
     last_used: int = 0
     # Each with what breaks it off when the deregistration delay is over.
-    in_flight: dict[Request, Callable[[], object]] = field(default_factory=dict)
+    in_flight: dict[LoggedRequest, Callable[[], object]] = field(default_factory=dict)
     _passed: int = 0
     _failed: int = 0
 
@@ -109,7 +109,7 @@ class Target:
         for cancel in list(self.in_flight.values()):
             cancel()
 
-    def judge(self, failure: Failure | None, check: HealthCheck) -> None:
+    def judge(self, failure: CheckFailure | None, check: HealthCheck) -> None:
         """Takes in the result of a health check: None if it passed."""
         state = self.health.state
         if state is State.DRAINING:

@@ -11,8 +11,8 @@ from lab.replay.baselines.spot_only import SpotOnly
 from spotrelay.core.pools import PurchaseOption
 
 if TYPE_CHECKING:
-    from lab.replay.cloud import Cloud, Machine
-    from lab.replay.settings import Settings
+    from lab.replay.cloud import Machine, ReplayCloud
+    from lab.replay.settings import ReplaySettings
     from lab.replay.traces import Trace
 
 
@@ -47,7 +47,7 @@ class Asg(SpotOnly):
     """EC2's status checks run every minute. How often a group looks at them and how soon it tries again AWS
     doesn't say; this is the shortest that makes sense."""
 
-    def __init__(self, trace: Trace, settings: Settings) -> None:
+    def __init__(self, trace: Trace, settings: ReplaySettings) -> None:
         super().__init__(trace, settings)
 
         def usable(region: str) -> float:
@@ -59,7 +59,7 @@ class Asg(SpotOnly):
         self._pools = [p.pool for p in trace.pools if p.pool.region == region]
         self._zones = list(dict.fromkeys(pool.zone for pool in self._pools))
 
-    def place(self, cloud: Cloud, missing: int, present: Sequence[Machine]) -> list[Machine]:
+    def place(self, cloud: ReplayCloud, missing: int, present: Sequence[Machine]) -> list[Machine]:
         """Zone after zone, the emptiest first, for each."""
         held = Counter(machine.offering.pool.zone for machine in present)
         launched: list[Machine] = []

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 if TYPE_CHECKING:
-    from lab.replay.cloud import Cloud, Event
-    from lab.replay.settings import Settings
+    from lab.replay.cloud import Event, ReplayCloud
+    from lab.replay.settings import ReplaySettings
     from lab.replay.traces import Trace
 
 
@@ -27,9 +27,9 @@ class Baseline(Protocol):
     hears_warnings: ClassVar[bool]
     """Whether EC2's warnings are among its events."""
 
-    def __init__(self, trace: Trace, settings: Settings) -> None: ...
+    def __init__(self, trace: Trace, settings: ReplaySettings) -> None: ...
 
-    def wake(self, cloud: Cloud, events: Sequence[Event]) -> float:
+    def wake(self, cloud: ReplayCloud, events: Sequence[Event]) -> float:
         """Act on the cloud, and say when to be woken next; infinity: not before anything happens.
 
         Called at 0, at every moment that it asked for, and whenever something happened to its machines:

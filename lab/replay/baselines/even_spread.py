@@ -10,8 +10,8 @@ from lab.replay.baselines.spot_only import SpotOnly
 from lab.replay.baselines.spothedge import OVERPROVISIONED
 
 if TYPE_CHECKING:
-    from lab.replay.cloud import Cloud, Machine
-    from lab.replay.settings import Settings
+    from lab.replay.cloud import Machine, ReplayCloud
+    from lab.replay.settings import ReplaySettings
     from lab.replay.traces import Trace
 
 
@@ -31,12 +31,12 @@ class EvenSpread(SpotOnly):
     extra: ClassVar[int] = OVERPROVISIONED
     """One more than needed, as for round-robin."""
 
-    def __init__(self, trace: Trace, settings: Settings) -> None:
+    def __init__(self, trace: Trace, settings: ReplaySettings) -> None:
         super().__init__(trace, settings)
         self._order = [p.pool for p in trace.pools]
         self._chance.shuffle(self._order)
 
-    def place(self, cloud: Cloud, missing: int, present: Sequence[Machine]) -> list[Machine]:
+    def place(self, cloud: ReplayCloud, missing: int, present: Sequence[Machine]) -> list[Machine]:
         """The pool with the fewest for each; what is refused counts, or all would ask the same pool."""
         planned = [0] * len(self._order)
         for machine in present:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, ClassVar
 from spotrelay.core.pools import PurchaseOption
 
 if TYPE_CHECKING:
-    from lab.replay.cloud import Cloud, Event
-    from lab.replay.settings import Settings
+    from lab.replay.cloud import Event, ReplayCloud
+    from lab.replay.settings import ReplaySettings
     from lab.replay.traces import Trace
 
 
@@ -22,10 +22,10 @@ class OnDemand:
     source: ClassVar[str] = "what costs are relative to"
     hears_warnings: ClassVar[bool] = False
 
-    def __init__(self, trace: Trace, settings: Settings) -> None:  # noqa: ARG002
+    def __init__(self, trace: Trace, settings: ReplaySettings) -> None:  # noqa: ARG002
         self._replicas = settings.replicas
 
-    def wake(self, cloud: Cloud, events: Sequence[Event]) -> float:  # noqa: ARG002
+    def wake(self, cloud: ReplayCloud, events: Sequence[Event]) -> float:  # noqa: ARG002
         """Launch at the first wake-up, and rest."""
         missing = self._replicas - len(cloud.machines())
         if missing > 0:

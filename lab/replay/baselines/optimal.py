@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from lab.replay.baselines.capacity import usable_share
 
 if TYPE_CHECKING:
-    from lab.replay.settings import Settings
+    from lab.replay.settings import ReplaySettings
     from lab.replay.traces import Trace
 
 NAME = "optimal"
 """It is computed from the trace; no policy can do it."""
 
 
-def optimal_cost(trace: Trace, settings: Settings, start: float, end: float) -> float:
+def optimal_cost(trace: Trace, settings: ReplaySettings, start: float, end: float) -> float:
     """What the oracle pays from `start` to `end`, as a share of what N on-demand replicas cost.
 
     It has min(N, capacity) replicas on Spot at every instant and the rest on-demand; nothing starts cold,

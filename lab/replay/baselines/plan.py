@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 from spotrelay.core.pools import CapacityPool, PurchaseOption
 
 if TYPE_CHECKING:
-    from lab.replay.cloud import Cloud, Machine
+    from lab.replay.cloud import Machine, ReplayCloud
 
 
-def launch_planned(cloud: Cloud, plan: Iterable[CapacityPool]) -> tuple[list[Machine], list[CapacityPool]]:
+def launch_planned(
+    cloud: ReplayCloud, plan: Iterable[CapacityPool]
+) -> tuple[list[Machine], list[CapacityPool]]:
     """Ask for a Spot instance for each pool in the plan; what was granted, and the pools that gave less."""
     launched: list[Machine] = []
     refused: list[CapacityPool] = []

@@ -10,8 +10,8 @@ from lab.replay.baselines.spot_only import SpotOnly
 from lab.replay.baselines.spothedge import OVERPROVISIONED
 
 if TYPE_CHECKING:
-    from lab.replay.cloud import Cloud, Machine
-    from lab.replay.settings import Settings
+    from lab.replay.cloud import Machine, ReplayCloud
+    from lab.replay.settings import ReplaySettings
     from lab.replay.traces import Trace
 
 
@@ -31,13 +31,13 @@ class RoundRobin(SpotOnly):
     """One more than needed, as in the published figures: N alone can't cost the 37 and 39 % that they
     show."""
 
-    def __init__(self, trace: Trace, settings: Settings) -> None:
+    def __init__(self, trace: Trace, settings: ReplaySettings) -> None:
         super().__init__(trace, settings)
         self._circle = [p.pool for p in trace.pools]
         self._chance.shuffle(self._circle)
         self._turn = 0
 
-    def place(self, cloud: Cloud, missing: int, present: Sequence[Machine]) -> list[Machine]:  # noqa: ARG002
+    def place(self, cloud: ReplayCloud, missing: int, present: Sequence[Machine]) -> list[Machine]:  # noqa: ARG002
         """One pool for each, in turn."""
         turns = [(self._turn + n) % len(self._circle) for n in range(missing)]
         self._turn = (self._turn + missing) % len(self._circle)

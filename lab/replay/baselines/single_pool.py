@@ -11,8 +11,8 @@ from lab.replay.baselines.spot_only import SpotOnly
 from spotrelay.core.pools import PurchaseOption
 
 if TYPE_CHECKING:
-    from lab.replay.cloud import Cloud, Machine
-    from lab.replay.settings import Settings
+    from lab.replay.cloud import Machine, ReplayCloud
+    from lab.replay.settings import ReplaySettings
     from lab.replay.traces import Trace
 
 
@@ -28,11 +28,11 @@ class SinglePool(SpotOnly):
     source: ClassVar[str] = "EC2 Auto Scaling, as for asg, with one instance type in one zone"
     period_s: ClassVar[float] = Asg.period_s
 
-    def __init__(self, trace: Trace, settings: Settings) -> None:
+    def __init__(self, trace: Trace, settings: ReplaySettings) -> None:
         super().__init__(trace, settings)
         best = max(trace.pools, key=lambda pool: usable_share([pool], settings.replicas, 0, trace.duration_s))
         self._pool = best.pool
 
-    def place(self, cloud: Cloud, missing: int, present: Sequence[Machine]) -> list[Machine]:  # noqa: ARG002
+    def place(self, cloud: ReplayCloud, missing: int, present: Sequence[Machine]) -> list[Machine]:  # noqa: ARG002
         """All of them in the one pool, as far as it goes."""
         return cloud.launch(PurchaseOption.SPOT, missing, [self._pool])[0]

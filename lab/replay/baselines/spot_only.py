@@ -12,8 +12,8 @@ from lab.replay.baselines.news import News
 from lab.replay.cloud import LOST, NEVER
 
 if TYPE_CHECKING:
-    from lab.replay.cloud import Cloud, Event, Machine
-    from lab.replay.settings import Settings
+    from lab.replay.cloud import Event, Machine, ReplayCloud
+    from lab.replay.settings import ReplaySettings
     from lab.replay.traces import Trace
 
 
@@ -32,14 +32,14 @@ class SpotOnly(ABC):
     period_s: ClassVar[float]
     extra: ClassVar[int] = 0
 
-    def __init__(self, trace: Trace, settings: Settings) -> None:  # noqa: ARG002
+    def __init__(self, trace: Trace, settings: ReplaySettings) -> None:  # noqa: ARG002
         self._wanted = settings.replicas + self.extra
         self._chance = Random(f"{settings.seed} {self.name}")  # noqa: S311 - to be repeated
         self._believed: dict[str, Machine] = {}
         self._news = News()
         self._look_at = 0.0
 
-    def wake(self, cloud: Cloud, events: Sequence[Event]) -> float:
+    def wake(self, cloud: ReplayCloud, events: Sequence[Event]) -> float:
         """Launch what is known to be missing, when it is time to."""
         for event in events:
             if event.kind is LOST:
@@ -57,5 +57,5 @@ class SpotOnly(ABC):
         return min(self._look_at, self._news.next_at)
 
     @abstractmethod
-    def place(self, cloud: Cloud, missing: int, present: Sequence[Machine]) -> list[Machine]:
+    def place(self, cloud: ReplayCloud, missing: int, present: Sequence[Machine]) -> list[Machine]:
         """Ask for so many instances, beside those that it believes to have; those that it got."""

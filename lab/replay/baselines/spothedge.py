@@ -12,8 +12,8 @@ from lab.replay.cloud import LOST, NEVER, UP, WARNED
 from spotrelay.core.pools import CapacityPool, PurchaseOption
 
 if TYPE_CHECKING:
-    from lab.replay.cloud import Cloud, Event, Machine
-    from lab.replay.settings import Settings
+    from lab.replay.cloud import Event, Machine, ReplayCloud
+    from lab.replay.settings import ReplaySettings
     from lab.replay.traces import Trace
 
 OVERPROVISIONED = 1
@@ -57,7 +57,7 @@ class SpotHedge:
     )
     hears_warnings: ClassVar[bool] = False
 
-    def __init__(self, trace: Trace, settings: Settings) -> None:
+    def __init__(self, trace: Trace, settings: ReplaySettings) -> None:
         self._replicas = settings.replicas
         self._chance = Random(f"{settings.seed} {self.name}")  # noqa: S311 - to be repeated
         self._pools = [p.pool for p in trace.pools]
@@ -73,7 +73,7 @@ class SpotHedge:
         self._news = News()
         self._retry_at = 0.0
 
-    def wake(self, cloud: Cloud, events: Sequence[Event]) -> float:
+    def wake(self, cloud: ReplayCloud, events: Sequence[Event]) -> float:
         """Decide, if there is news or something is still missing."""
         for event in events:
             if event.machine.is_spot:
@@ -106,7 +106,7 @@ class SpotHedge:
             self._ready.discard(id_)
             self._preempted(event.machine.offering.pool)
 
-    def _launch_spot(self, cloud: Cloud) -> bool:
+    def _launch_spot(self, cloud: ReplayCloud) -> bool:
         """Ask for what is missing; whether all of it was granted."""
         launched, refused = launch_planned(cloud, self._plan())
         for machine in launched:
@@ -130,7 +130,7 @@ class SpotHedge:
         if len(self._active) <= self._fewest_active:
             self._active = set(self._pools)
 
-    def _adjust_on_demand(self, cloud: Cloud) -> None:
+    def _adjust_on_demand(self, cloud: ReplayCloud) -> None:
         wanted = min(self._replicas, self._replicas + OVERPROVISIONED - len(self._ready))
         missing = wanted - len(self._on_demand)
         if missing > 0:

@@ -9,43 +9,43 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
-from lab.sim import balance, truth, undone
-from lab.sim.backoffs import Backoffs
 from lab.sim.gate import Invocation
-from lab.sim.rules import BLIND_S, Rules
-from lab.sim.view import View
+from lab.sim.rules import completeness, replicas, rows
+from lab.sim.rules.backoff import BackoffChecker
+from lab.sim.rules.checker import BLIND_S, Checker
+from lab.sim.rules.invocation_view import InvocationView
 from spotrelay.core.rows import Rows
 from spotrelay.memory import MemoryStore
 
 
 @dataclass(slots=True)
-class Pacing:
+class InvocationChecker:
     """Judges invocations."""
 
-    rules: Rules
+    checker: Checker
     memory: MemoryStore
     warnings: dict[str, list[float]] = field(default_factory=dict)
     """Instance → when EC2 warned it."""
-    recommended: dict[str, list[float]] = field(default_factory=dict)
+    recommendations: dict[str, list[float]] = field(default_factory=dict)
     """Instance → when EC2 recommended to leave it."""
 
-    backoffs: Backoffs = field(default_factory=Backoffs)
+    backoff_checker: BackoffChecker = field(default_factory=BackoffChecker)
 
-    def emitted(self, body: str, warned: str | None) -> None:
+    def note_event(self, body: str, warned: str | None) -> None:
         """EC2 says something: an event's text, and the instance that it warns of, if it does."""
         if warned:
-            self.warnings.setdefault(warned, []).append(self.rules.scheduler.now)
+            self.warnings.setdefault(warned, []).append(self.checker.scheduler.now)
         elif "Rebalance Recommendation" in body:
             instance_id = json.loads(body)["detail"]["instance-id"]
-            self.recommended.setdefault(instance_id, []).append(self.rules.scheduler.now)
+            self.recommendations.setdefault(instance_id, []).append(self.checker.scheduler.now)
 
-    def ended(self, invocation: Invocation, *, came_to_end: bool) -> None:
+    def check(self, invocation: Invocation, *, came_to_end: bool) -> None:
         """An invocation is over, one way or the other."""
-        if self.rules.violations:
+        if self.checker.violations:
             return
-        service = invocation.ticks_for
-        view = View(
-            self.rules,
+        service = invocation.tick_service
+        view = InvocationView(
+            self.checker,
             invocation,
             service,
             invocation.rows or Rows(),
@@ -54,23 +54,25 @@ class Pacing:
             {instance.id: instance for instance in invocation.observed},
             invocation.health or {},
             self.warnings,
-            self.recommended,
+            self.recommendations,
         )
-        damaged = self.rules.is_damaged(service, invocation.began_at)
+        damaged = self.checker.is_damaged(service, invocation.began_at)
         for commit in invocation.commits:
             # A table that was restored meanwhile gives IDs anew, and rows of one ID are not one replica's.
-            if not self.rules.is_damaged(commit.changes.service, invocation.began_at):
-                truth.check(view, commit)
-            is_blind = self.rules.is_damaged(service, invocation.began_at - BLIND_S)
-            if view.is_tick and commit.changes.service == service and not is_blind:
-                balance.check(view, commit)
-        is_whole = came_to_end and not (invocation.disturbances or damaged or invocation.kept_off)
+            if not self.checker.is_damaged(commit.changes.service, invocation.began_at):
+                rows.check(view, commit)
+            has_unreadable_document = self.checker.is_damaged(service, invocation.began_at - BLIND_S)
+            if view.is_tick and commit.changes.service == service and not has_unreadable_document:
+                replicas.check(view, commit)
+        is_whole = came_to_end and not (
+            invocation.disturbances or damaged or invocation.saw_other_control_plane
+        )
         if view.is_tick and not damaged:
-            self.backoffs.check(view, is_whole=is_whole)
+            self.backoff_checker.check(view, is_whole=is_whole)
         if not is_whole:
             return
         if invocation.bodies:
-            undone.check_signals(view, self.memory)
+            completeness.check_signals(view, self.memory)
         elif view.is_tick:
-            truth.check_terminations(view)
-            undone.check_tick(view, self.memory)
+            rows.check_terminations(view)
+            completeness.check_tick(view, self.memory)

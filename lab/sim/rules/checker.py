@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from lab.sim import promised
 from lab.sim.cloud import SimCloud
 from lab.sim.gate import Invocation, time_of
 from lab.sim.instances import NEVER, SimInstance
+from lab.sim.rules import Rule, Violation, limits
 from lab.sim.scheduler import Scheduler
 from spotrelay.core.instances import InstanceState, TargetState
 from spotrelay.core.pools import PurchaseOption
@@ -25,21 +24,21 @@ from spotrelay.core.spec import ServiceSpec
 from spotrelay.memory import MemoryStore
 
 if TYPE_CHECKING:
-    from lab.sim.asking import Asking
+    from lab.sim.rules.launches import LaunchChecker
 
-LONGEST_S = promised.TIMEOUT_S + promised.KEPT_S
+MAX_DOCUMENT_AGE_S = limits.TIMEOUT_S + limits.DOCUMENT_CACHE_S
 """A decision may go by a document that was read so long ago: a tick's time-out, and what `get` may keep."""
 
 BLIND_S = 60.0
 """So long rows above a lost counter are taken for newborn."""
 
-LAST_LOOK_S = promised.LAST_S + 2.0, promised.LAST_S - 2.0
+LAST_CHECK_S = limits.LAST_REPLICA_LEAD_S + 2.0, limits.LAST_REPLICA_LEAD_S - 2.0
 """The look at the last moment comes so long before the end, at the earliest and at the latest."""
 
 SKEW_S = 1.5
 """By how much the functions' clocks may differ from EC2's, and a decision be ahead of its record."""
 
-LEAD_S = 25.0
+MAX_COMMIT_S = 25.0
 """How much older than its record an intent's own time may be: the commit can hang and still succeed."""
 
 
@@ -47,121 +46,8 @@ Documents = Callable[[str, float], Sequence[ServiceSpec]]
 """Service and time → the documents that were valid at any time since then."""
 
 
-class Rule(StrEnum):
-    """Everything that must hold."""
-
-    IDS = "IDs are unique, rise without gaps and with time, and are never given twice"
-    STRENGTH = "never more regular replicas than desired + surge, nor more fallbacks"
-    LEGAL = "a row goes only where its state leads, and never comes back from its end"
-    ONE_REPLACEMENT = "no replica is replaced twice"
-    FALLBACKS = (
-        "a fallback is never replaced, and there is one at most for each Spot replica that isn't ready, "
-        "if the service wants any"
-    )
-    FOREIGN = "foreign instances are never touched"
-    GIVEN = "an instance is given only to a replica that its launch was for, or to a new one"
-    WARNED_SPARED = "an instance that EC2 takes back is never terminated by us"
-    INTENT_FIRST = "no launch without its intent on record, and none for more than its replicas"
-    PATIENCE = "a launch is not given up while it may still be recorded"
-    ADOPTION = "an instance that a launch intent brought is not given up while its replica waits"
-    AVAILABLE = "nothing that serves is taken out while the rest that serve are fewer than wanted"
-    LAST_ONES = (
-        "a warned replica serves on while the others aren't enough, until its last safe moment, and the very "
-        "last one until ten seconds before its end"
-    )
-    WARNED_OUT = "a warned replica is out of rotation before its end"
-    COUNTED = "the table counts the replicas that serve as they are"
-    ROW_FIRST = "what is taken out or terminated has its row written first"
-    OUT_FIRST = "what is terminated was out of rotation first"
-    PROMPT = (
-        "what runs is recorded, what is healthy becomes ready and what drains is out within three minutes"
-    )
-    TICK_TAKES_OUT = "after an undisturbed tick nothing dead, drained or past its last moment is in rotation"
-    SIGNAL_HANDLED = (
-        "a warning is done with only when its replica is out of rotation and drains, or is known to serve on"
-    )
-    LAUNCH_RATE = "launches per minute have a ceiling"
-    METRICS = "every metric counts what happened, no more and no less"
-    AGAIN = "a message comes again if a call that it needed failed, and only then"
-    SET_ASIDE = "a message that nobody can read is set aside with the reason, and costs no other anything"
-    ASKED = "what a message of the tick queue asks for is done, and nothing else"
-    STEPS = "a step that fails keeps no other step from being taken"
-    TOGETHER = "of what was decided together nothing is written after a part that was lost"
-    OUT_AT_ONCE = "what leaves the rotation leaves it before anything is launched"
-    REMOVAL = (
-        "a service ends only on the deletion event of its parameter (or a person's word) and its absence "
-        "over more than three ticks and twenty seconds"
-    )
-    ANNOUNCED = "whatever is changed, a tick follows within seconds"
-    OTHERS = "where another control plane looks after the services, nothing is touched"
-    PLACES = (
-        "a launch asks all pools at once that rest, then those in zones that score low, and those that cool "
-        "only as a last resort; none without a subnet, and none dearer than the cap"
-    )
-    CAPPED = "a price cap goes with the request, and is never more than the share of the on-demand price"
-    AS_ORDERED = "a launch is for all that wait, bought as their rows say, in the preferred order"
-    ANSWERED = "what a launch brought, and EC2's words where it refused, are in its replicas' rows"
-    RETRIED = "what was refused is tried again after its back-off, and a request that was never made is none"
-    FALLBACKS_SOON = "what Spot has just refused has fallbacks asked for within seconds"
-    LEARNED = "what a loss, a failure, a recommendation or a refusal teaches is kept, for the time documented"
-    CAUSED = "nothing cools without a cause"
-    FORGIVEN = "an instance forgives the refusals of where it came from, and nothing else"
-    NO_SURPRISE = "no exception but a port's leaves a function"
-    TRUE_ROWS = (
-        "a row's times, warning, recommendation and health are what was seen, "
-        "and it says truly why its replica went"
-    )
-    NOT_BEFORE = "nothing is given up, ended, adopted or taken in before its time"
-    IN_TIME = "a tick that nothing disturbs leaves nothing undone that it was shown"
-    SIGNALS_NOTED = "events that nothing disturbs are on record when they are done with"
-    CALLED_BACK = "somebody looks at each replica that serves on when it must leave, and no sooner"
-    NEXT_TICK = "while anything moves the next tick comes in seconds, and at rest none but the schedule's"
-    ORDER = (
-        "of too many the farthest from serving goes first, then the newest, "
-        "and Spot before the on-demand base"
-    )
-    HYSTERESIS = "a fallback that serves stays until Spot has been ready for as long as it took to start"
-    STOOD_IN = (
-        "a fallback is requested by the next tick for what was refused or starts alone, and for nobody else, "
-        "and goes when nobody needs it"
-    )
-    MISSED = "a loss is replaced at once if fewer than wanted are left, and not if as many are"
-    BOUGHT = "each request says how to buy: so many of the regular ones on-demand, the rest on Spot"
-    RETURN = "while as many as wanted serve, a quarter returns to Spot at a time, or two"
-    MOVED = (
-        "what answers no check for a minute, or is recommended to leave, is replaced first: "
-        "the former before the latter, `surge` at a time"
-    )
-    LAUNCHED = "what waits is launched when its turn has come, and not before"
-    HELD = "after replicas that never became ready launches wait, for twice as long each time"
-    # After settling:
-    SETTLES = "everything comes to rest"
-    WHOLE = (
-        "as many replicas ready as desired, each bought as it was wanted, and nobody stands in for another"
-    )
-    NO_ORPHAN = "no instance of ours without a row"
-    NO_GHOST = "no row without a living instance"
-    IN_ROTATION = "what is ready is in rotation, and nothing else"
-    REPLACED_ONCE = "every loss has exactly one replacement"
-    NO_OPEN_INTENT = "no launch intent is open"
-    DEAD_LETTERS = "dead letters are the malformed messages, all of them, and what met a fault each time"
-    LEASES = "no lease is held"
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """A rule that was broken."""
-
-    rule: Rule
-    at: float
-    what: str
-
-    def __str__(self) -> str:
-        return f"{self.at:.3f} s: {self.rule}: {self.what}"
-
-
 @dataclass(slots=True)
-class Rules:
+class Checker:
     """Watches what the production code does."""
 
     scheduler: Scheduler
@@ -195,11 +81,11 @@ class Rules:
     checked; what becomes of what serves is."""
     failed: set[str] = field(default_factory=set)
     """Services of which a replica has failed to become ready."""
-    called_back: dict[str, list[float]] = field(default_factory=dict)
+    leave_checks: dict[str, list[float]] = field(default_factory=dict)
     """By service: when somebody will look at the replicas that serve on."""
     changed_at: float = 0.0
     """When a row or an intent last changed."""
-    asking: Asking = field(init=False)
+    launch_checker: LaunchChecker = field(init=False)
     """Watches launches, and what is learned from them."""
 
     def damage(self, services: Iterable[str]) -> None:
@@ -233,7 +119,7 @@ class Rules:
 
     # What was written.
 
-    def committed(
+    def after_commit(
         self,
         invocation: Invocation,
         changes: Changes,
@@ -242,12 +128,12 @@ class Rules:
     ) -> None:
         """A commit took effect: the service's living rows before and after it."""
         self.changed_at = self.scheduler.now
-        self._counted(changes, after)
-        self._left(invocation, changes, before, after)
-        self._paced(changes)
+        self._check_serving_count(changes, after)
+        self._check_departures(invocation, changes, before, after)
+        self._check_launch_rate(changes)
         if changes.create:
-            self._created(invocation, changes, before, after)
-            self._stood_in(invocation, changes, before, after)
+            self._check_creations(invocation, changes, before, after)
+            self._check_fallbacks(invocation, changes, before, after)
         if changes.open_intent:
             self.intents[changes.open_intent.id] = changes.open_intent.replica_ids
             self.opened[changes.open_intent.id] = self.scheduler.now
@@ -257,20 +143,22 @@ class Rules:
             is_confused = self.is_damaged(changes.service, invocation.began_at)
             is_legal = old is not None and (row.state is old.state or row.state in TRANSITIONS[old.state])
             if not (is_legal or is_confused):
-                self.broken(Rule.LEGAL, f"{row}: from {old and old.state} to {row.state}")
+                self.broken(Rule.LEGAL_TRANSITIONS, f"{row}: from {old and old.state} to {row.state}")
         for row in (*changes.create, *changes.update):
             if row.instance_id is not None:
-                self._wrote(invocation, row.instance_id, row, before.get(row.id))
+                self._note_write(invocation, row.instance_id, row, before.get(row.id))
         for intent_id in changes.close_intents:
-            self._closed(invocation, intent_id, after)
+            self._check_intent_close(invocation, intent_id, after)
 
-    def _wrote(self, invocation: Invocation, instance_id: str, row: Replica, old: Replica | None) -> None:
+    def _note_write(
+        self, invocation: Invocation, instance_id: str, row: Replica, old: Replica | None
+    ) -> None:
         """The row of an instance was written: remember when, and what it came to say."""
         now = self.scheduler.now
-        invocation.wrote[instance_id] = now
+        invocation.row_writes[instance_id] = now
         self.recorded.setdefault(instance_id, now)
         if old and old.instance_id is None:
-            self._given(row)
+            self._check_instance(row)
         if row.state is ReplicaState.DRAINING and old and old.state is not row.state:
             self.drained[instance_id] = now, invocation
         if row.state is ReplicaState.FAILED:
@@ -278,7 +166,7 @@ class Rules:
         if row.warned_at:
             self.warned_rows.setdefault(instance_id, now)
 
-    def _created(
+    def _check_creations(
         self,
         invocation: Invocation,
         changes: Changes,
@@ -294,12 +182,12 @@ class Rules:
             tagged = max((instance.highest_id for instance in invocation.observed), default=0)
             first = max(given[0], tagged + 1)
         if given != list(range(first, first + len(given))):
-            self.broken(Rule.IDS, f"{service}: {given} given after {highest}")
+            self.broken(Rule.IDS_IN_ORDER, f"{service}: {given} given after {highest}")
         self.ids[service] = max(highest, *given)
         requested = max(row.entered[ReplicaState.REQUESTED] for row in changes.create)
         earliest = self.requested.get(service, requested) - timedelta(seconds=SKEW_S)
         if requested < earliest and not self.is_damaged(service, invocation.began_at):
-            self.broken(Rule.IDS, f"{service}: {given} were requested before {highest}")
+            self.broken(Rule.IDS_IN_ORDER, f"{service}: {given} were requested before {highest}")
         self.requested[service] = requested
         # What is missing leaves the last one that was read in force.
         documents = self._in_force(invocation, service)
@@ -310,16 +198,19 @@ class Rules:
                 for rows in (before, after)
             )
             found = sum(r.state is not ReplicaState.REQUESTED for r in changes.create)
-            is_blind = self.is_damaged(service, self.scheduler.now - BLIND_S)
-            if active - found > max(most, was) and not is_blind:
+            has_unreadable_document = self.is_damaged(service, self.scheduler.now - BLIND_S)
+            if active - found > max(most, was) and not has_unreadable_document:
                 kind = "fallbacks" if is_fallback else "regular replicas"
-                self.broken(Rule.STRENGTH, f"{service}: {active} active {kind}, {most} allowed")
+                self.broken(Rule.NEVER_ABOVE_SURGE, f"{service}: {active} active {kind}, {most} allowed")
         for row in changes.create:
             if row.replaces is None:
                 continue
             earlier = self.replacements.get((service, row.replaces))
             if earlier is not None and earlier in after and after[earlier].is_counted:
-                self.broken(Rule.ONE_REPLACEMENT, f"{row} replaces {row.replaces}, which {earlier} replaces")
+                self.broken(
+                    Rule.ONE_REPLACEMENT_PER_REPLICA,
+                    f"{row} replaces {row.replaces}, which {earlier} replaces",
+                )
             self.replacements[service, row.replaces] = row.id
 
     def _in_force(self, invocation: Invocation, service: str) -> Sequence[ServiceSpec]:
@@ -328,7 +219,7 @@ class Rules:
         kept = invocation.rows.document if invocation.rows else None
         return [*documents, kept] if kept else documents
 
-    def _stood_in(
+    def _check_fallbacks(
         self,
         invocation: Invocation,
         changes: Changes,
@@ -340,12 +231,12 @@ class Rules:
         for row in changes.create:
             replaced = before.get(row.replaces or 0)
             if replaced is not None and replaced.is_fallback:
-                self.broken(Rule.FALLBACKS, f"{row} replaces {replaced}, a fallback")
+                self.broken(Rule.ONE_FALLBACK_PER_REPLICA, f"{row} replaces {replaced}, a fallback")
         if not any(row.is_fallback and row.state is ReplicaState.REQUESTED for row in changes.create):
             return
         documents = self._in_force(invocation, service)
         if not any(spec.use_spot and spec.on_demand_fallback for spec in documents):
-            self.broken(Rule.FALLBACKS, f"{service} wants none, and gets some")
+            self.broken(Rule.ONE_FALLBACK_PER_REPLICA, f"{service} wants none, and gets some")
         # Decided on what was loaded; what came since would have taken the IDs.
         loaded = invocation.loaded.values()
         # After a failure there may be no row for what is missing, for as long as nothing is tried again.
@@ -355,17 +246,22 @@ class Rules:
         missing = max(most - there, 0) if has_failed else sum(map(_is_spot_on_its_way, loaded))
         standing = sum(row.is_fallback and row.state.is_active for row in after.values())
         if standing > missing:
-            self.broken(Rule.FALLBACKS, f"{service}: {standing} fallbacks for {missing} that aren't ready")
+            self.broken(
+                Rule.ONE_FALLBACK_PER_REPLICA,
+                f"{service}: {standing} fallbacks for {missing} that aren't ready",
+            )
 
-    def _counted(self, changes: Changes, after: Mapping[int, Replica]) -> None:
+    def _check_serving_count(self, changes: Changes, after: Mapping[int, Replica]) -> None:
         """Does the table know how many serve?"""
         if changes.serving is None or changes.service in self.damaged:
             return
         staying = sum(row.stays for row in after.values())
         if changes.serving[1] != staying:
-            self.broken(Rule.COUNTED, f"{changes.service}: {changes.serving[1]} counted, {staying} serve")
+            self.broken(
+                Rule.SERVING_COUNT_EXACT, f"{changes.service}: {changes.serving[1]} counted, {staying} serve"
+            )
 
-    def _left(
+    def _check_departures(
         self,
         invocation: Invocation,
         changes: Changes,
@@ -374,9 +270,9 @@ class Rules:
     ) -> None:
         """Replicas that served leave: who is left, and may they?"""
         service, now = changes.service, self.scheduler.now
-        documents = self.documents(service, now - LONGEST_S)
+        documents = self.documents(service, now - MAX_DOCUMENT_AGE_S)
         # Of a removal that was told, and a document that can't be read, nobody knows that it is back.
-        since = now - LONGEST_S if invocation.is_blind else invocation.began_at
+        since = now - MAX_DOCUMENT_AGE_S if invocation.has_unreadable_document else invocation.began_at
         if self.was_removed(service, since, now):
             return
         staying = sum(row.stays for row in after.values())
@@ -386,7 +282,7 @@ class Rules:
             leaving = {row.instance_id for row in changes.update if not row.state.is_active}
             others = [i for i in self.cloud.of(service) if i.id not in leaving and self.cloud.serves(i)]
             # Until a tick has looked, nobody knows.
-            if others or self.is_damaged(service, now - LONGEST_S):
+            if others or self.is_damaged(service, now - MAX_DOCUMENT_AGE_S):
                 return
         for row in changes.update:
             old = before.get(row.id)
@@ -397,21 +293,26 @@ class Rules:
                 continue
             if row.warned_at is None:
                 if staying < min(spec.replicas for spec in documents):
-                    self.broken(Rule.AVAILABLE, f"{row} is taken out ({row.reason}), {staying} others serve")
+                    self.broken(
+                        Rule.NEVER_BELOW_DESIRED, f"{row} is taken out ({row.reason}), {staying} others serve"
+                    )
             elif not self._may_leave(row.warned_at, staying, serving, documents):
-                self.broken(Rule.LAST_ONES, f"{row}, warned {row.warned_at}, leaves, {staying} others serve")
+                self.broken(
+                    Rule.WARNED_SERVES_WHILE_NEEDED,
+                    f"{row}, warned {row.warned_at}, leaves, {staying} others serve",
+                )
 
     def _may_leave(
         self, warned_at: datetime, staying: int, serving: int, documents: Sequence[ServiceSpec]
     ) -> bool:
         for spec in documents:
-            safe, last = promised.last_moments(spec, warned_at)
+            safe, last = limits.last_moments(spec, warned_at)
             is_due = (last if serving == 0 else safe) - SKEW_S <= self.scheduler.now
-            if is_due or promised.is_enough(spec, staying):
+            if is_due or limits.is_enough(spec, staying):
                 return True
         return False
 
-    def _paced(self, changes: Changes) -> None:
+    def _check_launch_rate(self, changes: Changes) -> None:
         """Launches are ordered: are they too many for their minute?"""
         intent, service = changes.open_intent, changes.service
         if intent is None or changes.window is None:
@@ -422,21 +323,28 @@ class Rules:
         counted = len(intent.replica_ids)
         is_same = before.since is not None and window.since == before.since
         is_next = before.since is None or (
-            window.since is not None and (window.since - before.since).total_seconds() >= promised.WINDOW_S
+            window.since is not None
+            and (window.since - before.since).total_seconds() >= limits.LAUNCH_WINDOW_S
         )
         is_counted = window.launched == counted + (before.launched if is_same else 0)
         if not (is_counted and (is_same or is_next)) and service not in self.damaged:
-            self.broken(Rule.LAUNCH_RATE, f"{service}: {counted} more than {before}, and it says {window}")
+            self.broken(
+                Rule.LAUNCH_RATE_LIMITED, f"{service}: {counted} more than {before}, and it says {window}"
+            )
         if window.launched > max((spec.max_launches_per_minute for spec in specs), default=0):
-            self.broken(Rule.LAUNCH_RATE, f"{service}: {window.launched} launches in a minute")
+            self.broken(Rule.LAUNCH_RATE_LIMITED, f"{service}: {window.launched} launches in a minute")
 
-    def _given(self, row: Replica) -> None:
+    def _check_instance(self, row: Replica) -> None:
         """A replica gets its instance: was that launched for it?"""
         instance = self.cloud.instances[row.instance_id or ""]
         if row.id not in self.intents.get(instance.launch_id or "", ()):
-            self.broken(Rule.GIVEN, f"{row} gets {instance.id}, which {instance.launch_id} brought")
+            self.broken(
+                Rule.INSTANCE_MATCHES_LAUNCH, f"{row} gets {instance.id}, which {instance.launch_id} brought"
+            )
 
-    def _closed(self, invocation: Invocation, intent_id: str, after: Mapping[int, Replica]) -> None:
+    def _check_intent_close(
+        self, invocation: Invocation, intent_id: str, after: Mapping[int, Replica]
+    ) -> None:
         """An intent is closed: is anything left of it?"""
         if intent_id in invocation.answered:
             return
@@ -447,8 +355,8 @@ class Rules:
         ]
         if not waiting:
             return
-        if self.scheduler.now - self.opened[intent_id] < promised.TIMEOUT_S - LEAD_S:
-            self.broken(Rule.PATIENCE, f"{intent_id} closed, {waiting[0]} waits for it")
+        if self.scheduler.now - self.opened[intent_id] < limits.TIMEOUT_S - MAX_COMMIT_S:
+            self.broken(Rule.INTENT_OPEN_WHILE_PENDING, f"{intent_id} closed, {waiting[0]} waits for it")
         for seen in invocation.observed:  # by a tick; the others close only what they launched themselves
             instance = self.cloud.instances[seen.id]
             if (
@@ -457,50 +365,57 @@ class Rules:
                 and instance.is_alive(self.scheduler.now)
                 and not instance.is_being_taken(self.scheduler.now)
             ):
-                self.broken(Rule.ADOPTION, f"{intent_id} closed, {instance.id} is there, {waiting[0]} waits")
+                self.broken(
+                    Rule.ADOPTED_BEFORE_INTENT_CLOSES,
+                    f"{intent_id} closed, {instance.id} is there, {waiting[0]} waits",
+                )
 
     # Calls.
 
-    def launches(self, request: LaunchRequest) -> None:
+    def before_launch(self, request: LaunchRequest) -> None:
         """A launch is about to take effect."""
         replicas = self.intents.get(request.launch_id)
         if replicas is None:
-            self.broken(Rule.INTENT_FIRST, f"{request.launch_id} was never on record")
+            self.broken(Rule.INTENT_BEFORE_LAUNCH, f"{request.launch_id} was never on record")
         elif request.count > len(replicas):
-            self.broken(Rule.INTENT_FIRST, f"{request.launch_id}: {request.count} for {replicas}")
+            self.broken(Rule.INTENT_BEFORE_LAUNCH, f"{request.launch_id}: {request.count} for {replicas}")
         known = self.cloud.answers.get(request.launch_id)
         if known and known[0] != request:
-            self.broken(Rule.INTENT_FIRST, f"{request.launch_id} launches twice, and differently")
+            self.broken(Rule.INTENT_BEFORE_LAUNCH, f"{request.launch_id} launches twice, and differently")
 
-    def terminates(self, invocation: Invocation, instance_ids: Collection[str]) -> None:
+    def before_terminate(self, invocation: Invocation, instance_ids: Collection[str]) -> None:
         """TerminateInstances is about to take effect."""
         now = self.scheduler.now
         for instance_id in instance_ids:
             instance = self.cloud.instances.get(instance_id)
             if instance is None or instance.is_foreign:
-                self.broken(Rule.FOREIGN, f"{instance_id} terminated")
+                self.broken(Rule.FOREIGN_UNTOUCHED, f"{instance_id} terminated")
                 continue
-            if instance_id not in invocation.wrote:
-                self.broken(Rule.ROW_FIRST, f"{instance_id} terminated, and nothing was written about it")
+            if instance_id not in invocation.row_writes:
+                self.broken(
+                    Rule.ROW_BEFORE_EFFECT, f"{instance_id} terminated, and nothing was written about it"
+                )
             if self.cloud.serves(instance):
-                self.broken(Rule.OUT_FIRST, f"{instance_id} terminated in rotation")
+                self.broken(Rule.DEREGISTERED_BEFORE_TERMINATED, f"{instance_id} terminated in rotation")
             if instance.state(now) in (InstanceState.PENDING, InstanceState.RUNNING):
                 told = invocation.warned_at is not None and instance.warned_at <= invocation.warned_at
-                decided_at = invocation.wrote.get(instance_id, invocation.loaded_at)
+                decided_at = invocation.row_writes.get(instance_id, invocation.loaded_at)
                 noted = self.warned_rows.get(instance_id, NEVER) < decided_at
                 # Else EC2 has spared it, or warned it once more since.
                 noted = noted and instance.warned_at < decided_at
                 if told or noted:
-                    self.broken(Rule.WARNED_SPARED, f"{instance_id} terminated, warned {instance.warned_at}")
+                    self.broken(
+                        Rule.WARNED_NOT_TERMINATED, f"{instance_id} terminated, warned {instance.warned_at}"
+                    )
 
-    def routes(self, spec: ServiceSpec, instance_ids: Collection[str]) -> None:
+    def before_route(self, spec: ServiceSpec, instance_ids: Collection[str]) -> None:
         """Targets are about to be registered or deregistered."""
         for instance_id in instance_ids:
             instance = self.cloud.instances.get(instance_id)
             if instance is None or instance.is_foreign or instance.launched_for != spec.service:
-                self.broken(Rule.FOREIGN, f"{instance_id} put into or taken out of {spec.service}")
+                self.broken(Rule.FOREIGN_UNTOUCHED, f"{instance_id} put into or taken out of {spec.service}")
 
-    def takes_out(
+    def before_deregister(
         self, invocation: Invocation, spec: ServiceSpec, instance_ids: Collection[str], store: MemoryStore
     ) -> None:
         """Targets are about to be deregistered: do their rows say so?"""
@@ -519,34 +434,37 @@ class Rules:
                 continue
             row = rows.get(instance_id)
             if (row is None and instance_id not in history) or (row is not None and row.state.is_active):
-                self.broken(Rule.ROW_FIRST, f"{instance_id} leaves the rotation, and its row is {row}")
+                self.broken(
+                    Rule.ROW_BEFORE_EFFECT, f"{instance_id} leaves the rotation, and its row is {row}"
+                )
 
-    def ended_in_rotation(self, instance: SimInstance) -> None:
+    def end_in_rotation(self, instance: SimInstance) -> None:
         """EC2 takes an instance that it had warned, and clients were still sent to it."""
         now = self.scheduler.now
-        due = self.called_back.get(instance.service or "", ())
-        earliest, latest = (now - left_s for left_s in LAST_LOOK_S)
+        due = self.leave_checks.get(instance.service or "", ())
+        earliest, latest = (now - left_s for left_s in LAST_CHECK_S)
         if earliest < self.quiet_since or instance.service in self.damaged:
             return
-        if self.was_removed(instance.service or "", now - promised.WARNING_S, now):
+        if self.was_removed(instance.service or "", now - limits.WARNING_S, now):
             return  # nobody replaces it, and its ticks are few until the removal is certain
         is_looked_at = any(earliest <= time <= latest for time in due)
         if is_looked_at and self.warned_rows.get(instance.id, now) < earliest:
-            self.broken(Rule.WARNED_OUT, f"{instance.id} is in rotation at its end")
+            self.broken(Rule.WARNED_OUT_BEFORE_END, f"{instance.id} is in rotation at its end")
 
-    def look(self, services: Collection[str], store: MemoryStore) -> None:
+    def check_progress(self, services: Collection[str], store: MemoryStore) -> None:
         """Nothing goes wrong any more: is what there is to do done in time?"""
         now, quiet_since = self.scheduler.now, self.quiet_since
-        if now < quiet_since + promised.PROMPT_S:
+        if now < quiet_since + limits.PROGRESS_S:
             return
         for service in services:
             for row in store.load(service).replicas.values():
-                self._look_at(row, now - promised.PROMPT_S)
+                self._look_at(row, now - limits.PROGRESS_S)
         for instance in self.cloud.instances.values():
-            is_new = quiet_since < instance.launched_at < now - promised.PROMPT_S and instance.is_alive(now)
+            is_new = quiet_since < instance.launched_at < now - limits.PROGRESS_S and instance.is_alive(now)
             if is_new and not instance.is_foreign and instance.id not in self.recorded:
                 self.broken(
-                    Rule.PROMPT, f"{instance.id}, launched at {instance.launched_at:.0f} s, is nobody's"
+                    Rule.PROGRESS_IN_MINUTES,
+                    f"{instance.id}, launched at {instance.launched_at:.0f} s, is nobody's",
                 )
 
     def _look_at(self, row: Replica, since: float) -> None:
@@ -556,15 +474,15 @@ class Rules:
             return
         is_healthy = self.cloud.health(row.service, since).get(instance_id) is TargetState.HEALTHY
         if row.state is ReplicaState.STARTING and is_healthy:
-            self.broken(Rule.PROMPT, f"{row} is healthy, and not ready")
+            self.broken(Rule.PROGRESS_IN_MINUTES, f"{row} is healthy, and not ready")
         if row.state is ReplicaState.DRAINING and target.registered_at < since:
-            self.broken(Rule.PROMPT, f"{row} drains, and is in rotation")
+            self.broken(Rule.PROGRESS_IN_MINUTES, f"{row} drains, and is in rotation")
 
     # Ends of invocations.
 
-    def ticked(self, invocation: Invocation) -> None:
+    def after_tick(self, invocation: Invocation) -> None:
         """A tick came to its end, and looked."""
-        service = invocation.ticks_for
+        service = invocation.tick_service
         if invocation.disturbances or invocation.observed_at is None or invocation.warned_at is None:
             return
         if self.was_removed(service, invocation.began_at, self.scheduler.now):
@@ -583,25 +501,28 @@ class Rules:
             if not is_known and instance_id not in (invocation.health or ()):
                 continue  # a wrong answer of the load balancer's hides what only that would tell
             if instance.died_at() <= invocation.observed_at:
-                self.broken(Rule.TICK_TAKES_OUT, f"{instance_id} is dead and in rotation")
+                self.broken(Rule.TICK_CLEANS_ROTATION, f"{instance_id} is dead and in rotation")
             elif (
                 instance_id in rows
                 and instance.warned_at <= invocation.warned_at
-                and instance.warned_at + promised.WARNING_S - promised.LAST_S <= invocation.loaded_at - SKEW_S
-                and instance_id not in invocation.wrote  # that it is ill was news: the next tick's
+                and instance.warned_at + limits.WARNING_S - limits.LAST_REPLICA_LEAD_S
+                <= invocation.loaded_at - SKEW_S
+                and instance_id not in invocation.row_writes  # that it is ill was news: the next tick's
             ):
-                self.broken(Rule.TICK_TAKES_OUT, f"{instance_id} is past its last moment and in rotation")
+                self.broken(
+                    Rule.TICK_CLEANS_ROTATION, f"{instance_id} is past its last moment and in rotation"
+                )
             elif (
                 instance_id in rows
                 and rows[instance_id].state is ReplicaState.DRAINING
                 and instance_id in (invocation.health or ())
             ):
-                self.broken(Rule.TICK_TAKES_OUT, f"{instance_id} drains and is in rotation")
+                self.broken(Rule.TICK_CLEANS_ROTATION, f"{instance_id} drains and is in rotation")
 
-    def acknowledged(self, invocation: Invocation, instance_id: str, store: MemoryStore) -> None:
+    def after_acknowledge(self, invocation: Invocation, instance_id: str, store: MemoryStore) -> None:
         """A message with a warning was done with."""
         row = self.row_before(invocation, instance_id, store)
-        if row is None or invocation.kept_off:
+        if row is None or invocation.saw_other_control_plane:
             return  # nobody's yet when it was looked up, or lost: the tick will see the warning; or not ours
         instance = self.cloud.instances[instance_id]
         is_hibernated = instance.died_at() <= instance.warned_at < NEVER
@@ -609,7 +530,7 @@ class Rules:
         if serves_on:
             return
         if row.state is not ReplicaState.DRAINING or not row.is_warned:
-            self.broken(Rule.SIGNAL_HANDLED, f"{row} is {row.state} after its warning")
+            self.broken(Rule.WARNING_HANDLED, f"{row} is {row.state} after its warning")
         target = self.cloud.in_rotation(row.service, instance_id)
         drained_at = time_of(row.since)
         by = self.drained.get(instance_id)
@@ -619,26 +540,26 @@ class Rules:
             return  # whoever has drained it takes it out; of a removed service a tick does
         # What was put back since, by an invocation that didn't know, is for the tick to find.
         if target is not None and target.registered_at < drained_at - SKEW_S:
-            self.broken(Rule.SIGNAL_HANDLED, f"{instance_id} is in rotation after its warning")
+            self.broken(Rule.WARNING_HANDLED, f"{instance_id} is in rotation after its warning")
 
-    def crashed(self, error: Exception | str) -> None:
+    def note_crash(self, error: Exception | str) -> None:
         """An exception that isn't a port's left the production code."""
-        self.broken(Rule.NO_SURPRISE, error if isinstance(error, str) else repr(error))
+        self.broken(Rule.ONLY_PORT_ERRORS, error if isinstance(error, str) else repr(error))
 
-    def caught(self, error: str) -> None:
+    def note_caught(self, error: str) -> None:
         """The production code caught an exception and went on."""
         if not error.startswith(("Conflict(", "Throttled(", "Unavailable(", "Denied(")):
-            self.crashed(error)
+            self.note_crash(error)
 
 
 def in_force(documents: Documents, service: str, time: float) -> Sequence[ServiceSpec]:
     """Those that a decision may go by then; what is missing leaves those of before in force."""
-    return documents(service, time - LONGEST_S) or documents(service, 0.0)
+    return documents(service, time - MAX_DOCUMENT_AGE_S) or documents(service, 0.0)
 
 
 def _is_said_gone(instance: SimInstance, invocation: Invocation) -> bool:
     """Whether a person vouches for it that an instance is gone, since it isn't shown."""
-    return invocation.is_vouched_for and instance.id not in {i.id for i in invocation.observed}
+    return invocation.is_override and instance.id not in {i.id for i in invocation.observed}
 
 
 def _is_spot_on_its_way(row: Replica) -> bool:

@@ -30,7 +30,7 @@ class Fate(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class SimSignal:
     """A signal, as the rules read it."""
 
     instance_id: str
@@ -38,7 +38,7 @@ class Event:
     is_warning: bool
 
     @classmethod
-    def of(cls, body: str) -> Event:
+    def of(cls, body: str) -> SimSignal:
         """The signal in one of EC2's events."""
         event = json.loads(body)
         is_warning = event["detail-type"] == _WARNING

@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from lab.sim import promised
 from lab.sim.gate import Invocation, at
-from lab.sim.learning import Evidence, Learning
-from lab.sim.rules import Documents, Rule, in_force
+from lab.sim.rules import Rule, limits
+from lab.sim.rules.checker import Documents, in_force
+from lab.sim.rules.cooldowns import CooldownChecker, Evidence
 from lab.sim.scheduler import Scheduler
 from spotrelay.core.pools import CapacityPool, Offering, PoolMemory, PurchaseOption, Scope
 from spotrelay.core.ports import Denied, LaunchRequest, LaunchResult, Throttled
@@ -50,7 +50,7 @@ class Order:
 
 
 @dataclass(slots=True)
-class Launching:
+class InvocationLaunches:
     """What one invocation launches."""
 
     orders: dict[str, Order] = field(default_factory=dict)
@@ -62,22 +62,22 @@ class Launching:
 
 
 @dataclass(slots=True)
-class Asking:
+class LaunchChecker:
     """Watches what the production code launches."""
 
     scheduler: Scheduler
     broken: Callable[[Rule, str], None]
-    learning: Learning
+    cooldown_checker: CooldownChecker
     documents: Documents
-    by: dict[Invocation, Launching] = field(default_factory=dict)
+    by: dict[Invocation, InvocationLaunches] = field(default_factory=dict)
 
     # What was written.
 
-    def committed(
+    def after_commit(
         self, invocation: Invocation, changes: Changes, before: Mapping[int, Replica], called_at: float
     ) -> None:
         """The invocation knows that its commit took effect, and made it at that time."""
-        launching = self.by.setdefault(invocation, Launching())
+        launching = self.by.setdefault(invocation, InvocationLaunches())
         now = at(called_at + invocation.skew_s)
         following = None
         for intent_id in changes.close_intents:
@@ -85,23 +85,25 @@ class Asking:
             if order is not None:
                 order.is_closed = True
                 following = order
-                self._concluded(invocation, order, changes, before, now)
-        self.learning.committed(invocation, changes, before, now)
+                self._check_conclusion(invocation, order, changes, before, now)
+        self.cooldown_checker.after_commit(invocation, changes, before, now)
         for row in changes.create:
-            self._bought(row, before)
+            self._check_purchase_option(row, before)
         intent = changes.open_intent
         if intent is None:
             return
         named = {row.id for row in changes.stored if row.launch_id == intent.id}
         if named != set(intent.replica_ids):
-            self.broken(Rule.AS_ORDERED, f"{intent}, and it is {named} that wait for it")
+            self.broken(Rule.LAUNCH_MATCHES_ROWS, f"{intent}, and it is {named} that wait for it")
         order = Order(intent, changes.to_launch, any(r.id in before for r in changes.to_launch))
         launching.orders[intent.id] = order
         if following is not None:
             order.plans, order.step = following.plans, following.step + 1
             order.eligible = following.eligible
             if abs((intent.created_at - now).total_seconds()) > EXACT_S:
-                self.broken(Rule.PATIENCE, f"{intent} is of {now}: it would be given up too soon")
+                self.broken(
+                    Rule.INTENT_OPEN_WHILE_PENDING, f"{intent} is of {now}: it would be given up too soon"
+                )
             return
         turn = [
             r for r in invocation.loaded.values() if _is_refused_fallback(r) and _is_past(r.retry_at, now)
@@ -109,18 +111,20 @@ class Asking:
         for row in order.rows:
             old = before.get(row.id)
             if old is not None and not _is_past(old.retry_at, now) and not turn:
-                self.broken(Rule.RETRIED, f"{row} is launched at {now}, and waits until {old.retry_at}")
+                self.broken(
+                    Rule.RETRIED_AFTER_BACKOFF, f"{row} is launched at {now}, and waits until {old.retry_at}"
+                )
 
-    def _bought(self, row: Replica, before: Mapping[int, Replica]) -> None:
+    def _check_purchase_option(self, row: Replica, before: Mapping[int, Replica]) -> None:
         """A new replica is bought as the one that it replaces, or as the service wants it by now."""
         replaced = before.get(row.replaces or 0)
         specs = self._in_force(row.service)
         if replaced is None or not specs or not all(spec.use_spot for spec in specs):
             return
         if row.purchase_option is not replaced.purchase_option:
-            self.broken(Rule.AS_ORDERED, f"{row} is bought {row.purchase_option}, unlike {replaced}")
+            self.broken(Rule.LAUNCH_MATCHES_ROWS, f"{row} is bought {row.purchase_option}, unlike {replaced}")
 
-    def _concluded(
+    def _check_conclusion(
         self,
         invocation: Invocation,
         order: Order,
@@ -132,33 +136,38 @@ class Asking:
         rows = {row.id: row for row in changes.update}
         waiting = [rows[r.id] for r in order.rows if r.id in rows]
         if len(waiting) < len(order.rows):
-            self.broken(Rule.ANSWERED, f"{order.intent} is closed, and its rows are {list(rows.values())}")
+            self.broken(
+                Rule.LAUNCH_RESULT_RECORDED,
+                f"{order.intent} is closed, and its rows are {list(rows.values())}",
+            )
             return
         if isinstance(order.answer, Throttled):
-            self._wait(waiting, before, now, is_attempt=False)
+            self._check_retry(waiting, before, now, is_attempt=False)
             return
         if order.answer is None:
             # Nobody was asked: there must have been nobody to ask.
             order.plans = self._plans(invocation, order, changes.service, now)
             if () not in order.plans or order.request is not None:
-                self.broken(Rule.PLACES, f"{order.intent} is closed, nobody answered: {order.plans}")
+                self.broken(Rule.POOL_ORDER, f"{order.intent} is closed, nobody answered: {order.plans}")
         answer = order.answer if isinstance(order.answer, LaunchResult) else LaunchResult()
         got = [row for row in waiting if row.instance_id]
         left = [row for row in waiting if row.instance_id is None]
         given = [instance.id for instance in answer.instances][: len(waiting)]
         if sorted(given) != sorted(row.instance_id or "" for row in got):
-            self.broken(Rule.ANSWERED, f"{given} came for {order.intent}, the rows say {waiting}")
+            self.broken(
+                Rule.LAUNCH_RESULT_RECORDED, f"{given} came for {order.intent}, the rows say {waiting}"
+            )
         words = [str(order.answer)] if isinstance(order.answer, Denied) else [r.code for r in answer.refusals]
-        self._told(order, got, [*words, "/"])
-        self._told(order, left, words)
-        if left and self._goes_on(order, changes, left):
+        self._check_launch_note(order, got, [*words, "/"])
+        self._check_launch_note(order, left, words)
+        if left and self._continues(order, changes, left):
             if any(row.attempts == 1 for row in left):  # another call for fallbacks does no harm
                 self.by[invocation].fallbacks.setdefault(changes.service, {True, False})
             return
-        self._wait(left, before, now, self._rested(invocation, order, changes.service, now))
-        self._stood_in(invocation, left, before)
+        self._check_retry(left, before, now, self._rest_end(invocation, order, changes.service, now))
+        self._expect_fallbacks(invocation, left, before)
 
-    def _goes_on(self, order: Order, changes: Changes, left: Sequence[Replica]) -> bool:
+    def _continues(self, order: Order, changes: Changes, left: Sequence[Replica]) -> bool:
         """Whether others are asked for those that got nothing, as they must be if there are others."""
         follows = {len(plan) > order.step + 1 for plan in order.plans}
         if not isinstance(order.answer, LaunchResult) or follows == {False}:
@@ -166,10 +175,10 @@ class Asking:
         opened = changes.open_intent.replica_ids if changes.open_intent else ()
         is_going_on = sorted(opened) == sorted(row.id for row in left)
         if not is_going_on and follows == {True}:
-            self.broken(Rule.PLACES, f"{left} aren't asked for elsewhere, {order.plans} at {order.step}")
+            self.broken(Rule.POOL_ORDER, f"{left} aren't asked for elsewhere, {order.plans} at {order.step}")
         return is_going_on
 
-    def _wait(
+    def _check_retry(
         self,
         rows: Iterable[Replica],
         before: Mapping[int, Replica],
@@ -181,16 +190,17 @@ class Asking:
         """Nothing was to be had for these, or nothing was asked: when are they tried again?"""
         for row in rows:
             attempts = before[row.id].attempts + is_attempt
-            back_off_s = promised.doubled_s(attempts if is_attempt else 1, *promised.RETRY_S)
+            back_off_s = limits.doubled_s(attempts if is_attempt else 1, *limits.RETRY_S)
             due = now + seconds(back_off_s)
             first, last = rested or (due, due)
             is_due = row.retry_at is not None and first <= row.retry_at <= last
             if row.attempts != attempts or not is_due:
                 self.broken(
-                    Rule.RETRIED, f"{row}: {row.attempts}, {row.retry_at}; {attempts}, {first}, {last}"
+                    Rule.RETRIED_AFTER_BACKOFF,
+                    f"{row}: {row.attempts}, {row.retry_at}; {attempts}, {first}, {last}",
                 )
 
-    def _stood_in(
+    def _expect_fallbacks(
         self, invocation: Invocation, rows: Iterable[Replica], before: Mapping[int, Replica]
     ) -> None:
         """Who was refused for the first time has fallbacks asked for."""
@@ -201,7 +211,7 @@ class Asking:
                 launching.fallbacks[row.service] = wants
                 launching.called.discard(row.service)
 
-    def _told(self, order: Order, rows: Iterable[Replica], words: Iterable[str]) -> None:
+    def _check_launch_note(self, order: Order, rows: Iterable[Replica], words: Iterable[str]) -> None:
         """Do the rows say why there, which pools were left out, and what EC2 answered?"""
         for row in rows:
             text = row.launch or ""
@@ -211,13 +221,16 @@ class Asking:
                 asked = frozenset[CapacityPool]().union(*order.plans[0])
                 is_right &= all((str(pool) in why) is (pool not in asked) for pool in order.eligible)
             if not is_right:
-                self.broken(Rule.ANSWERED, f"{row} says {text!r}, EC2 said {order.answer}, of {order.plans}")
+                self.broken(
+                    Rule.LAUNCH_RESULT_RECORDED,
+                    f"{row} says {text!r}, EC2 said {order.answer}, of {order.plans}",
+                )
 
     # Calls.
 
-    def asks(self, invocation: Invocation, request: LaunchRequest) -> None:
+    def before_launch(self, invocation: Invocation, request: LaunchRequest) -> None:
         """EC2 is about to be asked."""
-        launching = self.by.setdefault(invocation, Launching())
+        launching = self.by.setdefault(invocation, InvocationLaunches())
         order = launching.orders.get(request.launch_id)
         if order is None:
             return  # never on record: another rule's affair
@@ -225,7 +238,7 @@ class Asking:
         option, spec = request.purchase_option, request.spec
         wanted = len(order.rows), order.intent.highest_id, {row.purchase_option for row in order.rows}
         if (request.count, request.highest_id, {option}) != wanted:
-            self.broken(Rule.AS_ORDERED, f"{request} for {order.rows}")
+            self.broken(Rule.LAUNCH_MATCHES_ROWS, f"{request} for {order.rows}")
         if not order.plans:
             now = at(self.scheduler.now + invocation.skew_s)
             order.plans = self._plans(invocation, order, spec.service, now, spec)
@@ -233,65 +246,69 @@ class Asking:
             plan for plan in order.plans if plan[order.step : order.step + 1] == (frozenset(request.pools),)
         ]
         if not fits or len(set(request.pools)) < len(request.pools):
-            self.broken(Rule.PLACES, f"{request.pools} are asked in step {order.step} of {order.plans}")
+            self.broken(Rule.POOL_ORDER, f"{request.pools} are asked in step {order.step} of {order.plans}")
         order.plans = fits
-        memory = self.learning.of(invocation).memory.get(spec.service, PoolMemory())
+        memory = self.cooldown_checker.of(invocation).memory.get(spec.service, PoolMemory())
         if spec.ordered:
             known = [pool for pool in _eligible(spec, memory) if pool in request.pools]
             if known != list(request.pools):
-                self.broken(Rule.AS_ORDERED, f"{request.pools} are asked, {known} is the preference")
-        self._capped(request, memory)
+                self.broken(Rule.LAUNCH_MATCHES_ROWS, f"{request.pools} are asked, {known} is the preference")
+        self._check_price_cap(request, memory)
 
-    def _capped(self, request: LaunchRequest, memory: PoolMemory) -> None:
+    def _check_price_cap(self, request: LaunchRequest, memory: PoolMemory) -> None:
         share, caps = request.spec.max_price_share, request.max_prices
         if share is None or request.purchase_option is PurchaseOption.ON_DEMAND:
             if caps:
-                self.broken(Rule.CAPPED, f"{caps}, and nothing is to be capped")
+                self.broken(Rule.PRICE_CAP_SENT, f"{caps}, and nothing is to be capped")
             return
         prices = memory.survey.on_demand_prices if memory.survey else {}
         for type_ in dict.fromkeys(pool.instance_type for pool in request.pools):
             below = share * prices.get(type_, 0.0) - caps.get(type_, float("inf"))
             # EC2 takes four decimals: what is below is rounded down.
             if not -1e-9 < below < 2e-4:
-                self.broken(Rule.CAPPED, f"{type_}: {caps}, {share} of {prices}")
+                self.broken(Rule.PRICE_CAP_SENT, f"{type_}: {caps}, {share} of {prices}")
 
-    def answered(self, invocation: Invocation, request: LaunchRequest, answer: Answer) -> None:
+    def after_launch(self, invocation: Invocation, request: LaunchRequest, answer: Answer) -> None:
         """EC2 has answered."""
         order = self.by[invocation].orders.get(request.launch_id)
         if order is not None:
             order.answer = answer
         if isinstance(answer, LaunchResult):
-            self.learning.answered(invocation, request, answer)
+            self.cooldown_checker.after_launch(invocation, request, answer)
 
-    def calls_tick(self, invocation: Invocation, service: str, delay_s: float) -> None:
+    def before_extra_tick(self, invocation: Invocation, service: str, delay_s: float) -> None:
         """A service's tick is called for, and not as the next one in turn."""
         launching = self.by.get(invocation)
-        if launching is None or not 0 < delay_s <= promised.FALLBACK_S:
+        if launching is None or not 0 < delay_s <= limits.FALLBACK_S:
             return
         launching.called.add(service)
         if True not in launching.fallbacks.get(service, ()):
-            self.broken(Rule.FALLBACKS_SOON, f"a tick of {service} is called for, and nothing was refused")
+            self.broken(
+                Rule.FALLBACKS_IN_SECONDS, f"a tick of {service} is called for, and nothing was refused"
+            )
 
-    def ended(self, invocation: Invocation, *, is_undisturbed: bool) -> None:
+    def after_invocation(self, invocation: Invocation, *, is_undisturbed: bool) -> None:
         """The invocation came to its end."""
         launching = self.by.pop(invocation, None)
         if launching is not None and is_undisturbed:
-            self._ended(launching)
-            self.learning.ended(invocation)
-        self.learning.by.pop(invocation, None)
+            self._check_orders(launching)
+            self.cooldown_checker.after_invocation(invocation)
+        self.cooldown_checker.by.pop(invocation, None)
 
-    def _ended(self, launching: Launching) -> None:
+    def _check_orders(self, launching: InvocationLaunches) -> None:
         for order in launching.orders.values():
             if not order.is_closed:
-                self.broken(Rule.ANSWERED, f"{order.intent} is left open, the answer was {order.answer}")
+                self.broken(
+                    Rule.LAUNCH_RESULT_RECORDED, f"{order.intent} is left open, the answer was {order.answer}"
+                )
         wanted = {service for service, wants in launching.fallbacks.items() if wants == {True}}
         if wanted - launching.called:
-            self.broken(Rule.FALLBACKS_SOON, f"nobody asks for fallbacks of {wanted}")
+            self.broken(Rule.FALLBACKS_IN_SECONDS, f"nobody asks for fallbacks of {wanted}")
 
-    def look(self, services: Collection[str], store: MemoryStore, quiet_since: float) -> None:
+    def check_progress(self, services: Collection[str], store: MemoryStore, quiet_since: float) -> None:
         """Nothing goes wrong any more: is tried again what was refused?"""
-        late = at(self.scheduler.now - promised.PROMPT_S)
-        if self.scheduler.now < quiet_since + promised.PROMPT_S:
+        late = at(self.scheduler.now - limits.PROGRESS_S)
+        if self.scheduler.now < quiet_since + limits.PROGRESS_S:
             return
         for service in services:
             rows = store.load(service)
@@ -307,7 +324,9 @@ class Asking:
             for row in rows.replicas.values():
                 is_late = row.retry_at is not None and row.retry_at < late
                 if row.state is ReplicaState.REQUESTED and is_late and row.launch_id not in rows.intents:
-                    self.broken(Rule.RETRIED, f"{row} isn't tried again, due was {row.retry_at}")
+                    self.broken(
+                        Rule.RETRIED_AFTER_BACKOFF, f"{row} isn't tried again, due was {row.retry_at}"
+                    )
 
     # What may be asked.
 
@@ -323,7 +342,7 @@ class Asking:
         spec: ServiceSpec | None = None,
     ) -> list[Plan]:
         """In which ways the launch may be made then, by what the invocation was told."""
-        learned = self.learning.of(invocation)
+        learned = self.cooldown_checker.of(invocation)
         memory, option = learned.memory.get(service, PoolMemory()), order.rows[0].purchase_option
         # What was lost is known by now; what the launch before was refused is, or isn't.
         fresh = learned.fresh[service]
@@ -351,14 +370,14 @@ class Asking:
         is_together = any(row.id in refused for other in others for row in other.rows)
         return {True} if is_together and order.is_launched_again else {True, False}
 
-    def _rested(
+    def _rest_end(
         self, invocation: Invocation, order: Order, service: str, now: datetime
     ) -> tuple[datetime, datetime] | None:
         """If nobody was asked because all cool: between when and when the first will have rested."""
         if order.request is not None:
             return None
-        learned = self.learning.of(invocation)
-        memory, latest = learned.memory.get(service, PoolMemory()), now + seconds(promised.RESTING_S)
+        learned = self.cooldown_checker.of(invocation)
+        memory, latest = learned.memory.get(service, PoolMemory()), now + seconds(limits.ALL_COOLING_RETRY_S)
         offerings = [Offering(pool, order.rows[0].purchase_option) for pool in order.eligible]
         if any(scope.covers(o) for scope in _scopes(learned.fresh[service]) for o in offerings):
             return now, latest  # what has just been taught ends at a time that only its lesson says
@@ -398,11 +417,11 @@ def _plan(
             continue
         if _rests_until(memory, offering, now) or any(scope.covers(offering) for scope in taught):
             cooling.add(pool)
-        elif is_spot and scores.get(pool.zone, 10) <= promised.LOW_SCORE:
+        elif is_spot and scores.get(pool.zone, 10) <= limits.LOW_SCORE:
             low.add(pool)
         else:
             rested.add(pool)
-    is_return = spec.on_demand_fallback and all(row.attempts % promised.LOW_SCORE_EVERY for row in order.rows)
+    is_return = spec.on_demand_fallback and all(row.attempts % limits.LOW_SCORE_EVERY for row in order.rows)
     steps = [rested]
     if not is_return or is_last_resort:
         steps.append(low)

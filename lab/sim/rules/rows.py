@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from lab.sim import promised
 from lab.sim.gate import Commit, time_of
-from lab.sim.rules import LONGEST_S, SKEW_S, Rule, in_force
-from lab.sim.view import View
+from lab.sim.rules import Rule, limits
+from lab.sim.rules.checker import MAX_DOCUMENT_AGE_S, SKEW_S, in_force
+from lab.sim.rules.invocation_view import InvocationView
 from spotrelay.core.instances import InstanceState, TargetState
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.spec import OnRebalance
@@ -13,26 +13,26 @@ from spotrelay.core.spec import OnRebalance
 NEEDLESS = "; as many as wanted are left"
 """Ends the reason of a loss that gets no replacement."""
 
-NO_OLDER_S = 2 * promised.WARNING_S
+MAX_EVENT_AGE_S = 2 * limits.WARNING_S
 """A warning's event that is older counts as of then: its instance couldn't be there."""
 
 
-def check(view: View, commit: Commit) -> None:
+def check(view: InvocationView, commit: Commit) -> None:
     """Check every row of a commit."""
     for row in commit.changes.create:
-        _check_entered(view, commit, row, None)
+        _check_state_times(view, commit, row, None)
         if row.state is not ReplicaState.REQUESTED:
-            _check_taken_in(view, commit, row)
+            _check_orphan_row(view, commit, row)
     for row in commit.changes.update:
         old = commit.before.replicas.get(row.id)
         if old is None:
             continue
-        _check_entered(view, commit, row, old)
+        _check_state_times(view, commit, row, old)
         _check_warning(view, row, old)
         _check_health(view, commit, row, old)
         _check_recommendation(view, commit, row, old)
         if old.instance_id is None and row.instance_id is not None:
-            _check_given(view, commit, row)
+            _check_assignment(view, commit, row)
         if row.state is not old.state and not row.state.is_active:
             if old.state.is_active:
                 _check_reason(view, commit, row, old)
@@ -42,41 +42,45 @@ def check(view: View, commit: Commit) -> None:
             and row.state is not old.state
             and view.target(row) is not TargetState.HEALTHY
         ):
-            view.broken(Rule.TRUE_ROWS, f"{row} becomes ready, and was shown {view.target(row)}")
+            view.broken(Rule.ROWS_MATCH_OBSERVATION, f"{row} becomes ready, and was shown {view.target(row)}")
 
 
-def _check_entered(view: View, commit: Commit, row: Replica, old: Replica | None) -> None:
+def _check_state_times(view: InvocationView, commit: Commit, row: Replica, old: Replica | None) -> None:
     """Each state has the time when it was entered, and keeps it."""
     for state, moment in row.entered.items():
         before = old.entered.get(state) if old else None
         if before is not None:
             is_right = moment == before
         elif old is None and state is ReplicaState.PROVISIONING:
-            launched_at = view.rules.cloud.instances[row.instance_id or ""].launched_at
+            launched_at = view.checker.cloud.instances[row.instance_id or ""].launched_at
             is_right = abs(time_of(moment) - launched_at) <= SKEW_S
         else:
             is_right = view.invocation.began_at - SKEW_S <= time_of(moment) <= commit.at + SKEW_S
         if not is_right:
-            view.broken(Rule.TRUE_ROWS, f"{row} came to {state} at {time_of(moment):.3f} s, it says")
+            view.broken(
+                Rule.ROWS_MATCH_OBSERVATION, f"{row} came to {state} at {time_of(moment):.3f} s, it says"
+            )
 
 
-def _check_warning(view: View, row: Replica, old: Replica) -> None:
+def _check_warning(view: InvocationView, row: Replica, old: Replica) -> None:
     """A row says when EC2 warned its instance, and goes on saying it."""
     if row.warned_at == old.warned_at:
         return
     if old.warned_at is not None or row.warned_at is None:
-        view.broken(Rule.TRUE_ROWS, f"{row}, warned at {old.warned_at}, says {row.warned_at}")
+        view.broken(Rule.ROWS_MATCH_OBSERVATION, f"{row}, warned at {old.warned_at}, says {row.warned_at}")
         return
     said = time_of(row.warned_at)
-    oldest = view.invocation.began_at - NO_OLDER_S - SKEW_S
+    oldest = view.invocation.began_at - MAX_EVENT_AGE_S - SKEW_S
     times = view.warnings.get(row.instance_id or "", ())
     if not any(
         abs(said - time) <= SKEW_S or time <= oldest + 2 * SKEW_S <= said + 4 * SKEW_S for time in times
     ):
-        view.broken(Rule.TRUE_ROWS, f"{row} says that it was warned at {said:.3f} s, EC2 did at {times}")
+        view.broken(
+            Rule.ROWS_MATCH_OBSERVATION, f"{row} says that it was warned at {said:.3f} s, EC2 did at {times}"
+        )
 
 
-def _check_health(view: View, commit: Commit, row: Replica, old: Replica) -> None:
+def _check_health(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> None:
     """A row says since when its replica has been seen without health."""
     since = row.unhealthy_since
     if since == old.unhealthy_since:
@@ -88,49 +92,53 @@ def _check_health(view: View, commit: Commit, row: Replica, old: Replica) -> Non
         is_new = old.unhealthy_since is None and time_of(since) >= view.invocation.began_at - SKEW_S
         is_right = is_new and not is_healthy and time_of(since) <= commit.at + SKEW_S
     if not is_right:
-        view.broken(Rule.TRUE_ROWS, f"{row}: unhealthy since {since}, not {old.unhealthy_since}")
+        view.broken(Rule.ROWS_MATCH_OBSERVATION, f"{row}: unhealthy since {since}, not {old.unhealthy_since}")
 
 
-def _check_recommendation(view: View, commit: Commit, row: Replica, old: Replica) -> None:
+def _check_recommendation(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> None:
     """A recommendation is noted once, with its time, if the service follows them."""
     if row.rebalance_at == old.rebalance_at:
         return
-    documents = in_force(view.rules.documents, row.service, commit.at)
+    documents = in_force(view.checker.documents, row.service, commit.at)
     is_followed = any(spec.on_rebalance is OnRebalance.REPLACE for spec in documents)
-    times = view.recommended.get(row.instance_id or "", ())
+    times = view.recommendations.get(row.instance_id or "", ())
     is_right = row.rebalance_at is not None and any(
         abs(time_of(row.rebalance_at) - time) < 0.001 for time in times
     )
     if old.rebalance_at is not None or not is_right or not is_followed:
         view.broken(
-            Rule.TRUE_ROWS, f"{row}: recommended to leave at {row.rebalance_at}, not {old.rebalance_at}"
+            Rule.ROWS_MATCH_OBSERVATION,
+            f"{row}: recommended to leave at {row.rebalance_at}, not {old.rebalance_at}",
         )
 
 
-def _check_given(view: View, commit: Commit, row: Replica) -> None:
+def _check_assignment(view: InvocationView, commit: Commit, row: Replica) -> None:
     """A replica gets an instance, of the version that it says; was there time to record one adopted?"""
-    version = view.rules.cloud.instances[row.instance_id or ""].version
+    version = view.checker.cloud.instances[row.instance_id or ""].version
     if version is not None and row.version != version:
-        view.broken(Rule.TRUE_ROWS, f"{row} is of version {row.version}, {row.instance_id} of {version}")
+        view.broken(
+            Rule.ROWS_MATCH_OBSERVATION, f"{row} is of version {row.version}, {row.instance_id} of {version}"
+        )
     if row.launch_id in view.invocation.answered:
         return
     intent = commit.before.intents.get(row.launch_id or "")
-    if intent and commit.at + SKEW_S < time_of(intent.created_at) + promised.ADOPTED_AFTER_S:
-        view.broken(Rule.NOT_BEFORE, f"{row} adopts {row.instance_id}, launched only just")
+    if intent and commit.at + SKEW_S < time_of(intent.created_at) + limits.ADOPTION_AFTER_S:
+        view.broken(Rule.NOT_BEFORE_TIMEOUT, f"{row} adopts {row.instance_id}, launched only just")
 
 
-def _check_taken_in(view: View, commit: Commit, row: Replica) -> None:
+def _check_orphan_row(view: InvocationView, commit: Commit, row: Replica) -> None:
     """An instance without a row gets one: is it nobody's, and what is it good for?"""
-    instance = view.rules.cloud.instances[row.instance_id or ""]
-    if commit.at + SKEW_S < instance.launched_at + promised.ORPHANED_AFTER_S:
+    instance = view.checker.cloud.instances[row.instance_id or ""]
+    if commit.at + SKEW_S < instance.launched_at + limits.ORPHAN_AFTER_S:
         view.broken(
-            Rule.NOT_BEFORE, f"{row} is made for {instance.id}, launched at {instance.launched_at:.0f} s"
+            Rule.NOT_BEFORE_TIMEOUT,
+            f"{row} is made for {instance.id}, launched at {instance.launched_at:.0f} s",
         )
     if row.purchase_option is not instance.offering.purchase_option:
-        view.broken(Rule.TRUE_ROWS, f"{row} is bought {row.purchase_option}, its instance isn't")
+        view.broken(Rule.ROWS_MATCH_OBSERVATION, f"{row} is bought {row.purchase_option}, its instance isn't")
     others = (r for r in commit.after.replicas.values() if r.instance_id == instance.id)
     if sum(1 for _ in others) > 1:
-        view.broken(Rule.GIVEN, f"{row} is made for {instance.id}, which has a row")
+        view.broken(Rule.INSTANCE_MATCHES_LAUNCH, f"{row} is made for {instance.id}, which has a row")
     target = view.target(row)
     is_in = target is not None and target.is_in_rotation
     wanted = (
@@ -141,13 +149,13 @@ def _check_taken_in(view: View, commit: Commit, row: Replica) -> None:
         else ReplicaState.STARTING
     )
     if row.state is not wanted and view.is_tick:
-        view.broken(Rule.TRUE_ROWS, f"{row} is {row.state}, the load balancer says {target}")
+        view.broken(Rule.ROWS_MATCH_OBSERVATION, f"{row} is {row.state}, the load balancer says {target}")
 
 
-def _check_reason(view: View, commit: Commit, row: Replica, old: Replica) -> None:
+def _check_reason(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> None:
     """A replica goes: does its row say why?"""
     reason = row.reason.removesuffix(NEEDLESS)
-    is_right = _is_so(view, commit, row, old, reason)
+    is_right = _is_true_reason(view, commit, row, old, reason)
     if reason != row.reason:
         # What was to take its place for another reason may be going, too.
         is_right = is_right and row.replaced_by == old.replaced_by and not row.is_fallback
@@ -156,10 +164,10 @@ def _check_reason(view: View, commit: Commit, row: Replica, old: Replica) -> Non
     elif reason.startswith(("interruption warning", "instance ")) and row.service in view.invocation.specs:
         is_right = is_right and (row.replaced_by is not None or row.is_fallback)
     if not is_right:
-        view.broken(Rule.TRUE_ROWS, f"{row} goes, replaced by {row.replaced_by}: {row.reason!r}")
+        view.broken(Rule.ROWS_MATCH_OBSERVATION, f"{row} goes, replaced by {row.replaced_by}: {row.reason!r}")
 
 
-def _is_so(view: View, commit: Commit, row: Replica, old: Replica, reason: str) -> bool:
+def _is_true_reason(view: InvocationView, commit: Commit, row: Replica, old: Replica, reason: str) -> bool:
     """Whether what a row says of why its replica goes is true."""
     was_ready = old.state is ReplicaState.READY
     match reason:
@@ -168,73 +176,77 @@ def _is_so(view: View, commit: Commit, row: Replica, old: Replica, reason: str) 
         case "Spot is back":
             return row.is_fallback
         case "service removed":
-            return view.rules.was_removed(row.service, 0.0, commit.at)
+            return view.checker.was_removed(row.service, 0.0, commit.at)
         case "rebalance recommendation":
             return was_ready and row.rebalance_at is not None and row.replaced_by is not None
         case "instance gone":
-            return view.shown(row) is None
+            return view.instance_of(row) is None
     if reason.startswith("interruption warning"):
         return row.is_warned
     if reason.startswith("unhealthy for "):
         return was_ready and (old.unhealthy_since is not None or old.replaced_by is not None)
     if reason.startswith("instance "):
-        instance = view.rules.cloud.instances[row.instance_id or ""]
+        instance = view.checker.cloud.instances[row.instance_id or ""]
         states = [state for since, state in instance.states if since <= commit.at and not state.is_alive]
         told = reason.removeprefix("instance ").removesuffix(", before it was ready")
         state, _, words = told.partition(": ")
         is_failed = row.state is ReplicaState.FAILED
         # EC2 took it, or it was ready: else it has failed.
         may_fail = not (was_ready or row.is_warned or words.startswith("Server.SpotInstance"))
-        shown = view.shown(row)  # its end may have been another one since
+        shown = view.instance_of(row)  # its end may have been another one since
         is_true = words in ("", instance.end, shown.state_reason if shown else "")
         return state in states and is_true and (not is_failed or may_fail)
     return row.state is ReplicaState.FAILED and reason.startswith("not ready ")
 
 
-def _check_time(view: View, commit: Commit, row: Replica, old: Replica) -> None:
+def _check_time(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> None:
     """A replica goes: has it had its time?"""
     now = commit.at + SKEW_S
-    documents = view.rules.documents(row.service, commit.at - LONGEST_S)
+    documents = view.checker.documents(row.service, commit.at - MAX_DOCUMENT_AGE_S)
     reason = row.reason.removesuffix(NEEDLESS)
     started = old.entered.get(ReplicaState.PROVISIONING)
     if row.state is ReplicaState.FAILED and not reason.startswith("instance "):
         delay_s = min((spec.initial_delay_s for spec in documents), default=0.0)
         if started is None or now <= time_of(started) + delay_s:
-            view.broken(Rule.NOT_BEFORE, f"{row} is given up as never ready, launched at {started}")
-        instance = view.shown(row)
+            view.broken(Rule.NOT_BEFORE_TIMEOUT, f"{row} is given up as never ready, launched at {started}")
+        instance = view.instance_of(row)
         is_running = instance is not None and instance.state is InstanceState.RUNNING
         if is_running and view.target(row) in (TargetState.HEALTHY, TargetState.INITIAL):
-            view.broken(Rule.NOT_BEFORE, f"{row} is given up as never ready, and is {view.target(row)}")
+            view.broken(
+                Rule.NOT_BEFORE_TIMEOUT, f"{row} is given up as never ready, and is {view.target(row)}"
+            )
     elif reason == "instance gone":
-        _check_gone(view, commit, row, old)
+        _check_missing_instance(view, commit, row, old)
     elif reason.startswith("unhealthy for ") and old.is_fallback and old.unhealthy_since is not None:
-        is_due = now >= time_of(old.unhealthy_since) + promised.FALLBACK_UNHEALTHY_S
+        is_due = now >= time_of(old.unhealthy_since) + limits.FALLBACK_UNHEALTHY_S
         if not is_due:
-            view.broken(Rule.NOT_BEFORE, f"{row} goes: {row.reason}, since {old.unhealthy_since}")
+            view.broken(Rule.NOT_BEFORE_TIMEOUT, f"{row} goes: {row.reason}, since {old.unhealthy_since}")
 
 
-def _check_gone(view: View, commit: Commit, row: Replica, old: Replica) -> None:
+def _check_missing_instance(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> None:
     """A replica goes because EC2 doesn't show its instance: is that credible?"""
     now = commit.at + SKEW_S
-    if now < time_of(old.entered[ReplicaState.PROVISIONING]) + promised.UNSEEN_S:
-        view.broken(Rule.NOT_BEFORE, f"{row} is gone, and may only not be shown yet")
-    if old.state is not ReplicaState.READY or view.invocation.is_vouched_for:
+    if now < time_of(old.entered[ReplicaState.PROVISIONING]) + limits.UNSEEN_S:
+        view.broken(Rule.NOT_BEFORE_TIMEOUT, f"{row} is gone, and may only not be shown yet")
+    if old.state is not ReplicaState.READY or view.invocation.is_override:
         return
     ready = [r for r in view.rows.replicas.values() if r.state is ReplicaState.READY]
     missing = [
         r
         for r in ready
-        if view.shown(r) is None and now >= time_of(r.entered[ReplicaState.PROVISIONING]) + promised.UNSEEN_S
+        if view.instance_of(r) is None
+        and now >= time_of(r.entered[ReplicaState.PROVISIONING]) + limits.UNSEEN_S
     ]
-    if view.target(row) is TargetState.HEALTHY or len(missing) > promised.most_missing(len(ready)):
+    if view.target(row) is TargetState.HEALTHY or len(missing) > limits.most_missing(len(ready)):
         view.broken(
-            Rule.NOT_BEFORE, f"{row} is gone, is {view.target(row)}, {len(missing)} are of {len(ready)}"
+            Rule.NOT_BEFORE_TIMEOUT,
+            f"{row} is gone, is {view.target(row)}, {len(missing)} are of {len(ready)}",
         )
-    if old.unhealthy_since is None or now < time_of(old.unhealthy_since) + promised.MISSING_S:
-        view.broken(Rule.NOT_BEFORE, f"{row} is gone, missing since {old.unhealthy_since}")
+    if old.unhealthy_since is None or now < time_of(old.unhealthy_since) + limits.MISSING_S:
+        view.broken(Rule.NOT_BEFORE_TIMEOUT, f"{row} is gone, missing since {old.unhealthy_since}")
 
 
-def check_terminations(view: View) -> None:
+def check_terminations(view: InvocationView) -> None:
     """Have the requests of what was terminated had their time?"""
     assert view.spec is not None  # noqa: S101 - a tick has one
     for row in view.rows.replicas.values():
@@ -242,10 +254,12 @@ def check_terminations(view: View) -> None:
         if at is None or row.state is not ReplicaState.DRAINING:
             continue
         drained_s = at + SKEW_S - time_of(row.since)
-        let_go = view.target(row) is None and drained_s >= promised.BALANCER_S
-        if not let_go and drained_s < view.spec.drain_s + promised.BALANCER_S:
-            view.broken(Rule.NOT_BEFORE, f"{row} is terminated, draining for {drained_s - SKEW_S:.1f} s")
-        instance = view.shown(row)
+        let_go = view.target(row) is None and drained_s >= limits.DEREGISTRATION_LAG_S
+        if not let_go and drained_s < view.spec.drain_s + limits.DEREGISTRATION_LAG_S:
+            view.broken(
+                Rule.NOT_BEFORE_TIMEOUT, f"{row} is terminated, draining for {drained_s - SKEW_S:.1f} s"
+            )
+        instance = view.instance_of(row)
         is_stopped = instance is not None and instance.state is InstanceState.STOPPED
-        if row.warned_at and not is_stopped and at + SKEW_S < time_of(row.warned_at) + promised.SPARED_S:
-            view.broken(Rule.NOT_BEFORE, f"{row} is terminated, warned at {row.warned_at}")
+        if row.warned_at and not is_stopped and at + SKEW_S < time_of(row.warned_at) + limits.SPARED_END_S:
+            view.broken(Rule.NOT_BEFORE_TIMEOUT, f"{row} is terminated, warned at {row.warned_at}")

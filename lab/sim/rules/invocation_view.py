@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from lab.sim.gate import Invocation, time_of
-from lab.sim.rules import SKEW_S, Rule, Rules
+from lab.sim.rules import Rule
+from lab.sim.rules.checker import SKEW_S, Checker
 from spotrelay.core.instances import Instance, TargetState
 from spotrelay.core.replica import Replica
 from spotrelay.core.rows import Rows
@@ -15,10 +16,10 @@ from spotrelay.core.spec import ServiceSpec
 
 
 @dataclass(slots=True)
-class View:
+class InvocationView:
     """What an invocation knew, and what has become of it."""
 
-    rules: Rules
+    checker: Checker
     invocation: Invocation
     service: str
     rows: Rows
@@ -31,7 +32,7 @@ class View:
     health: Mapping[str, TargetState]
     warnings: Mapping[str, list[float]]
     """Instance → when EC2 warned it."""
-    recommended: Mapping[str, list[float]]
+    recommendations: Mapping[str, list[float]]
     """Instance → when EC2 recommended to leave it."""
 
     @property
@@ -43,7 +44,7 @@ class View:
     @property
     def lag_s(self) -> float:
         """How much older than a commit of its the decision may be."""
-        return self.rules.scheduler.now - self.invocation.began_at
+        return self.checker.scheduler.now - self.invocation.began_at
 
     @property
     def is_alone(self) -> bool:
@@ -57,9 +58,9 @@ class View:
 
     def broken(self, rule: Rule, what: str) -> None:
         """Note a violation."""
-        self.rules.broken(rule, f"{self.invocation.name}: {what}")
+        self.checker.broken(rule, f"{self.invocation.name}: {what}")
 
-    def shown(self, row: Replica) -> Instance | None:
+    def instance_of(self, row: Replica) -> Instance | None:
         """The row's instance, as EC2 showed it."""
         return self.instances.get(row.instance_id or "")
 
@@ -75,7 +76,7 @@ class View:
         """Whether a moment had certainly passed when it began."""
         return time_of(moment) + SKEW_S <= self.invocation.began_at
 
-    def untouched(self) -> Iterator[Replica]:
+    def unchanged_rows(self) -> Iterator[Replica]:
         """The rows that it read and that nobody has written since."""
         for row in self.rows.replicas.values():
             kept = self.now.replicas.get(row.id)

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from lab.sim.backoffs import is_looping
 from lab.sim.gate import at, time_of
-from lab.sim.instances import GOING
-from lab.sim.rules import LONGEST_S, SKEW_S, Rule
-from lab.sim.truth import NEEDLESS
+from lab.sim.instances import ENDING_STATES
+from lab.sim.rules import Rule
+from lab.sim.rules.backoff import is_looping
+from lab.sim.rules.checker import MAX_DOCUMENT_AGE_S, SKEW_S
+from lab.sim.rules.rows import NEEDLESS
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
 from spotrelay.core.spec import ServiceSpec
 
 if TYPE_CHECKING:
-    from lab.sim.world import World
+    from lab.sim.world import SimWorld
 
-NOT_LOST = (
+UNREPLACED_REASONS = (
     "more replicas than wanted",
     "service removed",
     "Spot is back",
@@ -26,7 +27,7 @@ NOT_LOST = (
 """Why a replica is drained that nobody misses."""
 
 
-def unrest(world: World) -> str:
+def unrest(world: SimWorld) -> str:
     """What keeps things from coming to rest."""
     rows = [
         f"{r} {r.state}"
@@ -38,38 +39,41 @@ def unrest(world: World) -> str:
     return f"rows {rows}, messages {messages}"
 
 
-def check(world: World) -> None:
+def check(world: SimWorld) -> None:
     """Check every rule that must hold now."""
     for spec in world.scenario.specs:
         _check_service(world, spec.service)
-    _check_letters(world)
+    _check_dead_letters(world)
 
 
-def _check_service(world: World, service: str) -> None:
-    now, broken = world.scheduler.now, world.rules.broken
+def _check_service(world: SimWorld, service: str) -> None:
+    now, broken = world.scheduler.now, world.checker.broken
     spec = world.services.valid(service, now)
     desired = spec.replicas if spec else 0
     rows = world.memory.load(service)
     ready = {r.instance_id for r in rows.replicas.values() if r.state is ReplicaState.READY}
     if not _is_crash_loop(spec, rows):
         _check_strength(world, service, desired, rows)
-    there = {i.id for i in world.cloud.of(service) if i.state(now) not in GOING and not i.is_foreign}
+    there = {i.id for i in world.cloud.of(service) if i.state(now) not in ENDING_STATES and not i.is_foreign}
     # Of a service that is gone from the table and from CloudFormation nobody can tell what was its.
-    if there - ready and (spec or service not in world.rules.damaged):
-        broken(Rule.NO_ORPHAN, f"{service}: {sorted(there - ready)}")
+    if there - ready and (spec or service not in world.checker.damaged):
+        broken(Rule.NO_INSTANCE_WITHOUT_ROW, f"{service}: {sorted(there - ready)}")
     alive = {i.id for i in world.cloud.of(service) if i.is_alive(now) and not i.is_foreign}
     if ready - alive:
-        broken(Rule.NO_GHOST, f"{service}: {sorted(i or '' for i in ready - alive)}")
+        broken(Rule.NO_ROW_WITHOUT_INSTANCE, f"{service}: {sorted(i or '' for i in ready - alive)}")
     routed = {i for i in world.cloud.groups.get(service, {}) if world.cloud.in_rotation(service, i)}
     if routed != ready and spec:
-        broken(Rule.IN_ROTATION, f"{service}: {sorted(routed)}, ready are {sorted(i or '' for i in ready)}")
+        broken(
+            Rule.ONLY_READY_IN_ROTATION,
+            f"{service}: {sorted(routed)}, ready are {sorted(i or '' for i in ready)}",
+        )
     if rows.intents:
         broken(Rule.NO_OPEN_INTENT, f"{service}: {list(rows.intents)}")
     # In the past an expired lease would still be held: nobody gave it back. A service that is gone has no
     # tick any more that would.
     if spec and not world.memory.acquire(service, "nobody", at(0), 0):
-        broken(Rule.LEASES, service)
-    if service in world.rules.damaged:
+        broken(Rule.NO_LEASE_HELD, service)
+    if service in world.checker.damaged:
         return
     history = {r.id: r for r in world.memory.history(service, 1000)}
     _check_replacements(world, {**rows.replicas, **history}, rows.highest_id)
@@ -83,58 +87,67 @@ def _is_crash_loop(spec: ServiceSpec | None, rows: Rows) -> bool:
     return serving >= spec.replicas or not (spec.use_spot and spec.on_demand_fallback)
 
 
-def _check_strength(world: World, service: str, desired: int, rows: Rows) -> None:
+def _check_strength(world: SimWorld, service: str, desired: int, rows: Rows) -> None:
     """As many as wanted, each bought as it was wanted, and no other."""
-    broken = world.rules.broken
+    broken = world.checker.broken
     states = [f"{r.id} {r.state}" for r in rows.replicas.values()]
     if len(states) != desired or any(r.state is not ReplicaState.READY for r in rows.replicas.values()):
-        broken(Rule.WHOLE, f"{service}: {desired} desired, there are {states}")
+        broken(Rule.DESIRED_AT_REST, f"{service}: {desired} desired, there are {states}")
     for row in rows.replicas.values():
         if row.is_fallback or (row.offering and row.offering.purchase_option is not row.purchase_option):
-            broken(Rule.WHOLE, f"{row} is to be bought {row.purchase_option}, and is {row.offering}")
+            broken(
+                Rule.DESIRED_AT_REST, f"{row} is to be bought {row.purchase_option}, and is {row.offering}"
+            )
 
 
-def _check_replacements(world: World, all_: dict[int, Replica], highest_id: int) -> None:
+def _check_replacements(world: SimWorld, all_: dict[int, Replica], highest_id: int) -> None:
     """Every loss has one replacement, and every replacement one loss."""
-    broken = world.rules.broken
+    broken = world.checker.broken
     if set(all_) != set(range(1, highest_id + 1)):
-        broken(Rule.IDS, f"{sorted(all_)} are on record of {highest_id}")
+        broken(Rule.IDS_IN_ORDER, f"{sorted(all_)} are on record of {highest_id}")
     for row in all_.values():
         if row.replaced_by is not None:
             successor = all_.get(row.replaced_by)
             if successor is None or successor.replaces != row.id:
-                broken(Rule.REPLACED_ONCE, f"{row} was replaced by {row.replaced_by}, which doesn't know it")
-        elif _is_missed(world, row):
-            broken(Rule.REPLACED_ONCE, f"{row} was lost ({row.reason}), and nobody replaced it")
+                broken(
+                    Rule.ONE_REPLACEMENT_PER_LOSS,
+                    f"{row} was replaced by {row.replaced_by}, which doesn't know it",
+                )
+        elif _needs_replacement(world, row):
+            broken(Rule.ONE_REPLACEMENT_PER_LOSS, f"{row} was lost ({row.reason}), and nobody replaced it")
         if row.replaces is not None:
             replaced = all_.get(row.replaces)
             if replaced is None or (replaced.replaced_by != row.id and row.state is ReplicaState.READY):
-                broken(Rule.REPLACED_ONCE, f"{row} replaces {row.replaces}, which doesn't know it")
+                broken(Rule.ONE_REPLACEMENT_PER_LOSS, f"{row} replaces {row.replaces}, which doesn't know it")
 
 
-def _is_missed(world: World, row: Replica) -> bool:
+def _needs_replacement(world: SimWorld, row: Replica) -> bool:
     """Whether a replica ended that should have been replaced."""
-    if row.state is not ReplicaState.TERMINATED or row.instance_id is None or row.reason in NOT_LOST:
+    if (
+        row.state is not ReplicaState.TERMINATED
+        or row.instance_id is None
+        or row.reason in UNREPLACED_REASONS
+    ):
         return False
     if row.is_fallback or row.reason.endswith(NEEDLESS):
         return False
     drained_at = time_of(row.entered[ReplicaState.DRAINING])
     # A decision may be as old as its reads.
-    return not world.services.was_removed(row.service, drained_at - LONGEST_S, drained_at + SKEW_S)
+    return not world.services.was_removed(row.service, drained_at - MAX_DOCUMENT_AGE_S, drained_at + SKEW_S)
 
 
-def _check_letters(world: World) -> None:
-    broken = world.rules.broken
+def _check_dead_letters(world: SimWorld) -> None:
+    broken = world.checker.broken
     queues = (world.signals, world.ticks)
     # What couldn't be set aside three times ends in the queue's own dead-letter queue.
     kept = Counter(world.dead_letters.letters) + Counter(m.body for queue in queues for m in queue.dead)
     for body, sent in world.malformed.items():
         if kept[body] < sent:
-            broken(Rule.DEAD_LETTERS, f"{kept[body]} of {sent} malformed ones: {body[:100]}")
+            broken(Rule.DEAD_LETTERS_EXACT, f"{kept[body]} of {sent} malformed ones: {body[:100]}")
     for body in set(world.dead_letters.letters):
         if not world.malformed[body]:
-            broken(Rule.DEAD_LETTERS, f"nothing is wrong with {body[:100]}")
+            broken(Rule.DEAD_LETTERS_EXACT, f"nothing is wrong with {body[:100]}")
     for queue in queues:
         for message in queue.dead:
-            if message.disturbed < queue.settings.max_receives:
-                broken(Rule.DEAD_LETTERS, f"{message.id}: {message.body[:100]}")
+            if message.failed_deliveries < queue.settings.max_receives:
+                broken(Rule.DEAD_LETTERS_EXACT, f"{message.id}: {message.body[:100]}")

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from lab.sim import backoffs, promised
 from lab.sim.gate import Commit, time_of
-from lab.sim.rules import SKEW_S, Rule
-from lab.sim.truth import NEEDLESS
-from lab.sim.view import View, stays_in
+from lab.sim.rules import Rule, limits
+from lab.sim.rules.backoff import held_until, is_held
+from lab.sim.rules.checker import SKEW_S
+from lab.sim.rules.invocation_view import InvocationView, stays_in
+from lab.sim.rules.rows import NEEDLESS
 from spotrelay.core.instances import TargetState
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
 from spotrelay.core.spec import OnRebalance, ServiceSpec
 
-RISING = (ReplicaState.PROVISIONING, ReplicaState.STARTING)
+STARTING_STATES = (ReplicaState.PROVISIONING, ReplicaState.STARTING)
 
-_FARTHEST = (
+_BY_DISTANCE = (
     ReplicaState.REQUESTED,
     ReplicaState.PROVISIONING,
     ReplicaState.STARTING,
@@ -26,19 +27,19 @@ _FARTHEST = (
 )
 
 
-def check(view: View, commit: Commit) -> None:
+def check(view: InvocationView, commit: Commit) -> None:
     """Check who goes and who comes by a tick's commit."""
     assert view.spec is not None  # noqa: S101 - a tick has one
     changes, spec = commit.changes, view.spec
-    _check_scaled_in(view, spec, commit)
-    _check_returned(view, commit)
-    _check_missed(view, spec, commit)
+    _check_scale_in(view, spec, commit)
+    _check_fallback_removal(view, commit)
+    _check_loss_replacement(view, spec, commit)
     if changes.create:
-        _check_bought(view, spec, commit)
-        _check_moved(view, spec, commit)
-        _check_stood_in(view, spec, commit)
+        _check_purchase_options(view, spec, commit)
+        _check_proactive_replacement(view, spec, commit)
+        _check_fallback_requests(view, spec, commit)
     if changes.open_intent and changes.window:
-        _check_launched(view, spec, commit)
+        _check_launch_times(view, spec, commit)
 
 
 def regular(rows: Rows) -> list[Replica]:
@@ -53,7 +54,7 @@ def of(replicas: Iterable[Replica], option: PurchaseOption) -> int:
     return sum(r.purchase_option is option for r in replicas)
 
 
-def _check_scaled_in(view: View, spec: ServiceSpec, commit: Commit) -> None:
+def _check_scale_in(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
     """What is one too many goes: is it the right one?"""
     loaded = view.rows.replicas
     gone = [
@@ -66,7 +67,9 @@ def _check_scaled_in(view: View, spec: ServiceSpec, commit: Commit) -> None:
         return
     left = regular(commit.after)
     if len(left) < spec.replicas:
-        view.broken(Rule.ORDER, f"{len(left)} of {spec.replicas} are left without {[r.id for r in gone]}")
+        view.broken(
+            Rule.SCALE_IN_ORDER, f"{len(left)} of {spec.replicas} are left without {[r.id for r in gone]}"
+        )
     written = {row.id for row in commit.changes.update}
     there = {row.id for row in regular(view.rows)}
     for kept in left:
@@ -82,13 +85,14 @@ def _check_scaled_in(view: View, spec: ServiceSpec, commit: Commit) -> None:
         for row in gone:
             if not _goes_before(row, known, is_base=of(left, PurchaseOption.ON_DEMAND) < spec.base_on_demand):
                 view.broken(
-                    Rule.ORDER, f"{row}, {row.state}, is one too many, and {known}, {known.state}, isn't"
+                    Rule.SCALE_IN_ORDER,
+                    f"{row}, {row.state}, is one too many, and {known}, {known.state}, isn't",
                 )
 
 
 def _goes_before(row: Replica, kept: Replica, *, is_base: bool) -> bool:
     """Whether the first is to be given up rather than the second; `is_base`: no on-demand can be spared."""
-    one, other = ((_FARTHEST.index(r.state), r.serves) for r in (row, kept))
+    one, other = ((_BY_DISTANCE.index(r.state), r.serves) for r in (row, kept))
     if one != other:
         return one < other
     if row.purchase_option is kept.purchase_option:
@@ -96,7 +100,7 @@ def _goes_before(row: Replica, kept: Replica, *, is_base: bool) -> bool:
     return row.purchase_option is PurchaseOption.SPOT or not is_base
 
 
-def _check_returned(view: View, commit: Commit) -> None:
+def _check_fallback_removal(view: InvocationView, commit: Commit) -> None:
     """A fallback that serves goes: has Spot stayed?"""
     loaded = view.rows.replicas
     gone = [
@@ -115,24 +119,25 @@ def _check_returned(view: View, commit: Commit) -> None:
         if stays_in(r, commit.after)
         and r.serves
         and r.purchase_option is PurchaseOption.SPOT
-        and time_of(_stays_from(r)) > commit.at + SKEW_S
+        and time_of(_stable_from(r)) > commit.at + SKEW_S
     ]
     left = sum(r.is_fallback and r.serves for r in commit.after.replicas.values())
     if left < len(fresh):
         view.broken(
-            Rule.HYSTERESIS, f"{gone} go, {left} are left, {[r.id for r in fresh]} have only just come"
+            Rule.FALLBACK_STAYS_FOR_SPOT,
+            f"{gone} go, {left} are left, {[r.id for r in fresh]} have only just come",
         )
 
 
-def _stays_from(row: Replica) -> datetime:
+def _stable_from(row: Replica) -> datetime:
     """When it has been ready for as long as it took to start."""
     ready = row.entered[ReplicaState.READY]
     return ready + min(
-        ready - row.entered.get(ReplicaState.PROVISIONING, ready), timedelta(seconds=promised.STAY_MAX_S)
+        ready - row.entered.get(ReplicaState.PROVISIONING, ready), timedelta(seconds=limits.STABLE_MAX_S)
     )
 
 
-def _check_missed(view: View, spec: ServiceSpec, commit: Commit) -> None:
+def _check_loss_replacement(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
     """Replicas are lost: are they replaced if they are missed, and only then?"""
     lost = [
         row
@@ -153,12 +158,17 @@ def _check_missed(view: View, spec: ServiceSpec, commit: Commit) -> None:
     for row in lost:
         if row.replaced_by in commit.after.replicas and row.replaced_by not in commit.before.replicas:
             if count > spec.replicas:
-                view.broken(Rule.MISSED, f"{row} is replaced, and {count} are left of {spec.replicas}")
+                view.broken(
+                    Rule.LOSS_REPLACED_IF_NEEDED,
+                    f"{row} is replaced, and {count} are left of {spec.replicas}",
+                )
         elif row.reason.endswith(NEEDLESS) and count < spec.replicas:
-            view.broken(Rule.MISSED, f"{row} isn't replaced, and {count} are left of {spec.replicas}")
+            view.broken(
+                Rule.LOSS_REPLACED_IF_NEEDED, f"{row} isn't replaced, and {count} are left of {spec.replicas}"
+            )
 
 
-def _check_bought(view: View, spec: ServiceSpec, commit: Commit) -> None:
+def _check_purchase_options(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
     """Replicas are requested: are they bought as the service wants them?"""
     after = regular(view.now)  # one decision may take several commits
     is_taking_in = any(
@@ -180,17 +190,22 @@ def _check_bought(view: View, spec: ServiceSpec, commit: Commit) -> None:
             is_right = of(after, PurchaseOption.ON_DEMAND) <= base
         if not is_right:
             view.broken(
-                Rule.BOUGHT, f"{row} is to be bought {option}; of {spec.replicas} {base} are the base"
+                Rule.PURCHASE_OPTION_CORRECT,
+                f"{row} is to be bought {option}; of {spec.replicas} {base} are the base",
             )
         if row.version != spec.version:
-            view.broken(Rule.BOUGHT, f"{row} is of version {row.version}, deployed is {spec.version}")
+            view.broken(
+                Rule.PURCHASE_OPTION_CORRECT, f"{row} is of version {row.version}, deployed is {spec.version}"
+            )
     for row in commit.changes.create:
-        _check_taken_in(view, row, base)
+        _check_orphan_purchase(view, row, base)
         if row.is_fallback and row.purchase_option is not PurchaseOption.ON_DEMAND:
-            view.broken(Rule.BOUGHT, f"{row} stands in, and is to be bought {row.purchase_option}")
+            view.broken(
+                Rule.PURCHASE_OPTION_CORRECT, f"{row} stands in, and is to be bought {row.purchase_option}"
+            )
 
 
-def _check_taken_in(view: View, row: Replica, base: int) -> None:
+def _check_orphan_purchase(view: InvocationView, row: Replica, base: int) -> None:
     """What was bought on-demand and is taken in is one of the base, or stands in."""
     is_in = row.state in (ReplicaState.STARTING, ReplicaState.READY)
     if not is_in or row.purchase_option is PurchaseOption.SPOT or not view.is_alone:
@@ -199,10 +214,13 @@ def _check_taken_in(view: View, row: Replica, base: int) -> None:
     before = of(regular(view.rows), PurchaseOption.ON_DEMAND)
     if max(there, before) < base if row.is_fallback else there > max(base, before):
         kind = "a fallback" if row.is_fallback else "a regular one"
-        view.broken(Rule.BOUGHT, f"{row} is taken in as {kind}, {there} on-demand for a base of {base}")
+        view.broken(
+            Rule.PURCHASE_OPTION_CORRECT,
+            f"{row} is taken in as {kind}, {there} on-demand for a base of {base}",
+        )
 
 
-def _check_moved(view: View, spec: ServiceSpec, commit: Commit) -> None:
+def _check_proactive_replacement(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
     """Replacements come before those go whom they replace: are they due, and not too many?"""
     after = commit.after.replicas
     moved = [
@@ -214,28 +232,35 @@ def _check_moved(view: View, spec: ServiceSpec, commit: Commit) -> None:
         return
     pairs = sum(r.superseded_in(commit.after) and r.is_counted and not r.is_fallback for r in after.values())
     if pairs > spec.surge:
-        view.broken(Rule.MOVED, f"{pairs} are being replaced, and {spec.surge} may be at a time")
+        view.broken(
+            Rule.REPLACED_BEFORE_DRAINED, f"{pairs} are being replaced, and {spec.surge} may be at a time"
+        )
     now = commit.at + SKEW_S
     for old in moved:
         if old.unhealthy_since is not None:
-            is_due = now >= time_of(old.unhealthy_since) + promised.UNHEALTHY_S
+            is_due = now >= time_of(old.unhealthy_since) + limits.UNHEALTHY_S
         else:
             is_advised = old.rebalance_at is not None and spec.on_rebalance is OnRebalance.REPLACE
-            is_due = is_advised and now >= time_of(old.since) + promised.RECOMMENDED_AGE_S
+            is_due = is_advised and now >= time_of(old.since) + limits.MIN_READY_S
         if not is_due:
-            view.broken(Rule.MOVED, f"{old} is replaced, unhealthy since {old.unhealthy_since}")
+            view.broken(
+                Rule.REPLACED_BEFORE_DRAINED, f"{old} is replaced, unhealthy since {old.unhealthy_since}"
+            )
     waiting = [
         r
         for r in regular(commit.after)
         if r.state is ReplicaState.READY
         and r.unhealthy_since
-        and view.is_over(r.unhealthy_since, promised.UNHEALTHY_S)
+        and view.is_over(r.unhealthy_since, limits.UNHEALTHY_S)
     ]
     if waiting and any(old.serves for old in moved):
-        view.broken(Rule.MOVED, f"{waiting[0]} doesn't answer, and {[str(r) for r in moved]} go before it")
+        view.broken(
+            Rule.REPLACED_BEFORE_DRAINED,
+            f"{waiting[0]} doesn't answer, and {[str(r) for r in moved]} go before it",
+        )
 
 
-def _check_stood_in(view: View, spec: ServiceSpec, commit: Commit) -> None:
+def _check_fallback_requests(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
     """Fallbacks are requested: is there somebody to stand in for?"""
     created = [r for r in commit.changes.create if r.is_fallback and r.state is ReplicaState.REQUESTED]
     if not created:
@@ -244,14 +269,15 @@ def _check_stood_in(view: View, spec: ServiceSpec, commit: Commit) -> None:
     if backoff.version == spec.version and backoff.failures > 0:
         return  # then each that isn't there may have one
     standing = sum(r.is_fallback and r.state.is_active for r in commit.after.replicas.values())
-    wanting = sum(_may_want(r, view.rows) for r in regular(view.rows))
+    wanting = sum(_may_need_fallback(r, view.rows) for r in regular(view.rows))
     if standing > wanting:
         view.broken(
-            Rule.STOOD_IN, f"{standing} stand in, for {wanting}: {[r.id for r in created]} are too many"
+            Rule.FALLBACKS_MATCH_NEED,
+            f"{standing} stand in, for {wanting}: {[r.id for r in created]} are too many",
         )
 
 
-def _may_want(row: Replica, rows: Rows) -> bool:
+def _may_need_fallback(row: Replica, rows: Rows) -> bool:
     """Whether on-demand may stand in for it: not on a first start, nor while its predecessor serves."""
     before = rows.replicas.get(row.replaces or 0)
     if row.purchase_option is not PurchaseOption.SPOT or row.state is ReplicaState.READY:
@@ -263,7 +289,7 @@ def _may_want(row: Replica, rows: Rows) -> bool:
     return row.attempts > 0 or row.replaces is not None
 
 
-def _check_launched(view: View, spec: ServiceSpec, commit: Commit) -> None:
+def _check_launch_times(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
     """Replicas that waited are launched: is it their turn?"""
     assert commit.changes.open_intent is not None  # noqa: S101 - the caller has looked
     launched = set(commit.changes.open_intent.replica_ids)
@@ -275,13 +301,13 @@ def _check_launched(view: View, spec: ServiceSpec, commit: Commit) -> None:
     again = [loaded[r.id] for r in commit.changes.update if r.id in launched and r.id in loaded]
     for row in again:
         if row.launch_id in view.rows.intents:
-            view.broken(Rule.LAUNCHED, f"{row} is launched, and its launch is still open")
+            view.broken(Rule.LAUNCHED_WHEN_DUE, f"{row} is launched, and its launch is still open")
         if row.retry_at and time_of(row.retry_at) > now and not (is_turn and row.attempts):
-            view.broken(Rule.LAUNCHED, f"{row} is launched, and was to wait until {row.retry_at}")
+            view.broken(Rule.LAUNCHED_WHEN_DUE, f"{row} is launched, and was to wait until {row.retry_at}")
     fresh = [r for r in commit.changes.create if r.id in launched and r.replaces is None]
     for row in (*again, *fresh):
-        if backoffs.held_until(view, is_fallback=row.is_fallback) > now:
-            view.broken(Rule.HELD, f"{row} is launched, and waits by {view.rows.backoff}")
+        if held_until(view, is_fallback=row.is_fallback) > now:
+            view.broken(Rule.FAILURE_BACKOFF, f"{row} is launched, and waits by {view.rows.backoff}")
     # What goes in a later commit of the same decision doesn't stay either.
     staying = sum(r.stays and stays_in(r, commit.after) and stays_in(r, view.now) for r in loaded.values())
     spot = [r for r in again if r.purchase_option is PurchaseOption.SPOT]
@@ -290,18 +316,19 @@ def _check_launched(view: View, spec: ServiceSpec, commit: Commit) -> None:
             r
             for r in regular(view.rows)
             if r.purchase_option is PurchaseOption.SPOT
-            and r.state in RISING
+            and r.state in STARTING_STATES
             and r.id in commit.after.replicas
-            and commit.after.replicas[r.id].state in RISING
+            and commit.after.replicas[r.id].state in STARTING_STATES
         ]
-        most = promised.returning(spec.replicas)
+        most = limits.returning(spec.replicas)
         if len(spot) > max(most - len(rising), 0):
             view.broken(
-                Rule.RETURN, f"{[r.id for r in spot]} return at a time beside {[r.id for r in rising]}"
+                Rule.GRADUAL_RETURN_TO_SPOT,
+                f"{[r.id for r in spot]} return at a time beside {[r.id for r in rising]}",
             )
 
 
-def check_whole(view: View, spec: ServiceSpec) -> None:
+def check_after_tick(view: InvocationView, spec: ServiceSpec) -> None:
     """After a tick that nothing disturbed: is everybody there, or asked for, who should be?"""
     if not view.is_alone or view.rows.intents or view.now.intents:
         return
@@ -312,15 +339,15 @@ def check_whole(view: View, spec: ServiceSpec) -> None:
         r.state is ReplicaState.FAILED for commit in view.invocation.commits for r in commit.changes.update
     )
     too_many = len(left) - spec.replicas
-    if too_many < 0 and not backoffs.is_held(view) and not failed:
-        view.broken(Rule.IN_TIME, f"{len(left)} are there or on their way, {spec.replicas} are wanted")
+    if too_many < 0 and not is_held(view) and not failed:
+        view.broken(Rule.TICK_COMPLETE, f"{len(left)} are there or on their way, {spec.replicas} are wanted")
     loaded = view.rows.replicas
     staying = [r for r in loaded.values() if r.stays and view.target(r) is TargetState.HEALTHY]
     went = sum(r.serves and not stays_in(r, view.now) for r in loaded.values())
     may_go = len(staying) - spec.replicas - went
     idle = [
         r
-        for r in view.untouched()
+        for r in view.unchanged_rows()
         if not r.is_fallback
         and r.is_counted
         and not r.superseded_in(view.rows)
@@ -331,19 +358,19 @@ def check_whole(view: View, spec: ServiceSpec) -> None:
         r.superseded_in(view.rows) for r in view.rows.replicas.values() if r.id in {k.id for k in left}
     )
     if too_many > 0 and idle:
-        view.broken(Rule.IN_TIME, f"{too_many} are too many, and {idle[0]}, {idle[0].state}, stays")
+        view.broken(Rule.TICK_COMPLETE, f"{too_many} are too many, and {idle[0]}, {idle[0].state}, stays")
     _check_due(view, spec)
     _check_fallbacks(view, spec, failed=failed)
     _check_waiting(view, spec, failed=failed)
 
 
-def _has_lost_some(view: View) -> bool:
+def _has_lost_some(view: InvocationView) -> bool:
     """Whether replicas that count went in this very tick: what that makes room for is the next one's."""
     left = {row.id for row in view.now.replicas.values() if row.is_counted}
     return any(row.is_counted and row.id not in left for row in view.rows.replicas.values())
 
 
-def _check_due(view: View, spec: ServiceSpec) -> None:
+def _check_due(view: InvocationView, spec: ServiceSpec) -> None:
     """Is what should be replaced replaced, as far as `surge` goes?"""
     if _has_lost_some(view):
         return
@@ -352,79 +379,83 @@ def _check_due(view: View, spec: ServiceSpec) -> None:
         pairs = sum(r.superseded_in(rows) for r in there)
         if max(pairs, len(there) - spec.replicas) >= spec.surge:
             return
-    for row in view.untouched():
+    for row in view.unchanged_rows():
         if row.state is not ReplicaState.READY or not row.is_counted or row.is_fallback:
             continue
         if row.unhealthy_since is not None:
-            is_due = view.is_over(row.unhealthy_since, promised.UNHEALTHY_S)
+            is_due = view.is_over(row.unhealthy_since, limits.UNHEALTHY_S)
         else:
             is_advised = row.rebalance_at is not None and spec.on_rebalance is OnRebalance.REPLACE
-            is_due = is_advised and view.is_over(row.since, promised.RECOMMENDED_AGE_S)
+            is_due = is_advised and view.is_over(row.since, limits.MIN_READY_S)
         if is_due and not row.superseded_in(view.rows):
-            view.broken(Rule.MOVED, f"{row} should be replaced, unhealthy since {row.unhealthy_since}")
+            view.broken(
+                Rule.REPLACED_BEFORE_DRAINED,
+                f"{row} should be replaced, unhealthy since {row.unhealthy_since}",
+            )
 
 
-def _check_fallbacks(view: View, spec: ServiceSpec, *, failed: bool) -> None:
+def _check_fallbacks(view: InvocationView, spec: ServiceSpec, *, failed: bool) -> None:
     """Is there a fallback for each Spot replica that was refused, or that starts alone?"""
-    is_held = backoffs.is_held(view, is_fallback=True)
+    must_wait = is_held(view, is_fallback=True)
     standing = sum(r.is_fallback and r.is_counted for r in view.now.replicas.values())
-    if spec.use_spot and spec.on_demand_fallback and not is_held and not failed:
+    if spec.use_spot and spec.on_demand_fallback and not must_wait and not failed:
         # One that was to be replaced and serves all the same leaves less to stand in for.
         serving = sum(r.stays and not r.is_fallback for r in view.now.replicas.values())
         left = {r.id for r in regular(view.now)}
-        wanting = sum(_wants(view, r) for r in regular(view.rows) if r.id in left)
+        wanting = sum(_needs_fallback(view, r) for r in regular(view.rows) if r.id in left)
         wanted = min(wanting, spec.replicas - serving)
         if standing < wanted:
             view.broken(
-                Rule.STOOD_IN, f"{wanted} aren't ready and won't be soon, {standing} stand in for them"
+                Rule.FALLBACKS_MATCH_NEED,
+                f"{wanted} aren't ready and won't be soon, {standing} stand in for them",
             )
     if _has_lost_some(view):
         return
     # Once everybody has been there for long enough nobody stands in for them.
-    there = [r for r in regular(view.rows) if r.stays and view.is_over(_stays_from(r))]
-    idle = [r for r in view.untouched() if r.is_fallback and r.is_counted]
+    there = [r for r in regular(view.rows) if r.stays and view.is_over(_stable_from(r))]
+    idle = [r for r in view.unchanged_rows() if r.is_fallback and r.is_counted]
     if (
         len(there) >= spec.replicas == len(regular(view.now))
         and all(r.stays for r in regular(view.now))
         and idle
     ):
-        view.broken(Rule.STOOD_IN, f"{idle[0]}, {idle[0].state}, stands in for nobody")
+        view.broken(Rule.FALLBACKS_MATCH_NEED, f"{idle[0]}, {idle[0].state}, stands in for nobody")
 
 
-def _wants(view: View, row: Replica) -> bool:
+def _needs_fallback(view: InvocationView, row: Replica) -> bool:
     """Whether on-demand should stand in for a replica, and still should when the tick has ended."""
     kept = view.now.replicas.get(row.id)
     if (
         kept is None
         or not kept.is_counted
         or kept.state is ReplicaState.READY
-        or not _may_want(row, view.rows)
+        or not _may_need_fallback(row, view.rows)
     ):
         return False
     if row.attempts > 0:
         return True
     before = view.rows.replicas.get(row.replaces or 0)
-    return before is None or view.shown(before) is None
+    return before is None or view.instance_of(before) is None
 
 
-def _check_waiting(view: View, spec: ServiceSpec, *, failed: bool) -> None:
+def _check_waiting(view: InvocationView, spec: ServiceSpec, *, failed: bool) -> None:
     """Is nobody kept waiting whose turn it is?"""
     if failed:
         return
     is_whole = sum(r.serves for r in view.rows.replicas.values()) >= spec.replicas
-    most = promised.returning(spec.replicas) if is_whole else spec.replicas
+    most = limits.returning(spec.replicas) if is_whole else spec.replicas
     intents = [c.changes.open_intent for c in view.invocation.commits if c.changes.open_intent]
     launched = {id_ for intent in intents for id_ in intent.replica_ids}
     returning = sum(
-        r.purchase_option is PurchaseOption.SPOT and (r.state in RISING or r.id in launched)
+        r.purchase_option is PurchaseOption.SPOT and (r.state in STARTING_STATES or r.id in launched)
         for r in regular(view.rows)
     )
     # Their turn had come as well, and then there were too many launches in that minute.
     returning += sum(c.changes.held for c in view.invocation.commits)
-    for row in view.untouched():
-        is_held = backoffs.is_held(view, is_fallback=row.is_fallback)
-        if row.state is not ReplicaState.REQUESTED or not row.is_counted or is_held:
+    for row in view.unchanged_rows():
+        must_wait = is_held(view, is_fallback=row.is_fallback)
+        if row.state is not ReplicaState.REQUESTED or not row.is_counted or must_wait:
             continue
         is_next = row.purchase_option is PurchaseOption.ON_DEMAND or not is_whole or returning < most
         if is_next and (row.retry_at is None or view.is_over(row.retry_at)):
-            view.broken(Rule.LAUNCHED, f"{row} was to wait until {row.retry_at}, and still does")
+            view.broken(Rule.LAUNCHED_WHEN_DUE, f"{row} was to wait until {row.retry_at}, and still does")

@@ -16,13 +16,13 @@ from spotrelay.core.spec import OnWarning, ServiceSpec
 WARNING_S = 120.0
 """Between a warning and the end: EC2's two minutes."""
 
-BALANCER_S = 20.0
+DEREGISTRATION_LAG_S = 20.0
 """For so long a load balancer may send requests to what drains."""
 
-LAST_S = 10.0
+LAST_REPLICA_LEAD_S = 10.0
 """The very last one in rotation leaves so long before its end."""
 
-SPARED_S = WARNING_S + 300.0
+SPARED_END_S = WARNING_S + 300.0
 """What EC2 spares is ended five minutes after its time: docs/reliability.md."""
 
 
@@ -40,7 +40,7 @@ def is_enough(spec: ServiceSpec, others: int) -> bool:
 def last_moments(spec: ServiceSpec, warned_at: datetime) -> tuple[float, float]:
     """When a warned replica that isn't let go leaves at the latest, and when it does as the very last one."""
     ends_at = time_of(warned_at) + WARNING_S
-    return ends_at - spec.drain_s - BALANCER_S, ends_at - LAST_S
+    return ends_at - spec.drain_s - DEREGISTRATION_LAG_S, ends_at - LAST_REPLICA_LEAD_S
 
 
 # What is seen, and what is missing: docs/reliability.md.
@@ -51,10 +51,10 @@ UNSEEN_S = 60.0
 MISSING_S = 30.0
 """What is neither shown nor healthy for half a minute counts as gone."""
 
-ADOPTED_AFTER_S = 10.0
+ADOPTION_AFTER_S = 10.0
 """An instance that was launched is adopted after ten seconds: before, who launched it records it."""
 
-ORPHANED_AFTER_S = 120.0
+ORPHAN_AFTER_S = 120.0
 """An instance that nobody adopts gets a row two minutes after its launch."""
 
 UNHEALTHY_S = 60.0
@@ -66,20 +66,20 @@ FALLBACK_UNHEALTHY_S = 180.0
 ABSENT_TICKS, ABSENT_S = 3, 20.0
 """For more ticks than these, and so long, a document must be missing."""
 
-PROMPT_S = 180.0
+PROGRESS_S = 180.0
 """What there is to do is done within three minutes: a tick that was killed may hold its lease for a minute,
 the next schedule's comes within another, and while things settle ticks come half a minute apart."""
 
-KEPT_S = 60.0
+DOCUMENT_CACHE_S = 60.0
 """For so long a function may go by a document that it has read."""
 
 TIMEOUT_S = 60.0
 """No function runs for longer: the stack's number."""
 
-RECOMMENDED_AGE_S = 600.0
+MIN_READY_S = 600.0
 """What has been ready for less isn't replaced on a recommendation: docs/service-file.md."""
 
-WINDOW_S = 60.0
+LAUNCH_WINDOW_S = 60.0
 """What `max_launches_per_minute` counts in: docs/service-file.md."""
 
 
@@ -99,7 +99,7 @@ CRASH_LOOP = 5
 
 # Launches and what is learned of pools: docs/placement.md.
 
-STAY_MAX_S = 600.0
+STABLE_MAX_S = 600.0
 """A fallback goes once Spot has been ready for as long as it took to start, ten minutes at most."""
 
 LOW_SCORE = 3
@@ -111,7 +111,7 @@ LOW_SCORE_EVERY = 5
 RETRY_S = (5.0, 60.0)
 """After a launch that was refused: at first, and at most."""
 
-RESTING_S = 300.0
+ALL_COOLING_RETRY_S = 300.0
 """While all pools cool, at most so long: docs/reliability.md."""
 
 FALLBACK_S = 2.0

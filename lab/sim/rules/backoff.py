@@ -6,22 +6,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from lab.sim import promised
 from lab.sim.gate import Commit, time_of
 from lab.sim.instances import NEVER
-from lab.sim.rules import SKEW_S, Rule
-from lab.sim.view import View
+from lab.sim.rules import Rule, limits
+from lab.sim.rules.checker import SKEW_S
+from lab.sim.rules.invocation_view import InvocationView
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Backoff
 
 
 @dataclass(slots=True)
-class Backoffs:
+class BackoffChecker:
     """Knows when each service's last replica failed."""
 
     failed_at: dict[str, float] = field(default_factory=dict)
 
-    def check(self, view: View, *, is_whole: bool) -> None:
+    def check(self, view: InvocationView, *, is_whole: bool) -> None:
         """Is the back-off on record as the failures say? `is_whole`: nothing kept it from that."""
         failed: list[Replica] = []
         is_ready = False
@@ -33,18 +33,26 @@ class Backoffs:
                 failed, is_ready = [], False
         is_held = view.rows.backoff != Backoff()
         if is_whole and (is_held if is_ready else failed):
-            view.broken(Rule.HELD, f"{[str(r) for r in failed]} failed, ready: {is_ready}; nothing follows")
+            view.broken(
+                Rule.FAILURE_BACKOFF, f"{[str(r) for r in failed]} failed, ready: {is_ready}; nothing follows"
+            )
 
     def _check(
-        self, view: View, commit: Commit, failed: Sequence[Replica], said: Backoff, *, is_ready: bool
+        self,
+        view: InvocationView,
+        commit: Commit,
+        failed: Sequence[Replica],
+        said: Backoff,
+        *,
+        is_ready: bool,
     ) -> None:
         # What failed its probe later in the same tick is decided by itself.
         if is_ready and (view.rows.backoff != Backoff() or not failed):
             if said != Backoff():
-                view.broken(Rule.HELD, f"a replica became ready, and {said}")
+                view.broken(Rule.FAILURE_BACKOFF, f"a replica became ready, and {said}")
             return
         if not failed:
-            view.broken(Rule.HELD, f"nothing failed, and {said}")
+            view.broken(Rule.FAILURE_BACKOFF, f"nothing failed, and {said}")
             return
         service, version = commit.changes.service, max(replica.version for replica in failed)
         before = commit.before.backoff
@@ -57,26 +65,28 @@ class Backoffs:
         self.failed_at[service] = commit.at
         counts = {before.failures + len(failed)}
         if started <= last + SKEW_S:
-            capped = min(before.failures + len(failed), max(before.failures, promised.CRASH_LOOP - 1))
+            capped = min(before.failures + len(failed), max(before.failures, limits.CRASH_LOOP - 1))
             # Near the last failure, or when nobody knows of it any more, either may be right.
-            is_known = started < last - view.lag_s - SKEW_S and service not in view.rules.damaged
+            is_known = started < last - view.lag_s - SKEW_S and service not in view.checker.damaged
             counts = {capped} if is_known else counts | {capped}
         if said.failures not in counts or said.version != version:
-            view.broken(Rule.HELD, f"{len(failed)} failed after {before}, and {said}")
+            view.broken(Rule.FAILURE_BACKOFF, f"{len(failed)} failed after {before}, and {said}")
             return
-        held_s = promised.doubled_s(said.failures, *promised.FAILURE_S)
+        held_s = limits.doubled_s(said.failures, *limits.FAILURE_S)
         if not _is_now(view, commit, said.until, held_s):
-            view.broken(Rule.HELD, f"held until {said.until} after {said.failures} failures")
+            view.broken(Rule.FAILURE_BACKOFF, f"held until {said.until} after {said.failures} failures")
         if any(replica.is_fallback for replica in failed):
-            held_s = min(held_s, promised.FALLBACK_FAILURE_MAX_S)
+            held_s = min(held_s, limits.FALLBACK_FAILURE_MAX_S)
             is_right = _is_now(view, commit, said.fallback_until, held_s)
         else:
             is_right = said.fallback_until == before.fallback_until
         if not is_right:
-            view.broken(Rule.HELD, f"after {before}, fallbacks are held until {said.fallback_until}")
+            view.broken(
+                Rule.FAILURE_BACKOFF, f"after {before}, fallbacks are held until {said.fallback_until}"
+            )
 
 
-def _is_now(view: View, commit: Commit, until: datetime | None, held_s: float) -> bool:
+def _is_now(view: InvocationView, commit: Commit, until: datetime | None, held_s: float) -> bool:
     """Whether so long before `until` is when the commit was decided."""
     if until is None:
         return False
@@ -90,10 +100,10 @@ def _becomes_ready(row: Replica, commit: Commit) -> bool:
 
 def is_looping(backoff: Backoff, version: int) -> bool:
     """Whether so many in a row have failed that the version isn't launched any more."""
-    return backoff.version == version and backoff.failures >= promised.CRASH_LOOP
+    return backoff.version == version and backoff.failures >= limits.CRASH_LOOP
 
 
-def held_until(view: View, *, is_fallback: bool) -> float:
+def held_until(view: InvocationView, *, is_fallback: bool) -> float:
     """Until when failures keep a replica from being launched, as far as was read."""
     backoff, spec = view.rows.backoff, view.spec
     if spec is None or backoff.version != spec.version:
@@ -104,6 +114,6 @@ def held_until(view: View, *, is_fallback: bool) -> float:
     return -NEVER if until is None else time_of(until)
 
 
-def is_held(view: View, *, is_fallback: bool = False) -> bool:
+def is_held(view: InvocationView, *, is_fallback: bool = False) -> bool:
     """Whether they may still have done so when it began to read."""
     return held_until(view, is_fallback=is_fallback) + SKEW_S > view.invocation.loaded_at

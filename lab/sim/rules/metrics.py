@@ -10,15 +10,15 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from lab.sim import promised
-from lab.sim.backoffs import is_looping
 from lab.sim.cloud import SimCloud
 from lab.sim.faults import Call
-from lab.sim.gate import Counted, Heard, Invocation, first, time_of
-from lab.sim.instances import GOING
-from lab.sim.messages import Event
+from lab.sim.gate import CallRecord, Invocation, MetricRecord, first, time_of
+from lab.sim.instances import ENDING_STATES
+from lab.sim.odd_messages import SimSignal
 from lab.sim.queues import MAX_SKEW_S
-from lab.sim.rules import Rule, Rules
+from lab.sim.rules import Rule, limits
+from lab.sim.rules.backoff import is_looping
+from lab.sim.rules.checker import Checker
 from spotrelay.core.instances import RefusalKind, TargetState
 from spotrelay.core.names import Metric
 from spotrelay.core.ports import (
@@ -65,7 +65,7 @@ LASTING = frozenset(
 _Key = tuple[Metric, str | None]
 
 
-class Facts:
+class MetricBounds:
     """How often each metric must be counted, at least and at most."""
 
     def __init__(self) -> None:
@@ -82,47 +82,47 @@ class Facts:
 
 
 @dataclass(slots=True)
-class Counting:
+class MetricChecker:
     """Holds metrics against facts."""
 
-    rules: Rules
+    checker: Checker
     cloud: SimCloud
 
     def check(
         self,
         invocation: Invocation,
         *,
-        events: Sequence[Event] = (),
+        events: Sequence[SimSignal] = (),
         ignored: int = 0,
         malformed: int = 0,
         is_whole: bool = True,
-        is_vouched_for: bool = False,
+        is_override: bool = False,
     ) -> None:
         """An invocation ended, without being killed. `is_whole`: it raised nothing either."""
-        facts = Facts()
+        facts = MetricBounds()
         facts.add(Metric.SIGNALS_RECEIVED, None, len(events))
         facts.add(Metric.SIGNALS_IGNORED, None, ignored)
         facts.add(Metric.MESSAGES_MALFORMED, None, malformed)
-        located = _located(invocation.heard) if events else None
+        located = _located(invocation.calls) if events else None
         if events and located is not None:
             facts.add(Metric.FOREIGN_INSTANCES, None, len({e.instance_id for e in events} - located.keys()))
         is_signals = bool(events or ignored)
-        _Walk(facts, self.cloud, is_signals=is_signals).through(invocation.heard)
+        _CallWalk(facts, self.cloud, is_signals=is_signals).through(invocation.calls)
         for error in invocation.errors:
             if isinstance(error.answer, UnreadableDocument | OtherControlPlane):
                 facts.add(Metric.HELD_BACK, None)
         if not is_signals:
-            self._look_of_tick(invocation, facts, is_whole=is_whole, is_vouched_for=is_vouched_for)
+            self._add_tick(invocation, facts, is_whole=is_whole, is_override=is_override)
         self._compare(invocation, facts)
         warnings = [e for e in events if located and e.is_warning and e.instance_id in located]
         if located and warnings:
-            self._durations(invocation, warnings, located)
-        elif any(c.metric in DURATIONS for c in invocation.counted):
-            self.rules.broken(Rule.METRICS, f"{invocation.name}: so long after a warning that never came")
+            self._check_durations(invocation, warnings, located)
+        elif any(c.metric in DURATIONS for c in invocation.metrics):
+            self._broken(invocation, "so long after a warning that never came")
 
-    def _compare(self, invocation: Invocation, facts: Facts) -> None:
+    def _compare(self, invocation: Invocation, facts: MetricBounds) -> None:
         totals: dict[_Key, float] = defaultdict(float)
-        for counted in invocation.counted:
+        for counted in invocation.metrics:
             if counted.metric not in DURATIONS:
                 totals[counted.metric, counted.service] += counted.value
         for key in dict.fromkeys((*facts.least, *facts.most, *totals)):
@@ -130,45 +130,43 @@ class Counting:
             if not least <= total <= most:
                 metric, service = key
                 wanted = f"{least}" if least == most else f"{least} to {most}"
-                self.rules.broken(
-                    Rule.METRICS, f"{invocation.name}: {metric} of {service} is {total:g}, not {wanted}"
-                )
+                self._broken(invocation, f"{metric} of {service} is {total:g}, not {wanted}")
 
-    def _look_of_tick(
-        self, invocation: Invocation, facts: Facts, *, is_whole: bool, is_vouched_for: bool
+    def _add_tick(
+        self, invocation: Invocation, facts: MetricBounds, *, is_whole: bool, is_override: bool
     ) -> None:
         """What a tick says of the service as it found it."""
-        heard = invocation.heard
-        if len(heard) < len((Call.ACQUIRE, Call.LOAD, Call.GET)):
+        records = invocation.calls
+        if len(records) < len((Call.ACQUIRE, Call.LOAD, Call.GET)):
             return
-        rows = _last(heard, Call.LOAD)
-        service = invocation.ticks_for
-        if not isinstance(rows, Rows) or not _has(heard, Call.ACQUIRE):
+        rows = _last(records, Call.LOAD)
+        service = invocation.tick_service
+        if not isinstance(rows, Rows) or not _has(records, Call.ACQUIRE):
             return
-        got = first(heard, Call.GET)
-        is_missing = got is None and _has(heard, Call.GET)
+        got = first(records, Call.GET)
+        is_missing = got is None and _has(records, Call.GET)
         is_removed = is_missing and rows.removal.told_at is not None
-        if is_missing and rows.removal.told_at is None and not is_vouched_for:
+        if is_missing and rows.removal.told_at is None and not is_override:
             facts.add(Metric.HELD_BACK, None)
         spec = got if isinstance(got, ServiceSpec) else rows.document
-        if isinstance(got, ServiceSpec) and rows.document and not is_vouched_for:
+        if isinstance(got, ServiceSpec) and rows.document and not is_override:
             is_moved = got.target_group_arn != rows.document.target_group_arn
             if is_moved and any(r.instance_id for r in rows.replicas.values()):
                 facts.add(Metric.HELD_BACK, None)
                 spec = rows.document
-        if _has(heard, Call.HEALTH) and spec is not None and not is_removed:
+        if _has(records, Call.HEALTH) and spec is not None and not is_removed:
             least = 1 if is_whole else 0
-            self._of_service(invocation, spec, rows, facts, is_whole=is_whole)
+            self._add_service(invocation, spec, rows, facts, is_whole=is_whole)
             if is_looping(rows.backoff, spec.version):
                 facts.add(Metric.CRASH_LOOPING, service, least, 1)
-        if _has(heard, Call.OBSERVE):
-            held = self._held(invocation, rows, is_vouched_for=is_vouched_for or is_removed)
+        if _has(records, Call.OBSERVE):
+            held = self._held_back(invocation, rows, is_override=is_override or is_removed)
             # A service of which nothing is left is forgotten, and what bears its tag is nobody's business.
-            is_certain = is_whole and not _has(heard, Call.FORGET)
+            is_certain = is_whole and not _has(records, Call.FORGET)
             facts.add(Metric.HELD_BACK, None, held[0] if is_certain else 0, held[1])
 
-    def _of_service(
-        self, invocation: Invocation, spec: ServiceSpec, rows: Rows, facts: Facts, *, is_whole: bool
+    def _add_service(
+        self, invocation: Invocation, spec: ServiceSpec, rows: Rows, facts: MetricBounds, *, is_whole: bool
     ) -> None:
         ready = sum(r.serves for r in rows.replicas.values())
         launched = sum(r.is_counted and r.instance_id is not None for r in rows.replicas.values())
@@ -179,92 +177,99 @@ class Counting:
         ):
             facts.add(metric, spec.service, value if is_whole else 0, value)
             # A graph of zeros is not the same as one without a value.
-            if is_whole and not any(c.metric is metric for c in invocation.counted):
-                self.rules.broken(Rule.METRICS, f"{invocation.name}: {metric} isn't counted at all")
+            if is_whole and not any(c.metric is metric for c in invocation.metrics):
+                self._broken(invocation, f"{metric} isn't counted at all")
 
-    def _held(self, invocation: Invocation, rows: Rows, *, is_vouched_for: bool) -> tuple[int, int]:
+    def _held_back(self, invocation: Invocation, rows: Rows, *, is_override: bool) -> tuple[int, int]:
         """How much of what the tick saw is certainly not credible, and how much may not be."""
-        heard = invocation.heard
-        health = _last(heard, Call.HEALTH)
+        records = invocation.calls
+        health = _last(records, Call.HEALTH)
         health = health if isinstance(health, dict) else {}
         shown = {i.id for i in invocation.observed}
-        now = heard[0].at
+        now = records[0].at
         owned = {r.instance_id for r in rows.replicas.values()}
-        strangers = [i for i in invocation.observed if i.id not in owned and i.state not in GOING]
-        warned = _last(heard, Call.WARNED)
+        strangers = [i for i in invocation.observed if i.id not in owned and i.state not in ENDING_STATES]
+        warned = _last(records, Call.WARNED)
         marked = warned if isinstance(warned, dict) else {}
         certain = [
             i
             for i in strangers
             if i.id not in marked
             and self.cloud.instances[i.id].is_foreign
-            and self.cloud.instances[i.id].warned_at > heard[-1].at
-            and now - time_of(i.launched_at) > promised.ORPHANED_AFTER_S + 2 * MAX_SKEW_S
+            and self.cloud.instances[i.id].warned_at > records[-1].at
+            and now - time_of(i.launched_at) > limits.ORPHAN_AFTER_S + 2 * MAX_SKEW_S
         ]
         unseen = [r for r in rows.replicas.values() if r.state is ReplicaState.READY]
         unseen = [r for r in unseen if r.instance_id not in shown]
-        if is_vouched_for:
+        if is_override:
             return len(certain), len(strangers)
         answering = [
             r
             for r in unseen
             if health.get(r.instance_id) is TargetState.HEALTHY
-            and now - time_of(r.entered[ReplicaState.PROVISIONING]) > promised.UNSEEN_S + 2 * MAX_SKEW_S
+            and now - time_of(r.entered[ReplicaState.PROVISIONING]) > limits.UNSEEN_S + 2 * MAX_SKEW_S
         ]
         return len(certain) + len(answering), len(strangers) + len(unseen)
 
-    def _durations(
-        self, invocation: Invocation, warnings: Sequence[Event], located: dict[str, tuple[str, int]]
+    def _check_durations(
+        self, invocation: Invocation, warnings: Sequence[SimSignal], located: dict[str, tuple[str, int]]
     ) -> None:
         """How long after each warning its instance was out of rotation, and something was launched for it."""
         out: dict[str, float] = {}
         launched: dict[str, float] = {}
         is_certain = True
         brought: set[str] = set()
-        for heard in invocation.heard:
-            if heard.call is Call.DEREGISTER and not heard.is_error and isinstance(heard.about, Collection):
-                for instance_id in heard.about:
-                    out.setdefault(instance_id, heard.at)
-            if isinstance(heard.answer, LaunchResult):
-                brought |= {i.id for i in heard.answer.instances}
-            if isinstance(changes := heard.about, Changes) and brought:
-                is_certain = is_certain and not heard.is_error
-                if not heard.is_error and any(r.instance_id in brought for r in changes.update):
-                    launched.setdefault(changes.service, heard.at)
+        for record in invocation.calls:
+            if (
+                record.call is Call.DEREGISTER
+                and not record.is_error
+                and isinstance(record.about, Collection)
+            ):
+                for instance_id in record.about:
+                    out.setdefault(instance_id, record.at)
+            if isinstance(record.answer, LaunchResult):
+                brought |= {i.id for i in record.answer.instances}
+            if isinstance(changes := record.about, Changes) and brought:
+                is_certain = is_certain and not record.is_error
+                if not record.is_error and any(r.instance_id in brought for r in changes.update):
+                    launched.setdefault(changes.service, record.at)
         service_of = {e.instance_id: located[e.instance_id][0] for e in warnings}
         happened = {e.instance_id: launched.get(service_of[e.instance_id]) for e in warnings}
-        self._told(invocation, Metric.WARNING_TO_DEREGISTERED_MS, warnings, out, is_certain=True)
+        self._check_duration(invocation, Metric.WARNING_TO_DEREGISTERED_MS, warnings, out, is_certain=True)
         told = {i: at for i, at in happened.items() if at is not None}
-        self._told(invocation, Metric.WARNING_TO_LAUNCHED_MS, warnings, told, is_certain=is_certain)
-        for counted in invocation.counted:
+        self._check_duration(invocation, Metric.WARNING_TO_LAUNCHED_MS, warnings, told, is_certain=is_certain)
+        for counted in invocation.metrics:
             if counted.metric in DURATIONS and counted.service not in service_of.values():
-                self.rules.broken(Rule.METRICS, f"{counted.metric} of {counted.service}, which nobody warned")
+                self._broken(invocation, f"{counted.metric} of {counted.service}, which nobody warned")
 
-    def _told(
+    def _check_duration(
         self,
         invocation: Invocation,
         metric: Metric,
-        warnings: Sequence[Event],
+        warnings: Sequence[SimSignal],
         happened: dict[str, float],
         *,
         is_certain: bool,
     ) -> None:
-        told = [c for c in invocation.counted if c.metric is metric]
+        told = [c for c in invocation.metrics if c.metric is metric]
         due = [e for e in warnings if e.instance_id in happened]
         for counted in told:
             if not any(_is_true(counted, event, happened[event.instance_id]) for event in due):
-                self.rules.broken(Rule.METRICS, f"{invocation.name}: {metric} is {counted.value:g}")
+                self._broken(invocation, f"{metric} is {counted.value:g}")
         for event in due if is_certain else ():
             if not any(_is_true(c, event, happened[event.instance_id]) for c in told):
-                self.rules.broken(Rule.METRICS, f"{invocation.name}: no {metric} of {event.instance_id}")
+                self._broken(invocation, f"no {metric} of {event.instance_id}")
         if is_certain and len(told) < len(due):
-            self.rules.broken(Rule.METRICS, f"{invocation.name}: {len(told)} {metric} of {len(due)} warnings")
+            self._broken(invocation, f"{len(told)} {metric} of {len(due)} warnings")
+
+    def _broken(self, invocation: Invocation, what: str) -> None:
+        self.checker.broken(Rule.METRICS_EXACT, f"{invocation.name}: {what}")
 
 
-class _Walk:
-    """Goes through what an invocation heard, and gathers what it must have counted of it."""
+class _CallWalk:
+    """Goes through what an invocation records, and gathers what it must have counted of it."""
 
-    def __init__(self, facts: Facts, cloud: SimCloud, *, is_signals: bool) -> None:
+    def __init__(self, facts: MetricBounds, cloud: SimCloud, *, is_signals: bool) -> None:
         self._facts = facts
         self._cloud = cloud
         self._is_signals = is_signals
@@ -275,22 +280,28 @@ class _Walk:
         """Its own launch intents."""
         self._out: set[str] = set()
 
-    def through(self, heard: Iterable[Heard]) -> None:
+    def through(self, records: Iterable[CallRecord]) -> None:
         """Gather it all."""
-        for one in heard:
-            if isinstance(one.answer, Rows):
-                self._known |= {(r.service, r.id): r for r in one.answer.replicas.values()}
-            elif isinstance(one.about, Changes):
-                self._committed(one.about, one.answer)
-            elif isinstance(one.about, LaunchRequest):
-                self._launched(one.about.spec.service, one.answer)
-            elif one.call is Call.DEREGISTER and isinstance(one.about, Collection) and not one.is_error:
-                self._deregistered(one.about)
-            elif one.call is Call.TERMINATE and isinstance(one.answer, dict):
-                self._facts.add(Metric.CALLS_DENIED, None, len(one.answer))
-            if isinstance(one.answer, Denied):
+        for record in records:
+            if isinstance(record.answer, Rows):
+                self._known |= {(r.service, r.id): r for r in record.answer.replicas.values()}
+            elif isinstance(record.about, Changes):
+                self._committed(record.about, record.answer)
+            elif isinstance(record.about, LaunchRequest):
+                self._launched(record.about.spec.service, record.answer)
+            elif (
+                record.call is Call.DEREGISTER
+                and isinstance(record.about, Collection)
+                and not record.is_error
+            ):
+                self._deregistered(record.about)
+            elif record.call is Call.TERMINATE and isinstance(record.answer, dict):
+                self._facts.add(Metric.CALLS_DENIED, None, len(record.answer))
+            if isinstance(record.answer, Denied):
                 # What makes its message come again ends there, with an alarm of its own.
-                is_noted = one.call in _NOTED or (one.call is Call.COMMIT and not is_mending(one.about))
+                is_noted = record.call in _COUNTED_DENIALS or (
+                    record.call is Call.COMMIT and not is_mending(record.about)
+                )
                 self._facts.add(Metric.CALLS_DENIED, None, int(is_noted), 1)
 
     def _launched(self, service: str, answer: object) -> None:
@@ -344,7 +355,7 @@ class _Walk:
             facts.add(Metric.ORPHANS_ADOPTED if is_kept else Metric.ORPHANS_TERMINATED, service)
 
 
-_NOTED = frozenset(
+_COUNTED_DENIALS = frozenset(
     {
         Call.LAUNCH,
         Call.TERMINATE,
@@ -365,7 +376,7 @@ def is_mending(about: object) -> bool:
     return isinstance(about, Changes) and not (about.create or about.update or about.close_intents)
 
 
-def _is_true(counted: Counted, event: Event, happened_at: float) -> bool:
+def _is_true(counted: MetricRecord, event: SimSignal, happened_at: float) -> bool:
     """Whether it may be how long after the warning something happened."""
     value_s, slack_s = counted.value / 1000, MAX_SKEW_S + ROUNDED_S
     since = time_of(event.at)
@@ -373,14 +384,14 @@ def _is_true(counted: Counted, event: Event, happened_at: float) -> bool:
     return max(earliest, 0.0) <= value_s <= max(latest, 0.0)
 
 
-def _located(heard: Sequence[Heard]) -> dict[str, tuple[str, int]] | None:
-    found = first(heard, Call.LOCATE)
+def _located(records: Sequence[CallRecord]) -> dict[str, tuple[str, int]] | None:
+    found = first(records, Call.LOCATE)
     return found if isinstance(found, dict) else None
 
 
-def _has(heard: Sequence[Heard], call: Call) -> bool:
-    return any(h.call is call and not h.is_error for h in heard)
+def _has(records: Sequence[CallRecord], call: Call) -> bool:
+    return any(c.call is call and not c.is_error for c in records)
 
 
-def _last(heard: Sequence[Heard], call: Call) -> object:
-    return first(reversed(heard), call)
+def _last(records: Sequence[CallRecord], call: Call) -> object:
+    return first(reversed(records), call)

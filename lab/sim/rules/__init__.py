@@ -1,0 +1,164 @@
+"""The rules that must hold. Each module checks those of one subject; `docs/reliability.md` explains them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Rule(StrEnum):
+    """Everything that must hold, in the words of `docs/reliability.md`."""
+
+    # What serves, at every step: `checker`.
+    NEVER_BELOW_DESIRED = "No serving replica is taken out if fewer than desired would be left"
+    WARNED_SERVES_WHILE_NEEDED = (
+        "A warned replica that is needed serves until its last safe moment, "
+        "and the very last one until ten seconds before its end"
+    )
+    WARNED_OUT_BEFORE_END = "A warned replica is out of rotation before its instance ends"
+    SERVING_COUNT_EXACT = "The table's count of serving replicas is exact"
+    ROW_BEFORE_EFFECT = "A row is written before its target is deregistered or its instance is terminated"
+    DEREGISTERED_BEFORE_TERMINATED = "Nothing is terminated while it is in rotation"
+
+    # Rows, launches and calls, at every step: `checker`.
+    IDS_IN_ORDER = "Replica IDs are unique, rise without gaps and with time, and are never reused"
+    NEVER_ABOVE_SURGE = "There are never more regular replicas than desired + surge, nor more fallbacks"
+    LEGAL_TRANSITIONS = "A row changes state only as its state machine allows, and never leaves a final state"
+    ONE_REPLACEMENT_PER_REPLICA = "No replica is replaced twice"
+    ONE_FALLBACK_PER_REPLICA = (
+        "A fallback is never replaced, and a service that wants fallbacks has at most one "
+        "for each Spot replica that isn't ready"
+    )
+    FOREIGN_UNTOUCHED = "Foreign instances are never touched"
+    INSTANCE_MATCHES_LAUNCH = "A replica gets an instance only from a launch that was for it, or with its row"
+    WARNED_NOT_TERMINATED = "SpotRelay never terminates an instance that EC2 is taking back"
+    INTENT_BEFORE_LAUNCH = (
+        "No launch is made without a recorded intent, or for more than the intent's replicas"
+    )
+    INTENT_OPEN_WHILE_PENDING = "A launch intent stays open while its launch may still be recorded"
+    ADOPTED_BEFORE_INTENT_CLOSES = (
+        "No launch intent is closed while an instance that it brought has no row and its replica waits"
+    )
+    LAUNCH_RATE_LIMITED = "A service never launches more instances per minute than its limit"
+    PROGRESS_IN_MINUTES = (
+        "While no call fails, running instances are recorded, healthy replicas become ready "
+        "and draining ones leave the rotation within three minutes"
+    )
+    TICK_CLEANS_ROTATION = (
+        "After an undisturbed tick, nothing dead, draining or past its last moment is in rotation"
+    )
+    WARNING_HANDLED = (
+        "A warning's message is deleted only when its replica drains out of rotation "
+        "or is recorded as serving on"
+    )
+    ONLY_PORT_ERRORS = "No exception but a port's leaves a function"
+
+    # Messages, and what happens when a call fails: `messages`, `metrics`.
+    REDELIVERED_ON_FAILURE = "A message is redelivered if a call that it needed failed, and only then"
+    MALFORMED_SET_ASIDE = (
+        "A malformed message goes to the dead letters with the reason, and affects no other message"
+    )
+    TICK_MESSAGE_OBEYED = "A message of the tick queue leads to what it asks for, and to nothing else"
+    STEPS_INDEPENDENT = "A failed step keeps no other step from being taken"
+    NO_WRITE_AFTER_CONFLICT = "After a lost commit, nothing else of the same decision is written"
+    DEREGISTERED_BEFORE_LAUNCH = "Targets are deregistered before their replacements are launched"
+    REMOVAL_NEEDS_TWO_SIGNS = (
+        "A service is removed only after its parameter's deletion event (or an operator's command), "
+        "and after the parameter was missing for more than three ticks and twenty seconds"
+    )
+    TICK_AFTER_CHANGE = "After every change, a tick follows within seconds"
+    OTHER_CONTROL_PLANE_RESPECTED = "Nothing is changed where another control plane manages the services"
+    METRICS_EXACT = "Every metric counts exactly what happened"
+
+    # Launches: `launches`.
+    POOL_ORDER = (
+        "A launch asks all available pools at once, then those in zones with a low score, "
+        "and cooling ones only as a last resort; never one without a subnet, or above the price cap"
+    )
+    PRICE_CAP_SENT = (
+        "A launch request carries the price cap, which never exceeds the share of the on-demand price"
+    )
+    LAUNCH_MATCHES_ROWS = (
+        "A launch is for all waiting replicas, with their rows' purchase option "
+        "and the service's order of preference"
+    )
+    LAUNCH_RESULT_RECORDED = "The instances of a launch, and EC2's refusals, are in its replicas' rows"
+    RETRIED_AFTER_BACKOFF = (
+        "A refused launch is retried after its back-off; a request that was never made is no attempt"
+    )
+    FALLBACKS_IN_SECONDS = "After Spot refuses, fallbacks are requested within seconds"
+
+    # Pools: `cooldowns`.
+    COOLDOWN_RECORDED = "Every loss, failure, recommendation and refusal starts its documented cooldown"
+    COOLDOWN_HAS_CAUSE = "Nothing cools without a cause"
+    LAUNCH_ENDS_REFUSALS = (
+        "A launched instance ends the cooldowns that refusals gave its pool, zone or quota, and no others"
+    )
+
+    # Invocations, held to what they were shown: `rows`, `completeness`.
+    ROWS_MATCH_OBSERVATION = (
+        "A row's times, warning, recommendation, health and reason match what was observed"
+    )
+    NOT_BEFORE_TIMEOUT = "Nothing is given up, terminated, adopted or given a row before its time"
+    TICK_COMPLETE = "An undisturbed tick does everything that it was shown to be necessary"
+    EVENTS_RECORDED = "An undisturbed batch of events is on record when its messages are deleted"
+    LAST_MOMENT_CHECKED = "Each warned replica that serves on is checked when it must leave, and no sooner"
+    NEXT_TICK_IN_TIME = (
+        "While anything changes, the next tick comes within seconds; at rest, only the schedule's"
+    )
+
+    # Which replicas there are, by what a tick was shown: `replicas`, `backoff`.
+    SCALE_IN_ORDER = (
+        "Scaling in takes the replica farthest from serving first, then the newest, "
+        "and Spot before the on-demand base"
+    )
+    FALLBACK_STAYS_FOR_SPOT = (
+        "A serving fallback stays until Spot has been ready for as long as it took to start"
+    )
+    FALLBACKS_MATCH_NEED = (
+        "The next tick requests a fallback for each Spot replica that was refused or starts alone, "
+        "and for no other, and removes a fallback that nobody needs"
+    )
+    LOSS_REPLACED_IF_NEEDED = (
+        "A loss is replaced at once if fewer than desired are left, and not if as many are"
+    )
+    PURCHASE_OPTION_CORRECT = (
+        "Each requested replica has the right purchase option: "
+        "on-demand for the base and for fallbacks, Spot for the rest"
+    )
+    GRADUAL_RETURN_TO_SPOT = (
+        "While as many as desired serve, a quarter of the replicas, or two, return to Spot at a time"
+    )
+    REPLACED_BEFORE_DRAINED = (
+        "A replica that is unhealthy for a minute, or recommended to leave, is replaced before it goes: "
+        "unhealthy ones first, `surge` at a time"
+    )
+    LAUNCHED_WHEN_DUE = "A waiting replica is launched when it is due, and not before"
+    FAILURE_BACKOFF = "After replicas that never became ready, launches wait, twice as long each time"
+
+    # After settling: `final_state`.
+    SETTLES = "Everything comes to rest"
+    DESIRED_AT_REST = (
+        "As many replicas are ready as desired, each with its own purchase option, and no fallback is left"
+    )
+    NO_INSTANCE_WITHOUT_ROW = "No instance of ours is without a row"
+    NO_ROW_WITHOUT_INSTANCE = "No row is without a living instance"
+    ONLY_READY_IN_ROTATION = "The targets in rotation are exactly the ready replicas"
+    ONE_REPLACEMENT_PER_LOSS = "Every loss has exactly one replacement"
+    NO_OPEN_INTENT = "No launch intent is open"
+    NO_LEASE_HELD = "No lease is held"
+    DEAD_LETTERS_EXACT = (
+        "The dead letters are all malformed messages, and the messages that met a fault on every delivery"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A rule that was broken."""
+
+    rule: Rule
+    at: float
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.at:.3f} s: {self.rule}: {self.what}"

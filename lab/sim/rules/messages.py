@@ -1,0 +1,438 @@
+"""What an invocation must do with its messages and its troubles, as one sees who hears all of its calls."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import pairwise
+
+from lab.sim import timeline
+from lab.sim.faults import Call
+from lab.sim.gate import CallRecord, Invocation, first, time_of
+from lab.sim.odd_messages import Fate, SimSignal
+from lab.sim.rules import Rule, limits
+from lab.sim.rules.checker import SKEW_S, Checker
+from lab.sim.rules.metrics import MetricChecker, is_mending
+from spotrelay.core.ports import Conflict, OtherControlPlane, PortError
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.rows import Changes, Removal, Rows
+from spotrelay.core.spec import ServiceSpec
+
+NEXT_TICK_S = 5.0
+"""Within so long the next tick is due while anything moves: docs/reliability.md, "seconds"."""
+
+LEAVE_CHECK_S = 3.0
+"""After such a moment somebody must look: clocks are a second apart, and delays are whole seconds."""
+
+OPTIONAL_CALLS = frozenset(
+    {Call.LAUNCH, Call.COOL, Call.FORGIVE, Call.PROBE, Call.LOOK_AHEAD, Call.SET_ASIDE}
+)
+"""What may fail without bringing the message back: the tick takes it up, or nothing depends on it."""
+
+CHANGING_CALLS = frozenset(
+    {
+        Call.COMMIT,
+        Call.LAUNCH,
+        Call.TERMINATE,
+        Call.REGISTER,
+        Call.DEREGISTER,
+        Call.KEEP_DOCUMENT,
+        Call.FORGET,
+        Call.COOL,
+        Call.FORGIVE,
+    }
+)
+"""Calls that change something of a service."""
+
+FAN_OUT_CALLS = frozenset({Call.NAMES, Call.SERVICES, Call.SCHEDULE})
+"""What the schedule's event leads to: a tick for each service, and no more."""
+
+SCHEDULED = "aws.events"
+"""Whose event that is."""
+
+
+@dataclass(slots=True)
+class MessageChecker:
+    """Looks at each invocation when it has ended, unless it was killed."""
+
+    checker: Checker
+    metric_checker: MetricChecker
+    fates: dict[str, Fate] = field(default_factory=dict)
+    """By body: what must become of a message that is none of the usual ones."""
+
+    def signals(self, invocation: Invocation, messages: Mapping[str, str], again: Collection[str]) -> None:
+        """A batch of events is dealt with; `again` are the messages to be delivered again."""
+        of_fate: dict[Fate, list[str]] = {fate: [] for fate in Fate}
+        for id_, body in messages.items():
+            of_fate[self.fates.get(body, Fate.HANDLED)].append(id_)
+        malformed, ignored = of_fate[Fate.SET_ASIDE], of_fate[Fate.IGNORED]
+        events = {id_: SimSignal.of(messages[id_]) for id_ in of_fate[Fate.HANDLED]}
+        kept = self._check_set_aside(invocation, [messages[id_] for id_ in malformed])
+        failed = Counter(messages[id_] for id_ in malformed if id_ in again)
+        if failed != kept:
+            self._broken(
+                invocation, Rule.REDELIVERED_ON_FAILURE, f"{sorted(failed)} come again, not {sorted(kept)}"
+            )
+        self._expect_redelivery(ignored, again, must=False)
+        self._check_redelivery(invocation, events, again)
+        for section in _sections(invocation.calls):
+            self._check_section(invocation, section)
+            self._check_after_errors(invocation, section)
+        self.metric_checker.check(
+            invocation, events=list(events.values()), ignored=len(ignored), malformed=len(malformed)
+        )
+
+    def tick(self, invocation: Invocation, body: str, error: Exception | None) -> None:
+        """A message of the tick queue is dealt with, or failed."""
+        records = invocation.calls
+        if self.fates.get(body) is Fate.SET_ASIDE:
+            kept = self._check_set_aside(invocation, [body])
+            if (error is not None) != bool(kept):
+                self._broken(
+                    invocation, Rule.REDELIVERED_ON_FAILURE, f"a message that nobody can read: {error!r}"
+                )
+            if len(records) > 1:
+                self._broken(invocation, Rule.TICK_MESSAGE_OBEYED, f"{body[:80]} is taken for a tick")
+            self.metric_checker.check(invocation, malformed=1, is_whole=error is None)
+            return
+        asked = _TickMessage.of(body)
+        is_tick = asked.kind in ("tick", "override")
+        may = any(_is_trouble(c) for c in invocation.errors)
+        must = any(_is_needed(c, is_tick=is_tick) for c in invocation.errors)
+        if must and error is None:
+            self._broken(invocation, Rule.REDELIVERED_ON_FAILURE, "calls failed, and it is done with")
+        if error is not None and not may:
+            self._broken(invocation, Rule.REDELIVERED_ON_FAILURE, f"no call failed, and it raises {error!r}")
+        if error is None:
+            self._check_tick_message(invocation, asked)
+        self._check_section(invocation, records)
+        self._check_after_errors(invocation, records)
+        self._check_removal(invocation, records)
+        self.metric_checker.check(invocation, is_whole=error is None, is_override=asked.kind == "override")
+
+    # Messages.
+
+    def _check_set_aside(self, invocation: Invocation, bodies: Sequence[str]) -> Counter[str]:
+        """Those that should have been set aside; which of them couldn't be."""
+        calls = [c for c in invocation.calls if c.call is Call.SET_ASIDE]
+        tried = [c.about for c in calls if isinstance(c.about, tuple)]
+        if sorted(body for _, body in tried) != sorted(bodies):
+            self._broken(invocation, Rule.MALFORMED_SET_ASIDE, f"{len(tried)} of {len(bodies)} are set aside")
+        if not all(why for why, _ in tried):
+            self._broken(invocation, Rule.MALFORMED_SET_ASIDE, "set aside without a reason")
+        return Counter(c.about[1] for c in calls if c.is_error and isinstance(c.about, tuple))
+
+    def _expect_redelivery(self, ids: Sequence[str], again: Collection[str], *, must: bool) -> None:
+        for id_ in ids:
+            if (id_ in again) != must:
+                self.checker.broken(
+                    Rule.REDELIVERED_ON_FAILURE, f"{id_}: {'done with' if must else 'delivered again'}"
+                )
+
+    def _check_redelivery(
+        self, invocation: Invocation, events: Mapping[str, SimSignal], again: Collection[str]
+    ) -> None:
+        """Do those signals come again of which some work failed, and no others?"""
+        records = invocation.calls
+        located = first(records, Call.LOCATE)
+        if not isinstance(located, dict):
+            self._expect_redelivery(list(events), again, must=bool(records))
+            return
+        of: dict[str, list[str]] = {}
+        for id_, event in events.items():
+            if event.instance_id in located:
+                of.setdefault(located[event.instance_id][0], []).append(id_)
+            else:
+                self._expect_redelivery([id_], again, must=False)
+        sections = {section[0].about: section for section in _sections(records)}
+        for service, ids in of.items():
+            section = sections.get(service)
+            if section is None:
+                self._broken(
+                    invocation, Rule.REDELIVERED_ON_FAILURE, f"nobody looks after {ids}, of {service}"
+                )
+            elif any(_is_needed(c, is_tick=True, is_signals=True) for c in section):
+                self._expect_redelivery(ids, again, must=True)
+            elif not any(_is_trouble(c) for c in section):
+                self._expect_redelivery(ids, again, must=False)
+
+    def _check_tick_message(self, invocation: Invocation, asked: _TickMessage) -> None:
+        """A message of the tick queue is done with: was it done what it asks for?"""
+        records = invocation.calls
+        calls = [c.call for c in records]
+        if asked.kind == SCHEDULED:
+            told = [c.message["service"] for c in records if c.call is Call.SCHEDULE]
+            known = {s for c in records if c.call in (Call.NAMES, Call.SERVICES) for s in _texts(c.answer)}
+            is_done = sorted(told) == sorted(known) and set(calls) <= FAN_OUT_CALLS
+        elif asked.kind == "removed":
+            noted = [c.about for c in records if c.call is Call.NOTE_REMOVAL]
+            told = [c.message["service"] for c in records if c.call is Call.SCHEDULE]
+            is_done = (
+                told == [asked.service]
+                and len(calls) == 1 + len(told)
+                and any(isinstance(r, Removal) and r.told_at for r in noted)
+            )
+        elif asked.kind == "leave":
+            # A tick that hangs holds the lease, and what must leave can't wait for it.
+            is_done = Call.ACQUIRE not in calls and Call.GET in calls
+            is_done = is_done and (Call.LOAD in calls or _spec(records) is None)
+        else:
+            is_free = any(c.call is Call.ACQUIRE and c.answer is True for c in records)
+            done = (Call.LOAD, Call.GET, Call.RELEASE)
+            # Another tick comes by itself, and a person's word wouldn't.
+            repeated = [asked] if asked.kind == "override" else []
+            sent = [c.about for c in records if c.call is Call.SCHEDULE]
+            is_left = calls == [Call.ACQUIRE, *(Call.SCHEDULE for _ in repeated)]
+            is_left = is_left and [_TickMessage.of(a[0]) for a in sent if isinstance(a, tuple)] == repeated
+            is_done = all(call in calls for call in done) if is_free else is_left
+            is_done = is_done and invocation.tick_service in ("", asked.service)
+        if not is_done:
+            self._broken(invocation, Rule.TICK_MESSAGE_OBEYED, f"{asked} leads to {calls}")
+
+    # Steps.
+
+    def _check_section(self, invocation: Invocation, records: Sequence[CallRecord]) -> None:
+        """What was done for one service."""
+        self._check_claims(invocation, records)
+        if not any(c.call is Call.COMMIT for c in records):
+            return
+        known: dict[int, Replica] = {}
+        opened: set[str] = set()
+        spec = _spec(records)
+        for position, record in enumerate(records):
+            if isinstance(record.answer, Rows):
+                known |= record.answer.replicas
+            if record.call is not Call.COMMIT or record.is_error or not isinstance(record.about, Changes):
+                continue
+            changes, after = record.about, records[position + 1 :]
+            is_outcome = bool(opened & set(changes.close_intents))
+            if changes.open_intent:
+                opened.add(changes.open_intent.id)
+                if not _is_launched(changes.open_intent.id, after):
+                    self._broken_step(invocation, f"{changes.open_intent.id} isn't launched")
+            if spec is not None:
+                for row in changes.update:
+                    self._check_row(invocation, row, known.get(row.id), spec, record.at, after)
+            if not (is_outcome or (is_mending(changes) and invocation.observed_at is None)):
+                self._check_tick_follows(invocation, changes, after, record.at)
+            known |= {row.id: row for row in changes.stored}
+
+    def _check_row(
+        self,
+        invocation: Invocation,
+        row: Replica,
+        before: Replica | None,
+        spec: ServiceSpec,
+        since: float,
+        after: Sequence[CallRecord],
+    ) -> None:
+        """A row was written: does what follows from it follow?"""
+        instance_id = row.instance_id
+        if before is None or instance_id is None:
+            return
+        if before.state.is_active and not row.state.is_active:
+            calls = [
+                c.call for c in after if c.call is Call.LAUNCH or _is_about(c, Call.DEREGISTER, instance_id)
+            ]
+            if Call.DEREGISTER not in calls:
+                self._broken_step(invocation, f"{row} is {row.state}, and isn't taken out of rotation")
+            elif calls[0] is Call.LAUNCH:
+                self.checker.broken(Rule.DEREGISTERED_BEFORE_LAUNCH, f"{row} waits for a launch")
+        if row.state is ReplicaState.FAILED and not _any_about(after, Call.TERMINATE, instance_id):
+            self._broken_step(invocation, f"{row} has failed, and isn't terminated")
+        is_starting = row.state is ReplicaState.STARTING and before.state is not row.state
+        is_to_enter = is_starting and spec.readiness_probe is None
+        if is_to_enter and not _any_about(after, Call.REGISTER, instance_id):
+            self._broken_step(invocation, f"{row} starts, and isn't put into rotation")
+        if row.warned_at and not before.warned_at and row.state is ReplicaState.READY:
+            self._check_leave_schedule(invocation, row, row.warned_at, spec, since, after)
+
+    def _check_leave_schedule(
+        self,
+        invocation: Invocation,
+        row: Replica,
+        warned_at: datetime,
+        spec: ServiceSpec,
+        since: float,
+        after: Sequence[CallRecord],
+    ) -> None:
+        """A warned replica serves on: will somebody look when it must leave?"""
+        calls = [c for c in after if c.call is Call.SCHEDULE_LEAVE]
+        # One that fails is raised, and the message comes again. One that takes long comes late.
+        if any(c.is_error for c in calls):
+            return
+        ends = [since, *(c.at for c in after)]
+        sent = [
+            (now, c.delay_s) for now, c in zip(ends, after, strict=False) if c.call is Call.SCHEDULE_LEAVE
+        ]
+        for due in limits.last_moments(spec, warned_at):
+            # What is due already is looked at now.
+            if not any(0 <= now + delay_s - max(due, now) <= LEAVE_CHECK_S for now, delay_s in sent):
+                self._broken_step(invocation, f"{row}, warned {warned_at}, isn't looked at {due:.0f} s")
+
+    def _check_tick_follows(
+        self, invocation: Invocation, changes: Changes, after: Sequence[CallRecord], since: float
+    ) -> None:
+        """Something was changed: does a tick follow within seconds?"""
+        claims = ((time_of(c.about), c.at) for c in after if isinstance(c.about, datetime))
+        if not any(due - invocation.skew_s <= at + NEXT_TICK_S for due, at in claims):
+            self._broken(invocation, Rule.TICK_AFTER_CHANGE, f"nothing follows {changes.service} at {since}")
+
+    def _check_removal(self, invocation: Invocation, records: Sequence[CallRecord]) -> None:
+        """A tick found no document: is that believed only when it is certain?"""
+        rows = first(records, Call.LOAD)
+        is_missing = any(c.call is Call.GET and c.answer is None for c in records)
+        if not (is_missing and isinstance(rows, Rows)):
+            return
+        told_at = rows.removal.told_at
+        if told_at is None:
+            is_left_alone = rows.document is None or invocation.is_override
+        else:
+            told_for_s = time_of(told_at) + limits.ABSENT_S - records[-1].at
+            is_left_alone = rows.removal.absent + 1 <= limits.ABSENT_TICKS or told_for_s > SKEW_S
+        if is_left_alone and (touched := [c.call for c in records if c.call in CHANGING_CALLS]):
+            self._broken(invocation, Rule.REMOVAL_NEEDS_TWO_SIGNS, f"{touched} by {rows.removal}")
+
+    def _check_after_errors(self, invocation: Invocation, records: Sequence[CallRecord]) -> None:
+        """What must not be done any more once something has failed."""
+        if invocation.errors:
+            self._check_other_control_plane(invocation, records)
+            self._check_writes_after_conflict(invocation, records)
+
+    def _check_other_control_plane(self, invocation: Invocation, records: Sequence[CallRecord]) -> None:
+        """Another control plane is in charge: is everything left alone?"""
+        told = next(
+            (i for i, c in enumerate(records) if isinstance(c.answer, OtherControlPlane)), len(records)
+        )
+        if touched := [c.call for c in records[told:] if c.call in CHANGING_CALLS]:
+            self._broken(invocation, Rule.OTHER_CONTROL_PLANE_RESPECTED, f"goes on to {touched}")
+
+    def _check_writes_after_conflict(self, invocation: Invocation, records: Sequence[CallRecord]) -> None:
+        """A commit was lost to another decider: is nothing more written of what was decided with it?"""
+        lost: Changes | None = None
+        opened: set[str] = set()
+        for record in records:
+            if isinstance(record.answer, Rows):
+                lost = None
+            if record.call is not Call.COMMIT or not isinstance(record.about, Changes):
+                continue
+            is_outcome = bool(opened & set(record.about.close_intents))
+            if record.about.open_intent:
+                opened.add(record.about.open_intent.id)
+            if lost is not None and not is_outcome:
+                self._broken(
+                    invocation,
+                    Rule.NO_WRITE_AFTER_CONFLICT,
+                    f"{timeline.describe(record.about)} after {timeline.describe(lost)}",
+                )
+            if record.is_error and not is_outcome:
+                lost = record.about
+
+    def _check_claims(self, invocation: Invocation, records: Sequence[CallRecord]) -> None:
+        """Ticks were claimed: are they sent, for that time?"""
+        for position, claim in enumerate(records[:-1]):
+            if claim.call is Call.CLAIM_TICK and claim.answer is True:
+                self._check_claim(invocation, records[position - 1], claim, records[position + 1])
+
+    def _check_claim(
+        self, invocation: Invocation, before: CallRecord, claim: CallRecord, told: CallRecord
+    ) -> None:
+        due = claim.about
+        assert isinstance(due, datetime)  # noqa: S101 - it is what a claim is about
+        due_s = time_of(due) - invocation.skew_s
+        is_sent = told.call is Call.SCHEDULE and told.message["due"] == due.isoformat()
+        if not is_sent or not due_s - claim.at - 0.1 <= told.delay_s <= due_s - before.at + 0.1:
+            self._broken(invocation, Rule.TICK_AFTER_CHANGE, f"the tick of {due} is claimed and not sent")
+
+    def _broken_step(self, invocation: Invocation, what: str) -> None:
+        self._broken(invocation, Rule.STEPS_INDEPENDENT, what)
+
+    def _broken(self, invocation: Invocation, rule: Rule, what: str) -> None:
+        self.checker.broken(rule, f"{invocation.name}: {what}")
+
+
+@dataclass(frozen=True, slots=True)
+class _TickMessage:
+    """What a message of the tick queue asks for."""
+
+    kind: str
+    service: str | None
+
+    @classmethod
+    def of(cls, body: str) -> _TickMessage:
+        message = json.loads(body)
+        match message.get("source"):
+            case "aws.events":
+                return cls(SCHEDULED, None)
+            case "aws.ssm":
+                detail = message["detail"]
+                kind = "removed" if detail["operation"] == "Delete" else "tick"
+                return cls(kind, detail["name"].rpartition("/")[2])
+            case _:
+                return cls(message["kind"], message["service"])
+
+
+def _sections(records: Sequence[CallRecord]) -> Iterator[Sequence[CallRecord]]:
+    """What a batch of signals led to, by service: each begins with its document."""
+    begins = [i for i, c in enumerate(records) if c.call is Call.GET]
+    for start, end in pairwise([*begins, len(records)]):
+        yield records[start:end]
+
+
+def _spec(records: Sequence[CallRecord]) -> ServiceSpec | None:
+    """The document that was gone by, if there was any."""
+    rows = first(records, Call.LOAD)
+    found = (c.answer for c in records if c.call in (Call.GET, Call.DOCUMENT))
+    spec = next((s for s in found if isinstance(s, ServiceSpec)), None)
+    if any(c.call is Call.ACQUIRE for c in records):  # a tick
+        health = next((c.answer for c in records if c.call is Call.HEALTH and not c.is_error), None)
+        is_removed = spec is None and isinstance(rows, Rows) and rows.removal.told_at is not None
+        if health is None or (is_removed and not health):
+            return None  # there is nothing to leave
+        return spec or (rows.document if isinstance(rows, Rows) else None)
+    return spec
+
+
+def _is_trouble(record: CallRecord) -> bool:
+    """Whether a call failed that may be needed."""
+    return isinstance(record.answer, PortError) and record.call not in OPTIONAL_CALLS
+
+
+def _is_needed(record: CallRecord, *, is_tick: bool, is_signals: bool = False) -> bool:
+    """Whether a call failed without which the message isn't done with."""
+    if not _is_trouble(record):
+        return False
+    if record.call is Call.COMMIT and isinstance(record.answer, Conflict):
+        return is_signals and is_mending(record.about)
+    if is_tick and record.call is Call.SCHEDULE:
+        # A tick for fallbacks would only make them come sooner.
+        return record.message["kind"] == "override" or record.message["due"] is not None
+    return True
+
+
+def _is_launched(intent_id: str, after: Sequence[CallRecord]) -> bool:
+    """Whether a launch is made, or given up, or couldn't be because the table doesn't answer."""
+    for record in after:
+        about = record.about
+        if record.call is Call.LAUNCH and getattr(about, "launch_id", None) == intent_id:
+            return True
+        if isinstance(about, Changes) and (intent_id in about.close_intents or record.is_error):
+            return True
+        if record.call is Call.RECALL and record.is_error:
+            return True
+    return False
+
+
+def _is_about(record: CallRecord, call: Call, instance_id: str) -> bool:
+    return record.call is call and isinstance(record.about, Collection) and instance_id in record.about
+
+
+def _any_about(records: Sequence[CallRecord], call: Call, instance_id: str) -> bool:
+    return any(_is_about(c, call, instance_id) for c in records)
+
+
+def _texts(answer: object) -> Sequence[str]:
+    return answer if isinstance(answer, list | tuple) else ()

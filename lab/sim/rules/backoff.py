@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from lab.sim.gate import Commit, time_of
@@ -13,6 +13,7 @@ from lab.sim.rules.checker import SKEW_S
 from lab.sim.rules.invocation_view import InvocationView
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Backoff
+from spotrelay.core.spec import OnUpdate
 
 
 @dataclass(slots=True)
@@ -24,17 +25,17 @@ class BackoffChecker:
     def check(self, view: InvocationView, *, is_whole: bool) -> None:
         """Is the back-off on record as the failures say? `is_whole`: nothing kept it from that."""
         failed: list[Replica] = []
-        is_ready = False
+        ready: list[int] = []
         for commit in view.invocation.commits:
             failed += [r for r in commit.changes.update if r.state is ReplicaState.FAILED]
-            is_ready = is_ready or any(_becomes_ready(row, commit) for row in commit.changes.update)
+            ready += [row.version for row in commit.changes.update if _becomes_ready(row, commit)]
             if commit.changes.backoff is not None:
-                self._check(view, commit, failed, commit.changes.backoff, is_ready=is_ready)
-                failed, is_ready = [], False
-        is_held = view.rows.backoff != Backoff()
-        if is_whole and (is_held if is_ready else failed):
+                self._check(view, commit, failed, commit.changes.backoff, ready)
+                failed, ready = [], []
+        is_held = bool(ready) and view.rows.backoff != _after_success(view.rows.backoff, ready)
+        if is_whole and (is_held if ready else failed):
             view.broken(
-                Rule.FAILURE_BACKOFF, f"{[str(r) for r in failed]} failed, ready: {is_ready}; nothing follows"
+                Rule.FAILURE_BACKOFF, f"{[str(r) for r in failed]} failed, ready: {ready}; nothing follows"
             )
 
     def _check(
@@ -43,29 +44,30 @@ class BackoffChecker:
         commit: Commit,
         failed: Sequence[Replica],
         said: Backoff,
-        *,
-        is_ready: bool,
+        ready: Sequence[int],
     ) -> None:
         # What failed its probe later in the same tick is decided by itself.
-        if is_ready and (view.rows.backoff != Backoff() or not failed):
-            if said != Backoff():
+        if ready and (view.rows.backoff != Backoff() or not failed):
+            if said != _after_success(view.rows.backoff, ready):
                 view.broken(Rule.FAILURE_BACKOFF, f"a replica became ready, and {said}")
             return
         if not failed:
             view.broken(Rule.FAILURE_BACKOFF, f"nothing failed, and {said}")
             return
-        service, version = commit.changes.service, max(replica.version for replica in failed)
-        before = commit.before.backoff
+        service, before = commit.changes.service, commit.before.backoff
+        # A failure of an older version isn't counted against the newer one.
+        version = max(before.version, *(replica.version for replica in failed))
         if before.version != version:
             before = Backoff()
+        counted = [r for r in failed if r.version == version]
         last = self.failed_at.get(service, -NEVER) if before.failures else NEVER
         # What EC2 calls its own doing is never the last straw.
-        own = [r for r in failed if "Server." not in r.reason]
+        own = [r for r in counted if "Server." not in r.reason]
         started = max((time_of(r.entered[ReplicaState.PROVISIONING]) for r in own), default=-NEVER)
         self.failed_at[service] = commit.at
-        counts = {before.failures + len(failed)}
+        counts = {before.failures + len(counted)}
         if started <= last + SKEW_S:
-            capped = min(before.failures + len(failed), max(before.failures, limits.CRASH_LOOP - 1))
+            capped = min(before.failures + len(counted), max(before.failures, limits.CRASH_LOOP - 1))
             # Near the last failure, or when nobody knows of it any more, either may be right.
             is_known = started < last - view.lag_s - SKEW_S and service not in view.checker.damaged
             counts = {capped} if is_known else counts | {capped}
@@ -86,6 +88,12 @@ class BackoffChecker:
             )
 
 
+def _after_success(backoff: Backoff, ready: Sequence[int]) -> Backoff:
+    """What is left of a back-off once replicas of these versions got ready: that a newer version failed."""
+    is_cleared = max(ready) >= backoff.version
+    return Backoff() if is_cleared else replace(backoff, until=None, fallback_until=None)
+
+
 def _is_now(view: InvocationView, commit: Commit, until: datetime | None, held_s: float) -> bool:
     """Whether so long before `until` is when the commit was decided."""
     if until is None:
@@ -103,17 +111,35 @@ def is_looping(backoff: Backoff, version: int) -> bool:
     return backoff.version == version and backoff.failures >= limits.CRASH_LOOP
 
 
-def held_until(view: InvocationView, *, is_fallback: bool) -> float:
-    """Until when failures keep a replica from being launched, as far as was read."""
-    backoff, spec = view.rows.backoff, view.spec
-    if spec is None or backoff.version != spec.version:
-        return -NEVER
-    if is_looping(backoff, spec.version) and not is_fallback:
-        return NEVER
-    until = backoff.fallback_until if is_fallback else backoff.until
-    return -NEVER if until is None else time_of(until)
+def backoffs(view: InvocationView) -> list[Backoff]:
+    """As it was read, and as each of the invocation's commits leaves it."""
+    said = (commit.changes.backoff for commit in view.invocation.commits)
+    return [view.rows.backoff, *(backoff for backoff in said if backoff is not None)]
+
+
+def held_until(view: InvocationView, row: Replica) -> float:
+    """Until when failures keep a replica from being launched, by the shortest of what is known."""
+    return min(_until(backoff, row.version, is_fallback=row.is_fallback) for backoff in backoffs(view))
 
 
 def is_held(view: InvocationView, *, is_fallback: bool = False) -> bool:
-    """Whether they may still have done so when it began to read."""
-    return held_until(view, is_fallback=is_fallback) + SKEW_S > view.invocation.loaded_at
+    """Whether they may still have done so when it began to read, or do since."""
+    # Where versions roll out, what is missing may be launched with any that served.
+    spec, rows = view.spec, view.rows.replicas.values()
+    versions = {spec.version, *(r.version for r in rows)} if spec else set()
+    if spec and spec.on_update is OnUpdate.KEEP:
+        versions = {spec.version}
+    return any(
+        _until(backoff, version, is_fallback=is_fallback) + SKEW_S > view.invocation.loaded_at
+        for backoff in backoffs(view)
+        for version in versions
+    )
+
+
+def _until(backoff: Backoff, version: int, *, is_fallback: bool) -> float:
+    if version > backoff.version:
+        return -NEVER
+    if is_looping(backoff, version) and not is_fallback:
+        return NEVER
+    until = backoff.fallback_until if is_fallback else backoff.until
+    return -NEVER if until is None else time_of(until)

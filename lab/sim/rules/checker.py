@@ -241,7 +241,8 @@ class Checker:
         loaded = invocation.loaded.values()
         # After a failure there may be no row for what is missing, for as long as nothing is tried again.
         most = max((spec.replicas for spec in documents), default=0)
-        there = sum(r.is_counted and not r.is_fallback and r.stays for r in loaded)
+        kept = (r for r in loaded if r.id in after and after[r.id].stays)
+        there = sum(r.is_counted and not r.is_fallback and r.stays for r in kept)
         has_failed = service in self.failed
         missing = max(most - there, 0) if has_failed else sum(map(_is_spot_on_its_way, loaded))
         standing = sum(row.is_fallback and row.state.is_active for row in after.values())

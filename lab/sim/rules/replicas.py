@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from lab.sim.gate import Commit, time_of
 from lab.sim.rules import Rule, limits
-from lab.sim.rules.backoff import held_until, is_held
+from lab.sim.rules.backoff import backoffs, held_until, is_held
 from lab.sim.rules.checker import SKEW_S
 from lab.sim.rules.invocation_view import InvocationView, stays_in
 from lab.sim.rules.rows import NEEDLESS
@@ -193,16 +193,29 @@ def _check_purchase_options(view: InvocationView, spec: ServiceSpec, commit: Com
                 Rule.PURCHASE_OPTION_CORRECT,
                 f"{row} is to be bought {option}; of {spec.replicas} {base} are the base",
             )
-        if row.version != spec.version:
-            view.broken(
-                Rule.PURCHASE_OPTION_CORRECT, f"{row} is of version {row.version}, deployed is {spec.version}"
-            )
+        _check_version(view, spec, row, replaced)
     for row in commit.changes.create:
         _check_orphan_purchase(view, row, base)
         if row.is_fallback and row.purchase_option is not PurchaseOption.ON_DEMAND:
             view.broken(
                 Rule.PURCHASE_OPTION_CORRECT, f"{row} stands in, and is to be bought {row.purchase_option}"
             )
+
+
+def _check_version(view: InvocationView, spec: ServiceSpec, row: Replica, replaced: Replica | None) -> None:
+    """A replica is requested: with the deployed version, or one that serves if that isn't known to?"""
+    served = {r.version for r in view.rows.replicas.values() if ReplicaState.READY in r.entered}
+    is_proven = row.version in served or (replaced is not None and row.version == replaced.version)
+    if spec.on_update is OnUpdate.KEEP:
+        is_right = row.version == spec.version
+    elif replaced is not None and not view.now.replicas[replaced.id].is_counted:
+        is_right = is_proven or not served
+    else:
+        is_right = is_proven or row.version == spec.version
+    if not is_right:
+        view.broken(
+            Rule.VERSION_CORRECT, f"{row} is of version {row.version}, deployed is {spec.version}, {served} served"
+        )
 
 
 def _check_orphan_purchase(view: InvocationView, row: Replica, base: int) -> None:
@@ -242,7 +255,7 @@ def _check_proactive_replacement(view: InvocationView, spec: ServiceSpec, commit
         else:
             is_advised = old.rebalance_at is not None and spec.on_rebalance is OnRebalance.REPLACE
             is_due = is_advised and now >= time_of(old.since) + limits.MIN_READY_S
-        if not is_due:
+        if not (is_due or _may_roll_out(view, spec, old)):
             view.broken(
                 Rule.REPLACED_BEFORE_DRAINED, f"{old} is replaced, unhealthy since {old.unhealthy_since}"
             )
@@ -265,8 +278,7 @@ def _check_fallback_requests(view: InvocationView, spec: ServiceSpec, commit: Co
     created = [r for r in commit.changes.create if r.is_fallback and r.state is ReplicaState.REQUESTED]
     if not created:
         return
-    backoff = view.rows.backoff
-    if backoff.version == spec.version and backoff.failures > 0:
+    if any(backoff.version >= row.version and backoff.failures for row in created for backoff in backoffs(view)):
         return  # then each that isn't there may have one
     standing = sum(r.is_fallback and r.state.is_active for r in commit.after.replicas.values())
     wanting = sum(_may_need_fallback(r, view.rows) for r in regular(view.rows))
@@ -306,7 +318,7 @@ def _check_launch_times(view: InvocationView, spec: ServiceSpec, commit: Commit)
             view.broken(Rule.LAUNCHED_WHEN_DUE, f"{row} is launched, and was to wait until {row.retry_at}")
     fresh = [r for r in commit.changes.create if r.id in launched and r.replaces is None]
     for row in (*again, *fresh):
-        if held_until(view, is_fallback=row.is_fallback) > now:
+        if held_until(view, row) > now:
             view.broken(Rule.FAILURE_BACKOFF, f"{row} is launched, and waits by {view.rows.backoff}")
     # What goes in a later commit of the same decision doesn't stay either.
     staying = sum(r.stays and stays_in(r, commit.after) and stays_in(r, view.now) for r in loaded.values())
@@ -370,6 +382,25 @@ def _has_lost_some(view: InvocationView) -> bool:
     return any(row.is_counted and row.id not in left for row in view.rows.replicas.values())
 
 
+def _may_roll_out(view: InvocationView, spec: ServiceSpec, row: Replica) -> bool:
+    """Whether a replica may make place for a newer version: that hasn't failed twice, and nothing of it is ill."""
+    if spec.on_update is OnUpdate.KEEP or row.version >= spec.version:
+        return False
+    has_failed = all(
+        backoff.version == spec.version and backoff.failures >= limits.ROLLOUT_FAILURES
+        for backoff in backoffs(view)
+    )
+    now = view.now.replicas.values()
+    return not (has_failed or any(r.version == spec.version and r.unhealthy_since for r in now))
+
+
+def _must_roll_out(view: InvocationView, spec: ServiceSpec, row: Replica) -> bool:
+    """Whether it has to: nothing has failed of late."""
+    return _may_roll_out(view, spec, row) and not any(
+        backoff.version == spec.version and backoff.failures for backoff in backoffs(view)
+    )
+
+
 def _check_due(view: InvocationView, spec: ServiceSpec) -> None:
     """Is what should be replaced replaced, as far as `surge` goes?"""
     if _has_lost_some(view):
@@ -387,6 +418,7 @@ def _check_due(view: InvocationView, spec: ServiceSpec) -> None:
         else:
             is_advised = row.rebalance_at is not None and spec.on_rebalance is OnRebalance.REPLACE
             is_due = is_advised and view.is_over(row.since, limits.MIN_READY_S)
+            is_due = is_due or _must_roll_out(view, spec, row)
         if is_due and not row.superseded_in(view.rows):
             view.broken(
                 Rule.REPLACED_BEFORE_DRAINED,

@@ -86,6 +86,8 @@ class SimCloud:
     """What answers lack."""
     offers: SimOffers = field(default_factory=lambda: SimOffers(Random(0), Listing()))  # noqa: S311 - to be repeated
     """Prices, and what is refused for another reason than capacity."""
+    bad_versions: set[int] = field(default_factory=set)
+    """Versions whose instances never become ready."""
     bad: set[CapacityPool] = field(default_factory=set)
     """Pools whose instances never become ready."""
     end_in_rotation: Callable[[SimInstance], None] = lambda _instance: None
@@ -279,7 +281,7 @@ class SimCloud:
         running_at = now + random.uniform(*BOOT_S)
         is_broken = self.broken_boots > 0
         self.broken_boots -= is_broken
-        is_broken = is_broken or offering.pool in self.bad
+        is_broken = is_broken or offering.pool in self.bad or request.spec.version in self.bad_versions
         instance = SimInstance(
             f"i-{next(self._numbers):017x}",
             service,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -230,8 +231,20 @@ def _shrink(victim: _Victim) -> None:
 
 
 def _deploy(victim: _Victim) -> None:
-    if victim.spec:
-        victim.world.deploy(replace(victim.spec, version=victim.spec.version + 1))
+    if victim.spec is None:
+        return
+    world, version = victim.world, victim.spec.version + 1
+    world.deploy(replace(victim.spec, version=version))
+    if world.scenario.bad_versions and world.random.random() < world.scenario.bad_versions:
+        world.cloud.bad_versions.add(version)
+        world.scheduler.at(world.scenario.faults_s, partial(_mend, world, victim.service))
+
+
+def _mend(world: SimWorld, service: str) -> None:
+    """A bad version is followed by a good one."""
+    spec = world.services.valid(service, world.scheduler.now)
+    if spec and spec.version in world.cloud.bad_versions:
+        world.deploy(replace(spec, version=spec.version + 1))
 
 
 def _remove(victim: _Victim) -> None:

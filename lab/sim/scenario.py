@@ -11,7 +11,7 @@ from lab.sim.cloud import TEMPLATE
 from lab.sim.faults import PAIRS, Call, Pair
 from lab.sim.offers import Listing
 from spotrelay.core.pools import Offering, PurchaseOption
-from spotrelay.core.spec import OnRebalance, OnWarning, ReadinessProbe, ServiceSpec
+from spotrelay.core.spec import OnRebalance, OnUpdate, OnWarning, ReadinessProbe, ServiceSpec
 
 CLUSTER_S = 6.0
 
@@ -153,6 +153,8 @@ class Scenario:
     """How much longer than asked for messages of the tick queue take."""
     listing: Listing
     """What EC2 lists, and whether anybody asks."""
+    bad_versions: float
+    """How many of the versions that are deployed never become ready."""
 
 
 def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
@@ -178,10 +180,12 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
     # Drawn by itself: what else a seed brings doesn't depend on it.
     own = Random(f"{seed}-offers")  # noqa: S311 - to be repeated
     listing = Listing() if is_late else Listing.draw(own, specs[0])
+    updates = Random(f"{seed}-updates")  # noqa: S311 - to be repeated
+    on_update = updates.choice((OnUpdate.KEEP, OnUpdate.REPLACE))
     drawn = Scenario(
         seed=seed,
         target=target,
-        specs=tuple(replace(spec, max_price_share=listing.cap) for spec in specs),
+        specs=tuple(replace(s, max_price_share=listing.cap, on_update=on_update) for s in specs),
         capacity=_capacity(random, specs[0], sum(s.replicas for s in specs)),
         is_warm=random.random() < 0.8 and target[0] is not Call.FORGIVE,
         faults_s=faults_s,
@@ -192,6 +196,7 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
         delay_s=random.choice((0.5, 5.0, 60.0)),
         tick_lag_s=0.0 if is_late else random.choice((0.0, 2.0, 8.0, 20.0)),
         listing=listing,
+        bad_versions=0.4 if on_update is OnUpdate.REPLACE else 0.0,
     )
     most = 2 * sum(spec.replicas for spec in specs)
     extra = {Offering(p, o): own.randint(0, most) for p in listing.extra for o in PurchaseOption}

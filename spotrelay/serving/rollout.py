@@ -1,7 +1,7 @@
 """Which version a replica is launched with, and whether a new version may replace the ones before it.
 
 Where a service rolls out, only a replacement that comes up beside a serving replica tries a new version. A
-loss is replaced with a version that has served. A new version that fails stops the roll-out; what serves stays.
+loss is replaced with a version that has served. A new version that fails stops the roll-out.
 """
 
 from __future__ import annotations

@@ -126,12 +126,16 @@ class Rule(StrEnum):
         "Each requested replica has the right purchase option: "
         "on-demand for the base and for fallbacks, Spot for the rest"
     )
+    VERSION_CORRECT = (
+        "Each requested replica has the deployed version; where versions roll out, "
+        "a lost one is replaced with a version that has served"
+    )
     GRADUAL_RETURN_TO_SPOT = (
         "While as many as desired serve, a quarter of the replicas, or two, return to Spot at a time"
     )
     REPLACED_BEFORE_DRAINED = (
-        "A replica that is unhealthy for a minute, or recommended to leave, is replaced before it goes: "
-        "unhealthy ones first, `surge` at a time"
+        "A replica that is unhealthy for a minute, recommended to leave or of an old version is replaced "
+        "before it goes: unhealthy ones first, `surge` at a time"
     )
     LAUNCHED_WHEN_DUE = "A waiting replica is launched when it is due, and not before"
     FAILURE_BACKOFF = "After replicas that never became ready, launches wait, twice as long each time"
@@ -141,6 +145,7 @@ class Rule(StrEnum):
     DESIRED_AT_REST = (
         "As many replicas are ready as desired, each with its own purchase option, and no fallback is left"
     )
+    ROLLED_OUT = "Where versions roll out, every replica has the deployed version, unless that one failed"
     NO_INSTANCE_WITHOUT_ROW = "No instance of ours is without a row"
     NO_ROW_WITHOUT_INSTANCE = "No row is without a living instance"
     ONLY_READY_IN_ROTATION = "The targets in rotation are exactly the ready replicas"

@@ -12,8 +12,8 @@ from lab.sim.rules import Rule, limits
 from lab.sim.rules.checker import SKEW_S
 from lab.sim.rules.invocation_view import InvocationView
 from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Backoff
-from spotrelay.core.spec import OnUpdate
+from spotrelay.core.rows import Backoff, Rows
+from spotrelay.core.spec import OnUpdate, ServiceSpec
 
 
 @dataclass(slots=True)
@@ -111,15 +111,22 @@ def is_looping(backoff: Backoff, version: int) -> bool:
     return backoff.version == version and backoff.failures >= limits.CRASH_LOOP
 
 
+def rollout_stopped(spec: ServiceSpec, known: Sequence[Backoff], rows: Rows) -> bool:
+    """Whether the deployed version failed too often, by all that is known, or a replica of it is ill."""
+    has_failed = all(b.version == spec.version and b.failures >= limits.ROLLOUT_FAILURES for b in known)
+    is_ill = any(r.version == spec.version and r.unhealthy_since for r in rows.replicas.values())
+    return has_failed or is_ill
+
+
 def backoffs(view: InvocationView) -> list[Backoff]:
     """As it was read, and as each of the invocation's commits leaves it."""
     said = (commit.changes.backoff for commit in view.invocation.commits)
     return [view.rows.backoff, *(backoff for backoff in said if backoff is not None)]
 
 
-def held_until(view: InvocationView, row: Replica) -> float:
-    """Until when failures keep a replica from being launched, by the shortest of what is known."""
-    return min(_until(backoff, row.version, is_fallback=row.is_fallback) for backoff in backoffs(view))
+def held_until(view: InvocationView, version: int, *, is_fallback: bool) -> float:
+    """Until when failures keep a version from being launched, by the shortest of what is known."""
+    return min(_until(backoff, version, is_fallback=is_fallback) for backoff in backoffs(view))
 
 
 def is_held(view: InvocationView, *, is_fallback: bool = False) -> bool:

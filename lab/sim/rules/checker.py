@@ -243,7 +243,7 @@ class Checker:
         most = max((spec.replicas for spec in documents), default=0)
         kept = (r for r in loaded if r.id in after and after[r.id].stays)
         there = sum(r.is_counted and not r.is_fallback and r.stays for r in kept)
-        has_failed = service in self.failed
+        has_failed = service in self.failed or any(r.state is ReplicaState.FAILED for r in changes.update)
         missing = max(most - there, 0) if has_failed else sum(map(_is_spot_on_its_way, loaded))
         standing = sum(row.is_fallback and row.state.is_active for row in after.values())
         if standing > missing:

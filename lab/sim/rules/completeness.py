@@ -16,7 +16,7 @@ from lab.sim.rules.replicas import STARTING_STATES, check_after_tick, regular
 from spotrelay.core.instances import Instance, InstanceState, TargetState
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
-from spotrelay.core.spec import OnRebalance, OnWarning, ServiceSpec
+from spotrelay.core.spec import OnRebalance, OnUpdate, OnWarning, ServiceSpec
 from spotrelay.memory import MemoryStore
 
 SOON_S = 3.0
@@ -233,7 +233,9 @@ def _check_wait(view: InvocationView, next_tick: float | None) -> None:
     missing = spec.replicas - len(regular(view.rows))
     if missing < 0 or not (missing or waiting):
         return
-    launches_from = held_until(view, is_fallback=False)
+    if spec.on_update is OnUpdate.REPLACE and any(row.version != spec.version for row in replicas):
+        return  # which version is launched next, and may have to wait, depends on what has served
+    launches_from = held_until(view, spec.version, is_fallback=False)
     retries = [time_of(row.retry_at) if row.retry_at else now for row in waiting]
     first = max(min([now] * bool(missing) + retries), launches_from)
     what = f"what is missing waits until {first:.1f} s"

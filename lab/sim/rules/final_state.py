@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from lab.sim.gate import at, time_of
 from lab.sim.instances import ENDING_STATES
 from lab.sim.rules import Rule
-from lab.sim.rules.backoff import is_looping
+from lab.sim.rules.backoff import is_looping, rollout_stopped
 from lab.sim.rules.checker import MAX_DOCUMENT_AGE_S, SKEW_S
 from lab.sim.rules.rows import NEEDLESS
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
-from spotrelay.core.spec import ServiceSpec
+from spotrelay.core.spec import OnUpdate, ServiceSpec
 
 if TYPE_CHECKING:
     from lab.sim.world import SimWorld
@@ -54,6 +54,8 @@ def _check_service(world: SimWorld, service: str) -> None:
     ready = {r.instance_id for r in rows.replicas.values() if r.state is ReplicaState.READY}
     if not _is_crash_loop(spec, rows):
         _check_strength(world, service, desired, rows)
+        if spec and not rollout_stopped(spec, [rows.backoff], rows):
+            _check_versions(world, spec, rows)
     there = {i.id for i in world.cloud.of(service) if i.state(now) not in ENDING_STATES and not i.is_foreign}
     # Of a service that is gone from the table and from CloudFormation nobody can tell what was its.
     if there - ready and (spec or service not in world.checker.damaged):
@@ -98,6 +100,13 @@ def _check_strength(world: SimWorld, service: str, desired: int, rows: Rows) -> 
             broken(
                 Rule.DESIRED_AT_REST, f"{row} is to be bought {row.purchase_option}, and is {row.offering}"
             )
+
+
+def _check_versions(world: SimWorld, spec: ServiceSpec, rows: Rows) -> None:
+    """Where versions roll out, nothing of an older one is left."""
+    old = [f"{r} v{r.version}" for r in rows.replicas.values() if r.version < spec.version]
+    if old and spec.on_update is OnUpdate.REPLACE:
+        world.checker.broken(Rule.ROLLED_OUT, f"{spec.service} v{spec.version} is deployed, there are {old}")
 
 
 def _check_replacements(world: SimWorld, all_: dict[int, Replica], highest_id: int) -> None:

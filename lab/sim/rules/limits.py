@@ -97,6 +97,9 @@ fallbacks five minutes."""
 CRASH_LOOP = 5
 """Failures in a row that stop launches until a deployment, if the last was launched after the one before."""
 
+ROLLOUT_FAILURES = 2
+"""Failures in a row of a new version that stop its roll-out."""
+
 # Launches and what is learned of pools: docs/placement.md.
 
 STABLE_MAX_S = 600.0

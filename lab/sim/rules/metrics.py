@@ -17,7 +17,7 @@ from lab.sim.instances import ENDING_STATES
 from lab.sim.odd_messages import SimSignal
 from lab.sim.queues import MAX_SKEW_S
 from lab.sim.rules import Rule, limits
-from lab.sim.rules.backoff import is_looping
+from lab.sim.rules.backoff import is_looping, rollout_stopped
 from lab.sim.rules.checker import Checker
 from spotrelay.core.instances import RefusalKind, TargetState
 from spotrelay.core.names import Metric
@@ -31,7 +31,7 @@ from spotrelay.core.ports import (
 )
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Changes, Rows
-from spotrelay.core.spec import ServiceSpec
+from spotrelay.core.spec import OnUpdate, ServiceSpec
 
 ROUNDED_S = 0.001
 """Times are told in whole microseconds."""
@@ -157,7 +157,10 @@ class MetricChecker:
         if _has(records, Call.HEALTH) and spec is not None and not is_removed:
             least = 1 if is_whole else 0
             self._add_service(invocation, spec, rows, facts, is_whole=is_whole)
-            if is_looping(rows.backoff, spec.version):
+            is_rolling = spec.on_update is OnUpdate.REPLACE
+            if is_looping(rows.backoff, spec.version) or (
+                is_rolling and rollout_stopped(spec, [rows.backoff], rows)
+            ):
                 facts.add(Metric.CRASH_LOOPING, service, least, 1)
         if _has(records, Call.OBSERVE):
             held = self._held_back(invocation, rows, is_override=is_override or is_removed)

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from lab.sim.gate import Commit, time_of
 from lab.sim.rules import Rule, limits
-from lab.sim.rules.backoff import backoffs, held_until, is_held
+from lab.sim.rules.backoff import backoffs, held_until, is_held, rollout_stopped
 from lab.sim.rules.checker import SKEW_S
 from lab.sim.rules.invocation_view import InvocationView, stays_in
 from lab.sim.rules.rows import NEEDLESS
@@ -15,7 +15,7 @@ from spotrelay.core.instances import TargetState
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
-from spotrelay.core.spec import OnRebalance, ServiceSpec
+from spotrelay.core.spec import OnRebalance, OnUpdate, ServiceSpec
 
 STARTING_STATES = (ReplicaState.PROVISIONING, ReplicaState.STARTING)
 
@@ -37,7 +37,7 @@ def check(view: InvocationView, commit: Commit) -> None:
     if changes.create:
         _check_purchase_options(view, spec, commit)
         _check_proactive_replacement(view, spec, commit)
-        _check_fallback_requests(view, spec, commit)
+        _check_fallback_requests(view, commit)
     if changes.open_intent and changes.window:
         _check_launch_times(view, spec, commit)
 
@@ -214,7 +214,8 @@ def _check_version(view: InvocationView, spec: ServiceSpec, row: Replica, replac
         is_right = is_proven or row.version == spec.version
     if not is_right:
         view.broken(
-            Rule.VERSION_CORRECT, f"{row} is of version {row.version}, deployed is {spec.version}, {served} served"
+            Rule.VERSION_CORRECT,
+            f"{row} is of version {row.version}, deployed is {spec.version}, {served} served",
         )
 
 
@@ -273,15 +274,17 @@ def _check_proactive_replacement(view: InvocationView, spec: ServiceSpec, commit
         )
 
 
-def _check_fallback_requests(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
+def _check_fallback_requests(view: InvocationView, commit: Commit) -> None:
     """Fallbacks are requested: is there somebody to stand in for?"""
     created = [r for r in commit.changes.create if r.is_fallback and r.state is ReplicaState.REQUESTED]
-    if not created:
-        return
-    if any(backoff.version >= row.version and backoff.failures for row in created for backoff in backoffs(view)):
-        return  # then each that isn't there may have one
+    failed = [backoff.version for backoff in backoffs(view) if backoff.failures]
+    if not created or any(version >= row.version for row in created for version in failed):
+        return  # after failures each that isn't there may have one
     standing = sum(r.is_fallback and r.state.is_active for r in commit.after.replicas.values())
-    wanting = sum(_may_need_fallback(r, view.rows) for r in regular(view.rows))
+    # One that this very tick found adopted starts alone, perhaps.
+    wanting = max(
+        sum(_may_need_fallback(r, rows) for r in regular(rows)) for rows in (view.rows, commit.after)
+    )
     if standing > wanting:
         view.broken(
             Rule.FALLBACKS_MATCH_NEED,
@@ -318,7 +321,7 @@ def _check_launch_times(view: InvocationView, spec: ServiceSpec, commit: Commit)
             view.broken(Rule.LAUNCHED_WHEN_DUE, f"{row} is launched, and was to wait until {row.retry_at}")
     fresh = [r for r in commit.changes.create if r.id in launched and r.replaces is None]
     for row in (*again, *fresh):
-        if held_until(view, row) > now:
+        if held_until(view, row.version, is_fallback=row.is_fallback) > now:
             view.broken(Rule.FAILURE_BACKOFF, f"{row} is launched, and waits by {view.rows.backoff}")
     # What goes in a later commit of the same decision doesn't stay either.
     staying = sum(r.stays and stays_in(r, commit.after) and stays_in(r, view.now) for r in loaded.values())
@@ -383,15 +386,9 @@ def _has_lost_some(view: InvocationView) -> bool:
 
 
 def _may_roll_out(view: InvocationView, spec: ServiceSpec, row: Replica) -> bool:
-    """Whether a replica may make place for a newer version: that hasn't failed twice, and nothing of it is ill."""
-    if spec.on_update is OnUpdate.KEEP or row.version >= spec.version:
-        return False
-    has_failed = all(
-        backoff.version == spec.version and backoff.failures >= limits.ROLLOUT_FAILURES
-        for backoff in backoffs(view)
-    )
-    now = view.now.replicas.values()
-    return not (has_failed or any(r.version == spec.version and r.unhealthy_since for r in now))
+    """Whether a replica may make place for a newer version."""
+    is_old = spec.on_update is OnUpdate.REPLACE and row.version < spec.version
+    return is_old and not rollout_stopped(spec, backoffs(view), view.now)
 
 
 def _must_roll_out(view: InvocationView, spec: ServiceSpec, row: Replica) -> bool:

@@ -183,6 +183,9 @@ def _is_true_reason(view: InvocationView, commit: Commit, row: Replica, old: Rep
             return view.instance_of(row) is None
     if reason.startswith("interruption warning"):
         return row.is_warned
+    if reason.startswith("version "):
+        successor = commit.after.replicas.get(row.replaced_by or 0)
+        return was_ready and successor is not None and row.version < successor.version
     if reason.startswith("unhealthy for "):
         return was_ready and (old.unhealthy_since is not None or old.replaced_by is not None)
     if reason.startswith("instance "):

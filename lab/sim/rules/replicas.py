@@ -193,7 +193,7 @@ def _check_purchase_options(view: InvocationView, spec: ServiceSpec, commit: Com
                 Rule.PURCHASE_OPTION_CORRECT,
                 f"{row} is to be bought {option}; of {spec.replicas} {base} are the base",
             )
-        _check_version(view, spec, row, replaced)
+        _check_version(view, spec, commit, row)
     for row in commit.changes.create:
         _check_orphan_purchase(view, row, base)
         if row.is_fallback and row.purchase_option is not PurchaseOption.ON_DEMAND:
@@ -202,16 +202,17 @@ def _check_purchase_options(view: InvocationView, spec: ServiceSpec, commit: Com
             )
 
 
-def _check_version(view: InvocationView, spec: ServiceSpec, row: Replica, replaced: Replica | None) -> None:
+def _check_version(view: InvocationView, spec: ServiceSpec, commit: Commit, row: Replica) -> None:
     """A replica is requested: with the deployed version, or one that serves if that isn't known to?"""
     served = {r.version for r in view.rows.replicas.values() if ReplicaState.READY in r.entered}
+    replaced = commit.before.replicas.get(row.replaces or 0)
     is_proven = row.version in served or (replaced is not None and row.version == replaced.version)
+    # Only beside a replica that stays may a version be tried, or where none has served.
+    may_try = not served or (replaced is not None and commit.after.replicas[replaced.id].is_counted)
     if spec.on_update is OnUpdate.KEEP:
         is_right = row.version == spec.version
-    elif replaced is not None and not view.now.replicas[replaced.id].is_counted:
-        is_right = is_proven or not served
     else:
-        is_right = is_proven or row.version == spec.version
+        is_right = is_proven or (row.version == spec.version and may_try)
     if not is_right:
         view.broken(
             Rule.VERSION_CORRECT,

@@ -107,7 +107,7 @@ def test_what_is_taken_in_counts_towards_the_on_demand_base() -> None:
     taken = [ours(i, offering=ON_DEMAND) for i in (1, 2)]
     seen = replace(seen_of(instances=taken, health={1: HEALTHY, 2: HEALTHY}), rows=rows_of(highest_id=9))
     requested = decide(seen, replace(demo_spec(), base_on_demand=2))[-1]
-    assert requested == Request(1, "fewer replicas than wanted", PurchaseOption.SPOT)
+    assert requested == Request(1, "fewer replicas than wanted", PurchaseOption.SPOT, 1)
 
 
 def test_one_lost_row_is_made_again() -> None:
@@ -288,7 +288,7 @@ def test_a_missing_one_that_is_warned_drains_with_its_warning() -> None:
     seen = without(whole(), "i-2", unhealthy=True)
     seen = replace(seen, rows=rows_of(*{**seen.rows.replicas, 2: warned}.values()))
     (drain, *_) = decide(seen)
-    assert drain == Drain(warned, "instance gone", warned_at=LONG_AGO, replace=False)
+    assert drain == Drain(warned, "instance gone", warned_at=LONG_AGO)
 
 
 def test_a_drained_one_ends_when_it_is_nowhere() -> None:

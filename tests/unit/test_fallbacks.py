@@ -170,7 +170,7 @@ def test_what_fails_on_spot_gets_a_fallback(backoff: Backoff, waiting: tuple[Rep
     """Held or given up, with or without a row that waits: what fails on Spot may well serve on-demand."""
     seen = after(backoff, *waiting)
     assert decide(demo_spec(replicas=1), seen) == [
-        Request(1, "Spot isn't ready", ON_DEMAND, is_fallback=True)
+        Request(1, "Spot isn't ready", ON_DEMAND, 1, is_fallback=True)
     ]
     assert decide(replace(demo_spec(replicas=1), on_demand_fallback=False), seen) == []
 
@@ -293,8 +293,8 @@ def test_a_lost_fallback_makes_room_for_another() -> None:
     lost = fallback(2)
     seen = seen_of(refused(1), lost, instances=[an_instance(2, InstanceState.TERMINATED)])
     assert reconcile.decide(demo_spec(replicas=1), seen, NOW) == [
-        Drain(lost, "instance terminated", replace=False),
-        Request(1, "Spot isn't ready", ON_DEMAND, is_fallback=True),
+        Drain(lost, "instance terminated"),
+        Request(1, "Spot isn't ready", ON_DEMAND, 1, is_fallback=True),
     ]
 
 

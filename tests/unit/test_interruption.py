@@ -30,7 +30,7 @@ from spotrelay.serving.actions import (
     TakeOut,
 )
 from tests.examples import demo_spec
-from tests.unit.cases import LONG_AGO, NOW, a_replica, rows_of
+from tests.unit.cases import LONG_AGO, NOW, a_replica, rows_of, told
 
 READY, STARTING, DRAINING = ReplicaState.READY, ReplicaState.STARTING, ReplicaState.DRAINING
 STATES_WITH_INSTANCE = [ReplicaState.PROVISIONING, STARTING, READY]
@@ -193,7 +193,7 @@ def test_a_warning_again_finds_it_serving_on() -> None:
     """It is looked at again in time; and once the others are enough, the same warning makes it leave."""
     serving_on = a_replica(1, READY, warned_at=NOW - seconds(20), replaced_by=4)
     assert react((WARNING, serving_on), others=1) == [LookAgain("i-1", NOW - seconds(20))]
-    leaves = Drain(serving_on, WARNED, warned_at=NOW - seconds(20), replace=False)
+    leaves = Drain(serving_on, WARNED, warned_at=NOW - seconds(20))
     assert react((WARNING, serving_on), others=2) == [leaves]
 
 
@@ -212,7 +212,7 @@ def test_one_that_serves_on_and_is_lost_drains_without_a_second_replacement() ->
         serving_on = a_replica(1, READY, warned_at=LONG_AGO, **facts)
         (action,) = react((lost, serving_on), others=0)
         reason = "instance terminated" + ("; as many as wanted are left" if needless else "")
-        assert action == Drain(serving_on, reason, warned_at=LONG_AGO, replace=False)
+        assert action == Drain(serving_on, reason, warned_at=LONG_AGO)
 
 
 def test_a_draining_replica_is_not_replaced_again() -> None:
@@ -272,10 +272,10 @@ def test_who_serves_on_leaves_when_it_is_called() -> None:
     assert due(serving_on, stays, ago_s=timing.LOOK_AGAIN_WITHIN_S + timing.CLOCKS_APART_S + 0.001) == []
     again = [LookAgain("i-1", NOW - seconds(70))]
     assert due(serving_on, stays, ago_s=0.001) == again, "who should have asked for it may have died"
-    assert due(serving_on, stays) == [Drain(serving_on, WARNED, warned_at=NOW - seconds(70), replace=False)]
+    assert due(serving_on, stays) == [Drain(serving_on, WARNED, warned_at=NOW - seconds(70))]
     alone = replace(serving_on, replaced_by=None)
     assert due(alone, stays) == [
-        Drain(alone, f"{WARNED}; as many as wanted are left", warned_at=NOW - seconds(70), replace=False)
+        Drain(alone, f"{WARNED}; as many as wanted are left", warned_at=NOW - seconds(70))
     ]
 
 
@@ -283,7 +283,7 @@ def test_a_fallback_that_leaves_is_not_called_needless() -> None:
     """It never gets a replacement, so that it has none says nothing about how many are left."""
     standing = a_replica(1, READY, warned_at=NOW - seconds(70), is_fallback=True)
     (action,) = due(standing, a_replica(4, READY))
-    assert action == Drain(standing, WARNED, warned_at=NOW - seconds(70), replace=False)
+    assert action == Drain(standing, WARNED, warned_at=NOW - seconds(70))
 
 
 def test_only_what_has_long_been_ready_is_settled() -> None:

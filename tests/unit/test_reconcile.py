@@ -44,7 +44,7 @@ def test_a_fleet_at_rest_needs_nothing() -> None:
 
 def test_missing_replicas_are_requested() -> None:
     """0 of 3 there: 3 requested."""
-    assert decide(wanted=3) == [Request(3, "fewer replicas than wanted", PurchaseOption.SPOT)]
+    assert decide(wanted=3) == [Request(3, "fewer replicas than wanted", PurchaseOption.SPOT, 1)]
 
 
 def test_a_requested_replica_without_an_open_launch_is_launched() -> None:
@@ -242,7 +242,7 @@ def test_who_serves_on_is_looked_at_by_every_tick() -> None:
     coming = a_replica(4, ReplicaState.STARTING, since_s=5, entered=RECENTLY)
     health = {1: TargetState.HEALTHY, 2: TargetState.HEALTHY, 3: TargetState.HEALTHY, 4: TargetState.INITIAL}
     seen: dict[str, Any] = {"instances": [an_instance(i) for i in (1, 2, 3, 4)], "warned": [1], "wanted": 3}
-    leave = Drain(serving_on, "interruption warning", serving_on.warned_at, replace=False)
+    leave = Drain(serving_on, "interruption warning", serving_on.warned_at)
     assert decide(serving_on, *others, coming, health=health, **seen) == [leave]
     ill = replace(others[0], unhealthy_since=NOW)
     assert (
@@ -276,7 +276,7 @@ def test_a_rising_replica_whose_row_says_that_it_is_warned_leaves() -> None:
     rising = a_replica(1, ReplicaState.STARTING, since_s=5, entered=RECENTLY, warned_at=NOW)
     reason = "interruption warning; as many as wanted are left"
     (action, *_) = decide(rising, instances=[an_instance(1)])
-    assert action == Drain(rising, reason, warned_at=NOW, replace=False)
+    assert action == Drain(rising, reason, warned_at=NOW)
     (action, *_) = decide(rising, instances=[an_instance(1, InstanceState.TERMINATED)])
     assert isinstance(action, Drain)
     assert action.reason.startswith("instance terminated")
@@ -397,16 +397,16 @@ def test_a_replica_is_acted_upon_once() -> None:
     there = tuple(an_instance(r.id) for r in (*kept, extra))
     healthy = dict.fromkeys((1, 2, 3, 4), TargetState.HEALTHY)
     assert decide(*kept, extra, instances=there, health=healthy, wanted=3) == [
-        Drain(extra, "more replicas than wanted", replace=False)
+        Drain(extra, "more replicas than wanted")
     ]
 
 
 def test_launches_are_held_after_replicas_that_never_became_ready() -> None:
     """A service that dies while starting doesn't burn money as fast as it can; on-demand stands in for it."""
     held = Backoff(3, NOW + seconds(1), version=1)
-    fallback = Request(1, "Spot isn't ready", PurchaseOption.ON_DEMAND, is_fallback=True)
+    fallback = Request(1, "Spot isn't ready", PurchaseOption.ON_DEMAND, 1, is_fallback=True)
     assert decide(wanted=1, backoff=held) == [fallback]
-    request = Request(1, "fewer replicas than wanted", PurchaseOption.SPOT)
+    request = Request(1, "fewer replicas than wanted", PurchaseOption.SPOT, 1)
     assert decide(wanted=1, backoff=replace(held, until=NOW)) == [request, fallback]
     assert decide(wanted=1, backoff=replace(held, version=7)) == [request]
 
@@ -416,8 +416,8 @@ def test_a_crash_loop_stops_until_there_is_a_new_version() -> None:
     looping = Backoff(timing.CRASH_LOOP_FAILURES, LONG_AGO, version=1)
     waiting = a_replica(1, ReplicaState.REQUESTED)
     actions = decide(waiting, wanted=2, backoff=looping)
-    assert actions == [Request(2, "Spot isn't ready", PurchaseOption.ON_DEMAND, is_fallback=True)]
-    request = Request(1, "fewer replicas than wanted", PurchaseOption.SPOT)
+    assert actions == [Request(2, "Spot isn't ready", PurchaseOption.ON_DEMAND, 1, is_fallback=True)]
+    request = Request(1, "fewer replicas than wanted", PurchaseOption.SPOT, 1)
     assert decide(wanted=1, backoff=replace(looping, version=0)) == [request]
 
 
@@ -425,7 +425,7 @@ def test_a_removed_service_ends_without_replacements() -> None:
     """When a stack is destroyed its instances go, and nothing new comes."""
     ready, waiting = a_replica(1, ReplicaState.READY), a_replica(2, ReplicaState.REQUESTED)
     assert reconcile.retire(seen_of(ready, waiting, instances=[an_instance(1)]), NOW) == [
-        Drain(ready, "service removed", replace=False),
+        Drain(ready, "service removed"),
         End(waiting, "service removed"),
     ]
     draining = a_replica(1, ReplicaState.DRAINING)

@@ -137,7 +137,7 @@ def test_an_instance_that_is_taken_in_spares_a_launch() -> None:
     came = TakeIn(an_instance(9), READY, "serves, and nothing on record knew it")
     assert decide(demo_spec(replicas=2), look(spot(1)), came) == []
     (request,) = decide(demo_spec(replicas=3), look(spot(1)), came)
-    assert request == Request(1, "fewer replicas than wanted", SPOT)
+    assert request == Request(1, "fewer replicas than wanted", SPOT, 1)
     for useless in (replace(came, state=DRAINING), replace(came, is_fallback=True)):
         assert isinstance(decide(demo_spec(replicas=2), look(spot(1)), useless)[0], Request)
     lost = Drain(spot(1), "gone")
@@ -274,7 +274,7 @@ def test_nothing_is_requested_in_vain() -> None:
     """No request is for zero replicas, whichever way all of them are bought."""
     for use_spot, option in ((True, SPOT), (False, ON_DEMAND)):
         (request,) = decide(demo_spec(replicas=2, use_spot=use_spot), look())
-        assert request == Request(2, "fewer replicas than wanted", option)
+        assert request == Request(2, "fewer replicas than wanted", option, 1)
 
 
 def test_what_is_replaced_is_not_requested_as_well() -> None:
@@ -282,8 +282,8 @@ def test_what_is_replaced_is_not_requested_as_well() -> None:
     lost, kept = spot(1), spot(2)
     spec = demo_spec(replicas=2)
     assert decide(spec, look(lost, kept), Drain(lost, "lost")) == []
-    (request,) = decide(spec, look(lost, kept), Drain(lost, "gone", replace=False))
-    assert request == Request(1, "fewer replicas than wanted", SPOT)
+    (request,) = decide(spec, look(lost, kept), Drain(lost, "gone"))
+    assert request == Request(1, "fewer replicas than wanted", SPOT, 1)
 
 
 def test_what_is_adopted_is_not_launched() -> None:

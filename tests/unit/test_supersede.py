@@ -63,7 +63,7 @@ def test_a_recommendation_launches_first_and_drains_last() -> None:
     superseded = replace(old, replaced_by=2)
     assert decide(superseded, starting(2)) == []
     new = a_replica(2, READY, reason=RECOMMENDED)
-    assert decide(superseded, new) == [Drain(superseded, RECOMMENDED, replace=False)]
+    assert decide(superseded, new) == [Drain(superseded, RECOMMENDED)]
 
 
 def test_recommendations_cannot_churn_the_fleet() -> None:
@@ -126,13 +126,13 @@ def test_an_unhealthy_replica_stays_until_its_successor_serves() -> None:
     old, new = ill(1, replaced_by=2), a_replica(2, READY, reason=UNHEALTHY)
     assert decide(old, starting(2)) == []
     assert decide(old, replace(new, unhealthy_since=NOW)) == []
-    assert decide(old, new) == [Drain(old, UNHEALTHY, replace=False)]
+    assert decide(old, new) == [Drain(old, UNHEALTHY)]
 
 
 def test_one_that_recovers_goes_as_soon_as_it_is_one_too_many() -> None:
     """Both serve by then: the older one goes, unless the others are fewer than wanted."""
     old, new = a_replica(1, READY, replaced_by=2), a_replica(2, READY, reason=UNHEALTHY)
-    assert decide(old, new) == [Drain(old, UNHEALTHY, replace=False)]
+    assert decide(old, new) == [Drain(old, UNHEALTHY)]
     others = [ill(3, unhealthy_since=NOW), a_replica(4, READY)]
     assert decide(old, new, *others) == [], "the third of three doesn't answer: it is needed"
     assert decide(old, starting(2)) == []
@@ -142,14 +142,14 @@ def test_of_two_that_were_replaced_one_goes_while_the_other_is_needed() -> None:
     """Each that goes leaves one fewer that serves."""
     old = [a_replica(i, READY, replaced_by=i + 2) for i in (1, 2)]
     new = [a_replica(i, READY, reason=UNHEALTHY) for i in (3, 4)]
-    assert decide(*old, *new) == [Drain(r, UNHEALTHY, replace=False) for r in old]
-    assert decide(*old, *new, ill(5, unhealthy_since=NOW)) == [Drain(old[0], UNHEALTHY, replace=False)]
+    assert decide(*old, *new) == [Drain(r, UNHEALTHY) for r in old]
+    assert decide(*old, *new, ill(5, unhealthy_since=NOW)) == [Drain(old[0], UNHEALTHY)]
 
 
 def test_one_that_was_to_be_replaced_and_is_needed_holds_up_nobody() -> None:
     """It fills the surge for as long as another one doesn't answer: so that one goes first, as it is."""
     needed, new = a_replica(1, READY, replaced_by=3), a_replica(3, READY)
-    assert Drain(ill(2), f"{UNHEALTHY}{NEEDLESS}", replace=False) in decide(needed, ill(2), new, wanted=2)
+    assert Drain(ill(2), f"{UNHEALTHY}{NEEDLESS}") in decide(needed, ill(2), new, wanted=2)
 
 
 def test_many_unhealthy_are_replaced_a_few_at_a_time() -> None:
@@ -178,7 +178,7 @@ def test_an_unhealthy_fallback_goes_after_three_minutes() -> None:
         rest = a_replica(3, ReplicaState.REQUESTED, attempts=1, retry_at=NOW + seconds(9))
         health = {1: TargetState.UNHEALTHY, 2: TargetState.HEALTHY}
         drains = [a for a in decide(sick, well, rest, wanted=2, health=health) if isinstance(a, Drain)]
-        assert drains == ([Drain(sick, "unhealthy for 180 s", replace=False)] if goes else [])
+        assert drains == ([Drain(sick, "unhealthy for 180 s")] if goes else [])
 
 
 def test_nothing_is_superseded_by_a_service_that_ignores_recommendations() -> None:

@@ -83,7 +83,9 @@ def mixed(draw: st.DrawFn) -> tuple[Rows, list[Action]]:
 
 
 @given(mixed(), st.integers(1, 200))
-def test_one_launch_is_for_one_way_to_buy_one_version(decision: tuple[Rows, list[Action]], ceiling: int) -> None:
+def test_one_launch_is_for_one_way_to_buy_one_version(
+    decision: tuple[Rows, list[Action]], ceiling: int
+) -> None:
     """However these are mixed: one way and one version per intent, and IDs without gaps over all commits."""
     rows, actions = decision
     names = (f"L{n}" for n in count())
@@ -257,7 +259,10 @@ def test_each_version_is_launched_by_itself() -> None:
         Launch((older,)),
         Request(1, "new", PurchaseOption.SPOT, 1),
     )
-    assert [{(r.id, r.version) for r in c.to_launch} for c in commits] == [{(1, 1), (10, 1)}, {(2, 2), (11, 2)}]
+    assert [{(r.id, r.version) for r in c.to_launch} for c in commits] == [
+        {(1, 1), (10, 1)},
+        {(2, 2), (11, 2)},
+    ]
 
 
 # What fails static writes.

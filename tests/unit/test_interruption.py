@@ -108,9 +108,7 @@ def test_one_that_is_lost_is_no_help_to_one_that_is_warned() -> None:
 def test_what_does_not_serve_does_not_serve_on(replica: Replica) -> None:
     """With nobody else there either: it leaves at once, and takes nobody away from the others."""
     serves = a_replica(2, READY)
-    assert react((WARNING, replica), others=0) == told(
-        Drain(replica, WARNED, warned_at=NOW, cool_pool=True)
-    )
+    assert react((WARNING, replica), others=0) == told(Drain(replica, WARNED, warned_at=NOW, cool_pool=True))
     one_other = react((WARNING, replica), warning(serves), others=1)
     assert [type(a) for a in one_other] == [Drain, Replace, ServeOn, Replace]
     two_others = react((WARNING, replica), warning(serves), others=2)

@@ -48,7 +48,6 @@ from tests.unit.cases import (
     without,
 )
 
-
 FALLBACK = Request(1, "Spot isn't ready", PurchaseOption.ON_DEMAND, 1, is_fallback=True)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -12,10 +14,11 @@ from spotrelay.core.instances import InstanceState, TargetState
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.replica import ReplicaState
 from spotrelay.core.rows import Backoff, LaunchIntent
-from spotrelay.core.spec import ReadinessProbe
+from spotrelay.core.spec import ReadinessProbe, ServiceSpec
 from spotrelay.core.timing import seconds
-from spotrelay.serving import observation, reconcile
+from spotrelay.serving import observation, projection, reconcile
 from spotrelay.serving.actions import (
+    Action,
     Adopt,
     CloseIntent,
     Drain,
@@ -33,6 +36,7 @@ from spotrelay.serving.actions import (
     TakeOut,
     Terminate,
 )
+from spotrelay.serving.observation import Observation
 from tests.examples import demo_spec
 from tests.unit.cases import (
     LONG_AGO,
@@ -55,6 +59,46 @@ def test_a_fleet_at_rest_needs_nothing() -> None:
     """Nothing to do is nothing done."""
     replica = a_replica(1, ReplicaState.READY)
     assert decide(replica, instances=(an_instance(1),), health={1: TargetState.HEALTHY}) == []
+
+
+@pytest.mark.parametrize(
+    ("position", "after"), [(1, [Replace]), (2, [Replace]), (3, [Request]), (4, [Request]), (5, [])]
+)
+def test_a_stage_sees_what_those_before_it_did(
+    monkeypatch: pytest.MonkeyPatch, position: int, after: list[type[Action]]
+) -> None:
+    """A stage of one's own may stand anywhere after the first: it reads the rows so far.
+
+    Those after it read what it left: what it drains is replaced or made up for, by whichever comes next.
+    """
+    serves, rising = a_replica(1, ReplicaState.READY), a_replica(2, ReplicaState.STARTING)
+    looks = []
+
+    def drains(_: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Action]:
+        looks.append(seen)
+        yield Drain(seen.rows.replicas[1], "by hand")
+
+    monkeypatch.setattr(
+        reconcile, "STAGES", (*reconcile.STAGES[:position], drains, *reconcile.STAGES[position:])
+    )
+    healthy = dict.fromkeys((1, 2), TargetState.HEALTHY)
+    actions = decide(serves, rising, instances=[an_instance(1), an_instance(2)], health=healthy)
+    assert [type(a) for a in actions] == [MarkReady, Drain, *after]
+    (seen,) = looks
+    assert seen.rows.replicas == {1: serves, 2: rising.to(ReplicaState.READY, NOW)}
+    assert seen.read.replicas == {1: serves, 2: rising}
+
+
+def test_a_stage_knows_which_rows_were_only_just_created() -> None:
+    """Their IDs aren't final, and nothing more may be decided about them by the same tick."""
+    lost = a_replica(1, ReplicaState.READY)
+    rows = seen_of(lost)
+    seen = rows.leaving(projection.after(demo_spec(), rows.rows, losing(lost, "lost"), NOW))
+    again = seen.leaving(seen.rows)
+    for later in (seen, again):
+        assert list(later.rows.replicas) == [1, 10]
+        assert [(r.id, r.state) for r in later.known] == [(1, ReplicaState.DRAINING)]
+        assert later.read.replicas == {1: lost}
 
 
 def test_missing_replicas_are_requested() -> None:

@@ -27,15 +27,16 @@ def decide(spec: ServiceSpec, seen: Observation, _: datetime) -> Iterator[Replac
         and not row.is_counted
         and (replica.is_counted or not row.state.is_active)
     ]
-    missed = [replica for replica in lost if _is_missed(replica, seen.read)]
+    missed = [replica.id for replica in lost if _is_missed(replica, seen.read)]
     left = sum(not replica.is_fallback for replica in counted(seen.rows))
-    needless = max(len(missed) + left - spec.replicas, 0)
+    needless = set(missed[: max(len(missed) + left - spec.replicas, 0)])
+    replaced = {*missed} - needless
     for replica in lost:
         row = seen.rows.replicas[replica.id]
-        if replica in missed[needless:]:
+        if replica.id in replaced:
             reason = WARNED if row.state.is_active else row.reason
             yield Replace(row, reason, rollout.proven(spec, seen.rows, replica))
-        elif replica in missed or _goes_without(replica):
+        elif replica.id in needless or _goes_without(replica):
             yield GoWithout(row)
 
 

@@ -33,7 +33,7 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Drai
             yield Drain(replica, successor.reason)
         elif successor.stays:
             extra += 1
-    candidates = [r for r in seen.known if r in staying and r.id not in superseded]
+    candidates = [r for r in staying if r.id in seen.read.replicas and r.id not in superseded]
     due = {r.id: replacement for r in candidates if (replacement := _due(spec, r, seen, now))}
     # One that was to be replaced and serves all the same takes the place of another that doesn't answer.
     for unhealthy in [r for r in candidates if r.id in due and not r.serves][:extra]:

@@ -13,8 +13,9 @@ from spotrelay.core.rows import Backoff, LaunchIntent, Rows
 from spotrelay.core.timing import seconds
 from spotrelay.memory import EPOCH
 from spotrelay.serving import reconcile
-from spotrelay.serving.actions import Action
+from spotrelay.serving.actions import Action, Drain, GoWithout, Replace, ServeOn
 from spotrelay.serving.observation import Observation
+from spotrelay.serving.rotation import WARNED
 from tests.examples import demo_spec, spot_pool
 
 NOW = EPOCH + seconds(3600)
@@ -84,6 +85,28 @@ def decide(*replicas: Replica, wanted: int | None = None, **seen: Any) -> list[A
     """The tick's decision at `NOW` on what it sees, see `seen_of`."""
     spec = demo_spec(replicas=len(replicas) if wanted is None else wanted)
     return reconcile.decide(spec, seen_of(*replicas, **seen), NOW)
+
+
+def told(loss: Drain | ServeOn, version: int = 1) -> list[Action]:
+    """A loss that a signal tells of, with its replacement."""
+    return [loss, Replace(loss.replica, loss.reason, version)]
+
+
+def replacing(loss: Drain | ServeOn, version: int = 1) -> Replace:
+    """The replacement for a loss that a tick found, requested by a later stage."""
+    row = loss.after(loss.replica, NOW)
+    return Replace(row, WARNED if row.state.is_active else row.reason, version)
+
+
+def without(loss: Drain | ServeOn) -> GoWithout:
+    """The tick's word that as many as wanted are left."""
+    return GoWithout(loss.after(loss.replica, NOW))
+
+
+def losing(replica: Replica, reason: str, version: int = 1, **facts: Any) -> list[Action]:
+    """A replica drains, and its replacement is requested."""
+    drain = Drain(replica, reason, **facts)
+    return [drain, replacing(drain, version)]
 
 
 RECENTLY = dict.fromkeys(

@@ -12,8 +12,8 @@ from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Backoff, LaunchIntent
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
-from spotrelay.serving import strength
-from spotrelay.serving.actions import Action, Drain, End, Request
+from spotrelay.serving import projection, strength
+from spotrelay.serving.actions import Action, Drain, End, Replace, Request
 from spotrelay.serving.observation import Observation
 from tests.examples import on_demand_pool
 from tests.unit.cases import LONG_AGO, NOW, a_replica, an_instance, seen_of
@@ -40,7 +40,8 @@ def look(
 
 def decide(spec: ServiceSpec, seen: Observation, *decided: Action) -> list[Action]:
     """What follows from it at `NOW`, after what was decided before."""
-    return list(strength.decide(spec, seen, decided, NOW))
+    left = projection.after(spec, seen.rows, decided, NOW)
+    return list(strength.decide(spec, seen.leaving(left), NOW))
 
 
 def refused(id_: int, attempts: int = 1, **facts: Any) -> Replica:
@@ -84,7 +85,7 @@ def fallbacks_requested(actions: Collection[Action]) -> int:
 def dropped(actions: Collection[Action]) -> list[int]:
     """The replicas given up without another one for them, in order."""
     drains = [a for a in actions if isinstance(a, Drain | End)]
-    assert not any(a.replace for a in drains if isinstance(a, Drain))
+    assert not any(isinstance(a, Replace) for a in actions)
     return [a.replica.id for a in drains]
 
 

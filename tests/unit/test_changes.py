@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import count
+from itertools import chain, count
 from typing import Any
 
 import pytest
@@ -26,22 +26,22 @@ from spotrelay.serving.actions import (
     NoteHealth,
     RaiseHighestId,
     Recount,
+    Replace,
     Request,
     ServeOn,
     Start,
-    Supersede,
     TakeIn,
 )
 from tests.examples import demo_spec, on_demand_pool
-from tests.unit.cases import LONG_AGO, NOW, a_replica, an_instance, rows_of
+from tests.unit.cases import LONG_AGO, NOW, a_replica, an_instance, losing, rows_of, told
 
 
 @given(st.integers(0, 70), st.integers(0, 70))
 def test_ids_rise_without_gaps_and_replacements_stay_with_their_losses(losses: int, missing: int) -> None:
     """However many at once: IDs are consecutive, and a loss and its replacement are in one commit."""
     rows = rows_of(*(a_replica(i, ReplicaState.READY) for i in range(1, losses + 1)), highest_id=100)
-    actions: list[Action] = [Drain(r, "lost") for r in rows.replicas.values()]
-    actions += [Request(missing, "missing", PurchaseOption.SPOT)] if missing else []
+    actions = [action for r in rows.replicas.values() for action in losing(r, "lost")]
+    actions += [Request(missing, "missing", PurchaseOption.SPOT, 1)] if missing else []
     names = (f"L{n}" for n in count())
     spec = replace(demo_spec(), max_launches_per_minute=1000)
     commits = changes.changes("demo", spec, rows, actions, NOW, lambda: next(names))
@@ -60,29 +60,33 @@ def test_ids_rise_without_gaps_and_replacements_stay_with_their_losses(losses: i
 
 @st.composite
 def mixed(draw: st.DrawFn) -> tuple[Rows, list[Action]]:
-    """Any decision about replicas that are bought either way, in any order."""
-    actions: list[Action] = []
+    """Any decision about replicas that are bought either way and of two versions, in any order."""
+    steps: list[list[Action]] = []
     rows: dict[int, Replica] = {}
     for id_ in range(1, draw(st.integers(0, 40)) + 1):
         option = draw(st.sampled_from(PurchaseOption))
-        kind = draw(st.sampled_from([Drain, Supersede, Launch, End, None]))
+        kind = draw(st.sampled_from([Drain, Replace, Launch, End, None]))
         state = ReplicaState.REQUESTED if kind in (Launch, End) else ReplicaState.READY
-        row = rows[id_] = a_replica(id_, state, purchase_option=option)
+        version = draw(st.integers(1, 2))
+        row = rows[id_] = a_replica(id_, state, purchase_option=option, version=version)
         if kind is Drain:
-            actions.append(Drain(row, "lost", replace=draw(st.booleans())))
+            steps.append(losing(row, "lost", version) if draw(st.booleans()) else [Drain(row, "lost")])
         elif kind is Launch:
-            actions.append(Launch((row,), is_last_resort=draw(st.booleans())))
+            steps.append([Launch((row,), is_last_resort=draw(st.booleans()))])
         elif kind is not None:
-            actions.append(End(row, "why") if kind is End else Supersede(row, "why"))
+            steps.append([End(row, "why") if kind is End else Replace(row, "why", version)])
     for option in draw(st.lists(st.sampled_from(PurchaseOption), max_size=4)):
         is_fallback = option is PurchaseOption.ON_DEMAND and draw(st.booleans())
-        actions.append(Request(draw(st.integers(1, 40)), "missing", option, is_fallback))
-    return rows_of(*rows.values(), highest_id=200), draw(st.permutations(actions))
+        request = Request(draw(st.integers(1, 40)), "missing", option, draw(st.integers(1, 2)), is_fallback)
+        steps.append([request])
+    return rows_of(*rows.values(), highest_id=200), list(chain(*draw(st.permutations(steps))))
 
 
 @given(mixed(), st.integers(1, 200))
-def test_one_launch_is_for_one_way_to_buy(decision: tuple[Rows, list[Action]], ceiling: int) -> None:
-    """However Spot and on-demand are mixed: one way per intent, and IDs without gaps over all commits."""
+def test_one_launch_is_for_one_way_to_buy_one_version(
+    decision: tuple[Rows, list[Action]], ceiling: int
+) -> None:
+    """However these are mixed: one way and one version per intent, and IDs without gaps over all commits."""
     rows, actions = decision
     names = (f"L{n}" for n in count())
     spec = replace(demo_spec(), max_launches_per_minute=ceiling)
@@ -92,7 +96,7 @@ def test_one_launch_is_for_one_way_to_buy(decision: tuple[Rows, list[Action]], c
     highest, launched = 200, 0
     for commit in commits:
         assert len(commit.create) + len(commit.update) + len(commit.close_intents) <= Changes.MAX_ROWS
-        assert len({r.purchase_option for r in commit.to_launch}) <= 1
+        assert len({(r.purchase_option, r.version) for r in commit.to_launch}) <= 1
         if commit.create:
             assert commit.highest_id == (highest, highest + len(commit.create))
             highest += len(commit.create)
@@ -130,9 +134,9 @@ def test_what_is_bought_on_demand_comes_last() -> None:
     commits = commits_of(
         rows_of(due, bought),
         Launch((bought,)),
-        Request(1, "new", PurchaseOption.ON_DEMAND),
+        Request(1, "new", PurchaseOption.ON_DEMAND, 1),
         Launch((due,)),
-        Request(1, "new", PurchaseOption.SPOT),
+        Request(1, "new", PurchaseOption.SPOT, 1),
     )
     assert [{r.id for r in c.to_launch} for c in commits] == [{1, 10}, {2, 11}]
 
@@ -142,7 +146,7 @@ def test_a_service_that_gave_up_spot_replaces_it_on_demand() -> None:
     lost = a_replica(1, ReplicaState.READY)
     spec = demo_spec(use_spot=False)
     (commit,) = changes.changes(
-        "demo", spec, rows_of(lost, highest_id=1), [Drain(lost, "lost")], NOW, lambda: "L1"
+        "demo", spec, rows_of(lost, highest_id=1), losing(lost, "lost"), NOW, lambda: "L1"
     )
     assert [r.purchase_option for r in commit.create] == [PurchaseOption.ON_DEMAND]
 
@@ -165,7 +169,7 @@ def test_the_brake_holds_what_is_too_much_for_a_minute(ceiling: int, wanted: int
     rows = Rows(0, window=LaunchWindow(started, 1))
     names = (f"L{n}" for n in count())
     commits = changes.changes(
-        "demo", spec, rows, [Request(wanted, "new", PurchaseOption.SPOT)], NOW, lambda: next(names)
+        "demo", spec, rows, [Request(wanted, "new", PurchaseOption.SPOT, 1)], NOW, lambda: next(names)
     )
     created = [r for c in commits for r in c.create]
     held = [r for r in created if r.launch_id is None]
@@ -177,7 +181,7 @@ def test_the_brake_holds_what_is_too_much_for_a_minute(ceiling: int, wanted: int
     assert [w.since for w in windows] == [started] * len(windows)
     over = LaunchWindow(LONG_AGO, 99)
     later = changes.changes(
-        "demo", spec, replace(rows, window=over), [Request(1, "new", PurchaseOption.SPOT)], NOW, str
+        "demo", spec, replace(rows, window=over), [Request(1, "new", PurchaseOption.SPOT, 1)], NOW, str
     )
     assert later[0].window == (over, LaunchWindow(NOW, 1))
 
@@ -202,15 +206,15 @@ def ready(id_: int, **facts: Any) -> Replica:
         (Drain(ready(1), "lost"), (3, 2)),
         (ServeOn(ready(1), "interruption warning", NOW), (3, 2)),
         (NoteHealth(ready(1), NOW), (3, 2)),
-        (Drain(ready(1, warned_at=NOW), "interruption warning", replace=False), (3, 3)),
+        (Drain(ready(1, warned_at=NOW), "interruption warning"), (3, 3)),
         (NoteHealth(ready(1, unhealthy_since=NOW), None), (3, 4)),
         (MarkReady(a_replica(1, ReplicaState.STARTING)), (3, 4)),
         (TakeIn(an_instance(7), ReplicaState.READY, "serves"), (3, 4)),
         (TakeIn(an_instance(7), ReplicaState.STARTING, "may serve"), None),
-        (Drain(ready(1, unhealthy_since=NOW), "ill", replace=False), None),
+        (Drain(ready(1, unhealthy_since=NOW), "ill"), None),
         (Start(a_replica(1, ReplicaState.PROVISIONING)), None),
         (End(a_replica(1, ReplicaState.DRAINING), "gone"), None),
-        (Supersede(ready(1), "rebalance recommendation"), None),
+        (Replace(ready(1), "rebalance recommendation", 1), None),
     ],
 )
 def test_a_commit_says_how_many_serve(action: Action, serving: tuple[int, int] | None) -> None:
@@ -224,27 +228,41 @@ def test_a_commit_says_how_many_serve(action: Action, serving: tuple[int, int] |
 def test_several_commits_pass_the_count_on() -> None:
     """Each one begins with what the one before has written, and a count that was wrong is set right first."""
     rows = rows_of(*(ready(i) for i in range(1, 32)), highest_id=40)
-    drains = [Drain(r, "lost") for r in rows.replicas.values()]
-    assert [c.serving for c in commits_of(rows, *drains)] == [(31, 16), (16, 1), (1, 0)]
+    drains = [losing(r, "lost") for r in rows.replicas.values()]
+    assert [c.serving for c in commits_of(rows, *chain(*drains))] == [(31, 16), (16, 1), (1, 0)]
     wrong = replace(rows, serving=7)
     assert [c.serving for c in commits_of(wrong, Recount())] == [(7, 31)]
-    assert [c.serving for c in commits_of(wrong, Recount(), drains[0])] == [(7, 30)]
+    assert [c.serving for c in commits_of(wrong, Recount(), *drains[0])] == [(7, 30)]
     lost = replace(rows, serving=0)
-    assert [c.serving for c in commits_of(lost, drains[0])] == [(0, 0)], "fewer than none serve never"
+    assert [c.serving for c in commits_of(lost, *drains[0])] == [(0, 0)], "fewer than none serve never"
 
 
 # What a launch writes.
 
 
-def test_a_launch_is_of_the_version_that_is_deployed_then() -> None:
+def test_a_launch_is_of_the_version_that_was_decided_for_it() -> None:
     """Whatever version the replica was requested under: a failure of this one is this one's."""
-    waiting = replace(a_replica(1, ReplicaState.REQUESTED), version=1)
-    other = replace(a_replica(2, ReplicaState.REQUESTED), version=1)
+    waiting = [a_replica(id_, ReplicaState.REQUESTED, version=1) for id_ in (1, 2)]
+    newer = tuple(replace(r, version=2) for r in waiting)
     spec = replace(demo_spec(), version=2, max_launches_per_minute=1)
-    (commit,) = changes.changes(
-        "demo", spec, rows_of(waiting, other), [Launch((waiting, other))], NOW, lambda: "L"
+    (commit,) = changes.changes("demo", spec, rows_of(*waiting), [Launch(newer)], NOW, lambda: "L")
+    assert [(r.id, r.version, r.launch_id) for r in commit.update] == [(1, 2, "L"), (2, 2, None)], "one waits"
+
+
+def test_each_version_is_launched_by_itself() -> None:
+    """Two versions bought the same way take a launch each: a launch is of one version of the template."""
+    older, newer = (a_replica(id_, ReplicaState.REQUESTED, version=id_) for id_ in (1, 2))
+    commits = commits_of(
+        rows_of(older, newer),
+        Launch((newer,)),
+        Request(1, "new", PurchaseOption.SPOT, 2),
+        Launch((older,)),
+        Request(1, "new", PurchaseOption.SPOT, 1),
     )
-    assert [(r.id, r.version) for r in commit.update] == [(1, 2), (2, 1)], "the second one waits"
+    assert [{(r.id, r.version) for r in c.to_launch} for c in commits] == [
+        {(1, 1), (10, 1)},
+        {(2, 2), (11, 2)},
+    ]
 
 
 # What fails static writes.
@@ -256,7 +274,7 @@ def test_a_raised_highest_id_is_what_new_ids_follow() -> None:
     (only,) = commits_of(rows, RaiseHighestId(9))
     assert (only.highest_id, only.create, only.update) == ((0, 9), (), ())
     taken = TakeIn(an_instance(7), ReplicaState.READY, "serves")
-    (both,) = commits_of(rows, RaiseHighestId(9), taken, Request(1, "new", PurchaseOption.SPOT))
+    (both,) = commits_of(rows, RaiseHighestId(9), taken, Request(1, "new", PurchaseOption.SPOT, 1))
     assert both.highest_id == (0, 11)
     assert [r.id for r in both.create] == [10, 11]
     assert both.open_intent == LaunchIntent("L0", "demo", (11,), NOW, highest_id=11)
@@ -281,10 +299,11 @@ def test_an_instance_that_is_taken_in_gets_a_row_of_its_own() -> None:
 def test_who_serves_on_stays_where_it_is_and_is_replaced_at_once() -> None:
     """Its row says that it is warned and by whom it is replaced, in one commit with the replacement."""
     rows = rows_of(ready(1))
-    (commit,) = commits_of(rows, ServeOn(rows.replicas[1], "interruption warning", NOW))
+    serves_on = ServeOn(rows.replicas[1], "interruption warning", NOW)
+    (commit,) = commits_of(rows, *told(serves_on))
     assert commit.update == (replace(rows.replicas[1], warned_at=NOW, replaced_by=10),)
     assert [(r.id, r.replaces, r.reason) for r in commit.create] == [(10, 1, "interruption warning")]
-    (commit,) = commits_of(rows, ServeOn(rows.replicas[1], "interruption warning", NOW, replace=False))
+    (commit,) = commits_of(rows, serves_on)
     assert (commit.create, commit.update[0].replaced_by) == ((), None)
 
 
@@ -292,7 +311,7 @@ def test_a_drain_keeps_the_warning_that_the_row_has() -> None:
     """Whoever drains it for whatever reason: EC2 ends the instance, and isn't to be forestalled."""
     row = ready(1, warned_at=LONG_AGO)
     for at, kept in ((None, LONG_AGO), (NOW, NOW)):
-        (commit,) = commits_of(rows_of(row), Drain(row, "gone", warned_at=at, replace=False))
+        (commit,) = commits_of(rows_of(row), Drain(row, "gone", warned_at=at))
         assert commit.update[0].warned_at == kept
 
 
@@ -305,7 +324,7 @@ def test_losses_and_failures_teach_about_their_pools() -> None:
 
     assert causes(ServeOn(spot, "interruption warning", NOW)) == [Cause.LOSS]
     assert causes(Drain(spot, "interruption warning", cool_pool=True)) == [Cause.LOSS]
-    assert causes(Drain(spot, "unhealthy", replace=False), ServeOn(bought, "odd", NOW)) == []
+    assert causes(Drain(spot, "unhealthy"), ServeOn(bought, "odd", NOW)) == []
     assert causes(Fail(spot, "late"), Fail(bought, "late")) == [Cause.FAILURE, Cause.FAILURE]
 
 
@@ -319,7 +338,7 @@ def test_a_ready_replica_forgives_failures() -> None:
         "demo", demo_spec(), rows_of(fresh, highest_id=2), [Fail(fresh, "late")], NOW, str
     )
     assert failed[0].backoff == Backoff(1, NOW + seconds(timing.FAILURE_FIRST_S), version=1)
-    rows = rows_of(well, backoff=Backoff(4, NOW))
+    rows = rows_of(well, backoff=Backoff(4, NOW, version=1))
     assert changes.changes("demo", demo_spec(), rows, [MarkReady(well)], NOW, str)[0].backoff == Backoff()
 
 

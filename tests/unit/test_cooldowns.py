@@ -304,7 +304,7 @@ def test_only_spot_that_ec2_takes_back_cools_its_pool() -> None:
     bought = a_replica(3, ReplicaState.READY, offering=on_demand_pool("us-east-1a", "g6.xlarge"))
     actions: list[Action] = [
         Drain(warned, "interruption warning", warned_at=NOW, cool_pool=True),
-        Drain(ours, "more replicas than wanted", replace=False),
+        Drain(ours, "more replicas than wanted"),
         Drain(bought, "interruption warning", warned_at=NOW, cool_pool=True),
         NoteRebalance(bought, NOW),
     ]

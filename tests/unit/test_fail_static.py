@@ -29,7 +29,7 @@ from spotrelay.serving.actions import (
 )
 from spotrelay.serving.observation import Observation
 from tests.examples import demo_spec, on_demand_pool
-from tests.unit.cases import LONG_AGO, NOW, POOL, a_replica, an_instance, rows_of, seen_of
+from tests.unit.cases import LONG_AGO, NOW, POOL, a_replica, an_instance, losing, rows_of, seen_of
 
 READY, STARTING, DRAINING = ReplicaState.READY, ReplicaState.STARTING, ReplicaState.DRAINING
 HEALTHY, UNHEALTHY = TargetState.HEALTHY, TargetState.UNHEALTHY
@@ -98,7 +98,7 @@ def test_an_emptied_table_takes_every_serving_instance_in() -> None:
     seen = replace(whole(), rows=rows_of(highest_id=9))
     assert decide(seen) == [TakeIn(i, READY, SERVES) for i in seen.instances.values()]
     assert decide(seen, demo_spec(replicas=4))[-1] == Request(
-        1, "fewer replicas than wanted", PurchaseOption.SPOT
+        1, "fewer replicas than wanted", PurchaseOption.SPOT, 1
     )
 
 
@@ -107,7 +107,7 @@ def test_what_is_taken_in_counts_towards_the_on_demand_base() -> None:
     taken = [ours(i, offering=ON_DEMAND) for i in (1, 2)]
     seen = replace(seen_of(instances=taken, health={1: HEALTHY, 2: HEALTHY}), rows=rows_of(highest_id=9))
     requested = decide(seen, replace(demo_spec(), base_on_demand=2))[-1]
-    assert requested == Request(1, "fewer replicas than wanted", PurchaseOption.SPOT)
+    assert requested == Request(1, "fewer replicas than wanted", PurchaseOption.SPOT, 1)
 
 
 def test_one_lost_row_is_made_again() -> None:
@@ -244,7 +244,7 @@ def test_one_that_nobody_sees_is_gone_after_half_a_minute() -> None:
     for missing_s, is_gone in ((timing.MISSING_S - 0.001, False), (timing.MISSING_S, True)):
         ill = a_replica(2, READY, unhealthy_since=NOW - seconds(missing_s))
         since = replace(seen, rows=rows_of(*{**seen.rows.replicas, 2: ill}.values()))
-        assert decide(since) == ([Drain(ill, "instance gone")] if is_gone else [])
+        assert decide(since) == (losing(ill, "instance gone") if is_gone else [])
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ def test_what_never_served_is_lost_at_once() -> None:
     """It takes nothing away from anybody; and one that EC2 may not show yet is waited for."""
     old, young = a_replica(1, STARTING), a_replica(2, ReplicaState.PROVISIONING, since_s=5)
     young = replace(young, entered={**young.entered, ReplicaState.PROVISIONING: NOW - seconds(5)})
-    assert decide(seen_of(old, young), demo_spec(replicas=2)) == [Drain(old, "instance gone")]
+    assert decide(seen_of(old, young), demo_spec(replicas=2)) == losing(old, "instance gone")
 
 
 def test_a_missing_one_that_is_warned_drains_with_its_warning() -> None:
@@ -288,7 +288,7 @@ def test_a_missing_one_that_is_warned_drains_with_its_warning() -> None:
     seen = without(whole(), "i-2", unhealthy=True)
     seen = replace(seen, rows=rows_of(*{**seen.rows.replicas, 2: warned}.values()))
     (drain, *_) = decide(seen)
-    assert drain == Drain(warned, "instance gone", warned_at=LONG_AGO, replace=False)
+    assert drain == Drain(warned, "instance gone", warned_at=LONG_AGO)
 
 
 def test_a_drained_one_ends_when_it_is_nowhere() -> None:

@@ -9,7 +9,6 @@ from spotrelay.core.replica import ReplicaState
 from spotrelay.core.rows import Backoff
 from spotrelay.core.timing import seconds
 from spotrelay.serving import failures
-from tests.examples import demo_spec
 from tests.unit.cases import NOW, a_replica
 
 LOOPING = timing.CRASH_LOOP_FAILURES
@@ -21,7 +20,7 @@ def test_what_was_launched_together_fails_together() -> None:
     backoff = failures.after_failures(Backoff(), cohort[:9], NOW)
     assert backoff.failures == LOOPING - 1
     backoff = failures.after_failures(backoff, cohort[9:], NOW + seconds(20))
-    assert not failures.is_crash_looping(demo_spec(), backoff)
+    assert not failures.is_crash_looping(1, backoff)
 
 
 def test_a_crash_loop_is_one_that_was_tried_again() -> None:
@@ -29,7 +28,7 @@ def test_a_crash_loop_is_one_that_was_tried_again() -> None:
     before = failures.after_failures(Backoff(), [a_replica(1, ReplicaState.STARTING)] * 9, NOW - seconds(600))
     recently = dict.fromkeys(ReplicaState, NOW - seconds(300))
     again = a_replica(2, ReplicaState.STARTING, entered=recently)
-    assert failures.is_crash_looping(demo_spec(), failures.after_failures(before, [again], NOW))
+    assert failures.is_crash_looping(1, failures.after_failures(before, [again], NOW))
     newer = failures.after_failures(before, [replace(again, version=2)], NOW)
     assert (newer.version, newer.failures) == (2, 1)
 
@@ -40,12 +39,10 @@ def test_what_ec2_did_is_no_crash_loop() -> None:
     recently = dict.fromkeys(ReplicaState, NOW - seconds(300))
     again = a_replica(2, ReplicaState.STARTING, entered=recently)
     held = failures.after_failures(before, [again], NOW, by_ec2={2})
-    assert not failures.is_crash_looping(demo_spec(), held)
-    assert failures.is_held(demo_spec(), held, NOW)
+    assert not failures.is_crash_looping(1, held)
+    assert failures.is_held(1, held, NOW)
     own = replace(again, id=3)
-    assert failures.is_crash_looping(
-        demo_spec(), failures.after_failures(before, [again, own], NOW, by_ec2={2})
-    )
+    assert failures.is_crash_looping(1, failures.after_failures(before, [again, own], NOW, by_ec2={2}))
 
 
 def test_fallbacks_are_held_by_their_own_failures_only() -> None:
@@ -64,7 +61,22 @@ def test_fallbacks_are_held_by_their_own_failures_only() -> None:
     assert many.until is not None
     assert many.until > many.fallback_until
     looping = replace(again, failures=LOOPING)
-    assert failures.is_held(demo_spec(), looping, NOW + seconds(9999))
-    assert failures.is_fallback_held(demo_spec(), looping, NOW)
-    assert not failures.is_fallback_held(demo_spec(), looping, both.until or NOW)
-    assert not failures.is_fallback_held(replace(demo_spec(), version=2), looping, NOW)
+    assert failures.is_held(1, looping, NOW + seconds(9999))
+    assert failures.is_held(1, looping, NOW, is_fallback=True)
+    assert not failures.is_held(1, looping, both.until or NOW, is_fallback=True)
+    assert not failures.is_held(2, looping, NOW, is_fallback=True)
+
+
+def test_what_an_older_version_did_is_not_said_of_the_newer() -> None:
+    """A failure of it holds launches and isn't counted; that it gets ready doesn't clear the newer one's."""
+    older, newer = (a_replica(v, ReplicaState.STARTING, version=v) for v in (1, 2))
+    before = failures.after_failures(Backoff(), [newer], NOW)
+    assert before == Backoff(1, NOW + seconds(timing.FAILURE_FIRST_S), version=2)
+    later = NOW + seconds(9)
+    held = Backoff(1, later + seconds(timing.FAILURE_FIRST_S), version=2)
+    assert failures.after_failures(before, [older], later) == held
+    assert failures.after_failures(Backoff(4, NOW, version=1), [older, newer], later) == held
+    standing = replace(held, fallback_until=later)
+    assert failures.after_success(standing, [older]) == Backoff(1, version=2)
+    assert failures.after_success(standing, [older, newer]) == Backoff()
+    assert failures.after_success(replace(standing, version=1), [newer]) == Backoff()

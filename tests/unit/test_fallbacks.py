@@ -16,7 +16,7 @@ from spotrelay.events import InterruptionWarning
 from spotrelay.serving import interruption, reconcile
 from spotrelay.serving.actions import Drain, End, Fail, Launch, Request
 from tests.examples import demo_spec
-from tests.unit.cases import LONG_AGO, NOW, RECENTLY, a_replica, an_instance, rows_of, seen_of
+from tests.unit.cases import LONG_AGO, NOW, RECENTLY, a_replica, an_instance, losing, rows_of, seen_of
 from tests.unit.strengths import (
     DRAINING,
     HELD,
@@ -63,9 +63,9 @@ def test_a_fallback_stays_while_spot_that_was_refused_starts(state: ReplicaState
 def test_a_fallback_stays_while_spot_is_asked_for_again(state: ReplicaState) -> None:
     """What starts is warned, too: its fallback goes on, at once and until it is known what comes next."""
     rising = spot(2, state, replaces=1)
-    going = Drain(rising, "interruption warning", replace=True)
+    going = losing(rising, "interruption warning")
     observed = look(spot(5), rising, fallback(3))
-    assert decide(demo_spec(replicas=2), observed, going) == []
+    assert decide(demo_spec(replicas=2), observed, *going) == []
     again = spot(4, REQUESTED, replaces=2, launch_id="L")
     intent = LaunchIntent("L", "demo", (4,), NOW)
     rows = (spot(5), spot(2, DRAINING, warned_at=NOW, replaced_by=4), again, fallback(3))
@@ -75,8 +75,8 @@ def test_a_fallback_stays_while_spot_is_asked_for_again(state: ReplicaState) -> 
 def test_a_fallback_that_starts_is_kept_while_spot_is_asked_for_again() -> None:
     """It is as useful as one that serves already, as long as nobody else serves for what is asked for."""
     rising, standing = spot(2, STARTING, replaces=1), fallback(3, STARTING)
-    going = Drain(rising, "interruption warning", replace=True)
-    assert decide(demo_spec(replicas=2), look(spot(5), rising, standing), going) == []
+    going = losing(rising, "interruption warning")
+    assert decide(demo_spec(replicas=2), look(spot(5), rising, standing), *going) == []
     again = spot(4, REQUESTED, replaces=2, launch_id="L")
     intent = LaunchIntent("L", "demo", (4,), NOW)
     before = spot(2, DRAINING, warned_at=NOW, replaced_by=4)
@@ -89,14 +89,14 @@ def test_a_fallback_that_starts_is_kept_while_spot_is_asked_for_again() -> None:
 
 
 def test_no_fallback_that_starts_is_kept_for_what_is_bought_on_demand() -> None:
-    """The replacement of what goes comes as soon as the fallback would."""
+    """Nobody stands in for that. Only after Spot was given up what is there serves until it is bought."""
     rising, standing = spot(2, STARTING, replaces=1), fallback(3, STARTING)
-    going = Drain(rising, "interruption warning", replace=True)
+    going = losing(rising, "interruption warning")
     spec = demo_spec(replicas=2, use_spot=False)
-    assert dropped(decide(spec, look(spot(5), rising, standing), going)) == [3]
+    assert decide(spec, look(spot(5), rising, standing), *going) == []
     bought = on_demand(2, STARTING, replaces=1)
-    going = replace(going, replica=bought)
-    assert dropped(decide(demo_spec(replicas=2), look(spot(5), bought, standing), going)) == [3]
+    going = losing(bought, "interruption warning")
+    assert dropped(decide(demo_spec(replicas=2), look(spot(5), bought, standing), *going)) == [3]
 
 
 def test_a_refused_replacement_keeps_one_fallback() -> None:
@@ -170,7 +170,7 @@ def test_what_fails_on_spot_gets_a_fallback(backoff: Backoff, waiting: tuple[Rep
     """Held or given up, with or without a row that waits: what fails on Spot may well serve on-demand."""
     seen = after(backoff, *waiting)
     assert decide(demo_spec(replicas=1), seen) == [
-        Request(1, "Spot isn't ready", ON_DEMAND, is_fallback=True)
+        Request(1, "Spot isn't ready", ON_DEMAND, 1, is_fallback=True)
     ]
     assert decide(replace(demo_spec(replicas=1), on_demand_fallback=False), seen) == []
 
@@ -209,11 +209,11 @@ def test_a_fallback_that_fails_holds_the_next_for_its_own_back_off() -> None:
 
 
 def test_a_spot_replica_that_fails_holds_no_fallback() -> None:
-    """The tick that gives it up requests its fallback's successor, if that is missing, all the same."""
+    """The tick that gives it up requests a fallback for it, and for what was refused before."""
     failing = Fail(spot(1, STARTING), "late")
     seen = look(failing.replica, refused(2))
     actions = decide(demo_spec(replicas=2), seen, failing)
-    assert fallbacks_requested(actions) == 1
+    assert fallbacks_requested(actions) == 2
     assert not [a for a in actions if isinstance(a, Request | Launch) and a.purchase_option is SPOT]
 
 
@@ -285,7 +285,6 @@ def test_a_fallback_is_never_replaced() -> None:
     for actions in (by_signal, reconcile.decide(demo_spec(replicas=1), lost, NOW)):
         (drain,) = actions
         assert isinstance(drain, Drain)
-        assert not drain.replace
 
 
 def test_a_lost_fallback_makes_room_for_another() -> None:
@@ -293,8 +292,8 @@ def test_a_lost_fallback_makes_room_for_another() -> None:
     lost = fallback(2)
     seen = seen_of(refused(1), lost, instances=[an_instance(2, InstanceState.TERMINATED)])
     assert reconcile.decide(demo_spec(replicas=1), seen, NOW) == [
-        Drain(lost, "instance terminated", replace=False),
-        Request(1, "Spot isn't ready", ON_DEMAND, is_fallback=True),
+        Drain(lost, "instance terminated"),
+        Request(1, "Spot isn't ready", ON_DEMAND, 1, is_fallback=True),
     ]
 
 

@@ -22,15 +22,17 @@ from spotrelay.serving.actions import (
     Action,
     Drain,
     End,
+    GoWithout,
     LookAgain,
     NoteRebalance,
     NoteWarning,
+    Replace,
     ServeOn,
     Start,
     TakeOut,
 )
 from tests.examples import demo_spec
-from tests.unit.cases import LONG_AGO, NOW, a_replica, rows_of
+from tests.unit.cases import LONG_AGO, NOW, a_replica, rows_of, told
 
 READY, STARTING, DRAINING = ReplicaState.READY, ReplicaState.STARTING, ReplicaState.DRAINING
 STATES_WITH_INSTANCE = [ReplicaState.PROVISIONING, STARTING, READY]
@@ -65,7 +67,7 @@ def warning(replica: Replica, at: datetime = NOW, action: str = "terminate") -> 
 def test_a_warned_replica_drains_and_its_pool_cools(state: ReplicaState) -> None:
     """While the others are enough it leaves in whatever active state it is, with a replacement."""
     replica = a_replica(1, state)
-    assert react((WARNING, replica)) == [Drain(replica, WARNED, warned_at=NOW, cool_pool=True)]
+    assert react((WARNING, replica)) == told(Drain(replica, WARNED, warned_at=NOW, cool_pool=True))
 
 
 @pytest.mark.parametrize("on_warning", OnWarning)
@@ -74,9 +76,9 @@ def test_a_warned_replica_serves_on_while_others_are_not_enough(others: int, on_
     """Of three wanted two others are enough, or three, or none: as the service wants it."""
     enough = {OnWarning.NEEDED: 2, OnWarning.SERVE_ON: 3, OnWarning.LEAVE: 0}[on_warning]
     replica = a_replica(1, READY)
-    (action,) = react((WARNING, replica), others=others, spec=replace(SPEC, on_warning=on_warning))
+    actions = react((WARNING, replica), others=others, spec=replace(SPEC, on_warning=on_warning))
     leaves = Drain(replica, WARNED, warned_at=NOW, cool_pool=True)
-    assert action == (leaves if others >= enough else ServeOn(replica, WARNED, NOW))
+    assert actions == told(leaves if others >= enough else ServeOn(replica, WARNED, NOW))
 
 
 @pytest.mark.parametrize(("others", "leave"), [(2, True), (1, False), (0, False)])
@@ -84,8 +86,8 @@ def test_those_of_one_batch_do_not_rely_on_each_other(others: int, *, leave: boo
     """All that are warned together leave only if those that aren't are enough."""
     batch = [a_replica(i, READY) for i in (1, 2)]
     actions = react(*map(warning, batch), others=others)
-    assert [type(a) for a in actions] == [Drain if leave else ServeOn] * 2
-    assert all(a.replace for a in actions if isinstance(a, Drain | ServeOn)), "replaced in any case"
+    kinds = [Drain if leave else ServeOn, Replace]
+    assert [type(a) for a in actions] == kinds * 2, "replaced in any case"
 
 
 def test_one_that_is_lost_is_no_help_to_one_that_is_warned() -> None:
@@ -93,8 +95,8 @@ def test_one_that_is_lost_is_no_help_to_one_that_is_warned() -> None:
     lost, warned = a_replica(1, READY), a_replica(2, READY)
     gone = StateChange("i-1", NOW, InstanceState.TERMINATED)
     assert react((gone, lost), warning(warned), others=1) == [
-        Drain(lost, "instance terminated"),
-        ServeOn(warned, WARNED, NOW),
+        *told(Drain(lost, "instance terminated")),
+        *told(ServeOn(warned, WARNED, NOW)),
     ]
 
 
@@ -106,36 +108,37 @@ def test_one_that_is_lost_is_no_help_to_one_that_is_warned() -> None:
 def test_what_does_not_serve_does_not_serve_on(replica: Replica) -> None:
     """With nobody else there either: it leaves at once, and takes nobody away from the others."""
     serves = a_replica(2, READY)
-    assert react((WARNING, replica), others=0) == [Drain(replica, WARNED, warned_at=NOW, cool_pool=True)]
-    drain, serve_on = react((WARNING, replica), warning(serves), others=1)
-    assert (type(drain), type(serve_on)) == (Drain, ServeOn)
-    assert [type(a) for a in react((WARNING, replica), warning(serves), others=2)] == [Drain, Drain]
+    assert react((WARNING, replica), others=0) == told(Drain(replica, WARNED, warned_at=NOW, cool_pool=True))
+    one_other = react((WARNING, replica), warning(serves), others=1)
+    assert [type(a) for a in one_other] == [Drain, Replace, ServeOn, Replace]
+    two_others = react((WARNING, replica), warning(serves), others=2)
+    assert [type(a) for a in two_others] == [Drain, Replace] * 2
 
 
 def test_what_does_not_answer_stays_where_nobody_else_is() -> None:
     """Where no target is healthy the load balancer sends requests to all: the last one may still help."""
     ill = a_replica(1, READY, unhealthy_since=LONG_AGO)
-    assert react((WARNING, ill), others=0) == [ServeOn(ill, WARNED, NOW)]
-    assert [type(a) for a in react((WARNING, ill), others=2)] == [Drain]
+    assert react((WARNING, ill), others=0) == told(ServeOn(ill, WARNED, NOW))
+    assert [type(a) for a in react((WARNING, ill), others=2)] == [Drain, Replace]
 
 
 def test_what_hibernates_leaves_at_once() -> None:
     """EC2 gives no notice of a hibernation: nothing would be left to serve on."""
     replica = a_replica(1, READY)
-    assert react(warning(replica, action="hibernate"), others=0) == [
+    assert react(warning(replica, action="hibernate"), others=0) == told(
         Drain(replica, WARNED, warned_at=NOW, cool_pool=True)
-    ]
-    assert [type(a) for a in react(warning(replica, action="stop"), others=0)] == [ServeOn]
+    )
+    assert [type(a) for a in react(warning(replica, action="stop"), others=0)] == [ServeOn, Replace]
 
 
 def test_a_warning_that_comes_late_leaves_less_time() -> None:
     """Delivered after the last safe moment: one of several leaves, but the very last one stays."""
     replica, late = a_replica(1, READY), NOW - seconds(80)
-    (action,) = react(warning(replica, late), others=1)
-    assert action == Drain(replica, WARNED, warned_at=late, cool_pool=True)
-    assert react(warning(replica, late), others=0) == [ServeOn(replica, WARNED, late)]
-    (action,) = react(warning(replica, NOW - seconds(110)), others=0)
-    assert isinstance(action, Drain)
+    leaves = Drain(replica, WARNED, warned_at=late, cool_pool=True)
+    assert react(warning(replica, late), others=1) == told(leaves)
+    assert react(warning(replica, late), others=0) == told(ServeOn(replica, WARNED, late))
+    later = NOW - seconds(110)
+    assert react(warning(replica, later), others=0) == told(replace(leaves, warned_at=later))
 
 
 @pytest.mark.parametrize("year", [1, 9999])
@@ -143,18 +146,19 @@ def test_an_absurd_time_is_no_obstacle(year: int) -> None:
     """From the dawn of time it is over, from the far future it is now; neither is worth an exception."""
     replica = a_replica(1, READY)
     at = datetime(year, 12 if year > 1 else 1, 31 if year > 1 else 1, tzinfo=UTC)
-    (action,) = react(warning(replica, at), others=0)
+    actions = react(warning(replica, at), others=0)
     if year == 1:
         earliest = NOW - seconds(2 * timing.NOTICE_S)
-        assert action == Drain(replica, WARNED, warned_at=earliest, cool_pool=True)
+        assert actions == told(Drain(replica, WARNED, warned_at=earliest, cool_pool=True))
     else:
-        assert action == ServeOn(replica, WARNED, NOW)
+        assert actions == told(ServeOn(replica, WARNED, NOW))
 
 
 def test_without_a_document_a_warned_replica_leaves() -> None:
-    """Nothing is known that would let it stay."""
+    """Nothing is known that would let it stay. What is to be replaced, the commit leaves out."""
     replica = a_replica(1, READY)
-    assert [type(a) for a in react((WARNING, replica), others=0, spec=None)] == [Drain]
+    leaves = Drain(replica, WARNED, warned_at=NOW, cool_pool=True)
+    assert react((WARNING, replica), others=0, spec=None) == told(leaves, version=0)
 
 
 # Several signals, and the same ones again.
@@ -178,7 +182,7 @@ def test_several_signals_of_one_instance_are_one_loss(signals: list[Signal]) -> 
     """
     replica = a_replica(1, READY)
     actions = react(*((s, replica) for s in signals), others=0)
-    assert actions == [Drain(replica, WARNED, warned_at=NOW, cool_pool=True)]
+    assert actions == told(Drain(replica, WARNED, warned_at=NOW, cool_pool=True))
 
 
 @given(st.permutations([NOW, NOW - seconds(9), NOW + seconds(9)]))
@@ -186,14 +190,14 @@ def test_of_several_warnings_the_first_counts(times: list[datetime]) -> None:
     """A duplicate gives no more time, whatever its clock says."""
     replica = a_replica(1, READY)
     actions = react(*(warning(replica, at) for at in times), others=0)
-    assert actions == [ServeOn(replica, WARNED, NOW - seconds(9))]
+    assert actions == told(ServeOn(replica, WARNED, NOW - seconds(9)))
 
 
 def test_a_warning_again_finds_it_serving_on() -> None:
     """It is looked at again in time; and once the others are enough, the same warning makes it leave."""
     serving_on = a_replica(1, READY, warned_at=NOW - seconds(20), replaced_by=4)
     assert react((WARNING, serving_on), others=1) == [LookAgain("i-1", NOW - seconds(20))]
-    leaves = Drain(serving_on, WARNED, warned_at=NOW - seconds(20), replace=False)
+    leaves = Drain(serving_on, WARNED, warned_at=NOW - seconds(20))
     assert react((WARNING, serving_on), others=2) == [leaves]
 
 
@@ -210,9 +214,9 @@ def test_one_that_serves_on_and_is_lost_drains_without_a_second_replacement() ->
     lost = StateChange("i-1", NOW, InstanceState.TERMINATED)
     for facts, needless in (({"replaced_by": 4}, False), ({}, True), ({"is_fallback": True}, False)):
         serving_on = a_replica(1, READY, warned_at=LONG_AGO, **facts)
-        (action,) = react((lost, serving_on), others=0)
-        reason = "instance terminated" + ("; as many as wanted are left" if needless else "")
-        assert action == Drain(serving_on, reason, warned_at=LONG_AGO, replace=False)
+        drain = Drain(serving_on, "instance terminated", warned_at=LONG_AGO)
+        without = [GoWithout(serving_on)] if needless else []
+        assert react((lost, serving_on), others=0) == [drain, *without]
 
 
 def test_a_draining_replica_is_not_replaced_again() -> None:
@@ -237,14 +241,12 @@ def test_a_warning_takes_over_from_a_recommendation(others: int, kind: type) -> 
     (action,) = react((WARNING, old), others=others, rows=rows_of(old, new))
     assert isinstance(action, kind)
     assert isinstance(action, Drain | ServeOn)
-    assert not action.replace
-    (action,) = react((WARNING, old), others=others, rows=rows_of(old))
-    assert isinstance(action, Drain | ServeOn)
-    assert action.replace, "what was to replace it is no longer there"
+    replaced = told(action)
+    gone = react((WARNING, old), others=others, rows=rows_of(old))
+    assert gone == replaced, "what was to replace it is no longer there"
     for lost in (replace(new, warned_at=NOW), replace(new, state=DRAINING)):
-        (action,) = react((WARNING, old), others=others, rows=rows_of(old, lost))
-        assert isinstance(action, Drain | ServeOn)
-        assert action.replace, "what was to replace it goes itself"
+        going = react((WARNING, old), others=others, rows=rows_of(old, lost))
+        assert going == replaced, "what was to replace it goes itself"
 
 
 @pytest.mark.parametrize(("others", "kind"), [(3, Drain), (0, ServeOn)])
@@ -253,8 +255,6 @@ def test_a_fallback_that_is_warned_is_not_replaced(others: int, kind: type) -> N
     fallback = a_replica(1, READY, is_fallback=True, purchase_option=PurchaseOption.ON_DEMAND)
     (action,) = react((WARNING, fallback), others=others)
     assert isinstance(action, kind)
-    assert isinstance(action, Drain | ServeOn)
-    assert not action.replace
 
 
 # The callback.
@@ -272,10 +272,11 @@ def test_who_serves_on_leaves_when_it_is_called() -> None:
     assert due(serving_on, stays, ago_s=timing.LOOK_AGAIN_WITHIN_S + timing.CLOCKS_APART_S + 0.001) == []
     again = [LookAgain("i-1", NOW - seconds(70))]
     assert due(serving_on, stays, ago_s=0.001) == again, "who should have asked for it may have died"
-    assert due(serving_on, stays) == [Drain(serving_on, WARNED, warned_at=NOW - seconds(70), replace=False)]
+    assert due(serving_on, stays) == [Drain(serving_on, WARNED, warned_at=NOW - seconds(70))]
     alone = replace(serving_on, replaced_by=None)
     assert due(alone, stays) == [
-        Drain(alone, f"{WARNED}; as many as wanted are left", warned_at=NOW - seconds(70), replace=False)
+        Drain(alone, WARNED, warned_at=NOW - seconds(70)),
+        GoWithout(alone),
     ]
 
 
@@ -283,7 +284,7 @@ def test_a_fallback_that_leaves_is_not_called_needless() -> None:
     """It never gets a replacement, so that it has none says nothing about how many are left."""
     standing = a_replica(1, READY, warned_at=NOW - seconds(70), is_fallback=True)
     (action,) = due(standing, a_replica(4, READY))
-    assert action == Drain(standing, WARNED, warned_at=NOW - seconds(70), replace=False)
+    assert action == Drain(standing, WARNED, warned_at=NOW - seconds(70))
 
 
 def test_only_what_has_long_been_ready_is_settled() -> None:
@@ -329,7 +330,7 @@ def test_an_instance_that_goes_without_a_warning_is_replaced(state: InstanceStat
     """A loss that nobody announced is a loss all the same."""
     replica = a_replica(1, READY)
     actions = react((StateChange("i-1", NOW, state), replica), others=0)
-    assert actions == [Drain(replica, f"instance {state}")]
+    assert actions == told(Drain(replica, f"instance {state}"))
 
 
 def test_why_an_instance_ended_at_birth_is_for_the_tick_to_ask() -> None:
@@ -338,9 +339,9 @@ def test_why_an_instance_ended_at_birth_is_for_the_tick_to_ask() -> None:
     for state in (ReplicaState.PROVISIONING, ReplicaState.STARTING):
         born = a_replica(1, state)
         assert react((gone, born), others=0) == []
-        (drain,) = react((gone, born), (InterruptionWarning("i-1", NOW, "terminate"), born), others=0)
-        assert isinstance(drain, Drain)
-        (drain,) = react((gone, replace(born, warned_at=NOW)), others=0)
+        warned = react((gone, born), (InterruptionWarning("i-1", NOW, "terminate"), born), others=0)
+        assert warned == told(Drain(born, WARNED, warned_at=NOW, cool_pool=True))
+        drain, _ = react((gone, replace(born, warned_at=NOW)), others=0)
         assert isinstance(drain, Drain)
 
 

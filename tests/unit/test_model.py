@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from spotrelay.core.pools import Cause, Cooldown, PoolMemory, PurchaseOption, Scope
 from spotrelay.core.replica import TRANSITIONS, IllegalTransitionError, Replica, ReplicaState
 from spotrelay.core.requirements import Accelerators, Amount, Requirements
-from spotrelay.core.spec import OnWarning, ServiceSpec, SpecError
+from spotrelay.core.spec import OnUpdate, OnWarning, ServiceSpec, SpecError
 from spotrelay.core.timing import seconds
 from spotrelay.memory import EPOCH
 from tests.examples import demo_spec, on_demand_pool, spot_pool
@@ -124,6 +124,10 @@ def test_a_document_of_before_there_was_a_choice_is_read() -> None:
         ServiceSpec.from_json(json.dumps({**document, "on_warning": "run"}))
     del document["on_warning"]
     assert ServiceSpec.from_json(json.dumps(document)).on_warning is OnWarning.NEEDED
+    document = replace(demo_spec(), on_update=OnUpdate.REPLACE).to_dict()
+    assert ServiceSpec.from_json(json.dumps(document)).on_update is OnUpdate.REPLACE
+    del document["on_update"]
+    assert ServiceSpec.from_json(json.dumps(document)).on_update is OnUpdate.KEEP
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -12,10 +14,11 @@ from spotrelay.core.instances import InstanceState, TargetState
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.replica import ReplicaState
 from spotrelay.core.rows import Backoff, LaunchIntent
-from spotrelay.core.spec import ReadinessProbe
+from spotrelay.core.spec import ReadinessProbe, ServiceSpec
 from spotrelay.core.timing import seconds
-from spotrelay.serving import observation, reconcile
+from spotrelay.serving import observation, projection, reconcile
 from spotrelay.serving.actions import (
+    Action,
     Adopt,
     CloseIntent,
     Drain,
@@ -26,14 +29,30 @@ from spotrelay.serving.actions import (
     NoteHealth,
     NoteWarning,
     Register,
+    Replace,
     Request,
     ServeOn,
     Start,
     TakeOut,
     Terminate,
 )
+from spotrelay.serving.observation import Observation
 from tests.examples import demo_spec
-from tests.unit.cases import LONG_AGO, NOW, RECENTLY, a_replica, an_instance, decide, rows_of, seen_of
+from tests.unit.cases import (
+    LONG_AGO,
+    NOW,
+    RECENTLY,
+    a_replica,
+    an_instance,
+    decide,
+    losing,
+    replacing,
+    rows_of,
+    seen_of,
+    without,
+)
+
+FALLBACK = Request(1, "Spot isn't ready", PurchaseOption.ON_DEMAND, 1, is_fallback=True)
 
 
 def test_a_fleet_at_rest_needs_nothing() -> None:
@@ -42,9 +61,49 @@ def test_a_fleet_at_rest_needs_nothing() -> None:
     assert decide(replica, instances=(an_instance(1),), health={1: TargetState.HEALTHY}) == []
 
 
+@pytest.mark.parametrize(
+    ("position", "after"), [(1, [Replace]), (2, [Replace]), (3, [Request]), (4, [Request]), (5, [])]
+)
+def test_a_stage_sees_what_those_before_it_did(
+    monkeypatch: pytest.MonkeyPatch, position: int, after: list[type[Action]]
+) -> None:
+    """A stage of one's own may stand anywhere after the first: it reads the rows so far.
+
+    Those after it read what it left: what it drains is replaced or made up for, by whichever comes next.
+    """
+    serves, rising = a_replica(1, ReplicaState.READY), a_replica(2, ReplicaState.STARTING)
+    looks = []
+
+    def drains(_: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Action]:
+        looks.append(seen)
+        yield Drain(seen.rows.replicas[1], "by hand")
+
+    monkeypatch.setattr(
+        reconcile, "STAGES", (*reconcile.STAGES[:position], drains, *reconcile.STAGES[position:])
+    )
+    healthy = dict.fromkeys((1, 2), TargetState.HEALTHY)
+    actions = decide(serves, rising, instances=[an_instance(1), an_instance(2)], health=healthy)
+    assert [type(a) for a in actions] == [MarkReady, Drain, *after]
+    (seen,) = looks
+    assert seen.rows.replicas == {1: serves, 2: rising.to(ReplicaState.READY, NOW)}
+    assert seen.read.replicas == {1: serves, 2: rising}
+
+
+def test_a_stage_knows_which_rows_were_only_just_created() -> None:
+    """Their IDs aren't final, and nothing more may be decided about them by the same tick."""
+    lost = a_replica(1, ReplicaState.READY)
+    rows = seen_of(lost)
+    seen = rows.leaving(projection.after(demo_spec(), rows.rows, losing(lost, "lost"), NOW))
+    again = seen.leaving(seen.rows)
+    for later in (seen, again):
+        assert list(later.rows.replicas) == [1, 10]
+        assert [(r.id, r.state) for r in later.known] == [(1, ReplicaState.DRAINING)]
+        assert later.read.replicas == {1: lost}
+
+
 def test_missing_replicas_are_requested() -> None:
     """0 of 3 there: 3 requested."""
-    assert decide(wanted=3) == [Request(3, "fewer replicas than wanted", PurchaseOption.SPOT)]
+    assert decide(wanted=3) == [Request(3, "fewer replicas than wanted", PurchaseOption.SPOT, 1)]
 
 
 def test_a_requested_replica_without_an_open_launch_is_launched() -> None:
@@ -147,16 +206,16 @@ def test_a_started_replica_that_is_out_of_rotation_is_registered() -> None:
 
 
 def test_a_replica_that_never_becomes_ready_has_failed() -> None:
-    """After its initial delay it is given up, and its successor waits for the back-off."""
+    """After its initial delay it is given up, and its successor waits for the back-off; on-demand doesn't."""
     late = a_replica(1, ReplicaState.PROVISIONING)
     fail = Fail(late, "not ready 1200 s after its launch")
-    assert decide(late, instances=(an_instance(1, InstanceState.PENDING),)) == [fail]
+    assert decide(late, instances=(an_instance(1, InstanceState.PENDING),)) == [fail, FALLBACK]
     late = a_replica(1, ReplicaState.STARTING)
     fail = replace(fail, replica=late)
     judged = {state: decide(late, instances=(an_instance(1),), health={1: state}) for state in TargetState}
     assert judged.pop(TargetState.HEALTHY) == [MarkReady(late)]
     assert judged.pop(TargetState.INITIAL) == []
-    assert all(actions == [fail] for actions in judged.values())
+    assert all(actions == [fail, FALLBACK] for actions in judged.values())
 
 
 def test_what_dies_at_birth_has_failed() -> None:
@@ -166,14 +225,13 @@ def test_what_dies_at_birth_has_failed() -> None:
         born = a_replica(1, state, entered=RECENTLY)
         died = an_instance(1, InstanceState.TERMINATED, state_reason=full)
         reason = f"instance terminated: {full}, before it was ready"
-        assert decide(born, instances=(died,)) == [Fail(born, reason)]
+        assert decide(born, instances=(died,)) == [Fail(born, reason), FALLBACK]
         outage = replace(died, state_reason="Server.InternalError: Internal error on launch")
-        (fail,) = decide(born, instances=(outage,))
+        fail, _ = decide(born, instances=(outage,))
         assert isinstance(fail, Fail)
         assert fail.is_ec2s
     served = a_replica(1, ReplicaState.READY)
-    (drain,) = decide(served, instances=(died,))
-    assert drain == Drain(served, f"instance terminated: {full}")
+    assert decide(served, instances=(died,)) == losing(served, f"instance terminated: {full}")
 
 
 def test_what_ec2_takes_back_at_birth_is_a_loss() -> None:
@@ -182,10 +240,11 @@ def test_what_ec2_takes_back_at_birth_is_a_loss() -> None:
     taken = an_instance(
         1, InstanceState.TERMINATED, state_reason="Server.SpotInstanceTermination: Spot instance termination"
     )
-    (drain,) = decide(born, instances=(taken,))
-    assert drain == Drain(born, f"instance terminated: {taken.state_reason}", cool_pool=True)
-    (drain,) = decide(born, instances=(an_instance(1, InstanceState.TERMINATED),), warned=(1,))
-    assert drain == Drain(born, "instance terminated", warned_at=NOW, cool_pool=True)
+    reason = f"instance terminated: {taken.state_reason}"
+    assert decide(born, instances=(taken,)) == losing(born, reason, cool_pool=True)
+    gone = an_instance(1, InstanceState.TERMINATED)
+    lost = losing(born, "instance terminated", warned_at=NOW, cool_pool=True)
+    assert decide(born, instances=(gone,), warned=(1,)) == lost
     warned = replace(born, warned_at=NOW)
     drain, *_ = decide(warned, instances=(an_instance(1, InstanceState.TERMINATED),))
     assert isinstance(drain, Drain)
@@ -203,7 +262,7 @@ def test_a_replica_has_its_whole_initial_delay() -> None:
 def test_a_lost_warning_is_found(others: int, kind: type) -> None:
     """EC2's request status shows a marked instance, event or no event; it leaves or serves on as with one."""
     rows = [a_replica(i, ReplicaState.READY) for i in range(1, others + 2)]
-    (action, *rest) = decide(
+    (action, replacement, *rest) = decide(
         *rows,
         instances=[an_instance(r.id) for r in rows],
         health={r.id: TargetState.HEALTHY for r in rows},
@@ -213,7 +272,8 @@ def test_a_lost_warning_is_found(others: int, kind: type) -> None:
     )
     assert isinstance(action, kind)
     assert isinstance(action, Drain | ServeOn)
-    assert (action.replica.id, action.warned_at, action.replace) == (1, NOW - seconds(9), True)
+    assert (action.replica.id, action.warned_at) == (1, NOW - seconds(9))
+    assert replacement == replacing(action)
     assert action.reason == "interruption warning, found by the tick"
     assert not isinstance(action, Drain) or action.cool_pool
     assert [type(a) for a in rest] == ([] if others == 2 else [Request])
@@ -225,14 +285,14 @@ def test_those_that_are_found_warned_together_do_not_rely_on_each_other() -> Non
     there = [an_instance(r.id) for r in rows]
     seen: dict[str, Any] = {"health": dict.fromkeys((1, 2, 3), TargetState.HEALTHY)}
     found = decide(*rows, instances=there, warned=[1, 2], **seen)
-    assert [type(a) for a in found] == [ServeOn, ServeOn]
+    assert [type(a) for a in found] == [ServeOn, ServeOn, Replace, Replace]
     known = [replace(rows[0], warned_at=NOW, replaced_by=9), *rows[1:]]
     found = decide(*known, instances=there, warned=[1, 2], **seen)
     assert found[0] == ServeOn(rows[1], "interruption warning, found by the tick", NOW)
     assert not [a for a in found if isinstance(a, Drain)]
     gone = [an_instance(1, InstanceState.TERMINATED), *there[1:]]
-    (lost, served_on) = decide(*rows, instances=gone, warned=[2], **seen)
-    assert (type(lost), type(served_on)) == (Drain, ServeOn)
+    both = decide(*rows, instances=gone, warned=[2], **seen)
+    assert [type(a) for a in both] == [Drain, ServeOn, Replace, Replace]
 
 
 def test_who_serves_on_is_looked_at_by_every_tick() -> None:
@@ -242,7 +302,7 @@ def test_who_serves_on_is_looked_at_by_every_tick() -> None:
     coming = a_replica(4, ReplicaState.STARTING, since_s=5, entered=RECENTLY)
     health = {1: TargetState.HEALTHY, 2: TargetState.HEALTHY, 3: TargetState.HEALTHY, 4: TargetState.INITIAL}
     seen: dict[str, Any] = {"instances": [an_instance(i) for i in (1, 2, 3, 4)], "warned": [1], "wanted": 3}
-    leave = Drain(serving_on, "interruption warning", serving_on.warned_at, replace=False)
+    leave = Drain(serving_on, "interruption warning", serving_on.warned_at)
     assert decide(serving_on, *others, coming, health=health, **seen) == [leave]
     ill = replace(others[0], unhealthy_since=NOW)
     assert (
@@ -254,49 +314,53 @@ def test_who_serves_on_is_looked_at_by_every_tick() -> None:
 
 
 def test_who_serves_on_and_stops_answering_leaves() -> None:
-    """Its failed check is noted like any other's, and with the next tick it is no use in rotation."""
+    """Its failed check is noted like any other's, and then it is no use in rotation."""
     serving_on = a_replica(1, ReplicaState.READY, warned_at=NOW - seconds(20), replaced_by=4)
     seen: dict[str, Any] = {"instances": [an_instance(1)], "warned": [1], "wanted": 0}
-    assert decide(serving_on, health={1: TargetState.UNHEALTHY}, **seen) == [NoteHealth(serving_on, NOW)]
     ill = replace(serving_on, unhealthy_since=NOW)
-    assert [type(a) for a in decide(ill, health={1: TargetState.UNHEALTHY}, **seen)] == [Drain]
+    leaves = Drain(ill, "interruption warning", warned_at=serving_on.warned_at)
+    assert decide(serving_on, health={1: TargetState.UNHEALTHY}, **seen) == [
+        NoteHealth(serving_on, NOW),
+        leaves,
+    ]
+    assert decide(ill, health={1: TargetState.UNHEALTHY}, **seen) == [leaves]
 
 
 def test_a_warned_replica_that_was_to_become_ready_never_does() -> None:
     """It leaves at once, and is not put into rotation on its way."""
     for state in (ReplicaState.PROVISIONING, ReplicaState.STARTING):
         rising = a_replica(1, state, since_s=5, entered={**RECENTLY, state: NOW - seconds(5)})
-        (action,) = decide(rising, instances=[an_instance(1)], health={1: TargetState.HEALTHY}, warned=[1])
-        assert isinstance(action, Drain)
-        assert action.cool_pool
+        actions = decide(rising, instances=[an_instance(1)], health={1: TargetState.HEALTHY}, warned=[1])
+        (drain,) = (a for a in actions if isinstance(a, Drain))
+        assert drain.cool_pool
+        assert not [a for a in actions if isinstance(a, Register)]
 
 
 def test_a_rising_replica_whose_row_says_that_it_is_warned_leaves() -> None:
     """Also when EC2 no longer shows the mark; if its instance is gone, for that reason and no other."""
     rising = a_replica(1, ReplicaState.STARTING, since_s=5, entered=RECENTLY, warned_at=NOW)
-    reason = "interruption warning; as many as wanted are left"
-    (action, *_) = decide(rising, instances=[an_instance(1)])
-    assert action == Drain(rising, reason, warned_at=NOW, replace=False)
-    (action, *_) = decide(rising, instances=[an_instance(1, InstanceState.TERMINATED)])
-    assert isinstance(action, Drain)
-    assert action.reason.startswith("instance terminated")
+    for state, why, is_taken in (
+        (InstanceState.RUNNING, "interruption warning", False),
+        (InstanceState.TERMINATED, "instance terminated", True),
+    ):
+        drain = Drain(rising, why, warned_at=NOW, cool_pool=is_taken)
+        request = Request(1, "fewer replicas than wanted", PurchaseOption.SPOT, 1)
+        assert decide(rising, instances=[an_instance(1, state)]) == [drain, without(drain), request]
 
 
 @pytest.mark.parametrize("state", [InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED])
 def test_a_lost_instance_is_found(state: InstanceState) -> None:
     """An instance that is going or gone is replaced without any event."""
     replica = a_replica(1, ReplicaState.READY)
-    (action,) = decide(replica, instances=(an_instance(1, state),))
-    assert isinstance(action, Drain)
-    assert action.replace
+    assert decide(replica, instances=(an_instance(1, state),)) == losing(replica, f"instance {state}")
 
 
 def test_an_instance_that_ec2_does_not_show_yet_is_waited_for() -> None:
     """DescribeInstances may lag behind CreateFleet."""
     young = a_replica(1, ReplicaState.PROVISIONING, since_s=5)
     assert decide(young) == []
-    (action,) = decide(young, warned=[1])
-    assert isinstance(action, Drain), "that EC2 takes it back is known all the same"
+    lost = losing(young, "interruption warning, found by the tick", warned_at=NOW, cool_pool=True)
+    assert decide(young, warned=[1]) == lost, "that EC2 takes it back is known all the same"
 
 
 def test_a_drained_instance_is_terminated_once_its_requests_are_done() -> None:
@@ -384,31 +448,28 @@ def test_surplus_is_taken_from_what_serves_least() -> None:
         health={1: TargetState.HEALTHY, 2: TargetState.HEALTHY, 3: TargetState.INITIAL},
         wanted=1,
     )
-    assert [(a.replica.id, a.replace) for a in actions if isinstance(a, Drain)] == [
-        (3, False),
-        (2, False),
-    ]
+    assert actions == [Drain(r, "more replicas than wanted") for r in (starting, ready[1])]
 
 
-def test_a_replica_is_acted_upon_once() -> None:
-    """One too many that is just becoming ready is drained, no more: a commit writes a row once."""
+def test_one_too_many_that_is_just_becoming_ready_is_drained() -> None:
+    """It needn't come into its own first; both are one change of its row, see `test_projection`."""
     kept = [a_replica(i, ReplicaState.READY) for i in (1, 2, 3)]
     extra = a_replica(4, ReplicaState.STARTING)
     there = tuple(an_instance(r.id) for r in (*kept, extra))
     healthy = dict.fromkeys((1, 2, 3, 4), TargetState.HEALTHY)
     assert decide(*kept, extra, instances=there, health=healthy, wanted=3) == [
-        Drain(extra, "more replicas than wanted", replace=False)
+        MarkReady(extra),
+        Drain(extra.to(ReplicaState.READY, NOW), "more replicas than wanted"),
     ]
 
 
 def test_launches_are_held_after_replicas_that_never_became_ready() -> None:
     """A service that dies while starting doesn't burn money as fast as it can; on-demand stands in for it."""
     held = Backoff(3, NOW + seconds(1), version=1)
-    fallback = Request(1, "Spot isn't ready", PurchaseOption.ON_DEMAND, is_fallback=True)
-    assert decide(wanted=1, backoff=held) == [fallback]
-    request = Request(1, "fewer replicas than wanted", PurchaseOption.SPOT)
-    assert decide(wanted=1, backoff=replace(held, until=NOW)) == [request, fallback]
-    assert decide(wanted=1, backoff=replace(held, version=7)) == [request]
+    assert decide(wanted=1, backoff=held) == [FALLBACK]
+    request = Request(1, "fewer replicas than wanted", PurchaseOption.SPOT, 1)
+    assert decide(wanted=1, backoff=replace(held, until=NOW)) == [request, FALLBACK]
+    assert decide(wanted=1, backoff=replace(held, version=0)) == [request], "the version before failed"
 
 
 def test_a_crash_loop_stops_until_there_is_a_new_version() -> None:
@@ -416,8 +477,8 @@ def test_a_crash_loop_stops_until_there_is_a_new_version() -> None:
     looping = Backoff(timing.CRASH_LOOP_FAILURES, LONG_AGO, version=1)
     waiting = a_replica(1, ReplicaState.REQUESTED)
     actions = decide(waiting, wanted=2, backoff=looping)
-    assert actions == [Request(2, "Spot isn't ready", PurchaseOption.ON_DEMAND, is_fallback=True)]
-    request = Request(1, "fewer replicas than wanted", PurchaseOption.SPOT)
+    assert actions == [replace(FALLBACK, count=2)]
+    request = Request(1, "fewer replicas than wanted", PurchaseOption.SPOT, 1)
     assert decide(wanted=1, backoff=replace(looping, version=0)) == [request]
 
 
@@ -425,7 +486,7 @@ def test_a_removed_service_ends_without_replacements() -> None:
     """When a stack is destroyed its instances go, and nothing new comes."""
     ready, waiting = a_replica(1, ReplicaState.READY), a_replica(2, ReplicaState.REQUESTED)
     assert reconcile.retire(seen_of(ready, waiting, instances=[an_instance(1)]), NOW) == [
-        Drain(ready, "service removed", replace=False),
+        Drain(ready, "service removed"),
         End(waiting, "service removed"),
     ]
     draining = a_replica(1, ReplicaState.DRAINING)

@@ -13,10 +13,11 @@ from spotrelay.core.instances import InstanceState, TargetState
 from spotrelay.core.replica import Replica
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
-from spotrelay.serving import interruption, reconcile, strength
-from spotrelay.serving.actions import Adopt, Drain, Launch, NoteHealth, Request, ServeOn, TakeIn
+from spotrelay.serving import projection, reconcile, replacement, strength
+from spotrelay.serving.actions import Action, Adopt, Drain, Launch, NoteHealth, Request, ServeOn, TakeIn
+from spotrelay.serving.observation import Observation
 from tests.examples import demo_spec
-from tests.unit.cases import NOW, an_instance, seen_of
+from tests.unit.cases import NOW, an_instance, losing, replacing, seen_of, told, without
 from tests.unit.strengths import (
     DRAINING,
     LOOPING,
@@ -37,6 +38,13 @@ from tests.unit.strengths import (
     refused,
     spot,
 )
+
+
+def places(spec: ServiceSpec, seen: Observation, *found: Action) -> list[Action]:
+    """What comes of the places of those that the tick found lost."""
+    left = projection.after(spec, seen.rows, found, NOW)
+    return list(replacement.decide(spec, seen.leaving(left), NOW))
+
 
 # What serves is never given up while the rest are fewer than wanted.
 
@@ -65,24 +73,26 @@ def test_what_this_tick_takes_or_finds_ill_spares_nobody() -> None:
     spec, there = demo_spec(replicas=1), [spot(1), fallback(2)]
     assert dropped(decide(spec, look(*there))) == [2]
     for decided in (
-        Drain(there[0], "lost"),
-        NoteHealth(there[0], NOW),
-        ServeOn(there[0], "interruption warning", NOW),
+        losing(there[0], "lost"),
+        [NoteHealth(there[0], NOW)],
+        told(ServeOn(there[0], "interruption warning", NOW)),
     ):
-        assert dropped(decide(spec, look(*there), decided)) == []
+        assert dropped(decide(spec, look(*there), *decided)) == []
     assert dropped(decide(spec, look(*there), NoteHealth(there[0], None))) == [2]
 
 
 def test_surplus_waits_until_it_is_known_who_serves() -> None:
-    """Rows that have just turned out wrong about others are no reason to give up one that serves."""
+    """What this tick finds ill goes first, and is no reason to give up one that serves."""
     rows = [spot(i) for i in (1, 2, 3)]
     ill = [NoteHealth(r, NOW) for r in rows]
     spec = demo_spec(replicas=2)
     assert dropped(decide(spec, look(*rows))) == [3]
-    assert dropped(decide(spec, look(*rows), *ill[:2])) == []
-    assert dropped(decide(spec, look(*rows, fallback(4)), ill[0])) == [3], "one of the two, not both"
+    assert dropped(decide(spec, look(*rows), *ill[:2])) == [2], "the third one serves"
+    assert dropped(decide(spec, look(*rows, fallback(4)), *ill[:2])) == [2], "and the fallback is needed"
+    assert dropped(decide(spec, look(*rows, fallback(4)), ill[0])) == [1, 4], "two that serve are left"
     came = TakeIn(an_instance(9), READY, "serves, and nothing on record knew it")
-    assert dropped(decide(spec, look(*rows[:2]), came)) == []
+    assert dropped(decide(spec, look(*rows[:2]), came)) == [2], "what was taken in answers its checks"
+    assert dropped(decide(spec, look(*rows[:2]), replace(came, state=STARTING))) == [], "or doesn't yet"
 
 
 def test_surplus_that_serves_goes_only_beyond_what_is_wanted() -> None:
@@ -101,18 +111,17 @@ def test_scaling_in_during_a_loss_replaces_nothing_and_takes_nothing(state: Inst
     healthy = dict.fromkeys((1, 2, 3), TargetState.HEALTHY)
     seen = seen_of(*rows, instances=instances, health=healthy, warned=() if state else (1,))
     actions = reconcile.decide(demo_spec(replicas=2), seen, NOW)
-    assert [(a.replica.id, a.replace) for a in actions if isinstance(a, Drain)] == [(1, False)]
-    assert not [a for a in actions if isinstance(a, Request | Launch)]
+    (drain,) = (a for a in actions if isinstance(a, Drain))
+    assert actions == [drain, without(drain)]
+    assert drain.replica == rows[0]
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_what_serves_on_needlessly_is_not_replaced(replicas: int) -> None:
     """Of two replicas one is warned and serves on: with one wanted it gets no replacement."""
     serves_on = ServeOn(spot(1), "interruption warning", NOW)
-    (action,) = strength.without_needless(
-        demo_spec(replicas=replicas), look(serves_on.replica, spot(2)), [serves_on]
-    )
-    assert action == (serves_on if replicas == 2 else interruption.without_replacement(serves_on))
+    outcome = places(demo_spec(replicas=replicas), look(serves_on.replica, spot(2)), serves_on)
+    assert outcome == [replacing(serves_on) if replicas == 2 else without(serves_on)]
 
 
 def test_scaling_in_gives_up_the_replacement_and_not_what_serves() -> None:
@@ -137,12 +146,12 @@ def test_an_instance_that_is_taken_in_spares_a_launch() -> None:
     came = TakeIn(an_instance(9), READY, "serves, and nothing on record knew it")
     assert decide(demo_spec(replicas=2), look(spot(1)), came) == []
     (request,) = decide(demo_spec(replicas=3), look(spot(1)), came)
-    assert request == Request(1, "fewer replicas than wanted", SPOT)
+    assert request == Request(1, "fewer replicas than wanted", SPOT, 1)
     for useless in (replace(came, state=DRAINING), replace(came, is_fallback=True)):
         assert isinstance(decide(demo_spec(replicas=2), look(spot(1)), useless)[0], Request)
     lost = Drain(spot(1), "gone")
-    needless = strength.without_needless(demo_spec(replicas=1), look(lost.replica), [lost, came])
-    assert needless == [interruption.without_replacement(lost), came]
+    assert places(demo_spec(replicas=1), look(lost.replica), lost, came) == [without(lost)]
+    assert places(demo_spec(replicas=2), look(lost.replica), lost, came) == [replacing(lost)]
 
 
 @dataclass(frozen=True)
@@ -274,16 +283,16 @@ def test_nothing_is_requested_in_vain() -> None:
     """No request is for zero replicas, whichever way all of them are bought."""
     for use_spot, option in ((True, SPOT), (False, ON_DEMAND)):
         (request,) = decide(demo_spec(replicas=2, use_spot=use_spot), look())
-        assert request == Request(2, "fewer replicas than wanted", option)
+        assert request == Request(2, "fewer replicas than wanted", option, 1)
 
 
 def test_what_is_replaced_is_not_requested_as_well() -> None:
     """A drain that brings a replacement keeps the number, one that doesn't is made up for."""
     lost, kept = spot(1), spot(2)
     spec = demo_spec(replicas=2)
-    assert decide(spec, look(lost, kept), Drain(lost, "lost")) == []
-    (request,) = decide(spec, look(lost, kept), Drain(lost, "gone", replace=False))
-    assert request == Request(1, "fewer replicas than wanted", SPOT)
+    assert decide(spec, look(lost, kept), *losing(lost, "lost")) == []
+    (request,) = decide(spec, look(lost, kept), Drain(lost, "gone"))
+    assert request == Request(1, "fewer replicas than wanted", SPOT, 1)
 
 
 def test_what_is_adopted_is_not_launched() -> None:

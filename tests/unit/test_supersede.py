@@ -14,11 +14,20 @@ from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import LaunchIntent
 from spotrelay.core.spec import OnRebalance
 from spotrelay.core.timing import seconds
-from spotrelay.serving import rebalance, reconcile
-from spotrelay.serving.actions import Action, Drain, NoteHealth, ServeOn, Supersede
-from spotrelay.serving.interruption import NEEDLESS
+from spotrelay.serving import projection, reconcile, supersede
+from spotrelay.serving.actions import Action, Drain, GoWithout, NoteHealth, Replace, ServeOn
 from tests.examples import demo_spec
-from tests.unit.cases import LONG_AGO, NOW, RECENTLY, a_replica, an_instance, seen_of
+from tests.unit.cases import (
+    LONG_AGO,
+    NOW,
+    RECENTLY,
+    a_replica,
+    an_instance,
+    losing,
+    replacing,
+    seen_of,
+    without,
+)
 
 READY, STARTING = ReplicaState.READY, ReplicaState.STARTING
 RECOMMENDED, UNHEALTHY = "rebalance recommendation", "unhealthy for 60 s"
@@ -59,19 +68,19 @@ def starting(id_: int) -> Replica:
 def test_a_recommendation_launches_first_and_drains_last() -> None:
     """The replacement comes up beside the replica, which goes once the other serves."""
     old = a_replica(1, READY, rebalance_at=NOW)
-    assert decide(old) == [Supersede(old, RECOMMENDED)]
+    assert decide(old) == [Replace(old, RECOMMENDED, 1)]
     superseded = replace(old, replaced_by=2)
     assert decide(superseded, starting(2)) == []
     new = a_replica(2, READY, reason=RECOMMENDED)
-    assert decide(superseded, new) == [Drain(superseded, RECOMMENDED, replace=False)]
+    assert decide(superseded, new) == [Drain(superseded, RECOMMENDED)]
 
 
 def test_recommendations_cannot_churn_the_fleet() -> None:
     """No more at a time than `surge`, the longest-serving first, and none that is new itself."""
     old = [a_replica(i, READY, since_s=3600 - i, rebalance_at=NOW) for i in (1, 2, 4)]
     fresh = a_replica(3, READY, since_s=60, rebalance_at=NOW)
-    assert decide(fresh, *old) == [Supersede(old[0], RECOMMENDED)]
-    assert decide(fresh, *old, surge=2) == [Supersede(old[0], RECOMMENDED), Supersede(old[1], RECOMMENDED)]
+    assert decide(fresh, *old) == [Replace(old[0], RECOMMENDED, 1)]
+    assert decide(fresh, *old, surge=2) == [Replace(old[0], RECOMMENDED, 1), Replace(old[1], RECOMMENDED, 1)]
     assert decide(fresh) == []
 
 
@@ -89,7 +98,7 @@ def test_surge_counts_whatever_is_active() -> None:
 def test_a_replacement_that_fails_leaves_the_replica_serving() -> None:
     """If what was to take over never comes up, the replica counts again and may be superseded again."""
     old = a_replica(1, READY, rebalance_at=NOW, replaced_by=2)
-    assert decide(old) == [Supersede(old, RECOMMENDED)]
+    assert decide(old) == [Replace(old, RECOMMENDED, 1)]
 
 
 def test_a_successor_that_is_warned_takes_nobody_over() -> None:
@@ -103,10 +112,10 @@ def test_a_warned_replica_is_not_superseded() -> None:
     """It has its replacement already, also while it serves on; and so has one that this tick finds warned."""
     serving_on = a_replica(1, READY, rebalance_at=NOW, warned_at=NOW, replaced_by=2)
     assert decide(serving_on, starting(2)) == []
-    (action,) = decide(a_replica(1, READY, rebalance_at=NOW), warned=(1,))
-    assert isinstance(action, ServeOn)
+    found = ServeOn(a_replica(1, READY, rebalance_at=NOW), "interruption warning, found by the tick", NOW)
+    assert decide(found.replica, warned=(1,)) == [found, replacing(found)]
     alone = replace(serving_on, replaced_by=None)
-    assert not [a for a in decide(alone, a_replica(2, READY), wanted=3) if isinstance(a, Supersede)]
+    assert not [a for a in decide(alone, a_replica(2, READY), wanted=3) if isinstance(a, Replace)]
 
 
 # Health.
@@ -117,7 +126,7 @@ def test_a_failed_check_is_noted_and_gets_time() -> None:
     well = a_replica(1, READY)
     assert decide(well, health={1: TargetState.UNHEALTHY}) == [NoteHealth(well, NOW)]
     assert decide(ill(1, unhealthy_since=DUE + seconds(0.001))) == []
-    assert decide(ill(1)) == [Supersede(ill(1), UNHEALTHY)]
+    assert decide(ill(1)) == [Replace(ill(1), UNHEALTHY, 1)]
     assert decide(ill(1), health={1: TargetState.HEALTHY}) == [NoteHealth(ill(1), None)]
 
 
@@ -126,13 +135,13 @@ def test_an_unhealthy_replica_stays_until_its_successor_serves() -> None:
     old, new = ill(1, replaced_by=2), a_replica(2, READY, reason=UNHEALTHY)
     assert decide(old, starting(2)) == []
     assert decide(old, replace(new, unhealthy_since=NOW)) == []
-    assert decide(old, new) == [Drain(old, UNHEALTHY, replace=False)]
+    assert decide(old, new) == [Drain(old, UNHEALTHY)]
 
 
 def test_one_that_recovers_goes_as_soon_as_it_is_one_too_many() -> None:
     """Both serve by then: the older one goes, unless the others are fewer than wanted."""
     old, new = a_replica(1, READY, replaced_by=2), a_replica(2, READY, reason=UNHEALTHY)
-    assert decide(old, new) == [Drain(old, UNHEALTHY, replace=False)]
+    assert decide(old, new) == [Drain(old, UNHEALTHY)]
     others = [ill(3, unhealthy_since=NOW), a_replica(4, READY)]
     assert decide(old, new, *others) == [], "the third of three doesn't answer: it is needed"
     assert decide(old, starting(2)) == []
@@ -142,22 +151,23 @@ def test_of_two_that_were_replaced_one_goes_while_the_other_is_needed() -> None:
     """Each that goes leaves one fewer that serves."""
     old = [a_replica(i, READY, replaced_by=i + 2) for i in (1, 2)]
     new = [a_replica(i, READY, reason=UNHEALTHY) for i in (3, 4)]
-    assert decide(*old, *new) == [Drain(r, UNHEALTHY, replace=False) for r in old]
-    assert decide(*old, *new, ill(5, unhealthy_since=NOW)) == [Drain(old[0], UNHEALTHY, replace=False)]
+    assert decide(*old, *new) == [Drain(r, UNHEALTHY) for r in old]
+    assert decide(*old, *new, ill(5, unhealthy_since=NOW)) == [Drain(old[0], UNHEALTHY)]
 
 
 def test_one_that_was_to_be_replaced_and_is_needed_holds_up_nobody() -> None:
     """It fills the surge for as long as another one doesn't answer: so that one goes first, as it is."""
     needed, new = a_replica(1, READY, replaced_by=3), a_replica(3, READY)
-    assert Drain(ill(2), f"{UNHEALTHY}{NEEDLESS}", replace=False) in decide(needed, ill(2), new, wanted=2)
+    actions = decide(needed, ill(2), new, wanted=2)
+    assert actions[:2] == [Drain(ill(2), UNHEALTHY), GoWithout(ill(2))]
 
 
 def test_many_unhealthy_are_replaced_a_few_at_a_time() -> None:
     """Perhaps it isn't theirs: no more than `surge` are replaced at once, and before any recommendation."""
     sick = [ill(i, since_s=100 + i) for i in (1, 2, 3)]
     advised = a_replica(4, READY, since_s=3600, rebalance_at=NOW)
-    assert decide(advised, *sick) == [Supersede(sick[2], UNHEALTHY)]
-    assert decide(advised, *sick, surge=2) == [Supersede(sick[2], UNHEALTHY), Supersede(sick[1], UNHEALTHY)]
+    assert decide(advised, *sick) == [Replace(sick[2], UNHEALTHY, 1)]
+    assert decide(advised, *sick, surge=2) == [Replace(sick[2], UNHEALTHY, 1), Replace(sick[1], UNHEALTHY, 1)]
     replaced = replace(sick[2], replaced_by=5)
     assert decide(advised, *sick[:2], replaced, starting(5)) == []
 
@@ -166,7 +176,7 @@ def test_many_unhealthy_are_replaced_a_few_at_a_time() -> None:
 def test_an_unhealthy_replica_is_replaced_however_it_was_bought(option: PurchaseOption) -> None:
     """On-demand fails, too; only a fallback has no replacement of its own to wait for."""
     sick = ill(1, purchase_option=option)
-    assert decide(sick) == [Supersede(sick, UNHEALTHY)]
+    assert decide(sick) == [Replace(sick, UNHEALTHY, 1)]
 
 
 def test_an_unhealthy_fallback_goes_after_three_minutes() -> None:
@@ -178,7 +188,7 @@ def test_an_unhealthy_fallback_goes_after_three_minutes() -> None:
         rest = a_replica(3, ReplicaState.REQUESTED, attempts=1, retry_at=NOW + seconds(9))
         health = {1: TargetState.UNHEALTHY, 2: TargetState.HEALTHY}
         drains = [a for a in decide(sick, well, rest, wanted=2, health=health) if isinstance(a, Drain)]
-        assert drains == ([Drain(sick, "unhealthy for 180 s", replace=False)] if goes else [])
+        assert drains == ([Drain(sick, "unhealthy for 180 s")] if goes else [])
 
 
 def test_nothing_is_superseded_by_a_service_that_ignores_recommendations() -> None:
@@ -186,7 +196,7 @@ def test_nothing_is_superseded_by_a_service_that_ignores_recommendations() -> No
     old = a_replica(1, READY, rebalance_at=LONG_AGO)
     seen = seen_of(old, ill(2), instances=[an_instance(1), an_instance(2)], health={1: TargetState.HEALTHY})
     seen = replace(seen, health={**seen.health, "i-2": TargetState.UNHEALTHY})
-    assert reconcile.decide(demo_spec(replicas=2), seen, NOW) == [Supersede(ill(2), UNHEALTHY)]
+    assert reconcile.decide(demo_spec(replicas=2), seen, NOW) == [Replace(ill(2), UNHEALTHY, 1)]
 
 
 def test_what_goes_is_not_superseded_as_well() -> None:
@@ -194,8 +204,8 @@ def test_what_goes_is_not_superseded_as_well() -> None:
     lost, other = (a_replica(i, READY, rebalance_at=NOW) for i in (1, 2))
     instances = [an_instance(1, InstanceState.TERMINATED), an_instance(2)]
     assert decide(lost, other, surge=3, instances=instances) == [
-        Drain(lost, "instance terminated"),
-        Supersede(other, RECOMMENDED),
+        *losing(lost, "instance terminated"),
+        Replace(other, RECOMMENDED, 1),
     ]
 
 
@@ -203,9 +213,11 @@ def test_the_replacement_of_what_serves_on_counts_towards_the_surge() -> None:
     """It comes in addition, as a drained one's does: while it makes one too many, nothing is superseded."""
     rows = [a_replica(1, READY), a_replica(2, READY, rebalance_at=NOW), a_replica(3, READY)]
     spec = replace(demo_spec(replicas=2), on_rebalance=OnRebalance.REPLACE, surge=1)
-    for replaced, expected in ((True, []), (False, [Supersede(rows[1], RECOMMENDED)])):
-        for action in (
-            ServeOn(rows[0], "interruption warning", NOW, replace=replaced),
-            Drain(rows[0], "lost", replace=replaced),
+    for loss in (ServeOn(rows[0], "interruption warning", NOW), Drain(rows[0], "lost")):
+        for after, expected in (
+            (replacing(loss), []),
+            (without(loss), [Replace(rows[1], RECOMMENDED, 1)]),
         ):
-            assert list(rebalance.decide(spec, seen_of(*rows), [action], NOW)) == expected
+            seen = seen_of(*rows)
+            seen = seen.leaving(projection.after(spec, seen.rows, [loss, after], NOW))
+            assert list(supersede.decide(spec, seen, NOW)) == expected

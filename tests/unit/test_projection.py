@@ -1,0 +1,304 @@
+"""What actions make of rows: one row for each replica, the same for the next stage as for the commit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain, count
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotrelay.core import timing
+from spotrelay.core.pools import PurchaseOption
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.rows import Backoff, Changes, Rows
+from spotrelay.core.timing import seconds
+from spotrelay.serving import changes, projection
+from spotrelay.serving.actions import (
+    NEEDLESS,
+    Action,
+    Adopt,
+    CloseIntent,
+    Drain,
+    End,
+    Fail,
+    GoWithout,
+    Launch,
+    MarkReady,
+    NoteHealth,
+    NoteRebalance,
+    NoteWarning,
+    RaiseHighestId,
+    Recount,
+    Register,
+    Replace,
+    Request,
+    ServeOn,
+    Start,
+    TakeIn,
+    TakeOut,
+    Terminate,
+)
+from tests.examples import demo_spec
+from tests.unit.cases import LONG_AGO, NOW, a_replica, an_instance, losing, replacing, rows_of, without
+
+REQUESTED, PROVISIONING, STARTING, READY, DRAINING = (
+    ReplicaState.REQUESTED,
+    ReplicaState.PROVISIONING,
+    ReplicaState.STARTING,
+    ReplicaState.READY,
+    ReplicaState.DRAINING,
+)
+SPOT = PurchaseOption.SPOT
+SPEC = replace(demo_spec(), max_launches_per_minute=1000)
+
+
+def written(rows: Rows, *actions: Action) -> list[Changes]:
+    """The commits of the actions."""
+    names = (f"L{n}" for n in count())
+    return changes.changes("demo", SPEC, rows, actions, NOW, lambda: next(names))
+
+
+# One row for each replica.
+
+
+def test_what_gets_ready_and_drains_is_written_once() -> None:
+    """Both steps are in its row, and its count of who serves hasn't changed."""
+    row = a_replica(1, STARTING)
+    became = MarkReady(row)
+    (commit,) = written(rows_of(row), became, Drain(became.after(row, NOW), "more replicas than wanted"))
+    expected = row.to(READY, NOW).to(DRAINING, NOW, "more replicas than wanted")
+    assert (commit.update, commit.create, commit.serving) == ((expected,), (), None)
+
+
+def test_what_is_adopted_and_drains_is_written_once() -> None:
+    """Its row has the instance, so that it can be ended."""
+    row, instance = a_replica(1, REQUESTED, launch_id="L"), an_instance(7)
+    adopt = Adopt(row, instance)
+    (commit,) = written(rows_of(row), adopt, Drain(adopt.after(row, NOW), "more replicas than wanted"))
+    assert commit.update == (row.provisioned(instance, NOW).to(DRAINING, NOW, "more replicas than wanted"),)
+
+
+def test_what_does_not_answer_and_serves_on_is_written_once() -> None:
+    """With both facts and with its replacement, which a later stage requested."""
+    row = a_replica(1, READY)
+    ill = replace(row, unhealthy_since=NOW)
+    serves_on = ServeOn(ill, "interruption warning", LONG_AGO)
+    (commit,) = written(rows_of(row), NoteHealth(row, NOW), serves_on, replacing(serves_on))
+    assert commit.update == (replace(ill, warned_at=LONG_AGO, replaced_by=10),)
+    assert [(r.id, r.replaces, r.version) for r in commit.create] == [(10, 1, 1)]
+
+
+def test_a_registration_alone_writes_nothing() -> None:
+    """The row says already that it starts; what else happens to the replica is written."""
+    row = a_replica(1, STARTING)
+    assert list(projection.deltas("demo", SPEC, rows_of(row), [Register(row)], NOW)) == []
+    (delta,) = projection.deltas("demo", SPEC, rows_of(row), [Register(row), Drain(row, "lost")], NOW)
+    assert delta.update == (row.to(DRAINING, NOW, "lost"),)
+
+
+def test_what_goes_without_a_replacement_says_so() -> None:
+    """Its row does, for people; one that serves on still says it when it leaves."""
+    row = a_replica(1, READY)
+    drain = Drain(row, "lost")
+    rows = projection.after(SPEC, rows_of(row), [drain, without(drain)], NOW)
+    assert rows.replicas[1] == row.to(DRAINING, NOW, f"lost{NEEDLESS}")
+    serves_on = ServeOn(row, "interruption warning", NOW)
+    rows = projection.after(SPEC, rows_of(row), [serves_on, without(serves_on)], NOW)
+    assert rows.replicas[1] == replace(row, warned_at=NOW)
+
+
+def test_what_happens_to_others_in_between_changes_nothing() -> None:
+    """A stage names all replicas before the next stage names them again."""
+    rows = [a_replica(i, READY) for i in (1, 2)]
+    one, other = (losing(r, "lost") for r in rows)
+    assert written(rows_of(*rows), one[0], other[0], one[1], other[1]) == written(
+        rows_of(*rows), *one, *other
+    )
+
+
+# What the next stage reads.
+
+
+def test_what_has_ended_is_no_longer_there() -> None:
+    """A failure and an end take the row away, as reading the table again would."""
+    rows = rows_of(*(a_replica(i, state) for i, state in ((1, STARTING), (2, DRAINING), (3, READY))))
+    left = projection.after(SPEC, rows, [Fail(rows.replicas[1], "late"), End(rows.replicas[2], "gone")], NOW)
+    assert list(left.replicas) == [3]
+    assert left.backoff == Backoff(1, NOW + seconds(timing.FAILURE_FIRST_S), version=1)
+
+
+def test_what_is_created_is_there_with_an_id_of_its_own() -> None:
+    """Above every ID that was given or is in use, whatever the service's own entry says."""
+    row = a_replica(12, READY)
+    taken = TakeIn(an_instance(7), READY, "serves")
+    rows = replace(rows_of(row), highest_id=9)
+    for raised, first in ((9, 13), (20, 21)):
+        actions = [RaiseHighestId(raised), taken, *losing(row, "lost"), Request(1, "missing", SPOT, 3)]
+        left = projection.after(SPEC, rows, actions, NOW)
+        assert left.highest_id == raised
+        assert list(left.replicas) == [12, first, first + 1, first + 2]
+        by_reason = {r.reason: r for r in left.replicas.values() if r.id != 12}
+        assert by_reason["serves"].stays
+        assert (by_reason["lost"].replaces, by_reason["lost"].version) == (12, 1)
+        assert by_reason["missing"].version == 3
+        assert left.replicas[12].replaced_by == by_reason["lost"].id
+
+
+def test_nothing_is_created_for_a_service_that_is_gone() -> None:
+    """Without a document a loss is written, and what was to replace it isn't."""
+    row = a_replica(1, READY)
+    deltas = list(
+        projection.deltas(
+            "demo", None, rows_of(row), [*losing(row, "lost"), Request(1, "missing", SPOT, 1)], NOW
+        )
+    )
+    assert [(d.update, d.create) for d in deltas] == [((row.to(DRAINING, NOW, "lost"),), ())]
+
+
+# The same for the next stage as for the commit.
+
+
+def _lives(row: Replica) -> list[list[Action]]:
+    """What one tick may decide about a replica: its steps in order, over all stages."""
+    id_ = row.id
+    drain, ill = Drain(row, "lost"), replace(row, unhealthy_since=NOW)
+    match row.state:
+        case ReplicaState.REQUESTED:
+            adopt = Adopt(row, an_instance(id_))
+            adopted = adopt.after(row, NOW)
+            launch = Launch((row,))
+            return [[End(row, "needless")], [adopt], [adopt, Drain(adopted, "needless")], [launch]]
+        case ReplicaState.PROVISIONING:
+            started = row.to(STARTING, NOW)
+            return [[Start(row)], [Start(row), *losing(started, "lost")], [Fail(row, "late")], [drain]]
+        case ReplicaState.STARTING:
+            became = row.to(READY, NOW)
+            return [
+                [MarkReady(row)],
+                [MarkReady(row), Drain(became, "needless")],
+                [MarkReady(row), *losing(became, "lost")],
+                [Register(row)],
+                [Register(row), drain, without(drain)],
+                [Fail(row, "late")],
+            ]
+        case ReplicaState.READY:
+            serves_on = ServeOn(row, "interruption warning", NOW)
+            ill_on = replace(serves_on, replica=ill)
+            return [
+                losing(row, "lost"),
+                [drain, without(drain)],
+                [serves_on, replacing(serves_on)],
+                [serves_on, without(serves_on)],
+                [NoteHealth(row, NOW), ill_on, replacing(ill_on)],
+                [NoteHealth(row, NOW), Drain(ill, "needless"), GoWithout(ill.to(DRAINING, NOW, "needless"))],
+                [NoteHealth(row, None), Replace(row, "a new version", 2)],
+                [NoteRebalance(row, NOW)],
+            ]
+        case _:
+            instance_id = f"i-{id_}"
+            return [
+                [End(row, "gone")],
+                [TakeOut(instance_id), NoteWarning(row, NOW)],
+                [TakeOut(instance_id), Terminate(row, instance_id, "drained")],
+            ]
+
+
+_OTHERS: list[Action] = [
+    Request(2, "missing", SPOT, 1),
+    Request(1, "missing", PurchaseOption.ON_DEMAND, 2, is_fallback=True),
+    TakeIn(an_instance(50), READY, "serves"),
+    TakeIn(an_instance(51), DRAINING, "an orphan"),
+    RaiseHighestId(60),
+    Recount(),
+    CloseIntent("L"),
+]
+
+
+@st.composite
+def decided(draw: st.DrawFn) -> tuple[Rows, list[Action]]:
+    """Any decision of a tick: the steps of each replica are in order, between those of others."""
+    states = [REQUESTED, PROVISIONING, STARTING, READY, DRAINING]
+    rows, lives = [], []
+    for id_ in range(1, draw(st.integers(0, 8)) + 1):
+        option = draw(st.sampled_from(PurchaseOption))
+        row = a_replica(
+            id_, draw(st.sampled_from(states)), purchase_option=option, version=draw(st.integers(1, 2))
+        )
+        rows.append(row)
+        lives.append(draw(st.sampled_from(_lives(row))))
+    lives += [[other] for other in draw(st.lists(st.sampled_from(_OTHERS), unique=True))]
+    order = draw(st.permutations(list(chain(*([i] * len(life) for i, life in enumerate(lives))))))
+    left = [iter(life) for life in lives]
+    backoff = draw(st.sampled_from([Backoff(), Backoff(3, NOW, version=1), Backoff(1, NOW, version=2)]))
+    return rows_of(*rows, highest_id=20, backoff=backoff), [next(left[i]) for i in order]
+
+
+def _as_committed(rows: Rows, commits: Sequence[Changes]) -> Rows:
+    """The rows as a table has them after the commits, but for how they are launched."""
+    replicas = dict(rows.replicas)
+    for row in (row for commit in commits for row in (*commit.create, *commit.update)):
+        if row.state.is_ended:
+            del replicas[row.id]
+        else:
+            is_new = row.id not in rows.replicas
+            before = rows.replicas.get(row.id)
+            launch_id = row.launch_id if before is None else before.launch_id
+            replicas[row.id] = replace(
+                row, launch_id=None if is_new and row.instance_id is None else launch_id
+            )
+    backoff = next((c.backoff for c in commits if c.backoff), rows.backoff)
+    return replace(rows, replicas=replicas, backoff=backoff)
+
+
+@given(decided())
+def test_the_next_stage_reads_what_the_commit_writes(decision: tuple[Rows, list[Action]]) -> None:
+    """Whatever is decided, of whatever replicas: the same rows, the same new IDs, the same back-off."""
+    rows, actions = decision
+    stored = _as_committed(rows, written(rows, *actions))
+    left = projection.after(SPEC, rows, actions, NOW)
+    assert left.replicas == stored.replicas
+    assert left.backoff == stored.backoff
+
+
+@given(decided(), st.data())
+def test_stages_leave_what_all_of_them_together_write(
+    decision: tuple[Rows, list[Action]], data: st.DataObject
+) -> None:
+    """However a decision is divided into stages; only the IDs of new rows follow from all of it."""
+    rows, actions = decision
+    stored = _as_committed(rows, written(rows, *actions))
+    left, rest = rows, actions
+    while rest:
+        cut = data.draw(st.integers(1, len(rest)))
+        left, rest = projection.after(SPEC, left, rest[:cut], NOW), rest[cut:]
+    assert _without_ids(left, rows) == _without_ids(stored, rows)
+
+
+def _without_ids(rows: Rows, before: Rows) -> list[str]:
+    """What is in the rows, with new ones named by what they replace."""
+    successors = {r.replaced_by: r.id for r in rows.replicas.values() if r.replaced_by}
+    for successor, id_ in successors.items():
+        assert rows.replicas[successor].replaces == id_
+    return sorted(
+        repr(
+            replace(
+                row,
+                id=row.id if row.id in before.replicas else 0,
+                replaced_by=None if row.replaced_by is None else 0,
+            )
+        )
+        for row in rows.replicas.values()
+    )
+
+
+@given(decided())
+def test_every_row_is_written_once(decision: tuple[Rows, list[Action]]) -> None:
+    """Whatever happens to it: a second write would be refused, as one of a row that has changed."""
+    rows, actions = decision
+    ids = [r.id for c in written(rows, *actions) for r in (*c.create, *c.update)]
+    assert len(set(ids)) == len(ids)
+    changed = {a.about.id for a in actions if a.about and a.writes}
+    launched = {r.id for a in actions if isinstance(a, Launch) for r in a.replicas}
+    assert {id_ for id_ in ids if id_ in rows.replicas} == changed | launched

@@ -1,0 +1,301 @@
+"""A new version replaces the ones before it: beside them first, a few at a time, and not if it fails."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from spotrelay.control.controller import Controller
+from spotrelay.core import timing
+from spotrelay.core.instances import InstanceState, TargetState
+from spotrelay.core.pools import PurchaseOption
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.rows import Backoff
+from spotrelay.core.spec import OnUpdate, ServiceSpec
+from spotrelay.core.timing import seconds
+from spotrelay.events import InterruptionWarning
+from spotrelay.serving import interruption, reconcile, rollout
+from spotrelay.serving.actions import Action, Drain, Fail, Launch, MarkReady, NoteHealth, Replace, Request
+from tests.examples import demo_spec
+from tests.unit.cases import (
+    LONG_AGO,
+    NOW,
+    RECENTLY,
+    a_replica,
+    an_instance,
+    losing,
+    replacing,
+    rows_of,
+    seen_of,
+    told,
+    without,
+)
+from tests.unit.worlds import active, serving, settle
+
+REQUESTED, STARTING, READY, DRAINING = (
+    ReplicaState.REQUESTED,
+    ReplicaState.STARTING,
+    ReplicaState.READY,
+    ReplicaState.DRAINING,
+)
+DEPLOYED = "version 2 is deployed"
+SPOT = PurchaseOption.SPOT
+FAILED_ONCE = Backoff(1, NOW + seconds(timing.FAILURE_FIRST_S), version=2)
+STOPPED = Backoff(timing.ROLLOUT_FAILURES, LONG_AGO, version=2)
+
+
+def spec_of(replicas: int = 3, **facts: Any) -> ServiceSpec:
+    """A service that rolls out, of which version 2 is deployed."""
+    return replace(demo_spec(replicas=replicas), **{"version": 2, "on_update": OnUpdate.REPLACE, **facts})
+
+
+def decide(*replicas: Replica, spec: ServiceSpec | None = None, **seen: Any) -> list[Action]:
+    """The tick's decision; every instance runs, and who is ready and not known to be ill is healthy."""
+    health = {r.id: _health(r) for r in replicas if r.instance_id}
+    instances = [an_instance(r.id) for r in replicas if r.instance_id]
+    facts = {"instances": instances, "health": health, **seen}
+    return reconcile.decide(spec or spec_of(), seen_of(*replicas, **facts), NOW)
+
+
+def _health(replica: Replica) -> TargetState:
+    if replica.state is not READY:
+        return TargetState.INITIAL
+    return TargetState.HEALTHY if replica.unhealthy_since is None else TargetState.UNHEALTHY
+
+
+def old(id_: int, **facts: Any) -> Replica:
+    """One of version 1 that serves; those with lower IDs do for longer."""
+    return a_replica(id_, READY, since_s=3600 - id_, **facts)
+
+
+def new(id_: int, state: ReplicaState = READY, **facts: Any) -> Replica:
+    """One of version 2, which replaced another because it was deployed."""
+    made: dict[str, Any] = {"version": 2, "reason": DEPLOYED, "since_s": 5, **facts}
+    made.setdefault("entered", {**RECENTLY, state: NOW - seconds(made["since_s"])})
+    return a_replica(id_, state, **made)
+
+
+def three() -> list[Replica]:
+    """A fleet of version 1, of which the first is being replaced."""
+    return [old(1, replaced_by=4), old(2), old(3)]
+
+
+# Make before break.
+
+
+def test_the_new_version_comes_up_beside_the_old_one() -> None:
+    """The one that serves for longest is replaced first; it drains once the other one stays."""
+    assert decide(old(2), old(1), old(3)) == [Replace(old(1), DEPLOYED, 2)]
+    assert decide(*three(), new(4, STARTING)) == []
+    rising = new(4, STARTING)
+    assert decide(*three(), rising, health=_healthy(1, 2, 3, 4)) == [
+        MarkReady(rising),
+        Drain(three()[0], DEPLOYED),
+    ]
+    assert decide(*three()[1:], new(4)) == [Replace(old(2), DEPLOYED, 2)]
+    assert decide(*(new(i) for i in (4, 5, 6))) == [], "it is done"
+
+
+@pytest.mark.parametrize("facts", [{"unhealthy_since": NOW}, {"warned_at": NOW, "replaced_by": 5}])
+def test_the_old_one_stays_while_the_new_one_does_not(facts: dict[str, Any]) -> None:
+    """That it was ready once is not enough: it must answer its checks, and not be taken back."""
+    drains = [a for a in decide(*three(), new(4, **facts)) if isinstance(a, Drain)]
+    assert [d for d in drains if d.replica.version == 1] == []
+
+
+@pytest.mark.parametrize("surge", [1, 2, 3])
+def test_at_most_surge_are_replaced_at_a_time(surge: int) -> None:
+    """Those that are on their way count."""
+    spec = spec_of(surge=surge)
+    fleet = [old(i) for i in (1, 2, 3)]
+    assert decide(*fleet, spec=spec) == [Replace(r, DEPLOYED, 2) for r in fleet[:surge]]
+    rest = [Replace(r, DEPLOYED, 2) for r in fleet[1:surge]]
+    assert decide(*three(), new(4, STARTING), spec=spec) == rest
+
+
+def test_what_should_be_left_for_another_reason_comes_first() -> None:
+    """What doesn't answer is replaced before what serves, and with a version that has served."""
+    ill = old(3, unhealthy_since=NOW - seconds(timing.UNHEALTHY_REPLACED_S))
+    assert decide(old(1), old(2), ill) == [Replace(ill, "unhealthy for 60 s", 1)]
+
+
+def test_a_fleet_is_rolled_out_one_after_the_other() -> None:
+    """From the deployment to the end three serve, four exist at most, and all have the new version."""
+    world, controller = serving()
+    _deploy(world.services.specs, spec_of())
+    seen = []
+    for _ in range(40):
+        settle(world, controller, rounds=1)
+        seen.append([r.state for r in active(world)])
+        assert seen[-1].count(READY) >= 3
+        assert len(seen[-1]) <= 4
+    assert [(r.id, r.version) for r in active(world)] == [(4, 2), (5, 2), (6, 2)]
+    assert [launch.count for launch in world.fleet.launches] == [1, 1, 1]
+
+
+def _deploy(specs: Any, spec: ServiceSpec) -> None:
+    specs[spec.service] = spec
+
+
+def test_a_service_that_keeps_replaces_nothing() -> None:
+    """What is launched from then on has the new version, whatever has served; nothing else changes."""
+    keep = spec_of(on_update=OnUpdate.KEEP)
+    fleet = [old(1), old(2), old(3)]
+    assert decide(*fleet, spec=keep) == []
+    gone = [an_instance(1, InstanceState.TERMINATED), an_instance(2), an_instance(3)]
+    assert decide(*fleet, spec=keep, instances=gone) == losing(old(1), "instance terminated", version=2)
+    waiting = a_replica(3, REQUESTED)
+    assert decide(*fleet[:2], waiting, spec=keep) == [Launch((replace(waiting, version=2),))]
+    stopped = rows_of(new(3, unhealthy_since=NOW), backoff=STOPPED)
+    assert not rollout.is_stopped(keep, stopped)
+
+
+# A version that fails.
+
+
+def test_a_version_that_fails_is_tried_again_after_its_back_off() -> None:
+    """What it was to replace serves on, and gets another replacement when the time has come."""
+    spec = spec_of(on_demand_fallback=False)
+    late = new(4, STARTING, since_s=3600, entered=dict.fromkeys(ReplicaState, LONG_AGO))
+    failed = decide(*three(), late, spec=spec, health={**_healthy(1, 2, 3), 4: TargetState.UNHEALTHY})
+    assert failed == [Fail(late, f"not ready {spec.initial_delay_s:.0f} s after its launch")]
+    assert decide(*three(), spec=spec, backoff=FAILED_ONCE) == []
+    over = replace(FAILED_ONCE, until=NOW)
+    assert decide(*three(), spec=spec, backoff=over) == [Replace(three()[0], DEPLOYED, 2)]
+
+
+def _healthy(*ids: int) -> dict[int, TargetState]:
+    return dict.fromkeys(ids, TargetState.HEALTHY)
+
+
+def test_two_failures_stop_it() -> None:
+    """However long ago they were: what serves stays as it is."""
+    assert timing.ROLLOUT_FAILURES == 2
+    assert decide(*three(), backoff=STOPPED) == []
+    assert rollout.is_stopped(spec_of(), rows_of(backoff=STOPPED))
+    assert not rollout.is_stopped(spec_of(), rows_of(backoff=replace(STOPPED, failures=1)))
+
+
+def test_the_next_version_goes_on_after_one_that_was_stopped() -> None:
+    """What a version did to itself is not held against the next."""
+    actions = decide(*three(), spec=spec_of(version=3), backoff=STOPPED)
+    assert actions == [Replace(three()[0], "version 3 is deployed", 3)]
+    held = replace(STOPPED, until=NOW + seconds(9))
+    assert decide(*three(), spec=spec_of(version=3), backoff=held) == actions
+
+
+def test_a_new_one_that_does_not_answer_stops_it_until_it_does() -> None:
+    """Ready, and unhealthy a moment later: no other one is replaced by its like, until it has recovered."""
+    ill = new(4, unhealthy_since=NOW - seconds(9))
+    assert decide(old(2), old(3), ill) == []
+    well = replace(ill, unhealthy_since=None)
+    assert decide(old(2), old(3), well, health={**_healthy(2, 3), 4: TargetState.UNHEALTHY}) == [
+        NoteHealth(well, NOW)
+    ], "as this very tick finds"
+    assert decide(old(2), old(3), ill, health=_healthy(2, 3, 4)) == [
+        NoteHealth(ill, None),
+        Replace(old(2), DEPLOYED, 2),
+    ]
+
+
+def test_one_that_gets_ready_lets_it_go_on() -> None:
+    """A failure before it is forgotten; that an older one gets ready changes nothing."""
+    rising = new(4, STARTING)
+    actions = decide(*three(), rising, health=_healthy(1, 2, 3, 4), backoff=STOPPED)
+    assert actions == [MarkReady(rising), Drain(three()[0], DEPLOYED)]
+    older = a_replica(3, STARTING, since_s=5, entered=RECENTLY)
+    actions = decide(old(1), old(2), older, health=_healthy(1, 2, 3), backoff=STOPPED)
+    assert actions == [MarkReady(older)]
+
+
+# Losses meanwhile.
+
+
+def test_a_loss_is_replaced_with_the_version_that_serves() -> None:
+    """The new one hasn't served yet: nobody finds out by a loss whether it does."""
+    gone = [an_instance(1), an_instance(2, InstanceState.TERMINATED), an_instance(3), an_instance(4)]
+    actions = decide(*three(), new(4, STARTING), instances=gone)
+    assert actions == losing(old(2), "instance terminated", version=1)
+    served = decide(*three()[1:], new(4), instances=gone[1:])
+    assert served == [
+        *losing(old(2), "instance terminated", version=2),
+        Replace(old(3), DEPLOYED, 2),
+    ], "the newest that has served; one beyond as many as wanted may come, loss or no loss"
+
+
+def test_a_signal_replaces_a_loss_with_the_version_that_serves() -> None:
+    """The fast path doesn't try a new version either."""
+    warning = InterruptionWarning("i-1", NOW, "terminate")
+    lost = old(1)
+    rows = replace(rows_of(lost), serving=3, is_whole=False)
+    leaves = Drain(lost, "interruption warning", warned_at=NOW, cool_pool=True)
+    assert interruption.decide([(warning, lost)], rows, spec_of(), NOW) == told(leaves, version=1)
+
+
+def test_a_new_one_that_is_lost_before_it_served_is_replaced_as_a_loss() -> None:
+    """Its place is made up for with what has served, if anybody misses it."""
+    rising = new(4, STARTING)
+    drain = Drain(rising, "interruption warning, found by the tick", warned_at=NOW, cool_pool=True)
+    assert decide(*three(), rising, warned=[4])[:2] == [drain, without(drain)], "three old ones are left"
+    actions = decide(old(2), old(3), rising, warned=[4])
+    assert actions == [drain, replacing(drain, version=1), Replace(old(2), DEPLOYED, 2)]
+
+
+def test_where_nothing_has_served_a_loss_is_replaced_with_its_own_version() -> None:
+    """Neither version has proved itself: what the lost one was to be, the next one is."""
+    first, second = (a_replica(i, STARTING, since_s=5, entered=RECENTLY) for i in (1, 2))
+    lost = decide(first, second, spec=spec_of(2), warned=[1])
+    drain = Drain(first, "interruption warning, found by the tick", warned_at=NOW, cool_pool=True)
+    assert lost == [drain, replacing(drain, version=1)]
+
+
+def test_what_is_missing_has_a_version_that_has_served() -> None:
+    """Scaling out during a roll-out tries nothing; a service of which nothing has served yet must."""
+    reason = "fewer replicas than wanted"
+    requested = [a for a in decide(old(1), spec=spec_of(2, surge=0)) if isinstance(a, Request)]
+    assert requested == [Request(1, reason, SPOT, 1)]
+    assert decide(spec=spec_of(2)) == [Request(2, reason, SPOT, 2)]
+
+
+def test_what_does_not_answer_has_not_proved_itself() -> None:
+    """A version counts as one that has served while a replica of it does, or drains in good health."""
+    spec = spec_of()
+    assert rollout.proven(spec, rows_of(old(1), new(4))) == 2
+    assert rollout.proven(spec, rows_of(old(1), new(4, STARTING))) == 1
+    assert rollout.proven(spec, rows_of(old(1), new(4, unhealthy_since=NOW))) == 1
+    went = new(4).to(DRAINING, NOW)
+    assert rollout.proven(spec, rows_of(old(1), went)) == 2
+    assert rollout.proven(spec, rows_of(), old(1)) == 1
+    assert rollout.proven(spec, rows_of()) == 2
+
+
+def test_what_waits_is_launched_with_what_it_was_requested_for_or_what_served_since() -> None:
+    """A replacement by the new version stays one, and an older request never tries the new version first."""
+    spec = spec_of()
+    newer, older = new(4, REQUESTED), a_replica(5, REQUESTED)
+    for other, expected in ((old(1), [(4, 2), (5, 1)]), (new(6), [(4, 2), (5, 2)])):
+        rows = rows_of(other, newer, older)
+        assert [(r.id, rollout.to_launch(spec, rows, r)) for r in (newer, older)] == expected
+    launches = decide(three()[0], old(2), newer, older)
+    assert launches == [Launch((older,)), Launch((newer,))], "a launch for each version"
+
+
+def test_a_stopped_roll_out_raises_its_alarm() -> None:
+    """Somebody must look: it never goes on by itself."""
+    world, controller = serving(spec_of(version=1))
+    _deploy(world.services.specs, spec_of())
+    _fail_twice(world, controller)
+    assert [(r.id, r.version) for r in active(world)] == [(1, 1), (2, 1), (3, 1)]
+    assert len(world.fleet.launches) == timing.ROLLOUT_FAILURES
+    names = {name for name, _ in world.telemetry.records}
+    assert "rollout_stopped" in names
+    assert "crash_looping" not in names
+
+
+def _fail_twice(world: Any, controller: Controller) -> None:
+    """No instance of the new version ever runs; the controller ticks until long after the back-off."""
+    for _ in range(int(2 * (demo_spec().initial_delay_s + 120) / timing.TICK_IN_TRANSITION_S)):
+        world.clock.advance(timing.TICK_IN_TRANSITION_S)
+        controller.tick("demo")

@@ -96,9 +96,9 @@ class SimWorld:
         self.checker.documents = self.services.since
         self.checker.was_removed = self.services.was_removed
         self.checker.quiet_since = scenario.faults_s
-        learning = CooldownChecker(self.scheduler, self.checker.broken, self._is_intact)
+        learning = CooldownChecker(self.scheduler, self.checker.report, self._is_intact)
         self.checker.launch_checker = LaunchChecker(
-            self.scheduler, self.checker.broken, learning, self.services.since
+            self.scheduler, self.checker.report, learning, self.services.since
         )
         self.invocation_checker = InvocationChecker(self.checker, self.memory)
         self.cloud.end_in_rotation = self.checker.end_in_rotation
@@ -148,7 +148,7 @@ class SimWorld:
         self.scheduler.run(until)
         if not self.checker.violations:
             if not self.is_at_rest:
-                self.checker.broken(Rule.SETTLES, final_state.unrest(self))
+                self.checker.report(Rule.SETTLES, final_state.unrest(self))
             else:
                 final_state.check(self)
         self.scheduler.close()
@@ -179,7 +179,7 @@ class SimWorld:
         try:
             again = self.intake.signals(messages)
         except PortError as error:
-            self.checker.broken(
+            self.checker.report(
                 Rule.REDELIVERED_ON_FAILURE, f"{invocation.name} takes all its messages with it: {error!r}"
             )
             raise

@@ -33,7 +33,7 @@ class BackoffChecker:
                 failed, is_ready = [], False
         is_held = view.rows.backoff != Backoff()
         if is_whole and (is_held if is_ready else failed):
-            view.broken(
+            view.report(
                 Rule.FAILURE_BACKOFF, f"{[str(r) for r in failed]} failed, ready: {is_ready}; nothing follows"
             )
 
@@ -49,10 +49,10 @@ class BackoffChecker:
         # What failed its probe later in the same tick is decided by itself.
         if is_ready and (view.rows.backoff != Backoff() or not failed):
             if said != Backoff():
-                view.broken(Rule.FAILURE_BACKOFF, f"a replica became ready, and {said}")
+                view.report(Rule.FAILURE_BACKOFF, f"a replica became ready, and {said}")
             return
         if not failed:
-            view.broken(Rule.FAILURE_BACKOFF, f"nothing failed, and {said}")
+            view.report(Rule.FAILURE_BACKOFF, f"nothing failed, and {said}")
             return
         service, version = commit.changes.service, max(replica.version for replica in failed)
         before = commit.before.backoff
@@ -70,18 +70,18 @@ class BackoffChecker:
             is_known = started < last - view.lag_s - SKEW_S and service not in view.checker.damaged
             counts = {capped} if is_known else counts | {capped}
         if said.failures not in counts or said.version != version:
-            view.broken(Rule.FAILURE_BACKOFF, f"{len(failed)} failed after {before}, and {said}")
+            view.report(Rule.FAILURE_BACKOFF, f"{len(failed)} failed after {before}, and {said}")
             return
         held_s = limits.doubled_s(said.failures, *limits.FAILURE_S)
         if not _is_now(view, commit, said.until, held_s):
-            view.broken(Rule.FAILURE_BACKOFF, f"held until {said.until} after {said.failures} failures")
+            view.report(Rule.FAILURE_BACKOFF, f"held until {said.until} after {said.failures} failures")
         if any(replica.is_fallback for replica in failed):
             held_s = min(held_s, limits.FALLBACK_FAILURE_MAX_S)
             is_right = _is_now(view, commit, said.fallback_until, held_s)
         else:
             is_right = said.fallback_until == before.fallback_until
         if not is_right:
-            view.broken(
+            view.report(
                 Rule.FAILURE_BACKOFF, f"after {before}, fallbacks are held until {said.fallback_until}"
             )
 

@@ -56,9 +56,9 @@ class InvocationView:
             known = commit.after.replicas
         return known == self.now.replicas
 
-    def broken(self, rule: Rule, what: str) -> None:
+    def report(self, rule: Rule, what: str) -> None:
         """Note a violation."""
-        self.checker.broken(rule, f"{self.invocation.name}: {what}")
+        self.checker.report(rule, f"{self.invocation.name}: {what}")
 
     def instance_of(self, row: Replica) -> Instance | None:
         """The row's instance, as EC2 showed it."""

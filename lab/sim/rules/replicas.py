@@ -67,7 +67,7 @@ def _check_scale_in(view: InvocationView, spec: ServiceSpec, commit: Commit) -> 
         return
     left = regular(commit.after)
     if len(left) < spec.replicas:
-        view.broken(
+        view.report(
             Rule.SCALE_IN_ORDER, f"{len(left)} of {spec.replicas} are left without {[r.id for r in gone]}"
         )
     written = {row.id for row in commit.changes.update}
@@ -84,7 +84,7 @@ def _check_scale_in(view: InvocationView, spec: ServiceSpec, commit: Commit) -> 
             continue
         for row in gone:
             if not _goes_before(row, known, is_base=of(left, PurchaseOption.ON_DEMAND) < spec.base_on_demand):
-                view.broken(
+                view.report(
                     Rule.SCALE_IN_ORDER,
                     f"{row}, {row.state}, is one too many, and {known}, {known.state}, isn't",
                 )
@@ -123,7 +123,7 @@ def _check_fallback_removal(view: InvocationView, commit: Commit) -> None:
     ]
     left = sum(r.is_fallback and r.serves for r in commit.after.replicas.values())
     if left < len(fresh):
-        view.broken(
+        view.report(
             Rule.FALLBACK_STAYS_FOR_SPOT,
             f"{gone} go, {left} are left, {[r.id for r in fresh]} have only just come",
         )
@@ -158,12 +158,12 @@ def _check_loss_replacement(view: InvocationView, spec: ServiceSpec, commit: Com
     for row in lost:
         if row.replaced_by in commit.after.replicas and row.replaced_by not in commit.before.replicas:
             if count > spec.replicas:
-                view.broken(
+                view.report(
                     Rule.LOSS_REPLACED_IF_NEEDED,
                     f"{row} is replaced, and {count} are left of {spec.replicas}",
                 )
         elif row.reason.endswith(NEEDLESS) and count < spec.replicas:
-            view.broken(
+            view.report(
                 Rule.LOSS_REPLACED_IF_NEEDED, f"{row} isn't replaced, and {count} are left of {spec.replicas}"
             )
 
@@ -189,18 +189,18 @@ def _check_purchase_options(view: InvocationView, spec: ServiceSpec, commit: Com
         else:
             is_right = of(after, PurchaseOption.ON_DEMAND) <= base
         if not is_right:
-            view.broken(
+            view.report(
                 Rule.PURCHASE_OPTION_CORRECT,
                 f"{row} is to be bought {option}; of {spec.replicas} {base} are the base",
             )
         if row.version != spec.version:
-            view.broken(
+            view.report(
                 Rule.PURCHASE_OPTION_CORRECT, f"{row} is of version {row.version}, deployed is {spec.version}"
             )
     for row in commit.changes.create:
         _check_orphan_purchase(view, row, base)
         if row.is_fallback and row.purchase_option is not PurchaseOption.ON_DEMAND:
-            view.broken(
+            view.report(
                 Rule.PURCHASE_OPTION_CORRECT, f"{row} stands in, and is to be bought {row.purchase_option}"
             )
 
@@ -214,7 +214,7 @@ def _check_orphan_purchase(view: InvocationView, row: Replica, base: int) -> Non
     before = of(regular(view.rows), PurchaseOption.ON_DEMAND)
     if max(there, before) < base if row.is_fallback else there > max(base, before):
         kind = "a fallback" if row.is_fallback else "a regular one"
-        view.broken(
+        view.report(
             Rule.PURCHASE_OPTION_CORRECT,
             f"{row} is taken in as {kind}, {there} on-demand for a base of {base}",
         )
@@ -232,7 +232,7 @@ def _check_proactive_replacement(view: InvocationView, spec: ServiceSpec, commit
         return
     pairs = sum(r.superseded_in(commit.after) and r.is_counted and not r.is_fallback for r in after.values())
     if pairs > spec.surge:
-        view.broken(
+        view.report(
             Rule.REPLACED_BEFORE_DRAINED, f"{pairs} are being replaced, and {spec.surge} may be at a time"
         )
     now = commit.at + SKEW_S
@@ -243,7 +243,7 @@ def _check_proactive_replacement(view: InvocationView, spec: ServiceSpec, commit
             is_advised = old.rebalance_at is not None and spec.on_rebalance is OnRebalance.REPLACE
             is_due = is_advised and now >= time_of(old.since) + limits.MIN_READY_S
         if not is_due:
-            view.broken(
+            view.report(
                 Rule.REPLACED_BEFORE_DRAINED, f"{old} is replaced, unhealthy since {old.unhealthy_since}"
             )
     waiting = [
@@ -254,7 +254,7 @@ def _check_proactive_replacement(view: InvocationView, spec: ServiceSpec, commit
         and view.is_over(r.unhealthy_since, limits.UNHEALTHY_S)
     ]
     if waiting and any(old.serves for old in moved):
-        view.broken(
+        view.report(
             Rule.REPLACED_BEFORE_DRAINED,
             f"{waiting[0]} doesn't answer, and {[str(r) for r in moved]} go before it",
         )
@@ -271,7 +271,7 @@ def _check_fallback_requests(view: InvocationView, spec: ServiceSpec, commit: Co
     standing = sum(r.is_fallback and r.state.is_active for r in commit.after.replicas.values())
     wanting = sum(_may_need_fallback(r, view.rows) for r in regular(view.rows))
     if standing > wanting:
-        view.broken(
+        view.report(
             Rule.FALLBACKS_MATCH_NEED,
             f"{standing} stand in, for {wanting}: {[r.id for r in created]} are too many",
         )
@@ -301,13 +301,13 @@ def _check_launch_times(view: InvocationView, spec: ServiceSpec, commit: Commit)
     again = [loaded[r.id] for r in commit.changes.update if r.id in launched and r.id in loaded]
     for row in again:
         if row.launch_id in view.rows.intents:
-            view.broken(Rule.LAUNCHED_WHEN_DUE, f"{row} is launched, and its launch is still open")
+            view.report(Rule.LAUNCHED_WHEN_DUE, f"{row} is launched, and its launch is still open")
         if row.retry_at and time_of(row.retry_at) > now and not (is_turn and row.attempts):
-            view.broken(Rule.LAUNCHED_WHEN_DUE, f"{row} is launched, and was to wait until {row.retry_at}")
+            view.report(Rule.LAUNCHED_WHEN_DUE, f"{row} is launched, and was to wait until {row.retry_at}")
     fresh = [r for r in commit.changes.create if r.id in launched and r.replaces is None]
     for row in (*again, *fresh):
         if held_until(view, is_fallback=row.is_fallback) > now:
-            view.broken(Rule.FAILURE_BACKOFF, f"{row} is launched, and waits by {view.rows.backoff}")
+            view.report(Rule.FAILURE_BACKOFF, f"{row} is launched, and waits by {view.rows.backoff}")
     # What goes in a later commit of the same decision doesn't stay either.
     staying = sum(r.stays and stays_in(r, commit.after) and stays_in(r, view.now) for r in loaded.values())
     spot = [r for r in again if r.purchase_option is PurchaseOption.SPOT]
@@ -320,9 +320,9 @@ def _check_launch_times(view: InvocationView, spec: ServiceSpec, commit: Commit)
             and r.id in commit.after.replicas
             and commit.after.replicas[r.id].state in STARTING_STATES
         ]
-        most = limits.returning(spec.replicas)
+        most = limits.most_returning(spec.replicas)
         if len(spot) > max(most - len(rising), 0):
-            view.broken(
+            view.report(
                 Rule.GRADUAL_RETURN_TO_SPOT,
                 f"{[r.id for r in spot]} return at a time beside {[r.id for r in rising]}",
             )
@@ -340,7 +340,7 @@ def check_after_tick(view: InvocationView, spec: ServiceSpec) -> None:
     )
     too_many = len(left) - spec.replicas
     if too_many < 0 and not is_held(view) and not failed:
-        view.broken(Rule.TICK_COMPLETE, f"{len(left)} are there or on their way, {spec.replicas} are wanted")
+        view.report(Rule.TICK_COMPLETE, f"{len(left)} are there or on their way, {spec.replicas} are wanted")
     loaded = view.rows.replicas
     staying = [r for r in loaded.values() if r.stays and view.target(r) is TargetState.HEALTHY]
     went = sum(r.serves and not stays_in(r, view.now) for r in loaded.values())
@@ -358,7 +358,7 @@ def check_after_tick(view: InvocationView, spec: ServiceSpec) -> None:
         r.superseded_in(view.rows) for r in view.rows.replicas.values() if r.id in {k.id for k in left}
     )
     if too_many > 0 and idle:
-        view.broken(Rule.TICK_COMPLETE, f"{too_many} are too many, and {idle[0]}, {idle[0].state}, stays")
+        view.report(Rule.TICK_COMPLETE, f"{too_many} are too many, and {idle[0]}, {idle[0].state}, stays")
     _check_due(view, spec)
     _check_fallbacks(view, spec, failed=failed)
     _check_waiting(view, spec, failed=failed)
@@ -388,7 +388,7 @@ def _check_due(view: InvocationView, spec: ServiceSpec) -> None:
             is_advised = row.rebalance_at is not None and spec.on_rebalance is OnRebalance.REPLACE
             is_due = is_advised and view.is_over(row.since, limits.MIN_READY_S)
         if is_due and not row.superseded_in(view.rows):
-            view.broken(
+            view.report(
                 Rule.REPLACED_BEFORE_DRAINED,
                 f"{row} should be replaced, unhealthy since {row.unhealthy_since}",
             )
@@ -405,7 +405,7 @@ def _check_fallbacks(view: InvocationView, spec: ServiceSpec, *, failed: bool) -
         wanting = sum(_needs_fallback(view, r) for r in regular(view.rows) if r.id in left)
         wanted = min(wanting, spec.replicas - serving)
         if standing < wanted:
-            view.broken(
+            view.report(
                 Rule.FALLBACKS_MATCH_NEED,
                 f"{wanted} aren't ready and won't be soon, {standing} stand in for them",
             )
@@ -419,7 +419,7 @@ def _check_fallbacks(view: InvocationView, spec: ServiceSpec, *, failed: bool) -
         and all(r.stays for r in regular(view.now))
         and idle
     ):
-        view.broken(Rule.FALLBACKS_MATCH_NEED, f"{idle[0]}, {idle[0].state}, stands in for nobody")
+        view.report(Rule.FALLBACKS_MATCH_NEED, f"{idle[0]}, {idle[0].state}, stands in for nobody")
 
 
 def _needs_fallback(view: InvocationView, row: Replica) -> bool:
@@ -443,7 +443,7 @@ def _check_waiting(view: InvocationView, spec: ServiceSpec, *, failed: bool) -> 
     if failed:
         return
     is_whole = sum(r.serves for r in view.rows.replicas.values()) >= spec.replicas
-    most = limits.returning(spec.replicas) if is_whole else spec.replicas
+    most = limits.most_returning(spec.replicas) if is_whole else spec.replicas
     intents = [c.changes.open_intent for c in view.invocation.commits if c.changes.open_intent]
     launched = {id_ for intent in intents for id_ in intent.replica_ids}
     returning = sum(
@@ -458,4 +458,4 @@ def _check_waiting(view: InvocationView, spec: ServiceSpec, *, failed: bool) -> 
             continue
         is_next = row.purchase_option is PurchaseOption.ON_DEMAND or not is_whole or returning < most
         if is_next and (row.retry_at is None or view.is_over(row.retry_at)):
-            view.broken(Rule.LAUNCHED_WHEN_DUE, f"{row} was to wait until {row.retry_at}, and still does")
+            view.report(Rule.LAUNCHED_WHEN_DUE, f"{row} was to wait until {row.retry_at}, and still does")

@@ -42,7 +42,7 @@ def check(view: InvocationView, commit: Commit) -> None:
             and row.state is not old.state
             and view.target(row) is not TargetState.HEALTHY
         ):
-            view.broken(Rule.ROWS_MATCH_OBSERVATION, f"{row} becomes ready, and was shown {view.target(row)}")
+            view.report(Rule.ROWS_MATCH_OBSERVATION, f"{row} becomes ready, and was shown {view.target(row)}")
 
 
 def _check_state_times(view: InvocationView, commit: Commit, row: Replica, old: Replica | None) -> None:
@@ -57,7 +57,7 @@ def _check_state_times(view: InvocationView, commit: Commit, row: Replica, old: 
         else:
             is_right = view.invocation.began_at - SKEW_S <= time_of(moment) <= commit.at + SKEW_S
         if not is_right:
-            view.broken(
+            view.report(
                 Rule.ROWS_MATCH_OBSERVATION, f"{row} came to {state} at {time_of(moment):.3f} s, it says"
             )
 
@@ -67,7 +67,7 @@ def _check_warning(view: InvocationView, row: Replica, old: Replica) -> None:
     if row.warned_at == old.warned_at:
         return
     if old.warned_at is not None or row.warned_at is None:
-        view.broken(Rule.ROWS_MATCH_OBSERVATION, f"{row}, warned at {old.warned_at}, says {row.warned_at}")
+        view.report(Rule.ROWS_MATCH_OBSERVATION, f"{row}, warned at {old.warned_at}, says {row.warned_at}")
         return
     said = time_of(row.warned_at)
     oldest = view.invocation.began_at - MAX_EVENT_AGE_S - SKEW_S
@@ -75,7 +75,7 @@ def _check_warning(view: InvocationView, row: Replica, old: Replica) -> None:
     if not any(
         abs(said - time) <= SKEW_S or time <= oldest + 2 * SKEW_S <= said + 4 * SKEW_S for time in times
     ):
-        view.broken(
+        view.report(
             Rule.ROWS_MATCH_OBSERVATION, f"{row} says that it was warned at {said:.3f} s, EC2 did at {times}"
         )
 
@@ -92,7 +92,7 @@ def _check_health(view: InvocationView, commit: Commit, row: Replica, old: Repli
         is_new = old.unhealthy_since is None and time_of(since) >= view.invocation.began_at - SKEW_S
         is_right = is_new and not is_healthy and time_of(since) <= commit.at + SKEW_S
     if not is_right:
-        view.broken(Rule.ROWS_MATCH_OBSERVATION, f"{row}: unhealthy since {since}, not {old.unhealthy_since}")
+        view.report(Rule.ROWS_MATCH_OBSERVATION, f"{row}: unhealthy since {since}, not {old.unhealthy_since}")
 
 
 def _check_recommendation(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> None:
@@ -106,7 +106,7 @@ def _check_recommendation(view: InvocationView, commit: Commit, row: Replica, ol
         abs(time_of(row.rebalance_at) - time) < 0.001 for time in times
     )
     if old.rebalance_at is not None or not is_right or not is_followed:
-        view.broken(
+        view.report(
             Rule.ROWS_MATCH_OBSERVATION,
             f"{row}: recommended to leave at {row.rebalance_at}, not {old.rebalance_at}",
         )
@@ -116,29 +116,29 @@ def _check_assignment(view: InvocationView, commit: Commit, row: Replica) -> Non
     """A replica gets an instance, of the version that it says; was there time to record one adopted?"""
     version = view.checker.cloud.instances[row.instance_id or ""].version
     if version is not None and row.version != version:
-        view.broken(
+        view.report(
             Rule.ROWS_MATCH_OBSERVATION, f"{row} is of version {row.version}, {row.instance_id} of {version}"
         )
     if row.launch_id in view.invocation.answered:
         return
     intent = commit.before.intents.get(row.launch_id or "")
     if intent and commit.at + SKEW_S < time_of(intent.created_at) + limits.ADOPTION_AFTER_S:
-        view.broken(Rule.NOT_BEFORE_TIMEOUT, f"{row} adopts {row.instance_id}, launched only just")
+        view.report(Rule.NOT_BEFORE_TIMEOUT, f"{row} adopts {row.instance_id}, launched only just")
 
 
 def _check_orphan_row(view: InvocationView, commit: Commit, row: Replica) -> None:
     """An instance without a row gets one: is it nobody's, and what is it good for?"""
     instance = view.checker.cloud.instances[row.instance_id or ""]
     if commit.at + SKEW_S < instance.launched_at + limits.ORPHAN_AFTER_S:
-        view.broken(
+        view.report(
             Rule.NOT_BEFORE_TIMEOUT,
             f"{row} is made for {instance.id}, launched at {instance.launched_at:.0f} s",
         )
     if row.purchase_option is not instance.offering.purchase_option:
-        view.broken(Rule.ROWS_MATCH_OBSERVATION, f"{row} is bought {row.purchase_option}, its instance isn't")
+        view.report(Rule.ROWS_MATCH_OBSERVATION, f"{row} is bought {row.purchase_option}, its instance isn't")
     others = (r for r in commit.after.replicas.values() if r.instance_id == instance.id)
     if sum(1 for _ in others) > 1:
-        view.broken(Rule.INSTANCE_MATCHES_LAUNCH, f"{row} is made for {instance.id}, which has a row")
+        view.report(Rule.INSTANCE_MATCHES_LAUNCH, f"{row} is made for {instance.id}, which has a row")
     target = view.target(row)
     is_in = target is not None and target.is_in_rotation
     wanted = (
@@ -149,7 +149,7 @@ def _check_orphan_row(view: InvocationView, commit: Commit, row: Replica) -> Non
         else ReplicaState.STARTING
     )
     if row.state is not wanted and view.is_tick:
-        view.broken(Rule.ROWS_MATCH_OBSERVATION, f"{row} is {row.state}, the load balancer says {target}")
+        view.report(Rule.ROWS_MATCH_OBSERVATION, f"{row} is {row.state}, the load balancer says {target}")
 
 
 def _check_reason(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> None:
@@ -164,7 +164,7 @@ def _check_reason(view: InvocationView, commit: Commit, row: Replica, old: Repli
     elif reason.startswith(("interruption warning", "instance ")) and row.service in view.invocation.specs:
         is_right = is_right and (row.replaced_by is not None or row.is_fallback)
     if not is_right:
-        view.broken(Rule.ROWS_MATCH_OBSERVATION, f"{row} goes, replaced by {row.replaced_by}: {row.reason!r}")
+        view.report(Rule.ROWS_MATCH_OBSERVATION, f"{row} goes, replaced by {row.replaced_by}: {row.reason!r}")
 
 
 def _is_true_reason(view: InvocationView, commit: Commit, row: Replica, old: Replica, reason: str) -> bool:
@@ -208,11 +208,11 @@ def _check_time(view: InvocationView, commit: Commit, row: Replica, old: Replica
     if row.state is ReplicaState.FAILED and not reason.startswith("instance "):
         delay_s = min((spec.initial_delay_s for spec in documents), default=0.0)
         if started is None or now <= time_of(started) + delay_s:
-            view.broken(Rule.NOT_BEFORE_TIMEOUT, f"{row} is given up as never ready, launched at {started}")
+            view.report(Rule.NOT_BEFORE_TIMEOUT, f"{row} is given up as never ready, launched at {started}")
         instance = view.instance_of(row)
         is_running = instance is not None and instance.state is InstanceState.RUNNING
         if is_running and view.target(row) in (TargetState.HEALTHY, TargetState.INITIAL):
-            view.broken(
+            view.report(
                 Rule.NOT_BEFORE_TIMEOUT, f"{row} is given up as never ready, and is {view.target(row)}"
             )
     elif reason == "instance gone":
@@ -220,14 +220,14 @@ def _check_time(view: InvocationView, commit: Commit, row: Replica, old: Replica
     elif reason.startswith("unhealthy for ") and old.is_fallback and old.unhealthy_since is not None:
         is_due = now >= time_of(old.unhealthy_since) + limits.FALLBACK_UNHEALTHY_S
         if not is_due:
-            view.broken(Rule.NOT_BEFORE_TIMEOUT, f"{row} goes: {row.reason}, since {old.unhealthy_since}")
+            view.report(Rule.NOT_BEFORE_TIMEOUT, f"{row} goes: {row.reason}, since {old.unhealthy_since}")
 
 
 def _check_missing_instance(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> None:
     """A replica goes because EC2 doesn't show its instance: is that credible?"""
     now = commit.at + SKEW_S
     if now < time_of(old.entered[ReplicaState.PROVISIONING]) + limits.UNSEEN_S:
-        view.broken(Rule.NOT_BEFORE_TIMEOUT, f"{row} is gone, and may only not be shown yet")
+        view.report(Rule.NOT_BEFORE_TIMEOUT, f"{row} is gone, and may only not be shown yet")
     if old.state is not ReplicaState.READY or view.invocation.is_override:
         return
     ready = [r for r in view.rows.replicas.values() if r.state is ReplicaState.READY]
@@ -238,12 +238,12 @@ def _check_missing_instance(view: InvocationView, commit: Commit, row: Replica, 
         and now >= time_of(r.entered[ReplicaState.PROVISIONING]) + limits.UNSEEN_S
     ]
     if view.target(row) is TargetState.HEALTHY or len(missing) > limits.most_missing(len(ready)):
-        view.broken(
+        view.report(
             Rule.NOT_BEFORE_TIMEOUT,
             f"{row} is gone, is {view.target(row)}, {len(missing)} are of {len(ready)}",
         )
     if old.unhealthy_since is None or now < time_of(old.unhealthy_since) + limits.MISSING_S:
-        view.broken(Rule.NOT_BEFORE_TIMEOUT, f"{row} is gone, missing since {old.unhealthy_since}")
+        view.report(Rule.NOT_BEFORE_TIMEOUT, f"{row} is gone, missing since {old.unhealthy_since}")
 
 
 def check_terminations(view: InvocationView) -> None:
@@ -256,10 +256,10 @@ def check_terminations(view: InvocationView) -> None:
         drained_s = at + SKEW_S - time_of(row.since)
         let_go = view.target(row) is None and drained_s >= limits.DEREGISTRATION_LAG_S
         if not let_go and drained_s < view.spec.drain_s + limits.DEREGISTRATION_LAG_S:
-            view.broken(
+            view.report(
                 Rule.NOT_BEFORE_TIMEOUT, f"{row} is terminated, draining for {drained_s - SKEW_S:.1f} s"
             )
         instance = view.instance_of(row)
         is_stopped = instance is not None and instance.state is InstanceState.STOPPED
         if row.warned_at and not is_stopped and at + SKEW_S < time_of(row.warned_at) + limits.SPARED_END_S:
-            view.broken(Rule.NOT_BEFORE_TIMEOUT, f"{row} is terminated, warned at {row.warned_at}")
+            view.report(Rule.NOT_BEFORE_TIMEOUT, f"{row} is terminated, warned at {row.warned_at}")

@@ -1,4 +1,4 @@
-"""What replicas that never became ready lead to: launches wait, and stop at the fifth."""
+"""The rule about replicas that never became ready: launches wait, and stop after the fifth failure."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from spotrelay.core.rows import Backoff
 
 @dataclass(slots=True)
 class BackoffChecker:
-    """Knows when each service's last replica failed."""
+    """Checks the back-off after failures."""
 
     failed_at: dict[str, float] = field(default_factory=dict)
 
     def check(self, view: InvocationView, *, is_whole: bool) -> None:
-        """Is the back-off on record as the failures say? `is_whole`: nothing kept it from that."""
+        """Does the recorded back-off match the failures? `is_whole`: nothing disturbed the invocation."""
         failed: list[Replica] = []
         is_ready = False
         for commit in view.invocation.commits:
@@ -34,7 +34,8 @@ class BackoffChecker:
         is_held = view.rows.backoff != Backoff()
         if is_whole and (is_held if is_ready else failed):
             view.report(
-                Rule.FAILURE_BACKOFF, f"{[str(r) for r in failed]} failed, ready: {is_ready}; nothing follows"
+                Rule.FAILURE_BACKOFF,
+                f"{[str(r) for r in failed]} failed, ready: {is_ready}; no back-off is recorded",
             )
 
     def _check(
@@ -46,7 +47,7 @@ class BackoffChecker:
         *,
         is_ready: bool,
     ) -> None:
-        # What failed its probe later in the same tick is decided by itself.
+        # If a probe fails later in the same tick, that is a decision of its own.
         if is_ready and (view.rows.backoff != Backoff() or not failed):
             if said != Backoff():
                 view.report(Rule.FAILURE_BACKOFF, f"a replica became ready, and {said}")
@@ -59,14 +60,14 @@ class BackoffChecker:
         if before.version != version:
             before = Backoff()
         last = self.failed_at.get(service, -NEVER) if before.failures else NEVER
-        # What EC2 calls its own doing is never the last straw.
+        # A failure by EC2's own fault never stops the launches.
         own = [r for r in failed if "Server." not in r.reason]
         started = max((time_of(r.entered[ReplicaState.PROVISIONING]) for r in own), default=-NEVER)
         self.failed_at[service] = commit.at
         counts = {before.failures + len(failed)}
         if started <= last + SKEW_S:
             capped = min(before.failures + len(failed), max(before.failures, limits.CRASH_LOOP - 1))
-            # Near the last failure, or when nobody knows of it any more, either may be right.
+            # Near the last failure, or if that is unknown, both counts are right.
             is_known = started < last - view.lag_s - SKEW_S and service not in view.checker.damaged
             counts = {capped} if is_known else counts | {capped}
         if said.failures not in counts or said.version != version:
@@ -87,7 +88,7 @@ class BackoffChecker:
 
 
 def _is_now(view: InvocationView, commit: Commit, until: datetime | None, held_s: float) -> bool:
-    """Whether so long before `until` is when the commit was decided."""
+    """Whether the commit was decided `held_s` before `until`."""
     if until is None:
         return False
     return view.invocation.began_at - SKEW_S <= time_of(until) - held_s <= commit.at + SKEW_S
@@ -99,12 +100,12 @@ def _becomes_ready(row: Replica, commit: Commit) -> bool:
 
 
 def is_looping(backoff: Backoff, version: int) -> bool:
-    """Whether so many in a row have failed that the version isn't launched any more."""
+    """Whether so many failures in a row have stopped the version's launches."""
     return backoff.version == version and backoff.failures >= limits.CRASH_LOOP
 
 
 def held_until(view: InvocationView, *, is_fallback: bool) -> float:
-    """Until when failures keep a replica from being launched, as far as was read."""
+    """When failures allow a launch again, by the rows that were read."""
     backoff, spec = view.rows.backoff, view.spec
     if spec is None or backoff.version != spec.version:
         return -NEVER
@@ -115,5 +116,5 @@ def held_until(view: InvocationView, *, is_fallback: bool) -> float:
 
 
 def is_held(view: InvocationView, *, is_fallback: bool = False) -> bool:
-    """Whether they may still have done so when it began to read."""
+    """Whether failures may still have prevented a launch when the invocation began to read."""
     return held_until(view, is_fallback=is_fallback) + SKEW_S > view.invocation.loaded_at

@@ -167,7 +167,7 @@ class SimCloud:
             return
         instance.warned_at = now
         self.emit(warning(instance.id, now, action), instance.id)
-        going, gone = (
+        ending_state, final_state = (
             (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
             if action == "terminate"
             else (InstanceState.STOPPING, InstanceState.STOPPED)
@@ -178,7 +178,12 @@ class SimCloud:
                 return  # EC2 has spared it
             if self.serves(instance):
                 self.end_in_rotation(instance)
-            self.end(instance, going, gone, why="Server.SpotInstanceTermination: Spot instance termination")
+            self.end(
+                instance,
+                ending_state,
+                final_state,
+                why="Server.SpotInstanceTermination: Spot instance termination",
+            )
 
         # EC2 hibernates an instance with its warning, not two minutes later.
         self.scheduler.at(now + (0 if action == "hibernate" else limits.WARNING_S), take)
@@ -186,8 +191,8 @@ class SimCloud:
     def end(
         self,
         instance: SimInstance,
-        going: InstanceState = InstanceState.SHUTTING_DOWN,
-        gone: InstanceState = InstanceState.TERMINATED,
+        ending_state: InstanceState = InstanceState.SHUTTING_DOWN,
+        final_state: InstanceState = InstanceState.TERMINATED,
         *,
         why: str = "Client.UserInitiatedShutdown: User initiated shutdown",
     ) -> None:
@@ -196,15 +201,18 @@ class SimCloud:
         state = instance.state(now)
         if state in ENDING_STATES:
             return
-        if state is InstanceState.STOPPING or (state is InstanceState.STOPPED and gone is state):
+        if state is InstanceState.STOPPING or (state is InstanceState.STOPPED and final_state is state):
             return
         gone_at = now + self.random.uniform(*SHUTTING_DOWN_S)
         instance.end = why
-        instance.states = [(t, s) for t, s in instance.states if t <= now] + [(now, going), (gone_at, gone)]
+        instance.states = [(t, s) for t, s in instance.states if t <= now] + [
+            (now, ending_state),
+            (gone_at, final_state),
+        ]
         self.changed_at = now
-        self._schedule_event(instance, now, going)
-        self._schedule_event(instance, gone_at, gone)
-        if gone is InstanceState.TERMINATED:
+        self._schedule_event(instance, now, ending_state)
+        self._schedule_event(instance, gone_at, final_state)
+        if final_state is InstanceState.TERMINATED:
             self.scheduler.at(gone_at + UNREGISTERED_S, lambda: self._unregister(instance.id))
         if state is not InstanceState.STOPPED:
             self.market.release(instance.offering)

@@ -389,5 +389,5 @@ def _run_unanswered(effect: Callable[[], object]) -> str:
     try:
         effect()
     except (Conflict, UnreadableDocument, OtherControlPlane):
-        return "refused, unheard"
-    return "done, unheard"
+        return "refused, without an answer"
+    return "done, without an answer"

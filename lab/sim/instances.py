@@ -60,7 +60,7 @@ class SimInstance:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether somebody else launched it."""
+        """Whether it isn't from our launch template."""
         return self.template is None
 
     def is_sick(self, time: float) -> bool:

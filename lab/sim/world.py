@@ -352,7 +352,7 @@ class SimWorld:
 
     def _end_faults(self) -> None:
         """End the faults: there is capacity again, and no stack changes any more."""
-        self.say("things stop going wrong")
+        self.say("faults end")
         self.cloud.offers.recover()
         # A moment later, because the table may be restored right now.
         self.scheduler.at(self.scheduler.now + 1, self._survey_all)

@@ -43,17 +43,17 @@ class BackoffChecker:
         view: InvocationView,
         commit: Commit,
         failed: Sequence[Replica],
-        said: Backoff,
+        recorded: Backoff,
         *,
         is_ready: bool,
     ) -> None:
         # If a probe fails later in the same tick, that is a decision of its own.
         if is_ready and (view.rows.backoff != Backoff() or not failed):
-            if said != Backoff():
-                view.report(Rule.FAILURE_BACKOFF, f"a replica became ready, and {said}")
+            if recorded != Backoff():
+                view.report(Rule.FAILURE_BACKOFF, f"a replica became ready, and {recorded}")
             return
         if not failed:
-            view.report(Rule.FAILURE_BACKOFF, f"nothing failed, and {said}")
+            view.report(Rule.FAILURE_BACKOFF, f"nothing failed, and {recorded}")
             return
         service, version = commit.changes.service, max(replica.version for replica in failed)
         before = commit.before.backoff
@@ -70,20 +70,22 @@ class BackoffChecker:
             # Near the last failure, or if that is unknown, both counts are right.
             is_known = started < last - view.lag_s - SKEW_S and service not in view.checker.damaged
             counts = {capped} if is_known else counts | {capped}
-        if said.failures not in counts or said.version != version:
-            view.report(Rule.FAILURE_BACKOFF, f"{len(failed)} failed after {before}, and {said}")
+        if recorded.failures not in counts or recorded.version != version:
+            view.report(Rule.FAILURE_BACKOFF, f"{len(failed)} failed after {before}, and {recorded}")
             return
-        held_s = limits.doubled_s(said.failures, *limits.FAILURE_S)
-        if not _is_now(view, commit, said.until, held_s):
-            view.report(Rule.FAILURE_BACKOFF, f"held until {said.until} after {said.failures} failures")
+        held_s = limits.doubled_s(recorded.failures, *limits.FAILURE_S)
+        if not _is_now(view, commit, recorded.until, held_s):
+            view.report(
+                Rule.FAILURE_BACKOFF, f"held until {recorded.until} after {recorded.failures} failures"
+            )
         if any(replica.is_fallback for replica in failed):
             held_s = min(held_s, limits.FALLBACK_FAILURE_MAX_S)
-            is_right = _is_now(view, commit, said.fallback_until, held_s)
+            is_right = _is_now(view, commit, recorded.fallback_until, held_s)
         else:
-            is_right = said.fallback_until == before.fallback_until
+            is_right = recorded.fallback_until == before.fallback_until
         if not is_right:
             view.report(
-                Rule.FAILURE_BACKOFF, f"after {before}, fallbacks are held until {said.fallback_until}"
+                Rule.FAILURE_BACKOFF, f"after {before}, fallbacks are held until {recorded.fallback_until}"
             )
 
 

@@ -242,7 +242,7 @@ class MessageChecker:
                 c.call for c in after if c.call is Call.LAUNCH or _is_about(c, Call.DEREGISTER, instance_id)
             ]
             if Call.DEREGISTER not in calls:
-                self._report_step(invocation, f"{row} is {row.state}, and isn't taken out of rotation")
+                self._report_step(invocation, f"{row} is {row.state}, and isn't deregistered")
             elif calls[0] is Call.LAUNCH:
                 self.checker.report(Rule.DEREGISTERED_BEFORE_LAUNCH, f"{row} is deregistered after a launch")
         if row.state is ReplicaState.FAILED and not _any_about(after, Call.TERMINATE, instance_id):
@@ -250,7 +250,7 @@ class MessageChecker:
         is_starting = row.state is ReplicaState.STARTING and before.state is not row.state
         is_to_enter = is_starting and spec.readiness_probe is None
         if is_to_enter and not _any_about(after, Call.REGISTER, instance_id):
-            self._report_step(invocation, f"{row} starts, and isn't put into rotation")
+            self._report_step(invocation, f"{row} starts, and isn't registered")
         if row.warned_at and not before.warned_at and row.state is ReplicaState.READY:
             self._check_leave_schedule(invocation, row, row.warned_at, spec, since, after)
 

@@ -69,14 +69,16 @@ def _check_warning(view: InvocationView, row: Replica, old: Replica) -> None:
     if old.warned_at is not None or row.warned_at is None:
         view.report(Rule.ROWS_MATCH_OBSERVATION, f"{row}, warned at {old.warned_at}, says {row.warned_at}")
         return
-    said = time_of(row.warned_at)
+    warned_s = time_of(row.warned_at)
     oldest = view.invocation.began_at - MAX_EVENT_AGE_S - SKEW_S
     times = view.warnings.get(row.instance_id or "", ())
     if not any(
-        abs(said - time) <= SKEW_S or time <= oldest + 2 * SKEW_S <= said + 4 * SKEW_S for time in times
+        abs(warned_s - time) <= SKEW_S or time <= oldest + 2 * SKEW_S <= warned_s + 4 * SKEW_S
+        for time in times
     ):
         view.report(
-            Rule.ROWS_MATCH_OBSERVATION, f"{row} says that it was warned at {said:.3f} s, EC2 did at {times}"
+            Rule.ROWS_MATCH_OBSERVATION,
+            f"{row} says that it was warned at {warned_s:.3f} s, EC2 did at {times}",
         )
 
 

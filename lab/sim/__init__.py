@@ -1,6 +1,6 @@
 """The production controller in simulated time, under every fault that its ports can meet.
 
-`run.run(seed)` is one run, `campaign` many. What the ports do is in `ports`, what goes wrong and when in
-`faults` and `gate`, what befalls a service in `scenario` and `misfortunes`, what must hold in `rules` and
-`settled`. `world` puts it all together.
+`run.run(seed)` is one run, `campaign` many. `ports` and `store` implement the ports. `faults` and `gate` make
+calls fail, `scenario` and `misfortunes` make the world fail. `rules` says what must hold. `world` connects
+them.
 """

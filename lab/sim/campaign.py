@@ -20,12 +20,12 @@ FEW = 200
 """Seeds not worth a second process."""
 
 GARBAGE_AFTER = 100_000
-"""New objects before Python looks for cycles among them: a run makes few, and looking takes a tenth of it."""
+"""New objects before a garbage collection: runs make few cycles, and collecting takes a tenth of the time."""
 
 
 @dataclass(slots=True)
 class Summary:
-    """What came of some seeds."""
+    """The results of some seeds."""
 
     seeds: int = 0
     processes: int = 1
@@ -38,11 +38,11 @@ class Summary:
     hits: Counter[Pair] = field(default_factory=Counter)
     """Faults injected."""
     violations: list[tuple[int, str]] = field(default_factory=list)
-    """Seed, and the rule that it breaks."""
+    """Seed, and the violation."""
 
     @property
     def never_hit(self) -> list[Pair]:
-        """Calls and faults that never met."""
+        """Pairs of call and fault that were never tried."""
         return [pair for pair in PAIRS if not self.hits[pair]]
 
     @property
@@ -51,7 +51,7 @@ class Summary:
         return self.seeds / self.elapsed_s / self.processes if self.elapsed_s else 0.0
 
     def add(self, other: Summary) -> None:
-        """Take in what came of other seeds."""
+        """Add the results of other seeds."""
         self.seeds += other.seeds
         self.calls += other.calls
         self.overlaps += other.overlaps
@@ -68,7 +68,7 @@ def campaign(
     processes: int | None = None,
     progress: Callable[[Summary], None] = lambda _: None,
 ) -> Summary:
-    """Run them all, see `run`; `progress` hears of what is done so far."""
+    """Run all seeds, see `run`; `progress` gets the results so far."""
     began = time.monotonic()
     if processes is None:
         processes = (os.cpu_count() or 1) if len(seeds) > FEW else 1
@@ -98,13 +98,13 @@ def _run(seeds: range, replicas: int, minutes: float | None) -> Summary:
     try:
         summary = Summary(len(seeds))
         for seed in seeds:
-            outcome = run(seed, replicas=replicas, minutes=minutes)
-            summary.calls += outcome.calls
-            summary.overlaps += outcome.overlaps
-            summary.simulated_s += outcome.simulated_s
-            summary.hits.update(outcome.hits)
-            if outcome.violation is not None:
-                summary.violations.append((seed, str(outcome.violation)))
+            result = run(seed, replicas=replicas, minutes=minutes)
+            summary.calls += result.calls
+            summary.overlaps += result.overlaps
+            summary.simulated_s += result.simulated_s
+            summary.hits.update(result.hits)
+            if result.violation is not None:
+                summary.violations.append((seed, str(result.violation)))
     finally:
         gc.set_threshold(*usual)
     return summary

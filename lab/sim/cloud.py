@@ -1,4 +1,4 @@
-"""EC2 and the load balancer as the simulation has them: what is true, whatever anybody was told."""
+"""The simulated EC2 and load balancer: their true state, whatever they answer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import count
 from random import Random
 
 from lab.market import Candidate, Market, MarketRequest, PoolState, Strategy
-from lab.sim.damage import Lies
+from lab.sim.damage import WrongAnswers
 from lab.sim.ec2_events import state_change, warning
 from lab.sim.gate import at
 from lab.sim.instances import ENDING_STATES, NEVER, SimInstance
@@ -21,21 +21,21 @@ from spotrelay.core.ports import LaunchRequest, LaunchResult
 
 BOOT_S = (3.0, 25.0)
 LOAD_S = (1.0, 20.0)
-"""From running to answering health checks. Models take longer, but what happens meanwhile is the same."""
+"""From running to answering health checks. Real models take longer, but nothing else happens meanwhile."""
 
 CHECK_S = 10.0
-"""What a load balancer takes to find a target healthy."""
+"""How long a load balancer takes to find a target healthy."""
 
 INITIAL_S = 30.0
 """How long a load balancer takes to call a new target unhealthy."""
 
 VISIBLE_S = 8.0
-"""New instances are missing in DescribeInstances for up to so long."""
+"""DescribeInstances may not show a new instance for this long."""
 
 SHUTTING_DOWN_S = (2.0, 30.0)
 
 UNREGISTERED_S = 300.0
-"""Then a terminated instance's target is gone. ELB documents no time; long, so that ours comes first."""
+"""When ELB drops a terminated instance's target. It documents no time; long, so that we are first."""
 
 TEMPLATE = "lt-1"
 """The launch template of every simulated service."""
@@ -58,22 +58,22 @@ class SimTarget:
     """When it was taken out of rotation."""
     gone_at: float = NEVER
     by: object = None
-    """The invocation that put it into rotation."""
+    """The invocation that registered it."""
 
 
 Emit = Callable[[str, str | None], None]
-"""Takes an event's text and the instance that a warning is about, if it is one."""
+"""Takes an event's text, and the instance of a warning."""
 
 
 @dataclass(slots=True)
 class SimCloud:
-    """Everything that EC2 and the load balancer know."""
+    """The state of EC2 and the load balancer."""
 
     scheduler: Scheduler
     random: Random
     market: Market
     emit: Emit = lambda _body, _warned: None
-    """Where events go; whether they arrive is the queue's affair."""
+    """Sends events; the queue decides whether they arrive."""
     instances: dict[str, SimInstance] = field(default_factory=dict)
     groups: dict[str, dict[str, SimTarget]] = field(default_factory=dict)
     """By service: its target group's targets. The group goes with the service's stack."""
@@ -81,9 +81,9 @@ class SimCloud:
     """So many of the next instances never become ready."""
     answers: dict[str, tuple[LaunchRequest, LaunchResult]] = field(default_factory=dict)
     changed_at: float = 0.0
-    """When anybody last changed anything through the API."""
-    lies: Lies = field(default_factory=Lies)
-    """What answers lack."""
+    """When something was last changed through the API."""
+    wrong_answers: WrongAnswers = field(default_factory=WrongAnswers)
+    """Which answers are wrong."""
     offers: SimOffers = field(default_factory=lambda: SimOffers(Random(0), Listing()))  # noqa: S311 - to be repeated
     """Prices, and what is refused for another reason than capacity."""
     bad_versions: set[int] = field(default_factory=set)
@@ -91,7 +91,7 @@ class SimCloud:
     bad: set[CapacityPool] = field(default_factory=set)
     """Pools whose instances never become ready."""
     end_in_rotation: Callable[[SimInstance], None] = lambda _instance: None
-    """Hears of a warned instance that EC2 takes while the load balancer sends it requests."""
+    """Called when EC2 ends a warned instance that is in rotation."""
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
     def launch(self, request: LaunchRequest) -> LaunchResult:
@@ -105,21 +105,23 @@ class SimCloud:
         refused = self.offers.refusals(request)
         blocked = {r.offering.pool if r.offering else None for r in refused}
         pools = [] if None in blocked else [pool for pool in request.pools if pool not in blocked]
-        asked = MarketRequest(
+        market_request = MarketRequest(
             tuple(Candidate(pool, ranks.get(pool.instance_type, len(ranks))) for pool in pools),
             request.count,
             request.purchase_option,
             STRATEGIES[request.purchase_option, spec.ordered],
         )
-        given = self.market.launch(asked, at(self.scheduler.now))
+        allocation = self.market.launch(market_request, at(self.scheduler.now))
         instances = [
             self._begin(spec.service, Offering(pools[grant.index], request.purchase_option), request)
-            for grant in given.grants
+            for grant in allocation.grants
             for _ in range(grant.count)
         ]
-        # Of Spot EC2 names only what kept the request from being fulfilled.
-        is_told = given.granted < request.count or request.purchase_option is PurchaseOption.ON_DEMAND
-        refusals = (*refused,) if is_told else ()
+        # For Spot, EC2 names refusals only if the request wasn't fulfilled.
+        has_refusals = (
+            allocation.granted < request.count or request.purchase_option is PurchaseOption.ON_DEMAND
+        )
+        refusals = (*refused,) if has_refusals else ()
         refusals += tuple(
             Refusal(
                 RefusalKind.CAPACITY,
@@ -127,7 +129,7 @@ class SimCloud:
                 "no capacity",
                 Offering(pools[refusal.index], request.purchase_option),
             )
-            for refusal in given.refusals
+            for refusal in allocation.refusals
         )
         answer = LaunchResult(tuple(i.described(self.scheduler.now) for i in instances), refusals)
         self.answers[request.launch_id] = request, answer
@@ -161,13 +163,13 @@ class SimCloud:
         return (i for i in self.instances.values() if i.service == service)
 
     def warn(self, instance: SimInstance, action: str = "terminate") -> None:
-        """EC2 takes the instance back in two minutes, and says so."""
+        """EC2 warns the instance, and ends it two minutes later."""
         now = self.scheduler.now
         if instance.warned_at <= now or not instance.is_alive(now):
             return
         instance.warned_at = now
         self.emit(warning(instance.id, now, action), instance.id)
-        going, gone = (
+        ending_state, final_state = (
             (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
             if action == "terminate"
             else (InstanceState.STOPPING, InstanceState.STOPPED)
@@ -178,7 +180,12 @@ class SimCloud:
                 return  # EC2 has spared it
             if self.serves(instance):
                 self.end_in_rotation(instance)
-            self.end(instance, going, gone, why="Server.SpotInstanceTermination: Spot instance termination")
+            self.end(
+                instance,
+                ending_state,
+                final_state,
+                why="Server.SpotInstanceTermination: Spot instance termination",
+            )
 
         # EC2 hibernates an instance with its warning, not two minutes later.
         self.scheduler.at(now + (0 if action == "hibernate" else limits.WARNING_S), take)
@@ -186,8 +193,8 @@ class SimCloud:
     def end(
         self,
         instance: SimInstance,
-        going: InstanceState = InstanceState.SHUTTING_DOWN,
-        gone: InstanceState = InstanceState.TERMINATED,
+        ending_state: InstanceState = InstanceState.SHUTTING_DOWN,
+        final_state: InstanceState = InstanceState.TERMINATED,
         *,
         why: str = "Client.UserInitiatedShutdown: User initiated shutdown",
     ) -> None:
@@ -196,15 +203,18 @@ class SimCloud:
         state = instance.state(now)
         if state in ENDING_STATES:
             return
-        if state is InstanceState.STOPPING or (state is InstanceState.STOPPED and gone is state):
+        if state is InstanceState.STOPPING or (state is InstanceState.STOPPED and final_state is state):
             return
         gone_at = now + self.random.uniform(*SHUTTING_DOWN_S)
         instance.end = why
-        instance.states = [(t, s) for t, s in instance.states if t <= now] + [(now, going), (gone_at, gone)]
+        instance.states = [(t, s) for t, s in instance.states if t <= now] + [
+            (now, ending_state),
+            (gone_at, final_state),
+        ]
         self.changed_at = now
-        self._tell(instance, now, going)
-        self._tell(instance, gone_at, gone)
-        if gone is InstanceState.TERMINATED:
+        self._schedule_event(instance, now, ending_state)
+        self._schedule_event(instance, gone_at, final_state)
+        if final_state is InstanceState.TERMINATED:
             self.scheduler.at(gone_at + UNREGISTERED_S, lambda: self._unregister(instance.id))
         if state is not InstanceState.STOPPED:
             self.market.release(instance.offering)
@@ -215,7 +225,7 @@ class SimCloud:
             group.pop(instance_id, None)
 
     def register(self, service: str, instance_ids: Collection[str], by: object = None) -> frozenset[str]:
-        """RegisterTargets, of running instances only; the ones that aren't."""
+        """RegisterTargets, of running instances; returns the others."""
         now = self.scheduler.now
         group = self.groups.get(service)
         if group is None:
@@ -248,7 +258,7 @@ class SimCloud:
         return target if target is not None and target.drained_at > self.scheduler.now else None
 
     def serves(self, instance: SimInstance) -> bool:
-        """Whether clients are sent to it, and get answers."""
+        """Whether it is in rotation and answers."""
         is_in = self.in_rotation(instance.launched_for or "", instance.id) is not None
         return is_in and instance.serves(self.scheduler.now)
 
@@ -256,7 +266,9 @@ class SimCloud:
         """DescribeTargetHealth, as of a time."""
         found = {}
         for instance_id, target in self.groups.get(service, {}).items():
-            if self.lies.about_health and not self.lies.spares(instance_id, self.scheduler.now):
+            if self.wrong_answers.about_health and not self.wrong_answers.shows(
+                instance_id, self.scheduler.now
+            ):
                 continue
             if target.registered_at <= time < target.gone_at:
                 found[instance_id] = self._target_state(self.instances[instance_id], target, time)
@@ -296,17 +308,17 @@ class SimCloud:
         instance.highest_id, instance.launched_for = request.highest_id, service
         instance.version = request.spec.version
         self.instances[instance.id] = instance
-        self._tell(instance, running_at, InstanceState.RUNNING)
+        self._schedule_event(instance, running_at, InstanceState.RUNNING)
         return instance
 
-    def _tell(self, instance: SimInstance, when: float, state: InstanceState) -> None:
-        """Have EC2 say that the instance entered a state, if it does by then."""
+    def _schedule_event(self, instance: SimInstance, when: float, state: InstanceState) -> None:
+        """Send the event of a state at its time, if the instance enters it."""
 
-        def tell() -> None:
+        def send() -> None:
             if instance.state(self.scheduler.now) is state:
                 self.emit(state_change(instance.id, self.scheduler.now, state), None)
 
-        self.scheduler.at(when, tell)
+        self.scheduler.at(when, send)
 
 
 def market(capacity: Mapping[Offering, int], seed: int) -> Market:

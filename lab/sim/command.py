@@ -1,4 +1,4 @@
-"""`spotrelay chaos`: the controller in simulated time, under every fault that it can meet."""
+"""`spotrelay chaos`: the controller in simulated time, under every fault."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EXIT_VIOLATION = 1
 EXIT_USAGE = 2
 
 STANDARD = 3000
-"""From so many seeds on, each fault must have met each call."""
+"""With at least so many seeds, each call must have met each fault."""
 
 SHOWN = 10
 """Violations listed; one timeline is enough to begin with."""
@@ -47,12 +47,12 @@ def chaos(
     minutes: Annotated[
         float | None,
         typer.Option(
-            help="How long things go wrong; without it, as each seed says: half a minute to two and a half.",
+            help="How long faults last; by default half a minute to two and a half, as each seed says.",
             metavar="M",
             show_default=False,
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Run the controller in simulated time under every fault, and check that no rule is ever broken.
 
@@ -80,7 +80,7 @@ class _Size(NamedTuple):
 
     @property
     def options(self) -> str:
-        """As the command line says it, where it isn't the default."""
+        """The command line options that aren't the default."""
         replicas = f" --replicas {self.replicas}" if self.replicas != DEFAULT_REPLICAS else ""
         return replicas + (f" --minutes {self.minutes:g}" if self.minutes is not None else "")
 
@@ -100,21 +100,21 @@ def _wrong(seeds: int, first_seed: int, seed: int | None, replicas: int, minutes
 
 
 def _replay(out: Console, seed: int, size: _Size, as_json: bool) -> None:
-    outcome = run(seed, replicas=size.replicas, minutes=size.minutes, trace=True)
-    violation = str(outcome.violation) if outcome.violation else None
+    result = run(seed, replicas=size.replicas, minutes=size.minutes, trace=True)
+    violation = str(result.violation) if result.violation else None
     if as_json:
         answer = {
             "seed": seed,
             "violation": violation,
-            "calls": outcome.calls,
-            "overlaps": outcome.overlaps,
-            "simulated_s": round(outcome.simulated_s, 3),
-            "faults": _faults(outcome.hits),
-            "timeline": list(outcome.timeline),
+            "calls": result.calls,
+            "overlaps": result.overlaps,
+            "simulated_s": round(result.simulated_s, 3),
+            "faults": _faults(result.hits),
+            "timeline": list(result.timeline),
         }
         sys.stdout.write(json.dumps(answer, indent=2) + "\n")
     else:
-        for line in outcome.timeline:
+        for line in result.timeline:
             out.print(line, markup=False, highlight=False)
         out.print("" if violation else f"seed {seed}: every rule holds", style="green")
     if violation:

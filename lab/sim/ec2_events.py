@@ -14,7 +14,7 @@ _ACTIONS = {"3": "", "8": "recycle"}
 def warning(instance_id: str, time: float, action: str) -> str:
     """The event of an interruption warning."""
     detail = {"instance-id": instance_id, "instance-action": action}
-    # The instance is going whatever the event says of how, and also if it says nothing.
+    # The instance ends whatever action the event names, also if it names none.
     if action == "terminate" and instance_id[-1] in _ACTIONS:
         detail["instance-action"] = _ACTIONS[instance_id[-1]]
         detail = {name: value for name, value in detail.items() if value}

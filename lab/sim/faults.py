@@ -9,7 +9,7 @@ from random import Random
 
 
 class Call(StrEnum):
-    """Every call that the production code makes of a port that is somewhere else."""
+    """Every call of a remote port."""
 
     SERVICES = "store.services"
     FORGET = "store.forget"
@@ -44,7 +44,7 @@ class Call(StrEnum):
 
     @property
     def port(self) -> str:
-        """Whose call it is: what fails together when a service of AWS is down."""
+        """Its port. The calls of one port fail together in an outage."""
         return self.value.partition(".")[0]
 
 
@@ -54,7 +54,7 @@ class Fault(StrEnum):
     THROTTLED = "throttled"
     """Refused before it did anything."""
     DENIED = "denied"
-    """Refused before it did anything, as a repeat would be: a permission, a policy, a bad request."""
+    """Refused before it did anything, and again if repeated: a permission, a policy, a bad request."""
     FAILED = "failed"
     """A server error, and nothing was done."""
     LOST = "answer lost"
@@ -76,7 +76,7 @@ class Fault(StrEnum):
     PARTIAL = "partial"
     """An answer about a part, or done for a part and then failed."""
     CONFLICT = "conflict"
-    """Cancelled because somebody else was writing one of the items, as DynamoDB may."""
+    """Cancelled because another write of an item was in progress, as DynamoDB does."""
 
 
 _READ = (Fault.THROTTLED, Fault.DENIED, Fault.FAILED, Fault.TIMED_OUT, Fault.SLOW, Fault.KILLED)
@@ -87,7 +87,7 @@ POSSIBLE: dict[Call, tuple[Fault, ...]] = {
     Call.FORGET: _WRITE,
     Call.LOCATE: _READ,
     Call.LOOK_AHEAD: _READ,
-    # Several items are read one after the other, and others may write meanwhile.
+    # Items are read one after the other, and others may write meanwhile.
     Call.READ: (*_READ, Fault.PARTIAL),
     Call.LOAD: (*_READ, Fault.PARTIAL),
     Call.COMMIT: (*_WRITE, Fault.CONFLICT),
@@ -113,27 +113,27 @@ POSSIBLE: dict[Call, tuple[Fault, ...]] = {
     Call.SCHEDULE: _WRITE,
     Call.SCHEDULE_LEAVE: _WRITE,
     Call.NAMES: _READ,
-    # A document may be a minute old, unless it is asked for afresh.
+    # A document may be a minute old, unless the caller wants a fresh one.
     Call.GET: (*_READ, Fault.STALE),
     Call.SET_ASIDE: _WRITE,
 }
-"""Where which fault can happen. What is missing can't: the table's reads are strongly consistent, say."""
+"""By call: its possible faults. The table's reads, for example, are strongly consistent, so never stale."""
 
 Pair = tuple[Call, Fault]
 
 PAIRS: tuple[Pair, ...] = tuple((call, fault) for call, faults in POSSIBLE.items() for fault in faults)
-"""Everything that a campaign must have tried."""
+"""All pairs that a campaign must try."""
 
 TARGET_SHARE = 0.35
-"""How often the call that a run is about goes wrong in that run's way: now and then twice in a row."""
+"""How often a run's target call meets the target fault: sometimes twice in a row."""
 
 RARE, RARE_SHARE = (Call.FORGET, Call.TERMINATE, Call.FORGIVE, Call.SET_ASIDE), 0.8
-"""Calls that are made once or twice in a run, if at all: those must not be spared as often."""
+"""Calls that a run makes once or twice, if at all: they must fail more often."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A service of AWS that answers nobody for a while."""
+    """A port whose calls all fail for a while."""
 
     port: str
     start: float
@@ -142,7 +142,7 @@ class Outage:
 
 
 class FaultPlan:
-    """Which calls go wrong. Until `until`, after which nothing does."""
+    """Decides which calls fail; none does after `until`."""
 
     def __init__(self, random: Random, target: Pair, until: float) -> None:
         self._random = random
@@ -159,7 +159,7 @@ class FaultPlan:
         self.hits: Counter[Pair] = Counter()
 
     def draw(self, call: Call, now: float) -> Fault | None:
-        """What goes wrong with a call that is made now, if anything."""
+        """The fault of a call that is made now, if any."""
         if now >= self.until:
             return None
         random = self._random.random

@@ -1,4 +1,4 @@
-"""Where every call of a port passes: time goes by, others get their turn, and what is to go wrong does."""
+"""The gate that every port call passes: it lets time pass and others run, and makes calls fail."""
 
 from __future__ import annotations
 
@@ -36,32 +36,32 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 USUAL_S = {Call.LAUNCH: 3.0, Call.PROBE: 0.5}
-"""What a call usually takes, at most; those not named take `QUICK_S`."""
+"""The longest usual duration of a call; others take `QUICK_S`."""
 
 QUICK_S = 0.03
 
 STALL_SHARES, STALL_S = (0.0, 0.03, 0.15), 8.0
-"""Of a run's calls so many take up to so long while things go wrong: that is when others overtake."""
+"""While faults last, this share of a run's calls takes up to `STALL_S`, so that others overtake them."""
 
 GIVES_UP_S = (5.0, 16.0)
-"""How long a client waits for an answer that doesn't come: all its attempts, see `aws.clients`."""
+"""How long a client waits for an answer in all its attempts, see `aws.clients`."""
 
 LAUNCH_GIVES_UP_S = (20.0, 45.0)
 
 LATE_S = 5.0
-"""A request whose caller gave up may still be carried out so much later."""
+"""A request may still take effect this long after its caller gave up."""
 
 
 @dataclass(slots=True)
 class CallRecord:
-    """A call as its caller knows it."""
+    """A call, as its caller knows it."""
 
     at: float
     """When the answer came."""
     call: Call
     about: object
     answer: object
-    """What was answered, or the error that was raised."""
+    """The answer, or the error that was raised."""
 
     @property
     def is_error(self) -> bool:
@@ -70,26 +70,26 @@ class CallRecord:
 
     @property
     def message(self) -> Mapping[str, str]:
-        """What was sent to the tick queue, if that is what the call was for."""
+        """The message, for a call that sends one to the tick queue."""
         assert isinstance(self.about, tuple)  # noqa: S101 - `ports.SimTicker` says so
         message: Mapping[str, str] = json.loads(self.about[0])
         return message
 
     @property
     def delay_s(self) -> float:
-        """How much later it was to arrive."""
+        """The message's delay."""
         assert isinstance(self.about, tuple)  # noqa: S101 - see `message`
         return float(self.about[1])
 
 
 def first(records: Iterable[CallRecord], call: Call) -> object:
-    """The first answer to a call, or its error; None if there was none."""
+    """The first answer to such a call, or its error; None if there was no call."""
     return next((one.answer for one in records if one.call is call), None)
 
 
 @dataclass(slots=True)
 class MetricRecord:
-    """Something that was added to a metric."""
+    """A value that was added to a metric."""
 
     at: float
     metric: Metric
@@ -99,7 +99,7 @@ class MetricRecord:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit that took effect, and the service's rows before and after it."""
+    """A commit that took effect, with the service's rows before and after it."""
 
     at: float
     changes: Changes
@@ -108,12 +108,12 @@ class Commit:
 
 
 class Invocation(Task):
-    """One run of a function, and what the rules must know about it."""
+    """One run of a function, and what the rules need to know about it."""
 
     def __init__(self, name: str, deadline: float) -> None:
         super().__init__(name, deadline)
         self.disturbances = 0
-        """Faults that it met, stale answers and lost races included."""
+        """The number of its faults, stale answers and lost races."""
         self.began_at = deadline
         self.skew_s = 0.0
         """How much its clock is ahead of EC2's."""
@@ -124,19 +124,19 @@ class Invocation(Task):
         self.observed: Sequence[Instance] = ()
         """The last answer about instances."""
         self.observed_at: float | None = None
-        """Of when that is."""
+        """The time of that answer's state."""
         self.warned_at: float | None = None
-        """Of when the last answer about warnings is."""
+        """The time of the last answer about warnings."""
         self.is_override = False
-        """Whether a person says that what it sees is right."""
+        """Whether an operator's override says that what it sees is right."""
         self.row_writes: dict[str, float] = {}
-        """When it wrote the row of which instance."""
+        """Instance → when its row was written."""
         self.calls: list[CallRecord] = []
-        """Every call that it made, and what came back: all that it can know."""
+        """All its calls and their answers: everything that it can know."""
         self.metrics: list[MetricRecord] = []
-        """What it added to metrics."""
+        """The metrics that it counted."""
         self.rows: Rows | None = None
-        """What it read of the service that it ticks for."""
+        """The rows that it read, of the service that it ticks for."""
         self.health: Mapping[str, TargetState] | None = None
         """The last answer about targets."""
         self.warned: Mapping[str, datetime] = {}
@@ -145,11 +145,11 @@ class Invocation(Task):
         """The instances that didn't answer their probe."""
         self.commits: list[Commit] = []
         self.terminated: dict[str, float] = {}
-        """When it terminated which instance."""
+        """Instance → when it was terminated."""
         self.scheduled_ticks: list[datetime | None] = []
         """The times of the ticks that it scheduled."""
         self.bodies: Sequence[str] = ()
-        """The events for us that it was given."""
+        """The well-formed events that it was given."""
 
     @property
     def loaded(self) -> Mapping[int, Replica]:
@@ -158,24 +158,24 @@ class Invocation(Task):
 
     @property
     def answered(self) -> Collection[str]:
-        """The launches that it knows the outcome of."""
+        """The launches whose outcome it knows."""
         known = [h.about for h in self.calls if isinstance(h.answer, LaunchResult | Throttled | Denied)]
         return {about.launch_id for about in known if isinstance(about, LaunchRequest)}
 
     @property
     def specs(self) -> Mapping[str, ServiceSpec]:
-        """By service, the document that it was given."""
+        """By service: the document that it read."""
         given = (h.answer for h in self.calls if h.call is Call.GET)
         return {spec.service: spec for spec in given if isinstance(spec, ServiceSpec)}
 
     @property
     def errors(self) -> Sequence[CallRecord]:
-        """Those of its calls that raised something."""
+        """Its calls that raised an error."""
         return [record for record in self.calls if record.is_error]
 
     @property
     def saw_other_control_plane(self) -> bool:
-        """Whether it heard that another control plane is in charge."""
+        """Whether a call said that another control plane manages the services."""
         return any(isinstance(record.answer, OtherControlPlane) for record in self.calls)
 
     @property
@@ -203,12 +203,12 @@ def at(time: float) -> datetime:
 
 
 def time_of(moment: datetime) -> float:
-    """A time of production code's in simulated seconds."""
+    """The same, in simulated seconds."""
     return (moment - EPOCH).total_seconds()
 
 
 class CallGate:
-    """Lets a call through, or not."""
+    """Makes calls, or makes them fail."""
 
     def __init__(
         self, scheduler: Scheduler, plan: FaultPlan, random: Random, timeline: Timeline | None
@@ -222,7 +222,7 @@ class CallGate:
 
     @property
     def invocation(self) -> Invocation:
-        """Who is calling."""
+        """The invocation that is calling."""
         task = self._scheduler.task
         assert isinstance(task, Invocation)  # noqa: S101 - ports are called by invocations only
         return task
@@ -236,7 +236,7 @@ class CallGate:
         partly: Callable[[], T] | None = None,
         stale: Callable[[], T] | None = None,
     ) -> T:
-        """Make the call: `effect` is what it does, `partly` and `stale` what else it may do or answer.
+        """Make the call. `effect` does it, `partly` does a part of it, `stale` gives an old answer.
 
         Raises:
             Killed: the invocation is dead, or dies here.
@@ -288,7 +288,7 @@ class CallGate:
         partly: Callable[[], T] | None,
         stale: Callable[[], T] | None,
     ) -> T:
-        """Make the call go wrong."""
+        """Make the call with a fault."""
         if fault is Fault.KILLED:
             self._kill(task)
         if fault is Fault.SLOW:
@@ -303,7 +303,7 @@ class CallGate:
         return self._fail(fault, task, call, effect)
 
     def _fail(self, fault: Fault, task: Invocation, call: Call, effect: Callable[[], object]) -> NoReturn:
-        """End the call in an error, whether it was done or not."""
+        """End the call with an error, whether it took effect or not."""
         if fault in _DONE:
             self._wait(task, call, self._usual_s(call), effect)
             _run_unanswered(effect)
@@ -317,10 +317,10 @@ class CallGate:
             self._wait(task, call, give_up_s, None)
         elif fault not in _DONE:
             self._wait(task, call, self._usual_s(call), None)
-        raise _ERRORS[fault](f"{call}: {fault}")
+        raise _ERROR_OF[fault](f"{call}: {fault}")
 
     def _finish_late(self, call: Call, task: Invocation, effect: Callable[[], object]) -> None:
-        """Carry out a call whose caller is not there any more to hear of it."""
+        """Carry out a call whose caller has gone."""
         outcome = _run_unanswered(effect)
         if self._timeline is not None:
             self._timeline.add(self._scheduler.now, task.name, call, None, outcome)
@@ -328,7 +328,7 @@ class CallGate:
     def _wait(
         self, task: Invocation, call: Call, duration_s: float, effect: Callable[[], object] | None
     ) -> None:
-        """Let time pass; the function's own time-out may end it, and a call under way go on without it."""
+        """Let time pass. The function may time out meanwhile, and the call may take effect without it."""
         scheduler = self._scheduler
         if scheduler.now + duration_s > task.deadline:
             if effect is not None and self._random.random() < 0.5:
@@ -354,7 +354,7 @@ class CallGate:
         return self._random.uniform(*(LAUNCH_GIVES_UP_S if call is Call.LAUNCH else GIVES_UP_S))
 
     def _run_traced(self, task: Invocation, call: Call, about: object, effect: Callable[[], T]) -> T:
-        """Make the call, and say in the timeline what came of it."""
+        """Make the call, and add its result to the timeline."""
         assert self._timeline is not None  # noqa: S101 - the caller has looked
         try:
             result = effect()
@@ -366,12 +366,12 @@ class CallGate:
 
 
 _DONE = frozenset({Fault.LOST, Fault.TIMED_OUT_DONE, Fault.KILLED_AFTER})
-"""The call takes effect, and nobody hears of it."""
+"""The call takes effect, and its caller gets no answer."""
 
 _HANGING = frozenset({Fault.TIMED_OUT, Fault.TIMED_OUT_DONE, Fault.LATE})
 """The caller waits until it gives up."""
 
-_ERRORS: dict[Fault, type[PortError]] = {
+_ERROR_OF: dict[Fault, type[PortError]] = {
     Fault.THROTTLED: Throttled,
     Fault.DENIED: Denied,
     Fault.CONFLICT: Conflict,
@@ -381,13 +381,13 @@ _ERRORS: dict[Fault, type[PortError]] = {
     Fault.TIMED_OUT_DONE: Unavailable,
     Fault.LATE: Unavailable,
 }
-"""What the caller gets, as an adapter would raise it."""
+"""The error that the caller gets, as from an adapter."""
 
 
 def _run_unanswered(effect: Callable[[], object]) -> str:
-    """Carry out a call of which nobody will hear."""
+    """Carry out a call without an answer."""
     try:
         effect()
     except (Conflict, UnreadableDocument, OtherControlPlane):
-        return "refused, unheard"
-    return "done, unheard"
+        return "refused, without an answer"
+    return "done, without an answer"

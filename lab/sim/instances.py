@@ -1,4 +1,4 @@
-"""Instances as they truly are, whatever anybody was told."""
+"""The true state of instances, whatever EC2 answers."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ SHOWN_S = 600.0
 
 @dataclass(slots=True)
 class SimInstance:
-    """An instance: what was and will be with it."""
+    """An instance, with its past and its future."""
 
     id: str
     service: str | None
-    """From its tag; None for somebody else's."""
+    """From its tag; None for a foreign one."""
     offering: Offering
     launched_at: float
     visible_at: float
     ready_at: float
-    """When its service answers: never, if it is broken."""
+    """When its server answers; never, if it is broken."""
     states: list[tuple[float, InstanceState]]
     """Every state with its beginning, future ones included, in order."""
     launch_id: str | None = None
     template: str | None = None
     """The launch template that it is from."""
     broken_at: float = NEVER
-    """From when on its service doesn't answer any more."""
+    """When its server stops answering."""
     warned_at: float = NEVER
     sick: tuple[float, float] = (NEVER, NEVER)
-    """From when until when its service answers nobody."""
+    """From when until when its server doesn't answer."""
     launched_for: str | None = None
-    """The service that it was launched for, whatever its tags say by now."""
+    """The service that it was launched for, whatever its tags say."""
     is_protected: bool = False
     """AWS refuses to terminate it."""
     highest_id: int = 0
@@ -47,9 +47,9 @@ class SimInstance:
     version: int | None = None
     """Of its launch template; None if it was there from the start."""
     end: str = ""
-    """Why it ended, as EC2 says it."""
+    """EC2's reason for its end."""
     view: Instance | None = None
-    """As described last; made anew when its state has changed."""
+    """The last description; replaced when the state changes."""
 
     def state(self, time: float) -> InstanceState:
         """Its state at a time."""
@@ -60,11 +60,11 @@ class SimInstance:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether somebody else launched it."""
+        """Whether it isn't from our launch template."""
         return self.template is None
 
     def is_sick(self, time: float) -> bool:
-        """Whether it answers nobody then, for a while."""
+        """Whether it doesn't answer then, for a while."""
         return self.sick[0] <= time < self.sick[1]
 
     def serves(self, time: float) -> bool:
@@ -73,15 +73,15 @@ class SimInstance:
         return answers and self.state(time) is InstanceState.RUNNING
 
     def is_alive(self, time: float) -> bool:
-        """Whether it serves then, or soon."""
+        """Whether it is pending or running then."""
         return self.state(time).is_alive
 
     def is_being_taken(self, time: float) -> bool:
-        """Whether EC2 has said by then that it takes it, and hasn't done it yet."""
+        """Whether EC2 has warned it by then, and hasn't ended it yet."""
         return self.warned_at <= time and self.state(time).is_alive
 
     def died_at(self) -> float:
-        """When it stopped being alive, if that is known."""
+        """When it stopped being alive, or will, as far as is known."""
         return next((since for since, state in self.states if not state.is_alive), NEVER)
 
     def shown_until(self) -> float:
@@ -90,7 +90,7 @@ class SimInstance:
         return since + SHOWN_S if state is InstanceState.TERMINATED else NEVER
 
     def described(self, time: float) -> Instance:
-        """What EC2 says of it, as of a time."""
+        """EC2's description of it, as of a time."""
         state = self.state(time)
         if self.view is None or self.view.state is not state:
             address = f"10.0.{int(self.id[-4:-2], 16)}.{int(self.id[-2:], 16)}"

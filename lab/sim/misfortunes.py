@@ -1,4 +1,4 @@
-"""What befalls a service from outside: EC2's doings, the operator's, and bad luck."""
+"""What happens to a service from outside: by EC2, by an operator, or by accident."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 NONSENSE_COUNT = (4, 10)
-"""How many odd messages come at once: so that some share a batch with each other, and with real events."""
+"""How many odd messages come at once: enough to share a batch with each other and with real events."""
 
 REFUSES_S = (5.0, 60.0)
-"""How long there is no capacity anywhere: some tries of a replica's, and a cooldown."""
+"""How long there is no capacity anywhere: some attempts of a replica, and a cooldown."""
 
 
 ENDS = (
@@ -34,12 +34,12 @@ ENDS = (
     "Client.InstanceInitiatedShutdown: Instance initiated shutdown",
     "Server.SpotInstanceTermination: Spot instance termination",
 )
-"""What EC2 says of an instance that died without a warning."""
+"""EC2's reasons for an end without a warning."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Victim:
-    """A service as it is when misfortune strikes."""
+    """The service that a misfortune strikes, as it is then."""
 
     world: SimWorld
     service: str
@@ -50,7 +50,7 @@ class _Victim:
 
 
 def strike(world: SimWorld, kind: Misfortune) -> None:
-    """Have the misfortune strike one of the services. One that there is nothing to strike at passes by."""
+    """Strike one of the services. Nothing happens if it has no suitable instance."""
     world.say(f"** {kind}")
     now = world.scheduler.now
     service = world.random.choice(world.scenario.specs).service
@@ -76,13 +76,13 @@ def _hibernate(victim: _Victim) -> None:
 
 
 def _drought(victim: _Victim) -> None:
-    """A pool is dry, for launches and for what runs there."""
+    """A pool has no capacity any more, neither for launches nor for its instances."""
     if not victim.spot:
         return
     cloud = victim.world.cloud
     offering = victim.world.random.choice(victim.spot).offering
     cloud.market.set_capacity(offering, 0)
-    # Half the time Spot is full everywhere else, so that many fall back, and return together later.
+    # Half the time all other pools are full, so that many replicas get fallbacks, and return together later.
     if Random(f"{victim.world.scenario.seed}-drought").random() < 0.5:  # noqa: S311 - to be repeated
         for state in cloud.market:
             other = Offering(state.pool, PurchaseOption.SPOT)
@@ -95,13 +95,13 @@ def _drought(victim: _Victim) -> None:
 
 
 def _die(victim: _Victim) -> None:
-    """Half the time one that was bought on-demand: to Spot everything else happens."""
+    """Half the time an on-demand instance: everything else happens to Spot."""
     random = victim.world.random
     on_demand = [i for i in victim.alive if i not in victim.spot]
     candidates = on_demand if on_demand and random.random() < 0.5 else victim.alive
     if candidates:
         instance = random.choice(candidates)
-        # Not drawn: what else befalls the run shall not depend on it.
+        # Not drawn at random: otherwise it would change the rest of the run.
         victim.world.cloud.end(instance, why=ENDS[int(instance.id[2:], 16) % len(ENDS)])
 
 
@@ -117,7 +117,7 @@ def _broken(victim: _Victim) -> None:
 def _refuse(victim: _Victim) -> None:
     world = victim.world
     market = world.cloud.market
-    # Where on-demand is left, it stands in; where it isn't, Spot is asked for in pools that cool.
+    # If on-demand is left, there are fallbacks. If not, cooling Spot pools are asked.
     options = list(PurchaseOption) if world.random.random() < 0.5 else [PurchaseOption.SPOT]
     room: dict[Offering, int] = {}
     for state in market:
@@ -192,22 +192,22 @@ def _bad_zone(victim: _Victim) -> None:
 
 
 def _tag(victim: _Victim) -> None:
-    """Somebody else's instance gets our tag; nothing else of it is ours."""
+    """A foreign instance gets our tag."""
     cloud = victim.world.cloud
     pool = next(iter(cloud.market)).pool
     cloud.add(None, Offering(pool, PurchaseOption.SPOT), age_s=500).service = victim.service
 
 
 def _override(victim: _Victim) -> None:
-    """A person has looked, and lets the controller go on; half the time there is something held back."""
+    """An operator overrides; half the time something is held back."""
     world, service = victim.world, victim.service
     if world.random.random() < 0.5:
         damage.untag(world, service)
 
     def override() -> None:
-        # Nobody vouches for what is wrong.
-        if not (damage.is_hidden(world, service) or world.cloud.lies.until > world.scheduler.now):
-            world.say(f"somebody overrides what is held back of {service}")
+        # An operator doesn't confirm a wrong answer.
+        if not (damage.is_hidden(world, service) or world.cloud.wrong_answers.until > world.scheduler.now):
+            world.say(f"an operator overrides what is held back of {service}")
             world.ticks.send_once(Tick(service, kind=TickKind.OVERRIDE).to_json())
 
     soon = world.scheduler.now + world.random.uniform(0, 20)
@@ -248,7 +248,7 @@ def _mend(world: SimWorld, service: str) -> None:
 
 
 def _remove(victim: _Victim) -> None:
-    """The stack goes; half the time it comes back."""
+    """Remove the stack; half the time it is deployed again."""
     world, spec = victim.world, victim.spec
     if spec is None:
         return
@@ -259,12 +259,12 @@ def _remove(victim: _Victim) -> None:
 
 
 def _switch(victim: _Victim) -> None:
-    """The operator gives up Spot or the fallback from it, or wants them again."""
+    """Switch Spot or its fallback off or on."""
     if victim.spec:
         spec, is_spot = victim.spec, victim.world.random.random() < 0.5
-        gives_up_spot = replace(spec, use_spot=not spec.use_spot)
-        gives_up_fallback = replace(spec, on_demand_fallback=not spec.on_demand_fallback)
-        victim.world.deploy(gives_up_spot if is_spot else gives_up_fallback)
+        other_spot = replace(spec, use_spot=not spec.use_spot)
+        other_fallback = replace(spec, on_demand_fallback=not spec.on_demand_fallback)
+        victim.world.deploy(other_spot if is_spot else other_fallback)
 
 
 def _take_out(victim: _Victim) -> None:
@@ -273,14 +273,14 @@ def _take_out(victim: _Victim) -> None:
 
 
 def _foreign(victim: _Victim) -> None:
-    """Somebody else's Spot instance, which is in nobody's rows, is taken back."""
+    """EC2 warns a foreign Spot instance."""
     cloud = victim.world.cloud
     pool = next(iter(cloud.market)).pool
     cloud.warn(cloud.add(None, Offering(pool, PurchaseOption.SPOT)))
 
 
 def _nonsense(victim: _Victim) -> None:
-    """Messages that nobody can read, or that aren't for us, and among them one that is."""
+    """Send malformed messages and events for others, and a real event among them."""
     world, now = victim.world, victim.world.scheduler.now
     instance_id = victim.alive[0].id if victim.alive else "i-0123456789abcdef0"
     for _ in range(world.odd.randint(*NONSENSE_COUNT)):
@@ -303,7 +303,7 @@ def _limit(victim: _Victim) -> None:
 
 
 def _survey(victim: _Victim) -> None:
-    """Prices change; more often than not somebody hears of it."""
+    """Change prices; most of the time there is a new survey."""
     offers = victim.world.cloud.offers
     offers.change_prices()
     if victim.spec and offers.random.random() < 0.7:
@@ -334,9 +334,9 @@ _STRIKES: dict[Misfortune, Callable[[_Victim], None]] = {
     Misfortune.RESTORE: _damage(damage.restore_table),
     Misfortune.HIDE: _damage(damage.hide_document),
     Misfortune.GARBLE: _damage(damage.garble_document),
-    Misfortune.USURP: _damage(damage.usurp),
+    Misfortune.USURP: _damage(damage.take_over),
     Misfortune.OVERRIDE: _override,
-    Misfortune.LIE: _damage(damage.lie),
+    Misfortune.LIE: _damage(damage.answer_wrongly),
     Misfortune.SCALE: _scale,
     Misfortune.SHRINK: _shrink,
     Misfortune.DEPLOY: _deploy,

@@ -1,4 +1,4 @@
-"""What queues carry and shouldn't: messages that nobody can read, and events that aren't for us."""
+"""Odd messages: malformed ones, and events that aren't for us."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ LONG = f'{{"n": {"9" * 5000}}}'
 
 
 class Fate(Enum):
-    """What must become of a message."""
+    """What must happen to a message."""
 
     HANDLED = "handled"
     IGNORED = "ignored"
-    """It isn't for us: it is counted, and done with."""
+    """It isn't for us: it is counted and deleted."""
     SET_ASIDE = "set aside"
-    """Nobody can read it: it goes to the dead letters, with the reason."""
+    """It is malformed: it goes to the dead letters, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimSignal:
-    """A signal, as the rules read it."""
+    """An event about an instance, as the rules read it."""
 
     instance_id: str
     at: datetime
@@ -47,16 +47,16 @@ class SimSignal:
 
 @dataclass(frozen=True, slots=True)
 class Oddity:
-    """A message that is none of those which the queues are for."""
+    """A malformed message, or one that isn't for us."""
 
     body: str
     fate: Fate
     is_event: bool
-    """Whether it comes by the queue of events, or by that of ticks."""
+    """Whether it comes on the queue of signals, or on that of ticks."""
 
 
 def oddity(random: Random, instance_id: str, service: str, now: float) -> Oddity:
-    """Any of them; about an instance and a service of ours, so that it would matter if it were believed."""
+    """A random one, about an instance and a service of ours: it would do harm if it were accepted."""
     if random.random() < _TICKS_SHARE:
         body = random.choice(_TICKS)(service, now)
         return Oddity(body if isinstance(body, str) else json.dumps(body), Fate.SET_ASIDE, is_event=False)
@@ -115,7 +115,7 @@ _EVENTS: tuple[tuple[_Make, Fate], ...] = (
     (lambda i, t: _without(_event(_WARNING, i, t), "source"), Fate.IGNORED),
     (lambda _i, _t: {}, Fate.IGNORED),
 )
-"""Of each kind that AWS may send one day: it adds kinds of events, and states, at any time."""
+"""Also kinds and states that AWS may add."""
 
 _TICKS: tuple[Callable[[str, float], object], ...] = (
     lambda _s, _t: '{"service": ',

@@ -1,4 +1,4 @@
-"""What EC2 has beside capacity: other pools, prices, scores and limits; and what surveys say of it."""
+"""What EC2 offers beside capacity: other pools, prices, scores and limits, and surveys of them."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ ON_DEMAND_PRICES = {"g5.xlarge": 1.0, "g6.xlarge": 2.0, "p4d.24xlarge": 3.0}
 """USD per hour."""
 
 OTHER_TYPE = "p4d.24xlarge"
-"""What no service's stack lists, and a survey may find: of another vCPU quota."""
+"""A type that no service lists and that a survey may find; of another vCPU quota."""
 
 OTHER_ZONE = "us-east-1c"
-"""Where EC2 has pools, too, and no service a subnet."""
+"""A zone where no service has a subnet."""
 
 SHARES = (0.3, 0.4, 0.5, 0.6, 0.8)
 """Spot prices, as shares of the on-demand price."""
 
 CAPS = (0.445, 0.545, 0.745)
-"""Price caps: none lies so near a price that rounding decides."""
+"""Price caps, none so near a price that rounding matters."""
 
 SCORES = (1, 3, 4, 9)
-"""Placement scores: those that count as low, the first that doesn't, a high one."""
+"""Placement scores: two low ones, the lowest that isn't low, a high one."""
 
 LASTS_S = (5.0, 90.0)
-"""How long a limit is met: some tries of a replica's, and a cooldown."""
+"""How long a limit lasts: some attempts of a replica, and a cooldown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What is fixed before a run begins about what EC2 lists."""
+    """What EC2 lists in a run; drawn before it begins."""
 
     is_surveyed: bool = False
-    """Whether anybody asks what EC2 has before things are well again."""
+    """Whether there are surveys while faults last."""
     extra: tuple[CapacityPool, ...] = ()
     """Pools that no service's stack lists."""
     cap: float | None = None
@@ -48,7 +48,7 @@ class Listing:
 
     @classmethod
     def draw(cls, random: Random, spec: ServiceSpec) -> Listing:
-        """By chance; half of the runs know nothing but what the service's stack lists."""
+        """A random listing; half of the runs know only what the service lists."""
         if random.random() < 0.5:
             return cls()
         pools = tuple(CapacityPool(spec.region, zone, OTHER_TYPE) for zone in spec.subnets.values())
@@ -61,23 +61,23 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A reason of EC2's, beside capacity and price, to refuse what the scope covers."""
+    """A reason to refuse what the scope covers, beside capacity and price."""
 
     kind: RefusalKind
     code: str
     scope: Scope
     is_named: bool = True
-    """Whether EC2 says of each pool that it refuses it, or only that it refuses the whole fleet."""
+    """Whether EC2 names each refused pool, or only refuses the whole fleet."""
 
     def refuses(self, offering: Offering) -> Refusal | None:
-        """What EC2 says of the offering, if it is refused."""
+        """The refusal of the offering, if it is refused."""
         if not self.scope.covers(offering):
             return None
         return Refusal(self.kind, self.code, "refused", offering if self.is_named else None)
 
 
 class SimOffers:
-    """What EC2 has at this moment."""
+    """What EC2 offers now."""
 
     def __init__(self, random: Random, listing: Listing) -> None:
         self.random = random
@@ -85,10 +85,10 @@ class SimOffers:
         self.limits: list[Limit] = []
         self._spot_prices: dict[CapacityPool, float] = {}
         self._unsupported: Scope | None = None
-        self._is_well = False
+        self._is_recovered = False
 
     def refusals(self, request: LaunchRequest) -> list[Refusal]:
-        """What is refused for another reason than capacity; without an offering it is the whole fleet."""
+        """The refusals for other reasons than capacity. One without an offering is for the whole fleet."""
         found = []
         for pool in request.pools:
             offering = Offering(pool, request.purchase_option)
@@ -101,20 +101,20 @@ class SimOffers:
         return found
 
     def survey(self, spec: ServiceSpec, now: float) -> Survey:
-        """What somebody who asks is told: all of it once things are well; until then parts are missing."""
+        """A survey. While faults last, parts of it are missing."""
         pools = [*spec.pools, *self.listing.extra]
         types = dict.fromkeys(pool.instance_type for pool in pools)
         zones = dict.fromkeys(pool.zone for pool in pools)
-        asked = spec.asked
-        if not self._is_well:
+        requirements = spec.asked
+        if not self._is_recovered:
             pools = [pool for pool in pools if self.random.random() < 0.85]
             if self.random.random() < 0.3:
                 pools += [CapacityPool(spec.region, OTHER_ZONE, type_) for type_ in types]
             if self.random.random() < 0.15:
-                asked = Requirements(instance_types=("g4dn.xlarge",))
+                requirements = Requirements(instance_types=("g4dn.xlarge",))
         return Survey(
             spec.service,
-            asked,
+            requirements,
             at(now),
             tuple(pools),
             {t: ON_DEMAND_PRICES[t] for t in types if self._is_known(0.95)},
@@ -123,41 +123,41 @@ class SimOffers:
         )
 
     def change_prices(self) -> None:
-        """Spot costs something else from now on."""
+        """Draw new Spot prices."""
         self._spot_prices.clear()
 
     def price(self, pool: CapacityPool) -> float:
-        """Of a Spot instance, USD per hour."""
+        """The price of a Spot instance, USD per hour."""
         if pool not in self._spot_prices:
-            share = SHARES[0] if self._is_well else self.random.choice(SHARES)
+            share = SHARES[0] if self._is_recovered else self.random.choice(SHARES)
             self._spot_prices[pool] = round(share * ON_DEMAND_PRICES[pool.instance_type], 4)
         return self._spot_prices[pool]
 
     def limit(self, pools: Sequence[CapacityPool]) -> Limit:
-        """Another limit is met, by chance."""
-        limit = self._drawn(self.random.choice(pools))
+        """Add a random limit."""
+        limit = self._random_limit(self.random.choice(pools))
         self.limits.append(limit)
         return limit
 
-    def be_well(self) -> None:
-        """There are no limits, and prices are low and scores high, from now on."""
-        self._is_well = True
+    def recover(self) -> None:
+        """From now on there are no limits, prices are low and scores are high."""
+        self._is_recovered = True
         self.limits.clear()
         self.change_prices()
 
     def _score(self) -> int:
-        return SCORES[-1] if self._is_well else self.random.choice(SCORES)
+        return SCORES[-1] if self._is_recovered else self.random.choice(SCORES)
 
     def _is_known(self, share: float) -> bool:
-        return self._is_well or self.random.random() < share
+        return self._is_recovered or self.random.random() < share
 
-    def _drawn(self, pool: CapacityPool) -> Limit:
+    def _random_limit(self, pool: CapacityPool) -> Limit:
         option = self.random.choice((PurchaseOption.SPOT, PurchaseOption.SPOT, PurchaseOption.ON_DEMAND))
         one, market = Scope.of(Offering(pool, option)), Scope(pool.region, purchase_option=option)
         is_spot = option is PurchaseOption.SPOT
         kind = self.random.choice(list(RefusalKind))
         if kind is RefusalKind.UNSUPPORTED and self._unsupported not in (None, one):
-            kind = RefusalKind.ADDRESSES  # that cools a day: of more than one pool no service could settle
+            kind = RefusalKind.ADDRESSES  # it cools for a day: with two such pools no service could settle
         if kind is RefusalKind.UNSUPPORTED:
             self._unsupported = one
         code, scope = {

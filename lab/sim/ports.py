@@ -1,4 +1,4 @@
-"""All ports but the store, as production code sees them: what they do is in `cloud`, what fails in `gate`."""
+"""All ports but the store. `cloud` has what they do, `gate` makes their calls fail."""
 
 from __future__ import annotations
 
@@ -62,39 +62,41 @@ class SimFleet:
 
     def observe(self, service: str) -> Sequence[Instance]:
         """See `ports.Fleet.observe`."""
-        invocation, lies = self.gate.invocation, self.cloud.lies
+        invocation, wrong = self.gate.invocation, self.cloud.wrong_answers
 
-        def described(lag_s: float = 0.0, newest_after_s: float = 0.0) -> Sequence[Instance]:
+        def instances_as_of(lag_s: float = 0.0, newest_after_s: float = 0.0) -> Sequence[Instance]:
             as_of = self.scheduler.now - lag_s
             invocation.observed_at = as_of
             invocation.observed = [
                 i.described(as_of)
                 for i in self.cloud.of(service)
                 if i.visible_at + newest_after_s <= as_of < i.shown_until()
-                and (not lies.about_instances or lies.spares(i.id, self.scheduler.now))
+                and (not wrong.about_instances or wrong.shows(i.id, self.scheduler.now))
             ]
             return invocation.observed
 
         return self.gate(
             Call.OBSERVE,
             None,
-            described,
-            partly=lambda: described(newest_after_s=self.random.uniform(0, LAG_S)),
-            stale=lambda: described(self.random.uniform(0, LAG_S)),
+            instances_as_of,
+            partly=lambda: instances_as_of(newest_after_s=self.random.uniform(0, LAG_S)),
+            stale=lambda: instances_as_of(self.random.uniform(0, LAG_S)),
         )
 
     def warned(self) -> Mapping[str, datetime]:
         """See `ports.Fleet.warned`."""
         invocation = self.gate.invocation
 
-        def marked(lag_s: float = 0.0) -> Mapping[str, datetime]:
+        def warnings_as_of(lag_s: float = 0.0) -> Mapping[str, datetime]:
             as_of = self.scheduler.now - lag_s
             invocation.warned_at = as_of
-            taken = (i for i in self.cloud.instances.values() if i.is_being_taken(as_of))
-            invocation.warned = {i.id: at(i.warned_at) for i in taken}
+            warned = (i for i in self.cloud.instances.values() if i.is_being_taken(as_of))
+            invocation.warned = {i.id: at(i.warned_at) for i in warned}
             return invocation.warned
 
-        return self.gate(Call.WARNED, None, marked, stale=lambda: marked(self.random.uniform(0, LAG_S)))
+        return self.gate(
+            Call.WARNED, None, warnings_as_of, stale=lambda: warnings_as_of(self.random.uniform(0, LAG_S))
+        )
 
     def terminate(self, instance_ids: Collection[str]) -> Mapping[str, str]:
         """See `ports.Fleet.terminate`."""
@@ -207,7 +209,7 @@ class SimTicker:
     checker: Checker
     queue: SimQueue
     lag_s: float = 0.0
-    """How much later than asked for messages become visible."""
+    """How much later than requested messages become visible."""
 
     def schedule(self, service: str, due: datetime | None = None, delay_s: float = 0) -> None:
         """See `ports.Ticker.schedule`."""
@@ -236,7 +238,7 @@ class SimTicker:
 
 @dataclass(slots=True)
 class SimDeadLetters:
-    """`ports.DeadLetters`: what was set aside."""
+    """`ports.DeadLetters`."""
 
     gate: CallGate
     letters: list[str] = field(default_factory=list)
@@ -248,19 +250,19 @@ class SimDeadLetters:
 
 @dataclass(slots=True)
 class SimServices:
-    """`ports.Services`: each service's documents, the present one and those before it."""
+    """`ports.Services`: each service's documents, with the earlier ones."""
 
     gate: CallGate
     scheduler: Scheduler
     random: Random
     documents: dict[str, list[tuple[float, ServiceSpec | None]]] = field(default_factory=dict)
-    """By service: since when which document is valid, None for a stack that is gone."""
+    """By service: its documents, and since when each is valid; None for a stack that is gone."""
     hidden_until: dict[str, float] = field(default_factory=dict)
-    """By service: until then Parameter Store knows nothing of its document."""
+    """By service: until when Parameter Store doesn't show its document."""
     garbled_until: dict[str, float] = field(default_factory=dict)
-    """By service: until then its document can't be read."""
+    """By service: until when its document can't be read."""
     other_control_plane_until: float = 0.0
-    """Until then another control plane is in charge of all of them."""
+    """Until when another control plane manages all of them."""
 
     def names(self) -> Sequence[str]:
         """See `ports.Services.names`."""
@@ -282,7 +284,7 @@ class SimServices:
             if fresh:
                 return current()
             age_s = self.random.uniform(0, limits.DOCUMENT_CACHE_S)
-            # That there is no document isn't kept.
+            # A missing document isn't cached.
             return self.valid(service, self.scheduler.now - age_s) or current()
 
         return self.gate(Call.GET, service, current, stale=stale)
@@ -301,7 +303,7 @@ class SimServices:
         return found
 
     def since(self, service: str, since: float) -> list[ServiceSpec]:
-        """Every document that was valid at some time since then."""
+        """All documents that were valid at some time since then."""
         documents = self.documents.get(service, [])
         ends = [began for began, _ in documents[1:]] + [float("inf")]
         return [
@@ -309,7 +311,7 @@ class SimServices:
         ]
 
     def was_removed(self, service: str, since: float, until: float) -> bool:
-        """Whether there was no document at any time of these."""
+        """Whether there was no document at some time in between."""
         documents = self.documents.get(service, [])
         ends = [d[0] for d in documents[1:]] + [float("inf")]
         return any(
@@ -320,7 +322,7 @@ class SimServices:
 
 @dataclass(slots=True)
 class SimTelemetry:
-    """`ports.Telemetry`: notes what is counted, and listens for what should never be said."""
+    """`ports.Telemetry`: records metrics, and reports unexpected errors."""
 
     checker: Checker
     gate: CallGate

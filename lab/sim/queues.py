@@ -1,4 +1,4 @@
-"""SQS and the functions that it feeds."""
+"""SQS queues, and the functions that they invoke."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Message:
     visible_at: float
     receives: int = 0
     failed_deliveries: int = 0
-    """Deliveries that failed though nothing is wrong with the message."""
+    """Deliveries that failed because of a fault, not because of the message."""
     warned: str | None = None
-    """The instance that it warns of."""
+    """The instance that it warns of, if it is a warning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +45,16 @@ SIGNALS = QueueSettings("signals", batch=10, timeout_s=limits.TIMEOUT_S, visibil
 TICKS = QueueSettings("ticks", batch=1, timeout_s=limits.TIMEOUT_S, visibility_s=360)
 
 MAX_SKEW_S = 0.5
-"""By so much a function's clock is off; so two of them may be a second apart."""
+"""How wrong a function's clock may be; two of them may be a second apart."""
 
 POLL_S = 0.2
-"""Between two looks into a queue."""
+"""The time between two polls of a queue."""
 
 Handler = Callable[[Invocation, Mapping[str, str]], list[str]]
-"""Message ID → body, to the IDs of those to deliver again."""
+"""Takes message bodies by ID; returns the IDs of those to redeliver."""
 
 OnEnd = Callable[[Invocation, list[Message], bool], None]
-"""The invocation, the messages that it is done with, and whether it came to its end."""
+"""Takes the invocation, the messages that it deleted, and whether it came to its end."""
 
 
 @dataclass(slots=True)
@@ -65,11 +65,11 @@ class SimQueue:
     scheduler: Scheduler
     random: Random
     handler: Handler
-    ended: OnEnd
-    crashed: Callable[[Exception], None]
+    on_end: OnEnd
+    on_crash: Callable[[Exception], None]
     timeline: Timeline | None = None
     duplicates: float = 0.0
-    """How often a message is delivered twice."""
+    """The share of messages that are delivered twice."""
     messages: dict[Message, None] = field(default_factory=dict)
     dead: list[Message] = field(default_factory=list)
     running: int = 0
@@ -77,7 +77,7 @@ class SimQueue:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing waits or is being worked on."""
+        """Whether no message waits or is in flight."""
         return not self.messages and not self.running
 
     def send(self, body: str, delay_s: float = 0.0, warned: str | None = None) -> None:
@@ -87,18 +87,18 @@ class SimQueue:
             self._send(body, delay_s + self.random.uniform(0, 5), warned)
 
     def send_once(self, body: str) -> None:
-        """Put a message on the queue that is delivered once."""
+        """Put a message on the queue that is never duplicated."""
         self._send(body, 0.0, None)
 
     def _send(self, body: str, delay_s: float, warned: str | None) -> None:
         name = f"{self.settings.name}-{self._numbers()}"
         message = Message(name, body, self.scheduler.now + delay_s, warned=warned)
         self.messages[message] = None
-        # Functions poll: what arrives between two polls is handed over together.
+        # Queues are polled: messages that arrive between two polls come together.
         self.scheduler.at(math.ceil(message.visible_at / POLL_S) * POLL_S, self._deliver)
 
     def _deliver(self) -> None:
-        """Hand over what is visible, as far as the function may run at the same time."""
+        """Deliver visible messages, up to the function's concurrency."""
         settings, now = self.settings, self.scheduler.now
         while self.running < settings.concurrency:
             batch = []
@@ -138,22 +138,22 @@ class SimQueue:
             failed = set(self.handler(invocation, {m.id: m.body for m in batch}))
             done = [m for m in batch if m.id not in failed]
             came_to_end = True
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is looked at, and the message comes again
+        except Exception as error:  # noqa: BLE001 - any error is checked, and redelivers the message
             if not isinstance(error, PortError):
-                self.crashed(error)
-            self._told(invocation, error)
+                self.on_crash(error)
+            self._trace_end(invocation, error)
         except Killed as error:
-            self._told(invocation, error)
+            self._trace_end(invocation, error)
         for message in batch:
             if message.id in failed:
                 message.failed_deliveries += invocation.disturbances > 0
             else:
                 self.messages.pop(message, None)
         self.running -= 1
-        self.ended(invocation, done, came_to_end)
+        self.on_end(invocation, done, came_to_end)
         if self.messages:
             self.scheduler.at(self.scheduler.now, self._deliver)
 
-    def _told(self, invocation: Invocation, error: BaseException) -> None:
+    def _trace_end(self, invocation: Invocation, error: BaseException) -> None:
         if self.timeline is not None:
             self.timeline.add(self.scheduler.now, invocation.name, None, "ends with", repr(error))

@@ -15,7 +15,7 @@ from lab.sim.world import Build, SimWorld, production
 
 @dataclass(frozen=True, slots=True)
 class SimResult:
-    """What came of a run."""
+    """The result of a run."""
 
     seed: int
     violation: Violation | None
@@ -39,7 +39,7 @@ def run(
 ) -> SimResult:
     """Simulate what the seed says, for `minutes` of misfortune instead of the one or two that it draws.
 
-    `trace` keeps a timeline, and changes nothing else.
+    `trace` adds a timeline, and changes nothing else.
     """
     timeline = Timeline() if trace else None
     drawn = scenario.draw(seed, replicas, minutes)

@@ -1,4 +1,4 @@
-"""What a run is about, drawn from its seed: services, a market, and the misfortunes that strike them."""
+"""A run's scenario, drawn from its seed: services, a market, and misfortunes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spotrelay.core.spec import OnRebalance, OnUpdate, OnWarning, ReadinessProbe
 CLUSTER_S = 6.0
 
 PER_MINUTE = 0.7
-"""Misfortunes in a minute of a long run: as many as in a short one, with time to recover now and then."""
+"""Misfortunes per minute of a long run: as many as in a short one, with time to recover in between."""
 
 ZONES = {"subnet-a": "us-east-1a", "subnet-b": "us-east-1b"}
 TYPES = ("g5.xlarge", "g6.xlarge")
@@ -36,12 +36,12 @@ class Misfortune(StrEnum):
     ADVISE = "EC2 recommends to rebalance, and takes one of these back soon after"
     HIBERNATE = "EC2 hibernates an instance, and says so only then"
     SPARE = "EC2 warns an instance, and spares it"
-    PROTECT = "somebody protects an instance against termination"
-    SICK = "many replicas answer nobody for a while"
+    PROTECT = "an operator protects instances against termination"
+    SICK = "many replicas don't answer for a while"
     BAD_POOL = "the instances of a pool never become ready"
     BAD_ZONE = "the instances of a zone never become ready"
-    TAG = "somebody tags a foreign instance as ours"
-    UNTAG = "somebody takes the tag off an instance of ours"
+    TAG = "a foreign instance gets our tag"
+    UNTAG = "an instance of ours loses its tag"
     LOSE_META = "the service's own entry in the table is lost"
     LOSE_ROW = "a replica's row is lost"
     EMPTY = "the table is emptied"
@@ -49,17 +49,17 @@ class Misfortune(StrEnum):
     HIDE = "the service's document is missing for a while"
     GARBLE = "the service's document can't be read for a while"
     USURP = "another control plane takes over the region's services for a while"
-    OVERRIDE = "a person overrides what is held back, such as an instance whose tag somebody took off"
+    OVERRIDE = "an operator overrides what is held back, such as an instance that lost its tag"
     LIE = "EC2 or the load balancer shows nothing, or half of it, and calls it a success"
     SCALE = "another number of replicas is deployed"
     SHRINK = "fewer replicas are deployed"
     DEPLOY = "a new version is deployed"
     SWITCH = "Spot, or the fallback from it, is switched off or on"
     REMOVE = "the service's stack is removed"
-    TAKE_OUT = "somebody takes a target out of the group by hand"
-    FOREIGN = "EC2 warns of somebody else's instance"
-    NONSENSE = "messages that nobody can read, and events that aren't for us"
-    # Drawn apart from the others, see `_of_offers`.
+    TAKE_OUT = "an operator deregisters a target by hand"
+    FOREIGN = "EC2 warns of a foreign instance"
+    NONSENSE = "malformed messages, and events that aren't for us"
+    # These are drawn separately, see `_with_offers`.
     LIMIT = "a quota, a market or a subnet is used up for a while, or a type isn't offered"
     SURVEY = "Spot costs something else, and EC2 may be asked anew what it has"
 
@@ -121,36 +121,36 @@ _NEEDED = {
     Call.HISTORY: Misfortune.LOSE_META,
     Call.SCHEDULE_LEAVE: Misfortune.DROUGHT,
 }
-"""A run that is about a call needs something that leads to it."""
+"""The misfortune that leads to the call that a run is about."""
 
 _LATE = (Call.FORGET, Call.TERMINATE, Call.FORGIVE)
-"""Calls that come at the end of a replica's life, or of a refusal's: misfortune must begin sooner and last
-longer, and nothing else hold them up."""
+"""Calls at the end of a replica or of a refusal. They need misfortune that begins earlier and lasts longer,
+and nothing else that delays them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What is fixed about a run before it begins."""
+    """Everything about a run that is drawn before it begins."""
 
     seed: int
     target: Pair
-    """What above all goes wrong in it."""
+    """The call and fault that the run is about."""
     specs: tuple[ServiceSpec, ...]
     capacity: dict[Offering, int]
     is_warm: bool
-    """Whether every replica is ready at the beginning, or none is there."""
+    """Whether all replicas are ready at the beginning, or none exists."""
     faults_s: float
-    """How long things go wrong."""
+    """How long faults last."""
     misfortunes: tuple[tuple[float, Misfortune], ...]
     lost: float
-    """How many of EC2's warnings never arrive."""
+    """The share of EC2's warnings that never arrive."""
     lost_states: float
-    """How many of the events of new states never arrive."""
+    """The share of state-change events that never arrive."""
     duplicated: float
     delay_s: float
-    """How long an event may take."""
+    """The longest delay of an event."""
     tick_lag_s: float
-    """How much longer than asked for messages of the tick queue take."""
+    """How much later than requested messages of the tick queue arrive."""
     listing: Listing
     """What EC2 lists, and whether anybody asks."""
     bad_versions: float
@@ -170,14 +170,14 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
         faults_s, is_late = 60 * minutes, False
     kinds = _kinds(random, target, is_late=is_late, minutes=minutes)
     if Misfortune.BROKEN in kinds:
-        faults_s = max(faults_s, 120.0)  # so that it has failed before things are well again
+        faults_s = max(faults_s, 120.0)  # so that it fails before faults end
     misfortunes = _when(random, kinds, 30.0 if is_late else faults_s, minutes)
     if target[0] is Call.FORGIVE:
-        # Only what is launched is refused first and forgiven later: a start from nothing.
+        # Everything must be launched, so that refusals come first and their cooldowns end later.
         misfortunes = [(0.0, _NEEDED[Call.FORGIVE])]
     if not is_late:
-        misfortunes += _company(random, misfortunes)
-    # Drawn by itself: what else a seed brings doesn't depend on it.
+        misfortunes += _additions(random, misfortunes)
+    # A generator of its own: the rest of the scenario doesn't depend on it.
     own = Random(f"{seed}-offers")  # noqa: S311 - to be repeated
     listing = Listing() if is_late else Listing.draw(own, specs[0])
     updates = Random(f"{seed}-updates")  # noqa: S311 - to be repeated
@@ -203,12 +203,12 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
     return replace(
         drawn,
         capacity={**drawn.capacity, **extra},
-        misfortunes=drawn.misfortunes if is_late else _of_offers(own, drawn, minutes),
+        misfortunes=drawn.misfortunes if is_late else _with_offers(own, drawn, minutes),
     )
 
 
 def _kinds(random: Random, target: Pair, *, is_late: bool, minutes: float | None) -> list[Misfortune]:
-    """What befalls a run, in no order: by chance, and what leads to the call that it is about."""
+    """A run's misfortunes, in no order: random ones, and those that lead to its target call."""
     number = random.randint(1, 3) if minutes is None else max(round(PER_MINUTE * minutes), 1)
     kinds = random.choices(list(_WEIGHTS), list(_WEIGHTS.values()), k=number)
     if is_late:
@@ -218,7 +218,7 @@ def _kinds(random: Random, target: Pair, *, is_late: bool, minutes: float | None
         kinds = [kind for kind in kinds if kind is not Misfortune.HIDE]
     if target[0] is Call.DOCUMENT:
         kinds = [kind for kind in kinds if kind is not Misfortune.REMOVE]
-        kinds.append(Misfortune.WARN)  # so that somebody asks for it while it is hidden
+        kinds.append(Misfortune.WARN)  # so that a function reads it while it is hidden
     if Misfortune.BAD_POOL in kinds or Misfortune.BAD_ZONE in kinds:
         kinds.append(Misfortune.DROUGHT)  # so that something is launched there
     if Misfortune.BROKEN in kinds:
@@ -228,27 +228,27 @@ def _kinds(random: Random, target: Pair, *, is_late: bool, minutes: float | None
     return kinds
 
 
-def _company(
+def _additions(
     random: Random, misfortunes: Sequence[tuple[float, Misfortune]]
 ) -> list[tuple[float, Misfortune]]:
-    """What makes some misfortunes harder: they come while something is being launched, or is refused."""
-    company = []
+    """Additional misfortunes that make others harder, such as a removal during a launch."""
+    additions = []
     for when, kind in misfortunes:
         if kind is Misfortune.REMOVE:
-            # While something is being launched it is hardest to leave nothing behind.
+            # A removal during a launch most easily leaves something behind.
             before = random.choice((Misfortune.WARN, Misfortune.DIE, Misfortune.SCALE))
-            company.append((max(0.0, when - random.uniform(0, 3)), before))
+            additions.append((max(0.0, when - random.uniform(0, 3)), before))
         if kind in (Misfortune.REFUSE, Misfortune.LIMIT):
-            # Something that must be launched, and then something that befalls what stands in for it.
-            company.append((when + random.uniform(0, 5), Misfortune.WARN))
-            company.append((when + random.uniform(10, 60), Misfortune.DIE))
-    return company
+            # A launch that is refused, and then an accident of its fallback.
+            additions.append((when + random.uniform(0, 5), Misfortune.WARN))
+            additions.append((when + random.uniform(10, 60), Misfortune.DIE))
+    return additions
 
 
-def _of_offers(
+def _with_offers(
     random: Random, drawn: Scenario, minutes: float | None
 ) -> tuple[tuple[float, Misfortune], ...]:
-    """The misfortunes, and limits and surveys among them: just before something is lost, or at any time."""
+    """The misfortunes with limits and surveys added: just before another one, or at any time."""
     number = random.choice((0, 0, 1, 1, 2)) if minutes is None else round(PER_MINUTE * minutes / 2)
     kinds = [Misfortune.LIMIT] * number
     if drawn.listing.is_surveyed:
@@ -261,14 +261,14 @@ def _of_offers(
         else (random.uniform(0, last), kind)
         for kind in kinds
     ]
-    company = _company(random, added) if random.random() < 0.3 else []
-    return tuple(sorted([*drawn.misfortunes, *added, *company]))
+    additions = _additions(random, added) if random.random() < 0.3 else []
+    return tuple(sorted([*drawn.misfortunes, *added, *additions]))
 
 
 def _when(
     random: Random, kinds: Sequence[Misfortune], faults_s: float, minutes: float | None
 ) -> list[tuple[float, Misfortune]]:
-    """At any times, or, in a short run, all within seconds: then one finds the other half dealt with."""
+    """Random times; in half of the short runs all within seconds, so that they overlap."""
     first, last = 0.0, 0.9 * faults_s
     if minutes is None and random.random() < 0.5:
         first = random.uniform(0, last - CLUSTER_S)
@@ -292,7 +292,7 @@ def _spec(random: Random, service: str, replicas: int, target: Pair) -> ServiceS
         on_demand_fallback=random.random() < 0.7,
         base_on_demand=min(random.choice((0, 0, 1, 2)), replicas),
         drain_s=5.0 if target[0] in _LATE else random.choice((5.0, 30.0, 90.0)),
-        # A probe is made only by a tick after the one that saw the instance run, and ticks may be late.
+        # The probe comes with the tick after the one that saw the instance run, and ticks may be late.
         initial_delay_s=180.0 if has_probe else random.choice((60.0, 180.0)),
         readiness_probe=ReadinessProbe("/", {}) if has_probe else None,
         on_rebalance=random.choice((OnRebalance.IGNORE, OnRebalance.REPLACE)),
@@ -303,7 +303,7 @@ def _spec(random: Random, service: str, replicas: int, target: Pair) -> ServiceS
 
 
 def _capacity(random: Random, spec: ServiceSpec, replicas: int) -> dict[Offering, int]:
-    """Enough for all at the beginning, in one pool or spread."""
+    """Enough capacity for all replicas at the beginning, in one pool or several."""
     option = PurchaseOption.SPOT if spec.use_spot else PurchaseOption.ON_DEMAND
     capacity = {Offering(p, o): random.randint(0, 2 * replicas) for p in spec.pools for o in PurchaseOption}
     first = Offering(random.choice(spec.pools), option)

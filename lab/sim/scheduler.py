@@ -1,8 +1,8 @@
-"""Simulated time, in which invocations take turns: one thread, one queue of what happens when.
+"""Simulated time, in which invocations take turns: one thread, one queue of events.
 
-An invocation is plain synchronous code on a stack of its own (a greenlet). At every call of a port it hands
-over and comes back when the call's time is up; whatever is due before then goes first. So what the random
-numbers say about durations decides who overtakes whom, and the same numbers bring the same run.
+An invocation is plain synchronous code on a stack of its own (a greenlet). At every port call it yields, and
+resumes when the call's duration is over. Everything that is due before goes first. So the random durations
+decide which invocation overtakes which, and the same random numbers give the same run.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from greenlet import getcurrent, greenlet
 
 
 class Killed(BaseException):
-    """The invocation is dead. Not an `Exception`: nobody but the scheduler may take it for an error."""
+    """The invocation is dead. Not an `Exception`, so that only the scheduler catches it."""
 
 
 class Task:
-    """One invocation: its stack, and how long it may take."""
+    """One invocation, with its stack and its deadline."""
 
     def __init__(self, name: str, deadline: float) -> None:
         self.name = name
@@ -30,14 +30,14 @@ class Task:
 
 
 class Scheduler:
-    """What happens when. Times are seconds since the simulation began."""
+    """Runs events in order of time. Times are seconds since the simulation began."""
 
     def __init__(self) -> None:
         self.now = 0.0
         self.task: Task | None = None
-        """The invocation that runs at this moment."""
+        """The running invocation."""
         self.switches = 0
-        """How often one invocation was overtaken by another, or by the world."""
+        """How often an invocation was overtaken by another one, or by an event."""
         self._queue: list[tuple[float, int, Callable[[], object]]] = []
         self._numbers = count()
         self._hub = getcurrent()
@@ -47,15 +47,15 @@ class Scheduler:
 
     @property
     def is_busy(self) -> bool:
-        """Whether any invocation is under way."""
+        """Whether an invocation is running or paused."""
         return bool(self._alive)
 
     def at(self, when: float, do: Callable[[], object]) -> None:
-        """Have something happen at a time; what is in the past happens now."""
+        """Schedule an event; one in the past happens now."""
         heapq.heappush(self._queue, (max(when, self.now), next(self._numbers), do))
 
     def start(self, task: Task, body: Callable[[], None]) -> None:
-        """Begin an invocation at once; `body` must let no exception out."""
+        """Start an invocation now; `body` must raise no exception."""
 
         def run() -> None:
             try:
@@ -68,11 +68,11 @@ class Scheduler:
         self._resume(task)
 
     def pause(self, duration_s: float) -> None:
-        """Let time pass for the running invocation, and whatever is due meanwhile happen."""
+        """Let time pass for the running invocation; everything that is due meanwhile happens."""
         wake = self.now + duration_s
         queue = self._queue
         if wake <= self._until and (not queue or queue[0][0] > wake):
-            self.now = wake  # nothing happens meanwhile
+            self.now = wake  # nothing is due meanwhile
             return
         task = self.task
         assert task is not None  # noqa: S101 - ports are called by invocations only
@@ -83,7 +83,7 @@ class Scheduler:
             raise Killed
 
     def run(self, until: float) -> None:
-        """Let everything happen that is due until then."""
+        """Run all events until then."""
         self._until = until
         queue = self._queue
         while queue and queue[0][0] <= until and not self._is_stopped:
@@ -91,11 +91,11 @@ class Scheduler:
             do()
 
     def stop(self) -> None:
-        """End the run: nothing more happens."""
+        """End the run; no further event happens."""
         self._is_stopped = True
 
     def close(self) -> None:
-        """Drop what is still under way, so that no stack outlives the simulation."""
+        """Kill the remaining invocations, so that no stack outlives the simulation."""
         self._queue.clear()
         for task in list(self._alive):
             task.is_dead = True

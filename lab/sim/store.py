@@ -1,4 +1,4 @@
-"""The table as production code sees it: what it does is in `memory`, what fails in `gate`."""
+"""The table. `memory` has what it does, `gate` makes its calls fail."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SimStore:
     random: Random
     memory: MemoryStore
     commits: dict[str, int] = field(default_factory=dict)
-    """By service: how many there were."""
+    """By service: the number of commits."""
 
     def services(self) -> Sequence[str]:
         """See `ports.Store.services`."""
@@ -164,7 +164,7 @@ class SimStore:
         return self.gate(Call.CLAIM_TICK, due, lambda: self.memory.claim_tick(service, due, now, serving))
 
     def _mixed(self, before: Rows, after: Rows) -> Rows:
-        """Rows read while somebody wrote: each as before or as after."""
+        """Rows that were read during a write: each from before or after it."""
         return replace(
             before,
             replicas=dict(sorted(self._either(before.replicas, after.replicas).items())),

@@ -1,4 +1,4 @@
-"""What happened in a run, for a person to read."""
+"""A run's timeline, as text."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from spotrelay.core.rows import Changes, LaunchIntent, Rows
 from spotrelay.core.spec import ServiceSpec
 
 MAX_TEXT = 220
-"""Longer texts are cut: what matters stands at the front."""
+"""Longer texts are cut."""
 
 
 class Timeline:
-    """Lines, each with its time and who did it."""
+    """Lines of text, each with its time and its invocation."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
 
     def add(self, now: float, who: str, call: Call | None, about: object, result: object) -> None:
-        """One more thing that happened."""
+        """Add a line."""
         parts = [call.value if call else "", describe(about)]
         done = " ".join(part for part in parts if part)
-        said = describe(result)
-        text = f"{done} → {said}" if done and said else done or said
+        outcome = describe(result)
+        text = f"{done} → {outcome}" if done and outcome else done or outcome
         self.lines.append(f"{now:9.3f}  {who:<14} {text[:MAX_TEXT]}")
 
 
@@ -91,4 +91,4 @@ _WORDS: dict[type | tuple[type, ...], Callable[[Any], str]] = {
     (set, frozenset): lambda members: "{" + ", ".join(sorted(map(describe, members))) + "}",
     (list, tuple): lambda members: "[" + ", ".join(map(describe, members)) + "]",
 }
-"""By type: how a value is told."""
+"""By type: the text of a value."""

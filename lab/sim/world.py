@@ -1,4 +1,4 @@
-"""One simulated world: the production code, its ports, what befalls it, and when it has come to rest."""
+"""One simulated world: the production code, its ports, its misfortunes, and when it is at rest."""
 
 from __future__ import annotations
 
@@ -43,38 +43,37 @@ SCHEDULE_S = 60.0
 """EventBridge's schedule of ticks."""
 
 SCHEDULE_ARRIVES = 0.9
-"""How often its event arrives while things go wrong."""
+"""How often its event arrives while faults last."""
 
 REMOVAL_LOST = 0.3
-"""How often nobody tells that a service's parameter was deleted."""
+"""How often the deletion event of a service's parameter is lost."""
 
 SCHEDULE_EVENT = '{"source": "aws.events", "detail-type": "Scheduled Event", "detail": {}}'
 
 SETTLED_WITHIN_S = 5400.0
 """How long after the last misfortune everything must be at rest. Long, because every pool may have lost an
-instance and cool for half an hour, a tick that was killed is delivered again after six minutes, and back-offs
-double."""
+instance and cool for half an hour, a killed tick is redelivered after six minutes, and back-offs double."""
 
 SETTLING_LAG_S = 25.0
-"""Of the tick queue while things settle: what the controller does then doesn't depend on how often it looks,
-and a simulation that looks less often can try more."""
+"""The lag of the tick queue while settling. The result doesn't depend on how often ticks run, and fewer ticks
+leave time for more seeds."""
 
 FORCED = 0.3
-"""So many of the stacks that are removed take the load balancer away while replicas run."""
+"""The share of removed stacks whose load balancer goes while replicas still run."""
 
 WARM_S = 1000.0
-"""How long ago the replicas of a warm start became ready: longer than any duration of the policy's."""
+"""How long ago the replicas of a warm start became ready: longer than any duration of the policy."""
 
 Build = Callable[[Ports, SimDeadLetters], Intake]
 
 
 def production(ports: Ports, dead_letters: SimDeadLetters) -> Intake:
-    """What the functions run."""
+    """The production code, as the functions run it."""
     return Intake(Controller(ports), dead_letters, ports.telemetry)
 
 
 class SimWorld:
-    """Everything of one run."""
+    """The world of one run."""
 
     def __init__(
         self, scenario: Scenario, timeline: Timeline | None = None, build: Build = production
@@ -96,9 +95,9 @@ class SimWorld:
         self.checker.documents = self.services.since
         self.checker.was_removed = self.services.was_removed
         self.checker.quiet_since = scenario.faults_s
-        learning = CooldownChecker(self.scheduler, self.checker.broken, self._is_intact)
+        learning = CooldownChecker(self.scheduler, self.checker.report, self._is_intact)
         self.checker.launch_checker = LaunchChecker(
-            self.scheduler, self.checker.broken, learning, self.services.since
+            self.scheduler, self.checker.report, learning, self.services.since
         )
         self.invocation_checker = InvocationChecker(self.checker, self.memory)
         self.cloud.end_in_rotation = self.checker.end_in_rotation
@@ -121,19 +120,19 @@ class SimWorld:
         )
         self.intake = build(self.ports, self.dead_letters)
         self.odd = Random(f"{scenario.seed} messages")  # noqa: S311 - see `random`
-        """Draws odd messages, so that what kinds there are changes nothing else."""
+        """Draws odd messages: a generator of its own, so that new kinds change nothing else."""
         self.malformed: Counter[str] = Counter()
-        """Messages sent that nobody can read."""
+        """Malformed messages that were sent."""
         self.is_at_rest = False
-        self._last_look = NEVER
+        self._last_tick_at = NEVER
 
     @property
     def is_faulty(self) -> bool:
-        """Whether things still go wrong."""
+        """Whether faults last."""
         return self.scheduler.now < self.scenario.faults_s
 
     def run(self) -> None:
-        """From the beginning until everything is at rest, a rule is broken, or time is up."""
+        """Run until everything is at rest, a rule is broken, or time is up."""
         for spec in self.scenario.specs:
             self.deploy(spec)
             if self.scenario.is_warm:
@@ -142,19 +141,19 @@ class SimWorld:
                 self.survey(spec)
         for when, kind in self.scenario.misfortunes:
             self.scheduler.at(when, partial(misfortunes.strike, self, kind))
-        self.scheduler.at(self.scenario.faults_s, self._clear_up)
+        self.scheduler.at(self.scenario.faults_s, self._end_faults)
         self.scheduler.at(self.random.uniform(0, SCHEDULE_S), self._schedule)
         until = self.scenario.faults_s + SETTLED_WITHIN_S
         self.scheduler.run(until)
         if not self.checker.violations:
             if not self.is_at_rest:
-                self.checker.broken(Rule.SETTLES, final_state.unrest(self))
+                self.checker.report(Rule.SETTLES, final_state.unrest(self))
             else:
                 final_state.check(self)
         self.scheduler.close()
 
     def say(self, what: str) -> None:
-        """Put something that the world does on record."""
+        """Add a line about the world to the timeline."""
         if self.timeline is not None:
             self.timeline.add(self.scheduler.now, "world", None, None, what)
 
@@ -179,8 +178,8 @@ class SimWorld:
         try:
             again = self.intake.signals(messages)
         except PortError as error:
-            self.checker.broken(
-                Rule.REDELIVERED_ON_FAILURE, f"{invocation.name} takes all its messages with it: {error!r}"
+            self.checker.report(
+                Rule.REDELIVERED_ON_FAILURE, f"{invocation.name} fails with all its messages: {error!r}"
             )
             raise
         self.message_checker.signals(invocation, messages, again)
@@ -211,7 +210,7 @@ class SimWorld:
     # Messages.
 
     def emit(self, body: str, warned: str | None) -> None:
-        """An event of EC2's: it may come late, twice, or never."""
+        """Send an event of EC2's: it may arrive late, twice, or never."""
         self.invocation_checker.note_event(body, warned)
         scenario, random = self.scenario, self.random
         if self.is_faulty and random.random() < (scenario.lost if warned else scenario.lost_states):
@@ -221,13 +220,13 @@ class SimWorld:
         self.signals.send(body, delay_s, warned)
 
     def send_odd(self, oddity: Oddity) -> None:
-        """A message comes that is none of those which the queues are for."""
+        """Send an odd message."""
         self.message_checker.fates[oddity.body] = oddity.fate
         self.malformed[oddity.body] += oddity.fate is Fate.SET_ASIDE
         (self.signals if oddity.is_event else self.ticks).send_once(oddity.body)
 
     def _schedule(self) -> None:
-        """A minute is over."""
+        """Send the schedule's event, every minute."""
         if not self.is_faulty:
             services = [s.service for s in self.scenario.specs]
             self.checker.check_progress(services, self.memory)
@@ -236,16 +235,16 @@ class SimWorld:
                 self.is_at_rest = True
                 self.scheduler.stop()
                 return
-            self._last_look = self.scheduler.now
+            self._last_tick_at = self.scheduler.now
         if not self.is_faulty or self.random.random() < SCHEDULE_ARRIVES:
             self.ticks.send(SCHEDULE_EVENT)
         self.scheduler.at(self.scheduler.now + SCHEDULE_S, self._schedule)
 
     def _is_at_rest(self) -> bool:
-        """Whether a whole minute, with a tick in it, changed nothing, and nothing is under way."""
+        """Whether nothing is in flight, and a whole minute with a tick changed nothing."""
         return (
-            self._last_look > max(self.checker.changed_at, self.cloud.changed_at)
-            and self._last_look < self.scheduler.now
+            self._last_tick_at > max(self.checker.changed_at, self.cloud.changed_at)
+            and self._last_tick_at < self.scheduler.now
             and self.signals.is_empty
             and self.ticks.is_empty
             and not any(self._has_pending_change(i) for i in self.cloud.instances.values())
@@ -253,8 +252,8 @@ class SimWorld:
         )
 
     def _is_waiting(self, service: str) -> bool:
-        """Whether a replica is still to end, since EC2 has spared its instance, or a fallback to be tried, or
-        no tick was let in lately, since a restored table knows the lease of one that has ended."""
+        """Whether a replica is to end because EC2 spared its instance, a fallback is to be retried, or a
+        restored table has a lease that lets no tick in."""
         rows = self.memory.load(service)
         lease = self.memory.damage(service).lease
         is_restored = lease is not None and service in self.checker.damaged
@@ -265,17 +264,17 @@ class SimWorld:
         return is_draining or is_removed or any(moment is not None and moment > lately for moment in until)
 
     def _has_pending_change(self, instance: SimInstance) -> bool:
-        """Whether something is still to happen to it: EC2 takes it back, or we do once its grace is over."""
+        """Whether it is still to end: by EC2, or by us because it has no row."""
         now = self.scheduler.now
         if instance.service is None or not instance.is_alive(now):
             return False
         is_young = now - instance.launched_at < limits.ORPHAN_AFTER_S + 2 * SCHEDULE_S
         rows = self.memory.load(instance.service).replicas.values()
-        is_nobodys = instance.id not in {row.instance_id for row in rows}
-        return instance.is_being_taken(now) or (is_young and is_nobodys)
+        has_no_row = instance.id not in {row.instance_id for row in rows}
+        return instance.is_being_taken(now) or (is_young and has_no_row)
 
     def _is_intact(self, service: str, since: float) -> bool:
-        """Whether the service's document was there, and its rows whole, ever since."""
+        """Whether the service's document existed, and its rows weren't damaged, since then."""
         now = self.scheduler.now
         was_removed = self.services.was_removed(service, since - MAX_DOCUMENT_AGE_S, now)
         return not was_removed and service not in self.checker.damaged
@@ -283,12 +282,12 @@ class SimWorld:
     # The world.
 
     def deploy(self, spec: ServiceSpec | None, service: str = "") -> None:
-        """The service's stack writes its document, or goes."""
+        """Deploy the service's document, or remove its stack."""
         name = spec.service if spec else service
         self.say(f"{name} is {'deployed: ' + describe(spec) if spec else 'removed'}")
         self.services.documents.setdefault(name, []).append((self.scheduler.now, spec))
         if spec is None:
-            # Its stack waits with the load balancer until the replicas have ended, unless somebody forces it.
+            # The stack keeps its load balancer until the replicas have ended, unless its removal is forced.
             if Random(f"{self.scenario.seed}-forced").random() < FORCED:  # noqa: S311 - to be repeated
                 self.cloud.groups.pop(name, None)
         else:
@@ -301,7 +300,7 @@ class SimWorld:
         self.ticks.send(f'{{"source": "aws.ssm", "detail": {detail}}}')
 
     def survey(self, spec: ServiceSpec) -> None:
-        """Somebody asks EC2 what it has for the service."""
+        """Survey EC2 for the service."""
         survey = self.cloud.offers.survey(spec, self.scheduler.now)
         self.say(f"EC2 was asked: {survey}")
         self.memory.note_survey(survey)
@@ -313,7 +312,7 @@ class SimWorld:
                 self.survey(current)
 
     def _warm(self, spec: ServiceSpec) -> None:
-        """The service has been running for a while."""
+        """Give the service replicas that have been ready for a while."""
         rows = []
         on_demand = spec.base_on_demand if spec.use_spot else spec.replicas
         entered = {
@@ -351,11 +350,11 @@ class SimWorld:
     def _free(self, offering: Offering) -> int:
         return self.cloud.market.state(offering.pool).free(offering.purchase_option)
 
-    def _clear_up(self) -> None:
-        """Things stop going wrong: there is capacity again, and every stack that is there stays as it is."""
-        self.say("things stop going wrong")
-        self.cloud.offers.be_well()
-        # A moment later: the table may be restored at this very time.
+    def _end_faults(self) -> None:
+        """End the faults: there is capacity again, and no stack changes any more."""
+        self.say("faults end")
+        self.cloud.offers.recover()
+        # A moment later, because the table may be restored right now.
         self.scheduler.at(self.scheduler.now + 1, self._survey_all)
         self.cloud.broken_boots = 0
         self.cloud.bad.clear()
@@ -366,7 +365,7 @@ class SimWorld:
         self.ticker.lag_s = SETTLING_LAG_S
         for spec in self.scenario.specs:
             if self.services.valid(spec.service, self.scheduler.now) is None:
-                # Whatever has become of the event, a person says so: `spotrelay retire`, or `override`.
+                # If the event was lost, an operator says so: `spotrelay retire`, or `override`.
                 kind = self.odd.choice((TickKind.REMOVED, TickKind.OVERRIDE))
                 self.ticks.send(Tick(spec.service, kind=kind).to_json())
         for queue in (self.signals, self.ticks):

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from lab.sim.run import run
-from tests.sim.broken import BROKEN, Broken
+from tests.sim.broken import MISTAKES, Mistake
 
 WITHIN = 1000
 """Seeds: a campaign of a hundred thousand would notice it some hundred times."""
 
 
-@pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.name)
-def test_a_broken_controller_is_caught(broken: Broken) -> None:
+@pytest.mark.parametrize("broken", MISTAKES, ids=lambda broken: broken.name)
+def test_a_broken_controller_is_caught(broken: Mistake) -> None:
     """Some seed of the first thousand breaks the rule that the mistake is about."""
-    with broken.made():
+    with broken.patched():
         outcomes = (run(seed) for seed in range(WITHIN))
         caught = next((o for o in outcomes if o.violation and o.violation.rule in broken.rules), None)
     assert caught is not None
@@ -22,4 +22,4 @@ def test_a_broken_controller_is_caught(broken: Broken) -> None:
 
 def test_there_are_enough_of_them() -> None:
     """Each mistake is one of its own, and there are more than a handful."""
-    assert len({broken.name for broken in BROKEN}) == len(BROKEN) >= 20
+    assert len({broken.name for broken in MISTAKES}) == len(MISTAKES) >= 20

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from spotrelay.cli.app import app
-from tests.sim.broken import BROKEN
+from tests.sim.broken import MISTAKES
 
 
 def chaos(*arguments: str) -> tuple[int, str, str]:
@@ -47,8 +47,8 @@ def test_one_seed_is_replayed_with_its_timeline() -> None:
 
 def test_a_violation_comes_with_its_seed_and_timeline() -> None:
     """Exit 1, the timeline of the first, how to replay it."""
-    broken = next(b for b in BROKEN if b.name == "deregisters_first")
-    with broken.made():
+    broken = next(b for b in MISTAKES if b.name == "deregisters_first")
+    with broken.patched():
         code, out, _ = chaos("--seeds", "20")
         assert code == 1
         assert "VIOLATION" in out

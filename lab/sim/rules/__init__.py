@@ -59,7 +59,7 @@ class Rule(StrEnum):
         "A malformed message goes to the dead letters with the reason, and affects no other message"
     )
     TICK_MESSAGE_OBEYED = "A message of the tick queue leads to what it asks for, and to nothing else"
-    STEPS_INDEPENDENT = "A failed step keeps no other step from being taken"
+    STEPS_INDEPENDENT = "A failed step doesn't prevent any other step"
     NO_WRITE_AFTER_CONFLICT = "After a lost commit, nothing else of the same decision is written"
     DEREGISTERED_BEFORE_LAUNCH = "Targets are deregistered before their replacements are launched"
     REMOVAL_NEEDS_TWO_SIGNS = (
@@ -117,7 +117,7 @@ class Rule(StrEnum):
     )
     FALLBACKS_MATCH_NEED = (
         "The next tick requests a fallback for each Spot replica that was refused or starts alone, "
-        "and for no other, and removes a fallback that nobody needs"
+        "and for no other, and removes fallbacks that aren't needed"
     )
     LOSS_REPLACED_IF_NEEDED = (
         "A loss is replaced at once if fewer than desired are left, and not if as many are"

@@ -1,4 +1,4 @@
-"""What replicas that never became ready lead to: launches wait, and stop at the fifth."""
+"""The rule about replicas that never became ready: launches wait, and stop after the fifth failure."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from spotrelay.core.spec import OnUpdate, ServiceSpec
 
 @dataclass(slots=True)
 class BackoffChecker:
-    """Knows when each service's last replica failed."""
+    """Checks the back-off after failures."""
 
     failed_at: dict[str, float] = field(default_factory=dict)
 
     def check(self, view: InvocationView, *, is_whole: bool) -> None:
-        """Is the back-off on record as the failures say? `is_whole`: nothing kept it from that."""
+        """Does the recorded back-off match the failures? `is_whole`: nothing disturbed the invocation."""
         failed: list[Replica] = []
         ready: list[int] = []
         for commit in view.invocation.commits:
@@ -34,7 +34,7 @@ class BackoffChecker:
                 failed, ready = [], []
         is_held = bool(ready) and view.rows.backoff != _after_success(view.rows.backoff, ready)
         if is_whole and (is_held if ready else failed):
-            view.broken(
+            view.report(
                 Rule.FAILURE_BACKOFF, f"{[str(r) for r in failed]} failed, ready: {ready}; nothing follows"
             )
 
@@ -43,16 +43,16 @@ class BackoffChecker:
         view: InvocationView,
         commit: Commit,
         failed: Sequence[Replica],
-        said: Backoff,
+        recorded: Backoff,
         ready: Sequence[int],
     ) -> None:
         # What failed its probe later in the same tick is decided by itself.
         if ready and (view.rows.backoff != Backoff() or not failed):
-            if said != _after_success(view.rows.backoff, ready):
-                view.broken(Rule.FAILURE_BACKOFF, f"a replica became ready, and {said}")
+            if recorded != _after_success(view.rows.backoff, ready):
+                view.report(Rule.FAILURE_BACKOFF, f"a replica became ready, and {recorded}")
             return
         if not failed:
-            view.broken(Rule.FAILURE_BACKOFF, f"nothing failed, and {said}")
+            view.report(Rule.FAILURE_BACKOFF, f"nothing failed, and {recorded}")
             return
         service, before = commit.changes.service, commit.before.backoff
         # A failure of an older version isn't counted against the newer one.
@@ -71,20 +71,22 @@ class BackoffChecker:
             # Near the last failure, or when nobody knows of it any more, either may be right.
             is_known = started < last - view.lag_s - SKEW_S and service not in view.checker.damaged
             counts = {capped} if is_known else counts | {capped}
-        if said.failures not in counts or said.version != version:
-            view.broken(Rule.FAILURE_BACKOFF, f"{len(failed)} failed after {before}, and {said}")
+        if recorded.failures not in counts or recorded.version != version:
+            view.report(Rule.FAILURE_BACKOFF, f"{len(failed)} failed after {before}, and {recorded}")
             return
-        held_s = limits.doubled_s(said.failures, *limits.FAILURE_S)
-        if not _is_now(view, commit, said.until, held_s):
-            view.broken(Rule.FAILURE_BACKOFF, f"held until {said.until} after {said.failures} failures")
+        held_s = limits.doubled_s(recorded.failures, *limits.FAILURE_S)
+        if not _is_now(view, commit, recorded.until, held_s):
+            view.report(
+                Rule.FAILURE_BACKOFF, f"held until {recorded.until} after {recorded.failures} failures"
+            )
         if any(replica.is_fallback for replica in failed):
             held_s = min(held_s, limits.FALLBACK_FAILURE_MAX_S)
-            is_right = _is_now(view, commit, said.fallback_until, held_s)
+            is_right = _is_now(view, commit, recorded.fallback_until, held_s)
         else:
-            is_right = said.fallback_until == before.fallback_until
+            is_right = recorded.fallback_until == before.fallback_until
         if not is_right:
-            view.broken(
-                Rule.FAILURE_BACKOFF, f"after {before}, fallbacks are held until {said.fallback_until}"
+            view.report(
+                Rule.FAILURE_BACKOFF, f"after {before}, fallbacks are held until {recorded.fallback_until}"
             )
 
 
@@ -95,7 +97,7 @@ def _after_success(backoff: Backoff, ready: Sequence[int]) -> Backoff:
 
 
 def _is_now(view: InvocationView, commit: Commit, until: datetime | None, held_s: float) -> bool:
-    """Whether so long before `until` is when the commit was decided."""
+    """Whether the commit was decided `held_s` before `until`."""
     if until is None:
         return False
     return view.invocation.began_at - SKEW_S <= time_of(until) - held_s <= commit.at + SKEW_S
@@ -107,7 +109,7 @@ def _becomes_ready(row: Replica, commit: Commit) -> bool:
 
 
 def is_looping(backoff: Backoff, version: int) -> bool:
-    """Whether so many in a row have failed that the version isn't launched any more."""
+    """Whether so many failures in a row have stopped the version's launches."""
     return backoff.version == version and backoff.failures >= limits.CRASH_LOOP
 
 
@@ -120,8 +122,8 @@ def rollout_stopped(spec: ServiceSpec, known: Sequence[Backoff], rows: Rows) -> 
 
 def backoffs(view: InvocationView) -> list[Backoff]:
     """As it was read, and as each of the invocation's commits leaves it."""
-    said = (commit.changes.backoff for commit in view.invocation.commits)
-    return [view.rows.backoff, *(backoff for backoff in said if backoff is not None)]
+    recorded = (commit.changes.backoff for commit in view.invocation.commits)
+    return [view.rows.backoff, *(backoff for backoff in recorded if backoff is not None)]
 
 
 def held_until(view: InvocationView, version: int, *, is_fallback: bool) -> float:

@@ -1,4 +1,4 @@
-"""The rules about what is learned: what cools, how long, and what is forgiven. See docs/placement.md."""
+"""The rules about cooldowns: what starts one, how long it lasts, and what ends it. See docs/placement.md."""
 
 from __future__ import annotations
 
@@ -18,92 +18,92 @@ from spotrelay.core.rows import Changes
 from spotrelay.core.timing import seconds
 
 MIN_GAIN = 0.05
-"""What a loss adds to a cooldown that lasts anyway is worth writing from this share of its length on."""
+"""A cooldown is written if it makes the present one longer by at least this share of its own length."""
 
-FORGIVABLE = (Cause.REFUSAL, Cause.LIMIT)
+LAUNCH_CAUSES = (Cause.REFUSAL, Cause.LIMIT)
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Something happened that teaches to leave something alone."""
+    """Something happened that starts a cooldown."""
 
     service: str
     scope: Scope
     cause: Cause
     at: datetime
     words: str = ""
-    """What the lesson must say."""
+    """What the cooldown's reason must say."""
     is_owed: bool = True
-    """Whether somebody who knows it must learn from it."""
+    """Whether the cooldown must be recorded, or only may be."""
 
 
 @dataclass(slots=True)
-class InvocationLessons:
-    """What one invocation was taught about pools, and what it made of it."""
+class InvocationEvidence:
+    """The evidence that one invocation saw, and the cooldowns that it recorded."""
 
     evidence: list[Evidence] = field(default_factory=list)
     memory: dict[str, PoolMemory] = field(default_factory=dict)
-    """By service, as the table said last."""
+    """By service: the table's last answer."""
     fresh: dict[str, list[Evidence]] = field(default_factory=lambda: defaultdict(list))
-    """By service, what was taught since the table was asked, or just before."""
+    """By service: evidence since that answer, or just before."""
     unread: list[Evidence] = field(default_factory=list)
-    """What was taught since the table was asked."""
+    """Evidence since the last answer."""
     recorded: set[tuple[Scope, Cause]] = field(default_factory=set)
-    given: set[Scope] = field(default_factory=set)
-    """What an instance has forgiven."""
-    forgivable: set[Scope] = field(default_factory=set)
-    """The same, and what it may forgive or not."""
-    forgiven: set[Scope] = field(default_factory=set)
+    must_end: set[Scope] = field(default_factory=set)
+    """Scopes whose cooldowns must end, because a launch succeeded there."""
+    may_end: set[Scope] = field(default_factory=set)
+    """These, and the scopes whose cooldowns may end."""
+    ended: set[Scope] = field(default_factory=set)
 
     def known(self, service: str, scope: Scope, cause: Cause) -> Cooldown | None:
-        """What the table said about it."""
+        """The cooldown that the table knew."""
         memory = self.memory.get(service, PoolMemory())
         return next((c for c in memory.cooldowns if c.scope == scope and c.cause is cause), None)
 
 
 @dataclass(slots=True)
 class CooldownChecker:
-    """Watches what the production code learns."""
+    """Checks cooldowns."""
 
     scheduler: Scheduler
-    broken: Callable[[Rule, str], None]
+    report: Callable[[Rule, str], None]
     is_intact: Callable[[str, float], bool]
     """Service and time → whether its document was there, and its rows whole, ever since."""
-    by: dict[Invocation, InvocationLessons] = field(default_factory=dict)
+    by: dict[Invocation, InvocationEvidence] = field(default_factory=dict)
 
-    def of(self, invocation: Invocation) -> InvocationLessons:
-        """What an invocation was taught."""
-        return self.by.setdefault(invocation, InvocationLessons())
+    def of(self, invocation: Invocation) -> InvocationEvidence:
+        """The evidence of an invocation."""
+        return self.by.setdefault(invocation, InvocationEvidence())
 
     def after_commit(
         self, invocation: Invocation, changes: Changes, before: Mapping[int, Replica], now: datetime
     ) -> None:
-        """The invocation knows that its commit, of then, took effect: what do its rows teach?"""
+        """The invocation knows that its commit took effect: what do its rows give evidence of?"""
         for row in changes.update:
             old = before.get(row.id)
             if old is None or row.offering is None:
                 continue
             for cause, is_new in _evidence_in(row, old):
-                learned, scope = self.of(invocation), Scope.of(row.offering)
+                seen, scope = self.of(invocation), Scope.of(row.offering)
                 is_owed = is_new and self.is_intact(row.service, invocation.began_at)
                 evidence = Evidence(row.service, scope, cause, now, is_owed=is_owed)
-                learned.evidence.append(evidence)
-                learned.unread.append(evidence)
+                seen.evidence.append(evidence)
+                seen.unread.append(evidence)
 
     def after_recall(self, invocation: Invocation, service: str, memory: PoolMemory) -> None:
-        """The invocation was recorded what the table remembers."""
-        learned = self.of(invocation)
-        learned.memory[service] = memory
-        learned.fresh[service] = [e for e in learned.unread if e.service == service]
-        learned.unread = [e for e in learned.unread if e.service != service]
+        """The table answered which cooldowns it has."""
+        seen = self.of(invocation)
+        seen.memory[service] = memory
+        seen.fresh[service] = [e for e in seen.unread if e.service == service]
+        seen.unread = [e for e in seen.unread if e.service != service]
 
     def after_launch(self, invocation: Invocation, request: LaunchRequest, result: LaunchResult) -> None:
-        """EC2 has answered a launch."""
-        learned, spec = self.of(invocation), request.spec
+        """EC2 answered a launch."""
+        seen, spec = self.of(invocation), request.spec
         now = at(self.scheduler.now + invocation.skew_s)
-        fresh = [e for e in learned.fresh[spec.service] if e.cause not in FORGIVABLE]
-        own = {e.scope for e in fresh if _is_news(e, learned)}
-        # What it needn't teach hides no refusal from it.
+        fresh = [e for e in seen.fresh[spec.service] if e.cause not in LAUNCH_CAUSES]
+        own = {e.scope for e in fresh if _is_news(e, seen)}
+        # Evidence that needn't be recorded hides no refusal.
         owed = {e.scope for e in fresh if e.is_owed and e.scope in own}
         refused = [
             Evidence(spec.service, *about, now, refusal.code)
@@ -111,58 +111,58 @@ class CooldownChecker:
             if (about := _scope_and_cause(refusal, spec.region, request.purchase_option))
         ]
         given = {instance.offering for instance in result.instances}
-        known = learned.memory.get(spec.service, PoolMemory()).cooldowns
-        covered = {c.scope for c in known if c.cause in FORGIVABLE and any(map(c.scope.covers, given))}
+        known = seen.memory.get(spec.service, PoolMemory()).cooldowns
+        covered = {c.scope for c in known if c.cause in LAUNCH_CAUSES and any(map(c.scope.covers, given))}
         covered -= {e.scope for e in refused}
-        learned.given |= covered - own
-        learned.forgivable |= covered - owed
-        learned.evidence += refused
-        learned.fresh[spec.service] += refused
+        seen.must_end |= covered - own
+        seen.may_end |= covered - owed
+        seen.evidence += refused
+        seen.fresh[spec.service] += refused
 
     def before_cool(self, invocation: Invocation, cooldowns: Collection[Cooldown]) -> None:
-        """The table is about to be recorded what to leave alone."""
-        learned = self.of(invocation)
+        """Cooldowns are about to be written."""
+        seen = self.of(invocation)
         now = at(self.scheduler.now + invocation.skew_s)
         if not cooldowns:
-            self.broken(Rule.COOLDOWN_RECORDED, "the table is written for nothing")
+            self.report(Rule.COOLDOWN_RECORDED, "no cooldown is written")
         for cooldown in cooldowns:
-            causes = [e for e in learned.evidence if (e.scope, e.cause) == (cooldown.scope, cooldown.cause)]
-            learned.recorded.add((cooldown.scope, cooldown.cause))
+            causes = [e for e in seen.evidence if (e.scope, e.cause) == (cooldown.scope, cooldown.cause)]
+            seen.recorded.add((cooldown.scope, cooldown.cause))
             if not causes:
-                self.broken(
+                self.report(
                     Rule.COOLDOWN_HAS_CAUSE,
-                    f"{cooldown.scope} cools for {cooldown.cause}, and there was none",
+                    f"{cooldown.scope} cools for {cooldown.cause}, without a cause",
                 )
-            elif not any(_fits(cooldown, e, learned) and cooldown.since <= now for e in causes):
-                known = learned.known(causes[-1].service, cooldown.scope, cooldown.cause)
-                self.broken(Rule.COOLDOWN_RECORDED, f"{cooldown} for {causes}, known was {known}")
-            elif not any(_is_worth_it(cooldown, e, learned) for e in causes):
-                self.broken(Rule.COOLDOWN_RECORDED, f"{cooldown} adds nothing to what the table knows")
+            elif not any(_fits(cooldown, e, seen) and cooldown.since <= now for e in causes):
+                known = seen.known(causes[-1].service, cooldown.scope, cooldown.cause)
+                self.report(Rule.COOLDOWN_RECORDED, f"{cooldown} for {causes}, known was {known}")
+            elif not any(_is_worth_it(cooldown, e, seen) for e in causes):
+                self.report(Rule.COOLDOWN_RECORDED, f"{cooldown} adds nothing to the known one")
 
     def before_forgive(self, invocation: Invocation, scopes: Collection[Scope]) -> None:
-        """The table is about to be recorded to forget cooldowns."""
-        learned = self.of(invocation)
-        learned.forgiven.update(scopes)
-        wrongly = [str(scope) for scope in learned.forgiven - learned.forgivable]
+        """Cooldowns are about to be ended."""
+        seen = self.of(invocation)
+        seen.ended.update(scopes)
+        wrongly = [str(scope) for scope in seen.ended - seen.may_end]
         if wrongly:
-            self.broken(Rule.LAUNCH_ENDS_REFUSALS, f"{wrongly} are forgiven, and gave nothing")
+            self.report(Rule.LAUNCH_ENDS_REFUSALS, f"{wrongly} no longer cool, and brought no instance")
 
     def after_invocation(self, invocation: Invocation) -> None:
-        """The invocation came to its end, and nothing disturbed it: is all that it was taught on record?"""
-        learned = self.by.get(invocation)
-        if learned is None:
+        """An undisturbed invocation ended: are all its cooldowns recorded?"""
+        seen = self.by.get(invocation)
+        if seen is None:
             return
-        for evidence in learned.evidence:
-            is_told = (evidence.scope, evidence.cause) in learned.recorded
-            if evidence.is_owed and not is_told and _is_news(evidence, learned):
-                self.broken(Rule.COOLDOWN_RECORDED, f"nobody was recorded of {evidence}")
-        missed = [str(scope) for scope in learned.given - learned.forgiven]
+        for evidence in seen.evidence:
+            is_recorded = (evidence.scope, evidence.cause) in seen.recorded
+            if evidence.is_owed and not is_recorded and _is_news(evidence, seen):
+                self.report(Rule.COOLDOWN_RECORDED, f"no cooldown for {evidence}")
+        missed = [str(scope) for scope in seen.must_end - seen.ended]
         if missed:
-            self.broken(Rule.LAUNCH_ENDS_REFUSALS, f"{missed} gave an instance, and aren't forgiven")
+            self.report(Rule.LAUNCH_ENDS_REFUSALS, f"{missed} brought an instance, and still cool")
 
 
 def _evidence_in(row: Replica, old: Replica) -> Iterator[tuple[Cause, bool]]:
-    """What a row that was written teaches about its pool, and whether that must be learned."""
+    """The causes that a written row gives, and whether their cooldown must be recorded."""
     is_spot = row.offering is not None and row.offering.purchase_option is PurchaseOption.SPOT
     was_there = old.state.is_active
     if row.state is ReplicaState.FAILED:
@@ -172,13 +172,13 @@ def _evidence_in(row: Replica, old: Replica) -> Iterator[tuple[Cause, bool]]:
         # Another warning, as it leaves, is the same loss.
         yield Cause.LOSS, not old.is_warned
     elif is_spot and was_there and not row.state.is_active and "Server.SpotInstance" in row.reason:
-        yield Cause.LOSS, True  # nobody warned, and EC2 says afterwards that it took it
+        yield Cause.LOSS, True  # without a warning; EC2 says afterwards that it took it
     if is_spot and row.rebalance_at and not old.rebalance_at:
         yield Cause.REBALANCE, True
 
 
 def _scope_and_cause(refusal: Refusal, region: str, option: PurchaseOption) -> tuple[Scope, Cause] | None:
-    """What EC2's "no" is about, by docs/placement.md; None if it doesn't say."""
+    """The scope and cause of a refusal, by docs/placement.md; None if EC2 doesn't say."""
     offering, market = refusal.offering, Scope(region, purchase_option=option)
     if offering is None:
         is_all = refusal.kind in (RefusalKind.QUOTA, RefusalKind.MARKET_LIMIT)
@@ -193,43 +193,43 @@ def _scope_and_cause(refusal: Refusal, region: str, option: PurchaseOption) -> t
     }.get(refusal.kind)
 
 
-def _strikes(evidence: Evidence, since: datetime, learned: InvocationLessons) -> set[int]:
-    """How often in a row it has happened: once more if it has rested, and isn't forgotten."""
-    known = learned.known(evidence.service, evidence.scope, evidence.cause)
-    others = (e for e in learned.fresh[evidence.service] if e.cause is not evidence.cause)
-    # Of one scope the table keeps one cooldown: what was taught a moment before may have taken its place.
+def _strikes(evidence: Evidence, since: datetime, seen: InvocationEvidence) -> set[int]:
+    """How many times in a row it may have happened: once more after a cooldown that isn't long past."""
+    known = seen.known(evidence.service, evidence.scope, evidence.cause)
+    others = (e for e in seen.fresh[evidence.service] if e.cause is not evidence.cause)
+    # The table has one cooldown per scope: another cause may have replaced it a moment before.
     hidden = {1} if any(e.scope == evidence.scope for e in others) else set()
     if known is None or known.until + (known.until - known.since) <= since:
         return {1}
     return hidden | {known.strikes if known.until > since else known.strikes + 1}
 
 
-def _fits(cooldown: Cooldown, evidence: Evidence, learned: InvocationLessons) -> bool:
-    """Whether it is what the evidence teaches."""
+def _fits(cooldown: Cooldown, evidence: Evidence, seen: InvocationEvidence) -> bool:
+    """Whether it is the right cooldown for the evidence."""
     length_s = (cooldown.until - cooldown.since).total_seconds()
     return (
         cooldown.since >= evidence.at
-        and cooldown.strikes in _strikes(evidence, cooldown.since, learned)
+        and cooldown.strikes in _strikes(evidence, cooldown.since, seen)
         and abs(length_s - limits.cooldown_s(cooldown.cause, cooldown.strikes)) < 0.01
         and evidence.words in cooldown.reason
         and bool(cooldown.reason)
     )
 
 
-def _gain_s(until: datetime, evidence: Evidence, learned: InvocationLessons) -> float:
-    """How much longer it rests than it would anyway."""
-    known = learned.known(evidence.service, evidence.scope, evidence.cause)
+def _gain_s(until: datetime, evidence: Evidence, seen: InvocationEvidence) -> float:
+    """How much longer the scope cools than without it."""
+    known = seen.known(evidence.service, evidence.scope, evidence.cause)
     return (until - max(known.until if known else evidence.at, evidence.at)).total_seconds()
 
 
-def _is_worth_it(cooldown: Cooldown, evidence: Evidence, learned: InvocationLessons) -> bool:
-    """Whether the table should be written for it; a refusal's lesson always is."""
+def _is_worth_it(cooldown: Cooldown, evidence: Evidence, seen: InvocationEvidence) -> bool:
+    """Whether it is worth a write; a refusal's always is."""
     length_s = (cooldown.until - cooldown.since).total_seconds()
-    return bool(evidence.words) or _gain_s(cooldown.until, evidence, learned) > MIN_GAIN * length_s
+    return bool(evidence.words) or _gain_s(cooldown.until, evidence, seen) > MIN_GAIN * length_s
 
 
-def _is_news(evidence: Evidence, learned: InvocationLessons) -> bool:
-    """Whether the table must come to know of it."""
-    length_s = limits.cooldown_s(evidence.cause, min(_strikes(evidence, evidence.at, learned)))
+def _is_news(evidence: Evidence, seen: InvocationEvidence) -> bool:
+    """Whether the cooldown must be written."""
+    length_s = limits.cooldown_s(evidence.cause, min(_strikes(evidence, evidence.at, seen)))
     until = evidence.at + seconds(length_s)
-    return bool(evidence.words) or _gain_s(until, evidence, learned) > MIN_GAIN * length_s
+    return bool(evidence.words) or _gain_s(until, evidence, seen) > MIN_GAIN * length_s

@@ -1,4 +1,4 @@
-"""The rules that hold once things have come to rest."""
+"""The rules that hold after settling."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ UNREPLACED_REASONS = (
     "Spot is back",
     "orphan: no replica and no launch intent knows it",
 )
-"""Why a replica is drained that nobody misses."""
+"""Reasons for which a replica goes without a replacement."""
 
 
 def unrest(world: SimWorld) -> str:
-    """What keeps things from coming to rest."""
+    """What isn't at rest."""
     rows = [
         f"{r} {r.state}"
         for spec in world.scenario.specs
@@ -47,7 +47,7 @@ def check(world: SimWorld) -> None:
 
 
 def _check_service(world: SimWorld, service: str) -> None:
-    now, broken = world.scheduler.now, world.checker.broken
+    now, report = world.scheduler.now, world.checker.report
     spec = world.services.valid(service, now)
     desired = spec.replicas if spec else 0
     rows = world.memory.load(service)
@@ -59,22 +59,21 @@ def _check_service(world: SimWorld, service: str) -> None:
     there = {i.id for i in world.cloud.of(service) if i.state(now) not in ENDING_STATES and not i.is_foreign}
     # Of a service that is gone from the table and from CloudFormation nobody can tell what was its.
     if there - ready and (spec or service not in world.checker.damaged):
-        broken(Rule.NO_INSTANCE_WITHOUT_ROW, f"{service}: {sorted(there - ready)}")
+        report(Rule.NO_INSTANCE_WITHOUT_ROW, f"{service}: {sorted(there - ready)}")
     alive = {i.id for i in world.cloud.of(service) if i.is_alive(now) and not i.is_foreign}
     if ready - alive:
-        broken(Rule.NO_ROW_WITHOUT_INSTANCE, f"{service}: {sorted(i or '' for i in ready - alive)}")
-    routed = {i for i in world.cloud.groups.get(service, {}) if world.cloud.in_rotation(service, i)}
-    if routed != ready and spec:
-        broken(
+        report(Rule.NO_ROW_WITHOUT_INSTANCE, f"{service}: {sorted(i or '' for i in ready - alive)}")
+    targets = {i for i in world.cloud.groups.get(service, {}) if world.cloud.in_rotation(service, i)}
+    if targets != ready and spec:
+        report(
             Rule.ONLY_READY_IN_ROTATION,
-            f"{service}: {sorted(routed)}, ready are {sorted(i or '' for i in ready)}",
+            f"{service}: {sorted(targets)}, ready are {sorted(i or '' for i in ready)}",
         )
     if rows.intents:
-        broken(Rule.NO_OPEN_INTENT, f"{service}: {list(rows.intents)}")
-    # In the past an expired lease would still be held: nobody gave it back. A service that is gone has no
-    # tick any more that would.
+        report(Rule.NO_OPEN_INTENT, f"{service}: {list(rows.intents)}")
+    # At time 0, even an expired lease counts as held. A removed service has no tick that releases its lease.
     if spec and not world.memory.acquire(service, "nobody", at(0), 0):
-        broken(Rule.NO_LEASE_HELD, service)
+        report(Rule.NO_LEASE_HELD, service)
     if service in world.checker.damaged:
         return
     history = {r.id: r for r in world.memory.history(service, 1000)}
@@ -82,7 +81,7 @@ def _check_service(world: SimWorld, service: str) -> None:
 
 
 def _is_crash_loop(spec: ServiceSpec | None, rows: Rows) -> bool:
-    """Whether what fails again and again waits for a deployment; fallbacks, if wanted, serve meanwhile."""
+    """Whether a crash loop waits for a deployment; fallbacks serve meanwhile, if the service wants them."""
     if spec is None or not is_looping(rows.backoff, spec.version):
         return False
     serving = sum(r.serves for r in rows.replicas.values())
@@ -90,44 +89,42 @@ def _is_crash_loop(spec: ServiceSpec | None, rows: Rows) -> bool:
 
 
 def _check_strength(world: SimWorld, service: str, desired: int, rows: Rows) -> None:
-    """As many as wanted, each bought as it was wanted, and no other."""
-    broken = world.checker.broken
+    """Are as many ready as desired, each with its purchase option, and no others?"""
+    report = world.checker.report
     states = [f"{r.id} {r.state}" for r in rows.replicas.values()]
     if len(states) != desired or any(r.state is not ReplicaState.READY for r in rows.replicas.values()):
-        broken(Rule.DESIRED_AT_REST, f"{service}: {desired} desired, there are {states}")
+        report(Rule.DESIRED_AT_REST, f"{service}: {desired} desired, instances are {states}")
     for row in rows.replicas.values():
         if row.is_fallback or (row.offering and row.offering.purchase_option is not row.purchase_option):
-            broken(
-                Rule.DESIRED_AT_REST, f"{row} is to be bought {row.purchase_option}, and is {row.offering}"
-            )
+            report(Rule.DESIRED_AT_REST, f"{row} is to be {row.purchase_option}, and is {row.offering}")
 
 
 def _check_versions(world: SimWorld, spec: ServiceSpec, rows: Rows) -> None:
     """Where versions roll out, nothing of an older one is left."""
     old = [f"{r} v{r.version}" for r in rows.replicas.values() if r.version < spec.version]
     if old and spec.on_update is OnUpdate.REPLACE:
-        world.checker.broken(Rule.ROLLED_OUT, f"{spec.service} v{spec.version} is deployed, there are {old}")
+        world.checker.report(Rule.ROLLED_OUT, f"{spec.service} v{spec.version} is deployed, there are {old}")
 
 
 def _check_replacements(world: SimWorld, all_: dict[int, Replica], highest_id: int) -> None:
-    """Every loss has one replacement, and every replacement one loss."""
-    broken = world.checker.broken
+    """Does every loss have one replacement, and every replacement one loss?"""
+    report = world.checker.report
     if set(all_) != set(range(1, highest_id + 1)):
-        broken(Rule.IDS_IN_ORDER, f"{sorted(all_)} are on record of {highest_id}")
+        report(Rule.IDS_IN_ORDER, f"{sorted(all_)} are on record of {highest_id}")
     for row in all_.values():
         if row.replaced_by is not None:
             successor = all_.get(row.replaced_by)
             if successor is None or successor.replaces != row.id:
-                broken(
+                report(
                     Rule.ONE_REPLACEMENT_PER_LOSS,
                     f"{row} was replaced by {row.replaced_by}, which doesn't know it",
                 )
         elif _needs_replacement(world, row):
-            broken(Rule.ONE_REPLACEMENT_PER_LOSS, f"{row} was lost ({row.reason}), and nobody replaced it")
+            report(Rule.ONE_REPLACEMENT_PER_LOSS, f"{row} was lost ({row.reason}), and wasn't replaced")
         if row.replaces is not None:
             replaced = all_.get(row.replaces)
             if replaced is None or (replaced.replaced_by != row.id and row.state is ReplicaState.READY):
-                broken(Rule.ONE_REPLACEMENT_PER_LOSS, f"{row} replaces {row.replaces}, which doesn't know it")
+                report(Rule.ONE_REPLACEMENT_PER_LOSS, f"{row} replaces {row.replaces}, which doesn't know it")
 
 
 def _needs_replacement(world: SimWorld, row: Replica) -> bool:
@@ -146,17 +143,17 @@ def _needs_replacement(world: SimWorld, row: Replica) -> bool:
 
 
 def _check_dead_letters(world: SimWorld) -> None:
-    broken = world.checker.broken
+    report = world.checker.report
     queues = (world.signals, world.ticks)
-    # What couldn't be set aside three times ends in the queue's own dead-letter queue.
-    kept = Counter(world.dead_letters.letters) + Counter(m.body for queue in queues for m in queue.dead)
+    # If a message couldn't be set aside three times, it ends in the queue's own dead-letter queue.
+    letters = Counter(world.dead_letters.letters) + Counter(m.body for queue in queues for m in queue.dead)
     for body, sent in world.malformed.items():
-        if kept[body] < sent:
-            broken(Rule.DEAD_LETTERS_EXACT, f"{kept[body]} of {sent} malformed ones: {body[:100]}")
+        if letters[body] < sent:
+            report(Rule.DEAD_LETTERS_EXACT, f"{letters[body]} of {sent} malformed ones: {body[:100]}")
     for body in set(world.dead_letters.letters):
         if not world.malformed[body]:
-            broken(Rule.DEAD_LETTERS_EXACT, f"nothing is wrong with {body[:100]}")
+            report(Rule.DEAD_LETTERS_EXACT, f"nothing is wrong with {body[:100]}")
     for queue in queues:
         for message in queue.dead:
             if message.failed_deliveries < queue.settings.max_receives:
-                broken(Rule.DEAD_LETTERS_EXACT, f"{message.id}: {message.body[:100]}")
+                report(Rule.DEAD_LETTERS_EXACT, f"{message.id}: {message.body[:100]}")

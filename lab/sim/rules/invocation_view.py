@@ -1,4 +1,4 @@
-"""What one invocation was shown, what it wrote, and what has become of that: by which it is judged."""
+"""What one invocation was shown, and the state at its end."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from spotrelay.core.spec import ServiceSpec
 
 @dataclass(slots=True)
 class InvocationView:
-    """What an invocation knew, and what has become of it."""
+    """What one invocation was shown, and the state at its end."""
 
     checker: Checker
     invocation: Invocation
     service: str
     rows: Rows
-    """As it read them."""
+    """The rows as it read them."""
     now: Rows
-    """As they are at its end."""
+    """The rows at its end."""
     spec: ServiceSpec | None
-    """The document that it was given; None if it was given none."""
+    """The document that it read, if any."""
     instances: Mapping[str, Instance]
     health: Mapping[str, TargetState]
     warnings: Mapping[str, list[float]]
@@ -37,18 +37,18 @@ class InvocationView:
 
     @property
     def is_tick(self) -> bool:
-        """Whether it looked at EC2 and the load balancer, and had a document to go by."""
+        """Whether it looked at EC2 and the load balancer, and had a document."""
         invocation = self.invocation
         return self.spec is not None and invocation.observed_at is not None and invocation.health is not None
 
     @property
     def lag_s(self) -> float:
-        """How much older than a commit of its the decision may be."""
+        """How much older its decisions may be than their commits."""
         return self.checker.scheduler.now - self.invocation.began_at
 
     @property
     def is_alone(self) -> bool:
-        """Whether nobody else has written a row since it began to read."""
+        """Whether no other invocation has written a row since it began to read."""
         known = self.rows.replicas
         for commit in self.invocation.commits:
             if commit.before.replicas != known:
@@ -56,9 +56,9 @@ class InvocationView:
             known = commit.after.replicas
         return known == self.now.replicas
 
-    def broken(self, rule: Rule, what: str) -> None:
-        """Note a violation."""
-        self.checker.broken(rule, f"{self.invocation.name}: {what}")
+    def report(self, rule: Rule, what: str) -> None:
+        """Record a violation."""
+        self.checker.report(rule, f"{self.invocation.name}: {what}")
 
     def instance_of(self, row: Replica) -> Instance | None:
         """The row's instance, as EC2 showed it."""
@@ -69,23 +69,23 @@ class InvocationView:
         return self.health.get(row.instance_id or "")
 
     def is_over(self, moment: datetime, after_s: float = 0.0) -> bool:
-        """Whether the time so long after a moment had certainly passed when it began to read."""
+        """Whether `after_s` after the moment had certainly passed when it began to read."""
         return time_of(moment) + after_s + SKEW_S <= self.invocation.loaded_at
 
     def is_before(self, moment: datetime) -> bool:
-        """Whether a moment had certainly passed when it began."""
+        """Whether the moment had certainly passed when it began."""
         return time_of(moment) + SKEW_S <= self.invocation.began_at
 
     def unchanged_rows(self) -> Iterator[Replica]:
-        """The rows that it read and that nobody has written since."""
+        """The rows that it read and that weren't written since."""
         for row in self.rows.replicas.values():
-            kept = self.now.replicas.get(row.id)
-            # What is above the highest ID was created while the rows were read.
-            if kept is not None and kept.revision == row.revision and row.id <= self.rows.highest_id:
+            current = self.now.replicas.get(row.id)
+            # Rows above the highest ID were created while the rows were read.
+            if current is not None and current.revision == row.revision and row.id <= self.rows.highest_id:
                 yield row
 
 
 def stays_in(row: Replica, rows: Rows) -> bool:
-    """Whether a replica stays in service, as these rows have it."""
+    """Whether a replica stays in service according to these rows."""
     found = rows.replicas.get(row.id)
     return found is not None and found.stays

@@ -1,7 +1,7 @@
-"""The rules about who goes, who comes, and when: judged by what each invocation was shown.
+"""Checks an invocation at its end, against what it was shown.
 
-An invocation is judged at its end: what it wrote (`truth`, `balance`), and, if nothing disturbed it, what it
-left undone (`undone`). Whatever it was told, stale or wrong as it may be, it is held to that alone.
+`rows`, `replicas` and `backoff` check its commits. If nothing disturbed it, `completeness` checks whether it
+did everything. Stale and wrong answers count as what it was shown.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from spotrelay.memory import MemoryStore
 
 @dataclass(slots=True)
 class InvocationChecker:
-    """Judges invocations."""
+    """Runs the checks of an invocation's end."""
 
     checker: Checker
     memory: MemoryStore
@@ -32,7 +32,7 @@ class InvocationChecker:
     backoff_checker: BackoffChecker = field(default_factory=BackoffChecker)
 
     def note_event(self, body: str, warned: str | None) -> None:
-        """EC2 says something: an event's text, and the instance that it warns of, if it does."""
+        """Record an event of EC2's; `warned` is the instance of a warning."""
         if warned:
             self.warnings.setdefault(warned, []).append(self.checker.scheduler.now)
         elif "Rebalance Recommendation" in body:
@@ -40,7 +40,7 @@ class InvocationChecker:
             self.recommendations.setdefault(instance_id, []).append(self.checker.scheduler.now)
 
     def check(self, invocation: Invocation, *, came_to_end: bool) -> None:
-        """An invocation is over, one way or the other."""
+        """Check an invocation that has ended, or was killed."""
         if self.checker.violations:
             return
         service = invocation.tick_service
@@ -58,11 +58,11 @@ class InvocationChecker:
         )
         damaged = self.checker.is_damaged(service, invocation.began_at)
         for commit in invocation.commits:
-            # A table that was restored meanwhile gives IDs anew, and rows of one ID are not one replica's.
+            # A restored table gives IDs again: rows with one ID may be of two replicas.
             if not self.checker.is_damaged(commit.changes.service, invocation.began_at):
                 rows.check(view, commit)
-            has_unreadable_document = self.checker.is_damaged(service, invocation.began_at - BLIND_S)
-            if view.is_tick and commit.changes.service == service and not has_unreadable_document:
+            is_uncertain = self.checker.is_damaged(service, invocation.began_at - BLIND_S)
+            if view.is_tick and commit.changes.service == service and not is_uncertain:
                 replicas.check(view, commit)
         is_whole = came_to_end and not (
             invocation.disturbances or damaged or invocation.saw_other_control_plane

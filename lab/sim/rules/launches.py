@@ -1,4 +1,4 @@
-"""The rules about launches: which pools are asked, and what becomes of the answer. See docs/placement.md."""
+"""The rules about launches: which pools are asked, and what follows. See docs/placement.md."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from spotrelay.core.timing import seconds
 from spotrelay.memory import MemoryStore
 
 EXACT_S = 0.01
-"""Nothing takes time between an answer and what is made of it."""
+"""No simulated time passes between an answer and the decision about it."""
 
 Plan = tuple[frozenset[CapacityPool], ...]
 """The pools of one launch request after the other."""
@@ -30,19 +30,19 @@ Answer = LaunchResult | Throttled | Denied
 
 @dataclass(slots=True)
 class Order:
-    """A launch that an invocation has put on record."""
+    """A launch whose intent an invocation has recorded."""
 
     intent: LaunchIntent
     rows: tuple[Replica, ...]
-    """Of the replicas that it is for."""
+    """Its replicas' rows."""
     is_launched_again: bool
-    """Whether there are such that waited for their turn."""
+    """Whether any of its replicas was launched or waited before."""
     plans: list[Plan] = field(default_factory=list)
-    """In which ways it may be made, all told; more than one where what is known leaves room."""
+    """All plans that are right; more than one if the invocation's knowledge is ambiguous."""
     eligible: tuple[CapacityPool, ...] = ()
-    """What may be asked at all; who is left out of that is told."""
+    """All pools that may be asked; the rows name those that were left out."""
     is_certain: bool = True
-    """Whether every document that it may go by comes to the same."""
+    """Whether all documents that may apply have the same pools."""
     step: int = 0
     request: LaunchRequest | None = None
     answer: Answer | None = None
@@ -51,32 +51,32 @@ class Order:
 
 @dataclass(slots=True)
 class InvocationLaunches:
-    """What one invocation launches."""
+    """The launches of one invocation."""
 
     orders: dict[str, Order] = field(default_factory=dict)
     """By launch ID."""
     fallbacks: dict[str, set[bool]] = field(default_factory=dict)
-    """The services of which Spot has just refused something, and whether they want fallbacks."""
+    """The services that Spot has just refused, and whether they want fallbacks."""
     called: set[str] = field(default_factory=set)
-    """The services that a tick was called for since, at once."""
+    """The services for which an extra tick was scheduled since."""
 
 
 @dataclass(slots=True)
 class LaunchChecker:
-    """Watches what the production code launches."""
+    """Checks launches."""
 
     scheduler: Scheduler
-    broken: Callable[[Rule, str], None]
+    report: Callable[[Rule, str], None]
     cooldown_checker: CooldownChecker
     documents: Documents
     by: dict[Invocation, InvocationLaunches] = field(default_factory=dict)
 
-    # What was written.
+    # Commits.
 
     def after_commit(
         self, invocation: Invocation, changes: Changes, before: Mapping[int, Replica], called_at: float
     ) -> None:
-        """The invocation knows that its commit took effect, and made it at that time."""
+        """The invocation knows that the commit that it made at that time took effect."""
         launching = self.by.setdefault(invocation, InvocationLaunches())
         now = at(called_at + invocation.skew_s)
         following = None
@@ -94,15 +94,16 @@ class LaunchChecker:
             return
         named = {row.id for row in changes.stored if row.launch_id == intent.id}
         if named != set(intent.replica_ids):
-            self.broken(Rule.LAUNCH_MATCHES_ROWS, f"{intent}, and it is {named} that wait for it")
+            self.report(Rule.LAUNCH_MATCHES_ROWS, f"{intent}, and the rows that wait for it are {named}")
         order = Order(intent, changes.to_launch, any(r.id in before for r in changes.to_launch))
         launching.orders[intent.id] = order
         if following is not None:
             order.plans, order.step = following.plans, following.step + 1
             order.eligible = following.eligible
             if abs((intent.created_at - now).total_seconds()) > EXACT_S:
-                self.broken(
-                    Rule.INTENT_OPEN_WHILE_PENDING, f"{intent} is of {now}: it would be given up too soon"
+                self.report(
+                    Rule.INTENT_OPEN_WHILE_PENDING,
+                    f"{intent} was opened at {now}: it would be closed too soon",
                 )
             return
         turn = [
@@ -111,18 +112,18 @@ class LaunchChecker:
         for row in order.rows:
             old = before.get(row.id)
             if old is not None and not _is_past(old.retry_at, now) and not turn:
-                self.broken(
+                self.report(
                     Rule.RETRIED_AFTER_BACKOFF, f"{row} is launched at {now}, and waits until {old.retry_at}"
                 )
 
     def _check_purchase_option(self, row: Replica, before: Mapping[int, Replica]) -> None:
-        """A new replica is bought as the one that it replaces, or as the service wants it by now."""
+        """A replacement has the purchase option of what it replaces, if the service still uses Spot."""
         replaced = before.get(row.replaces or 0)
         specs = self._in_force(row.service)
         if replaced is None or not specs or not all(spec.use_spot for spec in specs):
             return
         if row.purchase_option is not replaced.purchase_option:
-            self.broken(Rule.LAUNCH_MATCHES_ROWS, f"{row} is bought {row.purchase_option}, unlike {replaced}")
+            self.report(Rule.LAUNCH_MATCHES_ROWS, f"{row} is {row.purchase_option}, unlike {replaced}")
 
     def _check_conclusion(
         self,
@@ -132,11 +133,11 @@ class LaunchChecker:
         before: Mapping[int, Replica],
         now: datetime,
     ) -> None:
-        """A launch was answered, or was none: do the rows say so?"""
+        """A launch was answered, or not made: do the rows say so?"""
         rows = {row.id: row for row in changes.update}
         waiting = [rows[r.id] for r in order.rows if r.id in rows]
         if len(waiting) < len(order.rows):
-            self.broken(
+            self.report(
                 Rule.LAUNCH_RESULT_RECORDED,
                 f"{order.intent} is closed, and its rows are {list(rows.values())}",
             )
@@ -145,57 +146,59 @@ class LaunchChecker:
             self._check_retry(waiting, before, now, is_attempt=False)
             return
         if order.answer is None:
-            # Nobody was asked: there must have been nobody to ask.
+            # No pool was asked: there must have been none to ask.
             order.plans = self._plans(invocation, order, changes.service, now)
             if () not in order.plans or order.request is not None:
-                self.broken(Rule.POOL_ORDER, f"{order.intent} is closed, nobody answered: {order.plans}")
+                self.report(Rule.POOL_ORDER, f"{order.intent} is closed without an answer: {order.plans}")
         answer = order.answer if isinstance(order.answer, LaunchResult) else LaunchResult()
         got = [row for row in waiting if row.instance_id]
         left = [row for row in waiting if row.instance_id is None]
         given = [instance.id for instance in answer.instances][: len(waiting)]
         if sorted(given) != sorted(row.instance_id or "" for row in got):
-            self.broken(
-                Rule.LAUNCH_RESULT_RECORDED, f"{given} came for {order.intent}, the rows say {waiting}"
+            self.report(
+                Rule.LAUNCH_RESULT_RECORDED, f"{order.intent} brought {given}, the rows say {waiting}"
             )
         words = [str(order.answer)] if isinstance(order.answer, Denied) else [r.code for r in answer.refusals]
         self._check_launch_note(order, got, [*words, "/"])
         self._check_launch_note(order, left, words)
         if left and self._continues(order, changes, left):
-            if any(row.attempts == 1 for row in left):  # another call for fallbacks does no harm
+            if any(row.attempts == 1 for row in left):  # another extra tick does no harm
                 self.by[invocation].fallbacks.setdefault(changes.service, {True, False})
             return
-        self._check_retry(left, before, now, self._rest_end(invocation, order, changes.service, now))
+        self._check_retry(
+            left, before, now, self._first_cooldown_end(invocation, order, changes.service, now)
+        )
         self._expect_fallbacks(invocation, left, before)
 
     def _continues(self, order: Order, changes: Changes, left: Sequence[Replica]) -> bool:
-        """Whether others are asked for those that got nothing, as they must be if there are others."""
+        """Whether other pools are asked for replicas that got nothing, as they must be if there are any."""
         follows = {len(plan) > order.step + 1 for plan in order.plans}
         if not isinstance(order.answer, LaunchResult) or follows == {False}:
             return False
         opened = changes.open_intent.replica_ids if changes.open_intent else ()
-        is_going_on = sorted(opened) == sorted(row.id for row in left)
-        if not is_going_on and follows == {True}:
-            self.broken(Rule.POOL_ORDER, f"{left} aren't asked for elsewhere, {order.plans} at {order.step}")
-        return is_going_on
+        continues = sorted(opened) == sorted(row.id for row in left)
+        if not continues and follows == {True}:
+            self.report(Rule.POOL_ORDER, f"no other pool is asked for {left}, {order.plans} at {order.step}")
+        return continues
 
     def _check_retry(
         self,
         rows: Iterable[Replica],
         before: Mapping[int, Replica],
         now: datetime,
-        rested: tuple[datetime, datetime] | None = None,
+        available: tuple[datetime, datetime] | None = None,
         *,
         is_attempt: bool = True,
     ) -> None:
-        """Nothing was to be had for these, or nothing was asked: when are they tried again?"""
+        """The launch failed, or wasn't made: is the time of the next attempt right?"""
         for row in rows:
             attempts = before[row.id].attempts + is_attempt
             back_off_s = limits.doubled_s(attempts if is_attempt else 1, *limits.RETRY_S)
             due = now + seconds(back_off_s)
-            first, last = rested or (due, due)
+            first, last = available or (due, due)
             is_due = row.retry_at is not None and first <= row.retry_at <= last
             if row.attempts != attempts or not is_due:
-                self.broken(
+                self.report(
                     Rule.RETRIED_AFTER_BACKOFF,
                     f"{row}: {row.attempts}, {row.retry_at}; {attempts}, {first}, {last}",
                 )
@@ -203,7 +206,7 @@ class LaunchChecker:
     def _expect_fallbacks(
         self, invocation: Invocation, rows: Iterable[Replica], before: Mapping[int, Replica]
     ) -> None:
-        """Who was refused for the first time has fallbacks asked for."""
+        """Replicas that were refused for the first time need fallbacks."""
         launching = self.by[invocation]
         for row in rows:
             wants = {s.on_demand_fallback for s in self._in_force(row.service)}
@@ -212,7 +215,7 @@ class LaunchChecker:
                 launching.called.discard(row.service)
 
     def _check_launch_note(self, order: Order, rows: Iterable[Replica], words: Iterable[str]) -> None:
-        """Do the rows say why there, which pools were left out, and what EC2 answered?"""
+        """Do the rows say which pools were asked and left out, and what EC2 answered?"""
         for row in rows:
             text = row.launch or ""
             why, _, answer = text.partition("EC2")
@@ -221,7 +224,7 @@ class LaunchChecker:
                 asked = frozenset[CapacityPool]().union(*order.plans[0])
                 is_right &= all((str(pool) in why) is (pool not in asked) for pool in order.eligible)
             if not is_right:
-                self.broken(
+                self.report(
                     Rule.LAUNCH_RESULT_RECORDED,
                     f"{row} says {text!r}, EC2 said {order.answer}, of {order.plans}",
                 )
@@ -233,12 +236,12 @@ class LaunchChecker:
         launching = self.by.setdefault(invocation, InvocationLaunches())
         order = launching.orders.get(request.launch_id)
         if order is None:
-            return  # never on record: another rule's affair
+            return  # never recorded: see `Checker.before_launch`
         order.request = request
         option, spec = request.purchase_option, request.spec
         wanted = len(order.rows), order.intent.highest_id, {row.purchase_option for row in order.rows}
         if (request.count, request.highest_id, {option}) != wanted:
-            self.broken(Rule.LAUNCH_MATCHES_ROWS, f"{request} for {order.rows}")
+            self.report(Rule.LAUNCH_MATCHES_ROWS, f"{request} for {order.rows}")
         if not order.plans:
             now = at(self.scheduler.now + invocation.skew_s)
             order.plans = self._plans(invocation, order, spec.service, now, spec)
@@ -246,27 +249,27 @@ class LaunchChecker:
             plan for plan in order.plans if plan[order.step : order.step + 1] == (frozenset(request.pools),)
         ]
         if not fits or len(set(request.pools)) < len(request.pools):
-            self.broken(Rule.POOL_ORDER, f"{request.pools} are asked in step {order.step} of {order.plans}")
+            self.report(Rule.POOL_ORDER, f"{request.pools} are asked in step {order.step} of {order.plans}")
         order.plans = fits
         memory = self.cooldown_checker.of(invocation).memory.get(spec.service, PoolMemory())
         if spec.ordered:
             known = [pool for pool in _eligible(spec, memory) if pool in request.pools]
             if known != list(request.pools):
-                self.broken(Rule.LAUNCH_MATCHES_ROWS, f"{request.pools} are asked, {known} is the preference")
+                self.report(Rule.LAUNCH_MATCHES_ROWS, f"{request.pools} are asked, the preference is {known}")
         self._check_price_cap(request, memory)
 
     def _check_price_cap(self, request: LaunchRequest, memory: PoolMemory) -> None:
         share, caps = request.spec.max_price_share, request.max_prices
         if share is None or request.purchase_option is PurchaseOption.ON_DEMAND:
             if caps:
-                self.broken(Rule.PRICE_CAP_SENT, f"{caps}, and nothing is to be capped")
+                self.report(Rule.PRICE_CAP_SENT, f"{caps}, and the service has no cap")
             return
         prices = memory.survey.on_demand_prices if memory.survey else {}
         for type_ in dict.fromkeys(pool.instance_type for pool in request.pools):
             below = share * prices.get(type_, 0.0) - caps.get(type_, float("inf"))
-            # EC2 takes four decimals: what is below is rounded down.
+            # EC2 takes four decimals, and prices are rounded down.
             if not -1e-9 < below < 2e-4:
-                self.broken(Rule.PRICE_CAP_SENT, f"{type_}: {caps}, {share} of {prices}")
+                self.report(Rule.PRICE_CAP_SENT, f"{type_}: {caps}, {share} of {prices}")
 
     def after_launch(self, invocation: Invocation, request: LaunchRequest, answer: Answer) -> None:
         """EC2 has answered."""
@@ -277,14 +280,14 @@ class LaunchChecker:
             self.cooldown_checker.after_launch(invocation, request, answer)
 
     def before_extra_tick(self, invocation: Invocation, service: str, delay_s: float) -> None:
-        """A service's tick is called for, and not as the next one in turn."""
+        """An extra tick is scheduled, beside the claimed one."""
         launching = self.by.get(invocation)
         if launching is None or not 0 < delay_s <= limits.FALLBACK_S:
             return
         launching.called.add(service)
         if True not in launching.fallbacks.get(service, ()):
-            self.broken(
-                Rule.FALLBACKS_IN_SECONDS, f"a tick of {service} is called for, and nothing was refused"
+            self.report(
+                Rule.FALLBACKS_IN_SECONDS, f"an extra tick of {service} is scheduled, and nothing was refused"
             )
 
     def after_invocation(self, invocation: Invocation, *, is_undisturbed: bool) -> None:
@@ -298,15 +301,15 @@ class LaunchChecker:
     def _check_orders(self, launching: InvocationLaunches) -> None:
         for order in launching.orders.values():
             if not order.is_closed:
-                self.broken(
-                    Rule.LAUNCH_RESULT_RECORDED, f"{order.intent} is left open, the answer was {order.answer}"
+                self.report(
+                    Rule.LAUNCH_RESULT_RECORDED, f"{order.intent} stays open, the answer was {order.answer}"
                 )
         wanted = {service for service, wants in launching.fallbacks.items() if wants == {True}}
         if wanted - launching.called:
-            self.broken(Rule.FALLBACKS_IN_SECONDS, f"nobody asks for fallbacks of {wanted}")
+            self.report(Rule.FALLBACKS_IN_SECONDS, f"no tick requests fallbacks of {wanted}")
 
     def check_progress(self, services: Collection[str], store: MemoryStore, quiet_since: float) -> None:
-        """Nothing goes wrong any more: is tried again what was refused?"""
+        """No call fails any more: are refused launches retried?"""
         late = at(self.scheduler.now - limits.PROGRESS_S)
         if self.scheduler.now < quiet_since + limits.PROGRESS_S:
             return
@@ -315,20 +318,20 @@ class LaunchChecker:
             serving = sum(row.serves for row in rows.replicas.values())
             specs = self.documents(service, self.scheduler.now)
             held = [rows.backoff.until, rows.backoff.fallback_until]
-            # One that has just become ready ends the back-off after failures: the next tick launches.
+            # A replica that has just become ready ends the back-off after failures. The next tick launches.
             held += [
                 r.since for r in rows.replicas.values() if r.state is ReplicaState.READY and r.since > late
             ]
             if serving >= max((s.replicas for s in specs), default=0) or any(held):
-                continue  # no hurry, or another reason to wait
+                continue  # enough serve, or there is another reason to wait
             for row in rows.replicas.values():
                 is_late = row.retry_at is not None and row.retry_at < late
                 if row.state is ReplicaState.REQUESTED and is_late and row.launch_id not in rows.intents:
-                    self.broken(
-                        Rule.RETRIED_AFTER_BACKOFF, f"{row} isn't tried again, due was {row.retry_at}"
+                    self.report(
+                        Rule.RETRIED_AFTER_BACKOFF, f"{row} isn't retried, it was due at {row.retry_at}"
                     )
 
-    # What may be asked.
+    # Plans.
 
     def _in_force(self, service: str) -> Sequence[ServiceSpec]:
         return in_force(self.documents, service, self.scheduler.now)
@@ -341,11 +344,11 @@ class LaunchChecker:
         now: datetime,
         spec: ServiceSpec | None = None,
     ) -> list[Plan]:
-        """In which ways the launch may be made then, by what the invocation was told."""
-        learned = self.cooldown_checker.of(invocation)
-        memory, option = learned.memory.get(service, PoolMemory()), order.rows[0].purchase_option
-        # What was lost is known by now; what the launch before was refused is, or isn't.
-        fresh = learned.fresh[service]
+        """The plans that are right then, by what the invocation was shown."""
+        seen = self.cooldown_checker.of(invocation)
+        memory, option = seen.memory.get(service, PoolMemory()), order.rows[0].purchase_option
+        # Losses are known by now. Refusals of the launch before may be known, or not.
+        fresh = seen.fresh[service]
         lost = [e for e in fresh if not e.words]
         taught = [_scopes(e for e in lost if e.is_owed), _scopes(lost), _scopes(fresh)]
         specs = [spec] if spec else self._in_force(service)
@@ -360,7 +363,7 @@ class LaunchChecker:
         return list(dict.fromkeys(plans))
 
     def _last_resorts(self, invocation: Invocation, spec: ServiceSpec, order: Order) -> set[bool]:
-        """Whether Spot may be asked where it would rather not be: nothing better is to be had."""
+        """Whether low scores and cooling pools may be asked: only if fallbacks are refused, too."""
         if not spec.on_demand_fallback:
             return {True}
         refused = {r.id for r in invocation.loaded.values() if _is_refused_fallback(r)}
@@ -370,26 +373,26 @@ class LaunchChecker:
         is_together = any(row.id in refused for other in others for row in other.rows)
         return {True} if is_together and order.is_launched_again else {True, False}
 
-    def _rest_end(
+    def _first_cooldown_end(
         self, invocation: Invocation, order: Order, service: str, now: datetime
     ) -> tuple[datetime, datetime] | None:
-        """If nobody was asked because all cool: between when and when the first will have rested."""
+        """If no pool was asked because all cool: when the first cooldown ends, as an interval."""
         if order.request is not None:
             return None
-        learned = self.cooldown_checker.of(invocation)
-        memory, latest = learned.memory.get(service, PoolMemory()), now + seconds(limits.ALL_COOLING_RETRY_S)
+        seen = self.cooldown_checker.of(invocation)
+        memory, latest = seen.memory.get(service, PoolMemory()), now + seconds(limits.ALL_COOLING_RETRY_S)
         offerings = [Offering(pool, order.rows[0].purchase_option) for pool in order.eligible]
-        if any(scope.covers(o) for scope in _scopes(learned.fresh[service]) for o in offerings):
-            return now, latest  # what has just been taught ends at a time that only its lesson says
-        ends = [end for o in offerings if (end := _rests_until(memory, o, now))]
+        if any(scope.covers(o) for scope in _scopes(seen.fresh[service]) for o in offerings):
+            return now, latest  # a cooldown of just now isn't in `memory` yet
+        ends = [end for o in offerings if (end := _cools_until(memory, o, now))]
         if len(ends) < len(offerings):
             return None
-        rested = min(*ends, latest)
-        return rested, rested
+        available = min(*ends, latest)
+        return available, available
 
 
 def _eligible(spec: ServiceSpec, memory: PoolMemory) -> list[CapacityPool]:
-    """What EC2 said that it has in the service's zones; what the stack lists if it wasn't asked that."""
+    """The surveyed pools in the service's zones, or the stack's list without such a survey."""
     survey, zones = memory.survey, set(spec.subnets.values())
     is_answer = survey is not None and survey.asked == spec.asked
     found = [p for p in survey.pools if p.zone in zones] if survey and is_answer else []
@@ -406,8 +409,8 @@ def _plan(
     *,
     is_last_resort: bool,
 ) -> Plan:
-    """Who is asked in turn: what rests; what scores low; what cools."""
-    rested, low, cooling = set(), set(), set()
+    """Which pools are asked in turn: available ones, low scores, cooling ones."""
+    available, low, cooling = set(), set(), set()
     is_spot = option is PurchaseOption.SPOT
     survey = memory.survey
     scores = survey.scores if survey and survey.asked == spec.asked else {}
@@ -415,14 +418,14 @@ def _plan(
         offering = Offering(pool, option)
         if is_spot and _is_too_dear(spec, pool, memory):
             continue
-        if _rests_until(memory, offering, now) or any(scope.covers(offering) for scope in taught):
+        if _cools_until(memory, offering, now) or any(scope.covers(offering) for scope in taught):
             cooling.add(pool)
         elif is_spot and scores.get(pool.zone, 10) <= limits.LOW_SCORE:
             low.add(pool)
         else:
-            rested.add(pool)
+            available.add(pool)
     is_return = spec.on_demand_fallback and all(row.attempts % limits.LOW_SCORE_EVERY for row in order.rows)
-    steps = [rested]
+    steps = [available]
     if not is_return or is_last_resort:
         steps.append(low)
     if not is_spot or is_last_resort:
@@ -434,13 +437,13 @@ def _is_too_dear(spec: ServiceSpec, pool: CapacityPool, memory: PoolMemory) -> b
     if spec.max_price_share is None:
         return False
     if memory.survey is None or pool.instance_type not in memory.survey.on_demand_prices:
-        return True  # nobody knows what it may cost
+        return True  # its price is unknown
     most = spec.max_price_share * memory.survey.on_demand_prices[pool.instance_type]
     return memory.survey.spot_prices.get(pool, 0.0) > most
 
 
-def _rests_until(memory: PoolMemory, offering: Offering, now: datetime) -> datetime | None:
-    """Until when the offering is to be left alone; None if it needn't be."""
+def _cools_until(memory: PoolMemory, offering: Offering, now: datetime) -> datetime | None:
+    """When the offering's cooldown ends; None if it doesn't cool."""
     ends = [c.until for c in memory.cooldowns if c.until > now and c.scope.covers(offering)]
     return max(ends, default=None)
 

@@ -1,4 +1,7 @@
-"""What an invocation must do with its messages and its troubles, as one sees who hears all of its calls."""
+"""The rules about messages, and about the steps of a decision when calls fail.
+
+All of an invocation's calls and their answers are on record; that is what it is judged by.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +25,18 @@ from spotrelay.core.rows import Changes, Removal, Rows
 from spotrelay.core.spec import ServiceSpec
 
 NEXT_TICK_S = 5.0
-"""Within so long the next tick is due while anything moves: docs/reliability.md, "seconds"."""
+"""After a change, the next tick is due within this time: docs/reliability.md, "seconds"."""
 
 LEAVE_CHECK_S = 3.0
-"""After such a moment somebody must look: clocks are a second apart, and delays are whole seconds."""
+"""How late a check of a warned replica may be: clocks are a second apart, and delays are whole seconds."""
+
+LEAVE_MARGIN_S = 0.4
+"""How late it must be at least: the moment must have passed by a clock that may be half a second off."""
 
 OPTIONAL_CALLS = frozenset(
     {Call.LAUNCH, Call.COOL, Call.FORGIVE, Call.PROBE, Call.LOOK_AHEAD, Call.SET_ASIDE}
 )
-"""What may fail without bringing the message back: the tick takes it up, or nothing depends on it."""
+"""A message is done with even if these fail: a tick repeats them, or nothing depends on them."""
 
 CHANGING_CALLS = frozenset(
     {
@@ -45,36 +51,38 @@ CHANGING_CALLS = frozenset(
         Call.FORGIVE,
     }
 )
-"""Calls that change something of a service."""
+"""Calls that change a service."""
 
 FAN_OUT_CALLS = frozenset({Call.NAMES, Call.SERVICES, Call.SCHEDULE})
-"""What the schedule's event leads to: a tick for each service, and no more."""
+"""The calls for the schedule's event: it leads to a tick for each service, and to nothing else."""
 
-SCHEDULED = "aws.events"
-"""Whose event that is."""
+SCHEDULE_SOURCE = "aws.events"
+"""The source of that event."""
 
 
 @dataclass(slots=True)
 class MessageChecker:
-    """Looks at each invocation when it has ended, unless it was killed."""
+    """Checks each invocation at its end, unless it was killed."""
 
     checker: Checker
     metric_checker: MetricChecker
     fates: dict[str, Fate] = field(default_factory=dict)
-    """By body: what must become of a message that is none of the usual ones."""
+    """By body: what must happen to an unusual message."""
 
     def signals(self, invocation: Invocation, messages: Mapping[str, str], again: Collection[str]) -> None:
-        """A batch of events is dealt with; `again` are the messages to be delivered again."""
+        """Check a finished batch of events; `again` are the messages to be redelivered."""
         of_fate: dict[Fate, list[str]] = {fate: [] for fate in Fate}
         for id_, body in messages.items():
             of_fate[self.fates.get(body, Fate.HANDLED)].append(id_)
         malformed, ignored = of_fate[Fate.SET_ASIDE], of_fate[Fate.IGNORED]
         events = {id_: SimSignal.of(messages[id_]) for id_ in of_fate[Fate.HANDLED]}
-        kept = self._check_set_aside(invocation, [messages[id_] for id_ in malformed])
-        failed = Counter(messages[id_] for id_ in malformed if id_ in again)
-        if failed != kept:
-            self._broken(
-                invocation, Rule.REDELIVERED_ON_FAILURE, f"{sorted(failed)} come again, not {sorted(kept)}"
+        failures = self._check_set_aside(invocation, [messages[id_] for id_ in malformed])
+        redeliveries = Counter(messages[id_] for id_ in malformed if id_ in again)
+        if redeliveries != failures:
+            self._report(
+                invocation,
+                Rule.REDELIVERED_ON_FAILURE,
+                f"redelivered {sorted(redeliveries)}, not {sorted(failures)}",
             )
         self._expect_redelivery(ignored, again, must=False)
         self._check_redelivery(invocation, events, again)
@@ -86,56 +94,54 @@ class MessageChecker:
         )
 
     def tick(self, invocation: Invocation, body: str, error: Exception | None) -> None:
-        """A message of the tick queue is dealt with, or failed."""
+        """Check a message of the tick queue that was handled, or failed."""
         records = invocation.calls
         if self.fates.get(body) is Fate.SET_ASIDE:
-            kept = self._check_set_aside(invocation, [body])
-            if (error is not None) != bool(kept):
-                self._broken(
-                    invocation, Rule.REDELIVERED_ON_FAILURE, f"a message that nobody can read: {error!r}"
-                )
+            failures = self._check_set_aside(invocation, [body])
+            if (error is not None) != bool(failures):
+                self._report(invocation, Rule.REDELIVERED_ON_FAILURE, f"a malformed message: {error!r}")
             if len(records) > 1:
-                self._broken(invocation, Rule.TICK_MESSAGE_OBEYED, f"{body[:80]} is taken for a tick")
+                self._report(invocation, Rule.TICK_MESSAGE_OBEYED, f"{body[:80]} is handled as a tick")
             self.metric_checker.check(invocation, malformed=1, is_whole=error is None)
             return
-        asked = _TickMessage.of(body)
-        is_tick = asked.kind in ("tick", "override")
-        may = any(_is_trouble(c) for c in invocation.errors)
+        message = _TickMessage.of(body)
+        is_tick = message.kind in ("tick", "override")
+        may = any(_is_failure(c) for c in invocation.errors)
         must = any(_is_needed(c, is_tick=is_tick) for c in invocation.errors)
         if must and error is None:
-            self._broken(invocation, Rule.REDELIVERED_ON_FAILURE, "calls failed, and it is done with")
+            self._report(invocation, Rule.REDELIVERED_ON_FAILURE, "calls failed, and its message is deleted")
         if error is not None and not may:
-            self._broken(invocation, Rule.REDELIVERED_ON_FAILURE, f"no call failed, and it raises {error!r}")
+            self._report(invocation, Rule.REDELIVERED_ON_FAILURE, f"no call failed, and it raises {error!r}")
         if error is None:
-            self._check_tick_message(invocation, asked)
+            self._check_tick_message(invocation, message)
         self._check_section(invocation, records)
         self._check_after_errors(invocation, records)
         self._check_removal(invocation, records)
-        self.metric_checker.check(invocation, is_whole=error is None, is_override=asked.kind == "override")
+        self.metric_checker.check(invocation, is_whole=error is None, is_override=message.kind == "override")
 
     # Messages.
 
     def _check_set_aside(self, invocation: Invocation, bodies: Sequence[str]) -> Counter[str]:
-        """Those that should have been set aside; which of them couldn't be."""
+        """Check that these were set aside; return those for which the call failed."""
         calls = [c for c in invocation.calls if c.call is Call.SET_ASIDE]
         tried = [c.about for c in calls if isinstance(c.about, tuple)]
         if sorted(body for _, body in tried) != sorted(bodies):
-            self._broken(invocation, Rule.MALFORMED_SET_ASIDE, f"{len(tried)} of {len(bodies)} are set aside")
+            self._report(invocation, Rule.MALFORMED_SET_ASIDE, f"{len(tried)} of {len(bodies)} are set aside")
         if not all(why for why, _ in tried):
-            self._broken(invocation, Rule.MALFORMED_SET_ASIDE, "set aside without a reason")
+            self._report(invocation, Rule.MALFORMED_SET_ASIDE, "set aside without a reason")
         return Counter(c.about[1] for c in calls if c.is_error and isinstance(c.about, tuple))
 
     def _expect_redelivery(self, ids: Sequence[str], again: Collection[str], *, must: bool) -> None:
         for id_ in ids:
             if (id_ in again) != must:
-                self.checker.broken(
-                    Rule.REDELIVERED_ON_FAILURE, f"{id_}: {'done with' if must else 'delivered again'}"
+                self.checker.report(
+                    Rule.REDELIVERED_ON_FAILURE, f"{id_}: {'deleted' if must else 'redelivered'}"
                 )
 
     def _check_redelivery(
         self, invocation: Invocation, events: Mapping[str, SimSignal], again: Collection[str]
     ) -> None:
-        """Do those signals come again of which some work failed, and no others?"""
+        """Are the signals redelivered for which a call failed, and no others?"""
         records = invocation.calls
         located = first(records, Call.LOCATE)
         if not isinstance(located, dict):
@@ -151,51 +157,49 @@ class MessageChecker:
         for service, ids in of.items():
             section = sections.get(service)
             if section is None:
-                self._broken(
-                    invocation, Rule.REDELIVERED_ON_FAILURE, f"nobody looks after {ids}, of {service}"
-                )
+                self._report(invocation, Rule.REDELIVERED_ON_FAILURE, f"{ids}, of {service}, are not handled")
             elif any(_is_needed(c, is_tick=True, is_signals=True) for c in section):
                 self._expect_redelivery(ids, again, must=True)
-            elif not any(_is_trouble(c) for c in section):
+            elif not any(_is_failure(c) for c in section):
                 self._expect_redelivery(ids, again, must=False)
 
-    def _check_tick_message(self, invocation: Invocation, asked: _TickMessage) -> None:
-        """A message of the tick queue is done with: was it done what it asks for?"""
+    def _check_tick_message(self, invocation: Invocation, message: _TickMessage) -> None:
+        """A message of the tick queue is deleted: was done what it asks for?"""
         records = invocation.calls
         calls = [c.call for c in records]
-        if asked.kind == SCHEDULED:
-            told = [c.message["service"] for c in records if c.call is Call.SCHEDULE]
+        if message.kind == SCHEDULE_SOURCE:
+            services = [c.message["service"] for c in records if c.call is Call.SCHEDULE]
             known = {s for c in records if c.call in (Call.NAMES, Call.SERVICES) for s in _texts(c.answer)}
-            is_done = sorted(told) == sorted(known) and set(calls) <= FAN_OUT_CALLS
-        elif asked.kind == "removed":
-            noted = [c.about for c in records if c.call is Call.NOTE_REMOVAL]
-            told = [c.message["service"] for c in records if c.call is Call.SCHEDULE]
+            is_done = sorted(services) == sorted(known) and set(calls) <= FAN_OUT_CALLS
+        elif message.kind == "removed":
+            removals = [c.about for c in records if c.call is Call.NOTE_REMOVAL]
+            services = [c.message["service"] for c in records if c.call is Call.SCHEDULE]
             is_done = (
-                told == [asked.service]
-                and len(calls) == 1 + len(told)
-                and any(isinstance(r, Removal) and r.told_at for r in noted)
+                services == [message.service]
+                and len(calls) == 1 + len(services)
+                and any(isinstance(r, Removal) and r.told_at for r in removals)
             )
-        elif asked.kind == "leave":
+        elif message.kind == "leave":
             # A tick that hangs holds the lease, and what must leave can't wait for it.
             is_done = Call.ACQUIRE not in calls and Call.GET in calls
             is_done = is_done and (Call.LOAD in calls or _spec(records) is None)
         else:
             is_free = any(c.call is Call.ACQUIRE and c.answer is True for c in records)
             done = (Call.LOAD, Call.GET, Call.RELEASE)
-            # Another tick comes by itself, and a person's word wouldn't.
-            repeated = [asked] if asked.kind == "override" else []
+            # A tick comes again by the schedule; an operator's override doesn't.
+            repeated = [message] if message.kind == "override" else []
             sent = [c.about for c in records if c.call is Call.SCHEDULE]
             is_left = calls == [Call.ACQUIRE, *(Call.SCHEDULE for _ in repeated)]
             is_left = is_left and [_TickMessage.of(a[0]) for a in sent if isinstance(a, tuple)] == repeated
             is_done = all(call in calls for call in done) if is_free else is_left
-            is_done = is_done and invocation.tick_service in ("", asked.service)
+            is_done = is_done and invocation.tick_service in ("", message.service)
         if not is_done:
-            self._broken(invocation, Rule.TICK_MESSAGE_OBEYED, f"{asked} leads to {calls}")
+            self._report(invocation, Rule.TICK_MESSAGE_OBEYED, f"{message} leads to {calls}")
 
     # Steps.
 
     def _check_section(self, invocation: Invocation, records: Sequence[CallRecord]) -> None:
-        """What was done for one service."""
+        """Check what was done for one service."""
         self._check_claims(invocation, records)
         if not any(c.call is Call.COMMIT for c in records):
             return
@@ -212,7 +216,7 @@ class MessageChecker:
             if changes.open_intent:
                 opened.add(changes.open_intent.id)
                 if not _is_launched(changes.open_intent.id, after):
-                    self._broken_step(invocation, f"{changes.open_intent.id} isn't launched")
+                    self._report_step(invocation, f"{changes.open_intent.id} isn't launched")
             if spec is not None:
                 for row in changes.update:
                     self._check_row(invocation, row, known.get(row.id), spec, record.at, after)
@@ -229,7 +233,7 @@ class MessageChecker:
         since: float,
         after: Sequence[CallRecord],
     ) -> None:
-        """A row was written: does what follows from it follow?"""
+        """A row was written: do the calls follow that it requires?"""
         instance_id = row.instance_id
         if before is None or instance_id is None:
             return
@@ -238,15 +242,15 @@ class MessageChecker:
                 c.call for c in after if c.call is Call.LAUNCH or _is_about(c, Call.DEREGISTER, instance_id)
             ]
             if Call.DEREGISTER not in calls:
-                self._broken_step(invocation, f"{row} is {row.state}, and isn't taken out of rotation")
+                self._report_step(invocation, f"{row} is {row.state}, and isn't deregistered")
             elif calls[0] is Call.LAUNCH:
-                self.checker.broken(Rule.DEREGISTERED_BEFORE_LAUNCH, f"{row} waits for a launch")
+                self.checker.report(Rule.DEREGISTERED_BEFORE_LAUNCH, f"{row} is deregistered after a launch")
         if row.state is ReplicaState.FAILED and not _any_about(after, Call.TERMINATE, instance_id):
-            self._broken_step(invocation, f"{row} has failed, and isn't terminated")
+            self._report_step(invocation, f"{row} has failed, and isn't terminated")
         is_starting = row.state is ReplicaState.STARTING and before.state is not row.state
         is_to_enter = is_starting and spec.readiness_probe is None
         if is_to_enter and not _any_about(after, Call.REGISTER, instance_id):
-            self._broken_step(invocation, f"{row} starts, and isn't put into rotation")
+            self._report_step(invocation, f"{row} starts, and isn't registered")
         if row.warned_at and not before.warned_at and row.state is ReplicaState.READY:
             self._check_leave_schedule(invocation, row, row.warned_at, spec, since, after)
 
@@ -259,30 +263,40 @@ class MessageChecker:
         since: float,
         after: Sequence[CallRecord],
     ) -> None:
-        """A warned replica serves on: will somebody look when it must leave?"""
+        """A warned replica serves on: is a check scheduled for when it must leave?"""
         calls = [c for c in after if c.call is Call.SCHEDULE_LEAVE]
-        # One that fails is raised, and the message comes again. One that takes long comes late.
+        # A failed one makes the message come again.
         if any(c.is_error for c in calls):
             return
-        ends = [since, *(c.at for c in after)]
-        sent = [
-            (now, c.delay_s) for now, c in zip(ends, after, strict=False) if c.call is Call.SCHEDULE_LEAVE
+        begins = [since, *(c.at for c in after)]
+        checks = [
+            (begin, c.at, c.delay_s)
+            for begin, c in zip(begins, after, strict=False)
+            if c.call is Call.SCHEDULE_LEAVE
         ]
         for due in limits.last_moments(spec, warned_at):
-            # What is due already is looked at now.
-            if not any(0 <= now + delay_s - max(due, now) <= LEAVE_CHECK_S for now, delay_s in sent):
-                self._broken_step(invocation, f"{row}, warned {warned_at}, isn't looked at {due:.0f} s")
+            # If the moment has passed, the check is due now.
+            if not any(
+                0 <= begin + delay_s - max(due, begin) <= LEAVE_CHECK_S
+                and end + delay_s >= due + LEAVE_MARGIN_S
+                for begin, end, delay_s in checks
+            ):
+                self._report(
+                    invocation,
+                    Rule.LAST_MOMENT_CHECKED,
+                    f"{row}, warned {warned_at}, isn't checked at {due:.0f} s: {checks}",
+                )
 
     def _check_tick_follows(
         self, invocation: Invocation, changes: Changes, after: Sequence[CallRecord], since: float
     ) -> None:
-        """Something was changed: does a tick follow within seconds?"""
+        """A service was changed: does a tick follow within seconds?"""
         claims = ((time_of(c.about), c.at) for c in after if isinstance(c.about, datetime))
         if not any(due - invocation.skew_s <= at + NEXT_TICK_S for due, at in claims):
-            self._broken(invocation, Rule.TICK_AFTER_CHANGE, f"nothing follows {changes.service} at {since}")
+            self._report(invocation, Rule.TICK_AFTER_CHANGE, f"nothing follows {changes.service} at {since}")
 
     def _check_removal(self, invocation: Invocation, records: Sequence[CallRecord]) -> None:
-        """A tick found no document: is that believed only when it is certain?"""
+        """A tick found no document: is the service removed only if that is certain?"""
         rows = first(records, Call.LOAD)
         is_missing = any(c.call is Call.GET and c.answer is None for c in records)
         if not (is_missing and isinstance(rows, Rows)):
@@ -291,27 +305,27 @@ class MessageChecker:
         if told_at is None:
             is_left_alone = rows.document is None or invocation.is_override
         else:
-            told_for_s = time_of(told_at) + limits.ABSENT_S - records[-1].at
-            is_left_alone = rows.removal.absent + 1 <= limits.ABSENT_TICKS or told_for_s > SKEW_S
+            left_s = time_of(told_at) + limits.ABSENT_S - records[-1].at
+            is_left_alone = rows.removal.absent + 1 <= limits.ABSENT_TICKS or left_s > SKEW_S
         if is_left_alone and (touched := [c.call for c in records if c.call in CHANGING_CALLS]):
-            self._broken(invocation, Rule.REMOVAL_NEEDS_TWO_SIGNS, f"{touched} by {rows.removal}")
+            self._report(invocation, Rule.REMOVAL_NEEDS_TWO_SIGNS, f"{touched} by {rows.removal}")
 
     def _check_after_errors(self, invocation: Invocation, records: Sequence[CallRecord]) -> None:
-        """What must not be done any more once something has failed."""
+        """Check what must not be done after a call failed."""
         if invocation.errors:
             self._check_other_control_plane(invocation, records)
             self._check_writes_after_conflict(invocation, records)
 
     def _check_other_control_plane(self, invocation: Invocation, records: Sequence[CallRecord]) -> None:
-        """Another control plane is in charge: is everything left alone?"""
-        told = next(
+        """Another control plane manages the services: is nothing changed?"""
+        first_error = next(
             (i for i, c in enumerate(records) if isinstance(c.answer, OtherControlPlane)), len(records)
         )
-        if touched := [c.call for c in records[told:] if c.call in CHANGING_CALLS]:
-            self._broken(invocation, Rule.OTHER_CONTROL_PLANE_RESPECTED, f"goes on to {touched}")
+        if touched := [c.call for c in records[first_error:] if c.call in CHANGING_CALLS]:
+            self._report(invocation, Rule.OTHER_CONTROL_PLANE_RESPECTED, f"goes on to {touched}")
 
     def _check_writes_after_conflict(self, invocation: Invocation, records: Sequence[CallRecord]) -> None:
-        """A commit was lost to another decider: is nothing more written of what was decided with it?"""
+        """A commit lost a race: is nothing else of the same decision written?"""
         lost: Changes | None = None
         opened: set[str] = set()
         for record in records:
@@ -323,7 +337,7 @@ class MessageChecker:
             if record.about.open_intent:
                 opened.add(record.about.open_intent.id)
             if lost is not None and not is_outcome:
-                self._broken(
+                self._report(
                     invocation,
                     Rule.NO_WRITE_AFTER_CONFLICT,
                     f"{timeline.describe(record.about)} after {timeline.describe(lost)}",
@@ -332,26 +346,26 @@ class MessageChecker:
                 lost = record.about
 
     def _check_claims(self, invocation: Invocation, records: Sequence[CallRecord]) -> None:
-        """Ticks were claimed: are they sent, for that time?"""
+        """Are ticks that were claimed sent, for the claimed time?"""
         for position, claim in enumerate(records[:-1]):
             if claim.call is Call.CLAIM_TICK and claim.answer is True:
                 self._check_claim(invocation, records[position - 1], claim, records[position + 1])
 
     def _check_claim(
-        self, invocation: Invocation, before: CallRecord, claim: CallRecord, told: CallRecord
+        self, invocation: Invocation, before: CallRecord, claim: CallRecord, message: CallRecord
     ) -> None:
         due = claim.about
         assert isinstance(due, datetime)  # noqa: S101 - it is what a claim is about
         due_s = time_of(due) - invocation.skew_s
-        is_sent = told.call is Call.SCHEDULE and told.message["due"] == due.isoformat()
-        if not is_sent or not due_s - claim.at - 0.1 <= told.delay_s <= due_s - before.at + 0.1:
-            self._broken(invocation, Rule.TICK_AFTER_CHANGE, f"the tick of {due} is claimed and not sent")
+        is_sent = message.call is Call.SCHEDULE and message.message["due"] == due.isoformat()
+        if not is_sent or not due_s - claim.at - 0.1 <= message.delay_s <= due_s - before.at + 0.1:
+            self._report(invocation, Rule.TICK_AFTER_CHANGE, f"the tick of {due} is claimed and not sent")
 
-    def _broken_step(self, invocation: Invocation, what: str) -> None:
-        self._broken(invocation, Rule.STEPS_INDEPENDENT, what)
+    def _report_step(self, invocation: Invocation, what: str) -> None:
+        self._report(invocation, Rule.STEPS_INDEPENDENT, what)
 
-    def _broken(self, invocation: Invocation, rule: Rule, what: str) -> None:
-        self.checker.broken(rule, f"{invocation.name}: {what}")
+    def _report(self, invocation: Invocation, rule: Rule, what: str) -> None:
+        self.checker.report(rule, f"{invocation.name}: {what}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,7 +380,7 @@ class _TickMessage:
         message = json.loads(body)
         match message.get("source"):
             case "aws.events":
-                return cls(SCHEDULED, None)
+                return cls(SCHEDULE_SOURCE, None)
             case "aws.ssm":
                 detail = message["detail"]
                 kind = "removed" if detail["operation"] == "Delete" else "tick"
@@ -376,14 +390,14 @@ class _TickMessage:
 
 
 def _sections(records: Sequence[CallRecord]) -> Iterator[Sequence[CallRecord]]:
-    """What a batch of signals led to, by service: each begins with its document."""
+    """The calls of a batch of signals, by service: each service's begin with reading its document."""
     begins = [i for i, c in enumerate(records) if c.call is Call.GET]
     for start, end in pairwise([*begins, len(records)]):
         yield records[start:end]
 
 
 def _spec(records: Sequence[CallRecord]) -> ServiceSpec | None:
-    """The document that was gone by, if there was any."""
+    """The document that was used, if any."""
     rows = first(records, Call.LOAD)
     found = (c.answer for c in records if c.call in (Call.GET, Call.DOCUMENT))
     spec = next((s for s in found if isinstance(s, ServiceSpec)), None)
@@ -391,19 +405,19 @@ def _spec(records: Sequence[CallRecord]) -> ServiceSpec | None:
         health = next((c.answer for c in records if c.call is Call.HEALTH and not c.is_error), None)
         is_removed = spec is None and isinstance(rows, Rows) and rows.removal.told_at is not None
         if health is None or (is_removed and not health):
-            return None  # there is nothing to leave
+            return None  # nothing can be in rotation
         return spec or (rows.document if isinstance(rows, Rows) else None)
     return spec
 
 
-def _is_trouble(record: CallRecord) -> bool:
-    """Whether a call failed that may be needed."""
+def _is_failure(record: CallRecord) -> bool:
+    """Whether a required call failed."""
     return isinstance(record.answer, PortError) and record.call not in OPTIONAL_CALLS
 
 
 def _is_needed(record: CallRecord, *, is_tick: bool, is_signals: bool = False) -> bool:
-    """Whether a call failed without which the message isn't done with."""
-    if not _is_trouble(record):
+    """Whether a call failed that the message must be redelivered for."""
+    if not _is_failure(record):
         return False
     if record.call is Call.COMMIT and isinstance(record.answer, Conflict):
         return is_signals and is_mending(record.about)
@@ -414,7 +428,7 @@ def _is_needed(record: CallRecord, *, is_tick: bool, is_signals: bool = False) -
 
 
 def _is_launched(intent_id: str, after: Sequence[CallRecord]) -> bool:
-    """Whether a launch is made, or given up, or couldn't be because the table doesn't answer."""
+    """Whether a launch was made, given up, or prevented by a table that doesn't answer."""
     for record in after:
         about = record.about
         if record.call is Call.LAUNCH and getattr(about, "launch_id", None) == intent_id:

@@ -1,7 +1,7 @@
-"""What is counted must be what happened: alarms and dashboards go by nothing else.
+"""The rule about metrics: they count what happened, because alarms and dashboards use nothing else.
 
-An invocation's metrics are held against what came back from its calls. Of a call without an answer it knows
-nothing, so nothing is to be counted about it either.
+An invocation's metrics are compared with the answers to its calls. Without an answer it can't know whether a
+call took effect, so it must count nothing.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from spotrelay.core.rows import Changes, Rows
 from spotrelay.core.spec import OnUpdate, ServiceSpec
 
 ROUNDED_S = 0.001
-"""Times are told in whole microseconds."""
+"""Times are rounded to microseconds."""
 
-OF_THE_CONTROL_PLANE = frozenset(
+CONTROL_PLANE_METRICS = frozenset(
     {
         Metric.SIGNALS_RECEIVED,
         Metric.SIGNALS_IGNORED,
@@ -47,11 +47,11 @@ OF_THE_CONTROL_PLANE = frozenset(
         Metric.CALLS_DENIED,
     }
 )
-"""What the alarms watch over all services; the rest is drawn for each."""
+"""Counted over all services, for alarms. All others are counted per service."""
 
 DURATIONS = (Metric.WARNING_TO_DEREGISTERED_MS, Metric.WARNING_TO_LAUNCHED_MS)
 
-LASTING = frozenset(
+LASTING_REFUSALS = frozenset(
     {
         RefusalKind.MARKET_LIMIT,
         RefusalKind.QUOTA,
@@ -60,30 +60,30 @@ LASTING = frozenset(
         RefusalKind.REQUEST,
     }
 )
-"""What a person must mend: docs/operating.md."""
+"""Refusals that a person must fix: docs/operating.md."""
 
 _Key = tuple[Metric, str | None]
 
 
 class MetricBounds:
-    """How often each metric must be counted, at least and at most."""
+    """How much each metric must count, at least and at most."""
 
     def __init__(self) -> None:
         self.least: Counter[_Key] = Counter()
         self.most: Counter[_Key] = Counter()
 
     def add(self, metric: Metric, service: str | None, least: int = 1, most: int | None = None) -> None:
-        """It happened so often more: exactly, or between two bounds."""
+        """Add to both bounds: the same number, or one for each."""
         if not (least or most):
             return
-        key = metric, None if metric in OF_THE_CONTROL_PLANE else service
+        key = metric, None if metric in CONTROL_PLANE_METRICS else service
         self.least[key] += least
         self.most[key] += least if most is None else most
 
 
 @dataclass(slots=True)
 class MetricChecker:
-    """Holds metrics against facts."""
+    """Compares metrics with what happened."""
 
     checker: Checker
     cloud: SimCloud
@@ -98,44 +98,44 @@ class MetricChecker:
         is_whole: bool = True,
         is_override: bool = False,
     ) -> None:
-        """An invocation ended, without being killed. `is_whole`: it raised nothing either."""
-        facts = MetricBounds()
-        facts.add(Metric.SIGNALS_RECEIVED, None, len(events))
-        facts.add(Metric.SIGNALS_IGNORED, None, ignored)
-        facts.add(Metric.MESSAGES_MALFORMED, None, malformed)
+        """Check an invocation that ended without being killed. `is_whole`: it raised nothing either."""
+        bounds = MetricBounds()
+        bounds.add(Metric.SIGNALS_RECEIVED, None, len(events))
+        bounds.add(Metric.SIGNALS_IGNORED, None, ignored)
+        bounds.add(Metric.MESSAGES_MALFORMED, None, malformed)
         located = _located(invocation.calls) if events else None
         if events and located is not None:
-            facts.add(Metric.FOREIGN_INSTANCES, None, len({e.instance_id for e in events} - located.keys()))
+            bounds.add(Metric.FOREIGN_INSTANCES, None, len({e.instance_id for e in events} - located.keys()))
         is_signals = bool(events or ignored)
-        _CallWalk(facts, self.cloud, is_signals=is_signals).through(invocation.calls)
+        _CallWalk(bounds, self.cloud, is_signals=is_signals).through(invocation.calls)
         for error in invocation.errors:
             if isinstance(error.answer, UnreadableDocument | OtherControlPlane):
-                facts.add(Metric.HELD_BACK, None)
+                bounds.add(Metric.HELD_BACK, None)
         if not is_signals:
-            self._add_tick(invocation, facts, is_whole=is_whole, is_override=is_override)
-        self._compare(invocation, facts)
+            self._add_tick(invocation, bounds, is_whole=is_whole, is_override=is_override)
+        self._compare(invocation, bounds)
         warnings = [e for e in events if located and e.is_warning and e.instance_id in located]
         if located and warnings:
             self._check_durations(invocation, warnings, located)
         elif any(c.metric in DURATIONS for c in invocation.metrics):
-            self._broken(invocation, "so long after a warning that never came")
+            self._report(invocation, "a duration is counted, and no warning came")
 
-    def _compare(self, invocation: Invocation, facts: MetricBounds) -> None:
+    def _compare(self, invocation: Invocation, bounds: MetricBounds) -> None:
         totals: dict[_Key, float] = defaultdict(float)
         for counted in invocation.metrics:
             if counted.metric not in DURATIONS:
                 totals[counted.metric, counted.service] += counted.value
-        for key in dict.fromkeys((*facts.least, *facts.most, *totals)):
-            least, most, total = facts.least[key], facts.most[key], totals.get(key, 0)
+        for key in dict.fromkeys((*bounds.least, *bounds.most, *totals)):
+            least, most, total = bounds.least[key], bounds.most[key], totals.get(key, 0)
             if not least <= total <= most:
                 metric, service = key
                 wanted = f"{least}" if least == most else f"{least} to {most}"
-                self._broken(invocation, f"{metric} of {service} is {total:g}, not {wanted}")
+                self._report(invocation, f"{metric} of {service} is {total:g}, not {wanted}")
 
     def _add_tick(
-        self, invocation: Invocation, facts: MetricBounds, *, is_whole: bool, is_override: bool
+        self, invocation: Invocation, bounds: MetricBounds, *, is_whole: bool, is_override: bool
     ) -> None:
-        """What a tick says of the service as it found it."""
+        """Add what a tick must count of the service as it found it."""
         records = invocation.calls
         if len(records) < len((Call.ACQUIRE, Call.LOAD, Call.GET)):
             return
@@ -147,29 +147,29 @@ class MetricChecker:
         is_missing = got is None and _has(records, Call.GET)
         is_removed = is_missing and rows.removal.told_at is not None
         if is_missing and rows.removal.told_at is None and not is_override:
-            facts.add(Metric.HELD_BACK, None)
+            bounds.add(Metric.HELD_BACK, None)
         spec = got if isinstance(got, ServiceSpec) else rows.document
         if isinstance(got, ServiceSpec) and rows.document and not is_override:
             is_moved = got.target_group_arn != rows.document.target_group_arn
             if is_moved and any(r.instance_id for r in rows.replicas.values()):
-                facts.add(Metric.HELD_BACK, None)
+                bounds.add(Metric.HELD_BACK, None)
                 spec = rows.document
         if _has(records, Call.HEALTH) and spec is not None and not is_removed:
             least = 1 if is_whole else 0
-            self._add_service(invocation, spec, rows, facts, is_whole=is_whole)
+            self._add_service(invocation, spec, rows, bounds, is_whole=is_whole)
             is_rolling = spec.on_update is OnUpdate.REPLACE
             if is_looping(rows.backoff, spec.version) or (
                 is_rolling and rollout_stopped(spec, [rows.backoff], rows)
             ):
-                facts.add(Metric.CRASH_LOOPING, service, least, 1)
+                bounds.add(Metric.CRASH_LOOPING, service, least, 1)
         if _has(records, Call.OBSERVE):
             held = self._held_back(invocation, rows, is_override=is_override or is_removed)
-            # A service of which nothing is left is forgotten, and what bears its tag is nobody's business.
+            # A forgotten service has no instances, whatever tags say.
             is_certain = is_whole and not _has(records, Call.FORGET)
-            facts.add(Metric.HELD_BACK, None, held[0] if is_certain else 0, held[1])
+            bounds.add(Metric.HELD_BACK, None, held[0] if is_certain else 0, held[1])
 
     def _add_service(
-        self, invocation: Invocation, spec: ServiceSpec, rows: Rows, facts: MetricBounds, *, is_whole: bool
+        self, invocation: Invocation, spec: ServiceSpec, rows: Rows, bounds: MetricBounds, *, is_whole: bool
     ) -> None:
         ready = sum(r.serves for r in rows.replicas.values())
         launched = sum(r.is_counted and r.instance_id is not None for r in rows.replicas.values())
@@ -178,13 +178,13 @@ class MetricChecker:
             (Metric.REPLICAS_MISSING, max(spec.replicas - ready, 0)),
             (Metric.REPLICAS_UNLAUNCHED, max(spec.replicas - launched, 0)),
         ):
-            facts.add(metric, spec.service, value if is_whole else 0, value)
-            # A graph of zeros is not the same as one without a value.
+            bounds.add(metric, spec.service, value if is_whole else 0, value)
+            # A graph needs zeros, too.
             if is_whole and not any(c.metric is metric for c in invocation.metrics):
-                self._broken(invocation, f"{metric} isn't counted at all")
+                self._report(invocation, f"{metric} isn't counted at all")
 
     def _held_back(self, invocation: Invocation, rows: Rows, *, is_override: bool) -> tuple[int, int]:
-        """How much of what the tick saw is certainly not credible, and how much may not be."""
+        """How many observations must be held back, and how many may be."""
         records = invocation.calls
         health = _last(records, Call.HEALTH)
         health = health if isinstance(health, dict) else {}
@@ -217,11 +217,11 @@ class MetricChecker:
     def _check_durations(
         self, invocation: Invocation, warnings: Sequence[SimSignal], located: dict[str, tuple[str, int]]
     ) -> None:
-        """How long after each warning its instance was out of rotation, and something was launched for it."""
+        """Check the time from each warning to the deregistration, and to the launch of a replacement."""
         out: dict[str, float] = {}
         launched: dict[str, float] = {}
         is_certain = True
-        brought: set[str] = set()
+        launched_ids: set[str] = set()
         for record in invocation.calls:
             if (
                 record.call is Call.DEREGISTER
@@ -231,19 +231,21 @@ class MetricChecker:
                 for instance_id in record.about:
                     out.setdefault(instance_id, record.at)
             if isinstance(record.answer, LaunchResult):
-                brought |= {i.id for i in record.answer.instances}
-            if isinstance(changes := record.about, Changes) and brought:
+                launched_ids |= {i.id for i in record.answer.instances}
+            if isinstance(changes := record.about, Changes) and launched_ids:
                 is_certain = is_certain and not record.is_error
-                if not record.is_error and any(r.instance_id in brought for r in changes.update):
+                if not record.is_error and any(r.instance_id in launched_ids for r in changes.update):
                     launched.setdefault(changes.service, record.at)
         service_of = {e.instance_id: located[e.instance_id][0] for e in warnings}
         happened = {e.instance_id: launched.get(service_of[e.instance_id]) for e in warnings}
         self._check_duration(invocation, Metric.WARNING_TO_DEREGISTERED_MS, warnings, out, is_certain=True)
-        told = {i: at for i, at in happened.items() if at is not None}
-        self._check_duration(invocation, Metric.WARNING_TO_LAUNCHED_MS, warnings, told, is_certain=is_certain)
+        launches = {i: at for i, at in happened.items() if at is not None}
+        self._check_duration(
+            invocation, Metric.WARNING_TO_LAUNCHED_MS, warnings, launches, is_certain=is_certain
+        )
         for counted in invocation.metrics:
             if counted.metric in DURATIONS and counted.service not in service_of.values():
-                self._broken(invocation, f"{counted.metric} of {counted.service}, which nobody warned")
+                self._report(invocation, f"{counted.metric} of {counted.service}, which had no warning")
 
     def _check_duration(
         self,
@@ -254,37 +256,37 @@ class MetricChecker:
         *,
         is_certain: bool,
     ) -> None:
-        told = [c for c in invocation.metrics if c.metric is metric]
+        values = [c for c in invocation.metrics if c.metric is metric]
         due = [e for e in warnings if e.instance_id in happened]
-        for counted in told:
+        for counted in values:
             if not any(_is_true(counted, event, happened[event.instance_id]) for event in due):
-                self._broken(invocation, f"{metric} is {counted.value:g}")
+                self._report(invocation, f"{metric} is {counted.value:g}")
         for event in due if is_certain else ():
-            if not any(_is_true(c, event, happened[event.instance_id]) for c in told):
-                self._broken(invocation, f"no {metric} of {event.instance_id}")
-        if is_certain and len(told) < len(due):
-            self._broken(invocation, f"{len(told)} {metric} of {len(due)} warnings")
+            if not any(_is_true(c, event, happened[event.instance_id]) for c in values):
+                self._report(invocation, f"no {metric} of {event.instance_id}")
+        if is_certain and len(values) < len(due):
+            self._report(invocation, f"{len(values)} {metric} of {len(due)} warnings")
 
-    def _broken(self, invocation: Invocation, what: str) -> None:
-        self.checker.broken(Rule.METRICS_EXACT, f"{invocation.name}: {what}")
+    def _report(self, invocation: Invocation, what: str) -> None:
+        self.checker.report(Rule.METRICS_EXACT, f"{invocation.name}: {what}")
 
 
 class _CallWalk:
-    """Goes through what an invocation records, and gathers what it must have counted of it."""
+    """Goes through an invocation's calls, and adds up what it must have counted."""
 
-    def __init__(self, facts: MetricBounds, cloud: SimCloud, *, is_signals: bool) -> None:
-        self._facts = facts
+    def __init__(self, bounds: MetricBounds, cloud: SimCloud, *, is_signals: bool) -> None:
+        self._bounds = bounds
         self._cloud = cloud
         self._is_signals = is_signals
         self._known: dict[tuple[str, int], Replica] = {}
-        self._brought: set[str] = set()
-        """The instances that its own launches brought."""
+        self._launched_ids: set[str] = set()
+        """The instances of its own launches."""
         self._opened: set[str] = set()
         """Its own launch intents."""
         self._out: set[str] = set()
 
     def through(self, records: Iterable[CallRecord]) -> None:
-        """Gather it all."""
+        """Add up all calls."""
         for record in records:
             if isinstance(record.answer, Rows):
                 self._known |= {(r.service, r.id): r for r in record.answer.replicas.values()}
@@ -299,23 +301,23 @@ class _CallWalk:
             ):
                 self._deregistered(record.about)
             elif record.call is Call.TERMINATE and isinstance(record.answer, dict):
-                self._facts.add(Metric.CALLS_DENIED, None, len(record.answer))
+                self._bounds.add(Metric.CALLS_DENIED, None, len(record.answer))
             if isinstance(record.answer, Denied):
-                # What makes its message come again ends there, with an alarm of its own.
-                is_noted = record.call in _COUNTED_DENIALS or (
+                # Otherwise its message is redelivered, and ends as a dead letter, which has its own alarm.
+                must_count = record.call in _COUNTED_DENIALS or (
                     record.call is Call.COMMIT and not is_mending(record.about)
                 )
-                self._facts.add(Metric.CALLS_DENIED, None, int(is_noted), 1)
+                self._bounds.add(Metric.CALLS_DENIED, None, int(must_count), 1)
 
     def _launched(self, service: str, answer: object) -> None:
         if isinstance(answer, LaunchResult):
-            self._brought |= {i.id for i in answer.instances}
-            self._facts.add(Metric.LAUNCH_REFUSALS, service, len(answer.refusals))
-            lasting = {refusal.code for refusal in answer.refusals if refusal.kind in LASTING}
-            self._facts.add(Metric.LAUNCHES_BLOCKED, service, len(lasting))
+            self._launched_ids |= {i.id for i in answer.instances}
+            self._bounds.add(Metric.LAUNCH_REFUSALS, service, len(answer.refusals))
+            codes = {refusal.code for refusal in answer.refusals if refusal.kind in LASTING_REFUSALS}
+            self._bounds.add(Metric.LAUNCHES_BLOCKED, service, len(codes))
         else:
-            self._facts.add(Metric.LAUNCH_ERRORS, service)
-            self._facts.add(Metric.LAUNCHES_BLOCKED, service, int(isinstance(answer, Denied)))
+            self._bounds.add(Metric.LAUNCH_ERRORS, service)
+            self._bounds.add(Metric.LAUNCHES_BLOCKED, service, int(isinstance(answer, Denied)))
 
     def _deregistered(self, ids: Collection[str]) -> None:
         if not ids:
@@ -323,16 +325,16 @@ class _CallWalk:
         service = self._cloud.instances[next(iter(ids))].launched_for
         new = set(ids) - self._out
         self._out |= new
-        # A signal's are taken out twice, lest a tick have put them back in between.
+        # Signals deregister twice, because a tick may have registered the target in between.
         least = len(new) if self._is_signals else len(set(ids))
-        self._facts.add(Metric.DEREGISTERED, service, least, len(set(ids)))
+        self._bounds.add(Metric.DEREGISTERED, service, least, len(set(ids)))
 
     def _committed(self, changes: Changes, answer: object) -> None:
-        facts, service = self._facts, changes.service
+        bounds, service = self._bounds, changes.service
         is_outcome = bool(self._opened & set(changes.close_intents))
         if isinstance(answer, Conflict):
             if not is_outcome and not (self._is_signals and is_mending(changes)):
-                facts.add(Metric.CONFLICTS, service)
+                bounds.add(Metric.CONFLICTS, service)
             return
         if isinstance(answer, Exception):
             return
@@ -342,20 +344,20 @@ class _CallWalk:
         for row in (*changes.create, *changes.update):
             self._wrote(row, self._known.get((service, row.id)))
             if row.state is ReplicaState.REQUESTED and row.id not in launched and not is_outcome:
-                facts.add(Metric.LAUNCHES_HELD, service)
+                bounds.add(Metric.LAUNCHES_HELD, service)
         self._known |= {(r.service, r.id): r for r in changes.stored}
 
     def _wrote(self, row: Replica, before: Replica | None) -> None:
-        facts, service = self._facts, row.service
+        bounds, service = self._bounds, row.service
         if row.state is ReplicaState.FAILED:
-            facts.add(Metric.REPLICAS_FAILED, service)
+            bounds.add(Metric.REPLICAS_FAILED, service)
         if row.warned_at and before and not before.warned_at:
-            facts.add(Metric.INTERRUPTION_WARNINGS, service)
-        if row.instance_id in self._brought and (before is None or before.instance_id is None):
-            facts.add(Metric.REPLICAS_LAUNCHED, service)
+            bounds.add(Metric.INTERRUPTION_WARNINGS, service)
+        if row.instance_id in self._launched_ids and (before is None or before.instance_id is None):
+            bounds.add(Metric.REPLICAS_LAUNCHED, service)
         elif row.instance_id and (before is None or before.instance_id is None):
-            is_kept = row.state is not ReplicaState.DRAINING
-            facts.add(Metric.ORPHANS_ADOPTED if is_kept else Metric.ORPHANS_TERMINATED, service)
+            is_adopted = row.state is not ReplicaState.DRAINING
+            bounds.add(Metric.ORPHANS_ADOPTED if is_adopted else Metric.ORPHANS_TERMINATED, service)
 
 
 _COUNTED_DENIALS = frozenset(
@@ -371,16 +373,16 @@ _COUNTED_DENIALS = frozenset(
         Call.LOOK_AHEAD,
     }
 )
-"""Calls that are refused without holding up anything else: no one would learn of it but for the metric."""
+"""Calls whose refusal stops nothing else: only the metric shows it."""
 
 
 def is_mending(about: object) -> bool:
-    """Whether a commit only mends the highest ID, which belongs to no decision."""
+    """Whether a commit only repairs the highest ID, and is part of no decision."""
     return isinstance(about, Changes) and not (about.create or about.update or about.close_intents)
 
 
 def _is_true(counted: MetricRecord, event: SimSignal, happened_at: float) -> bool:
-    """Whether it may be how long after the warning something happened."""
+    """Whether it is the time from the warning until then, as far as clocks allow."""
     value_s, slack_s = counted.value / 1000, MAX_SKEW_S + ROUNDED_S
     since = time_of(event.at)
     earliest, latest = happened_at - since - slack_s, counted.at - since + slack_s

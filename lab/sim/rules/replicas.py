@@ -1,4 +1,4 @@
-"""Who goes and who comes: in the right order, as many as it takes, and bought as the service wants them."""
+"""The rules about which replicas a tick adds and removes, and how they are bought."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BY_DISTANCE = (
 
 
 def check(view: InvocationView, commit: Commit) -> None:
-    """Check who goes and who comes by a tick's commit."""
+    """Check the replicas that a tick's commit adds and removes."""
     assert view.spec is not None  # noqa: S101 - a tick has one
     changes, spec = commit.changes, view.spec
     _check_scale_in(view, spec, commit)
@@ -43,19 +43,19 @@ def check(view: InvocationView, commit: Commit) -> None:
 
 
 def regular(rows: Rows) -> list[Replica]:
-    """The replicas that count towards those wanted; one that is replaced and its replacement are one."""
+    """The replicas that count towards desired. A replica and its replacement count as one."""
     return [
         r for r in rows.replicas.values() if r.is_counted and not r.is_fallback and not r.superseded_in(rows)
     ]
 
 
 def of(replicas: Iterable[Replica], option: PurchaseOption) -> int:
-    """How many of them are bought so."""
+    """How many of them have the purchase option."""
     return sum(r.purchase_option is option for r in replicas)
 
 
 def _check_scale_in(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
-    """What is one too many goes: is it the right one?"""
+    """The service scales in: does the right replica go?"""
     loaded = view.rows.replicas
     gone = [
         loaded[row.id]
@@ -67,41 +67,42 @@ def _check_scale_in(view: InvocationView, spec: ServiceSpec, commit: Commit) -> 
         return
     left = regular(commit.after)
     if len(left) < spec.replicas:
-        view.broken(
-            Rule.SCALE_IN_ORDER, f"{len(left)} of {spec.replicas} are left without {[r.id for r in gone]}"
+        view.report(
+            Rule.SCALE_IN_ORDER,
+            f"{len(left)} of {spec.replicas} are left after removing {[r.id for r in gone]}",
         )
     written = {row.id for row in commit.changes.update}
     there = {row.id for row in regular(view.rows)}
-    for kept in left:
-        known = loaded.get(kept.id)
+    for one in left:
+        known = loaded.get(one.id)
         if (
             known is None
-            or kept.id not in there
-            or kept.id in written
-            or kept.id > view.rows.highest_id  # somebody gave it while the rows were read: for the next tick
+            or one.id not in there
+            or one.id in written
+            or one.id > view.rows.highest_id  # it was created while the rows were read; the next tick decides
             or known.launch_id in view.rows.intents
         ):
             continue
         for row in gone:
             if not _goes_before(row, known, is_base=of(left, PurchaseOption.ON_DEMAND) < spec.base_on_demand):
-                view.broken(
+                view.report(
                     Rule.SCALE_IN_ORDER,
-                    f"{row}, {row.state}, is one too many, and {known}, {known.state}, isn't",
+                    f"{row}, {row.state}, is removed, and {known}, {known.state}, stays",
                 )
 
 
-def _goes_before(row: Replica, kept: Replica, *, is_base: bool) -> bool:
-    """Whether the first is to be given up rather than the second; `is_base`: no on-demand can be spared."""
-    one, other = ((_BY_DISTANCE.index(r.state), r.serves) for r in (row, kept))
-    if one != other:
-        return one < other
-    if row.purchase_option is kept.purchase_option:
-        return row.id > kept.id
+def _goes_before(row: Replica, other: Replica, *, is_base: bool) -> bool:
+    """Whether the first is removed before the second; `is_base`: all on-demand ones belong to the base."""
+    row_rank, other_rank = ((_BY_DISTANCE.index(r.state), r.serves) for r in (row, other))
+    if row_rank != other_rank:
+        return row_rank < other_rank
+    if row.purchase_option is other.purchase_option:
+        return row.id > other.id
     return row.purchase_option is PurchaseOption.SPOT or not is_base
 
 
 def _check_fallback_removal(view: InvocationView, commit: Commit) -> None:
-    """A fallback that serves goes: has Spot stayed?"""
+    """Serving fallbacks are removed: has Spot been ready for long enough?"""
     loaded = view.rows.replicas
     gone = [
         row.id
@@ -123,14 +124,14 @@ def _check_fallback_removal(view: InvocationView, commit: Commit) -> None:
     ]
     left = sum(r.is_fallback and r.serves for r in commit.after.replicas.values())
     if left < len(fresh):
-        view.broken(
+        view.report(
             Rule.FALLBACK_STAYS_FOR_SPOT,
-            f"{gone} go, {left} are left, {[r.id for r in fresh]} have only just come",
+            f"{gone} are removed, {left} are left, {[r.id for r in fresh]} became ready just now",
         )
 
 
 def _stable_from(row: Replica) -> datetime:
-    """When it has been ready for as long as it took to start."""
+    """When it will have been ready for as long as it took to start."""
     ready = row.entered[ReplicaState.READY]
     return ready + min(
         ready - row.entered.get(ReplicaState.PROVISIONING, ready), timedelta(seconds=limits.STABLE_MAX_S)
@@ -138,7 +139,7 @@ def _stable_from(row: Replica) -> datetime:
 
 
 def _check_loss_replacement(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
-    """Replicas are lost: are they replaced if they are missed, and only then?"""
+    """Replicas are lost: are they replaced if fewer than desired are left, and only then?"""
     lost = [
         row
         for row in commit.changes.update
@@ -150,7 +151,7 @@ def _check_loss_replacement(view: InvocationView, spec: ServiceSpec, commit: Com
         and row.instance_id is not None
         and row.state is not ReplicaState.FAILED
     ]
-    # Whose replacement is lost isn't missed before it is itself: the next replacement is for it, too.
+    # A replica whose replacement was lost still counts. It gets the next replacement when it goes.
     count = sum(
         not (r.id in commit.before.replicas and commit.before.replicas[r.id].superseded_in(commit.before))
         for r in regular(commit.after)
@@ -158,20 +159,20 @@ def _check_loss_replacement(view: InvocationView, spec: ServiceSpec, commit: Com
     for row in lost:
         if row.replaced_by in commit.after.replicas and row.replaced_by not in commit.before.replicas:
             if count > spec.replicas:
-                view.broken(
+                view.report(
                     Rule.LOSS_REPLACED_IF_NEEDED,
                     f"{row} is replaced, and {count} are left of {spec.replicas}",
                 )
         elif row.reason.endswith(NEEDLESS) and count < spec.replicas:
-            view.broken(
+            view.report(
                 Rule.LOSS_REPLACED_IF_NEEDED, f"{row} isn't replaced, and {count} are left of {spec.replicas}"
             )
 
 
 def _check_purchase_options(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
-    """Replicas are requested: are they bought as the service wants them?"""
+    """Replicas are requested: do they have the right purchase option and version?"""
     after = regular(view.now)  # one decision may take several commits
-    is_taking_in = any(
+    has_orphans = any(
         r.state is not ReplicaState.REQUESTED for c in view.invocation.commits for r in c.changes.create
     )
     base = spec.base_on_demand if spec.use_spot else spec.replicas
@@ -182,23 +183,23 @@ def _check_purchase_options(view: InvocationView, spec: ServiceSpec, commit: Com
         replaced = commit.before.replicas.get(row.replaces or 0)
         if replaced is not None:
             is_right = option is (replaced.purchase_option if spec.use_spot else PurchaseOption.ON_DEMAND)
-        elif is_taking_in or not view.is_alone:
+        elif has_orphans or not view.is_alone:
             continue
         elif option is PurchaseOption.SPOT:
             is_right = of(after, PurchaseOption.SPOT) <= spec.replicas - base
         else:
             is_right = of(after, PurchaseOption.ON_DEMAND) <= base
         if not is_right:
-            view.broken(
+            view.report(
                 Rule.PURCHASE_OPTION_CORRECT,
-                f"{row} is to be bought {option}; of {spec.replicas} {base} are the base",
+                f"{row} is to be {option}; the base is {base} of {spec.replicas}",
             )
         _check_version(view, spec, commit, row)
     for row in commit.changes.create:
         _check_orphan_purchase(view, row, base)
         if row.is_fallback and row.purchase_option is not PurchaseOption.ON_DEMAND:
-            view.broken(
-                Rule.PURCHASE_OPTION_CORRECT, f"{row} stands in, and is to be bought {row.purchase_option}"
+            view.report(
+                Rule.PURCHASE_OPTION_CORRECT, f"{row} is a fallback, and is to be {row.purchase_option}"
             )
 
 
@@ -214,14 +215,14 @@ def _check_version(view: InvocationView, spec: ServiceSpec, commit: Commit, row:
     else:
         is_right = is_proven or (row.version == spec.version and may_try)
     if not is_right:
-        view.broken(
+        view.report(
             Rule.VERSION_CORRECT,
             f"{row} is of version {row.version}, deployed is {spec.version}, {served} served",
         )
 
 
 def _check_orphan_purchase(view: InvocationView, row: Replica, base: int) -> None:
-    """What was bought on-demand and is taken in is one of the base, or stands in."""
+    """An on-demand orphan gets a row: does it count to the base first, and as a fallback then?"""
     is_in = row.state in (ReplicaState.STARTING, ReplicaState.READY)
     if not is_in or row.purchase_option is PurchaseOption.SPOT or not view.is_alone:
         return
@@ -229,14 +230,14 @@ def _check_orphan_purchase(view: InvocationView, row: Replica, base: int) -> Non
     before = of(regular(view.rows), PurchaseOption.ON_DEMAND)
     if max(there, before) < base if row.is_fallback else there > max(base, before):
         kind = "a fallback" if row.is_fallback else "a regular one"
-        view.broken(
+        view.report(
             Rule.PURCHASE_OPTION_CORRECT,
-            f"{row} is taken in as {kind}, {there} on-demand for a base of {base}",
+            f"{row} gets a row as {kind}, {there} are on-demand for a base of {base}",
         )
 
 
 def _check_proactive_replacement(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
-    """Replacements come before those go whom they replace: are they due, and not too many?"""
+    """Replicas are replaced before they go: is that due, and at most `surge` at a time?"""
     after = commit.after.replicas
     moved = [
         old
@@ -247,9 +248,7 @@ def _check_proactive_replacement(view: InvocationView, spec: ServiceSpec, commit
         return
     pairs = sum(r.superseded_in(commit.after) and r.is_counted and not r.is_fallback for r in after.values())
     if pairs > spec.surge:
-        view.broken(
-            Rule.REPLACED_BEFORE_DRAINED, f"{pairs} are being replaced, and {spec.surge} may be at a time"
-        )
+        view.report(Rule.REPLACED_BEFORE_DRAINED, f"{pairs} are replaced at a time, `surge` is {spec.surge}")
     now = commit.at + SKEW_S
     for old in moved:
         if old.unhealthy_since is not None:
@@ -258,7 +257,7 @@ def _check_proactive_replacement(view: InvocationView, spec: ServiceSpec, commit
             is_advised = old.rebalance_at is not None and spec.on_rebalance is OnRebalance.REPLACE
             is_due = is_advised and now >= time_of(old.since) + limits.MIN_READY_S
         if not (is_due or _may_roll_out(view, spec, old)):
-            view.broken(
+            view.report(
                 Rule.REPLACED_BEFORE_DRAINED, f"{old} is replaced, unhealthy since {old.unhealthy_since}"
             )
     waiting = [
@@ -269,9 +268,9 @@ def _check_proactive_replacement(view: InvocationView, spec: ServiceSpec, commit
         and view.is_over(r.unhealthy_since, limits.UNHEALTHY_S)
     ]
     if waiting and any(old.serves for old in moved):
-        view.broken(
+        view.report(
             Rule.REPLACED_BEFORE_DRAINED,
-            f"{waiting[0]} doesn't answer, and {[str(r) for r in moved]} go before it",
+            f"{waiting[0]} is unhealthy, and {[str(r) for r in moved]} are replaced first",
         )
 
 
@@ -281,20 +280,20 @@ def _check_fallback_requests(view: InvocationView, commit: Commit) -> None:
     failed = [backoff.version for backoff in backoffs(view) if backoff.failures]
     if not created or any(version >= row.version for row in created for version in failed):
         return  # after failures each that isn't there may have one
-    standing = sum(r.is_fallback and r.state.is_active for r in commit.after.replicas.values())
+    fallbacks = sum(r.is_fallback and r.state.is_active for r in commit.after.replicas.values())
     # One that this very tick found adopted starts alone, perhaps.
-    wanting = max(
+    needed = max(
         sum(_may_need_fallback(r, rows) for r in regular(rows)) for rows in (view.rows, commit.after)
     )
-    if standing > wanting:
-        view.broken(
+    if fallbacks > needed:
+        view.report(
             Rule.FALLBACKS_MATCH_NEED,
-            f"{standing} stand in, for {wanting}: {[r.id for r in created]} are too many",
+            f"{fallbacks} fallbacks, {needed} are needed: {[r.id for r in created]} are too many",
         )
 
 
 def _may_need_fallback(row: Replica, rows: Rows) -> bool:
-    """Whether on-demand may stand in for it: not on a first start, nor while its predecessor serves."""
+    """Whether it may have a fallback: not on a first start, nor while the replica that it replaces serves."""
     before = rows.replicas.get(row.replaces or 0)
     if row.purchase_option is not PurchaseOption.SPOT or row.state is ReplicaState.READY:
         return False
@@ -306,29 +305,29 @@ def _may_need_fallback(row: Replica, rows: Rows) -> bool:
 
 
 def _check_launch_times(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
-    """Replicas that waited are launched: is it their turn?"""
+    """Waiting replicas are launched: are they due?"""
     assert commit.changes.open_intent is not None  # noqa: S101 - the caller has looked
     launched = set(commit.changes.open_intent.replica_ids)
     now, loaded = commit.at + SKEW_S, view.rows.replicas
     fallbacks = [
         r for r in loaded.values() if r.is_fallback and r.state is ReplicaState.REQUESTED and r.attempts
     ]
-    is_turn = any(r.retry_at is None or time_of(r.retry_at) <= now for r in fallbacks)
+    is_due = any(r.retry_at is None or time_of(r.retry_at) <= now for r in fallbacks)
     again = [loaded[r.id] for r in commit.changes.update if r.id in launched and r.id in loaded]
     for row in again:
         if row.launch_id in view.rows.intents:
-            view.broken(Rule.LAUNCHED_WHEN_DUE, f"{row} is launched, and its launch is still open")
-        if row.retry_at and time_of(row.retry_at) > now and not (is_turn and row.attempts):
-            view.broken(Rule.LAUNCHED_WHEN_DUE, f"{row} is launched, and was to wait until {row.retry_at}")
+            view.report(Rule.LAUNCHED_WHEN_DUE, f"{row} is launched, and its intent is still open")
+        if row.retry_at and time_of(row.retry_at) > now and not (is_due and row.attempts):
+            view.report(Rule.LAUNCHED_WHEN_DUE, f"{row} is launched, and is due at {row.retry_at}")
     fresh = [r for r in commit.changes.create if r.id in launched and r.replaces is None]
     for row in (*again, *fresh):
         if held_until(view, row.version, is_fallback=row.is_fallback) > now:
-            view.broken(Rule.FAILURE_BACKOFF, f"{row} is launched, and waits by {view.rows.backoff}")
+            view.report(Rule.FAILURE_BACKOFF, f"{row} is launched, and waits by {view.rows.backoff}")
     # What goes in a later commit of the same decision doesn't stay either.
     staying = sum(r.stays and stays_in(r, commit.after) and stays_in(r, view.now) for r in loaded.values())
     spot = [r for r in again if r.purchase_option is PurchaseOption.SPOT]
     if spot and spec.use_spot and staying >= spec.replicas:
-        rising = [
+        starting = [
             r
             for r in regular(view.rows)
             if r.purchase_option is PurchaseOption.SPOT
@@ -336,27 +335,27 @@ def _check_launch_times(view: InvocationView, spec: ServiceSpec, commit: Commit)
             and r.id in commit.after.replicas
             and commit.after.replicas[r.id].state in STARTING_STATES
         ]
-        most = limits.returning(spec.replicas)
-        if len(spot) > max(most - len(rising), 0):
-            view.broken(
+        most = limits.most_returning(spec.replicas)
+        if len(spot) > max(most - len(starting), 0):
+            view.report(
                 Rule.GRADUAL_RETURN_TO_SPOT,
-                f"{[r.id for r in spot]} return at a time beside {[r.id for r in rising]}",
+                f"{[r.id for r in spot]} return to Spot at a time beside {[r.id for r in starting]}",
             )
 
 
 def check_after_tick(view: InvocationView, spec: ServiceSpec) -> None:
-    """After a tick that nothing disturbed: is everybody there, or asked for, who should be?"""
+    """After an undisturbed tick: does every desired replica exist, and no other?"""
     if not view.is_alone or view.rows.intents or view.now.intents:
         return
     if any(id_ > view.rows.highest_id for id_ in view.rows.replicas):
-        return  # somebody gave it while the rows were read: for the next tick
+        return  # it was created while the rows were read; the next tick decides
     left = regular(view.now)
     failed = any(
         r.state is ReplicaState.FAILED for commit in view.invocation.commits for r in commit.changes.update
     )
     too_many = len(left) - spec.replicas
     if too_many < 0 and not is_held(view) and not failed:
-        view.broken(Rule.TICK_COMPLETE, f"{len(left)} are there or on their way, {spec.replicas} are wanted")
+        view.report(Rule.TICK_COMPLETE, f"{len(left)} exist, {spec.replicas} are desired")
     loaded = view.rows.replicas
     staying = [r for r in loaded.values() if r.stays and view.target(r) is TargetState.HEALTHY]
     went = sum(r.serves and not stays_in(r, view.now) for r in loaded.values())
@@ -369,19 +368,21 @@ def check_after_tick(view: InvocationView, spec: ServiceSpec) -> None:
         and not r.superseded_in(view.rows)
         and (not r.serves or may_go > 0)
     ]
-    # Whose replacement was one too many counts again, from the next tick on.
+    # A replica whose replacement was removed counts again, from the next tick on.
     too_many -= sum(
         r.superseded_in(view.rows) for r in view.rows.replicas.values() if r.id in {k.id for k in left}
     )
     if too_many > 0 and idle:
-        view.broken(Rule.TICK_COMPLETE, f"{too_many} are too many, and {idle[0]}, {idle[0].state}, stays")
+        view.report(
+            Rule.TICK_COMPLETE, f"{too_many} are too many, and {idle[0]}, {idle[0].state}, isn't removed"
+        )
     _check_due(view, spec)
     _check_fallbacks(view, spec, failed=failed)
     _check_waiting(view, spec, failed=failed)
 
 
-def _has_lost_some(view: InvocationView) -> bool:
-    """Whether replicas that count went in this very tick: what that makes room for is the next one's."""
+def _has_lost_replicas(view: InvocationView) -> bool:
+    """Whether counted replicas went in this tick: the next one uses the room that this makes."""
     left = {row.id for row in view.now.replicas.values() if row.is_counted}
     return any(row.is_counted and row.id not in left for row in view.rows.replicas.values())
 
@@ -400,8 +401,8 @@ def _must_roll_out(view: InvocationView, spec: ServiceSpec, row: Replica) -> boo
 
 
 def _check_due(view: InvocationView, spec: ServiceSpec) -> None:
-    """Is what should be replaced replaced, as far as `surge` goes?"""
-    if _has_lost_some(view):
+    """Are replicas that are due replaced, as far as `surge` allows?"""
+    if _has_lost_replicas(view):
         return
     for rows in (view.rows, view.now):
         there = [r for r in rows.replicas.values() if r.is_counted and not r.is_fallback]
@@ -418,7 +419,7 @@ def _check_due(view: InvocationView, spec: ServiceSpec) -> None:
             is_due = is_advised and view.is_over(row.since, limits.MIN_READY_S)
             is_due = is_due or _must_roll_out(view, spec, row)
         if is_due and not row.superseded_in(view.rows):
-            view.broken(
+            view.report(
                 Rule.REPLACED_BEFORE_DRAINED,
                 f"{row} should be replaced, unhealthy since {row.unhealthy_since}",
             )
@@ -427,21 +428,21 @@ def _check_due(view: InvocationView, spec: ServiceSpec) -> None:
 def _check_fallbacks(view: InvocationView, spec: ServiceSpec, *, failed: bool) -> None:
     """Is there a fallback for each Spot replica that was refused, or that starts alone?"""
     must_wait = is_held(view, is_fallback=True)
-    standing = sum(r.is_fallback and r.is_counted for r in view.now.replicas.values())
+    fallbacks = sum(r.is_fallback and r.is_counted for r in view.now.replicas.values())
     if spec.use_spot and spec.on_demand_fallback and not must_wait and not failed:
-        # One that was to be replaced and serves all the same leaves less to stand in for.
+        # A replica may serve although it is to be replaced. Then fewer fallbacks are needed.
         serving = sum(r.stays and not r.is_fallback for r in view.now.replicas.values())
         left = {r.id for r in regular(view.now)}
-        wanting = sum(_needs_fallback(view, r) for r in regular(view.rows) if r.id in left)
-        wanted = min(wanting, spec.replicas - serving)
-        if standing < wanted:
-            view.broken(
+        needed = sum(_needs_fallback(view, r) for r in regular(view.rows) if r.id in left)
+        wanted = min(needed, spec.replicas - serving)
+        if fallbacks < wanted:
+            view.report(
                 Rule.FALLBACKS_MATCH_NEED,
-                f"{wanted} aren't ready and won't be soon, {standing} stand in for them",
+                f"{wanted} fallbacks are needed, there are {fallbacks}",
             )
-    if _has_lost_some(view):
+    if _has_lost_replicas(view):
         return
-    # Once everybody has been there for long enough nobody stands in for them.
+    # Once all replicas have been ready for long enough, no fallback is needed.
     there = [r for r in regular(view.rows) if r.stays and view.is_over(_stable_from(r))]
     idle = [r for r in view.unchanged_rows() if r.is_fallback and r.is_counted]
     if (
@@ -449,16 +450,16 @@ def _check_fallbacks(view: InvocationView, spec: ServiceSpec, *, failed: bool) -
         and all(r.stays for r in regular(view.now))
         and idle
     ):
-        view.broken(Rule.FALLBACKS_MATCH_NEED, f"{idle[0]}, {idle[0].state}, stands in for nobody")
+        view.report(Rule.FALLBACKS_MATCH_NEED, f"{idle[0]}, {idle[0].state}, isn't needed")
 
 
 def _needs_fallback(view: InvocationView, row: Replica) -> bool:
-    """Whether on-demand should stand in for a replica, and still should when the tick has ended."""
-    kept = view.now.replicas.get(row.id)
+    """Whether a replica needs a fallback, and still does at the end of the tick."""
+    now = view.now.replicas.get(row.id)
     if (
-        kept is None
-        or not kept.is_counted
-        or kept.state is ReplicaState.READY
+        now is None
+        or not now.is_counted
+        or now.state is ReplicaState.READY
         or not _may_need_fallback(row, view.rows)
     ):
         return False
@@ -469,18 +470,18 @@ def _needs_fallback(view: InvocationView, row: Replica) -> bool:
 
 
 def _check_waiting(view: InvocationView, spec: ServiceSpec, *, failed: bool) -> None:
-    """Is nobody kept waiting whose turn it is?"""
+    """Are all waiting replicas launched that are due?"""
     if failed:
         return
     is_whole = sum(r.serves for r in view.rows.replicas.values()) >= spec.replicas
-    most = limits.returning(spec.replicas) if is_whole else spec.replicas
+    most = limits.most_returning(spec.replicas) if is_whole else spec.replicas
     intents = [c.changes.open_intent for c in view.invocation.commits if c.changes.open_intent]
     launched = {id_ for intent in intents for id_ in intent.replica_ids}
     returning = sum(
         r.purchase_option is PurchaseOption.SPOT and (r.state in STARTING_STATES or r.id in launched)
         for r in regular(view.rows)
     )
-    # Their turn had come as well, and then there were too many launches in that minute.
+    # These were due, too, but over the limit of launches per minute.
     returning += sum(c.changes.held for c in view.invocation.commits)
     for row in view.unchanged_rows():
         must_wait = is_held(view, is_fallback=row.is_fallback)
@@ -488,4 +489,4 @@ def _check_waiting(view: InvocationView, spec: ServiceSpec, *, failed: bool) -> 
             continue
         is_next = row.purchase_option is PurchaseOption.ON_DEMAND or not is_whole or returning < most
         if is_next and (row.retry_at is None or view.is_over(row.retry_at)):
-            view.broken(Rule.LAUNCHED_WHEN_DUE, f"{row} was to wait until {row.retry_at}, and still does")
+            view.report(Rule.LAUNCHED_WHEN_DUE, f"{row} was due at {row.retry_at}, and still waits")

@@ -1,4 +1,4 @@
-"""What is written is so, and nothing is given up before its time."""
+"""The rules about rows: what they say is true, and nothing is given up before its time."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.spec import OnRebalance
 
 NEEDLESS = "; as many as wanted are left"
-"""Ends the reason of a loss that gets no replacement."""
+"""The end of the reason of a loss that needs no replacement."""
 
 MAX_EVENT_AGE_S = 2 * limits.WARNING_S
-"""A warning's event that is older counts as of then: its instance couldn't be there."""
+"""An older warning counts as this old: otherwise its instance would be gone."""
 
 
 def check(view: InvocationView, commit: Commit) -> None:
@@ -42,11 +42,11 @@ def check(view: InvocationView, commit: Commit) -> None:
             and row.state is not old.state
             and view.target(row) is not TargetState.HEALTHY
         ):
-            view.broken(Rule.ROWS_MATCH_OBSERVATION, f"{row} becomes ready, and was shown {view.target(row)}")
+            view.report(Rule.ROWS_MATCH_OBSERVATION, f"{row} becomes ready, and was shown {view.target(row)}")
 
 
 def _check_state_times(view: InvocationView, commit: Commit, row: Replica, old: Replica | None) -> None:
-    """Each state has the time when it was entered, and keeps it."""
+    """Is each state recorded with its time, and never changed?"""
     for state, moment in row.entered.items():
         before = old.entered.get(state) if old else None
         if before is not None:
@@ -57,31 +57,33 @@ def _check_state_times(view: InvocationView, commit: Commit, row: Replica, old: 
         else:
             is_right = view.invocation.began_at - SKEW_S <= time_of(moment) <= commit.at + SKEW_S
         if not is_right:
-            view.broken(
-                Rule.ROWS_MATCH_OBSERVATION, f"{row} came to {state} at {time_of(moment):.3f} s, it says"
+            view.report(
+                Rule.ROWS_MATCH_OBSERVATION, f"{row} says that it entered {state} at {time_of(moment):.3f} s"
             )
 
 
 def _check_warning(view: InvocationView, row: Replica, old: Replica) -> None:
-    """A row says when EC2 warned its instance, and goes on saying it."""
+    """Does the row say when EC2 warned its instance, and is that never changed?"""
     if row.warned_at == old.warned_at:
         return
     if old.warned_at is not None or row.warned_at is None:
-        view.broken(Rule.ROWS_MATCH_OBSERVATION, f"{row}, warned at {old.warned_at}, says {row.warned_at}")
+        view.report(Rule.ROWS_MATCH_OBSERVATION, f"{row}, warned at {old.warned_at}, says {row.warned_at}")
         return
-    said = time_of(row.warned_at)
+    warned_s = time_of(row.warned_at)
     oldest = view.invocation.began_at - MAX_EVENT_AGE_S - SKEW_S
     times = view.warnings.get(row.instance_id or "", ())
     if not any(
-        abs(said - time) <= SKEW_S or time <= oldest + 2 * SKEW_S <= said + 4 * SKEW_S for time in times
+        abs(warned_s - time) <= SKEW_S or time <= oldest + 2 * SKEW_S <= warned_s + 4 * SKEW_S
+        for time in times
     ):
-        view.broken(
-            Rule.ROWS_MATCH_OBSERVATION, f"{row} says that it was warned at {said:.3f} s, EC2 did at {times}"
+        view.report(
+            Rule.ROWS_MATCH_OBSERVATION,
+            f"{row} says that it was warned at {warned_s:.3f} s, EC2 did at {times}",
         )
 
 
 def _check_health(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> None:
-    """A row says since when its replica has been seen without health."""
+    """Does the row say since when its replica was seen unhealthy?"""
     since = row.unhealthy_since
     if since == old.unhealthy_since:
         return
@@ -92,11 +94,11 @@ def _check_health(view: InvocationView, commit: Commit, row: Replica, old: Repli
         is_new = old.unhealthy_since is None and time_of(since) >= view.invocation.began_at - SKEW_S
         is_right = is_new and not is_healthy and time_of(since) <= commit.at + SKEW_S
     if not is_right:
-        view.broken(Rule.ROWS_MATCH_OBSERVATION, f"{row}: unhealthy since {since}, not {old.unhealthy_since}")
+        view.report(Rule.ROWS_MATCH_OBSERVATION, f"{row}: unhealthy since {since}, not {old.unhealthy_since}")
 
 
 def _check_recommendation(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> None:
-    """A recommendation is noted once, with its time, if the service follows them."""
+    """Is a recommendation recorded once, with its time, if the service follows them?"""
     if row.rebalance_at == old.rebalance_at:
         return
     documents = in_force(view.checker.documents, row.service, commit.at)
@@ -106,39 +108,39 @@ def _check_recommendation(view: InvocationView, commit: Commit, row: Replica, ol
         abs(time_of(row.rebalance_at) - time) < 0.001 for time in times
     )
     if old.rebalance_at is not None or not is_right or not is_followed:
-        view.broken(
+        view.report(
             Rule.ROWS_MATCH_OBSERVATION,
             f"{row}: recommended to leave at {row.rebalance_at}, not {old.rebalance_at}",
         )
 
 
 def _check_assignment(view: InvocationView, commit: Commit, row: Replica) -> None:
-    """A replica gets an instance, of the version that it says; was there time to record one adopted?"""
+    """A replica gets an instance: is it of the row's version, and not adopted too soon?"""
     version = view.checker.cloud.instances[row.instance_id or ""].version
     if version is not None and row.version != version:
-        view.broken(
+        view.report(
             Rule.ROWS_MATCH_OBSERVATION, f"{row} is of version {row.version}, {row.instance_id} of {version}"
         )
     if row.launch_id in view.invocation.answered:
         return
     intent = commit.before.intents.get(row.launch_id or "")
     if intent and commit.at + SKEW_S < time_of(intent.created_at) + limits.ADOPTION_AFTER_S:
-        view.broken(Rule.NOT_BEFORE_TIMEOUT, f"{row} adopts {row.instance_id}, launched only just")
+        view.report(Rule.NOT_BEFORE_TIMEOUT, f"{row} adopts {row.instance_id} too soon")
 
 
 def _check_orphan_row(view: InvocationView, commit: Commit, row: Replica) -> None:
-    """An instance without a row gets one: is it nobody's, and what is it good for?"""
+    """An instance without a row gets one: is it due, and in the right state?"""
     instance = view.checker.cloud.instances[row.instance_id or ""]
     if commit.at + SKEW_S < instance.launched_at + limits.ORPHAN_AFTER_S:
-        view.broken(
+        view.report(
             Rule.NOT_BEFORE_TIMEOUT,
-            f"{row} is made for {instance.id}, launched at {instance.launched_at:.0f} s",
+            f"{row} is created for {instance.id}, launched at {instance.launched_at:.0f} s",
         )
     if row.purchase_option is not instance.offering.purchase_option:
-        view.broken(Rule.ROWS_MATCH_OBSERVATION, f"{row} is bought {row.purchase_option}, its instance isn't")
+        view.report(Rule.ROWS_MATCH_OBSERVATION, f"{row} is {row.purchase_option}, its instance isn't")
     others = (r for r in commit.after.replicas.values() if r.instance_id == instance.id)
     if sum(1 for _ in others) > 1:
-        view.broken(Rule.INSTANCE_MATCHES_LAUNCH, f"{row} is made for {instance.id}, which has a row")
+        view.report(Rule.INSTANCE_MATCHES_LAUNCH, f"{row} is created for {instance.id}, which has a row")
     target = view.target(row)
     is_in = target is not None and target.is_in_rotation
     wanted = (
@@ -149,26 +151,26 @@ def _check_orphan_row(view: InvocationView, commit: Commit, row: Replica) -> Non
         else ReplicaState.STARTING
     )
     if row.state is not wanted and view.is_tick:
-        view.broken(Rule.ROWS_MATCH_OBSERVATION, f"{row} is {row.state}, the load balancer says {target}")
+        view.report(Rule.ROWS_MATCH_OBSERVATION, f"{row} is {row.state}, the load balancer says {target}")
 
 
 def _check_reason(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> None:
-    """A replica goes: does its row say why?"""
+    """A replica goes: is the row's reason true?"""
     reason = row.reason.removesuffix(NEEDLESS)
     is_right = _is_true_reason(view, commit, row, old, reason)
     if reason != row.reason:
-        # What was to take its place for another reason may be going, too.
+        # A replacement that it got earlier may be going, too.
         is_right = is_right and row.replaced_by == old.replaced_by and not row.is_fallback
     elif row.state is ReplicaState.FAILED:
-        pass  # the next one waits for the back-off
+        pass  # its replacement waits for the back-off
     elif reason.startswith(("interruption warning", "instance ")) and row.service in view.invocation.specs:
         is_right = is_right and (row.replaced_by is not None or row.is_fallback)
     if not is_right:
-        view.broken(Rule.ROWS_MATCH_OBSERVATION, f"{row} goes, replaced by {row.replaced_by}: {row.reason!r}")
+        view.report(Rule.ROWS_MATCH_OBSERVATION, f"{row} goes, replaced by {row.replaced_by}: {row.reason!r}")
 
 
 def _is_true_reason(view: InvocationView, commit: Commit, row: Replica, old: Replica, reason: str) -> bool:
-    """Whether what a row says of why its replica goes is true."""
+    """Whether the reason that a row gives is true."""
     was_ready = old.state is ReplicaState.READY
     match reason:
         case "more replicas than wanted":
@@ -191,19 +193,19 @@ def _is_true_reason(view: InvocationView, commit: Commit, row: Replica, old: Rep
     if reason.startswith("instance "):
         instance = view.checker.cloud.instances[row.instance_id or ""]
         states = [state for since, state in instance.states if since <= commit.at and not state.is_alive]
-        told = reason.removeprefix("instance ").removesuffix(", before it was ready")
-        state, _, words = told.partition(": ")
+        text = reason.removeprefix("instance ").removesuffix(", before it was ready")
+        state, _, words = text.partition(": ")
         is_failed = row.state is ReplicaState.FAILED
-        # EC2 took it, or it was ready: else it has failed.
+        # If EC2 took it, or it was ready, it hasn't failed.
         may_fail = not (was_ready or row.is_warned or words.startswith("Server.SpotInstance"))
-        shown = view.instance_of(row)  # its end may have been another one since
+        shown = view.instance_of(row)  # EC2 may say something else by now
         is_true = words in ("", instance.end, shown.state_reason if shown else "")
         return state in states and is_true and (not is_failed or may_fail)
     return row.state is ReplicaState.FAILED and reason.startswith("not ready ")
 
 
 def _check_time(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> None:
-    """A replica goes: has it had its time?"""
+    """A replica goes: is its time over?"""
     now = commit.at + SKEW_S
     documents = view.checker.documents(row.service, commit.at - MAX_DOCUMENT_AGE_S)
     reason = row.reason.removesuffix(NEEDLESS)
@@ -211,11 +213,11 @@ def _check_time(view: InvocationView, commit: Commit, row: Replica, old: Replica
     if row.state is ReplicaState.FAILED and not reason.startswith("instance "):
         delay_s = min((spec.initial_delay_s for spec in documents), default=0.0)
         if started is None or now <= time_of(started) + delay_s:
-            view.broken(Rule.NOT_BEFORE_TIMEOUT, f"{row} is given up as never ready, launched at {started}")
+            view.report(Rule.NOT_BEFORE_TIMEOUT, f"{row} is given up as never ready, launched at {started}")
         instance = view.instance_of(row)
         is_running = instance is not None and instance.state is InstanceState.RUNNING
         if is_running and view.target(row) in (TargetState.HEALTHY, TargetState.INITIAL):
-            view.broken(
+            view.report(
                 Rule.NOT_BEFORE_TIMEOUT, f"{row} is given up as never ready, and is {view.target(row)}"
             )
     elif reason == "instance gone":
@@ -223,14 +225,14 @@ def _check_time(view: InvocationView, commit: Commit, row: Replica, old: Replica
     elif reason.startswith("unhealthy for ") and old.is_fallback and old.unhealthy_since is not None:
         is_due = now >= time_of(old.unhealthy_since) + limits.FALLBACK_UNHEALTHY_S
         if not is_due:
-            view.broken(Rule.NOT_BEFORE_TIMEOUT, f"{row} goes: {row.reason}, since {old.unhealthy_since}")
+            view.report(Rule.NOT_BEFORE_TIMEOUT, f"{row} goes: {row.reason}, since {old.unhealthy_since}")
 
 
 def _check_missing_instance(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> None:
     """A replica goes because EC2 doesn't show its instance: is that credible?"""
     now = commit.at + SKEW_S
     if now < time_of(old.entered[ReplicaState.PROVISIONING]) + limits.UNSEEN_S:
-        view.broken(Rule.NOT_BEFORE_TIMEOUT, f"{row} is gone, and may only not be shown yet")
+        view.report(Rule.NOT_BEFORE_TIMEOUT, f"{row} counts as gone, and may not be shown yet")
     if old.state is not ReplicaState.READY or view.invocation.is_override:
         return
     ready = [r for r in view.rows.replicas.values() if r.state is ReplicaState.READY]
@@ -241,28 +243,28 @@ def _check_missing_instance(view: InvocationView, commit: Commit, row: Replica, 
         and now >= time_of(r.entered[ReplicaState.PROVISIONING]) + limits.UNSEEN_S
     ]
     if view.target(row) is TargetState.HEALTHY or len(missing) > limits.most_missing(len(ready)):
-        view.broken(
+        view.report(
             Rule.NOT_BEFORE_TIMEOUT,
-            f"{row} is gone, is {view.target(row)}, {len(missing)} are of {len(ready)}",
+            f"{row} counts as gone, is {view.target(row)}, {len(missing)} of {len(ready)} are missing",
         )
     if old.unhealthy_since is None or now < time_of(old.unhealthy_since) + limits.MISSING_S:
-        view.broken(Rule.NOT_BEFORE_TIMEOUT, f"{row} is gone, missing since {old.unhealthy_since}")
+        view.report(Rule.NOT_BEFORE_TIMEOUT, f"{row} counts as gone, missing since {old.unhealthy_since}")
 
 
 def check_terminations(view: InvocationView) -> None:
-    """Have the requests of what was terminated had their time?"""
+    """Had terminated replicas the time for their requests?"""
     assert view.spec is not None  # noqa: S101 - a tick has one
     for row in view.rows.replicas.values():
         at = view.invocation.terminated.get(row.instance_id or "")
         if at is None or row.state is not ReplicaState.DRAINING:
             continue
         drained_s = at + SKEW_S - time_of(row.since)
-        let_go = view.target(row) is None and drained_s >= limits.DEREGISTRATION_LAG_S
-        if not let_go and drained_s < view.spec.drain_s + limits.DEREGISTRATION_LAG_S:
-            view.broken(
+        is_deregistered = view.target(row) is None and drained_s >= limits.DEREGISTRATION_LAG_S
+        if not is_deregistered and drained_s < view.spec.drain_s + limits.DEREGISTRATION_LAG_S:
+            view.report(
                 Rule.NOT_BEFORE_TIMEOUT, f"{row} is terminated, draining for {drained_s - SKEW_S:.1f} s"
             )
         instance = view.instance_of(row)
         is_stopped = instance is not None and instance.state is InstanceState.STOPPED
         if row.warned_at and not is_stopped and at + SKEW_S < time_of(row.warned_at) + limits.SPARED_END_S:
-            view.broken(Rule.NOT_BEFORE_TIMEOUT, f"{row} is terminated, warned at {row.warned_at}")
+            view.report(Rule.NOT_BEFORE_TIMEOUT, f"{row} is terminated, warned at {row.warned_at}")

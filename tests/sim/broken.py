@@ -42,10 +42,13 @@ from spotrelay.serving import (
     failures,
     interruption,
     observation,
-    rebalance,
+    projection,
     reconcile,
+    replacement,
+    rollout,
     rotation,
     strength,
+    supersede,
 )
 from spotrelay.serving.actions import Action, CloseIntent, Drain, Request, Terminate
 
@@ -114,15 +117,14 @@ _terminate = SimFleet.terminate
 _warned = SimFleet.warned
 _launch = SimFleet.launch
 _signals = Intake.signals
-_rebalance = rebalance.decide
 _missing = strength._missing
-_requested = changes._requested
+_requested = projection._requested
 _is_due = strength._is_due
 _cooldown = cooldowns._cooldown
 _reconcile = Controller._reconcile
 _about = cooldowns._about
 _of_refusals = cooldowns.of_refusals
-_with_replacement = changes._with_replacement
+_replacement = projection._replacement
 _drop = strength._drop
 _least_missed = strength._least_missed
 
@@ -262,7 +264,7 @@ def spared_instances_are_left_running(replica: Replica, *args: Any) -> bool:
 def terminates_warned_instances(instance: Any, seen: Any, why: str, replica: Replica) -> Iterator[Terminate]:
     """Drained instances are terminated, even if EC2 is taking them back."""
     if instance.state.is_alive:
-        yield Terminate(instance.id, why, replica)
+        yield Terminate(replica, instance.id, why)
 
 
 also(Replica, "is_warned")(property(lambda _: False))
@@ -271,7 +273,7 @@ also(Replica, "is_warned")(property(lambda _: False))
 @mistake(interruption, "_for_draining", Rule.NEVER_ABOVE_SURGE)
 def replaces_for_each_warning(replica: Replica, told: Any) -> Action | None:
     """A duplicate counts as another loss."""
-    return Request(1, "warned again", PurchaseOption.SPOT) if told.warned_at else None
+    return Request(1, "warned again", PurchaseOption.SPOT, replica.version) if told.warned_at else None
 
 
 @mistake(reconcile, "_adoptions", Rule.ADOPTED_BEFORE_INTENT_CLOSES)
@@ -356,10 +358,41 @@ def all_warned_instances_are_terminated(self: Controller, *args: Any, **kwargs: 
     return _reconcile(self, *args, **kwargs)
 
 
-@mistake(rebalance, "decide", Rule.NEVER_ABOVE_SURGE)
-def supersedes_all_at_once(spec: ServiceSpec, *args: Any) -> Iterator[Action]:
-    """All recommended replicas are replaced at the same time."""
-    return _rebalance(replace(spec, surge=99), *args)
+def _supersedes_all(spec: ServiceSpec, *args: Any) -> Iterator[Action]:
+    return supersede.decide(replace(spec, surge=99), *args)
+
+
+MISTAKES.append(
+    Mistake(
+        "supersedes_all_at_once",
+        frozenset({Rule.NEVER_ABOVE_SURGE}),
+        (
+            (
+                reconcile,
+                "STAGES",
+                tuple(_supersedes_all if s is supersede.decide else s for s in reconcile.STAGES),
+            ),
+        ),
+    )
+)
+
+
+@mistake(rollout, "proven", Rule.VERSION_CORRECT)
+def losses_try_the_new_version(spec: ServiceSpec, *args: Any) -> int:
+    """A lost replica is replaced with a version that has never served."""
+    return spec.version
+
+
+@mistake(rollout, "is_stopped", Rule.REPLACED_BEFORE_DRAINED)
+def bad_versions_roll_out(*args: Any) -> bool:
+    """A version that fails is tried again and again."""
+    return False
+
+
+@mistake(rollout, "may_go_on", Rule.ROLLED_OUT, Rule.REPLACED_BEFORE_DRAINED)
+def nothing_rolls_out(*args: Any) -> bool:
+    """A new version is deployed, and the old replicas stay."""
+    return False
 
 
 @mistake(changes._Brake, "passes", Rule.LAUNCH_RATE_LIMITED)
@@ -421,23 +454,13 @@ def fallbacks_for_every_unready_replica(spec: Any, regular: Any, there: int, see
     return sum(r.state is not ReplicaState.READY for r in seen.rows.replicas.values() if not r.is_fallback)
 
 
-def _replaced(action: Action, rows: Rows) -> Action:
+@mistake(replacement, "_is_missed", Rule.ONE_FALLBACK_PER_REPLICA)
+def fallbacks_are_replaced(replica: Replica, rows: Rows) -> bool:
     """A fallback that goes is replaced like a regular replica."""
-    if isinstance(action, Drain) and (action.replica.superseded_in(rows) or action.replica.is_warned):
-        return replace(action, replace=False)
-    return action
+    return not (replica.is_warned or replica.superseded_in(rows))
 
 
-MISTAKES.append(
-    Mistake(
-        "fallbacks_are_replaced",
-        frozenset({Rule.ONE_FALLBACK_PER_REPLICA}),
-        ((reconcile, "unreplaced", _replaced), (interruption, "unreplaced", _replaced)),
-    )
-)
-
-
-@mistake(changes, "_requested", Rule.NEVER_ABOVE_SURGE, Rule.DESIRED_AT_REST, Rule.SETTLES)
+@mistake(projection, "_requested", Rule.NEVER_ABOVE_SURGE, Rule.DESIRED_AT_REST, Rule.SETTLES)
 def fallbacks_are_taken_for_regular_ones(*args: Any) -> Replica:
     """Their rows don't say that they are fallbacks."""
     return replace(_requested(*args), is_fallback=False)
@@ -589,12 +612,10 @@ def one_is_launched_at_a_time(self: SimFleet, request: LaunchRequest) -> LaunchR
     return _launch(self, replace(request, count=1))
 
 
-@mistake(changes, "_with_replacement", Rule.LAUNCH_MATCHES_ROWS)
-def replacements_are_bought_on_demand(spec: Any, action: Any, ids: Iterator[int], now: datetime) -> Any:
+@mistake(projection, "_replacement", Rule.LAUNCH_MATCHES_ROWS)
+def replacements_are_bought_on_demand(*args: Any) -> Replica:
     """A Spot replica is replaced on-demand."""
-    delta = _with_replacement(spec, action, ids, now)
-    bought = (replace(row, purchase_option=PurchaseOption.ON_DEMAND) for row in delta.create)
-    return replace(delta, create=tuple(bought))
+    return replace(_replacement(*args), purchase_option=PurchaseOption.ON_DEMAND)
 
 
 @mistake(placement, "in_words", Rule.LAUNCH_RESULT_RECORDED)
@@ -703,10 +724,10 @@ def a_first_start_gets_fallbacks(replica: Replica, *args: Any, **kwargs: Any) ->
     return replica.purchase_option is PurchaseOption.SPOT and replica.state is not ReplicaState.READY
 
 
-@mistake(strength, "without_needless", Rule.LOSS_REPLACED_IF_NEEDED)
-def every_loss_is_replaced(_spec: Any, _seen: Any, decided: Sequence[Action]) -> list[Action]:
+@mistake(replacement, "counted", Rule.LOSS_REPLACED_IF_NEEDED)
+def every_loss_is_replaced(_: Rows) -> list[Replica]:
     """A loss is replaced even if as many as desired are left."""
-    return list(decided)
+    return []
 
 
 @mistake(strength, "_base", Rule.PURCHASE_OPTION_CORRECT)
@@ -716,7 +737,7 @@ def no_on_demand_base(spec: ServiceSpec) -> int:
 
 
 @mistake(failures, "is_held", Rule.FAILURE_BACKOFF)
-def failures_have_no_backoff(*args: Any) -> bool:
+def failures_have_no_backoff(*args: Any, **kwargs: Any) -> bool:
     """Replicas that never become ready are launched again at once."""
     return False
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, get_type_hints
 
@@ -121,7 +121,8 @@ class ServiceSpec(ServiceSettings):
         """Read a runtime document.
 
         Raises:
-            SpecError: not JSON, another schema, a field missing or of another type, nothing to launch.
+            SpecError: not JSON, another schema, a field of another type, one without a default missing, nothing
+                to launch.
         """
         try:
             doc = json.loads(text)
@@ -131,13 +132,8 @@ class ServiceSpec(ServiceSettings):
                     f"version reads {SCHEMA}: deploy the control plane and the service with one version"
                 )
             # A document of before a setting existed gets its default: unreadable would be worse.
-            spec = cls(
-                **{
-                    field.name: _read(field.name, doc[field.name])
-                    for field in fields(cls)
-                    if field.name in doc or field.default is MISSING
-                }
-            )
+            known = {name: type_ for name, type_ in _TYPES.items() if name in doc}
+            spec = cls(**{name: _READERS.get(type_, type_)(doc[name]) for name, type_ in known.items()})
         # OverflowError: a whole number that is Infinity. RecursionError: JSON as deep as Python's stack.
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
             if isinstance(error, SpecError):
@@ -162,7 +158,3 @@ _READERS: Mapping[Any, Callable[[Any], Any]] = {
     ReadinessProbe | None: lambda stored: ReadinessProbe(**stored) if stored else None,
 }
 """Type → what makes such a value of JSON's. A type that isn't here does it itself: `int(stored)`."""
-
-
-def _read(name: str, stored: Any) -> Any:
-    return _READERS.get(_TYPES[name], _TYPES[name])(stored)

@@ -121,8 +121,8 @@ class ServiceSpec(ServiceSettings):
         """Read a runtime document.
 
         Raises:
-            SpecError: not JSON, another schema, a field of another type, one without a default missing, nothing
-                to launch.
+            SpecError: not JSON, another schema, a field of another type, one without a default missing,
+                nothing to launch.
         """
         try:
             doc = json.loads(text)

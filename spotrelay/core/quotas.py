@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from spotrelay.core.pools import PurchaseOption, quota_of
+from spotrelay.core.spec import ServiceSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,26 +87,6 @@ def quota_for(instance_type: str, option: PurchaseOption) -> Quota | None:
     return _SPOT.get(group)
 
 
-class Buyer(Protocol):
-    """What a service, by its file or its runtime document, says of how it buys its replicas."""
-
-    @property
-    def replicas(self) -> int:
-        """How many it wants."""
-
-    @property
-    def use_spot(self) -> bool:
-        """Whether it buys Spot at all."""
-
-    @property
-    def base_on_demand(self) -> int:
-        """So many it always buys on-demand."""
-
-    @property
-    def on_demand_fallback(self) -> bool:
-        """Whether on-demand stands in for Spot: for all of it, if it comes to that."""
-
-
 @dataclass(frozen=True, slots=True)
 class Shortage:
     """A quota that is too small for a service, taken alone: others use it, too."""
@@ -126,7 +106,9 @@ class Shortage:
         return f"{self.quota} is {self.vcpus:.0f} vCPU, and the service needs {self.needed} at least"
 
 
-def shortages(service: Buyer, vcpus: Mapping[str, int], value_of: Callable[[Quota], float]) -> list[Shortage]:
+def shortages(
+    service: ServiceSettings, vcpus: Mapping[str, int], value_of: Callable[[Quota], float]
+) -> list[Shortage]:
     """The quotas for want of which the service can't have all of its replicas, one way or the other.
 
     `vcpus` are those of each eligible type. Where several families are eligible, it takes all of their quotas

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, get_type_hints
 
 from spotrelay.core.pools import CapacityPool
 from spotrelay.core.requirements import Requirements
@@ -54,23 +54,18 @@ class ReadinessProbe:
     timeout_s: float = 15
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceSpec:
-    """What the controller must know of one service: the runtime document that its stack writes."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSettings:
+    """What a service file decides and the control plane acts by.
 
-    service: str
-    version: int
-    """The launch template's version: rises with every change of what an instance runs."""
+    `spotrelay.service.Service` and `ServiceSpec` extend it, and the runtime document takes every field. Where
+    the service file's schema has a field of the same name, its value is taken from there.
+    """
+
     replicas: int
     use_spot: bool
-    instance_types: tuple[str, ...]
-    """Every type that satisfies the service file, in its order of preference where it gives one."""
     ordered: bool
-    """Whether that order is the user's wish, or no order at all."""
-    subnets: Mapping[str, str]
-    """Subnet ID → zone. At most one subnet per zone: EC2 Fleet refuses more."""
-    launch_template_id: str
-    target_group_arn: str
+    """Whether the file lists instance types, so that their order is a preference."""
     port: int
     on_demand_fallback: bool = True
     """Whether what Spot doesn't give is bought on-demand. Without Spot it is bought on-demand anyway."""
@@ -79,20 +74,37 @@ class ServiceSpec:
     max_price_share: float | None = None
     """The most to pay for Spot, as a share of the on-demand price; None: all of it, EC2's own cap."""
     requirements: Requirements | None = None
-    """What the service file asks of an instance, for the survey; None: `instance_types` is all there is."""
+    """What the file asks of an instance, with the image's architecture, for the survey; None: the instance
+    types that the stack listed are all there is."""
     drain_s: float = 30
-    """How long a replica that left the rotation may finish its requests."""
+    """How long a replica out of rotation may finish its requests: also the target group's delay."""
     on_warning: OnWarning = OnWarning.NEEDED
     initial_delay_s: float = 1200
     """A replica that isn't ready this long after its launch has failed."""
     readiness_probe: ReadinessProbe | None = None
     """None: the load balancer's own health check is all there is."""
     on_rebalance: OnRebalance = OnRebalance.IGNORE
-    on_update: OnUpdate = OnUpdate.KEEP
     surge: int = 1
     """Active replicas beyond `replicas` while one is replaced that still serves."""
     max_launches_per_minute: int = 100
     """The brake that keeps a mistake, of ours or anybody's, from becoming a bill."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSpec(ServiceSettings):
+    """What the controller must know of one service: the runtime document that its stack writes."""
+
+    service: str
+    version: int
+    """The launch template's version: rises with every change of what an instance runs."""
+    instance_types: tuple[str, ...]
+    """Every type that satisfies the service file, in its order of preference where it gives one."""
+    subnets: Mapping[str, str]
+    """Subnet ID → zone. At most one subnet per zone: EC2 Fleet refuses more."""
+    launch_template_id: str
+    target_group_arn: str
+    on_update: OnUpdate = OnUpdate.KEEP
+    """The service file doesn't say it yet."""
 
     @property
     def region(self) -> str:
@@ -112,38 +124,16 @@ class ServiceSpec:
 
     def to_dict(self) -> dict[str, Any]:
         """The document as JSON-ready values (CDK tokens in them survive)."""
-        return {
-            "schema": SCHEMA,
-            "service": self.service,
-            "version": self.version,
-            "replicas": self.replicas,
-            "use_spot": self.use_spot,
-            "instance_types": list(self.instance_types),
-            "ordered": self.ordered,
-            "subnets": dict(self.subnets),
-            "launch_template_id": self.launch_template_id,
-            "target_group_arn": self.target_group_arn,
-            "port": self.port,
-            "on_demand_fallback": self.on_demand_fallback,
-            "base_on_demand": self.base_on_demand,
-            "max_price_share": self.max_price_share,
-            "requirements": self.requirements.to_dict() if self.requirements else None,
-            "drain_s": self.drain_s,
-            "on_warning": self.on_warning.value,
-            "initial_delay_s": self.initial_delay_s,
-            "readiness_probe": asdict(self.readiness_probe) if self.readiness_probe else None,
-            "on_rebalance": self.on_rebalance.value,
-            "on_update": self.on_update.value,
-            "surge": self.surge,
-            "max_launches_per_minute": self.max_launches_per_minute,
-        }
+        asked = self.requirements and self.requirements.to_dict()
+        return {"schema": SCHEMA, **asdict(self), "requirements": asked}
 
     @classmethod
     def from_json(cls, text: str) -> ServiceSpec:
         """Read a runtime document.
 
         Raises:
-            SpecError: not JSON, another schema, a field missing or of another type, nothing to launch.
+            SpecError: not JSON, another schema, a field of another type, one without a default missing,
+                nothing to launch.
         """
         try:
             doc = json.loads(text)
@@ -152,41 +142,11 @@ class ServiceSpec:
                     f"service {doc.get('service')!r}: runtime document has schema {doc['schema']!r}, this "
                     f"version reads {SCHEMA}: deploy the control plane and the service with one version"
                 )
-            spec = cls(
-                service=str(doc["service"]),
-                version=int(doc["version"]),
-                replicas=int(doc["replicas"]),
-                use_spot=bool(doc["use_spot"]),
-                instance_types=tuple(doc["instance_types"]),
-                ordered=bool(doc["ordered"]),
-                subnets=dict(doc["subnets"]),
-                launch_template_id=str(doc["launch_template_id"]),
-                target_group_arn=str(doc["target_group_arn"]),
-                port=int(doc["port"]),
-                on_demand_fallback=bool(doc["on_demand_fallback"]),
-                base_on_demand=int(doc["base_on_demand"]),
-                max_price_share=None if (share := doc["max_price_share"]) is None else float(share),
-                requirements=Requirements.from_dict(wanted) if (wanted := doc["requirements"]) else None,
-                drain_s=float(doc["drain_s"]),
-                # A document of before there was a choice is read all the same: unreadable would be worse.
-                on_warning=OnWarning(doc.get("on_warning", OnWarning.NEEDED)),
-                initial_delay_s=float(doc["initial_delay_s"]),
-                readiness_probe=ReadinessProbe(**probe) if (probe := doc["readiness_probe"]) else None,
-                on_rebalance=OnRebalance(doc["on_rebalance"]),
-                # Written before there was a choice: the same as for `on_warning`.
-                on_update=OnUpdate(doc.get("on_update", OnUpdate.KEEP)),
-                surge=int(doc["surge"]),
-                max_launches_per_minute=int(doc["max_launches_per_minute"]),
-            )
+            # A document of before a setting existed gets its default: unreadable would be worse.
+            known = {name: type_ for name, type_ in _TYPES.items() if name in doc}
+            spec = cls(**{name: _READERS.get(type_, type_)(doc[name]) for name, type_ in known.items()})
         # OverflowError: a whole number that is Infinity. RecursionError: JSON as deep as Python's stack.
-        except (
-            KeyError,
-            TypeError,
-            ValueError,
-            AttributeError,
-            OverflowError,
-            RecursionError,
-        ) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
             if isinstance(error, SpecError):
                 raise
             raise SpecError(
@@ -199,3 +159,13 @@ class ServiceSpec:
 
 SCHEMA = 1
 """Of the runtime document: raised when an old controller would misread a new document."""
+
+_TYPES = get_type_hints(ServiceSpec)
+
+_READERS: Mapping[Any, Callable[[Any], Any]] = {
+    Mapping[str, str]: dict,
+    float | None: lambda stored: None if stored is None else float(stored),
+    Requirements | None: lambda stored: Requirements.from_dict(stored) if stored else None,
+    ReadinessProbe | None: lambda stored: ReadinessProbe(**stored) if stored else None,
+}
+"""Type → what makes such a value of JSON's. A type that isn't here does it itself: `int(stored)`."""

@@ -27,7 +27,7 @@ class Description:
     health_check: str
     readiness_probe: str
     idle_timeout_s: int
-    drain_s: int
+    drain_s: float
     disk: str
     image: str
     user_data_bytes: int

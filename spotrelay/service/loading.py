@@ -6,7 +6,7 @@ import json
 import re
 import string
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from spotrelay import catalog
 from spotrelay.core.names import MAX_NAME, SERVICE_NAME
 from spotrelay.core.requirements import Requirements
-from spotrelay.core.spec import OnRebalance, OnWarning, ReadinessProbe
+from spotrelay.core.spec import OnWarning, ReadinessProbe, ServiceSettings
 from spotrelay.service import eligibility, runtime, userdata, wording
 from spotrelay.service.disk import disk
 from spotrelay.service.document import Document, Location, read, shown
@@ -67,34 +67,31 @@ def _compile(path: Path, document: Document, file: ServiceFile, expander: _Expan
     section, resources = file.service, file.resources
     types = eligibility.find(resources.wanted).types
     arch = types[0].arch
-    # The image is chosen now, so what the survey finds later must suit it.
-    requirements = replace(resources.wanted, arch=arch)
-    probe = section.readiness_probe
-    # A probe without post_data is a GET, and GETs are the load balancer's.
-    get_path = probe.path if probe and probe.post_data is None else None
+    # A setting that has the same name in the file is taken as it is; only the probe isn't ready yet.
+    names = {field.name for field in fields(ServiceSettings)}
+    settings = {name: value for name, value in (*section, *resources) if name in names}
+    settings["readiness_probe"] = None
+    health_check_path = section.health_check or DEFAULT_HEALTH_CHECK
+    if probe := section.readiness_probe:
+        settings["initial_delay_s"] = probe.initial_delay_seconds
+        if probe.post_data is None:  # a GET, and GETs are the load balancer's
+            health_check_path = probe.path
+        else:
+            data = expander.expand(probe.post_data)
+            settings["readiness_probe"] = ReadinessProbe(probe.path, data, probe.timeout_seconds)
     return Service(
+        **settings,
         path=path,
         name=document.values.get("name") or path.stem,
-        replicas=section.replicas,
-        use_spot=resources.use_spot,
-        on_demand_fallback=section.on_demand_fallback,
-        on_rebalance=OnRebalance(section.on_rebalance),
-        surge=section.surge,
-        max_launches_per_minute=section.max_launches_per_minute,
-        idle_timeout_s=section.idle_timeout_seconds,
-        requirements=requirements,
+        # The image is chosen now, so what the survey finds later must suit it.
+        requirements=replace(resources.wanted, arch=arch),
         max_price_share=resources.max_price,
-        base_on_demand=section.base_on_demand,
         instance_types=types,
         ordered=resources.instance_types is not None,
         port=resources.ports,
-        health_check_path=get_path or section.health_check or DEFAULT_HEALTH_CHECK,
-        readiness_probe=ReadinessProbe(probe.path, expander.expand(probe.post_data), probe.timeout_seconds)
-        if probe and probe.post_data is not None
-        else None,
-        initial_delay_s=probe.initial_delay_seconds if probe else 1200,
+        health_check_path=health_check_path,
         drain_s=section.drain_seconds,
-        on_warning=OnWarning(section.on_warning),
+        idle_timeout_s=section.idle_timeout_seconds,
         disk=disk(resources.disk_tier, resources.disk_size, resources.disk_initialization_rate),
         image=Image(resources.image or DEFAULT_IMAGE.format(arch=arch), resources.root_device),
         arch=arch,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from spotrelay.core.instance_types import InstanceType
 from spotrelay.core.requirements import Requirements
-from spotrelay.core.spec import OnRebalance, OnWarning, ReadinessProbe
+from spotrelay.core.spec import ServiceSettings
 from spotrelay.service.disk import Disk
 from spotrelay.service.errors import Problem
 
@@ -37,41 +37,19 @@ class Image:
         return self.reference.startswith("/")
 
 
-@dataclass(frozen=True, slots=True)
-class Service:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service(ServiceSettings):
     """A validated service file."""
 
     path: Path
     name: str
-    replicas: int
-    use_spot: bool
-    base_on_demand: int
-    """So many of the replicas are always bought on-demand."""
-    on_demand_fallback: bool
-    on_rebalance: OnRebalance
-    surge: int
-    max_launches_per_minute: int
-    idle_timeout_s: int
-    """A request whose replica sends nothing for this long is given up by the load balancer."""
     requirements: Requirements
-    """What the file asks of an instance, with the image's architecture."""
-    max_price_share: float | None
-    """The most to pay for Spot, as a share of the on-demand price."""
     instance_types: tuple[InstanceType, ...]
     """Every type that may be launched: in the file's order if `ordered`, else grouped by accelerator."""
-    ordered: bool
-    """The file lists instance types, and their order is a preference."""
-    port: int
     health_check_path: str
     """What the load balancer GETs."""
-    readiness_probe: ReadinessProbe | None
-    """None where the load balancer's check is all there is."""
-    initial_delay_s: int
-    """A replica that isn't ready this long after its launch has failed."""
-    drain_s: int
-    """How long a replica out of rotation may finish its requests: also the target group's delay."""
-    on_warning: OnWarning
-    """When a replica that EC2 takes back leaves the rotation."""
+    idle_timeout_s: int
+    """A request whose replica sends nothing for this long is given up by the load balancer."""
     disk: Disk
     image: Image
     arch: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import fields
 
-from spotrelay.core.spec import ServiceSpec
+from spotrelay.core.spec import ServiceSettings, ServiceSpec
 from spotrelay.service.model import Service
 from spotrelay.service.userdata import LONGEST_REGION
 
@@ -28,28 +29,15 @@ def document(
     target_group_arn: str,
 ) -> str:
     """The document's JSON. What isn't from the file may be a CDK token; `version` is a number, or one."""
+    settings = {field.name: getattr(service, field.name) for field in fields(ServiceSettings)}
     values = ServiceSpec(
+        **settings,
         service=service.name,
         version=0,
-        replicas=service.replicas,
-        use_spot=service.use_spot,
         instance_types=service.instance_type_names,
-        ordered=service.ordered,
         subnets=subnets,
         launch_template_id=launch_template_id,
         target_group_arn=target_group_arn,
-        port=service.port,
-        on_demand_fallback=service.on_demand_fallback,
-        base_on_demand=service.base_on_demand,
-        max_price_share=service.max_price_share,
-        requirements=service.requirements,
-        on_rebalance=service.on_rebalance,
-        surge=service.surge,
-        max_launches_per_minute=service.max_launches_per_minute,
-        drain_s=service.drain_s,
-        on_warning=service.on_warning,
-        initial_delay_s=service.initial_delay_s,
-        readiness_probe=service.readiness_probe,
     ).to_dict()
     probe = json.dumps(values["readiness_probe"])
     text = json.dumps({**values, "version": version, "readiness_probe": _PROBE})

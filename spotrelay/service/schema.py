@@ -16,6 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, m
 from spotrelay import catalog
 from spotrelay.core.instance_types import InstanceType
 from spotrelay.core.requirements import Accelerators, Amount, Exclusion, Requirements
+from spotrelay.core.spec import OnRebalance, OnWarning
 from spotrelay.service import eligibility
 from spotrelay.service.document import shown
 from spotrelay.service.model import DEFAULT_ROOT_DEVICE, LEAST_DISK_GIB
@@ -156,14 +157,17 @@ class ServiceSection(_Fields):
         default=None, pattern=ROOTED, max_length=1024, description="a path such as /health"
     )
     drain_seconds: int = Field(default=30, ge=1, le=3600, description="whole seconds from 1 to 3600")
-    on_warning: Literal["needed", "serve_on", "leave"] = Field(
-        default="needed", description="needed, serve_on or leave"
+    # strict=False: YAML has the text of a choice, not the enumeration's member.
+    on_warning: OnWarning = Field(
+        default=OnWarning.NEEDED, strict=False, description="needed, serve_on or leave"
     )
     base_on_demand: int = Field(
         default=0, ge=0, le=MAX_REPLICAS, description="a whole number from 0 to replicas"
     )
     on_demand_fallback: bool = Field(default=True, description="true or false")
-    on_rebalance: Literal["ignore", "replace"] = Field(default="ignore", description="ignore or replace")
+    on_rebalance: OnRebalance = Field(
+        default=OnRebalance.IGNORE, strict=False, description="ignore or replace"
+    )
     surge: int = Field(default=1, ge=0, le=100, description="a whole number from 0 to 100")
     max_launches_per_minute: int = Field(
         default=100, ge=1, le=1000, description="a whole number from 1 to 1000"

@@ -159,7 +159,7 @@ def test_the_control_planes_alarms(
 def test_a_good_first_hour_of_a_service_is_quiet(service_stack: Template, service_name: str) -> None:
     """Launched in the second minute, ready as late as its file allows, and whole ever after."""
     service = service_of(service_name)
-    start = 2 + service.initial_delay_s // 60
+    start = 2 + int(service.initial_delay_s) // 60
     for metric, stream in {
         Metric.LAUNCHES_BLOCKED: nothing,
         Metric.REPLICAS_UNLAUNCHED: until(2, service.replicas, then=0),
@@ -171,7 +171,7 @@ def test_a_good_first_hour_of_a_service_is_quiet(service_stack: Template, servic
 
 def test_an_interruption_is_quiet(service_stack: Template, service_name: str) -> None:
     """One replica is lost on a calm day: its replacement is launched at once, and ready in its time."""
-    start = service_of(service_name).initial_delay_s // 60
+    start = int(service_of(service_name).initial_delay_s) // 60
     for metric, missing in {Metric.REPLICAS_UNLAUNCHED: 1, Metric.REPLICAS_MISSING: start}.items():
         assert told(alarm_on(service_stack, metric), between(600, 600 + missing), DAY) == [], metric
 
@@ -189,7 +189,7 @@ def test_a_deployment_that_cant_launch_rings_within_five_minutes(service_stack: 
 
 def test_a_service_that_never_serves_rings(service_stack: Template, service_name: str) -> None:
     """It rings soon after the time that a start may take, and once."""
-    start = service_of(service_name).initial_delay_s // 60
+    start = int(service_of(service_name).initial_delay_s) // 60
     ((minute, state),) = told(alarm_on(service_stack, Metric.REPLICAS_MISSING), always(1), DAY)
     assert state == "ALARM"
     assert start < minute <= start + 20

@@ -4,58 +4,113 @@ from __future__ import annotations
 
 import json
 from dataclasses import MISSING, fields
+from functools import reduce
+from operator import getitem
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]  # what cloud-init reads with
+from pydantic import BaseModel
 
-from spotrelay.core.requirements import Accelerators, Requirements
-from spotrelay.core.spec import OnRebalance, OnWarning, ReadinessProbe, ServiceSpec
-from spotrelay.service import envfile, load
-from spotrelay.service.schema import ReadinessProbe as ProbeSection
-from spotrelay.service.schema import ServiceSection
+from spotrelay.core.names import Metric
+from spotrelay.core.requirements import Accelerators, Amount, Requirements
+from spotrelay.core.spec import OnRebalance, OnWarning, ReadinessProbe, ServiceSettings, ServiceSpec
+from spotrelay.service import Service, envfile, load
+from spotrelay.service.wording import sections
+from stacks.alarms import UNLAUNCHED_PERIODS
 from stacks.service import ServiceStack
 from stacks.settings import GivenNetwork, Settings
 from tests.template.support import Template, flat
-
-SECTION = {
-    "replicas": 5,
-    "readiness_probe": {
-        "path": "/v1/generate",
-        "post_data": {"prompt": "{{ user }} $${Tok$REST \U0001f999"},
-        "initial_delay_seconds": 700,
-        "timeout_seconds": 7,
-    },
-    "health_check": "/healthy",
-    "drain_seconds": 45,
-    "on_warning": "serve_on",
-    "base_on_demand": 2,
-    "on_demand_fallback": False,
-    "on_rebalance": "replace",
-    "surge": 3,
-    "max_launches_per_minute": 17,
-    "idle_timeout_seconds": 77,
-}
-"""Every field of the section `service`, each with another value than its default."""
 
 KEY = "arn:aws:kms:us-east-1:000000000000:key/mrk-0123456789abcdef"
 
 HOSTILE = "\"'`\\ %n $(id) ${HOME} ${AWS::Region} {{ x }} \U0001f999\n---\n- a: {b: !!c 'd'}\u2028"
 """What the CDK, its two languages, CloudFormation and YAML might each take for something of theirs."""
 
-RESOURCES = {
-    "accelerators": "A10G",
-    "instance_types": ["g5.2xlarge", "g5.xlarge"],
-    "zones": ["us-east-1a", "us-east-1b"],
-    "use_spot": False,
-    "max_price": "70%",
-    "ports": 9000,
-    "image": "ami-0123456789abcdef0",
-    "root_device": "/dev/xvda",
-    "disk_size": 20,
-    "disk_initialization_rate": 200,
+FILE: dict[str, Any] = {
+    "name": "tuned",
+    "service": {
+        "replicas": 35,
+        "readiness_probe": {
+            "path": "/v1/generate",
+            "post_data": {"prompt": "{{ user }} $${Tok$REST \U0001f999"},
+            "initial_delay_seconds": 1700,
+            "timeout_seconds": 7,
+        },
+        "health_check": "/healthy",
+        "drain_seconds": 45,
+        "on_warning": "serve_on",
+        "base_on_demand": 2,
+        "on_demand_fallback": False,
+        "on_rebalance": "replace",
+        "surge": 3,
+        "max_launches_per_minute": 17,
+        "idle_timeout_seconds": 77,
+    },
+    "resources": {
+        "accelerators": "A10G",
+        "accelerator_memory": 24,
+        "instance_types": ["g5.2xlarge", "g5.xlarge"],
+        "exclude": ["g6"],
+        "cpus": "4+",
+        "memory": "16+",
+        "zones": ["us-east-1a", "us-east-1b"],
+        "regions": ["us-east-1"],
+        "use_spot": False,
+        "max_price": "70%",
+        "disk_size": 20,
+        "disk_tier": "best",
+        "disk_initialization_rate": 200,
+        "ports": 9000,
+        "image": "ami-0123456789abcdef0",
+        "root_device": "/dev/xvda",
+    },
+    "envs": {"TEXT": HOSTILE, "REST": "en[TOKEN.1]}"},
+    "secrets": {"API_KEY": "/tuned/api-key"},
+    "setup": HOSTILE,
+    "run": f"serve {HOSTILE}",
 }
+"""Every field of a service file, each with another value than its default."""
 
+SETTINGS = ServiceSettings(
+    replicas=35,
+    use_spot=False,
+    ordered=True,
+    port=9000,
+    on_demand_fallback=False,
+    base_on_demand=2,
+    max_price_share=0.7,
+    requirements=Requirements(
+        accelerators=(Accelerators("A10G", 1),),
+        accelerator_memory_gb=Amount(24, at_least=False),
+        cpus=Amount(4, at_least=True),
+        memory_gib=Amount(16, at_least=True),
+        instance_types=("g5.2xlarge", "g5.xlarge"),
+        exclude=("g6",),
+        zones=("us-east-1a", "us-east-1b"),
+        regions=("us-east-1",),
+        arch="x86_64",
+        use_spot=False,
+    ),
+    drain_s=45,
+    on_warning=OnWarning.SERVE_ON,
+    initial_delay_s=1700,
+    readiness_probe=ReadinessProbe(
+        "/v1/generate", {"prompt": "{{ user }} ${Token[TOKEN.1]} \U0001f999"}, timeout_s=7
+    ),
+    on_rebalance=OnRebalance.REPLACE,
+    surge=3,
+    max_launches_per_minute=17,
+)
+"""What that file says. A new setting keeps its default here, and fails below, until the file above has it."""
+
+PLAIN = {
+    "service": {"replicas": 1},
+    "resources": {"accelerators": "A10G", "ports": 80},
+    "run": "serve",
+}
+"""As little as a file can say."""
 
 SUBNETS = {"subnet-00000001": "us-east-1a", "subnet-00000002": "us-east-1b", "subnet-00000003": "us-east-1c"}
 
@@ -67,14 +122,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Template:
 
     directory = tmp_path_factory.mktemp("chosen")
     file = directory / "chosen.yaml"
-    written = {
-        "service": SECTION,
-        "resources": RESOURCES,
-        "envs": {"TEXT": HOSTILE, "REST": "en[TOKEN.1]}"},
-        "setup": HOSTILE,
-        "run": f"serve {HOSTILE}",
-    }
-    file.write_text(json.dumps(written), encoding="utf-8")  # JSON is YAML
+    file.write_text(json.dumps(FILE), encoding="utf-8")  # JSON is YAML
     app = cdk.App(outdir=str(directory / "out"))
     settings = Settings(network=GivenNetwork("vpc-00000001", SUBNETS, SUBNETS), kms_key_arn=KEY)
     ServiceStack(app, "Chosen", service=load(file), settings=settings)
@@ -90,49 +138,73 @@ def spec(template: Template) -> ServiceSpec:
     return ServiceSpec.from_json(text.replace(f"<{launch_template}.LatestVersionNumber>", "7"))
 
 
-def test_every_field_of_the_section_is_tried() -> None:
-    """A new field fails this test until it is given a value above, and its way tested."""
-    assert set(SECTION) == set(ServiceSection.model_fields)
-    assert set(SECTION["readiness_probe"]) == set(ProbeSection.model_fields)  # type: ignore[call-overload]
-    for name, field in ServiceSection.model_fields.items():
-        assert SECTION[name] != field.default
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Service:
+    """A service of which everything is left out that can be."""
+    file = tmp_path_factory.mktemp("plain") / "plain.yaml"
+    file.write_text(json.dumps(PLAIN), encoding="utf-8")
+    return load(file)
 
 
-def test_the_document_says_what_the_file_says(spec: ServiceSpec) -> None:
-    """Each setting arrives at the controller with the file's own value."""
-    assert spec.replicas == 5
-    prompt = "{{ user }} ${Token[TOKEN.1]} \U0001f999"
-    assert spec.readiness_probe == ReadinessProbe("/v1/generate", {"prompt": prompt}, timeout_s=7)
-    assert spec.initial_delay_s == 700
-    assert (spec.drain_s, spec.on_warning) == (45, OnWarning.SERVE_ON)
-    assert (spec.base_on_demand, spec.on_demand_fallback) == (2, False)
-    assert (spec.on_rebalance, spec.surge) == (OnRebalance.REPLACE, 3)
-    assert spec.max_launches_per_minute == 17
-    assert (spec.use_spot, spec.max_price_share, spec.port) == (False, 0.7, 9000)
-    assert (spec.instance_types, spec.ordered) == (("g5.2xlarge", "g5.xlarge"), True)
+@pytest.mark.parametrize(("way", "model"), list(sections()))
+def test_every_field_of_the_file_is_tried(way: str, model: type[BaseModel]) -> None:
+    """A new field of the schema fails this test until the file above has it, off its default."""
+    written = reduce(getitem, way.split("."), FILE) if way else FILE
+    assert written.keys() == model.model_fields.keys()
+    for name, field in model.model_fields.items():
+        assert written[name] != field.get_default(call_default_factory=True), name
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(ServiceSettings)])
+def test_a_setting_arrives_at_the_controller(name: str, spec: ServiceSpec, plain: Service) -> None:
+    """With the value that the file gives it, which is another than that of a file without it."""
+    assert getattr(spec, name) == getattr(SETTINGS, name)
+    assert getattr(spec, name) != getattr(plain, name)
+
+
+def test_a_document_without_a_setting_says_what_a_file_without_it_says(plain: Service) -> None:
+    """The default in the file's schema is the default that an earlier version's document gets."""
+    for field in fields(ServiceSettings):
+        if field.default is not MISSING and field.name != "requirements":  # which every file has
+            assert getattr(plain, field.name) == field.default, field.name
+
+
+def test_the_document_has_the_choice_of_types_and_zones(spec: ServiceSpec, template: Template) -> None:
+    """The types in the file's order, and the subnets of the file's zones alone."""
+    assert (spec.service, spec.version) == ("tuned", 7)
+    assert spec.instance_types == ("g5.2xlarge", "g5.xlarge")
     assert set(spec.subnets.values()) == {"us-east-1a", "us-east-1b"}
-    assert spec.requirements == Requirements(
-        accelerators=(Accelerators("A10G", 1),),
-        instance_types=("g5.2xlarge", "g5.xlarge"),
-        zones=("us-east-1a", "us-east-1b"),
-        use_spot=False,
-        arch="x86_64",
-    )
-
-
-def test_nothing_is_left_to_the_documents_own_defaults(spec: ServiceSpec) -> None:
-    """What the file chooses differently from a default never comes back as that default."""
-    chosen = [field for field in fields(ServiceSpec) if field.default is not MISSING]
-    assert chosen
-    for field in chosen:
-        assert getattr(spec, field.name) != field.default, field.name
+    assert template.only("AWS::SSM::Parameter")["Name"] == "/spotrelay/services/tuned"
 
 
 def test_the_load_balancer_does_what_the_file_says(template: Template) -> None:
-    """What isn't in the document is in the target group: the path of its check, and how long it drains."""
+    """Its check's path and port, how long it lets a replica drain, and how long it waits for an answer."""
     group = template.only("AWS::ElasticLoadBalancingV2::TargetGroup")
     assert (group["HealthCheckPath"], group["Port"]) == ("/healthy", 9000)
     assert {"Key": "deregistration_delay.timeout_seconds", "Value": "45"} in group["TargetGroupAttributes"]
+    balancer = template.only("AWS::ElasticLoadBalancingV2::LoadBalancer")
+    assert {"Key": "idle_timeout.timeout_seconds", "Value": "77"} in balancer["LoadBalancerAttributes"]
+
+
+def test_replicas_are_reached_at_the_files_port(template: Template) -> None:
+    """By the load balancer and by the probe: out of the group of each, and into that of the replicas."""
+    groups = template.all("AWS::EC2::SecurityGroup").values()
+    rules = [r for g in groups for way in ("Ingress", "Egress") for r in g.get(f"SecurityGroup{way}", ())]
+    for purpose in ("requests and health checks", "readiness probes"):
+        ports = [(rule["FromPort"], rule["ToPort"]) for rule in rules if rule["Description"] == purpose]
+        assert ports == [(9000, 9000)] * 2, purpose
+
+
+def test_the_alarms_wait_as_long_as_the_file_says(template: Template) -> None:
+    """Three minutes of launches, a start of 1700 s, a drain of 45 s."""
+    alarms = {alarm["MetricName"]: alarm for alarm in template.all("AWS::CloudWatch::Alarm").values()}
+    unlaunched, missing = alarms[Metric.REPLICAS_UNLAUNCHED], alarms[Metric.REPLICAS_MISSING]
+    assert unlaunched["EvaluationPeriods"] == UNLAUNCHED_PERIODS + 3
+    assert "its 35 replicas" in unlaunched["AlarmDescription"]
+    assert missing["EvaluationPeriods"] * missing["Period"] == 2400  # 1700 + 600, in whole periods
+    assert "its 35 replicas" in missing["AlarmDescription"]
+    assert "initial_delay_seconds: 1700" in missing["AlarmDescription"]
+    assert alarms["TargetResponseTime"]["Threshold"] == 45
 
 
 def test_parameter_store_takes_the_document(template: Template) -> None:
@@ -146,6 +218,7 @@ def test_the_root_volume_is_what_the_file_and_the_context_say(template: Template
     assert mapping["DeviceName"] == "/dev/xvda"
     volume = mapping["Ebs"]
     assert (volume["VolumeSize"], volume["VolumeInitializationRate"]) == (20, 200)
+    assert (volume["Iops"], volume["Throughput"]) == (4000, 1000)
     assert (volume["Encrypted"], volume["KmsKeyId"]) == (True, KEY)
 
 
@@ -153,6 +226,19 @@ def test_scripts_and_environment_reach_user_data_unchanged(template: Template) -
     """What a template, two languages and CloudFormation lie between is still what the file says."""
     text = flat(template.only("AWS::EC2::LaunchTemplate")["LaunchTemplateData"]["UserData"])
     written = {Path(f["path"]).name: f["content"] for f in yaml.safe_load(text)["write_files"]}
-    assert written["setup.sh"] == f"#!/bin/bash\n{HOSTILE}\n"
-    assert written["run.sh"] == f"#!/bin/bash\nserve {HOSTILE}\n"
-    assert envfile.parse(written["service.env"])["TEXT"] == HOSTILE
+    for name, script in {"setup.sh": HOSTILE, "run.sh": f"serve {HOSTILE}"}.items():
+        assert written[name].startswith("#!/bin/bash\n")
+        assert written[name].endswith(f"\n{script}\n")
+    environment = envfile.parse(written["service.env"])
+    assert (environment["TEXT"], environment["PORT"]) == (HOSTILE, "9000")
+
+
+def test_the_files_image_boots_and_may_read_the_files_secrets(template: Template) -> None:
+    """The launch template names the image; user data names each secret, and the role may read it."""
+    launch = template.only("AWS::EC2::LaunchTemplate")["LaunchTemplateData"]
+    assert launch["ImageId"] == "ami-0123456789abcdef0"
+    assert "API_KEY" in flat(launch["UserData"])
+    assert "/tuned/api-key" in flat(launch["UserData"])
+    policies = template.all("AWS::IAM::Policy").values()
+    readable = [s["Resource"] for p in policies for s in p["PolicyDocument"]["Statement"] if "Resource" in s]
+    assert any(flat(resource).endswith(":parameter/tuned/api-key") for resource in readable)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import MISSING, Field, fields, replace
 from typing import Any
 
 import pytest
@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from spotrelay.core.pools import Cause, Cooldown, PoolMemory, PurchaseOption, Scope
 from spotrelay.core.replica import TRANSITIONS, IllegalTransitionError, Replica, ReplicaState
 from spotrelay.core.requirements import Accelerators, Amount, Requirements
-from spotrelay.core.spec import OnUpdate, OnWarning, ServiceSpec, SpecError
+from spotrelay.core.spec import ServiceSpec, SpecError
 from spotrelay.core.timing import seconds
 from spotrelay.memory import EPOCH
 from tests.examples import demo_spec, on_demand_pool, spot_pool
+from tests.upgrade import written
 
 
 @given(st.lists(st.sampled_from(ReplicaState), max_size=12))
@@ -75,6 +76,7 @@ def test_the_runtime_document_round_trips() -> None:
         ({"port": None}, "deploy the service again"),
         ({"max_price_share": "half"}, "deploy the service again"),
         ({"requirements": ["L4:1"]}, "deploy the service again"),
+        ({"on_warning": "run"}, "deploy the service again"),
     ],
 )
 def test_a_document_that_cannot_be_read_says_what_to_do(change: dict[str, object], complaint: str) -> None:
@@ -116,18 +118,17 @@ def test_of_several_cooldowns_the_last_to_end_is_told() -> None:
     assert memory.cooling(on_demand_pool("us-east-1a", "g5.xlarge"), EPOCH) is None
 
 
-def test_a_document_of_before_there_was_a_choice_is_read() -> None:
-    """Unreadable would be worse than the default; a choice that isn't one says what to do."""
-    document = replace(demo_spec(), on_warning=OnWarning.SERVE_ON).to_dict()
-    assert ServiceSpec.from_json(json.dumps(document)).on_warning is OnWarning.SERVE_ON
-    with pytest.raises(SpecError, match="deploy the service again"):
-        ServiceSpec.from_json(json.dumps({**document, "on_warning": "run"}))
-    del document["on_warning"]
-    assert ServiceSpec.from_json(json.dumps(document)).on_warning is OnWarning.NEEDED
-    document = replace(demo_spec(), on_update=OnUpdate.REPLACE).to_dict()
-    assert ServiceSpec.from_json(json.dumps(document)).on_update is OnUpdate.REPLACE
-    del document["on_update"]
-    assert ServiceSpec.from_json(json.dumps(document)).on_update is OnUpdate.KEEP
+@pytest.mark.parametrize("field", fields(ServiceSpec), ids=lambda field: field.name)
+def test_a_document_of_before_there_was_a_setting_is_read(field: Field[Any]) -> None:
+    """Unreadable would be worse than the default; what has no default was always there, and is missed."""
+    document = written.DOCUMENT.to_dict()
+    del document[field.name]
+    if field.default is MISSING:
+        with pytest.raises(SpecError, match=f"'{field.name}'.*deploy the service again"):
+            ServiceSpec.from_json(json.dumps(document))
+    else:
+        read = ServiceSpec.from_json(json.dumps(document))
+        assert read == replace(written.DOCUMENT, **{field.name: field.default})
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ SOON_S = 5.0
 LOOKS_WITHIN_S = 3.0
 """After such a moment somebody must look: clocks are a second apart, and delays are whole seconds."""
 
-SWALLOWED = frozenset({Call.LAUNCH, Call.COOL, Call.FORGIVE, Call.PROBE, Call.LOOK_AHEAD, Call.SET_ASIDE})
+SWALLOWED = frozenset({Call.LAUNCH, Call.COOL, Call.FORGIVE, Call.PROBE, Call.SET_ASIDE})
 """What may fail without bringing the message back: the tick takes it up, or nothing depends on it."""
 
 TOUCHES = frozenset(

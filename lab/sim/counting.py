@@ -354,7 +354,6 @@ _NOTED = frozenset(
         Call.COOL,
         Call.FORGIVE,
         Call.PROBE,
-        Call.LOOK_AHEAD,
     }
 )
 """Calls that are refused without holding up anything else: no one would learn of it but for the metric."""

@@ -113,7 +113,6 @@ _NEEDED = {
     Call.REGISTER: Misfortune.WARN,
     Call.DEREGISTER: Misfortune.WARN,
     Call.LOCATE: Misfortune.WARN,
-    Call.LOOK_AHEAD: Misfortune.WARN,
     Call.READ: Misfortune.WARN,
     Call.DOCUMENT: Misfortune.HIDE,
     Call.KEEP_DOCUMENT: Misfortune.SCALE,

@@ -23,9 +23,6 @@ from spotrelay.core.replica import ReplicaState
 SERVICE = "demo"
 """The deployer looks for this service's address."""
 
-WARNING_S = 20.0
-"""From the warning until EC2 takes the instance: as in the demo, so that what it takes makes room soon."""
-
 PLENTY = 10_000
 """Instances that each pool can hold: the way to a replacement is measured, not a search for room."""
 
@@ -129,11 +126,10 @@ class Stand:
 
 
 @contextmanager
-def deployed(
-    name: str, service_file: Path, say: Callable[[str], None], warning_s: float = WARNING_S
-) -> Iterator[Stand]:
+def deployed(name: str, service_file: Path, say: Callable[[str], None], warning_s: float) -> Iterator[Stand]:
     """The app with this service, until the end of the block; logs are in out/bench/<name>.
 
+    `warning_s`: from the warning until EC2 takes the instance.
     Ctrl-C and its relatives end the block early, and then everything that was started in it.
     """
     stopping.listen()

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 SERVICE_FILE = Path(__file__).with_name("local_cloud_fleet.yaml")
 
+WARNING_S = 120.0
+"""EC2's own. The rounds are over by then: no event of an instance's end comes while a warning is measured."""
+
 WARM_UP = 2
 """Rounds that don't count: clients that haven't been used yet connect, and read what they keep."""
 
@@ -31,14 +34,16 @@ ROUNDS, MOST_ROUNDS = 15, 35
 ROUNDS_S = 60.0
 """What the rounds may take where the machine lets more than the fewest pass in it."""
 
-MAX_RATIO = 1.3
-"""As much as a batch's path may take beside the calls that it can't do without."""
-
 TOLERANCE = 1.0
 """Of the ratios: on a machine that has as much other work to do they were seen to double from run to run."""
 
 DEREGISTERED, LAUNCHED = "deregistered", "launched"
 OURS, BY_HAND = "SpotRelay", "by hand"
+
+MAX_RATIO = {DEREGISTERED: 2.0, LAUNCHED: 1.3}
+"""To the calls by hand. Until a deregistration there are two by hand and four of ours, which also read
+whose the instance is and which replicas serve. A launch may take as much as a batch beside its calls by hand.
+"""
 
 Sample = tuple[str, str]
 """(what happened, by whom)"""
@@ -131,7 +136,8 @@ def figures(rounds: Sequence[Mapping[Sample, float]]) -> list[Figure]:
     for event in (DEREGISTERED, LAUNCHED):
         ours, by_hand = ([took[event, who] for took in rounds] for who in (OURS, BY_HAND))
         what = f"to the calls by hand, {len(rounds)} rounds"
-        found.append(Figure(event, ratio(ours, by_hand), "x", what, at_most=MAX_RATIO, tolerance=TOLERANCE))
+        value, target = ratio(ours, by_hand), MAX_RATIO[event]
+        found.append(Figure(event, value, "x", what, at_most=target, tolerance=TOLERANCE))
         found += [
             Figure(f"{event}: {who} p{percent}", 1000 * percentile(times, percent), "ms")
             for who, times in ((OURS, ours), (BY_HAND, by_hand))
@@ -149,7 +155,7 @@ def measure(tell: Tell) -> Sequence[Figure]:
     def say(doing: str) -> None:
         tell(min(time.monotonic() - began, ROW.takes_s), ROW.takes_s, doing)
 
-    with deployed("warned", SERVICE_FILE, say) as stand:
+    with deployed("warned", SERVICE_FILE, say, WARNING_S) as stand:
         say("the fleet comes up")
         stand.serving(stand.spec.replicas)
         race = _race(stand)

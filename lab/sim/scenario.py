@@ -75,7 +75,7 @@ _WEIGHTS = {
     Misfortune.RECOMMEND: 2,
     Misfortune.ADVISE: 3,
     Misfortune.HIBERNATE: 1,
-    Misfortune.SPARE: 1,
+    Misfortune.SPARE: 2,
     Misfortune.PROTECT: 1,
     Misfortune.SICK: 1,
     Misfortune.BAD_POOL: 1,

@@ -74,9 +74,6 @@ class MemoryStore:
         """See `ports.Store.locate`."""
         return {i: self._located[i] for i in instance_ids if i in self._located}
 
-    def look_ahead(self) -> None:
-        """See `ports.Store.look_ahead`. Everything is known already."""
-
     def read(self, service: str, replica_ids: Collection[int]) -> Rows:
         """See `ports.Store.read`."""
         kept = self._of(service)

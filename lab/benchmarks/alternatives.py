@@ -4,10 +4,10 @@
 replaced once, by a replica with the next ID, and found again after a crash, and nothing else:
 
 1. BatchGetItem: whose instances are these? A rule can't ask for a tag, so foreign ones come along.
-2. DeregisterTargets: what the clients feel.
-3. UpdateItem: the next IDs.
-4. TransactWriteItems: the losses, their replacements and the intent to launch, each under its condition, or a
+2. UpdateItem: the next IDs.
+3. TransactWriteItems: the losses, their replacements and the intent to launch, each under its condition, or a
    crash between here and the answer leaves instances that nobody knows, and a repeated event replaces twice.
+4. DeregisterTargets, once it is on record: else two functions could each take out one of the last two.
 5. CreateFleet: the replacements.
 6. TransactWriteItems: which instance each of them got, and the intent is done.
 
@@ -79,10 +79,6 @@ class Bare:
         keys = [{"PK": {"S": f"INSTANCE#{instance_id}"}, "SK": {"S": "META"}} for instance_id in warned]
         found = self._dynamodb.batch_get_item(RequestItems={TABLE: {"Keys": keys, "ConsistentRead": True}})
         replica_of = {item["PK"]["S"][9:]: int(item["replica"]["N"]) for item in found["Responses"][TABLE]}
-        self._elbv2.deregister_targets(
-            TargetGroupArn=self._spec.target_group_arn,
-            Targets=[{"Id": instance_id, "Port": self._spec.port} for instance_id in replica_of],
-        )
         replaced_by = self._next_ids(list(replica_of.values()))
         launch_id, now = uuid.uuid4().hex, datetime.now(UTC).isoformat()
         intent = self._key(f"LAUNCH#{launch_id}")
@@ -92,6 +88,10 @@ class Bare:
                 *(self._replacement(old, new, launch_id, now) for old, new in replaced_by.items()),
                 {"Put": {"TableName": TABLE, "Item": {**intent, "at": {"S": now}}}},
             ]
+        )
+        self._elbv2.deregister_targets(
+            TargetGroupArn=self._spec.target_group_arn,
+            Targets=[{"Id": instance_id, "Port": self._spec.port} for instance_id in replica_of],
         )
         answer = self._ec2.create_fleet(
             **{

@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import median
 from typing import Any, TypeVar
 
 from lab.demo import deployment, environment, stopping
@@ -23,9 +22,6 @@ from spotrelay.core.replica import ReplicaState
 
 SERVICE = "demo"
 """The deployer looks for this service's address."""
-
-WARNING_S = 20.0
-"""From the warning until EC2 takes the instance: as in the demo, so that what it takes makes room soon."""
 
 PLENTY = 10_000
 """Instances that each pool can hold: the way to a replacement is measured, not a search for room."""
@@ -130,11 +126,10 @@ class Stand:
 
 
 @contextmanager
-def deployed(
-    name: str, service_file: Path, say: Callable[[str], None], warning_s: float = WARNING_S
-) -> Iterator[Stand]:
+def deployed(name: str, service_file: Path, say: Callable[[str], None], warning_s: float) -> Iterator[Stand]:
     """The app with this service, until the end of the block; logs are in out/bench/<name>.
 
+    `warning_s`: from the warning until EC2 takes the instance.
     Ctrl-C and its relatives end the block early, and then everything that was started in it.
     """
     stopping.listen()
@@ -163,17 +158,12 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return sorted(values)[max(math.ceil(len(values) * percent / 100) - 1, 0)]
 
 
-def in_turn(causes: Sequence[float], effects: Sequence[float]) -> list[float]:
-    """Times from each cause to its effect, the first effect being the first cause's, and so on.
+def the_only(times: Sequence[float]) -> float:
+    """The time of what happened once.
 
     Raises:
-        NeverHappenedError: there are more or fewer effects than causes.
+        NeverHappenedError: it happened several times, or not at all.
     """
-    if len(causes) != len(effects):
-        raise NeverHappenedError(f"{len(causes)} warnings had {len(effects)} effects instead of one each")
-    return [effect - cause for cause, effect in zip(sorted(causes), sorted(effects), strict=True)]
-
-
-def middle_ratio(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]) -> float:
-    """The median over the rounds of p50 / p50: what disturbs the machine for a while disturbs both."""
-    return median(percentile(a, 50) / percentile(b, 50) for a, b in zip(ours, theirs, strict=True))
+    if len(times) != 1:
+        raise NeverHappenedError(f"a warning had {len(times)} effects instead of one")
+    return times[0]

@@ -69,14 +69,11 @@ def measure(tell: Tell) -> Sequence[Figure]:
             )
             stand.serving(stand.spec.replicas, WHOLE_WITHIN_S, but=lost)
             requests = load.stop(STOPS_WITHIN_S)
-        out_after = [record["deregistered_at"] - record["warned_at"] for record in stand.warned(lost)]
-    return figures(requests, out_after)
+    return figures(requests, len(lost))
 
 
-def figures(requests: LoadSnapshot, out_after_s: Sequence[float]) -> list[Figure]:
-    """What the clients saw, and how long after its warning each instance was out of rotation."""
-    from lab.benchmarks.local_cloud import percentile
-
+def figures(requests: LoadSnapshot, interruptions: int) -> list[Figure]:
+    """What the clients saw."""
     first = requests.failures[0] if requests.failures else None
     why = f"; the first: {first.status or 'no answer'}, {first.error}" if first else ""
     return [
@@ -84,15 +81,13 @@ def figures(requests: LoadSnapshot, out_after_s: Sequence[float]) -> list[Figure
         Figure("cut", requests.cut, "requests", "streams that broke off", at_most=0, tolerance=0),
         Figure(
             "interruptions",
-            len(out_after_s),
+            interruptions,
             "",
             f"instances warned and taken, {AT_ONCE} at once",
             at_least=GROUPS * AT_ONCE,
         ),
         Figure("sent", requests.sent, "requests", f"by {STREAMS} clients, one after the other each"),
         Figure("first token p50", 1000 * requests.first_token.p50_s, "ms"),
-        Figure("deregistered p50", 1000 * percentile(out_after_s, 50), "ms", "since the warning"),
-        Figure("deregistered p99", 1000 * percentile(out_after_s, 99), "ms"),
     ]
 
 

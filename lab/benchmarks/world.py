@@ -15,7 +15,7 @@ from spotrelay.core.names import SERVICES_PATH, Env, service_parameter
 from spotrelay.core.pools import Offering, PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Changes
-from spotrelay.core.spec import ServiceSpec
+from spotrelay.core.spec import OnWarning, ServiceSpec
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -92,6 +92,8 @@ class Service:
             port=8081,
             # The brake is for mistakes. Here as many are lost as are asked for.
             max_launches_per_minute=1_000_000,
+            # As the alternatives do, which deregister at the warning.
+            on_warning=OnWarning.LEAVE,
         )
 
     def instance_id(self, replica: int) -> str:

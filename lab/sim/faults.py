@@ -14,7 +14,6 @@ class Call(StrEnum):
     SERVICES = "store.services"
     FORGET = "store.forget"
     LOCATE = "store.locate"
-    LOOK_AHEAD = "store.look_ahead"
     READ = "store.read"
     LOAD = "store.load"
     COMMIT = "store.commit"
@@ -86,7 +85,6 @@ POSSIBLE: dict[Call, tuple[Fault, ...]] = {
     Call.SERVICES: _READ,
     Call.FORGET: _WRITE,
     Call.LOCATE: _READ,
-    Call.LOOK_AHEAD: _READ,
     # Items are read one after the other, and others may write meanwhile.
     Call.READ: (*_READ, Fault.PARTIAL),
     Call.LOAD: (*_READ, Fault.PARTIAL),

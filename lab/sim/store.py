@@ -48,10 +48,6 @@ class SimStore:
         ids = sorted(instance_ids)  # a set's order differs from process to process
         return self.gate(Call.LOCATE, ids, lambda: self.memory.locate(ids))
 
-    def look_ahead(self) -> None:
-        """See `ports.Store.look_ahead`."""
-        self.gate(Call.LOOK_AHEAD, None, self.memory.look_ahead)
-
     def read(self, service: str, replica_ids: Collection[int]) -> Rows:
         """See `ports.Store.read`."""
         before, commits = self.memory.read(service, replica_ids), self.commits.get(service, 0)

@@ -35,7 +35,7 @@ class DynamoStore:
         self._table = table
         self._kept_surveys: Kept[str, Survey | None] = Kept(SURVEY_KEPT_S, monotonic_s)
         self._cooldowns = Cooldowns(table, monotonic_s)
-        self._owners = Owners(table, monotonic_s)
+        self._owners = Owners(table)
         self._announced: dict[str, datetime] = {}
         """By service: the tick that was last announced here."""
 
@@ -50,10 +50,6 @@ class DynamoStore:
     def locate(self, instance_ids: Collection[str]) -> Mapping[str, tuple[str, int]]:
         """See `ports.Store.locate`."""
         return self._owners.locate(instance_ids)
-
-    def look_ahead(self) -> None:
-        """See `ports.Store.look_ahead`."""
-        self._owners.look_ahead()
 
     def read(self, service: str, replica_ids: Collection[int]) -> Rows:
         """See `ports.Store.read`. It brings along what a launch that may follow will `recall`."""

@@ -118,11 +118,6 @@ class Controller:
             except Exception as error:  # noqa: BLE001 - one service's trouble must not hold up the others'
                 ports.telemetry.record("signals_failed", service=service, error=repr(error))
                 failed += [signal for signal, _ in about]
-        try:
-            ports.store.look_ahead()
-        except Exception as error:  # noqa: BLE001 - all is done already, and isn't to be done again for this
-            ports.telemetry.record("look_ahead_failed", error=repr(error))
-            launching.count_denied(ports, error)
         return failed
 
     def tick(self, service: str, serving: datetime | None = None, *, is_vouched_for: bool = False) -> None:

@@ -94,10 +94,6 @@ class Store(Protocol):
         """Instance ID → (service, replica ID), for those that are or were ours. Any number of IDs."""
         ...
 
-    def look_ahead(self) -> None:
-        """Learn now what the next `locate` is likely to ask. Nothing depends on it."""
-        ...
-
     def read(self, service: str, replica_ids: Collection[int]) -> Rows:
         """The named replicas (those that ended are left out) and the highest ID; no intents.
 

@@ -8,8 +8,8 @@ import pytest
 
 from lab.benchmarks import local_cloud_requests, local_cloud_warned
 from lab.benchmarks.figures import Figure
-from lab.benchmarks.local_cloud import NeverHappenedError, in_turn, middle_ratio, percentile
-from lab.benchmarks.local_cloud_warned import BY_HAND, DEREGISTERED, LAUNCHED, OURS, THEIRS, Supply
+from lab.benchmarks.local_cloud import NeverHappenedError, percentile, the_only
+from lab.benchmarks.local_cloud_warned import BY_HAND, DEREGISTERED, LAUNCHED, OURS, Supply
 from lab.demo.load import Failure, LoadSnapshot, Percentiles
 
 
@@ -30,65 +30,45 @@ def test_a_percentile_is_a_value_that_was_measured(
     assert percentile(values, percent) == expected
 
 
-def test_effects_belong_to_causes_in_turn() -> None:
-    """The first effect is the first cause's, in whatever order they were read."""
-    assert in_turn([10.0, 1.0, 2.0], [11.5, 3.0, 1.5]) == [0.5, 1.0, 1.5]
-
-
-@pytest.mark.parametrize("effects", [[1.5], [1.5, 2.5, 2.5]], ids=["too few", "too many"])
-def test_each_cause_has_one_effect(effects: Sequence[float]) -> None:
-    """A loss that is never answered, or twice, is an error that tells the numbers."""
-    with pytest.raises(NeverHappenedError, match=f"2 warnings had {len(effects)} effects"):
-        in_turn([1.0, 2.0], effects)
-
-
-def test_a_ratio_is_the_middle_of_the_rounds() -> None:
-    """A round that a busy machine spoiled doesn't count for more than any other."""
-    assert middle_ratio([[2.0], [3.0, 3.0], [900.0]], [[2.0], [1.0, 1.5, 9.0], [1.0]]) == 2.0
+@pytest.mark.parametrize("times", [[], [1.5, 2.5]], ids=["none", "two"])
+def test_a_warning_has_one_effect(times: Sequence[float]) -> None:
+    """A loss that is never answered, or twice, is an error that tells the number."""
+    assert the_only([1.5]) == 1.5
+    with pytest.raises(NeverHappenedError, match=f"a warning had {len(times)} effects"):
+        the_only(times)
 
 
 def test_nobody_is_warned_twice() -> None:
     """A supply gives each instance once, and finds others when it has run out of them."""
-    found = iter([["a", "b", "c"], ["d", "e"]])
-    supply = Supply(lambda _: next(found))
-    assert [supply.take(2), supply.take(1), supply.take(2)] == [["a", "b"], ["c"], ["d", "e"]]
+    found = iter([["a", "b"], ["c"]])
+    supply = Supply(lambda: next(found))
+    assert [supply.take(), supply.take(), supply.take()] == ["a", "b", "c"]
 
 
 def test_figures_of_the_rounds() -> None:
     """Ratios have a target and are guarded; times, of all rounds together, are shown only."""
     a_round = {
-        (DEREGISTERED, OURS): [3.0],
-        (DEREGISTERED, THEIRS): [2.0],
-        (LAUNCHED, OURS): [4.0],
-        (LAUNCHED, THEIRS): [1.0],
-        (LAUNCHED, BY_HAND): [3.2],
+        (DEREGISTERED, OURS): 2.5,
+        (DEREGISTERED, BY_HAND): 1.0,
+        (LAUNCHED, OURS): 4.0,
+        (LAUNCHED, BY_HAND): 3.2,
     }
-    figures = {f.name: f for f in local_cloud_warned.figures([a_round] * 7, "one at a time")}
+    figures = {f.name: f for f in local_cloud_warned.figures([a_round] * 7)}
     ratios = [figure for figure in figures.values() if figure.unit == "x"]
     assert {f.name: (f.value, f.is_met) for f in ratios} == {
-        "deregistered, one at a time": (1.5, True),
-        "launched, one at a time": (4.0, False),
-        "launched, one at a time, to by hand": (1.25, True),
+        DEREGISTERED: (2.5, False),
+        LAUNCHED: (1.25, True),
     }
     assert all(figure.tolerance for figure in ratios)
     times = [figure for figure in figures.values() if figure.unit == "ms"]
-    assert len(times) == 9
+    assert len(times) == 8
     assert not any(figure.tolerance or figure.target for figure in times)
-    assert figures["launched, one at a time: SpotRelay p99"].value == 4000
-
-
-@pytest.mark.parametrize("number", [50, 99])
-def test_names_of_figures_are_unique(number: int) -> None:
-    """Each percentile of each contestant has a name of its own, in both ways to lose instances."""
-    a_round = {(event, who): [1.0] for event in (DEREGISTERED, LAUNCHED) for who in (OURS, THEIRS)}
-    names = [f.name for how in ("one", "many") for f in local_cloud_warned.figures([a_round], how)]
-    assert len(names) == len(set(names))
-    assert sum(name.endswith(f"p{number}") for name in names) == 8
+    assert figures["launched: SpotRelay p99"].value == 4000
 
 
 def the_requests(requests: LoadSnapshot, interruptions: int = 100) -> dict[str, Figure]:
     """The figures of a load, by name."""
-    return {f.name: f for f in local_cloud_requests.figures(requests, [0.1] * interruptions)}
+    return {f.name: f for f in local_cloud_requests.figures(requests, interruptions)}
 
 
 def test_no_request_may_fail() -> None:

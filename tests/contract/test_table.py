@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from spotrelay.aws import items
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.cooldowns import COOLDOWNS_KEPT_S, MAX_REWRITES
-from spotrelay.aws.owners import LOOK_AHEAD_S, NEIGHBOURS
 from spotrelay.aws.store import SURVEY_KEPT_S, DynamoStore
 from spotrelay.aws.table import BATCH_ROUNDS, Key, Table, Update, Values, Write
 from spotrelay.core.names import TABLE_TTL
@@ -272,58 +271,6 @@ def test_only_so_many_instances_are_remembered(
     for instance_id in ("i-1", "i-2", "i-1"):
         _add_entry(dynamodb, instance_id)
         assert stubbed.locate({instance_id}) == {instance_id: ("demo", 7)}
-
-
-def test_instances_beside_one_that_was_unknown_are_learned_once_a_minute(
-    dynamodb: Stubber, stubbed: DynamoStore, monotonic: Monotonic
-) -> None:
-    """Once an instance of a service had to be looked up, its newest are known without another look-up."""
-
-    def look_ahead_at(*replicas: Replica) -> None:
-        found = [_item(items.replica_key("demo", r.id), items.replica_item(r)) for r in replicas]
-        newest: dict[str, Any] = {
-            "TableName": TABLE,
-            "ConsistentRead": True,
-            "ScanIndexForward": False,
-            "Limit": NEIGHBOURS,
-            "KeyConditionExpression": ANY,
-            "ExpressionAttributeNames": ANY,
-            "ExpressionAttributeValues": {":v0": {"S": "SERVICE#demo"}},
-        }
-        dynamodb.add_response("query", {"Items": found}, newest)
-        stubbed.look_ahead()
-        dynamodb.assert_no_pending_responses()
-
-    _add_entry(dynamodb, "i-7")
-    stubbed.locate({"i-7"})
-    look_ahead_at(row(9), provisioned(row(8), "i-8"), provisioned(row(6), "i-6"))
-    assert stubbed.locate({"i-6", "i-8"}) == {"i-6": ("demo", 6), "i-8": ("demo", 8)}
-    monotonic.advance(LOOK_AHEAD_S - 1)
-    _add_entry(dynamodb, "i-later")
-    stubbed.locate({"i-later"})
-    stubbed.look_ahead()  # no call: it is no minute since
-    monotonic.advance(1)
-    _add_entry(dynamodb, "i-last")
-    stubbed.locate({"i-last"})
-    look_ahead_at(provisioned(row(9), "i-9"))
-    assert stubbed.locate({"i-9"}) == {"i-9": ("demo", 9)}
-
-
-def test_nothing_is_looked_ahead_at_where_nothing_unknown_was_met(
-    dynamodb: Stubber, stubbed: DynamoStore, monotonic: Monotonic
-) -> None:
-    """No call is made at first, nor for instances of others, nor for those that were known, however late."""
-    stubbed.look_ahead()
-    dynamodb.add_response("batch_get_item", {"Responses": {TABLE: []}})
-    stubbed.locate({"i-foreign"})
-    stubbed.look_ahead()
-    _add_entry(dynamodb, "i-7")
-    stubbed.locate({"i-7"})
-    dynamodb.add_response("query", {"Items": []})
-    stubbed.look_ahead()
-    monotonic.advance(LOOK_AHEAD_S)
-    stubbed.locate({"i-7"})
-    stubbed.look_ahead()
 
 
 def test_cooldowns_are_read_once_in_a_while(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -14,9 +15,11 @@ from botocore.exceptions import ClientError
 from lab.local.environment import ACCOUNT, REGION
 from spotrelay.core.names import prober_function, service_parameter
 from spotrelay.core.replica import ReplicaState
+from spotrelay.core.timing import LEASE_S
 from stacks import permissions
 from stacks.permissions import Function
 from tests.e2e.conftest import Rescaled
+from tests.e2e.damage import Damage
 from tests.e2e.stand import Stand
 
 ROLES = {
@@ -93,7 +96,18 @@ def test_every_grant_is_used_and_nothing_else_is_asked_for(stand: Stand, rescale
     """Over the life of a deployment each role used every action that it was granted, and was refused none."""
     victim = stand.watch.look().ready[0]
     assert victim.instance_id
+    # Signals query only to mend a service's lost entry; while the lease is taken, no tick mends it.
+    store = stand.operator.store
+    stand.eventually(
+        lambda: store.acquire(stand.service, "test", datetime.now(UTC), LEASE_S), "no tick is under way"
+    )
+    Damage.to(stand.operator).lose_meta(stand.service)
     stand.cloud.warn(victim.instance_id)
+    queried = {"role": stand.outputs["OnSignalRole"], "action": "dynamodb:Query"}
+    stand.eventually(
+        lambda: any(d.items() >= queried.items() for d in stand.cloud.decisions()), "a signal has mended it"
+    )
+    store.release(stand.service, "test")
     stand.until_state(victim.id, ReplicaState.TERMINATED)
     stand.deliver("{not JSON")  # what a signal's function sets aside, it sends
     assert stand.dead_letters()

@@ -26,7 +26,6 @@ from tests.unit.worlds import (
     in_rotation,
     instance_of,
     reclaim,
-    recorded,
     rows,
     serving,
     settle,
@@ -307,7 +306,7 @@ def test_foreign_instances_cost_one_read() -> None:
     signal = InterruptionWarning("i-foreign", world.clock.now(), "terminate")
     assert controller.handle([signal, signal]) == []
     assert world.telemetry.counts[Metric.FOREIGN_INSTANCES] == 1
-    assert world.calls == ["store.locate", "store.look_ahead"]
+    assert world.calls == ["store.locate"]
 
 
 def test_one_service_failing_does_not_hold_up_another() -> None:
@@ -324,14 +323,6 @@ def test_one_service_failing_does_not_hold_up_another() -> None:
     assert list(controller.handle([*bad, *good])) == bad
     assert [r.id for r in active(world, "good")] == [2, 3, 4]
     assert [r.id for r in active(world, "bad")] == [1, 2, 3]
-
-
-def test_what_is_learned_ahead_can_fail_without_harm() -> None:
-    """Everything is done by then: nothing is delivered again because of it, whatever the error."""
-    world, controller = serving()
-    world.refuse("store.look_ahead", RuntimeError("a bug"))
-    assert controller.handle(warn(world, active(world)[0])) == []
-    assert recorded(world, "look_ahead_failed") == [{"error": "RuntimeError('a bug')"}]
 
 
 # What is told.

@@ -370,7 +370,6 @@ _COUNTED_DENIALS = frozenset(
         Call.COOL,
         Call.FORGIVE,
         Call.PROBE,
-        Call.LOOK_AHEAD,
     }
 )
 """Calls whose refusal stops nothing else: only the metric shows it."""

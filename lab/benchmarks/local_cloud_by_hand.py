@@ -1,12 +1,12 @@
-"""What the path is measured against: a function that EventBridge calls itself, and that makes one call.
+"""What the path is measured against: a function that EventBridge calls itself, and that makes three calls.
+
+They are those that one replacement can't do without: put on record what is lost, what replaces it, its ID and
+the launch, or that may be made twice or be forgotten; then deregister, as the product does only once it is on
+record, or two functions could each take out one of the last two; then launch.
 
 It has the permissions of the product's own function, so that IAM has the same to check, and everything that
-it needs to know is in its code: no look-up, no record, no idea whose instance it is. One rule has it
-deregister, another has it launch: so its processes, of which there are as many as instances lost at once, do
-for both. Its instances run nothing: their booting takes no time from what is measured.
-
-A third rule has it make the calls that one replacement can't do without, by hand: deregister; put on record
-what is lost, what replaces it, its ID and the launch, or that may be made twice or be forgotten; launch.
+it needs to know is in its code: no look-up, no idea whose instance it is. Its instances run nothing: their
+booting takes no time from what is measured.
 """
 
 from __future__ import annotations
@@ -14,18 +14,14 @@ from __future__ import annotations
 import base64
 import io
 import json
-import tempfile
 import zipfile
-from pathlib import Path
 from typing import Any
 
 from lab.benchmarks.local_cloud import Stand
 from spotrelay.core.names import TAG_LAUNCH, TAG_SERVICE
 
-NAME = "minimal"
-
-DEREGISTER, LAUNCH, REPLACE = RULES = (f"{NAME}-deregister", f"{NAME}-launch", f"{NAME}-replace")
-"""The rules."""
+NAME = "by-hand"
+"""Of the function, its rule, its load balancer and its service."""
 
 ROW_LENGTH = 600
 """Of a row's text, as the product's are."""
@@ -33,17 +29,11 @@ ROW_LENGTH = 600
 SOURCE = ["aws.ec2"]
 PATTERN = {"source": SOURCE, "detail-type": ["EC2 Spot Instance Interruption Warning"]}
 
-STOCK = 60
+STOCK = 20
 """Instances to be interrupted: as many as the product's service has replicas."""
 
-STARTING_AT_ONCE = 10
-"""Processes: each takes half a second of processor time."""
-
-TIMEOUT_S = 300
-"""Of an invocation: until the last of the processes has started, when the machine has other work, too."""
-
 CODE = """
-import json, pathlib, time
+import json, pathlib
 import botocore.session
 
 session = botocore.session.get_session()  # all of boto3 that it takes, and sooner imported
@@ -52,36 +42,27 @@ request = json.loads(pathlib.Path(__file__).with_name("request.json").read_text(
 
 def handler(event, context):
     print(event)  # as every function does
-    if "deregister" in event:
-        elbv2.deregister_targets(**request["deregister"], Targets=[{"Id": event["deregister"]}])
-    elif "launch" in event:
-        ec2.create_fleet(**request["launch"])
-    elif "replace" in event:
-        elbv2.deregister_targets(**request["deregister"], Targets=[{"Id": event["replace"]}])
-        record(event["replace"])
-        ec2.create_fleet(**request["launch"])
-    else:
-        started, go, done = (pathlib.Path(event["start"], name) for name in ("started", "go", "done"))
-        (started / context.aws_request_id).touch()
-        while started.exists() and not go.exists():
-            time.sleep(0.3)
-        (done / context.aws_request_id).touch()
+    instance_id = event["detail"]["instance-id"]
+    record(instance_id)
+    elbv2.deregister_targets(**request["deregister"], Targets=[{"Id": instance_id}])
+    ec2.create_fleet(**request["launch"])
 
 def record(instance_id):
     table, row = request["table"], {"S": "." * request["row_length"]}
     key = lambda sort: {"PK": {"S": "SERVICE#bench-" + instance_id}, "SK": {"S": sort}}
     put = lambda sort: {"TableName": table, "Item": {**key(sort), "row": row},
                         "ConditionExpression": "attribute_not_exists(PK)"}
-    next_id = {"TableName": table, "Key": key("META"), "UpdateExpression": "SET highest_id = :to_be",
-               "ConditionExpression": "attribute_not_exists(highest_id)",
-               "ExpressionAttributeValues": {":to_be": {"N": "1"}}}
+    counts = {"TableName": table, "Key": key("META"),
+              "UpdateExpression": "SET highest_id = :id, serving = :n",
+              "ConditionExpression": "attribute_not_exists(highest_id) AND attribute_not_exists(serving)",
+              "ExpressionAttributeValues": {":id": {"N": "1"}, ":n": {"N": "1"}}}
     dynamodb.transact_write_items(TransactItems=[
-        {"Update": next_id}, *({"Put": put(sort)} for sort in ("LOST", "REPLACEMENT", "INTENT"))])
+        {"Update": counts}, *({"Put": put(sort)} for sort in ("LOST", "REPLACEMENT", "INTENT"))])
 """
 
 
-class Minimal:
-    """The function and its rules, a load balancer, and instances: nothing that the product knows of."""
+class ByHand:
+    """The function and its rule, a load balancer, and instances: nothing that the product knows of."""
 
     def __init__(self, stand: Stand) -> None:
         self._stand = stand
@@ -103,47 +84,18 @@ class Minimal:
             Role=role,
             Handler="function.handler",
             Code={"ZipFile": _zipped({"function.py": CODE, "request.json": json.dumps(request)})},
-            Timeout=TIMEOUT_S,
+            Timeout=30,
             MemorySize=1769,
         )["FunctionArn"]
-        for rule in RULES:
-            self._have_called(client("events"), rule, function, rule.removeprefix(f"{NAME}-"))
+        self._have_called(client("events"), function)
 
-    def warm_up(self, processes: int) -> None:
-        """Start so many processes: as if they were provisioned, so that none of them ever starts cold.
-
-        The product isn't given that: it has the processes that its fleet's own events have started.
-        """
-        with tempfile.TemporaryDirectory(prefix="spotrelay-bench-") as directory:
-            started, go, done = (Path(directory, name) for name in ("started", "go", "done"))
-            started.mkdir()
-            done.mkdir()
-            event = json.dumps({"start": directory}).encode()
-            for asked in range(1, processes + 1):
-                self._lambda.invoke(FunctionName=NAME, InvocationType="Event", Payload=event)
-                self._wait_for(started, asked - STARTING_AT_ONCE + 1, "started")
-            self._wait_for(started, processes, "started")
-            # Each waits for the last: one that is done would be given the next invocation.
-            go.touch()
-            self._wait_for(done, processes, "ready")
-
-    def _wait_for(self, notes: Path, count: int, what: str) -> None:
-        """Until so many processes have left a note there."""
-        self._stand.eventually(
-            lambda: list(notes.iterdir()),
-            count,
-            f"processes of the minimal function {what}",
-            within_s=TIMEOUT_S,
-            poll_s=0.1,
-        )
-
-    def victims(self, count: int) -> list[str]:
-        """Spot instances in rotation that nobody has warned, at least so many."""
+    def victims(self) -> list[str]:
+        """Spot instances in rotation that nobody has warned."""
         missing = STOCK - len(self._there("pending", "running"))
         if missing > 0:
             self._ec2.create_fleet(**self._fleet(missing))
         running = self._stand.eventually(
-            lambda: self._there("running"), max(count, STOCK), "minimal instances run", poll_s=0.2
+            lambda: self._there("running"), STOCK, "instances of the function by hand run", poll_s=0.2
         )
         new = [{"Id": id_} for id_ in running if id_ not in self._registered]
         if new:
@@ -151,21 +103,17 @@ class Minimal:
             self._registered.update(target["Id"] for target in new)
         return list(running)
 
-    def _have_called(self, events: Any, rule: str, function: str, does: str) -> None:
-        """A rule, disabled, that has the function do it with the warned instance."""
-        arn = events.put_rule(Name=rule, EventPattern=json.dumps(PATTERN), State="DISABLED")["RuleArn"]
+    def _have_called(self, events: Any, function: str) -> None:
+        """A rule, disabled, that gives the function every warning."""
+        arn = events.put_rule(Name=NAME, EventPattern=json.dumps(PATTERN), State="DISABLED")["RuleArn"]
         self._lambda.add_permission(
             FunctionName=NAME,
-            StatementId=rule,
+            StatementId=NAME,
             Action="lambda:InvokeFunction",
             Principal="events.amazonaws.com",
             SourceArn=arn,
         )
-        asked = {
-            "InputPathsMap": {"id": "$.detail.instance-id"},
-            "InputTemplate": f'{{"{does}": <id>}}',
-        }
-        events.put_targets(Rule=rule, Targets=[{"Id": "1", "Arn": function, "InputTransformer": asked}])
+        events.put_targets(Rule=NAME, Targets=[{"Id": "1", "Arn": function}])
 
     def _there(self, *states: str) -> list[str]:
         return [
@@ -260,7 +208,7 @@ class Rules:
             for rule in rules
             if json.loads(rule.get("EventPattern", "{}")).get("source") == SOURCE
         ]
-        self.product = frozenset(about_ec2).difference(RULES)
+        self.product = frozenset(about_ec2) - {NAME}
         """Its warnings, rebalance recommendations and state changes."""
         self._enabled = frozenset(self.product)
 

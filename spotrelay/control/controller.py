@@ -170,8 +170,6 @@ class Controller:
         for _ in range(MAX_DECISIONS):
             rows, now = self._ports.store.load(service), self._ports.clock.now()
             actions = interruption.due(spec, rows, now)
-            if not actions:
-                return
             outcome = self._perform(_Decision(service, spec, rows, actions))
             outcome.raise_first()
             if outcome.is_won:
@@ -184,8 +182,6 @@ class Controller:
             rows, now = self._read(service, ids), self._ports.clock.now()
             sightings = [(s, rows.replicas[i]) for s, i in about if i in rows.replicas]
             actions = interruption.decide(sightings, rows, spec, now)
-            if not actions:
-                return
             outcome = self._perform(_Decision(service, spec, rows, actions, [s for s, _ in about]))
             outcome.raise_first()
             if outcome.is_won:

@@ -171,14 +171,12 @@ def next_look(spec: ServiceSpec | None, seen: Observation, now: datetime) -> dat
         if replica.stays:
             if is_stood_in_for and _stays_from(replica) > now:
                 waits.append(_stays_from(replica))
-        elif _is_left_alone(spec, replica, now):
-            continue
         elif (
             replica.state is ReplicaState.REQUESTED
             and (held := _held_until(spec, replica, rows.backoff)) > now
         ):
             waits.append(held)
-        else:
+        elif not _is_left_alone(spec, replica, now):
             return soon
     desired = spec.replicas if spec else 0
     if sum(not r.is_fallback for r in _counted(seen, ())) != desired:

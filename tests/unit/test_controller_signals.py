@@ -9,6 +9,7 @@ import pytest
 
 from spotrelay.control.controller import Controller
 from spotrelay.core import timing
+from spotrelay.core.instances import InstanceState
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.ports import Conflict, Throttled, Unavailable
@@ -16,7 +17,7 @@ from spotrelay.core.replica import ReplicaState
 from spotrelay.core.rows import Changes
 from spotrelay.core.spec import OnRebalance, OnWarning
 from spotrelay.core.timing import seconds
-from spotrelay.events import InterruptionWarning, RebalanceRecommendation
+from spotrelay.events import InterruptionWarning, RebalanceRecommendation, StateChange
 from tests.examples import demo_spec
 from tests.unit.worlds import (
     active,
@@ -136,6 +137,32 @@ def test_a_replacement_that_is_on_its_way_is_read_with_its_replica() -> None:
     settle(world, controller)
     assert [r.id for r in active(world)] == [2, 3, 4]
     assert len(world.fleet.launches) == 1
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_each_message_costs_one_read_of_its_rows(*, is_replaced: bool) -> None:
+    """In a storm every further read is felt: neither a first warning nor the end of a drain needs another."""
+    world, controller = serving()
+    victim = active(world)[0]
+    signals = warn(world, victim)
+    if is_replaced:
+        controller.handle(signals)
+        settle(world, controller)
+        signals = reclaim(world, victim)
+        world.calls.clear()
+    controller.handle(signals)
+    assert world.calls.count("store.read") == 1
+
+
+def test_what_launches_nothing_asks_nothing_about_pools() -> None:
+    """Most events and ticks neither launch nor teach: none of them pays for what is known about pools."""
+    world, controller = serving()
+    controller.handle(reclaim(world, active(world)[0]))
+    settle(world, controller)
+    world.calls.clear()
+    controller.handle([StateChange(instance_of(active(world)[0]), world.clock.now(), InstanceState.RUNNING)])
+    controller.tick("demo")
+    assert "store.recall" not in world.calls
 
 
 # Serve on.

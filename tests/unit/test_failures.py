@@ -34,6 +34,14 @@ def test_a_crash_loop_is_one_that_was_tried_again() -> None:
     assert (newer.version, newer.failures) == (2, 1)
 
 
+def test_versions_that_fail_together_hold_the_newer_one() -> None:
+    """In the middle of a deployment both fail: what is launched from now on is the new one, and it waits."""
+    old, new = a_replica(1, ReplicaState.STARTING), a_replica(2, ReplicaState.STARTING, version=2)
+    for failed in ([old, new], [new, old]):
+        backoff = failures.after_failures(Backoff(), failed, NOW)
+        assert failures.is_held(replace(demo_spec(), version=2), backoff, NOW)
+
+
 def test_what_ec2_did_is_no_crash_loop() -> None:
     """EC2's own failures hold launches as long as others do, only the service's own for good."""
     before = failures.after_failures(Backoff(), [a_replica(1, ReplicaState.STARTING)] * 9, NOW - seconds(600))

@@ -132,8 +132,9 @@ def test_ids_are_lost_if_a_row_above_them_is_old_or_has_an_instance() -> None:
     """Either is enough: a row waits long for Spot, and a launch takes longer than the rows' reading."""
     young = a_replica(10, ReplicaState.REQUESTED, since_s=5)
     launched = a_replica(10, ReplicaState.PROVISIONING, since_s=1, entered=RECENTLY)
-    waiting = a_replica(10, ReplicaState.REQUESTED, since_s=timing.LEASE_S + 1)
-    for row, is_lost in ((young, False), (launched, True), (waiting, True)):
+    waiting = a_replica(10, ReplicaState.REQUESTED, since_s=timing.LEASE_S + 0.001)
+    reading = a_replica(10, ReplicaState.REQUESTED, since_s=timing.LEASE_S)
+    for row, is_lost in ((young, False), (reading, False), (launched, True), (waiting, True)):
         assert observation.has_lost_its_ids(replace(rows_of(row), highest_id=9), NOW) is is_lost
 
 

@@ -163,8 +163,8 @@ def _tried(
             bar.update(task, completed=len(done), caught=caught, refresh=True)
             if is_log and len(done) // LINE_EVERY > lines:
                 lines = len(done) // LINE_EVERY
-                elapsed_s = time.monotonic() - began
-                sys.stderr.write(f"{len(done)} of {len(mutants)} mutants, {caught} caught, {elapsed_s:.0f} s\n")
+                so_far = f"{len(done)} of {len(mutants)} mutants, {caught} caught"
+                sys.stderr.write(f"{so_far}, {time.monotonic() - began:.0f} s\n")
 
         return campaign(
             mutants,

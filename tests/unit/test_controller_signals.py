@@ -373,6 +373,27 @@ def test_what_is_not_counted_is_only_logged() -> None:
     assert set(world.telemetry.counts) <= set(Metric)
 
 
+def test_a_line_says_what_was_done_to_whom_and_why() -> None:
+    """Who asks the log why an instance was drained, or why more were launched, finds the answer there."""
+    world, controller = serving()
+    victim = active(world)[0]
+    controller.handle(warn(world, victim))
+    assert recorded(world, "Drain") == [
+        {
+            "service": "demo",
+            "replica": 1,
+            "instance_id": victim.instance_id,
+            "offering": str(victim.offering),
+            "reason": "interruption warning",
+        }
+    ]
+    world.services.specs["demo"] = demo_spec(replicas=5)
+    controller.tick("demo")
+    assert recorded(world, "Request") == [
+        {"service": "demo", "count": 2, "reason": "fewer replicas than wanted"}
+    ]
+
+
 def test_nothing_is_logged_before_the_launch() -> None:
     """A function that has just started loads what writes its log once it has deregistered and launched."""
     world, controller = serving()

@@ -115,6 +115,24 @@ def test_a_fleet_at_rest_schedules_nothing() -> None:
     assert len(world.ticker.scheduled) == scheduled
 
 
+def test_a_tick_at_rest_looks_once_and_writes_nothing() -> None:
+    """It comes each minute for each service, for ever: every further call would be paid for as often."""
+    world, controller = serving()
+    settle(world, controller)
+    world.clock.advance(60)
+    world.calls.clear()
+    controller.tick("demo")
+    assert world.calls == [
+        "store.acquire",
+        "store.load",
+        "services.get",
+        "fleet.warned",
+        "fleet.observe",
+        "router.health",
+        "store.release",
+    ]
+
+
 def test_every_service_gets_its_own_tick() -> None:
     """Deployed ones and ones whose stack is gone."""
     world, controller = serving()

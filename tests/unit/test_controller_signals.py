@@ -271,8 +271,10 @@ def test_what_drains_and_is_still_in_rotation_is_taken_out_by_the_call() -> None
     assert instance_of(victim) in in_rotation(world)
     world.store.acquire("demo", "somebody", world.clock.now(), 999)
     world.before.clear()
+    world.router.calls.clear()
     controller.leave("demo")
     assert instance_of(victim) not in in_rotation(world)
+    assert world.router.calls == [("deregister", (victim.instance_id,))], "and once is enough"
 
 
 def test_a_call_that_loses_the_race_decides_anew() -> None:
@@ -362,6 +364,20 @@ def test_what_is_learned_ahead_can_fail_without_harm() -> None:
 
 
 # What is told.
+
+
+def test_what_did_not_happen_is_not_counted() -> None:
+    """Each metric of a service costs money from its first value on, also if that is zero."""
+    world, controller = serving()
+    controller.handle(warn(world, active(world)[0]))
+    assert set(world.telemetry.counts) == {
+        Metric.SIGNALS_RECEIVED,
+        Metric.INTERRUPTION_WARNINGS,
+        Metric.DEREGISTERED,
+        Metric.REPLICAS_LAUNCHED,
+        Metric.WARNING_TO_DEREGISTERED_MS,
+        Metric.WARNING_TO_LAUNCHED_MS,
+    }
 
 
 def test_what_is_not_counted_is_only_logged() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 
+import pytest
+
 from spotrelay.control.controller import Controller
 from spotrelay.core import timing
 from spotrelay.core.instances import InstanceState
@@ -47,6 +49,9 @@ def test_a_readiness_probe_comes_before_the_first_request() -> None:
     settle(world, controller)
     assert [r.state for r in active(world)] == [ReplicaState.STARTING] * 2 + [ReplicaState.READY]
     assert world.router.health(demo_spec()).keys() == {active(world)[2].instance_id}
+    world.calls.clear()
+    controller.tick("demo")
+    assert {"router.register", "store.read"}.isdisjoint(world.calls), "nobody is to come in, nor is late"
     world.prober.silent.clear()
     settle(world, controller)
     assert [r.state for r in active(world)] == [ReplicaState.READY] * 3
@@ -115,9 +120,10 @@ def test_a_fleet_at_rest_schedules_nothing() -> None:
     assert len(world.ticker.scheduled) == scheduled
 
 
-def test_a_tick_at_rest_looks_once_and_writes_nothing() -> None:
+@pytest.mark.parametrize("probe", [None, ReadinessProbe("/", {})])
+def test_a_tick_at_rest_looks_once_and_writes_nothing(probe: ReadinessProbe | None) -> None:
     """It comes each minute for each service, for ever: every further call would be paid for as often."""
-    world, controller = serving()
+    world, controller = serving(replace(demo_spec(), readiness_probe=probe))
     settle(world, controller)
     world.clock.advance(60)
     world.calls.clear()

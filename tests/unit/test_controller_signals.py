@@ -340,17 +340,17 @@ def test_foreign_instances_cost_one_read() -> None:
 
 
 def test_one_service_failing_does_not_hold_up_another() -> None:
-    """Only the signals of the service that failed are delivered again."""
-    world, controller = serving(demo_spec("good"), demo_spec("bad"))
-    bad = warn(world, active(world, "bad")[0])
+    """Only the signals of the services that failed are delivered again, but of each of those."""
+    world, controller = serving(demo_spec("good"), demo_spec("bad"), demo_spec("worse"))
+    bad, worse = (warn(world, active(world, name)[0]) for name in ("bad", "worse"))
     good = warn(world, active(world, "good")[0])
 
     def fail_for_bad(changes: Changes) -> None:
-        if changes.service == "bad":
+        if changes.service != "good":
             raise Throttled("dynamodb")
 
     world.meddle("store.commit", fail_for_bad, times=None)
-    assert list(controller.handle([*bad, *good])) == bad
+    assert list(controller.handle([*bad, *good, *worse])) == [*bad, *worse]
     assert [r.id for r in active(world, "good")] == [2, 3, 4]
     assert [r.id for r in active(world, "bad")] == [1, 2, 3]
 

@@ -495,6 +495,17 @@ def test_an_operator_can_end_a_service_without_the_event() -> None:
     assert not alive(world)
 
 
+def test_to_say_a_removal_twice_delays_nothing() -> None:
+    """The override of a removal that is on record already begins no new count of absent ticks."""
+    world, controller = serving()
+    controller.note_removal("demo")
+    del world.services.specs["demo"]
+    ticks(world, controller, timing.REMOVED_TICKS)
+    world.clock.advance(timing.REMOVED_AFTER_S)
+    controller.tick("demo", is_vouched_for=True)
+    assert active(world) == []
+
+
 def test_a_removed_service_s_requests_are_drained() -> None:
     """Its replicas leave the load balancer, and run on until it has let go of them."""
     world, controller = serving()

@@ -192,6 +192,21 @@ def test_a_replica_is_given_up_only_if_it_was_asked() -> None:
     assert [(r.id, r.state) for r in world.store.history("demo", 9)] == [(2, ReplicaState.FAILED)]
 
 
+def test_where_nobody_answers_nothing_is_registered() -> None:
+    """AWS refuses a registration without targets: who is silent for too long is given up without one."""
+    probed = replace(demo_spec(replicas=1), readiness_probe=ReadinessProbe("/", {}), initial_delay_s=60)
+    world = world_of(probed)
+    controller = Controller(world.ports())
+    controller.tick("demo")
+    world.fleet.run()
+    world.clock.advance(61)
+    world.prober.silent = {f"i-{1:017x}"}
+    controller.tick("demo")
+    controller.tick("demo")
+    assert [(r.id, r.state) for r in world.store.history("demo", 9)] == [(1, ReplicaState.FAILED)]
+    assert "router.register" not in world.calls
+
+
 def test_what_fails_leaves_the_rotation_before_it_ends() -> None:
     """Registered and never healthy: the load balancer isn't left with the target of a dead instance."""
     world = world_of(replace(demo_spec(replicas=1), initial_delay_s=60, on_demand_fallback=False))

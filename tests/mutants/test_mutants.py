@@ -149,6 +149,7 @@ def test_each_operator_has_something_to_do(operator: str) -> None:
     "source",
     [
         "from a import b",
+        '__all__ = ["b"]',
         "Alias = A | B",
         'def f():\n """Says 1 + 1."""',
         "def f(a: B | C = None) -> B | C: ...",

@@ -501,7 +501,7 @@ def test_to_say_a_removal_twice_delays_nothing() -> None:
     controller.note_removal("demo")
     del world.services.specs["demo"]
     ticks(world, controller, timing.REMOVED_TICKS)
-    world.clock.advance(timing.REMOVED_AFTER_S)
+    world.clock.advance(timing.REMOVED_AFTER_S - timing.REMOVED_TICKS * timing.TICK_IN_TRANSITION_S)
     controller.tick("demo", is_vouched_for=True)
     assert active(world) == []
 

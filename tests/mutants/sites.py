@@ -104,7 +104,7 @@ class _Walk:
 
 
 def _is_declaration(node: ast.AST, parent: ast.AST, field: str, scope: str) -> bool:
-    """Imports, `__all__`, annotations, aliases, decorators and bases: mypy and the first import hold these."""
+    """Imports, `__all__`, annotations, aliases, decorators, bases: mypy and the first import hold these."""
     if isinstance(node, ast.Import | ast.ImportFrom):
         return True
     if field in ("annotation", "returns", "decorator_list", "bases"):

@@ -93,6 +93,19 @@ def test_what_cannot_be_taken_out_is_not_terminated() -> None:
     assert not any(i.state.is_alive for i in world.fleet.instances.values())
 
 
+def test_what_somebody_puts_back_again_and_again_ends_all_the_same() -> None:
+    """Its time is over and it has just been taken out: to wait for the next tick may be to wait for ever."""
+    world, controller = serving()
+    last = active(world)[-1]
+    world.services.specs["demo"] = demo_spec(replicas=2)
+    controller.tick("demo")
+    world.clock.advance(10 * timing.DRAIN_SETTLE_S)
+    world.router.register(demo_spec(), [instance_of(last)])
+    controller.tick("demo")
+    assert not world.fleet.instances[instance_of(last)].state.is_alive
+    assert instance_of(last) not in in_rotation(world)
+
+
 def test_one_tick_at_a_time_and_one_on_its_way() -> None:
     """A tick that finds another running does nothing; while things move exactly one follows."""
     world = world_of(demo_spec())

@@ -165,8 +165,6 @@ class Controller:
         for _ in range(MAX_DECISIONS):
             rows, now = self._ports.store.load(service), self._ports.clock.now()
             actions = interruption.due(spec, rows, now)
-            if not actions:
-                return
             outcome = self._perform(_Decision(service, spec, rows, actions))
             outcome.raise_first()
             if outcome.is_won:
@@ -179,8 +177,6 @@ class Controller:
             rows, now = self._read(service, ids), self._ports.clock.now()
             sightings = [(s, rows.replicas[i]) for s, i in about if i in rows.replicas]
             actions = interruption.decide(sightings, rows, spec, now)
-            if not actions:
-                return
             outcome = self._perform(_Decision(service, spec, rows, actions, [s for s, _ in about]))
             outcome.raise_first()
             if outcome.is_won:
@@ -221,8 +217,7 @@ class Controller:
         """
         store = self._ports.store
         rows = store.load(service)
-        ended = (replica.id for replica in store.history(service, 1))
-        highest_id = max((*rows.replicas, *ended), default=0)
+        highest_id = max((*rows.replicas, self._highest_ended_id(service)))
         store.commit(Changes(service, highest_id=(rows.highest_id, highest_id)))
         self._ports.telemetry.record(
             "ids_mended", service=service, was=rows.highest_id, highest_id=highest_id
@@ -329,9 +324,11 @@ class Controller:
             seen = replace(seen, recorded=recorded)
         # A new service, or one whose entry got lost with all that it had: then the history knows its IDs.
         if rows.highest_id == 0:
-            ended = (replica.id for replica in ports.store.history(service, 1))
-            seen = replace(seen, ended_id=max(ended, default=0))
+            seen = replace(seen, ended_id=self._highest_ended_id(service))
         return seen
+
+    def _highest_ended_id(self, service: str) -> int:
+        return next((replica.id for replica in self._ports.store.history(service, 1)), 0)
 
     def _admit(self, spec: ServiceSpec, seen: Observation) -> None:
         """Put into rotation what answers the readiness probe, and give up what doesn't and is overdue.
@@ -364,8 +361,7 @@ class Controller:
         if ready:
             self._ports.router.register(spec, ready)
         late = reconcile.late(spec, rows, addresses.keys() - answering, now)
-        if late:
-            self._perform(_Decision(spec.service, spec, rows, late)).raise_first()
+        self._perform(_Decision(spec.service, spec, rows, late)).raise_first()
 
     def _perform(self, decision: _Decision) -> _Outcome:
         """Carry the actions out, as far as their rows haven't changed since they were read."""
@@ -392,7 +388,8 @@ class Controller:
                     outcome, "launch", lambda: self._launch_and_tell(spec, done, committed, signals)
                 )
                 # Once more what a tick may have been about to register when the warning came.
-                again = sorted(set(leaving) - interruption.settled(decision.rows, now)) if signals else []
+                settled = interruption.settled(decision.rows, now)
+                again = [i for i in leaving if i not in settled] if signals else []
                 self._take_out(outcome, spec, again, out)
         finally:
             for action in done:

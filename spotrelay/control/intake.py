@@ -83,7 +83,8 @@ class Intake:
         return signal
 
     def _set_aside(self, body: str, error: Exception) -> None:
-        why = (str(error) or type(error).__name__)[:1000]
+        # It may quote what SQS refuses, such as a NUL: `repr` escapes that.
+        why = repr(error)[:1000]
         self.telemetry.count(Metric.MESSAGES_MALFORMED)
         self.telemetry.record("malformed_message", error=why, body=body[:1000])
         self.dead_letters.set_aside(body, why)

@@ -65,7 +65,7 @@ def parse_tick(body: str) -> Tick:
                 detail = message["detail"]
                 is_removed = detail.get("operation") == "Delete"
                 kind = TickKind.REMOVED if is_removed else TickKind.TICK
-                tick = Tick(detail["name"].rsplit("/", 1)[-1], kind=kind)
+                tick = Tick(detail["name"].rpartition("/")[2], kind=kind)
             case _:
                 due = message.get("due")
                 at = None if due is None else datetime.fromisoformat(due)

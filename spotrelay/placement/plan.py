@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import ROUND_DOWN, Decimal
+from math import inf
 
 from spotrelay.core import timing
 from spotrelay.core.pools import CapacityPool, Cooldown, Offering, PoolMemory, PurchaseOption
@@ -65,7 +66,7 @@ def plan(
         elif cooldown:
             cooling.append(pool)
             left_out[pool] = _told(cooldown)
-        elif is_spot and scores.get(pool.zone, timing.LOW_SCORE + 1) <= timing.LOW_SCORE:
+        elif is_spot and scores.get(pool.zone, inf) <= timing.LOW_SCORE:
             low.append(pool)
             left_out[pool] = f"placement score {scores[pool.zone]}"
         else:
@@ -96,7 +97,7 @@ def first_rest(
 def _eligible(spec: ServiceSpec, memory: PoolMemory) -> tuple[CapacityPool, ...]:
     """What EC2 said that it has, or what the service's document lists until it was asked."""
     survey = memory.survey
-    if survey is None or survey.asked != spec.asked or not survey.pools:
+    if survey is None or survey.asked != spec.asked:
         return spec.pools
     zones = set(spec.subnets.values())
     return tuple(pool for pool in survey.pools if pool.zone in zones) or spec.pools

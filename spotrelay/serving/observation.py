@@ -57,7 +57,7 @@ def known(rows: Rows, now: datetime) -> Rows:
     if has_lost_its_ids(rows, now):
         return rows
     replicas = {id_: replica for id_, replica in rows.replicas.items() if id_ <= rows.highest_id}
-    return rows if len(replicas) == len(rows.replicas) else replace(rows, replicas=replicas)
+    return replace(rows, replicas=replicas)
 
 
 def has_lost_its_ids(rows: Rows, now: datetime) -> bool:

@@ -333,8 +333,6 @@ def _is_left_to_ec2(replica: Replica, instance: Instance, seen: Observation, now
 def _adoptions(seen: Observation, now: datetime) -> dict[int, Adopt]:
     """Instances that an open intent asked for and no row owns, given to the replicas that wait for them."""
     overdue = [i for i in seen.rows.intents.values() if now - i.created_at >= seconds(timing.ADOPT_AFTER_S)]
-    if not overdue:
-        return {}
     owned = {r.instance_id for r in seen.rows.replicas.values()}
     found: dict[str | None, list[Instance]] = defaultdict(list)
     for instance in sorted(seen.instances.values(), key=lambda i: i.id):

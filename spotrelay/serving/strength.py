@@ -92,11 +92,9 @@ def next_look(spec: ServiceSpec | None, seen: Observation, now: datetime) -> dat
         if replica.stays:
             if is_stood_in_for and _stays_from(replica) > now:
                 waits.append(_stays_from(replica))
-        elif _is_left_alone(spec, replica, now):
-            continue
         elif replica.state is ReplicaState.REQUESTED and (held := _held_until(spec, replica, rows)) > now:
             waits.append(held)
-        else:
+        elif not _is_left_alone(spec, replica, now):
             return soon
     if spec and sum(not r.is_fallback for r in counted(rows)) != spec.replicas:
         braked = failures.held_until(rollout.proven(spec, rows), rows.backoff)

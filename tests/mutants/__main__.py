@@ -42,6 +42,9 @@ SHARED = {Stage.SIMULATION: ("greenlet",), Stage.TESTS: ("boto3", "hypothesis", 
 """What takes long to import, by stage: imported once, and forked into every trial. None of it imports the
 package that is to be mutated."""
 
+LINE_EVERY = 25
+"""Mutants, where no bar can be drawn: a line every minute or two."""
+
 EXIT_MISSED = 1
 """Too few are caught, or the list of equivalent ones is wrong."""
 EXIT_USAGE = 2
@@ -136,7 +139,7 @@ def _try_sample(console: Console, by_hand: Sequence[Mutant], asked: argparse.Nam
 def _tried(
     mutants: Sequence[Mutant], stages: Sequence[Stage], asked: argparse.Namespace, seeds: Seeds = SEEDS
 ) -> list[Verdict]:
-    """The campaign, with a bar on the terminal."""
+    """The campaign, with a bar on the terminal, or a line now and then in a log."""
     columns = (
         TextColumn("mutants"),
         BarColumn(),
@@ -147,12 +150,21 @@ def _tried(
     for stage in stages:
         for name in SHARED[stage]:
             importlib.import_module(name)
+    began, lines = time.monotonic(), 0
     # Drawn by hand: a thread that draws by itself would be forked with whatever lock it holds.
-    with Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False) as bar:
+    console = Console(stderr=True)
+    is_log = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, auto_refresh=False, disable=is_log) as bar:
         task = bar.add_task("mutants", total=len(mutants), caught=0)
 
         def show(done: Sequence[Verdict]) -> None:
-            bar.update(task, completed=len(done), caught=sum(v.is_caught for v in done), refresh=True)
+            nonlocal lines
+            caught = sum(v.is_caught for v in done)
+            bar.update(task, completed=len(done), caught=caught, refresh=True)
+            if is_log and len(done) // LINE_EVERY > lines:
+                lines = len(done) // LINE_EVERY
+                so_far = f"{len(done)} of {len(mutants)} mutants, {caught} caught"
+                sys.stderr.write(f"{so_far}, {time.monotonic() - began:.0f} s\n")
 
         return campaign(
             mutants,

@@ -244,8 +244,8 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "adopts-nothing",
         "serving.reconcile",
-        old="    if not overdue:\n        return {}\n    owned",
-        new="    return {}\n    owned",
+        old="    for intent in overdue:\n",
+        new="    for intent in overdue[:0]:\n",
         wrong="an instance whose launch got no answer is terminated instead of used",
         is_quick=True,
     ),

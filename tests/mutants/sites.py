@@ -104,14 +104,14 @@ class _Walk:
 
 
 def _is_declaration(node: ast.AST, parent: ast.AST, field: str, scope: str) -> bool:
-    """Imports, annotations, type aliases, decorators and bases: mypy and the first import hold these."""
+    """Imports, `__all__`, annotations, aliases, decorators, bases: mypy and the first import hold these."""
     if isinstance(node, ast.Import | ast.ImportFrom):
         return True
     if field in ("annotation", "returns", "decorator_list", "bases"):
         return True
     if isinstance(node, ast.Assign) and scope == TOP and isinstance(node.targets[0], ast.Name):
         name = node.targets[0].id
-        return name[0].isupper() and not name.isupper()
+        return name == "__all__" or (name[0].isupper() and not name.isupper())
     return False
 
 

@@ -149,6 +149,7 @@ def test_each_operator_has_something_to_do(operator: str) -> None:
     "source",
     [
         "from a import b",
+        '__all__ = ["b"]',
         "Alias = A | B",
         'def f():\n """Says 1 + 1."""',
         "def f(a: B | C = None) -> B | C: ...",
@@ -291,6 +292,27 @@ def test_what_the_verdict_goes_by(
     result = campaign.Result(all_, {all_[i].mutant.id: "why" for i in equivalent})
     assert command._judge(Console(width=200), result, 1.0, is_part=False) == code
     assert complaint in capsys.readouterr().out
+
+
+def test_a_log_shows_that_it_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a terminal a quarter of an hour isn't silent: a line tells how far it has come."""
+    tried = _verdicts(20, 10, 30)
+
+    def fake(*_: object, progress: Callable[[list[Verdict]], None], **__: object) -> list[Verdict]:
+        for count in (0, 24, 25, 26, 51, 60):
+            progress(tried[:count])
+        return tried
+
+    monkeypatch.setattr(command, "campaign", fake)
+    monkeypatch.setattr(sys, "argv", ["mutants"])
+    command._tried([v.mutant for v in tried], [], command._arguments())
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.rsplit(",", 1)[0] for line in lines] == [
+        "25 of 60 mutants, 25 caught",
+        "51 of 60 mutants, 30 caught",
+    ]
 
 
 def test_nothing_tried_is_nothing_missed() -> None:

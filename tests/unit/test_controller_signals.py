@@ -9,6 +9,7 @@ import pytest
 
 from spotrelay.control.controller import Controller
 from spotrelay.core import timing
+from spotrelay.core.instances import InstanceState
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.ports import Conflict, Throttled, Unavailable
@@ -16,7 +17,7 @@ from spotrelay.core.replica import ReplicaState
 from spotrelay.core.rows import Changes
 from spotrelay.core.spec import OnRebalance, OnWarning
 from spotrelay.core.timing import seconds
-from spotrelay.events import InterruptionWarning, RebalanceRecommendation
+from spotrelay.events import InterruptionWarning, RebalanceRecommendation, StateChange
 from tests.examples import demo_spec
 from tests.unit.worlds import (
     active,
@@ -137,6 +138,32 @@ def test_a_replacement_that_is_on_its_way_is_read_with_its_replica() -> None:
     assert len(world.fleet.launches) == 1
 
 
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_each_message_costs_one_read_of_its_rows(*, is_replaced: bool) -> None:
+    """In a storm every further read is felt: neither a first warning nor the end of a drain needs another."""
+    world, controller = serving()
+    victim = active(world)[0]
+    signals = warn(world, victim)
+    if is_replaced:
+        controller.handle(signals)
+        settle(world, controller)
+        signals = reclaim(world, victim)
+        world.calls.clear()
+    controller.handle(signals)
+    assert world.calls.count("store.read") == 1
+
+
+def test_what_launches_nothing_asks_nothing_about_pools() -> None:
+    """Most events and ticks neither launch nor teach: none of them pays for what is known about pools."""
+    world, controller = serving()
+    controller.handle(reclaim(world, active(world)[0]))
+    settle(world, controller)
+    world.calls.clear()
+    controller.handle([StateChange(instance_of(active(world)[0]), world.clock.now(), InstanceState.RUNNING)])
+    controller.tick("demo")
+    assert "store.recall" not in world.calls
+
+
 # Serve on.
 
 
@@ -243,8 +270,10 @@ def test_what_drains_and_is_still_in_rotation_is_taken_out_by_the_call() -> None
     assert instance_of(victim) in in_rotation(world)
     world.store.acquire("demo", "somebody", world.clock.now(), 999)
     world.before.clear()
+    world.router.calls.clear()
     controller.leave("demo")
     assert instance_of(victim) not in in_rotation(world)
+    assert world.router.calls == [("deregister", (victim.instance_id,))], "and once is enough"
 
 
 def test_a_call_that_loses_the_race_decides_anew() -> None:
@@ -310,22 +339,36 @@ def test_foreign_instances_cost_one_read() -> None:
 
 
 def test_one_service_failing_does_not_hold_up_another() -> None:
-    """Only the signals of the service that failed are delivered again."""
-    world, controller = serving(demo_spec("good"), demo_spec("bad"))
-    bad = warn(world, active(world, "bad")[0])
+    """Only the signals of the services that failed are delivered again, but of each of those."""
+    world, controller = serving(demo_spec("good"), demo_spec("bad"), demo_spec("worse"))
+    bad, worse = (warn(world, active(world, name)[0]) for name in ("bad", "worse"))
     good = warn(world, active(world, "good")[0])
 
     def fail_for_bad(changes: Changes) -> None:
-        if changes.service == "bad":
+        if changes.service != "good":
             raise Throttled("dynamodb")
 
     world.meddle("store.commit", fail_for_bad, times=None)
-    assert list(controller.handle([*bad, *good])) == bad
+    assert list(controller.handle([*bad, *good, *worse])) == [*bad, *worse]
     assert [r.id for r in active(world, "good")] == [2, 3, 4]
     assert [r.id for r in active(world, "bad")] == [1, 2, 3]
 
 
 # What is told.
+
+
+def test_what_did_not_happen_is_not_counted() -> None:
+    """Each metric of a service costs money from its first value on, also if that is zero."""
+    world, controller = serving()
+    controller.handle(warn(world, active(world)[0]))
+    assert set(world.telemetry.counts) == {
+        Metric.SIGNALS_RECEIVED,
+        Metric.INTERRUPTION_WARNINGS,
+        Metric.DEREGISTERED,
+        Metric.REPLICAS_LAUNCHED,
+        Metric.WARNING_TO_DEREGISTERED_MS,
+        Metric.WARNING_TO_LAUNCHED_MS,
+    }
 
 
 def test_what_is_not_counted_is_only_logged() -> None:
@@ -335,6 +378,27 @@ def test_what_is_not_counted_is_only_logged() -> None:
     settle(world, controller)
     assert {"Start", "MarkReady"} <= {event for event, _ in world.telemetry.records}
     assert set(world.telemetry.counts) <= set(Metric)
+
+
+def test_a_line_says_what_was_done_to_whom_and_why() -> None:
+    """Who asks the log why an instance was drained, or why more were launched, finds the answer there."""
+    world, controller = serving()
+    victim = active(world)[0]
+    controller.handle(warn(world, victim))
+    assert recorded(world, "Drain") == [
+        {
+            "service": "demo",
+            "replica": 1,
+            "instance_id": victim.instance_id,
+            "offering": str(victim.offering),
+            "reason": "interruption warning",
+        }
+    ]
+    world.services.specs["demo"] = demo_spec(replicas=5)
+    controller.tick("demo")
+    assert recorded(world, "Request") == [
+        {"service": "demo", "count": 2, "reason": "fewer replicas than wanted"}
+    ]
 
 
 def test_nothing_is_logged_before_the_launch() -> None:

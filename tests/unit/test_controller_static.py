@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ from spotrelay.core import timing
 from spotrelay.core.instances import InstanceState
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import Offering, PurchaseOption
-from spotrelay.core.ports import OtherControlPlane, UnreadableDocument
+from spotrelay.core.ports import Conflict, OtherControlPlane, PortError, Unavailable, UnreadableDocument
 from spotrelay.core.replica import ReplicaState
 from spotrelay.core.rows import Changes
 from spotrelay.core.spec import ServiceSpec
@@ -166,6 +167,17 @@ def test_a_lost_counter_gives_no_id_of_the_history_twice(left: int) -> None:
     assert [r.id for r in active(world)] == [*range(1, left + 1), 6]
 
 
+def test_a_warning_that_finds_the_counter_lost_knows_the_history() -> None:
+    """Its replacement gets an ID of its own, though 4 and 5 ended, and no row tells of them."""
+    world, controller = serving(demo_spec(replicas=5))
+    world.services.specs["demo"] = demo_spec()
+    settle(world, controller, rounds=20)
+    world.clock.advance(timing.LEASE_S)
+    lose_entry(world)
+    assert controller.handle(warn(world, active(world)[0])) == []
+    assert counted(world) == [2, 3, 6]
+
+
 def test_one_lost_row_costs_nothing() -> None:
     """Its instance is taken in under a new ID, and stays in rotation."""
     world, controller = serving()
@@ -220,6 +232,25 @@ def test_a_stranger_s_instance_is_left_alone() -> None:
     del table(world).replicas[4]
     ticks(world, controller, 1)
     assert rows(world).replicas[5].instance_id == "i-foreign", "on record as ours, whatever its tags say"
+
+
+@pytest.mark.parametrize(
+    ("call", "error"), [("store.commit", Conflict("faster")), ("router.deregister", Unavailable("no answer"))]
+)
+def test_a_stranger_s_instance_slows_nothing_down(call: str, error: PortError) -> None:
+    """What is held back may wait for a person; a loss beside it that went wrong is tried again in seconds."""
+    world, controller = serving()
+    world.clock.advance(timing.ORPHAN_GRACE_S)
+    mine = next(iter(world.fleet.instances.values()))
+    world.fleet.instances["i-foreign"] = replace(mine, id="i-foreign", launch_template_id=None)
+    world.fleet.services["i-foreign"] = "demo"
+    warn(world, active(world)[0])
+    world.refuse(call, error)
+    with suppress(Unavailable):
+        controller.tick("demo")
+    assert recorded(world, "held_back")
+    ((_, _, delay_s),) = world.ticker.scheduled
+    assert delay_s == timing.TICK_IN_TRANSITION_S
 
 
 # What EC2 shows.
@@ -339,6 +370,18 @@ def test_who_serves_on_leaves_by_the_last_document(damage: Callable[[Troubled], 
     assert not any(s.is_in_rotation for s in world.router.health(demo_spec()).values())
 
 
+def test_nobody_is_called_back_to_a_service_that_nobody_knows() -> None:
+    """Without any document nothing says where its replicas are registered: the call is over."""
+    world, controller = serving(demo_spec(replicas=1))
+    controller.handle(warn(world, *active(world)))
+    world.services.specs.clear()
+    table(world).document = None
+    world.clock.advance(110)
+    before = rows(world)
+    controller.leave("demo")
+    assert rows(world) == before
+
+
 def test_another_target_group_is_followed_once_it_is_vouched_for() -> None:
     """A person says that it is right; from then on it is the document that counts."""
     world, controller = serving()
@@ -450,6 +493,17 @@ def test_an_operator_can_end_a_service_without_the_event() -> None:
     assert len(active(world)) == 3
     ticks(world, controller, UNTIL_ENDED)
     assert not alive(world)
+
+
+def test_to_say_a_removal_twice_delays_nothing() -> None:
+    """The override of a removal that is on record already begins no new count of absent ticks."""
+    world, controller = serving()
+    controller.note_removal("demo")
+    del world.services.specs["demo"]
+    ticks(world, controller, timing.REMOVED_TICKS)
+    world.clock.advance(timing.REMOVED_AFTER_S - timing.REMOVED_TICKS * timing.TICK_IN_TRANSITION_S)
+    controller.tick("demo", is_vouched_for=True)
+    assert active(world) == []
 
 
 def test_a_removed_service_s_requests_are_drained() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 
+import pytest
+
 from spotrelay.control.controller import Controller
 from spotrelay.core import timing
 from spotrelay.core.instances import InstanceState
@@ -47,6 +49,9 @@ def test_a_readiness_probe_comes_before_the_first_request() -> None:
     settle(world, controller)
     assert [r.state for r in active(world)] == [ReplicaState.STARTING] * 2 + [ReplicaState.READY]
     assert world.router.health(demo_spec()).keys() == {active(world)[2].instance_id}
+    world.calls.clear()
+    controller.tick("demo")
+    assert {"router.register", "store.read"}.isdisjoint(world.calls), "nobody is to come in, nor is late"
     world.prober.silent.clear()
     settle(world, controller)
     assert [r.state for r in active(world)] == [ReplicaState.READY] * 3
@@ -88,6 +93,19 @@ def test_what_cannot_be_taken_out_is_not_terminated() -> None:
     assert not any(i.state.is_alive for i in world.fleet.instances.values())
 
 
+def test_what_somebody_puts_back_again_and_again_ends_all_the_same() -> None:
+    """Its time is over and it has just been taken out: to wait for the next tick may be to wait for ever."""
+    world, controller = serving()
+    last = active(world)[-1]
+    world.services.specs["demo"] = demo_spec(replicas=2)
+    controller.tick("demo")
+    world.clock.advance(10 * timing.DRAIN_SETTLE_S)
+    world.router.register(demo_spec(), [instance_of(last)])
+    controller.tick("demo")
+    assert not world.fleet.instances[instance_of(last)].state.is_alive
+    assert instance_of(last) not in in_rotation(world)
+
+
 def test_one_tick_at_a_time_and_one_on_its_way() -> None:
     """A tick that finds another running does nothing; while things move exactly one follows."""
     world = world_of(demo_spec())
@@ -113,6 +131,25 @@ def test_a_fleet_at_rest_schedules_nothing() -> None:
     world.clock.advance(60)
     controller.tick("demo")
     assert len(world.ticker.scheduled) == scheduled
+
+
+@pytest.mark.parametrize("probe", [None, ReadinessProbe("/", {})])
+def test_a_tick_at_rest_looks_once_and_writes_nothing(probe: ReadinessProbe | None) -> None:
+    """It comes each minute for each service, for ever: every further call would be paid for as often."""
+    world, controller = serving(replace(demo_spec(), readiness_probe=probe))
+    settle(world, controller)
+    world.clock.advance(60)
+    world.calls.clear()
+    controller.tick("demo")
+    assert world.calls == [
+        "store.acquire",
+        "store.load",
+        "services.get",
+        "fleet.warned",
+        "fleet.observe",
+        "router.health",
+        "store.release",
+    ]
 
 
 def test_every_service_gets_its_own_tick() -> None:
@@ -168,6 +205,21 @@ def test_a_replica_is_given_up_only_if_it_was_asked() -> None:
     assert (first.id, first.state) == (1, ReplicaState.READY)
     assert [r.id for r in rest] == [3], "that one got ready ends the back-off"
     assert [(r.id, r.state) for r in world.store.history("demo", 9)] == [(2, ReplicaState.FAILED)]
+
+
+def test_where_nobody_answers_nothing_is_registered() -> None:
+    """AWS refuses a registration without targets: who is silent for too long is given up without one."""
+    probed = replace(demo_spec(replicas=1), readiness_probe=ReadinessProbe("/", {}), initial_delay_s=60)
+    world = world_of(probed)
+    controller = Controller(world.ports())
+    controller.tick("demo")
+    world.fleet.run()
+    world.clock.advance(61)
+    world.prober.silent = {f"i-{1:017x}"}
+    controller.tick("demo")
+    controller.tick("demo")
+    assert [(r.id, r.state) for r in world.store.history("demo", 9)] == [(1, ReplicaState.FAILED)]
+    assert "router.register" not in world.calls
 
 
 def test_what_fails_leaves_the_rotation_before_it_ends() -> None:

@@ -15,6 +15,7 @@ from tests.unit.worlds import (
     active,
     in_rotation,
     instance_of,
+    recorded,
     serving,
     settle,
     table,
@@ -69,6 +70,7 @@ def test_an_orphan_that_a_lost_race_left_out_is_not_counted() -> None:
     assert world.telemetry.counts[Metric.ORPHANS_ADOPTED] == 0
     controller.tick("demo")
     assert world.telemetry.counts[Metric.ORPHANS_ADOPTED] == 1
+    assert [line["instance_id"] for line in recorded(world, "TakeIn")] == [row.instance_id]
     assert instance_of(row) in in_rotation(world)
 
 

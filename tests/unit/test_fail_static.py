@@ -11,6 +11,7 @@ from spotrelay.core import timing
 from spotrelay.core.instances import Instance, InstanceState, TargetState
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.replica import ReplicaState
+from spotrelay.core.rows import Rows
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.serving import reconcile, strength
@@ -73,6 +74,11 @@ def test_a_lost_counter_is_raised_and_takes_nobody_away() -> None:
     lost = replace(seen, rows=replace(seen.rows, highest_id=0, serving=0))
     assert decide(lost) == [RaiseHighestId(3), Recount()]
     assert decide(replace(lost, ended_id=7)) == [RaiseHighestId(7), Recount()], "what ended had an ID, too"
+
+
+def test_a_service_that_never_had_a_replica_has_lost_no_id() -> None:
+    """A first tick finds nothing to mend: its first replica is number one."""
+    assert decide(Observation(Rows()), demo_spec(replicas=0)) == []
 
 
 def test_ids_come_from_the_instances_tags_after_a_restored_table() -> None:

@@ -33,6 +33,23 @@ def test_a_crash_loop_is_one_that_was_tried_again() -> None:
     assert (newer.version, newer.failures) == (2, 1)
 
 
+def test_one_that_failed_before_it_ran_was_tried_again_too() -> None:
+    """All that counts is that it was launched since the last failure, not how far it came."""
+    before = failures.after_failures(Backoff(), [a_replica(1, ReplicaState.STARTING)] * 9, NOW - seconds(600))
+    for ago_s, is_looping in ((600.001, False), (600, True)):
+        again = a_replica(2, ReplicaState.PROVISIONING, since_s=ago_s)
+        after = failures.after_failures(before, [again], NOW)
+        assert failures.is_crash_looping(demo_spec(), after) is is_looping
+
+
+def test_versions_that_fail_together_hold_the_newer_one() -> None:
+    """In the middle of a deployment both fail: what is launched from now on is the new one, and it waits."""
+    old, new = a_replica(1, ReplicaState.STARTING), a_replica(2, ReplicaState.STARTING, version=2)
+    for failed in ([old, new], [new, old]):
+        backoff = failures.after_failures(Backoff(), failed, NOW)
+        assert failures.is_held(replace(demo_spec(), version=2), backoff, NOW)
+
+
 def test_what_ec2_did_is_no_crash_loop() -> None:
     """EC2's own failures hold launches as long as others do, only the service's own for good."""
     before = failures.after_failures(Backoff(), [a_replica(1, ReplicaState.STARTING)] * 9, NOW - seconds(600))
@@ -51,6 +68,8 @@ def test_fallbacks_are_held_by_their_own_failures_only() -> None:
     fallback = a_replica(2, ReplicaState.STARTING, is_fallback=True)
     first = failures.after_failures(Backoff(), [spot], NOW)
     assert first.fallback_until is None
+    together = failures.after_failures(Backoff(), [spot, fallback], NOW)
+    assert failures.is_fallback_held(demo_spec(), together, NOW), "whatever else failed with it"
     both = failures.after_failures(first, [fallback], NOW)
     assert both.fallback_until == both.until == NOW + seconds(2 * timing.FAILURE_FIRST_S)
     later = NOW + seconds(9)

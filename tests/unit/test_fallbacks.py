@@ -131,6 +131,13 @@ def test_nothing_stands_in_for_what_still_serves() -> None:
     assert decide(demo_spec(), look(before, spot(2), spot(3), after)) == []
 
 
+def test_a_refused_replacement_of_what_still_serves_needs_no_fallback() -> None:
+    """Another replica's first start leaves one missing, but the one that is to be relieved serves on."""
+    before = spot(1, READY, replaced_by=3, rebalance_at=LONG_AGO)
+    seen = look(before, spot(2, STARTING), refused(3, replaces=1))
+    assert decide(demo_spec(replicas=2), seen) == []
+
+
 def test_on_demand_has_no_fallbacks() -> None:
     """What is bought on-demand anyway has nobody to stand in for it when it is refused, or starts."""
     spec = replace(demo_spec(), base_on_demand=2)

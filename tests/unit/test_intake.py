@@ -15,7 +15,7 @@ from spotrelay.core.names import Metric
 from spotrelay.core.ports import Denied, PortError, Throttled, Unavailable
 from spotrelay.core.replica import ReplicaState
 from spotrelay.events import InterruptionWarning, Signal
-from spotrelay.events.ticks import TickKind
+from spotrelay.events.ticks import Tick, TickKind, parse_tick
 from spotrelay.memory import MemoryDeadLetters, World
 from tests.examples import demo_spec
 
@@ -134,6 +134,7 @@ def event(**fields: object) -> str:
         event(detail={"instance-id": ["i-1"]}),
         event(time=7),
         event(time={"at": "noon"}),
+        event(time="0001-01-01T00:00:00+01:00"),
     ],
 )
 def test_what_cannot_be_read_is_set_aside_alone(bench: Bench, body: str) -> None:
@@ -144,6 +145,16 @@ def test_what_cannot_be_read_is_set_aside_alone(bench: Bench, body: str) -> None
     assert bench.set_aside == [body, body]
     assert all(0 < len(why) <= 1000 for _, why in bench.dead_letters.letters)
     assert bench.world.telemetry.counts[Metric.MESSAGES_MALFORMED] == 2
+
+
+@pytest.mark.parametrize("id_", ["\0", "\ud800", "x" * 5000], ids=["control", "surrogate", "long"])
+def test_the_reason_is_text_that_sqs_takes(bench: Bench, id_: str) -> None:
+    """It quotes the event's ID, whatever that is: a letter that SQS refuses would come again and again."""
+    assert bench.intake.signals({"m0": event(id=id_, detail={})}) == []
+    ((_, why),) = bench.dead_letters.letters
+    assert why.startswith("MalformedEventError")
+    assert why.isprintable()
+    assert len(why) <= 1000
 
 
 @pytest.mark.parametrize(
@@ -227,6 +238,13 @@ def test_each_kind_of_message_is_what_it_asks_for(
     assert bench.set_aside == []
 
 
+@pytest.mark.parametrize("tick", [Tick("demo"), Tick("demo", AT), Tick("demo", kind=TickKind.LEAVE)])
+def test_what_is_queued_is_what_arrives(tick: Tick) -> None:
+    """Whoever announces a tick and whoever runs it mean the same; what names no kind is a plain one."""
+    assert parse_tick(tick.to_json()) == tick
+    assert parse_tick('{"service": "demo"}') == Tick("demo")
+
+
 def test_no_kind_is_forgotten(bench: Bench) -> None:
     """Whatever kind there is, also one that is added later, does something."""
     for kind in TickKind:
@@ -248,6 +266,9 @@ def test_no_kind_is_forgotten(bench: Bench) -> None:
         json.dumps({"service": "demo\n"}),
         json.dumps({"service": "d" * 25}),
         json.dumps({"source": "aws.ssm", "detail": {"operation": "Delete", "name": "/spotrelay/services/"}}),
+        json.dumps({"service": "demo", "due": 7}),
+        json.dumps({"service": "demo", "due": "2026-11-21T07:00:00"}),
+        "null",
         pytest.param(f'{{"service": "demo", "due": {"9" * 5000}}}', id="long"),
         pytest.param(DEEP, id="deep"),
         pytest.param(DEEP_OBJECT, id="deep-object"),

@@ -74,6 +74,13 @@ def test_a_fallback_is_looked_at_when_spot_has_stayed() -> None:
     assert strength.next_look(demo_spec(replicas=1), look(young), NOW) is None
 
 
+def test_spot_that_has_stayed_is_waited_for_no_longer() -> None:
+    """Its time is over to the second: the fallback beside it waits for the one that was refused."""
+    stayed = a_replica(1, READY, since_s=timing.STAY_MAX_S)
+    seen = look(stayed, refused(2), fallback(3))
+    assert strength.next_look(demo_spec(replicas=2), seen, NOW) == NOW + seconds(30)
+
+
 def test_no_two_looks_are_closer_than_ticks_in_transition() -> None:
     """A retry that is due in a moment waits for the next tick that there would be anyway."""
     due_soon = a_replica(1, REQUESTED, attempts=1, retry_at=NOW + seconds(0.5))

@@ -129,6 +129,18 @@ def test_a_launch_that_was_never_recorded_is_adopted() -> None:
     assert decide(waiting, other, instances=(instance,), intents=(intent,)) == [Adopt(waiting, instance)]
 
 
+def test_an_adoption_waits_until_whoever_launched_has_had_its_time() -> None:
+    """Until then the launch's own record may come; from then on nobody else's will."""
+    waiting = a_replica(1, ReplicaState.REQUESTED, launch_id="L1")
+    instance = an_instance(7, launch_id="L1", launched_at=NOW)
+    for age_s, adopted in (
+        (timing.ADOPT_AFTER_S - 0.001, []),
+        (timing.ADOPT_AFTER_S, [Adopt(waiting, instance), CloseIntent("L1")]),
+    ):
+        intent = LaunchIntent("L1", "demo", (1,), NOW - seconds(age_s))
+        assert decide(waiting, instances=[instance], intents=[intent]) == adopted
+
+
 def test_a_warned_instance_is_not_adopted() -> None:
     """EC2 takes it back anyway: the replica that waits for one is launched anew."""
     intent = LaunchIntent("L1", "demo", (1,), NOW - seconds(30))
@@ -179,8 +191,9 @@ def test_ids_are_lost_if_a_row_above_them_is_old_or_has_an_instance() -> None:
     """Either is enough: a row waits long for Spot, and a launch takes longer than the rows' reading."""
     young = a_replica(10, ReplicaState.REQUESTED, since_s=5)
     launched = a_replica(10, ReplicaState.PROVISIONING, since_s=1, entered=RECENTLY)
-    waiting = a_replica(10, ReplicaState.REQUESTED, since_s=timing.LEASE_S + 1)
-    for row, is_lost in ((young, False), (launched, True), (waiting, True)):
+    waiting = a_replica(10, ReplicaState.REQUESTED, since_s=timing.LEASE_S + 0.001)
+    reading = a_replica(10, ReplicaState.REQUESTED, since_s=timing.LEASE_S)
+    for row, is_lost in ((young, False), (reading, False), (launched, True), (waiting, True)):
         assert observation.has_lost_its_ids(replace(rows_of(row), highest_id=9), NOW) is is_lost
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spotrelay.core import timing
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
 from spotrelay.core.spec import OnWarning, ServiceSpec
@@ -72,6 +73,14 @@ def test_nobody_serves_on_beyond_the_last_moment(drain_s: float, is_last: bool) 
 def test_somebody_looks_at_both_moments() -> None:
     """At the last safe moment, and at the last one, which only the very last waits for; a second later."""
     assert rotation.looks_due(spec_of(3), NOW) == (NOW + seconds(71), NOW + seconds(111))
+
+
+def test_who_looks_shortly_before_a_moment_has_somebody_look_at_it() -> None:
+    """Within the last seconds, and no more once the moment is there: then it is this very look."""
+    spec, within = spec_of(3), seconds(timing.LOOK_AGAIN_WITHIN_S)
+    for at in rotation.looks_due(spec, NOW):
+        for now, is_soon in ((at - within - MOMENT, False), (at - within, True), (at, False)):
+            assert rotation.is_due_soon(spec, NOW, now) is is_soon
 
 
 def test_of_several_with_nobody_else_one_stays() -> None:

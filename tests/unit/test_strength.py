@@ -312,6 +312,15 @@ def test_scaling_down_keeps_the_base() -> None:
 # The return to Spot.
 
 
+def test_spot_that_serves_counts_for_a_whole_service_as_well() -> None:
+    """Two on Spot and four fallbacks serve all six: the other four return two at a time, not all at once."""
+    due = [replace(refused(i), retry_at=NOW) for i in range(3, 7)]
+    standing = [fallback(50 + i) for i in range(4)]
+    (launch,) = decide(demo_spec(replicas=6), look(spot(1), spot(2), *due, *standing))
+    assert isinstance(launch, Launch)
+    assert len(launch.replicas) == 2
+
+
 @pytest.mark.parametrize(("replicas", "at_once"), [(3, 2), (8, 2), (9, 3), (20, 5)])
 def test_a_whole_service_returns_to_spot_few_at_a_time(replicas: int, at_once: int) -> None:
     """With fallbacks for everything there is no hurry: each return is paid for twice until it has stayed."""

@@ -128,9 +128,6 @@ CRASH_LOOP_FAILURES = 5
 """Replicas in a row that never became ready: the fifth says nothing that the fourth didn't. Launches stop
 until a new version of the service is deployed."""
 
-ROLLOUT_FAILURES = 2
-"""So many replicas in a row that never became ready stop a roll-out: one may be the pool's fault."""
-
 LAUNCH_WINDOW_S = 60.0
 """What `max_launches_per_minute` counts in."""
 

@@ -265,6 +265,13 @@ class HoldBack(_Step):
 
 
 @dataclass(frozen=True, slots=True)
+class GiveUp(_Step):
+    """A version that is rolled out doesn't answer its health checks: no more replicas get it."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
 class CloseIntent(_Step):
     """A launch intent with nothing left to wait for."""
 
@@ -324,6 +331,7 @@ Action = (
     | NoteRebalance
     | Replace
     | GoWithout
+    | GiveUp
     | TakeOut
     | LookAgain
     | Start

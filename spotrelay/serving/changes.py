@@ -43,7 +43,7 @@ def changes(
             highest_id = raised = commit.highest_id[1]
         window = commit.window[1] if commit.window else window
         commits.append(commit)
-    backoff = projection.backoff_after(rows.backoff, actions, now)
+    backoff = projection.backoff_after(spec, rows.backoff, actions, now)
     if backoff != rows.backoff:
         commits[-1] = replace(commits[-1], backoff=backoff)
     return commits

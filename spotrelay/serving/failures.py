@@ -23,11 +23,10 @@ def is_crash_looping(version: int, backoff: Backoff) -> bool:
 def held_until(version: int, backoff: Backoff, *, is_fallback: bool = False) -> datetime | None:
     """Until when nothing of a version is launched because others failed; None: nothing holds it.
 
-    What a version did to itself is not held against the next. What fails on Spot may well serve on-demand,
-    and where nothing serves that is all there is: fallbacks wait only after one of them failed, and never for
-    good.
+    What a version did to itself is not held against another. What fails on Spot may well serve on-demand, and
+    where nothing serves that is all there is: fallbacks wait only after one of them failed, and never for good.
     """
-    if version > backoff.version:
+    if version != backoff.version:
         return None
     if is_fallback:
         return backoff.fallback_until
@@ -41,10 +40,14 @@ def is_held(version: int, backoff: Backoff, now: datetime, *, is_fallback: bool 
 
 
 def after_success(backoff: Backoff, ready: Sequence[Replica]) -> Backoff:
-    """Nothing holds launches any more. That a newer version failed is remembered: it didn't get ready."""
-    if max(replica.version for replica in ready) >= backoff.version:
-        return Backoff()
-    return replace(backoff, until=None, fallback_until=None)
+    """A replica that got ready clears its version and those before, and says nothing of a newer one."""
+    return Backoff() if max(replica.version for replica in ready) >= backoff.version else backoff
+
+
+def given_up(backoff: Backoff, version: int, failures: int) -> Backoff:
+    """A version that counts as failed so often in a row at least, though it was ready."""
+    before = backoff if backoff.version == version else Backoff(version=version)
+    return replace(before, failures=max(before.failures, failures))
 
 
 def after_failures(
@@ -54,14 +57,15 @@ def after_failures(
 
     What was launched together may well fail together, for a reason that has nothing to do with the service.
     It takes one that was launched after the last failure to call it a crash loop, and that EC2 doesn't call
-    its own doing: `by_ec2` are the IDs of those. A failure of an older version holds launches, too, but isn't
-    counted against the newer one.
+    its own doing: `by_ec2` are the IDs of those. A failure of an older version isn't counted against a newer one.
     """
     version = max(backoff.version, *(replica.version for replica in failed))
+    failed = [replica for replica in failed if replica.version == version]
+    if not failed:
+        return backoff  # its pool cools, which is brake enough for a version that has served
     before = backoff if backoff.version == version else Backoff()
-    own = [replica for replica in failed if replica.version == version]
-    failures = before.failures + len(own)
-    if not _was_tried_again(before, [replica for replica in own if replica.id not in by_ec2]):
+    failures = before.failures + len(failed)
+    if not _was_tried_again(before, [replica for replica in failed if replica.id not in by_ec2]):
         failures = min(failures, max(before.failures, timing.CRASH_LOOP_FAILURES - 1))
     until = now + seconds(_held_s(failures))
     # Where it came from cools, so that the next one is tried elsewhere: perhaps nothing else serves.

@@ -96,3 +96,10 @@ def counted(rows: Rows) -> list[Replica]:
 def spare(spec: ServiceSpec, rows: Rows) -> int:
     """How many of those that serve may be given up: the others that serve are as many as wanted."""
     return max(staying_count(rows) - spec.replicas, 0)
+
+
+def stays_from(replica: Replica) -> datetime:
+    """When it has stayed: it has been ready for as long as another one would take to become so."""
+    ready = replica.entered[ReplicaState.READY]
+    cold_start = ready - replica.entered.get(ReplicaState.PROVISIONING, ready)
+    return ready + min(cold_start, seconds(timing.STAY_MAX_S))

@@ -16,6 +16,7 @@ from spotrelay.serving.actions import (
     Action,
     CloseIntent,
     Fail,
+    GiveUp,
     Launch,
     MarkReady,
     RaiseHighestId,
@@ -53,12 +54,12 @@ def after(spec: ServiceSpec, rows: Rows, actions: Sequence[Action], now: datetim
     """The rows as the actions would leave them. New ones have an ID that the commit may change."""
     replicas = dict(rows.replicas)
     for delta in deltas(spec.service, spec, rows, actions, now):
-        for row in (*delta.update, *delta.create):
+        for row in (*delta.update, *delta.create, *delta.launch):
             if row.state.is_ended:
                 del replicas[row.id]
             else:
                 replicas[row.id] = row
-    backoff = backoff_after(rows.backoff, actions, now)
+    backoff = backoff_after(spec, rows.backoff, actions, now)
     return replace(rows, replicas=replicas, highest_id=raised(rows, actions), backoff=backoff)
 
 
@@ -116,7 +117,7 @@ def _of_service(
 ) -> Iterator[Delta]:
     """What happens to no replica that is there."""
     match action:
-        case RaiseHighestId() | Recount():
+        case RaiseHighestId() | Recount() | GiveUp():
             yield Delta()  # what it changes belongs to no row
         case CloseIntent():
             yield Delta(close_intents=(action.intent_id,))
@@ -175,14 +176,18 @@ def _taken_in(service: str, spec: ServiceSpec | None, id_: int, action: TakeIn, 
     )
 
 
-def backoff_after(backoff: Backoff, actions: Iterable[Action], now: datetime) -> Backoff:
+def backoff_after(
+    spec: ServiceSpec | None, backoff: Backoff, actions: Sequence[Action], now: datetime
+) -> Backoff:
     """How long launches are held after replicas that failed; one that got ready ends it."""
-    actions = list(actions)
     ready = [action.replica for action in actions if isinstance(action, MarkReady)]
     if ready:
-        return failures.after_success(backoff, ready)
-    failed = [action for action in actions if isinstance(action, Fail)]
-    if not failed:
-        return backoff
-    by_ec2 = {action.replica.id for action in failed if action.is_ec2s}
-    return failures.after_failures(backoff, [action.replica for action in failed], now, by_ec2=by_ec2)
+        backoff = failures.after_success(backoff, ready)
+    newest = max((replica.version for replica in ready), default=-1)
+    failed = [a for a in actions if isinstance(a, Fail) and a.replica.version > newest]
+    if failed:
+        by_ec2 = {action.replica.id for action in failed if action.is_ec2s}
+        backoff = failures.after_failures(backoff, [a.replica for a in failed], now, by_ec2=by_ec2)
+    if spec and any(isinstance(action, GiveUp) for action in actions):
+        backoff = failures.given_up(backoff, spec.version, spec.surge + 1)
+    return backoff

@@ -192,7 +192,7 @@ def _for_the_record(spec: ServiceSpec | None, seen: Observation) -> Iterator[Act
     highest_id = max((*seen.rows.replicas, *tagged, seen.ended_id))
     if highest_id > seen.rows.highest_id:
         yield RaiseHighestId(highest_id)
-    if seen.rows.is_whole and staying_count(seen.rows) != seen.rows.serving:
+    if seen.read.is_whole and staying_count(seen.read) != seen.read.serving:
         yield Recount()
 
 

@@ -28,7 +28,9 @@ def decide(spec: ServiceSpec, seen: Observation, _: datetime) -> Iterator[Replac
         and (replica.is_counted or not row.state.is_active)
     ]
     missed = [replica.id for replica in lost if _is_missed(replica, seen.read)]
-    left = sum(not replica.is_fallback for replica in counted(seen.rows))
+    # One whose replacement is lost is due to go: the next replacement is for it, too.
+    due = {replica.id for replica in seen.read.replicas.values() if replica.superseded_in(seen.read)}
+    left = sum(not replica.is_fallback and replica.id not in due for replica in counted(seen.rows))
     needless = set(missed[: max(len(missed) + left - spec.replicas, 0)])
     replaced = {*missed} - needless
     for replica in lost:

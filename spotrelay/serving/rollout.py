@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from spotrelay.core import timing
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
 from spotrelay.core.spec import OnUpdate, ServiceSpec
@@ -31,7 +30,8 @@ def to_launch(spec: ServiceSpec, rows: Rows, waiting: Replica) -> int:
     """With which version a replica is launched that was requested before."""
     if spec.on_update is OnUpdate.KEEP:
         return spec.version
-    return max(waiting.version, proven(spec, rows, waiting))
+    served = proven(spec, rows, waiting)
+    return served if is_stopped(spec, rows) else max(waiting.version, served)
 
 
 def may_go_on(spec: ServiceSpec, rows: Rows, now: datetime) -> bool:
@@ -43,10 +43,17 @@ def may_go_on(spec: ServiceSpec, rows: Rows, now: datetime) -> bool:
 def is_stopped(spec: ServiceSpec, rows: Rows) -> bool:
     """Whether the deployed version is given up: it failed repeatedly, or doesn't answer its health checks.
 
-    A replica of it that gets ready, or healthy again, lets the roll-out go on; so does another version.
+    A replica of it that gets ready lets the roll-out go on; so does another version.
     """
     if spec.on_update is OnUpdate.KEEP:
         return False
     backoff, known = rows.backoff, rows.replicas.values()
-    has_failed = backoff.version == spec.version and backoff.failures >= timing.ROLLOUT_FAILURES
+    # More in a row than come of one launch, which may fail together for a reason that isn't the version's.
+    has_failed = backoff.version == spec.version and backoff.failures > spec.surge
     return has_failed or any(r.version == spec.version and r.unhealthy_since is not None for r in known)
+
+
+def is_under_way(spec: ServiceSpec, rows: Rows, replica: Replica) -> bool:
+    """Whether the replica is one of the new version, and others are still to follow it."""
+    is_new = spec.on_update is OnUpdate.REPLACE and replica.version == spec.version
+    return is_new and any(r.is_counted and r.version < spec.version for r in rows.replicas.values())

@@ -23,7 +23,7 @@ from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.serving import failures, rollout, rotation
 from spotrelay.serving.actions import Action, Drain, End, Launch, Request
-from spotrelay.serving.observation import Observation, counted, spare
+from spotrelay.serving.observation import Observation, counted, spare, stays_from
 
 RETURN_SHARE = 4
 """A quarter of the replicas returns to Spot at a time, but two in any case: capacity that has just come back
@@ -87,11 +87,12 @@ def next_look(spec: ServiceSpec | None, seen: Observation, now: datetime) -> dat
         return soon
     waits: list[datetime] = []
     replicas = rows.replicas.values()
-    is_stood_in_for = any(r.is_fallback for r in replicas)
+    # Of those that have just got ready something else waits to see them stay.
+    is_stood_in_for = any(r.is_fallback or r.superseded_in(rows) for r in replicas)
     for replica in replicas:
         if replica.stays:
-            if is_stood_in_for and _stays_from(replica) > now:
-                waits.append(_stays_from(replica))
+            if is_stood_in_for and stays_from(replica) > now:
+                waits.append(stays_from(replica))
         elif replica.state is ReplicaState.REQUESTED and (held := _held_until(spec, replica, rows)) > now:
             waits.append(held)
         elif not _is_left_alone(spec, replica, now):
@@ -196,19 +197,12 @@ def _idle_fallbacks(
 ) -> list[Replica]:
     """The fallbacks to give up: what doesn't serve yet at once, the others once Spot has stayed."""
     staying = sum(
-        r.serves and r.purchase_option is PurchaseOption.SPOT and _stays_from(r) > now for r in regular
+        r.serves and r.purchase_option is PurchaseOption.SPOT and stays_from(r) > now for r in regular
     )
     surplus = sorted(fallbacks, key=_least_missed)[: max(len(fallbacks) - missing, 0)]
     serving = [r for r in surplus if r.serves]
     kept = {r.id for r in serving[len(serving) - min(staying, len(serving)) :]}
     return [r for r in surplus if r.id not in kept]
-
-
-def _stays_from(replica: Replica) -> datetime:
-    """When it has stayed: it has been ready for as long as another one would take to become so."""
-    ready = replica.entered[ReplicaState.READY]
-    cold_start = ready - replica.entered.get(ReplicaState.PROVISIONING, ready)
-    return ready + min(cold_start, seconds(timing.STAY_MAX_S))
 
 
 def _requests(spec: ServiceSpec, there: int, bought_on_demand: int, version: int) -> Iterator[Request]:

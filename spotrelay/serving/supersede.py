@@ -15,25 +15,34 @@ from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.spec import OnRebalance, ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.serving import rollout
-from spotrelay.serving.actions import Drain, GoWithout, Replace
-from spotrelay.serving.observation import Observation, spare
+from spotrelay.serving.actions import Drain, GiveUp, GoWithout, Replace
+from spotrelay.serving.observation import Observation, spare, stays_from
 
 
-def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Drain | Replace | GoWithout]:
+def decide(
+    spec: ServiceSpec, seen: Observation, now: datetime
+) -> Iterator[Drain | Replace | GoWithout | GiveUp]:
     """Drain what has its replacement, and request the next ones: no more at a time than `surge`."""
     rows = seen.rows
     staying = [r for r in rows.replicas.values() if r.is_counted and not r.is_fallback]
     superseded = {r.id: r for r in staying if r.superseded_in(rows)}
     may_go = spare(spec, rows)
-    extra = 0
+    extra, given_up = 0, set()
     for replica in superseded.values():
         successor = rows.replicas[replica.replaced_by or 0]
-        if successor.stays and (may_go > 0 or not replica.serves):
+        if successor.stays and (not replica.serves or (may_go > 0 and _is_settled(successor, replica, now))):
             may_go -= replica.serves
             yield Drain(replica, successor.reason)
         elif successor.stays:
             extra += 1
-    candidates = [r for r in staying if r.id in seen.read.replicas and r.id not in superseded]
+        elif replica.serves and _is_ill(successor, now):
+            # What it was to replace serves, so nothing need come in its place.
+            given_up.add(successor.id)
+            yield Drain(successor, UNHEALTHY)
+            yield GoWithout(successor)
+    candidates = [
+        r for r in staying if r.id in seen.read.replicas and r.id not in superseded and r.id not in given_up
+    ]
     due = {r.id: replacement for r in candidates if (replacement := _due(spec, r, seen, now))}
     # One that was to be replaced and serves all the same takes the place of another that doesn't answer.
     for unhealthy in [r for r in candidates if r.id in due and not r.serves][:extra]:
@@ -41,7 +50,29 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Drai
         yield GoWithout(unhealthy)
     # A replica that should be superseded may have lost its replacement, which was itself replaced since.
     beyond = max(len(superseded), len(staying) - spec.replicas)
-    yield from sorted(due.values(), key=_urgency)[: max(spec.surge - beyond, 0)]
+    # Of more than wanted some go anyway.
+    is_surplus = len(staying) - len(superseded) - len(given_up) > spec.replicas
+    most = 0 if is_surplus else max(spec.surge - beyond, 0)
+    replacements = sorted(due.values(), key=_urgency)[:most]
+    yield from replacements
+    given_up |= {r.replica.id for r in replacements if not r.replica.serves}
+    if any(rollout.is_under_way(spec, rows, rows.replicas[id_]) for id_ in given_up):
+        yield GiveUp(spec.version)
+
+
+UNHEALTHY = f"unhealthy for {timing.UNHEALTHY_REPLACED_S:.0f} s"
+
+
+def _is_ill(replica: Replica, now: datetime) -> bool:
+    """Whether it was ready and hasn't answered for so long that it should be replaced."""
+    since = replica.unhealthy_since
+    is_ready = replica.state is ReplicaState.READY
+    return is_ready and since is not None and now - since >= seconds(timing.UNHEALTHY_REPLACED_S)
+
+
+def _is_settled(successor: Replica, replica: Replica, now: datetime) -> bool:
+    """Whether the successor may be relied on: one of a new version may turn ill soon after it got ready."""
+    return successor.version == replica.version or stays_from(successor) <= now
 
 
 def _due(spec: ServiceSpec, replica: Replica, seen: Observation, now: datetime) -> Replace | None:
@@ -49,10 +80,10 @@ def _due(spec: ServiceSpec, replica: Replica, seen: Observation, now: datetime) 
     if replica.state is not ReplicaState.READY:
         return None
     is_followed = spec.on_rebalance is OnRebalance.REPLACE and replica.rebalance_at is not None
-    if replica.unhealthy_since is not None:
-        if now - replica.unhealthy_since < seconds(timing.UNHEALTHY_REPLACED_S):
-            return None
-        reason = f"unhealthy for {timing.UNHEALTHY_REPLACED_S:.0f} s"
+    if _is_ill(replica, now):
+        reason = UNHEALTHY
+    elif not replica.serves:
+        return None
     elif is_followed and now - replica.since >= seconds(timing.REBALANCE_MIN_AGE_S):
         reason = "rebalance recommendation"
     elif replica.version < spec.version and rollout.may_go_on(spec, seen.rows, now):

@@ -27,6 +27,7 @@ from tests.unit.worlds import (
     in_rotation,
     instance_of,
     reclaim,
+    recorded,
     rows,
     serving,
     settle,

@@ -33,6 +33,7 @@ class BackoffChecker:
                 self._check(view, commit, failed, commit.changes.backoff, ready)
                 failed, ready = [], []
         is_held = bool(ready) and view.rows.backoff != _after_success(view.rows.backoff, ready)
+        failed = [r for r in failed if r.version >= max((view.rows.backoff.version, *ready))]
         if is_whole and (is_held if ready else failed):
             view.report(
                 Rule.FAILURE_BACKOFF, f"{[str(r) for r in failed]} failed, ready: {ready}; nothing follows"
@@ -46,17 +47,17 @@ class BackoffChecker:
         recorded: Backoff,
         ready: Sequence[int],
     ) -> None:
-        # What failed its probe later in the same tick is decided by itself.
-        if ready and (view.rows.backoff != Backoff() or not failed):
-            if recorded != _after_success(view.rows.backoff, ready):
-                view.report(Rule.FAILURE_BACKOFF, f"a replica became ready, and {recorded}")
-            return
-        if not failed:
-            view.report(Rule.FAILURE_BACKOFF, f"nothing failed, and {recorded}")
-            return
         service, before = commit.changes.service, commit.before.backoff
-        # A failure of an older version isn't counted against the newer one.
-        version = max(before.version, *(replica.version for replica in failed))
+        # Neither an older version's failure counts, nor one beside a success that ends a back-off.
+        failed = [r for r in failed if r.version >= before.version]
+        if ready and _after_success(before, ready) != before:
+            before = _after_success(before, ready)
+            failed = [r for r in failed if r.version > max(ready)]
+        if not failed:
+            if recorded not in (before, _given_up(view, before)):
+                view.report(Rule.FAILURE_BACKOFF, f"nothing failed after {before}, and {recorded}")
+            return
+        version = max(replica.version for replica in failed)
         if before.version != version:
             before = Backoff()
         counted = [r for r in failed if r.version == version]
@@ -71,10 +72,12 @@ class BackoffChecker:
             # Near the last failure, or when nobody knows of it any more, either may be right.
             is_known = started < last - view.lag_s - SKEW_S and service not in view.checker.damaged
             counts = {capped} if is_known else counts | {capped}
+        if given_up := _given_up(view, before):
+            counts |= {max(failures, given_up.failures) for failures in counts}
         if recorded.failures not in counts or recorded.version != version:
             view.report(Rule.FAILURE_BACKOFF, f"{len(failed)} failed after {before}, and {recorded}")
             return
-        held_s = limits.doubled_s(recorded.failures, *limits.FAILURE_S)
+        held_s = limits.doubled_s(min(recorded.failures, *counts), *limits.FAILURE_S)
         if not _is_now(view, commit, recorded.until, held_s):
             view.report(
                 Rule.FAILURE_BACKOFF, f"held until {recorded.until} after {recorded.failures} failures"
@@ -91,9 +94,19 @@ class BackoffChecker:
 
 
 def _after_success(backoff: Backoff, ready: Sequence[int]) -> Backoff:
-    """What is left of a back-off once replicas of these versions got ready: that a newer version failed."""
-    is_cleared = max(ready) >= backoff.version
-    return Backoff() if is_cleared else replace(backoff, until=None, fallback_until=None)
+    """A replica that gets ready clears its own version and older ones."""
+    return Backoff() if max(ready) >= backoff.version else backoff
+
+
+def _given_up(view: InvocationView, before: Backoff) -> Backoff | None:
+    """The back-off if the version is given up, because a replica of it is ill; None: it may not be."""
+    spec = view.spec
+    rows = (*view.rows.replicas.values(), *view.now.replicas.values())
+    is_ill = any(spec and r.version == spec.version and r.unhealthy_since for r in rows)
+    if spec is None or spec.on_update is OnUpdate.KEEP or not is_ill:
+        return None
+    before = before if before.version == spec.version else Backoff(version=spec.version)
+    return replace(before, failures=max(before.failures, spec.surge + 1))
 
 
 def _is_now(view: InvocationView, commit: Commit, until: datetime | None, held_s: float) -> bool:
@@ -115,7 +128,7 @@ def is_looping(backoff: Backoff, version: int) -> bool:
 
 def rollout_stopped(spec: ServiceSpec, known: Sequence[Backoff], rows: Rows) -> bool:
     """Whether the deployed version failed too often, by all that is known, or a replica of it is ill."""
-    has_failed = all(b.version == spec.version and b.failures >= limits.ROLLOUT_FAILURES for b in known)
+    has_failed = all(b.version == spec.version and b.failures > spec.surge for b in known)
     is_ill = any(r.version == spec.version and r.unhealthy_since for r in rows.replicas.values())
     return has_failed or is_ill
 
@@ -146,7 +159,7 @@ def is_held(view: InvocationView, *, is_fallback: bool = False) -> bool:
 
 
 def _until(backoff: Backoff, version: int, *, is_fallback: bool) -> float:
-    if version > backoff.version:
+    if version != backoff.version:
         return -NEVER
     if is_looping(backoff, version) and not is_fallback:
         return NEVER

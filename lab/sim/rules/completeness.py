@@ -198,7 +198,8 @@ def _check_next(view: InvocationView, spec: ServiceSpec, memory: MemoryStore) ->
         view.report(Rule.NEXT_TICK_IN_TIME, f"something changes, and the next tick is due at {next_tick}")
     _check_wait(view, next_tick)
     is_whole = len(regular(rows)) == spec.replicas
-    at_rest = all(
+    # One of a new version must stay for a while before the one that it replaces goes.
+    at_rest = not any(row.superseded_in(rows) for row in replicas) and all(
         row.stays and not row.is_fallback for all_ in (view.rows, rows) for row in all_.replicas.values()
     )
     is_calm = at_rest and is_whole and not (view.rows.intents or rows.intents or _has_acted(view))

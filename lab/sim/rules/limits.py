@@ -98,9 +98,6 @@ CRASH_LOOP = 5
 """So many failures in a row stop launches until a deployment, if the last replica was launched after the
 failure before."""
 
-ROLLOUT_FAILURES = 2
-"""Failures in a row of a new version that stop its roll-out."""
-
 # Launches and what is learned of pools: docs/placement.md.
 
 STABLE_MAX_S = 600.0

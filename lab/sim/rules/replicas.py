@@ -473,7 +473,8 @@ def _check_waiting(view: InvocationView, spec: ServiceSpec, *, failed: bool) -> 
     """Are all waiting replicas launched that are due?"""
     if failed:
         return
-    is_whole = sum(r.serves for r in view.rows.replicas.values()) >= spec.replicas
+    serving = max(sum(r.serves for r in rows.replicas.values()) for rows in (view.rows, view.now))
+    is_whole = serving >= spec.replicas
     most = limits.most_returning(spec.replicas) if is_whole else spec.replicas
     intents = [c.changes.open_intent for c in view.invocation.commits if c.changes.open_intent]
     launched = {id_ for intent in intents for id_ in intent.replica_ids}

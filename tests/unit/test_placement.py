@@ -278,7 +278,7 @@ def test_the_first_rest_is_the_soonest_end() -> None:
     assert placement.first_rest(demo_spec(), SPOT, memory, NOW) == NOW + seconds(200)
     assert placement.first_rest(demo_spec(), SPOT, PoolMemory(tuple(lessons[1:])), NOW) is None
     assert placement.first_rest(demo_spec(), ON_DEMAND, PoolMemory(tuple(lessons)), NOW) is None
-    assert placement.first_rest(replace(demo_spec(), pools=()), SPOT, memory, NOW) is None, "nothing rests"
+    assert placement.first_rest(replace(demo_spec(), subnets={}), SPOT, memory, NOW) is None, "nothing rests"
 
 
 # In words.

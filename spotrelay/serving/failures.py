@@ -24,7 +24,7 @@ def held_until(version: int, backoff: Backoff, *, is_fallback: bool = False) -> 
     """Until when nothing of a version is launched because others failed; None: nothing holds it.
 
     What a version did to itself is not held against another. What fails on Spot may well serve on-demand, and
-    where nothing serves that is all there is: fallbacks wait only after one of them failed, and never for good.
+    where nothing serves that is all there is: fallbacks wait only after one of them failed, never for good.
     """
     if version != backoff.version:
         return None
@@ -57,7 +57,7 @@ def after_failures(
 
     What was launched together may well fail together, for a reason that has nothing to do with the service.
     It takes one that was launched after the last failure to call it a crash loop, and that EC2 doesn't call
-    its own doing: `by_ec2` are the IDs of those. A failure of an older version isn't counted against a newer one.
+    its own doing: `by_ec2` are the IDs of those. A failure of an older version isn't counted.
     """
     version = max(backoff.version, *(replica.version for replica in failed))
     failed = [replica for replica in failed if replica.version == version]

@@ -12,6 +12,7 @@ from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
 from spotrelay.core.spec import OnUpdate, ServiceSpec
 from spotrelay.serving import failures
+from spotrelay.serving.observation import stays_from
 
 
 def proven(spec: ServiceSpec, rows: Rows, lost: Replica | None = None) -> int:
@@ -34,10 +35,11 @@ def to_launch(spec: ServiceSpec, rows: Rows, waiting: Replica) -> int:
     return served if is_stopped(spec, rows) else max(waiting.version, served)
 
 
-def may_go_on(spec: ServiceSpec, rows: Rows, now: datetime) -> bool:
-    """Whether the next replica may be replaced by one of the deployed version."""
+def is_next(spec: ServiceSpec, rows: Rows, replica: Replica, now: datetime) -> bool:
+    """Whether a replica that serves may be replaced by one of the deployed version."""
+    is_old = spec.on_update is OnUpdate.REPLACE and replica.version < spec.version
     is_held = failures.is_held(spec.version, rows.backoff, now)
-    return spec.on_update is OnUpdate.REPLACE and not is_stopped(spec, rows) and not is_held
+    return is_old and stays_from(replica) <= now and not is_held and not is_stopped(spec, rows)
 
 
 def is_stopped(spec: ServiceSpec, rows: Rows) -> bool:

@@ -41,14 +41,14 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Acti
     known = {r.id for r in seen.known}
     may_go = spare(spec, rows)
     surplus = _surplus(spec, [r for r in regular if r.id in known], len(regular) - spec.replicas)
-    dropped = _at_most(may_go, surplus)
+    dropped = _at_most(may_go, surplus, seen.read)
     dropped_ids = {r.id for r in dropped}
     kept = [r for r in regular if r.id not in dropped_ids]
     # One that was to be replaced and serves all the same leaves less to stand in for.
     serving = sum(r.stays and not r.is_fallback for r in rows.replicas.values())
     missing = min(_missing(spec, kept, len(regular), seen), max(spec.replicas - serving, 0))
     idle = _idle_fallbacks(fallbacks, missing + _undecided(spec, kept, seen), kept, now)
-    idle = _at_most(may_go - sum(r.serves for r in dropped), [r for r in idle if r.id in known])
+    idle = _at_most(may_go - sum(r.serves for r in dropped), [r for r in idle if r.id in known], seen.read)
     for replica in dropped:
         yield from _drop(replica, "more replicas than wanted", seen)
     for replica in idle:
@@ -74,10 +74,13 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Acti
     yield from _launches(spec, due, kept, fallbacks, is_last_resort=bool(refused))
 
 
-def _at_most(serving: int, given_up: Sequence[Replica]) -> list[Replica]:
-    """Of the replicas to give up all that don't serve, and at most so many that do."""
-    quiet = [r for r in given_up if not r.serves]
-    return [*quiet, *[r for r in given_up if r.serves][: max(serving, 0)]]
+def _at_most(serving: int, given_up: Sequence[Replica], read: Rows) -> list[Replica]:
+    """Of the replicas to give up all that don't serve, and at most so many that do.
+
+    What this very tick found not to answer may have been busy: for now it counts as serving.
+    """
+    busy = [r for r in given_up if r.serves or read.replicas[r.id].serves]
+    return [*[r for r in given_up if r not in busy], *busy[: max(serving, 0)]]
 
 
 def next_look(spec: ServiceSpec | None, seen: Observation, now: datetime) -> datetime | None:

@@ -86,7 +86,7 @@ def _due(spec: ServiceSpec, replica: Replica, seen: Observation, now: datetime) 
         return None
     elif is_followed and now - replica.since >= seconds(timing.REBALANCE_MIN_AGE_S):
         reason = "rebalance recommendation"
-    elif replica.version < spec.version and rollout.may_go_on(spec, seen.rows, now):
+    elif rollout.is_next(spec, seen.rows, replica, now):
         return Replace(replica, f"version {spec.version} is deployed", spec.version)
     else:
         return None

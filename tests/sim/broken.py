@@ -389,7 +389,7 @@ def bad_versions_roll_out(*args: Any) -> bool:
     return False
 
 
-@mistake(rollout, "may_go_on", Rule.ROLLED_OUT, Rule.REPLACED_BEFORE_DRAINED)
+@mistake(rollout, "is_next", Rule.ROLLED_OUT, Rule.REPLACED_BEFORE_DRAINED)
 def nothing_rolls_out(*args: Any) -> bool:
     """A new version is deployed, and the old replicas stay."""
     return False

@@ -222,6 +222,19 @@ def test_where_nobody_answers_nothing_is_registered() -> None:
     assert "router.register" not in world.calls
 
 
+def test_who_has_no_address_yet_is_not_asked() -> None:
+    """EC2 may show an instance a moment before its address: the probe waits for that, and no tick fails."""
+    world = world_of(replace(demo_spec(replicas=1), readiness_probe=ReadinessProbe("/", {})))
+    controller = Controller(world.ports())
+    controller.tick("demo")
+    world.fleet.run()
+    world.fleet.instances = {i: replace(one, address=None) for i, one in world.fleet.instances.items()}
+    controller.tick("demo")
+    controller.tick("demo")
+    assert [r.state for r in active(world)] == [ReplicaState.STARTING]
+    assert "prober.answering" not in world.calls
+
+
 def test_what_fails_leaves_the_rotation_before_it_ends() -> None:
     """Registered and never healthy: the load balancer isn't left with the target of a dead instance."""
     world = world_of(replace(demo_spec(replicas=1), initial_delay_s=60, on_demand_fallback=False))

@@ -48,11 +48,7 @@ class BackoffChecker:
         ready: Sequence[int],
     ) -> None:
         service, before = commit.changes.service, commit.before.backoff
-        # Neither an older version's failure counts, nor one beside a success that ends a back-off.
-        failed = [r for r in failed if r.version >= before.version]
-        if ready and _after_success(before, ready) != before:
-            before = _after_success(before, ready)
-            failed = [r for r in failed if r.version > max(ready)]
+        before, failed = _counted(before, failed, ready)
         if not failed:
             if recorded not in (before, _given_up(view, before)):
                 view.report(Rule.FAILURE_BACKOFF, f"nothing failed after {before}, and {recorded}")
@@ -98,6 +94,17 @@ def _after_success(backoff: Backoff, ready: Sequence[int]) -> Backoff:
     return Backoff() if max(ready) >= backoff.version else backoff
 
 
+def _counted(
+    before: Backoff, failed: Sequence[Replica], ready: Sequence[int]
+) -> tuple[Backoff, list[Replica]]:
+    """The back-off that failures add to, and the failures: of no older version, and not beside a success."""
+    failed = [r for r in failed if r.version >= before.version]
+    if ready and _after_success(before, ready) != before:
+        before = _after_success(before, ready)
+        failed = [r for r in failed if r.version > max(ready)]
+    return before, failed
+
+
 def _given_up(view: InvocationView, before: Backoff) -> Backoff | None:
     """The back-off if the version is given up, because a replica of it is ill; None: it may not be."""
     spec = view.spec
@@ -118,7 +125,8 @@ def _is_now(view: InvocationView, commit: Commit, until: datetime | None, held_s
 
 def _becomes_ready(row: Replica, commit: Commit) -> bool:
     old = commit.before.replicas.get(row.id)
-    return row.state is ReplicaState.READY and old is not None and old.state is not row.state
+    is_known = old is not None and ReplicaState.READY in old.entered
+    return ReplicaState.READY in row.entered and old is not None and not is_known
 
 
 def is_looping(backoff: Backoff, version: int) -> bool:

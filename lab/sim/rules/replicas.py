@@ -83,17 +83,20 @@ def _check_scale_in(view: InvocationView, spec: ServiceSpec, commit: Commit) -> 
             or known.launch_id in view.rows.intents
         ):
             continue
+        is_base = of(left, PurchaseOption.ON_DEMAND) < spec.base_on_demand
         for row in gone:
-            if not _goes_before(row, known, is_base=of(left, PurchaseOption.ON_DEMAND) < spec.base_on_demand):
+            if not _goes_before(view, row, known, is_base=is_base):
                 view.report(
                     Rule.SCALE_IN_ORDER,
                     f"{row}, {row.state}, is removed, and {known}, {known.state}, stays",
                 )
 
 
-def _goes_before(row: Replica, other: Replica, *, is_base: bool) -> bool:
+def _goes_before(view: InvocationView, row: Replica, other: Replica, *, is_base: bool) -> bool:
     """Whether the first is removed before the second; `is_base`: all on-demand ones belong to the base."""
-    row_rank, other_rank = ((_BY_DISTANCE.index(r.state), r.serves) for r in (row, other))
+    row_rank, other_rank = (
+        (_BY_DISTANCE.index(r.state), view.target(r) is TargetState.HEALTHY) for r in (row, other)
+    )
     if row_rank != other_rank:
         return row_rank < other_rank
     if row.purchase_option is other.purchase_option:
@@ -394,9 +397,11 @@ def _may_roll_out(view: InvocationView, spec: ServiceSpec, row: Replica) -> bool
 
 
 def _must_roll_out(view: InvocationView, spec: ServiceSpec, row: Replica) -> bool:
-    """Whether it has to: nothing has failed of late."""
-    return _may_roll_out(view, spec, row) and not any(
-        backoff.version == spec.version and backoff.failures for backoff in backoffs(view)
+    """Whether it has to: nothing has failed of late, and it has been ready for a while."""
+    return (
+        view.is_over(_stable_from(row))
+        and _may_roll_out(view, spec, row)
+        and not any(backoff.version == spec.version and backoff.failures for backoff in backoffs(view))
     )
 
 

@@ -237,7 +237,9 @@ def _deploy(victim: _Victim) -> None:
     world.deploy(replace(victim.spec, version=version))
     if world.scenario.bad_versions and world.random.random() < world.scenario.bad_versions:
         world.cloud.bad_versions.add(version)
-        world.scheduler.at(world.scenario.faults_s, partial(_mend, world, victim.service))
+        # Long enough for more than one of its replicas to fail.
+        mended_at = world.scenario.faults_s + world.random.uniform(0, 900)
+        world.scheduler.at(mended_at, partial(_mend, world, victim.service))
 
 
 def _mend(world: SimWorld, service: str) -> None:

@@ -165,6 +165,8 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
         specs.append(_spec(random, "other", max(1, replicas // 2), target))
     is_late = target[0] in _LATE
     faults_s = random.uniform(110, 150) if is_late else random.uniform(30, 150)
+    if target[0] is Call.FORGET:
+        faults_s += 300.0  # its last instance must have ended before
     if minutes is not None:
         faults_s, is_late = 60 * minutes, False
     kinds = _kinds(random, target, is_late=is_late, minutes=minutes)

@@ -51,6 +51,7 @@ from spotrelay.serving import (
     supersede,
 )
 from spotrelay.serving.actions import Action, CloseIntent, Drain, Request, Terminate
+from spotrelay.serving.reconcile import Stage
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,17 @@ def mistake(owner: Any, name: str, *rules: Rule) -> Callable[[Any], Any]:
 
     def add(function: Any) -> Any:
         MISTAKES.append(Mistake(function.__name__, frozenset(rules), ((owner, name, function),)))
+        return function
+
+    return add
+
+
+def broken_stage(stage: Stage, *rules: Rule) -> Callable[[Any], Any]:
+    """Have the function that follows take the place of a stage of the tick."""
+
+    def add(function: Any) -> Any:
+        stages = tuple(function if known is stage else known for known in reconcile.STAGES)
+        MISTAKES.append(Mistake(function.__name__, frozenset(rules), ((reconcile, "STAGES", stages),)))
         return function
 
     return add
@@ -125,6 +137,7 @@ _reconcile = Controller._reconcile
 _about = cooldowns._about
 _of_refusals = cooldowns.of_refusals
 _replacement = projection._replacement
+_of_replica = projection._of_replica
 _drop = strength._drop
 _least_missed = strength._least_missed
 
@@ -336,9 +349,8 @@ def ticks_never_rest(spec: Any, seen: Any, now: datetime) -> datetime | None:
     return now + seconds(timing.TICK_IN_TRANSITION_S)
 
 
-@mistake(
-    strength,
-    "decide",
+@broken_stage(
+    strength.decide,
     Rule.DESIRED_AT_REST,
     Rule.SETTLES,
     Rule.TICK_COMPLETE,
@@ -358,23 +370,10 @@ def all_warned_instances_are_terminated(self: Controller, *args: Any, **kwargs: 
     return _reconcile(self, *args, **kwargs)
 
 
-def _supersedes_all(spec: ServiceSpec, *args: Any) -> Iterator[Action]:
+@broken_stage(supersede.decide, Rule.NEVER_ABOVE_SURGE)
+def supersedes_all_at_once(spec: ServiceSpec, *args: Any) -> Iterator[Action]:
+    """All recommended replicas are replaced at the same time."""
     return supersede.decide(replace(spec, surge=99), *args)
-
-
-MISTAKES.append(
-    Mistake(
-        "supersedes_all_at_once",
-        frozenset({Rule.NEVER_ABOVE_SURGE}),
-        (
-            (
-                reconcile,
-                "STAGES",
-                tuple(_supersedes_all if s is supersede.decide else s for s in reconcile.STAGES),
-            ),
-        ),
-    )
-)
 
 
 @mistake(rollout, "proven", Rule.VERSION_CORRECT)
@@ -383,7 +382,7 @@ def losses_try_the_new_version(spec: ServiceSpec, *args: Any) -> int:
     return spec.version
 
 
-@mistake(rollout, "is_stopped", Rule.REPLACED_BEFORE_DRAINED)
+@mistake(rollout, "is_stopped", Rule.REPLACED_BEFORE_DRAINED, Rule.METRICS_EXACT)
 def bad_versions_roll_out(*args: Any) -> bool:
     """A version that fails is tried again and again."""
     return False
@@ -413,10 +412,13 @@ def intents_are_given_up_at_once(seen: Any, adopted: Any, now: Any) -> list[Acti
     return [CloseIntent(intent) for intent in seen.rows.intents]
 
 
-@mistake(reconcile, "_one_for_each", Rule.ONLY_PORT_ERRORS)
-def a_row_is_written_twice(actions: Sequence[Action]) -> list[Action]:
-    """Two actions about one replica in one commit."""
-    return list(actions)
+@mistake(projection, "_of_replica", Rule.ONLY_PORT_ERRORS)
+def a_row_is_written_twice(
+    spec: Any, row: Replica, actions: Sequence[Action], ids: Any, now: datetime
+) -> Iterator[projection.Delta]:
+    """Each action of a replica writes its row by itself."""
+    for action in actions:
+        yield from _of_replica(spec, row, [action], ids, now)
 
 
 @mistake(Intake, "_set_aside", Rule.DEAD_LETTERS_EXACT, Rule.MALFORMED_SET_ASIDE)
@@ -712,7 +714,7 @@ def the_oldest_go_first(replica: Replica) -> tuple[int, bool, int]:
     return distance, serves, -age
 
 
-@mistake(strength, "_stable_from", Rule.FALLBACK_STAYS_FOR_SPOT)
+@mistake(strength, "stays_from", Rule.FALLBACK_STAYS_FOR_SPOT)
 def spot_is_trusted_at_once(replica: Replica) -> datetime:
     """Fallbacks go as soon as Spot is ready."""
     return replica.entered[ReplicaState.READY]

@@ -71,7 +71,7 @@ def _check_scale_in(view: InvocationView, spec: ServiceSpec, commit: Commit) -> 
             Rule.SCALE_IN_ORDER,
             f"{len(left)} of {spec.replicas} are left after removing {[r.id for r in gone]}",
         )
-    written = {row.id for row in commit.changes.update}
+    written = {row.id for one in view.invocation.commits for row in one.changes.update}
     there = {row.id for row in regular(view.rows)}
     for one in left:
         known = loaded.get(one.id)
@@ -92,11 +92,14 @@ def _check_scale_in(view: InvocationView, spec: ServiceSpec, commit: Commit) -> 
                 )
 
 
+def _is_serving(view: InvocationView, row: Replica) -> bool:
+    """Whether a replica is ready and, as the load balancer says now, healthy."""
+    return row.state is ReplicaState.READY and view.target(row) is TargetState.HEALTHY
+
+
 def _goes_before(view: InvocationView, row: Replica, other: Replica, *, is_base: bool) -> bool:
     """Whether the first is removed before the second; `is_base`: all on-demand ones belong to the base."""
-    row_rank, other_rank = (
-        (_BY_DISTANCE.index(r.state), view.target(r) is TargetState.HEALTHY) for r in (row, other)
-    )
+    row_rank, other_rank = ((_BY_DISTANCE.index(r.state), _is_serving(view, r)) for r in (row, other))
     if row_rank != other_rank:
         return row_rank < other_rank
     if row.purchase_option is other.purchase_option:

@@ -13,7 +13,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from lab.demo import report, timeline
+from lab.demo import report
 from lab.demo.deployment import Deployer
 from lab.demo.errors import DemoError, StoryError
 from lab.demo.load import Load, LoadError, LoadSnapshot
@@ -23,9 +23,10 @@ from lab.demo.settings import CONCURRENCY, Settings
 from lab.demo.stage import Stage
 from lab.demo.stories import STORIES
 from lab.demo.view import View
-from lab.demo.watch import Snapshot, Watch
 from lab.local.client import LocalCloudError
 from spotrelay.core.ports import PortError
+from spotrelay.operate import timeline
+from spotrelay.operate.watch import NotInTimeError, Snapshot, Watch
 
 SERVICE = "demo"
 MODEL = "spotrelay-demo"
@@ -114,7 +115,7 @@ class Director:
                 f"{replicas} replicas in rotation",
                 self._settings.schedule_s + READY_WITHIN_S,
             )
-        except StoryError as error:
+        except NotInTimeError as error:
             raise DemoError(
                 f"{error}; see what functions and instances say in {self._settings.logs}"
             ) from None
@@ -193,7 +194,7 @@ class Director:
         first = min((min(r.entered.values()) for r in snapshot.replicas.values()), default=self._started_at)
         return timeline.draw(
             list(snapshot.replicas.values()),
-            interruptions,
+            [i.mark for i in interruptions],
             first,
             snapshot.at,
             f"{len(interruptions)} interruptions, {requests['failed']} failed and {requests['cut']} cut"

@@ -18,6 +18,7 @@ from spotrelay.core import timing
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.timing import seconds
+from spotrelay.operate.timeline import Mark
 
 Record = Mapping[str, Any]
 """A JSON object of the local cloud's control API; see `lab.local.client`."""
@@ -56,6 +57,26 @@ class Interruption:
     warned_to_reclaimed_s: float | None
     warned_to_terminated_s: float | None
     """Until we terminated the instance, which we must not."""
+
+    @property
+    def mark(self) -> Mark:
+        """It in the timeline, flagged with its story."""
+        warned_at = datetime.fromisoformat(self.warned_at)
+
+        def after(duration_s: float | None) -> datetime | None:
+            return None if duration_s is None else warned_at + seconds(duration_s)
+
+        out_at = after(self.warned_to_deregistered_s)
+        served_on = None if self.served_on_s is None else seconds(self.served_on_s)
+        return Mark(
+            label=self.story,
+            replica=self.replica,
+            fallback=self.fallback,
+            warned_at=warned_at,
+            serves_on_since=out_at - served_on if out_at and served_on else None,
+            out_at=out_at,
+            taken_at=after(self.warned_to_reclaimed_s),
+        )
 
 
 def interruptions_of(

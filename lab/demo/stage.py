@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import Any, Literal, Protocol
 
 from lab.demo.errors import StoryError
-from lab.demo.watch import Snapshot, Watch
 from spotrelay.core import timing
 from spotrelay.core.pools import CapacityPool, PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.operate.watch import NotInTimeError, Snapshot, Watch
 
 REPLACED_WITHIN_S = 60.0
 """From a warning to a replacement that serves: some 7 s here; a minute, for busy machines."""
@@ -206,7 +206,7 @@ class Stage:
         Raises:
             StoryError: neither happens in time.
         """
-        self.watch.until(
+        self._until(
             lambda _: all(
                 self.interruption(loss.replica)["reclaimed_at"] is not None for loss in self.losses
             ),
@@ -214,7 +214,7 @@ class Stage:
             self.warning_s + RECLAIM_LEEWAY_S,
         )
         lost = {loss.replica for loss in self.losses}
-        seen = self.watch.until(
+        seen = self._until(
             lambda seen: (
                 len(seen.ready) == len(seen.present) == self.replicas
                 and not any(r.is_fallback for r in seen.present)
@@ -254,7 +254,10 @@ class Stage:
             self._tell(seen)
             return is_so(seen)
 
-        return self.watch.until(is_so_and_told, what, within_s)
+        try:
+            return self.watch.until(is_so_and_told, what, within_s)
+        except NotInTimeError as error:
+            raise StoryError(str(error)) from None
 
     def _tell(self, seen: Snapshot) -> None:
         news = (

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lab.demo.stage import Delivery, Stage
-from lab.demo.watch import Watch
 from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
 from spotrelay.core.timing import seconds
+from spotrelay.operate.watch import Watch
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 WARNING_S, SCHEDULE_S = 20.0, 10.0

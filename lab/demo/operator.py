@@ -62,16 +62,17 @@ class Operator:
             )
         return spec
 
-    def load_balancer(self) -> str:
-        """Name of the service's load balancer, by which the local cloud keeps its request log."""
+    def load_balancer(self, service: str) -> str:
+        """Name of a service's load balancer, by which the local cloud keeps its request log."""
+        host = self.deployment.hosts[service]
         answer = self.session.client("elbv2").describe_load_balancers()
         names = [
             balancer["LoadBalancerName"]
             for balancer in answer["LoadBalancers"]
-            if balancer["DNSName"] == self.deployment.host
+            if balancer["DNSName"] == host
         ]
         if not names:
-            raise DemoError(f"no load balancer answers to {self.deployment.host}; see the log of cdk deploy")
+            raise DemoError(f"no load balancer answers to {host}; see the log of cdk deploy")
         return str(names[0])
 
     def save_function_logs(self, directory: Path) -> None:

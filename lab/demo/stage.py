@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol
@@ -72,6 +72,8 @@ class Stage:
     market: Market
     watch: Watch
     say: Callable[[str], None]
+    types: Collection[str]
+    """Instance types that the service may run on, and no other service of the demo."""
     replicas: int
     """As many should serve."""
     warning_s: float
@@ -103,6 +105,16 @@ class Stage:
         instance_ids = {instance_of(r): r.id for r in replicas}
         self.losses += [Loss(story, replica, id_) for id_, replica in instance_ids.items()]
         self.market.warn_all(list(instance_ids))
+
+    def dry_up(self) -> None:
+        """Take the Spot capacity from all of the service's pools, and let whoever is there stay."""
+        for type_ in self.types:
+            self.market.dry_up(instance_type=type_, warn=False)
+
+    def bring_back(self) -> None:
+        """Give all of the service's pools their Spot capacity back."""
+        for type_ in self.types:
+            self.market.bring_back(instance_type=type_)
 
     def lose_pool(self, story: str, pool: CapacityPool, replicas: Sequence[Replica]) -> None:
         """Have EC2 take back the whole pool, which is where these replicas are, and nobody else.

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from lab.demo import report, stories
+from lab.demo import report
 from lab.demo.report import Interruption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.timing import seconds
-from tests.demo.theatre import POOLS, Theatre
+from tests.demo.theatre import ALL_STORIES, POOLS, Theatre
 
 GOOD_REQUESTS = {"sent": 100, "finished": 100, "failed": 0, "cut": 0}
 
@@ -25,7 +25,7 @@ class Played:
     def __init__(self, flaw: str = "") -> None:
         theatre = Theatre(POOLS[:3], flaw)
         stage = theatre.stage()
-        for story in stories.STORIES:
+        for story in ALL_STORIES:
             story.play(stage)
         self.replicas: dict[int, Replica] = dict(stage.settle().replicas)
         self.end = theatre.now
@@ -41,16 +41,12 @@ class Played:
 
     def problems(self, requests: Mapping[str, Any] = GOOD_REQUESTS) -> list[str]:
         """What the report would call broken."""
-        return report.problems(
-            requests=requests,
-            interruptions=self.interruptions,
-            replicas=self.replicas,
-            wanted=3,
-            late=[],
-            denied=[],
-            gaps=self.gaps(),
-            unservable=report.unservable_requests(self.balanced, self.gaps()),
-        )
+        gaps = self.gaps()
+        unservable = report.unservable_requests(self.balanced, gaps)
+        return [
+            *report.broken_to_clients(requests, late=[], denied=[], unservable=unservable),
+            *report.broken_in_fleet(self.interruptions, self.replicas, 3, gaps),
+        ]
 
     def gaps(self) -> list[report.Gap]:
         """When nobody was in rotation."""
@@ -295,10 +291,12 @@ def test_the_report_is_json(played: Played) -> None:
         settings={"warning_s": 20.0},
         requests=GOOD_REQUESTS,
         interruptions=played.interruptions,
-        replicas=played.replicas,
+        replicas=played.replicas.values(),
         calls=[],
         stories=[],
         problems=["one"],
+        gaps=[],
+        unservable=0,
     )
     assert json.loads(json.dumps(built)) == built
     assert built["ok"] is False

@@ -7,11 +7,12 @@ pure Python: one asset runs on Lambda and on this machine, where the local cloud
 from __future__ import annotations
 
 import ast
+import atexit
 import shutil
 import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping, Set
-from contextlib import contextmanager
+from functools import cache
 from importlib import metadata
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -35,15 +36,21 @@ class BundlingError(Exception):
     """The asset can't be made from what is installed; the message says what to do."""
 
 
-@contextmanager
-def functions_code() -> Iterator[lambda_.Code]:
-    """The asset, for as long as it takes to define functions with it: the CDK copies it as they are defined.
+def functions_code() -> lambda_.Code:
+    """The asset, to define functions with.
 
     Raises: as `stage` does.
     """
-    with tempfile.TemporaryDirectory(prefix="spotrelay-asset-") as directory:
-        stage(Path(directory))
-        yield lambda_.Code.from_asset(directory)
+    return lambda_.Code.from_asset(_staged())
+
+
+@cache
+def _staged() -> str:
+    """A directory that has the asset until the process ends: made once, and hashed by the CDK once."""
+    directory = tempfile.mkdtemp(prefix="spotrelay-asset-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    stage(Path(directory))
+    return directory
 
 
 def stage(target: Path) -> None:

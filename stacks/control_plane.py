@@ -159,40 +159,38 @@ class ControlPlaneStack(Stack):
             "POWERTOOLS_SERVICE_NAME": METRICS_NO_SERVICE,
             "POWERTOOLS_METRICS_NAMESPACE": METRICS_NAMESPACE,
         }
-        with functions_code() as code:
-            on_signal = ControlFunction(
-                self,
-                "OnSignal",
-                name=Function.ON_SIGNAL,
-                code=code,
-                memory_mib=SIGNAL_MEMORY_MIB,
-                timeout=SIGNAL_TIMEOUT,
-                environment={**environment, Env.DEAD_LETTER_QUEUE_URL: signals.dead_letters.queue_url},
-                place=place,
-            )
-            reconcile = ControlFunction(
-                self,
-                "Reconcile",
-                name=Function.RECONCILE,
-                code=code,
-                memory_mib=TICK_MEMORY_MIB,
-                timeout=TICK_TIMEOUT,
-                environment={**environment, Env.DEAD_LETTER_QUEUE_URL: ticks.dead_letters.queue_url},
-                place=place,
-            )
-            survey = ControlFunction(
-                self,
-                "Survey",
-                name=Function.SURVEY,
-                code=code,
-                memory_mib=SURVEY_MEMORY_MIB,
-                timeout=SURVEY_TIMEOUT,
-                environment={
-                    name: value for name, value in environment.items() if name != Env.TICK_QUEUE_URL
-                },
-                place=place,
-                dead_letters=surveys_failed,
-            )
+        code = functions_code()
+        on_signal = ControlFunction(
+            self,
+            "OnSignal",
+            name=Function.ON_SIGNAL,
+            code=code,
+            memory_mib=SIGNAL_MEMORY_MIB,
+            timeout=SIGNAL_TIMEOUT,
+            environment={**environment, Env.DEAD_LETTER_QUEUE_URL: signals.dead_letters.queue_url},
+            place=place,
+        )
+        reconcile = ControlFunction(
+            self,
+            "Reconcile",
+            name=Function.RECONCILE,
+            code=code,
+            memory_mib=TICK_MEMORY_MIB,
+            timeout=TICK_TIMEOUT,
+            environment={**environment, Env.DEAD_LETTER_QUEUE_URL: ticks.dead_letters.queue_url},
+            place=place,
+        )
+        survey = ControlFunction(
+            self,
+            "Survey",
+            name=Function.SURVEY,
+            code=code,
+            memory_mib=SURVEY_MEMORY_MIB,
+            timeout=SURVEY_TIMEOUT,
+            environment={name: value for name, value in environment.items() if name != Env.TICK_QUEUE_URL},
+            place=place,
+            dead_letters=surveys_failed,
+        )
         for control in (on_signal, reconcile, survey):
             # They compare it with their own table, so it must be there before them. And where it is another
             # control plane's, the deployment ends here, before there is a second controller.

@@ -52,26 +52,26 @@ class Prober(Construct):
             "AwsSolutions-IAM5[Resource::*]",
             "Lambda makes the function's network interfaces with this role, and insists on these rights.",
         )
-        with functions_code() as code:
-            function = lambda_.Function(
-                self,
-                "Function",
-                # By name, so that the control plane may be allowed to call the probers and no other function.
-                function_name=prober_function(service.name),
-                runtime=RUNTIME,
-                architecture=ARCHITECTURE,
-                code=code,
-                handler="lambdas.probe.handler",
-                role=role,
-                log_group=log_group,
-                logging_format=lambda_.LoggingFormat.JSON,
-                memory_size=256,  # it only waits for answers, and keeps 64 KiB of each of at most 500
-                timeout=TIMEOUT,
-                vpc=network.vpc,
-                vpc_subnets=network.instance_selection,
-                security_groups=[self.security_group],
-                # It needs no way out of the network: it is called through Lambda, and calls its neighbours.
-                allow_public_subnet=True,
-            )
+        code = functions_code()
+        function = lambda_.Function(
+            self,
+            "Function",
+            # By name, so that the control plane may be allowed to call the probers and no other function.
+            function_name=prober_function(service.name),
+            runtime=RUNTIME,
+            architecture=ARCHITECTURE,
+            code=code,
+            handler="lambdas.probe.handler",
+            role=role,
+            log_group=log_group,
+            logging_format=lambda_.LoggingFormat.JSON,
+            memory_size=256,  # it only waits for answers, and keeps 64 KiB of each of at most 500
+            timeout=TIMEOUT,
+            vpc=network.vpc,
+            vpc_subnets=network.instance_selection,
+            security_groups=[self.security_group],
+            # It needs no way out of the network: it is called through Lambda, and calls its neighbours.
+            allow_public_subnet=True,
+        )
         # Without its rights Lambda can't take the interfaces away again when the stack goes.
         function.node.add_dependency(role)

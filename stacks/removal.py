@@ -48,20 +48,20 @@ class Removal(Construct):
                 ],
             )
         )
-        with functions_code() as code:
-            function = lambda_.Function(
-                self,
-                "Function",
-                runtime=RUNTIME,
-                architecture=ARCHITECTURE,
-                code=code,
-                handler="lambdas.removal.handler",
-                role=role,
-                log_group=log_group,
-                logging_format=lambda_.LoggingFormat.JSON,
-                memory_size=256,  # boto3 and a page of instances; it sleeps nearly all of its time
-                timeout=TIMEOUT,
-            )
+        code = functions_code()
+        function = lambda_.Function(
+            self,
+            "Function",
+            runtime=RUNTIME,
+            architecture=ARCHITECTURE,
+            code=code,
+            handler="lambdas.removal.handler",
+            role=role,
+            log_group=log_group,
+            logging_format=lambda_.LoggingFormat.JSON,
+            memory_size=256,  # boto3 and a page of instances; it sleeps nearly all of its time
+            timeout=TIMEOUT,
+        )
         # Without its rights it can't look any more, and would hold up the stack for nothing.
         function.node.add_dependency(role)
         self.resource = CustomResource(

@@ -50,7 +50,7 @@ def measure(tell: Tell) -> Sequence[Figure]:
         stand.serving(stand.spec.replicas, WHOLE_WITHIN_S)
         deployment = stand.operator.deployment
         lost: list[str] = []
-        with Load(deployment.endpoint, deployment.host, STREAMS, model=MODEL) as load:
+        with Load(deployment.endpoint, list(deployment.hosts.values()), STREAMS, model=MODEL) as load:
             stand.eventually(
                 lambda: range(load.snapshot().finished), STREAMS, "requests finished", poll_s=0.3
             )

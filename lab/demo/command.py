@@ -42,7 +42,7 @@ def run() -> int:
     with _alone(settings.out):
         report = _give(settings, console)
     console.print(conclusion(report))
-    console.print(f"Details: {os.path.relpath(settings.out)}/report.json, timeline.svg, logs/")
+    console.print(f"Details: {os.path.relpath(settings.out)}/report.json, timeline-*.svg, logs/")
     return KEPT if report["ok"] else BROKEN
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from lab.demo import environment
 from lab.demo.errors import DemoError
 from lab.demo.processes import Process, Processes
-from lab.demo.settings import ACCOUNT, REGION, ROOT, SERVICE_FILE, Settings
+from lab.demo.settings import ACCOUNT, REGION, ROOT, Settings
 
 CLOUD_WITHIN_S = 60.0
 SYNTH_WITHIN_S = 180.0
@@ -26,7 +26,8 @@ BOOT_S = 0.5
 """From pending to running. Half of the local cloud's own second, because six stories wait for it in turn."""
 
 CONTROL_PLANE_STACK = "SpotRelay-ControlPlane"
-SERVICE_STACK = "SpotRelay-Service-demo"
+SERVICE_STACK = "SpotRelay-Service-"
+"""Before the service's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,8 @@ class Deployment:
     """The local cloud's."""
     control_plane: Mapping[str, str]
     """What the control plane's stack puts out: names of its table, queues, functions and roles."""
-    host: str
-    """The service's: its load balancer's DNS name."""
+    hosts: Mapping[str, str]
+    """Of each service: its load balancer's DNS name."""
 
     @property
     def table(self) -> str:
@@ -47,9 +48,9 @@ class Deployment:
 
 
 class Deployer:
-    """Brings the local cloud up and the app into it. `say` gets a line of progress at a time.
+    """Brings the local cloud up and the app into it, with these service files.
 
-    `services` are the service files to deploy, the demo's own among them.
+    `say` gets a line of progress at a time.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Deployer:
         env: Mapping[str, str],
         home: Path,
         say: Callable[[str], None],
-        services: Sequence[Path] = (SERVICE_FILE,),
+        services: Sequence[Path],
     ) -> None:
         self._services = ",".join(map(str, services))
         self._settings = settings
@@ -102,11 +103,16 @@ class Deployer:
         )
         self._processes.finish(bootstrap, "cdk bootstrap", CDK_WITHIN_S)
         self._processes.finish(synth, "cdk synth", SYNTH_WITHIN_S)
-        self._say(f"cdk deploy: {CONTROL_PLANE_STACK} and {SERVICE_STACK} ({self._services})")
+        self._say(f"cdk deploy: {CONTROL_PLANE_STACK}, and a stack for each of {self._services}")
         outputs = self._deploy_stacks(cdk, env)
-        deployment = Deployment(endpoint, outputs[CONTROL_PLANE_STACK], outputs[SERVICE_STACK]["Endpoint"])
-        self._say(f"deployed; the service's address is {deployment.host}")
-        return deployment
+        hosts = {
+            stack.removeprefix(SERVICE_STACK): values["Endpoint"]
+            for stack, values in outputs.items()
+            if stack.startswith(SERVICE_STACK)
+        }
+        for service, host in hosts.items():
+            self._say(f"deployed; the address of {service} is {host}")
+        return Deployment(endpoint, outputs[CONTROL_PLANE_STACK], hosts)
 
     def _start_cloud(self, ready: Path) -> Process:
         logs = self._settings.logs

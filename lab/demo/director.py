@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -13,23 +14,24 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from lab.demo import report, timeline
+from lab.demo import report
 from lab.demo.deployment import Deployer
 from lab.demo.errors import DemoError, StoryError
 from lab.demo.load import Load, LoadError, LoadSnapshot
 from lab.demo.operator import Operator
 from lab.demo.processes import Processes
-from lab.demo.settings import CONCURRENCY, Settings
+from lab.demo.settings import CONCURRENCY, SECOND_SERVICE_FILE, SERVICE_FILE, Settings
 from lab.demo.stage import Stage
 from lab.demo.stories import STORIES
 from lab.demo.view import View
-from lab.demo.watch import Snapshot, Watch
 from lab.local.client import LocalCloudError
 from spotrelay.core.ports import PortError
+from spotrelay.core.replica import Replica
+from spotrelay.operate import timeline
+from spotrelay.operate.watch import NotInTimeError, Snapshot, Watch
 
-SERVICE = "demo"
 MODEL = "spotrelay-demo"
-"""As in services/demo.yaml."""
+"""As in the service files."""
 
 READY_WITHIN_S = 120.0
 """After the first tick: boot, model load, health check, and the tick that sees it. Some 10 s here; the bound
@@ -47,11 +49,13 @@ class Director:
     ) -> None:
         self._settings = settings
         self._view = view
-        self._deployer = Deployer(settings, processes, env, home, view.say)
+        services = [SERVICE_FILE, SECOND_SERVICE_FILE]
+        self._deployer = Deployer(settings, processes, env, home, view.say, services)
         self._began = time.monotonic()
         self._started_at = datetime.now(UTC)
         self._load: Load | None = None
         self._stories: list[dict[str, Any]] = []
+        self._is_broken_off = False
         self._milestones: dict[str, float] = {}
 
     def run(self) -> dict[str, Any]:
@@ -77,27 +81,34 @@ class Director:
                 operator.save_function_logs(self._settings.logs)
 
     def _show(self, operator: Operator) -> dict[str, Any]:
-        spec = operator.spec(SERVICE)
-        watch = Watch(operator.store, SERVICE, self._look)
-        stage = Stage(
+        stages = {service: self._stage(operator, service) for service in STORIES}
+        self._view.headline("The controller brings up the replicas")
+        for service, stage in stages.items():
+            self._wait_for_fleet(service, stage)
+        self._reached("ready_s")
+        deployment = operator.deployment
+        load = Load(deployment.endpoint, list(deployment.hosts.values()), CONCURRENCY, model=MODEL)
+        with load:
+            self._load = load
+            self._view.count_with(lambda: _counters(load))
+            self._view.say(f"{CONCURRENCY} clients stream answers through these addresses, without a pause")
+            problems = self._tell_all(stages)
+            self._view.headline("The last requests end")
+            requests = load.stop(LOAD_STOPS_WITHIN_S)
+            self._view.count_with(None)
+        return self._report(operator, stages, requests, problems)
+
+    def _stage(self, operator: Operator, service: str) -> Stage:
+        spec = operator.spec(service)
+        return Stage(
             operator.cloud,
-            watch,
-            self._view.say,
+            Watch(operator.store, service, lambda seen: self._look(service, seen)),
+            lambda text: self._view.say(f"{service}: {text}"),
+            {pool.instance_type for pool in spec.pools},
             spec.replicas,
             self._settings.warning_s,
             self._settings.schedule_s,
         )
-        self._wait_for_fleet(watch, spec.replicas)
-        load = Load(operator.deployment.endpoint, operator.deployment.host, CONCURRENCY, model=MODEL)
-        with load:
-            self._load = load
-            self._view.count_with(lambda: _counters(load))
-            self._view.say(f"{CONCURRENCY} clients stream answers through that address, without a pause")
-            problems = self._tell_stories(stage)
-            self._view.headline("The last requests end")
-            requests = load.stop(LOAD_STOPS_WITHIN_S)
-            self._view.count_with(None)
-        return self._report(operator, stage, requests, problems)
 
     def _deploy(self) -> Operator:
         self._view.headline("Deploying into a local AWS")
@@ -105,27 +116,35 @@ class Director:
         self._reached("deployed_s")
         return Operator(deployment)
 
-    def _wait_for_fleet(self, watch: Watch, replicas: int) -> None:
-        self._view.headline(f"The controller brings up {replicas} replicas")
-        self._view.say(f"the controller finds {replicas} replicas wanted and 0 there")
+    def _wait_for_fleet(self, service: str, stage: Stage) -> None:
+        replicas = stage.replicas
         try:
-            seen = watch.until(
+            seen = stage.watch.until(
                 lambda seen: len(seen.ready) == replicas,
-                f"{replicas} replicas in rotation",
+                f"{replicas} replicas of {service} in rotation",
                 self._settings.schedule_s + READY_WITHIN_S,
             )
-        except StoryError as error:
+        except NotInTimeError as error:
             raise DemoError(
                 f"{error}; see what functions and instances say in {self._settings.logs}"
             ) from None
-        self._reached("ready_s")
-        pools = ", ".join(str(r.offering) for r in seen.ready)
-        self._view.say(f"{replicas} replicas serve: {pools}")
+        stage.say(f"{replicas} replicas serve: {', '.join(str(r.offering) for r in seen.ready)}")
 
-    def _tell_stories(self, stage: Stage) -> list[str]:
-        """Every story, then the end of them all; what went wrong."""
-        for story in STORIES:
-            self._view.title(f"({story.key}) {story.title}")
+    def _tell_all(self, stages: Mapping[str, Stage]) -> list[str]:
+        """Every service's stories, at the same time; what went wrong."""
+        with ThreadPoolExecutor(len(stages)) as pool:
+            told = [pool.submit(self._tell, service, stage) for service, stage in stages.items()]
+            try:
+                return [problem for future in as_completed(told) for problem in future.result()]
+            except BaseException:
+                # What ends one thread, or is Ctrl-C, ends the others: at their next look.
+                self._is_broken_off = True
+                raise
+
+    def _tell(self, service: str, stage: Stage) -> list[str]:
+        """A service's stories, then the end of them all; what went wrong."""
+        for story in STORIES[service]:
+            self._view.title(f"({story.key}) {service}: {story.title}")
             record: dict[str, Any] = {"story": story.key, "title": story.title, "ok": True}
             self._stories.append(record)
             began = time.monotonic()
@@ -136,80 +155,91 @@ class Director:
             record |= {"took_s": round(time.monotonic() - began, 3)}
             if not record["ok"]:
                 return [f"story ({story.key}): {record['problem']}"]
-        self._view.title("The end: EC2 takes the last of the warned instances, and no fallback is left")
+        self._view.title(f"The end of {service}: EC2 takes the last of its instances, no fallback is left")
         try:
             stage.settle()
         except StoryError as error:
-            return [str(error)]
+            return [f"{service}: {error}"]
         return []
 
     def _report(
-        self, operator: Operator, stage: Stage, requests: LoadSnapshot, problems: Sequence[str]
+        self,
+        operator: Operator,
+        stages: Mapping[str, Stage],
+        requests: LoadSnapshot,
+        problems: Sequence[str],
     ) -> dict[str, Any]:
-        snapshot = stage.watch.look()
-        calls = operator.cloud.calls()
-        records = {r["instance_id"]: r for r in operator.cloud.interruptions()}
-        interruptions = report.interruptions_of(stage.losses, records, snapshot.replicas)
+        calls, warnings = operator.cloud.calls(), operator.cloud.interruptions()
+        records = {record["instance_id"]: record for record in warnings}
         counts = report.request_counts(asdict(requests))
-        balanced = operator.cloud.requests(operator.load_balancer())
-        gaps = report.gaps(interruptions, snapshot.replicas, snapshot.at)
-        unservable = report.unservable_requests(balanced, gaps)
-        broken = report.problems(
-            requests=counts,
-            interruptions=interruptions,
-            replicas=snapshot.replicas,
-            wanted=stage.replicas,
-            late=report.late_requests(balanced, operator.cloud.interruptions()),
-            denied=report.denied_calls(calls),
-            gaps=gaps,
-            unservable=unservable,
-        )
+        all_replicas: list[Replica] = []
+        all_interruptions: list[report.Interruption] = []
+        all_gaps: list[report.Gap] = []
+        broken, late, unservable = [*problems], list[str](), 0
+        for service, stage in stages.items():
+            seen = stage.watch.look()
+            interruptions = report.interruptions_of(stage.losses, records, seen.replicas)
+            balanced = operator.cloud.requests(operator.load_balancer(service))
+            gaps = report.gaps(interruptions, seen.replicas, seen.at)
+            unservable += report.unservable_requests(balanced, gaps)
+            late += report.late_requests(balanced, warnings)
+            found = report.broken_in_fleet(interruptions, seen.replicas, stage.replicas, gaps)
+            broken += [f"{service}: {problem}" for problem in found]
+            all_replicas += seen.replicas.values()
+            all_interruptions += interruptions
+            all_gaps += gaps
+            self._draw(service, seen, interruptions, counts)
+        denied = report.denied_calls(calls)
+        broken += report.broken_to_clients(counts, late=late, denied=denied, unservable=unservable)
         self._reached("took_s")
         built = report.build(
             settings={
                 "warning_s": self._settings.warning_s,
                 "schedule_s": self._settings.schedule_s,
-                "service": SERVICE,
                 "started_at": self._started_at.isoformat(timespec="seconds"),
                 **self._milestones,
             },
             requests=counts,
-            interruptions=interruptions,
-            replicas=snapshot.replicas,
+            interruptions=sorted(all_interruptions, key=lambda i: i.story),
+            replicas=all_replicas,
             calls=calls,
-            stories=self._stories,
-            problems=[*problems, *broken],
-            gaps=gaps,
+            stories=sorted(self._stories, key=lambda story: str(story["story"])),
+            problems=broken,
+            gaps=all_gaps,
             unservable=unservable,
         )
-        out = self._settings.out
-        (out / "report.json").write_text(json.dumps(built, indent=2) + "\n", encoding="utf-8")
-        (out / "timeline.svg").write_text(self._draw(snapshot, interruptions, counts), encoding="utf-8")
+        path = self._settings.out / "report.json"
+        path.write_text(json.dumps(built, indent=2) + "\n", encoding="utf-8")
         return built
 
     def _draw(
-        self, snapshot: Snapshot, interruptions: Sequence[report.Interruption], requests: Mapping[str, Any]
-    ) -> str:
-        first = min((min(r.entered.values()) for r in snapshot.replicas.values()), default=self._started_at)
-        return timeline.draw(
-            list(snapshot.replicas.values()),
-            interruptions,
-            first,
-            snapshot.at,
-            f"{len(interruptions)} interruptions, {requests['failed']} failed and {requests['cut']} cut"
-            f" of {requests['sent']} requests",
-            f"service {SERVICE}: {len(snapshot.ready)} replicas; {CONCURRENCY} streaming requests at once;"
-            f" interruption warnings of {self._settings.warning_s:g} s",
+        self,
+        service: str,
+        seen: Snapshot,
+        interruptions: Sequence[report.Interruption],
+        requests: Mapping[str, Any],
+    ) -> None:
+        svg = timeline.draw(
+            list(seen.replicas.values()),
+            [i.mark for i in interruptions],
+            min((min(r.entered.values()) for r in seen.replicas.values()), default=self._started_at),
+            seen.at,
+            f"{service}: EC2 took {len(interruptions)} of {len(seen.replicas)} replicas",
+            f"{requests['failed']} failed and {requests['cut']} cut of {requests['sent']} streaming requests"
+            f" to all services; interruption warnings of {self._settings.warning_s:g} s",
         )
+        (self._settings.out / f"timeline-{service}.svg").write_text(svg, encoding="utf-8")
 
-    def _look(self, snapshot: Snapshot) -> None:
+    def _look(self, service: str, snapshot: Snapshot) -> None:
         """Called with every snapshot: shows it, and notices when waiting on would be pointless."""
+        if self._is_broken_off:
+            raise DemoError("broken off")
         cloud = self._deployer.cloud
         if cloud and cloud.poll() is not None:
             raise DemoError(f"the local cloud ended; {cloud.last_words()}")
         if self._load:
             self._load.snapshot()  # raises if the load's process has died
-        self._view.show(snapshot)
+        self._view.show(service, snapshot)
 
     def _reached(self, milestone: str) -> None:
         self._milestones[milestone] = round(time.monotonic() - self._began, 3)

@@ -33,6 +33,8 @@ def clean(environment: Mapping[str, str]) -> dict[str, str]:
     kept = {name: value for name, value in kept.items() if not name.startswith("MAKE") and name != "MFLAGS"}
     kept["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), kept.get("PATH", os.defpath)))
     kept["PYTHONUNBUFFERED"] = "1"  # logs are read while they are written
+    # Where somebody forbids it, each replica that starts compiles every module that it imports.
+    kept.pop("PYTHONDONTWRITEBYTECODE", None)
     return kept
 
 

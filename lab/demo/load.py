@@ -11,6 +11,7 @@ import json
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -66,14 +67,14 @@ class LoadSnapshot:
 class Load:
     """`concurrency` clients, each sending one streaming request after the other until `stop`.
 
-    `url` is where requests go ("http://127.0.0.1:4566"), `host_header` the host they name: the load
-    balancer's DNS name. Nothing is ever retried. Also a context manager, which kills a load that still runs.
+    `url` is where requests go ("http://127.0.0.1:4566"), `hosts` whom they name there, client by client: load
+    balancers' DNS names. Nothing is ever retried. Also a context manager, which kills a load that still runs.
     """
 
     def __init__(
         self,
         url: str,
-        host_header: str,
+        hosts: Sequence[str],
         concurrency: int = 20,
         *,
         model: str = "demo",
@@ -82,7 +83,7 @@ class Load:
     ) -> None:
         arguments = {
             "url": url,
-            "host_header": host_header,
+            "hosts": hosts,
             "concurrency": concurrency,
             "model": model,
             "prompt": prompt,

@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import cycle, islice
 from typing import Any, Literal
 
 import aiohttp
@@ -34,7 +35,7 @@ class Settings:
     """See `lab.demo.load.Load`."""
 
     url: str
-    host_header: str
+    hosts: Sequence[str]
     concurrency: int
     model: str
     prompt: str
@@ -61,11 +62,11 @@ class _Exchange:
     latency_s: float = 0.0
     error: str | None = "no response"
 
-    async def run(self, session: aiohttp.ClientSession, url: str, body: bytes) -> None:
+    async def run(self, session: aiohttp.ClientSession, url: str, host: str, body: bytes) -> None:
         """Sends the request and reads the response to its end. Raises nothing that a server can cause."""
         started = time.perf_counter()
         try:
-            async with session.post(url, data=body) as response:
+            async with session.post(url, data=body, headers={"Host": host}) as response:
                 self.status, self.replica = response.status, response.headers.get("x-replica")
                 if self.status != 200:
                     self.error = (await response.text())[:500]
@@ -90,7 +91,6 @@ class Worker:
         self._settings = settings
         self._url = settings.url.rstrip("/") + "/v1/chat/completions"
         self._body = json.dumps(settings.body()).encode()
-        self._headers = {"Host": settings.host_header, "Content-Type": "application/json"}
         self._counts = Counter(sent=0, finished=0, failed=0, cut=0, in_flight=0, tokens=0)
         self._by_replica: Counter[str] = Counter()
         self._latencies: list[float] = []
@@ -103,11 +103,12 @@ class Worker:
         """Sends until `stop`, reporting all the while; the last report is marked complete."""
         timeout = aiohttp.ClientTimeout(total=None, sock_read=_SILENCE_S)
         async with aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0), timeout=timeout, headers=self._headers
+            connector=aiohttp.TCPConnector(limit=0),
+            timeout=timeout,
+            headers={"Content-Type": "application/json"},
         ) as session:
-            clients = [
-                asyncio.create_task(self._send_for_ever(session)) for _ in range(self._settings.concurrency)
-            ]
+            hosts = islice(cycle(self._settings.hosts), self._settings.concurrency)
+            clients = [asyncio.create_task(self._send_for_ever(session, host)) for host in hosts]
             reporter = asyncio.create_task(self._report_for_ever())
             await asyncio.gather(*clients)
             reporter.cancel()
@@ -117,12 +118,12 @@ class Worker:
         """No new requests."""
         self._stopping.set()
 
-    async def _send_for_ever(self, session: aiohttp.ClientSession) -> None:
+    async def _send_for_ever(self, session: aiohttp.ClientSession, host: str) -> None:
         while not self._stopping.is_set():
             self._counts["sent"] += 1
             self._counts["in_flight"] += 1
             exchange = _Exchange()
-            await exchange.run(session, self._url, self._body)
+            await exchange.run(session, self._url, host, self._body)
             self._counts["in_flight"] -= 1
             self._count(exchange)
             if exchange.error is not None:

@@ -1,4 +1,4 @@
-"""What an operator has in hand: the local cloud's controls, and the product's own rows and documents."""
+"""What an operator of the local cloud has in hand: its controls, and the control plane deployed in it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,8 @@ from lab.demo.environment import OPERATOR_KEY
 from lab.demo.errors import DemoError
 from lab.demo.settings import REGION
 from lab.local.client import LocalCloud
-from spotrelay.aws.clients import Clients
-from spotrelay.aws.services import ParameterServices
-from spotrelay.aws.store import DynamoStore
-from spotrelay.aws.table import Table
-from spotrelay.core.names import SERVICES_PATH
 from spotrelay.core.spec import ServiceSpec
+from spotrelay.operate.access import ControlPlane
 
 
 class LocalSession(boto3.Session):
@@ -37,15 +33,21 @@ class LocalSession(boto3.Session):
 
 
 class Operator:
-    """Access to a deployment in the local cloud."""
+    """Access to a deployment in the local cloud.
+
+    Raises:
+        DemoError: there is no control plane.
+    """
 
     def __init__(self, deployment: Deployment) -> None:
         self.deployment = deployment
         self.session = LocalSession(deployment.endpoint)
         self.cloud = LocalCloud(deployment.endpoint)
-        clients = Clients(self.session)
-        self.store = DynamoStore(Table(clients, deployment.table))
-        self._services = ParameterServices(clients, SERVICES_PATH, deployment.table)
+        plane = ControlPlane.found_with(self.session)
+        if plane is None:
+            raise DemoError("the control plane is deployed and has no parameter; see the log of cdk deploy")
+        self.store = plane.store
+        self._services = plane.services
 
     def spec(self, service: str) -> ServiceSpec:
         """The runtime document of a service.
@@ -60,16 +62,17 @@ class Operator:
             )
         return spec
 
-    def load_balancer(self) -> str:
-        """Name of the service's load balancer, by which the local cloud keeps its request log."""
+    def load_balancer(self, service: str) -> str:
+        """Name of a service's load balancer, by which the local cloud keeps its request log."""
+        host = self.deployment.hosts[service]
         answer = self.session.client("elbv2").describe_load_balancers()
         names = [
             balancer["LoadBalancerName"]
             for balancer in answer["LoadBalancers"]
-            if balancer["DNSName"] == self.deployment.host
+            if balancer["DNSName"] == host
         ]
         if not names:
-            raise DemoError(f"no load balancer answers to {self.deployment.host}; see the log of cdk deploy")
+            raise DemoError(f"no load balancer answers to {host}; see the log of cdk deploy")
         return str(names[0])
 
     def save_function_logs(self, directory: Path) -> None:

@@ -18,6 +18,7 @@ from spotrelay.core import timing
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.timing import seconds
+from spotrelay.operate.timeline import Mark
 
 Record = Mapping[str, Any]
 """A JSON object of the local cloud's control API; see `lab.local.client`."""
@@ -36,6 +37,7 @@ class Interruption:
     fallback, if there is one, and the replacement otherwise.
     """
 
+    service: str
     story: str
     replica: int
     replaced_by: int | None
@@ -56,6 +58,26 @@ class Interruption:
     warned_to_reclaimed_s: float | None
     warned_to_terminated_s: float | None
     """Until we terminated the instance, which we must not."""
+
+    @property
+    def mark(self) -> Mark:
+        """It in the timeline, flagged with its story."""
+        warned_at = datetime.fromisoformat(self.warned_at)
+
+        def after(duration_s: float | None) -> datetime | None:
+            return None if duration_s is None else warned_at + seconds(duration_s)
+
+        out_at = after(self.warned_to_deregistered_s)
+        served_on = None if self.served_on_s is None else seconds(self.served_on_s)
+        return Mark(
+            label=self.story,
+            replica=self.replica,
+            fallback=self.fallback,
+            warned_at=warned_at,
+            serves_on_since=out_at - served_on if out_at and served_on else None,
+            out_at=out_at,
+            taken_at=after(self.warned_to_reclaimed_s),
+        )
 
 
 def interruptions_of(
@@ -94,6 +116,7 @@ def _interruption(
     deregistered_at: float | None = record["deregistered_at"]
     served_on_s = round(deregistered_at - serves_on.timestamp(), 3) if deregistered_at and serves_on else None
     return Interruption(
+        service=lost.service,
         story=loss.story,
         replica=loss.replica,
         replaced_by=lost.replaced_by,
@@ -146,6 +169,7 @@ def replica_row(replica: Replica) -> dict[str, Any]:
     """
     offering = replica.offering
     return {
+        "service": replica.service,
         "id": replica.id,
         "state": str(replica.state),
         "pool": str(offering.pool) if offering else None,
@@ -265,18 +289,10 @@ def unservable_requests(requests: Iterable[Record], found: Iterable[Gap]) -> int
     )
 
 
-def problems(
-    *,
-    requests: Record,
-    interruptions: Sequence[Interruption],
-    replicas: Mapping[int, Replica],
-    wanted: int,
-    late: Sequence[str],
-    denied: Sequence[str],
-    gaps: Sequence[Gap] = (),
-    unservable: int = 0,
+def broken_to_clients(
+    requests: Record, *, late: Sequence[str], denied: Sequence[str], unservable: int
 ) -> list[str]:
-    """Every promise that the demo found broken, one line each; empty if all is well."""
+    """Every promise to clients and to the account that was broken, one line each; empty if all is well."""
     found = []
     if not requests["sent"]:
         found.append("no request was sent")
@@ -284,13 +300,18 @@ def problems(
         found.append(f"{requests['failed'] - unservable} of {requests['sent']} requests failed")
     if requests["cut"]:
         found.append(f"{requests['cut']} of {requests['sent']} requests were cut")
-    found += [
+    return [*found, *late, *(f"IAM refused a call: {call}" for call in denied)]
+
+
+def broken_in_fleet(
+    interruptions: Sequence[Interruption], replicas: Mapping[int, Replica], wanted: int, gaps: Sequence[Gap]
+) -> list[str]:
+    """Every promise about one service's replicas that was broken, one line each; empty if all is well."""
+    found = [
         f"nobody was in rotation for {gap.duration_s:.1f} s, and replica {gap.could_serve} could have been"
         for gap in gaps
         if gap.could_serve is not None
     ]
-    found += late
-    found += [f"IAM refused a call: {call}" for call in denied]
     ready = [r.id for r in replicas.values() if r.state is ReplicaState.READY]
     present = [r.id for r in replicas.values() if not r.state.is_ended]
     if len(ready) != wanted or present != ready:
@@ -362,12 +383,12 @@ def build(
     settings: Record,
     requests: Record,
     interruptions: Sequence[Interruption],
-    replicas: Mapping[int, Replica],
+    replicas: Iterable[Replica],
     calls: Iterable[Record],
     stories: Sequence[Record],
     problems: Sequence[str],
-    gaps: Sequence[Gap] = (),
-    unservable: int = 0,
+    gaps: Sequence[Gap],
+    unservable: int,
 ) -> dict[str, Any]:
     """The whole report, ready for JSON. `settings` goes first, as it is."""
     return {
@@ -378,7 +399,7 @@ def build(
         "nobody_in_rotation_s": round(sum(gap.duration_s for gap in gaps), 3),
         "summary": summary(interruptions),
         "interruptions": [asdict(i) for i in interruptions],
-        "replicas": [replica_row(r) for r in replicas.values()],
+        "replicas": [replica_row(r) for r in replicas],
         "stories": list(stories),
         "calls": call_counts(calls),
     }

@@ -27,8 +27,11 @@ LONGEST_WARNING_S = 600.0
 
 SERVICE_FILE = Path("services/demo.yaml")
 
+SECOND_SERVICE_FILE = Path("services/demo-2.yaml")
+"""No pool is both's, so the market can do something to one service while it does something to the other."""
+
 CONCURRENCY = 20
-"""Streaming requests at once, all the time."""
+"""Streaming requests at once, all the time, half of them to each service."""
 
 ACCOUNT, REGION = "000000000000", "us-east-1"
 """Of the local cloud."""

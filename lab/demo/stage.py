@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
 from lab.demo.errors import StoryError
-from lab.demo.watch import Snapshot, Watch
 from spotrelay.core import timing
 from spotrelay.core.pools import CapacityPool, PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.operate.watch import NotInTimeError, Snapshot, Watch
 
 REPLACED_WITHIN_S = 60.0
 """From a warning to a replacement that serves: some 7 s here; a minute, for busy machines."""
@@ -72,6 +72,8 @@ class Stage:
     market: Market
     watch: Watch
     say: Callable[[str], None]
+    types: Collection[str]
+    """Instance types that the service may run on, and no other service of the demo."""
     replicas: int
     """As many should serve."""
     warning_s: float
@@ -103,6 +105,16 @@ class Stage:
         instance_ids = {instance_of(r): r.id for r in replicas}
         self.losses += [Loss(story, replica, id_) for id_, replica in instance_ids.items()]
         self.market.warn_all(list(instance_ids))
+
+    def dry_up(self) -> None:
+        """Take the Spot capacity from all of the service's pools, and let whoever is there stay."""
+        for type_ in self.types:
+            self.market.dry_up(instance_type=type_, warn=False)
+
+    def bring_back(self) -> None:
+        """Give all of the service's pools their Spot capacity back."""
+        for type_ in self.types:
+            self.market.bring_back(instance_type=type_)
 
     def lose_pool(self, story: str, pool: CapacityPool, replicas: Sequence[Replica]) -> None:
         """Have EC2 take back the whole pool, which is where these replicas are, and nobody else.
@@ -206,7 +218,7 @@ class Stage:
         Raises:
             StoryError: neither happens in time.
         """
-        self.watch.until(
+        self._until(
             lambda _: all(
                 self.interruption(loss.replica)["reclaimed_at"] is not None for loss in self.losses
             ),
@@ -214,7 +226,7 @@ class Stage:
             self.warning_s + RECLAIM_LEEWAY_S,
         )
         lost = {loss.replica for loss in self.losses}
-        seen = self.watch.until(
+        seen = self._until(
             lambda seen: (
                 len(seen.ready) == len(seen.present) == self.replicas
                 and not any(r.is_fallback for r in seen.present)
@@ -254,7 +266,10 @@ class Stage:
             self._tell(seen)
             return is_so(seen)
 
-        return self.watch.until(is_so_and_told, what, within_s)
+        try:
+            return self.watch.until(is_so_and_told, what, within_s)
+        except NotInTimeError as error:
+            raise StoryError(str(error)) from None
 
     def _tell(self, seen: Snapshot) -> None:
         news = (

@@ -1,14 +1,16 @@
-"""The six stories of the demo: what EC2 does to the fleet, and what must come of it.
+"""The six stories of the demo: what EC2 does to a fleet, and what must come of it.
 
 Each acts on the market, waits until the replacement serves, and checks its own claim. That every warned
 instance is really taken when its time is up, and replaced exactly once, is checked for all of them at the
-end: reclaims overlap, so that the demo doesn't spend its time waiting for them.
+end: reclaims overlap, so that the demo doesn't spend its time waiting for them. Story (c) takes as long as
+the others together, because pools that have refused rest for half a minute. So it is told beside them, of a
+service whose pools are its own.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -63,8 +65,10 @@ def a_pool_dries_up(stage: Stage) -> None:
 def spot_dries_up(stage: Stage) -> None:
     """Not one Spot pool has capacity left: on-demand stands in, until the replacement has its Spot again."""
     victim = stage.spot_replicas()[0]
-    stage.say(f"every Spot pool dries up, and EC2 warns replica {victim.id} ({_pool(victim)})")
-    stage.market.dry_up(warn=False)
+    stage.say(
+        f"every Spot pool that it may use dries up, and EC2 warns replica {victim.id} ({_pool(victim)})"
+    )
+    stage.dry_up()
     stage.warn("c", victim)
     stage.taken_out([victim])
     fallback = stage.fallback()
@@ -74,9 +78,7 @@ def spot_dries_up(stage: Stage) -> None:
         f"replica {fallback.id} ({fallback.offering}) stands in,"
         f" {stage.ready_after_s(fallback, victim.id):.1f} s after the warning; Spot has capacity again"
     )
-    stage.market.bring_back()
-    # The next story needs the pools that have just refused, and they rest for half a minute: whatever is lost
-    # before that gets a fallback, too.
+    stage.bring_back()
     (replacement,) = stage.replacements([victim], within_s=RETURN_WITHIN_S)
     if option_of(replacement) is not PurchaseOption.SPOT:
         raise StoryError(f"replica {replacement.id} is no Spot instance but {replacement.offering}")
@@ -109,7 +111,8 @@ def everything_is_taken(stage: Stage) -> None:
     """
     if any(r.is_fallback for r in stage.watch.look().ready):
         stage.say(
-            "first the fallback of story (c) goes: EC2 couldn't take it, and it would serve all the while"
+            "first the fallback of a late replacement goes:"
+            " EC2 couldn't take it, and it would serve all the while"
         )
     victims = stage.only_spot()
     stage.say(f"EC2 warns {names_of(victims)} at the same moment: {stage.warning_s:g} s left")
@@ -117,14 +120,17 @@ def everything_is_taken(stage: Stage) -> None:
     stage.replaced(victims)
 
 
-STORIES: Sequence[Story] = (
-    Story("a", "EC2 warns one replica and takes it when the time is up", one_is_taken),
-    Story("b", "a capacity pool dries up and takes two replicas at once", a_pool_dries_up),
-    Story("c", "every Spot pool dries up", spot_dries_up),
-    Story("d", "the event of an interruption is lost", the_event_is_lost),
-    Story("e", f"the same event is delivered {DELIVERIES} times", the_event_comes_again),
-    Story("f", "everything is taken at once", everything_is_taken),
-)
+STORIES: Mapping[str, Sequence[Story]] = {
+    "demo": (
+        Story("a", "EC2 warns one replica and takes it when the time is up", one_is_taken),
+        Story("b", "a capacity pool dries up and takes two replicas at once", a_pool_dries_up),
+        Story("d", "the event of an interruption is lost", the_event_is_lost),
+        Story("e", f"the same event is delivered {DELIVERIES} times", the_event_comes_again),
+        Story("f", "everything is taken at once", everything_is_taken),
+    ),
+    "demo-2": (Story("c", "every Spot pool dries up", spot_dries_up),),
+}
+"""By the service that they are told of, one after the other; the services' stories at the same time."""
 
 
 def _pool(replica: Replica) -> CapacityPool:
@@ -167,7 +173,7 @@ def _two_in_one_pool(stage: Stage, stays: Sequence[Replica]) -> Iterator[None]:
     if len(together) > 1:
         stage.market.dry_up(zone=pool.zone, instance_type=pool.instance_type, warn=False)
     else:
-        stage.market.dry_up(warn=False)
+        stage.dry_up()
         stage.market.bring_back(zone=pool.zone, instance_type=pool.instance_type)
     yield
-    stage.market.bring_back()
+    stage.bring_back()

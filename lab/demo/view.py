@@ -14,8 +14,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from lab.demo.watch import Snapshot
 from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.operate.watch import Snapshot
 
 REFRESHES_PER_S = 4
 """As often as the rows are read; more would only cost processor time that the demo needs."""
@@ -23,8 +23,8 @@ REFRESHES_PER_S = 4
 PLAIN_EVERY_S = 10.0
 """Between two lines of counters where there is no live view: a log shall stay readable."""
 
-ENDED_SHOWN = 6
-"""Ended replicas in the live table, the latest: the whole of it must fit a terminal of 40 lines."""
+ENDED_SHOWN = 4
+"""Ended replicas in the live table, the latest of each service: all must fit a terminal of 40 lines."""
 
 STYLES: Mapping[ReplicaState, str] = {
     ReplicaState.REQUESTED: "dim",
@@ -48,7 +48,7 @@ class View:
         self._counters = counters
         self._began = time.monotonic()
         self._headline = ""
-        self._snapshot: Snapshot | None = None
+        self._snapshots: dict[str, Snapshot] = {}
         self._last_plain = self._began
         self._last_counters = (self._began, 0)
         self._rate = 0.0
@@ -98,16 +98,24 @@ class View:
             f"[dim]{elapsed_s:6.1f} s[/]  [bold]{escape(text)}[/]", highlight=False, soft_wrap=True
         )
 
-    def show(self, snapshot: Snapshot) -> None:
-        """The fleet as just read."""
+    def show(self, service: str, snapshot: Snapshot) -> None:
+        """A service's replicas as just read."""
         with self._lock:
-            self._snapshot = snapshot
-        if self._live is None and time.monotonic() - self._last_plain >= PLAIN_EVERY_S:
+            self._snapshots[service] = snapshot
+            is_due = self._live is None and time.monotonic() - self._last_plain >= PLAIN_EVERY_S
+            if not is_due:
+                return
             self._last_plain = time.monotonic()
-            states = ", ".join(f"{r.id} {r.state}" for r in snapshot.present) or "none yet"
-            self.say(f"replicas: {states}" + self._requests_line(", requests: "))
+            fleets = [
+                f"{name}: " + (", ".join(f"{r.id} {r.state}" for r in seen.present) or "no replicas yet")
+                for name, seen in self._snapshots.items()
+            ]
+        for line in fleets:
+            self.say(line)
+        if line := self._requests_line():
+            self.say(f"requests: {line}")
 
-    def _requests_line(self, before: str = "") -> str:
+    def _requests_line(self) -> str:
         counters = self._counters() if self._counters else None
         if not counters:
             return ""
@@ -117,28 +125,29 @@ class View:
             self._rate = (counters["sent"] - sent_then) / (now - then)
             self._last_counters = (now, counters["sent"])
         return (
-            f"{before}{counters['sent']} sent ({self._rate:.1f}/s), "
+            f"{counters['sent']} sent ({self._rate:.1f}/s), "
             f"{counters['in_flight']} in flight, {counters['failed']} failed, {counters['cut']} cut"
         )
 
     def _render(self) -> RenderableType:
         with self._lock:
             parts: list[RenderableType] = [Text(self._headline, style="bold")]
-            if self._snapshot:
-                parts.append(_fleet_table(self._snapshot))
+            if self._snapshots:
+                parts.append(_fleet_table(self._snapshots))
             if line := self._requests_line():
                 parts.append(Text(f"requests: {line}"))
             return Group(*parts)
 
 
-def _fleet_table(snapshot: Snapshot) -> Table:
+def _fleet_table(snapshots: Mapping[str, Snapshot]) -> Table:
     now = datetime.now(UTC)
-    ended = [r for r in snapshot.replicas.values() if r.state.is_ended][-ENDED_SHOWN:]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name in ("ID", "state", "pool", "bought as", "age", "replaces"):
+    for name in ("service", "ID", "state", "pool", "bought as", "age", "replaces"):
         table.add_column(name, justify="right" if name in ("ID", "age", "replaces") else "left")
-    for replica in (*ended, *snapshot.present):
-        table.add_row(*_fleet_row(replica, now), style="dim" if replica.state.is_ended else "")
+    for snapshot in snapshots.values():
+        ended = [r for r in snapshot.replicas.values() if r.state.is_ended][-ENDED_SHOWN:]
+        for replica in (*ended, *snapshot.present):
+            table.add_row(*_fleet_row(replica, now), style="dim" if replica.state.is_ended else "")
     return table
 
 
@@ -149,6 +158,7 @@ def _fleet_row(replica: Replica, now: datetime) -> tuple[RenderableType, ...]:
     if replica.is_warned and not replica.state.is_ended:
         state += ", serves on" if replica.serves else ", warned"
     return (
+        replica.service,
         str(replica.id),
         Text(state, style=STYLES[replica.state]),
         str(replica.offering.pool) if replica.offering else "",
@@ -182,11 +192,19 @@ _NOBODY: Mapping[str, Any] = {"id": "nobody", "pool": "", "purchase_option": "",
 _TIMES = ("deregistered", "launched", "ready", "reclaimed")
 
 
+def _told_of(report: Mapping[str, Any]) -> str:
+    """Which service's replicas each story is about: each service counts its own."""
+    stories: dict[str, set[str]] = {}
+    for i in report["interruptions"]:
+        stories.setdefault(i["service"], set()).add(f"({i['story']})")
+    return "; ".join(f"{', '.join(sorted(told))}: {service}" for service, told in stories.items())
+
+
 def _interruptions_table(report: Mapping[str, Any]) -> Table:
     table = Table(
         title="Seconds from EC2's warning until the replica was out of rotation, the one that serves in its"
         ' place was launched\nand ready, and EC2 took the instance. Median and max of "out" are without those'
-        " that served on.",
+        f" that served on.\n{_told_of(report)}",
         title_justify="left",
         title_style="bold",
         box=None,
@@ -200,16 +218,16 @@ def _interruptions_table(report: Mapping[str, Any]) -> Table:
     table.add_column("bought as", no_wrap=True)
     for name in ("out", "launched", "ready", "taken"):
         table.add_column(name, justify="right", no_wrap=True)
-    replicas = {replica["id"]: replica for replica in report["replicas"]}
+    replicas = {(replica["service"], replica["id"]): replica for replica in report["replicas"]}
     for i in report["interruptions"]:
-        by = replicas.get(i["fallback"] or i["replaced_by"], _NOBODY)
+        by = replicas.get((i["service"], i["fallback"] or i["replaced_by"]), _NOBODY)
         times = (_seconds(i[f"warned_to_{name}_s"]) for name in _TIMES)
         story = i["story"] if i["event"] == "once" else f"{i['story']}, event {i['event']}"
         story += ", served on" if i["served_on_s"] is not None else ""
         row = (story, i["replica"], i["pool"], by["id"], by["pool"], by["purchase_option"], *times)
         table.add_row(*(str(cell or "") for cell in row))
         if i["fallback"]:
-            table.add_row(*_return(i, replicas.get(i["replaced_by"], _NOBODY)))
+            table.add_row(*_return(i, replicas.get((i["service"], i["replaced_by"]), _NOBODY)))
     table.add_row()
     for what in ("median", "max"):
         times = (_seconds(report["summary"].get(f"warned_to_{name}_s", {}).get(what)) for name in _TIMES)

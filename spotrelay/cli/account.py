@@ -8,7 +8,7 @@ import boto3
 
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.quotas import Quotas
-from spotrelay.cli.control_plane import CommandError, explained
+from spotrelay.cli.control_plane import CommandError
 from spotrelay.core.ports import Denied, PortError
 from spotrelay.core.quotas import CONCURRENCY, LEAST_CONCURRENCY, Quota, shortages
 from spotrelay.service import Service
@@ -25,7 +25,7 @@ class Account:
         """A line for each quota that is too small for the service.
 
         Raises:
-            CommandError: the account can't be asked.
+            CommandError, BotoCoreError: the account can't be asked.
         """
         vcpus = {type_.name: type_.vcpus for type_ in service.instance_types}
         found = shortages(service, vcpus, self._value)
@@ -35,7 +35,7 @@ class Account:
         """What may be too little for the control plane, one day.
 
         Raises:
-            CommandError: the account can't be asked.
+            CommandError, BotoCoreError: the account can't be asked.
         """
         value = self._value(CONCURRENCY)
         if value >= LEAST_CONCURRENCY:
@@ -46,22 +46,20 @@ class Account:
         ]
 
     def _value(self, quota: Quota) -> float:
-        with explained():
-            try:
-                return self._quotas.value(quota)
-            except Denied as error:
-                needed = "--account needs the permission servicequotas:GetServiceQuota"
-                raise CommandError(f"{error}: {needed}") from error
-            except PortError as error:
-                raise CommandError(f"the quotas couldn't be looked up, try again: {error}") from error
+        try:
+            return self._quotas.value(quota)
+        except Denied as error:
+            needed = "--account needs the permission servicequotas:GetServiceQuota"
+            raise CommandError(f"{error}: {needed}") from error
+        except PortError as error:
+            raise CommandError(f"the quotas couldn't be looked up, try again: {error}") from error
 
 
 def account_in(region: str | None) -> Account:
     """The account of the credentials, None: in the region that the AWS configuration names.
 
     Raises:
-        CommandError: there is no region, or there are no credentials.
+        BotoCoreError: there is no region, or its configuration is broken.
     """
-    with explained():
-        clients = Clients(boto3.Session(region_name=region))
-        return Account(str(clients.service_quotas.meta.region_name), Quotas(clients))
+    clients = Clients(boto3.Session(region_name=region))
+    return Account(str(clients.service_quotas.meta.region_name), Quotas(clients))

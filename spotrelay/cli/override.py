@@ -22,12 +22,12 @@ def override(
 
     with control_plane.errors_shown("override"):
         plane = control_plane.find(name, region)
-        if not plane.is_deployed:
+        if not plane.is_deployed(name):
             typer.echo(f"warning: no service {name} is deployed in {plane.region}", err=True)
         typer.echo(
             f"The control plane of {plane.region} will now carry out what it holds back for {name}.\n"
             "That may end replicas that serve. Its log says what and why: held_back."
         )
         control_plane.confirm("Go on?", is_confirmed=is_confirmed)
-        plane.tell("override")
+        plane.tell(name, "override")
         typer.echo("Told. The log of the next tick says what became of it.")

@@ -24,7 +24,7 @@ def retire(
 
     with control_plane.errors_shown("retire"):
         plane = control_plane.find(name, region)
-        if plane.is_deployed:
+        if plane.is_deployed(name):
             raise control_plane.CommandError(
                 f"{name} is deployed in {plane.region} (parameter {service_parameter(name)}): "
                 "remove its stack first, with `cdk destroy`"
@@ -34,5 +34,5 @@ def retire(
             "When some more ticks have found no document of it, the replicas that it still has are ended."
         )
         control_plane.confirm("Go on?", is_confirmed=is_confirmed)
-        plane.tell("removed")
+        plane.tell(name, "removed")
         typer.echo("Told. The log of the next ticks says what became of it.")

@@ -158,7 +158,7 @@ def test_an_unreadable_control_plane_is_explained(region: Region, value: str) ->
     region.ssm.put_parameter(Name=CONTROL_PLANE_PARAMETER, Value=value, Type="String", Overwrite=True)
     code, _, err = run("override", "chat", "--region", REGION, "--yes")
     assert code == 1
-    assert "names no tick queue: deploy the control plane again" in err
+    assert "doesn't name a table and a tick queue: deploy the control plane again" in err
 
 
 def test_no_region_is_one_line(aws: None, monkeypatch: pytest.MonkeyPatch) -> None:

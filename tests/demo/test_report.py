@@ -7,15 +7,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
-from xml.etree import ElementTree as ET
 
 import pytest
 
-from lab.demo import report, stories, timeline
+from lab.demo import report
 from lab.demo.report import Interruption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.timing import seconds
-from tests.demo.theatre import POOLS, START, Theatre
+from tests.demo.theatre import ALL_STORIES, POOLS, Theatre
 
 GOOD_REQUESTS = {"sent": 100, "finished": 100, "failed": 0, "cut": 0}
 
@@ -26,7 +25,7 @@ class Played:
     def __init__(self, flaw: str = "") -> None:
         theatre = Theatre(POOLS[:3], flaw)
         stage = theatre.stage()
-        for story in stories.STORIES:
+        for story in ALL_STORIES:
             story.play(stage)
         self.replicas: dict[int, Replica] = dict(stage.settle().replicas)
         self.end = theatre.now
@@ -42,16 +41,12 @@ class Played:
 
     def problems(self, requests: Mapping[str, Any] = GOOD_REQUESTS) -> list[str]:
         """What the report would call broken."""
-        return report.problems(
-            requests=requests,
-            interruptions=self.interruptions,
-            replicas=self.replicas,
-            wanted=3,
-            late=[],
-            denied=[],
-            gaps=self.gaps(),
-            unservable=report.unservable_requests(self.balanced, self.gaps()),
-        )
+        gaps = self.gaps()
+        unservable = report.unservable_requests(self.balanced, gaps)
+        return [
+            *report.broken_to_clients(requests, late=[], denied=[], unservable=unservable),
+            *report.broken_in_fleet(self.interruptions, self.replicas, 3, gaps),
+        ]
 
     def gaps(self) -> list[report.Gap]:
         """When nobody was in rotation."""
@@ -296,10 +291,12 @@ def test_the_report_is_json(played: Played) -> None:
         settings={"warning_s": 20.0},
         requests=GOOD_REQUESTS,
         interruptions=played.interruptions,
-        replicas=played.replicas,
+        replicas=played.replicas.values(),
         calls=[],
         stories=[],
         problems=["one"],
+        gaps=[],
+        unservable=0,
     )
     assert json.loads(json.dumps(built)) == built
     assert built["ok"] is False
@@ -308,48 +305,13 @@ def test_the_report_is_json(played: Played) -> None:
     assert [row["id"] for row in built["replicas"] if row["is_fallback"]] == [8]
 
 
-def _draw(played: Played, interruptions: list[Interruption]) -> ET.Element:
-    rows = list(played.replicas.values())
-    return ET.fromstring(  # noqa: S314 - our own picture
-        timeline.draw(rows, interruptions, START, START + seconds(150), "A <title> & more", "of it")
-    )
-
-
-def test_the_timeline_shows_every_replica_and_every_warning(played: Played) -> None:
-    """The picture is well-formed SVG, names each replica, and flags each warning with its story."""
-    texts = [element.text for element in _draw(played, played.interruptions).iter() if element.text]
-    assert [f"#{id_}" for id_ in range(1, 14)] == [text for text in texts if text.startswith("#")]
-    assert [text for text in texts if text in ("b", "c", "d", "e", "f")] == [*"bbcdefff"]
-    assert "A <title> & more" in texts
-
-
-def test_the_timeline_hatches_fallbacks(played: Played) -> None:
-    """Only a fallback's bar is hatched, the legend says what that means, and a line leads to it."""
-    picture = _draw(played, played.interruptions)
-    hatched = {e.attrib["y"] for e in picture.iter() if e.attrib.get("fill") == f"url(#{timeline.HATCH})"}
-    assert len(hatched) == 2, "the row of replica 8, and the legend"
-    assert "fallback" in [element.text for element in picture.iter()]
-    lines = [e.attrib for e in picture.iter() if e.attrib.get("stroke-dasharray")]
-    assert len(lines) == 10
-    rows = {line["y1"] for line in lines if line["y2"] == str(timeline.TOP + 7 * timeline.ROW + 15)}
-    assert rows == {str(timeline.TOP + 2 * timeline.ROW + 15)}, "from replica 3, which it stands in for"
-
-
-def test_the_timeline_hatches_who_serves_on(played: Played) -> None:
-    """The bars of those who were warned and stayed in rotation are hatched while they did."""
-    picture = _draw(played, played.interruptions)
-    hatched = [e.attrib for e in picture.iter() if e.attrib.get("fill") == f"url(#{timeline.SERVES_ON})"]
-    bottom = timeline.TOP + len(played.replicas) * timeline.ROW
-    in_rows = [box for box in hatched if float(box["y"]) < bottom]
-    assert len(hatched) == len(in_rows) + 1, "and the legend"
-    scale = (timeline.WIDTH - timeline.LEFT - timeline.RIGHT) / 150
-    served_on = [i.served_on_s for i in played.interruptions if i.served_on_s is not None]
-    assert [float(box["width"]) for box in in_rows] == pytest.approx([s * scale for s in served_on], abs=0.1)
-    assert "warned, serves on" in [element.text for element in picture.iter()]
-
-
-def test_the_timeline_stays_within_its_frame(played: Played) -> None:
-    """A replica that outlives the picture ends at its edge."""
-    picture = _draw(played, [])
-    boxes = [e for e in picture.iter() if e.tag.endswith("rect")]
-    assert max(float(b.attrib["x"]) + float(b.attrib["width"]) for b in boxes) <= timeline.WIDTH
+def test_an_interruption_is_marked_when_it_happened(played: Played) -> None:
+    """In the timeline, each is flagged with its story, and its times are those that were measured."""
+    in_f = next(i for i in played.interruptions if i.story == "f" and i.served_on_s is not None)
+    mark, warned_at = in_f.mark, datetime.fromisoformat(in_f.warned_at)
+    assert (mark.label, mark.replica, mark.warned_at) == ("f", in_f.replica, warned_at)
+    assert mark.out_at == warned_at + seconds(in_f.warned_to_deregistered_s or 0)
+    assert mark.serves_on_since == mark.out_at - seconds(in_f.served_on_s or 0)
+    assert mark.taken_at == warned_at + seconds(in_f.warned_to_reclaimed_s or 0)
+    in_c = next(i for i in played.interruptions if i.story == "c")
+    assert (in_c.mark.fallback, in_c.mark.serves_on_since) == (8, None)

@@ -10,7 +10,7 @@ from lab.demo.stage import Stage, option_of
 from spotrelay.core.pools import CapacityPool, PurchaseOption
 from spotrelay.core.replica import ReplicaState
 from spotrelay.core.timing import seconds
-from tests.demo.theatre import POOLS, REST_S, START, Theatre
+from tests.demo.theatre import ALL_STORIES, POOLS, REST_S, START, Theatre
 
 A, B, C = POOLS[:3]
 STARTS = {
@@ -23,7 +23,7 @@ STARTS = {
 
 def tell_all(stage: Stage) -> None:
     """Every story, then the end."""
-    for story in stories.STORIES:
+    for story in ALL_STORIES:
         story.play(stage)
     stage.settle()
 

@@ -28,6 +28,7 @@ REPORT: Mapping[str, Any] = {
     "summary": {"warned_to_deregistered_s": {"median": 0.03, "max": 3.1}},
     "interruptions": [
         {
+            "service": "demo",
             "story": "c",
             "replica": 4,
             "replaced_by": 6,
@@ -42,6 +43,7 @@ REPORT: Mapping[str, Any] = {
             "warned_to_reclaimed_s": 20.0,
         },
         {
+            "service": "demo",
             "story": "d",
             "replica": 5,
             "replaced_by": 8,
@@ -55,6 +57,7 @@ REPORT: Mapping[str, Any] = {
             "warned_to_reclaimed_s": 20.0,
         },
         {
+            "service": "demo",
             "story": "f",
             "replica": 8,
             "replaced_by": 9,
@@ -70,6 +73,7 @@ REPORT: Mapping[str, Any] = {
     ],
     "replicas": [
         {
+            "service": "demo",
             "id": 6,
             "pool": "us-east-1c/g4dn.xlarge",
             "purchase_option": "spot",
@@ -78,9 +82,9 @@ REPORT: Mapping[str, Any] = {
                 "READY": "2026-01-01T00:00:37.500+00:00",
             },
         },
-        {"id": 7, "pool": "us-east-1a/g4dn.xlarge", "purchase_option": "on-demand"},
-        {"id": 8, "pool": "us-east-1a/g6e.2xlarge", "purchase_option": "spot"},
-        {"id": 9, "pool": "us-east-1c/g6e.2xlarge", "purchase_option": "spot"},
+        {"service": "demo", "id": 7, "pool": "us-east-1a/g4dn.xlarge", "purchase_option": "on-demand"},
+        {"service": "demo", "id": 8, "pool": "us-east-1a/g6e.2xlarge", "purchase_option": "spot"},
+        {"service": "demo", "id": 9, "pool": "us-east-1c/g6e.2xlarge", "purchase_option": "spot"},
     ],
 }
 
@@ -96,7 +100,7 @@ def test_without_a_terminal_there_are_plain_lines() -> None:
     with View(console, lambda: {"sent": 7, "in_flight": 2, "failed": 0, "cut": 0}) as view:
         view.title("(a) a story")
         view.say("replica [1] goes")
-        view.show(Theatre(POOLS[:3]).stage().watch.look())
+        view.show("demo", Theatre(POOLS[:3]).stage().watch.look())
     lines = output.getvalue().splitlines()
     assert [line.split(" s  ", 1)[1] for line in lines] == ["(a) a story", "replica [1] goes"]
     assert "\x1b" not in output.getvalue()
@@ -107,7 +111,7 @@ def test_the_live_table_shows_replicas_and_counters() -> None:
     output = io.StringIO()
     console = Console(file=output, width=120, height=40, force_terminal=True, color_system=None)
     with View(console, lambda: {"sent": 7, "in_flight": 2, "failed": 0, "cut": 0}) as view:
-        view.show(Theatre(POOLS[:3]).stage().watch.look())
+        view.show("demo", Theatre(POOLS[:3]).stage().watch.look())
     shown = output.getvalue()
     assert "us-east-1b/g5.xlarge" in shown
     assert "READY" in shown

@@ -8,11 +8,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lab.demo.stage import Delivery, Stage
-from lab.demo.watch import Watch
+from lab.demo.stories import STORIES
 from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
 from spotrelay.core.timing import seconds
+from spotrelay.operate.watch import Watch
+
+ALL_STORIES = sorted((story for told in STORIES.values() for story in told), key=lambda story: story.key)
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 WARNING_S, SCHEDULE_S = 20.0, 10.0
@@ -62,7 +65,8 @@ class Theatre:
             sleep=self._pass,
             clock=lambda: (self.now - START).total_seconds(),
         )
-        return Stage(self, watch, self.said.append, len(self._rows), WARNING_S, SCHEDULE_S)
+        types = {pool.instance_type for pool in POOLS}
+        return Stage(self, watch, self.said.append, types, len(self._rows), WARNING_S, SCHEDULE_S)
 
     # --- watch.RowReader ---
 

@@ -32,7 +32,7 @@ class Clients:
         (front,) = elb.describe_load_balancers(LoadBalancerArns=group["LoadBalancerArns"])["LoadBalancers"]
         self._cloud = stand.cloud
         self._balancer = str(front["LoadBalancerName"])
-        self._load = Load(self._cloud.endpoint, front["DNSName"], number, model=MODEL, max_tokens=TOKENS)
+        self._load = Load(self._cloud.endpoint, [front["DNSName"]], number, model=MODEL, max_tokens=TOKENS)
         self._final: LoadSnapshot | None = None
 
     def requests(self) -> Sequence[Mapping[str, Any]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab.demo.settings import Settings
-from lab.demo.watch import Snapshot
+from spotrelay.operate.watch import Snapshot
 from tests.e2e import deploying
 from tests.e2e.stand import Stand
 

@@ -12,7 +12,6 @@ from typing import Any
 import boto3
 
 from lab.demo.operator import Operator
-from lab.demo.watch import Snapshot, Watch
 from lab.local.environment import EC2_WARNING_S, REGION
 from spotrelay.core.names import (
     METRICS_DIMENSION,
@@ -23,6 +22,7 @@ from spotrelay.core.names import (
 )
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.spec import ServiceSpec
+from spotrelay.operate.watch import Snapshot, Watch
 
 SERVICE = "demo"
 

@@ -52,7 +52,7 @@ def test_drain_and_replace_under_load(tmp_path: Path) -> None:
             async with site() as here:
                 here.configure()
                 await boot(here, machines, "i-1", "i-2")
-                with Load(here.url, "demo.example", concurrency=20) as load:
+                with Load(here.url, ["demo.example"], concurrency=20) as load:
                     await finished(load, 40)
                     here.balancer.deregister(GROUP, [("i-1", None)])
                     await here.until_state("i-1", "gone")
@@ -80,7 +80,7 @@ def test_kill_cuts(tmp_path: Path) -> None:
             async with site() as here:
                 here.configure()
                 await boot(here, machines, "i-1", pace=0.01)
-                with Load(here.url, "demo.example", concurrency=5) as load:
+                with Load(here.url, ["demo.example"], concurrency=5) as load:
                     await finished(load, 5)
                     machines.stop("i-1")
                     await until(lambda: load.snapshot().cut, "streams are cut")
@@ -99,7 +99,7 @@ def test_kill_cuts(tmp_path: Path) -> None:
 
 def test_nobody_there() -> None:
     """Without a server every request fails, with the reason, and none is sent twice."""
-    with Load(f"http://{free_address()}:8081", "demo.example", concurrency=2) as load:
+    with Load(f"http://{free_address()}:8081", ["demo.example"], concurrency=2) as load:
         wait_until(lambda: load.snapshot().failed >= 2, "requests fail")
         total = load.stop(PATIENCE_S)
     assert total.sent == total.failed
@@ -118,7 +118,7 @@ def fails(call: Callable[[], object]) -> bool:
 
 def test_dead_worker() -> None:
     """A load whose process has died says so instead of showing good numbers."""
-    with Load(f"http://{free_address()}:8081", "demo.example", concurrency=1) as load:
+    with Load(f"http://{free_address()}:8081", ["demo.example"], concurrency=1) as load:
         wait_until(lambda: load.snapshot().sent, "the load runs")
         (worker,) = (
             child for child in psutil.Process().children() if "lab.demo.load_worker" in child.cmdline()
@@ -135,7 +135,7 @@ def test_dead_worker() -> None:
 PARENT = """
 import time
 from lab.demo.load import Load
-with Load("http://127.0.0.1:1", "demo.example", concurrency=1):
+with Load("http://127.0.0.1:1", ["demo.example"], concurrency=1):
     time.sleep(1000)
 """
 
@@ -152,7 +152,7 @@ def test_dies_with_parent() -> None:
 
 def test_misuse() -> None:
     """A load is started once, and stopped only after that."""
-    load = Load("http://127.0.0.1:1", "demo.example", concurrency=1)
+    load = Load("http://127.0.0.1:1", ["demo.example"], concurrency=1)
     with pytest.raises(LoadError, match="never started"):
         load.stop()
     with load, pytest.raises(LoadError, match="once only"):

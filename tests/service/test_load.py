@@ -35,6 +35,15 @@ def test_the_demo_service_has_many_pools_and_drains_within_its_warning() -> None
     assert demo.warnings == ()
 
 
+def test_the_second_demo_service_shares_no_pool_with_the_first() -> None:
+    """services/demo-2.yaml can lose its whole market and demo.yaml not notice; its requests fit."""
+    demo, second = load(SERVICES / "demo.yaml"), load(SERVICES / "demo-2.yaml")
+    assert {t.name for t in demo.instance_types}.isdisjoint(t.name for t in second.instance_types)
+    assert int(second.envs["TOKENS"]) * float(second.envs["TOKEN_S"]) < second.drain_s
+    assert second.envs["MODEL_NAME"] == demo.envs["MODEL_NAME"], "the load asks both for it"
+    assert second.warnings == ()
+
+
 def test_the_llama3_service_is_the_gss_example_on_at_least_ten_types() -> None:
     """services/llama3.yaml has the article's fields, a real readiness request and no secret in it."""
     llama3 = load(SERVICES / "llama3.yaml")

@@ -45,17 +45,17 @@ def removed(operator: Operator, stories: Stories) -> Iterator[tuple[Clients, str
 def test_another_port_is_refused_under_running_replicas(demo: Bench) -> None:
     """Its target group would be a new one, without targets: the stack stays as it was."""
     cloudformation = demo.operator.session.client("cloudformation")
-    before, document = demo.settled(has_history=False), demo.spec
-    template = _template(demo.operator, SERVICE_STACK)
+    before, document, stack = demo.settled(has_history=False), demo.spec, SERVICE_STACK + demo.service
+    template = _template(demo.operator, stack)
     with Clients(demo) as clients:
         cloudformation.update_stack(
-            StackName=SERVICE_STACK,
+            StackName=stack,
             TemplateBody=template.replace(str(document.port), str(document.port + 1)),
             Capabilities=CAPABILITIES,
         )
-        assert _ended(demo, SERVICE_STACK) == "UPDATE_ROLLBACK_COMPLETE"
+        assert _ended(demo, stack) == "UPDATE_ROLLBACK_COMPLETE"
         clients.were_served()
-    assert "custom-named resource" in _why(demo.operator, SERVICE_STACK)
+    assert "custom-named resource" in _why(demo.operator, stack)
     after = demo.settled(has_history=False)
     assert (after.targets, demo.spec) == (before.targets, document)
 

@@ -1,13 +1,13 @@
-"""The demo as a picture: every replica a bar over time, every warning a mark. SVG, for a README to show."""
+"""A service's replicas as a picture: each a bar over time, each interruption a mark. As SVG."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from xml.etree import ElementTree as ET
 
-from lab.demo.report import Interruption
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 
@@ -48,9 +48,25 @@ TICKS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600)
 """Seconds between marks of the time axis that are easy to read."""
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """An interruption, as it is drawn into the lost replica's row. None: it never happened."""
+
+    label: str
+    """On the flag, which has room for one character."""
+    replica: int
+    fallback: int | None
+    """The on-demand replica that served until its replacement did."""
+    warned_at: datetime
+    serves_on_since: datetime | None
+    """Warned, and kept in rotation because too few others served."""
+    out_at: datetime | None
+    taken_at: datetime | None
+
+
 def draw(
     replicas: Sequence[Replica],
-    interruptions: Sequence[Interruption],
+    marks: Sequence[Mark],
     start: datetime,
     end: datetime,
     title: str,
@@ -77,11 +93,11 @@ def draw(
     picture.axis(duration_s, TOP + ROW * len(replicas))
     rows = {replica.id: TOP + ROW * index for index, replica in enumerate(replicas)}
     for replica in replicas:
-        picture.handover(replica, _predecessor(replica, interruptions), rows)
+        picture.handover(replica, _predecessor(replica, marks), rows)
     for replica in replicas:
         picture.replica(replica, rows[replica.id])
-    for interruption in interruptions:
-        picture.warning(interruption, rows)
+    for mark in marks:
+        picture.mark(mark, rows[mark.replica])
     _legend(svg, height - 20)
     return ET.tostring(svg, encoding="unicode") + "\n"
 
@@ -126,32 +142,29 @@ class _Picture:
             if replica.is_fallback:
                 _rect(self._svg, x, middle - BAR / 2, width, BAR, f"url(#{HATCH})")
 
-    def warning(self, interruption: Interruption, rows: Mapping[int, float]) -> None:
-        """A flag with the story's letter where the warning came, and a cross where EC2 took the instance.
+    def mark(self, mark: Mark, y: float) -> None:
+        """A flag where the warning came, and a cross where EC2 took the instance.
 
         In between, the bar is hatched while it served on.
         """
-        middle = rows[interruption.replica] + ROW / 2
-        at = datetime.fromisoformat(interruption.warned_at)
-        x = self._x(at)
-        out_s, served_on_s = interruption.warned_to_deregistered_s, interruption.served_on_s
-        if out_s is not None and served_on_s is not None:
-            since = x + (out_s - served_on_s) * self._scale
-            width = served_on_s * self._scale
-            _rect(self._svg, since, middle - BAR / 2, width, BAR, f"url(#{SERVES_ON})")
+        middle = y + ROW / 2
+        x = self._x(mark.warned_at)
+        if mark.serves_on_since and mark.out_at:
+            since = self._x(mark.serves_on_since)
+            _rect(self._svg, since, middle - BAR / 2, self._x(mark.out_at) - since, BAR, f"url(#{SERVES_ON})")
         _line(self._svg, x, middle - ROW / 2 + 1, x, middle + BAR / 2, WARNING_INK, width="2")
         _rect(self._svg, x, middle - ROW / 2 + 1, 14, 12, WARNING_INK, rx="2")
         _text(
             self._svg,
             x + 7,
             middle - ROW / 2 + 10.5,
-            interruption.story,
+            mark.label,
             size=10,
             anchor="middle",
             color=PAPER,
         )
-        if interruption.warned_to_reclaimed_s is not None:
-            x += interruption.warned_to_reclaimed_s * self._scale
+        if mark.taken_at:
+            x = self._x(mark.taken_at)
             for dy in (-4, 4):
                 _line(self._svg, x - 4, middle - dy, x + 4, middle + dy, WARNING_INK, width="2")
 
@@ -164,11 +177,11 @@ class _Picture:
         _line(self._svg, x, top, x, bottom, WARNING_INK, dashes="2 3")
 
 
-def _predecessor(replica: Replica, interruptions: Sequence[Interruption]) -> int | None:
+def _predecessor(replica: Replica, marks: Sequence[Mark]) -> int | None:
     """The ID of the replica that this one replaces, or stands in for."""
     if not replica.is_fallback:
         return replica.replaces
-    return next((i.replica for i in interruptions if i.fallback == replica.id), None)
+    return next((mark.replica for mark in marks if mark.fallback == replica.id), None)
 
 
 def _define_hatches(svg: ET.Element) -> None:
@@ -190,7 +203,7 @@ def _legend(svg: ET.Element, y: float) -> None:
     x = 20.0
     for state, color in COLORS.items():
         if state is ReplicaState.FAILED:
-            continue  # a demo that shows one has failed and says so in words
+            continue  # rare, and the reason is in words wherever one is shown
         _rect(svg, x, y - 9, 12, 12, color)
         _text(svg, x + 17, y + 1, str(state), size=11)
         x += 30 + 7 * len(state)

@@ -1,4 +1,4 @@
-"""What an operator sees of the fleet: the rows of the product's own table, read again and again."""
+"""A service's replicas as they change: its rows, read again and again."""
 
 from __future__ import annotations
 
@@ -8,20 +8,23 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Protocol
 
-from lab.demo.errors import StoryError
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
 
 POLL_S = 0.25
-"""Fine enough to tell the story as it happens; each poll is three calls to a busy local cloud."""
+"""As it happens, to a person who looks on; each look is two queries of the table."""
 
 HISTORY_LIMIT = 1000
-"""Far more replicas than a demo ends; the product's own readers page instead."""
+"""Ended replicas that a look reads: more than anybody reads, and two pages of the table at most."""
+
+
+class NotInTimeError(Exception):
+    """What was waited for didn't come; the line says what, and which replicas there are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Every replica there is or was, as of `at`."""
+    """Every replica there is, and the last ones that there were, as of `at`."""
 
     at: datetime
     replicas: Mapping[int, Replica] = field(default_factory=dict)
@@ -43,7 +46,7 @@ class Snapshot:
 
 
 class RowReader(Protocol):
-    """The part of `ports.Store` that the demo reads."""
+    """The part of `ports.Store` that is read here."""
 
     def load(self, service: str) -> Rows:
         """See `ports.Store.load`."""
@@ -57,8 +60,7 @@ class RowReader(Protocol):
 class Watch:
     """Reads one service's replicas and waits for what should become of them.
 
-    `on_look` is called with every snapshot: it is how the live view gets its rows, and the place to notice
-    that something has died and waiting on is pointless (by raising).
+    `on_look` is called with every snapshot: to show it, or to raise because waiting on is pointless.
     """
 
     def __init__(
@@ -89,7 +91,7 @@ class Watch:
         """The first snapshot for which `is_so`; `what` names that in the error.
 
         Raises:
-            StoryError: it isn't so within the time.
+            NotInTimeError: it isn't so within the time.
         """
         deadline = self._clock() + within_s
         while True:
@@ -98,5 +100,5 @@ class Watch:
                 return snapshot
             if self._clock() >= deadline:
                 rows = ", ".join(f"{r.id} {r.state}" for r in snapshot.present) or "none"
-                raise StoryError(f"{what}: not within {within_s:.0f} s (replicas: {rows})")
+                raise NotInTimeError(f"{what}: not within {within_s:.0f} s (replicas: {rows})")
             self._sleep(POLL_S)

@@ -1,0 +1,76 @@
+"""A deployed control plane, found as whoever has credentials for its account and region finds it."""
+
+from __future__ import annotations
+
+import json
+
+import boto3
+
+from spotrelay.aws.clients import Clients
+from spotrelay.aws.services import ParameterServices
+from spotrelay.aws.store import DynamoStore
+from spotrelay.aws.table import Table
+from spotrelay.core.names import CONTROL_PLANE_PARAMETER, SERVICES_PATH, service_parameter
+
+
+class UnreadableControlPlaneError(Exception):
+    """The control plane's parameter doesn't say where it is: one line, with the remedy."""
+
+
+class ControlPlane:
+    """The control plane of a region: its rows, its services' documents, and how to tell it something."""
+
+    def __init__(self, clients: Clients, table: str, tick_queue_url: str) -> None:
+        self._clients = clients
+        self._tick_queue_url = tick_queue_url
+        self.store = DynamoStore(Table(clients, table))
+        self.services = ParameterServices(clients, SERVICES_PATH, table)
+
+    @property
+    def region(self) -> str:
+        """Where it is."""
+        return str(self._clients.ssm.meta.region_name)
+
+    @classmethod
+    def found_with(cls, session: boto3.Session) -> ControlPlane | None:
+        """The one in the session's account and region; None: nothing is deployed there.
+
+        Raises:
+            UnreadableControlPlaneError: its parameter was overwritten.
+            BotoCoreError, ClientError: AWS can't be asked.
+        """
+        clients = Clients(session)
+        value = _parameter(clients, CONTROL_PLANE_PARAMETER)
+        if value is None:
+            return None
+        try:
+            claim = json.loads(value)
+            table, queue_url = str(claim["table"]), str(claim["tick_queue_url"])
+        except (ValueError, TypeError, KeyError):
+            raise UnreadableControlPlaneError(
+                f"parameter {CONTROL_PLANE_PARAMETER} in {clients.ssm.meta.region_name} doesn't name a table"
+                " and a tick queue: deploy the control plane again"
+            ) from None
+        return cls(clients, table, queue_url)
+
+    def is_deployed(self, service: str) -> bool:
+        """Whether the service has a runtime document, readable or not.
+
+        Raises:
+            BotoCoreError, ClientError: AWS can't be asked.
+        """
+        return _parameter(self._clients, service_parameter(service)) is not None
+
+    def tell(self, service: str, kind: str) -> None:
+        """Send the service's message of this kind to the tick queue.
+
+        Raises:
+            BotoCoreError, ClientError: it couldn't be sent.
+        """
+        body = json.dumps({"service": service, "kind": kind})
+        self._clients.sqs.send_message(QueueUrl=self._tick_queue_url, MessageBody=body)
+
+
+def _parameter(clients: Clients, name: str) -> str | None:
+    answer = clients.ssm.get_parameters(Names=[name])
+    return next((parameter["Value"] for parameter in answer["Parameters"]), None)

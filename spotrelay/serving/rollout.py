@@ -37,9 +37,18 @@ def to_launch(spec: ServiceSpec, rows: Rows, waiting: Replica) -> int:
 
 def is_next(spec: ServiceSpec, rows: Rows, replica: Replica, now: datetime) -> bool:
     """Whether a replica that serves may be replaced by one of the deployed version."""
-    is_old = spec.on_update is OnUpdate.REPLACE and replica.version < spec.version
-    is_held = failures.is_held(spec.version, rows.backoff, now)
-    return is_old and stays_from(replica) <= now and not is_held and not is_stopped(spec, rows)
+    return is_old(spec, replica) and not is_stopped(spec, rows) and due_from(spec, rows, replica) <= now
+
+
+def is_old(spec: ServiceSpec, replica: Replica) -> bool:
+    """Whether the service rolls out a newer version than the replica's."""
+    return spec.on_update is OnUpdate.REPLACE and replica.version < spec.version
+
+
+def due_from(spec: ServiceSpec, rows: Rows, replica: Replica) -> datetime:
+    """From when on a replica that is ready may be replaced: it has stayed, and no failure holds the version."""
+    held = failures.held_until(spec.version, rows.backoff)
+    return max(stays_from(replica), held or stays_from(replica))
 
 
 def is_stopped(spec: ServiceSpec, rows: Rows) -> bool:
@@ -57,5 +66,5 @@ def is_stopped(spec: ServiceSpec, rows: Rows) -> bool:
 
 def is_under_way(spec: ServiceSpec, rows: Rows, replica: Replica) -> bool:
     """Whether the replica is one of the new version, and others are still to follow it."""
-    is_new = spec.on_update is OnUpdate.REPLACE and replica.version == spec.version
-    return is_new and any(r.is_counted and r.version < spec.version for r in rows.replicas.values())
+    is_new = replica.version == spec.version
+    return is_new and any(r.is_counted and is_old(spec, r) for r in rows.replicas.values())

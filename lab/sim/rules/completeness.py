@@ -12,7 +12,7 @@ from lab.sim.rules import Rule, limits
 from lab.sim.rules.backoff import held_until
 from lab.sim.rules.checker import SKEW_S
 from lab.sim.rules.invocation_view import InvocationView, stays_in
-from lab.sim.rules.replicas import STARTING_STATES, check_after_tick, regular
+from lab.sim.rules.replicas import STARTING_STATES, check_after_tick, may_roll_out, regular
 from spotrelay.core.instances import Instance, InstanceState, TargetState
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
@@ -199,7 +199,8 @@ def _check_next(view: InvocationView, spec: ServiceSpec, memory: MemoryStore) ->
     _check_wait(view, next_tick)
     is_whole = len(regular(rows)) == spec.replicas
     # One of a new version must stay for a while before the one that it replaces goes.
-    at_rest = not any(row.superseded_in(rows) for row in replicas) and all(
+    is_rolling = any(row.superseded_in(rows) or may_roll_out(view, spec, row) for row in replicas)
+    at_rest = not is_rolling and all(
         row.stays and not row.is_fallback for all_ in (view.rows, rows) for row in all_.replicas.values()
     )
     is_calm = at_rest and is_whole and not (view.rows.intents or rows.intents or _has_acted(view))

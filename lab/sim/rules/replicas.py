@@ -262,7 +262,7 @@ def _check_proactive_replacement(view: InvocationView, spec: ServiceSpec, commit
         else:
             is_advised = old.rebalance_at is not None and spec.on_rebalance is OnRebalance.REPLACE
             is_due = is_advised and now >= time_of(old.since) + limits.MIN_READY_S
-        if not (is_due or _may_roll_out(view, spec, old)):
+        if not (is_due or may_roll_out(view, spec, old)):
             view.report(
                 Rule.REPLACED_BEFORE_DRAINED, f"{old} is replaced, unhealthy since {old.unhealthy_since}"
             )
@@ -393,7 +393,7 @@ def _has_lost_replicas(view: InvocationView) -> bool:
     return any(row.is_counted and row.id not in left for row in view.rows.replicas.values())
 
 
-def _may_roll_out(view: InvocationView, spec: ServiceSpec, row: Replica) -> bool:
+def may_roll_out(view: InvocationView, spec: ServiceSpec, row: Replica) -> bool:
     """Whether a replica may make place for a newer version."""
     is_old = spec.on_update is OnUpdate.REPLACE and row.version < spec.version
     return is_old and not rollout_stopped(spec, backoffs(view), view.now)
@@ -403,7 +403,7 @@ def _must_roll_out(view: InvocationView, spec: ServiceSpec, row: Replica) -> boo
     """Whether it has to: nothing has failed of late, and it has been ready for a while."""
     return (
         view.is_over(_stable_from(row))
-        and _may_roll_out(view, spec, row)
+        and may_roll_out(view, spec, row)
         and not any(backoff.version == spec.version and backoff.failures for backoff in backoffs(view))
     )
 

@@ -1,7 +1,8 @@
 """`python -m lab.benchmarks.path`: which of our files a warning goes through until AWS is called.
 
 One interruption warning is handled by the production function, warm, against the loopback server. Counted are
-the files of ours that run, and the moves between them: into another file by a call, and back by its return.
+the files of ours that run, and the moves of someone who reads along: into a function of another file that hasn't
+been read before. What runs again, in a loop or for another item, need not be read again.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ class Tracer:
 
     stack: list[str] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
+    read: set[tuple[str, str]] = field(default_factory=set)
+    """The functions that ran: their file and name."""
     moves: int = 0
     until: dict[str, Steps] = field(default_factory=dict)
     """What came before each call of AWS."""
@@ -51,11 +54,14 @@ class Tracer:
         name = _own(frame) if event in ("call", "return") else None
         if name is None:
             return
-        if event == "return" and self.stack:
-            self.stack.pop()
-        self.moves += bool(self.stack) and self.stack[-1] != name
-        if event == "call":
-            self.stack.append(name)
+        if event == "return":
+            if self.stack:
+                self.stack.pop()
+            return
+        function = (name, frame.f_code.co_qualname)
+        self.moves += bool(self.stack) and self.stack[-1] != name and function not in self.read
+        self.read.add(function)
+        self.stack.append(name)
         if name not in self.files:
             self.files.append(name)
 

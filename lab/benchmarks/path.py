@@ -1,8 +1,8 @@
 """`python -m lab.benchmarks.path`: which of our files a warning goes through until AWS is called.
 
 One interruption warning is handled by the production function, warm, against the loopback server. Counted are
-the files of ours that run, and the moves of someone who reads along: into a function of another file that hasn't
-been read before. What runs again, in a loop or for another item, need not be read again.
+the files of ours that run, and the moves of someone who reads along: into a function of another file that is
+new. What runs again, in a loop or for another item, has been read.
 """
 
 from __future__ import annotations

@@ -28,8 +28,13 @@ def decide(spec: ServiceSpec, seen: Observation, _: datetime) -> Iterator[Replac
         and (replica.is_counted or not row.state.is_active)
     ]
     missed = [replica.id for replica in lost if _is_missed(replica, seen.read)]
-    # One whose replacement is lost is due to go: the next replacement is for it, too.
-    due = {replica.id for replica in seen.read.replicas.values() if replica.superseded_in(seen.read)}
+    # One that is due to go needs its replacement, and the next one if that is lost. A roll-out can wait.
+    due = {
+        replica.id
+        for replica in seen.read.replicas.values()
+        if replica.superseded_in(seen.read)
+        and seen.read.replicas[replica.replaced_by or 0].version == replica.version
+    }
     left = sum(not replica.is_fallback and replica.id not in due for replica in counted(seen.rows))
     needless = set(missed[: max(len(missed) + left - spec.replicas, 0)])
     replaced = {*missed} - needless

@@ -79,8 +79,9 @@ def _at_most(serving: int, given_up: Sequence[Replica], read: Rows) -> list[Repl
 
     What this very tick found not to answer may have been busy: for now it counts as serving.
     """
-    busy = [r for r in given_up if r.serves or read.replicas[r.id].serves]
-    return [*[r for r in given_up if r not in busy], *busy[: max(serving, 0)]]
+    busy = {r.id for r in given_up if r.serves or read.replicas[r.id].serves}
+    first = [r for r in given_up if r.id in busy][: max(serving, 0)]
+    return [*[r for r in given_up if r.id not in busy], *first]
 
 
 def next_look(spec: ServiceSpec | None, seen: Observation, now: datetime) -> datetime | None:

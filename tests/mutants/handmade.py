@@ -209,7 +209,7 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "held-for-another-version",
         "serving.failures",
-        old="    if version > backoff.version:\n        return None\n",
+        old="    if version != backoff.version:\n        return None\n",
         new="",
         wrong="a new version waits for what the one before did",
     ),
@@ -237,8 +237,8 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "superseded-goes-before-its-successor-serves",
         "serving.supersede",
-        old="if successor.stays and (may_go > 0 or not replica.serves):",
-        new="if True:",
+        old="if successor.stays and (not replica.serves or (may_go > 0 and _is_settled",
+        new="if True or (not replica.serves or (may_go > 0 and _is_settled",
         wrong="on EC2's recommendation alone a replica is drained that nobody stands in for",
     ),
     HandMade(
@@ -385,8 +385,8 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "serving-fallbacks-are-dropped",
         "serving.strength",
-        old="    return [*quiet, *[r for r in given_up if r.serves][: max(serving, 0)]]\n",
-        new="    return [*given_up]\n",
+        old="    first = [r for r in given_up if r.id in busy][: max(serving, 0)]\n",
+        new="    first = [r for r in given_up if r.id in busy]\n",
         wrong="a fallback goes while no Spot replica serves",
         is_quick=True,
     ),
@@ -407,8 +407,8 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "rolls-out-all-at-once",
         "serving.supersede",
-        old="sorted(due.values(), key=_urgency)[: max(spec.surge - beyond, 0)]",
-        new="sorted(due.values(), key=_urgency)",
+        old="most = 0 if is_surplus else max(spec.surge - beyond, 0)",
+        new="most = len(due)",
         wrong="a deployment doubles the fleet, and a version that fails is tried by every replica",
     ),
     HandMade(
@@ -421,8 +421,8 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "a-stopped-roll-out-goes-on",
         "serving.rollout",
-        old="not is_stopped(spec, rows) and not is_held",
-        new="not is_held",
+        old="is_old(spec, replica) and not is_stopped(spec, rows) and due_from",
+        new="is_old(spec, replica) and due_from",
         wrong="a version that failed twice is tried by one replica after the other",
     ),
     HandMade(

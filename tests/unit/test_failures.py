@@ -87,15 +87,16 @@ def test_fallbacks_are_held_by_their_own_failures_only() -> None:
 
 
 def test_what_an_older_version_did_is_not_said_of_the_newer() -> None:
-    """A failure of it holds launches and isn't counted; that it gets ready doesn't clear the newer one's."""
+    """Neither its failure nor its success changes what holds the newer one."""
     older, newer = (a_replica(v, ReplicaState.STARTING, version=v) for v in (1, 2))
     before = failures.after_failures(Backoff(), [newer], NOW)
     assert before == Backoff(1, NOW + seconds(timing.FAILURE_FIRST_S), version=2)
     later = NOW + seconds(9)
     held = Backoff(1, later + seconds(timing.FAILURE_FIRST_S), version=2)
-    assert failures.after_failures(before, [older], later) == held
+    assert failures.after_failures(before, [older], later) == before
+    assert failures.held_until(1, before) is None
     assert failures.after_failures(Backoff(4, NOW, version=1), [older, newer], later) == held
     standing = replace(held, fallback_until=later)
-    assert failures.after_success(standing, [older]) == Backoff(1, version=2)
+    assert failures.after_success(standing, [older]) == standing
     assert failures.after_success(standing, [older, newer]) == Backoff()
     assert failures.after_success(replace(standing, version=1), [newer]) == Backoff()

@@ -16,7 +16,7 @@ from spotrelay.core.rows import Backoff
 from spotrelay.core.spec import OnUpdate, ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.events import InterruptionWarning
-from spotrelay.serving import interruption, reconcile, rollout
+from spotrelay.serving import interruption, projection, reconcile, rollout
 from spotrelay.serving.actions import Action, Drain, Fail, Launch, MarkReady, NoteHealth, Replace, Request
 from tests.examples import demo_spec
 from tests.unit.cases import (
@@ -43,7 +43,7 @@ REQUESTED, STARTING, READY, DRAINING = (
 DEPLOYED = "version 2 is deployed"
 SPOT = PurchaseOption.SPOT
 FAILED_ONCE = Backoff(1, NOW + seconds(timing.FAILURE_FIRST_S), version=2)
-STOPPED = Backoff(timing.ROLLOUT_FAILURES, LONG_AGO, version=2)
+STOPPED = Backoff(2, LONG_AGO, version=2)
 
 
 def spec_of(replicas: int = 3, **facts: Any) -> ServiceSpec:
@@ -90,10 +90,11 @@ def test_the_new_version_comes_up_beside_the_old_one() -> None:
     assert decide(old(2), old(1), old(3)) == [Replace(old(1), DEPLOYED, 2)]
     assert decide(*three(), new(4, STARTING)) == []
     rising = new(4, STARTING)
-    assert decide(*three(), rising, health=_healthy(1, 2, 3, 4)) == [
-        MarkReady(rising),
-        Drain(three()[0], DEPLOYED),
-    ]
+    assert decide(*three(), rising, health=_healthy(1, 2, 3, 4)) == [MarkReady(rising)]
+    fresh = {**RECENTLY, READY: NOW}
+    assert decide(*three(), new(4, entered=fresh)) == [], "it took five seconds to start"
+    stayed = new(4, entered={**fresh, READY: NOW - seconds(2.5), ReplicaState.PROVISIONING: NOW - seconds(5)})
+    assert decide(*three(), stayed) == [Drain(three()[0], DEPLOYED)]
     assert decide(*three()[1:], new(4)) == [Replace(old(2), DEPLOYED, 2)]
     assert decide(*(new(i) for i in (4, 5, 6))) == [], "it is done"
 
@@ -172,7 +173,6 @@ def _healthy(*ids: int) -> dict[int, TargetState]:
 
 def test_two_failures_stop_it() -> None:
     """However long ago they were: what serves stays as it is."""
-    assert timing.ROLLOUT_FAILURES == 2
     assert decide(*three(), backoff=STOPPED) == []
     assert rollout.is_stopped(spec_of(), rows_of(backoff=STOPPED))
     assert not rollout.is_stopped(spec_of(), rows_of(backoff=replace(STOPPED, failures=1)))
@@ -204,7 +204,11 @@ def test_one_that_gets_ready_lets_it_go_on() -> None:
     """A failure before it is forgotten; that an older one gets ready changes nothing."""
     rising = new(4, STARTING)
     actions = decide(*three(), rising, health=_healthy(1, 2, 3, 4), backoff=STOPPED)
-    assert actions == [MarkReady(rising), Drain(three()[0], DEPLOYED)]
+    assert actions == [MarkReady(rising)]
+    assert (
+        projection.after(spec_of(), rows_of(*three(), rising, backoff=STOPPED), actions, NOW).backoff
+        == Backoff()
+    )
     older = a_replica(3, STARTING, since_s=5, entered=RECENTLY)
     actions = decide(old(1), old(2), older, health=_healthy(1, 2, 3), backoff=STOPPED)
     assert actions == [MarkReady(older)]
@@ -288,7 +292,7 @@ def test_a_stopped_roll_out_raises_its_alarm() -> None:
     _deploy(world.services.specs, spec_of())
     _fail_twice(world, controller)
     assert [(r.id, r.version) for r in active(world)] == [(1, 1), (2, 1), (3, 1)]
-    assert len(world.fleet.launches) == timing.ROLLOUT_FAILURES
+    assert len(world.fleet.launches) == 2
     names = {name for name, _ in world.telemetry.records}
     assert "rollout_stopped" in names
     assert "crash_looping" not in names

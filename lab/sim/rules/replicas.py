@@ -157,11 +157,14 @@ def _check_loss_replacement(view: InvocationView, spec: ServiceSpec, commit: Com
         and row.instance_id is not None
         and row.state is not ReplicaState.FAILED
     ]
-    # A replica whose replacement was lost still counts. It gets the next replacement when it goes.
-    count = sum(
-        not (r.id in commit.before.replicas and commit.before.replicas[r.id].superseded_in(commit.before))
-        for r in regular(commit.after)
-    )
+    # A replica that is due to go gets the next replacement if its own was lost. A roll-out can wait.
+    before = commit.before
+    due = {
+        r.id
+        for r in before.replicas.values()
+        if r.superseded_in(before) and before.replicas[r.replaced_by or 0].version == r.version
+    }
+    count = sum(r.id not in due for r in regular(commit.after))
     for row in lost:
         if row.replaced_by in commit.after.replicas and row.replaced_by not in commit.before.replicas:
             if count > spec.replicas:

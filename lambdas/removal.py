@@ -49,7 +49,7 @@ class StillThereError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Removal:
+class ServiceEnd:
     """The end of one service. `sleep` and `monotonic_s` are there for tests."""
 
     service: str
@@ -126,7 +126,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> None:
     try:
         if event["RequestType"] == "Delete":
             within_s = context.get_remaining_time_in_millis() / 1000 - MARGIN_S
-            Removal(service, boto3.client("ec2"), boto3.client("ssm")).wait(within_s)
+            ServiceEnd(service, boto3.client("ec2"), boto3.client("ssm")).wait(within_s)
     except StillThereError as error:
         reason = str(error)
     except Exception as error:  # noqa: BLE001 - see above: there is always an answer

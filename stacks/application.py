@@ -13,7 +13,7 @@ from stacks import placement
 from stacks.control_plane import ControlPlaneStack
 from stacks.network import NetworkStack
 from stacks.service import ServiceStack
-from stacks.settings import Settings, SettingsError
+from stacks.settings import AppSettings, SettingsError
 
 CONTROL_PLANE = "SpotRelay-ControlPlane"
 NETWORK = "SpotRelay-Network"
@@ -26,11 +26,11 @@ def application() -> cdk.App:
     Raises: as `build` does; `SettingsError` for what the context has besides.
     """
     app = cdk.App()
-    build(app, Settings.from_context(app.node.try_get_context, os.environ))
+    build(app, AppSettings.from_context(app.node.try_get_context, os.environ))
     return app
 
 
-def build(app: cdk.App, settings: Settings) -> None:
+def build(app: cdk.App, settings: AppSettings) -> None:
     """Add every stack to the app.
 
     Raises:

@@ -32,7 +32,7 @@ from stacks.functions import ControlFunction
 from stacks.permissions import Function
 from stacks.queues import FunctionQueue, dead_letter_queue
 from stacks.removal import SERVICES_GO_FIRST
-from stacks.settings import Settings
+from stacks.settings import AppSettings
 from stacks.validation import acknowledge
 
 EVENT_PATTERNS = {
@@ -117,7 +117,7 @@ twice more, after six minutes each. Older ones mean that ticks come faster than 
 class ControlPlaneStack(Stack):
     """Once per account and region, for all services."""
 
-    def __init__(self, scope: Construct, id_: str, *, settings: Settings, **stack_options: Any) -> None:
+    def __init__(self, scope: Construct, id_: str, *, settings: AppSettings, **stack_options: Any) -> None:
         super().__init__(scope, id_, description="SpotRelay control plane", **stack_options)
         table = self._table()
         signals = FunctionQueue(

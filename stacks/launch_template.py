@@ -12,7 +12,7 @@ from spotrelay.core.names import INSTANCE_ROLE_PATH, TAG_SERVICE
 from spotrelay.service import Service, user_data
 from stacks.load_balancer import LoadBalancer
 from stacks.network import Network
-from stacks.prober import Prober
+from stacks.prober import ProberFunction
 from stacks.validation import acknowledge
 
 SESSION_ACTIONS = (
@@ -37,7 +37,7 @@ class InstanceTemplate(Construct):
         service: Service,
         network: Network,
         entrance: LoadBalancer,
-        prober: Prober | None,
+        prober: ProberFunction | None,
         kms_key_arn: str | None,
     ) -> None:
         """`kms_key_arn`: what encrypts the volumes; None: the account's default key for EBS."""

@@ -12,7 +12,7 @@ from constructs import Construct
 
 from spotrelay.service import Service
 from stacks.network import Network
-from stacks.settings import Settings
+from stacks.settings import AppSettings
 from stacks.validation import acknowledge
 
 HEALTH_CHECK_INTERVAL = Duration.seconds(5)
@@ -62,7 +62,7 @@ class LoadBalancer(Construct):
     """An Application Load Balancer in front of one target group."""
 
     def __init__(
-        self, scope: Construct, id_: str, *, service: Service, network: Network, settings: Settings
+        self, scope: Construct, id_: str, *, service: Service, network: Network, settings: AppSettings
     ) -> None:
         super().__init__(scope, id_)
         self.security_group = ec2.SecurityGroup(
@@ -119,7 +119,7 @@ class LoadBalancer(Construct):
         self._let_in(settings, ports)
         self._log(settings)
 
-    def _listen(self, settings: Settings) -> tuple[elbv2.ApplicationListener, list[int]]:
+    def _listen(self, settings: AppSettings) -> tuple[elbv2.ApplicationListener, list[int]]:
         """The listener that requests are served at, and every port that is listened on."""
         answer = (
             elbv2.ListenerAction.fixed_response(401, content_type="application/json", message_body=NO_KEY)
@@ -156,7 +156,7 @@ class LoadBalancer(Construct):
             "Http", port=80, protocol=elbv2.ApplicationProtocol.HTTP, default_action=action, open=False
         )
 
-    def _ask_for_key(self, listener: elbv2.ApplicationListener, settings: Settings) -> None:
+    def _ask_for_key(self, listener: elbv2.ApplicationListener, settings: AppSettings) -> None:
         """Forward requests that carry one of the keys, whatever the server behind checks itself.
 
         One rule for all keys: rules have priorities, and taking one away would move the others.
@@ -194,7 +194,7 @@ class LoadBalancer(Construct):
             action=elbv2.ListenerAction.forward([self.target_group]),
         )
 
-    def _let_in(self, settings: Settings, ports: list[int]) -> None:
+    def _let_in(self, settings: AppSettings, ports: list[int]) -> None:
         everybody = settings.internet_facing and not settings.allowed_cidrs
         for cidr in settings.allowed_cidrs or (EVERYBODY if everybody else PRIVATE):
             for port in ports:
@@ -207,7 +207,7 @@ class LoadBalancer(Construct):
                 " is served. `-c allowed_cidrs=…` narrows it.",
             )
 
-    def _log(self, settings: Settings) -> None:
+    def _log(self, settings: AppSettings) -> None:
         if settings.access_logs_bucket:
             # Set as attributes: the bucket belongs to the user, and its policy, too.
             self.load_balancer.set_attribute("access_logs.s3.enabled", "true")

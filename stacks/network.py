@@ -10,7 +10,7 @@ from aws_cdk import Annotations, Fn, Stack
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
-from stacks.settings import MAX_ZONES, GivenNetwork, Settings, zones_of_default
+from stacks.settings import MAX_ZONES, AppSettings, GivenNetwork, zones_of_default
 from stacks.validation import acknowledge
 
 CIDR = "10.0.0.0/16"
@@ -51,7 +51,7 @@ class NetworkStack(Stack):
     must not change the network of the others.
     """
 
-    def __init__(self, scope: Construct, id_: str, *, settings: Settings, **stack_options: Any) -> None:
+    def __init__(self, scope: Construct, id_: str, *, settings: AppSettings, **stack_options: Any) -> None:
         super().__init__(
             scope, id_, description="SpotRelay's network, shared by its services", **stack_options
         )

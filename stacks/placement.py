@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from spotrelay.service import Problem, Service
-from stacks.settings import LOAD_BALANCER_ZONES, Settings
+from stacks.settings import LOAD_BALANCER_ZONES, AppSettings
 
 
-def problems(service: Service, settings: Settings) -> Iterator[Problem]:
+def problems(service: Service, settings: AppSettings) -> Iterator[Problem]:
     """What stands against it, as problems of the service file."""
     yield from _of_regions(service, settings)
     yield from _of_zones(service, settings)
 
 
-def _of_regions(service: Service, settings: Settings) -> Iterator[Problem]:
+def _of_regions(service: Service, settings: AppSettings) -> Iterator[Problem]:
     wanted, region = service.requirements, settings.target_region
     if not wanted.regions:
         return
@@ -27,7 +27,7 @@ def _of_regions(service: Service, settings: Settings) -> Iterator[Problem]:
         yield _problem(service, "regions", f"allows {allowed}, and this would deploy to {region}: change one")
 
 
-def _of_zones(service: Service, settings: Settings) -> Iterator[Problem]:
+def _of_zones(service: Service, settings: AppSettings) -> Iterator[Problem]:
     zones, region = service.requirements.zones, settings.target_region
     if not zones:
         return

@@ -30,7 +30,7 @@ NETWORK_INTERFACE_ACTIONS = (
 """To put a function into a network, Lambda wants these: AWSLambdaVPCAccessExecutionRole without logging."""
 
 
-class Prober(Construct):
+class ProberFunction(Construct):
     """A function that can reach the service's port on its replicas, and nothing else."""
 
     def __init__(self, scope: Construct, id_: str, *, service: Service, network: Network) -> None:

@@ -25,7 +25,7 @@ SERVICES_GO_FIRST = "SpotRelay-services-go-first"
 whose export is in use, before it touches anything, and names the stacks that use it."""
 
 
-class Removal(Construct):
+class RemovalResource(Construct):
     """A custom resource that is deleted after the service's document, and before all that replicas need."""
 
     def __init__(self, scope: Construct, id_: str, *, service: Service) -> None:

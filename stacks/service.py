@@ -14,9 +14,9 @@ from stacks.alarms import ServiceAlarms
 from stacks.launch_template import InstanceTemplate
 from stacks.load_balancer import LoadBalancer
 from stacks.network import Network, NetworkStack, given, within
-from stacks.prober import Prober
-from stacks.removal import Removal
-from stacks.settings import Settings
+from stacks.prober import ProberFunction
+from stacks.removal import RemovalResource
+from stacks.settings import AppSettings
 
 
 class ServiceStack(Stack):
@@ -28,7 +28,7 @@ class ServiceStack(Stack):
         id_: str,
         *,
         service: Service,
-        settings: Settings,
+        settings: AppSettings,
         shared: NetworkStack | None = None,
         **stack_options: Any,
     ) -> None:
@@ -39,7 +39,11 @@ class ServiceStack(Stack):
             Annotations.of(self).add_warning_v2(f"spotrelay:{problem.field}", str(problem))
         network = within(self._network(settings, shared), service.requirements.zones)
         entrance = LoadBalancer(self, "Entrance", service=service, network=network, settings=settings)
-        prober = Prober(self, "Prober", service=service, network=network) if service.readiness_probe else None
+        prober = (
+            ProberFunction(self, "Prober", service=service, network=network)
+            if service.readiness_probe
+            else None
+        )
         if prober is not None:
             # See LoadBalancer: what has the port in it comes after the target group.
             prober.node.add_dependency(entrance.target_group)
@@ -52,7 +56,7 @@ class ServiceStack(Stack):
             prober=prober,
             kms_key_arn=settings.kms_key_arn,
         )
-        removal = Removal(self, "Removal", service=service)
+        removal = RemovalResource(self, "Removal", service=service)
         # All that replicas need while they drain goes after them.
         removal.resource.node.add_dependency(entrance, template)
         if prober is not None:
@@ -82,7 +86,7 @@ class ServiceStack(Stack):
         CfnOutput(self, "Endpoint", value=entrance.load_balancer.load_balancer_dns_name)
         CfnOutput(self, "ParameterName", value=service_parameter(service.name))
 
-    def _network(self, settings: Settings, shared: NetworkStack | None) -> Network:
+    def _network(self, settings: AppSettings, shared: NetworkStack | None) -> Network:
         if settings.network is not None:
             return given(self, settings.network)
         if shared is None:

@@ -68,7 +68,7 @@ class GivenNetwork:
 
 
 @dataclass(frozen=True)
-class Settings:
+class AppSettings:
     """Every choice, with its default where none was made."""
 
     services: tuple[Path, ...] = ()
@@ -98,7 +98,7 @@ class Settings:
     @classmethod
     def from_context(
         cls, context: Context, environment: Mapping[str, str] = MappingProxyType({})
-    ) -> Settings:
+    ) -> AppSettings:
         """Read every setting. The CDK's command line leaves the credentials' region in the environment.
 
         Raises:

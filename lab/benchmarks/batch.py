@@ -12,7 +12,7 @@ from typing import Any
 
 from lab.benchmarks.figures import REPEATS, Figure, Row, Tell, ratio
 from lab.benchmarks.loopback.client import Loopback, loopback, pretend_lambda
-from lab.benchmarks.world import BATCH, Service, context, settings, sqs_event, warning
+from lab.benchmarks.world import BATCH, MeasuredService, context, settings, sqs_event, warning
 
 WARM_UP = 5
 RUNS = 60
@@ -27,14 +27,14 @@ class Batch:
     single: Sequence[Mapping[str, Any]]
 
     @classmethod
-    def number(cls, n: int, service: Service) -> Batch:
+    def number(cls, n: int, service: MeasuredService) -> Batch:
         """The n-th: each is about other instances, because a function may remember whose they are."""
         first = n * BATCH + 1
         bodies = [warning(service.instance_id(id_)) for id_ in range(first, first + BATCH)]
         return cls(sqs_event(bodies), [json.loads(body) for body in bodies])
 
 
-class Race:
+class BatchRace:
     """Contestants that handle the same batches in turn, each as often first as last."""
 
     def __init__(
@@ -74,7 +74,7 @@ def measure(tell: Tell) -> Sequence[Figure]:
 
     That one by itself: to make a client leaves nothing of ours in the processor's caches.
     """
-    service = Service("demo", BATCH * (WARM_UP + RUNS + WARM_UP + REPEATS))
+    service = MeasuredService("demo", BATCH * (WARM_UP + RUNS + WARM_UP + REPEATS))
     with loopback() as server:
         pretend_lambda(server, settings(server))
         # With the environment in place: the handler's logger reads it as it is imported.
@@ -90,7 +90,7 @@ def measure(tell: Tell) -> Sequence[Figure]:
         def ours(batch: Batch) -> object:
             return handler(batch.event, context())
 
-        race = Race(
+        race = BatchRace(
             server,
             batches,
             {
@@ -100,7 +100,9 @@ def measure(tell: Tell) -> Sequence[Figure]:
             },
         )
         race.run(RUNS, lambda run: tell(run, RUNS + REPEATS, "batches of ten warnings"))
-        other = Race(server, batches, {"ours": ours, "sample": lambda batch: sample.handle_all(batch.single)})
+        other = BatchRace(
+            server, batches, {"ours": ours, "sample": lambda batch: sample.handle_all(batch.single)}
+        )
         other.run(REPEATS, lambda run: tell(RUNS + run, RUNS + REPEATS, "batches of ten warnings"))
     walls = {**race.walls, "sample": other.walls["sample"]}
     calls = {**race.calls, "sample": other.calls["sample"]}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lab.benchmarks.figures import Figure, Row, Tell
 from lab.benchmarks.loopback.client import loopback, pretend_lambda
-from lab.benchmarks.world import BATCH, Service, batches, context, settings, warning
+from lab.benchmarks.world import BATCH, MeasuredService, batches, context, settings, warning
 
 WARNINGS = 1000
 
@@ -20,7 +20,7 @@ calls more often. The same calls are a few of DynamoDB's."""
 
 def measure(tell: Tell) -> Sequence[Figure]:
     """The signal function's calls, counted by whoever answers them. Nothing here depends on time."""
-    service = Service("demo", WARNINGS)
+    service = MeasuredService("demo", WARNINGS)
     with loopback() as server:
         pretend_lambda(server, settings(server))
         from lambdas.on_signal import handler  # with the environment in place

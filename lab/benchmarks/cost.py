@@ -28,7 +28,7 @@ import boto3
 from moto import mock_aws
 
 import stacks  # noqa: F401 - first: it says which Node the CDK's packages start
-from lab.benchmarks.world import SUBNETS, Service, context
+from lab.benchmarks.world import SUBNETS, MeasuredService, context
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.store import DynamoStore
 from spotrelay.aws.table import Delete, Key, Put, Table, Update, Values, Write
@@ -45,7 +45,7 @@ from spotrelay.memory import MemoryClock, MemoryFleet, MemoryProber, MemoryRoute
 from spotrelay.placement.surveying import Surveying
 from stacks.application import CONTROL_PLANE, SERVICE_PREFIX, build
 from stacks.control_plane import SIGNAL_MEMORY_MIB, SURVEY_MEMORY_MIB, TICK_MEMORY_MIB
-from stacks.settings import Settings
+from stacks.settings import AppSettings
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -232,7 +232,7 @@ class Queue:
         raise AssertionError(f"{service} is overridden in {delay_s} s")
 
 
-class Deployment:
+class DeployedService:
     """The control plane with one service, in simulated time."""
 
     def __init__(self, clients: Clients) -> None:
@@ -243,7 +243,7 @@ class Deployment:
         self._fleet = MemoryFleet(self._clock)
         self._router = MemoryRouter(self._fleet)
         self._queue = Queue(self._clock, self.usage)
-        self._spec = Service(SERVICE, REPLICAS).spec
+        self._spec = MeasuredService(SERVICE, REPLICAS).spec
         _make_table(clients)
         table = WeighedTable(clients, TABLE, self.usage, self._calls)
         start = self._clock.now()
@@ -412,12 +412,12 @@ class Counts:
 def counted() -> Counts:
     """Count it all."""
     with _quiet_aws() as clients:
-        idle = Deployment(clients)
+        idle = DeployedService(clients)
         idle._services.specs.clear()
         idle.run(120)
         schedule = idle.usage.times(1 / 2)
     with _quiet_aws() as clients:
-        one = Deployment(clients)
+        one = DeployedService(clients)
         one.run(SETTLED_WITHIN_S)
         assert one.is_whole(), "the service isn't at rest"
         one.metrics.clear()
@@ -442,7 +442,7 @@ def counted() -> Counts:
     )
 
 
-def _of(deployment: Deployment, act: Callable[[], None]) -> Usage:
+def _of(deployment: DeployedService, act: Callable[[], None]) -> Usage:
     before = deployment.usage.times(1)
     act()
     return deployment.usage.minus(before)
@@ -460,7 +460,7 @@ def _templates() -> tuple[Counter[str], Counter[str]]:
 
     with tempfile.TemporaryDirectory() as directory:
         app = cdk.App(outdir=directory)
-        build(app, Settings(services=(ROOT / "services" / f"{SERVICE}.yaml",)))
+        build(app, AppSettings(services=(ROOT / "services" / f"{SERVICE}.yaml",)))
         app.synth()
         return _types(Path(directory), CONTROL_PLANE), _types(Path(directory), SERVICE_PREFIX + SERVICE)
 

@@ -13,7 +13,7 @@ from statistics import median_low
 from lab.benchmarks import batch, calls, tick
 from lab.benchmarks.figures import Figure, Row, Tell
 from lab.benchmarks.loopback.client import loopback, pretend_lambda
-from lab.benchmarks.world import BATCH, Service, context, settings, sqs_event
+from lab.benchmarks.world import BATCH, MeasuredService, context, settings, sqs_event
 
 BATCHES = 7
 """One or two of them do what is done anew every few seconds."""
@@ -24,7 +24,7 @@ TICK_SIZES = tuple(size for size in tick.TICKS if size < max(tick.TICKS))
 
 def of_batch(_tell: Tell) -> Sequence[Figure]:
     """What one batch calls once the function is warm."""
-    service = Service("demo", BATCH * (batch.WARM_UP + BATCHES))
+    service = MeasuredService("demo", BATCH * (batch.WARM_UP + BATCHES))
     with loopback() as server:
         pretend_lambda(server, settings(server))
         from lambdas.on_signal import handler  # with the environment in place
@@ -50,7 +50,7 @@ def _of_ticks() -> Iterator[Figure]:
         from lambdas.reconcile import handler  # with the environment in place
 
         for number, size in enumerate(TICK_SIZES, 1):
-            service = Service(f"fleet{size}", size, number)
+            service = MeasuredService(f"fleet{size}", size, number)
             service.load_into(server)
             event = sqs_event([json.dumps({"service": service.name})])
             handler(event, context())

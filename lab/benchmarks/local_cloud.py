@@ -17,7 +17,7 @@ from lab.demo.deployment import Deployer
 from lab.demo.errors import Interrupted
 from lab.demo.operator import Operator
 from lab.demo.processes import Processes
-from lab.demo.settings import ROOT, Settings
+from lab.demo.settings import ROOT, DemoSettings
 from spotrelay.core.replica import ReplicaState
 
 SERVICE = "demo"
@@ -135,7 +135,7 @@ def deployed(name: str, service_file: Path, say: Callable[[str], None], warning_
     stopping.listen()
     # Everything is on loopback; boto3 and urllib would ask a proxy for it, too.
     os.environ["no_proxy"] = "127.0.0.1"
-    settings = Settings(warning_s, ROOT / "out" / "bench" / name)
+    settings = DemoSettings(warning_s, ROOT / "out" / "bench" / name)
     deployment.clear(settings.out)
     processes = Processes(settings.logs, ROOT)
     with tempfile.TemporaryDirectory(prefix="spotrelay-bench-") as home:

@@ -74,7 +74,7 @@ class Contestant:
     victims: Supply
 
 
-class Race:
+class WarnedRace:
     """Warns the contestants' instances in turn, and reads from the local cloud's records what came of it."""
 
     def __init__(self, stand: Stand, rules: Rules, contestants: Sequence[Contestant]) -> None:
@@ -170,7 +170,7 @@ def measure(tell: Tell) -> Sequence[Figure]:
         return figures(took)
 
 
-def _race(stand: Stand) -> Race:
+def _race(stand: Stand) -> WarnedRace:
     from lab.benchmarks.local_cloud import SERVICE
     from lab.benchmarks.local_cloud_by_hand import NAME, ByHand, Rules
 
@@ -180,7 +180,7 @@ def _race(stand: Stand) -> Race:
         Contestant(OURS, rules.product, SERVICE, Supply(lambda: stand.serving(stand.spec.replicas))),
         Contestant(BY_HAND, frozenset({NAME}), NAME, Supply(by_hand.victims)),
     )
-    return Race(stand, rules, contestants)
+    return WarnedRace(stand, rules, contestants)
 
 
 ROW = Row("warned", "From the warning to the reaction, on the local cloud", 110, measure)

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 
 from lab.benchmarks.loopback.client import loopback, pretend_lambda
-from lab.benchmarks.world import Service, context, settings, sqs_event, warning
+from lab.benchmarks.world import MeasuredService, context, settings, sqs_event, warning
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -77,7 +77,7 @@ def _own(frame: FrameType) -> str | None:
 
 def trace() -> Mapping[str, Steps]:
     """For each of `UNTIL`: the files of ours that ran before it, and the moves between them."""
-    first, second = Service("first", 3, 1), Service("second", 3, 2)
+    first, second = MeasuredService("first", 3, 1), MeasuredService("second", 3, 2)
     with loopback() as server, redirect_stdout(StringIO()):
         pretend_lambda(server, settings(server))
         from lambdas.on_signal import handler  # with the environment in place

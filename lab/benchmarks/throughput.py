@@ -14,7 +14,7 @@ from typing import Any
 
 from lab.benchmarks.figures import Figure, Row, Tell, ratio
 from lab.benchmarks.loopback.client import loopback, pretend_lambda
-from lab.benchmarks.world import BATCH, Service, batches, context, settings, warning
+from lab.benchmarks.world import BATCH, MeasuredService, batches, context, settings, warning
 
 FEW = 100
 SIZES = (1_000, 5_000, 15_000)
@@ -50,10 +50,10 @@ MIXES = (_Mix("foreign", 0, 1), _Mix("1_percent_ours", 100, 1), _Mix("ours", 1, 
 
 def measure(tell: Tell) -> Sequence[Figure]:
     """Each mix in each size."""
-    small, large = Service("small", FEW, number=1), Service("large", max(SIZES), number=2)
-    foreign = Service("foreign", 0, number=FOREIGN)
+    small, large = MeasuredService("small", FEW, number=1), MeasuredService("large", max(SIZES), number=2)
+    foreign = MeasuredService("foreign", 0, number=FOREIGN)
 
-    def mixed(service: Service, count: int, share: int) -> list[str]:
+    def mixed(service: MeasuredService, count: int, share: int) -> list[str]:
         """Warnings, of which one in `share` is about the service's own instances (0: none), not the first."""
         owners = (service if share and n % share == share // 2 else foreign for n in range(count))
         return [warning(owner.instance_id(n + 1)) for n, owner in enumerate(owners)]

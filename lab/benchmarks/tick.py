@@ -12,7 +12,7 @@ from statistics import mean, median
 
 from lab.benchmarks.figures import Figure, Row, Tell, ratio
 from lab.benchmarks.loopback.client import loopback, pretend_lambda
-from lab.benchmarks.world import Service, context, settings, sqs_event
+from lab.benchmarks.world import MeasuredService, context, settings, sqs_event
 
 ROUNDS = 7
 
@@ -40,7 +40,9 @@ def measure(tell: Tell) -> Sequence[Figure]:
         pretend_lambda(server, settings(server))
         from lambdas.reconcile import handler  # with the environment in place
 
-        services = {size: Service(f"fleet{size}", size, number) for number, size in enumerate(TICKS, 1)}
+        services = {
+            size: MeasuredService(f"fleet{size}", size, number) for number, size in enumerate(TICKS, 1)
+        }
         events = {size: sqs_event([json.dumps({"service": s.name})]) for size, s in services.items()}
         for size, service in services.items():
             tell(0, steps, f"filling the table, {size:,} replicas")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
-from lab.benchmarks.loopback.account import Account
+from lab.benchmarks.loopback.account import LoopbackAccount
 from lab.benchmarks.loopback.client import Loopback
 from spotrelay.core.names import SERVICES_PATH, Env, service_parameter
 from spotrelay.core.pools import Offering, PurchaseOption
@@ -68,7 +68,7 @@ def settings(server: Loopback) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class MeasuredService:
     """A service at rest: so many replicas, all ready, on Spot, in the first pools in turn."""
 
     name: str
@@ -144,7 +144,7 @@ def _items(service: str, rows: Sequence[Replica]) -> list[Mapping[str, Any]]:
     from spotrelay.aws.store import DynamoStore
     from spotrelay.aws.table import Table
 
-    into = Account()
+    into = LoopbackAccount()
     store = DynamoStore(Table(cast("Clients", _Clients(into)), TABLE))
     for start in range(0, len(rows), Changes.MAX_ROWS):
         part = rows[start : start + Changes.MAX_ROWS]
@@ -158,7 +158,7 @@ def _items(service: str, rows: Sequence[Replica]) -> list[Mapping[str, Any]]:
 class _Clients:
     """Stands in for `Clients`: a DynamoDB that is in this process."""
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, account: LoopbackAccount) -> None:
         self._account = account
 
     @property

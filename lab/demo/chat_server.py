@@ -32,7 +32,7 @@ _JSON = "application/json"
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ChatSettings:
     """What the server is told: durations in seconds, `tokens` per reply, `token_s` between two of them."""
 
     host: str
@@ -47,7 +47,7 @@ class Settings:
 class ChatServer:
     """Answers chat completion requests, once its "model" is loaded."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ChatSettings) -> None:
         self.settings = settings
         self.loaded = False
         self.stopping = False
@@ -218,7 +218,7 @@ class _Connection:
         await self._writer.drain()
 
 
-def parse_settings(arguments: Sequence[str], environment: dict[str, str]) -> Settings:
+def parse_settings(arguments: Sequence[str], environment: dict[str, str]) -> ChatSettings:
     """Reads command line and environment; the command line wins. Exits with 2 and a message on nonsense."""
     parser = argparse.ArgumentParser(prog="python -m lab.demo.chat_server", description=__doc__)
 
@@ -235,7 +235,7 @@ def parse_settings(arguments: Sequence[str], environment: dict[str, str]) -> Set
     found = parser.parse_args(arguments)
     # On 0.0.0.0 the address says nothing about which machine this is.
     name = socket.gethostname() if found.host in {"", "0.0.0.0", "::"} else found.host  # noqa: S104 - compared only
-    return Settings(
+    return ChatSettings(
         found.host, found.port, found.model, found.load_s, found.tokens, found.token_s, f"{name}:{found.port}"
     )
 

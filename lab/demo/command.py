@@ -17,7 +17,7 @@ from lab.demo import deployment, environment, stopping
 from lab.demo.director import Director
 from lab.demo.errors import DemoError
 from lab.demo.processes import Processes
-from lab.demo.settings import DEFAULT_WARNING_S, ROOT, Settings, warning_s_of
+from lab.demo.settings import DEFAULT_WARNING_S, ROOT, DemoSettings, warning_s_of
 from lab.demo.view import View, conclusion
 
 KEPT, BROKEN = 0, 1
@@ -46,7 +46,7 @@ def run() -> int:
     return KEPT if report["ok"] else BROKEN
 
 
-def _settings() -> Settings:
+def _settings() -> DemoSettings:
     parser = argparse.ArgumentParser(
         prog="python -m lab.demo",
         description="Deploy SpotRelay into a local AWS, serve, interrupt, show what happens.",
@@ -58,13 +58,13 @@ def _settings() -> Settings:
         f" (default: $WARNING_S, or {DEFAULT_WARNING_S:g})",
     )
     parser.add_argument(
-        "--out", type=Path, default=Settings().out, help="where the report goes (default: out/demo)"
+        "--out", type=Path, default=DemoSettings().out, help="where the report goes (default: out/demo)"
     )
     options = parser.parse_args()
-    return Settings(warning_s_of(options.warning_s), options.out.resolve())
+    return DemoSettings(warning_s_of(options.warning_s), options.out.resolve())
 
 
-def _give(settings: Settings, console: Console) -> dict[str, Any]:
+def _give(settings: DemoSettings, console: Console) -> dict[str, Any]:
     deployment.clear(settings.out)
     processes = Processes(settings.logs, ROOT)
     with tempfile.TemporaryDirectory(prefix="spotrelay-demo-") as home:

@@ -13,7 +13,7 @@ from pathlib import Path
 from lab.demo import environment
 from lab.demo.errors import DemoError
 from lab.demo.processes import Process, Processes
-from lab.demo.settings import ACCOUNT, REGION, ROOT, Settings
+from lab.demo.settings import ACCOUNT, REGION, ROOT, DemoSettings
 
 CLOUD_WITHIN_S = 60.0
 SYNTH_WITHIN_S = 180.0
@@ -55,7 +55,7 @@ class Deployer:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: DemoSettings,
         processes: Processes,
         env: Mapping[str, str],
         home: Path,

@@ -20,7 +20,7 @@ from lab.demo.errors import DemoError, StoryError
 from lab.demo.load import Load, LoadError, LoadSnapshot
 from lab.demo.operator import Operator
 from lab.demo.processes import Processes
-from lab.demo.settings import CONCURRENCY, SECOND_SERVICE_FILE, SERVICE_FILE, Settings
+from lab.demo.settings import CONCURRENCY, SECOND_SERVICE_FILE, SERVICE_FILE, DemoSettings
 from lab.demo.stage import Stage
 from lab.demo.stories import STORIES
 from lab.demo.view import View
@@ -45,7 +45,7 @@ class Director:
     """Runs one demo. The children that it starts are the caller's to stop."""
 
     def __init__(
-        self, settings: Settings, processes: Processes, view: View, env: Mapping[str, str], home: Path
+        self, settings: DemoSettings, processes: Processes, view: View, env: Mapping[str, str], home: Path
     ) -> None:
         self._settings = settings
         self._view = view

@@ -31,7 +31,7 @@ _KEPT_FAILURES = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class LoadSettings:
     """See `lab.demo.load.Load`."""
 
     url: str
@@ -87,7 +87,7 @@ class _Exchange:
 class Worker:
     """The clients and what they have seen."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: LoadSettings) -> None:
         self._settings = settings
         self._url = settings.url.rstrip("/") + "/v1/chat/completions"
         self._body = json.dumps(settings.body()).encode()
@@ -191,11 +191,11 @@ def _obey(worker: Worker, loop: asyncio.AbstractEventLoop) -> None:
     os._exit(1)  # the parent is gone: nobody is left to report to, and nothing to clean up
 
 
-async def _main(settings: Settings) -> None:
+async def _main(settings: LoadSettings) -> None:
     worker = Worker(settings)
     threading.Thread(target=_obey, args=(worker, asyncio.get_running_loop()), daemon=True).start()
     await worker.run()
 
 
 if __name__ == "__main__":
-    asyncio.run(_main(Settings(**json.loads(sys.argv[1]))))
+    asyncio.run(_main(LoadSettings(**json.loads(sys.argv[1]))))

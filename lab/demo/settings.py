@@ -38,7 +38,7 @@ ACCOUNT, REGION = "000000000000", "us-east-1"
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class DemoSettings:
     """One demo. `warning_s`: from the warning until EC2 takes the instance."""
 
     warning_s: float = DEFAULT_WARNING_S

@@ -30,7 +30,7 @@ EVENT_TIME_S = 1.0
 Delivery = Literal["once", "lost"] | int
 
 
-class Market(Protocol):
+class StagedMarket(Protocol):
     """The part of `lab.local.client.LocalCloud` that stories drive and read."""
 
     def dry_up(
@@ -69,7 +69,7 @@ class Loss:
 class Stage:
     """Where the stories happen."""
 
-    market: Market
+    market: StagedMarket
     watch: Watch
     say: Callable[[str], None]
     types: Collection[str]

@@ -133,7 +133,7 @@ ROOTED = r"^/[\x21-\x7e]*$"
 """The path part of a URL, as ELB takes it."""
 
 
-class ReadinessProbe(_Fields):
+class ProbeSection(_Fields):
     """A request that a replica answers with 200 once it can serve."""
 
     path: str = Field(pattern=ROOTED, max_length=1024, description="a path such as /v1/chat/completions")
@@ -150,7 +150,7 @@ class ServiceSection(_Fields):
     """How many replicas, and when one is well."""
 
     replicas: int = Field(ge=0, le=MAX_REPLICAS, description=f"a whole number from 0 to {MAX_REPLICAS}")
-    readiness_probe: Annotated[ReadinessProbe | None, BeforeValidator(_path_only)] = Field(
+    readiness_probe: Annotated[ProbeSection | None, BeforeValidator(_path_only)] = Field(
         default=None, description="a path, or fields (path, post_data …)"
     )
     health_check: str | None = Field(

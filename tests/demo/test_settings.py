@@ -9,13 +9,13 @@ import pytest
 
 from lab.demo import environment
 from lab.demo.errors import DemoError
-from lab.demo.settings import Settings, warning_s_of
+from lab.demo.settings import DemoSettings, warning_s_of
 
 
 def test_the_schedule_is_shortened_like_the_warning() -> None:
     """The relation of warning and tick stays that of AWS: 120 s to 60 s."""
-    assert Settings(warning_s=20).schedule_s == 10
-    assert Settings(warning_s=120).schedule_s == 60
+    assert DemoSettings(warning_s=20).schedule_s == 10
+    assert DemoSettings(warning_s=120).schedule_s == 60
 
 
 @pytest.mark.parametrize("text", ["9.9", "601", "soon", "nan", "-20", ""])

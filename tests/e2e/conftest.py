@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.demo.settings import Settings
+from lab.demo.settings import DemoSettings
 from spotrelay.operate.watch import Snapshot
 from tests.e2e import deploying
 from tests.e2e.stand import Stand
@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
     """The unmodified app with services/demo.yaml in a local cloud of its own."""
-    settings = Settings(WARNING_S, tmp_path_factory.mktemp("e2e"))
+    settings = DemoSettings(WARNING_S, tmp_path_factory.mktemp("e2e"))
     with deploying.deployed(settings, tmp_path_factory.mktemp("scratch")) as operator:
         yield Stand(operator)
 

@@ -11,12 +11,12 @@ from lab.demo import deployment, environment
 from lab.demo.deployment import Deployer
 from lab.demo.operator import Operator
 from lab.demo.processes import Processes
-from lab.demo.settings import ROOT, Settings
+from lab.demo.settings import ROOT, DemoSettings
 from tests.e2e.leaks import Planted
 
 
 @contextmanager
-def deployed(settings: Settings, scratch: Path, others: Sequence[Path] = ()) -> Iterator[Operator]:
+def deployed(settings: DemoSettings, scratch: Path, others: Sequence[Path] = ()) -> Iterator[Operator]:
     """The unmodified app with the demo's service and others, in a local cloud of its own.
 
     `scratch` is an empty directory outside of `settings.out`. Fails at the end if a secret got anywhere.

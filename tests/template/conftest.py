@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stacks.application import CONTROL_PLANE, NETWORK, SERVICE_PREFIX, build
-from stacks.settings import Settings
+from stacks.settings import AppSettings
 from tests.template.support import Template
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,7 +24,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("template"))
 
 
-def synthesize(target: Path, settings: Settings, context: Mapping[str, Any] | None = None) -> Path:
+def synthesize(target: Path, settings: AppSettings, context: Mapping[str, Any] | None = None) -> Path:
     """A cloud assembly of the stacks that the settings ask for; `context` is for the CDK itself."""
     import aws_cdk as cdk  # here, since stacks says which Node it starts: stacks comes first
 
@@ -38,7 +38,7 @@ def synthesize(target: Path, settings: Settings, context: Mapping[str, Any] | No
 def assembly(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The control plane and both service files of the repository."""
     services = tuple(SERVICE_FILES.values())
-    return synthesize(tmp_path_factory.mktemp("assembly"), Settings(services=services))
+    return synthesize(tmp_path_factory.mktemp("assembly"), AppSettings(services=services))
 
 
 @pytest.fixture(scope="session")

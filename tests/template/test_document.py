@@ -20,7 +20,7 @@ from spotrelay.service import Service, envfile, load
 from spotrelay.service.wording import sections
 from stacks.alarms import UNLAUNCHED_PERIODS
 from stacks.service import ServiceStack
-from stacks.settings import GivenNetwork, Settings
+from stacks.settings import AppSettings, GivenNetwork
 from tests.template.support import Template, flat
 
 KEY = "arn:aws:kms:us-east-1:000000000000:key/mrk-0123456789abcdef"
@@ -124,7 +124,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Template:
     file = directory / "chosen.yaml"
     file.write_text(json.dumps(FILE), encoding="utf-8")  # JSON is YAML
     app = cdk.App(outdir=str(directory / "out"))
-    settings = Settings(network=GivenNetwork("vpc-00000001", SUBNETS, SUBNETS), kms_key_arn=KEY)
+    settings = AppSettings(network=GivenNetwork("vpc-00000001", SUBNETS, SUBNETS), kms_key_arn=KEY)
     ServiceStack(app, "Chosen", service=load(file), settings=settings)
     app.synth()
     return Template.read(directory / "out", "Chosen")

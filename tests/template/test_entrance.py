@@ -10,7 +10,7 @@ import pytest
 
 from stacks.application import SERVICE_PREFIX
 from stacks.load_balancer import EVERYBODY, PRIVATE
-from stacks.settings import Settings
+from stacks.settings import AppSettings
 from tests.template.conftest import SERVICE_FILES, synthesize
 from tests.template.support import Template, flat, ingress, refers_to
 
@@ -21,7 +21,7 @@ MAX_CONDITION = 128
 
 def made(tmp_path: Path, context: dict[str, Any]) -> tuple[Template, str]:
     """The demo service's template, and the warnings that the CDK's command line shows."""
-    settings = Settings.from_context({"services": str(SERVICE_FILES["demo"]), **context}.get)
+    settings = AppSettings.from_context({"services": str(SERVICE_FILES["demo"]), **context}.get)
     out = synthesize(tmp_path / "out", settings)
     metadata = "".join(path.read_text(encoding="utf-8") for path in out.glob("*metadata.json"))
     return Template.read(out, SERVICE_PREFIX + "demo"), metadata

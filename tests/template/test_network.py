@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stacks.application import NETWORK, SERVICE_PREFIX
-from stacks.settings import Settings
+from stacks.settings import AppSettings
 from tests.template.conftest import SERVICE_FILES, synthesize
 from tests.template.support import Properties, Template, exported, flat, function, refers_to
 
@@ -18,7 +18,7 @@ DEMO = {"services": str(SERVICE_FILES["demo"])}
 
 def made(tmp_path: Path, context: dict[str, Any], **environment: str) -> tuple[Template, Template]:
     """The network's template and that of the demo service."""
-    settings = Settings.from_context({**DEMO, **context}.get, environment)
+    settings = AppSettings.from_context({**DEMO, **context}.get, environment)
     out = synthesize(tmp_path / "out", settings)
     return Template.read(out, NETWORK), Template.read(out, SERVICE_PREFIX + "demo")
 
@@ -126,7 +126,7 @@ def test_no_choice_of_a_service_takes_an_export_away(tmp_path: Path, network: Te
 
 def test_without_services_there_is_nothing_to_pay_for(tmp_path: Path) -> None:
     """The control plane alone brings no network, nor does a service in a network that exists."""
-    assert not (synthesize(tmp_path / "out", Settings()) / f"{NETWORK}.template.json").exists()
+    assert not (synthesize(tmp_path / "out", AppSettings()) / f"{NETWORK}.template.json").exists()
     given = {
         "vpc_id": "vpc-00000001",
         "subnets": "subnet-00000001=us-east-1a,subnet-00000002=us-east-1b",

@@ -13,7 +13,7 @@ from spotrelay.core.spec import ServiceSpec
 from spotrelay.service import Service, ServiceFileError, load
 from stacks import placement
 from stacks.application import NETWORK, SERVICE_PREFIX
-from stacks.settings import Settings
+from stacks.settings import AppSettings
 from tests.template.conftest import synthesize
 from tests.template.support import Template, exported, flat
 
@@ -36,12 +36,12 @@ def write(directory: Path, *resources: str) -> Path:
     return file
 
 
-def settings(context: dict[str, Any], **environment: str) -> Settings:
-    """Settings from a context and the environment of the CDK's command line."""
-    return Settings.from_context(context.get, environment)
+def settings(context: dict[str, Any], **environment: str) -> AppSettings:
+    """AppSettings from a context and the environment of the CDK's command line."""
+    return AppSettings.from_context(context.get, environment)
 
 
-def messages(service: Service, chosen: Settings) -> list[str]:
+def messages(service: Service, chosen: AppSettings) -> list[str]:
     """What stands against it."""
     return [str(problem).partition("chat.yaml: ")[2] for problem in placement.problems(service, chosen)]
 

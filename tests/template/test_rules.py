@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stacks.application import build
-from stacks.settings import Settings
+from stacks.settings import AppSettings
 from tests.template.conftest import ROOT, SERVICE_FILES
 
 PUBLIC = {
@@ -23,10 +23,10 @@ PUBLIC = {
 
 @pytest.mark.parametrize(
     "settings",
-    [Settings(services=tuple(SERVICE_FILES.values())), Settings.from_context(PUBLIC.get)],
+    [AppSettings(services=tuple(SERVICE_FILES.values())), AppSettings.from_context(PUBLIC.get)],
     ids=["every service", "a public service"],
 )
-def test_security_rules_hold(tmp_path: Path, settings: Settings) -> None:
+def test_security_rules_hold(tmp_path: Path, settings: AppSettings) -> None:
     """cdk-nag finds nothing in any stack that isn't accepted with a reason."""
     import aws_cdk as cdk
     import cdk_nag

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stacks.application import CONTROL_PLANE, SERVICE_PREFIX
-from stacks.settings import Settings, SettingsError
+from stacks.settings import AppSettings, SettingsError
 from tests.template.conftest import SERVICE_FILES, synthesize
 from tests.template.support import Template, as_list, flat, ingress
 
@@ -29,20 +29,20 @@ PUBLIC = {"internet_facing": "true"}
 
 def test_nothing_need_be_chosen() -> None:
     """Without any context there is a control plane, in whatever account and region the CDK finds."""
-    assert Settings.from_context(dict[str, str]().get) == Settings()
+    assert AppSettings.from_context(dict[str, str]().get) == AppSettings()
 
 
 def test_the_command_lines_region_is_the_target() -> None:
     """Where the CDK's command line knows the region, what lies in another one is refused, too."""
     with pytest.raises(SettingsError, match="zones: us-east-1a isn't in eu-west-1"):
-        Settings.from_context({"zones": "us-east-1a,us-east-1b"}.get, {"CDK_DEFAULT_REGION": "eu-west-1"})
+        AppSettings.from_context({"zones": "us-east-1a,us-east-1b"}.get, {"CDK_DEFAULT_REGION": "eu-west-1"})
 
 
 def test_lists_come_from_a_file_or_a_command_line() -> None:
     """cdk.json has lists, `-c` has text with commas: both say the same."""
     wanted = (Path("a.yaml"), Path("b.yaml"))
-    assert Settings.from_context({"services": "a.yaml, b.yaml"}.get).services == wanted
-    assert Settings.from_context({"services": ["a.yaml", "b.yaml"]}.get).services == wanted
+    assert AppSettings.from_context({"services": "a.yaml, b.yaml"}.get).services == wanted
+    assert AppSettings.from_context({"services": ["a.yaml", "b.yaml"]}.get).services == wanted
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_lists_come_from_a_file_or_a_command_line() -> None:
 def test_a_bad_choice_is_named(context: dict[str, Any], expected: str) -> None:
     """Which setting, what was expected, what came."""
     with pytest.raises(SettingsError, match=r"^context ") as caught:
-        Settings.from_context(context.get)
+        AppSettings.from_context(context.get)
     assert expected in str(caught.value)
 
 
@@ -137,7 +137,7 @@ def chosen(tmp_path_factory: pytest.TempPathFactory) -> Template:
         "kms_key_arn": KEY,
     }
     target = tmp_path_factory.mktemp("chosen")
-    return Template.read(synthesize(target, Settings.from_context(context.get)), SERVICE_PREFIX + "demo")
+    return Template.read(synthesize(target, AppSettings.from_context(context.get)), SERVICE_PREFIX + "demo")
 
 
 def test_a_given_vpc_is_used_as_told(chosen: Template) -> None:
@@ -151,7 +151,7 @@ def test_a_given_vpc_is_used_as_told(chosen: Template) -> None:
 
 def test_a_key_may_be_used_by_who_launches(tmp_path: Path) -> None:
     """The functions' roles name the key that was given."""
-    control_plane = Template.read(synthesize(tmp_path, Settings(kms_key_arn=KEY)), CONTROL_PLANE)
+    control_plane = Template.read(synthesize(tmp_path, AppSettings(kms_key_arn=KEY)), CONTROL_PLANE)
     named = [
         statement["Resource"]
         for policy in control_plane.all("AWS::IAM::Policy").values()
@@ -165,7 +165,7 @@ def test_a_permissions_boundary_holds_for_every_role(tmp_path: Path) -> None:
     """The CDK's own context for it, as docs/security.md tells: no role of any stack is made without."""
     services = (SERVICE_FILES["demo"],)
     context = {"@aws-cdk/core:permissionsBoundary": {"name": "our-boundary"}}
-    target = synthesize(tmp_path, Settings(services=services), context)
+    target = synthesize(tmp_path, AppSettings(services=services), context)
     stacks = [Template.read(target, name) for name in (CONTROL_PLANE, SERVICE_PREFIX + "demo")]
     roles = [role for stack in stacks for role in stack.all("AWS::IAM::Role").values()]
     assert len(roles) >= 5  # three functions, the prober, the instances

@@ -30,7 +30,7 @@ class World:
 
     def wait(self) -> None:
         """What the function does for a removal."""
-        removal.Removal("chat", cast("Any", self), cast("Any", self), self.sleep, lambda: self.now_s).wait(
+        removal.ServiceEnd("chat", cast("Any", self), cast("Any", self), self.sleep, lambda: self.now_s).wait(
             LIMIT_S
         )
 
@@ -185,11 +185,11 @@ def test_whatever_happens_is_told(
     """CloudFormation would wait for an hour for an answer that never comes."""
     limits: list[float] = []
 
-    def wait(_: removal.Removal, within_s: float) -> None:
+    def wait(_: removal.ServiceEnd, within_s: float) -> None:
         limits.append(within_s)
         raise trouble
 
-    monkeypatch.setattr(removal.Removal, "wait", wait)
+    monkeypatch.setattr(removal.ServiceEnd, "wait", wait)
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     url, got = answers
     removal.handler(event("Delete", url), cast("Any", Context()))

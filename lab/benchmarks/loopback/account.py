@@ -28,7 +28,7 @@ class UnknownRequestError(Exception):
     """The measured code has begun to ask for something that this server doesn't know: teach it."""
 
 
-class Account:
+class LoopbackAccount:
     """One region's table, instances, target groups and parameters."""
 
     def __init__(self) -> None:
@@ -249,11 +249,11 @@ class Account:
         return self._pages[key][0]
 
 
-_WRITES: Mapping[str, Callable[[Account, Mapping[str, Any]], Any]] = {
+_WRITES: Mapping[str, Callable[[LoopbackAccount, Mapping[str, Any]], Any]] = {
     "ConditionCheck": lambda _account, _request: None,
-    "Delete": Account._delete,
-    "Put": Account._put,
-    "Update": Account._update,
+    "Delete": LoopbackAccount._delete,
+    "Put": LoopbackAccount._put,
+    "Update": LoopbackAccount._update,
 }
 
 REQUEST_ID = "7a62c49f-347e-4fc4-9331-6e8e7a9a0001"

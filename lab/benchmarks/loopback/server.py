@@ -9,7 +9,7 @@ import traceback
 import zlib
 from typing import Any
 
-from lab.benchmarks.loopback.account import Account
+from lab.benchmarks.loopback.account import LoopbackAccount
 
 CONTROL = "/-/"
 """Path of what the benchmark itself asks the server, which isn't counted."""
@@ -20,7 +20,7 @@ _SERVICES = {"DynamoDB_20120810": "dynamodb", "AmazonSSM": "ssm", "AmazonSQS": "
 class Connection(asyncio.Protocol):
     """One client's connection, kept open. As much HTTP as botocore speaks."""
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, account: LoopbackAccount) -> None:
         self._account = account
         self._received = b""
         self._transport: asyncio.Transport | None = None
@@ -69,7 +69,7 @@ class Connection(asyncio.Protocol):
         )
 
 
-def _control(account: Account, command: str, body: bytes) -> Any:
+def _control(account: LoopbackAccount, command: str, body: bytes) -> Any:
     match command:
         case "load":
             account.load(json.loads(body))
@@ -86,7 +86,7 @@ def _control(account: Account, command: str, body: bytes) -> Any:
 
 async def _serve() -> None:
     loop = asyncio.get_running_loop()
-    account = Account()
+    account = LoopbackAccount()
     server = await loop.create_server(lambda: Connection(account), "127.0.0.1", 0)
     sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
     sys.stdout.flush()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from lab.demo.operator import Operator
-from lab.demo.settings import Settings
+from lab.demo.settings import DemoSettings
 from lab.local.environment import EC2_WARNING_S
 from tests.e2e import deploying
 from tests.e2e.availability.stories import Stories, begun
@@ -48,7 +48,7 @@ ACCELERATORS = {"taken": "T4:1", "hung": "L4:1", "stuck": "L40S:1"}
 
 
 @dataclass(frozen=True, slots=True)
-class Unhurried(Settings):
+class Unhurried(DemoSettings):
     """A schedule that is compressed while warnings are not."""
 
     @property

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab.demo.operator import Operator
-from lab.demo.settings import Settings
+from lab.demo.settings import DemoSettings
 from spotrelay.core.replica import Replica
 from tests.e2e import deploying
 from tests.e2e.conftest import WARNING_S
@@ -24,7 +24,7 @@ REPLICAS_TO_KILL = 8
 @pytest.fixture(scope="package")
 def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
     """The unmodified app with two services: the demo's, and one with light replicas."""
-    settings = Settings(WARNING_S, tmp_path_factory.mktemp("faults"))
+    settings = DemoSettings(WARNING_S, tmp_path_factory.mktemp("faults"))
     with deploying.deployed(settings, tmp_path_factory.mktemp("scratch"), [LIGHT_FILE]) as operator:
         yield operator
 

@@ -15,7 +15,7 @@ from spotrelay.core.ports import Conflict, Denied, Store
 from spotrelay.core.replica import ReplicaState
 from spotrelay.core.requirements import Accelerators, Amount, Requirements
 from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal, Rows
-from spotrelay.core.spec import OnRebalance, OnWarning, ReadinessProbe, ServiceSpec
+from spotrelay.core.spec import OnRebalance, OnUpdate, OnWarning, ReadinessProbe, ServiceSpec
 from spotrelay.core.timing import seconds
 from tests.contract.conftest import Monotonic
 from tests.contract.rows import NOW, OFFERING, create, ended, provisioned, row, update
@@ -415,6 +415,7 @@ OTHER_SPEC = ServiceSpec(
     initial_delay_s=333.25,
     readiness_probe=ReadinessProbe("/v1/chat", {"max_tokens": 1, "messages": [{"role": "ü"}]}, 7),
     on_rebalance=OnRebalance.REPLACE,
+    on_update=OnUpdate.REPLACE,
     surge=3,
     max_launches_per_minute=9,
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from spotrelay.core import timing
 from spotrelay.core.replica import ReplicaState
 from spotrelay.core.rows import Backoff
@@ -86,15 +88,23 @@ def test_fallbacks_are_held_by_their_own_failures_only() -> None:
     assert not failures.is_held(2, looping, NOW, is_fallback=True)
 
 
+@pytest.mark.parametrize("version", [1, 3])
+def test_what_a_version_did_holds_no_other(version: int) -> None:
+    """Neither the next one nor the one before, which has served and is what a loss is replaced with."""
+    for backoff in (Backoff(1, NOW, 2, NOW), Backoff(LOOPING, NOW, 2, NOW)):
+        for is_fallback in (False, True):
+            assert failures.held_until(2, backoff, is_fallback=is_fallback) is not None
+            assert failures.held_until(version, backoff, is_fallback=is_fallback) is None
+
+
 def test_what_an_older_version_did_is_not_said_of_the_newer() -> None:
-    """Neither its failure nor its success changes what holds the newer one."""
+    """A failure of it changes nothing; that it gets ready clears nothing of the newer one's."""
     older, newer = (a_replica(v, ReplicaState.STARTING, version=v) for v in (1, 2))
     before = failures.after_failures(Backoff(), [newer], NOW)
     assert before == Backoff(1, NOW + seconds(timing.FAILURE_FIRST_S), version=2)
     later = NOW + seconds(9)
-    held = Backoff(1, later + seconds(timing.FAILURE_FIRST_S), version=2)
     assert failures.after_failures(before, [older], later) == before
-    assert failures.held_until(1, before) is None
+    held = Backoff(1, later + seconds(timing.FAILURE_FIRST_S), version=2)
     assert failures.after_failures(Backoff(4, NOW, version=1), [older, newer], later) == held
     standing = replace(held, fallback_until=later)
     assert failures.after_success(standing, [older]) == standing

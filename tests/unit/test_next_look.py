@@ -81,6 +81,20 @@ def test_spot_that_has_stayed_is_waited_for_no_longer() -> None:
     assert strength.next_look(demo_spec(replicas=2), seen, NOW) == NOW + seconds(30)
 
 
+def test_what_is_superseded_is_looked_at_when_its_successor_has_stayed() -> None:
+    """Until then it doesn't go; without anything to go nobody waits for the new one to stay."""
+    old, new = spot(1, replaced_by=2), fresh(2, version=2)
+    stayed_at = NOW - seconds(1) + seconds(timing.STAY_MAX_S)
+    spec = demo_spec(replicas=1)
+    assert strength.next_look(spec, look(old, new), NOW) == stayed_at
+    assert strength.next_look(spec, look(new), NOW) is None
+    quick = {PROVISIONING: NOW - seconds(41), READY: NOW - seconds(1)}
+    look_at = NOW + seconds(39)
+    assert strength.next_look(spec, look(old, replace(new, entered=quick)), NOW) == look_at, (
+        "it started in 40 s"
+    )
+
+
 def test_no_two_looks_are_closer_than_ticks_in_transition() -> None:
     """A retry that is due in a moment waits for the next tick that there would be anyway."""
     due_soon = a_replica(1, REQUESTED, attempts=1, retry_at=NOW + seconds(0.5))

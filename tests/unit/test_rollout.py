@@ -17,7 +17,18 @@ from spotrelay.core.spec import OnUpdate, ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.events import InterruptionWarning
 from spotrelay.serving import interruption, projection, reconcile, rollout
-from spotrelay.serving.actions import Action, Drain, Fail, Launch, MarkReady, NoteHealth, Replace, Request
+from spotrelay.serving.actions import (
+    Action,
+    Drain,
+    Fail,
+    GiveUp,
+    GoWithout,
+    Launch,
+    MarkReady,
+    NoteHealth,
+    Replace,
+    Request,
+)
 from tests.examples import demo_spec
 from tests.unit.cases import (
     LONG_AGO,
@@ -32,7 +43,7 @@ from tests.unit.cases import (
     told,
     without,
 )
-from tests.unit.worlds import active, serving, settle
+from tests.unit.worlds import active, rows, serving, settle
 
 REQUESTED, STARTING, READY, DRAINING = (
     ReplicaState.REQUESTED,
@@ -44,6 +55,8 @@ DEPLOYED = "version 2 is deployed"
 SPOT = PurchaseOption.SPOT
 FAILED_ONCE = Backoff(1, NOW + seconds(timing.FAILURE_FIRST_S), version=2)
 STOPPED = Backoff(2, LONG_AGO, version=2)
+DUE = NOW - seconds(60)
+"""Who hasn't answered since then is ill: it gets a minute."""
 
 
 def spec_of(replicas: int = 3, **facts: Any) -> ServiceSpec:
@@ -91,12 +104,39 @@ def test_the_new_version_comes_up_beside_the_old_one() -> None:
     assert decide(*three(), new(4, STARTING)) == []
     rising = new(4, STARTING)
     assert decide(*three(), rising, health=_healthy(1, 2, 3, 4)) == [MarkReady(rising)]
-    fresh = {**RECENTLY, READY: NOW}
-    assert decide(*three(), new(4, entered=fresh)) == [], "it took five seconds to start"
-    stayed = new(4, entered={**fresh, READY: NOW - seconds(2.5), ReplicaState.PROVISIONING: NOW - seconds(5)})
-    assert decide(*three(), stayed) == [Drain(three()[0], DEPLOYED)]
+    assert decide(*three(), new(4)) == [Drain(three()[0], DEPLOYED)]
     assert decide(*three()[1:], new(4)) == [Replace(old(2), DEPLOYED, 2)]
     assert decide(*(new(i) for i in (4, 5, 6))) == [], "it is done"
+
+
+def since(ready_s: float, start_s: float) -> dict[ReplicaState, Any]:
+    """The times of one that is ready for so long and took so long to start."""
+    ready = NOW - seconds(ready_s)
+    return {REQUESTED: LONG_AGO, ReplicaState.PROVISIONING: ready - seconds(start_s), READY: ready}
+
+
+@pytest.mark.parametrize(
+    ("ready_s", "start_s", "goes"),
+    [(99, 100, False), (100, 100, True), (599, 1800, False), (600, 1800, True)],
+)
+def test_the_old_one_goes_once_the_new_one_has_stayed(ready_s: float, start_s: float, goes: bool) -> None:
+    """It has been ready for as long as it took to start, but ten minutes (600 s) are enough."""
+    actions = decide(*three(), new(4, entered=since(ready_s, start_s)))
+    assert actions == ([Drain(three()[0], DEPLOYED)] if goes else [])
+
+
+@pytest.mark.parametrize(("ready_s", "is_next"), [(99, False), (100, True)])
+def test_only_what_has_stayed_is_replaced(ready_s: float, is_next: bool) -> None:
+    """One that has just come up is no sign yet that there is room to give it up again."""
+    young = a_replica(1, READY, entered=since(ready_s, 100))
+    assert decide(young, spec=spec_of(1)) == ([Replace(young, DEPLOYED, 2)] if is_next else [])
+
+
+def test_of_more_than_wanted_none_is_replaced() -> None:
+    """Two of five go anyway: what is too many isn't replaced first."""
+    fleet = [old(i) for i in (1, 2, 3, 4, 5)]
+    actions = decide(*fleet, spec=spec_of(3, surge=3))
+    assert actions == [Drain(old(i), "more replicas than wanted") for i in (5, 4)]
 
 
 @pytest.mark.parametrize("facts", [{"unhealthy_since": NOW}, {"warned_at": NOW, "replaced_by": 5}])
@@ -171,11 +211,18 @@ def _healthy(*ids: int) -> dict[int, TargetState]:
     return dict.fromkeys(ids, TargetState.HEALTHY)
 
 
-def test_two_failures_stop_it() -> None:
-    """However long ago they were: what serves stays as it is."""
-    assert decide(*three(), backoff=STOPPED) == []
-    assert rollout.is_stopped(spec_of(), rows_of(backoff=STOPPED))
-    assert not rollout.is_stopped(spec_of(), rows_of(backoff=replace(STOPPED, failures=1)))
+@pytest.mark.parametrize(("surge", "stops"), [(1, 2), (2, 3), (3, 4)])
+def test_more_failures_than_are_launched_together_stop_it(surge: int, stops: int) -> None:
+    """However long ago they were: what serves stays as it is.
+
+    `surge` are launched together, and may fail together for a reason that isn't the version's, as
+    a pool: one failure more comes of another launch.
+    """
+    spec = spec_of(surge=surge)
+    for count, is_stopped in ((stops - 1, False), (stops, True), (stops + 1, True)):
+        backoff = replace(STOPPED, failures=count)
+        assert rollout.is_stopped(spec, rows_of(backoff=backoff)) == is_stopped
+        assert (decide(*three(), spec=spec, backoff=backoff) == []) == is_stopped
 
 
 def test_the_next_version_goes_on_after_one_that_was_stopped() -> None:
@@ -203,15 +250,145 @@ def test_a_new_one_that_does_not_answer_stops_it_until_it_does() -> None:
 def test_one_that_gets_ready_lets_it_go_on() -> None:
     """A failure before it is forgotten; that an older one gets ready changes nothing."""
     rising = new(4, STARTING)
-    actions = decide(*three(), rising, health=_healthy(1, 2, 3, 4), backoff=STOPPED)
-    assert actions == [MarkReady(rising)]
-    assert (
-        projection.after(spec_of(), rows_of(*three(), rising, backoff=STOPPED), actions, NOW).backoff
-        == Backoff()
-    )
+    actions = decide(*three(), rising, spec=spec_of(surge=2), health=_healthy(1, 2, 3, 4), backoff=STOPPED)
+    assert actions == [MarkReady(rising), Replace(old(2), DEPLOYED, 2)]
+    assert projection.backoff_after(spec_of(), STOPPED, actions, NOW) == Backoff()
     older = a_replica(3, STARTING, since_s=5, entered=RECENTLY)
     actions = decide(old(1), old(2), older, health=_healthy(1, 2, 3), backoff=STOPPED)
     assert actions == [MarkReady(older)]
+    assert projection.backoff_after(spec_of(), STOPPED, actions, NOW) == STOPPED
+
+
+def test_what_fails_beside_an_older_one_that_gets_ready_counts() -> None:
+    """Both in one tick: a success says nothing of a newer version, and clears its own and older ones."""
+    older, newer = (a_replica(v, STARTING, version=v) for v in (1, 2))
+    held = Backoff(1, NOW + seconds(timing.FAILURE_FIRST_S), version=2)
+    both: list[Action] = [MarkReady(older), Fail(newer, "late")]
+    for actions in (both, both[::-1]):
+        assert projection.backoff_after(spec_of(), Backoff(), actions, NOW) == held
+        assert projection.backoff_after(spec_of(), Backoff(3, NOW, version=1), actions, NOW) == held
+    for failed in (older, newer):
+        both = [MarkReady(newer), Fail(failed, "late")]
+        assert projection.backoff_after(spec_of(), Backoff(), both, NOW) == Backoff()
+
+
+# A version that turns ill.
+
+
+def test_a_version_that_turns_ill_is_given_up() -> None:
+    """What it was to replace serves still: so the ill one goes, nothing comes for it, and none follows it."""
+    ill = new(4, unhealthy_since=DUE)
+    assert decide(*three(), new(4, unhealthy_since=DUE + seconds(1))) == [], "it may recover"
+    assert decide(*three(), ill) == [Drain(ill, "unhealthy for 60 s"), GoWithout(ill), GiveUp(2)]
+
+
+def test_a_version_that_turns_ill_after_the_old_one_went_is_given_up() -> None:
+    """It is missed: so it is replaced, with the version that serves, and stays until that does."""
+    ill = new(4, unhealthy_since=DUE)
+    assert decide(old(2), old(3), ill) == [Replace(ill, "unhealthy for 60 s", 1), GiveUp(2)]
+
+
+def test_only_a_version_that_is_being_rolled_out_is_given_up() -> None:
+    """Not one that all have, nor the one before, nor any of a service that keeps."""
+    ill, keep = new(4, unhealthy_since=DUE), spec_of(on_update=OnUpdate.KEEP)
+    assert decide(new(5), new(6), ill) == [Replace(ill, "unhealthy for 60 s", 2)]
+    older = old(3, unhealthy_since=DUE)
+    assert decide(new(5), new(6), older) == [Replace(older, "unhealthy for 60 s", 2)]
+    assert decide(old(2), old(3), ill, spec=keep) == [Replace(ill, "unhealthy for 60 s", 2)]
+
+
+@pytest.mark.parametrize(("surge", "failures"), [(1, 2), (2, 3)])
+def test_a_version_that_is_given_up_counts_as_failed_too_often(surge: int, failures: int) -> None:
+    """It was ready, and so never failed: as many failures as stop it, one more than `surge`, are put down."""
+    spec = spec_of(surge=surge)
+    given_up = Backoff(failures, version=2)
+    for before, after in (
+        (Backoff(), given_up),
+        (Backoff(4, NOW, 1, NOW), given_up),
+        (FAILED_ONCE, replace(FAILED_ONCE, failures=failures)),
+        (Backoff(4, NOW, 2), Backoff(4, NOW, 2)),
+    ):
+        assert projection.backoff_after(spec, before, [GiveUp(2)], NOW) == after
+    assert rollout.is_stopped(spec, rows_of(backoff=given_up))
+    assert decide(*three(), spec=spec, backoff=given_up) == []
+    assert not rollout.is_stopped(replace(spec, version=3), rows_of(backoff=given_up))
+
+
+class Rollout:
+    """A service of three in memory, of which version 2 is deployed, by the second."""
+
+    def __init__(self, surge: int, start_s: float, ill_after_s: float | None) -> None:
+        """Each instance is healthy so long after its launch; version 2 turns ill so long after that."""
+        self.world, self.controller = serving(spec_of(version=1, surge=surge))
+        self.world.clock.advance(600)  # what is there has stayed
+        self.world.services.specs["demo"] = spec_of(surge=surge)
+        self.start_s, self.ill_after_s = start_s, ill_after_s
+        self.fewest, self.most = 3, 3
+
+    def go_on(self, for_s: float) -> list[tuple[int, bool]]:
+        """Let time pass; the version of each replica then, and whether it serves."""
+        for _ in range(int(for_s / timing.TICK_IN_TRANSITION_S)):
+            self.world.clock.advance(timing.TICK_IN_TRANSITION_S)
+            self.world.fleet.run()
+            self._check()
+            self.controller.tick("demo")
+            there = active(self.world)
+            self.fewest = min(self.fewest, sum(r.serves for r in there))
+            self.most = max(self.most, len(there))
+        return [(r.version, r.serves) for r in active(self.world)]
+
+    @property
+    def launched(self) -> int:
+        """Instances since the deployment."""
+        return sum(launch.count for launch in self.world.fleet.launches)
+
+    def _check(self) -> None:
+        """The load balancer checks every target; what drains is done."""
+        versions = {r.instance_id: r.version for r in rows(self.world).replicas.values()}
+        for targets in self.world.router.groups.values():
+            for instance_id, state in list(targets.items()):
+                age = self.world.clock.now() - self.world.fleet.instances[instance_id].launched_at
+                if state is TargetState.DRAINING:
+                    del targets[instance_id]
+                elif age >= seconds(self.start_s):
+                    is_ill = versions.get(instance_id) == 2 and self._is_ill(age.total_seconds())
+                    targets[instance_id] = TargetState.UNHEALTHY if is_ill else TargetState.HEALTHY
+
+    def _is_ill(self, age_s: float) -> bool:
+        return self.ill_after_s is not None and age_s >= self.start_s + self.ill_after_s
+
+
+@pytest.mark.parametrize("surge", [1, 2])
+def test_a_version_that_turns_ill_costs_no_replica_that_serves(surge: int) -> None:
+    """Ill 30 s after it got ready, when it hasn't stayed: the old version serves on for 20 minutes.
+
+    Nothing is launched but the first `surge` of the new version.
+    """
+    course = Rollout(surge, start_s=120, ill_after_s=30)
+    assert course.go_on(120 + 30 + 60 + 30) == [(1, True)] * 3
+    assert course.go_on(1200) == [(1, True)] * 3
+    assert (course.fewest, course.most, course.launched) == (3, 3 + surge, surge)
+    assert rollout.is_stopped(spec_of(surge=surge), rows(course.world))
+
+
+@pytest.mark.parametrize("surge", [1, 2])
+def test_a_version_that_turns_ill_late_is_replaced_by_the_one_before(surge: int) -> None:
+    """It has stayed when it turns ill, for it starts in 12 s: what went comes back, and then all is still."""
+    course = Rollout(surge, start_s=12, ill_after_s=30)
+    assert course.go_on(400) == [(1, True)] * 3
+    launched = course.launched
+    assert course.go_on(1200) == [(1, True)] * 3
+    assert course.launched == launched
+
+
+@pytest.mark.parametrize("surge", [1, 2, 3])
+@pytest.mark.parametrize("start_s", [12, 120, 900])
+def test_a_good_version_rolls_out_with_as_many_as_wanted_serving(surge: int, start_s: float) -> None:
+    """Each replica is launched once, and no more than `surge` beyond three are there."""
+    course = Rollout(surge, start_s, ill_after_s=None)
+    rounds = -(-3 // surge)
+    assert course.go_on(rounds * (2 * start_s + 30)) == [(2, True)] * 3
+    assert (course.fewest, course.most, course.launched) == (3, 3 + surge, 3)
 
 
 # Losses meanwhile.
@@ -282,6 +459,8 @@ def test_what_waits_is_launched_with_what_it_was_requested_for_or_what_served_si
     for other, expected in ((old(1), [(4, 2), (5, 1)]), (new(6), [(4, 2), (5, 2)])):
         rows = rows_of(other, newer, older)
         assert [(r.id, rollout.to_launch(spec, rows, r)) for r in (newer, older)] == expected
+    stopped = rows_of(old(1), newer, older, backoff=STOPPED)
+    assert [rollout.to_launch(spec, stopped, r) for r in (newer, older)] == [1, 1], "it is given up"
     launches = decide(three()[0], old(2), newer, older)
     assert launches == [Launch((older,)), Launch((newer,))], "a launch for each version"
 
@@ -292,7 +471,7 @@ def test_a_stopped_roll_out_raises_its_alarm() -> None:
     _deploy(world.services.specs, spec_of())
     _fail_twice(world, controller)
     assert [(r.id, r.version) for r in active(world)] == [(1, 1), (2, 1), (3, 1)]
-    assert len(world.fleet.launches) == 2
+    assert len(world.fleet.launches) == 2, "one that fails alone may be the pool's fault"
     names = {name for name, _ in world.telemetry.records}
     assert "rollout_stopped" in names
     assert "crash_looping" not in names

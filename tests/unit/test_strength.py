@@ -14,7 +14,17 @@ from spotrelay.core.replica import Replica
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.serving import projection, reconcile, replacement, strength
-from spotrelay.serving.actions import Action, Adopt, Drain, Launch, NoteHealth, Request, ServeOn, TakeIn
+from spotrelay.serving.actions import (
+    Action,
+    Adopt,
+    Drain,
+    Launch,
+    MarkReady,
+    NoteHealth,
+    Request,
+    ServeOn,
+    TakeIn,
+)
 from spotrelay.serving.observation import Observation
 from tests.examples import demo_spec
 from tests.unit.cases import NOW, an_instance, losing, replacing, seen_of, told, without
@@ -82,14 +92,22 @@ def test_what_this_tick_takes_or_finds_ill_spares_nobody() -> None:
 
 
 def test_surplus_waits_until_it_is_known_who_serves() -> None:
-    """What this tick finds ill may only be busy: it counts as serving, and nobody goes for it."""
+    """What this tick finds ill goes first if enough others serve, and is no reason to give up one that does.
+
+    It may have been busy for a moment: until the next tick it counts as serving, and doesn't go for nothing.
+    """
     rows = [spot(i) for i in (1, 2, 3)]
     ill = [NoteHealth(r, NOW) for r in rows]
     spec = demo_spec(replicas=2)
     assert dropped(decide(spec, look(*rows))) == [3]
-    assert dropped(decide(spec, look(*rows), *ill[:2])) == [], "one serves for certain"
-    assert dropped(decide(spec, look(*rows, fallback(4)), *ill[:2])) == [], "two do, as many as wanted"
+    assert dropped(decide(spec, look(*rows), *ill[:2])) == [], "one serves for sure"
+    assert dropped(decide(spec, look(*rows, fallback(4)), *ill[:2])) == [], "two do, and two are wanted"
+    noted = [replace(r, unhealthy_since=NOW) for r in rows[:2]]
+    assert dropped(decide(spec, look(*noted, rows[2]))) == [2], "as the tick after it has it"
     assert dropped(decide(spec, look(*rows, fallback(4)), ill[0])) == [1, 4], "two that serve are left"
+    rising = replace(rows[2], state=STARTING)
+    assert dropped(decide(spec, look(*rows[:2], rising), MarkReady(rising))) == [3], "it counts as serving"
+    assert dropped(decide(spec, look(*rows[:2], rising), MarkReady(rising), ill[0])) == [], "two do"
     came = TakeIn(an_instance(9), READY, "serves, and nothing on record knew it")
     assert dropped(decide(spec, look(*rows[:2]), came)) == [2], "what was taken in answers its checks"
     assert dropped(decide(spec, look(*rows[:2]), replace(came, state=STARTING))) == [], "or doesn't yet"

@@ -118,6 +118,13 @@ def test_a_warned_replica_is_not_superseded() -> None:
     assert not [a for a in decide(alone, a_replica(2, READY), wanted=3) if isinstance(a, Replace)]
 
 
+def test_nothing_is_superseded_while_more_are_there_than_wanted() -> None:
+    """One of them goes anyway: perhaps the one that should be left, and another launch is saved."""
+    old = [a_replica(i, READY, rebalance_at=NOW, since_s=3600 - i) for i in (1, 2)]
+    assert decide(*old, wanted=1, surge=2) == [Drain(old[1], "more replicas than wanted")]
+    assert decide(*old, wanted=2, surge=2) == [Replace(r, RECOMMENDED, 1) for r in old]
+
+
 # Health.
 
 
@@ -136,6 +143,24 @@ def test_an_unhealthy_replica_stays_until_its_successor_serves() -> None:
     assert decide(old, starting(2)) == []
     assert decide(old, replace(new, unhealthy_since=NOW)) == []
     assert decide(old, new) == [Drain(old, UNHEALTHY)]
+
+
+def test_a_successor_that_turns_ill_goes_while_the_other_serves() -> None:
+    """Nothing comes in its place: what it was to replace gets another one, and no version is given up."""
+    old = a_replica(1, READY, rebalance_at=NOW, replaced_by=2)
+    assert decide(old, ill(2, unhealthy_since=DUE + seconds(1))) == [], "it gets its time"
+    assert decide(old, ill(2)) == [Drain(ill(2), UNHEALTHY), GoWithout(ill(2))]
+    recovering = replace(ill(2), state=STARTING)
+    assert decide(old, recovering) == []
+    assert decide(ill(1, replaced_by=2), ill(2)) == [], "neither serves: both may recover"
+
+
+def test_a_successor_of_the_same_version_need_not_stay_first() -> None:
+    """Its version has served: only one of another version may turn ill soon after it got ready."""
+    old = a_replica(1, READY, rebalance_at=NOW, replaced_by=2)
+    new = a_replica(2, READY, since_s=0, reason=RECOMMENDED)
+    assert decide(old, new) == [Drain(old, RECOMMENDED)]
+    assert decide(old, replace(new, version=2)) == []
 
 
 def test_one_that_recovers_goes_as_soon_as_it_is_one_too_many() -> None:

@@ -209,9 +209,9 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "held-for-another-version",
         "serving.failures",
-        old="    if version > backoff.version:\n        return None\n",
+        old="    if version != backoff.version:\n        return None\n",
         new="",
-        wrong="a new version waits for what the one before did",
+        wrong="a version waits for what another one did",
     ),
     HandMade(
         "least-final-state-wins",
@@ -237,8 +237,8 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "superseded-goes-before-its-successor-serves",
         "serving.supersede",
-        old="if successor.stays and (may_go > 0 or not replica.serves):",
-        new="if True:",
+        old="if successor.stays and (not replica.serves or (may_go > 0",
+        new="if True or (not replica.serves or (may_go > 0",
         wrong="on EC2's recommendation alone a replica is drained that nobody stands in for",
     ),
     HandMade(
@@ -385,7 +385,7 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "serving-fallbacks-are-dropped",
         "serving.strength",
-        old="    return [*quiet, *[r for r in given_up if r.serves][: max(serving, 0)]]\n",
+        old="    return [*[r for r in given_up if r not in busy], *busy[: max(serving, 0)]]\n",
         new="    return [*given_up]\n",
         wrong="a fallback goes while no Spot replica serves",
         is_quick=True,
@@ -407,7 +407,7 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "rolls-out-all-at-once",
         "serving.supersede",
-        old="sorted(due.values(), key=_urgency)[: max(spec.surge - beyond, 0)]",
+        old="sorted(due.values(), key=_urgency)[:most]",
         new="sorted(due.values(), key=_urgency)",
         wrong="a deployment doubles the fleet, and a version that fails is tried by every replica",
     ),
@@ -421,9 +421,9 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "a-stopped-roll-out-goes-on",
         "serving.rollout",
-        old="not is_stopped(spec, rows) and not is_held",
+        old="not is_held and not is_stopped(spec, rows)",
         new="not is_held",
-        wrong="a version that failed twice is tried by one replica after the other",
+        wrong="a version that failed repeatedly is tried by one replica after the other",
     ),
     HandMade(
         "a-new-version-that-does-not-answer-rolls-on",
@@ -431,6 +431,27 @@ HAND_MADE: Sequence[HandMade] = (
         old="    return has_failed or any(",
         new="    return has_failed or False and any(",
         wrong="replicas that serve are given up for ones that don't answer their checks",
+    ),
+    HandMade(
+        "a-roll-out-does-not-wait-for-the-new-one-to-stay",
+        "serving.supersede",
+        old="return successor.version == replica.version or stays_from(successor) <= now",
+        new="return True",
+        wrong="the one before is gone when the new version turns ill soon after it got ready",
+    ),
+    HandMade(
+        "an-ill-version-is-tried-again",
+        "serving.supersede",
+        old="        yield GiveUp(spec.version)\n",
+        new="        pass\n",
+        wrong="a version that turns ill is launched and given up for ever, each time by another replica",
+    ),
+    HandMade(
+        "an-ill-successor-stays",
+        "serving.supersede",
+        old="        elif replica.serves and _is_ill(successor, now):\n",
+        new="        elif False:\n",
+        wrong="one that doesn't answer is paid for without end, beside the one that it was to replace",
     ),
     HandMade(
         "the-needless-are-replaced",

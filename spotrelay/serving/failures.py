@@ -16,8 +16,12 @@ NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 def is_crash_looping(version: int, backoff: Backoff) -> bool:
-    """Whether this version has failed so often in a row that another try would only cost."""
-    return backoff.version == version and backoff.failures >= timing.CRASH_LOOP_FAILURES
+    """Whether this version has failed so often in a row that another try would only cost.
+
+    One that was given up after it had served is no crash loop: perhaps it is all that there is.
+    """
+    has_failed = backoff.version == version and backoff.until is not None
+    return has_failed and backoff.failures >= timing.CRASH_LOOP_FAILURES
 
 
 def held_until(version: int, backoff: Backoff, *, is_fallback: bool = False) -> datetime | None:
@@ -45,9 +49,9 @@ def after_success(backoff: Backoff, ready: Sequence[Replica]) -> Backoff:
 
 
 def given_up(backoff: Backoff, version: int, failures: int) -> Backoff:
-    """A version that counts as failed so often in a row at least, though it was ready."""
+    """A version that counts as failed so often in a row at least, though it was ready. It holds no launch."""
     before = backoff if backoff.version == version else Backoff(version=version)
-    return replace(before, failures=max(before.failures, failures))
+    return replace(before, failures=max(before.failures, failures), until=None)
 
 
 def after_failures(

@@ -16,14 +16,17 @@ from spotrelay.serving.observation import stays_from
 
 
 def proven(spec: ServiceSpec, rows: Rows, lost: Replica | None = None) -> int:
-    """The newest version that has served: what is missing is launched with it.
+    """The newest version that has served, and wasn't given up: what is missing is launched with it.
 
     Where none has, the version of what was lost, and else the one that is deployed.
     """
     if spec.on_update is OnUpdate.KEEP:
         return spec.version
     known = rows.replicas.values()
-    served = (r.version for r in known if ReplicaState.READY in r.entered and r.unhealthy_since is None)
+    served = [r.version for r in known if ReplicaState.READY in r.entered and r.unhealthy_since is None]
+    older = [version for version in served if version < spec.version]
+    if older and is_stopped(spec, rows):
+        return max(older)
     return max(served, default=lost.version if lost else spec.version)
 
 

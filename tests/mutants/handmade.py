@@ -211,7 +211,7 @@ HAND_MADE: Sequence[HandMade] = (
         "serving.failures",
         old="    if version != backoff.version:\n        return None\n",
         new="",
-        wrong="a new version waits for what the one before did",
+        wrong="a version waits for what another one did",
     ),
     HandMade(
         "least-final-state-wins",
@@ -431,6 +431,27 @@ HAND_MADE: Sequence[HandMade] = (
         old="    return has_failed or any(",
         new="    return has_failed or False and any(",
         wrong="replicas that serve are given up for ones that don't answer their checks",
+    ),
+    HandMade(
+        "a-roll-out-does-not-wait-for-the-new-one-to-stay",
+        "serving.supersede",
+        old="return successor.version == replica.version or stays_from(successor) <= now",
+        new="return True",
+        wrong="the one before is gone when the new version turns ill soon after it got ready",
+    ),
+    HandMade(
+        "an-ill-version-is-tried-again",
+        "serving.supersede",
+        old="        yield GiveUp(spec.version)\n",
+        new="        pass\n",
+        wrong="a version that turns ill is launched and given up for ever, each time by another replica",
+    ),
+    HandMade(
+        "an-ill-successor-stays",
+        "serving.supersede",
+        old="        elif replica.serves and _is_ill(successor, now):\n",
+        new="        elif False:\n",
+        wrong="one that doesn't answer is paid for without end, beside the one that it was to replace",
     ),
     HandMade(
         "the-needless-are-replaced",

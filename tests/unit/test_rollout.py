@@ -16,6 +16,7 @@ from spotrelay.core.rows import Backoff
 from spotrelay.core.spec import OnUpdate, ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.events import InterruptionWarning
+from spotrelay.serving import failures as failures_of
 from spotrelay.serving import interruption, projection, reconcile, rollout
 from spotrelay.serving.actions import (
     Action,
@@ -299,17 +300,18 @@ def test_only_a_version_that_is_being_rolled_out_is_given_up() -> None:
 
 @pytest.mark.parametrize(("surge", "failures"), [(1, 2), (2, 3)])
 def test_a_version_that_is_given_up_counts_as_failed_too_often(surge: int, failures: int) -> None:
-    """It was ready, and so never failed: as many failures as stop it, one more than `surge`, are put down."""
+    """As many failures are put down as stop it; no launch is held, because it may be all that there is."""
     spec = spec_of(surge=surge)
     given_up = Backoff(failures, version=2)
     for before, after in (
         (Backoff(), given_up),
         (Backoff(4, NOW, 1, NOW), given_up),
-        (FAILED_ONCE, replace(FAILED_ONCE, failures=failures)),
-        (Backoff(4, NOW, 2), Backoff(4, NOW, 2)),
+        (FAILED_ONCE, given_up),
+        (Backoff(4, NOW, 2), Backoff(4, version=2)),
     ):
         assert projection.backoff_after(spec, before, [GiveUp(2)], NOW) == after
     assert rollout.is_stopped(spec, rows_of(backoff=given_up))
+    assert not failures_of.is_crash_looping(2, replace(given_up, failures=9))
     assert decide(*three(), spec=spec, backoff=given_up) == []
     assert not rollout.is_stopped(replace(spec, version=3), rows_of(backoff=given_up))
 
@@ -422,6 +424,13 @@ def test_a_new_one_that_is_lost_before_it_served_is_replaced_as_a_loss() -> None
     assert decide(*three(), rising, warned=[4])[:2] == [drain, without(drain)], "three old ones are left"
     actions = decide(old(2), old(3), rising, warned=[4])
     assert actions == [drain, replacing(drain, version=1), Replace(old(2), DEPLOYED, 2)]
+
+
+def test_a_version_that_is_given_up_replaces_no_loss() -> None:
+    """Though another replica of it still answers: the older one has served for longer."""
+    lost = decide(old(1), new(4), new(5, unhealthy_since=NOW), warned=[1], backoff=STOPPED)
+    assert [a.version for a in lost if isinstance(a, Replace)] == [1]
+    assert rollout.proven(spec_of(), rows_of(new(4), backoff=STOPPED)) == 2, "where there is no older one"
 
 
 def test_where_nothing_has_served_a_loss_is_replaced_with_its_own_version() -> None:

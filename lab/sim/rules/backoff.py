@@ -73,20 +73,31 @@ class BackoffChecker:
         if recorded.failures not in counts or recorded.version != version:
             view.report(Rule.FAILURE_BACKOFF, f"{len(failed)} failed after {before}, and {recorded}")
             return
-        held_s = limits.doubled_s(min(recorded.failures, *counts), *limits.FAILURE_S)
-        if not _is_now(view, commit, recorded.until, held_s):
-            view.report(
-                Rule.FAILURE_BACKOFF, f"held until {recorded.until} after {recorded.failures} failures"
-            )
-        if any(replica.is_fallback for replica in failed):
-            held_s = min(held_s, limits.FALLBACK_FAILURE_MAX_S)
-            is_right = _is_now(view, commit, recorded.fallback_until, held_s)
-        else:
-            is_right = recorded.fallback_until == before.fallback_until
-        if not is_right:
-            view.report(
-                Rule.FAILURE_BACKOFF, f"after {before}, fallbacks are held until {recorded.fallback_until}"
-            )
+        if not (given_up and recorded.until is None):
+            _check_times(view, commit, before, recorded, min(recorded.failures, *counts), failed)
+
+
+def _check_times(
+    view: InvocationView,
+    commit: Commit,
+    before: Backoff,
+    recorded: Backoff,
+    failures: int,
+    failed: Sequence[Replica],
+) -> None:
+    """Do launches wait for as long as so many failures demand?"""
+    held_s = limits.doubled_s(failures, *limits.FAILURE_S)
+    if not _is_now(view, commit, recorded.until, held_s):
+        view.report(Rule.FAILURE_BACKOFF, f"held until {recorded.until} after {failures} failures")
+    if any(replica.is_fallback for replica in failed):
+        held_s = min(held_s, limits.FALLBACK_FAILURE_MAX_S)
+        is_right = _is_now(view, commit, recorded.fallback_until, held_s)
+    else:
+        is_right = recorded.fallback_until == before.fallback_until
+    if not is_right:
+        view.report(
+            Rule.FAILURE_BACKOFF, f"after {before}, fallbacks are held until {recorded.fallback_until}"
+        )
 
 
 def _after_success(backoff: Backoff, ready: Sequence[int]) -> Backoff:
@@ -113,7 +124,7 @@ def _given_up(view: InvocationView, before: Backoff) -> Backoff | None:
     if spec is None or spec.on_update is OnUpdate.KEEP or not is_ill:
         return None
     before = before if before.version == spec.version else Backoff(version=spec.version)
-    return replace(before, failures=max(before.failures, spec.surge + 1))
+    return replace(before, failures=max(before.failures, spec.surge + 1), until=None)
 
 
 def _is_now(view: InvocationView, commit: Commit, until: datetime | None, held_s: float) -> bool:
@@ -131,7 +142,7 @@ def _becomes_ready(row: Replica, commit: Commit) -> bool:
 
 def is_looping(backoff: Backoff, version: int) -> bool:
     """Whether so many failures in a row have stopped the version's launches."""
-    return backoff.version == version and backoff.failures >= limits.CRASH_LOOP
+    return backoff.version == version and backoff.until is not None and backoff.failures >= limits.CRASH_LOOP
 
 
 def rollout_stopped(spec: ServiceSpec, known: Sequence[Backoff], rows: Rows) -> bool:

@@ -36,7 +36,7 @@ POOLS = tuple(
 
 
 class Theatre:
-    """A market (`stage.Market`) and the rows of a product (`watch.RowReader`) that reacts to it as it should.
+    """A market (`stage.StagedMarket`) and the rows of a product (`watch.RowReader`) that reacts as it should.
 
     What it gets wrong is for tests to choose: `flaw` is one of "deaf" (never replaces anything), "twins" (two
     replacements each), "stubborn" (never leaves a pool), "greedy" (terminates what EC2 warned), "stingy" (its

@@ -187,6 +187,14 @@ def test_one_that_was_to_be_replaced_and_is_needed_holds_up_nobody() -> None:
     assert actions[:2] == [Drain(ill(2), UNHEALTHY), GoWithout(ill(2))]
 
 
+def test_a_replacement_that_is_lost_comes_again_for_whom_it_was() -> None:
+    """The one that it was for is due to go: with it there are as many as wanted, and still one is missed."""
+    due = a_replica(1, READY, rebalance_at=NOW, replaced_by=4)
+    lost = starting(4)
+    actions = decide(due, a_replica(2, READY), a_replica(3, READY), lost, wanted=3, warned=[4])
+    assert [a.replica.id for a in actions if isinstance(a, Replace)] == [4]
+
+
 def test_many_unhealthy_are_replaced_a_few_at_a_time() -> None:
     """Perhaps it isn't theirs: no more than `surge` are replaced at once, and before any recommendation."""
     sick = [ill(i, since_s=100 + i) for i in (1, 2, 3)]

@@ -82,8 +82,9 @@ def warned(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Acti
         is_rising = replica.state.is_active and replica.state is not ReplicaState.READY
         if replica.is_warned and is_rising:
             yield leave(replica)
-    # Those that this tick has just found count as lost: they have time, and the next tick looks at them.
-    for replica in rotation.leaving(spec, seen.rows, warned_at, now):
+    # What this very tick found warned or ill neither leaves nor counts: it has time, and the next tick looks.
+    ill = {r.id for r in seen.known if seen.read.replicas[r.id].serves and not r.serves}
+    for replica in rotation.leaving(spec, seen.rows, {*warned_at, *ill}, now):
         yield leave(replica)
 
 

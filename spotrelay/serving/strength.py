@@ -40,15 +40,16 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Acti
     fallbacks = [r for r in active if r.is_fallback]
     known = {r.id for r in seen.known}
     may_go = spare(spec, rows)
-    surplus = _surplus(spec, [r for r in regular if r.id in known], len(regular) - spec.replicas)
-    dropped = _at_most(may_go, surplus, seen.read)
+    droppable = [_as_known(r, seen.read) for r in regular if r.id in known]
+    dropped = _at_most(may_go, _surplus(spec, droppable, len(regular) - spec.replicas))
     dropped_ids = {r.id for r in dropped}
     kept = [r for r in regular if r.id not in dropped_ids]
     # One that was to be replaced and serves all the same leaves less to stand in for.
     serving = sum(r.stays and not r.is_fallback for r in rows.replicas.values())
     missing = min(_missing(spec, kept, len(regular), seen), max(spec.replicas - serving, 0))
-    idle = _idle_fallbacks(fallbacks, missing + _undecided(spec, kept, seen), kept, now)
-    idle = _at_most(may_go - sum(r.serves for r in dropped), [r for r in idle if r.id in known], seen.read)
+    droppable = [_as_known(r, seen.read) if r.id in known else r for r in fallbacks]
+    idle = _idle_fallbacks(droppable, missing + _undecided(spec, kept, seen), kept, now)
+    idle = _at_most(may_go - sum(r.serves for r in dropped), [r for r in idle if r.id in known])
     for replica in dropped:
         yield from _drop(replica, "more replicas than wanted", seen)
     for replica in idle:
@@ -71,17 +72,20 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Acti
         if _is_due(replace(r, retry_at=None) if is_turn and _is_refused(r) else r, seen, now)
     ]
     due = [r for r in due if not failures.is_held(r.version, rows.backoff, now, is_fallback=r.is_fallback)]
-    yield from _launches(spec, due, kept, fallbacks, is_last_resort=bool(refused))
+    is_whole = sum(r.stays and r.id not in gone for r in rows.replicas.values()) >= spec.replicas
+    yield from _launches(spec, due, kept, is_whole=is_whole, is_last_resort=bool(refused))
 
 
-def _at_most(serving: int, given_up: Sequence[Replica], read: Rows) -> list[Replica]:
-    """Of the replicas to give up all that don't serve, and at most so many that do.
+def _as_known(replica: Replica, read: Rows) -> Replica:
+    """The replica; one that this very tick found not to answer may be busy, and counts as serving for now."""
+    is_new = not replica.serves and read.replicas[replica.id].serves
+    return replace(replica, unhealthy_since=None) if is_new else replica
 
-    What this very tick found not to answer may have been busy: for now it counts as serving.
-    """
-    busy = {r.id for r in given_up if r.serves or read.replicas[r.id].serves}
-    first = [r for r in given_up if r.id in busy][: max(serving, 0)]
-    return [*[r for r in given_up if r.id not in busy], *first]
+
+def _at_most(serving: int, given_up: Sequence[Replica]) -> list[Replica]:
+    """Of the replicas to give up all that don't serve, and at most so many that do."""
+    quiet = [r for r in given_up if not r.serves]
+    return [*quiet, *[r for r in given_up if r.serves][: max(serving, 0)]]
 
 
 def next_look(spec: ServiceSpec | None, seen: Observation, now: datetime) -> datetime | None:
@@ -253,13 +257,12 @@ def _launches(
     spec: ServiceSpec,
     due: Sequence[Replica],
     regular: Sequence[Replica],
-    fallbacks: Sequence[Replica],
     *,
+    is_whole: bool,
     is_last_resort: bool,
 ) -> Iterator[Launch]:
     spot = [r for r in due if r.purchase_option is PurchaseOption.SPOT]
     on_demand = [r for r in due if r.purchase_option is PurchaseOption.ON_DEMAND]
-    is_whole = sum(r.serves for r in (*regular, *fallbacks)) >= spec.replicas
     if is_whole:
         at_once = max(RETURN_LEAST, -(-spec.replicas // RETURN_SHARE))
         rising = sum(r.state in _RISING and r.purchase_option is PurchaseOption.SPOT for r in regular)

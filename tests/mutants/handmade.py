@@ -385,8 +385,8 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "serving-fallbacks-are-dropped",
         "serving.strength",
-        old="    first = [r for r in given_up if r.id in busy][: max(serving, 0)]\n",
-        new="    first = [r for r in given_up if r.id in busy]\n",
+        old="    return [*quiet, *[r for r in given_up if r.serves][: max(serving, 0)]]\n",
+        new="    return [*given_up]\n",
         wrong="a fallback goes while no Spot replica serves",
         is_quick=True,
     ),

@@ -327,16 +327,22 @@ def test_who_serves_on_is_looked_at_by_every_tick() -> None:
 
 
 def test_who_serves_on_and_stops_answering_leaves() -> None:
-    """Its failed check is noted like any other's, and then it is no use in rotation."""
+    """Its failed check is noted like any other's, and with the next tick it is no use in rotation."""
     serving_on = a_replica(1, ReplicaState.READY, warned_at=NOW - seconds(20), replaced_by=4)
     seen: dict[str, Any] = {"instances": [an_instance(1)], "warned": [1], "wanted": 0}
     ill = replace(serving_on, unhealthy_since=NOW)
     leaves = Drain(ill, "interruption warning", warned_at=serving_on.warned_at)
-    assert decide(serving_on, health={1: TargetState.UNHEALTHY}, **seen) == [
-        NoteHealth(serving_on, NOW),
-        leaves,
-    ]
+    assert decide(serving_on, health={1: TargetState.UNHEALTHY}, **seen) == [NoteHealth(serving_on, NOW)]
     assert decide(ill, health={1: TargetState.UNHEALTHY}, **seen) == [leaves]
+
+
+def test_the_very_last_ones_stay_though_this_tick_finds_all_ill() -> None:
+    """A load balancer that shows nobody for a moment takes nobody out of rotation."""
+    warned = [
+        a_replica(i, ReplicaState.READY, warned_at=NOW - seconds(88), replaced_by=i + 3) for i in (1, 2)
+    ]
+    actions = decide(*warned, instances=[an_instance(1), an_instance(2)], warned=[1, 2], wanted=0)
+    assert {type(a) for a in actions} == {NoteHealth}
 
 
 def test_a_warned_replica_that_was_to_become_ready_never_does() -> None:

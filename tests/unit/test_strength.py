@@ -104,7 +104,7 @@ def test_surplus_waits_until_it_is_known_who_serves() -> None:
     assert dropped(decide(spec, look(*rows, fallback(4)), *ill[:2])) == [], "two do, and two are wanted"
     noted = [replace(r, unhealthy_since=NOW) for r in rows[:2]]
     assert dropped(decide(spec, look(*noted, rows[2]))) == [2], "as the tick after it has it"
-    assert dropped(decide(spec, look(*rows, fallback(4)), ill[0])) == [1, 4], "two that serve are left"
+    assert dropped(decide(spec, look(*rows, fallback(4)), ill[0])) == [3], "two that serve are left"
     rising = replace(rows[2], state=STARTING)
     assert dropped(decide(spec, look(*rows[:2], rising), MarkReady(rising))) == [3], "it counts as serving"
     assert dropped(decide(spec, look(*rows[:2], rising), MarkReady(rising), ill[0])) == [], "two do"

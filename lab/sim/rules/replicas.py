@@ -93,8 +93,8 @@ def _check_scale_in(view: InvocationView, spec: ServiceSpec, commit: Commit) -> 
 
 
 def _is_serving(view: InvocationView, row: Replica) -> bool:
-    """Whether a replica is ready and, as the load balancer says now, healthy."""
-    return row.state is ReplicaState.READY and view.target(row) is TargetState.HEALTHY
+    """Whether a replica served when it was read, or does by what was seen since."""
+    return row.serves or (row.id in view.now.replicas and view.now.replicas[row.id].serves)
 
 
 def _goes_before(view: InvocationView, row: Replica, other: Replica, *, is_base: bool) -> bool:
@@ -261,7 +261,7 @@ def _check_proactive_replacement(view: InvocationView, spec: ServiceSpec, commit
         view.report(Rule.REPLACED_BEFORE_DRAINED, f"{pairs} are replaced at a time, `surge` is {spec.surge}")
     now = commit.at + SKEW_S
     for old in moved:
-        if old.unhealthy_since is not None:
+        if after[old.id].unhealthy_since is not None and old.unhealthy_since is not None:
             is_due = now >= time_of(old.unhealthy_since) + limits.UNHEALTHY_S
         else:
             is_advised = old.rebalance_at is not None and spec.on_rebalance is OnRebalance.REPLACE

@@ -214,8 +214,8 @@ def _check_purchase_options(view: InvocationView, spec: ServiceSpec, commit: Com
 
 def _check_version(view: InvocationView, spec: ServiceSpec, commit: Commit, row: Replica) -> None:
     """A replica is requested: with the deployed version, or one that serves if that isn't known to?"""
-    known = (*view.rows.replicas.values(), *view.now.replicas.values())  # one may get ready in this very tick
-    served = {r.version for r in known if ReplicaState.READY in r.entered}
+    # One may get ready in this very tick; of one that ends in it nothing is left to tell.
+    served = {r.version for r in view.now.replicas.values() if ReplicaState.READY in r.entered}
     replaced = commit.before.replicas.get(row.replaces or 0)
     is_proven = row.version in served or (replaced is not None and row.version == replaced.version)
     # Only beside a replica that stays may a version be tried, or where none has served.

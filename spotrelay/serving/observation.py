@@ -43,6 +43,11 @@ class Observation:
         """The replicas that were read, as they would be left. Others were only just created."""
         return [r for r in self.rows.replicas.values() if r.id in self.read.replicas]
 
+    def may_serve(self, replica: Replica) -> bool:
+        """Whether it serves, or did when it was read: what this tick has just found ill may only be busy."""
+        was = self.read.replicas.get(replica.id)
+        return replica.serves or (was is not None and was.serves)
+
     def leaving(self, rows: Rows) -> Observation:
         """The same world, with rows as a stage would leave them."""
         return replace(self, rows=rows, as_read=self.read)

@@ -30,8 +30,9 @@ def decide(
     extra, given_up = 0, set()
     for replica in superseded.values():
         successor = rows.replicas[replica.replaced_by or 0]
-        if successor.stays and (not replica.serves or (may_go > 0 and _is_settled(successor, replica, now))):
-            may_go -= replica.serves
+        serves = seen.may_serve(replica)
+        if successor.stays and (not serves or (may_go > 0 and _is_settled(successor, replica, now))):
+            may_go -= serves
             yield Drain(replica, successor.reason)
         elif successor.stays:
             extra += 1

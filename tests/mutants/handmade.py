@@ -237,8 +237,8 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "superseded-goes-before-its-successor-serves",
         "serving.supersede",
-        old="if successor.stays and (not replica.serves or (may_go > 0 and _is_settled",
-        new="if True or (not replica.serves or (may_go > 0 and _is_settled",
+        old="if successor.stays and (not serves or (may_go > 0 and _is_settled",
+        new="if True or (not serves or (may_go > 0 and _is_settled",
         wrong="on EC2's recommendation alone a replica is drained that nobody stands in for",
     ),
     HandMade(

@@ -195,6 +195,14 @@ def test_a_replacement_that_is_lost_comes_again_for_whom_it_was() -> None:
     assert [a.replica.id for a in actions if isinstance(a, Replace)] == [4]
 
 
+def test_one_that_was_just_found_ill_stays_while_it_may_be_needed() -> None:
+    """A load balancer that shows nobody but the new one for a moment ends nothing that serves."""
+    old, other = a_replica(1, READY, replaced_by=3), a_replica(2, READY)
+    health = {1: TargetState.UNHEALTHY, 2: TargetState.UNHEALTHY, 3: TargetState.HEALTHY}
+    actions = decide(old, other, a_replica(3, READY), wanted=2, health=health)
+    assert {type(a) for a in actions} == {NoteHealth}
+
+
 def test_many_unhealthy_are_replaced_a_few_at_a_time() -> None:
     """Perhaps it isn't theirs: no more than `surge` are replaced at once, and before any recommendation."""
     sick = [ill(i, since_s=100 + i) for i in (1, 2, 3)]

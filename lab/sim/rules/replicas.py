@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from lab.sim.gate import Commit, time_of
@@ -323,7 +324,12 @@ def _check_launch_times(view: InvocationView, spec: ServiceSpec, commit: Commit)
         r for r in loaded.values() if r.is_fallback and r.state is ReplicaState.REQUESTED and r.attempts
     ]
     is_due = any(r.retry_at is None or time_of(r.retry_at) <= now for r in fallbacks)
-    again = [loaded[r.id] for r in commit.changes.update if r.id in launched and r.id in loaded]
+    # With the version that is launched: it may have been requested under an earlier one.
+    again = [
+        replace(loaded[r.id], version=r.version)
+        for r in commit.changes.update
+        if r.id in launched and r.id in loaded
+    ]
     for row in again:
         if row.launch_id in view.rows.intents:
             view.report(Rule.LAUNCHED_WHEN_DUE, f"{row} is launched, and its intent is still open")

@@ -52,7 +52,6 @@ class ProberFunction(Construct):
             "AwsSolutions-IAM5[Resource::*]",
             "Lambda makes the function's network interfaces with this role, and insists on these rights.",
         )
-        code = functions_code()
         function = lambda_.Function(
             self,
             "Function",
@@ -60,7 +59,7 @@ class ProberFunction(Construct):
             function_name=prober_function(service.name),
             runtime=RUNTIME,
             architecture=ARCHITECTURE,
-            code=code,
+            code=functions_code(),
             handler="lambdas.probe.handler",
             role=role,
             log_group=log_group,

@@ -48,13 +48,12 @@ class RemovalResource(Construct):
                 ],
             )
         )
-        code = functions_code()
         function = lambda_.Function(
             self,
             "Function",
             runtime=RUNTIME,
             architecture=ARCHITECTURE,
-            code=code,
+            code=functions_code(),
             handler="lambdas.removal.handler",
             role=role,
             log_group=log_group,

@@ -43,10 +43,11 @@ class Observation:
         """The replicas that were read, as they would be left. Others were only just created."""
         return [r for r in self.rows.replicas.values() if r.id in self.read.replicas]
 
-    def may_serve(self, replica: Replica) -> bool:
-        """Whether it serves, or did when it was read: what this tick has just found ill may only be busy."""
-        was = self.read.replicas.get(replica.id)
-        return replica.serves or (was is not None and was.serves)
+    @property
+    def found_ill(self) -> frozenset[int]:
+        """The replicas that this very tick found not to answer. They may only be busy: the next one tells."""
+        ready = (r for r in self.known if r.state is ReplicaState.READY and not r.serves)
+        return frozenset(r.id for r in ready if self.read.replicas[r.id].serves)
 
     def leaving(self, rows: Rows) -> Observation:
         """The same world, with rows as a stage would leave them."""

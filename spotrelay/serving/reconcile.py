@@ -44,8 +44,9 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> list[Action]:
     actions: list[Action] = []
     for stage in STAGES:
         decided = list(stage(spec, seen, now))
-        actions += decided
-        seen = seen.leaving(projection.after(spec, seen.rows, decided, now))
+        if decided:
+            actions += decided
+            seen = seen.leaving(projection.after(spec, seen.rows, decided, now))
     return actions
 
 
@@ -83,8 +84,7 @@ def warned(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Acti
         if replica.is_warned and is_rising:
             yield leave(replica)
     # What this very tick found warned or ill neither leaves nor counts: it has time, and the next tick looks.
-    ill = {r.id for r in seen.known if seen.read.replicas[r.id].serves and not r.serves}
-    for replica in rotation.leaving(spec, seen.rows, {*warned_at, *ill}, now):
+    for replica in rotation.leaving(spec, seen.rows, {*warned_at, *seen.found_ill}, now):
         yield leave(replica)
 
 

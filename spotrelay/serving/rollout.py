@@ -50,8 +50,8 @@ def is_old(spec: ServiceSpec, replica: Replica) -> bool:
 
 def due_from(spec: ServiceSpec, rows: Rows, replica: Replica) -> datetime:
     """From when on a ready replica may be replaced: it has stayed, and no failure holds the version."""
-    held = failures.held_until(spec.version, rows.backoff)
-    return max(stays_from(replica), held or stays_from(replica))
+    stays = stays_from(replica)
+    return max(stays, failures.held_until(spec.version, rows.backoff) or stays)
 
 
 def is_stopped(spec: ServiceSpec, rows: Rows) -> bool:

@@ -11,7 +11,7 @@ Nothing that serves is given up while the rest that serve are fewer than wanted,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -38,17 +38,17 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Acti
     active = counted(rows)
     regular = [r for r in active if not r.is_fallback]
     fallbacks = [r for r in active if r.is_fallback]
-    known = {r.id for r in seen.known}
+    known, found_ill = {r.id for r in seen.known}, seen.found_ill
     may_go = spare(spec, rows)
-    droppable = [_as_known(r, seen.read) for r in regular if r.id in known]
+    droppable = [_as_serving(r, found_ill) for r in regular if r.id in known]
     dropped = _at_most(may_go, _surplus(spec, droppable, len(regular) - spec.replicas))
     dropped_ids = {r.id for r in dropped}
     kept = [r for r in regular if r.id not in dropped_ids]
     # One that was to be replaced and serves all the same leaves less to stand in for.
     serving = sum(r.stays and not r.is_fallback for r in rows.replicas.values())
     missing = min(_missing(spec, kept, len(regular), seen), max(spec.replicas - serving, 0))
-    droppable = [_as_known(r, seen.read) if r.id in known else r for r in fallbacks]
-    idle = _idle_fallbacks(droppable, missing + _undecided(spec, kept, seen), kept, now)
+    standing_in = [_as_serving(r, found_ill) for r in fallbacks]
+    idle = _idle_fallbacks(standing_in, missing + _undecided(spec, kept, seen), kept, now)
     idle = _at_most(may_go - sum(r.serves for r in dropped), [r for r in idle if r.id in known])
     for replica in dropped:
         yield from _drop(replica, "more replicas than wanted", seen)
@@ -76,10 +76,9 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Acti
     yield from _launches(spec, due, kept, is_whole=is_whole, is_last_resort=bool(refused))
 
 
-def _as_known(replica: Replica, read: Rows) -> Replica:
-    """The replica; one that this very tick found not to answer may be busy, and counts as serving for now."""
-    is_new = not replica.serves and read.replicas[replica.id].serves
-    return replace(replica, unhealthy_since=None) if is_new else replica
+def _as_serving(replica: Replica, found_ill: Collection[int]) -> Replica:
+    """The replica; one that this very tick found not to answer counts as serving for now."""
+    return replace(replica, unhealthy_since=None) if replica.id in found_ill else replica
 
 
 def _at_most(serving: int, given_up: Sequence[Replica]) -> list[Replica]:

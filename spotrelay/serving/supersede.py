@@ -26,11 +26,11 @@ def decide(
     rows = seen.rows
     staying = [r for r in rows.replicas.values() if r.is_counted and not r.is_fallback]
     superseded = {r.id: r for r in staying if r.superseded_in(rows)}
-    may_go = spare(spec, rows)
+    may_go, found_ill = spare(spec, rows), seen.found_ill
     extra, given_up = 0, set()
     for replica in superseded.values():
         successor = rows.replicas[replica.replaced_by or 0]
-        serves = seen.may_serve(replica)
+        serves = replica.serves or replica.id in found_ill
         if successor.stays and (not serves or (may_go > 0 and _is_settled(successor, replica, now))):
             may_go -= serves
             yield Drain(replica, successor.reason)

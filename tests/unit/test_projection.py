@@ -42,14 +42,8 @@ from spotrelay.serving.actions import (
 )
 from tests.examples import demo_spec
 from tests.unit.cases import LONG_AGO, NOW, a_replica, an_instance, losing, replacing, rows_of, without
+from tests.unit.strengths import DRAINING, PROVISIONING, READY, REQUESTED, STARTING
 
-REQUESTED, PROVISIONING, STARTING, READY, DRAINING = (
-    ReplicaState.REQUESTED,
-    ReplicaState.PROVISIONING,
-    ReplicaState.STARTING,
-    ReplicaState.READY,
-    ReplicaState.DRAINING,
-)
 SPOT = PurchaseOption.SPOT
 SPEC = replace(demo_spec(), max_launches_per_minute=1000)
 

@@ -147,6 +147,8 @@ def is_looping(backoff: Backoff, version: int) -> bool:
 
 def rollout_stopped(spec: ServiceSpec, known: Sequence[Backoff], rows: Rows) -> bool:
     """Whether the deployed version failed too often, by all that is known, or a replica of it is ill."""
+    if spec.on_update is OnUpdate.KEEP:
+        return False
     has_failed = all(b.version == spec.version and b.failures > spec.surge for b in known)
     is_ill = any(r.version == spec.version and r.unhealthy_since for r in rows.replicas.values())
     return has_failed or is_ill

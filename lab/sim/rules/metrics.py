@@ -31,7 +31,7 @@ from spotrelay.core.ports import (
 )
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Changes, Rows
-from spotrelay.core.spec import OnUpdate, ServiceSpec
+from spotrelay.core.spec import ServiceSpec
 
 ROUNDED_S = 0.001
 """Times are rounded to microseconds."""
@@ -157,10 +157,7 @@ class MetricChecker:
         if _has(records, Call.HEALTH) and spec is not None and not is_removed:
             least = 1 if is_whole else 0
             self._add_service(invocation, spec, rows, bounds, is_whole=is_whole)
-            is_rolling = spec.on_update is OnUpdate.REPLACE
-            if is_looping(rows.backoff, spec.version) or (
-                is_rolling and rollout_stopped(spec, [rows.backoff], rows)
-            ):
+            if is_looping(rows.backoff, spec.version) or rollout_stopped(spec, [rows.backoff], rows):
                 bounds.add(Metric.CRASH_LOOPING, service, least, 1)
         if _has(records, Call.OBSERVE):
             held = self._held_back(invocation, rows, is_override=is_override or is_removed)

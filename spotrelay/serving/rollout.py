@@ -22,8 +22,10 @@ def proven(spec: ServiceSpec, rows: Rows, lost: Replica | None = None) -> int:
     """
     if spec.on_update is OnUpdate.KEEP:
         return spec.version
-    known = rows.replicas.values()
-    served = [r.version for r in known if ReplicaState.READY in r.entered and r.unhealthy_since is None]
+    have_served = [r for r in rows.replicas.values() if ReplicaState.READY in r.entered]
+    # Where none of them answers now, that says nothing about their versions.
+    answering = [r for r in have_served if r.unhealthy_since is None]
+    served = [r.version for r in answering or have_served]
     older = [version for version in served if version < spec.version]
     if older and is_stopped(spec, rows):
         return max(older)
@@ -36,6 +38,11 @@ def to_launch(spec: ServiceSpec, rows: Rows, waiting: Replica) -> int:
         return spec.version
     served = proven(spec, rows, waiting)
     return served if is_stopped(spec, rows) else max(waiting.version, served)
+
+
+def is_called_off(spec: ServiceSpec, rows: Rows, waiting: Replica) -> bool:
+    """Whether a replica was requested to try a version that has been given up since."""
+    return is_stopped(spec, rows) and waiting.version > to_launch(spec, rows, waiting)
 
 
 def is_next(spec: ServiceSpec, rows: Rows, replica: Replica, now: datetime) -> bool:

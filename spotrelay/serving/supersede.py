@@ -15,13 +15,13 @@ from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.spec import OnRebalance, ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.serving import rollout
-from spotrelay.serving.actions import Drain, GiveUp, GoWithout, Replace
+from spotrelay.serving.actions import Drain, End, GiveUp, GoWithout, Replace
 from spotrelay.serving.observation import Observation, spare, stays_from
 
 
 def decide(
     spec: ServiceSpec, seen: Observation, now: datetime
-) -> Iterator[Drain | Replace | GoWithout | GiveUp]:
+) -> Iterator[Drain | End | Replace | GoWithout | GiveUp]:
     """Drain what has its replacement, and request the next ones: no more at a time than `surge`."""
     rows = seen.rows
     staying = [r for r in rows.replicas.values() if r.is_counted and not r.is_fallback]
@@ -36,6 +36,8 @@ def decide(
             yield Drain(replica, successor.reason)
         elif successor.stays:
             extra += 1
+        elif serves and _is_needless(spec, successor, seen):
+            yield End(successor, GIVEN_UP)
         elif replica.serves and _is_ill(successor, now):
             # What it was to replace serves, so nothing need come in its place.
             given_up.add(successor.id)
@@ -62,6 +64,7 @@ def decide(
 
 
 UNHEALTHY = f"unhealthy for {timing.UNHEALTHY_REPLACED_S:.0f} s"
+GIVEN_UP = "its version is given up"
 
 
 def _is_ill(replica: Replica, now: datetime) -> bool:
@@ -69,6 +72,12 @@ def _is_ill(replica: Replica, now: datetime) -> bool:
     since = replica.unhealthy_since
     is_ready = replica.state is ReplicaState.READY
     return is_ready and since is not None and now - since >= seconds(timing.UNHEALTHY_REPLACED_S)
+
+
+def _is_needless(spec: ServiceSpec, successor: Replica, seen: Observation) -> bool:
+    """Whether it waits to be launched, and would be as what is there already."""
+    is_waiting = successor.state is ReplicaState.REQUESTED and successor.launch_id not in seen.rows.intents
+    return is_waiting and rollout.is_called_off(spec, seen.rows, successor)
 
 
 def _is_settled(successor: Replica, replica: Replica, now: datetime) -> bool:

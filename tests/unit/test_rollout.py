@@ -12,7 +12,7 @@ from spotrelay.core import timing
 from spotrelay.core.instances import InstanceState, TargetState
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Backoff
+from spotrelay.core.rows import Backoff, LaunchIntent
 from spotrelay.core.spec import OnUpdate, ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.events import InterruptionWarning
@@ -21,6 +21,7 @@ from spotrelay.serving import interruption, projection, reconcile, rollout
 from spotrelay.serving.actions import (
     Action,
     Drain,
+    End,
     Fail,
     GiveUp,
     GoWithout,
@@ -457,6 +458,9 @@ def test_what_does_not_answer_has_not_proved_itself() -> None:
     assert rollout.proven(spec, rows_of(old(1), new(4, unhealthy_since=NOW))) == 1
     went = new(4).to(DRAINING, NOW)
     assert rollout.proven(spec, rows_of(old(1), went)) == 2
+    assert rollout.proven(spec, rows_of(old(1, unhealthy_since=NOW))) == 1, (
+        "where none answers, all that served"
+    )
     assert rollout.proven(spec, rows_of(), old(1)) == 1
     assert rollout.proven(spec, rows_of()) == 2
 
@@ -472,6 +476,24 @@ def test_what_waits_is_launched_with_what_it_was_requested_for_or_what_served_si
     assert [rollout.to_launch(spec, stopped, r) for r in (newer, older)] == [1, 1], "it is given up"
     launches = decide(three()[0], old(2), newer, older)
     assert launches == [Launch((older,)), Launch((newer,))], "a launch for each version"
+
+
+def test_what_waits_to_try_a_version_that_was_given_up_is_called_off() -> None:
+    """It would be launched as what it was to replace: that would cost a replica and bring nothing."""
+    waiting, called_off = new(4, REQUESTED), End(new(4, REQUESTED), "its version is given up")
+    assert decide(*three(), waiting, backoff=STOPPED) == [called_off]
+    assert called_off not in decide(*three(), waiting), "nothing failed"
+    ill = old(1, replaced_by=4, unhealthy_since=DUE)
+    assert called_off not in decide(ill, *three()[1:], waiting, backoff=STOPPED), "it must be replaced"
+    asked = replace(waiting, launch_id="intent")
+    assert called_off not in decide(
+        *three(), asked, backoff=STOPPED, intents=[LaunchIntent("intent", "demo", (4,), NOW)]
+    )
+    older = a_replica(4, REQUESTED, reason="rebalance recommendation")
+    assert decide(*three(), older, backoff=STOPPED) == [Launch((older,))], "it is not of that version"
+    superseded = rows_of(*three(), waiting, backoff=STOPPED)
+    after = projection.after(spec_of(), superseded, [called_off], NOW)
+    assert not after.replicas[1].superseded_in(after)
 
 
 def test_a_stopped_roll_out_raises_its_alarm() -> None:

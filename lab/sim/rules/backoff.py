@@ -68,13 +68,15 @@ class BackoffChecker:
             # Near the last failure, or when nobody knows of it any more, either may be right.
             is_known = started < last - view.lag_s - SKEW_S and service not in view.checker.damaged
             counts = {capped} if is_known else counts | {capped}
-        if given_up := _given_up(view, before):
-            counts |= {max(failures, given_up.failures) for failures in counts}
-        if recorded.failures not in counts or recorded.version != version:
+        given_up = _given_up(view, before)
+        least = given_up.failures if given_up else 0
+        # One that is given up counts as failed so often at least; its launches wait for what did fail.
+        waits_for = {count for count in counts if recorded.failures in (count, max(count, least))}
+        if not waits_for or recorded.version != version:
             view.report(Rule.FAILURE_BACKOFF, f"{len(failed)} failed after {before}, and {recorded}")
             return
         if not (given_up and recorded.until is None):
-            _check_times(view, commit, before, recorded, min(recorded.failures, *counts), failed)
+            _check_times(view, commit, before, recorded, min(waits_for), failed)
 
 
 def _check_times(

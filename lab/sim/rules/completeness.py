@@ -144,6 +144,9 @@ def _orphans(view: InvocationView) -> Iterator[Instance]:
     if view.now.intents or view.rows.intents:
         return
     owned = {row.instance_id for rows in (view.rows, view.now) for row in rows.replicas.values()}
+    # Where the load balancer doesn't show a replica that is ready, it may not show all that serves.
+    ready = (r for r in view.rows.replicas.values() if r.state is ReplicaState.READY)
+    is_partial = any(view.target(row) is None for row in ready)
     for instance in view.instances.values():
         is_ours = instance.launch_template_id is not None and instance.launch_id not in (None, "before")
         is_old = view.is_over(instance.launched_at, limits.ORPHAN_AFTER_S)
@@ -151,6 +154,7 @@ def _orphans(view: InvocationView) -> Iterator[Instance]:
             instance.id not in owned
             and instance.state not in ENDING_STATES
             and instance.id not in view.invocation.warned
+            and not (is_partial and instance.id not in view.health)
             and view.checker.recorded.get(instance.id, view.invocation.began_at) >= view.invocation.began_at
             and is_ours
             and is_old

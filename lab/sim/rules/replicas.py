@@ -67,13 +67,15 @@ def _check_scale_in(view: InvocationView, spec: ServiceSpec, commit: Commit) -> 
     if not gone:
         return
     left = regular(commit.after)
-    if len(left) < spec.replicas:
-        view.report(
-            Rule.SCALE_IN_ORDER,
-            f"{len(left)} of {spec.replicas} are left after removing {[r.id for r in gone]}",
-        )
     written = {row.id for one in view.invocation.commits for row in one.changes.update}
     there = {row.id for row in regular(view.rows)}
+    # What others took away since it read the rows, it still counted.
+    counted = len({row.id for row in left} | (there - written))
+    if counted < spec.replicas:
+        view.report(
+            Rule.SCALE_IN_ORDER,
+            f"{counted} of {spec.replicas} are left after removing {[r.id for r in gone]}",
+        )
     for one in left:
         known = loaded.get(one.id)
         if (

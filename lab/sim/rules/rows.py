@@ -173,16 +173,19 @@ def _is_true_reason(view: InvocationView, commit: Commit, row: Replica, old: Rep
     """Whether the reason that a row gives is true."""
     was_ready = old.state is ReplicaState.READY
     match reason:
-        case "more replicas than wanted":
-            return not row.is_fallback
-        case "Spot is back":
-            return row.is_fallback
+        case "more replicas than wanted" | "Spot is back":
+            return row.is_fallback is (reason == "Spot is back")
         case "service removed":
             return view.checker.was_removed(row.service, 0.0, commit.at)
         case "rebalance recommendation":
             return was_ready and row.rebalance_at is not None and row.replaced_by is not None
         case "instance gone":
             return view.instance_of(row) is None
+        case "its version is given up":
+            # It was to replace one that serves, and nothing was asked for yet.
+            served = commit.before.replicas.get(old.replaces or 0)
+            is_waiting = old.state is ReplicaState.REQUESTED
+            return is_waiting and served is not None and served.stays and served.version < old.version
     if reason.startswith("interruption warning"):
         return row.is_warned
     if reason.startswith("version "):

@@ -485,12 +485,14 @@ def test_what_waits_to_try_a_version_that_was_given_up_is_called_off() -> None:
     assert called_off not in decide(*three(), waiting), "nothing failed"
     ill = old(1, replaced_by=4, unhealthy_since=DUE)
     assert called_off not in decide(ill, *three()[1:], waiting, backoff=STOPPED), "it must be replaced"
-    asked = replace(waiting, launch_id="intent")
-    assert called_off not in decide(
-        *three(), asked, backoff=STOPPED, intents=[LaunchIntent("intent", "demo", (4,), NOW)]
-    )
+    asked, intent = replace(waiting, launch_id="intent"), LaunchIntent("intent", "demo", (4,), NOW)
+    assert decide(*three(), asked, backoff=STOPPED, intents=[intent]) == [], "its launch is under way"
     older = a_replica(4, REQUESTED, reason="rebalance recommendation")
     assert decide(*three(), older, backoff=STOPPED) == [Launch((older,))], "it is not of that version"
+    taken_back = decide(*three(), waiting, spec=spec_of(version=1, on_update=OnUpdate.KEEP))
+    assert taken_back == [Launch((replace(waiting, version=1),))], (
+        "where nothing rolls out it comes as deployed"
+    )
     superseded = rows_of(*three(), waiting, backoff=STOPPED)
     after = projection.after(spec_of(), superseded, [called_off], NOW)
     assert not after.replicas[1].superseded_in(after)

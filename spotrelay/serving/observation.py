@@ -49,7 +49,7 @@ class Observation:
         ready = (r for r in self.known if r.state is ReplicaState.READY and not r.serves)
         return frozenset(r.id for r in ready if self.read.replicas[r.id].serves)
 
-    def leaving(self, rows: Rows) -> Observation:
+    def with_rows(self, rows: Rows) -> Observation:
         """The same world, with rows as a stage would leave them."""
         return replace(self, rows=rows, as_read=self.read)
 

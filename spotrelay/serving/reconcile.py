@@ -46,7 +46,7 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> list[Action]:
         decided = list(stage(spec, seen, now))
         if decided:
             actions += decided
-            seen = seen.leaving(projection.after(spec, seen.rows, decided, now))
+            seen = seen.with_rows(projection.after(spec, seen.rows, decided, now))
     return actions
 
 

@@ -41,7 +41,7 @@ def look(
 def decide(spec: ServiceSpec, seen: Observation, *decided: Action) -> list[Action]:
     """What follows from it at `NOW`, after what was decided before."""
     left = projection.after(spec, seen.rows, decided, NOW)
-    return list(strength.decide(spec, seen.leaving(left), NOW))
+    return list(strength.decide(spec, seen.with_rows(left), NOW))
 
 
 def refused(id_: int, attempts: int = 1, **facts: Any) -> Replica:

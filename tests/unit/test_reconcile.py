@@ -93,8 +93,8 @@ def test_a_stage_knows_which_rows_were_only_just_created() -> None:
     """Their IDs aren't final, and nothing more may be decided about them by the same tick."""
     lost = a_replica(1, ReplicaState.READY)
     rows = seen_of(lost)
-    seen = rows.leaving(projection.after(demo_spec(), rows.rows, losing(lost, "lost"), NOW))
-    again = seen.leaving(seen.rows)
+    seen = rows.with_rows(projection.after(demo_spec(), rows.rows, losing(lost, "lost"), NOW))
+    again = seen.with_rows(seen.rows)
     for later in (seen, again):
         assert list(later.rows.replicas) == [1, 10]
         assert [(r.id, r.state) for r in later.known] == [(1, ReplicaState.DRAINING)]

@@ -53,7 +53,7 @@ from tests.unit.strengths import (
 def places(spec: ServiceSpec, seen: Observation, *found: Action) -> list[Action]:
     """What comes of the places of those that the tick found lost."""
     left = projection.after(spec, seen.rows, found, NOW)
-    return list(replacement.decide(spec, seen.leaving(left), NOW))
+    return list(replacement.decide(spec, seen.with_rows(left), NOW))
 
 
 # What serves is never given up while the rest are fewer than wanted.

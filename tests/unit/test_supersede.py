@@ -260,5 +260,5 @@ def test_the_replacement_of_what_serves_on_counts_towards_the_surge() -> None:
             (without(loss), [Replace(rows[1], RECOMMENDED, 1)]),
         ):
             seen = seen_of(*rows)
-            seen = seen.leaving(projection.after(spec, seen.rows, [loss, after], NOW))
+            seen = seen.with_rows(projection.after(spec, seen.rows, [loss, after], NOW))
             assert list(supersede.decide(spec, seen, NOW)) == expected

@@ -253,6 +253,16 @@ def _add_entry(dynamodb: Stubber, instance_id: str) -> None:
     dynamodb.add_response("batch_get_item", {"Responses": {TABLE: [_entry(instance_id, 7)]}})
 
 
+def test_the_highest_id_is_as_old_as_the_read_of_it(dynamodb: Stubber, stubbed: DynamoStore) -> None:
+    """What is created while a service is read has a higher ID than was read, though the query brings both."""
+    key = items.meta_key("demo")
+    found = [_item(key, {"highest_id": 1}), _item(items.replica_key("demo", 1), items.replica_item(row(1)))]
+    dynamodb.add_response("get_item", {"Item": _item(key, {"highest_id": 0})}, _asked(key))
+    dynamodb.add_response("query", {"Items": found})
+    rows = stubbed.load("demo")
+    assert (rows.highest_id, rows.replicas) == (0, {1: row(1)})
+
+
 def test_whose_an_instance_is_is_asked_once(dynamodb: Stubber, stubbed: DynamoStore) -> None:
     """It never becomes another's, and brings several events; what is nobody's may yet become somebody's."""
     _add_entry(dynamodb, "i-1")

@@ -73,9 +73,9 @@ class ServiceEnd:
             if not left and waited_s >= LAUNCHED_WITHIN_S:
                 return
             if left and CONTROL_PLANE_PARAMETER not in present:
-                raise StillThereError(self._told(left, self._without_control_plane(left)))
+                raise StillThereError(self._still_there(left, self._without_control_plane(left)))
             if left and waited_s + POLL_S > within_s:
-                raise StillThereError(self._told(left, self._out_of_time()))
+                raise StillThereError(self._still_there(left, self._out_of_time()))
             self.sleep(POLL_S)
 
     def _parameters(self) -> set[str]:
@@ -98,7 +98,7 @@ class ServiceEnd:
                 for instance in reservation["Instances"]:
                     yield instance["InstanceId"], instance["State"]["Name"]
 
-    def _told(self, left: Mapping[str, str], remedy: str) -> str:
+    def _still_there(self, left: Mapping[str, str], remedy: str) -> str:
         named = ", ".join(f"{id_} ({left[id_]})" for id_ in sorted(left)[:MAX_NAMED])
         more = f" and {len(left) - MAX_NAMED} more" if len(left) > MAX_NAMED else ""
         return f"{self.service} still has {len(left)} instances: {named}{more}. {remedy}"

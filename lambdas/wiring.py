@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from spotrelay.aws import compose
-from spotrelay.aws.deadline import Deadline
+from spotrelay.aws.clients import Deadline
 from spotrelay.aws.telemetry import PowertoolsTelemetry
 from spotrelay.control.intake import Intake
 

@@ -1,11 +1,13 @@
-"""The AWS clients: one session, each client built when it is first used.
+"""The AWS clients, how long their calls may take, and how much time is left for one.
 
-The first costs some 65 ms to build, EC2's as much again, the others little; a signal about somebody else's
-instance needs DynamoDB's alone.
+There is one session, and each client is built when it is first used: the first costs some 65 ms, EC2's as
+much again, the others little; a signal about somebody else's instance needs DynamoDB's alone.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -85,6 +87,25 @@ PRICE_LIST_REGIONS = {"ap": "ap-south-1", "cn": "cn-northwest-1", "eu": "eu-cent
 """Where AWS's price list is served from, by the first part of a region. Each one has all prices."""
 
 
+class Deadline:
+    """Until when the running invocation may call: Lambda ends it in the middle of whatever it does then.
+
+    Outside of a function, and before the first one, there is no limit.
+    """
+
+    def __init__(self, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic_s = monotonic_s
+        self._at_s = float("inf")
+
+    def begin(self, remaining_s: float) -> None:
+        """An invocation has begun that has so much time."""
+        self._at_s = self._monotonic_s() + remaining_s
+
+    def leaves(self, needed_s: float) -> bool:
+        """Whether what may take so long can be begun."""
+        return self._at_s - self._monotonic_s() >= needed_s
+
+
 class Clients:
     """Every client that the adapters use."""
 
@@ -161,7 +182,7 @@ def parsed_time(value: Any) -> datetime:
     Each instance that EC2 describes comes with four, and to guess their format took a quarter of a tick.
     """
     try:
-        time = datetime.fromisoformat(value)
+        at = datetime.fromisoformat(value)
     except (TypeError, ValueError):
         return parse_timestamp(value)
-    return time if time.tzinfo else parse_timestamp(value)
+    return at if at.tzinfo else parse_timestamp(value)

@@ -6,9 +6,8 @@ import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from spotrelay.aws.clients import Clients
+from spotrelay.aws.clients import Clients, Deadline
 from spotrelay.aws.dead_letters import SqsDeadLetters
-from spotrelay.aws.deadline import Deadline
 from spotrelay.aws.fleet import Ec2Fleet
 from spotrelay.aws.prober import FunctionProber
 from spotrelay.aws.router import TargetGroupRouter

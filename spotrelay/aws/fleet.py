@@ -6,8 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from spotrelay.aws.clients import LAUNCH_S, Clients
-from spotrelay.aws.deadline import Deadline
+from spotrelay.aws.clients import LAUNCH_S, Clients, Deadline
 from spotrelay.aws.errors import INSTANCE_NOT_FOUND, refusal_kind, translated, was_repeated
 from spotrelay.aws.remedies import remedy
 from spotrelay.core.instances import Instance, InstanceState, Refusal, RefusalKind

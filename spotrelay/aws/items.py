@@ -1,4 +1,4 @@
-"""What is in the table: every key, and how a value of `model` is written as an item and read back.
+"""What is in the table: every key, and how what is known of a service is written as items and read back.
 
 | partition         | sort                | what                                                    |
 |-------------------|---------------------|---------------------------------------------------------|
@@ -12,8 +12,8 @@
 | `SERVICE#name`    | `LAUNCH#id`         | an open launch intent                                   |
 | `HISTORY#name`    | `REPLICA#000000042` | a replica that ended; expires                           |
 | `INSTANCE#i-…`    | `META`              | whose instance it is; expires once its replica ended    |
-| `COOLDOWNS#region`| `META`              | what to leave alone                                     |
-| `SURVEY#name`     | `META`              | what EC2 offers to a service, as last asked             |
+| `COOLDOWNS#region`| `META`              | what to leave alone, see `pool_memory`                  |
+| `SURVEY#name`     | `META`              | what EC2 offers to a service, as last asked; the same   |
 | `SERVICES`        | name                | a service that has, or had, replicas                    |
 
 What an earlier version would misread has a higher `schema` than it knows: then it touches nothing of that
@@ -27,18 +27,21 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
 from datetime import UTC, datetime
+from functools import reduce
+from operator import and_
 from typing import Any
 
-from spotrelay.aws.table import Key, Values
+from boto3.dynamodb.conditions import Attr, ConditionBase
+
+from spotrelay.aws.table import ABSENT, Delete, Key, Put, Update, Values, Write
 from spotrelay.core.names import TABLE_TTL, Partition
-from spotrelay.core.pools import CapacityPool, Cause, Cooldown, Offering, PurchaseOption, Scope, Survey
+from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
 from spotrelay.core.ports import NewerRows
 from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.requirements import Requirements
-from spotrelay.core.rows import Backoff, LaunchIntent, LaunchWindow, Removal
+from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal, Rows
 from spotrelay.core.spec import ServiceSpec, SpecError
 from spotrelay.core.timing import seconds
 
@@ -102,19 +105,95 @@ def instance_key(instance_id: str) -> Key:
     return Key(Partition.INSTANCE + instance_id, META)
 
 
+def keys(service: str, replica_ids: Iterable[int]) -> set[Key]:
+    """Keys of what `rows_of` reads of these replicas, and of the service itself."""
+    return {meta_key(service), *(replica_key(service, id_) for id_ in replica_ids)}
+
+
 def registry_key(service: str) -> Key:
     """Key of a service in the list of services."""
     return Key(SERVICES, service)
 
 
-def cooldowns_key(region: str) -> Key:
-    """Key of what to leave alone in a region: one item, which can be read along with others."""
-    return Key(Partition.COOLDOWNS + region, META)
+def rows_of(service: str, found: Mapping[Key, Values]) -> Rows:
+    """What the items that were found say of a service; META may be missing.
+
+    Raises:
+        NewerRows: one has a later schema.
+    """
+    meta = found.get(meta_key(service), {})
+    document = found.get(document_key(service), {})
+    _check_schema(meta, "what is noted of the service")
+    replicas = [replica_of(item) for key, item in found.items() if key.sort.startswith(REPLICA)]
+    intents = [intent_of(item) for key, item in found.items() if key.sort.startswith(LAUNCH)]
+    return Rows(
+        highest_id=int(meta.get("highest_id", 0)),
+        serving=int(meta.get("serving", 0)),
+        removal=removal_of(document),
+        document=document_of(document),
+        replicas={r.id: r for r in sorted(replicas, key=lambda r: r.id)},
+        intents={i.id: i for i in intents},
+        backoff=Backoff(
+            int(meta.get("failures", 0)),
+            _optional_time(meta.get("backoff_until")),
+            int(meta.get("failing_version", 0)),
+            _optional_time(meta.get("fallback_until")),
+        ),
+        window=LaunchWindow(_optional_time(meta.get("launches_since")), int(meta.get("launches", 0))),
+    )
 
 
-def survey_key(service: str) -> Key:
-    """Key of a service's last survey."""
-    return Key(Partition.SURVEY + service, META)
+def writes(changes: Changes) -> Iterator[Write]:
+    """What a commit writes: each item once, as a transaction demands, under the conditions that it names."""
+    service = changes.service
+    meta: dict[str, object] = {}
+    conditions: list[ConditionBase] = []
+    if changes.highest_id:
+        as_read, to_be = changes.highest_id
+        meta["highest_id"] = to_be
+        is_same = Attr("highest_id").eq(as_read)
+        conditions.append(is_same | Attr("highest_id").not_exists() if as_read == 0 else is_same)
+        yield Put(registry_key(service), {})
+    if changes.serving:
+        as_read, meta["serving"] = changes.serving
+        conditions.append(_is_as_read("serving", as_read))
+    if changes.backoff:
+        meta |= backoff_item(changes.backoff)
+    if changes.window:
+        before, after = (window_item(window) for window in changes.window)
+        meta |= after
+        conditions += [_is_as_read(name, before[name]) for name in before]
+    if meta:
+        meta["schema"] = SCHEMA
+        yield Update(meta_key(service), meta, reduce(and_, conditions) if conditions else None)
+    for row in changes.create:
+        yield from _row_writes(row, ABSENT)
+    for row in changes.update:
+        stored = replace(row, revision=row.revision + 1)
+        yield from _row_writes(stored, Attr("revision").eq(row.revision))
+    if changes.open_intent:
+        intent = changes.open_intent
+        yield Put(intent_key(service, intent.id), intent_item(intent))
+    for intent_id in changes.close_intents:
+        yield Delete(intent_key(service, intent_id))
+
+
+def _row_writes(row: Replica, condition: ConditionBase) -> Iterator[Write]:
+    key = replica_key(row.service, row.id)
+    if row.state.is_ended:
+        yield Delete(key, condition)
+        yield Put(history_key(row.service, row.id), replica_item(row))
+    else:
+        yield Put(key, replica_item(row), condition)
+    # PROVISIONING is the state in which a row gets its instance, unless it is made with one, and the end the
+    # moment to let the entry expire; in between it is there already.
+    is_new = condition is ABSENT or row.state is ReplicaState.PROVISIONING
+    if row.instance_id and (row.state.is_ended or is_new):
+        yield Put(instance_key(row.instance_id), instance_item(row))
+
+
+def _is_as_read(name: str, value: object) -> ConditionBase:
+    return Attr(name).eq(value) if value else Attr(name).not_exists() | Attr(name).eq(0)
 
 
 def replica_item(replica: Replica) -> dict[str, Any]:
@@ -147,7 +226,7 @@ def replica_item(replica: Replica) -> dict[str, Any]:
         "rebalance_at": _optional_text(replica.rebalance_at),
     }
     said = {name: value for name, value in row.items() if value is not None}
-    item: dict[str, Any] = {"row": _json(said), "revision": replica.revision}
+    item: dict[str, Any] = {"row": to_json(said), "revision": replica.revision}
     if replica.state.is_ended:
         item[TABLE_TTL] = _ttl_of_history(replica)
     return item
@@ -160,7 +239,7 @@ def replica_of(item: Values) -> Replica:
         NewerRows: it has a later schema.
     """
     row = json.loads(item["row"])
-    check_schema(row, "a replica")
+    _check_schema(row, "a replica")
     return Replica(
         service=row["service"],
         id=row["id"],
@@ -190,26 +269,6 @@ _KNOWN = {f.name for f in fields(Replica)} - {"revision", "unknown", "is_fallbac
 """Of a row's fields."""
 
 
-def check_schema(values: Values, what: str) -> None:
-    """Make sure that this version knows how to read it.
-
-    Raises:
-        NewerRows: it doesn't.
-    """
-    if not is_readable(values):
-        raise NewerRows(f"{what} in the table has schema {values['schema']}, and this version reads {SCHEMA}")
-
-
-def is_readable(values: Values) -> bool:
-    """Whether this version knows how to read it."""
-    return int(values.get("schema", 1)) <= SCHEMA
-
-
-def replicas_among(found: Iterable[tuple[Key, Values]]) -> list[Replica]:
-    """The replicas among a service's items."""
-    return [replica_of(item) for key, item in found if key.sort.startswith(REPLICA)]
-
-
 def instance_item(replica: Replica) -> dict[str, Any]:
     """What an instance's entry says about its replica; it expires together with the replica's history."""
     item: dict[str, Any] = {"service": replica.service, "replica": replica.id}
@@ -236,56 +295,10 @@ def intent_of(item: Values) -> LaunchIntent:
     Raises:
         NewerRows: it has a later schema.
     """
-    check_schema(item, "a launch intent")
+    _check_schema(item, "a launch intent")
     ids = tuple(int(id_) for id_ in item["replica_ids"])
     highest_id = int(item.get("highest_id", 0))
     return LaunchIntent(item["id"], item["service"], ids, to_time(item["created_at"]), highest_id)
-
-
-def cooldowns_item(cooldowns: Iterable[Cooldown], revision: int) -> dict[str, Any]:
-    """A region's cooldowns as JSON. All there can be, every GPU type in every zone, are some 80 kB."""
-    written = _json([_cooldown_list(cooldown) for cooldown in cooldowns])
-    return {"schema": SCHEMA, "revision": revision, "cooldowns": written}
-
-
-def cooldowns_of(region: str, item: Values) -> dict[Scope, Cooldown]:
-    """The cooldowns that `cooldowns_item` wrote, in an item which may be empty or of a later version."""
-    if not is_readable(item):
-        return {}
-    cooldowns = (_cooldown_of(region, *written) for written in json.loads(item.get("cooldowns", "[]")))
-    return {cooldown.scope: cooldown for cooldown in cooldowns}
-
-
-def survey_item(survey: Survey) -> dict[str, Any]:
-    """A survey's values, as JSON: nothing looks inside, and as attributes it would be twice as large."""
-    return {
-        "schema": SCHEMA,
-        "service": survey.service,
-        "at": to_text(survey.at),
-        "found": _json(
-            {
-                "asked": survey.asked.to_dict(),
-                "pools": [_pool_list(pool) for pool in survey.pools],
-                "on_demand_prices": dict(survey.on_demand_prices),
-                "spot_prices": [[*_pool_list(pool), price] for pool, price in survey.spot_prices.items()],
-                "scores": dict(survey.scores),
-            }
-        ),
-    }
-
-
-def survey_of(item: Values) -> Survey:
-    """The survey that `survey_item` wrote."""
-    found = json.loads(item["found"])
-    return Survey(
-        item["service"],
-        Requirements.from_dict(found["asked"]),
-        to_time(item["at"]),
-        tuple(CapacityPool(*pool) for pool in found["pools"]),
-        found["on_demand_prices"],
-        {CapacityPool(*pool): price for *pool, price in found["spot_prices"]},
-        found["scores"],
-    )
 
 
 def backoff_item(backoff: Backoff) -> dict[str, Any]:
@@ -298,39 +311,14 @@ def backoff_item(backoff: Backoff) -> dict[str, Any]:
     }
 
 
-def backoff_of(meta: Values) -> Backoff:
-    """The back-off in a service's META item, which may be empty."""
-    return Backoff(
-        int(meta.get("failures", 0)),
-        _optional_time(meta.get("backoff_until")),
-        int(meta.get("failing_version", 0)),
-        _optional_time(meta.get("fallback_until")),
-    )
-
-
 def window_item(window: LaunchWindow) -> dict[str, Any]:
     """A launch window as attributes of a service's META item."""
     return {"launches_since": _optional_text(window.since), "launches": window.launched}
 
 
-def window_of(meta: Values) -> LaunchWindow:
-    """The launch window in a service's META item, which may be empty."""
-    return LaunchWindow(_optional_time(meta.get("launches_since")), int(meta.get("launches", 0)))
-
-
-def highest_id_of(meta: Values) -> int:
-    """The highest ID in a service's META item, which may be empty."""
-    return int(meta.get("highest_id", 0))
-
-
-def serving_of(meta: Values) -> int:
-    """How many replicas stay, by a service's META item, which may be empty."""
-    return int(meta.get("serving", 0))
-
-
 def document_item(spec: ServiceSpec) -> dict[str, Any]:
     """A runtime document as an attribute of a service's DOCUMENT item."""
-    return {"document": _json(spec.to_dict())}
+    return {"document": to_json(spec.to_dict())}
 
 
 def document_of(item: Values) -> ServiceSpec | None:
@@ -351,6 +339,14 @@ def removal_of(item: Values) -> Removal:
     return Removal(_optional_time(item.get("removed_at")), int(item.get("absent", 0)))
 
 
+def pool_list(pool: CapacityPool) -> list[str]:
+    """A pool as JSON has it."""
+    return [pool.region, pool.zone, pool.instance_type]
+
+
+to_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+
 def to_text(at: datetime) -> str:
     """A time as the table has it."""
     return at.astimezone(UTC).isoformat(timespec="microseconds")
@@ -359,6 +355,17 @@ def to_text(at: datetime) -> str:
 def to_time(text: str) -> datetime:
     """The time that `to_text` wrote."""
     return datetime.fromisoformat(text)
+
+
+def is_readable(values: Values) -> bool:
+    """Whether this version knows how to read it."""
+    return int(values.get("schema", 1)) <= SCHEMA
+
+
+def _check_schema(values: Values, what: str) -> None:
+    """Make sure that this version knows how to read it. Raises `NewerRows`."""
+    if not is_readable(values):
+        raise NewerRows(f"{what} in the table has schema {values['schema']}, and this version reads {SCHEMA}")
 
 
 def _replica_sort(id_: int) -> str:
@@ -370,12 +377,8 @@ def _ttl_of_history(replica: Replica) -> int:
     return math.ceil((replica.since + seconds(HISTORY_KEPT_S)).timestamp())
 
 
-def _pool_list(pool: CapacityPool) -> list[str]:
-    return [pool.region, pool.zone, pool.instance_type]
-
-
 def _offering_list(offering: Offering | None) -> list[str] | None:
-    return None if offering is None else [*_pool_list(offering.pool), offering.purchase_option.value]
+    return None if offering is None else [*pool_list(offering.pool), offering.purchase_option.value]
 
 
 def _offering_of(parts: Sequence[str] | None) -> Offering | None:
@@ -383,29 +386,6 @@ def _offering_of(parts: Sequence[str] | None) -> Offering | None:
         return None
     *pool, option = parts
     return Offering(CapacityPool(*pool), PurchaseOption(option))
-
-
-def _cooldown_list(cooldown: Cooldown) -> list[object]:
-    scope = cooldown.scope
-    return [
-        [scope.zone, scope.instance_type, scope.quota, scope.purchase_option and scope.purchase_option.value],
-        cooldown.cause.value,
-        to_text(cooldown.since),
-        to_text(cooldown.until),
-        cooldown.reason,
-        cooldown.strikes,
-    ]
-
-
-def _cooldown_of(
-    region: str, scope: Sequence[str], cause: str, since: str, until: str, reason: str, strikes: int
-) -> Cooldown:
-    zone, instance_type, quota, option = scope
-    found = Scope(region, zone, instance_type, quota, PurchaseOption(option) if option else None)
-    return Cooldown(found, Cause(cause), to_time(since), to_time(until), reason, strikes)
-
-
-_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 def _optional_text(at: datetime | None) -> str | None:

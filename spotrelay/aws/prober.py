@@ -8,8 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from spotrelay.aws.clients import PROBE_S, Clients
-from spotrelay.aws.deadline import Deadline
+from spotrelay.aws.clients import PROBE_S, Clients, Deadline
 from spotrelay.aws.errors import translated
 from spotrelay.core.names import prober_function
 from spotrelay.core.ports import Unavailable

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import reduce
-from operator import and_
 
 from boto3.dynamodb.conditions import Attr, ConditionBase
 
 from spotrelay.aws import items
-from spotrelay.aws.cooldowns import Cooldowns
 from spotrelay.aws.errors import Cancelled
-from spotrelay.aws.kept import Kept
-from spotrelay.aws.owners import Owners
-from spotrelay.aws.table import ABSENT, Delete, Key, Put, Table, Update, Write
+from spotrelay.aws.pool_memory import DynamoPoolMemory
+from spotrelay.aws.table import Delete, Table, Update
 from spotrelay.core.pools import Cooldown, PoolMemory, Scope, Survey
 from spotrelay.core.ports import Conflict
-from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.replica import Replica
 from spotrelay.core.rows import Changes, Removal, Rows
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 
-SURVEY_KEPT_S = 60.0
-"""How long a survey is gone by before it is read again. It changes by the hour; a launch is in a hurry."""
+LOCATED_KEPT = 10_000
+"""Instances whose replica is remembered."""
 
 
 class DynamoStore:
@@ -33,9 +29,9 @@ class DynamoStore:
 
     def __init__(self, table: Table, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._table = table
-        self._kept_surveys: Kept[str, Survey | None] = Kept(SURVEY_KEPT_S, monotonic_s)
-        self._cooldowns = Cooldowns(table, monotonic_s)
-        self._owners = Owners(table)
+        self._pools = DynamoPoolMemory(table, monotonic_s)
+        self._located: dict[str, tuple[str, int]] = {}
+        """By instance: its service and replica, which never change, and each brings several events."""
         self._announced: dict[str, datetime] = {}
         """By service: the tick that was last announced here."""
 
@@ -49,17 +45,23 @@ class DynamoStore:
 
     def locate(self, instance_ids: Collection[str]) -> Mapping[str, tuple[str, int]]:
         """See `ports.Store.locate`."""
-        return self._owners.locate(instance_ids)
+        known = {i: self._located[i] for i in instance_ids if i in self._located}
+        unknown = {items.instance_key(i): i for i in instance_ids if i not in known}
+        if unknown:
+            for key, item in self._table.get_many(unknown).items():
+                known[unknown[key]] = item["service"], int(item["replica"])
+        self._located |= known
+        while len(self._located) > LOCATED_KEPT:
+            del self._located[next(iter(self._located))]
+        return known
 
     def read(self, service: str, replica_ids: Collection[int]) -> Rows:
         """See `ports.Store.read`. It brings along what a launch that may follow will `recall`."""
-        meta_key = items.meta_key(service)
-        along = self._cooldowns.keys()
-        rows = (items.replica_key(service, i) for i in replica_ids)
-        found = self._table.get_many({meta_key, *rows, *along})
-        self._cooldowns.take_from(found, along)
-        meta = found.pop(meta_key, {})
-        return _rows(meta, found.items())
+        along = self._pools.keys()
+        found = self._table.get_many({*items.keys(service, replica_ids), *along})
+        rows = items.rows_of(service, found)
+        self._pools.take_from(found, along)
+        return rows
 
     def document(self, service: str) -> ServiceSpec | None:
         """See `ports.Store.document`."""
@@ -76,24 +78,20 @@ class DynamoStore:
 
     def load(self, service: str) -> Rows:
         """See `ports.Store.load`."""
-        meta = self._table.get(items.meta_key(service))
-        found = self._table.query(items.service_partition(service))
-        document = dict(found).get(items.document_key(service), {})
-        return replace(
-            _rows(meta, found),
-            is_whole=True,
-            removal=items.removal_of(document),
-            document=items.document_of(document),
-        )
+        key = items.meta_key(service)
+        # META first: rows that are created meanwhile have IDs that it doesn't know, see `observation.known`.
+        meta = self._table.get(key)
+        found = dict(self._table.query(items.service_partition(service)))
+        return replace(items.rows_of(service, {**found, key: meta}), is_whole=True)
 
     def history(self, service: str, limit: int) -> Sequence[Replica]:
         """See `ports.Store.history`."""
         ended = self._table.query(items.history_partition(service), newest_first=True, limit=limit)
-        return items.replicas_among(ended)
+        return [items.replica_of(item) for _, item in ended]
 
     def commit(self, changes: Changes) -> None:
         """See `ports.Store.commit`."""
-        writes = list(_writes(changes))
+        writes = list(items.writes(changes))
         if not writes:
             return
         try:
@@ -104,25 +102,19 @@ class DynamoStore:
 
     def cool(self, cooldowns: Collection[Cooldown]) -> None:
         """See `ports.Store.cool`."""
-        self._cooldowns.cool(cooldowns)
+        self._pools.cool(cooldowns)
 
     def forgive(self, scopes: Collection[Scope]) -> None:
         """See `ports.Store.forgive`."""
-        self._cooldowns.forgive(scopes)
+        self._pools.forgive(scopes)
 
     def note_survey(self, survey: Survey) -> None:
         """See `ports.Store.note_survey`."""
-        self._table.write(Put(items.survey_key(survey.service), items.survey_item(survey)))
+        self._pools.note_survey(survey)
 
     def recall(self, service: str, region: str, now: datetime) -> PoolMemory:
         """See `ports.Store.recall`."""
-        cooldowns = self._cooldowns.known(region, now)
-        survey = self._kept_surveys.get(service, lambda: self._read_survey(service))
-        return PoolMemory(tuple(cooldowns), survey)
-
-    def _read_survey(self, service: str) -> Survey | None:
-        item = self._table.get(items.survey_key(service))
-        return items.survey_of(item) if item and items.is_readable(item) else None
+        return self._pools.recall(service, region, now)
 
     def acquire(self, service: str, holder: str, now: datetime, ttl_s: float) -> bool:
         """See `ports.Store.acquire`."""
@@ -150,73 +142,6 @@ class DynamoStore:
         if is_ours:
             self._announced[service] = due
         return is_ours
-
-
-def _rows(meta: Mapping[str, object], found: Collection[tuple[Key, Mapping[str, object]]]) -> Rows:
-    items.check_schema(meta, "what is noted of the service")
-    replicas = items.replicas_among(found)
-    intents = [items.intent_of(item) for key, item in found if key.sort.startswith(items.LAUNCH)]
-    return Rows(
-        highest_id=items.highest_id_of(meta),
-        serving=items.serving_of(meta),
-        replicas={r.id: r for r in sorted(replicas, key=lambda r: r.id)},
-        intents={i.id: i for i in intents},
-        backoff=items.backoff_of(meta),
-        window=items.window_of(meta),
-    )
-
-
-def _writes(changes: Changes) -> Iterator[Write]:
-    """What a commit writes, each item once, as a transaction demands."""
-    service = changes.service
-    meta: dict[str, object] = {}
-    conditions: list[ConditionBase] = []
-    if changes.highest_id:
-        as_read, to_be = changes.highest_id
-        meta["highest_id"] = to_be
-        is_same = Attr("highest_id").eq(as_read)
-        conditions.append(is_same | Attr("highest_id").not_exists() if as_read == 0 else is_same)
-        yield Put(items.registry_key(service), {})
-    if changes.serving:
-        as_read, meta["serving"] = changes.serving
-        conditions.append(_is_as_read("serving", as_read))
-    if changes.backoff:
-        meta |= items.backoff_item(changes.backoff)
-    if changes.window:
-        before, after = (items.window_item(window) for window in changes.window)
-        meta |= after
-        conditions += [_is_as_read(name, before[name]) for name in before]
-    if meta:
-        meta["schema"] = items.SCHEMA
-        yield Update(items.meta_key(service), meta, reduce(and_, conditions) if conditions else None)
-    for row in changes.create:
-        yield from _row_writes(row, ABSENT)
-    for row in changes.update:
-        stored = replace(row, revision=row.revision + 1)
-        yield from _row_writes(stored, Attr("revision").eq(row.revision))
-    if changes.open_intent:
-        intent = changes.open_intent
-        yield Put(items.intent_key(service, intent.id), items.intent_item(intent))
-    for intent_id in changes.close_intents:
-        yield Delete(items.intent_key(service, intent_id))
-
-
-def _row_writes(row: Replica, condition: ConditionBase) -> Iterator[Write]:
-    key = items.replica_key(row.service, row.id)
-    if row.state.is_ended:
-        yield Delete(key, condition)
-        yield Put(items.history_key(row.service, row.id), items.replica_item(row))
-    else:
-        yield Put(key, items.replica_item(row), condition)
-    # PROVISIONING is the state in which a row gets its instance, unless it is made with one, and the end the
-    # moment to let the entry expire; in between it is there already.
-    is_new = condition is ABSENT or row.state is ReplicaState.PROVISIONING
-    if row.instance_id and (row.state.is_ended or is_new):
-        yield Put(items.instance_key(row.instance_id), items.instance_item(row))
-
-
-def _is_as_read(name: str, value: object) -> ConditionBase:
-    return Attr(name).eq(value) if value else Attr(name).not_exists() | Attr(name).eq(0)
 
 
 def _is_unset_or_past(name: str, now: datetime) -> ConditionBase:

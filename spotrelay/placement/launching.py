@@ -101,9 +101,9 @@ def _nowhere(ports: Ports, order: _Order, ordered: Changes) -> None:
     spec, now = order.spec, ports.clock.now()
     words = f"no pool to ask; left out: {placement.shown(order.plan.left_out)}"
     _record(ports, order, ordered.to_launch, {"why_these": words})
-    told = (replace(r, launch=words, launch_id=None) for r in ordered.to_launch)
+    replicas = (replace(r, launch=words, launch_id=None) for r in ordered.to_launch)
     rested = placement.first_rest(spec, order.option, order.memory, now)
-    waiting = tuple(_refused(r, now, rested) for r in told)
+    waiting = tuple(_refused(r, now, rested) for r in replicas)
     closed = (ordered.open_intent.id,) if ordered.open_intent else ()
     if _is_committed(ports, Changes(spec.service, update=waiting, close_intents=closed)):
         _conclude(ports, order, LaunchResult(), waiting)
@@ -238,14 +238,15 @@ def _assign(
     """(replicas that got an instance, replicas that still wait), lowest ID first."""
     refused = ", ".join(sorted({r.code: r.words for r in answer.refusals}.values()))
 
-    def told(replica: Replica, given: str) -> Replica:
+    def with_words(replica: Replica, given: str) -> Replica:
         answered = f"{given}; refused elsewhere: {refused}" if refused and given else given or refused
         return replace(replica, launch=placement.in_words(plan, step, answered))
 
     filled = tuple(
-        told(r, str(i.offering)).provisioned(i, now) for r, i in zip(waiting, answer.instances, strict=False)
+        with_words(r, str(i.offering)).provisioned(i, now)
+        for r, i in zip(waiting, answer.instances, strict=False)
     )
-    return filled, tuple(told(r, "") for r in waiting[len(filled) :])
+    return filled, tuple(with_words(r, "") for r in waiting[len(filled) :])
 
 
 def _after(
@@ -280,8 +281,8 @@ def _denied(
     spec: ServiceSpec, intent: LaunchIntent, waiting: Sequence[Replica], error: Denied, now: datetime
 ) -> Changes:
     """Nothing was launched, nor will be before a person mends the cause. It is tried again all the same."""
-    told = (replace(r, launch=f"EC2 refuses the request: {error}") for r in waiting)
-    return Changes(spec.service, update=tuple(_refused(r, now) for r in told), close_intents=(intent.id,))
+    replicas = (replace(r, launch=f"EC2 refuses the request: {error}") for r in waiting)
+    return Changes(spec.service, update=tuple(_refused(r, now) for r in replicas), close_intents=(intent.id,))
 
 
 def _postponed(spec: ServiceSpec, intent: LaunchIntent, waiting: Sequence[Replica], now: datetime) -> Changes:

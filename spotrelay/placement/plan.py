@@ -65,7 +65,7 @@ def plan(
             left_out[pool] = too_dear
         elif cooldown:
             cooling.append(pool)
-            left_out[pool] = _told(cooldown)
+            left_out[pool] = _words_of(cooldown)
         elif is_spot and scores.get(pool.zone, inf) <= timing.LOW_SCORE:
             low.append(pool)
             left_out[pool] = f"placement score {scores[pool.zone]}"
@@ -129,7 +129,7 @@ def _too_dear(
     return f"costs {price} USD, more than {cap}" if price is not None and price > cap else None
 
 
-def _told(cooldown: Cooldown) -> str:
+def _words_of(cooldown: Cooldown) -> str:
     again = f", strike {cooldown.strikes}" if cooldown.strikes > 1 else ""
     return f"{cooldown.scope} cools until {cooldown.until:%H:%M:%S} ({cooldown.reason}{again})"
 

@@ -43,12 +43,12 @@ def decide(
     for signal, replica in sightings:
         by_replica.setdefault(replica.id, []).append(signal)
         replicas[replica.id] = replica
-    told = {id_: _Told.by(signals, now) for id_, signals in by_replica.items()}
+    summaries = {id_: _Summary.of(signals, now) for id_, signals in by_replica.items()}
     # All that stop staying in this batch are no longer there for one another.
-    staying = rows.serving - sum(replicas[id_].stays and told[id_].is_going for id_ in told)
+    staying = rows.serving - sum(replicas[id_].stays and summaries[id_].is_going for id_ in summaries)
     actions: list[Action] = []
-    for id_, news in told.items():
-        action = _for_one(replicas[id_], news, spec, staying, now)
+    for id_, summary in summaries.items():
+        action = _for_one(replicas[id_], summary, spec, staying, now)
         if action is not None:
             actions.extend(replacement.beside(action, spec, rows))
     return actions
@@ -89,7 +89,7 @@ def settled(rows: Rows, now: datetime) -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Summary:
     """What the signals about one instance say, taken together, in whatever order they came."""
 
     warned_at: datetime | None = None
@@ -104,7 +104,7 @@ class _Told:
         return self.warned_at is not None or (self.state is not None and not self.state.is_alive)
 
     @classmethod
-    def by(cls, signals: Sequence[Signal], now: datetime) -> _Told:
+    def of(cls, signals: Sequence[Signal], now: datetime) -> _Summary:
         # No event is from the future, nor from so long ago that its instance could still be there.
         earliest = now - seconds(2 * timing.NOTICE_S)
         warnings = (s.at for s in signals if isinstance(s, InterruptionWarning))
@@ -128,28 +128,28 @@ _FINALITY = [
 
 
 def _for_one(
-    replica: Replica, told: _Told, spec: ServiceSpec | None, staying: int, now: datetime
+    replica: Replica, summary: _Summary, spec: ServiceSpec | None, staying: int, now: datetime
 ) -> Action | None:
     if replica.state is ReplicaState.DRAINING:
-        return _for_draining(replica, told)
-    if told.state is not None and not told.state.is_alive:
-        if not (replica.state is ReplicaState.READY or replica.is_warned or told.warned_at):
+        return _for_draining(replica, summary)
+    if summary.state is not None and not summary.state.is_alive:
+        if not (replica.state is ReplicaState.READY or replica.is_warned or summary.warned_at):
             return None  # why it ended at birth, the event doesn't say: the tick asks EC2
         return Drain(
             replica,
-            f"instance {told.state}" if told.warned_at is None else WARNED,
-            warned_at=replica.warned_at or told.warned_at,
-            cool_pool=told.warned_at is not None,
+            f"instance {summary.state}" if summary.warned_at is None else WARNED,
+            warned_at=replica.warned_at or summary.warned_at,
+            cool_pool=summary.warned_at is not None,
         )
-    if told.warned_at:
-        action = for_warned(replica, told.warned_at, spec if told.has_notice else None, staying, now)
+    if summary.warned_at:
+        action = for_warned(replica, summary.warned_at, spec if summary.has_notice else None, staying, now)
         if action is None and replica.instance_id and replica.warned_at:
             return LookAgain(replica.instance_id, replica.warned_at)
         return action
     follows = spec is not None and spec.on_rebalance is OnRebalance.REPLACE
-    if told.recommended_at and follows and replica.rebalance_at is None:
-        return NoteRebalance(replica, told.recommended_at)  # if it runs by now, the next tick sees it, too
-    if told.state is InstanceState.RUNNING and replica.state is ReplicaState.PROVISIONING:
+    if summary.recommended_at and follows and replica.rebalance_at is None:
+        return NoteRebalance(replica, summary.recommended_at)  # if it runs by now, the next tick sees it, too
+    if summary.state is InstanceState.RUNNING and replica.state is ReplicaState.PROVISIONING:
         return Start(replica)
     return None
 
@@ -179,12 +179,12 @@ def for_warned(
     return None if replica.is_warned else ServeOn(replica, reason, warned_at)
 
 
-def _for_draining(replica: Replica, told: _Told) -> Action | None:
-    if told.state is InstanceState.TERMINATED:
+def _for_draining(replica: Replica, summary: _Summary) -> Action | None:
+    if summary.state is InstanceState.TERMINATED:
         return End(replica, replica.reason)
-    if told.warned_at and not replica.is_warned:
-        return NoteWarning(replica, told.warned_at)
-    if told.warned_at and replica.instance_id:
+    if summary.warned_at and not replica.is_warned:
+        return NoteWarning(replica, summary.warned_at)
+    if summary.warned_at and replica.instance_id:
         # Whoever wrote the row may have died before the load balancer heard of it.
         return TakeOut(replica.instance_id)
     return None

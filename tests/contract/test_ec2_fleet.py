@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from botocore.stub import Stubber
 
-from spotrelay.aws.clients import Clients
-from spotrelay.aws.deadline import Deadline
+from spotrelay.aws.clients import Clients, Deadline
 from spotrelay.aws.fleet import Ec2Fleet
 from spotrelay.core.instances import Instance, Refusal, RefusalKind
 from spotrelay.core.pools import PurchaseOption

@@ -1,4 +1,4 @@
-"""`aws.items`: what was written comes back, also what a later version wrote."""
+"""`aws.items` and `aws.pool_memory`: what was written comes back, also what a later version wrote."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotrelay.aws import items
+from spotrelay.aws import items, pool_memory
 from spotrelay.core.pools import CapacityPool, Cause, Cooldown, Offering, PurchaseOption, Scope, Survey
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.requirements import Amount, Requirements
-from spotrelay.core.rows import Backoff, LaunchIntent, Removal
+from spotrelay.core.rows import Backoff, LaunchIntent, Removal, Rows
 from spotrelay.core.timing import seconds
 from tests.contract.rows import NOW, row
 
@@ -79,15 +79,15 @@ def test_a_replica_comes_back(replica: Replica) -> None:
 @given(surveys)
 def test_a_survey_comes_back(survey: Survey) -> None:
     """Pools, prices and scores survive to the last digit."""
-    assert items.survey_of(items.survey_item(survey)) == survey
+    assert pool_memory.survey_of(pool_memory.survey_item(survey)) == survey
 
 
 @given(scopes, st.sampled_from(Cause), times, st.floats(0, 1e5), st.integers(1, 40))
 def test_a_cooldown_comes_back(scope: Scope, cause: Cause, since: Any, lasts_s: float, strikes: int) -> None:
     """What, why, from when, until when and how often in a row."""
     cooldown = Cooldown(scope, cause, since, since + seconds(lasts_s), "why", strikes)
-    item = items.cooldowns_item([cooldown], 7)
-    assert items.cooldowns_of(scope.region, item) == {scope: cooldown}
+    item = pool_memory.cooldowns_item([cooldown], 7)
+    assert pool_memory.cooldowns_of(scope.region, item) == {scope: cooldown}
     assert item["revision"] == 7
 
 
@@ -97,8 +97,8 @@ def test_each_scope_has_a_cooldown_of_its_own(cooled: set[Scope]) -> None:
     cooldowns = {
         scope: Cooldown(scope, Cause.LOSS, NOW, NOW + seconds(n), f"{n}") for n, scope in enumerate(cooled)
     }
-    item = items.cooldowns_item(cooldowns.values(), 1) if cooldowns else {}
-    assert items.cooldowns_of("us-east-1", item) == cooldowns
+    item = pool_memory.cooldowns_item(cooldowns.values(), 1) if cooldowns else {}
+    assert pool_memory.cooldowns_of("us-east-1", item) == cooldowns
 
 
 @given(
@@ -119,13 +119,18 @@ def test_an_intent_comes_back(intent: LaunchIntent) -> None:
 @given(st.builds(Backoff, numbers, st.none() | times, numbers, st.none() | times))
 def test_a_backoff_comes_back(backoff: Backoff) -> None:
     """With both times until which something is held."""
-    assert items.backoff_of(_stored(items.backoff_item(backoff))) == backoff
+    assert _rows(_stored(items.backoff_item(backoff))).backoff == backoff
 
 
 @given(st.builds(Removal, st.none() | times, st.integers(0, 99)))
 def test_a_removal_comes_back(removal: Removal) -> None:
     """When it was told, and how often nothing was found since."""
     assert items.removal_of(_stored(items.removal_item(removal))) == removal
+
+
+def _rows(meta: dict[str, Any]) -> Rows:
+    """What a service's META item alone says."""
+    return items.rows_of("demo", {items.meta_key("demo"): meta})
 
 
 def _stored(item: dict[str, Any]) -> dict[str, Any]:
@@ -138,8 +143,8 @@ def test_what_an_earlier_version_wrote_is_read() -> None:
     intent = LaunchIntent("launch-1", "demo", (1,), NOW, 7)
     older = {k: v for k, v in items.intent_item(intent).items() if k != "highest_id"}
     assert items.intent_of(older) == replace(intent, highest_id=0)
-    assert items.backoff_of({"failures": 2, "failing_version": 3}) == Backoff(2, version=3)
-    assert (items.serving_of({"highest_id": 7}), items.highest_id_of({"highest_id": 7})) == (0, 7)
+    meta = {"highest_id": 7, "failures": 2, "failing_version": 3}
+    assert _rows(meta) == Rows(highest_id=7, backoff=Backoff(2, version=3))
 
 
 def test_a_row_of_a_later_version_is_read() -> None:

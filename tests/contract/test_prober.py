@@ -15,9 +15,8 @@ from botocore.config import Config
 from botocore.response import StreamingBody
 from botocore.stub import Stubber
 
-from spotrelay.aws.clients import Clients
+from spotrelay.aws.clients import Clients, Deadline
 from spotrelay.aws.dead_letters import SqsDeadLetters
-from spotrelay.aws.deadline import Deadline
 from spotrelay.aws.prober import FunctionProber
 from spotrelay.core.ports import Denied, Throttled, Unavailable
 from spotrelay.core.spec import ReadinessProbe

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from spotrelay.aws.cooldowns import COOLDOWNS_KEPT_S
-from spotrelay.aws.store import SURVEY_KEPT_S
+from spotrelay.aws.pool_memory import COOLDOWNS_KEPT_S, SURVEY_KEPT_S
 from spotrelay.core.pools import Cause, Cooldown, Offering, PoolMemory, PurchaseOption, Scope, Survey
 from spotrelay.core.ports import Conflict, Denied, Store
 from spotrelay.core.replica import ReplicaState

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from moto import mock_aws
 
-from spotrelay.aws.cooldowns import COOLDOWNS_KEPT_S
-from spotrelay.aws.store import SURVEY_KEPT_S, DynamoStore
+from spotrelay.aws.pool_memory import COOLDOWNS_KEPT_S, SURVEY_KEPT_S
+from spotrelay.aws.store import DynamoStore
 from spotrelay.core.pools import Cause, Cooldown, PurchaseOption, Scope, Survey
 from spotrelay.core.ports import Conflict, Store
 from spotrelay.core.replica import TRANSITIONS, Replica, ReplicaState

@@ -10,10 +10,10 @@ from botocore.stub import ANY, Stubber
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotrelay.aws import items
+from spotrelay.aws import items, pool_memory
 from spotrelay.aws.clients import Clients
-from spotrelay.aws.cooldowns import COOLDOWNS_KEPT_S, MAX_REWRITES
-from spotrelay.aws.store import SURVEY_KEPT_S, DynamoStore
+from spotrelay.aws.pool_memory import COOLDOWNS_KEPT_S, MAX_REWRITES, SURVEY_KEPT_S
+from spotrelay.aws.store import DynamoStore
 from spotrelay.aws.table import BATCH_ROUNDS, Key, Table, Update, Values, Write
 from spotrelay.core.names import TABLE_TTL
 from spotrelay.core.pools import Cause, Cooldown, Scope, Survey
@@ -27,7 +27,7 @@ from tests.contract.rows import NOW, OFFERING, create, ended, provisioned, row, 
 from tests.examples import demo_spec
 
 KEYS = {"Keys": ANY, "ConsistentRead": True}
-COOLDOWNS = items.cooldowns_key("us-east-1")
+COOLDOWNS = pool_memory.cooldowns_key("us-east-1")
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_every_read_is_strongly_consistent(dynamodb: Stubber, stubbed: DynamoSto
     dynamodb.add_response("query", {"Items": []}, {**query, "ScanIndexForward": False, "Limit": 3})
     stubbed.history("demo", 3)
     dynamodb.add_response("get_item", {}, _asked(COOLDOWNS))
-    dynamodb.add_response("get_item", {}, _asked(items.survey_key("demo")))
+    dynamodb.add_response("get_item", {}, _asked(pool_memory.survey_key("demo")))
     stubbed.recall("demo", "us-east-1", NOW)
 
 
@@ -237,8 +237,8 @@ def test_a_survey_is_read_once_a_minute(
 ) -> None:
     """A launch is in a hurry, a survey changes by the hour: it is kept a while, also that there is none."""
     survey = Survey("demo", Requirements(), NOW, (OFFERING.pool,), {"g5.xlarge": 1.006})
-    key = items.survey_key("demo")
-    for answer, found in (({}, None), ({"Item": _item(key, items.survey_item(survey))}, survey)):
+    key = pool_memory.survey_key("demo")
+    for answer, found in (({}, None), ({"Item": _item(key, pool_memory.survey_item(survey))}, survey)):
         dynamodb.add_response("get_item", {}, _asked(COOLDOWNS))
         dynamodb.add_response("get_item", answer, _asked(key))
         assert stubbed.recall("demo", "us-east-1", NOW).survey == found
@@ -251,6 +251,16 @@ def test_a_survey_is_read_once_a_minute(
 def _add_entry(dynamodb: Stubber, instance_id: str) -> None:
     """The next look-up finds that it is replica 7 of the service `demo`."""
     dynamodb.add_response("batch_get_item", {"Responses": {TABLE: [_entry(instance_id, 7)]}})
+
+
+def test_the_highest_id_is_as_old_as_the_read_of_it(dynamodb: Stubber, stubbed: DynamoStore) -> None:
+    """What is created while a service is read has a higher ID than was read, though the query brings both."""
+    key = items.meta_key("demo")
+    found = [_item(key, {"highest_id": 1}), _item(items.replica_key("demo", 1), items.replica_item(row(1)))]
+    dynamodb.add_response("get_item", {"Item": _item(key, {"highest_id": 0})}, _asked(key))
+    dynamodb.add_response("query", {"Items": found})
+    rows = stubbed.load("demo")
+    assert (rows.highest_id, rows.replicas) == (0, {1: row(1)})
 
 
 def test_whose_an_instance_is_is_asked_once(dynamodb: Stubber, stubbed: DynamoStore) -> None:
@@ -267,7 +277,7 @@ def test_only_so_many_instances_are_remembered(
     dynamodb: Stubber, stubbed: DynamoStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A function that lives long doesn't grow for ever: the oldest are asked about again."""
-    monkeypatch.setattr("spotrelay.aws.owners.LOCATED_KEPT", 1)
+    monkeypatch.setattr("spotrelay.aws.store.LOCATED_KEPT", 1)
     for instance_id in ("i-1", "i-2", "i-1"):
         _add_entry(dynamodb, instance_id)
         assert stubbed.locate({instance_id}) == {instance_id: ("demo", 7)}
@@ -279,7 +289,7 @@ def test_cooldowns_are_read_once_in_a_while(
     """In a storm they aren't read for each batch, and yet this function knows what it has learned itself."""
     lesson = _cooldown(Scope.of(OFFERING), 900)
     dynamodb.add_response("get_item", {}, _asked(COOLDOWNS))
-    dynamodb.add_response("get_item", {}, _asked(items.survey_key("demo")))
+    dynamodb.add_response("get_item", {}, _asked(pool_memory.survey_key("demo")))
     assert stubbed.recall("demo", "us-east-1", NOW).cooldowns == ()
     dynamodb.add_response("put_item", {})
     stubbed.cool([lesson])
@@ -307,10 +317,10 @@ def test_cooldowns_come_along_with_rows(
 
     read(keys)
     dynamodb.add_response("get_item", {}, _asked(COOLDOWNS))
-    dynamodb.add_response("get_item", {}, _asked(items.survey_key("demo")))
+    dynamodb.add_response("get_item", {}, _asked(pool_memory.survey_key("demo")))
     stubbed.recall("demo", "us-east-1", NOW)
     monotonic.advance(COOLDOWNS_KEPT_S)
-    cooldowns = _item(COOLDOWNS, items.cooldowns_item([lesson], 1))
+    cooldowns = _item(COOLDOWNS, pool_memory.cooldowns_item([lesson], 1))
     found = _item(items.replica_key("demo", 1), items.replica_item(row(1)))
     assert read([_item(COOLDOWNS, {}), *keys], cooldowns, found).replicas == {1: row(1)}
     assert stubbed.recall("demo", "us-east-1", NOW).cooldowns == (lesson,)
@@ -370,7 +380,7 @@ def test_what_is_forgotten_is_dropped_with_the_next_lesson(table: Table) -> None
     for since_s, scope, kept in ((119.9, later[0], {first, later[0]}), (120, later[1], set(later))):
         at = NOW + seconds(since_s)
         store.cool([Cooldown(scope, Cause.REFUSAL, at, at + seconds(60), "dry")])
-        assert items.cooldowns_of("us-east-1", table.get(COOLDOWNS)).keys() == kept
+        assert pool_memory.cooldowns_of("us-east-1", table.get(COOLDOWNS)).keys() == kept
 
 
 def test_a_tick_that_is_announced_here_is_not_asked_about(dynamodb: Stubber, stubbed: DynamoStore) -> None:
@@ -446,7 +456,7 @@ def _cooldown(scope: Scope, for_s: float) -> Cooldown:
 
 def _add_cooldowns(dynamodb: Stubber, revision: int, *cooldowns: Cooldown) -> None:
     """The next look finds that these are the region's cooldowns."""
-    item = _item(COOLDOWNS, items.cooldowns_item(cooldowns, revision))
+    item = _item(COOLDOWNS, pool_memory.cooldowns_item(cooldowns, revision))
     dynamodb.add_response("get_item", {"Item": item}, _asked(COOLDOWNS))
 
 

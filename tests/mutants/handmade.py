@@ -319,7 +319,7 @@ HAND_MADE: Sequence[HandMade] = (
     ),
     HandMade(
         "time-without-a-zone",
-        "events",
+        "events.event",
         old="        if at.tzinfo is not None:\n",
         new="        if True:\n",
         wrong="an event's time without a zone is taken for one in the function's zone",

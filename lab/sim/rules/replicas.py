@@ -55,6 +55,11 @@ def of(replicas: Iterable[Replica], option: PurchaseOption) -> int:
     return sum(r.purchase_option is option for r in replicas)
 
 
+def _base(spec: ServiceSpec) -> int:
+    """How many regular replicas are bought on-demand, whatever Spot gives."""
+    return spec.base_on_demand if spec.use_spot else spec.replicas
+
+
 def _check_scale_in(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
     """The service scales in: does the right replica go?"""
     loaded = view.rows.replicas
@@ -69,6 +74,7 @@ def _check_scale_in(view: InvocationView, spec: ServiceSpec, commit: Commit) -> 
     left = regular(commit.after)
     written = {row.id for one in view.invocation.commits for row in one.changes.update}
     there = {row.id for row in regular(view.rows)}
+    base = _base(spec)
     # What others took away since it read the rows, it still counted.
     counted = len({row.id for row in left} | (there - written))
     if counted < spec.replicas:
@@ -86,7 +92,7 @@ def _check_scale_in(view: InvocationView, spec: ServiceSpec, commit: Commit) -> 
             or known.launch_id in view.rows.intents
         ):
             continue
-        is_base = of(left, PurchaseOption.ON_DEMAND) < spec.base_on_demand
+        is_base = of(left, PurchaseOption.ON_DEMAND) < base
         for row in gone:
             if not _goes_before(view, row, known, is_base=is_base):
                 view.report(
@@ -187,7 +193,7 @@ def _check_purchase_options(view: InvocationView, spec: ServiceSpec, commit: Com
     has_orphans = any(
         r.state is not ReplicaState.REQUESTED for c in view.invocation.commits for r in c.changes.create
     )
-    base = spec.base_on_demand if spec.use_spot else spec.replicas
+    base = _base(spec)
     for row in commit.changes.create:
         if row.state is not ReplicaState.REQUESTED or row.is_fallback:
             continue

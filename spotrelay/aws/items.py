@@ -3,7 +3,7 @@
 | partition         | sort                | what                                                    |
 |-------------------|---------------------|---------------------------------------------------------|
 | `SERVICE#name`    | `META`              | highest ID, how many serve, back-off, launches of the   |
-|                   |                     | minute                                                  |
+|                   |                     | minute, requested replicas                              |
 | `SERVICE#name`    | `DOCUMENT`          | the last runtime document that could be read, and what  |
 |                   |                     | speaks for it that the service was removed              |
 | `SERVICE#name`    | `TICK`              | lease, announced tick: not in META, which commits write,|
@@ -27,12 +27,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 
 from spotrelay.aws.table import Key, Values
+from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.names import TABLE_TTL, Partition
 from spotrelay.core.pools import CapacityPool, Cause, Cooldown, Offering, PurchaseOption, Scope, Survey
 from spotrelay.core.ports import NewerRows
@@ -318,6 +319,23 @@ def window_of(meta: Values) -> LaunchWindow:
     return LaunchWindow(_optional_time(meta.get("launches_since")), int(meta.get("launches", 0)))
 
 
+def requests_item(requests: Mapping[Source, ScaleRequest | None]) -> dict[str, Any]:
+    """Requests as attributes of a service's META item, one for each source; None removes one."""
+    return {
+        _request_name(source): request and {"replicas": request.replicas, "until": to_text(request.until)}
+        for source, request in requests.items()
+    }
+
+
+def requests_of(meta: Values) -> dict[Source, ScaleRequest]:
+    """The requests in a service's META item, which may be empty.
+
+    One that can't be read is left out, and the service file's number counts: it is no reason to stop.
+    """
+    found = {source: _request_of(meta.get(_request_name(source))) for source in Source}
+    return {source: request for source, request in found.items() if request is not None}
+
+
 def highest_id_of(meta: Values) -> int:
     """The highest ID in a service's META item, which may be empty."""
     return int(meta.get("highest_id", 0))
@@ -403,6 +421,19 @@ def _cooldown_of(
     zone, instance_type, quota, option = scope
     found = Scope(region, zone, instance_type, quota, PurchaseOption(option) if option else None)
     return Cooldown(found, Cause(cause), to_time(since), to_time(until), reason, strikes)
+
+
+def _request_name(source: Source) -> str:
+    return f"requested by {source.value}"
+
+
+def _request_of(stored: Any) -> ScaleRequest | None:
+    try:
+        request = ScaleRequest(int(stored["replicas"]), to_time(stored["until"]))
+    # ArithmeticError: a number that is none, or without an end.
+    except (TypeError, KeyError, ValueError, ArithmeticError):
+        return None
+    return request if request.replicas >= 0 and request.until.tzinfo is not None else None
 
 
 _json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode

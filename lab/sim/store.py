@@ -42,7 +42,12 @@ class SimStore:
 
     def forget(self, service: str) -> None:
         """See `ports.Store.forget`."""
-        self.gate(Call.FORGET, service, lambda: self.memory.forget(service))
+
+        def effect() -> None:
+            self.memory.forget(service)
+            self.checker.note_in_effect(service)
+
+        self.gate(Call.FORGET, service, effect)
 
     def locate(self, instance_ids: Collection[str]) -> Mapping[str, tuple[str, int]]:
         """See `ports.Store.locate`."""

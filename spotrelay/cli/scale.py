@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 UNITS_S = {"m": 60, "h": 3600, "d": 86_400}
 
 SHORTEST_S, LONGEST_S = 60, 7 * 86_400
-"""Ticks are a minute apart, so less could pass unseen. What lasts for more than a week belongs into the file."""
+"""Ticks are a minute apart, so less could pass unseen. What lasts longer than a week belongs in the file."""
 
 
 def scale(

@@ -126,6 +126,7 @@ class SimWorld:
         self.malformed: Counter[str] = Counter()
         """Malformed messages that were sent."""
         self.is_at_rest = False
+        self._ends_noted: set[tuple[str, float]] = set()
         self._last_tick_at = NEVER
 
     @property
@@ -306,19 +307,23 @@ class SimWorld:
             return
         self.ticks.send(f'{{"source": "aws.ssm", "detail": {detail}}}')
 
-    def note_in_effect(self, service: str, ahead_s: float = 0.0) -> None:
+    def note_in_effect(self, service: str) -> None:
         """Record the document that is in effect, by what is deployed and by what the table has."""
         now, requests = self.scheduler.now, self.memory.load(service).requests
-        spec = in_effect(self.services.valid(service, now), requests, now + ahead_s)
+        deployed = self.services.valid(service, now)
         known = self.services.in_effect.setdefault(service, [])
-        if not known or known[-1][1] != spec:
-            known.append((now, spec))
-            self.checker.changed_at = now
+        # For a function whose clock is ahead, a request that is about to end is over.
+        for moment in (now + 2 * CLOCKS_S, now):
+            spec = in_effect(deployed, requests, moment)
+            if not known or known[-1][1] != spec:
+                known.append((now, spec))
+                self.checker.changed_at = now
         for request in requests.values():
-            # Somebody's clock may be ahead: for that one it is over sooner.
-            ahead = time_of(request.until) - CLOCKS_S
-            if not ahead_s and ahead > now:
-                self.scheduler.at(ahead, partial(self.note_in_effect, service, 2 * CLOCKS_S))
+            ends = time_of(request.until)
+            for when in (ends - CLOCKS_S, ends + CLOCKS_S):
+                if when > now and (service, when) not in self._ends_noted:
+                    self._ends_noted.add((service, when))
+                    self.scheduler.at(when, partial(self.note_in_effect, service))
 
     def survey(self, spec: ServiceSpec) -> None:
         """Survey EC2 for the service."""

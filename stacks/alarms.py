@@ -247,8 +247,8 @@ class ServiceAlarms(_AlarmSet):
             1,
             f"not all replicas that are desired ({self._desired}) have an instance, and there is no on-demand"
             f" fallback either. {WHERE_WORDS} If it shows none, EC2 lacks capacity: the log of the functions"
-            " names the pools that were asked, in the lines launch; more accelerators, types or zones in the service"
-            " file widen the choice. If replicas never became ready, CrashLooping says so.",
+            " names the pools that were asked, in the lines launch; more accelerators, types or zones in the"
+            " service file widen the choice. If replicas never became ready, CrashLooping says so.",
             periods=UNLAUNCHED_PERIODS + max(launching, 1),
         )
 
@@ -262,8 +262,9 @@ class ServiceAlarms(_AlarmSet):
             self._counted(Metric.REPLICAS_MISSING, MISSING_PERIOD, "Minimum"),
             1,
             f"fewer replicas than desired ({self._desired}) have been ready, for longer than one takes to"
-            f" start (initial_delay_seconds: {service.initial_delay_s:.0f}). If they have instances, see what those"
-            " do: EC2's console has their system log, and the log of the functions says why replicas fail."
+            f" start (initial_delay_seconds: {service.initial_delay_s:.0f}). If they have instances, see what"
+            " those do: EC2's console has their system log, and the log of the functions says why replicas"
+            " fail."
             f" If they have none: {WHERE_WORDS}",
             periods=-(-int(quiet_s) // period_s),
         )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import count
 
+from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.instances import Instance, InstanceState, Refusal, RefusalKind, TargetState
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import Cooldown, Offering, PoolMemory, Scope, Survey
@@ -48,6 +49,7 @@ class MemoryService:
     document: ServiceSpec | None = None
     backoff: Backoff = field(default_factory=Backoff)
     window: LaunchWindow = field(default_factory=LaunchWindow)
+    requests: dict[Source, ScaleRequest] = field(default_factory=dict)
     lease: tuple[str, datetime] | None = None
     next_tick: datetime | None = None
 
@@ -69,6 +71,7 @@ class MemoryStore:
     def forget(self, service: str) -> None:
         """See `ports.Store.forget`."""
         self._known.discard(service)
+        self._of(service).requests.clear()
 
     def locate(self, instance_ids: Collection[str]) -> Mapping[str, tuple[str, int]]:
         """See `ports.Store.locate`."""
@@ -79,7 +82,12 @@ class MemoryStore:
         kept = self._of(service)
         replicas = {i: kept.replicas[i] for i in sorted(replica_ids) if i in kept.replicas}
         return Rows(
-            kept.highest_id, kept.serving, replicas=replicas, backoff=kept.backoff, window=kept.window
+            kept.highest_id,
+            kept.serving,
+            replicas=replicas,
+            backoff=kept.backoff,
+            window=kept.window,
+            requests=dict(kept.requests),
         )
 
     def load(self, service: str) -> Rows:
@@ -96,6 +104,7 @@ class MemoryStore:
             intents=dict(kept.intents),
             backoff=kept.backoff,
             window=kept.window,
+            requests=dict(kept.requests),
         )
 
     def document(self, service: str) -> ServiceSpec | None:
@@ -110,6 +119,13 @@ class MemoryStore:
     def note_removal(self, service: str, removal: Removal) -> None:
         """See `ports.Store.note_removal`."""
         self._of(service).removal = removal
+
+    def note_request(self, service: str, source: Source, request: ScaleRequest | None) -> None:
+        """See `ports.Store.note_request`."""
+        requests = self._of(service).requests
+        requests.pop(source, None)
+        if request is not None:
+            requests[source] = request
 
     def history(self, service: str, limit: int) -> Sequence[Replica]:
         """See `ports.Store.history`."""

@@ -212,6 +212,8 @@ class ServiceAlarms(_AlarmSet):
     ) -> None:
         super().__init__(scope, id_)
         self._service = service
+        # What is missing is counted of an operator's number while one is asked for.
+        self._desired = f"{service.replicas}, unless `spotrelay scale {service.name}` shows another number"
         self.counted_of = service.name
         self.about = f"{service.name}: "
         topic_arn = Stack.of(self).format_arn(service="sns", resource=TOPIC_NAME)
@@ -243,10 +245,10 @@ class ServiceAlarms(_AlarmSet):
             "NoInstance",
             self._counted(Metric.REPLICAS_UNLAUNCHED, MINUTE, "Minimum"),
             1,
-            f"not all of its {service.replicas} replicas have an instance, and there is no on-demand fallback"
-            f" either. {WHERE_WORDS} If it shows none, EC2 lacks capacity: the log of the functions names the"
-            " pools that were asked, in the lines launch; more accelerators, types or zones in the service"
-            " file widen the choice. If replicas never became ready, CrashLooping says so.",
+            f"not all replicas that are desired ({self._desired}) have an instance, and there is no on-demand"
+            f" fallback either. {WHERE_WORDS} If it shows none, EC2 lacks capacity: the log of the functions"
+            " names the pools that were asked, in the lines launch; more accelerators, types or zones in the"
+            " service file widen the choice. If replicas never became ready, CrashLooping says so.",
             periods=UNLAUNCHED_PERIODS + max(launching, 1),
         )
 
@@ -259,9 +261,10 @@ class ServiceAlarms(_AlarmSet):
             "NotReady",
             self._counted(Metric.REPLICAS_MISSING, MISSING_PERIOD, "Minimum"),
             1,
-            f"fewer than its {service.replicas} replicas have been ready, for longer than one takes to start"
-            f" (initial_delay_seconds: {service.initial_delay_s:.0f}). If they have instances, see what those"
-            " do: EC2's console has their system log, and the log of the functions says why replicas fail."
+            f"fewer replicas than desired ({self._desired}) have been ready, for longer than one takes to"
+            f" start (initial_delay_seconds: {service.initial_delay_s:.0f}). If they have instances, see what"
+            " those do: EC2's console has their system log, and the log of the functions says why replicas"
+            " fail."
             f" If they have none: {WHERE_WORDS}",
             periods=-(-int(quiet_s) // period_s),
         )

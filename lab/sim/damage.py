@@ -19,9 +19,10 @@ RESTORED_AFTER_S = (5.0, 40.0)
 
 
 def lose_meta(world: SimWorld, service: str) -> None:
-    """Lose the service's entry: its highest ID and its count of serving replicas."""
+    """Lose the service's entry: its highest ID, its count of serving replicas, what was requested."""
     entry = world.memory.damage(service)
     entry.highest_id, entry.serving = 0, 0
+    entry.requests.clear()
     world.checker.damage([service])
 
 

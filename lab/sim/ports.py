@@ -257,6 +257,8 @@ class SimServices:
     random: Random
     documents: dict[str, list[tuple[float, ServiceSpec | None]]] = field(default_factory=dict)
     """By service: its documents, and since when each is valid; None for a stack that is gone."""
+    in_effect: dict[str, list[tuple[float, ServiceSpec | None]]] = field(default_factory=dict)
+    """The same with the number of replicas that an operator asks for, while one does."""
     hidden_until: dict[str, float] = field(default_factory=dict)
     """By service: until when Parameter Store doesn't show its document."""
     garbled_until: dict[str, float] = field(default_factory=dict)
@@ -303,8 +305,8 @@ class SimServices:
         return found
 
     def since(self, service: str, since: float) -> list[ServiceSpec]:
-        """All documents that were valid at some time since then."""
-        documents = self.documents.get(service, [])
+        """All documents that were in effect at some time since then."""
+        documents = self.in_effect.get(service, [])
         ends = [began for began, _ in documents[1:]] + [float("inf")]
         return [
             spec for (_, spec), end in zip(documents, ends, strict=True) if end >= since and spec is not None

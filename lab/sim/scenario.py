@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from random import Random
 
+from lab.sim import scaling
 from lab.sim.cloud import TEMPLATE
 from lab.sim.faults import PAIRS, Call, Pair
 from lab.sim.offers import Listing
@@ -154,6 +155,8 @@ class Scenario:
     """What EC2 lists, and whether anybody asks."""
     bad_versions: float
     """How many of the versions that are deployed never become ready."""
+    requests: tuple[scaling.Asked, ...]
+    """What operators will ask for."""
 
 
 def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
@@ -198,6 +201,7 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
         tick_lag_s=0.0 if is_late else random.choice((0.0, 2.0, 8.0, 20.0)),
         listing=listing,
         bad_versions=0.4 if on_update is OnUpdate.REPLACE else 0.0,
+        requests=() if is_late else scaling.draw(seed, [s.service for s in specs], faults_s, minutes),
     )
     most = 2 * sum(spec.replicas for spec in specs)
     extra = {Offering(p, o): own.randint(0, most) for p in listing.extra for o in PurchaseOption}

@@ -12,6 +12,7 @@ from lab.sim.faults import Call
 from lab.sim.gate import CallGate, Commit
 from lab.sim.rules.checker import Checker
 from lab.sim.scheduler import Scheduler
+from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.pools import Cooldown, PoolMemory, Scope, Survey
 from spotrelay.core.ports import Conflict, Throttled
 from spotrelay.core.replica import Replica
@@ -41,7 +42,12 @@ class SimStore:
 
     def forget(self, service: str) -> None:
         """See `ports.Store.forget`."""
-        self.gate(Call.FORGET, service, lambda: self.memory.forget(service))
+
+        def effect() -> None:
+            self.memory.forget(service)
+            self.checker.note_in_effect(service)
+
+        self.gate(Call.FORGET, service, effect)
 
     def locate(self, instance_ids: Collection[str]) -> Mapping[str, tuple[str, int]]:
         """See `ports.Store.locate`."""
@@ -86,6 +92,10 @@ class SimStore:
     def note_removal(self, service: str, removal: Removal) -> None:
         """See `ports.Store.note_removal`."""
         self.gate(Call.NOTE_REMOVAL, removal, lambda: self.memory.note_removal(service, removal))
+
+    def note_request(self, service: str, source: Source, request: ScaleRequest | None) -> None:
+        """See `ports.Store.note_request`."""
+        self.memory.note_request(service, source, request)
 
     def history(self, service: str, limit: int) -> Sequence[Replica]:
         """See `ports.Store.history`."""

@@ -9,10 +9,10 @@ from itertools import count
 from random import Random
 
 from lab.sim import cloud as clouds
-from lab.sim import misfortunes
+from lab.sim import misfortunes, scaling
 from lab.sim.cloud import SimCloud, SimTarget
 from lab.sim.faults import FaultPlan
-from lab.sim.gate import CallGate, Invocation, SimClock, at
+from lab.sim.gate import CallGate, Invocation, SimClock, at, time_of
 from lab.sim.instances import NEVER, SimInstance
 from lab.sim.odd_messages import Fate, Oddity
 from lab.sim.offers import SimOffers
@@ -21,6 +21,7 @@ from lab.sim.queues import SIGNALS, TICKS, Handler, Message, QueueSettings, SimQ
 from lab.sim.rules import Rule, final_state, limits
 from lab.sim.rules.checker import MAX_DOCUMENT_AGE_S, Checker
 from lab.sim.rules.cooldowns import CooldownChecker
+from lab.sim.rules.desired import CLOCKS_S, in_effect
 from lab.sim.rules.invocations import InvocationChecker
 from lab.sim.rules.launches import LaunchChecker
 from lab.sim.rules.messages import MessageChecker
@@ -94,6 +95,7 @@ class SimWorld:
         self.services = SimServices(self.gate, self.scheduler, self.random)
         self.checker.documents = self.services.since
         self.checker.was_removed = self.services.was_removed
+        self.checker.note_in_effect = self.note_in_effect
         self.checker.quiet_since = scenario.faults_s
         learning = CooldownChecker(self.scheduler, self.checker.report, self._is_intact)
         self.checker.launch_checker = LaunchChecker(
@@ -124,6 +126,7 @@ class SimWorld:
         self.malformed: Counter[str] = Counter()
         """Malformed messages that were sent."""
         self.is_at_rest = False
+        self._ends_noted: set[tuple[str, float]] = set()
         self._last_tick_at = NEVER
 
     @property
@@ -141,6 +144,8 @@ class SimWorld:
                 self.survey(spec)
         for when, kind in self.scenario.misfortunes:
             self.scheduler.at(when, partial(misfortunes.strike, self, kind))
+        for asked in self.scenario.requests:
+            self.scheduler.at(asked.at, partial(scaling.ask, self, asked))
         self.scheduler.at(self.scenario.faults_s, self._end_faults)
         self.scheduler.at(self.random.uniform(0, SCHEDULE_S), self._schedule)
         until = self.scenario.faults_s + SETTLED_WITHIN_S
@@ -258,6 +263,8 @@ class SimWorld:
         lease = self.memory.damage(service).lease
         is_restored = lease is not None and service in self.checker.damaged
         until = [rows.backoff.fallback_until, lease[1] if lease and is_restored else None]
+        over = [r.until for r in rows.requests.values() if time_of(r.until) <= self.scheduler.now + CLOCKS_S]
+        until += over
         is_removed = bool(rows.replicas) and self.services.valid(service, self.scheduler.now) is None
         is_draining = any(row.state is ReplicaState.DRAINING for row in rows.replicas.values())
         lately = at(self.scheduler.now - 2 * SCHEDULE_S)
@@ -286,6 +293,7 @@ class SimWorld:
         name = spec.service if spec else service
         self.say(f"{name} is {'deployed: ' + describe(spec) if spec else 'removed'}")
         self.services.documents.setdefault(name, []).append((self.scheduler.now, spec))
+        self.note_in_effect(name)
         if spec is None:
             # The stack keeps its load balancer until the replicas have ended, unless its removal is forced.
             if Random(f"{self.scenario.seed}-forced").random() < FORCED:  # noqa: S311 - to be repeated
@@ -298,6 +306,24 @@ class SimWorld:
             self.say("the event of its removal is lost")
             return
         self.ticks.send(f'{{"source": "aws.ssm", "detail": {detail}}}')
+
+    def note_in_effect(self, service: str) -> None:
+        """Record the document that is in effect, by what is deployed and by what the table has."""
+        now, requests = self.scheduler.now, self.memory.load(service).requests
+        deployed = self.services.valid(service, now)
+        known = self.services.in_effect.setdefault(service, [])
+        # For a function whose clock is ahead, a request that is about to end is over.
+        for moment in (now + 2 * CLOCKS_S, now):
+            spec = in_effect(deployed, requests, moment)
+            if not known or known[-1][1] != spec:
+                known.append((now, spec))
+                self.checker.changed_at = now
+        for request in requests.values():
+            ends = time_of(request.until)
+            for when in (ends - CLOCKS_S, ends + CLOCKS_S):
+                if when > now and (service, when) not in self._ends_noted:
+                    self._ends_noted.add((service, when))
+                    self.scheduler.at(when, partial(self.note_in_effect, service))
 
     def survey(self, spec: ServiceSpec) -> None:
         """Survey EC2 for the service."""

@@ -3,7 +3,7 @@
 | partition         | sort                | what                                                    |
 |-------------------|---------------------|---------------------------------------------------------|
 | `SERVICE#name`    | `META`              | highest ID, how many serve, back-off, launches of the   |
-|                   |                     | minute                                                  |
+|                   |                     | minute, requested replicas                              |
 | `SERVICE#name`    | `DOCUMENT`          | the last runtime document that could be read, and what  |
 |                   |                     | speaks for it that the service was removed              |
 | `SERVICE#name`    | `TICK`              | lease, announced tick: not in META, which commits write,|
@@ -37,6 +37,7 @@ from typing import Any
 from boto3.dynamodb.conditions import Attr, ConditionBase
 
 from spotrelay.aws.table import ABSENT, Delete, Key, Put, Update, Values, Write
+from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.names import TABLE_TTL, Partition
 from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
 from spotrelay.core.ports import NewerRows
@@ -140,6 +141,7 @@ def rows_of(service: str, found: Mapping[Key, Values]) -> Rows:
             _optional_time(meta.get("fallback_until")),
         ),
         window=LaunchWindow(_optional_time(meta.get("launches_since")), int(meta.get("launches", 0))),
+        requests=requests_of(meta),
     )
 
 
@@ -316,6 +318,23 @@ def window_item(window: LaunchWindow) -> dict[str, Any]:
     return {"launches_since": _optional_text(window.since), "launches": window.launched}
 
 
+def requests_item(requests: Mapping[Source, ScaleRequest | None]) -> dict[str, Any]:
+    """Requests as attributes of a service's META item, one for each source; None removes one."""
+    return {
+        _request_name(source): request and {"replicas": request.replicas, "until": to_text(request.until)}
+        for source, request in requests.items()
+    }
+
+
+def requests_of(meta: Values) -> dict[Source, ScaleRequest]:
+    """The requests in a service's META item, which may be empty.
+
+    One that can't be read is left out, and the service file's number counts: it is no reason to stop.
+    """
+    found = {source: _request_of(meta.get(_request_name(source))) for source in Source}
+    return {source: request for source, request in found.items() if request is not None}
+
+
 def document_item(spec: ServiceSpec) -> dict[str, Any]:
     """A runtime document as an attribute of a service's DOCUMENT item."""
     return {"document": to_json(spec.to_dict())}
@@ -386,6 +405,19 @@ def _offering_of(parts: Sequence[str] | None) -> Offering | None:
         return None
     *pool, option = parts
     return Offering(CapacityPool(*pool), PurchaseOption(option))
+
+
+def _request_name(source: Source) -> str:
+    return f"requested by {source.value}"
+
+
+def _request_of(stored: Any) -> ScaleRequest | None:
+    try:
+        request = ScaleRequest(int(stored["replicas"]), to_time(stored["until"]))
+    # ArithmeticError: a number that is none, or without an end.
+    except (TypeError, KeyError, ValueError, ArithmeticError):
+        return None
+    return request if request.replicas >= 0 and request.until.tzinfo is not None else None
 
 
 def _optional_text(at: datetime | None) -> str | None:

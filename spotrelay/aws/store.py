@@ -12,7 +12,8 @@ from boto3.dynamodb.conditions import Attr, ConditionBase
 from spotrelay.aws import items
 from spotrelay.aws.errors import Cancelled
 from spotrelay.aws.pool_memory import DynamoPoolMemory
-from spotrelay.aws.table import Delete, Table, Update
+from spotrelay.aws.table import ABSENT, Delete, Table, Update
+from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.pools import Cooldown, PoolMemory, Scope, Survey
 from spotrelay.core.ports import Conflict
 from spotrelay.core.replica import Replica
@@ -41,6 +42,8 @@ class DynamoStore:
 
     def forget(self, service: str) -> None:
         """See `ports.Store.forget`. The META item, and with it the highest ID, stays."""
+        nothing = items.requests_item(dict.fromkeys(Source))
+        self._table.write(Update(items.meta_key(service), nothing, ~ABSENT))
         self._table.write(Delete(items.registry_key(service)))
 
     def locate(self, instance_ids: Collection[str]) -> Mapping[str, tuple[str, int]]:
@@ -75,6 +78,10 @@ class DynamoStore:
     def note_removal(self, service: str, removal: Removal) -> None:
         """See `ports.Store.note_removal`."""
         self._table.write(Update(items.document_key(service), items.removal_item(removal)))
+
+    def note_request(self, service: str, source: Source, request: ScaleRequest | None) -> None:
+        """See `ports.Store.note_request`."""
+        self._table.write(Update(items.meta_key(service), items.requests_item({source: request})))
 
     def load(self, service: str) -> Rows:
         """See `ports.Store.load`."""

@@ -8,6 +8,7 @@ import typer
 
 from spotrelay.cli.override import override
 from spotrelay.cli.retire import retire
+from spotrelay.cli.scale import scale
 from spotrelay.cli.validate import validate
 
 app = typer.Typer(
@@ -39,4 +40,6 @@ def _add_laboratory() -> None:
 app.command()(validate)
 app.command()(override)
 app.command()(retire)
+# Or a negative number would be called an unknown option.
+app.command(context_settings={"ignore_unknown_options": True})(scale)
 _add_laboratory()

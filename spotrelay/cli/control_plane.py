@@ -1,7 +1,6 @@
 """The control plane of a region, as a command finds it, and the errors that a command shows.
 
-Whoever may read its parameter and the services' (ssm:GetParameters), and write to its tick queue
-(sqs:SendMessage), may do this.
+docs/operating.md lists the permissions that each command needs.
 """
 
 from __future__ import annotations
@@ -22,10 +21,13 @@ from botocore.exceptions import (
 )
 
 from spotrelay.core.names import CONTROL_PLANE_PARAMETER, SERVICE_NAME
+from spotrelay.core.ports import Denied, OtherControlPlane, PortError, UnreadableDocument
 from spotrelay.operate.access import ControlPlane, UnreadableControlPlaneError
 
 EXIT_UNDONE = 1
 """The control plane wasn't told."""
+
+PERMISSIONS = "docs/operating.md lists the permissions that this needs"
 
 
 class CommandError(Exception):
@@ -56,8 +58,10 @@ def errors_shown(command: str) -> Iterator[None]:
     """End the command with one line on standard error where it can't go on."""
     try:
         yield
-    except (CommandError, UnreadableControlPlaneError) as error:
+    except (CommandError, UnreadableControlPlaneError, UnreadableDocument, OtherControlPlane) as error:
         why = str(error)
+    except PortError as error:
+        why = _with_remedy(error)
     except (BotoCoreError, ClientError) as error:
         why = _why(error)
     else:
@@ -81,6 +85,13 @@ def _why(error: BotoCoreError | ClientError) -> str:
         case ProfileNotFound():
             return f"{error}: set AWS_PROFILE to one that `aws configure list-profiles` shows"
         case ClientError() if "AccessDenied" in error.response["Error"]["Code"]:
-            return f"{error}: docs/operating.md lists the two permissions that this needs"
+            return f"{error}: {PERMISSIONS}"
         case _:
             return str(error)
+
+
+def _with_remedy(error: PortError) -> str:
+    """The same for what the control plane's own ports raise."""
+    if isinstance(error, Denied):
+        return f"{error}: {PERMISSIONS}"
+    return f"{error}: try again"

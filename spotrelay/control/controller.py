@@ -27,7 +27,7 @@ from itertools import takewhile
 from math import ceil
 
 from spotrelay.control.reporting import Reporting
-from spotrelay.core import timing
+from spotrelay.core import desired, timing
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import PoolMemory
 from spotrelay.core.ports import Conflict, Denied, OtherControlPlane, PortError, Ports, UnreadableDocument
@@ -164,8 +164,9 @@ class Controller:
             return
         for _ in range(MAX_DECISIONS):
             rows, now = self._ports.store.load(service), self._ports.clock.now()
-            actions = interruption.due(spec, rows, now)
-            outcome = self._perform(_Decision(service, spec, rows, actions))
+            wanted = desired.in_effect(spec, rows.requests, now)
+            actions = interruption.due(wanted, rows, now)
+            outcome = self._perform(_Decision(service, wanted, rows, actions))
             outcome.raise_first()
             if outcome.is_won:
                 return
@@ -176,8 +177,9 @@ class Controller:
         for _ in range(MAX_DECISIONS):
             rows, now = self._read(service, ids), self._ports.clock.now()
             sightings = [(s, rows.replicas[i]) for s, i in about if i in rows.replicas]
-            actions = interruption.decide(sightings, rows, spec, now)
-            outcome = self._perform(_Decision(service, spec, rows, actions, [s for s, _ in about]))
+            wanted = spec and desired.in_effect(spec, rows.requests, now)
+            actions = interruption.decide(sightings, rows, wanted, now)
+            outcome = self._perform(_Decision(service, wanted, rows, actions, [s for s, _ in about]))
             outcome.raise_first()
             if outcome.is_won:
                 return
@@ -228,10 +230,11 @@ class Controller:
         ports = self._ports
         try:
             rows = known(ports.store.load(service), ports.clock.now())
-            spec, is_removed = self._wanted(service, rows, is_vouched_for=is_vouched_for)
+            deployed, is_removed = self._deployed(service, rows, is_vouched_for=is_vouched_for)
         except OtherControlPlane as error:
             self._reporting.kept_off(service, error)
             return None
+        spec = deployed and desired.in_effect(deployed, rows.requests, ports.clock.now())
         if spec is None and not is_removed:
             return self._soon() if rows.removal.told_at or is_vouched_for else None
         # The load balancer of a removed service stays until its replicas have left it.
@@ -252,8 +255,8 @@ class Controller:
         is_moving = any(not isinstance(action, HoldBack) for action in actions)
         return self._soon() if is_moving else strength.next_look(spec, seen, ports.clock.now())
 
-    def _wanted(self, service: str, rows: Rows, *, is_vouched_for: bool) -> tuple[ServiceSpec | None, bool]:
-        """The document to go by, and whether the service's stack is gone for certain.
+    def _deployed(self, service: str, rows: Rows, *, is_vouched_for: bool) -> tuple[ServiceSpec | None, bool]:
+        """The service file's document, and whether the service's stack is gone for certain.
 
         A document that is missing or can't be read ends nothing: then the last one counts.
 

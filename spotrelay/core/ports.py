@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
+from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.instances import Instance, Refusal, TargetState
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import CapacityPool, Cooldown, PoolMemory, PurchaseOption, Scope, Survey
@@ -87,7 +88,10 @@ class Store(Protocol):
         ...
 
     def forget(self, service: str) -> None:
-        """Drop the service from `services`, once nothing of it is left. Its IDs are never given again."""
+        """Drop the service from `services`, once nothing of it is left, and what was requested for it.
+
+        Its IDs are never given again.
+        """
         ...
 
     def locate(self, instance_ids: Collection[str]) -> Mapping[str, tuple[str, int]]:
@@ -95,7 +99,7 @@ class Store(Protocol):
         ...
 
     def read(self, service: str, replica_ids: Collection[int]) -> Rows:
-        """The named replicas (those that ended are left out) and the highest ID; no intents.
+        """The named replicas (those that ended are left out), and what is noted of the service; no intents.
 
         Raises:
             NewerRows: one of them, or what is noted of the service, is of a later version.
@@ -123,6 +127,13 @@ class Store(Protocol):
 
     def note_removal(self, service: str, removal: Removal) -> None:
         """Put on record what speaks for it that the service's stack is gone."""
+        ...
+
+    def note_request(self, service: str, source: Source, request: ScaleRequest | None) -> None:
+        """Put on record how many replicas somebody asks for, in place of what they asked before.
+
+        None: they ask for nothing any more. Others' requests stay as they are.
+        """
         ...
 
     def history(self, service: str, limit: int) -> Sequence[Replica]:

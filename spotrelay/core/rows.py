@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import ClassVar
 
+from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.replica import Replica
 from spotrelay.core.spec import ServiceSpec
 
@@ -73,6 +74,8 @@ class Rows:
     """Open launch intents by ID; empty where only some replicas were read."""
     backoff: Backoff = Backoff()
     window: LaunchWindow = LaunchWindow()
+    requests: Mapping[Source, ScaleRequest] = field(default_factory=dict)
+    """What is asked for instead of the service file's `replicas`, also where it is over by now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from spotrelay.aws import items, pool_memory
+from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.pools import CapacityPool, Cause, Cooldown, Offering, PurchaseOption, Scope, Survey
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.requirements import Amount, Requirements
@@ -154,3 +157,34 @@ def test_a_row_of_a_later_version_is_read() -> None:
     read = items.replica_of(later)
     assert read == row(1, unknown={"mood": "good"})
     assert json.loads(items.replica_item(read)["row"])["mood"] == "good"
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        None,
+        5,
+        "5",
+        [],
+        {},
+        {"replicas": 5},
+        {"until": items.to_text(NOW)},
+        {"replicas": -1, "until": items.to_text(NOW)},
+        {"replicas": "many", "until": items.to_text(NOW)},
+        {"replicas": Decimal("Infinity"), "until": items.to_text(NOW)},
+        {"replicas": 5, "until": "tomorrow"},
+        {"replicas": 5, "until": 5},
+        {"replicas": 5, "until": "2026-11-21T07:00:00"},
+    ],
+)
+def test_a_broken_request_is_left_out(stored: object) -> None:
+    """Whatever stands there, it stops nobody: the service file's number counts."""
+    assert items.requests_of({"requested by operator": stored}) == {}
+
+
+def test_a_later_version_s_source_is_left_out() -> None:
+    """A request by somebody whom this version doesn't know is none to it; the others still count."""
+    request = ScaleRequest(5, NOW)
+    stored = items.requests_item({Source.OPERATOR: request})
+    (asked,) = stored.values()
+    assert items.requests_of({**stored, "requested by schedule": asked}) == {Source.OPERATOR: request}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from spotrelay.aws.pool_memory import COOLDOWNS_KEPT_S, SURVEY_KEPT_S
+from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.pools import Cause, Cooldown, Offering, PoolMemory, PurchaseOption, Scope, Survey
 from spotrelay.core.ports import Conflict, Denied, Store
 from spotrelay.core.replica import ReplicaState
@@ -459,6 +460,38 @@ def test_a_removal_may_be_told_before_any_document(store: Store) -> None:
     assert store.load("demo") == replace(NOTHING, removal=REMOVAL)
     assert store.load("other") == NOTHING
     assert list(store.services()) == [], "a removal is no replica"
+
+
+ASKED = ScaleRequest(5, NOW + seconds(90.5))
+
+
+def test_a_request_comes_back_as_noted(store: Store) -> None:
+    """Asked for with everything or with a few rows, of its own service; the last one, until it is reset."""
+    store.note_request("demo", Source.OPERATOR, ScaleRequest(7, NOW))
+    store.note_request("demo", Source.OPERATOR, ASKED)
+    assert store.load("demo") == replace(NOTHING, requests={Source.OPERATOR: ASKED})
+    assert store.read("demo", ()) == Rows(requests={Source.OPERATOR: ASKED})
+    assert store.load("other").requests == {}
+    store.note_request("demo", Source.OPERATOR, None)
+    assert store.load("demo") == NOTHING
+
+
+def test_requests_are_no_concern_of_commits(store: Store) -> None:
+    """A request makes no decision conflict, and no commit touches it."""
+    create(store, 1)
+    store.note_request("demo", Source.OPERATOR, ASKED)
+    store.commit(Changes("demo", serving=(0, 1), backoff=BACKOFF, window=(LaunchWindow(), WINDOW)))
+    rows = store.load("demo")
+    assert (rows.requests, rows.highest_id, rows.serving) == ({Source.OPERATOR: ASKED}, 1, 1)
+
+
+def test_a_forgotten_service_has_no_requests(store: Store) -> None:
+    """One that is deployed anew doesn't begin with what was asked of the one before; IDs go on."""
+    create(store, 1)
+    store.note_request("demo", Source.OPERATOR, ASKED)
+    store.forget("demo")
+    rows = store.load("demo")
+    assert (rows.requests, rows.highest_id) == ({}, 1)
 
 
 def test_a_document_is_no_concern_of_commits(store: Store) -> None:

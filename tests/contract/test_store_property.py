@@ -15,6 +15,7 @@ from moto import mock_aws
 
 from spotrelay.aws.pool_memory import COOLDOWNS_KEPT_S, SURVEY_KEPT_S
 from spotrelay.aws.store import DynamoStore
+from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.pools import Cause, Cooldown, PurchaseOption, Scope, Survey
 from spotrelay.core.ports import Conflict, Store
 from spotrelay.core.replica import TRANSITIONS, Replica, ReplicaState
@@ -138,6 +139,11 @@ class Stores(RuleBasedStateMachine):
     def note_removal(self, removal: Removal) -> None:
         """What speaks for it that the service was removed."""
         self._both(lambda store: store.note_removal(SERVICE, removal))
+
+    @rule(request=st.none() | st.builds(ScaleRequest, st.integers(0, 3), MOMENTS))
+    def note_request(self, request: ScaleRequest | None) -> None:
+        """What an operator asks for, or that they don't any more."""
+        self._both(lambda store: store.note_request(SERVICE, Source.OPERATOR, request))
 
     @rule(scope=SCOPES, cause=st.sampled_from(Cause), later_s=st.integers(0, 2), lasts=st.integers(0, 2))
     def cool(self, scope: Scope, cause: Cause, later_s: int, lasts: int) -> None:

@@ -56,6 +56,35 @@ def handmade() -> list[Mutant]:
 
 HAND_MADE: Sequence[HandMade] = (
     HandMade(
+        "requests-never-end",
+        "core.desired",
+        "if request is not None and now < request.until:",
+        "if request is not None:",
+        "an operator's number counts on when its time is over",
+        is_quick=True,
+    ),
+    HandMade(
+        "warnings-go-by-the-file",
+        "control.controller",
+        "wanted = spec and desired.in_effect(spec, rows.requests, now)",
+        "wanted = spec",
+        "the fast path reads the service file's number, whatever an operator asks for",
+    ),
+    HandMade(
+        "document-in-effect-kept",
+        "control.controller",
+        "store.keep_document(spec)",
+        "store.keep_document(desired.in_effect(spec, rows.requests, self._ports.clock.now()))",
+        "what an operator asks for is kept as the service file's number, and outlives its time",
+    ),
+    HandMade(
+        "base-beyond-the-replicas",
+        "core.desired",
+        "base = min(spec.base_on_demand, self.replicas)",
+        "base = spec.base_on_demand",
+        "more replicas are always on-demand than are desired",
+    ),
+    HandMade(
         "successors-not-read",
         "control.controller",
         old="        if successors <= replica_ids:\n",

@@ -16,7 +16,7 @@ from spotrelay import events
 from spotrelay.control import controller, intake
 from spotrelay.control.controller import Controller
 from spotrelay.control.intake import Intake
-from spotrelay.core import timing
+from spotrelay.core import desired, timing
 from spotrelay.core.instances import Refusal
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import Cooldown, PoolMemory, PurchaseOption, Scope
@@ -140,6 +140,8 @@ _replacement = projection._replacement
 _of_replica = projection._of_replica
 _drop = strength._drop
 _least_missed = strength._least_missed
+_derive = desired.derive
+_read = Controller._read
 
 
 @mistake(MemoryStore, "_check", Rule.LEGAL_TRANSITIONS)
@@ -742,6 +744,24 @@ def no_on_demand_base(spec: ServiceSpec) -> int:
 def failures_have_no_backoff(*args: Any, **kwargs: Any) -> bool:
     """Replicas that never become ready are launched again at once."""
     return False
+
+
+@mistake(desired, "in_effect", Rule.TICK_COMPLETE, Rule.METRICS_EXACT, Rule.SCALE_IN_ORDER)
+def requests_are_ignored(spec: ServiceSpec, *args: Any) -> ServiceSpec:
+    """The service file's number counts, whatever an operator asks for."""
+    return spec
+
+
+@mistake(desired, "derive", Rule.DESIRED_AT_REST, Rule.TICK_COMPLETE, Rule.METRICS_EXACT)
+def requests_never_end(spec: ServiceSpec, requests: Any, now: datetime) -> Any:
+    """An operator's number counts on when its time is over."""
+    return _derive(spec, requests, min([now, *(r.until - seconds(1) for r in requests.values())]))
+
+
+@mistake(Controller, "_read", Rule.TICK_COMPLETE)
+def warnings_go_by_the_service_file(self: Controller, *args: Any) -> Rows:
+    """The fast path doesn't know what an operator asks for."""
+    return replace(_read(self, *args), requests={})
 
 
 MISTAKES += [

@@ -200,9 +200,9 @@ def test_the_alarms_wait_as_long_as_the_file_says(template: Template) -> None:
     alarms = {alarm["MetricName"]: alarm for alarm in template.all("AWS::CloudWatch::Alarm").values()}
     unlaunched, missing = alarms[Metric.REPLICAS_UNLAUNCHED], alarms[Metric.REPLICAS_MISSING]
     assert unlaunched["EvaluationPeriods"] == UNLAUNCHED_PERIODS + 3
-    assert "its 35 replicas" in unlaunched["AlarmDescription"]
+    assert "(35, unless `spotrelay scale tuned` shows another number)" in unlaunched["AlarmDescription"]
     assert missing["EvaluationPeriods"] * missing["Period"] == 2400  # 1700 + 600, in whole periods
-    assert "its 35 replicas" in missing["AlarmDescription"]
+    assert "(35, unless `spotrelay scale tuned` shows another number)" in missing["AlarmDescription"]
     assert "initial_delay_seconds: 1700" in missing["AlarmDescription"]
     assert alarms["TargetResponseTime"]["Threshold"] == 45
 

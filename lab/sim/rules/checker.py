@@ -11,6 +11,7 @@ from lab.sim.cloud import SimCloud
 from lab.sim.gate import Invocation, time_of
 from lab.sim.instances import NEVER, SimInstance
 from lab.sim.rules import Rule, Violation, limits
+from lab.sim.rules.desired import in_effect
 from lab.sim.scheduler import Scheduler
 from spotrelay.core.instances import InstanceState, TargetState
 from spotrelay.core.pools import PurchaseOption
@@ -52,6 +53,8 @@ class Checker:
     documents: Documents = lambda _service, _since: ()
     was_removed: Callable[[str, float, float], bool] = lambda _service, _since, _until: False
     """Service and two times → whether its stack was gone at any time between."""
+    note_in_effect: Callable[[str], None] = lambda _service: None
+    """Records a service's document in effect, after what it follows from has changed."""
     violations: list[Violation] = field(default_factory=list)
     intents: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Every intent that was ever recorded: its replicas."""
@@ -88,7 +91,8 @@ class Checker:
     def damage(self, services: Iterable[str]) -> None:
         """Record that the rows of services are damaged now."""
         self.damaged |= dict.fromkeys(services, self.scheduler.now)
-        for service in services:
+        for service in list(services):
+            self.note_in_effect(service)
             self.windows.pop(service, None)
             self.requested.pop(service, None)
             self.replacements = {key: by for key, by in self.replacements.items() if key[0] != service}
@@ -213,8 +217,10 @@ class Checker:
     def _in_force(self, invocation: Invocation, service: str) -> Sequence[ServiceSpec]:
         """The documents that a decision may use: recent ones, and the one on record."""
         documents = in_force(self.documents, service, self.scheduler.now)
-        on_record = invocation.rows.document if invocation.rows else None
-        return [*documents, on_record] if on_record else documents
+        rows = invocation.rows
+        if rows is None or rows.document is None:
+            return documents
+        return [*documents, in_effect(rows.document, rows.requests, invocation.loaded_at)]
 
     def _check_fallbacks(
         self,

@@ -11,6 +11,7 @@ from lab.sim.instances import ENDING_STATES, NEVER
 from lab.sim.rules import Rule, limits
 from lab.sim.rules.backoff import held_until
 from lab.sim.rules.checker import SKEW_S
+from lab.sim.rules.desired import ends_between, in_effect
 from lab.sim.rules.invocation_view import InvocationView, stays_in
 from lab.sim.rules.replicas import STARTING_STATES, check_after_tick, may_roll_out, regular
 from spotrelay.core.instances import Instance, InstanceState, TargetState
@@ -263,7 +264,10 @@ def check_signals(view: InvocationView, memory: MemoryStore) -> None:
             view.report(Rule.EVENTS_RECORDED, f"{row}, {row.state}: {why}")
     services = {commit.changes.service for commit in view.invocation.commits}
     if len(services) == 1 and (spec := view.invocation.specs.get(services.pop())):
-        _check_needless_replicas(view, spec)
+        rows = next(r.answer for r in reversed(view.invocation.calls) if isinstance(r.answer, Rows))
+        began, now = view.invocation.began_at, view.checker.scheduler.now
+        if not ends_between(rows.requests, began, now):
+            _check_needless_replicas(view, in_effect(spec, rows.requests, now))
 
 
 def _unrecorded_event(view: InvocationView, row: Replica, kind: str, detail: dict[str, str]) -> str:

@@ -10,6 +10,7 @@ from lab.sim.instances import ENDING_STATES
 from lab.sim.rules import Rule
 from lab.sim.rules.backoff import is_looping, rollout_stopped
 from lab.sim.rules.checker import MAX_DOCUMENT_AGE_S, SKEW_S
+from lab.sim.rules.desired import in_effect
 from lab.sim.rules.rows import NEEDLESS
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
@@ -48,9 +49,9 @@ def check(world: SimWorld) -> None:
 
 def _check_service(world: SimWorld, service: str) -> None:
     now, report = world.scheduler.now, world.checker.report
-    spec = world.services.valid(service, now)
-    desired = spec.replicas if spec else 0
     rows = world.memory.load(service)
+    spec = in_effect(world.services.valid(service, now), rows.requests, now)
+    desired = spec.replicas if spec else 0
     ready = {r.instance_id for r in rows.replicas.values() if r.state is ReplicaState.READY}
     if not _is_crash_loop(spec, rows):
         _check_strength(world, service, desired, rows)

@@ -13,6 +13,7 @@ from lab.sim.gate import Invocation
 from lab.sim.rules import completeness, replicas, rows
 from lab.sim.rules.backoff import BackoffChecker
 from lab.sim.rules.checker import BLIND_S, Checker
+from lab.sim.rules.desired import ends_between, in_effect
 from lab.sim.rules.invocation_view import InvocationView
 from spotrelay.core.rows import Rows
 from spotrelay.memory import MemoryStore
@@ -44,13 +45,16 @@ class InvocationChecker:
         if self.checker.violations:
             return
         service = invocation.tick_service
+        read = invocation.rows or Rows()
+        # If a request ends meanwhile, nobody can tell by which number it decided.
+        is_between = ends_between(read.requests, invocation.began_at, self.checker.scheduler.now)
         view = InvocationView(
             self.checker,
             invocation,
             service,
-            invocation.rows or Rows(),
+            read,
             self.memory.load(service) if service else Rows(),
-            invocation.specs.get(service),
+            in_effect(invocation.specs.get(service), read.requests, invocation.loaded_at),
             {instance.id: instance for instance in invocation.observed},
             invocation.health or {},
             self.warnings,
@@ -61,11 +65,11 @@ class InvocationChecker:
             # A restored table gives IDs again: rows with one ID may be of two replicas.
             if not self.checker.is_damaged(commit.changes.service, invocation.began_at):
                 rows.check(view, commit)
-            is_uncertain = self.checker.is_damaged(service, invocation.began_at - BLIND_S)
+            is_uncertain = is_between or self.checker.is_damaged(service, invocation.began_at - BLIND_S)
             if view.is_tick and commit.changes.service == service and not is_uncertain:
                 replicas.check(view, commit)
         is_whole = came_to_end and not (
-            invocation.disturbances or damaged or invocation.saw_other_control_plane
+            invocation.disturbances or damaged or is_between or invocation.saw_other_control_plane
         )
         if view.is_tick and not damaged:
             self.backoff_checker.check(view, is_whole=is_whole)

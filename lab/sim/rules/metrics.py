@@ -19,6 +19,7 @@ from lab.sim.queues import MAX_SKEW_S
 from lab.sim.rules import Rule, limits
 from lab.sim.rules.backoff import is_looping, rollout_stopped
 from lab.sim.rules.checker import Checker
+from lab.sim.rules.desired import CLOCKS_S, in_effect
 from spotrelay.core.instances import RefusalKind, TargetState
 from spotrelay.core.names import Metric
 from spotrelay.core.ports import (
@@ -168,14 +169,17 @@ class MetricChecker:
     def _add_service(
         self, invocation: Invocation, spec: ServiceSpec, rows: Rows, bounds: MetricBounds, *, is_whole: bool
     ) -> None:
+        # If a request ends meanwhile, it may have been counted by either number.
+        times = (invocation.began_at - CLOCKS_S, self.checker.scheduler.now + CLOCKS_S)
+        numbers = {in_effect(spec, rows.requests, time).replicas for time in times}
         ready = sum(r.serves for r in rows.replicas.values())
         launched = sum(r.is_counted and r.instance_id is not None for r in rows.replicas.values())
-        for metric, value in (
-            (Metric.REPLICAS_READY, ready),
-            (Metric.REPLICAS_MISSING, max(spec.replicas - ready, 0)),
-            (Metric.REPLICAS_UNLAUNCHED, max(spec.replicas - launched, 0)),
+        for metric, values in (
+            (Metric.REPLICAS_READY, {ready}),
+            (Metric.REPLICAS_MISSING, {max(number - ready, 0) for number in numbers}),
+            (Metric.REPLICAS_UNLAUNCHED, {max(number - launched, 0) for number in numbers}),
         ):
-            bounds.add(metric, spec.service, value if is_whole else 0, value)
+            bounds.add(metric, spec.service, min(values) if is_whole else 0, max(values))
             # A graph needs zeros, too.
             if is_whole and not any(c.metric is metric for c in invocation.metrics):
                 self._report(invocation, f"{metric} isn't counted at all")

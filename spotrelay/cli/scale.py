@@ -1,0 +1,121 @@
+"""`spotrelay scale`: another number of replicas than the service file's, for a while."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spotrelay.core.desired import Desired, ScaleRequest, Source, derive
+from spotrelay.core.timing import seconds
+
+if TYPE_CHECKING:
+    from spotrelay.core.spec import ServiceSpec
+    from spotrelay.operate.access import ControlPlane
+
+UNITS_S = {"m": 60, "h": 3600, "d": 86_400}
+
+SHORTEST_S, LONGEST_S = 60, 7 * 86_400
+"""Ticks are a minute apart, so less could pass unseen. What lasts longer than a week belongs in the file."""
+
+
+def scale(
+    name: Annotated[str, typer.Argument(help="The service.", metavar="NAME", show_default=False)],
+    replicas: Annotated[
+        str | None,
+        typer.Argument(
+            help="How many there should be; without it, the command shows that.",
+            metavar="REPLICAS",
+            show_default=False,
+        ),
+    ] = None,
+    lasts: Annotated[
+        str | None,
+        typer.Option("--for", help="For how long: 90m, 2h or 1d.", metavar="TIME", show_default=False),
+    ] = None,
+    is_reset: Annotated[bool, typer.Option("--reset", help="Let the service file's number count.")] = False,
+    region: Annotated[
+        str | None, typer.Option(help="Of the control plane.", metavar="R", show_default=False)
+    ] = None,
+) -> None:
+    """Have another number of replicas than the service file says, for a while, or show the number.
+
+    The service file's number counts again afterwards, by itself.
+    """
+    from spotrelay.cli import control_plane
+
+    with control_plane.errors_shown("scale"):
+        now = datetime.now(UTC)
+        request = _request(replicas, lasts, now, is_reset=is_reset)
+        plane = control_plane.find(name, region)
+        spec = plane.services.get(name, fresh=True)
+        if spec is None:
+            raise control_plane.CommandError(
+                f"no service {name} is deployed in {plane.region}: check the name, or deploy it first"
+            )
+        if request or is_reset:
+            plane.store.note_request(name, Source.OPERATOR, request)
+        _show(plane, spec, now)
+        if request or is_reset:
+            plane.tell(name, "tick")
+
+
+def _request(
+    replicas: str | None, lasts: str | None, now: datetime, *, is_reset: bool
+) -> ScaleRequest | None:
+    """What the arguments ask for; None if they reset it, or only ask what it is.
+
+    Raises:
+        CommandError: they contradict each other, or one isn't understood.
+    """
+    from spotrelay.cli.control_plane import CommandError
+
+    if replicas is None:
+        if lasts is not None:
+            raise CommandError("--for needs a number of replicas before it, as in: scale NAME 5 --for 2h")
+        return None
+    if is_reset:
+        raise CommandError("--reset lets the service file's number count: leave out REPLICAS")
+    count = _count(replicas)
+    if lasts is None:
+        raise CommandError(
+            f"for how long? Say so with --for, as in --for 2h; {count} for good belongs into the service file"
+        )
+    return ScaleRequest(count, now + seconds(_lasts_s(lasts)))
+
+
+def _count(text: str) -> int:
+    from spotrelay.cli.control_plane import CommandError
+    from spotrelay.service.schema import MAX_REPLICAS
+
+    # More digits than the limit has are too many in any case, and may be more than int() takes.
+    if re.fullmatch("[0-9]{1,9}", text) and int(text) <= MAX_REPLICAS:
+        return int(text)
+    raise CommandError(f"REPLICAS: expected a whole number from 0 to {MAX_REPLICAS}, got {text!r}")
+
+
+def _lasts_s(text: str) -> int:
+    from spotrelay.cli.control_plane import CommandError
+
+    match = re.fullmatch("([0-9]{1,9})([mhd])", text)
+    lasts_s = int(match[1]) * UNITS_S[match[2]] if match else 0
+    if not SHORTEST_S <= lasts_s <= LONGEST_S:
+        raise CommandError(f"--for: expected a time from 1m to 7d, such as 90m, 2h or 1d, got {text!r}")
+    return lasts_s
+
+
+def _show(plane: ControlPlane, spec: ServiceSpec, now: datetime) -> None:
+    """What the control plane goes by, as it is on record."""
+    wanted = derive(spec, plane.store.read(spec.service, ()).requests, now)
+    typer.echo(f"{spec.service}: {_in_words(wanted, spec, now)}")
+
+
+def _in_words(wanted: Desired, spec: ServiceSpec, now: datetime) -> str:
+    number = f"{wanted.replicas} replica{'' if wanted.replicas == 1 else 's'}"
+    if wanted.until is None:
+        return f"{number}, as the service file says"
+    is_today = wanted.until.date() == now.date()
+    until = wanted.until.astimezone(UTC).strftime("%H:%M UTC" if is_today else "%Y-%m-%d %H:%M UTC")
+    return f"{number} until {until} ({wanted.source}), then {spec.replicas} again as the service file says"

@@ -10,10 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from spotrelay.core.spec import ServiceSpec
+from spotrelay.core.spec import ServiceSpec
 
 
 class Source(StrEnum):

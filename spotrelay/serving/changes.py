@@ -33,7 +33,7 @@ def changes(
     """
     highest_id, window = rows.highest_id, rows.window
     raised = max((projection.raised(rows, actions), *rows.replicas))
-    packed = _packed(projection.deltas(service, spec, rows, actions, now))
+    packed = projection.packed(service, spec, rows, actions, now)
     serving = _Serving(rows, is_recounted=any(isinstance(a, Recount) for a in actions))
     commits = []
     for deltas in packed:
@@ -67,20 +67,6 @@ class _Serving:
         as_read, self._count = self._as_read, max(self._count + change, 0)
         self._as_read = self._count
         return as_read, self._count
-
-
-def _packed(deltas: Iterable[Delta]) -> list[list[Delta]]:
-    """The deltas in as few commits as their size allows, each with at most one launch order."""
-    packed: list[list[Delta]] = []
-    size, order = 0, None
-    for delta in deltas:
-        is_other = None not in (order, delta.order) and order != delta.order
-        if not packed or is_other or size + delta.size > Changes.MAX_ROWS:
-            packed.append([])
-            size, order = 0, None
-        packed[-1].append(delta)
-        size, order = size + delta.size, order or delta.order
-    return packed
 
 
 def lessons(actions: Iterable[Action], memory: PoolMemory, now: datetime) -> list[Cooldown]:

@@ -9,7 +9,7 @@ from itertools import count
 
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Backoff, Rows
+from spotrelay.core.rows import Backoff, Changes, Rows
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.serving import failures
 from spotrelay.serving.actions import (
@@ -85,6 +85,22 @@ def deltas(
             yield from _of_replica(spec, replica, group, ids, now)
         else:
             yield from _of_service(service, spec, group[0], ids, now)
+
+
+def packed(
+    service: str, spec: ServiceSpec | None, rows: Rows, actions: Sequence[Action], now: datetime
+) -> list[list[Delta]]:
+    """What the actions write in as few commits as their size allows, each with at most one launch order."""
+    commits: list[list[Delta]] = []
+    size, order = 0, None
+    for delta in deltas(service, spec, rows, actions, now):
+        is_other = None not in (order, delta.order) and order != delta.order
+        if not commits or is_other or size + delta.size > Changes.MAX_ROWS:
+            commits.append([])
+            size, order = 0, None
+        commits[-1].append(delta)
+        size, order = size + delta.size, order or delta.order
+    return commits
 
 
 def _turn(action: Action) -> tuple[bool, int]:

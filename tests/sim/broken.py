@@ -470,10 +470,10 @@ def fallbacks_are_taken_for_regular_ones(*args: Any) -> Replica:
     return replace(_requested(*args), is_fallback=False)
 
 
-@mistake(changes, "_packed", Rule.DESIRED_AT_REST, Rule.LAUNCH_MATCHES_ROWS)
-def one_launch_for_both_purchase_options(deltas: Iterable[Any]) -> list[list[Any]]:
+@mistake(projection, "packed", Rule.DESIRED_AT_REST, Rule.LAUNCH_MATCHES_ROWS)
+def one_launch_for_both_purchase_options(*args: Any) -> list[list[Any]]:
     """On-demand and Spot replicas share a launch."""
-    all_ = list(deltas)
+    all_ = list(projection.deltas(*args))
     return [all_[start : start + 8] for start in range(0, len(all_), 8)]
 
 

@@ -238,7 +238,9 @@ def _check_wait(view: InvocationView, next_tick: float | None) -> None:
     if first < NEVER and (next_tick is None or next_tick > max(first, now + SOON_S) + SKEW_S):
         view.report(Rule.NEXT_TICK_IN_TIME, f"{what}, and the next tick at {next_tick}")
     due = [time_of(moment) for moment in view.invocation.scheduled_ticks if moment]
-    if due and min(due) < first - SKEW_S and first > now + 2 * SOON_S:
+    # A replacement that must stay for a while before its predecessor goes is another reason to look.
+    is_replacing = any(row.superseded_in(view.rows) for row in replicas)
+    if due and not is_replacing and min(due) < first - SKEW_S and first > now + 2 * SOON_S:
         view.report(Rule.NEXT_TICK_IN_TIME, f"{what}, and the next tick at {due}")
 
 

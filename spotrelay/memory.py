@@ -288,6 +288,34 @@ class MemoryFleet:
         """See `ports.Fleet.warned`."""
         return dict(self.interrupted)
 
+    def start(self, instance_ids: Collection[str]) -> Mapping[str, Refusal]:
+        """See `ports.Fleet.start`. An instance takes the room that its offering has."""
+        refused = {}
+        for instance_id in instance_ids:
+            instance = self.instances[instance_id]
+            if instance.state.is_alive:
+                continue
+            room = self.capacity.get(instance.offering, 1)
+            if room == 0 or instance.state is not InstanceState.STOPPED:
+                code = "IncorrectInstanceState" if room else "InsufficientInstanceCapacity"
+                refused[instance_id] = Refusal(
+                    RefusalKind.CAPACITY, code, "can't be started", instance.offering
+                )
+                continue
+            if instance.offering in self.capacity:
+                self.capacity[instance.offering] = room - 1
+            self.enter(InstanceState.PENDING, [instance_id])
+        return refused
+
+    def stop(self, instance_ids: Collection[str]) -> Mapping[str, str]:
+        """See `ports.Fleet.stop`."""
+        alive = [i for i in instance_ids if i in self.instances and self.instances[i].state.is_alive]
+        for offering in (self.instances[i].offering for i in alive):
+            if offering in self.capacity:
+                self.capacity[offering] += 1
+        self.enter(InstanceState.STOPPED, alive)
+        return {}
+
     def terminate(self, instance_ids: Collection[str]) -> Mapping[str, str]:
         """See `ports.Fleet.terminate`."""
         refused = {i: self.protected[i] for i in instance_ids if i in self.protected}

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 from functools import reduce
@@ -54,6 +54,9 @@ FALLBACK = "is_stand_in"
 
 SCHEMA = 1
 """Of everything but the runtime document, which has its own. Items from before there was one are of 1."""
+
+STANDBY_SCHEMA = 2
+"""Of rows about standbys: a version that doesn't know them would terminate them."""
 
 SERVICES = Partition.SERVICES.value
 META = "META"
@@ -168,11 +171,13 @@ def writes(changes: Changes) -> Iterator[Write]:
     if meta:
         meta["schema"] = SCHEMA
         yield Update(meta_key(service), meta, reduce(and_, conditions) if conditions else None)
+    # An instance that passes from one replica to another has its entry written once.
+    passed_on = {row.instance_id for row in changes.create}
     for row in changes.create:
         yield from _row_writes(row, ABSENT)
     for row in changes.update:
         stored = replace(row, revision=row.revision + 1)
-        yield from _row_writes(stored, Attr("revision").eq(row.revision))
+        yield from _row_writes(stored, Attr("revision").eq(row.revision), passed_on)
     if changes.open_intent:
         intent = changes.open_intent
         yield Put(intent_key(service, intent.id), intent_item(intent))
@@ -180,7 +185,9 @@ def writes(changes: Changes) -> Iterator[Write]:
         yield Delete(intent_key(service, intent_id))
 
 
-def _row_writes(row: Replica, condition: ConditionBase) -> Iterator[Write]:
+def _row_writes(
+    row: Replica, condition: ConditionBase, passed_on: Collection[str | None] = ()
+) -> Iterator[Write]:
     key = replica_key(row.service, row.id)
     if row.state.is_ended:
         yield Delete(key, condition)
@@ -190,7 +197,7 @@ def _row_writes(row: Replica, condition: ConditionBase) -> Iterator[Write]:
     # PROVISIONING is the state in which a row gets its instance, unless it is made with one, and the end the
     # moment to let the entry expire; in between it is there already.
     is_new = condition is ABSENT or row.state is ReplicaState.PROVISIONING
-    if row.instance_id and (row.state.is_ended or is_new):
+    if row.instance_id and row.instance_id not in passed_on and (row.state.is_ended or is_new):
         yield Put(instance_key(row.instance_id), instance_item(row))
 
 
@@ -206,7 +213,7 @@ def replica_item(replica: Replica) -> dict[str, Any]:
     """
     row: dict[str, Any] = {
         **replica.unknown,
-        "schema": SCHEMA,
+        "schema": STANDBY_SCHEMA if replica.is_standby else SCHEMA,
         "service": replica.service,
         "id": replica.id,
         "version": replica.version,
@@ -220,6 +227,7 @@ def replica_item(replica: Replica) -> dict[str, Any]:
         "retry_at": _optional_text(replica.retry_at),
         "purchase_option": replica.purchase_option.value,
         FALLBACK: replica.is_fallback,
+        "is_standby": replica.is_standby or None,
         "launch": replica.launch,
         "replaces": replica.replaces,
         "replaced_by": replica.replaced_by,
@@ -256,6 +264,7 @@ def replica_of(item: Values) -> Replica:
         retry_at=_optional_time(row.get("retry_at")),
         purchase_option=PurchaseOption(row["purchase_option"]),
         is_fallback=row[FALLBACK],
+        is_standby=row.get("is_standby", False),
         launch=row.get("launch"),
         replaces=row.get("replaces"),
         replaced_by=row.get("replaced_by"),
@@ -378,13 +387,15 @@ def to_time(text: str) -> datetime:
 
 def is_readable(values: Values) -> bool:
     """Whether this version knows how to read it."""
-    return int(values.get("schema", 1)) <= SCHEMA
+    return int(values.get("schema", 1)) <= STANDBY_SCHEMA
 
 
 def _check_schema(values: Values, what: str) -> None:
     """Make sure that this version knows how to read it. Raises `NewerRows`."""
     if not is_readable(values):
-        raise NewerRows(f"{what} in the table has schema {values['schema']}, and this version reads {SCHEMA}")
+        raise NewerRows(
+            f"{what} in the table has schema {values['schema']}, and this version reads {STANDBY_SCHEMA}"
+        )
 
 
 def _replica_sort(id_: int) -> str:

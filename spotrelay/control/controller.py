@@ -45,6 +45,7 @@ from spotrelay.serving.actions import (
     LookAgain,
     Register,
     ServeOn,
+    StandBy,
     Start,
     TakeIn,
 )
@@ -175,7 +176,7 @@ class Controller:
         spec = self._document(service)
         ids = {replica_id for _, replica_id in about}
         for _ in range(MAX_DECISIONS):
-            rows, now = self._read(service, ids), self._ports.clock.now()
+            rows, now = self._read(service, ids, spec), self._ports.clock.now()
             sightings = [(s, rows.replicas[i]) for s, i in about if i in rows.replicas]
             wanted = spec and desired.in_effect(spec, rows.requests, now)
             actions = interruption.decide(sightings, rows, wanted, now)
@@ -199,13 +200,18 @@ class Controller:
             )
             return ports.store.document(service)
 
-    def _read(self, service: str, replica_ids: set[int]) -> Rows:
-        """The replicas, and those that are to take over from them while they still serve."""
+    def _read(self, service: str, replica_ids: set[int], spec: ServiceSpec | None) -> Rows:
+        """The replicas, and those that are to take over from them while they still serve.
+
+        All of the service's where it has standbys: one is resumed only for what nothing else comes for.
+        """
         store, now = self._ports.store, self._ports.clock.now()
         rows = store.read(service, replica_ids)
         if has_lost_its_ids(rows, now):
             self._mend_ids(service)
             rows = store.read(service, replica_ids)
+        if spec and spec.standby:
+            return store.load(service)
         successors = {r.replaced_by for r in rows.replicas.values() if r.state.is_active and r.replaced_by}
         if successors <= replica_ids:
             return rows
@@ -360,11 +366,13 @@ class Controller:
         # Much may have happened since: this very tick may have drained one, and a probe takes seconds.
         rows = self._ports.store.read(spec.service, waiting.keys())
         starting = [r for r in rows.replicas.values() if r.state is ReplicaState.STARTING]
-        ready = [r.instance_id for r in starting if r.instance_id in answering]
+        up = [r for r in starting if r.instance_id in answering]
+        ready = [r.instance_id for r in up if r.instance_id and not r.stands_by]
         if ready:
             self._ports.router.register(spec, ready)
+        prepared = [StandBy(r) for r in up if r.stands_by]
         late = reconcile.late(spec, rows, addresses.keys() - answering, now)
-        self._perform(_Decision(spec.service, spec, rows, late)).raise_first()
+        self._perform(_Decision(spec.service, spec, rows, [*prepared, *late])).raise_first()
 
     def _perform(self, decision: _Decision) -> _Outcome:
         """Carry the actions out, as far as their rows haven't changed since they were read."""
@@ -387,6 +395,8 @@ class Controller:
                 self._attempt(outcome, "look_again", lambda: self._call_back(spec, done))
                 is_out = self._take_out(outcome, spec, leaving, out)
                 self._attempt(outcome, "register", lambda: self._enter(spec, done))
+                # Before the launches: it is what serves first.
+                self._attempt(outcome, "start", lambda: self._start(spec, done, committed))
                 self._attempt(
                     outcome, "launch", lambda: self._launch_and_tell(spec, done, committed, signals)
                 )
@@ -404,6 +414,8 @@ class Controller:
                 self._attempt(
                     outcome, "announce", lambda: self._announce_tick(service, self._soon(), decision.serving)
                 )
+        if stops := [a.stops for a in done if a.stops]:
+            self._attempt(outcome, "stop", lambda: self._stop(service, stops))
         # What the load balancer may still send requests to waits; what never became ready gets none.
         stuck = set() if is_out else set(leaving)
         ended = [a for a in done if isinstance(a, Fail) or a.terminates not in stuck]
@@ -459,6 +471,19 @@ class Controller:
             self._ports.telemetry.count(Metric.CALLS_DENIED)
             self._ports.telemetry.record(
                 "denied", step="terminate", service=service, instance_id=instance_id, error=why
+            )
+
+    def _start(self, spec: ServiceSpec, done: Sequence[Action], committed: Sequence[Changes]) -> None:
+        """Start the instances of the standbys that are resumed."""
+        if starts := {a.starts for a in done if a.starts}:
+            rows = [r for change in committed for r in change.stored if r.instance_id in starts]
+            launching.resume(self._ports, spec, starts, [r for r in rows if not r.state.is_ended])
+
+    def _stop(self, service: str, instance_ids: Sequence[str]) -> None:
+        for instance_id, why in self._ports.fleet.stop(instance_ids).items():
+            self._ports.telemetry.count(Metric.CALLS_DENIED)
+            self._ports.telemetry.record(
+                "denied", step="stop", service=service, instance_id=instance_id, error=why
             )
 
     def _commit(self, outcome: _Outcome, change: Changes) -> bool:

@@ -239,6 +239,17 @@ class Fleet(Protocol):
         """
         ...
 
+    def start(self, instance_ids: Collection[str]) -> Mapping[str, Refusal]:
+        """Start stopped instances; one that runs already is fine. Those that EC2 refuses to, and why.
+
+        One that can't be started costs the others nothing.
+        """
+        ...
+
+    def stop(self, instance_ids: Collection[str]) -> Mapping[str, str]:
+        """Stop; an instance that is stopped or gone is fine. Those that AWS refuses to, and its words."""
+        ...
+
     def terminate(self, instance_ids: Collection[str]) -> Mapping[str, str]:
         """Terminate; an instance that is gone already is fine. Those that AWS refuses to, and its words.
 

@@ -23,6 +23,8 @@ class ReplicaState(StrEnum):
     STARTING = "STARTING"
     READY = "READY"
     DRAINING = "DRAINING"
+    STANDBY = "STANDBY"
+    """Its instance is prepared and stopped, to be resumed where a start would take too long."""
     TERMINATED = "TERMINATED"
     FAILED = "FAILED"
 
@@ -51,7 +53,11 @@ TRANSITIONS: Mapping[ReplicaState, frozenset[ReplicaState]] = {
         {ReplicaState.PROVISIONING, ReplicaState.TERMINATED, ReplicaState.FAILED}
     ),
     ReplicaState.PROVISIONING: frozenset({ReplicaState.STARTING, ReplicaState.DRAINING, ReplicaState.FAILED}),
-    ReplicaState.STARTING: frozenset({ReplicaState.READY, ReplicaState.DRAINING, ReplicaState.FAILED}),
+    ReplicaState.STARTING: frozenset(
+        {ReplicaState.READY, ReplicaState.STANDBY, ReplicaState.DRAINING, ReplicaState.FAILED}
+    ),
+    # One that is resumed ends: its instance goes on under the replica that it becomes.
+    ReplicaState.STANDBY: frozenset({ReplicaState.DRAINING, ReplicaState.TERMINATED}),
     ReplicaState.READY: frozenset({ReplicaState.DRAINING}),
     ReplicaState.DRAINING: frozenset({ReplicaState.TERMINATED}),
     ReplicaState.TERMINATED: frozenset(),
@@ -89,6 +95,9 @@ class Replica:
     """How it is to be bought; `offering` says where it was."""
     is_fallback: bool = False
     """Bought on-demand in addition, while a Spot replica isn't ready; never replaced itself."""
+    is_standby: bool = False
+    """Its instance is a standby's: prepared once, and stopped while nobody needs it. A fallback that has one
+    is a standby that was resumed."""
     launch: str | None = None
     """How its launch was decided and what EC2 answered, for people."""
     replaces: int | None = None
@@ -114,6 +123,7 @@ class Replica:
         purchase_option: PurchaseOption = PurchaseOption.SPOT,
         replaces: int | None = None,
         is_fallback: bool = False,
+        is_standby: bool = False,
     ) -> Replica:
         """A replica that should exist and has no instance yet."""
         state = ReplicaState.REQUESTED
@@ -127,6 +137,7 @@ class Replica:
             purchase_option=purchase_option,
             replaces=replaces,
             is_fallback=is_fallback,
+            is_standby=is_standby,
         )
 
     def to(self, state: ReplicaState, now: datetime, reason: str | None = None, **changes: Any) -> Replica:
@@ -164,7 +175,12 @@ class Replica:
     @property
     def is_counted(self) -> bool:
         """Whether it is one of those that should exist. What EC2 takes back is extra while it lasts."""
-        return self.state.is_active and not self.is_warned
+        return self.state.is_active and not self.is_warned and not self.stands_by
+
+    @property
+    def stands_by(self) -> bool:
+        """Whether it is a standby, or is being prepared as one: it serves nobody."""
+        return self.is_standby and not self.is_fallback
 
     @property
     def serves(self) -> bool:

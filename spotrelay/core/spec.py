@@ -86,6 +86,8 @@ class ServiceSettings:
     on_rebalance: OnRebalance = OnRebalance.IGNORE
     surge: int = 1
     """Active replicas beyond `replicas` while one is replaced that still serves."""
+    standby: int = 0
+    """So many on-demand instances are prepared, stopped, and resumed where a replica is missing."""
     max_launches_per_minute: int = 100
     """The brake that keeps a mistake, of ours or anybody's, from becoming a bill."""
 

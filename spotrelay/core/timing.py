@@ -116,6 +116,22 @@ RETRY_RESTING_S = 300.0
 """While every pool is cooling there is nobody to ask before the first has rested; but after five minutes
 there may be a new survey, or a new version with other pools."""
 
+STANDBY_SLOW_S = 90.0
+"""A standby that was resumed so long ago and isn't ready doesn't count as coming: the next one is resumed, or
+a fallback launched. A resume takes about a minute; EC2's warning leaves two, less the drain."""
+
+STANDBY_RETRY_S = 300.0
+"""After EC2 refused to start a standby: its zone has none of that type, and others are asked meanwhile."""
+
+STANDBY_TRIES = 2
+"""Resumes in a row that didn't come up: then another standby is prepared in its place, perhaps elsewhere."""
+
+STANDBY_MAX_AGE_S = 14 * 86_400.0
+"""A standby is prepared anew after two weeks: hosts are retired, certificates and model files expire."""
+
+AGAIN_S = 10.0
+"""An instance that should have been started or stopped by then: EC2 shows that at once, but not always."""
+
 FAILURE_FIRST_S, FAILURE_MAX_S = 30.0, 1800.0
 """After replicas that never became ready: doubled each time; each try costs minutes of a GPU."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import zip_longest
@@ -80,6 +80,39 @@ def launch(ports: Ports, spec: ServiceSpec, ordered: Changes, memory: PoolMemory
             given = answer if isinstance(answer, LaunchResult) else LaunchResult()
             _conclude(ports, order, given, ordered.update)
     return launched
+
+
+def resume(ports: Ports, spec: ServiceSpec, instance_ids: Collection[str], rows: Sequence[Replica]) -> None:
+    """Start the instances of standbys; `rows` are the replicas that they became, where that was just written.
+
+    One that EC2 refuses is noted on its row, and the tick looks at once for another.
+
+    Raises:
+        PortError: nobody knows whether they start. The tick finds out.
+    """
+    service, now = spec.service, ports.clock.now()
+    refused = ports.fleet.start(instance_ids)
+    ports.telemetry.record(
+        "resume",
+        service=service,
+        instances=sorted(instance_ids),
+        refused={id_: refusal.words for id_, refusal in refused.items()},
+    )
+    if not refused:
+        return
+    ports.telemetry.count(Metric.LAUNCH_REFUSALS, len(refused), service=service)
+    noted = tuple(
+        replace(r, attempts=r.attempts + 1, launch=f"{r.launch}; refused: {refused[r.instance_id].words}")
+        for r in rows
+        if r.instance_id in refused
+    )
+    if noted and _is_committed(ports, Changes(service, update=noted)):
+        ports.ticker.schedule(service, delay_s=FALLBACK_DELAY_S)
+    lessons = cooldowns.of_refusals(
+        list(refused.values()), spec.region, PurchaseOption.ON_DEMAND, PoolMemory(), now
+    )
+    if lessons:
+        ports.store.cool(lessons)
 
 
 def _order(spec: ServiceSpec, ordered: Changes, memory: PoolMemory, now: datetime) -> _Order:

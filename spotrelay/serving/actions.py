@@ -41,6 +41,16 @@ class _Step:
         """The instance that it terminates."""
         return None
 
+    @property
+    def starts(self) -> str | None:
+        """The stopped instance that it starts."""
+        return None
+
+    @property
+    def stops(self) -> str | None:
+        """The instance that it stops."""
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class _OfReplica(_Step):
@@ -219,6 +229,71 @@ class End(_Leaves):
 
 
 @dataclass(frozen=True, slots=True)
+class Resume(_OfReplica):
+    """A standby becomes a fallback: a new replica gets its instance, which is started."""
+
+    reason: str
+
+    @property
+    def starts(self) -> str | None:
+        """See `_Step.starts`."""
+        return self.replica.instance_id
+
+    def after(self, row: Replica, now: datetime) -> Replica:
+        """See `_Step.after`."""
+        return row.to(ReplicaState.TERMINATED, now, "resumed")
+
+
+@dataclass(frozen=True, slots=True)
+class StandBy(_OfReplica):
+    """Its instance is stopped, and stands by: one that was prepared, or that has served as a fallback.
+
+    What has served ends, and a new standby gets its instance.
+    """
+
+    @property
+    def stops(self) -> str | None:
+        """See `_Step.stops`."""
+        return self.replica.instance_id
+
+    def after(self, row: Replica, now: datetime) -> Replica:
+        """See `_Step.after`."""
+        if row.state is ReplicaState.STARTING:
+            return row.to(ReplicaState.STANDBY, now)
+        return row.to(ReplicaState.TERMINATED, now, "stands by again")
+
+
+@dataclass(frozen=True, slots=True)
+class StartInstance(_OfReplica):
+    """A standby was resumed, and its instance is stopped: who should have started it may have died."""
+
+    @property
+    def writes(self) -> Replica | None:
+        """Nothing: its row says already that it starts."""
+        return None
+
+    @property
+    def starts(self) -> str | None:
+        """See `_Step.starts`."""
+        return self.replica.instance_id
+
+
+@dataclass(frozen=True, slots=True)
+class StopInstance(_OfReplica):
+    """A standby's instance runs: who should have stopped it may have died."""
+
+    @property
+    def writes(self) -> Replica | None:
+        """Nothing: its row says already that it stands by."""
+        return None
+
+    @property
+    def stops(self) -> str | None:
+        """See `_Step.stops`."""
+        return self.replica.instance_id
+
+
+@dataclass(frozen=True, slots=True)
 class Adopt(_OfReplica):
     """An instance that its launch intent asked for and that no row knows: the record got lost."""
 
@@ -287,6 +362,7 @@ class Request(_Step):
     purchase_option: PurchaseOption
     version: int
     is_fallback: bool = False
+    is_standby: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,6 +416,10 @@ Action = (
     | NoteHealth
     | Fail
     | End
+    | Resume
+    | StandBy
+    | StartInstance
+    | StopInstance
     | Adopt
     | TakeIn
     | RaiseHighestId

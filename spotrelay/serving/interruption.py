@@ -13,7 +13,7 @@ from spotrelay.core.rows import Rows
 from spotrelay.core.spec import OnRebalance, ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.events import InterruptionWarning, RebalanceRecommendation, Signal, StateChange
-from spotrelay.serving import replacement, rotation
+from spotrelay.serving import projection, replacement, rotation, standby
 from spotrelay.serving.actions import (
     Action,
     Drain,
@@ -51,6 +51,9 @@ def decide(
         action = _for_one(replicas[id_], summary, spec, staying, now)
         if action is not None:
             actions.extend(replacement.beside(action, spec, rows))
+    if spec and spec.standby:
+        left = projection.after(spec, rows, actions, now)
+        actions.extend(standby.bridge(spec, left, now))
     return actions
 
 

@@ -74,9 +74,14 @@ def has_lost_its_ids(rows: Rows, now: datetime) -> bool:
     newest = now - seconds(timing.LEASE_S)
     return any(
         id_ > rows.highest_id
-        and (replica.instance_id is not None or replica.entered[ReplicaState.REQUESTED] < newest)
+        # A standby that is resumed, or stands by again, gets its row and its instance at once.
+        and (replica.since < newest if replica.is_standby else _has_been_there(replica, newest))
         for id_, replica in rows.replicas.items()
     )
+
+
+def _has_been_there(replica: Replica, newest: datetime) -> bool:
+    return replica.instance_id is not None or replica.entered[ReplicaState.REQUESTED] < newest
 
 
 def ready_count(rows: Rows) -> int:
@@ -102,6 +107,20 @@ def counted(rows: Rows) -> list[Replica]:
 def spare(spec: ServiceSpec, rows: Rows) -> int:
     """How many of those that serve may be given up: the others that serve are as many as wanted."""
     return max(staying_count(rows) - spec.replicas, 0)
+
+
+def is_due(replica: Replica, seen: Observation, now: datetime) -> bool:
+    """Whether it has no instance, and its turn to be launched has come.
+
+    What a stage before created is launched by that. An intent that this very tick closes has just expired:
+    its replicas are launched anew by the next one.
+    """
+    return (
+        replica.state is ReplicaState.REQUESTED
+        and replica.id in seen.read.replicas
+        and replica.launch_id not in seen.rows.intents
+        and (replica.retry_at is None or now >= replica.retry_at)
+    )
 
 
 def stays_from(replica: Replica) -> datetime:

@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import count
 
+from spotrelay.core import timing
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Backoff, Changes, Rows
 from spotrelay.core.spec import ServiceSpec
+from spotrelay.core.timing import seconds
 from spotrelay.serving import failures
 from spotrelay.serving.actions import (
     Action,
@@ -23,6 +25,8 @@ from spotrelay.serving.actions import (
     Recount,
     Replace,
     Request,
+    Resume,
+    StandBy,
     TakeIn,
 )
 
@@ -124,6 +128,10 @@ def _of_replica(
         if isinstance(action, Replace) and spec:
             successor = _replacement(spec, row, action, next(ids), now)
             row, created = replace(row, replaced_by=successor.id), (successor,)
+        elif isinstance(action, Resume):
+            created = (_resumed(action, next(ids), now),)
+        elif isinstance(action, StandBy) and row.state.is_ended:
+            created = (_standing_by(action.replica, next(ids), now),)
     if any(action.writes for action in actions):
         yield Delta((row,), created)
 
@@ -159,6 +167,47 @@ def _replacement(spec: ServiceSpec, row: Replica, action: Replace, id_: int, now
     )
 
 
+def _resumed(action: Resume, id_: int, now: datetime) -> Replica:
+    """The fallback that a standby becomes."""
+    return replace(
+        _with_instance_of(action.replica, id_, ReplicaState.PROVISIONING, now),
+        reason=action.reason,
+        is_fallback=True,
+        launch=f"resumed: {action.replica} stood by in {action.replica.offering}",
+    )
+
+
+def _standing_by(fallback: Replica, id_: int, now: datetime) -> Replica:
+    """The standby that a fallback becomes again; one whose start was refused is left alone for a while."""
+    is_refused = ReplicaState.READY not in fallback.entered and fallback.attempts > 0
+    return replace(
+        _with_instance_of(fallback, id_, ReplicaState.STANDBY, now),
+        reason="standby",
+        attempts=fallback.attempts if is_refused else 0,
+        retry_at=now + seconds(timing.STANDBY_RETRY_S) if is_refused else None,
+    )
+
+
+def _with_instance_of(other: Replica, id_: int, state: ReplicaState, now: datetime) -> Replica:
+    """Another replica with the same instance; when that was asked for stays on record: it ages."""
+    return Replica(
+        other.service,
+        id_,
+        other.version,
+        state,
+        other.reason,
+        {ReplicaState.REQUESTED: other.entered[ReplicaState.REQUESTED], state: now},
+        offering=other.offering,
+        instance_id=other.instance_id,
+        launch_id=other.launch_id,
+        attempts=other.attempts,
+        purchase_option=other.purchase_option,
+        is_standby=True,
+        # Whoever still holds a row of this ID, of before the table was lost, has another revision.
+        revision=int(now.timestamp()),
+    )
+
+
 def _requested(spec: ServiceSpec, id_: int, request: Request, now: datetime) -> Replica:
     return Replica.requested(
         spec.service,
@@ -168,6 +217,7 @@ def _requested(spec: ServiceSpec, id_: int, request: Request, now: datetime) -> 
         reason=request.reason,
         purchase_option=request.purchase_option,
         is_fallback=request.is_fallback,
+        is_standby=request.is_standby,
     )
 
 
@@ -200,7 +250,9 @@ def backoff_after(
     if ready:
         backoff = failures.after_success(backoff, ready)
     newest = max((replica.version for replica in ready), default=-1)
-    failed = [a for a in actions if isinstance(a, Fail) and a.replica.version > newest]
+    # A standby that can't be prepared holds up nothing that is needed.
+    of_replicas = (a for a in actions if isinstance(a, Fail) and not a.replica.stands_by)
+    failed = [a for a in of_replicas if a.replica.version > newest]
     if failed:
         by_ec2 = {action.replica.id for action in failed if action.is_ec2s}
         backoff = failures.after_failures(backoff, [a.replica for a in failed], now, by_ec2=by_ec2)

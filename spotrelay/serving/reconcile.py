@@ -14,7 +14,7 @@ from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import LaunchIntent, Rows
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
-from spotrelay.serving import projection, replacement, rotation, strength, supersede
+from spotrelay.serving import projection, replacement, rotation, standby, strength, supersede
 from spotrelay.serving.actions import (
     Action,
     Adopt,
@@ -29,6 +29,7 @@ from spotrelay.serving.actions import (
     RaiseHighestId,
     Recount,
     Register,
+    StandBy,
     Start,
     TakeIn,
     TakeOut,
@@ -90,8 +91,17 @@ def warned(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Acti
 
 Stage = Callable[[ServiceSpec, Observation, datetime], Iterable[Action]]
 
-STAGES: tuple[Stage, ...] = (observed, warned, replacement.decide, supersede.decide, strength.decide)
-"""What is so, what is lost, what replaces it, what else should be replaced, and how many there should be."""
+STAGES: tuple[Stage, ...] = (
+    observed,
+    warned,
+    replacement.decide,
+    supersede.decide,
+    standby.resume,
+    strength.decide,
+    standby.keep,
+)
+"""What is so, what is lost, what replaces it, what else should be replaced, what standbys bridge, how many
+there should be, and how many stand by."""
 
 
 def retire(seen: Observation, now: datetime) -> list[Action]:
@@ -162,8 +172,8 @@ def is_overdue(spec: ServiceSpec, replica: Replica, now: datetime) -> bool:
 
 
 def _for_replica(spec: ServiceSpec, replica: Replica, seen: Observation, now: datetime) -> Iterator[Action]:
-    if replica.state is ReplicaState.REQUESTED:
-        return  # `strength` looks after what has no instance yet
+    if replica.state in (ReplicaState.REQUESTED, ReplicaState.STANDBY):
+        return  # `strength` and `standby` look after what has no instance yet, or a stopped one
     assert replica.instance_id is not None, f"{replica} is {replica.state} without an instance"  # noqa: S101
     instance = seen.instances.get(replica.instance_id)
     health = seen.health.get(replica.instance_id)
@@ -171,6 +181,8 @@ def _for_replica(spec: ServiceSpec, replica: Replica, seen: Observation, now: da
         yield from _for_draining(spec.drain_s, replica, instance, health, seen, now)
     elif instance is None:
         return  # too young to be shown
+    elif standby.is_asleep(replica, instance):
+        yield from standby.awaken(replica, now)
     elif not instance.state.is_alive:
         yield _for_dead(replica, instance, seen)
     elif replica.instance_id in seen.warned or replica.is_warned:
@@ -203,7 +215,7 @@ def _missing(seen: Observation, now: datetime) -> set[int]:
         replica.id
         for replica in seen.rows.replicas.values()
         if replica.instance_id is not None
-        and replica.state is not ReplicaState.DRAINING
+        and replica.state not in (ReplicaState.DRAINING, ReplicaState.STANDBY)
         and replica.instance_id not in seen.instances
         and not _may_be_unseen(replica, now)
     }
@@ -271,7 +283,7 @@ def _for_rising(
         yield MarkReady(replica)
     elif is_running and replica.state is ReplicaState.PROVISIONING:
         yield Start(replica)
-    elif is_running and health is None and spec.readiness_probe is None:
+    elif is_running and health is None and spec.readiness_probe is None and not replica.stands_by:
         yield Register(replica)
     # One that nobody has judged yet is late through no fault of its own: perhaps no tick came to put it in.
     # `late` looks after those that are probed.
@@ -319,7 +331,11 @@ def _for_draining(
     # It may have been taken out only just now: the load balancer says when its requests have finished.
     is_busy = instance.state.is_alive and (is_in_rotation or health is TargetState.DRAINING)
     is_out_of_time = drained_for >= (1 + is_busy) * seconds(drain_s + timing.DRAIN_SETTLE_S)
-    if not _is_left_to_ec2(replica, instance, seen, now) and (is_done or is_out_of_time):
+    if _is_left_to_ec2(replica, instance, seen, now) or not (is_done or is_out_of_time):
+        return
+    if standby.returns(replica, instance):
+        yield StandBy(replica)
+    else:
         yield from _terminate(instance, seen, f"drained: {replica.reason}", replica)
 
 

@@ -21,9 +21,9 @@ from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
-from spotrelay.serving import failures, rollout, rotation
+from spotrelay.serving import failures, rollout, rotation, standby
 from spotrelay.serving.actions import Action, Drain, End, Launch, Request
-from spotrelay.serving.observation import Observation, counted, spare, stays_from
+from spotrelay.serving.observation import Observation, counted, is_due, spare, stays_from
 
 RETURN_SHARE = 4
 """A quarter of the replicas returns to Spot at a time, but two in any case: capacity that has just come back
@@ -47,6 +47,9 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Acti
     # One that was to be replaced and serves all the same leaves less to stand in for.
     serving = sum(r.stays and not r.is_fallback for r in rows.replicas.values())
     missing = min(_missing(spec, kept, len(regular), seen), max(spec.replicas - serving, 0))
+    # What was resumed is needed for as long as anything is missing, and is no reason to launch another.
+    resumed = [r for r in fallbacks if r.is_standby]
+    missing = max(missing, min(len(resumed), spec.replicas - serving))
     standing_in = [_as_serving(r, found_ill) for r in fallbacks]
     idle = _idle_fallbacks(standing_in, missing + _undecided(spec, kept, seen), kept, now)
     idle = _at_most(may_go - sum(r.serves for r in dropped), [r for r in idle if r.id in known])
@@ -57,7 +60,7 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Acti
 
     if not failures.is_held(version, rows.backoff, now):
         yield from _requests(spec, len(regular), _bought_on_demand(regular), version)
-    wanted = missing - len(fallbacks)
+    wanted = missing - sum(not standby.is_late(r, now) for r in fallbacks)
     is_fallback_held = failures.is_held(version, rows.backoff, now, is_fallback=True)
     if spec.use_spot and wanted > 0 and not is_fallback_held:
         yield Request(wanted, "Spot isn't ready", PurchaseOption.ON_DEMAND, version, is_fallback=True)
@@ -65,11 +68,11 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Acti
     staying = [r for r in active if r.id not in gone]
     refused = [r for r in staying if r.is_fallback and _is_refused(r)]
     # Once on-demand refuses, too, nothing waits for its pools to have rested: all are tried together.
-    is_turn = any(_is_due(r, seen, now) for r in refused)
+    is_turn = any(is_due(r, seen, now) for r in refused)
     due = [
         _as_wanted(r, spec, rows)
         for r in staying
-        if _is_due(replace(r, retry_at=None) if is_turn and _is_refused(r) else r, seen, now)
+        if is_due(replace(r, retry_at=None) if is_turn and _is_refused(r) else r, seen, now)
     ]
     due = [r for r in due if not failures.is_held(r.version, rows.backoff, now, is_fallback=r.is_fallback)]
     is_whole = sum(r.stays and r.id not in gone for r in rows.replicas.values()) >= spec.replicas
@@ -127,12 +130,12 @@ def _held_until(spec: ServiceSpec | None, replica: Replica, rows: Rows) -> datet
 
 
 def _is_left_alone(spec: ServiceSpec | None, replica: Replica, now: datetime) -> bool:
-    """Whether it drains, and whatever it still waits for won't come within seconds.
+    """Whether it stands by, or drains, and whatever it still waits for won't come within seconds.
 
     EC2 spared the instance that it had warned, or AWS refuses to terminate it.
     """
     if replica.state is not ReplicaState.DRAINING:
-        return False
+        return replica.state is ReplicaState.STANDBY
     if replica.warned_at is not None:
         due = rotation.ends_at(replica.warned_at)
     else:
@@ -282,17 +285,6 @@ def _as_wanted(replica: Replica, spec: ServiceSpec, rows: Rows) -> Replica:
     version = rollout.to_launch(spec, rows, replica)
     option = replica.purchase_option if spec.use_spot else PurchaseOption.ON_DEMAND
     return replace(replica, purchase_option=option, version=version)
-
-
-def _is_due(replica: Replica, seen: Observation, now: datetime) -> bool:
-    # What a stage before created is launched by that. An intent that this very tick closes has just expired:
-    # its replicas are launched anew by the next one.
-    return (
-        replica.state is ReplicaState.REQUESTED
-        and replica.id in seen.read.replicas
-        and replica.launch_id not in seen.rows.intents
-        and (replica.retry_at is None or now >= replica.retry_at)
-    )
 
 
 def _drop(replica: Replica, reason: str, seen: Observation) -> Iterator[Action]:

@@ -131,7 +131,7 @@ _launch = SimFleet.launch
 _signals = Intake.signals
 _missing = strength._missing
 _requested = projection._requested
-_is_due = strength._is_due
+_is_due = observation.is_due
 _cooldown = cooldowns._cooldown
 _reconcile = Controller._reconcile
 _about = cooldowns._about
@@ -477,7 +477,7 @@ def one_launch_for_both_purchase_options(*args: Any) -> list[list[Any]]:
     return [all_[start : start + 8] for start in range(0, len(all_), 8)]
 
 
-@mistake(strength, "_is_due", Rule.SETTLES, Rule.DESIRED_AT_REST, Rule.LAUNCHED_WHEN_DUE)
+@mistake(strength, "is_due", Rule.SETTLES, Rule.DESIRED_AT_REST, Rule.LAUNCHED_WHEN_DUE)
 def refused_launches_are_never_retried(replica: Replica, seen: Any, now: datetime) -> bool:
     """A replica that was refused once is never launched again."""
     return replica.attempts == 0 and _is_due(replica, seen, now)
@@ -634,7 +634,7 @@ def refused_launches_are_retried_at_once(replica: Replica, now: datetime) -> tup
     return replica.attempts + 1, now + seconds(1)
 
 
-@mistake(strength, "_is_due", Rule.RETRIED_AFTER_BACKOFF)
+@mistake(strength, "is_due", Rule.RETRIED_AFTER_BACKOFF)
 def back_offs_are_ignored(replica: Replica, *args: Any) -> bool:
     """Waiting replicas are launched before they are due."""
     return _is_due(replace(replica, retry_at=None), *args)

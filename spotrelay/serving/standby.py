@@ -1,0 +1,132 @@
+"""Standbys: on-demand instances that are prepared once, stopped, and resumed where a replica is missing.
+
+A start may take longer than EC2's warning: the model is loaded from far away, engines are compiled. A stopped
+instance has all of that on its disk and comes back within a minute. It is resumed as a *fallback*, with the
+warning, the loss or the refused launch, and stands by again once Spot has stayed.
+
+An instance passes from row to row: a standby that is resumed ends, and a new replica gets its instance. What
+a row says is what its instance should be doing, so a tick finds out what somebody died over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from spotrelay.core import timing
+from spotrelay.core.instances import Instance, InstanceState
+from spotrelay.core.pools import PurchaseOption
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.rows import Rows
+from spotrelay.core.spec import ServiceSpec
+from spotrelay.core.timing import seconds
+from spotrelay.serving import rollout
+from spotrelay.serving.actions import Action, Drain, Launch, Request, Resume, StartInstance, StopInstance
+from spotrelay.serving.observation import Observation, is_due, staying_count
+
+REASON = "standby"
+
+
+def resume(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Resume]:
+    """Resume a standby for each replica that is missing from the rotation."""
+    # What this very tick found ill may only be busy: the next one tells.
+    yield from bridge(spec, seen.rows, now, busy=len(seen.found_ill))
+
+
+def bridge(spec: ServiceSpec, rows: Rows, now: datetime, *, busy: int = 0) -> Iterator[Resume]:
+    """The standbys to resume: as many as don't serve, less those that are coming."""
+    standbys = [r for r in rows.replicas.values() if _is_to_be_had(r, now)]
+    missing = (
+        spec.replicas - staying_count(rows) - busy - sum(is_coming(r, now) for r in rows.replicas.values())
+    )
+    for replica in sorted(standbys, key=lambda r: (r.attempts, r.id))[: max(missing, 0)]:
+        yield Resume(replica, "a replica is missing")
+
+
+def is_coming(replica: Replica, now: datetime) -> bool:
+    """Whether it was resumed, isn't ready yet, and may soon be."""
+    is_resumed = replica.state in _RISING and replica.is_standby and replica.is_fallback
+    return is_resumed and not is_late(replica, now)
+
+
+def is_late(replica: Replica, now: datetime) -> bool:
+    """Whether its start was refused, or takes so long that something else should come, too."""
+    if not (replica.is_standby and replica.state in _RISING):
+        return False
+    started = replica.entered[ReplicaState.PROVISIONING]
+    return replica.attempts > 0 or now - started > seconds(timing.STANDBY_SLOW_S)
+
+
+def is_asleep(replica: Replica, instance: Instance) -> bool:
+    """Whether it was resumed, and its instance is stopped."""
+    is_resumed = replica.is_standby and replica.state is ReplicaState.PROVISIONING
+    return is_resumed and instance.state in _STOPPED
+
+
+def awaken(replica: Replica, now: datetime) -> Iterator[Drain | StartInstance]:
+    """What becomes of it: its start was refused, or is asked for again."""
+    if replica.attempts:
+        yield Drain(replica, "EC2 refused to start it")
+    elif now - replica.since >= seconds(timing.AGAIN_S):
+        yield StartInstance(replica)
+
+
+def returns(replica: Replica, instance: Instance) -> bool:
+    """Whether a replica that has left the rotation stands by again, rather than end."""
+    is_well = replica.unhealthy_since is None and replica.attempts < timing.STANDBY_TRIES
+    is_there = instance.state.is_alive or instance.state in _STOPPED
+    return replica.is_standby and replica.is_fallback and is_well and is_there
+
+
+def keep(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Action]:
+    """Prepare what is missing of the standbys, one at a time, and give up what is too many, old or gone."""
+    rows = seen.rows
+    standbys = [r for r in rows.replicas.values() if r.is_standby and r.state is not ReplicaState.DRAINING]
+    for replica in standbys:
+        yield from _as_it_should_be(replica, seen, now)
+    stale = [r for r in standbys if _is_stale(spec, r, rows, now)]
+    fresh = [r for r in standbys if r not in stale]
+    preparing = [r for r in fresh if r.stands_by and r.state is not ReplicaState.STANDBY]
+    is_whole = staying_count(rows) >= spec.replicas
+    if len(fresh) < spec.standby and not preparing and is_whole:
+        yield Request(1, REASON, PurchaseOption.ON_DEMAND, rollout.proven(spec, rows), is_standby=True)
+    due = tuple(r for r in preparing if is_due(r, seen, now))
+    if due and is_whole:
+        yield Launch(due)
+    # The old ones go as the new ones come.
+    beyond = max(len(standbys) - len(preparing) - spec.standby, 0)
+    idle = [
+        r
+        for r in (*stale, *reversed(fresh))
+        if r.state is ReplicaState.STANDBY and r.id in seen.read.replicas
+    ]
+    for replica in idle[:beyond]:
+        yield Drain(
+            replica, "more standbys than wanted" if replica not in stale else "a newer standby is there"
+        )
+
+
+def _as_it_should_be(replica: Replica, seen: Observation, now: datetime) -> Iterator[Action]:
+    """What a standby's instance does, against what its row says."""
+    instance = seen.instances.get(replica.instance_id or "")
+    if replica.state is not ReplicaState.STANDBY or instance is None or replica.id not in seen.read.replicas:
+        return
+    if instance.state in (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED):
+        yield Drain(replica, f"instance {instance.state}")
+    elif instance.state.is_alive and now - replica.since >= seconds(timing.AGAIN_S):
+        yield StopInstance(replica)
+
+
+def _is_to_be_had(replica: Replica, now: datetime) -> bool:
+    return replica.state is ReplicaState.STANDBY and (replica.retry_at is None or now >= replica.retry_at)
+
+
+def _is_stale(spec: ServiceSpec, replica: Replica, rows: Rows, now: datetime) -> bool:
+    """Whether another should be prepared in its place."""
+    is_old = now - replica.entered[ReplicaState.REQUESTED] > seconds(timing.STANDBY_MAX_AGE_S)
+    return replica.state is ReplicaState.STANDBY and (is_old or replica.version != rollout.proven(spec, rows))
+
+
+_RISING = frozenset({ReplicaState.PROVISIONING, ReplicaState.STARTING})
+
+_STOPPED = frozenset({InstanceState.STOPPING, InstanceState.STOPPED})

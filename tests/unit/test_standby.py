@@ -1,0 +1,337 @@
+"""Standbys: prepared once, stopped, and resumed where a replica is missing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from spotrelay.control.controller import Controller
+from spotrelay.core import timing
+from spotrelay.core.instances import InstanceState
+from spotrelay.core.pools import Offering, PurchaseOption
+from spotrelay.core.ports import Unavailable
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.spec import ReadinessProbe, ServiceSpec
+from tests.examples import demo_spec
+from tests.unit.worlds import (
+    Troubled,
+    active,
+    alive,
+    dry,
+    in_rotation,
+    instance_of,
+    reclaim,
+    rows,
+    settle,
+    warn,
+    world_of,
+)
+
+SPOT, ON_DEMAND = PurchaseOption.SPOT, PurchaseOption.ON_DEMAND
+STANDBY = ReplicaState.STANDBY
+PROBE = ReadinessProbe("/ready", {})
+
+
+def spec_of(standby: int = 2, replicas: int = 2, **facts: Any) -> ServiceSpec:
+    """A service with standbys."""
+    facts = {"readiness_probe": PROBE, **facts}
+    return replace(demo_spec(replicas=replicas), standby=standby, **facts)
+
+
+def standing_by(world: Troubled) -> list[Replica]:
+    """The standbys that can be resumed."""
+    return [r for r in rows(world).replicas.values() if r.state is STANDBY]
+
+
+def prepared(spec: ServiceSpec | None = None) -> tuple[Troubled, Controller]:
+    """A service that serves, with all its standbys stopped, and a world that has come to rest."""
+    spec = spec or spec_of()
+    world = world_of(spec)
+    controller = Controller(world.ports())
+    settle(world, controller, 12)
+    assert len(standing_by(world)) == spec.standby
+    assert len([r for r in active(world) if r.serves]) == spec.replicas
+    world.clock.advance(timing.LEASE_S)
+    world.calls.clear()
+    world.fleet.launches.clear()
+    return world, controller
+
+
+def resumed(world: Troubled) -> list[Replica]:
+    """The fallbacks that were standbys."""
+    return [r for r in active(world) if r.is_standby and r.is_fallback]
+
+
+# Prepared.
+
+
+def test_standbys_are_prepared_one_at_a_time_once_the_service_is_whole() -> None:
+    """They are launched on-demand, answer the probe once outside the rotation, and are stopped."""
+    world = world_of(spec_of())
+    controller = Controller(world.ports())
+    most = 0
+    for _ in range(12):
+        settle(world, controller, 1)
+        preparing = [r for r in active(world) if r.stands_by]
+        most = max(most, len(preparing))
+        if preparing:
+            assert sum(r.serves for r in active(world)) == 2, "nothing needed waits for it"
+        assert not {r.instance_id for r in preparing} & in_rotation(world)
+    assert most == 1
+    standbys = standing_by(world)
+    assert [r.purchase_option for r in standbys] == [ON_DEMAND, ON_DEMAND]
+    assert {world.fleet.instances[instance_of(r)].state for r in standbys} == {InstanceState.STOPPED}
+    assert len(world.fleet.instances) == 4, "and then it is at rest"
+    assert not [r for r in active(world) if r.stands_by]
+
+
+def test_a_standby_is_no_replica() -> None:
+    """It counts neither towards those that are wanted, nor as one that serves."""
+    world, controller = prepared()
+    kept = rows(world)
+    settle(world, controller, 3)
+    assert rows(world).replicas == kept.replicas
+    assert kept.serving == 2
+    assert not world.fleet.launches
+
+
+def test_one_that_cannot_be_prepared_holds_up_nothing() -> None:
+    """Its failures are no reason to hold launches, nor to call the version a crash loop."""
+    world = world_of(spec_of(initial_delay_s=30))
+    controller = Controller(world.ports())
+    for _ in range(40):
+        settle(world, controller, 1)
+        world.prober.silent = {instance_of(r) for r in active(world) if r.stands_by and r.instance_id}
+    assert rows(world).backoff.failures == 0
+    assert sum(r.serves for r in active(world)) == 2
+
+
+# Resumed.
+
+
+def test_a_warning_resumes_a_standby_in_the_same_run() -> None:
+    """Beside the Spot launch; its instance starts, and no cold fallback is launched."""
+    world, controller = prepared()
+    first = active(world)[0]
+    controller.handle(warn(world, first))
+    assert world.calls.index("fleet.start") < world.calls.index("fleet.launch")
+    (fallback,) = resumed(world)
+    assert fallback.state is ReplicaState.PROVISIONING
+    assert fallback.id > max(r.id for r in rows(world).replicas.values() if r.id != fallback.id) - 2
+    assert world.fleet.instances[instance_of(fallback)].state is InstanceState.PENDING
+    assert [request.purchase_option for request in world.fleet.launches] == [SPOT]
+    assert world.store.locate([instance_of(fallback)]) == {instance_of(fallback): ("demo", fallback.id)}
+
+
+def test_what_is_resumed_serves_and_stands_by_again_once_spot_has_stayed() -> None:
+    """The same instance, stopped and not terminated, under a new ID each time."""
+    world, controller = prepared()
+    dry(world, SPOT)
+    first = active(world)[0]
+    controller.handle(warn(world, first))
+    settle(world, controller, 3)
+    (fallback,) = resumed(world)
+    assert fallback.serves
+    assert instance_of(fallback) in in_rotation(world)
+    controller.handle(reclaim(world, first))
+    settle(world, controller, 20)
+    assert resumed(world) == [fallback], "Spot isn't back"
+    world.fleet.capacity.clear()
+    settle(world, controller, 60)
+    assert not resumed(world)
+    back = next(r for r in standing_by(world) if r.instance_id == fallback.instance_id)
+    assert back.id > fallback.id
+    assert world.fleet.instances[instance_of(back)].state is InstanceState.STOPPED
+    assert sum(r.stays and not r.is_fallback for r in active(world)) == 2
+    assert len(standing_by(world)) == 2
+
+
+def test_a_loss_without_a_warning_resumes_one_too() -> None:
+    """As does a tick that finds a replica missing."""
+    for is_told in (True, False):
+        world, controller = prepared()
+        events = reclaim(world, active(world)[0])
+        if is_told:
+            controller.handle(events)
+        else:
+            controller.tick("demo")
+        assert len(resumed(world)) == 1
+
+
+def test_each_loss_of_many_gets_its_own_standby() -> None:
+    """Two at once resume two; a third has to be launched."""
+    world, controller = prepared(spec_of(2, 3))
+    dry(world, SPOT)
+    lost = active(world)[:3]
+    controller.handle(warn(world, *lost))
+    assert len(resumed(world)) == 2
+    assert not standing_by(world)
+    controller.handle(reclaim(world, *lost))
+    settle(world, controller, 4)
+    assert len([r for r in active(world) if r.is_fallback]) == 3
+
+
+def test_two_deliveries_of_a_warning_resume_one() -> None:
+    """Nor does the tick resume another for what is coming."""
+    world, controller = prepared()
+    events = warn(world, active(world)[0])
+    controller.handle(events)
+    controller.handle(events)
+    controller.tick("demo")
+    assert len(resumed(world)) == 1
+    assert len(standing_by(world)) == 1
+
+
+def test_one_that_is_refused_is_followed_by_the_next_and_then_by_a_cold_fallback() -> None:
+    """EC2 has no room for it: it stands by again, and isn't asked at once."""
+    world, controller = prepared()
+    dry(world, SPOT)
+    offerings = {world.fleet.instances[instance_of(r)].offering for r in standing_by(world)}
+    world.fleet.capacity.update(dict.fromkeys(offerings, 0))
+    first = active(world)[0]
+    controller.handle(warn(world, first))
+    controller.handle(reclaim(world, first))
+    settle(world, controller, 10)
+    fallbacks = [r for r in active(world) if r.is_fallback]
+    assert [r.is_standby for r in fallbacks] == [False], "a cold one"
+    assert [r.attempts for r in standing_by(world)] == [1, 1]
+    assert all(r.retry_at for r in standing_by(world))
+
+
+def test_one_that_never_comes_up_is_replaced() -> None:
+    """Two refusals in a row, and another is prepared in its place."""
+    world, controller = prepared(spec_of(1))
+    standby = standing_by(world)[0]
+    instance_id = instance_of(standby)
+    dry(world, SPOT)
+    world.fleet.capacity[world.fleet.instances[instance_id].offering] = 0
+    controller.handle(reclaim(world, active(world)[0]))
+    for _ in range(2):
+        settle(world, controller, 8)
+        world.clock.advance(timing.STANDBY_RETRY_S)
+    settle(world, controller, 20)
+    assert instance_id not in alive(world)
+    assert world.fleet.instances[instance_id].state is InstanceState.TERMINATED
+    world.fleet.capacity.clear()
+    settle(world, controller, 80)
+    assert [r.instance_id == instance_id for r in standing_by(world)] == [False]
+
+
+def test_a_slow_one_is_followed_by_another() -> None:
+    """After a minute and a half it counts no more as coming; it may still come."""
+    world, controller = prepared()
+    dry(world, SPOT)
+    first = active(world)[0]
+    world.prober.silent = {instance_of(r) for r in standing_by(world)}
+    controller.handle(warn(world, first))
+    controller.handle(reclaim(world, first))
+    settle(world, controller, 3)
+    assert len(resumed(world)) == 1
+    world.clock.advance(timing.STANDBY_SLOW_S)
+    settle(world, controller, 1)
+    assert len(resumed(world)) == 2
+
+
+def test_a_start_that_nobody_asked_for_is_asked_for_by_the_tick() -> None:
+    """Whoever resumed it may have died, or the call got lost."""
+    world, controller = prepared()
+    world.refuse("fleet.start", Unavailable("no answer"))
+    with pytest.raises(Unavailable):
+        controller.tick("demo") if reclaim(world, active(world)[0]) else None
+    (fallback,) = resumed(world)
+    assert world.fleet.instances[instance_of(fallback)].state is InstanceState.STOPPED
+    settle(world, controller, 6)
+    assert resumed(world)[0].serves
+
+
+def test_a_stop_that_nobody_asked_for_is_asked_for_by_the_tick() -> None:
+    """A standby whose instance runs costs its price, for nothing."""
+    world, controller = prepared()
+    instance_id = instance_of(standing_by(world)[0])
+    world.fleet.enter(InstanceState.RUNNING, [instance_id])
+    settle(world, controller, 2)
+    assert world.fleet.instances[instance_id].state is InstanceState.STOPPED
+
+
+# Kept.
+
+
+def test_a_standby_that_is_gone_is_prepared_anew() -> None:
+    """Somebody terminated it, or its host failed for good."""
+    world, controller = prepared()
+    lost = standing_by(world)[0]
+    world.fleet.enter(InstanceState.TERMINATED, [instance_of(lost)])
+    settle(world, controller, 20)
+    assert len(standing_by(world)) == 2
+    assert lost.instance_id not in {r.instance_id for r in standing_by(world)}
+
+
+def test_too_many_are_given_up() -> None:
+    """The file asks for fewer: the newest go, and only standbys do."""
+    world, controller = prepared()
+    world.services.specs["demo"] = spec_of(1)
+    oldest = standing_by(world)[0]
+    settle(world, controller, 20)
+    assert standing_by(world) == [oldest]
+    assert len(world.fleet.instances) - len(alive(world)) == 2, "one stopped, one terminated"
+    assert sum(r.serves for r in active(world)) == 2
+
+
+@pytest.mark.parametrize("why", ["version", "age"])
+def test_old_ones_are_renewed_one_after_the_other(why: str) -> None:
+    """Never fewer than wanted: the new one is prepared first."""
+    world, controller = prepared()
+    before = {r.instance_id for r in standing_by(world)}
+    if why == "version":
+        world.services.specs["demo"] = spec_of(version=2)
+    else:
+        world.clock.advance(timing.STANDBY_MAX_AGE_S)
+    for _ in range(60):
+        settle(world, controller, 1)
+        assert len(standing_by(world)) >= 2
+    assert not {r.instance_id for r in standing_by(world)} & before
+    assert len(standing_by(world)) == 2
+
+
+def test_a_removed_service_leaves_no_standby() -> None:
+    """Stopped instances cost their disks: they are terminated with the rest."""
+    world, controller = prepared()
+    del world.services.specs["demo"]
+    controller.note_removal("demo")
+    for _ in range(40):
+        world.clock.advance(timing.TICK_IN_TRANSITION_S)
+        controller.tick("demo")
+        world.router.pass_checks()
+    assert {i.state for i in world.fleet.instances.values()} == {InstanceState.TERMINATED}
+    assert not rows(world).replicas
+
+
+def test_a_stopped_instance_without_a_row_is_no_standby() -> None:
+    """Nobody knows what is on its disk: as every orphan it is ended."""
+    world, controller = prepared()
+    standby = standing_by(world)[0]
+    world.store.damage("demo").replicas.pop(standby.id)
+    world.store.unlearn(standby.instance_id)
+    world.clock.advance(timing.ORPHAN_GRACE_S)
+    settle(world, controller, 30)
+    assert world.fleet.instances[instance_of(standby)].state is InstanceState.TERMINATED
+
+
+def test_without_standbys_nothing_is_started_or_stopped() -> None:
+    """A service that asks for none pays nothing for them, nor another read."""
+    world = world_of(demo_spec())
+    controller = Controller(world.ports())
+    settle(world, controller)
+    world.calls.clear()
+    controller.handle(warn(world, active(world)[0]))
+    assert "fleet.start" not in world.calls
+    assert "store.load" not in world.calls
+
+
+def test_spot_and_standby_in_one_offering_are_told_apart() -> None:
+    """A standby is bought on-demand, whatever the service buys."""
+    world, _ = prepared(spec_of(1, 1))
+    (standby,) = standing_by(world)
+    assert standby.offering == Offering(standby.offering.pool, ON_DEMAND) if standby.offering else False

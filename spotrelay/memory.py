@@ -141,8 +141,10 @@ class MemoryStore:
             self._known.add(changes.service)
         if changes.serving:
             kept.serving = changes.serving[1]
+        # An instance may pass from one replica to another.
+        passed_on = {row.instance_id for row in changes.create}
         for row in changes.stored:
-            if row.instance_id:
+            if row.instance_id and not (row.state.is_ended and row.instance_id in passed_on):
                 self._located[row.instance_id] = (row.service, row.id)
             if row.state.is_ended:
                 kept.history[row.id] = row

@@ -102,7 +102,12 @@ def resume(ports: Ports, spec: ServiceSpec, instance_ids: Collection[str], rows:
         return
     ports.telemetry.count(Metric.LAUNCH_REFUSALS, len(refused), service=service)
     noted = tuple(
-        replace(r, attempts=r.attempts + 1, launch=f"{r.launch}; refused: {refused[r.instance_id].words}")
+        replace(
+            r,
+            attempts=r.attempts + 1,
+            retry_at=now + seconds(timing.STANDBY_RETRY_S),
+            launch=f"{r.launch}; refused: {refused[r.instance_id].words}",
+        )
         for r in rows
         if r.instance_id in refused
     )

@@ -7,12 +7,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import count
 
-from spotrelay.core import timing
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Backoff, Changes, Rows
 from spotrelay.core.spec import ServiceSpec
-from spotrelay.core.timing import seconds
 from spotrelay.serving import failures
 from spotrelay.serving.actions import (
     Action,
@@ -179,12 +177,11 @@ def _resumed(action: Resume, id_: int, now: datetime) -> Replica:
 
 def _standing_by(fallback: Replica, id_: int, now: datetime) -> Replica:
     """The standby that a fallback becomes again; one whose start was refused is left alone for a while."""
-    is_refused = ReplicaState.READY not in fallback.entered and fallback.attempts > 0
     return replace(
         _with_instance_of(fallback, id_, ReplicaState.STANDBY, now),
         reason="standby",
-        attempts=fallback.attempts if is_refused else 0,
-        retry_at=now + seconds(timing.STANDBY_RETRY_S) if is_refused else None,
+        attempts=0 if ReplicaState.READY in fallback.entered else fallback.attempts,
+        retry_at=fallback.retry_at,
     )
 
 

@@ -54,7 +54,7 @@ def is_late(replica: Replica, now: datetime) -> bool:
     if not (replica.is_standby and replica.state in _RISING):
         return False
     started = replica.entered[ReplicaState.PROVISIONING]
-    return replica.attempts > 0 or now - started > seconds(timing.STANDBY_SLOW_S)
+    return replica.retry_at is not None or now - started > seconds(timing.STANDBY_SLOW_S)
 
 
 def is_asleep(replica: Replica, instance: Instance) -> bool:
@@ -65,7 +65,7 @@ def is_asleep(replica: Replica, instance: Instance) -> bool:
 
 def awaken(replica: Replica, now: datetime) -> Iterator[Drain | StartInstance]:
     """What becomes of it: its start was refused, or is asked for again."""
-    if replica.attempts:
+    if replica.retry_at:
         yield Drain(replica, "EC2 refused to start it")
     elif now - replica.since >= seconds(timing.AGAIN_S):
         yield StartInstance(replica)
@@ -73,37 +73,40 @@ def awaken(replica: Replica, now: datetime) -> Iterator[Drain | StartInstance]:
 
 def returns(replica: Replica, instance: Instance) -> bool:
     """Whether a replica that has left the rotation stands by again, rather than end."""
-    is_well = replica.unhealthy_since is None and replica.attempts < timing.STANDBY_TRIES
     is_there = instance.state.is_alive or instance.state in _STOPPED
-    return replica.is_standby and replica.is_fallback and is_well and is_there
+    return replica.is_standby and replica.is_fallback and _is_well(replica) and is_there
+
+
+def _is_well(replica: Replica) -> bool:
+    return replica.unhealthy_since is None and replica.attempts < timing.STANDBY_TRIES
 
 
 def keep(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Action]:
     """Prepare what is missing of the standbys, one at a time, and give up what is too many, old or gone."""
     rows = seen.rows
-    standbys = [r for r in rows.replicas.values() if r.is_standby and r.state is not ReplicaState.DRAINING]
+    standbys = [r for r in rows.replicas.values() if r.is_standby and _is_kept(r)]
     for replica in standbys:
         yield from _as_it_should_be(replica, seen, now)
-    stale = [r for r in standbys if _is_stale(spec, r, rows, now)]
-    fresh = [r for r in standbys if r not in stale]
-    preparing = [r for r in fresh if r.stands_by and r.state is not ReplicaState.STANDBY]
+    stale = {r.id for r in standbys if _is_stale(spec, r, rows, now)}
+    preparing = [r for r in standbys if r.state in _PREPARING and r.stands_by]
     is_whole = staying_count(rows) >= spec.replicas
-    if len(fresh) < spec.standby and not preparing and is_whole:
+    if len(standbys) - len(stale) < spec.standby and not preparing and is_whole:
         yield Request(1, REASON, PurchaseOption.ON_DEMAND, rollout.proven(spec, rows), is_standby=True)
     due = tuple(r for r in preparing if is_due(r, seen, now))
     if due and is_whole:
         yield Launch(due)
-    # The old ones go as the new ones come.
+    # The old ones go as the new ones come, then those that EC2 refused to start, then the newest.
     beyond = max(len(standbys) - len(preparing) - spec.standby, 0)
-    idle = [
-        r
-        for r in (*stale, *reversed(fresh))
-        if r.state is ReplicaState.STANDBY and r.id in seen.read.replicas
-    ]
-    for replica in idle[:beyond]:
+    idle = [r for r in standbys if r.state is ReplicaState.STANDBY and r.id in seen.read.replicas]
+    for replica in sorted(idle, key=lambda r: (r.id not in stale, -r.attempts, -r.id))[:beyond]:
         yield Drain(
-            replica, "more standbys than wanted" if replica not in stale else "a newer standby is there"
+            replica, "another standby is there" if replica.id in stale else "more standbys than wanted"
         )
+
+
+def _is_kept(replica: Replica) -> bool:
+    """Whether it is a standby, or will be one again: what is given up drains, and so does what returns."""
+    return replica.state is not ReplicaState.DRAINING or (replica.is_fallback and _is_well(replica))
 
 
 def _as_it_should_be(replica: Replica, seen: Observation, now: datetime) -> Iterator[Action]:
@@ -126,6 +129,8 @@ def _is_stale(spec: ServiceSpec, replica: Replica, rows: Rows, now: datetime) ->
     is_old = now - replica.entered[ReplicaState.REQUESTED] > seconds(timing.STANDBY_MAX_AGE_S)
     return replica.state is ReplicaState.STANDBY and (is_old or replica.version != rollout.proven(spec, rows))
 
+
+_PREPARING = frozenset({ReplicaState.REQUESTED, ReplicaState.PROVISIONING, ReplicaState.STARTING})
 
 _RISING = frozenset({ReplicaState.PROVISIONING, ReplicaState.STARTING})
 

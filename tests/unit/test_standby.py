@@ -205,8 +205,7 @@ def test_one_that_never_comes_up_is_replaced() -> None:
     world, controller = prepared(spec_of(1))
     standby = standing_by(world)[0]
     instance_id = instance_of(standby)
-    dry(world, SPOT)
-    world.fleet.capacity[world.fleet.instances[instance_id].offering] = 0
+    dry(world, SPOT, ON_DEMAND)
     controller.handle(reclaim(world, active(world)[0]))
     for _ in range(2):
         settle(world, controller, 8)
@@ -237,12 +236,14 @@ def test_a_slow_one_is_followed_by_another() -> None:
 def test_a_start_that_nobody_asked_for_is_asked_for_by_the_tick() -> None:
     """Whoever resumed it may have died, or the call got lost."""
     world, controller = prepared()
+    dry(world, SPOT)
+    reclaim(world, active(world)[0])
     world.refuse("fleet.start", Unavailable("no answer"))
     with pytest.raises(Unavailable):
-        controller.tick("demo") if reclaim(world, active(world)[0]) else None
+        controller.tick("demo")
     (fallback,) = resumed(world)
     assert world.fleet.instances[instance_of(fallback)].state is InstanceState.STOPPED
-    settle(world, controller, 6)
+    settle(world, controller, 9)
     assert resumed(world)[0].serves
 
 

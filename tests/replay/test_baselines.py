@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from lab.replay.baselines import BASELINES, Baseline
-from lab.replay.baselines.capacity import usable_share
+from lab.replay.capacity import usable_share
 from lab.replay.baselines.news import News
 from lab.replay.baselines.optimal import optimal_cost
 from lab.replay.cloud import LOST, Event, Machine, ReplayCloud

@@ -18,7 +18,7 @@ from lab.replay.settings import ReplaySettings
 from lab.replay.traces import Trace
 
 WIDTH_IN = 11.0
-ECONOMY_IN = 4.1
+ECONOMY_IN = 3.5
 STRENGTH_IN = 1.1
 LANE_IN = 0.17
 DPI = 150

@@ -83,7 +83,7 @@ class SpotHedge:
             self._learn(event)
         if news or cloud.now >= self._retry_at:
             is_whole = self._launch_spot(cloud)
-            is_whole &= self._adjust_on_demand(cloud)
+            self._adjust_on_demand(cloud)
             self._retry_at = NEVER if is_whole else cloud.now + DECISION_S
         return min(self._retry_at, self._news.next_at)
 
@@ -130,8 +130,7 @@ class SpotHedge:
         if len(self._active) <= self._fewest_active:
             self._active = set(self._pools)
 
-    def _adjust_on_demand(self, cloud: ReplayCloud) -> bool:
-        """Launch or end what the ready Spot replicas call for; whether all of it was granted."""
+    def _adjust_on_demand(self, cloud: ReplayCloud) -> None:
         wanted = min(self._replicas, self._replicas + OVERPROVISIONED - len(self._ready))
         missing = wanted - len(self._on_demand)
         if missing > 0:
@@ -140,4 +139,3 @@ class SpotHedge:
         for machine in self._on_demand[wanted:]:
             cloud.terminate(machine)
         del self._on_demand[wanted:]
-        return len(self._on_demand) == wanted

@@ -64,18 +64,8 @@ def test_json_is_a_list_of_one_entry_per_policy_and_nothing_else(traces: Path) -
 def test_options_reach_the_run(traces: Path) -> None:
     """Each number is what was asked for; a repeated cold start is run once."""
     options: tuple[object, ...] = ("--replicas", 2, "--warning", 60, "--warning-loss", 0.5, "--seed", 9)
-    options += (
-        "--regions",
-        "all",
-        "--on-demand-dry",
-        0.25,
-        "--od-price-ratio",
-        4,
-        "--on-warning",
-        "serve_on",
-        "--drain",
-        45,
-    )
+    options += ("--od-price-ratio", 4, "--on-warning", "serve_on", "--drain", 45)
+    options += ("--regions", "all", "--on-demand-dry", 0.25)
     cold_starts = ("--cold-start", 90, "--cold-start", 300, "--cold-start", 90.0)
     code, out, _ = replay(traces, "--policy", "asg", *options, *cold_starts, "--json")
     entries = json.loads(out)

@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from lab.replay.plot import Results, draw, save
@@ -70,7 +71,7 @@ def test_availability_and_outages_stand_side_by_side() -> None:
     assert left.get_ylabel().startswith("available: ")
     assert right.get_ylabel().startswith("zero: ")
     drawn = [
-        sorted(tuple(line.get_xydata()[0]) for line in axes.get_lines() if line.get_marker() == "o")
+        sorted(tuple(*np.asarray(line.get_xydata())) for line in axes.get_lines() if line.get_marker() == "o")
         for axes in (left, right)
     ]
     worst, best = pytest.approx((0.42, 1234.5)), pytest.approx((0.42, 60.0))

@@ -31,21 +31,9 @@ def dry_spells(trace: Trace, settings: ReplaySettings) -> list[tuple[float, floa
     chance = Random(f"{settings.seed} which spell is dry")  # noqa: S311 - to be repeated
     return [
         (begin - settings.warning_s, end)
-        for begin, end in _empty_spells(trace)
-        if chance.random() < settings.on_demand_dry
+        for begin, end, held in _together(trace.pools, trace.duration_s)
+        if held == 0 and chance.random() < settings.on_demand_dry
     ]
-
-
-def _empty_spells(trace: Trace) -> Iterator[tuple[float, float]]:
-    begin = None
-    for since, _, held in _together(trace.pools, trace.duration_s):
-        if held == 0 and begin is None:
-            begin = since
-        elif held > 0 and begin is not None:
-            yield begin, since
-            begin = None
-    if begin is not None:
-        yield begin, trace.duration_s
 
 
 def _together(pools: Iterable[PoolTrace], end: float) -> Iterator[tuple[float, float, int]]:

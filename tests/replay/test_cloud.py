@@ -214,7 +214,8 @@ def test_on_demand_is_refused_in_a_dry_spell_and_only_there() -> None:
     cloud.advance(1500)
     assert len(cloud.launch(ON_DEMAND, 1)[0]) == 1, "one pool still has Spot"
     cloud.advance(1879)
-    assert len(cloud.launch(ON_DEMAND, 1, cloud.pools[1:])[0]) == 1
+    (machine,), _ = cloud.launch(ON_DEMAND, 1, cloud.pools[1:])
+    assert machine.offering.pool == cloud.pools[1]
     for now in (1880, 3999):
         cloud.advance(now)
         assert cloud.launch(ON_DEMAND, 2, cloud.pools[1:]) == ([], [cloud.pools[1]])

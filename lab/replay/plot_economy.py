@@ -45,6 +45,9 @@ ZERO = Measure(
     ("30 days", "3 days", "6 h", "1 h", "10 min", "≤ 1 min"),
 )
 
+HEADROOM = 8.0
+"""Beyond the best tick: labels of what is drawn there have a place above it."""
+
 COSTS = (0.1, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0)
 
 OURS = "#0b5fff"
@@ -73,7 +76,7 @@ def draw_economy(
     """All policies of one trace, the best corner is the upper left one; returns labels still to be spread."""
     axes.set_title(trace.name)
     axes.set_yscale("log")
-    axes.set_ylim(1.3 * measure.ticks[0], measure.ticks[-1] / 1.6)
+    axes.set_ylim(1.3 * measure.ticks[0], measure.ticks[-1] / HEADROOM)
     axes.yaxis.set_major_locator(FixedLocator(measure.ticks))
     axes.yaxis.set_major_formatter(FixedFormatter(measure.labels))
     axes.yaxis.set_minor_locator(NullLocator())
@@ -104,7 +107,7 @@ def draw_economy(
     for policy, same in groupby(sorted(acting, key=_order), key=lambda r: r.policy):
         labels.append(_line(axes, policy, list(same), sizes, measure))
     left, right = axes.get_xlim()
-    axes.set_xlim(min(left, optimal * 0.78), max(right, 1.1))
+    axes.set_xlim(min(left, optimal * 0.78), max(right, 1.4))
     if len(sizes) > 1:
         _legend(axes, sizes)
     return labels
@@ -165,11 +168,18 @@ def spread(axes: Axes, labels: Sequence[tuple[Annotation, Points]]) -> None:
     """
     taken = [box for line in axes.get_lines() for box in _covered(line)]
     taken += [text.get_window_extent() for text in axes.texts if text not in [label for label, _ in labels]]
+    legend = axes.get_legend()
+    taken += [legend.get_window_extent()] if legend else []
     for label, points in reversed(labels):  # ours is the last one, and chooses first
 
         def covered(where: Place, label: Annotation = label) -> int:
             box = _moved(label, where)
-            inside = axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1 and axes.bbox.y0 <= box.y0
+            inside = (
+                axes.bbox.x0 <= box.x0
+                and box.x1 <= axes.bbox.x1
+                and axes.bbox.y0 <= box.y0
+                and box.y1 <= axes.bbox.y1
+            )
             return sum(box.overlaps(other) for other in taken) + (0 if inside else len(taken))
 
         taken.append(_moved(label, min(product(PLACES, points), key=covered)))

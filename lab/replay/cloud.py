@@ -5,7 +5,8 @@ When a pool comes to hold less than what is in use, the excess is taken, chosen 
 than it will hold then. So at any time a pool has room for the least that it holds within the next
 `warning_s`: its *floor*. Whatever is beyond the floor is being taken.
 
-On-demand capacity never ends, and every Spot instance costs the same.
+On-demand is always to be had, except in the spells that `on_demand_dry` draws (`capacity.dry_spells`); what
+runs on-demand stays. Every Spot instance costs the same.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import NamedTuple
 
 from lab.market import Candidate, MarketRequest, RefusalCode, Strategy
 from lab.market.allocation import Standing, allocate
+from lab.replay.capacity import dry_spells
 from lab.replay.ledger import Ledger
 from lab.replay.settings import ReplaySettings
 from lab.replay.traces import PoolTrace, Trace
@@ -128,6 +130,7 @@ class ReplayCloud:
             ),
         )
         self._next_change = 0
+        self._dry = dry_spells(trace, settings)
         self._due: list[tuple[float, int, Kind, Machine]] = []
         self._numbers = count(1)
         self._plans = count()
@@ -150,7 +153,11 @@ class ReplayCloud:
         Returns what was granted, and the pools that refused; an order that was filled reports none.
         """
         if option is PurchaseOption.ON_DEMAND:
-            pool = (pools or self.pools)[0]
+            asked = list(pools or self.pools)
+            if any(begin <= self.now < end for begin, end in self._dry):
+                self.ledger.refusals += self.ledger.is_measuring
+                return [], asked
+            pool = asked[0]
             return [self._begin(Offering(pool, option), launch_id) for _ in range(count)], []
         # EC2 promises no order among pools that are equally deep and cost the same.
         among = list(self.pools if pools is None else pools)

@@ -23,7 +23,7 @@ from lab.replay.result import Result
 from lab.replay.run import POLICIES, PRODUCTION, run
 from lab.replay.settings import ReplaySettings, ReplaySettingsError
 from lab.replay.synthetic import generate
-from lab.replay.traces import Trace, TraceError, load
+from lab.replay.traces import Regions, Trace, TraceError, by_region, load
 from spotrelay.core.spec import OnWarning
 from spotrelay.service.schema import MAX_REPLICAS
 
@@ -95,6 +95,21 @@ def replay(
     od_price_ratio: Annotated[
         str, typer.Option(metavar="R", help="On-demand price / Spot price.")
     ] = f"{DEFAULTS.od_price_ratio:g}",
+    on_demand_dry: Annotated[
+        str,
+        typer.Option(
+            metavar="SHARE",
+            help="Share of the spells without any Spot in which on-demand is refused as well, 0 to 1.",
+        ),
+    ] = f"{DEFAULTS.on_demand_dry:g}",
+    regions: Annotated[
+        str,
+        typer.Option(
+            metavar="WHICH",
+            help=f"A recording of several regions: each by itself, as one market, or both: "
+            f"{', '.join(Regions)}.",
+        ),
+    ] = Regions.BOTH.value,
     seed: Annotated[str, typer.Option(metavar="S", help="Decides all that is random.")] = f"{DEFAULTS.seed}",
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
     plot: Annotated[
@@ -124,6 +139,7 @@ def replay(
             warning_s=_number("--warning", warning),
             warning_loss=_number("--warning-loss", warning_loss),
             od_price_ratio=_number("--od-price-ratio", od_price_ratio),
+            on_demand_dry=_number("--on-demand-dry", on_demand_dry),
             seed=_whole("--seed", seed, 0),
             on_warning=_on_warning(on_warning),
             drain_s=_number("--drain", drain),
@@ -133,7 +149,12 @@ def replay(
         )
         settings = [replace(base, cold_start_s=cold_start_s) for cold_start_s in cold_starts]
         _check_outputs(outputs)
-        markets = _markets(traces or [], synthetic, base)
+        which = Regions(_one_of("--regions", regions, [each.value for each in Regions]))
+        markets = [
+            market
+            for whole in _markets(traces or [], synthetic, base)
+            for market in by_region(whole, which, base.replicas)
+        ]
         _replay(markets, policies, settings, outputs)
     except (UsageError, TraceError, ReplaySettingsError) as error:
         err.print(f"spotrelay replay: {error}", markup=False, highlight=False, soft_wrap=True)

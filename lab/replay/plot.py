@@ -1,8 +1,9 @@
-"""Draws a replay: availability against cost, and a telling day of pools and replicas."""
+"""Draws a replay: availability and outages against cost, and a telling day of pools and replicas."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,14 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from lab.replay.plot_day import Day, draw_pools, draw_strength
-from lab.replay.plot_economy import draw_economy, spread
+from lab.replay.plot_economy import AVAILABILITY, ZERO, draw_economy, spread
 from lab.replay.result import Result
 from lab.replay.run import PRODUCTION
 from lab.replay.settings import ReplaySettings
 from lab.replay.traces import Trace
 
 WIDTH_IN = 11.0
-ECONOMY_IN = 4.6
+ECONOMY_IN = 3.5
 STRENGTH_IN = 1.1
 LANE_IN = 0.17
 DPI = 150
@@ -35,26 +36,26 @@ STYLE: dict[Any, Any] = {
     "svg.hashsalt": "spotrelay",  # else IDs in an SVG are random
 }
 
+MEASURES = (AVAILABILITY, ZERO)
+"""Side by side: a service that is rarely at less than full strength may still be gone for hours."""
+
 Results = Sequence[tuple[Trace, Sequence[Result]]]
 
 
 def draw(results: Results) -> Figure:
-    """The picture: a panel per trace with all policies, and below one policy's day in the first trace."""
+    """The picture: two panels with all policies per trace, and below one policy's day in the first trace."""
     with mpl.rc_context(STYLE):
         day = _day(results)
-        columns = min(2, len(results))
-        rows = -(-len(results) // columns)
+        rows = len(results)
         heights = [ECONOMY_IN] * rows
         if day:
             heights += [LANE_IN * day.lanes + 0.8, STRENGTH_IN]
         figure = Figure(figsize=(WIDTH_IN, sum(heights) + 0.5), layout="constrained")
-        grid = figure.add_gridspec(len(heights), columns, height_ratios=heights)
+        grid = figure.add_gridspec(len(heights), len(MEASURES), height_ratios=heights)
         labelled = []
-        for n, (trace, group) in enumerate(results):
-            axes = figure.add_subplot(grid[n // columns, n % columns])
-            labelled.append((axes, draw_economy(axes, trace, group)))
-            if n % columns:
-                axes.set_ylabel("")
+        for (n, (trace, group)), (column, measure) in product(enumerate(results), enumerate(MEASURES)):
+            axes = figure.add_subplot(grid[n, column])
+            labelled.append((axes, draw_economy(axes, trace, group, measure)))
         if day:
             pools = figure.add_subplot(grid[rows, :])
             draw_pools(pools, day)

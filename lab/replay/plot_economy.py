@@ -1,8 +1,9 @@
-"""Draws what availability costs: each policy a line through its cold starts."""
+"""Draws what being there costs: each policy a line through its cold starts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby, pairwise, product
 
 from matplotlib.axes import Axes
@@ -16,11 +17,36 @@ from lab.replay.baselines.optimal import NAME as OPTIMAL
 from lab.replay.result import Result
 from lab.replay.run import POLICIES, PRODUCTION
 from lab.replay.traces import Trace
+from lab.replay.wording import DAY_S
 
-NINES = (1.0, 0.1, 0.01, 0.001, 0.0001, 0.00001)
-"""Unavailability at the ticks; what is better than the last is drawn there."""
 
-LABELS = ("0 %", "90 %", "99 %", "99.9 %", "99.99 %", "≥ 99.999 %")
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """What is drawn against the cost, on a logarithmic scale with the best on top."""
+
+    title: str
+    badness: Callable[[Result], float]
+    ticks: Sequence[float]
+    """Badness at the ticks, worst first; what is better than the last is drawn there."""
+    labels: Sequence[str]
+
+
+AVAILABILITY = Measure(
+    "available: share of time with all N ready",
+    lambda result: 1 - result.availability,
+    (1.0, 0.1, 0.01, 0.001, 0.0001, 0.00001),
+    ("0 %", "90 %", "99 %", "99.9 %", "99.99 %", "≥ 99.999 %"),
+)
+
+ZERO = Measure(
+    "zero: time in 30 days with nobody in rotation",
+    lambda result: result.zero_s_per_30d,
+    (30 * DAY_S, 3 * DAY_S, 6 * 3600.0, 3600.0, 600.0, 60.0),
+    ("30 days", "3 days", "6 h", "1 h", "10 min", "≤ 1 min"),
+)
+
+HEADROOM = 8.0
+"""Beyond the best tick: labels of what is drawn there have a place above it."""
 
 COSTS = (0.1, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0)
 
@@ -44,15 +70,17 @@ Place = tuple[tuple[int, int], tuple[float, float]]
 """Points across and up from one of the policy's points."""
 
 
-def draw_economy(axes: Axes, trace: Trace, results: Sequence[Result]) -> list[tuple[Annotation, Points]]:
+def draw_economy(
+    axes: Axes, trace: Trace, results: Sequence[Result], measure: Measure
+) -> list[tuple[Annotation, Points]]:
     """All policies of one trace, the best corner is the upper left one; returns labels still to be spread."""
     axes.set_title(trace.name)
     axes.set_yscale("log")
-    axes.set_ylim(1.3, NINES[-1] / 1.6)
-    axes.yaxis.set_major_locator(FixedLocator(NINES))
-    axes.yaxis.set_major_formatter(FixedFormatter(LABELS))
+    axes.set_ylim(1.3 * measure.ticks[0], measure.ticks[-1] / HEADROOM)
+    axes.yaxis.set_major_locator(FixedLocator(measure.ticks))
+    axes.yaxis.set_major_formatter(FixedFormatter(measure.labels))
     axes.yaxis.set_minor_locator(NullLocator())
-    axes.set_ylabel("availability: share of time at full strength")
+    axes.set_ylabel(measure.title)
     axes.set_xlabel("cost, relative to on-demand")
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(FixedLocator(COSTS))
@@ -77,9 +105,9 @@ def draw_economy(axes: Axes, trace: Trace, results: Sequence[Result]) -> list[tu
     sizes = _sizes(results)
     acting = [r for r in results if r.policy != OPTIMAL]
     for policy, same in groupby(sorted(acting, key=_order), key=lambda r: r.policy):
-        labels.append(_line(axes, policy, list(same), sizes))
+        labels.append(_line(axes, policy, list(same), sizes, measure))
     left, right = axes.get_xlim()
-    axes.set_xlim(min(left, optimal * 0.78), max(right, 1.1))
+    axes.set_xlim(min(left, optimal * 0.78), max(right, 1.4))
     if len(sizes) > 1:
         _legend(axes, sizes)
     return labels
@@ -100,10 +128,10 @@ def _colour(policy: str) -> str:
 
 
 def _line(
-    axes: Axes, policy: str, results: Sequence[Result], sizes: dict[float, float]
+    axes: Axes, policy: str, results: Sequence[Result], sizes: dict[float, float], measure: Measure
 ) -> tuple[Annotation, Points]:
     colour, is_ours = _colour(policy), policy == PRODUCTION
-    points = [(r.cost, max(1 - r.availability, NINES[-1])) for r in results]
+    points = [(r.cost, max(measure.badness(r), measure.ticks[-1])) for r in results]
     axes.plot(*zip(*points, strict=True), color=colour, linewidth=2.0 if is_ours else 1.0, alpha=0.6)
     for result, point in reversed(list(zip(results, points, strict=True))):  # the largest is drawn first
         size = sizes[result.settings.cold_start_s]
@@ -140,11 +168,18 @@ def spread(axes: Axes, labels: Sequence[tuple[Annotation, Points]]) -> None:
     """
     taken = [box for line in axes.get_lines() for box in _covered(line)]
     taken += [text.get_window_extent() for text in axes.texts if text not in [label for label, _ in labels]]
+    legend = axes.get_legend()
+    taken += [legend.get_window_extent()] if legend else []
     for label, points in reversed(labels):  # ours is the last one, and chooses first
 
         def covered(where: Place, label: Annotation = label) -> int:
             box = _moved(label, where)
-            inside = axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1 and axes.bbox.y0 <= box.y0
+            inside = (
+                axes.bbox.x0 <= box.x0
+                and box.x1 <= axes.bbox.x1
+                and axes.bbox.y0 <= box.y0
+                and box.y1 <= axes.bbox.y1
+            )
             return sum(box.overlaps(other) for other in taken) + (0 if inside else len(taken))
 
         taken.append(_moved(label, min(product(PLACES, points), key=covered)))

@@ -12,11 +12,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from lab.market import RefusalCode
 from lab.replay.cloud import NEVER, Machine, ReplayCloud
 from lab.sim.gate import at
 from spotrelay.core.instances import Instance, InstanceState, Refusal, RefusalKind, TargetState
 from spotrelay.core.names import Metric
-from spotrelay.core.pools import CapacityPool, Offering
+from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
 from spotrelay.core.ports import LaunchRequest, LaunchResult
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.events.ticks import Tick, TickKind
@@ -42,6 +43,13 @@ SHOWN_S = 3600.0
 CHECK_S = 10.0
 """What a target that is registered after it could serve has to wait: two health checks, five seconds apart,
 as the service's stack wants them."""
+
+
+_REFUSED = {
+    PurchaseOption.SPOT: RefusalCode.UNFULFILLABLE_CAPACITY.value,
+    PurchaseOption.ON_DEMAND: RefusalCode.INSUFFICIENT_INSTANCE_CAPACITY.value,
+}
+"""What EC2 says if there is none."""
 
 
 class Time:
@@ -126,7 +134,7 @@ class ReplayFleet:
             refusals += [
                 Refusal(
                     RefusalKind.CAPACITY,
-                    "UnfulfillableCapacity",
+                    _REFUSED[option],
                     "no capacity",
                     Offering(self._zones.known_as[pool], option),
                 )

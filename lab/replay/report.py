@@ -16,7 +16,7 @@ from lab.replay.settings import ReplaySettings
 from lab.replay.traces import Trace
 from lab.replay.wording import span
 
-WIDTH = 150
+WIDTH = 158
 """Columns that the tables need; a narrower terminal may wrap them."""
 
 FEW = 6
@@ -54,9 +54,12 @@ def _count(number: int, what: str) -> str:
 def _title(settings: ReplaySettings) -> str:
     warning = f"warning {settings.warning_s:g} s" if settings.warning_s else "no warnings"
     lost = f", {settings.warning_loss:.0%} of them lost" if settings.warning_loss else ""
+    dry = (
+        f", dry in {settings.on_demand_dry:.0%} of the spells without Spot" if settings.on_demand_dry else ""
+    )
     return (
         f"{_count(settings.replicas, 'replica')}, cold start {settings.cold_start_s:g} s, {warning}{lost}, "
-        f"on-demand = {settings.od_price_ratio:g} times Spot"
+        f"on-demand = {settings.od_price_ratio:g} times Spot{dry}"
     )
 
 

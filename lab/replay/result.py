@@ -125,6 +125,7 @@ class Result:
             "warning_loss": self.settings.warning_loss,
             "replicas": self.settings.replicas,
             "od_price_ratio": self.settings.od_price_ratio,
+            "on_demand_dry": self.settings.on_demand_dry,
             "seed": self.settings.seed,
             "on_warning": self.settings.on_warning.value,
             "drain_s": self.settings.drain_s,

@@ -35,6 +35,8 @@ class ReplaySettings:
     """Share of the warnings whose event reaches nobody."""
     od_price_ratio: float = 3.0
     """On-demand price / Spot price, in every pool."""
+    on_demand_dry: float = 0.0
+    """Share of the spells without any Spot in which on-demand can't be had either."""
     seed: int = 0
     """Decides everything that is left to chance."""
     on_warning: OnWarning = OnWarning.NEEDED
@@ -49,6 +51,7 @@ class ReplaySettings:
         _check("warning", self.warning_s, "0 seconds (no warnings) or more", self.warning_s >= 0)
         _check("warning loss", self.warning_loss, "a share from 0 to 1", 0 <= self.warning_loss <= 1)
         _check("on-demand price ratio", self.od_price_ratio, "more than 0", self.od_price_ratio > 0)
+        _check("on-demand dry", self.on_demand_dry, "a share from 0 to 1", 0 <= self.on_demand_dry <= 1)
         _check("drain", self.drain_s, "0 seconds or more", self.drain_s >= 0)
 
     @property

@@ -7,7 +7,8 @@ files of one format; what else lies in the folder (a licence, a README) is left 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 
 from lab.replay.readers import capacity_csv, node_events, pool_json
@@ -15,7 +16,7 @@ from lab.replay.readers.recording import Recording, TraceError, text_of
 from lab.replay.wording import span
 from spotrelay.core.pools import CapacityPool
 
-__all__ = ["ANY_NUMBER", "PoolTrace", "Trace", "TraceError", "load"]
+__all__ = ["ANY_NUMBER", "PoolTrace", "Regions", "Trace", "TraceError", "by_region", "load"]
 
 ANY_NUMBER = 1_000_000
 """Instances of a pool that was only asked whether it has any: as many as you ask for."""
@@ -43,6 +44,45 @@ class Trace:
     """What a reader of the results must know: what was cut, or read in another sense than the plain one."""
 
 
+class Regions(StrEnum):
+    """What to make of a recording of several regions."""
+
+    ONE = "one"
+    """A market for each region, as one deployment has it."""
+    ALL = "all"
+    """One market with the pools of all."""
+    BOTH = "both"
+    """That one, and each region's."""
+
+
+def by_region(trace: Trace, which: Regions, replicas: int) -> list[Trace]:
+    """The markets that a recording is replayed as: for one of a single region always just that."""
+    names = list(dict.fromkeys(p.pool.region for p in trace.pools))
+    if len(names) == 1:
+        return [trace]
+    merged = f"the pools of {len(names)} regions are made one market, which no deployment has"
+    whole = replace(trace, notes=(*trace.notes, merged))
+    each = [
+        _with_scarcity(
+            replace(
+                trace,
+                name=f"{trace.name}/{region}",
+                pools=tuple(p for p in trace.pools if p.pool.region == region),
+            ),
+            replicas,
+        )
+        for region in names
+    ]
+    return {Regions.ONE: each, Regions.ALL: [whole], Regions.BOTH: [whole, *each]}[which]
+
+
+def _with_scarcity(trace: Trace, replicas: int) -> Trace:
+    """The trace, with a note if its pools never hold so many instances."""
+    most = sum(max(held for _, held in pool.capacity) for pool in trace.pools)
+    note = f"all pools together never hold {replicas} instances: the rest is on-demand's"
+    return trace if most >= replicas or note in trace.notes else replace(trace, notes=(*trace.notes, note))
+
+
 def load(path: Path, replicas: int) -> Trace:
     """Read a recording, whatever its format, for a service of so many replicas.
 
@@ -62,15 +102,12 @@ def load(path: Path, replicas: int) -> Trace:
     if end_s < max(recording.end_s for recording in recordings):
         notes.append(f"files of unequal length: the common prefix of {span(end_s)} is replayed")
     factor = 1
-    most = sum(max(held for _, held in recording.points) for recording in recordings)
     if _only_asked_whether(recordings):
         notes.append("every value is 0 or 1: a 1 is read as “as many as you ask for”")
         factor = ANY_NUMBER
-    elif most < replicas:
-        notes.append(f"all pools together never hold {replicas} instances: the rest is on-demand's")
     pools = tuple(PoolTrace(r.pool, _changes(r, end_s, factor)) for r in recordings)
     name = path.resolve().name if path.is_dir() else path.stem
-    return Trace(name, pools, end_s, tuple(notes))
+    return _with_scarcity(Trace(name, pools, end_s, tuple(notes)), replicas)
 
 
 def _files(path: Path) -> list[Path]:
@@ -103,7 +140,9 @@ def _read(path: Path, files: Sequence[Path]) -> tuple[list[Recording], list[str]
                 f"{file.name} ({kind}): give each format a folder of its own"
             )
     if kinds[first] == _JSON:
-        return pool_json.read_all(files), []
+        recordings = pool_json.read_all(files)
+        is_made_up = recordings[0].pool.zone == pool_json.MADE_UP_ZONE
+        return recordings, ["the files' names have no zone: all pools are put into one"] if is_made_up else []
     if kinds[first] == _CAPACITY:
         return capacity_csv.read_all(files), []
     notes = ["node events: a pool holds as many as were alive; zones and types are named after the files"]

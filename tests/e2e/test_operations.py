@@ -5,7 +5,10 @@ from __future__ import annotations
 import time
 
 import pytest
+from typer.testing import CliRunner
 
+from lab.local.environment import REGION
+from spotrelay.cli.app import app
 from spotrelay.core import timing
 from spotrelay.core.names import Metric
 from spotrelay.core.replica import ReplicaState
@@ -39,6 +42,32 @@ def test_fewer_replicas_and_more_again(rescaled: Rescaled) -> None:
     assert rescaled.fewer.replicas[dropped].warned_at is None
     assert rescaled.instance_states[dropped] in ("shutting-down", "terminated")
     assert max(rescaled.more.replicas) == max(rescaled.before.replicas) + 1
+
+
+def test_an_operator_asks_for_fewer_replicas_for_a_while(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`spotrelay scale`, with no more rights than docs/operating.md lists; the file's number comes back."""
+    rights = ("ssm:GetParameters", "sqs:SendMessage", "dynamodb:BatchGetItem", "dynamodb:UpdateItem")
+    keys = stand.assume("scales", *rights).get_credentials()
+    assert keys is not None
+    monkeypatch.setenv("AWS_ENDPOINT_URL", stand.cloud.endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", str(keys.access_key))
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", str(keys.secret_key))
+    monkeypatch.setenv("AWS_SESSION_TOKEN", str(keys.token))
+
+    def scale(*arguments: str) -> str:
+        done = CliRunner().invoke(app, ["scale", SERVICE, *arguments, "--region", REGION])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    replicas = stand.spec.replicas
+    assert scale(str(replicas - 1), "--for", "1h").startswith(f"{SERVICE}: {replicas - 1} replicas until ")
+    fewer = stand.whole(replicas - 1)
+    assert stand.spec.replicas == replicas, "the document is as it was deployed"
+    assert "(operator)" in scale()
+    assert scale("--reset") == f"{SERVICE}: {replicas} replicas, as the service file says\n"
+    assert max(stand.whole(replicas).replicas) == max(fewer.replicas) + 1
 
 
 @pytest.mark.slow

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import pytest
 
 from lab.replay.baselines import BASELINES, Baseline
-from lab.replay.baselines.capacity import usable_share
 from lab.replay.baselines.news import News
 from lab.replay.baselines.optimal import optimal_cost
+from lab.replay.capacity import usable_share
 from lab.replay.cloud import LOST, Event, Machine, ReplayCloud
 from lab.replay.run import drive
 from lab.replay.settings import ReplaySettings
@@ -146,6 +146,13 @@ def test_on_demand_launches_once_and_never_spot() -> None:
     assert [(m.offering.purchase_option, m.launched_at, m.ended_at) for m in machines] == [
         (ON_DEMAND, 0, math.inf)
     ] * 2
+
+
+def test_on_demand_tries_again_what_was_refused() -> None:
+    """A fleet that begins in a dry spell is there a minute after it ends, at the latest."""
+    machines = played("on-demand", market([(0, 0), (1000, 1)]), on_demand_dry=1.0)
+    assert len(machines) == 2
+    assert all(1000 <= machine.launched_at <= 1060 for machine in machines)
 
 
 # --- spothedge

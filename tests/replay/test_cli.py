@@ -18,8 +18,8 @@ from .recordings import pool_json, three_zones
 
 ROOT = Path(__file__).parents[2]
 
-QUICK = ("--policy", "optimal", "--policy", "asg")
-"""Policies that take no time."""
+QUICK = ("--policy", "optimal", "--policy", "asg", "--regions", "all")
+"""Policies that take no time, on a recording as a whole."""
 
 
 def replay(*arguments: object) -> tuple[int, str, str]:
@@ -65,6 +65,7 @@ def test_options_reach_the_run(traces: Path) -> None:
     """Each number is what was asked for; a repeated cold start is run once."""
     options: tuple[object, ...] = ("--replicas", 2, "--warning", 60, "--warning-loss", 0.5, "--seed", 9)
     options += ("--od-price-ratio", 4, "--on-warning", "serve_on", "--drain", 45)
+    options += ("--regions", "all", "--on-demand-dry", 0.25)
     cold_starts = ("--cold-start", 90, "--cold-start", 300, "--cold-start", 90.0)
     code, out, _ = replay(traces, "--policy", "asg", *options, *cold_starts, "--json")
     entries = json.loads(out)
@@ -73,7 +74,7 @@ def test_options_reach_the_run(traces: Path) -> None:
     assert all(
         (e["replicas"], e["warning_s"], e["warning_loss"], e["od_price_ratio"], e["seed"])
         == (2, 60, 0.5, 4, 9)
-        and (e["on_warning"], e["drain_s"]) == ("serve_on", 45)
+        and (e["on_warning"], e["drain_s"], e["on_demand_dry"]) == ("serve_on", 45, 0.25)
         for e in entries
     )
 
@@ -81,9 +82,40 @@ def test_options_reach_the_run(traces: Path) -> None:
 def test_several_recordings_are_replayed_one_after_the_other(traces: Path, tmp_path: Path) -> None:
     """Folders of the same name are told apart by their path; a made-up market comes last."""
     other = three_zones(tmp_path / "other" / "traces")
-    code, out, _ = replay(traces, other, "--synthetic", "--policy", "optimal", "--json")
+    code, out, _ = replay(
+        *(traces, other, "--synthetic", "--policy", "optimal", "--regions", "all", "--json")
+    )
     assert code == 0
     assert [entry["trace"] for entry in json.loads(out)] == [str(traces), str(other), "synthetic-0"]
+
+
+@pytest.mark.parametrize(
+    ("regions", "names"),
+    [
+        ((), ["traces", "traces/us-east-1", "traces/us-west-2"]),
+        (("--regions", "both"), ["traces", "traces/us-east-1", "traces/us-west-2"]),
+        (("--regions", "one"), ["traces/us-east-1", "traces/us-west-2"]),
+        (("--regions", "all"), ["traces"]),
+    ],
+)
+def test_a_recording_of_several_regions_is_shown_as_a_whole_and_by_region(
+    traces: Path, regions: tuple[str, ...], names: list[str]
+) -> None:
+    """A deployment has one region: unless told otherwise, each has a row of its own beside the whole."""
+    code, out, _ = replay(traces, "--policy", "optimal", *regions, "--json")
+    assert code == 0
+    assert [entry["trace"] for entry in json.loads(out)] == names
+
+
+def test_a_recording_of_one_region_is_the_same_either_way(tmp_path: Path) -> None:
+    """There is nothing to take apart: same name, same figures, whatever is asked."""
+    traces = pool_json(tmp_path / "mine", "us-east-1a_v100_1.json", [4] * 50 + [0] * 50).parent
+    shown = []
+    for regions in ("one", "all", "both"):
+        _, out, _ = replay(traces, "--policy", "asg", "--regions", regions, "--json")
+        shown.append([{**entry, "wall_s": 0} for entry in json.loads(out)])
+    assert shown[0] == shown[1] == shown[2]
+    assert [entry["trace"] for entry in shown[0]] == ["mine"]
 
 
 def test_tables_show_what_happened_and_notes(tmp_path: Path) -> None:
@@ -136,6 +168,10 @@ def test_progress_is_shown_where_it_is_wanted(traces: Path) -> None:
         (("--od-price-ratio", "inf"), "on-demand price ratio is inf"),
         (("--warning", -1), "warning is -1"),
         (("--warning-loss", 1.5), "warning loss is 1.5: give a share from 0 to 1"),
+        (("--on-demand-dry", 1.5), "on-demand dry is 1.5: give a share from 0 to 1"),
+        (("--on-demand-dry", -0.1), "on-demand dry is -0.1: give a share from 0 to 1"),
+        (("--on-demand-dry", "never"), "--on-demand-dry must be a number, not 'never'"),
+        (("--regions", "each"), "--regions 'each' is unknown: give one of one, all, both"),
         (("--warning-loss", -0.1), "warning loss is -0.1: give a share from 0 to 1"),
         (
             ("--on-warning", "serve-on"),

@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from lab.replay.capacity import dry_spells
 from lab.replay.cloud import LOST, NEVER, UP, WARNED, Machine, ReplayCloud, floors
 from lab.replay.settings import ReplaySettings, ReplaySettingsError
 from lab.replay.traces import ANY_NUMBER, PoolTrace, Trace
@@ -204,6 +205,74 @@ def test_on_demand_is_always_there_and_never_taken() -> None:
     assert told(cloud, 10_000) == [(100, "up")] * 5
 
 
+def test_on_demand_is_refused_in_a_dry_spell_and_only_there() -> None:
+    """From the warning of the last Spot's loss until there is Spot again; what runs on-demand stays."""
+    cloud = ReplayCloud(
+        market([(0, 1), (2000, 0)], [(0, 2), (1000, 0), (4000, 1)]),
+        ReplaySettings(cold_start_s=100, warning_s=120, on_demand_dry=1.0),
+    )
+    cloud.advance(1500)
+    assert len(cloud.launch(ON_DEMAND, 1)[0]) == 1, "one pool still has Spot"
+    cloud.advance(1879)
+    (machine,), _ = cloud.launch(ON_DEMAND, 1, cloud.pools[1:])
+    assert machine.offering.pool == cloud.pools[1]
+    for now in (1880, 3999):
+        cloud.advance(now)
+        assert cloud.launch(ON_DEMAND, 2, cloud.pools[1:]) == ([], [cloud.pools[1]])
+        assert cloud.launch(ON_DEMAND, 1) == ([], list(cloud.pools))
+    assert cloud.ledger.refusals == 4
+    assert len(cloud.machines()) == 2
+    cloud.advance(4000)
+    assert len(cloud.launch(ON_DEMAND, 1)[0]) == 1
+
+
+def test_a_refusal_before_measuring_began_counts_for_nothing() -> None:
+    """On-demand's refusals are counted like Spot's."""
+    cloud = ReplayCloud(market([(0, 0), (9000, 1)]), ReplaySettings(cold_start_s=100, on_demand_dry=1.0))
+    cloud.launch(ON_DEMAND, 1)
+    assert cloud.ledger.refusals == 0
+
+
+def _spells(count: int) -> Trace:
+    """So many spells without any Spot, each of 100 s."""
+    return market([(at * 100.0, at % 2) for at in range(2 * count)], duration_s=200.0 * count)
+
+
+def test_a_share_of_the_spells_is_dry() -> None:
+    """None at 0, all at 1, about so many in between; who is dry at one share is dry at a larger one."""
+    trace = _spells(1000)
+
+    def dry(share: float, seed: int = 0) -> set[tuple[float, float]]:
+        return set(dry_spells(trace, ReplaySettings(warning_s=0, on_demand_dry=share, seed=seed)))
+
+    assert dry(0) == set()
+    assert dry(1) == {(at * 200.0, at * 200.0 + 100) for at in range(1000)}
+    assert 70 < len(dry(0.1)) < 130
+    assert dry(0.1) < dry(0.5) < dry(1)
+    assert dry(0.1) != dry(0.1, seed=1)
+
+
+def test_a_spell_lasts_while_no_pool_has_any() -> None:
+    """What changes in a pool that is no help doesn't begin another one; the last ends with the trace."""
+    trace = market([(0, 0), (500, 1), (1000, 0)], [(0, 0), (1500, 3), (2000, 0)], duration_s=3000)
+    assert dry_spells(trace, ReplaySettings(warning_s=0, on_demand_dry=1.0)) == [
+        *((0, 500), (1000, 1500), (2000, 3000))
+    ]
+
+
+def test_dry_spells_change_no_other_draw() -> None:
+    """Which is taken, and which pool of equals is chosen, is as without them."""
+
+    def taken(share: float) -> list[str]:
+        cloud = ReplayCloud(
+            market([(0, 50), (1000, 20), (2000, 0)], [(0, 50)]), ReplaySettings(on_demand_dry=share)
+        )
+        granted(cloud, 100)
+        return [f"{e.machine.id} {e.machine.offering.pool}" for e in cloud.advance(2000) if e.kind is LOST]
+
+    assert taken(0.0) == taken(1.0)
+
+
 def test_who_ends_or_waits_does_not_come_up() -> None:
     """A machine comes up once, at the time that holds last, and not at all if it ended before."""
     cloud = ReplayCloud(market([(0, 3)]), PLAIN)
@@ -235,6 +304,7 @@ def test_an_idle_trace_costs_only_its_changes() -> None:
         ({"cold_start_s": float("nan")}, "cold start is nan"),
         ({"warning_s": -1}, "warning is -1: give 0 seconds"),
         ({"warning_loss": 1.5}, "warning loss is 1.5: give a share from 0 to 1"),
+        ({"on_demand_dry": 1.5}, "on-demand dry is 1.5: give a share from 0 to 1"),
         ({"od_price_ratio": float("inf")}, "on-demand price ratio is inf"),
         ({"drain_s": -1}, "drain is -1: give 0 seconds or more"),
     ],

@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from lab.replay.plot import Results, draw, save
@@ -49,15 +50,36 @@ def texts(file: Path) -> str:
 
 
 def test_the_picture_names_every_policy_trace_and_zone(results: Results, tmp_path: Path) -> None:
-    """Labels beside the points, a title per trace, a row per pool."""
+    """Labels beside the points, two panels with a title per trace, a row per pool."""
     figure = draw(results)
-    first, second, day, _ = figure.axes
-    assert {"round-robin", "asg", "optimal cost"} <= {text.get_text() for text in second.texts}
+    *panels, day, _ = figure.axes
+    assert len(panels) == 4
     save(figure, tmp_path / "plot.svg")
     drawn = texts(tmp_path / "plot.svg")
-    for axes in (first, second, day):
+    for axes in panels:
+        assert {"round-robin", "asg", "optimal cost"} <= {text.get_text() for text in axes.texts}
+    for axes in (*panels, day):
         assert axes.get_title(loc="left") in drawn
     assert "us-east-2b" in drawn
+
+
+def test_availability_and_outages_stand_side_by_side() -> None:
+    """The left panel has the share of time below N, the right one the time with nobody, both the cost."""
+    trace = market([(0.0, 3)], duration_s=86_400.0)
+    figure = draw([(trace, [result("asg"), result("spotrelay", zero_s_per_30d=0.0)])])
+    left, right = figure.axes
+    assert left.get_ylabel().startswith("available: ")
+    assert right.get_ylabel().startswith("zero: ")
+    drawn = [
+        sorted(tuple(*np.asarray(line.get_xydata())) for line in axes.get_lines() if line.get_marker() == "o")
+        for axes in (left, right)
+    ]
+    worst, best = pytest.approx((0.42, 1234.5)), pytest.approx((0.42, 60.0))
+    assert drawn[0] == [pytest.approx((0.42, 1 - 0.99912))] * 2
+    assert drawn[1] == [best, worst], "what is better than the last tick is drawn there"
+    for axes in (left, right):
+        bottom, top = axes.get_ylim()
+        assert bottom > top, "the best is on top"
 
 
 def test_the_same_results_give_the_same_bytes(results: Results, tmp_path: Path) -> None:
@@ -75,7 +97,7 @@ def test_an_oracle_alone_has_no_day(tmp_path: Path) -> None:
     trace = generate(0, days=1)
     figure = draw([(trace, [run(trace, "optimal", ReplaySettings())])])
     save(figure, tmp_path / "plot.png")
-    assert len(figure.axes) == 1
+    assert len(figure.axes) == 2
 
 
 def test_labels_of_neighbours_do_not_cover_one_another() -> None:

@@ -16,7 +16,8 @@ from lab.replay.traces import PoolTrace, Trace
 from lab.sim.gate import at
 from spotrelay.core.instances import InstanceState
 from spotrelay.core.names import Metric
-from spotrelay.core.pools import CapacityPool
+from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
+from spotrelay.core.ports import LaunchRequest
 from spotrelay.core.spec import OnWarning
 from spotrelay.core.timing import DRAIN_SETTLE_S, LAST_ONE_STAYS_S
 from spotrelay.events import InterruptionWarning, StateChange, parse
@@ -286,3 +287,27 @@ def test_plenty_of_spot_is_all_that_is_bought() -> None:
     result = run(market([(0, 9)]), "spotrelay", ReplaySettings(replicas=2, cold_start_s=60))
     assert [life.option for life in result.timeline] == [SPOT, SPOT]
     assert result.cost == pytest.approx(result.optimal_cost)
+
+
+def test_a_dry_spell_is_waited_out() -> None:
+    """Nothing starts from the warning on; once there is Spot again, the service does."""
+    trace = market([(0, 1), (3000, 0), (5000, 1)], duration_s=9000)
+    settings = replace(ONE, on_demand_dry=1.0)
+    deployment = replayed(trace, settings)
+    launched = [m.launched_at for m in deployment.cloud.history]
+    assert not [at for at in launched if 3000 - 120 <= at < 5000]
+    assert [at for at in launched if 5000 <= at < 5060]
+    (serving,) = deployment.cloud.machines()
+    assert serving.is_spot
+
+
+@pytest.mark.parametrize(
+    ("option", "code"), [(SPOT, "UnfulfillableCapacity"), (ON_DEMAND, "InsufficientInstanceCapacity")]
+)
+def test_refusals_are_in_ec2s_words(option: PurchaseOption, code: str) -> None:
+    """Each way of buying has its own, and every pool that was asked is named."""
+    deployment = ReplayDeployment(ReplayCloud(market([(0, 0)], [(0, 0)]), replace(ONE, on_demand_dry=1.0)))
+    pools = (CapacityPool("replay-1", "replay-1a", "v100:1"), CapacityPool("replay-1", "replay-1b", "v100:1"))
+    answer = deployment.fleet.launch(LaunchRequest("launch-1", deployment.spec, option, pools, 1))
+    assert answer.instances == ()
+    assert [(r.code, r.offering) for r in answer.refusals] == [(code, Offering(p, option)) for p in pools]

@@ -98,6 +98,9 @@ def test_settings_have_tables_each_under_a_title_that_says_them() -> None:
     assert "3 replicas, cold start 90 s, warning 120 s, on-demand = 3 times Spot" in text
     assert "1 replica, cold start 120 s, no warnings" in text
     assert "warning 120 s, 5% of them lost" in text
+    assert "dry" not in text
+    dry = printed(TRACE, result(settings=ReplaySettings(on_demand_dry=0.1)))
+    assert "on-demand = 3 times Spot, dry in 10% of the spells without Spot; cost relative" in dry
     assert "on_warning" not in text, "nobody here knows it"
     text = printed(TRACE, result("spotrelay", ReplaySettings(on_warning=OnWarning.SERVE_ON, drain_s=45)))
     assert "spotrelay: on_warning serve_on, drain 45 s" in text
@@ -115,8 +118,9 @@ def test_nothing_is_cut_off() -> None:
     large = replace(
         result("spothedge-warned", launches=123_456, refusals=1_234_567, losses=99_999),
         zero_s_per_30d=2_591_999.0,
+        gaps=Gaps(9_999, 99.9 * 60, 47.9 * 3600, 44.4 * DAY_S),
         zero_outages=12_345,
-        zero_longest_s=7199.0,
+        zero_longest_s=44.4 * DAY_S,
     )
     text = printed(TRACE, large)
     assert "…" not in text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lab.replay.traces import ANY_NUMBER, PoolTrace, load
+from lab.replay.traces import ANY_NUMBER, PoolTrace, Regions, by_region, load
 from spotrelay.core.pools import CapacityPool
 
 from .recordings import capacity_csv, lines, pool_json
@@ -136,3 +136,52 @@ def test_more_than_any_number_is_any_number(tmp_path: Path) -> None:
     """Whoever writes a huge number means that there is no end."""
     pool_json(tmp_path, "us-east-1a_v100_1.json", [10**30, 2])
     assert load(tmp_path, replicas=3).pools[0].capacity == ((0.0, ANY_NUMBER), (300.0, 2))
+
+
+def test_underscores_in_an_accelerators_name_are_its_own(tmp_path: Path) -> None:
+    """The zone ends at the first underscore, the count begins after the last."""
+    pool_json(tmp_path, "us-central1-a_a100_40gb_8.json", [2])
+    (pool,) = load(tmp_path, replicas=1).pools
+    assert pool.pool == CapacityPool("us-central1", "us-central1-a", "a100_40gb:8")
+
+
+def test_files_named_by_type_and_count_are_pools_of_one_zone(tmp_path: Path) -> None:
+    """The zone is made up, and that is said."""
+    for name in ("a100_40gb_8.json", "a100-80gb_8.json", "rtx-pro-6000_1.json"):
+        pool_json(tmp_path, name, [2, 3])
+    trace = load(tmp_path, replicas=1)
+    assert [str(p.pool) for p in trace.pools] == [
+        *("recorded-1a/a100-80gb:8", "recorded-1a/a100_40gb:8", "recorded-1a/rtx-pro-6000:1")
+    ]
+    assert trace.notes == ("the files' names have no zone: all pools are put into one",)
+
+
+def test_each_region_has_its_own_pools_and_the_time_of_all(tmp_path: Path) -> None:
+    """A region's market ends with the whole, so that both can be compared, and says if it is small."""
+    pool_json(tmp_path, "us-west-2a_v100_1.json", [1, 0, 1, 1])
+    pool_json(tmp_path, "us-east-1a_v100_1.json", [2, 2, 2])
+    pool_json(tmp_path, "us-west-2b_v100_1.json", [1, 1, 1])
+    trace = load(tmp_path, replicas=3)
+    east, west = by_region(trace, Regions.ONE, 3)
+    cut = "files of unequal length: the common prefix of 15.0 min is replayed"
+    small = "all pools together never hold 3 instances: the rest is on-demand's"
+    assert (east.name, west.name) == (f"{trace.name}/us-east-1", f"{trace.name}/us-west-2")
+    assert [p.pool.zone for p in east.pools] == ["us-east-1a"]
+    assert [p.pool.zone for p in west.pools] == ["us-west-2a", "us-west-2b"]
+    assert east.duration_s == west.duration_s == trace.duration_s == 900
+    assert trace.notes == (cut,)
+    assert east.notes == west.notes == (cut, small)
+    assert by_region(trace, Regions.ONE, 2)[1].notes == (cut,)
+    (whole,) = by_region(trace, Regions.ALL, 3)
+    assert (whole.name, whole.pools) == (trace.name, trace.pools)
+    assert whole.notes == (cut, "the pools of 2 regions are made one market, which no deployment has")
+    assert by_region(trace, Regions.BOTH, 3) == [whole, east, west]
+
+
+def test_what_is_too_small_as_a_whole_is_said_once(tmp_path: Path) -> None:
+    """A region of a small recording is small, too; the note isn't repeated."""
+    for zone in ("us-east-1a", "us-west-2a"):
+        pool_json(tmp_path, f"{zone}_v100_1.json", [2, 0])
+    whole, east, _ = by_region(load(tmp_path, replicas=5), Regions.BOTH, 5)
+    assert [note for note in whole.notes if "never hold" in note] == list(east.notes)
+    assert len(east.notes) == 1

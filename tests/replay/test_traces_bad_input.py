@@ -63,12 +63,24 @@ def test_different_gaps_in_one_folder(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["trace.json", "us-east-1a_v100.json", "us-east-1a_v100_x.json", "us-east-1a_v100_0.json", "_v_1.json"],
+    [
+        *("trace.json", "us-east-1a_v100.json", "us-east-1a_v100_x.json", "us-east-1a_v100_0.json"),
+        *("_v_1.json", "us-east-1a_1.json", "us-east-1_v100_1.json", "a__b_1.json"),
+    ],
 )
 def test_a_name_that_names_no_pool(tmp_path: Path, name: str) -> None:
     """The file's name is where zone and type are from."""
     pool_json(tmp_path, name, [1])
     assert wrong(tmp_path).startswith(f"/{name}: the file's name must be <zone>_<accelerator>_<count>.json")
+
+
+@pytest.mark.parametrize("nameless", ["a100_40gb_8.json", "v100_1.json"])
+def test_some_names_with_a_zone_and_some_without(tmp_path: Path, nameless: str) -> None:
+    """Nobody knows where the one without is: both files are named, whichever comes first."""
+    pool_json(tmp_path, GOOD, [1])
+    pool_json(tmp_path, nameless, [1])
+    message = wrong(tmp_path)
+    assert message.startswith(f"/{nameless}: the file's name has no zone, but that of {GOOD} has one: rename")
 
 
 @pytest.mark.parametrize(

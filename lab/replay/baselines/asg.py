@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from lab.replay.baselines.capacity import usable_share
 from lab.replay.baselines.spot_only import SpotOnly
+from lab.replay.capacity import usable_share
 from spotrelay.core.pools import PurchaseOption
 
 if TYPE_CHECKING:

@@ -14,8 +14,12 @@ if TYPE_CHECKING:
     from lab.replay.traces import Trace
 
 
+RETRY_S = 60.0
+"""As often as `asg` tries again."""
+
+
 class OnDemand:
-    """N on-demand replicas, launched once: on-demand is always there, and nothing ever happens to it."""
+    """N on-demand replicas, launched once: nothing ever happens to them. What EC2 refuses is tried again."""
 
     name: ClassVar[str] = "on-demand"
     summary: ClassVar[str] = "N on-demand replicas"
@@ -26,8 +30,10 @@ class OnDemand:
         self._replicas = settings.replicas
 
     def wake(self, cloud: ReplayCloud, events: Sequence[Event]) -> float:  # noqa: ARG002
-        """Launch at the first wake-up, and rest."""
+        """Launch what is missing, and rest once there is nothing."""
         missing = self._replicas - len(cloud.machines())
         if missing > 0:
-            cloud.launch(PurchaseOption.ON_DEMAND, missing)
+            _, refused = cloud.launch(PurchaseOption.ON_DEMAND, missing)
+            if refused:
+                return cloud.now + RETRY_S
         return math.inf

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lab.replay.baselines.capacity import usable_share
+from lab.replay.capacity import usable_share
 
 if TYPE_CHECKING:
     from lab.replay.settings import ReplaySettings
@@ -19,6 +19,9 @@ def optimal_cost(trace: Trace, settings: ReplaySettings, start: float, end: floa
 
     It has min(N, capacity) replicas on Spot at every instant and the rest on-demand; nothing starts cold,
     nothing is bought twice. Therefore it isn't an actor in the market but a sum.
+
+    It foresees when on-demand runs dry, and has launched before. So a dry spell takes no strength from it. It
+    would pay for on-demand from the warning's time on rather than from the loss; that little isn't counted.
     """
     on_spot = usable_share(trace.pools, settings.replicas, start, end)
     return on_spot / settings.od_price_ratio + (1 - on_spot)

@@ -1,7 +1,11 @@
 """Reads a JSON file per capacity pool: how many instances it could hold, at equal steps.
 
 The format of github.com/skypilot-org/spot-traces: a file `<zone>_<accelerator>_<count>.json` with
-`{"metadata": {"gap_seconds": 300}, "data": [2, 2, 0, …]}`. Other keys are left alone.
+`{"metadata": {"gap_seconds": 300}, "data": [2, 2, 0, …]}`. Other keys are left alone. Accelerators may have
+underscores of their own (`us-central1-a_a100_40gb_8.json`).
+
+Files may also be named without a zone, `<accelerator>_<count>.json`. Then all files of the folder are pools
+of one zone, which is made up.
 """
 
 from __future__ import annotations
@@ -16,14 +20,24 @@ from typing import Any
 
 from lab.replay.readers.recording import Recording, TraceError, pool_in, text_of
 
-_NAME = re.compile(r"(?P<zone>[a-z0-9-]+[a-z0-9])_(?P<accelerator>[^_]+)_(?P<count>[1-9]\d*)\.json")
+_REGION = r"[a-z]+(?:-[a-z]+)+-?\d{1,2}(?!\d)(?:-[a-z]+-\d)?"
+"""`us-east-1`, a local zone's `us-east-1-bos-1`, or another cloud's `us-central1`; but no `rtx-pro-6000`."""
+
+_NAME = re.compile(
+    rf"(?:(?P<zone>{_REGION}-?[a-z])_|(?!{_REGION}))"  # what begins like a zone has to be one
+    r"(?P<accelerator>[^_]+(?:_[^_]+)*)_(?P<count>[1-9]\d*)\.json"
+)
+
+MADE_UP_ZONE = "recorded-1a"
+"""Where pools are whose files name no zone."""
 
 
 def read_all(files: Sequence[Path]) -> list[Recording]:
     """The files' pools.
 
     Raises:
-        TraceError: a name or a content of another form, or steps of different length.
+        TraceError: a name or a content of another form, steps of different length, or some files with a zone
+            and some without.
     """
     recordings = []
     first_gap_s = 0.0
@@ -36,6 +50,12 @@ def read_all(files: Sequence[Path]) -> list[Recording]:
                 "these are different recordings; give each a folder of its own"
             )
         recordings.append(recording)
+        if (recording.pool.zone == MADE_UP_ZONE) != (recordings[0].pool.zone == MADE_UP_ZONE):
+            named, nameless = sorted((recordings[0], recording), key=lambda r: r.pool.zone == MADE_UP_ZONE)
+            raise TraceError(
+                f"{nameless.file}: the file's name has no zone, but that of {named.file.name} has one: "
+                "rename it to <zone>_<accelerator>_<count>.json, or give it a folder of its own"
+            )
     return recordings
 
 
@@ -44,12 +64,12 @@ def _read(file: Path) -> tuple[Recording, float]:
     if not named:
         raise TraceError(
             f"{file}: the file's name must be <zone>_<accelerator>_<count>.json, such as "
-            "us-east-1a_v100_1.json: rename it, or take it out of the folder"
+            "us-east-1a_v100_1.json, or the same without a zone: rename it, or take it out of the folder"
         )
     document = _document(file)
     gap_s = _gap_s(file, document)
     data = _data(file, document)
-    pool = pool_in(named["zone"], f"{named['accelerator']}:{named['count']}")
+    pool = pool_in(named["zone"] or MADE_UP_ZONE, f"{named['accelerator']}:{named['count']}")
     points = [(0.0, data[0])]
     points += [(i * gap_s, now) for i, (before, now) in enumerate(pairwise(data), 1) if now != before]
     return Recording(file, pool, points, len(data) * gap_s), gap_s

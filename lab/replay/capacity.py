@@ -1,12 +1,15 @@
-"""How much of a service the market could have carried: for the oracle, and for who chooses with hindsight."""
+"""What all pools together could hold, for the oracle and for who chooses with hindsight; and when they hold
+nothing, for on-demand may run out then, too."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from random import Random
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lab.replay.traces import PoolTrace
+    from lab.replay.settings import ReplaySettings
+    from lab.replay.traces import PoolTrace, Trace
 
 
 def usable_share(pools: Iterable[PoolTrace], replicas: int, start: float, end: float) -> float:
@@ -17,6 +20,20 @@ def usable_share(pools: Iterable[PoolTrace], replicas: int, start: float, end: f
         if until > start
     )
     return usable / (replicas * (end - start))
+
+
+def dry_spells(trace: Trace, settings: ReplaySettings) -> list[tuple[float, float]]:
+    """From when until when on-demand can't be had: a share `on_demand_dry` of the spells without any Spot.
+
+    A spell is dry as a whole or not at all, from the warnings on that announce it: what EC2 takes back then,
+    others have asked for. A spell that is dry at one share is dry at every larger one.
+    """
+    chance = Random(f"{settings.seed} which spell is dry")  # noqa: S311 - to be repeated
+    return [
+        (begin - settings.warning_s, end)
+        for begin, end, held in _together(trace.pools, trace.duration_s)
+        if held == 0 and chance.random() < settings.on_demand_dry
+    ]
 
 
 def _together(pools: Iterable[PoolTrace], end: float) -> Iterator[tuple[float, float, int]]:

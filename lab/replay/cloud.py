@@ -135,9 +135,14 @@ class ReplayCloud:
         self._numbers = count(1)
         self._plans = count()
         # A stream of chance for each matter, so that more of one changes nothing about the others.
-        self._takes, self._ties, self._losses = (
+        self._takes, self._ties, self._losses, self._refusals = (
             Random(f"{settings.seed} {matter}")  # noqa: S311 - to be repeated, not to be unpredictable
-            for matter in ("which is taken", "which pool of equals", "which warning is lost")
+            for matter in (
+                "which is taken",
+                "which pool of equals",
+                "which warning is lost",
+                "which resume is refused",
+            )
         )
         self.advance(0.0)
 
@@ -200,6 +205,20 @@ class ReplayCloud:
         if machine.is_alive:
             self._end(machine)
 
+    def resume(self, stopped: Machine) -> Machine | None:
+        """Start a stopped machine again: another one of the same ID; None if EC2 has no room for it."""
+        is_dry = any(begin <= self.now < end for begin, end in self._dry)
+        if self._refusals.random() < self.settings.standby_refusal or is_dry:
+            self.ledger.refusals += self.ledger.is_measuring
+            return None
+        up_at = self.now + self.settings.standby_start_s
+        return self._began(Machine(stopped.id, stopped.offering, self.now, up_at, stopped.launch_id))
+
+    def stopped(self, change: int) -> None:
+        """So many more machines are stopped, or fewer: their disks stay."""
+        self.ledger.to(self.now)
+        self.ledger.stopped += change
+
     def postpone(self, machine: Machine, up_at: float) -> None:
         """Have a machine that can't serve yet do so at another time, as when nobody sends it requests."""
         if machine.is_up:
@@ -253,15 +272,16 @@ class ReplayCloud:
 
     def _begin(self, offering: Offering, launch_id: str | None) -> Machine:
         number = next(self._numbers)
-        machine = Machine(
-            f"i-{number:017x}", offering, self.now, self.now + self.settings.cold_start_s, launch_id
-        )
+        up_at = self.now + self.settings.cold_start_s
+        return self._began(Machine(f"i-{number:017x}", offering, self.now, up_at, launch_id))
+
+    def _began(self, machine: Machine) -> Machine:
         self._alive[machine.id] = machine
         self.history.append(machine)
         if machine.is_spot:
-            self._pools[offering.pool].machines[machine.id] = machine
+            self._pools[machine.offering.pool].machines[machine.id] = machine
         self.ledger.to(self.now)
-        self.ledger.paid(offering.purchase_option, +1)
+        self.ledger.paid(machine.offering.purchase_option, +1)
         if self.ledger.is_measuring:
             self.ledger.launches += 1
         self._plan(machine.up_at, UP, machine)

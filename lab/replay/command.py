@@ -92,6 +92,18 @@ def replay(
             metavar="S", help=f"Seconds that {PRODUCTION} lets a replica finish its requests. The same."
         ),
     ] = f"{DEFAULTS.drain_s:g}",
+    standby: Annotated[
+        str,
+        typer.Option(
+            metavar="N", help=f"Standbys of {PRODUCTION}: on-demand instances, stopped until it needs them."
+        ),
+    ] = f"{DEFAULTS.standby}",
+    standby_start: Annotated[
+        str, typer.Option(metavar="S", help="Seconds from resuming a standby to ready.")
+    ] = f"{DEFAULTS.standby_start_s:g}",
+    standby_refusal: Annotated[
+        str, typer.Option(metavar="SHARE", help="Share of the resumes that EC2 refuses, 0 to 1.")
+    ] = f"{DEFAULTS.standby_refusal:g}",
     od_price_ratio: Annotated[
         str, typer.Option(metavar="R", help="On-demand price / Spot price.")
     ] = f"{DEFAULTS.od_price_ratio:g}",
@@ -143,6 +155,9 @@ def replay(
             seed=_whole("--seed", seed, 0),
             on_warning=_on_warning(on_warning),
             drain_s=_number("--drain", drain),
+            standby=_whole("--standby", standby, 0, MAX_REPLICAS),
+            standby_start_s=_number("--standby-start", standby_start),
+            standby_refusal=_number("--standby-refusal", standby_refusal),
         )
         cold_starts = dict.fromkeys(
             _number("--cold-start", s) for s in cold_start or [f"{DEFAULTS.cold_start_s}"]

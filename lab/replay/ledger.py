@@ -42,6 +42,8 @@ class Ledger:
     """Spot instances that are paid for."""
     on_demand: int = 0
     """On-demand instances that are paid for."""
+    stopped: int = 0
+    """Standbys that are stopped: their disks are paid for."""
     measured_s: float = 0.0
     full_s: float = 0.0
     """With at least N ready."""
@@ -53,6 +55,8 @@ class Ledger:
     """Instance seconds on Spot."""
     on_demand_s: float = 0.0
     """Instance seconds on-demand."""
+    stopped_s: float = 0.0
+    """Instance seconds of stopped standbys."""
     strength_s: dict[int, float] = field(default_factory=dict)
     """By number of ready replicas: for how long."""
     gaps: Periods = field(default_factory=Periods)
@@ -84,6 +88,7 @@ class Ledger:
         self.ready_share_s += duration_s * min(self.ready, wanted) / wanted
         self.spot_s += duration_s * self.spot
         self.on_demand_s += duration_s * self.on_demand
+        self.stopped_s += duration_s * self.stopped
         if self.in_rotation >= wanted:
             self.full_rotation_s += duration_s
         if self.ready >= wanted:
@@ -107,5 +112,6 @@ class Ledger:
     @property
     def cost(self) -> float:
         """Relative to N on-demand replicas for as long."""
-        paid = self.spot_s / self.settings.od_price_ratio + self.on_demand_s
+        disks = self.stopped_s * self.settings.standby_price
+        paid = self.spot_s / self.settings.od_price_ratio + self.on_demand_s + disks
         return paid / (self.settings.replicas * self.measured_s)

@@ -34,6 +34,9 @@ CALL_S = 0.2
 BOOT_S = 20.0
 """From EC2's answer until the instance runs; 10 to 40 s are common. At most half of the cold start."""
 
+STOPPING_S = 30.0
+"""From stopping to stopped: half a minute is common. Until then it can't be started."""
+
 SHUTTING_DOWN_S = 30.0
 """From shutting-down to terminated: half a minute is common."""
 
@@ -88,8 +91,13 @@ class _Seen:
     machine: Machine
     running_at: float
     instance: Instance
+    stopped_at: float = NEVER
+    """Since when it stops; `NEVER`: it runs, or has ended."""
 
     def state(self, now: float) -> InstanceState:
+        if self.stopped_at <= now:
+            is_done = self.stopped_at + STOPPING_S <= now
+            return InstanceState.STOPPED if is_done else InstanceState.STOPPING
         if self.machine.ended_at <= now:
             is_gone = self.machine.ended_at + SHUTTING_DOWN_S <= now
             return InstanceState.TERMINATED if is_gone else InstanceState.SHUTTING_DOWN
@@ -115,6 +123,7 @@ class ReplayFleet:
         self._zones = zones
         self._tell = tell
         self._seen: dict[str, _Seen] = {}
+        self._first_launched: dict[str, float] = {}
         self._ended: deque[Machine] = deque()
 
     def launch(self, request: LaunchRequest) -> LaunchResult:
@@ -155,10 +164,63 @@ class ReplayFleet:
         self._time.spend(CALL_S)
         return {machine.id: at(machine.warned_at) for machine in self._cloud.warned()}
 
+    def start(self, instance_ids: Collection[str]) -> Mapping[str, Refusal]:
+        """See `ports.Fleet.start`."""
+        self._time.spend(CALL_S)
+        refused = {}
+        for instance_id in instance_ids:
+            seen, now = self._seen[instance_id], self._cloud.now
+            if seen.state(now) is InstanceState.STOPPING:
+                code = "IncorrectInstanceState"
+                refused[instance_id] = Refusal(RefusalKind.CAPACITY, code, "it still stops", None)
+            elif seen.state(now) is InstanceState.STOPPED:
+                machine = self._cloud.resume(seen.machine)
+                if machine is None:
+                    code = _REFUSED[PurchaseOption.ON_DEMAND]
+                    refused[instance_id] = Refusal(RefusalKind.CAPACITY, code, "no room", None)
+                else:
+                    self._cloud.postpone(machine, NEVER)
+                    self._cloud.stopped(-1)
+                    seen.machine, seen.stopped_at = machine, NEVER
+                    seen.running_at = now + min(BOOT_S, self._cloud.settings.standby_start_s / 2)
+                    self._tell(machine, InstanceState.RUNNING, seen.running_at)
+        return refused
+
+    def stop(self, instance_ids: Collection[str]) -> Mapping[str, str]:
+        """See `ports.Fleet.stop`. None is refused."""
+        self._time.spend(CALL_S)
+        for instance_id in instance_ids:
+            machine = self._cloud.machine(instance_id)
+            if machine is not None:
+                self._cloud.terminate(machine)
+                self._cloud.stopped(+1)
+                self._seen[instance_id].stopped_at = self._cloud.now
+                self._tell(machine, InstanceState.STOPPING, self._cloud.now)
+                self._tell(machine, InstanceState.STOPPED, self._cloud.now + STOPPING_S)
+        return {}
+
+    def answers(self, instance_id: str) -> bool:
+        """Whether the service on it would answer a request."""
+        seen = self._seen.get(instance_id)
+        if seen is None or seen.state(self._cloud.now) is not InstanceState.RUNNING:
+            return False
+        return self.serves_at(seen.machine) <= self._cloud.now
+
+    def serves_at(self, machine: Machine) -> float:
+        """When the service on it answers: a cold start after its launch, or sooner if it was resumed."""
+        settings = self._cloud.settings
+        is_resumed = machine.launched_at > self._first_launched[machine.id]
+        return machine.launched_at + (settings.standby_start_s if is_resumed else settings.cold_start_s)
+
     def terminate(self, instance_ids: Collection[str]) -> Mapping[str, str]:
         """See `ports.Fleet.terminate`. None is refused."""
         self._time.spend(CALL_S)
         for instance_id in instance_ids:
+            seen = self._seen.get(instance_id)
+            if seen is not None and seen.stopped_at != NEVER:
+                self._cloud.stopped(-1)
+                seen.stopped_at, seen.machine.ended_at = NEVER, self._cloud.now
+                self.ended(seen.machine)
             machine = self._cloud.machine(instance_id)
             if machine is not None:
                 self._cloud.terminate(machine)
@@ -193,6 +255,7 @@ class ReplayFleet:
         boot_s = min(BOOT_S, self._cloud.settings.cold_start_s / 2)
         running_at = machine.launched_at + boot_s
         self._seen[machine.id] = _Seen(machine, running_at, instance)
+        self._first_launched[machine.id] = machine.launched_at
         self._tell(machine, InstanceState.RUNNING, running_at)
         return instance
 
@@ -223,10 +286,10 @@ class ReplayRouter:
                 refused.add(instance_id)
             elif machine.out_at != NEVER:
                 raise ReplayError(f"{instance_id} was taken out of rotation: the ledger can't put it back")
-            elif instance_id not in self._targets:
+            elif instance_id not in self._targets or self._targets[instance_id].machine is not machine:
                 self._targets[instance_id] = _Target(machine)
                 if machine.up_at == NEVER:
-                    serves_at = machine.launched_at + self._cloud.settings.cold_start_s
+                    serves_at = self._fleet.serves_at(machine)
                     self._cloud.postpone(machine, max(serves_at, self._cloud.now + CHECK_S))
         return frozenset(refused)
 
@@ -273,11 +336,16 @@ class ReplayServices:
 
 
 class ReplayProber:
-    """`ports.Prober`: the service has no probe, its health check is all there is."""
+    """`ports.Prober`: what has loaded its model answers at once. Only a service with standbys has a probe."""
 
-    def answering(self, spec: ServiceSpec, addresses: Mapping[str, str]) -> frozenset[str]:
-        """See `ports.Prober.answering`."""
-        raise ReplayError(f"{spec.service} has no readiness probe, but {sorted(addresses)} are probed")
+    def __init__(self, time: Time, fleet: ReplayFleet) -> None:
+        self._time = time
+        self._fleet = fleet
+
+    def answering(self, spec: ServiceSpec, addresses: Mapping[str, str]) -> frozenset[str]:  # noqa: ARG002
+        """See `ports.Prober.answering`. What still loads refuses at once: nobody listens there yet."""
+        self._time.spend(CALL_S)
+        return frozenset(i for i in addresses if self._fleet.answers(i))
 
 
 class ReplayTicker:

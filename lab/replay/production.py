@@ -40,7 +40,8 @@ from spotrelay.core.instances import InstanceState
 from spotrelay.core.names import service_parameter
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.ports import Ports
-from spotrelay.core.spec import ServiceSpec
+from spotrelay.core.replica import ReplicaState
+from spotrelay.core.spec import ReadinessProbe, ServiceSpec
 from spotrelay.memory import MemoryStore
 
 SERVICE = "replayed"
@@ -84,8 +85,14 @@ def spec_of(settings: ReplaySettings, zones: Zones) -> ServiceSpec:
         on_warning=settings.on_warning,
         # No replica fails to start here: late enough that none is given up.
         initial_delay_s=600 + 3 * settings.cold_start_s,
-        readiness_probe=None,
+        # A standby must show that it is prepared; without standbys the health check is all there is.
+        readiness_probe=PROBE if settings.standby else None,
+        standby=settings.standby,
     )
+
+
+PROBE = ReadinessProbe("/", {}, timeout_s=2)
+"""Refused at once while the model loads, as a server that doesn't listen yet does."""
 
 
 class _Message(NamedTuple):
@@ -115,7 +122,7 @@ class ReplayDeployment:
             store=self.store,
             fleet=self.fleet,
             router=ReplayRouter(cloud, time, self.fleet),
-            prober=ReplayProber(),
+            prober=ReplayProber(time, self.fleet),
             ticker=ReplayTicker(lambda body, delay_s: self._send(body, delay_s + QUEUE_S, is_tick=True)),
             services=ReplayServices(self.spec),
             telemetry=self.telemetry,
@@ -196,16 +203,18 @@ class ReplayDeployment:
     def _rows(self) -> tuple[object, ...] | None:
         """The rows' revisions if the fleet is at rest, None if anything about it may depend on the time."""
         rows = self.store.load(SERVICE)
-        replicas = rows.replicas.values()
+        standbys = [r for r in rows.replicas.values() if r.state is ReplicaState.STANDBY]
+        replicas = [r for r in rows.replicas.values() if r.state is not ReplicaState.STANDBY]
         is_at_rest = (
             len(replicas) == self.spec.replicas
+            and len(standbys) == self.spec.standby
             and not rows.intents
             and all(
                 r.stays and r.offering is not None and r.offering.purchase_option is PurchaseOption.SPOT
                 for r in replicas
             )
         )
-        return tuple((r.id, r.revision) for r in replicas) if is_at_rest else None
+        return tuple((r.id, r.revision) for r in rows.replicas.values()) if is_at_rest else None
 
     def _tell(self, machine: Machine, state: InstanceState, at: float) -> None:
         """EC2 says at that time that the machine enters the state."""

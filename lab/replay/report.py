@@ -57,9 +57,15 @@ def _title(settings: ReplaySettings) -> str:
     dry = (
         f", dry in {settings.on_demand_dry:.0%} of the spells without Spot" if settings.on_demand_dry else ""
     )
+    standby = (
+        f", {_count(settings.standby, 'standby')} up in {settings.standby_start_s:g} s"
+        f" ({settings.standby_refusal:.0%} refused)"
+        if settings.standby
+        else ""
+    )
     return (
         f"{_count(settings.replicas, 'replica')}, cold start {settings.cold_start_s:g} s, {warning}{lost}, "
-        f"on-demand = {settings.od_price_ratio:g} times Spot{dry}"
+        f"on-demand = {settings.od_price_ratio:g} times Spot{dry}{standby}"
     )
 
 

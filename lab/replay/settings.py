@@ -41,6 +41,16 @@ class ReplaySettings:
     """Decides everything that is left to chance."""
     on_warning: OnWarning = OnWarning.NEEDED
     """When the production controller takes a warned replica out of rotation. No other policy knows it."""
+    standby: int = 0
+    """Standbys of the production controller: stopped on-demand instances that it resumes. No other policy has
+    any."""
+    standby_start_s: float = 60.0
+    """From EC2's answer to a resume until the replica can serve."""
+    standby_refusal: float = 0.0
+    """Share of the resumes that EC2 refuses, each by itself."""
+    standby_price: float = 0.03
+    """What a stopped one costs, its disk, as a share of the on-demand price: 2 to 4 % for disks of 100 to
+    200 GB beside one GPU."""
     drain_s: float = 30.0
     """How long its replicas may finish their requests: 30 s for short answers, as a chat's."""
 
@@ -52,6 +62,10 @@ class ReplaySettings:
         _check("warning loss", self.warning_loss, "a share from 0 to 1", 0 <= self.warning_loss <= 1)
         _check("on-demand price ratio", self.od_price_ratio, "more than 0", self.od_price_ratio > 0)
         _check("on-demand dry", self.on_demand_dry, "a share from 0 to 1", 0 <= self.on_demand_dry <= 1)
+        _check("standbys", self.standby, "0 or more", self.standby >= 0)
+        _check("standby start", self.standby_start_s, "more than 0 seconds", self.standby_start_s > 0)
+        _check("standby refusal", self.standby_refusal, "a share from 0 to 1", 0 <= self.standby_refusal <= 1)
+        _check("standby price", self.standby_price, "a share from 0 to 1", 0 <= self.standby_price <= 1)
         _check("drain", self.drain_s, "0 seconds or more", self.drain_s >= 0)
 
     @property

@@ -109,7 +109,7 @@ def resume(ports: Ports, spec: ServiceSpec, instance_ids: Collection[str], rows:
             launch=f"{r.launch}; refused: {refused[r.instance_id].words}",
         )
         for r in rows
-        if r.instance_id in refused
+        if r.instance_id and r.instance_id in refused
     )
     if noted and _is_committed(ports, Changes(service, update=noted)):
         ports.ticker.schedule(service, delay_s=FALLBACK_DELAY_S)

@@ -45,8 +45,16 @@ def changes(
         commits.append(commit)
     backoff = projection.backoff_after(spec, rows.backoff, actions, now)
     if backoff != rows.backoff:
-        commits[-1] = replace(commits[-1], backoff=backoff)
+        # With the rows that it comes of, and before what is launched because of it: a later commit may fail.
+        due = max((i for i, commit in enumerate(commits) if _tells(commit, rows)), default=0)
+        commits[due] = replace(commits[due], backoff=backoff)
     return commits
+
+
+def _tells(commit: Changes, rows: Rows) -> bool:
+    """Whether it says of a replica that it got ready, or failed."""
+    entered = (row.state for row in commit.update if row.state is not rows.replicas[row.id].state)
+    return any(state in (ReplicaState.READY, ReplicaState.FAILED) for state in entered)
 
 
 class _Serving:

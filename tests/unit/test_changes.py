@@ -362,6 +362,16 @@ def test_the_last_of_several_commits_has_the_back_off() -> None:
     assert last.backoff is not None
 
 
+def test_the_back_off_is_written_before_what_is_launched_because_of_it() -> None:
+    """A replica that gets ready ends it, and launches what waited; the commits of those may fail."""
+    well, serves = a_replica(1, ReplicaState.STARTING), a_replica(2, ReplicaState.READY)
+    waiting = a_replica(3, ReplicaState.REQUESTED, purchase_option=PurchaseOption.ON_DEMAND)
+    rows = rows_of(well, serves, waiting, backoff=Backoff(4, NOW, version=1))
+    first, last = commits_of(rows, MarkReady(well), Replace(serves, "ill", 1), Launch((waiting,)))
+    assert (first.backoff, last.backoff) == (Backoff(), None)
+    assert last.open_intent is not None
+
+
 @given(st.integers(1, 10_000))
 def test_back_off_rises_to_its_ceiling(attempts: int) -> None:
     """Each wait is at least as long as the one before, and none beyond the ceiling."""

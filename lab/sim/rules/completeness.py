@@ -265,8 +265,12 @@ def check_signals(view: InvocationView, memory: MemoryStore) -> None:
         if row is not None and (why := _unrecorded_event(view, row, kind, event["detail"])):
             view.report(Rule.EVENTS_RECORDED, f"{row}, {row.state}: {why}")
     services = {commit.changes.service for commit in view.invocation.commits}
-    if len(services) == 1 and (spec := view.invocation.specs.get(services.pop())):
-        rows = next(r.answer for r in reversed(view.invocation.calls) if isinstance(r.answer, Rows))
+    if len(services) == 1 and (spec := view.invocation.specs.get(*services)):
+        # A batch may be about several services, and read one that it writes nothing of.
+        answers = (record.answer for record in reversed(view.invocation.calls))
+        rows = next(
+            a for a in answers if isinstance(a, Rows) and services == {r.service for r in a.replicas.values()}
+        )
         began, now = view.invocation.began_at, view.checker.scheduler.now
         if not ends_between(rows.requests, began, now):
             _check_needless_replicas(view, in_effect(spec, rows.requests, now))

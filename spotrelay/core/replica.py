@@ -52,7 +52,10 @@ TRANSITIONS: Mapping[ReplicaState, frozenset[ReplicaState]] = {
     ReplicaState.REQUESTED: frozenset(
         {ReplicaState.PROVISIONING, ReplicaState.TERMINATED, ReplicaState.FAILED}
     ),
-    ReplicaState.PROVISIONING: frozenset({ReplicaState.STARTING, ReplicaState.DRAINING, ReplicaState.FAILED}),
+    # A standby whose start was refused ends: its instance stands by again.
+    ReplicaState.PROVISIONING: frozenset(
+        {ReplicaState.STARTING, ReplicaState.DRAINING, ReplicaState.TERMINATED, ReplicaState.FAILED}
+    ),
     ReplicaState.STARTING: frozenset(
         {ReplicaState.READY, ReplicaState.STANDBY, ReplicaState.DRAINING, ReplicaState.FAILED}
     ),

@@ -120,11 +120,16 @@ STANDBY_SLOW_S = 90.0
 """A standby that was resumed so long ago and isn't ready doesn't count as coming: the next one is resumed, or
 a fallback launched. A resume takes about a minute; EC2's warning leaves two, less the drain."""
 
-STANDBY_RETRY_S = 300.0
-"""After EC2 refused to start a standby: its zone has none of that type, and others are asked meanwhile."""
+STANDBY_RETRY_S = 30.0
+"""After EC2 refused to start a standby: asking again costs nothing, and others are asked meanwhile."""
+
+STANDBY_STAYS_S = 90.0
+"""A Spot replica that has been ready for so long lets a resumed standby go. To give that up too early costs
+another resume, not another start, and on-demand is paid for meanwhile."""
 
 STANDBY_TRIES = 2
-"""Resumes in a row that didn't come up: then another standby is prepared in its place, perhaps elsewhere."""
+"""Resumes in a row that didn't come up: once the service is whole again, another standby is prepared in its
+place, perhaps elsewhere."""
 
 STANDBY_MAX_AGE_S = 14 * 86_400.0
 """A standby is prepared anew after two weeks: hosts are retired, certificates and model files expire."""

@@ -123,8 +123,8 @@ def is_due(replica: Replica, seen: Observation, now: datetime) -> bool:
     )
 
 
-def stays_from(replica: Replica) -> datetime:
+def stays_from(replica: Replica, most_s: float = timing.STAY_MAX_S) -> datetime:
     """When it has stayed: it has been ready for as long as another one would take to become so."""
     ready = replica.entered[ReplicaState.READY]
     cold_start = ready - replica.entered.get(ReplicaState.PROVISIONING, ready)
-    return ready + min(cold_start, seconds(timing.STAY_MAX_S))
+    return ready + min(cold_start, seconds(most_s))

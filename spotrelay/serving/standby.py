@@ -21,7 +21,16 @@ from spotrelay.core.rows import Rows
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.serving import rollout
-from spotrelay.serving.actions import Action, Drain, Launch, Request, Resume, StartInstance, StopInstance
+from spotrelay.serving.actions import (
+    Action,
+    Drain,
+    Launch,
+    Request,
+    Resume,
+    StandBy,
+    StartInstance,
+    StopInstance,
+)
 from spotrelay.serving.observation import Observation, is_due, staying_count
 
 REASON = "standby"
@@ -29,8 +38,10 @@ REASON = "standby"
 
 def resume(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Resume]:
     """Resume a standby for each replica that is missing from the rotation."""
-    # What this very tick found ill may only be busy: the next one tells.
-    yield from bridge(spec, seen.rows, now, busy=len(seen.found_ill))
+    # What this very tick found ill may only be busy, and what it has just stopped still stops.
+    for action in bridge(spec, seen.rows, now, busy=len(seen.found_ill)):
+        if action.replica.id in seen.read.replicas:
+            yield action
 
 
 def bridge(spec: ServiceSpec, rows: Rows, now: datetime, *, busy: int = 0) -> Iterator[Resume]:
@@ -63,10 +74,10 @@ def is_asleep(replica: Replica, instance: Instance) -> bool:
     return is_resumed and instance.state in _STOPPED
 
 
-def awaken(replica: Replica, now: datetime) -> Iterator[Drain | StartInstance]:
+def awaken(replica: Replica, now: datetime) -> Iterator[StandBy | StartInstance]:
     """What becomes of it: its start was refused, or is asked for again."""
     if replica.retry_at:
-        yield Drain(replica, "EC2 refused to start it")
+        yield StandBy(replica)
     elif now - replica.since >= seconds(timing.AGAIN_S):
         yield StartInstance(replica)
 
@@ -78,7 +89,7 @@ def returns(replica: Replica, instance: Instance) -> bool:
 
 
 def _is_well(replica: Replica) -> bool:
-    return replica.unhealthy_since is None and replica.attempts < timing.STANDBY_TRIES
+    return replica.unhealthy_since is None
 
 
 def keep(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Action]:
@@ -95,10 +106,10 @@ def keep(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Action
     due = tuple(r for r in preparing if is_due(r, seen, now))
     if due and is_whole:
         yield Launch(due)
-    # The old ones go as the new ones come, then those that EC2 refused to start, then the newest.
+    # The old ones go as the new ones come, then the newest.
     beyond = max(len(standbys) - len(preparing) - spec.standby, 0)
     idle = [r for r in standbys if r.state is ReplicaState.STANDBY and r.id in seen.read.replicas]
-    for replica in sorted(idle, key=lambda r: (r.id not in stale, -r.attempts, -r.id))[:beyond]:
+    for replica in sorted(idle, key=lambda r: (r.id not in stale, -r.id))[:beyond]:
         yield Drain(
             replica, "another standby is there" if replica.id in stale else "more standbys than wanted"
         )
@@ -127,7 +138,9 @@ def _is_to_be_had(replica: Replica, now: datetime) -> bool:
 def _is_stale(spec: ServiceSpec, replica: Replica, rows: Rows, now: datetime) -> bool:
     """Whether another should be prepared in its place."""
     is_old = now - replica.entered[ReplicaState.REQUESTED] > seconds(timing.STANDBY_MAX_AGE_S)
-    return replica.state is ReplicaState.STANDBY and (is_old or replica.version != rollout.proven(spec, rows))
+    is_other = replica.version != rollout.proven(spec, rows)
+    is_stuck = replica.attempts >= timing.STANDBY_TRIES
+    return replica.state is ReplicaState.STANDBY and (is_old or is_other or is_stuck)
 
 
 _PREPARING = frozenset({ReplicaState.REQUESTED, ReplicaState.PROVISIONING, ReplicaState.STARTING})

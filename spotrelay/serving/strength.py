@@ -208,12 +208,14 @@ def _idle_fallbacks(
     fallbacks: Sequence[Replica], missing: int, regular: Sequence[Replica], now: datetime
 ) -> list[Replica]:
     """The fallbacks to give up: what doesn't serve yet at once, the others once Spot has stayed."""
-    staying = sum(
-        r.serves and r.purchase_option is PurchaseOption.SPOT and stays_from(r) > now for r in regular
-    )
+    spot = [r for r in regular if r.serves and r.purchase_option is PurchaseOption.SPOT]
     surplus = sorted(fallbacks, key=_least_missed)[: max(len(fallbacks) - missing, 0)]
-    serving = [r for r in surplus if r.serves]
-    kept = {r.id for r in serving[len(serving) - min(staying, len(serving)) :]}
+    kept: set[int] = set()
+    # A standby comes back sooner than Spot would, so less speaks for keeping it.
+    for is_standby, most_s in ((False, timing.STAY_MAX_S), (True, timing.STANDBY_STAYS_S)):
+        unproven = sum(stays_from(r, most_s) > now for r in spot)
+        serving = [r.id for r in surplus if r.serves and r.is_standby is is_standby]
+        kept |= {*serving[len(serving) - min(max(unproven - len(kept), 0), len(serving)) :]}
     return [r for r in surplus if r.id not in kept]
 
 

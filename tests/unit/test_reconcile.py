@@ -89,15 +89,6 @@ def test_a_stage_sees_what_those_before_it_did(
     assert seen.read.replicas == {1: serves, 2: rising}
 
 
-def test_what_serves_on_already_is_no_news() -> None:
-    """Its warning is on record, and its time hasn't come: nothing is decided about it."""
-    warned = replace(a_replica(1, ReplicaState.READY), warned_at=NOW, replaced_by=2)
-    seen = seen_of(warned, a_replica(2, ReplicaState.STARTING), warned=[1])
-    assert list(reconcile.warned(demo_spec(replicas=1), seen, NOW)) == []
-    again = seen_of(replace(warned, warned_at=None), warned=[1])
-    assert [type(a) for a in reconcile.warned(demo_spec(replicas=1), again, NOW)] == [ServeOn]
-
-
 def test_a_stage_knows_which_rows_were_only_just_created() -> None:
     """Their IDs aren't final, and nothing more may be decided about them by the same tick."""
     lost = a_replica(1, ReplicaState.READY)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 
 from spotrelay.core import timing
@@ -122,7 +123,8 @@ def retire(seen: Observation, now: datetime) -> list[Action]:
         else:
             actions.extend(_for_draining(drain_s, replica, instance, health, seen, now))
     actions.extend(CloseIntent(i.id) for i in seen.rows.intents.values() if _is_expired(i.created_at, now))
-    actions.extend(_for_unowned(spec, seen, {}, now))
+    # Of a service that is gone none serves any more, whatever the load balancer doesn't show.
+    actions.extend(_for_unowned(spec and replace(spec, replicas=0), seen, {}, now))
     return actions
 
 
@@ -410,6 +412,9 @@ def _for_unowned(
     base = strength.base_left(spec, seen) if spec else 0
     ready = [r for r in seen.rows.replicas.values() if r.state is ReplicaState.READY]
     unseen = [r.id for r in ready if spec is not None and r.instance_id not in seen.health]
+    is_blind = bool(unseen) or (spec is not None and spec.replicas > 0 and not seen.health)
+    shown = f"replica {unseen[0]} either, which is ready" if unseen else "any instance at all"
+    blind = f"the load balancer doesn't show {shown}"
     for instance in unowned(seen, now):
         health = seen.health.get(instance.id)
         is_in_rotation = health is not None and health.is_in_rotation
@@ -424,11 +429,8 @@ def _for_unowned(
             continue
         if spec is None or not is_in_rotation:
             # What the load balancer doesn't show may serve all the same, if it doesn't even show our own.
-            if unseen and not seen.is_vouched_for:
-                yield HoldBack(
-                    f"{instance.id} is left alone",
-                    f"the load balancer doesn't show replica {unseen[0]} either, which is ready",
-                )
+            if is_blind and not seen.is_vouched_for:
+                yield HoldBack(f"{instance.id} is left alone", blind)
             else:
                 yield TakeIn(instance, ReplicaState.DRAINING, ORPHAN)
             continue

@@ -22,7 +22,11 @@ def proven(spec: ServiceSpec, rows: Rows, lost: Replica | None = None) -> int:
     """
     if spec.on_update is OnUpdate.KEEP:
         return spec.version
-    have_served = [r for r in rows.replicas.values() if ReplicaState.READY in r.entered]
+    # One that serves as a fallback may fail again and again on Spot: then the deployed one is its repair.
+    is_repair = failures.is_crash_looping(rows.backoff.version, rows.backoff)
+    given_up = rows.backoff.version if is_repair and rows.backoff.version < spec.version else None
+    ready = (r for r in rows.replicas.values() if ReplicaState.READY in r.entered)
+    have_served = [r for r in ready if r.version != given_up]
     # Where none of them answers now, that says nothing about their versions.
     answering = [r for r in have_served if r.unhealthy_since is None]
     served = [r.version for r in answering or have_served]
@@ -46,8 +50,13 @@ def is_called_off(spec: ServiceSpec, rows: Rows, waiting: Replica) -> bool:
 
 
 def is_next(spec: ServiceSpec, rows: Rows, replica: Replica, now: datetime) -> bool:
-    """Whether a replica that serves may be replaced by one of the deployed version."""
-    return is_old(spec, replica) and not is_stopped(spec, rows) and due_from(spec, rows, replica) <= now
+    """Whether a replica that serves may be replaced by one of the deployed version now."""
+    return is_replaced(spec, rows, replica) and due_from(spec, rows, replica) <= now
+
+
+def is_replaced(spec: ServiceSpec, rows: Rows, replica: Replica) -> bool:
+    """Whether it will be: a fallback goes when Spot is back, of whatever version it is."""
+    return is_old(spec, replica) and not replica.is_fallback and not is_stopped(spec, rows)
 
 
 def is_old(spec: ServiceSpec, replica: Replica) -> bool:

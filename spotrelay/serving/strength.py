@@ -101,7 +101,7 @@ def next_look(spec: ServiceSpec | None, seen: Observation, now: datetime) -> dat
     is_stood_in_for = any(r.is_fallback or r.superseded_in(rows) for r in replicas)
     for replica in replicas:
         if replica.stays:
-            if spec and rollout.is_old(spec, replica) and not rollout.is_stopped(spec, rows):
+            if spec and rollout.is_replaced(spec, rows, replica):
                 waits.append(rollout.due_from(spec, rows, replica))
             elif is_stood_in_for and stays_from(replica) > now:
                 waits.append(stays_from(replica))

@@ -450,8 +450,8 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "a-stopped-roll-out-goes-on",
         "serving.rollout",
-        old="is_old(spec, replica) and not is_stopped(spec, rows) and due_from",
-        new="is_old(spec, replica) and due_from",
+        old="not replica.is_fallback and not is_stopped(spec, rows)",
+        new="not replica.is_fallback",
         wrong="a version that failed twice is tried by one replica after the other",
     ),
     HandMade(

@@ -197,6 +197,14 @@ def ready(id_: int, **facts: Any) -> Replica:
     return a_replica(id_, ReplicaState.READY, **facts)
 
 
+def test_new_ids_are_above_all_rows_even_if_the_highest_got_lost() -> None:
+    """The service's entry may say less than its rows do: what it is raised to says it all."""
+    rows = replace(rows_of(ready(9)), highest_id=5)
+    (commit,) = commits_of(rows, Request(1, "more", PurchaseOption.SPOT, 1))
+    assert [row.id for row in commit.create] == [10]
+    assert commit.highest_id == (5, 10)
+
+
 # Who serves.
 
 

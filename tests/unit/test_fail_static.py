@@ -143,6 +143,18 @@ def test_an_orphan_that_does_not_serve_is_drained(health: dict[int, TargetState]
         assert [type(a) for a in drained] == ([Terminate] if ends else [])
 
 
+def test_an_orphan_is_not_drained_on_an_answer_that_shows_nothing() -> None:
+    """Rows got lost, and the load balancer shows nobody at all: then each may serve. With others it tells."""
+    one, orphan = demo_spec(replicas=1), ours(7)
+    why = "the load balancer doesn't show any instance at all"
+    held = [a for a in decide(seen_of(instances=[orphan]), one) if isinstance(a, HoldBack | TakeIn)]
+    assert held == [HoldBack("i-7 is left alone", why)]
+    rising = seen_of(a_replica(1, STARTING), instances=[ours(1), orphan], health={1: UNHEALTHY})
+    vouched = seen_of(instances=[orphan], is_vouched_for=True)
+    for seen in (rising, vouched):
+        assert TakeIn(orphan, DRAINING, reconcile.ORPHAN) in decide(seen, one)
+
+
 def test_an_orphan_is_not_drained_on_an_answer_that_lacks_our_own() -> None:
     """The load balancer shows not even a ready replica: then it may serve. A person may know better."""
     seen = seen_of(a_replica(1, READY), instances=[ours(1), ours(7)], health={})

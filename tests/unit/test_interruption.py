@@ -131,6 +131,23 @@ def test_what_hibernates_leaves_at_once() -> None:
     assert [type(a) for a in react(warning(replica, action="stop"), others=0)] == [ServeOn, Replace]
 
 
+def test_what_hibernates_has_no_notice_whatever_else_is_said() -> None:
+    """EC2's first warning may name another action."""
+    replica = a_replica(1, READY)
+    (drain, *_) = react(warning(replica), warning(replica, action="hibernate"), others=0)
+    assert isinstance(drain, Drain)
+
+
+def test_of_several_states_the_last_in_an_instance_s_life_counts() -> None:
+    """Events come in any order: what shuts down was stopped before."""
+    replica = a_replica(1, READY)
+    states = (InstanceState.STOPPED, InstanceState.SHUTTING_DOWN)
+    for order in (states, reversed(states)):
+        (drain, *_) = react(*((StateChange("i-1", NOW, state), replica) for state in order))
+        assert isinstance(drain, Drain)
+        assert drain.reason == "instance shutting-down"
+
+
 def test_a_warning_that_comes_late_leaves_less_time() -> None:
     """Delivered after the last safe moment: one of several leaves, but the very last one stays."""
     replica, late = a_replica(1, READY), NOW - seconds(80)

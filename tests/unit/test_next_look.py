@@ -9,11 +9,12 @@ import pytest
 from spotrelay.core import timing
 from spotrelay.core.replica import Replica
 from spotrelay.core.rows import Backoff, LaunchIntent
+from spotrelay.core.spec import OnUpdate
 from spotrelay.core.timing import seconds
 from spotrelay.serving import strength
 from spotrelay.serving.observation import Observation
 from tests.examples import demo_spec
-from tests.unit.cases import LONG_AGO, NOW, a_replica, rows_of
+from tests.unit.cases import LONG_AGO, NOW, a_replica, rows_of, seen_of
 from tests.unit.strengths import (
     DRAINING,
     HELD,
@@ -123,6 +124,14 @@ def test_an_open_launch_and_a_wrong_number_are_looked_at_in_seconds() -> None:
     seen = look(spot(1), intents=[LaunchIntent("L", "demo", (1,), NOW)])
     assert strength.next_look(demo_spec(replicas=1), seen, NOW) == SOON
     assert strength.next_look(demo_spec(replicas=2), look(spot(1), fallback(2)), NOW) == SOON
+
+
+def test_a_fallback_of_an_old_version_is_no_reason_to_look() -> None:
+    """It isn't rolled out: it goes when Spot is back."""
+    spec = replace(demo_spec(replicas=0), version=2, on_update=OnUpdate.REPLACE)
+    stands_in = a_replica(1, READY, is_fallback=True)
+    assert strength.next_look(spec, seen_of(stands_in), NOW) is None
+    assert strength.next_look(spec, seen_of(replace(stands_in, is_fallback=False)), NOW) is not None
 
 
 def test_a_crash_loop_is_at_rest() -> None:

@@ -54,6 +54,20 @@ def written(rows: Rows, *actions: Action) -> list[Changes]:
     return changes.changes("demo", SPEC, rows, actions, NOW, lambda: next(names))
 
 
+def test_a_closed_intent_takes_its_place_in_a_commit() -> None:
+    """It is an item of the transaction, as each row is."""
+    (delta,) = projection.deltas("demo", SPEC, rows_of(), [CloseIntent("L1")], NOW)
+    assert delta.size == 1
+
+
+def test_what_is_taken_in_without_a_document_has_no_version() -> None:
+    """The service's stack is gone: nobody launches it again."""
+    for spec, version in ((None, 0), (replace(SPEC, version=3), 3)):
+        taken = TakeIn(an_instance(7), DRAINING, "an orphan")
+        (delta,) = projection.deltas("demo", spec, rows_of(), [taken], NOW)
+        assert [row.version for row in delta.create] == [version]
+
+
 # One row for each replica.
 
 

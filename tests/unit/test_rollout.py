@@ -461,6 +461,9 @@ def test_what_does_not_answer_has_not_proved_itself() -> None:
     assert rollout.proven(spec, rows_of(old(1, unhealthy_since=NOW))) == 1, (
         "where none answers, all that served"
     )
+    looping = rows_of(old(1, is_fallback=True), backoff=Backoff(timing.CRASH_LOOP_FAILURES, NOW, version=1))
+    assert rollout.proven(spec, looping) == 2, "it serves as a fallback, and version 2 may be its repair"
+    assert rollout.proven(spec_of(version=1), looping) == 1
     assert rollout.proven(spec, rows_of(), old(1)) == 1
     assert rollout.proven(spec, rows_of()) == 2
 

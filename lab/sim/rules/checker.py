@@ -215,12 +215,21 @@ class Checker:
             self.replacements[service, row.replaces] = row.id
 
     def _in_force(self, invocation: Invocation, service: str) -> Sequence[ServiceSpec]:
-        """The documents that a decision may use: recent ones, and the one on record."""
-        documents = in_force(self.documents, service, self.scheduler.now)
+        """The documents that a decision may use: recent ones, and those that it read."""
+        recent = in_force(self.documents, service, self.scheduler.now)
+        return [*recent, *self._as_read(invocation, service)]
+
+    def _as_read(self, invocation: Invocation, service: str) -> Sequence[ServiceSpec]:
+        """The document on record and the deployed one, with what was requested when the rows were read.
+
+        They are read one after the other: what a tick goes by may never have been in effect.
+        """
         rows = invocation.rows
-        if rows is None or rows.document is None:
-            return documents
-        return [*documents, in_effect(rows.document, rows.requests, invocation.loaded_at)]
+        if rows is None:
+            return []
+        read = (rows.document, invocation.specs.get(service))
+        times = (invocation.loaded_at, self.scheduler.now)
+        return [in_effect(spec, rows.requests, time) for spec in read if spec for time in times]
 
     def _check_fallbacks(
         self,
@@ -274,7 +283,8 @@ class Checker:
     ) -> None:
         """Serving replicas leave: are enough left?"""
         service, now = changes.service, self.scheduler.now
-        documents = self.documents(service, now - MAX_DOCUMENT_AGE_S)
+        recent = self.documents(service, now - MAX_DOCUMENT_AGE_S)
+        documents = [*recent, *self._as_read(invocation, service)]
         # After a removal, an invocation that can't read the document doesn't know that the service is back.
         since = now - MAX_DOCUMENT_AGE_S if invocation.has_unreadable_document else invocation.began_at
         if self.was_removed(service, since, now):

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from lab.sim.gate import Commit, time_of
 from lab.sim.rules import Rule, limits
-from lab.sim.rules.backoff import backoffs, held_until, is_held, rollout_stopped
+from lab.sim.rules.backoff import backoffs, held_until, is_held, is_looping, rollout_stopped
 from lab.sim.rules.checker import SKEW_S
 from lab.sim.rules.invocation_view import InvocationView, stays_in
 from lab.sim.rules.rows import NEEDLESS
@@ -75,8 +75,9 @@ def _check_scale_in(view: InvocationView, spec: ServiceSpec, commit: Commit) -> 
     written = {row.id for one in view.invocation.commits for row in one.changes.update}
     there = {row.id for row in regular(view.rows)}
     base = _base(spec)
-    # What others took away since it read the rows, it still counted.
-    counted = len({row.id for row in left} | (there - written))
+    # One decision may take several commits; and what others took away since it read the rows, it counted.
+    added = {r.id for c in view.invocation.commits for r in regular(c.after) if r in c.changes.create}
+    counted = len({row.id for row in left} | (there - written) | added)
     if counted < spec.replicas:
         view.report(
             Rule.SCALE_IN_ORDER,
@@ -225,6 +226,9 @@ def _check_version(view: InvocationView, spec: ServiceSpec, commit: Commit, row:
     """A replica is requested: with the deployed version, or one that serves if that isn't known to?"""
     # One may get ready in this very tick; of one that ends in it nothing is left to tell.
     served = {r.version for r in view.now.replicas.values() if ReplicaState.READY in r.entered}
+    # A version that serves as a fallback may have failed too often on Spot. A later one is its repair.
+    looping = {v for v in served for known in backoffs(view) if is_looping(known, v)}
+    served -= looping - {spec.version}
     replaced = commit.before.replicas.get(row.replaces or 0)
     is_proven = row.version in served or (replaced is not None and row.version == replaced.version)
     # Only beside a replica that stays may a version be tried, or where none has served.

@@ -13,6 +13,7 @@ from lab.sim.rules.backoff import held_until
 from lab.sim.rules.checker import SKEW_S
 from lab.sim.rules.desired import ends_between, in_effect
 from lab.sim.rules.invocation_view import InvocationView, stays_in
+from lab.sim.rules.standbys import check_resumed, others_at_rest, overdue_change
 from lab.sim.rules.replicas import STARTING_STATES, check_after_tick, may_roll_out, regular
 from spotrelay.core.instances import Instance, InstanceState, TargetState
 from spotrelay.core.replica import Replica, ReplicaState
@@ -34,6 +35,7 @@ def check_tick(view: InvocationView, memory: MemoryStore) -> None:
     for instance in _orphans(view):
         view.report(Rule.TICK_COMPLETE, f"{instance.id}, launched at {instance.launched_at}, has no row")
     check_after_tick(view, view.spec)
+    check_resumed(view, view.spec)
     _check_needless_replicas(view, view.spec)
     _check_next(view, view.spec, memory)
 
@@ -43,10 +45,15 @@ def _overdue_change(view: InvocationView, spec: ServiceSpec, row: Replica) -> st
     instance = view.instance_of(row)
     if row.state is ReplicaState.REQUESTED:
         return ""
+    if row.state is ReplicaState.STANDBY:
+        return overdue_change(view, row)
     if row.state is ReplicaState.DRAINING:
         return _overdue_while_draining(view, spec, row, instance)
     if instance is None:
         return _overdue_while_missing(view, row)
+    is_resumed = row.is_standby and row.state is ReplicaState.PROVISIONING
+    if is_resumed and instance.state in (InstanceState.STOPPING, InstanceState.STOPPED):
+        return overdue_change(view, row)
     if not instance.state.is_alive:
         return f"its instance is {instance.state}"
     is_warned = instance.id in view.invocation.warned or row.is_warned
@@ -188,7 +195,7 @@ def _check_next(view: InvocationView, spec: ServiceSpec, memory: MemoryStore) ->
     """Does another tick follow within seconds while anything changes, and none at rest?"""
     now, next_due = view.checker.scheduler.now, memory.damage(view.service).next_tick
     rows = view.now
-    replicas = rows.replicas.values()
+    replicas = others_at_rest(rows)
     # Whoever has written rows since has scheduled a tick of its own.
     is_moving = view.is_alone and (
         bool(rows.intents) or any(row.state in STARTING_STATES for row in replicas)
@@ -206,7 +213,7 @@ def _check_next(view: InvocationView, spec: ServiceSpec, memory: MemoryStore) ->
     # One of a new version must stay for a while before the one that it replaces goes.
     is_rolling = any(row.superseded_in(rows) or may_roll_out(view, spec, row) for row in replicas)
     at_rest = not is_rolling and all(
-        row.stays and not row.is_fallback for all_ in (view.rows, rows) for row in all_.replicas.values()
+        row.stays and not row.is_fallback for all_ in (view.rows, rows) for row in others_at_rest(all_)
     )
     is_calm = at_rest and is_whole and not (view.rows.intents or rows.intents or _has_acted(view))
     if is_calm and view.invocation.scheduled_ticks:
@@ -219,10 +226,10 @@ def _check_next(view: InvocationView, spec: ServiceSpec, memory: MemoryStore) ->
 def _check_wait(view: InvocationView, next_tick: float | None) -> None:
     """Only waiting replicas are left: does the next tick come when the first is due?"""
     spec, now = view.spec, view.checker.scheduler.now
-    replicas = view.rows.replicas.values()
+    replicas = others_at_rest(view.rows)
     waiting = [row for row in replicas if row.state is ReplicaState.REQUESTED]
     is_still = not (_has_acted(view) or view.rows.intents) and view.is_alone
-    if spec is None or not is_still or any(r.is_fallback for r in replicas):
+    if spec is None or not is_still or any(r.is_fallback or r.stands_by for r in replicas):
         return
     if not all(row.stays or row in waiting for row in replicas):
         return
@@ -244,7 +251,7 @@ def _check_wait(view: InvocationView, next_tick: float | None) -> None:
         view.report(Rule.NEXT_TICK_IN_TIME, f"{what}, and the next tick at {due}")
 
 
-_ACTS = frozenset({Call.REGISTER, Call.DEREGISTER, Call.TERMINATE})
+_ACTS = frozenset({Call.REGISTER, Call.DEREGISTER, Call.TERMINATE, Call.START, Call.STOP})
 """Calls that change something although no row is written."""
 
 
@@ -258,6 +265,8 @@ def _has_acted(view: InvocationView) -> bool:
 
 def check_signals(view: InvocationView, memory: MemoryStore) -> None:
     """Check that the events of a batch are recorded, as far as their replicas were on record."""
+    if view.spec is not None and view.spec.standby:
+        check_resumed(view, view.spec)
     for body in view.invocation.bodies:
         event = json.loads(body)
         instance_id, kind = event["detail"]["instance-id"], event["detail-type"]

@@ -6,6 +6,7 @@ from lab.sim.gate import Commit, time_of
 from lab.sim.rules import Rule, limits
 from lab.sim.rules.checker import MAX_DOCUMENT_AGE_S, SKEW_S, in_force
 from lab.sim.rules.invocation_view import InvocationView
+from lab.sim.rules.standbys import got_instance_of_another
 from spotrelay.core.instances import InstanceState, TargetState
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.spec import OnRebalance
@@ -21,7 +22,7 @@ def check(view: InvocationView, commit: Commit) -> None:
     """Check every row of a commit."""
     for row in commit.changes.create:
         _check_state_times(view, commit, row, None)
-        if row.state is not ReplicaState.REQUESTED:
+        if row.state is not ReplicaState.REQUESTED and not got_instance_of_another(row):
             _check_orphan_row(view, commit, row)
     for row in commit.changes.update:
         old = commit.before.replicas.get(row.id)
@@ -51,7 +52,11 @@ def _check_state_times(view: InvocationView, commit: Commit, row: Replica, old: 
         before = old.entered.get(state) if old else None
         if before is not None:
             is_right = moment == before
-        elif old is None and state is ReplicaState.PROVISIONING:
+        elif old is None and got_instance_of_another(row) and state is ReplicaState.REQUESTED:
+            # It is as old as the standby whose instance it gets.
+            others = (r for r in commit.before.replicas.values() if r.instance_id == row.instance_id)
+            is_right = moment in [r.entered[state] for r in others]
+        elif old is None and state is ReplicaState.PROVISIONING and not got_instance_of_another(row):
             launched_at = view.checker.cloud.instances[row.instance_id or ""].launched_at
             is_right = abs(time_of(moment) - launched_at) <= SKEW_S
         else:
@@ -181,6 +186,10 @@ def _is_true_reason(view: InvocationView, commit: Commit, row: Replica, old: Rep
             return was_ready and row.rebalance_at is not None and row.replaced_by is not None
         case "instance gone":
             return view.instance_of(row) is None
+        case "standby":
+            return row.state is ReplicaState.STANDBY and row.stands_by
+        case "EC2 refused to start it":
+            return row.is_standby and row.attempts > 0 and old.state is ReplicaState.PROVISIONING
         case "its version is given up":
             # It was to replace one that serves, and nothing was asked for yet.
             served = commit.before.replicas.get(old.replaces or 0)

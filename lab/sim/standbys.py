@@ -21,7 +21,7 @@ SHARE = 0.3
 
 MOST = 3
 
-TARGETED = 0.35
+TARGETED = 0.5
 """Of these, the share that is about starting or stopping one."""
 
 PER_MINUTE = 0.3
@@ -56,7 +56,7 @@ def draw(seed: int, minutes: float | None) -> Standbys:
     losses = int(random.random() < 0.15) if minutes is None else round(PER_MINUTE * minutes)
     return Standbys(
         random.randint(1, MOST),
-        random.choice(_PAIRS) if random.random() < TARGETED else None,
+        _PAIRS[seed % len(_PAIRS)] if random.random() < TARGETED else None,
         random.random() < 0.75,
         random.choice((0.0, 0.0, 0.3)),
         tuple(sorted((random.random(), random.randint(0, MOST)) for _ in range(changes))),

@@ -53,7 +53,7 @@ def decide(
             actions.extend(replacement.beside(action, spec, rows))
     if spec and spec.standby:
         left = projection.after(spec, rows, actions, now)
-        actions.extend(standby.bridge(spec, left, now))
+        actions.extend(standby.bridge(spec, left, rows.replicas, now))
     return actions
 
 

@@ -10,7 +10,7 @@ a row says is what its instance should be doing, so a tick finds out what somebo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import datetime
 
 from spotrelay.core import timing
@@ -30,12 +30,16 @@ REASON = "standby"
 def resume(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Resume]:
     """Resume a standby for each replica that is missing from the rotation."""
     # What this very tick found ill may only be busy: the next one tells.
-    yield from bridge(spec, seen.rows, now, busy=len(seen.found_ill))
+    # What this tick has only just given its row can't be written twice.
+    known = seen.read.replicas
+    yield from bridge(spec, seen.rows, known, now, busy=len(seen.found_ill))
 
 
-def bridge(spec: ServiceSpec, rows: Rows, now: datetime, *, busy: int = 0) -> Iterator[Resume]:
-    """The standbys to resume: as many as don't serve, less those that are coming."""
-    standbys = [r for r in rows.replicas.values() if _is_to_be_had(r, now)]
+def bridge(
+    spec: ServiceSpec, rows: Rows, known: Collection[int], now: datetime, *, busy: int = 0
+) -> Iterator[Resume]:
+    """The standbys to resume, of those `known`: as many as don't serve, less those that are coming."""
+    standbys = [r for r in rows.replicas.values() if r.id in known and _is_to_be_had(r, now)]
     missing = (
         spec.replicas - staying_count(rows) - busy - sum(is_coming(r, now) for r in rows.replicas.values())
     )

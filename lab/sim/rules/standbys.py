@@ -26,6 +26,9 @@ RISING_STATES = (ReplicaState.PROVISIONING, ReplicaState.STARTING)
 
 PREPARING_STATES = (ReplicaState.REQUESTED, *RISING_STATES)
 
+SKEW_S = 1.5
+"""As `checker.SKEW_S`, which can't be imported here."""
+
 STOPPED_STATES = (InstanceState.STOPPING, InstanceState.STOPPED)
 
 GIVEN_UP_REASONS = ("more standbys than wanted", "another standby is there", "service removed")
@@ -90,8 +93,8 @@ class StandbyChecker:
             if got_instance_of_another(row):
                 self._check_heir(changes, row, before)
         for row in changes.stored:
-            is_new = row.state is ReplicaState.STANDBY and row.id not in before
-            is_new |= row.state is ReplicaState.STANDBY and before[row.id].state is not row.state
+            old = before.get(row.id)
+            is_new = row.state is ReplicaState.STANDBY and (old is None or old.state is not row.state)
             if is_new and self.cloud.in_rotation(row.service, row.instance_id or ""):
                 report(Rule.STANDBY_OUT_OF_ROTATION, f"{row} stands by, and {row.instance_id} is in rotation")
 
@@ -215,8 +218,13 @@ def check_resumed(view: InvocationView, spec: ServiceSpec) -> None:
         for r in read.values()
     )
     staying = sum(r.stays for r in now.values()) + busy
-    at = view.invocation.began_at
-    coming = max(sum(is_coming(r, at) for r in rows.values()) for rows in (read, now))
+    at = view.invocation.began_at - SKEW_S  # one that is about to be late may be so by another clock
+    # What it has just resumed counts, even if EC2 refused that: the next tick resumes another.
+    fresh = {r.id for commit in view.invocation.commits for r in commit.changes.create if r.is_standby}
+    coming = max(
+        sum(is_coming(r, at) or (r.id in fresh and r.is_fallback) for r in rows.values())
+        for rows in (read, now)
+    )
     missing = spec.replicas - staying - coming
     idle = [
         r

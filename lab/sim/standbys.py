@@ -8,7 +8,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from lab.sim.faults import OF_STANDBYS, PAIRS, Pair
+from lab.sim.faults import OF_STANDBYS, PAIRS, Call, Pair
 from lab.sim.instances import SimInstance
 from spotrelay.core.instances import InstanceState
 from spotrelay.core.replica import ReplicaState
@@ -54,10 +54,13 @@ def draw(seed: int, minutes: float | None) -> Standbys:
         return Standbys()
     changes = int(random.random() < 0.25) if minutes is None else round(PER_MINUTE * minutes)
     losses = int(random.random() < 0.15) if minutes is None else round(PER_MINUTE * minutes)
+    target = _PAIRS[seed % len(_PAIRS)] if random.random() < TARGETED else None
+    # Those that are prepared, or that have served, are stopped.
+    is_stop = target is not None and target[0] is Call.STOP
     return Standbys(
         random.randint(1, MOST),
-        _PAIRS[seed % len(_PAIRS)] if random.random() < TARGETED else None,
-        random.random() < 0.75,
+        target,
+        random.random() < 0.75 and not is_stop,
         random.choice((0.0, 0.0, 0.3)),
         tuple(sorted((random.random(), random.randint(0, MOST)) for _ in range(changes))),
         tuple(sorted(random.random() for _ in range(losses))),

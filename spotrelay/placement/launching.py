@@ -86,8 +86,8 @@ def launch(ports: Ports, spec: ServiceSpec, ordered: Changes, memory: PoolMemory
 def resume(ports: Ports, spec: ServiceSpec, instance_ids: Collection[str], rows: Sequence[Replica]) -> None:
     """Start the instances of standbys; `rows` are the replicas that they became, where that was just written.
 
-    One for which EC2 has no room is noted on its row, and the tick looks at once for another. Any other refusal
-    is over soon: of one that still stops the tick asks again.
+    One for which EC2 has no room is noted on its row, and the tick looks at once for another. One that it
+    refuses for no reason that lasts, as it still stops, the tick asks for again.
 
     Raises:
         PortError: nobody knows whether they start. The tick finds out.

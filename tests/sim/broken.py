@@ -780,7 +780,7 @@ def a_standby_is_resumed_twice(*args: Any) -> bool:
     return False
 
 
-also(Resume, "after")(lambda self, row, now: row)
+also(Resume, "after")(lambda _self, row, _now: row)
 
 
 @mistake(standby, "_as_it_should_be", Rule.NOTHING_SERVING_STOPPED)

@@ -143,13 +143,9 @@ class Rule(StrEnum):
     # Standbys, at every step and after settling: `standbys`.
     STANDBY_OUT_OF_ROTATION = "A standby is never in rotation while it stands by"
     ONE_ROW_PER_INSTANCE = "No instance has two rows, and no standby is resumed twice at once"
-    NOTHING_SERVING_STOPPED = (
-        "No instance that serves is stopped unless as many as desired serve without it"
-    )
+    NOTHING_SERVING_STOPPED = "No instance that serves is stopped unless as many as desired serve without it"
     STANDBY_KEPT = "A standby's instance is terminated only if the standby was given up"
-    STANDBYS_PREPARED_SINGLY = (
-        "One standby is prepared at a time, and only while as many as desired serve"
-    )
+    STANDBYS_PREPARED_SINGLY = "One standby is prepared at a time, and only while as many as desired serve"
     STANDBY_RESUMED = (
         "While a replica is missing and a standby can be had, an undisturbed tick or warning resumes it"
     )

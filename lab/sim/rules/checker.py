@@ -201,7 +201,10 @@ class Checker:
         now = self.scheduler.now + SKEW_S  # one that is about to be late may be so by another clock
         for is_fallback in (False, True):
             was, active = (
-                sum(r.is_counted and r.is_fallback is is_fallback and not is_late(r, now) for r in rows.values())
+                sum(
+                    r.is_counted and r.is_fallback is is_fallback and not is_late(r, now)
+                    for r in rows.values()
+                )
                 for rows in (before, after)
             )
             found = sum(r.state is not ReplicaState.REQUESTED for r in changes.create)

@@ -13,8 +13,8 @@ from lab.sim.rules.backoff import held_until
 from lab.sim.rules.checker import SKEW_S
 from lab.sim.rules.desired import ends_between, in_effect
 from lab.sim.rules.invocation_view import InvocationView, stays_in
-from lab.sim.rules.standbys import check_resumed, others_at_rest, overdue_change
 from lab.sim.rules.replicas import STARTING_STATES, check_after_tick, may_roll_out, regular
+from lab.sim.rules.standbys import check_resumed, is_asleep, others_at_rest, overdue_change
 from spotrelay.core.instances import Instance, InstanceState, TargetState
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
@@ -29,7 +29,7 @@ def check_tick(view: InvocationView, memory: MemoryStore) -> None:
     """Check that a tick did everything that it was shown to be necessary."""
     assert view.spec is not None  # noqa: S101 - a tick has one
     for row in view.unchanged_rows():
-        why = _overdue_change(view, view.spec, row)
+        why = overdue_change(view, row) if is_asleep(view, row) else _overdue_change(view, view.spec, row)
         if why:
             view.report(Rule.TICK_COMPLETE, f"{row}, {row.state}: {why}")
     for instance in _orphans(view):
@@ -45,15 +45,10 @@ def _overdue_change(view: InvocationView, spec: ServiceSpec, row: Replica) -> st
     instance = view.instance_of(row)
     if row.state is ReplicaState.REQUESTED:
         return ""
-    if row.state is ReplicaState.STANDBY:
-        return overdue_change(view, row)
     if row.state is ReplicaState.DRAINING:
         return _overdue_while_draining(view, spec, row, instance)
     if instance is None:
         return _overdue_while_missing(view, row)
-    is_resumed = row.is_standby and row.state is ReplicaState.PROVISIONING
-    if is_resumed and instance.state in (InstanceState.STOPPING, InstanceState.STOPPED):
-        return overdue_change(view, row)
     if not instance.state.is_alive:
         return f"its instance is {instance.state}"
     is_warned = instance.id in view.invocation.warned or row.is_warned

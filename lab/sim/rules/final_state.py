@@ -106,7 +106,9 @@ def _check_strength(world: SimWorld, service: str, desired: int, rows: Rows) -> 
 
 def _check_versions(world: SimWorld, spec: ServiceSpec, rows: Rows) -> None:
     """Where versions roll out, nothing of an older one is left."""
-    old = [f"{r} v{r.version}" for r in rows.replicas.values() if r.version < spec.version and not r.stands_by]
+    old = [
+        f"{r} v{r.version}" for r in rows.replicas.values() if r.version < spec.version and not r.stands_by
+    ]
     if old and spec.on_update is OnUpdate.REPLACE:
         world.checker.report(Rule.ROLLED_OUT, f"{spec.service} v{spec.version} is deployed, there are {old}")
 

@@ -219,10 +219,7 @@ class MessageChecker:
                 if not _is_launched(changes.open_intent.id, after):
                     self._report_step(invocation, f"{changes.open_intent.id} isn't launched")
             if spec is not None:
-                for row in filter(got_instance_of_another, changes.create):
-                    call = Call.START if row.is_fallback else Call.STOP
-                    if not _any_about(after, call, row.instance_id or ""):
-                        self._report_step(invocation, f"{row} is {row.state}, and there is no {call}")
+                self._check_heirs(invocation, changes, after)
                 for row in changes.update:
                     self._check_row(invocation, row, known.get(row.id), spec, record.at, after)
             if not (is_outcome or (is_mending(changes) and invocation.observed_at is None)):
@@ -261,6 +258,13 @@ class MessageChecker:
             self._report_step(invocation, f"{row} starts, and isn't registered")
         if row.warned_at and not before.warned_at and row.state is ReplicaState.READY:
             self._check_leave_schedule(invocation, row, row.warned_at, spec, since, after)
+
+    def _check_heirs(self, invocation: Invocation, changes: Changes, after: Sequence[CallRecord]) -> None:
+        """Rows got the instances of others: are these started, or stopped?"""
+        for row in filter(got_instance_of_another, changes.create):
+            call = Call.START if row.is_fallback else Call.STOP
+            if not _any_about(after, call, row.instance_id or ""):
+                self._report_step(invocation, f"{row} is {row.state}, and there is no {call}")
 
     def _check_leave_schedule(
         self,
@@ -341,7 +345,9 @@ class MessageChecker:
                 lost = None
             if record.call is not Call.COMMIT or not isinstance(record.about, Changes):
                 continue
-            is_outcome = bool(opened & set(record.about.close_intents)) or is_about_refused_start(record.about)
+            is_outcome = bool(opened & set(record.about.close_intents)) or is_about_refused_start(
+                record.about
+            )
             if record.about.open_intent:
                 opened.add(record.about.open_intent.id)
             if lost is not None and not is_outcome:

@@ -367,7 +367,11 @@ class _CallWalk:
             bounds.add(Metric.INTERRUPTION_WARNINGS, service)
         if row.instance_id in self._launched_ids and (before is None or before.instance_id is None):
             bounds.add(Metric.REPLICAS_LAUNCHED, service)
-        elif row.instance_id and not got_instance_of_another(row) and (before is None or before.instance_id is None):
+        elif (
+            row.instance_id
+            and not got_instance_of_another(row)
+            and (before is None or before.instance_id is None)
+        ):
             is_adopted = row.state is not ReplicaState.DRAINING
             bounds.add(Metric.ORPHANS_ADOPTED if is_adopted else Metric.ORPHANS_TERMINATED, service)
 

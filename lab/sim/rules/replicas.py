@@ -196,13 +196,9 @@ def _check_purchase_options(view: InvocationView, spec: ServiceSpec, commit: Com
     )
     base = _base(spec)
     for row in commit.changes.create:
-        if row.state is not ReplicaState.REQUESTED or row.is_fallback:
+        if row.state is not ReplicaState.REQUESTED or row.is_fallback or row.is_standby:
             continue
         option = row.purchase_option
-        if row.stands_by:
-            if option is not PurchaseOption.ON_DEMAND:
-                view.report(Rule.PURCHASE_OPTION_CORRECT, f"{row} is a standby, and is to be {option}")
-            continue
         replaced = commit.before.replicas.get(row.replaces or 0)
         if replaced is not None:
             is_right = option is (replaced.purchase_option if spec.use_spot else PurchaseOption.ON_DEMAND)
@@ -220,9 +216,10 @@ def _check_purchase_options(view: InvocationView, spec: ServiceSpec, commit: Com
         _check_version(view, spec, commit, row)
     for row in commit.changes.create:
         _check_orphan_purchase(view, row, base)
-        if row.is_fallback and row.purchase_option is not PurchaseOption.ON_DEMAND:
+        if (row.is_fallback or row.is_standby) and row.purchase_option is not PurchaseOption.ON_DEMAND:
             view.report(
-                Rule.PURCHASE_OPTION_CORRECT, f"{row} is a fallback, and is to be {row.purchase_option}"
+                Rule.PURCHASE_OPTION_CORRECT,
+                f"{row} is a fallback or a standby, and is to be {row.purchase_option}",
             )
 
 

@@ -162,7 +162,7 @@ def _check_orphan_row(view: InvocationView, commit: Commit, row: Replica) -> Non
 def _check_reason(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> None:
     """A replica goes: is the row's reason true?"""
     reason = row.reason.removesuffix(NEEDLESS)
-    is_right = _is_true_reason(view, commit, row, old, reason)
+    is_right = _is_true_of_standby(row, old, reason) or _is_true_reason(view, commit, row, old, reason)
     if reason != row.reason:
         # A replacement that it got earlier may be going, too.
         is_right = is_right and row.replaced_by == old.replaced_by and not row.is_fallback
@@ -172,6 +172,13 @@ def _check_reason(view: InvocationView, commit: Commit, row: Replica, old: Repli
         is_right = is_right and (row.replaced_by is not None or row.is_fallback)
     if not is_right:
         view.report(Rule.ROWS_MATCH_OBSERVATION, f"{row} goes, replaced by {row.replaced_by}: {row.reason!r}")
+
+
+def _is_true_of_standby(row: Replica, old: Replica, reason: str) -> bool:
+    """Whether the reason is one of standbys, and true."""
+    if reason == "EC2 refused to start it":
+        return row.is_standby and row.attempts > 0 and old.state is ReplicaState.PROVISIONING
+    return reason == "standby" and row.stands_by and row.state is ReplicaState.STANDBY
 
 
 def _is_true_reason(view: InvocationView, commit: Commit, row: Replica, old: Replica, reason: str) -> bool:
@@ -186,10 +193,6 @@ def _is_true_reason(view: InvocationView, commit: Commit, row: Replica, old: Rep
             return was_ready and row.rebalance_at is not None and row.replaced_by is not None
         case "instance gone":
             return view.instance_of(row) is None
-        case "standby":
-            return row.state is ReplicaState.STANDBY and row.stands_by
-        case "EC2 refused to start it":
-            return row.is_standby and row.attempts > 0 and old.state is ReplicaState.PROVISIONING
         case "its version is given up":
             # It was to replace one that serves, and nothing was asked for yet.
             served = commit.before.replicas.get(old.replaces or 0)

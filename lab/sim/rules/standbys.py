@@ -37,9 +37,7 @@ GIVEN_UP_REASONS = ("more standbys than wanted", "another standby is there", "se
 def got_instance_of_another(row: Replica) -> bool:
     """Whether the row was created with another's instance: a standby was resumed, or stands by again."""
     is_back = row.state is ReplicaState.STANDBY or ReplicaState.STANDBY in row.entered
-    return row.is_standby and (
-        row.is_fallback or (is_back and ReplicaState.PROVISIONING not in row.entered)
-    )
+    return row.is_standby and (row.is_fallback or (is_back and ReplicaState.PROVISIONING not in row.entered))
 
 
 def created_at(row: Replica) -> datetime:
@@ -75,7 +73,11 @@ class StandbyChecker:
     memory: Callable[[], MemoryStore]
 
     def after_commit(
-        self, invocation: Invocation, changes: Changes, before: Mapping[int, Replica], after: Mapping[int, Replica]
+        self,
+        invocation: Invocation,
+        changes: Changes,
+        before: Mapping[int, Replica],
+        after: Mapping[int, Replica],
     ) -> None:
         """A commit took effect."""
         report = self.checker.report
@@ -84,7 +86,9 @@ class StandbyChecker:
         owners: dict[str, Replica] = {}
         for row in after.values():
             if row.instance_id and owners.setdefault(row.instance_id, row) is not row:
-                report(Rule.ONE_ROW_PER_INSTANCE, f"{owners[row.instance_id]} and {row} have {row.instance_id}")
+                report(
+                    Rule.ONE_ROW_PER_INSTANCE, f"{owners[row.instance_id]} and {row} have {row.instance_id}"
+                )
         preparing = [r for r in after.values() if r.stands_by and r.state in PREPARING_STATES]
         if len(preparing) > 1:
             report(Rule.STANDBYS_PREPARED_SINGLY, f"{[str(r) for r in preparing]} are prepared at once")
@@ -120,7 +124,9 @@ class StandbyChecker:
         states = {before[r.id].state for r in ended if r.id in before}
         wanted = ReplicaState.STANDBY if row.is_fallback else ReplicaState.DRAINING
         if states != {wanted}:
-            self.checker.report(Rule.ONE_ROW_PER_INSTANCE, f"{row} gets {row.instance_id} from {ended}, {states}")
+            self.checker.report(
+                Rule.ONE_ROW_PER_INSTANCE, f"{row} gets {row.instance_id} from {ended}, {states}"
+            )
 
     # Calls. They are judged as they are made: the effect may come later.
 
@@ -154,7 +160,8 @@ class StandbyChecker:
             wanted = min((s.replicas for s in self.checker.in_force(invocation, service)), default=0)
             if others < wanted:
                 self.checker.report(
-                    Rule.NOTHING_SERVING_STOPPED, f"{instance_id} is stopped, {others} others serve of {wanted}"
+                    Rule.NOTHING_SERVING_STOPPED,
+                    f"{instance_id} is stopped, {others} others serve of {wanted}",
                 )
 
     def before_register(self, instance_ids: Collection[str]) -> None:
@@ -186,6 +193,14 @@ class StandbyChecker:
 
 
 # Ends of invocations.
+
+
+def is_asleep(view: InvocationView, row: Replica) -> bool:
+    """Whether it stands by, or was resumed and its instance is stopped all the same."""
+    instance = view.instance_of(row)
+    is_stopped = instance is not None and instance.state in STOPPED_STATES
+    is_resumed = row.is_standby and row.state is ReplicaState.PROVISIONING
+    return row.state is ReplicaState.STANDBY or (is_resumed and is_stopped)
 
 
 def overdue_change(view: InvocationView, row: Replica) -> str:
@@ -243,6 +258,8 @@ def check_at_rest(world: SimWorld, spec: ServiceSpec, rows: Rows) -> None:
     states = [i.state(now) for i in instances]
     if len(standbys) != spec.standby or any(r.state is not ReplicaState.STANDBY for r in standbys):
         shown = [f"{r} {r.state}" for r in standbys]
-        world.checker.report(Rule.STANDBYS_AT_REST, f"{spec.service}: {spec.standby} wanted, there are {shown}")
+        world.checker.report(
+            Rule.STANDBYS_AT_REST, f"{spec.service}: {spec.standby} wanted, there are {shown}"
+        )
     elif any(state is not InstanceState.STOPPED for state in states):
         world.checker.report(Rule.STANDBYS_AT_REST, f"{spec.service}: standbys are {states}")

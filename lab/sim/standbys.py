@@ -44,7 +44,7 @@ class Standbys:
     deploys: tuple[tuple[float, int], ...] = ()
     """When another number is deployed; as a share of the time that faults last."""
     losses: tuple[float, ...] = ()
-    """When somebody terminates a stopped instance; as a share of that time."""
+    """When somebody terminates a stopped instance; as a share of that time, see `schedule`."""
 
 
 def draw(seed: int, minutes: float | None) -> Standbys:
@@ -53,7 +53,7 @@ def draw(seed: int, minutes: float | None) -> Standbys:
     if random.random() >= SHARE:
         return Standbys()
     changes = int(random.random() < 0.25) if minutes is None else round(PER_MINUTE * minutes)
-    losses = int(random.random() < 0.15) if minutes is None else round(PER_MINUTE * minutes)
+    losses = int(random.random() < 0.25) if minutes is None else round(PER_MINUTE * minutes)
     target = _PAIRS[seed % len(_PAIRS)] if random.random() < TARGETED else None
     # Those that are prepared, or that have served, are stopped.
     is_stop = target is not None and target[0] is Call.STOP
@@ -73,8 +73,12 @@ def schedule(world: SimWorld, standbys: Standbys) -> None:
     service = world.scenario.specs[0].service
     for share, number in standbys.deploys:
         world.scheduler.at(share * last, partial(_deploy, world, service, number))
+    struck = [when for when, _ in world.scenario.misfortunes]
     for share in standbys.losses:
-        world.scheduler.at(share * last, partial(_lose, world, service))
+        # Half of them just before a misfortune, so that what is lost would be needed.
+        is_before = struck and share < 0.5
+        when = max(struck[int(2 * share * len(struck))] - 4 * share, 0.0) if is_before else share * last
+        world.scheduler.at(when, partial(_lose, world, service))
 
 
 def _deploy(world: SimWorld, service: str, number: int) -> None:

@@ -286,7 +286,10 @@ class Checker:
     ) -> None:
         """Serving replicas leave: are enough left?"""
         service, now = changes.service, self.scheduler.now
-        documents = self.documents(service, now - MAX_DOCUMENT_AGE_S)
+        documents = [*self.documents(service, now - MAX_DOCUMENT_AGE_S)]
+        # What it read may be of two moments: a document, and what an operator asked for before.
+        if invocation.rows is not None and (spec := invocation.specs.get(service)):
+            documents.append(in_effect(spec, invocation.rows.requests, invocation.loaded_at))
         # After a removal, an invocation that can't read the document doesn't know that the service is back.
         since = now - MAX_DOCUMENT_AGE_S if invocation.has_unreadable_document else invocation.began_at
         if self.was_removed(service, since, now):

@@ -212,7 +212,8 @@ def _is_true_reason(view: InvocationView, commit: Commit, row: Replica, old: Rep
         state, _, words = text.partition(": ")
         is_failed = row.state is ReplicaState.FAILED
         # If EC2 took it, or it was ready, it hasn't failed.
-        may_fail = not (was_ready or row.is_warned or words.startswith("Server.SpotInstance"))
+        was_asleep = row.is_standby and row.is_fallback and old.state is ReplicaState.PROVISIONING
+        may_fail = not (was_asleep or was_ready or row.is_warned or words.startswith("Server.SpotInstance"))
         shown = view.instance_of(row)  # EC2 may say something else by now
         is_true = words in ("", instance.end, shown.state_reason if shown else "")
         return state in states and is_true and (not is_failed or may_fail)

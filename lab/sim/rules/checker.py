@@ -286,10 +286,7 @@ class Checker:
     ) -> None:
         """Serving replicas leave: are enough left?"""
         service, now = changes.service, self.scheduler.now
-        documents = [*self.documents(service, now - MAX_DOCUMENT_AGE_S)]
-        # What it read may be of two moments: a document, and what an operator asked for before.
-        if invocation.rows is not None and (spec := invocation.specs.get(service)):
-            documents.append(in_effect(spec, invocation.rows.requests, invocation.loaded_at))
+        documents = [*self.documents(service, now - MAX_DOCUMENT_AGE_S), *_as_read(invocation, service)]
         # After a removal, an invocation that can't read the document doesn't know that the service is back.
         since = now - MAX_DOCUMENT_AGE_S if invocation.has_unreadable_document else invocation.began_at
         if self.was_removed(service, since, now):
@@ -578,6 +575,12 @@ class Checker:
 def in_force(documents: Documents, service: str, time: float) -> Sequence[ServiceSpec]:
     """The documents that a decision may use then: if there is none, the earlier ones stay valid."""
     return documents(service, time - MAX_DOCUMENT_AGE_S) or documents(service, 0.0)
+
+
+def _as_read(invocation: Invocation, service: str) -> list[ServiceSpec]:
+    """What it read, perhaps of two moments: a document, and what an operator asked for before."""
+    rows, spec = invocation.rows, invocation.specs.get(service)
+    return [in_effect(spec, rows.requests, invocation.loaded_at)] if rows is not None and spec else []
 
 
 def _is_declared_gone(instance: SimInstance, invocation: Invocation) -> bool:

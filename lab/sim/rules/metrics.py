@@ -180,7 +180,7 @@ class MetricChecker:
         for metric, values in (
             (Metric.REPLICAS_READY, {ready}),
             (Metric.REPLICAS_MISSING, {max(number - ready, 0) for number in numbers}),
-            (Metric.REPLICAS_UNLAUNCHED, {max(number - known, 0) for number in numbers for known in launched}),
+            (Metric.REPLICAS_UNLAUNCHED, {max(n - known, 0) for n in numbers for known in launched}),
         ):
             bounds.add(metric, spec.service, min(values) if is_whole else 0, max(values))
             # A graph needs zeros, too.

@@ -299,10 +299,10 @@ class MemoryFleet:
                 continue
             room = self.capacity.get(instance.offering, 1)
             if room == 0 or instance.state is not InstanceState.STOPPED:
-                code = "IncorrectInstanceState" if room else "InsufficientInstanceCapacity"
-                refused[instance_id] = Refusal(
-                    RefusalKind.CAPACITY, code, "can't be started", instance.offering
-                )
+                is_full = instance.state is InstanceState.STOPPED
+                kind = RefusalKind.CAPACITY if is_full else RefusalKind.OTHER
+                code = "InsufficientInstanceCapacity" if is_full else "IncorrectInstanceState"
+                refused[instance_id] = Refusal(kind, code, "can't be started", instance.offering)
                 continue
             if instance.offering in self.capacity:
                 self.capacity[instance.offering] = room - 1

@@ -34,6 +34,12 @@ VISIBLE_S = 8.0
 
 SHUTTING_DOWN_S = (2.0, 30.0)
 
+RESUME_S = (10.0, 35.0)
+"""From the start of a stopped instance to running. Its server answers after `LOAD_S` more."""
+
+RESUME_SICK_S = (20.0, 240.0)
+"""How long a resumed instance doesn't answer, if it comes back sick."""
+
 UNREGISTERED_S = 300.0
 """When ELB drops a terminated instance's target. It documents no time; long, so that we are first."""
 
@@ -92,6 +98,10 @@ class SimCloud:
     """Pools whose instances never become ready."""
     end_in_rotation: Callable[[SimInstance], None] = lambda _instance: None
     """Called when EC2 ends a warned instance that is in rotation."""
+    resumes: Random = field(default_factory=lambda: Random(0))  # noqa: S311 - to be repeated
+    """Draws what becomes of resumed instances: the rest of a run doesn't depend on it."""
+    sick_resumes: float = 0.0
+    """The share of resumed instances that don't answer for a while."""
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
     def launch(self, request: LaunchRequest) -> LaunchResult:
@@ -135,13 +145,16 @@ class SimCloud:
         self.answers[request.launch_id] = request, answer
         return answer
 
-    def add(self, service: str | None, offering: Offering, *, age_s: float = 0) -> SimInstance:
-        """An instance that has been running for a while when the simulation begins."""
+    def add(
+        self, service: str | None, offering: Offering, *, age_s: float = 0, is_stopped: bool = False
+    ) -> SimInstance:
+        """An instance that has been running, or was stopped, for a while when the simulation begins."""
         option, state = offering.purchase_option, self.market.state(offering.pool)
-        self.market.set_capacity(offering, state.in_use(option) + 1)
-        wanted = MarketRequest((Candidate(offering.pool),), 1, option, Strategy.LOWEST_PRICE)
-        self.market.launch(wanted, at(self.scheduler.now))
-        self.market.set_capacity(offering, state.capacity(option))
+        if not is_stopped:
+            self.market.set_capacity(offering, state.in_use(option) + 1)
+            wanted = MarketRequest((Candidate(offering.pool),), 1, option, Strategy.LOWEST_PRICE)
+            self.market.launch(wanted, at(self.scheduler.now))
+            self.market.set_capacity(offering, state.capacity(option))
         began = self.scheduler.now - age_s
         instance = SimInstance(
             f"i-{next(self._numbers):017x}",
@@ -150,7 +163,7 @@ class SimCloud:
             began,
             began,
             began,
-            [(began, InstanceState.RUNNING)],
+            [(began, InstanceState.STOPPED if is_stopped else InstanceState.RUNNING)],
             None if service is None else "before",
             None if service is None else TEMPLATE,
             launched_for=service,
@@ -203,7 +216,9 @@ class SimCloud:
         state = instance.state(now)
         if state in ENDING_STATES:
             return
-        if state is InstanceState.STOPPING or (state is InstanceState.STOPPED and final_state is state):
+        is_spot = instance.offering.purchase_option is PurchaseOption.SPOT
+        is_stopping = state is InstanceState.STOPPING and (is_spot or final_state is InstanceState.STOPPED)
+        if is_stopping or (state is InstanceState.STOPPED and final_state is state):
             return
         gone_at = now + self.random.uniform(*SHUTTING_DOWN_S)
         instance.end = why
@@ -216,8 +231,41 @@ class SimCloud:
         self._schedule_event(instance, gone_at, final_state)
         if final_state is InstanceState.TERMINATED:
             self.scheduler.at(gone_at + UNREGISTERED_S, lambda: self._unregister(instance.id))
-        if state is not InstanceState.STOPPED:
+        if state.is_alive:
             self.market.release(instance.offering)
+
+    def start(self, instance: SimInstance) -> Refusal | None:
+        """StartInstances, of one; None if it starts, or runs already."""
+        now, offering = self.scheduler.now, instance.offering
+        state = instance.state(now)
+        if state.is_alive:
+            return None
+        if state is not InstanceState.STOPPED:
+            return Refusal(RefusalKind.OTHER, "IncorrectInstanceState", f"it is {state}", offering)
+        option = offering.purchase_option
+        wanted = MarketRequest((Candidate(offering.pool),), 1, option, Strategy.LOWEST_PRICE)
+        if self.market.launch(wanted, at(now)).granted == 0:
+            return Refusal(RefusalKind.CAPACITY, "InsufficientInstanceCapacity", "no capacity", offering)
+        self.changed_at = now
+        running_at = now + self.resumes.uniform(*RESUME_S)
+        if instance.ready_at < NEVER:
+            instance.ready_at = running_at + self.resumes.uniform(*LOAD_S)
+        if self.resumes.random() < self.sick_resumes:
+            instance.sick = (running_at, running_at + self.resumes.uniform(*RESUME_SICK_S))
+        past = [(since, state) for since, state in instance.states if since <= now]
+        instance.states = [*past, (now, InstanceState.PENDING), (running_at, InstanceState.RUNNING)]
+        self._schedule_event(instance, now, InstanceState.PENDING)
+        self._schedule_event(instance, running_at, InstanceState.RUNNING)
+        return None
+
+    def stop(self, instance: SimInstance) -> str | None:
+        """StopInstances, of one; AWS's words if it refuses to."""
+        state = instance.state(self.scheduler.now)
+        if state is InstanceState.PENDING:
+            return "IncorrectInstanceState: it is pending"
+        if state is InstanceState.RUNNING:
+            self.end(instance, InstanceState.STOPPING, InstanceState.STOPPED)
+        return None
 
     def _unregister(self, instance_id: str) -> None:
         """A load balancer drops the targets of terminated instances by itself."""

@@ -31,6 +31,8 @@ class Call(StrEnum):
     OBSERVE = "fleet.observe"
     WARNED = "fleet.warned"
     TERMINATE = "fleet.terminate"
+    START = "fleet.start"
+    STOP = "fleet.stop"
     REGISTER = "router.register"
     DEREGISTER = "router.deregister"
     HEALTH = "router.health"
@@ -104,6 +106,8 @@ POSSIBLE: dict[Call, tuple[Fault, ...]] = {
     Call.OBSERVE: (*_READ, Fault.STALE, Fault.PARTIAL),
     Call.WARNED: (*_READ, Fault.STALE),
     Call.TERMINATE: (*_WRITE, Fault.PARTIAL),
+    Call.START: (*_WRITE, Fault.PARTIAL),
+    Call.STOP: (*_WRITE, Fault.PARTIAL),
     Call.REGISTER: (*_WRITE, Fault.PARTIAL),
     Call.DEREGISTER: (*_WRITE, Fault.PARTIAL),
     Call.HEALTH: (*_READ, Fault.STALE),
@@ -122,10 +126,17 @@ Pair = tuple[Call, Fault]
 PAIRS: tuple[Pair, ...] = tuple((call, fault) for call, faults in POSSIBLE.items() for fault in faults)
 """All pairs that a campaign must try."""
 
+OF_STANDBYS = (Call.START, Call.STOP)
+"""Calls that only services with standbys make."""
+
+USUAL_PAIRS = tuple(pair for pair in PAIRS if pair[0] not in OF_STANDBYS)
+"""Those that seeds take turns over; `standbys` draws the others."""
+
 TARGET_SHARE = 0.35
 """How often a run's target call meets the target fault: sometimes twice in a row."""
 
-RARE, RARE_SHARE = (Call.FORGET, Call.TERMINATE, Call.FORGIVE, Call.SET_ASIDE), 0.8
+RARE = (Call.FORGET, Call.TERMINATE, Call.FORGIVE, Call.SET_ASIDE, Call.START, Call.STOP)
+RARE_SHARE = 0.8
 """Calls that a run makes once or twice, if at all: they must fail more often."""
 
 

@@ -82,7 +82,9 @@ class SimInstance:
 
     def died_at(self) -> float:
         """When it stopped being alive, or will, as far as is known."""
-        return next((since for since, state in self.states if not state.is_alive), NEVER)
+        # A standby that was stopped may have been started again.
+        last = next((i for i, (_, state) in reversed([*enumerate(self.states)]) if state.is_alive), -1)
+        return self.states[last + 1][0] if last + 1 < len(self.states) else NEVER
 
     def shown_until(self) -> float:
         """Until when it is described."""

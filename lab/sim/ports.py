@@ -14,7 +14,7 @@ from lab.sim.queues import SimQueue
 from lab.sim.rules import limits
 from lab.sim.rules.checker import Checker
 from lab.sim.scheduler import Scheduler
-from spotrelay.core.instances import Instance, TargetState
+from spotrelay.core.instances import Instance, Refusal, TargetState
 from spotrelay.core.names import Metric
 from spotrelay.core.ports import (
     Denied,
@@ -101,6 +101,7 @@ class SimFleet:
     def terminate(self, instance_ids: Collection[str]) -> Mapping[str, str]:
         """See `ports.Fleet.terminate`."""
         invocation = self.gate.invocation
+        self.checker.standby_checker.before_terminate(instance_ids)
 
         def end(ids: Collection[str]) -> Mapping[str, str]:
             self.checker.before_terminate(invocation, ids)
@@ -122,6 +123,40 @@ class SimFleet:
 
         return self.gate(Call.TERMINATE, instance_ids, lambda: end(instance_ids), partly=partly)
 
+    def start(self, instance_ids: Collection[str]) -> Mapping[str, Refusal]:
+        """See `ports.Fleet.start`."""
+        ids = sorted(instance_ids)  # a set's order differs from process to process
+        self.checker.standby_checker.before_start(self.gate.invocation, ids)
+
+        def begin(some: Sequence[str] = ids) -> Mapping[str, Refusal]:
+            instances = (self.cloud.instances[i] for i in some)
+            answers = {instance.id: self.cloud.start(instance) for instance in instances}
+            return {id_: refusal for id_, refusal in answers.items() if refusal}
+
+        def partly() -> Mapping[str, Refusal]:
+            begin(ids[: len(ids) // 2])
+            raise Throttled("EC2: too many requests")
+
+        refused = self.gate(Call.START, ids, begin, partly=partly)
+        self.checker.launch_checker.after_start(self.gate.invocation, refused.values())
+        return refused
+
+    def stop(self, instance_ids: Collection[str]) -> Mapping[str, str]:
+        """See `ports.Fleet.stop`."""
+        ids = list(instance_ids)
+        self.checker.standby_checker.before_stop(self.gate.invocation, ids)
+
+        def halt(some: Sequence[str] = ids) -> Mapping[str, str]:
+            instances = (self.cloud.instances[i] for i in some)
+            answers = {instance.id: self.cloud.stop(instance) for instance in instances}
+            return {id_: words for id_, words in answers.items() if words}
+
+        def partly() -> Mapping[str, str]:
+            halt(ids[: len(ids) // 2])
+            raise Throttled("EC2: too many requests")
+
+        return self.gate(Call.STOP, ids, halt, partly=partly)
+
 
 @dataclass(slots=True)
 class SimRouter:
@@ -137,6 +172,7 @@ class SimRouter:
     def register(self, spec: ServiceSpec, instance_ids: Collection[str]) -> frozenset[str]:
         """See `ports.Router.register`."""
         invocation = self.gate.invocation
+        self.checker.standby_checker.before_register(instance_ids)
 
         def effect(ids: Collection[str] = instance_ids) -> frozenset[str]:
             self.checker.before_route(spec, ids)

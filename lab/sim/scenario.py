@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from random import Random
 
-from lab.sim import scaling
+from lab.sim import scaling, standbys
 from lab.sim.cloud import TEMPLATE
-from lab.sim.faults import PAIRS, Call, Pair
+from lab.sim.faults import USUAL_PAIRS, Call, Pair
 from lab.sim.offers import Listing
+from lab.sim.standbys import Standbys
 from spotrelay.core.pools import Offering, PurchaseOption
 from spotrelay.core.spec import OnRebalance, OnUpdate, OnWarning, ReadinessProbe, ServiceSpec
 
@@ -120,6 +121,7 @@ _NEEDED = {
     Call.NOTE_REMOVAL: Misfortune.REMOVE,
     Call.HISTORY: Misfortune.LOSE_META,
     Call.SCHEDULE_LEAVE: Misfortune.DROUGHT,
+    Call.START: Misfortune.WARN,
 }
 """The misfortune that leads to the call that a run is about."""
 
@@ -157,17 +159,23 @@ class Scenario:
     """How many of the versions that are deployed never become ready."""
     requests: tuple[scaling.Asked, ...]
     """What operators will ask for."""
+    standbys: Standbys
+    """The services' standbys, and what befalls them."""
 
 
 def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
     """The scenario of a seed; `minutes` of misfortune instead of a minute or two."""
     random = Random(seed)  # noqa: S311 - to be repeated, not to be unpredictable
-    target = PAIRS[seed % len(PAIRS)]
+    target = USUAL_PAIRS[seed % len(USUAL_PAIRS)]
+    known = Standbys() if target[0] in _LATE else standbys.draw(seed, minutes)
+    target = known.target or target
     specs = [_spec(random, "demo", replicas, target)]
     if random.random() < 0.1:
         specs.append(_spec(random, "other", max(1, replicas // 2), target))
     is_late = target[0] in _LATE
     faults_s = random.uniform(110, 150) if is_late else random.uniform(30, 150)
+    if target[0] is Call.STOP:
+        faults_s = max(faults_s, 120.0)  # one must be prepared, or be given back, before
     if target[0] is Call.FORGET:
         faults_s += 300.0  # its last instance must have ended before
     if minutes is not None:
@@ -189,7 +197,9 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
     drawn = Scenario(
         seed=seed,
         target=target,
-        specs=tuple(replace(s, max_price_share=listing.cap, on_update=on_update) for s in specs),
+        specs=tuple(
+            _with_standbys(replace(s, max_price_share=listing.cap, on_update=on_update), known) for s in specs
+        ),
         capacity=_capacity(random, specs[0], sum(s.replicas for s in specs)),
         is_warm=random.random() < 0.8 and target[0] is not Call.FORGIVE,
         faults_s=faults_s,
@@ -202,6 +212,7 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
         listing=listing,
         bad_versions=0.4 if on_update is OnUpdate.REPLACE else 0.0,
         requests=() if is_late else scaling.draw(seed, [s.service for s in specs], faults_s, minutes),
+        standbys=known,
     )
     most = 2 * sum(spec.replicas for spec in specs)
     extra = {Offering(p, o): own.randint(0, most) for p in listing.extra for o in PurchaseOption}
@@ -305,6 +316,14 @@ def _spec(random: Random, service: str, replicas: int, target: Pair) -> ServiceS
         on_warning=random.choice((OnWarning.NEEDED, OnWarning.NEEDED, OnWarning.SERVE_ON, OnWarning.LEAVE)),
         max_launches_per_minute=random.choice((100, 100, max(2, replicas // 2))),
     )
+
+
+def _with_standbys(spec: ServiceSpec, known: Standbys) -> ServiceSpec:
+    """The service with its standbys; whether one is prepared, its readiness probe tells."""
+    if not known.number:
+        return spec
+    probe = ReadinessProbe("/", {})
+    return replace(spec, standby=known.number, readiness_probe=probe, initial_delay_s=180.0)
 
 
 def _capacity(random: Random, spec: ServiceSpec, replicas: int) -> dict[Offering, int]:

@@ -9,7 +9,7 @@ from itertools import count
 from random import Random
 
 from lab.sim import cloud as clouds
-from lab.sim import misfortunes, scaling
+from lab.sim import misfortunes, scaling, standbys
 from lab.sim.cloud import SimCloud, SimTarget
 from lab.sim.faults import FaultPlan
 from lab.sim.gate import CallGate, Invocation, SimClock, at, time_of
@@ -26,6 +26,7 @@ from lab.sim.rules.invocations import InvocationChecker
 from lab.sim.rules.launches import LaunchChecker
 from lab.sim.rules.messages import MessageChecker
 from lab.sim.rules.metrics import MetricChecker
+from lab.sim.rules.standbys import StandbyChecker
 from lab.sim.scenario import Scenario
 from lab.sim.scheduler import Scheduler
 from lab.sim.store import SimStore
@@ -89,9 +90,12 @@ class SimWorld:
         self.cloud = SimCloud(self.scheduler, self.random, market, self.emit)
         own = Random(f"{scenario.seed}-survey")  # noqa: S311 - to be repeated
         self.cloud.offers = SimOffers(own, scenario.listing)
+        self.cloud.resumes = Random(f"{scenario.seed}-resumes")  # noqa: S311 - to be repeated
+        self.cloud.sick_resumes = scenario.standbys.sick
         self.checker = Checker(self.scheduler, self.cloud)
         self.message_checker = MessageChecker(self.checker, MetricChecker(self.checker, self.cloud))
         self.memory = MemoryStore()
+        self.checker.standby_checker = StandbyChecker(self.checker, self.cloud, lambda: self.memory)
         self.services = SimServices(self.gate, self.scheduler, self.random)
         self.checker.documents = self.services.since
         self.checker.was_removed = self.services.was_removed
@@ -146,6 +150,7 @@ class SimWorld:
             self.scheduler.at(when, partial(misfortunes.strike, self, kind))
         for asked in self.scenario.requests:
             self.scheduler.at(asked.at, partial(scaling.ask, self, asked))
+        standbys.schedule(self, self.scenario.standbys)
         self.scheduler.at(self.scenario.faults_s, self._end_faults)
         self.scheduler.at(self.random.uniform(0, SCHEDULE_S), self._schedule)
         until = self.scenario.faults_s + SETTLED_WITHIN_S
@@ -266,7 +271,11 @@ class SimWorld:
         over = [r.until for r in rows.requests.values() if time_of(r.until) <= self.scheduler.now + CLOCKS_S]
         until += over
         is_removed = bool(rows.replicas) and self.services.valid(service, self.scheduler.now) is None
-        is_draining = any(row.state is ReplicaState.DRAINING for row in rows.replicas.values())
+        # A standby that is refused waits for its pools; its service serves meanwhile.
+        is_draining = any(
+            row.state is ReplicaState.DRAINING or (row.stands_by and row.state is ReplicaState.REQUESTED)
+            for row in rows.replicas.values()
+        )
         lately = at(self.scheduler.now - 2 * SCHEDULE_S)
         return is_draining or is_removed or any(moment is not None and moment > lately for moment in until)
 
@@ -347,6 +356,8 @@ class SimWorld:
             ReplicaState.STARTING: at(-WARM_S - 30),
             ReplicaState.READY: at(-WARM_S),
         }
+        number = spec.standby if self.scenario.standbys.is_warm else 0
+        count = spec.replicas + number
         for id_ in range(1, spec.replicas + 1):
             is_spot = id_ <= spec.replicas - on_demand
             option = PurchaseOption.SPOT if is_spot else PurchaseOption.ON_DEMAND
@@ -365,13 +376,40 @@ class SimWorld:
                     purchase_option=option,
                 )
             )
-            instance.highest_id = spec.replicas
+            instance.highest_id = count
             self.cloud.groups[spec.service][instance.id] = SimTarget(-WARM_S)
             self.checker.recorded[instance.id] = -WARM_S
-        count = spec.replicas
-        self.memory.commit(Changes(spec.service, (0, count), (0, count), create=tuple(rows)))
+        rows += [self._standing_by(spec, id_, count) for id_ in range(spec.replicas + 1, count + 1)]
+        self.memory.commit(Changes(spec.service, (0, count), (0, spec.replicas), create=tuple(rows)))
         self.memory.keep_document(spec)
-        self.checker.ids[spec.service] = spec.replicas
+        self.checker.ids[spec.service] = count
+
+    def _standing_by(self, spec: ServiceSpec, id_: int, highest_id: int) -> Replica:
+        """A standby that has been stopped for a while."""
+        pool = self.cloud.resumes.choice(spec.pools)
+        instance = self.cloud.add(
+            spec.service, Offering(pool, PurchaseOption.ON_DEMAND), age_s=WARM_S, is_stopped=True
+        )
+        instance.highest_id = highest_id
+        self.checker.recorded[instance.id] = -WARM_S
+        entered = {
+            ReplicaState.REQUESTED: at(-WARM_S),
+            ReplicaState.PROVISIONING: at(-WARM_S),
+            ReplicaState.STARTING: at(-WARM_S),
+            ReplicaState.STANDBY: at(-WARM_S),
+        }
+        return Replica(
+            spec.service,
+            id_,
+            spec.version,
+            ReplicaState.STANDBY,
+            "standby",
+            entered,
+            instance.offering,
+            instance.id,
+            purchase_option=PurchaseOption.ON_DEMAND,
+            is_standby=True,
+        )
 
     def _free(self, offering: Offering) -> int:
         return self.cloud.market.state(offering.pool).free(offering.purchase_option)
@@ -398,5 +436,5 @@ class SimWorld:
             queue.duplicates = 0
         for state in self.cloud.market:
             for option in PurchaseOption:
-                enough = state.in_use(option) + 2 * sum(s.replicas for s in self.scenario.specs)
+                enough = state.in_use(option) + 2 * sum(s.replicas + s.standby for s in self.scenario.specs)
                 self.cloud.market.set_capacity(Offering(state.pool, option), enough)

@@ -8,6 +8,7 @@ from datetime import datetime
 from itertools import zip_longest
 
 from spotrelay.core import timing
+from spotrelay.core.instances import RefusalKind
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import PoolMemory, PurchaseOption
 from spotrelay.core.ports import (
@@ -85,19 +86,22 @@ def launch(ports: Ports, spec: ServiceSpec, ordered: Changes, memory: PoolMemory
 def resume(ports: Ports, spec: ServiceSpec, instance_ids: Collection[str], rows: Sequence[Replica]) -> None:
     """Start the instances of standbys; `rows` are the replicas that they became, where that was just written.
 
-    One that EC2 refuses is noted on its row, and the tick looks at once for another.
+    One for which EC2 has no room is noted on its row, and the tick looks at once for another. One that it
+    refuses for no reason that lasts, as it still stops, the tick asks for again.
 
     Raises:
         PortError: nobody knows whether they start. The tick finds out.
     """
-    service, now = spec.service, ports.clock.now()
-    refused = ports.fleet.start(instance_ids)
+    service = spec.service
+    answers = ports.fleet.start(instance_ids)
+    now = ports.clock.now()
     ports.telemetry.record(
         "resume",
         service=service,
         instances=sorted(instance_ids),
-        refused={id_: refusal.words for id_, refusal in refused.items()},
+        refused={id_: refusal.words for id_, refusal in answers.items()},
     )
+    refused = {id_: r for id_, r in answers.items() if r.kind is not RefusalKind.OTHER}
     if not refused:
         return
     ports.telemetry.count(Metric.LAUNCH_REFUSALS, len(refused), service=service)
@@ -117,7 +121,10 @@ def resume(ports: Ports, spec: ServiceSpec, instance_ids: Collection[str], rows:
         list(refused.values()), spec.region, PurchaseOption.ON_DEMAND, PoolMemory(), now
     )
     if lessons:
-        ports.store.cool(lessons)
+        try:
+            ports.store.cool(lessons)
+        except PortError as error:
+            note_lost(ports, service, error)
 
 
 def _order(spec: ServiceSpec, ordered: Changes, memory: PoolMemory, now: datetime) -> _Order:

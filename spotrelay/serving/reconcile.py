@@ -267,7 +267,7 @@ def _for_dead(replica: Replica, instance: Instance, seen: Observation) -> Drain 
         reason = f"{reason}: {instance.state_reason}"
     warned_at = replica.warned_at or seen.warned.get(instance.id)
     is_taken = instance.was_reclaimed or warned_at is not None
-    if is_taken or replica.state is ReplicaState.READY:
+    if is_taken or replica.state is ReplicaState.READY or standby.has_ended_before(replica):
         return Drain(replica, reason, warned_at=warned_at, cool_pool=is_taken)
     return Fail(replica, f"{reason}, before it was ready", is_ec2s=instance.ended_by_ec2)
 

@@ -10,7 +10,7 @@ a row says is what its instance should be doing, so a tick finds out what somebo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import datetime
 
 from spotrelay.core import timing
@@ -38,15 +38,17 @@ REASON = "standby"
 
 def resume(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Resume]:
     """Resume a standby for each replica that is missing from the rotation."""
-    # What this very tick found ill may only be busy, and what it has just stopped still stops.
-    for action in bridge(spec, seen.rows, now, busy=len(seen.found_ill)):
-        if action.replica.id in seen.read.replicas:
-            yield action
+    # What this very tick found ill may only be busy: the next one tells.
+    # What this tick has only just given its row can't be written twice.
+    known = {r.id for r in seen.known if not _is_gone(r, seen)}
+    yield from bridge(spec, seen.rows, known, now, busy=len(seen.found_ill))
 
 
-def bridge(spec: ServiceSpec, rows: Rows, now: datetime, *, busy: int = 0) -> Iterator[Resume]:
-    """The standbys to resume: as many as don't serve, less those that are coming."""
-    standbys = [r for r in rows.replicas.values() if _is_to_be_had(r, now)]
+def bridge(
+    spec: ServiceSpec, rows: Rows, known: Collection[int], now: datetime, *, busy: int = 0
+) -> Iterator[Resume]:
+    """The standbys to resume, of those `known`: as many as don't serve, less those that are coming."""
+    standbys = [r for r in rows.replicas.values() if r.id in known and _is_to_be_had(r, now)]
     missing = (
         spec.replicas - staying_count(rows) - busy - sum(is_coming(r, now) for r in rows.replicas.values())
     )
@@ -74,6 +76,11 @@ def is_asleep(replica: Replica, instance: Instance) -> bool:
     return is_resumed and instance.state in _STOPPED
 
 
+def has_ended_before(replica: Replica) -> bool:
+    """Whether it was resumed and never ran: that its instance ended says nothing of its version."""
+    return replica.is_standby and replica.is_fallback and replica.state is ReplicaState.PROVISIONING
+
+
 def awaken(replica: Replica, now: datetime) -> Iterator[StandBy | StartInstance]:
     """What becomes of it: its start was refused, or is asked for again."""
     if replica.retry_at:
@@ -95,9 +102,10 @@ def _is_well(replica: Replica) -> bool:
 def keep(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Action]:
     """Prepare what is missing of the standbys, one at a time, and give up what is too many, old or gone."""
     rows = seen.rows
-    standbys = [r for r in rows.replicas.values() if r.is_standby and _is_kept(r)]
-    for replica in standbys:
+    there = [r for r in rows.replicas.values() if r.is_standby and _is_kept(r)]
+    for replica in there:
         yield from _as_it_should_be(replica, seen, now)
+    standbys = [r for r in there if not _is_gone(r, seen)]
     stale = {r.id for r in standbys if _is_stale(spec, r, rows, now)}
     preparing = [r for r in standbys if r.state in _PREPARING and r.stands_by]
     is_whole = staying_count(rows) >= spec.replicas
@@ -125,10 +133,17 @@ def _as_it_should_be(replica: Replica, seen: Observation, now: datetime) -> Iter
     instance = seen.instances.get(replica.instance_id or "")
     if replica.state is not ReplicaState.STANDBY or instance is None or replica.id not in seen.read.replicas:
         return
-    if instance.state in (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED):
+    if _is_gone(replica, seen):
         yield Drain(replica, f"instance {instance.state}")
     elif instance.state.is_alive and now - replica.since >= seconds(timing.AGAIN_S):
         yield StopInstance(replica)
+
+
+def _is_gone(replica: Replica, seen: Observation) -> bool:
+    """Whether it stands by, and its instance ended."""
+    instance = seen.instances.get(replica.instance_id or "")
+    is_ended = instance is not None and instance.state in _ENDED
+    return replica.state is ReplicaState.STANDBY and is_ended
 
 
 def _is_to_be_had(replica: Replica, now: datetime) -> bool:
@@ -146,5 +161,7 @@ def _is_stale(spec: ServiceSpec, replica: Replica, rows: Rows, now: datetime) ->
 _PREPARING = frozenset({ReplicaState.REQUESTED, ReplicaState.PROVISIONING, ReplicaState.STARTING})
 
 _RISING = frozenset({ReplicaState.PROVISIONING, ReplicaState.STARTING})
+
+_ENDED = frozenset({InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED})
 
 _STOPPED = frozenset({InstanceState.STOPPING, InstanceState.STOPPED})

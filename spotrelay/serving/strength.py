@@ -49,9 +49,9 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Acti
     missing = min(_missing(spec, kept, len(regular), seen), max(spec.replicas - serving, 0))
     # What was resumed is needed for as long as anything is missing, and is no reason to launch another.
     resumed = [r for r in fallbacks if r.is_standby]
-    missing = max(missing, min(len(resumed), spec.replicas - serving))
+    needed = max(missing, min(len(resumed), spec.replicas - serving))
     standing_in = [_as_serving(r, found_ill) for r in fallbacks]
-    idle = _idle_fallbacks(standing_in, missing + _undecided(spec, kept, seen), kept, now)
+    idle = _idle_fallbacks(standing_in, needed + _undecided(spec, kept, seen), kept, now)
     idle = _at_most(may_go - sum(r.serves for r in dropped), [r for r in idle if r.id in known])
     for replica in dropped:
         yield from _drop(replica, "more replicas than wanted", seen)

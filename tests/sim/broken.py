@@ -47,10 +47,11 @@ from spotrelay.serving import (
     replacement,
     rollout,
     rotation,
+    standby,
     strength,
     supersede,
 )
-from spotrelay.serving.actions import Action, CloseIntent, Drain, Request, Terminate
+from spotrelay.serving.actions import Action, CloseIntent, Drain, Request, Resume, StopInstance, Terminate
 from spotrelay.serving.reconcile import Stage
 
 
@@ -142,6 +143,9 @@ _drop = strength._drop
 _least_missed = strength._least_missed
 _derive = desired.derive
 _read = Controller._read
+_admit = Controller._admit
+_as_it_should_be = standby._as_it_should_be
+_unowned = reconcile.unowned
 
 
 @mistake(MemoryStore, "_check", Rule.LEGAL_TRANSITIONS)
@@ -762,6 +766,63 @@ def requests_never_end(spec: ServiceSpec, requests: Any, now: datetime) -> Any:
 def warnings_go_by_the_service_file(self: Controller, *args: Any) -> Rows:
     """The fast path doesn't know what an operator asks for."""
     return replace(_read(self, *args), requests={})
+
+
+@mistake(standby, "bridge", Rule.STANDBY_RESUMED)
+def standbys_are_never_resumed(*args: Any, **kwargs: Any) -> list[Action]:
+    """A missing replica is no reason to resume a standby."""
+    return []
+
+
+@mistake(standby, "is_coming", Rule.ONE_ROW_PER_INSTANCE)
+def a_standby_is_resumed_twice(*args: Any) -> bool:
+    """What was resumed isn't known to come, and the standby stays one beside it."""
+    return False
+
+
+also(Resume, "after")(lambda _self, row, _now: row)
+
+
+@mistake(standby, "_as_it_should_be", Rule.NOTHING_SERVING_STOPPED)
+def what_was_resumed_is_stopped(replica: Replica, seen: Any, now: datetime) -> Iterator[Action]:
+    """A standby's instance that runs is stopped, even if it was resumed and serves."""
+    if replica.state is ReplicaState.READY:
+        yield StopInstance(replica)
+    yield from _as_it_should_be(replica, seen, now)
+
+
+@mistake(reconcile, "unowned", Rule.ONE_ROW_PER_INSTANCE, Rule.STANDBY_KEPT)
+def stopped_instances_count_as_orphans(seen: Any, now: datetime) -> list[Any]:
+    """A standby's stopped instance is ended as an orphan."""
+    standbys = {r.instance_id for r in seen.rows.replicas.values() if r.state is ReplicaState.STANDBY}
+    return [*_unowned(seen, now), *(i for i in seen.instances.values() if i.id in standbys)]
+
+
+@mistake(standby, "Request", Rule.STANDBYS_PREPARED_SINGLY)
+def two_standbys_are_prepared_at_once(count: int, *args: Any, **kwargs: Any) -> Request:
+    """Standbys are prepared in pairs."""
+    return Request(count + 1, *args, **kwargs)
+
+
+@mistake(standby, "returns", Rule.STANDBY_KEPT)
+def what_has_served_is_terminated(*args: Any) -> bool:
+    """A standby that was resumed never stands by again."""
+    return False
+
+
+@mistake(standby, "staying_count", Rule.STANDBYS_PREPARED_SINGLY)
+def standbys_come_before_replicas(rows: Rows) -> int:
+    """Standbys are prepared while replicas are missing."""
+    return 999
+
+
+@mistake(Controller, "_admit", Rule.STANDBY_OUT_OF_ROTATION)
+def standbys_are_registered(self: Controller, spec: ServiceSpec, seen: Any) -> None:
+    """A standby that is prepared comes into rotation."""
+    rising = (r for r in seen.rows.replicas.values() if r.stands_by and r.state is ReplicaState.STARTING)
+    if ids := [r.instance_id for r in rising if r.instance_id]:
+        self._ports.router.register(spec, ids)
+    _admit(self, spec, seen)
 
 
 MISTAKES += [

@@ -12,7 +12,7 @@ import pytest
 
 from lab.sim import scenario
 from lab.sim.campaign import Summary, campaign
-from lab.sim.faults import PAIRS, POSSIBLE, Call, Fault
+from lab.sim.faults import PAIRS, POSSIBLE, USUAL_PAIRS, Call, Fault
 from lab.sim.rules import Rule
 from lab.sim.run import run
 from lab.sim.scheduler import Killed, Scheduler, Task
@@ -79,7 +79,16 @@ def test_telling_changes_nothing() -> None:
 
 def test_every_pair_is_some_run_s_target() -> None:
     """Seeds take turns over calls and faults, so that the rare ones get theirs."""
-    assert {scenario.draw(seed, 5).target for seed in range(len(PAIRS))} == set(PAIRS)
+    assert {scenario.draw(seed, 5).target for seed in range(5 * len(PAIRS))} == set(PAIRS)
+
+
+def test_standbys_change_no_other_run() -> None:
+    """Who has none draws what it drew before there were any."""
+    drawn = [scenario.draw(seed, 5) for seed in range(len(PAIRS))]
+    without = [one for one in drawn if not one.standbys.number]
+    assert 0.5 < len(without) / len(drawn) < 0.9
+    assert {one.target for one in without} <= set(USUAL_PAIRS)
+    assert all(spec.standby == one.standbys.number for one in drawn for spec in one.specs)
 
 
 def test_only_what_can_go_stale_does() -> None:

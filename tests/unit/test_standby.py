@@ -14,6 +14,7 @@ from spotrelay.core.pools import Offering, PurchaseOption
 from spotrelay.core.ports import Unavailable
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.spec import ReadinessProbe, ServiceSpec
+from spotrelay.events import StateChange
 from tests.examples import demo_spec
 from tests.unit.worlds import (
     Troubled,
@@ -336,3 +337,125 @@ def test_spot_and_standby_in_one_offering_are_told_apart() -> None:
     world, _ = prepared(spec_of(1, 1))
     (standby,) = standing_by(world)
     assert standby.offering == Offering(standby.offering.pool, ON_DEMAND) if standby.offering else False
+
+
+# What simulation has found.
+
+
+@pytest.mark.parametrize("state", [InstanceState.STOPPING, InstanceState.STOPPED, InstanceState.RUNNING])
+def test_an_event_of_before_it_was_resumed_changes_nothing(state: InstanceState) -> None:
+    """It says what the instance did as a standby, and comes late: it serves by now, or starts."""
+    world, controller = prepared()
+    dry(world, SPOT)
+    late = world.clock.now()
+    world.clock.advance(1)
+    controller.handle(warn(world, active(world)[0]))
+    (rising,) = resumed(world)
+    controller.handle([StateChange(instance_of(rising), late, state)])
+    assert resumed(world) == [rising]
+    settle(world, controller, 3)
+    (serving,) = resumed(world)
+    assert serving.serves
+    controller.handle([StateChange(instance_of(rising), late, state)])
+    assert resumed(world) == [serving]
+
+
+def test_what_is_resumed_and_stopped_all_the_same_leaves() -> None:
+    """An event of after it ran is true: somebody stopped it."""
+    world, controller = prepared()
+    dry(world, SPOT)
+    controller.handle(warn(world, active(world)[0]))
+    settle(world, controller, 3)
+    (serving,) = resumed(world)
+    world.clock.advance(1)
+    controller.handle([StateChange(instance_of(serving), world.clock.now(), InstanceState.STOPPED)])
+    assert rows(world).replicas[serving.id].state is ReplicaState.DRAINING
+
+
+def test_a_standby_that_returns_is_resumed_by_the_next_tick() -> None:
+    """Its row is new: the tick that gives it back can't write it once more."""
+    world, controller = prepared(spec_of(1, on_demand_fallback=False))
+    dry(world, SPOT)
+    controller.handle(warn(world, active(world)[0]))
+    settle(world, controller, 3)
+    (fallback,) = resumed(world)
+    world.clock.advance(1)
+    controller.handle([StateChange(instance_of(fallback), world.clock.now(), InstanceState.STOPPED)])
+    world.fleet.enter(InstanceState.STOPPED, [instance_of(fallback)])
+    ids = set()
+    for _ in range(40):
+        settle(world, controller, 1)
+        ids |= {r.id for r in standing_by(world)}
+    assert ids, "it stood by between two ticks"
+    assert [r.instance_id for r in resumed(world)] == [fallback.instance_id]
+
+
+@pytest.mark.parametrize("facts", [{"on_demand_fallback": False}, {"use_spot": False}])
+def test_a_slow_one_is_no_reason_for_a_fallback_that_nobody_wants(facts: dict[str, Any]) -> None:
+    """Where the service wants none, only standbys bridge."""
+    world, controller = prepared(spec_of(1, **facts))
+    dry(world, SPOT, ON_DEMAND)
+    world.fleet.capacity[world.fleet.instances[instance_of(standing_by(world)[0])].offering] = 1
+    world.prober.silent = {instance_of(r) for r in standing_by(world)}
+    controller.handle(reclaim(world, active(world)[0]))
+    assert len(resumed(world)) == 1
+    world.clock.advance(timing.STANDBY_SLOW_S + 1)
+    settle(world, controller, 3)
+    assert [r.is_standby for r in active(world) if r.is_fallback] == [True]
+
+
+def test_one_that_is_still_stopping_is_asked_for_again() -> None:
+    """That EC2 can't start it yet is no refusal: it comes as soon as it has stopped."""
+    world, controller = prepared(spec_of(1))
+    dry(world, SPOT)
+    instance_id = instance_of(standing_by(world)[0])
+    world.fleet.enter(InstanceState.STOPPING, [instance_id])
+    controller.handle(warn(world, active(world)[0]))
+    (rising,) = resumed(world)
+    assert (rising.attempts, rising.retry_at) == (0, None)
+    world.fleet.enter(InstanceState.STOPPED, [instance_id])
+    settle(world, controller, 9)
+    assert [r.instance_id for r in resumed(world) if r.serves] == [instance_id]
+
+
+def test_a_lesson_of_a_refused_start_may_get_lost() -> None:
+    """The message needn't come again for it."""
+    world, controller = prepared()
+    dry(world, SPOT, ON_DEMAND)
+    world.refuse("store.cool", Unavailable("no answer"))
+    assert controller.handle(reclaim(world, active(world)[0])) == []
+    assert world.calls.count("store.cool") >= 1
+
+
+def test_of_too_many_the_dead_one_goes() -> None:
+    """A standby whose instance ended leaves as that, and no other goes in its place."""
+    world, controller = prepared()
+    first, lost = standing_by(world)
+    world.fleet.enter(InstanceState.TERMINATED, [instance_of(lost)])
+    world.services.specs["demo"] = spec_of(1)
+    settle(world, controller, 20)
+    assert standing_by(world) == [first]
+    world.fleet.enter(InstanceState.TERMINATED, [instance_of(first)])
+    world.services.specs["demo"] = spec_of(0)
+    settle(world, controller, 20)
+    assert not standing_by(world)
+
+
+def test_a_dead_standby_is_not_resumed_by_a_tick_that_sees_it() -> None:
+    """Nor does it count as a failure of its version where nobody saw it."""
+    world, controller = prepared()
+    lost = standing_by(world)
+    dry(world, SPOT)
+    world.fleet.enter(InstanceState.TERMINATED, [instance_of(lost[0])])
+    reclaim(world, active(world)[0])
+    controller.tick("demo")
+    assert [r.instance_id for r in resumed(world)] == [lost[1].instance_id]
+
+    world, controller = prepared()
+    lost = standing_by(world)
+    world.fleet.enter(InstanceState.TERMINATED, [instance_of(r) for r in lost])
+    controller.handle(reclaim(world, active(world)[0]))
+    for _ in range(8):
+        settle(world, controller, 1)
+        assert rows(world).backoff.failures == 0
+    assert not resumed(world)

@@ -140,6 +140,17 @@ class Rule(StrEnum):
     LAUNCHED_WHEN_DUE = "A waiting replica is launched when it is due, and not before"
     FAILURE_BACKOFF = "After replicas that never became ready, launches wait, twice as long each time"
 
+    # Standbys, at every step and after settling: `standbys`.
+    STANDBY_OUT_OF_ROTATION = "A standby is never in rotation while it stands by"
+    ONE_ROW_PER_INSTANCE = "No instance has two rows, and no standby is resumed twice at once"
+    NOTHING_SERVING_STOPPED = "No instance that serves is stopped unless as many as desired serve without it"
+    STANDBY_KEPT = "A standby's instance is terminated only if the standby was given up"
+    STANDBYS_PREPARED_SINGLY = "One standby is prepared at a time, and only while as many as desired serve"
+    STANDBY_RESUMED = (
+        "While a replica is missing and a standby can be had, an undisturbed tick or warning resumes it"
+    )
+    STANDBYS_AT_REST = "There are as many standbys as wanted, all of them stopped"
+
     # After settling: `final_state`.
     SETTLES = "Everything comes to rest"
     DESIRED_AT_REST = (

@@ -12,6 +12,7 @@ from lab.sim.gate import Invocation, time_of
 from lab.sim.instances import NEVER, SimInstance
 from lab.sim.rules import Rule, Violation, limits
 from lab.sim.rules.desired import in_effect
+from lab.sim.rules.standbys import created_at, is_late
 from lab.sim.scheduler import Scheduler
 from spotrelay.core.instances import InstanceState, TargetState
 from spotrelay.core.pools import PurchaseOption
@@ -23,6 +24,7 @@ from spotrelay.memory import MemoryStore
 
 if TYPE_CHECKING:
     from lab.sim.rules.launches import LaunchChecker
+    from lab.sim.rules.standbys import StandbyChecker
 
 MAX_DOCUMENT_AGE_S = limits.TIMEOUT_S + limits.DOCUMENT_CACHE_S
 """How old the document of a decision may be: a tick's time-out, and the cache of `get`."""
@@ -85,6 +87,8 @@ class Checker:
     """By service: when the warned replicas that serve on will be checked."""
     changed_at: float = 0.0
     """When a row or an intent last changed."""
+    standby_checker: StandbyChecker = field(init=False)
+    """Checks standbys."""
     launch_checker: LaunchChecker = field(init=False)
     """Checks launches, and the cooldowns that follow from them."""
 
@@ -110,7 +114,7 @@ class Checker:
         row = store.read(service, [replica_id]).replicas.get(replica_id)
         if row is None or self.is_damaged(service, invocation.began_at):
             return None
-        is_new = time_of(row.entered[ReplicaState.REQUESTED]) >= invocation.began_at - SKEW_S
+        is_new = time_of(created_at(row)) >= invocation.began_at - SKEW_S
         return None if is_new else row
 
     def report(self, rule: Rule, what: str) -> None:
@@ -132,6 +136,7 @@ class Checker:
         self._check_serving_count(changes, after)
         self._check_departures(invocation, changes, before, after)
         self._check_launch_rate(changes)
+        self.standby_checker.after_commit(invocation, changes, before, after)
         if changes.create:
             self._check_creations(invocation, changes, before, after)
             self._check_fallbacks(invocation, changes, before, after)
@@ -185,17 +190,21 @@ class Checker:
         if given != list(range(first, first + len(given))):
             self.report(Rule.IDS_IN_ORDER, f"{service}: {given} given after {highest}")
         self.ids[service] = max(highest, *given)
-        requested = max(row.entered[ReplicaState.REQUESTED] for row in changes.create)
+        requested = max(created_at(row) for row in changes.create)
         earliest = self.requested.get(service, requested) - timedelta(seconds=SKEW_S)
         if requested < earliest and not self.is_damaged(service, invocation.began_at):
             self.report(Rule.IDS_IN_ORDER, f"{service}: {given} were requested before {highest}")
         self.requested[service] = requested
         # If the document is missing, the last one that was read stays valid.
-        documents = self._in_force(invocation, service)
+        documents = self.in_force(invocation, service)
         most = max((spec.replicas + spec.surge for spec in documents), default=0)
+        now = self.scheduler.now + SKEW_S  # one that is about to be late may be so by another clock
         for is_fallback in (False, True):
             was, active = (
-                sum(r.is_counted and r.is_fallback is is_fallback for r in rows.values())
+                sum(
+                    r.is_counted and r.is_fallback is is_fallback and not is_late(r, now)
+                    for r in rows.values()
+                )
                 for rows in (before, after)
             )
             found = sum(r.state is not ReplicaState.REQUESTED for r in changes.create)
@@ -214,7 +223,7 @@ class Checker:
                 )
             self.replacements[service, row.replaces] = row.id
 
-    def _in_force(self, invocation: Invocation, service: str) -> Sequence[ServiceSpec]:
+    def in_force(self, invocation: Invocation, service: str) -> Sequence[ServiceSpec]:
         """The documents that a decision may use: recent ones, and those that it read."""
         recent = in_force(self.documents, service, self.scheduler.now)
         return [*recent, *self._as_read(invocation, service)]
@@ -246,7 +255,7 @@ class Checker:
                 self.report(Rule.ONE_FALLBACK_PER_REPLICA, f"{row} replaces {replaced}, a fallback")
         if not any(row.is_fallback and row.state is ReplicaState.REQUESTED for row in changes.create):
             return
-        documents = self._in_force(invocation, service)
+        documents = self.in_force(invocation, service)
         if not any(spec.use_spot and spec.on_demand_fallback for spec in documents):
             self.report(Rule.ONE_FALLBACK_PER_REPLICA, f"{service} wants none, and gets some")
         # The decision used the rows that it loaded: newer rows would have taken its IDs.
@@ -257,7 +266,10 @@ class Checker:
         there = sum(r.is_counted and not r.is_fallback and r.stays for r in kept)
         has_failed = service in self.failed or any(r.state is ReplicaState.FAILED for r in changes.update)
         missing = max(most - there, 0) if has_failed else sum(map(_is_unready_spot, loaded))
-        fallbacks = sum(row.is_fallback and row.state.is_active for row in after.values())
+        now = self.scheduler.now + SKEW_S  # one that is about to be late may be so by another clock
+        fallbacks = sum(
+            row.is_fallback and row.state.is_active and not is_late(row, now) for row in after.values()
+        )
         if fallbacks > missing:
             self.report(
                 Rule.ONE_FALLBACK_PER_REPLICA,

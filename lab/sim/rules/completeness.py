@@ -14,6 +14,7 @@ from lab.sim.rules.checker import SKEW_S
 from lab.sim.rules.desired import ends_between, in_effect
 from lab.sim.rules.invocation_view import InvocationView, stays_in
 from lab.sim.rules.replicas import STARTING_STATES, check_after_tick, may_roll_out, regular
+from lab.sim.rules.standbys import check_resumed, is_asleep, others_at_rest, overdue_change
 from spotrelay.core.instances import Instance, InstanceState, TargetState
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
@@ -28,12 +29,13 @@ def check_tick(view: InvocationView, memory: MemoryStore) -> None:
     """Check that a tick did everything that it was shown to be necessary."""
     assert view.spec is not None  # noqa: S101 - a tick has one
     for row in view.unchanged_rows():
-        why = _overdue_change(view, view.spec, row)
+        why = overdue_change(view, row) if is_asleep(view, row) else _overdue_change(view, view.spec, row)
         if why:
             view.report(Rule.TICK_COMPLETE, f"{row}, {row.state}: {why}")
     for instance in _orphans(view):
         view.report(Rule.TICK_COMPLETE, f"{instance.id}, launched at {instance.launched_at}, has no row")
     check_after_tick(view, view.spec)
+    check_resumed(view, view.spec)
     _check_needless_replicas(view, view.spec)
     _check_next(view, view.spec, memory)
 
@@ -188,7 +190,7 @@ def _check_next(view: InvocationView, spec: ServiceSpec, memory: MemoryStore) ->
     """Does another tick follow within seconds while anything changes, and none at rest?"""
     now, next_due = view.checker.scheduler.now, memory.damage(view.service).next_tick
     rows = view.now
-    replicas = rows.replicas.values()
+    replicas = others_at_rest(rows)
     # Whoever has written rows since has scheduled a tick of its own.
     is_moving = view.is_alone and (
         bool(rows.intents) or any(row.state in STARTING_STATES for row in replicas)
@@ -206,7 +208,7 @@ def _check_next(view: InvocationView, spec: ServiceSpec, memory: MemoryStore) ->
     # One of a new version must stay for a while before the one that it replaces goes.
     is_rolling = any(row.superseded_in(rows) or may_roll_out(view, spec, row) for row in replicas)
     at_rest = not is_rolling and all(
-        row.stays and not row.is_fallback for all_ in (view.rows, rows) for row in all_.replicas.values()
+        row.stays and not row.is_fallback for all_ in (view.rows, rows) for row in others_at_rest(all_)
     )
     is_calm = at_rest and is_whole and not (view.rows.intents or rows.intents or _has_acted(view))
     if is_calm and view.invocation.scheduled_ticks:
@@ -219,10 +221,10 @@ def _check_next(view: InvocationView, spec: ServiceSpec, memory: MemoryStore) ->
 def _check_wait(view: InvocationView, next_tick: float | None) -> None:
     """Only waiting replicas are left: does the next tick come when the first is due?"""
     spec, now = view.spec, view.checker.scheduler.now
-    replicas = view.rows.replicas.values()
+    replicas = others_at_rest(view.rows)
     waiting = [row for row in replicas if row.state is ReplicaState.REQUESTED]
     is_still = not (_has_acted(view) or view.rows.intents) and view.is_alone
-    if spec is None or not is_still or any(r.is_fallback for r in replicas):
+    if spec is None or not is_still or any(r.is_fallback or r.stands_by for r in replicas):
         return
     if not all(row.stays or row in waiting for row in replicas):
         return
@@ -244,7 +246,7 @@ def _check_wait(view: InvocationView, next_tick: float | None) -> None:
         view.report(Rule.NEXT_TICK_IN_TIME, f"{what}, and the next tick at {due}")
 
 
-_ACTS = frozenset({Call.REGISTER, Call.DEREGISTER, Call.TERMINATE})
+_ACTS = frozenset({Call.REGISTER, Call.DEREGISTER, Call.TERMINATE, Call.START, Call.STOP})
 """Calls that change something although no row is written."""
 
 
@@ -258,6 +260,8 @@ def _has_acted(view: InvocationView) -> bool:
 
 def check_signals(view: InvocationView, memory: MemoryStore) -> None:
     """Check that the events of a batch are recorded, as far as their replicas were on record."""
+    if view.spec is not None and view.spec.standby:
+        check_resumed(view, view.spec)
     for body in view.invocation.bodies:
         event = json.loads(body)
         instance_id, kind = event["detail"]["instance-id"], event["detail-type"]
@@ -284,6 +288,8 @@ def _unrecorded_event(view: InvocationView, row: Replica, kind: str, detail: dic
     # A tick may make it ready at the same time.
     was_starting = any(r.state in STARTING_STATES and r.instance_id == row.instance_id for r in read)
     is_starting = row.state in STARTING_STATES or was_starting
+    if row.is_standby and row.is_fallback and detail.get("state") in ("running", "stopping", "stopped"):
+        return ""  # it may be of before it was resumed; the tick sees what is so
     if is_starting and not row.is_warned and "State-change" in kind:
         # The event doesn't say whether it failed or EC2 took it. The tick asks EC2.
         is_all = sum((row.instance_id or "") in body for body in view.invocation.bodies) == 1

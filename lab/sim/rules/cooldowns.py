@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -118,6 +118,16 @@ class CooldownChecker:
         seen.may_end |= covered - owed
         seen.evidence += refused
         seen.fresh[spec.service] += refused
+
+    def after_start(self, invocation: Invocation, refusals: Iterable[Refusal]) -> None:
+        """EC2 answered to starts of standbys: what it refused for lack of capacity cools."""
+        now = at(self.scheduler.now + invocation.skew_s)
+        self.of(invocation).evidence += [
+            Evidence(invocation.tick_service, *about, now, refusal.code)
+            for refusal in refusals
+            if refusal.offering
+            and (about := _scope_and_cause(refusal, refusal.offering.pool.region, PurchaseOption.ON_DEMAND))
+        ]
 
     def before_cool(self, invocation: Invocation, cooldowns: Collection[Cooldown]) -> None:
         """Cooldowns are about to be written."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lab.sim.gate import at, time_of
 from lab.sim.instances import ENDING_STATES
-from lab.sim.rules import Rule
+from lab.sim.rules import Rule, standbys
 from lab.sim.rules.backoff import is_looping, rollout_stopped
 from lab.sim.rules.checker import MAX_DOCUMENT_AGE_S, SKEW_S
 from lab.sim.rules.desired import in_effect
@@ -34,7 +34,7 @@ def unrest(world: SimWorld) -> str:
         f"{r} {r.state}"
         for spec in world.scenario.specs
         for r in world.memory.load(spec.service).replicas.values()
-        if r.state is not ReplicaState.READY
+        if r.state not in (ReplicaState.READY, ReplicaState.STANDBY)
     ]
     messages = [m.id for queue in (world.signals, world.ticks) for m in queue.messages]
     return f"rows {rows}, messages {messages}"
@@ -55,10 +55,13 @@ def _check_service(world: SimWorld, service: str) -> None:
     ready = {r.instance_id for r in rows.replicas.values() if r.state is ReplicaState.READY}
     if not _is_crash_loop(spec, rows):
         _check_strength(world, service, desired, rows)
+        if spec:
+            standbys.check_at_rest(world, spec, rows)
         if spec and not rollout_stopped(spec, [rows.backoff], rows):
             _check_versions(world, spec, rows)
     there = {i.id for i in world.cloud.of(service) if i.state(now) not in ENDING_STATES and not i.is_foreign}
     # Of a service that is gone from the table and from CloudFormation nobody can tell what was its.
+    there -= {r.instance_id for r in rows.replicas.values() if r.state is ReplicaState.STANDBY}
     if there - ready and (spec or service not in world.checker.damaged):
         report(Rule.NO_INSTANCE_WITHOUT_ROW, f"{service}: {sorted(there - ready)}")
     alive = {i.id for i in world.cloud.of(service) if i.is_alive(now) and not i.is_foreign}
@@ -92,17 +95,20 @@ def _is_crash_loop(spec: ServiceSpec | None, rows: Rows) -> bool:
 def _check_strength(world: SimWorld, service: str, desired: int, rows: Rows) -> None:
     """Are as many ready as desired, each with its purchase option, and no others?"""
     report = world.checker.report
-    states = [f"{r.id} {r.state}" for r in rows.replicas.values()]
-    if len(states) != desired or any(r.state is not ReplicaState.READY for r in rows.replicas.values()):
+    replicas = [r for r in rows.replicas.values() if not r.stands_by]
+    states = [f"{r.id} {r.state}" for r in replicas]
+    if len(states) != desired or any(r.state is not ReplicaState.READY for r in replicas):
         report(Rule.DESIRED_AT_REST, f"{service}: {desired} desired, instances are {states}")
-    for row in rows.replicas.values():
+    for row in replicas:
         if row.is_fallback or (row.offering and row.offering.purchase_option is not row.purchase_option):
             report(Rule.DESIRED_AT_REST, f"{row} is to be {row.purchase_option}, and is {row.offering}")
 
 
 def _check_versions(world: SimWorld, spec: ServiceSpec, rows: Rows) -> None:
     """Where versions roll out, nothing of an older one is left."""
-    old = [f"{r} v{r.version}" for r in rows.replicas.values() if r.version < spec.version]
+    old = [
+        f"{r} v{r.version}" for r in rows.replicas.values() if r.version < spec.version and not r.stands_by
+    ]
     if old and spec.on_update is OnUpdate.REPLACE:
         world.checker.report(Rule.ROLLED_OUT, f"{spec.service} v{spec.version} is deployed, there are {old}")
 
@@ -136,7 +142,7 @@ def _needs_replacement(world: SimWorld, row: Replica) -> bool:
         or row.reason in UNREPLACED_REASONS
     ):
         return False
-    if row.is_fallback or row.reason.endswith(NEEDLESS):
+    if row.is_fallback or row.is_standby or row.reason.endswith(NEEDLESS):
         return False
     drained_at = time_of(row.entered[ReplicaState.DRAINING])
     # A decision may be as old as its reads.

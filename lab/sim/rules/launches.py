@@ -11,6 +11,7 @@ from lab.sim.rules import Rule, limits
 from lab.sim.rules.checker import Documents, in_force
 from lab.sim.rules.cooldowns import CooldownChecker, Evidence
 from lab.sim.scheduler import Scheduler
+from spotrelay.core.instances import Refusal, RefusalKind
 from spotrelay.core.pools import CapacityPool, Offering, PoolMemory, PurchaseOption, Scope
 from spotrelay.core.ports import Denied, LaunchRequest, LaunchResult, Throttled
 from spotrelay.core.replica import Replica, ReplicaState
@@ -57,6 +58,8 @@ class InvocationLaunches:
     """By launch ID."""
     fallbacks: dict[str, set[bool]] = field(default_factory=dict)
     """The services that Spot has just refused, and whether they want fallbacks."""
+    refused_starts: bool = False
+    """Whether EC2 refused to start a standby."""
     called: set[str] = field(default_factory=set)
     """The services for which an extra tick was scheduled since."""
 
@@ -279,13 +282,20 @@ class LaunchChecker:
         if isinstance(answer, LaunchResult):
             self.cooldown_checker.after_launch(invocation, request, answer)
 
+    def after_start(self, invocation: Invocation, refusals: Collection[Refusal]) -> None:
+        """EC2 has answered to starts of standbys."""
+        self.cooldown_checker.after_start(invocation, refusals)
+        launching = self.by.setdefault(invocation, InvocationLaunches())
+        for refusal in refusals:
+            launching.refused_starts |= refusal.kind is RefusalKind.CAPACITY
+
     def before_extra_tick(self, invocation: Invocation, service: str, delay_s: float) -> None:
         """An extra tick is scheduled, beside the claimed one."""
         launching = self.by.get(invocation)
         if launching is None or not 0 < delay_s <= limits.FALLBACK_S:
             return
         launching.called.add(service)
-        if True not in launching.fallbacks.get(service, ()):
+        if True not in launching.fallbacks.get(service, ()) and not launching.refused_starts:
             self.report(
                 Rule.FALLBACKS_IN_SECONDS, f"an extra tick of {service} is scheduled, and nothing was refused"
             )

@@ -79,6 +79,15 @@ TIMEOUT_S = 60.0
 MIN_READY_S = 600.0
 """A replica that was ready for less isn't replaced on a recommendation: docs/service-file.md."""
 
+STANDBY_SLOW_S = 90.0
+"""A standby that was resumed so long ago, and isn't ready, is no reason not to resume another."""
+
+STANDBY_TRIES = 2
+"""So many resumes in a row that EC2 refused: then another standby is prepared in its place."""
+
+AGAIN_S = 10.0
+"""An instance that should have been started or stopped by then is started or stopped again."""
+
 LAUNCH_WINDOW_S = 60.0
 """The minute of `max_launches_per_minute`: docs/service-file.md."""
 

@@ -18,7 +18,8 @@ from lab.sim.gate import CallRecord, Invocation, first, time_of
 from lab.sim.odd_messages import Fate, SimSignal
 from lab.sim.rules import Rule, limits
 from lab.sim.rules.checker import SKEW_S, Checker
-from lab.sim.rules.metrics import MetricChecker, is_mending
+from lab.sim.rules.metrics import MetricChecker, is_about_refused_start, is_mending
+from lab.sim.rules.standbys import got_instance_of_another
 from spotrelay.core.ports import Conflict, OtherControlPlane, PortError
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Changes, Removal, Rows
@@ -41,6 +42,8 @@ CHANGING_CALLS = frozenset(
         Call.COMMIT,
         Call.LAUNCH,
         Call.TERMINATE,
+        Call.START,
+        Call.STOP,
         Call.REGISTER,
         Call.DEREGISTER,
         Call.KEEP_DOCUMENT,
@@ -210,12 +213,13 @@ class MessageChecker:
             if record.call is not Call.COMMIT or record.is_error or not isinstance(record.about, Changes):
                 continue
             changes, after = record.about, records[position + 1 :]
-            is_outcome = bool(opened & set(changes.close_intents))
+            is_outcome = bool(opened & set(changes.close_intents)) or is_about_refused_start(changes)
             if changes.open_intent:
                 opened.add(changes.open_intent.id)
                 if not _is_launched(changes.open_intent.id, after):
                     self._report_step(invocation, f"{changes.open_intent.id} isn't launched")
             if spec is not None:
+                self._check_heirs(invocation, changes, after)
                 for row in changes.update:
                     self._check_row(invocation, row, known.get(row.id), spec, record.at, after)
             if not (is_outcome or (is_mending(changes) and invocation.observed_at is None)):
@@ -235,7 +239,10 @@ class MessageChecker:
         instance_id = row.instance_id
         if before is None or instance_id is None:
             return
-        if before.state.is_active and not row.state.is_active:
+        if before.state is ReplicaState.STARTING and row.state is ReplicaState.STANDBY:
+            if not _any_about(after, Call.STOP, instance_id):
+                self._report_step(invocation, f"{row} stands by, and isn't stopped")
+        elif before.state.is_active and not row.state.is_active:
             calls = [
                 c.call for c in after if c.call is Call.LAUNCH or _is_about(c, Call.DEREGISTER, instance_id)
             ]
@@ -251,6 +258,13 @@ class MessageChecker:
             self._report_step(invocation, f"{row} starts, and isn't registered")
         if row.warned_at and not before.warned_at and row.state is ReplicaState.READY:
             self._check_leave_schedule(invocation, row, row.warned_at, spec, since, after)
+
+    def _check_heirs(self, invocation: Invocation, changes: Changes, after: Sequence[CallRecord]) -> None:
+        """Rows got the instances of others: are these started, or stopped?"""
+        for row in filter(got_instance_of_another, changes.create):
+            call = Call.START if row.is_fallback else Call.STOP
+            if not _any_about(after, call, row.instance_id or ""):
+                self._report_step(invocation, f"{row} is {row.state}, and there is no {call}")
 
     def _check_leave_schedule(
         self,
@@ -331,7 +345,9 @@ class MessageChecker:
                 lost = None
             if record.call is not Call.COMMIT or not isinstance(record.about, Changes):
                 continue
-            is_outcome = bool(opened & set(record.about.close_intents))
+            is_outcome = bool(opened & set(record.about.close_intents)) or is_about_refused_start(
+                record.about
+            )
             if record.about.open_intent:
                 opened.add(record.about.open_intent.id)
             if lost is not None and not is_outcome:

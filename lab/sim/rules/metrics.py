@@ -20,7 +20,8 @@ from lab.sim.rules import Rule, limits
 from lab.sim.rules.backoff import is_looping, rollout_stopped
 from lab.sim.rules.checker import Checker
 from lab.sim.rules.desired import CLOCKS_S, in_effect
-from spotrelay.core.instances import RefusalKind, TargetState
+from lab.sim.rules.standbys import got_instance_of_another
+from spotrelay.core.instances import Refusal, RefusalKind, TargetState
 from spotrelay.core.names import Metric
 from spotrelay.core.ports import (
     Conflict,
@@ -173,11 +174,13 @@ class MetricChecker:
         times = (invocation.began_at - CLOCKS_S, self.checker.scheduler.now + CLOCKS_S)
         numbers = {in_effect(spec, rows.requests, time).replicas for time in times}
         ready = sum(r.serves for r in rows.replicas.values())
-        launched = sum(r.is_counted and r.instance_id is not None for r in rows.replicas.values())
+        there = [r for r in rows.replicas.values() if r.is_counted and r.instance_id is not None]
+        # A standby that was resumed while the rows were read may be left to the next tick.
+        launched = {len(there), sum(r.id <= rows.highest_id or not r.is_standby for r in there)}
         for metric, values in (
             (Metric.REPLICAS_READY, {ready}),
             (Metric.REPLICAS_MISSING, {max(number - ready, 0) for number in numbers}),
-            (Metric.REPLICAS_UNLAUNCHED, {max(number - launched, 0) for number in numbers}),
+            (Metric.REPLICAS_UNLAUNCHED, {max(n - known, 0) for n in numbers for known in launched}),
         ):
             bounds.add(metric, spec.service, min(values) if is_whole else 0, max(values))
             # A graph needs zeros, too.
@@ -285,12 +288,15 @@ class _CallWalk:
         self._opened: set[str] = set()
         """Its own launch intents."""
         self._out: set[str] = set()
+        self._service: str | None = None
+        """The service whose calls these are."""
 
     def through(self, records: Iterable[CallRecord]) -> None:
         """Add up all calls."""
         for record in records:
             if isinstance(record.answer, Rows):
                 self._known |= {(r.service, r.id): r for r in record.answer.replicas.values()}
+                self._service = next((r.service for r in record.answer.replicas.values()), self._service)
             elif isinstance(record.about, Changes):
                 self._committed(record.about, record.answer)
             elif isinstance(record.about, LaunchRequest):
@@ -301,7 +307,9 @@ class _CallWalk:
                 and not record.is_error
             ):
                 self._deregistered(record.about)
-            elif record.call is Call.TERMINATE and isinstance(record.answer, dict):
+            elif record.call is Call.START and isinstance(record.answer, dict):
+                self._refused(list(record.answer.values()))
+            elif record.call in (Call.TERMINATE, Call.STOP) and isinstance(record.answer, dict):
                 self._bounds.add(Metric.CALLS_DENIED, None, len(record.answer))
             if isinstance(record.answer, Denied):
                 # Otherwise its message is redelivered, and ends as a dead letter, which has its own alarm.
@@ -309,6 +317,11 @@ class _CallWalk:
                     record.call is Call.COMMIT and not is_mending(record.about)
                 )
                 self._bounds.add(Metric.CALLS_DENIED, None, int(must_count), 1)
+
+    def _refused(self, refusals: Sequence[Refusal]) -> None:
+        """Starts of standbys were refused. What only waits for a stop to be over may count, too."""
+        least = sum(r.kind is not RefusalKind.OTHER for r in refusals)
+        self._bounds.add(Metric.LAUNCH_REFUSALS, self._service, least, len(refusals))
 
     def _launched(self, service: str, answer: object) -> None:
         if isinstance(answer, LaunchResult):
@@ -332,7 +345,7 @@ class _CallWalk:
 
     def _committed(self, changes: Changes, answer: object) -> None:
         bounds, service = self._bounds, changes.service
-        is_outcome = bool(self._opened & set(changes.close_intents))
+        is_outcome = bool(self._opened & set(changes.close_intents)) or is_about_refused_start(changes)
         if isinstance(answer, Conflict):
             if not is_outcome and not (self._is_signals and is_mending(changes)):
                 bounds.add(Metric.CONFLICTS, service)
@@ -356,7 +369,11 @@ class _CallWalk:
             bounds.add(Metric.INTERRUPTION_WARNINGS, service)
         if row.instance_id in self._launched_ids and (before is None or before.instance_id is None):
             bounds.add(Metric.REPLICAS_LAUNCHED, service)
-        elif row.instance_id and (before is None or before.instance_id is None):
+        elif (
+            row.instance_id
+            and not got_instance_of_another(row)
+            and (before is None or before.instance_id is None)
+        ):
             is_adopted = row.state is not ReplicaState.DRAINING
             bounds.add(Metric.ORPHANS_ADOPTED if is_adopted else Metric.ORPHANS_TERMINATED, service)
 
@@ -365,6 +382,8 @@ _COUNTED_DENIALS = frozenset(
     {
         Call.LAUNCH,
         Call.TERMINATE,
+        Call.START,
+        Call.STOP,
         Call.DEREGISTER,
         Call.SCHEDULE_LEAVE,
         Call.RECALL,
@@ -379,6 +398,16 @@ _COUNTED_DENIALS = frozenset(
 def is_mending(about: object) -> bool:
     """Whether a commit only repairs the highest ID, and is part of no decision."""
     return isinstance(about, Changes) and not (about.create or about.update or about.close_intents)
+
+
+def is_about_refused_start(about: object) -> bool:
+    """Whether a commit only notes that EC2 refused to start standbys, and is part of no decision."""
+    if not isinstance(about, Changes) or about.create or about.close_intents or not about.update:
+        return False
+    return all(
+        r.is_standby and r.is_fallback and r.state is ReplicaState.PROVISIONING and r.retry_at
+        for r in about.update
+    )
 
 
 def _is_true(counted: MetricRecord, event: SimSignal, happened_at: float) -> bool:

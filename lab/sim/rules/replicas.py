@@ -12,6 +12,7 @@ from lab.sim.rules.backoff import backoffs, held_until, is_held, is_looping, rol
 from lab.sim.rules.checker import SKEW_S
 from lab.sim.rules.invocation_view import InvocationView, stays_in
 from lab.sim.rules.rows import NEEDLESS
+from lab.sim.rules.standbys import is_late
 from spotrelay.core.instances import TargetState
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
@@ -196,7 +197,7 @@ def _check_purchase_options(view: InvocationView, spec: ServiceSpec, commit: Com
     )
     base = _base(spec)
     for row in commit.changes.create:
-        if row.state is not ReplicaState.REQUESTED or row.is_fallback:
+        if row.state is not ReplicaState.REQUESTED or row.is_fallback or row.is_standby:
             continue
         option = row.purchase_option
         replaced = commit.before.replicas.get(row.replaces or 0)
@@ -216,9 +217,10 @@ def _check_purchase_options(view: InvocationView, spec: ServiceSpec, commit: Com
         _check_version(view, spec, commit, row)
     for row in commit.changes.create:
         _check_orphan_purchase(view, row, base)
-        if row.is_fallback and row.purchase_option is not PurchaseOption.ON_DEMAND:
+        if (row.is_fallback or row.is_standby) and row.purchase_option is not PurchaseOption.ON_DEMAND:
             view.report(
-                Rule.PURCHASE_OPTION_CORRECT, f"{row} is a fallback, and is to be {row.purchase_option}"
+                Rule.PURCHASE_OPTION_CORRECT,
+                f"{row} is a fallback or a standby, and is to be {row.purchase_option}",
             )
 
 
@@ -306,7 +308,10 @@ def _check_fallback_requests(view: InvocationView, commit: Commit) -> None:
     failed = [backoff.version for backoff in backoffs(view) if backoff.failures]
     if not created or any(version >= row.version for row in created for version in failed):
         return  # after failures each that isn't there may have one
-    fallbacks = sum(r.is_fallback and r.state.is_active for r in commit.after.replicas.values())
+    now = commit.at + SKEW_S  # one that is about to be late may be so by another clock
+    fallbacks = sum(
+        r.is_fallback and r.state.is_active and not is_late(r, now) for r in commit.after.replicas.values()
+    )
     # One that this very tick found adopted starts alone, perhaps.
     needed = max(
         sum(_may_need_fallback(r, rows) for r in regular(rows)) for rows in (view.rows, commit.after)
@@ -352,6 +357,8 @@ def _check_launch_times(view: InvocationView, spec: ServiceSpec, commit: Commit)
             view.report(Rule.LAUNCHED_WHEN_DUE, f"{row} is launched, and is due at {row.retry_at}")
     fresh = [r for r in commit.changes.create if r.id in launched and r.replaces is None]
     for row in (*again, *fresh):
+        if row.stands_by:
+            continue  # its failures hold nothing, nor is it held by others'
         if held_until(view, row.version, is_fallback=row.is_fallback) > now:
             view.report(Rule.FAILURE_BACKOFF, f"{row} is launched, and waits by {view.rows.backoff}")
     # What goes in a later commit of the same decision doesn't stay either.

@@ -6,6 +6,7 @@ from lab.sim.gate import Commit, time_of
 from lab.sim.rules import Rule, limits
 from lab.sim.rules.checker import MAX_DOCUMENT_AGE_S, SKEW_S, in_force
 from lab.sim.rules.invocation_view import InvocationView
+from lab.sim.rules.standbys import got_instance_of_another
 from spotrelay.core.instances import InstanceState, TargetState
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.spec import OnRebalance
@@ -21,7 +22,7 @@ def check(view: InvocationView, commit: Commit) -> None:
     """Check every row of a commit."""
     for row in commit.changes.create:
         _check_state_times(view, commit, row, None)
-        if row.state is not ReplicaState.REQUESTED:
+        if row.state is not ReplicaState.REQUESTED and not got_instance_of_another(row):
             _check_orphan_row(view, commit, row)
     for row in commit.changes.update:
         old = commit.before.replicas.get(row.id)
@@ -51,7 +52,11 @@ def _check_state_times(view: InvocationView, commit: Commit, row: Replica, old: 
         before = old.entered.get(state) if old else None
         if before is not None:
             is_right = moment == before
-        elif old is None and state is ReplicaState.PROVISIONING:
+        elif old is None and got_instance_of_another(row) and state is ReplicaState.REQUESTED:
+            # It is as old as the standby whose instance it gets.
+            others = (r for r in commit.before.replicas.values() if r.instance_id == row.instance_id)
+            is_right = moment in [r.entered[state] for r in others]
+        elif old is None and state is ReplicaState.PROVISIONING and not got_instance_of_another(row):
             launched_at = view.checker.cloud.instances[row.instance_id or ""].launched_at
             is_right = abs(time_of(moment) - launched_at) <= SKEW_S
         else:
@@ -157,7 +162,7 @@ def _check_orphan_row(view: InvocationView, commit: Commit, row: Replica) -> Non
 def _check_reason(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> None:
     """A replica goes: is the row's reason true?"""
     reason = row.reason.removesuffix(NEEDLESS)
-    is_right = _is_true_reason(view, commit, row, old, reason)
+    is_right = _is_true_of_standby(row, old, reason) or _is_true_reason(view, commit, row, old, reason)
     if reason != row.reason:
         # A replacement that it got earlier may be going, too.
         is_right = is_right and row.replaced_by == old.replaced_by and not row.is_fallback
@@ -167,6 +172,13 @@ def _check_reason(view: InvocationView, commit: Commit, row: Replica, old: Repli
         is_right = is_right and (row.replaced_by is not None or row.is_fallback)
     if not is_right:
         view.report(Rule.ROWS_MATCH_OBSERVATION, f"{row} goes, replaced by {row.replaced_by}: {row.reason!r}")
+
+
+def _is_true_of_standby(row: Replica, old: Replica, reason: str) -> bool:
+    """Whether the reason is one of standbys, and true."""
+    if reason == "EC2 refused to start it":
+        return row.is_standby and row.attempts > 0 and old.state is ReplicaState.PROVISIONING
+    return reason == "standby" and row.stands_by and row.state is ReplicaState.STANDBY
 
 
 def _is_true_reason(view: InvocationView, commit: Commit, row: Replica, old: Replica, reason: str) -> bool:
@@ -200,7 +212,8 @@ def _is_true_reason(view: InvocationView, commit: Commit, row: Replica, old: Rep
         state, _, words = text.partition(": ")
         is_failed = row.state is ReplicaState.FAILED
         # If EC2 took it, or it was ready, it hasn't failed.
-        may_fail = not (was_ready or row.is_warned or words.startswith("Server.SpotInstance"))
+        was_asleep = row.is_standby and row.is_fallback and old.state is ReplicaState.PROVISIONING
+        may_fail = not (was_asleep or was_ready or row.is_warned or words.startswith("Server.SpotInstance"))
         shown = view.instance_of(row)  # EC2 may say something else by now
         is_true = words in ("", instance.end, shown.state_reason if shown else "")
         return state in states and is_true and (not is_failed or may_fail)

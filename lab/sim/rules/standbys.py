@@ -1,0 +1,265 @@
+"""The rules about standbys: prepared once, stopped, and resumed where a replica is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from lab.sim.cloud import SimCloud
+from lab.sim.gate import Invocation, time_of
+from lab.sim.instances import ENDING_STATES
+from lab.sim.rules import Rule, limits
+from spotrelay.core.instances import InstanceState
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.rows import Changes, Rows
+from spotrelay.core.spec import ServiceSpec
+from spotrelay.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from lab.sim.rules.checker import Checker
+    from lab.sim.rules.invocation_view import InvocationView
+    from lab.sim.world import SimWorld
+
+RISING_STATES = (ReplicaState.PROVISIONING, ReplicaState.STARTING)
+
+PREPARING_STATES = (ReplicaState.REQUESTED, *RISING_STATES)
+
+SKEW_S = 1.5
+"""As `checker.SKEW_S`, which can't be imported here."""
+
+STOPPED_STATES = (InstanceState.STOPPING, InstanceState.STOPPED)
+
+GIVEN_UP_REASONS = ("more standbys than wanted", "another standby is there", "service removed")
+
+
+def got_instance_of_another(row: Replica) -> bool:
+    """Whether the row was created with another's instance: a standby was resumed, or stands by again."""
+    is_back = row.state is ReplicaState.STANDBY or ReplicaState.STANDBY in row.entered
+    return row.is_standby and (row.is_fallback or (is_back and ReplicaState.PROVISIONING not in row.entered))
+
+
+def created_at(row: Replica) -> datetime:
+    """When the row was created. One that got another's instance keeps the time when that was requested."""
+    times = sorted(row.entered.values())
+    return times[1] if got_instance_of_another(row) else row.entered[ReplicaState.REQUESTED]
+
+
+def others_at_rest(rows: Rows) -> list[Replica]:
+    """All rows but those that stand by: these may stay so for weeks."""
+    return [r for r in rows.replicas.values() if r.state is not ReplicaState.STANDBY]
+
+
+def is_coming(row: Replica, now: float) -> bool:
+    """Whether it was resumed so lately, and not refused, that nothing else is to come in its place."""
+    is_rising = row.state in RISING_STATES and row.is_standby and row.is_fallback
+    if not is_rising or row.retry_at is not None:
+        return False
+    return now <= time_of(row.entered[ReplicaState.PROVISIONING]) + limits.STANDBY_SLOW_S
+
+
+def is_late(row: Replica, now: float) -> bool:
+    """Whether it was resumed, isn't ready, and others are to come in its place."""
+    return row.state in RISING_STATES and row.is_standby and row.is_fallback and not is_coming(row, now)
+
+
+@dataclass(slots=True)
+class StandbyChecker:
+    """Checks standbys at every commit and call."""
+
+    checker: Checker
+    cloud: SimCloud
+    memory: Callable[[], MemoryStore]
+
+    def after_commit(
+        self,
+        invocation: Invocation,
+        changes: Changes,
+        before: Mapping[int, Replica],
+        after: Mapping[int, Replica],
+    ) -> None:
+        """A commit took effect."""
+        report = self.checker.report
+        if changes.service in self.checker.damaged or not any(r.is_standby for r in changes.stored):
+            return
+        owners: dict[str, Replica] = {}
+        for row in after.values():
+            if row.instance_id and owners.setdefault(row.instance_id, row) is not row:
+                report(
+                    Rule.ONE_ROW_PER_INSTANCE, f"{owners[row.instance_id]} and {row} have {row.instance_id}"
+                )
+        preparing = [r for r in after.values() if r.stands_by and r.state in PREPARING_STATES]
+        if len(preparing) > 1:
+            report(Rule.STANDBYS_PREPARED_SINGLY, f"{[str(r) for r in preparing]} are prepared at once")
+        self._check_preparation(invocation, changes, after)
+        for row in changes.create:
+            if got_instance_of_another(row):
+                self._check_heir(changes, row, before)
+        for row in changes.stored:
+            old = before.get(row.id)
+            is_new = row.state is ReplicaState.STANDBY and (old is None or old.state is not row.state)
+            if is_new and self.cloud.in_rotation(row.service, row.instance_id or ""):
+                report(Rule.STANDBY_OUT_OF_ROTATION, f"{row} stands by, and {row.instance_id} is in rotation")
+
+    def _check_preparation(
+        self, invocation: Invocation, changes: Changes, after: Mapping[int, Replica]
+    ) -> None:
+        """A standby is launched: was the service whole?"""
+        intent = changes.open_intent
+        if intent is None or not any(r.stands_by for r in changes.stored if r.id in intent.replica_ids):
+            return
+        # By what it read, less what it has taken out itself.
+        staying = sum(r.stays and r.id in after and after[r.id].stays for r in invocation.loaded.values())
+        staying = max(staying, sum(r.stays for r in after.values()))
+        wanted = min((s.replicas for s in self.checker.in_force(invocation, changes.service)), default=0)
+        if staying < wanted:
+            self.checker.report(
+                Rule.STANDBYS_PREPARED_SINGLY, f"{intent} is for a standby, {staying} of {wanted} serve"
+            )
+
+    def _check_heir(self, changes: Changes, row: Replica, before: Mapping[int, Replica]) -> None:
+        """A row gets the instance of another: does that end in the same commit, and may it?"""
+        ended = [r for r in changes.update if r.instance_id == row.instance_id and r.state.is_ended]
+        states = {before[r.id].state for r in ended if r.id in before}
+        wanted = ReplicaState.STANDBY if row.is_fallback else ReplicaState.DRAINING
+        if states != {wanted}:
+            self.checker.report(
+                Rule.ONE_ROW_PER_INSTANCE, f"{row} gets {row.instance_id} from {ended}, {states}"
+            )
+
+    # Calls. They are judged as they are made: the effect may come later.
+
+    def before_start(self, invocation: Invocation, instance_ids: Collection[str]) -> None:
+        """StartInstances is about to be called."""
+        rows = {r.instance_id: r for r in invocation.loaded.values()}
+        for instance_id in instance_ids:
+            row = rows.get(instance_id)
+            is_known = row is not None and row.is_standby and row.state is ReplicaState.PROVISIONING
+            if instance_id not in invocation.row_writes and not is_known:
+                self.checker.report(
+                    Rule.ROW_BEFORE_EFFECT, f"{instance_id} is started, and its row wasn't written: {row}"
+                )
+
+    def before_stop(self, invocation: Invocation, instance_ids: Collection[str]) -> None:
+        """StopInstances is about to be called."""
+        rows = {r.instance_id: r for r in invocation.loaded.values()}
+        for instance_id in instance_ids:
+            instance, row = self.cloud.instances[instance_id], rows.get(instance_id)
+            service = instance.launched_for or ""
+            is_known = row is not None and row.state is ReplicaState.STANDBY
+            if instance.is_foreign:
+                self.checker.report(Rule.FOREIGN_UNTOUCHED, f"{instance_id} is stopped")
+            if instance_id not in invocation.row_writes and not is_known:
+                self.checker.report(
+                    Rule.ROW_BEFORE_EFFECT, f"{instance_id} is stopped, and its row wasn't written: {row}"
+                )
+            if not self.cloud.serves(instance) or service in self.checker.damaged:
+                continue
+            others = sum(i is not instance and self.cloud.serves(i) for i in self.cloud.of(service))
+            wanted = min((s.replicas for s in self.checker.in_force(invocation, service)), default=0)
+            if others < wanted:
+                self.checker.report(
+                    Rule.NOTHING_SERVING_STOPPED,
+                    f"{instance_id} is stopped, {others} others serve of {wanted}",
+                )
+
+    def before_register(self, instance_ids: Collection[str]) -> None:
+        """RegisterTargets is about to be called."""
+        for instance_id in instance_ids:
+            row = self._row_of(instance_id)
+            if row is not None and row.stands_by and row.service not in self.checker.damaged:
+                self.checker.report(Rule.STANDBY_OUT_OF_ROTATION, f"{row}, {row.state}, is registered")
+
+    def before_terminate(self, instance_ids: Collection[str]) -> None:
+        """TerminateInstances is about to be called."""
+        for instance_id in instance_ids:
+            row = self._row_of(instance_id)
+            if row is None or not row.is_standby or row.service in self.checker.damaged:
+                continue
+            is_spent = row.attempts >= limits.STANDBY_TRIES or row.unhealthy_since is not None
+            is_dead = row.reason.startswith("instance ")
+            has_failed = row.state is ReplicaState.FAILED
+            if not (is_spent or is_dead or has_failed or row.reason in GIVEN_UP_REASONS):
+                self.checker.report(
+                    Rule.STANDBY_KEPT, f"{instance_id} of {row}, {row.state}, is terminated: {row.reason}"
+                )
+
+    def _row_of(self, instance_id: str) -> Replica | None:
+        memory = self.memory()
+        service, id_ = memory.locate([instance_id]).get(instance_id, ("", 0))
+        ended = (r for r in memory.history(service, 1000) if r.id == id_)
+        return memory.load(service).replicas.get(id_) or next(ended, None) if service else None
+
+
+# Ends of invocations.
+
+
+def is_asleep(view: InvocationView, row: Replica) -> bool:
+    """Whether it stands by, or was resumed and its instance is stopped all the same."""
+    instance = view.instance_of(row)
+    is_stopped = instance is not None and instance.state in STOPPED_STATES
+    is_resumed = row.is_standby and row.state is ReplicaState.PROVISIONING
+    return row.state is ReplicaState.STANDBY or (is_resumed and is_stopped)
+
+
+def overdue_change(view: InvocationView, row: Replica) -> str:
+    """Why a tick should have done something about a standby's instance; empty if it needn't."""
+    instance = view.instance_of(row)
+    if instance is None:
+        return ""
+    is_old = view.is_over(row.since, limits.AGAIN_S)
+    if row.state is ReplicaState.STANDBY:
+        if instance.state in ENDING_STATES:
+            return f"it stands by, and its instance is {instance.state}"
+        is_due = instance.state.is_alive and is_old
+        return "it stands by, and its instance runs" if is_due and not _is_called(view, row) else ""
+    is_due = instance.state in STOPPED_STATES and is_old
+    return "it was resumed, and its instance is stopped" if is_due and not _is_called(view, row) else ""
+
+
+def _is_called(view: InvocationView, row: Replica) -> bool:
+    about = (c.about for c in view.invocation.calls if c.call.value in ("fleet.start", "fleet.stop"))
+    return any(row.instance_id in ids for ids in about if isinstance(ids, Collection))
+
+
+def check_resumed(view: InvocationView, spec: ServiceSpec) -> None:
+    """Replicas are missing: is a standby resumed for each, if there is one?"""
+    if not view.is_alone:
+        return
+    now, read = view.now.replicas, view.rows.replicas
+    busy = sum(
+        r.stays and r.id in now and now[r.id].state is ReplicaState.READY and not now[r.id].serves
+        for r in read.values()
+    )
+    staying = sum(r.stays for r in now.values()) + busy
+    at = view.invocation.began_at - SKEW_S  # one that is about to be late may be so by another clock
+    # What it has just resumed counts, even if EC2 refused that: the next tick resumes another.
+    fresh = {r.id for commit in view.invocation.commits for r in commit.changes.create if r.is_standby}
+    coming = max(
+        sum(is_coming(r, at) or (r.id in fresh and r.is_fallback) for r in rows.values())
+        for rows in (read, now)
+    )
+    missing = spec.replicas - staying - coming
+    idle = [
+        r
+        for r in view.unchanged_rows()
+        if r.state is ReplicaState.STANDBY and (r.retry_at is None or view.is_over(r.retry_at))
+    ]
+    if missing > 0 and idle:
+        view.report(Rule.STANDBY_RESUMED, f"{missing} are missing, and {idle[0]} stands by")
+
+
+def check_at_rest(world: SimWorld, spec: ServiceSpec, rows: Rows) -> None:
+    """Are there as many standbys as wanted, all of them stopped?"""
+    standbys = [r for r in rows.replicas.values() if r.is_standby]
+    now = world.scheduler.now
+    instances = [world.cloud.instances[r.instance_id or ""] for r in standbys if r.instance_id]
+    states = [i.state(now) for i in instances]
+    if len(standbys) != spec.standby or any(r.state is not ReplicaState.STANDBY for r in standbys):
+        shown = [f"{r} {r.state}" for r in standbys]
+        world.checker.report(
+            Rule.STANDBYS_AT_REST, f"{spec.service}: {spec.standby} wanted, there are {shown}"
+        )
+    elif any(state is not InstanceState.STOPPED for state in states):
+        world.checker.report(Rule.STANDBYS_AT_REST, f"{spec.service}: standbys are {states}")

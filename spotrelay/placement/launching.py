@@ -83,7 +83,7 @@ def launch(ports: Ports, spec: ServiceSpec, ordered: Changes, memory: PoolMemory
 
 
 def resume(ports: Ports, spec: ServiceSpec, instance_ids: Collection[str], rows: Sequence[Replica]) -> None:
-    """Start the instances of standbys; `rows` are the replicas that they became, where that was just written.
+    """Start the instances of standbys; `rows` are the replicas that have them, as last written.
 
     One that EC2 refuses is noted on its row, and the tick looks at once for another.
 
@@ -91,16 +91,21 @@ def resume(ports: Ports, spec: ServiceSpec, instance_ids: Collection[str], rows:
         PortError: nobody knows whether they start. The tick finds out.
     """
     service, now = spec.service, ports.clock.now()
-    refused = ports.fleet.start(instance_ids)
+    answered = ports.fleet.start(instance_ids)
+    # EC2 names an instance, and the row knows where it is.
+    offerings = {row.instance_id: row.offering for row in rows}
+    refused = {id_: replace(r, offering=offerings.get(id_, r.offering)) for id_, r in answered.items()}
     ports.telemetry.record(
         "resume",
         service=service,
         instances=sorted(instance_ids),
-        refused={id_: refusal.words for id_, refusal in refused.items()},
+        refused={id_: f"{r.code}: {r.offering or r.message}" for id_, r in refused.items()},
     )
     if not refused:
         return
     ports.telemetry.count(Metric.LAUNCH_REFUSALS, len(refused), service=service)
+    for refusal in {r.code: r for r in refused.values() if r.kind.is_lasting}.values():
+        _tell_blocked(ports, service, PurchaseOption.ON_DEMAND, refusal.code, refusal.message, refusal.remedy)
     noted = tuple(
         replace(
             r,
@@ -191,26 +196,27 @@ def _ask(
         if answer.refusals:
             ports.telemetry.count(Metric.LAUNCH_REFUSALS, len(answer.refusals), service=spec.service)
         for refusal in {r.code: r for r in answer.refusals if r.kind.is_lasting}.values():
-            _tell_blocked(ports, order, refusal.code, refusal.message, refusal.remedy)
+            _tell_blocked(ports, spec.service, order.option, refusal.code, refusal.message, refusal.remedy)
     else:
         facts["error"] = repr(answer)
         ports.telemetry.count(Metric.LAUNCH_ERRORS, service=spec.service)
         count_denied(ports, answer)
         if isinstance(answer, Denied):
             ports.telemetry.record("denied", step="launch", service=spec.service, error=str(answer))
-            _tell_blocked(ports, order, answer.code, str(answer), answer.remedy)
+            _tell_blocked(ports, spec.service, order.option, answer.code, str(answer), answer.remedy)
     _record(ports, order, waiting, facts)
     return answer
 
 
-def _tell_blocked(ports: Ports, order: _Order, code: str, words: str, remedy: str) -> None:
+def _tell_blocked(
+    ports: Ports, service: str, option: PurchaseOption, code: str, words: str, remedy: str
+) -> None:
     """No retry mends it, so a person must hear of it: EC2's words, and what to do."""
-    service = order.spec.service
     ports.telemetry.count(Metric.LAUNCHES_BLOCKED, service=service)
     ports.telemetry.record(
         "launch_blocked",
         service=service,
-        purchase_option=str(order.option),
+        purchase_option=str(option),
         code=code,
         error=words,
         remedy=remedy,

@@ -9,8 +9,8 @@ import pytest
 
 from spotrelay.control.controller import Controller
 from spotrelay.core import timing
-from spotrelay.core.instances import InstanceState
-from spotrelay.core.pools import Offering, PurchaseOption
+from spotrelay.core.instances import InstanceState, Refusal, RefusalKind
+from spotrelay.core.pools import Cause, Offering, PurchaseOption, Scope
 from spotrelay.core.ports import Unavailable
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.spec import ReadinessProbe, ServiceSpec
@@ -198,6 +198,58 @@ def test_one_that_is_refused_is_followed_by_the_next_and_then_by_a_cold_fallback
     assert [r.is_standby for r in fallbacks] == [False], "a cold one"
     assert [r.attempts for r in standing_by(world)] == [1, 1]
     assert all(r.retry_at for r in standing_by(world))
+
+
+def test_a_refusal_teaches_about_where_the_instance_is() -> None:
+    """EC2 names the instance alone: the row says which pool has nothing on-demand, and it cools."""
+    world, controller = prepared(spec_of(1))
+    (standby,) = standing_by(world)
+    world.fleet.capacity[world.fleet.instances[instance_of(standby)].offering] = 0
+    controller.handle(reclaim(world, active(world)[0]))
+    cooling = world.store.recall("demo", "us-east-1", world.clock.now()).cooldowns
+    assert standby.offering is not None
+    assert Scope.of(standby.offering) in {c.scope for c in cooling if c.cause is Cause.REFUSAL}
+
+
+def test_a_refusal_that_only_a_person_can_mend_is_told() -> None:
+    """It rings the alarm of launches that are blocked, with EC2's words and the remedy; a cold one comes."""
+    world, controller = prepared(spec_of(1))
+    dry(world, SPOT)
+    denied = Refusal(RefusalKind.PERMISSION, "UnauthorizedOperation", "you may not", None, "allow it")
+    world.fleet.start = lambda ids: dict.fromkeys(ids, denied)  # type: ignore[method-assign]
+    controller.handle(reclaim(world, active(world)[0]))
+    (told,) = [facts for event, facts in world.telemetry.records if event == "launch_blocked"]
+    assert (told["error"], told["remedy"]) == ("you may not", "allow it")
+    settle(world, controller, 8)
+    assert [r.is_standby for r in active(world) if r.is_fallback] == [False]
+
+
+def test_a_refusal_that_the_tick_meets_is_noted_too() -> None:
+    """Whoever resumed it got no answer; the tick asks again, is refused, and looks for another."""
+    world, controller = prepared(spec_of(1))
+    dry(world, SPOT)
+    (standby,) = standing_by(world)
+    world.refuse("fleet.start", Unavailable("no answer"))
+    with pytest.raises(Unavailable):
+        controller.tick("demo") if reclaim(world, active(world)[0]) else None
+    world.fleet.capacity[world.fleet.instances[instance_of(standby)].offering] = 0
+    settle(world, controller, 20)
+    assert [r.attempts for r in standing_by(world)] == [1]
+    assert [r.is_standby for r in active(world) if r.is_fallback] == [False]
+
+
+def test_one_that_still_stops_is_waited_for() -> None:
+    """It was stopped a moment ago: that it can't be started yet is no refusal, and the tick asks again."""
+    world, controller = prepared(spec_of(1))
+    dry(world, SPOT)
+    instance_id = instance_of(standing_by(world)[0])
+    world.fleet.enter(InstanceState.STOPPING, [instance_id])
+    controller.handle(reclaim(world, active(world)[0]))
+    settle(world, controller, 1)
+    assert [(r.instance_id, r.attempts) for r in resumed(world)] == [(instance_id, 0)]
+    world.fleet.enter(InstanceState.STOPPED, [instance_id])
+    settle(world, controller, 8)
+    assert [r.serves for r in resumed(world)] == [True]
 
 
 def test_one_that_never_comes_up_is_replaced() -> None:

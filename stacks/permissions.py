@@ -96,7 +96,13 @@ def grants(function: Function, place: Place) -> tuple[Grant, ...]:
             *_surveying(place),
             _setting_aside(function, place),
         )
-    common = (*_state(place), *_routing(place), *_launching(place), _setting_aside(function, place))
+    common = (
+        *_state(place),
+        *_routing(place),
+        *_launching(place),
+        *_resuming(place),
+        _setting_aside(function, place),
+    )
     match function:
         case Function.ON_SIGNAL:
             return common
@@ -372,18 +378,36 @@ def _probing(place: Place) -> tuple[Grant, ...]:
     )
 
 
-def _terminating(place: Place) -> tuple[Grant, ...]:
+def _our_instances(place: Place) -> Condition:
+    """Our tag, from a template, with a profile of ours.
+
+    Anybody who may tag can set our tag. Nobody sets EC2's own, and few may pass our roles.
+    """
     profiles = place.arn("iam", f"instance-profile{INSTANCE_ROLE_PATH}*", region="")
+    return {
+        **ONLY_OUR_RESOURCES,
+        "StringLike": {f"aws:ResourceTag/{TAG_LAUNCH_TEMPLATE}": "lt-*"},
+        "ArnLike": {"ec2:InstanceProfile": profiles},
+    }
+
+
+def _resuming(place: Place) -> tuple[Grant, ...]:
     return (
         Grant(
-            # Anybody who may tag can set our tag. Nobody sets EC2's own, and few may pass our roles.
-            "terminate drained replicas and orphans: our tag, from a template, with a profile of ours",
-            ("ec2:TerminateInstances",),
+            "resume a standby with the warning: an instance of ours, which was stopped",
+            ("ec2:StartInstances",),
             place.ec2("instance"),
-            {
-                **ONLY_OUR_RESOURCES,
-                "StringLike": {f"aws:ResourceTag/{TAG_LAUNCH_TEMPLATE}": "lt-*"},
-                "ArnLike": {"ec2:InstanceProfile": profiles},
-            },
+            _our_instances(place),
+        ),
+    )
+
+
+def _terminating(place: Place) -> tuple[Grant, ...]:
+    return (
+        Grant(
+            "terminate drained replicas and orphans, and stop standbys, if they are ours",
+            ("ec2:StopInstances", "ec2:TerminateInstances"),
+            place.ec2("instance"),
+            _our_instances(place),
         ),
     )

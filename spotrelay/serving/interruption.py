@@ -41,6 +41,8 @@ def decide(
     by_replica: dict[int, list[Signal]] = {}
     replicas = {}
     for signal, replica in sightings:
+        if standby.is_of_before(signal, replica):
+            continue
         by_replica.setdefault(replica.id, []).append(signal)
         replicas[replica.id] = replica
     summaries = {id_: _Summary.of(signals, now) for id_, signals in by_replica.items()}

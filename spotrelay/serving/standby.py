@@ -20,6 +20,7 @@ from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
+from spotrelay.events import Signal, StateChange
 from spotrelay.serving import rollout
 from spotrelay.serving.actions import Action, Drain, Launch, Request, Resume, StartInstance, StopInstance
 from spotrelay.serving.observation import Observation, is_due, staying_count
@@ -71,6 +72,18 @@ def awaken(replica: Replica, now: datetime) -> Iterator[Drain | StartInstance]:
         yield StartInstance(replica)
 
 
+def is_of_before(signal: Signal, replica: Replica) -> bool:
+    """Whether it says what the instance did before the replica got it: it was stopped, or was being prepared.
+
+    Events come late, and more than once. That an instance is gone is true whenever it comes.
+    """
+    resumed = replica.entered.get(ReplicaState.PROVISIONING)
+    if not (isinstance(signal, StateChange) and replica.is_standby and resumed):
+        return False
+    # EC2's times have whole seconds.
+    return signal.state not in _GONE and signal.at < resumed.replace(microsecond=0)
+
+
 def returns(replica: Replica, instance: Instance) -> bool:
     """Whether a replica that has left the rotation stands by again, rather than end."""
     is_there = instance.state.is_alive or instance.state in _STOPPED
@@ -114,7 +127,7 @@ def _as_it_should_be(replica: Replica, seen: Observation, now: datetime) -> Iter
     instance = seen.instances.get(replica.instance_id or "")
     if replica.state is not ReplicaState.STANDBY or instance is None or replica.id not in seen.read.replicas:
         return
-    if instance.state in (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED):
+    if instance.state in _GONE:
         yield Drain(replica, f"instance {instance.state}")
     elif instance.state.is_alive and now - replica.since >= seconds(timing.AGAIN_S):
         yield StopInstance(replica)
@@ -133,5 +146,7 @@ def _is_stale(spec: ServiceSpec, replica: Replica, rows: Rows, now: datetime) ->
 _PREPARING = frozenset({ReplicaState.REQUESTED, ReplicaState.PROVISIONING, ReplicaState.STARTING})
 
 _RISING = frozenset({ReplicaState.PROVISIONING, ReplicaState.STARTING})
+
+_GONE = frozenset({InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED})
 
 _STOPPED = frozenset({InstanceState.STOPPING, InstanceState.STOPPED})

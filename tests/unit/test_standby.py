@@ -14,6 +14,8 @@ from spotrelay.core.pools import Cause, Offering, PurchaseOption, Scope
 from spotrelay.core.ports import Unavailable
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.spec import ReadinessProbe, ServiceSpec
+from spotrelay.core.timing import seconds
+from spotrelay.events import StateChange
 from tests.examples import demo_spec
 from tests.unit.worlds import (
     Troubled,
@@ -31,6 +33,7 @@ from tests.unit.worlds import (
 
 SPOT, ON_DEMAND = PurchaseOption.SPOT, PurchaseOption.ON_DEMAND
 STANDBY = ReplicaState.STANDBY
+ENDED = (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
 PROBE = ReadinessProbe("/ready", {})
 
 
@@ -306,6 +309,62 @@ def test_a_stop_that_nobody_asked_for_is_asked_for_by_the_tick() -> None:
     world.fleet.enter(InstanceState.RUNNING, [instance_id])
     settle(world, controller, 2)
     assert world.fleet.instances[instance_id].state is InstanceState.STOPPED
+
+
+# What EC2 says meanwhile.
+
+
+@pytest.mark.parametrize("state", [InstanceState.STOPPING, InstanceState.STOPPED])
+def test_that_a_standby_is_stopped_is_no_news(state: InstanceState) -> None:
+    """We stopped it: its row stays as it is, and nothing is resumed or launched for it."""
+    world, controller = prepared()
+    before = rows(world)
+    signals = [StateChange(instance_of(r), world.clock.now(), state) for r in standing_by(world)]
+    controller.handle(signals)
+    assert rows(world) == before
+    assert not {"fleet.start", "fleet.launch"} & set(world.calls)
+
+
+@pytest.mark.parametrize("state", [s for s in InstanceState if s not in ENDED])
+@pytest.mark.parametrize("is_ready", [False, True])
+def test_what_an_instance_did_before_it_was_resumed_is_no_news(state: InstanceState, is_ready: bool) -> None:
+    """An event of its stop, or of its first start, may come late or twice, also when it serves already."""
+    world, controller = prepared(spec_of(1))
+    dry(world, SPOT)
+    told = StateChange(instance_of(standing_by(world)[0]), world.clock.now() - seconds(1), state)
+    controller.handle(warn(world, active(world)[0]))
+    settle(world, controller, 4 * is_ready)
+    before = resumed(world)
+    assert [r.serves for r in before] == [is_ready]
+    controller.handle([told])
+    assert resumed(world) == before
+
+
+def test_what_happens_to_a_resumed_one_is_news() -> None:
+    """Somebody stopped it: it leaves the rotation. That it is gone counts, whatever the event's time."""
+    for state, late_s in ((InstanceState.STOPPED, 0), (InstanceState.TERMINATED, 600)):
+        world, controller = prepared(spec_of(1))
+        dry(world, SPOT)
+        controller.handle(warn(world, active(world)[0]))
+        settle(world, controller, 4)
+        (fallback,) = resumed(world)
+        assert fallback.serves
+        at = world.clock.now() - seconds(late_s)
+        controller.handle([StateChange(instance_of(fallback), at, state)])
+        assert not resumed(world)
+        assert instance_of(fallback) not in in_rotation(world)
+
+
+def test_that_a_resumed_one_runs_is_news() -> None:
+    """The event starts its checks at once, though its time has whole seconds."""
+    world, controller = prepared(spec_of(1))
+    world.clock.advance(0.7)
+    controller.handle(warn(world, active(world)[0]))
+    (fallback,) = resumed(world)
+    at = world.clock.now().replace(microsecond=0)
+    world.fleet.run()
+    controller.handle([StateChange(instance_of(fallback), at, InstanceState.RUNNING)])
+    assert [r.state for r in resumed(world)] == [ReplicaState.STARTING]
 
 
 # Kept.

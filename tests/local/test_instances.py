@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from typing import Literal
 from urllib.request import urlopen
 
 import pytest
@@ -121,7 +122,12 @@ def test_status_lists_running_instances(ground: Ground) -> None:
     assert {s["InstanceId"] for s in everything["InstanceStatuses"]} == set(ids)
 
 
-def on_demand(ground: Ground, count: int, subnet: str, instance_type: str = "g5.xlarge") -> list[str]:
+def on_demand(
+    ground: Ground,
+    count: int,
+    subnet: str,
+    instance_type: Literal["g5.xlarge", "g5.24xlarge"] = "g5.xlarge",
+) -> list[str]:
     """IDs of so many on-demand instances in a subnet."""
     reservation = ground.aws.ec2.run_instances(
         MinCount=count,
@@ -223,7 +229,8 @@ def test_a_stopped_instance_starts_with_the_disk_it_had(ground: Ground) -> None:
 def test_a_stopped_instance_takes_no_capacity(ground: Ground) -> None:
     """Its place is free for others; without one it doesn't start, nor does what is asked for with it."""
     # A pool that no other test has instances in, which might end meanwhile.
-    ec2, subnet, type_ = ground.aws.ec2, ground.subnets[0], "g5.24xlarge"
+    ec2, subnet = ground.aws.ec2, ground.subnets[0]
+    type_: Literal["g5.24xlarge"] = "g5.24xlarge"
     stopped = on_demand(ground, 2, subnet, type_)
     eventually(lambda: set(ground.states(stopped)) == {"running"}, "they run")
     (pool,) = ground.aws.local.pools("us-east-1a", type_)

@@ -214,12 +214,12 @@ def test_a_refusal_teaches_about_where_the_instance_is() -> None:
     assert Scope.of(standby.offering) in {c.scope for c in cooling if c.cause is Cause.REFUSAL}
 
 
-def test_a_refusal_that_only_a_person_can_mend_is_told() -> None:
+def test_a_refusal_that_only_a_person_can_mend_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """It rings the alarm of launches that are blocked, with EC2's words and the remedy; a cold one comes."""
     world, controller = prepared(spec_of(1))
     dry(world, SPOT)
     denied = Refusal(RefusalKind.PERMISSION, "UnauthorizedOperation", "you may not", None, "allow it")
-    world.fleet.start = lambda ids: dict.fromkeys(ids, denied)  # type: ignore[method-assign]
+    monkeypatch.setattr(world.fleet, "start", lambda ids: dict.fromkeys(ids, denied))
     controller.handle(reclaim(world, active(world)[0]))
     (told,) = [facts for event, facts in world.telemetry.records if event == "launch_blocked"]
     assert (told["error"], told["remedy"]) == ("you may not", "allow it")

@@ -311,5 +311,10 @@ def test_stopping_and_starting_is_told(ground: Ground) -> None:
     ground.aws.ec2.start_instances(InstanceIds=[instance_id])
     eventually(lambda: has_told("running"), "that it runs again is told")
     assert sorted(told) == ["pending", "running"]
+    told.clear()
+    ground.aws.ec2.stop_instances(InstanceIds=[instance_id])
+    ground.aws.ec2.terminate_instances(InstanceIds=[instance_id])
+    eventually(lambda: has_told("terminated"), "that it is gone is told")
+    assert sorted(told) == ["shutting-down", "stopping", "terminated"], "it never was stopped"
     events.remove_targets(Rule=name, Ids=["queue"])
     events.delete_rule(Name=name)

@@ -270,9 +270,10 @@ def test_a_stopped_instance_counts_in_no_quota(ground: Ground) -> None:
     try:
         with pytest.raises(ClientError, match="VcpuLimitExceeded"):
             ec2.start_instances(InstanceIds=[instance_id])
+        ground.aws.local.set_quota(quota, 4)  # a g5.xlarge's
+        ec2.start_instances(InstanceIds=[instance_id])
     finally:
         ground.aws.local.set_quota(quota, 100_000)
-    ec2.start_instances(InstanceIds=[instance_id])
 
 
 def test_a_spot_instance_is_not_stopped(ground: Ground) -> None:

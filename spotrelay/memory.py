@@ -257,6 +257,8 @@ class MemoryFleet:
         """The instances that are being taken back, and since when that is known."""
         self.protected: dict[str, str] = {}
         """The instances that AWS refuses to terminate, and its words."""
+        self.kept_running: dict[str, str] = {}
+        """The instances that AWS refuses to stop, and its words."""
         self.launches: list[LaunchRequest] = []
         self._clock = clock
         self._answers: dict[str, LaunchResult] = {}
@@ -293,30 +295,38 @@ class MemoryFleet:
     def start(self, instance_ids: Collection[str]) -> Mapping[str, Refusal]:
         """See `ports.Fleet.start`. An instance takes the room that its offering has."""
         refused = {}
-        for instance_id in instance_ids:
-            instance = self.instances[instance_id]
-            if instance.state.is_alive:
+        for instance_id in dict.fromkeys(instance_ids):
+            instance = self.instances.get(instance_id)
+            if instance is not None and instance.state.is_alive:
                 continue
-            room = self.capacity.get(instance.offering, 1)
-            if room == 0 or instance.state is not InstanceState.STOPPED:
-                is_full = instance.state is InstanceState.STOPPED
-                kind = RefusalKind.CAPACITY if is_full else RefusalKind.OTHER
-                code = "InsufficientInstanceCapacity" if is_full else "IncorrectInstanceState"
-                refused[instance_id] = Refusal(kind, code, "can't be started", instance.offering)
+            refusal = self._refusal_to_start(instance)
+            if refusal:
+                refused[instance_id] = refusal
                 continue
-            if instance.offering in self.capacity:
-                self.capacity[instance.offering] = room - 1
+            if instance is not None and instance.offering in self.capacity:
+                self.capacity[instance.offering] -= 1
             self.enter(InstanceState.PENDING, [instance_id])
         return refused
 
+    def _refusal_to_start(self, instance: Instance | None) -> Refusal | None:
+        if instance is None:
+            return Refusal(RefusalKind.OTHER, "InvalidInstanceID.NotFound", "no such instance", None)
+        if instance.state is not InstanceState.STOPPED:
+            return Refusal(RefusalKind.OTHER, "IncorrectInstanceState", f"it is {instance.state}", None)
+        if self.capacity.get(instance.offering, 1) == 0:
+            return Refusal(RefusalKind.CAPACITY, "InsufficientInstanceCapacity", "no capacity", None)
+        return None
+
     def stop(self, instance_ids: Collection[str]) -> Mapping[str, str]:
         """See `ports.Fleet.stop`."""
-        alive = [i for i in instance_ids if i in self.instances and self.instances[i].state.is_alive]
+        refused = {i: self.kept_running[i] for i in instance_ids if i in self.kept_running}
+        known = [i for i in dict.fromkeys(instance_ids) if i in self.instances.keys() - refused]
+        alive = [i for i in known if self.instances[i].state.is_alive]
         for offering in (self.instances[i].offering for i in alive):
             if offering in self.capacity:
                 self.capacity[offering] += 1
         self.enter(InstanceState.STOPPED, alive)
-        return {}
+        return refused
 
     def terminate(self, instance_ids: Collection[str]) -> Mapping[str, str]:
         """See `ports.Fleet.terminate`."""

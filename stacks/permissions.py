@@ -99,14 +99,14 @@ def grants(function: Function, place: Place) -> tuple[Grant, ...]:
     common = (*_state(place), *_routing(place), *_launching(place), _setting_aside(function, place))
     match function:
         case Function.ON_SIGNAL:
-            return common
+            return (*common, *_resuming(place))
         case Function.RECONCILE:
             return (
                 *common,
                 _service_names(place),
                 *_observing(),
                 *_probing(place),
-                *_terminating(place),
+                *_ending(place),
             )
 
 
@@ -372,18 +372,31 @@ def _probing(place: Place) -> tuple[Grant, ...]:
     )
 
 
-def _terminating(place: Place) -> tuple[Grant, ...]:
+def _our_instances(place: Place, why: str, *actions: str) -> Grant:
+    """Actions on instances with our tag, from a template, with a profile of ours.
+
+    Anybody who may tag can set our tag. Nobody sets EC2's own, and few may pass our roles.
+    """
     profiles = place.arn("iam", f"instance-profile{INSTANCE_ROLE_PATH}*", region="")
-    return (
-        Grant(
-            # Anybody who may tag can set our tag. Nobody sets EC2's own, and few may pass our roles.
-            "terminate drained replicas and orphans: our tag, from a template, with a profile of ours",
-            ("ec2:TerminateInstances",),
-            place.ec2("instance"),
-            {
-                **ONLY_OUR_RESOURCES,
-                "StringLike": {f"aws:ResourceTag/{TAG_LAUNCH_TEMPLATE}": "lt-*"},
-                "ArnLike": {"ec2:InstanceProfile": profiles},
-            },
-        ),
+    return Grant(
+        why,
+        actions,
+        place.ec2("instance"),
+        {
+            **ONLY_OUR_RESOURCES,
+            "StringLike": {f"aws:ResourceTag/{TAG_LAUNCH_TEMPLATE}": "lt-*"},
+            "ArnLike": {"ec2:InstanceProfile": profiles},
+        },
     )
+
+
+def _resuming(place: Place) -> tuple[Grant, ...]:
+    why = "resume a standby with the warning: an instance of ours that was stopped"
+    return (_our_instances(place, why, "ec2:StartInstances"),)
+
+
+def _ending(place: Place) -> tuple[Grant, ...]:
+    """All in one, since a role's policies may be 10,240 characters long together."""
+    why = "terminate drained replicas and orphans, stop standbys and resume them"
+    actions = ("ec2:StartInstances", "ec2:StopInstances", "ec2:TerminateInstances")
+    return (_our_instances(place, why, *actions),)

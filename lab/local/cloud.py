@@ -38,6 +38,9 @@ _log = logging.getLogger(__name__)
 SHUTDOWN_S = 1.0
 """From shutting-down to terminated: long enough to be seen, short enough not to be waited for."""
 
+STOP_S = 1.0
+"""From stopping to stopped: on EC2 up to a minute, in which it can't be started."""
+
 VISIBLE_S = 3600.0
 """How long a terminated instance stays visible: about an hour on EC2."""
 
@@ -54,8 +57,11 @@ class MachineRoom(Protocol):
     def resume(self, instance_id: str) -> None:
         """Let it go on."""
 
+    def halt(self, instance_id: str) -> None:
+        """Kill what runs on it, and keep its disk: `start` boots it again."""
+
     def stop(self, instance_id: str) -> None:
-        """Kill it."""
+        """Kill it, and drop its disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +186,30 @@ class EmulatedCloud:
                     interruption.terminated_at = self.now().timestamp()
             self._shut_down(instance, BY_USER)
 
+    def stop(self, instance: LocalInstance) -> None:
+        """The user stops it: what it runs ends, its disk stays. Stopping it twice is no error."""
+        if instance.state is not LocalInstanceState.RUNNING:
+            return
+        instance.state = LocalInstanceState.STOPPING
+        instance.ending = Ending(BY_USER, self.now())
+        self._machines.halt(instance.id)
+        self._emit_state(instance)
+        self._after(STOP_S, lambda: self._stopped(instance))
+
+    def start(self, instance: LocalInstance) -> None:
+        """It boots again, with its disk; its place in the market is taken already."""
+        instance.state = LocalInstanceState.PENDING
+        instance.ending = None
+        instance.launched_at = self.now()  # EC2's LaunchTime is that of the last start
+        self._emit_state(instance)
+        self._after(self.settings.boot_s, lambda: self._booted(instance))
+
+    def release(self, instance: LocalInstance) -> None:
+        """Its place in the market is free again, if it has one."""
+        if instance.has_place:
+            self.market.release(instance.offering)
+        instance.has_place = False
+
     def warn(self, instance_id: str, deliveries: int = 1) -> None:
         """EC2 will take the instance back when the warning is over.
 
@@ -303,7 +333,7 @@ class EmulatedCloud:
     def _booted_one(self, instance_id: str) -> LocalInstance:
         instance = self._running(instance_id)
         if instance.state is not LocalInstanceState.RUNNING:
-            raise NotPossibleError(f"{instance_id} is {instance.state.value[0]}: nothing runs on it yet")
+            raise NotPossibleError(f"{instance_id} is {instance.state.value[0]}: nothing runs on it")
         return instance
 
     def _booted(self, instance: LocalInstance) -> None:
@@ -331,9 +361,16 @@ class EmulatedCloud:
         self._emit_state(instance)
         self._after(SHUTDOWN_S, lambda: self._terminated(instance))
 
+    def _stopped(self, instance: LocalInstance) -> None:
+        if instance.state is not LocalInstanceState.STOPPING:
+            return  # terminated meanwhile
+        instance.state = LocalInstanceState.STOPPED
+        self.release(instance)
+        self._emit_state(instance)
+
     def _terminated(self, instance: LocalInstance) -> None:
         instance.state = LocalInstanceState.TERMINATED
-        self.market.release(instance.offering)
+        self.release(instance)
         self._emit_state(instance)
         self.on_terminated(instance)
         self._after(VISIBLE_S, lambda: self._forget(instance))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from lab.local.context import (
     AWS_TAG_PREFIX,
@@ -23,6 +23,7 @@ from lab.local.instances import (
     describe,
     describe_spot_request,
 )
+from lab.local.launch import take_place
 from lab.local.query import Attributes, matches, page
 from lab.local.wire import AwsError
 
@@ -65,22 +66,59 @@ def terminate_instances(context: Context) -> Result:
         context.require("ec2:TerminateInstances", instance.arn, _conditions(instance))
     protected = [i for i in instances if i.is_protected and not i.state.is_over]
     spared = {i.zone for i in protected}
-    changes = []
-    for instance in instances:
-        if instance.zone in spared:
-            continue
-        before = instance.state.api
+    before = {i.id: i.state for i in instances}
+    doomed = [i for i in instances if i.zone not in spared]
+    for instance in doomed:
         context.cloud.terminate(instance)
-        changes.append(
-            {"InstanceId": instance.id, "PreviousState": before, "CurrentState": instance.state.api}
-        )
     if protected:
         raise AwsError(
             "OperationNotPermitted",
             f"The instance '{protected[0].id}' may not be terminated. "
             "Modify its 'disableApiTermination' instance attribute and try again.",
         )
-    return {"TerminatingInstances": changes}
+    return {"TerminatingInstances": _changes(doomed, before)}
+
+
+def start_instances(context: Context) -> Result:
+    """All or nothing: one that can't start, or has no room, and none does."""
+    instances = _by_ids(context, context.params["InstanceIds"])
+    for instance in instances:
+        context.require("ec2:StartInstances", instance.arn, _conditions(instance))
+    _check_states(instances, lambda state: state.can_start, "started")
+    before = {i.id: i.state for i in instances}
+    stopped = [i for i in instances if i.state is LocalInstanceState.STOPPED]
+    placed: list[LocalInstance] = []
+    try:
+        for instance in stopped:
+            _take_place(context, instance)
+            placed.append(instance)
+    except AwsError:
+        for instance in placed:
+            context.cloud.release(instance)
+        raise
+    for instance in stopped:
+        context.cloud.start(instance)
+    return {"StartingInstances": _changes(instances, before)}
+
+
+def stop_instances(context: Context) -> Result:
+    """All or nothing: one that can't stop, and none does."""
+    instances = _by_ids(context, context.params["InstanceIds"])
+    for instance in instances:
+        context.require("ec2:StopInstances", instance.arn, _conditions(instance))
+    spot = [i for i in instances if i.is_spot]
+    if spot:
+        raise AwsError(
+            "UnsupportedOperation",
+            f"You can't stop the Spot Instance '{spot[0].id}' because it is associated with a one-time Spot "
+            "Instance request. You can only stop Spot Instances associated with persistent Spot Instance "
+            "requests.",
+        )
+    _check_states(instances, lambda state: state.can_stop, "stopped")
+    before = {i.id: i.state for i in instances}
+    for instance in instances:
+        context.cloud.stop(instance)
+    return {"StoppingInstances": _changes(instances, before)}
 
 
 def modify_instance_attribute(context: Context) -> Result:
@@ -170,6 +208,8 @@ HANDLERS: dict[str, Handler] = {
     "DescribeInstanceStatus": describe_instance_status,
     "DescribeInstanceAttribute": describe_instance_attribute,
     "ModifyInstanceAttribute": modify_instance_attribute,
+    "StartInstances": start_instances,
+    "StopInstances": stop_instances,
     "TerminateInstances": terminate_instances,
     "CreateTags": create_tags,
     "DeleteTags": delete_tags,
@@ -201,6 +241,34 @@ def _conditions(instance: LocalInstance) -> dict[str, str]:
         **resource_tag_conditions(instance.tags),
         **({"ec2:InstanceProfile": profile} if profile else {}),
     }
+
+
+def _check_states(
+    instances: Iterable[LocalInstance], may: Callable[[LocalInstanceState], bool], verb: str
+) -> None:
+    for instance in instances:
+        if not may(instance.state):
+            raise AwsError(
+                "IncorrectInstanceState",
+                f"The instance '{instance.id}' is not in a state from which it can be {verb}.",
+            )
+
+
+def _take_place(context: Context, instance: LocalInstance) -> None:
+    cloud, offering = context.cloud, instance.offering
+    if cloud.quotas.room_for(offering, cloud.instances.values()) < 1:
+        raise AwsError(*cloud.quotas.refusal(offering))
+    take_place(context, offering.pool, offering.purchase_option, 1, 1)
+    instance.has_place = True
+
+
+def _changes(
+    instances: Iterable[LocalInstance], before: Mapping[str, LocalInstanceState]
+) -> list[dict[str, object]]:
+    return [
+        {"InstanceId": i.id, "PreviousState": before[i.id].api, "CurrentState": i.state.api}
+        for i in instances
+    ]
 
 
 def _select(context: Context) -> list[LocalInstance]:

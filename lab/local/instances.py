@@ -12,12 +12,14 @@ from spotrelay.core.pools import Offering, PurchaseOption
 
 
 class LocalInstanceState(Enum):
-    """EC2's states with their codes. Stopping isn't emulated."""
+    """EC2's states with their codes."""
 
     PENDING = ("pending", 0)
     RUNNING = ("running", 16)
     SHUTTING_DOWN = ("shutting-down", 32)
     TERMINATED = ("terminated", 48)
+    STOPPING = ("stopping", 64)
+    STOPPED = ("stopped", 80)
 
     @property
     def api(self) -> dict[str, Any]:
@@ -29,6 +31,16 @@ class LocalInstanceState(Enum):
     def is_over(self) -> bool:
         """The instance is on its way out, or gone."""
         return self in (LocalInstanceState.SHUTTING_DOWN, LocalInstanceState.TERMINATED)
+
+    @property
+    def can_start(self) -> bool:
+        """StartInstances takes it; one that runs already isn't touched."""
+        return self in (LocalInstanceState.PENDING, LocalInstanceState.RUNNING, LocalInstanceState.STOPPED)
+
+    @property
+    def can_stop(self) -> bool:
+        """StopInstances takes it; one that has stopped, or is about to, isn't touched."""
+        return self in (LocalInstanceState.RUNNING, LocalInstanceState.STOPPING, LocalInstanceState.STOPPED)
 
 
 class SpotStatus(Enum):
@@ -81,7 +93,7 @@ class SpotRequest:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Why and when an instance began to shut down."""
+    """Why and when an instance began to shut down, or to stop."""
 
     code: str
     """EC2's code of the reason."""
@@ -155,6 +167,8 @@ class LocalInstance:
     """EC2's code of why it ends before it runs, if it is to."""
     is_protected: bool = False
     """Nobody can terminate it by the API: `DisableApiTermination`."""
+    has_place: bool = True
+    """It takes part of its pool's capacity, and of the account's quota: one that is stopped doesn't."""
 
     @property
     def zone(self) -> str:

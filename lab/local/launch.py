@@ -14,7 +14,7 @@ from lab.local.environment import REGION
 from lab.local.instances import LaunchSpec
 from lab.local.seeds import ROOT_VOLUMES
 from lab.local.wire import AwsError
-from lab.market import RefusalCode
+from lab.market import Candidate, MarketRequest, RefusalCode, Strategy
 from spotrelay.core.pools import CapacityPool, PurchaseOption
 
 JsonObject = dict[str, Any]
@@ -255,6 +255,23 @@ def why_refused(code: RefusalCode, pool: CapacityPool, option: PurchaseOption) -
                 f"Your requested instance type ({pool.instance_type}) is not supported in your requested "
                 f"Availability Zone ({pool.zone})."
             )
+
+
+def take_place(context: Context, place: CapacityPool, option: PurchaseOption, least: int, most: int) -> int:
+    """Take room for so many instances in a pool; how many there is room for.
+
+    Raises:
+        AwsError: there is not room for the least.
+    """
+    request = MarketRequest([Candidate(place)], most, option, Strategy.LOWEST_PRICE, least)
+    allocation = context.cloud.market.launch(request, context.cloud.now())
+    if not allocation.grants:
+        code = allocation.refusals[0].code
+        if code is RefusalCode.INVALID_FLEET_CONFIGURATION:
+            raise AwsError("Unsupported", why_refused(code, place, option))
+        # EC2 calls a lack of capacity its own fault: status 500.
+        raise AwsError("InsufficientInstanceCapacity", why_refused(code, place, option), status=500)
+    return allocation.granted
 
 
 def reservation_id() -> str:

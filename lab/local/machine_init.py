@@ -22,10 +22,13 @@ from pathlib import Path
 RESTART_DELAY_S = 1.0
 
 _PR_SET_CHILD_SUBREAPER = 36  # from <linux/prctl.h>
-_BOOT = """
+SETUP_DONE = "setup.done"
+"""What the set-up's script is called once it has succeeded."""
+
+_BOOT = f"""
 cd work
 if [ -f ../setup.sh ]; then
-    bash ../setup.sh && mv ../setup.sh ../setup.done || exit
+    bash ../setup.sh && mv ../setup.sh ../{SETUP_DONE} || exit
 fi
 exec bash ../run.sh
 """

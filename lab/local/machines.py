@@ -45,10 +45,13 @@ class Machines:
         self._scratch = root / "instances"
         self._logs = logs or root / "logs"
         self._machines: dict[str, _Machine] = {}
+        self._halted: set[str] = set()
         self._funerals = ThreadPoolExecutor(1, "spotrelay-machines")
 
     def start(self, instance_id: str, address: str, user_data: str) -> None:
         """Boots an instance: the setup and run scripts of its user data, with HOST set to `address`.
+
+        One that was halted boots with the disk that it had, and runs no setup that has succeeded before.
 
         User data that isn't SpotRelay's makes an instance that just exists; so does unreadable user data, as
         on EC2, where cloud-init complains into a log. The complaint is in the instance's log.
@@ -56,7 +59,7 @@ class Machines:
         """
         if not _INSTANCE_ID.fullmatch(instance_id):
             raise ValueError(f"instance ID {instance_id!r}: expected letters, digits, '-' and '_'")
-        if instance_id in self._machines:
+        if instance_id in self._machines and instance_id not in self._halted:
             raise ValueError(f"instance {instance_id} is running already; stop it first")
         directory = self._scratch / instance_id
         try:
@@ -66,13 +69,29 @@ class Machines:
             self._write_log(instance_id, str(error))
             files = None
         process = None if files is None else self._boot(instance_id, address, directory, files)
+        self._halted.discard(instance_id)
         self._machines[instance_id] = _Machine(directory, process)
+
+    def halt(self, instance_id: str) -> None:
+        """Kills what the instance runs and keeps its disk, so that it can be started again.
+
+        An unknown ID is no error.
+        """
+        machine = self._machines.get(instance_id)
+        if machine is None:
+            return
+        self._halted.add(instance_id)
+        process, machine.process = machine.process, None
+        if process is not None:
+            machine_init.kill_tree(process.pid)
+            self._funerals.submit(_end, process)
 
     def stop(self, instance_id: str) -> None:
         """SIGKILLs everything the instance runs, which cuts its connections. An unknown ID is no error."""
         machine = self._machines.pop(instance_id, None)
         if machine is None:
             return
+        self._halted.discard(instance_id)
         if machine.process is not None:
             machine_init.kill_tree(machine.process.pid)
         # On a busy machine a killed process may take its time to be gone, and nobody need wait for it.
@@ -108,9 +127,9 @@ class Machines:
         self, instance_id: str, address: str, directory: Path, files: ServiceFiles
     ) -> subprocess.Popen[bytes]:
         work = directory / "work"
-        work.mkdir(parents=True)
+        work.mkdir(parents=True, exist_ok=True)
         (directory / "run.sh").write_text(files.run, encoding="utf-8")
-        if files.setup is not None:
+        if files.setup is not None and not (directory / machine_init.SETUP_DONE).exists():
             (directory / "setup.sh").write_text(files.setup, encoding="utf-8")
         self._logs.mkdir(parents=True, exist_ok=True)
         with self.log_path(instance_id).open("ab") as log:
@@ -131,11 +150,15 @@ class Machines:
             log.write(message + "\n")
 
 
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.wait()
+    if process.stdin is not None:
+        process.stdin.close()
+
+
 def _bury(machine: _Machine) -> None:
     if machine.process is not None:
-        machine.process.wait()
-        if machine.process.stdin is not None:
-            machine.process.stdin.close()
+        _end(machine.process)
     shutil.rmtree(machine.directory, ignore_errors=True)
 
 

@@ -12,11 +12,10 @@ from lab.local.launch import (
     make_spec,
     refusals,
     reservation_id,
-    why_refused,
+    take_place,
 )
 from lab.local.tokens import Tokens
 from lab.local.wire import AwsError
-from lab.market import Candidate, MarketRequest, RefusalCode, Strategy
 from spotrelay.core.pools import Offering, PurchaseOption
 
 
@@ -45,19 +44,10 @@ class RunActions:
         spot = option is PurchaseOption.SPOT
         for refusal in refusals(context, "RunInstances", spec, template, params, spot=spot):
             raise AwsError("UnauthorizedOperation", refusal, status=403)
-        request = MarketRequest(
-            [Candidate(place.pool)], params["MaxCount"], option, Strategy.LOWEST_PRICE, params["MinCount"]
-        )
-        allocation = context.cloud.market.launch(request, context.cloud.now())
-        if not allocation.grants:
-            code = allocation.refusals[0].code
-            if code is RefusalCode.INVALID_FLEET_CONFIGURATION:
-                raise AwsError("Unsupported", why_refused(code, place.pool, option))
-            # EC2 calls a lack of capacity its own fault: status 500.
-            raise AwsError("InsufficientInstanceCapacity", why_refused(code, place.pool, option), status=500)
+        count = take_place(context, place.pool, option, params["MinCount"], params["MaxCount"])
         reservation = reservation_id()
         offering = Offering(place.pool, option)
-        launched = [context.cloud.launch(offering, spec, reservation) for _ in range(allocation.granted)]
+        launched = [context.cloud.launch(offering, spec, reservation) for _ in range(count)]
         result = {
             "ReservationId": reservation,
             "OwnerId": ACCOUNT,

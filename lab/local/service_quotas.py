@@ -39,7 +39,7 @@ class ServiceQuotas:
         used = sum(
             _vcpus(i.instance_type)
             for i in instances
-            if not i.state.is_over and _quota_of(i.offering) == quota
+            if i.has_place and not i.state.is_over and _quota_of(i.offering) == quota
         )
         return max(int((self.value(quota) - used) // _vcpus(offering.pool.instance_type)), 0)
 

@@ -3,7 +3,7 @@
 ClientError   a throttling code                        → Throttled
               a cancelled transaction: a row changed   → Cancelled, a Conflict
               a cancelled transaction: throttled       → Throttled
-              HTTP 5xx, a request that timed out       → Unavailable
+              HTTP 5xx, a request that timed out       → Unavailable, unless it says that there is no capacity
               a function that is asleep or being made  → Unavailable
 no answer     connection failed, timed out, cut short  → Unavailable
 else          a permission, a protection, a bad request  → Denied, with AWS's code and words
@@ -22,6 +22,9 @@ from spotrelay.core.ports import Conflict, Denied, PortError, Throttled, Unavail
 
 INSTANCE_NOT_FOUND = "InvalidInstanceID.NotFound"
 """EC2 doesn't show the instance (any more, or yet)."""
+
+INCORRECT_STATE = "IncorrectInstanceState"
+"""The instance can't be started or stopped now: it still stops, is pending, or is being terminated."""
 
 TARGET_INVALID = "InvalidTarget"
 """ELBv2 can't take the target: it isn't running, or not in the target group's VPC."""
@@ -148,6 +151,9 @@ def _in_our_words(error: ClientError) -> PortError:
     if code == "TransactionConflictException":
         return Conflict(str(error))
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    # EC2 calls a lack of capacity its own fault, and answers with a 500. It is an answer all the same.
+    if code in _REFUSALS:
+        return Denied(str(error), code)
     if code in _UNCLEAR or code in _FUNCTION_NOT_READY or status >= 500:
         return Unavailable(str(error))
     return Denied(str(error), code)

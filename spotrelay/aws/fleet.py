@@ -7,7 +7,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from spotrelay.aws.clients import LAUNCH_S, Clients, Deadline
-from spotrelay.aws.errors import INSTANCE_NOT_FOUND, refusal_kind, translated, was_repeated
+from spotrelay.aws.errors import (
+    INCORRECT_STATE,
+    INSTANCE_NOT_FOUND,
+    refusal_kind,
+    translated,
+    was_repeated,
+)
 from spotrelay.aws.remedies import remedy
 from spotrelay.core.instances import Instance, InstanceState, Refusal, RefusalKind
 from spotrelay.core.names import TAG_HIGHEST_ID, TAG_LAUNCH, TAG_LAUNCH_TEMPLATE, TAG_SERVICE
@@ -32,8 +38,8 @@ MAX_ID_DIGITS = 9
 RECORD_S = 5.0
 """For putting on record what was launched: milliseconds, or seconds if DynamoDB must be asked twice."""
 
-MAX_TERMINATED = 100
-"""Instances per TerminateInstances: EC2 takes 1000 and recommends smaller batches."""
+MAX_BATCH = 100
+"""Instances per TerminateInstances and the like: EC2 takes 1000 and recommends smaller batches."""
 
 
 class Ec2Fleet:
@@ -106,27 +112,55 @@ class Ec2Fleet:
                 if "InstanceId" in request
             }
 
+    def start(self, instance_ids: Collection[str]) -> Mapping[str, Refusal]:
+        """See `ports.Fleet.start`."""
+        ec2 = self._clients.ec2
+        denied = _denied(lambda ids: ec2.start_instances(InstanceIds=ids), instance_ids)
+        region = ec2.meta.region_name
+        return {id_: _start_refusal(d, region) for id_, d in denied.items() if d.code != INCORRECT_STATE}
+
+    def stop(self, instance_ids: Collection[str]) -> Mapping[str, str]:
+        """See `ports.Fleet.stop`."""
+        ec2 = self._clients.ec2
+        denied = _denied(lambda ids: ec2.stop_instances(InstanceIds=ids), instance_ids)
+        # Not in a state to be stopped: it is gone, or still pending, and then the tick asks again.
+        fine = (INSTANCE_NOT_FOUND, INCORRECT_STATE)
+        return {id_: str(d) for id_, d in denied.items() if d.code not in fine}
+
     def terminate(self, instance_ids: Collection[str]) -> Mapping[str, str]:
         """See `ports.Fleet.terminate`."""
-        ordered = list(dict.fromkeys(instance_ids))
-        refused: dict[str, str] = {}
-        for start in range(0, len(ordered), MAX_TERMINATED):
-            refused |= self._terminate(ordered[start : start + MAX_TERMINATED])
-        return refused
+        ec2 = self._clients.ec2
+        denied = _denied(lambda ids: ec2.terminate_instances(InstanceIds=ids), instance_ids)
+        return {id_: str(d) for id_, d in denied.items() if d.code != INSTANCE_NOT_FOUND}
 
-    def _terminate(self, instance_ids: Sequence[str]) -> dict[str, str]:
+
+def _denied(call: Callable[[Sequence[str]], object], instance_ids: Collection[str]) -> dict[str, Denied]:
+    """The instances for which EC2 refuses the call, and how.
+
+    One that EC2 doesn't know, or that is protected, makes it refuse all: then each is asked about alone.
+    """
+    ordered = list(dict.fromkeys(instance_ids))
+    denied: dict[str, Denied] = {}
+    for start in range(0, len(ordered), MAX_BATCH):
+        batch = ordered[start : start + MAX_BATCH]
         try:
             with translated():
-                self._clients.ec2.terminate_instances(InstanceIds=instance_ids)
-        except Denied as denied:
-            # One that EC2 doesn't know, or that is protected, and it terminates none of them.
-            if len(instance_ids) > 1:
-                refused: dict[str, str] = {}
-                for instance_id in instance_ids:
-                    refused |= self._terminate([instance_id])
-                return refused
-            return {} if denied.code == INSTANCE_NOT_FOUND else {instance_ids[0]: str(denied)}
-        return {}
+                call(batch)
+        except Denied as error:
+            if len(batch) == 1:
+                denied[batch[0]] = error
+            else:
+                for instance_id in batch:
+                    denied |= _denied(call, [instance_id])
+    return denied
+
+
+def _start_refusal(denied: Denied, region: str) -> Refusal:
+    """Without an offering: whoever asked knows where the instance is."""
+    # An ID that is unknown is no mistake in the service file: somebody terminated the instance.
+    is_gone = denied.code == INSTANCE_NOT_FOUND
+    kind, words = RefusalKind.OTHER if is_gone else refusal_kind(denied.code), str(denied)
+    return Refusal(kind, denied.code, words, None, remedy(kind, denied.code, words, region, None))
 
 
 def _create_fleet(request: LaunchRequest) -> CreateFleetRequestTypeDef:

@@ -84,6 +84,9 @@ def _table(facts: Description) -> Table:
     table.add_column(overflow="fold")
     rows = {
         "replicas": f"{facts.replicas}, {facts.purchase}",
+        "standbys": f"{facts.standby}, on-demand, stopped until a replica is missing"
+        if facts.standby
+        else "none",
         "accelerators": "\n".join(facts.accelerators),
         "instance types": ", ".join(facts.instance_types),
         "capacity pools": f"{facts.pools_per_zone} in each of {', '.join(facts.zones)}"

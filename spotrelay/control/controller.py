@@ -47,6 +47,7 @@ from spotrelay.serving.actions import (
     ServeOn,
     StandBy,
     Start,
+    StartInstance,
     TakeIn,
 )
 from spotrelay.serving.observation import Observation, has_lost_its_ids, known
@@ -476,8 +477,11 @@ class Controller:
     def _start(self, spec: ServiceSpec, done: Sequence[Action], committed: Sequence[Changes]) -> None:
         """Start the instances of the standbys that are resumed."""
         if starts := {a.starts for a in done if a.starts}:
-            rows = [r for change in committed for r in change.stored if r.instance_id in starts]
-            launching.resume(self._ports, spec, starts, [r for r in rows if not r.state.is_ended])
+            written = [r for change in committed for r in change.stored if r.instance_id in starts]
+            rows = {r.id: r for r in written if not r.state.is_ended}
+            # One that is asked again was resumed before: its row is the one that was read.
+            again = {a.replica.id: a.replica for a in done if isinstance(a, StartInstance)}
+            launching.resume(self._ports, spec, starts, list((again | rows).values()))
 
     def _stop(self, service: str, instance_ids: Sequence[str]) -> None:
         for instance_id, why in self._ports.fleet.stop(instance_ids).items():

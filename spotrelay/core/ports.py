@@ -242,7 +242,11 @@ class Fleet(Protocol):
     def start(self, instance_ids: Collection[str]) -> Mapping[str, Refusal]:
         """Start stopped instances; one that runs already is fine. Those that EC2 refuses to, and why.
 
-        One that can't be started costs the others nothing.
+        One that can't be started costs the others nothing. One that still stops is neither started nor
+        refused: asked again once it has stopped, it starts.
+
+        Raises:
+            Throttled, Unavailable: some may have been started; `observe` shows it.
         """
         ...
 

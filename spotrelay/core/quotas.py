@@ -115,9 +115,11 @@ def shortages(
     together to be too small; a type that no known quota counts may always be launched.
     """
     fallbacks = service.on_demand_fallback or not service.use_spot
+    # Standbys count while they run. Where one is slow, another is resumed: in the end all of them run.
+    on_demand = max(service.replicas, service.base_on_demand + service.standby)
     counts = {
         PurchaseOption.SPOT: service.replicas - service.base_on_demand if service.use_spot else 0,
-        PurchaseOption.ON_DEMAND: service.replicas if fallbacks else service.base_on_demand,
+        PurchaseOption.ON_DEMAND: on_demand if fallbacks else service.base_on_demand,
     }
     found: list[Shortage] = []
     for option, count in counts.items():

@@ -84,7 +84,7 @@ def launch(ports: Ports, spec: ServiceSpec, ordered: Changes, memory: PoolMemory
 
 
 def resume(ports: Ports, spec: ServiceSpec, instance_ids: Collection[str], rows: Sequence[Replica]) -> None:
-    """Start the instances of standbys; `rows` are the replicas that they became, where that was just written.
+    """Start the instances of standbys; `rows` are the replicas that have them, as last written.
 
     One for which EC2 has no room is noted on its row, and the tick looks at once for another. One that it
     refuses for no reason that lasts, as it still stops, the tick asks for again.
@@ -92,9 +92,13 @@ def resume(ports: Ports, spec: ServiceSpec, instance_ids: Collection[str], rows:
     Raises:
         PortError: nobody knows whether they start. The tick finds out.
     """
-    service = spec.service
-    answers = ports.fleet.start(instance_ids)
-    now = ports.clock.now()
+    service, now = spec.service, ports.clock.now()
+    # EC2 names an instance, and the row knows where it is.
+    offerings = {row.instance_id: row.offering for row in rows}
+    answers = {
+        id_: replace(refusal, offering=offerings.get(id_, refusal.offering))
+        for id_, refusal in ports.fleet.start(instance_ids).items()
+    }
     ports.telemetry.record(
         "resume",
         service=service,
@@ -105,6 +109,8 @@ def resume(ports: Ports, spec: ServiceSpec, instance_ids: Collection[str], rows:
     if not refused:
         return
     ports.telemetry.count(Metric.LAUNCH_REFUSALS, len(refused), service=service)
+    for refusal in {r.code: r for r in refused.values() if r.kind.is_lasting}.values():
+        _tell_blocked(ports, service, PurchaseOption.ON_DEMAND, refusal.code, refusal.message, refusal.remedy)
     noted = tuple(
         replace(
             r,
@@ -198,26 +204,27 @@ def _ask(
         if answer.refusals:
             ports.telemetry.count(Metric.LAUNCH_REFUSALS, len(answer.refusals), service=spec.service)
         for refusal in {r.code: r for r in answer.refusals if r.kind.is_lasting}.values():
-            _tell_blocked(ports, order, refusal.code, refusal.message, refusal.remedy)
+            _tell_blocked(ports, spec.service, order.option, refusal.code, refusal.message, refusal.remedy)
     else:
         facts["error"] = repr(answer)
         ports.telemetry.count(Metric.LAUNCH_ERRORS, service=spec.service)
         count_denied(ports, answer)
         if isinstance(answer, Denied):
             ports.telemetry.record("denied", step="launch", service=spec.service, error=str(answer))
-            _tell_blocked(ports, order, answer.code, str(answer), answer.remedy)
+            _tell_blocked(ports, spec.service, order.option, answer.code, str(answer), answer.remedy)
     _record(ports, order, waiting, facts)
     return answer
 
 
-def _tell_blocked(ports: Ports, order: _Order, code: str, words: str, remedy: str) -> None:
+def _tell_blocked(
+    ports: Ports, service: str, option: PurchaseOption, code: str, words: str, remedy: str
+) -> None:
     """No retry mends it, so a person must hear of it: EC2's words, and what to do."""
-    service = order.spec.service
     ports.telemetry.count(Metric.LAUNCHES_BLOCKED, service=service)
     ports.telemetry.record(
         "launch_blocked",
         service=service,
-        purchase_option=str(order.option),
+        purchase_option=str(option),
         code=code,
         error=words,
         remedy=remedy,

@@ -16,6 +16,8 @@ class Description:
     name: str
     replicas: int
     purchase: str
+    standby: int
+    """On-demand instances that stand by, stopped."""
     instance_types: tuple[str, ...]
     accelerators: tuple[str, ...]
     """With the number of types that have each: `A10G:1 (4 types)`."""
@@ -42,6 +44,7 @@ def describe(service: Service) -> Description:
         name=service.name,
         replicas=service.replicas,
         purchase=_purchase(service),
+        standby=service.standby,
         instance_types=service.instance_type_names,
         accelerators=tuple(f"{name} ({n} type{'s' if n > 1 else ''})" for name, n in counts.items()),
         pools_per_zone=len(service.instance_types),

@@ -22,13 +22,16 @@ from spotrelay.service.document import Document, Location, read, shown
 from spotrelay.service.errors import InvalidServiceFileError, Problem
 from spotrelay.service.model import DEFAULT_IMAGE, Image, Service
 from spotrelay.service.requirements import did_you_mean
-from spotrelay.service.schema import ServiceFile
+from spotrelay.service.schema import INSTANCE_STORE, ServiceFile
 
 WARNING_S = 120
 """What EC2 gives between an interruption warning and the end."""
 
 BALANCER_LAG_S = 20
 """A balancer may send requests for so long after a target began to drain: the controller's own figure."""
+
+RESUME_S = 60
+"""What a standby takes from its start to its first answer, about; `core.timing` says when it is late."""
 
 DEFAULT_HEALTH_CHECK = "/health"
 
@@ -67,9 +70,10 @@ def _compile(path: Path, document: Document, file: ServiceFile, expander: _Expan
     section, resources = file.service, file.resources
     types = eligibility.find(resources.wanted).types
     arch = types[0].arch
-    # A setting that has the same name in the file is taken as it is; only the probe isn't ready yet.
+    # A setting that has the same name in the file is taken as it is; only these two aren't ready yet.
     names = {field.name for field in fields(ServiceSettings)}
     settings = {name: value for name, value in (*section, *resources) if name in names}
+    settings["standby"] = section.standbys
     settings["readiness_probe"] = None
     health_check_path = section.health_check or DEFAULT_HEALTH_CHECK
     if probe := section.readiness_probe:
@@ -227,6 +231,26 @@ def _drain_too_long(service: Service) -> str | None:
     return None
 
 
+def _without_bridge(service: Service) -> tuple[str, str] | None:
+    """The setting by which a warned replica leaves before a standby can have come, and what to do."""
+    if not service.standby:
+        return None
+    if service.on_warning is OnWarning.LEAVE:
+        return (
+            "on_warning",
+            f"a warned replica leaves at once, and the standby that is resumed for it comes about {RESUME_S}"
+            " s later: say `on_warning: needed`",
+        )
+    longest_s = WARNING_S - BALANCER_LAG_S - RESUME_S
+    if service.drain_s > longest_s:
+        return (
+            "drain_seconds",
+            f"{service.drain_s} s leave a warned replica less time in rotation than a standby takes to come,"
+            f" about {RESUME_S} s: choose {longest_s} or less",
+        )
+    return None
+
+
 def _warnings(document: Document, file: ServiceFile, service: Service) -> Iterator[Problem]:
     wanted = file.resources.wanted
     found = eligibility.find(wanted)
@@ -242,6 +266,15 @@ def _warnings(document: Document, file: ServiceFile, service: Service) -> Iterat
     yield from _without_effect(document, wanted, service)
     if service.use_spot and (message := _drain_too_long(service)):
         yield document.problem(("service", "drain_seconds"), message)
+    elif found_gap := _without_bridge(service):
+        field, message = found_gap
+        yield document.problem(("service", field), message)
+    if service.standby and any(INSTANCE_STORE in text for text in (service.run, *service.envs.values())):
+        yield document.problem(
+            ("service", "standby"),
+            f"a stopped standby loses what is below {INSTANCE_STORE}, which this service names: what it keeps"
+            " there is loaded anew when it is resumed; keep it on the root volume",
+        )
     for name, value in service.envs.items():
         if value and _LOOKS_SECRET.search(name):
             yield document.problem(

@@ -42,6 +42,9 @@ MAX_REGIONS = 10
 PARAMETER_NAME = r"/[A-Za-z0-9_.\-/]{1,1010}"
 """An SSM parameter in a hierarchy. IAM wants its name exactly, so the leading slash is not optional."""
 
+INSTANCE_STORE = "/opt/dlami/nvme"
+"""Where the default image mounts the disks of the host, which are empty after each stop."""
+
 SET_BY_SPOTRELAY = {"HOST": "is always 0.0.0.0", "PORT": "is resources.ports"}
 
 
@@ -129,6 +132,17 @@ def _known_types(value: Any) -> Any:
     return value
 
 
+_STANDBYS = f"a whole number from 0 to {MAX_REPLICAS}, or a share of replicas from 1% to 999%, such as 100%"
+
+
+def _standbys(value: Any) -> Any:
+    is_number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_REPLICAS
+    is_share = isinstance(value, str) and re.fullmatch(r"[1-9][0-9]{0,2}%", value)
+    if not (is_number or is_share):
+        raise rejected(Finding((), f"expected {_STANDBYS}, got {shown(value)}"))
+    return value
+
+
 ROOTED = r"^/[\x21-\x7e]*$"
 """The path part of a URL, as ELB takes it."""
 
@@ -169,6 +183,7 @@ class ServiceSection(_Fields):
         default=OnRebalance.IGNORE, strict=False, description="ignore or replace"
     )
     surge: int = Field(default=1, ge=0, le=100, description="a whole number from 0 to 100")
+    standby: Annotated[int | str, BeforeValidator(_standbys)] = Field(default=0, description=_STANDBYS)
     max_launches_per_minute: int = Field(
         default=100, ge=1, le=1000, description="a whole number from 1 to 1000"
     )
@@ -182,6 +197,37 @@ class ServiceSection(_Fields):
                 f"expected a whole number from 0 to replicas, {self.replicas}, got {self.base_on_demand}"
             )
             raise rejected(Finding(("base_on_demand",), message))
+        return self
+
+    @property
+    def standbys(self) -> int:
+        """How many; a share of the replicas is rounded up."""
+        if isinstance(self.standby, int):
+            return self.standby
+        return -(-self.replicas * int(self.standby.removesuffix("%")) // 100)
+
+    @model_validator(mode="after")
+    def _standbys_have_a_use(self) -> ServiceSection:
+        if not self.standbys:
+            return self
+        messages = []
+        if self.readiness_probe is None or self.readiness_probe.post_data is None:
+            messages.append(
+                "a standby is prepared outside the rotation, where only a readiness_probe with post_data"
+                " tells that it is: add one, or remove this"
+            )
+        if not self.on_demand_fallback:
+            messages.append(
+                "a standby is an on-demand instance that stands in for Spot, which on_demand_fallback: false"
+                " rules out: remove one of the two"
+            )
+        if self.base_on_demand == self.replicas > 0:
+            messages.append(
+                f"all {self.replicas} replicas are on-demand (base_on_demand), so there is no interruption to"
+                " bridge: remove this, or make base_on_demand smaller"
+            )
+        if messages:
+            raise rejected(*(Finding(("standby",), message) for message in messages))
         return self
 
     @model_validator(mode="after")
@@ -370,4 +416,25 @@ class ServiceFile(_Fields):
         ]
         if both:
             raise rejected(*both)
+        return self
+
+    @model_validator(mode="after")
+    def _standbys_keep_what_they_load(self) -> ServiceFile:
+        if not self.service.standbys:
+            return self
+        findings = []
+        if not self.resources.use_spot:
+            message = (
+                "with use_spot: false there is no interruption that a standby could bridge: "
+                "remove one of the two"
+            )
+            findings.append(Finding(("service", "standby"), message))
+        if INSTANCE_STORE in (self.setup or ""):
+            message = (
+                f"a stopped standby loses what is below {INSTANCE_STORE}, and setup isn't run again when it"
+                " is resumed: let it write to the root volume, or remove service.standby"
+            )
+            findings.append(Finding(("setup",), message))
+        if findings:
+            raise rejected(*findings)
         return self

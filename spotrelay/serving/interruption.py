@@ -41,7 +41,7 @@ def decide(
     by_replica: dict[int, list[Signal]] = {}
     replicas = {}
     for signal, replica in sightings:
-        if _is_past(signal, replica):
+        if standby.is_of_before(signal, replica):
             continue
         by_replica.setdefault(replica.id, []).append(signal)
         replicas[replica.id] = replica
@@ -120,15 +120,6 @@ class _Summary:
         state = max(states, key=_FINALITY.index, default=None)
         has_notice = not any(isinstance(s, InterruptionWarning) and s.action == "hibernate" for s in signals)
         return cls(warned_at, recommended_at, state, has_notice)
-
-
-def _is_past(signal: Signal, replica: Replica) -> bool:
-    """Whether it tells of a state of before the instance was resumed: events may come late."""
-    if not (isinstance(signal, StateChange) and replica.is_standby and replica.is_fallback):
-        return False
-    is_end = signal.state in (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
-    resumed_at = replica.entered.get(ReplicaState.STARTING, replica.entered[ReplicaState.PROVISIONING])
-    return not is_end and signal.at < resumed_at
 
 
 _FINALITY = [

@@ -20,6 +20,7 @@ from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
+from spotrelay.events import Signal, StateChange
 from spotrelay.serving import rollout
 from spotrelay.serving.actions import (
     Action,
@@ -89,6 +90,18 @@ def awaken(replica: Replica, now: datetime) -> Iterator[StandBy | StartInstance]
         yield StartInstance(replica)
 
 
+def is_of_before(signal: Signal, replica: Replica) -> bool:
+    """Whether it says what the instance did before it ran for this replica: it stopped, or was prepared.
+
+    Events come late, and more than once. That an instance is gone is true whenever it comes.
+    """
+    if not (isinstance(signal, StateChange) and replica.is_standby and replica.is_fallback):
+        return False
+    runs_since = replica.entered.get(ReplicaState.STARTING, replica.entered[ReplicaState.PROVISIONING])
+    # EC2's times have whole seconds.
+    return signal.state not in _GONE and signal.at < runs_since.replace(microsecond=0)
+
+
 def returns(replica: Replica, instance: Instance) -> bool:
     """Whether a replica that has left the rotation stands by again, rather than end."""
     is_there = instance.state.is_alive or instance.state in _STOPPED
@@ -142,7 +155,7 @@ def _as_it_should_be(replica: Replica, seen: Observation, now: datetime) -> Iter
 def _is_gone(replica: Replica, seen: Observation) -> bool:
     """Whether it stands by, and its instance ended."""
     instance = seen.instances.get(replica.instance_id or "")
-    is_ended = instance is not None and instance.state in _ENDED
+    is_ended = instance is not None and instance.state in _GONE
     return replica.state is ReplicaState.STANDBY and is_ended
 
 
@@ -162,6 +175,6 @@ _PREPARING = frozenset({ReplicaState.REQUESTED, ReplicaState.PROVISIONING, Repli
 
 _RISING = frozenset({ReplicaState.PROVISIONING, ReplicaState.STARTING})
 
-_ENDED = frozenset({InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED})
+_GONE = frozenset({InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED})
 
 _STOPPED = frozenset({InstanceState.STOPPING, InstanceState.STOPPED})

@@ -597,10 +597,17 @@ def test_terminating_in_batches(ec2: Stubber, fleet: Ec2Fleet) -> None:
     assert fleet.terminate([*ids, *ids[:10]]) == {}
 
 
-def _refuse(ec2: Stubber, code: str, *instance_ids: str, words: str = "no") -> None:
+def _refuse(
+    ec2: Stubber,
+    code: str,
+    *instance_ids: str,
+    words: str = "no",
+    call: str = "terminate_instances",
+    status: int = 400,
+) -> None:
     """The next request is to be about these instances, and refused."""
     asked = {"InstanceIds": list(instance_ids)}
-    ec2.add_client_error("terminate_instances", code, words, 400, expected_params=asked)
+    ec2.add_client_error(call, code, words, status, expected_params=asked)
 
 
 def test_terminating_one_by_one_after_an_unknown_one(ec2: Stubber, fleet: Ec2Fleet) -> None:
@@ -650,3 +657,74 @@ def test_a_termination_that_failed_is_seen(
     ec2.add_client_error("terminate_instances", code, "no", status)
     with pytest.raises(error):
         fleet.terminate(["i-1", "i-2"])
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "kind", "remedy"),
+    [
+        # EC2 calls a lack of capacity its own fault.
+        (CAPACITY, 500, RefusalKind.CAPACITY, ""),
+        (CAPACITY, 400, RefusalKind.CAPACITY, ""),
+        ("VcpuLimitExceeded", 400, RefusalKind.QUOTA, "ask for more of the quota"),
+        ("InstanceLimitExceeded", 400, RefusalKind.MARKET_LIMIT, "ask for more of the quota"),
+        ("UnauthorizedOperation", 403, RefusalKind.PERMISSION, "allow ec2:StartInstances"),
+        ("Unsupported", 400, RefusalKind.UNSUPPORTED, ""),
+        ("InvalidInstanceID.NotFound", 400, RefusalKind.OTHER, ""),
+        ("NeverHeardOf", 400, RefusalKind.OTHER, ""),
+    ],
+)
+def test_what_cannot_be_started_costs_the_others_nothing(
+    ec2: Stubber, fleet: Ec2Fleet, code: str, status: int, kind: RefusalKind, remedy: str
+) -> None:
+    """EC2 starts all or none: after a refusal each is asked for alone, and the reasons come back."""
+    words = "perform: ec2:StartInstances on it"
+    for ids in (("i-1", "i-2", "i-3"), ("i-1",)):
+        _refuse(ec2, code, *ids, words=words, call="start_instances", status=status)
+    ec2.add_response("start_instances", {}, {"InstanceIds": ["i-2"]})
+    _refuse(ec2, code, "i-3", words=words, call="start_instances", status=status)
+    refused = fleet.start(["i-1", "i-2", "i-3", "i-1"])
+    assert refused.keys() == {"i-1", "i-3"}
+    refusal = refused["i-1"]
+    assert (refusal.kind, refusal.code, refusal.offering) == (kind, code, None)
+    assert words in refusal.message
+    assert refusal.remedy.startswith(remedy)
+    assert bool(refusal.remedy) is bool(remedy)
+
+
+def test_what_still_stops_is_no_refusal(ec2: Stubber, fleet: Ec2Fleet) -> None:
+    """It can be started in a moment: nothing is wrong with it, nor with where it is."""
+    _refuse(ec2, "IncorrectInstanceState", "i-1", call="start_instances")
+    assert fleet.start(["i-1"]) == {}
+
+
+@pytest.mark.parametrize("code", ["IncorrectInstanceState", "InvalidInstanceID.NotFound"])
+def test_what_cannot_be_stopped_any_more_is_fine(ec2: Stubber, fleet: Ec2Fleet, code: str) -> None:
+    """It is gone, or on its way."""
+    _refuse(ec2, code, "i-1", call="stop_instances")
+    assert fleet.stop(["i-1"]) == {}
+
+
+@pytest.mark.parametrize("code", ["OperationNotPermitted", "UnauthorizedOperation", "UnsupportedOperation"])
+def test_what_may_not_be_stopped_comes_back_with_the_words(ec2: Stubber, fleet: Ec2Fleet, code: str) -> None:
+    """One that is protected makes EC2 refuse its batch; the others stop."""
+    _refuse(ec2, code, "i-1", "i-2", call="stop_instances")
+    _refuse(ec2, code, "i-1", words="it is protected", call="stop_instances")
+    ec2.add_response("stop_instances", {}, {"InstanceIds": ["i-2"]})
+    refused = fleet.stop(["i-1", "i-2"])
+    assert refused.keys() == {"i-1"}
+    assert code in refused["i-1"]
+    assert "it is protected" in refused["i-1"]
+
+
+@pytest.mark.parametrize("call", ["start", "stop"])
+@pytest.mark.parametrize(
+    ("code", "status", "error"),
+    [("RequestLimitExceeded", 503, Throttled), ("InternalError", 500, Unavailable)],
+)
+def test_a_start_or_stop_without_an_answer_is_seen(
+    ec2: Stubber, fleet: Ec2Fleet, call: str, code: str, status: int, error: type[Exception]
+) -> None:
+    """Neither a throttle nor a server error is a refusal: it is raised, and the tick finds out."""
+    ec2.add_client_error(f"{call}_instances", code, "no", status)
+    with pytest.raises(error):
+        getattr(fleet, call)(["i-1", "i-2"])

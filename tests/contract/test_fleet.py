@@ -9,7 +9,7 @@ import pytest
 
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.fleet import Ec2Fleet
-from spotrelay.core.instances import Instance
+from spotrelay.core.instances import Instance, RefusalKind
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.ports import Fleet, LaunchRequest
 from spotrelay.core.spec import ServiceSpec
@@ -26,6 +26,8 @@ class World:
     spec: ServiceSpec
     protect: Callable[[str], object]
     """Keep an instance from being terminated."""
+    keep_running: Callable[[str], object]
+    """Keep an instance from being stopped."""
 
     def request(
         self, launch_id: str, count: int, option: PurchaseOption, service: str = "demo", highest_id: int = 0
@@ -40,13 +42,21 @@ def world(request: pytest.FixtureRequest) -> World:
     """The fleet, either way."""
     if request.param == "memory":
         memory = MemoryFleet(MemoryClock())
-        return World(memory, demo_spec(), lambda id_: memory.protected.update({id_: f"{id_} is protected"}))
+        return World(
+            memory,
+            demo_spec(),
+            lambda id_: memory.protected.update({id_: f"{id_} is protected"}),
+            lambda id_: memory.kept_running.update({id_: f"{id_} is protected"}),
+        )
     clients: Clients = request.getfixturevalue("aws")
 
     def protect(instance_id: str) -> None:
         clients.ec2.modify_instance_attribute(InstanceId=instance_id, DisableApiTermination={"Value": True})
 
-    return World(Ec2Fleet(clients), deployed_spec(clients), protect)
+    def keep_running(instance_id: str) -> None:
+        clients.ec2.modify_instance_attribute(InstanceId=instance_id, DisableApiStop={"Value": True})
+
+    return World(Ec2Fleet(clients), deployed_spec(clients), protect, keep_running)
 
 
 @pytest.mark.parametrize("option", PurchaseOption)
@@ -120,6 +130,49 @@ def test_a_protected_instance_costs_the_others_nothing(world: World) -> None:
         assert refused.keys() == protected
         assert all(instance_id in words for instance_id, words in refused.items())
     assert _alive(world) == protected
+
+
+def test_what_is_stopped_starts_again(world: World) -> None:
+    """Stopped it isn't alive, and started it is, with the ID it had; to ask twice for either is fine."""
+    first, second = world.fleet.launch(world.request("launch-1", 2, PurchaseOption.ON_DEMAND)).instances
+    for _ in range(2):
+        assert world.fleet.stop([first.id]) == {}
+        assert _alive(world) == {second.id}
+    for _ in range(2):
+        assert world.fleet.start([first.id]) == {}
+        assert _alive(world) == {first.id, second.id}
+    assert not world.fleet.start([])
+    assert not world.fleet.stop([])
+    assert _alive(world) == {first.id, second.id}
+
+
+def test_an_unknown_instance_keeps_no_other_from_starting(world: World) -> None:
+    """Among more than one request takes, one that nobody knows comes back with EC2's code: the rest start."""
+    launched = [
+        i.id
+        for n in range(3)
+        for i in world.fleet.launch(world.request(f"launch-{n}", 35, PurchaseOption.ON_DEMAND)).instances
+    ]
+    unknown = "i-0123456789abcdef0"
+    assert world.fleet.stop([unknown, *launched]) == {}
+    assert _alive(world) == set()
+    refused = world.fleet.start([unknown, *launched[:-1]])
+    assert {id_: (r.kind, r.code) for id_, r in refused.items()} == {
+        unknown: (RefusalKind.OTHER, "InvalidInstanceID.NotFound")
+    }
+    assert _alive(world) == set(launched[:-1])
+
+
+def test_what_may_not_be_stopped_costs_the_others_nothing(world: World) -> None:
+    """It comes back with AWS's words, and all others stop."""
+    kept, *others = (
+        i.id for i in world.fleet.launch(world.request("l", 3, PurchaseOption.ON_DEMAND)).instances
+    )
+    world.keep_running(kept)
+    refused = world.fleet.stop([*others, kept])
+    assert refused.keys() == {kept}
+    assert kept in refused[kept]
+    assert _alive(world) == {kept}
 
 
 def _alive(world: World) -> set[str]:

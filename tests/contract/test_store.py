@@ -417,6 +417,7 @@ OTHER_SPEC = ServiceSpec(
     readiness_probe=ReadinessProbe("/v1/chat", {"max_tokens": 1, "messages": [{"role": "ü"}]}, 7),
     on_rebalance=OnRebalance.REPLACE,
     surge=3,
+    standby=2,
     max_launches_per_minute=9,
 )
 """No field is as by default, nor as in `demo_spec`: one that gets lost on the way is seen."""

@@ -36,9 +36,14 @@ PLACE = permissions.AS_CDK_NAG_WRITES
 
 UNSEEN = {
     # An account's first Spot request makes a role of EC2's; the local cloud has none. And signals register
-    # replicas only for a service without a readiness probe: tests/e2e/faults has one.
-    Function.ON_SIGNAL: {"iam:CreateServiceLinkedRole", "elasticloadbalancing:RegisterTargets"},
-    Function.RECONCILE: {"iam:CreateServiceLinkedRole"},
+    # replicas only for a service without a readiness probe: tests/e2e/faults has one. The service here has no
+    # standbys: tests/local/test_grants asks for what they need.
+    Function.ON_SIGNAL: {
+        "iam:CreateServiceLinkedRole",
+        "elasticloadbalancing:RegisterTargets",
+        "ec2:StartInstances",
+    },
+    Function.RECONCILE: {"iam:CreateServiceLinkedRole", "ec2:StartInstances", "ec2:StopInstances"},
     # Lambda itself sends to the dead-letter queue, in the role's name; the local cloud asks nobody for that.
     Function.SURVEY: {"sqs:SendMessage"},
 }

@@ -225,6 +225,7 @@ def ground(aws: Aws) -> Iterator[Ground]:
     yield Ground(aws, vpc, (first, second), template)
     aws.local.clear_faults()
     aws.local.bring_back()
-    alive = [i["instance_id"] for i in aws.local.instances() if i["state"] in ("pending", "running")]
+    left = ("pending", "running", "stopping", "stopped")
+    alive = [i["instance_id"] for i in aws.local.instances() if i["state"] in left]
     if alive:
         aws.ec2.terminate_instances(InstanceIds=alive)

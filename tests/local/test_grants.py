@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError
 from lab.local.environment import ACCOUNT, REGION
 from spotrelay.core.names import INSTANCE_ROLE_PATH, TAG_SERVICE
 from stacks.permissions import Function, Place, grants
-from tests.local.conftest import Aws, Ground
+from tests.local.conftest import Aws, Ground, eventually
 
 pytestmark = pytest.mark.xdist_group("local")
 
@@ -190,6 +190,30 @@ def test_only_our_instances_are_terminated(ours: Ours) -> None:
     reconcile.ec2.terminate_instances(InstanceIds=[own])
     with pytest.raises(ClientError, match=REFUSED):
         ours.assume(Function.ON_SIGNAL).ec2.terminate_instances(InstanceIds=[own])
+
+
+def test_only_our_instances_are_stopped_and_started(ours: Ours) -> None:
+    """A standby is: what isn't ours neither stops nor starts, and with a warning nobody stops anything."""
+    operator, reconcile = ours.ground.aws, ours.assume(Function.RECONCILE)
+    signal = ours.assume(Function.ON_SIGNAL)
+    template = {"LaunchTemplateId": ours.template}
+    untagged = ours.run(operator, LaunchTemplate=template, TagSpecifications=[])
+    without_profile = ours.run(operator, LaunchTemplate={"LaunchTemplateId": ours.ground.template})
+    own = ours.run(operator, LaunchTemplate=template)
+    eventually(lambda: set(ours.ground.states([untagged, without_profile, own])) == {"running"}, "all run")
+    for foreign in (untagged, without_profile):
+        for call in (reconcile.ec2.stop_instances, reconcile.ec2.start_instances):
+            with pytest.raises(ClientError, match=REFUSED):
+                call(InstanceIds=[foreign])
+        with pytest.raises(ClientError, match=REFUSED):
+            signal.ec2.start_instances(InstanceIds=[foreign])
+    with pytest.raises(ClientError, match=REFUSED):
+        signal.ec2.stop_instances(InstanceIds=[own])
+    for somebody in (signal, reconcile):
+        reconcile.ec2.stop_instances(InstanceIds=[own])
+        eventually(lambda: ours.ground.states([own]) == ["stopped"], "it is stopped")
+        somebody.ec2.start_instances(InstanceIds=[own])
+        eventually(lambda: ours.ground.states([own]) == ["running"], "it runs again")
 
 
 def test_no_instance_is_tagged_later(ours: Ours, controller: Aws) -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import uuid
+from typing import Literal
+from urllib.request import urlopen
+
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.local.conftest import Ground, eventually
+from tests.local.conftest import USER_DATA, Ground, eventually
 
 pytestmark = pytest.mark.xdist_group("local")
 
@@ -117,12 +122,17 @@ def test_status_lists_running_instances(ground: Ground) -> None:
     assert {s["InstanceId"] for s in everything["InstanceStatuses"]} == set(ids)
 
 
-def on_demand(ground: Ground, count: int, subnet: str) -> list[str]:
+def on_demand(
+    ground: Ground,
+    count: int,
+    subnet: str,
+    instance_type: Literal["g5.xlarge", "g5.24xlarge"] = "g5.xlarge",
+) -> list[str]:
     """IDs of so many on-demand instances in a subnet."""
     reservation = ground.aws.ec2.run_instances(
         MinCount=count,
         MaxCount=count,
-        InstanceType="g5.xlarge",
+        InstanceType=instance_type,
         SubnetId=subnet,
         LaunchTemplate={"LaunchTemplateId": ground.template},
     )
@@ -156,3 +166,156 @@ def test_spot_instances_cannot_be_protected(ground: Ground) -> None:
         ground.aws.ec2.modify_instance_attribute(
             InstanceId=instance_id, DisableApiTermination={"Value": True}
         )
+
+
+def body(ground: Ground, instance_id: str) -> str:
+    """What the instance answers; nothing while it doesn't."""
+    (shown,) = (i for i in ground.aws.local.instances() if i["instance_id"] == instance_id)
+    try:
+        with urlopen(f"http://{shown['address']}:8081/", timeout=1) as answer:
+            return str(answer.read().decode())
+    except OSError:
+        return ""
+
+
+def counting(ground: Ground) -> str:
+    """ID of a running instance whose disk counts its set-ups and its starts, and that answers with both."""
+    config = USER_DATA.replace("content: exec", "content: echo started >> log; exec") + (
+        "- path: /opt/spotrelay/setup.sh\n  content: echo set up >> log\n"
+    )
+    (instance,) = ground.aws.ec2.run_instances(
+        MinCount=1,
+        MaxCount=1,
+        InstanceType="g5.xlarge",
+        SubnetId=ground.subnets[0],
+        ImageId="ami-0abcdef1234567890",
+        UserData=config,
+    )["Instances"]
+    instance_id: str = instance["InstanceId"]
+    eventually(lambda: "log" in body(ground, instance_id), "it answers")
+    return instance_id
+
+
+def test_a_stopped_instance_starts_with_the_disk_it_had(ground: Ground) -> None:
+    """What it runs ends; started it has its address and its disk, and runs again, without the set-up."""
+    ec2, instance_id = ground.aws.ec2, counting(ground)
+    (shown,) = (i for i in ground.aws.local.instances() if i["instance_id"] == instance_id)
+    (change,) = ec2.stop_instances(InstanceIds=[instance_id])["StoppingInstances"]
+    assert (change["PreviousState"]["Name"], change["CurrentState"]["Name"]) == ("running", "stopping")
+    assert change["CurrentState"]["Code"] == 64
+    eventually(lambda: body(ground, instance_id) == "", "it answers nothing")
+    with pytest.raises(ClientError, match=r"IncorrectInstanceState.*from which it can be started"):
+        ec2.start_instances(InstanceIds=[instance_id])
+    eventually(lambda: ground.states([instance_id]) == ["stopped"], "it is stopped")
+    (described,) = ec2.describe_instances(InstanceIds=[instance_id])["Reservations"][0]["Instances"]
+    assert described["PrivateIpAddress"] == shown["address"]
+    assert described["StateReason"]["Code"] == "Client.UserInitiatedShutdown"
+    stopped_at = described["LaunchTime"]
+    (change,) = ec2.stop_instances(InstanceIds=[instance_id])["StoppingInstances"]
+    assert change["CurrentState"]["Name"] == "stopped", "which is no error"
+    (change,) = ec2.start_instances(InstanceIds=[instance_id])["StartingInstances"]
+    assert (change["PreviousState"]["Name"], change["CurrentState"]["Name"]) == ("stopped", "pending")
+    assert ec2.start_instances(InstanceIds=[instance_id])["StartingInstances"], "nor is this"
+    with pytest.raises(ClientError, match=r"IncorrectInstanceState.*from which it can be stopped"):
+        ec2.stop_instances(InstanceIds=[instance_id])
+    eventually(lambda: "log" in body(ground, instance_id), "it answers again")
+    with urlopen(f"http://{shown['address']}:8081/log", timeout=1) as log:
+        assert log.read().decode().split("\n") == ["set up", "started", "started", ""]
+    (described,) = ec2.describe_instances(InstanceIds=[instance_id])["Reservations"][0]["Instances"]
+    assert "StateReason" not in described
+    assert described["LaunchTime"] > stopped_at
+
+
+def test_a_stopped_instance_takes_no_capacity(ground: Ground) -> None:
+    """Its place is free for others; without one it doesn't start, nor does what is asked for with it."""
+    # A pool that no other test has instances in, which might end meanwhile.
+    ec2, subnet = ground.aws.ec2, ground.subnets[0]
+    type_: Literal["g5.24xlarge"] = "g5.24xlarge"
+    stopped = on_demand(ground, 2, subnet, type_)
+    eventually(lambda: set(ground.states(stopped)) == {"running"}, "they run")
+    (pool,) = ground.aws.local.pools("us-east-1a", type_)
+    ground.aws.local.set_capacity("us-east-1a", type_, on_demand=2)
+    try:
+        with pytest.raises(ClientError, match="InsufficientInstanceCapacity"):
+            on_demand(ground, 1, subnet, type_)
+        ec2.stop_instances(InstanceIds=stopped)
+        eventually(lambda: set(ground.states(stopped)) == {"stopped"}, "they are stopped")
+        (other,) = on_demand(ground, 1, subnet, type_)
+        with pytest.raises(ClientError, match="InsufficientInstanceCapacity"):
+            ec2.start_instances(InstanceIds=stopped)
+        assert ground.states(stopped) == ["stopped", "stopped"]
+        ec2.start_instances(InstanceIds=stopped[:1])
+        with pytest.raises(ClientError, match="InsufficientInstanceCapacity"):
+            ec2.start_instances(InstanceIds=stopped[1:])
+        # What was stopped when it ended gives back nothing that it didn't have.
+        ec2.terminate_instances(InstanceIds=stopped[1:])
+        eventually(lambda: ground.states(stopped[1:]) == ["terminated"], "it is terminated")
+        with pytest.raises(ClientError, match="InsufficientInstanceCapacity"):
+            on_demand(ground, 1, subnet, type_)
+        with pytest.raises(ClientError, match="IncorrectInstanceState"):
+            ec2.start_instances(InstanceIds=stopped[1:])
+    finally:
+        ground.aws.local.set_capacity("us-east-1a", type_, on_demand=pool["on_demand_capacity"])
+    ec2.terminate_instances(InstanceIds=[other])
+
+
+def test_a_stopped_instance_counts_in_no_quota(ground: Ground) -> None:
+    """The vCPU quota is of what runs: a start may meet it."""
+    ec2, quota = ground.aws.ec2, "L-DB2E81BA"
+    (instance_id,) = on_demand(ground, 1, ground.subnets[0])
+    eventually(lambda: ground.states([instance_id]) == ["running"], "it runs")
+    ec2.stop_instances(InstanceIds=[instance_id])
+    eventually(lambda: ground.states([instance_id]) == ["stopped"], "it is stopped")
+    ground.aws.local.set_quota(quota, 0)
+    try:
+        with pytest.raises(ClientError, match="VcpuLimitExceeded"):
+            ec2.start_instances(InstanceIds=[instance_id])
+        ground.aws.local.set_quota(quota, 4)  # a g5.xlarge's
+        ec2.start_instances(InstanceIds=[instance_id])
+    finally:
+        ground.aws.local.set_quota(quota, 100_000)
+
+
+def test_a_spot_instance_is_not_stopped(ground: Ground) -> None:
+    """Ours come of one-time requests; and what is asked for with it goes on, too."""
+    (spot,) = ground.running(1)
+    (other,) = on_demand(ground, 1, ground.subnets[0])
+    eventually(lambda: ground.states([other]) == ["running"], "it runs")
+    with pytest.raises(ClientError, match=r"UnsupportedOperation.*one-time Spot"):
+        ground.aws.ec2.stop_instances(InstanceIds=[other, spot])
+    assert set(ground.states([spot, other])) == {"running"}
+
+
+def test_stopping_and_starting_is_told(ground: Ground) -> None:
+    """Each state comes as an event, as those of a launch do."""
+    url, arn = ground.aws.queue("events.amazonaws.com")
+    events, name = ground.aws.client("events"), f"rule-{uuid.uuid4().hex[:8]}"
+    pattern = {"source": ["aws.ec2"], "detail-type": ["EC2 Instance State-change Notification"]}
+    events.put_rule(Name=name, EventPattern=json.dumps(pattern))
+    events.put_targets(Rule=name, Targets=[{"Id": "queue", "Arn": arn}])
+    (instance_id,) = on_demand(ground, 1, ground.subnets[0])
+    told: list[str] = []
+
+    def has_told(state: str) -> bool:
+        got = ground.aws.sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10)
+        for message in got.get("Messages", []):
+            detail = json.loads(message["Body"])["detail"]
+            told.extend([detail["state"]] if detail["instance-id"] == instance_id else [])
+            ground.aws.sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+        return state in told
+
+    eventually(lambda: has_told("running"), "that it runs is told")
+    ground.aws.ec2.stop_instances(InstanceIds=[instance_id])
+    eventually(lambda: has_told("stopped"), "that it is stopped is told")
+    assert sorted(told) == ["pending", "running", "stopped", "stopping"]
+    told.clear()
+    ground.aws.ec2.start_instances(InstanceIds=[instance_id])
+    eventually(lambda: has_told("running"), "that it runs again is told")
+    assert sorted(told) == ["pending", "running"]
+    told.clear()
+    ground.aws.ec2.stop_instances(InstanceIds=[instance_id])
+    ground.aws.ec2.terminate_instances(InstanceIds=[instance_id])
+    eventually(lambda: has_told("terminated"), "that it is gone is told")
+    assert sorted(told) == ["shutting-down", "stopping", "terminated"], "it never was stopped"
+    events.remove_targets(Rule=name, Ids=["queue"])
+    events.delete_rule(Name=name)

@@ -66,6 +66,28 @@ def test_environment(machines: Machines, tmp_path: Path, monkeypatch: pytest.Mon
     assert not any(name.startswith("AWS_") for name in seen)
 
 
+def test_halt(machines: Machines, tmp_path: Path) -> None:
+    """What was halted boots again with its disk, without the set-up; nothing of what it ran is left."""
+    out = tmp_path / "out"
+    data = user_data(f"cat model >> {out}; echo $$ > pid; sleep 1000", setup="echo downloaded >> model")
+    machines.start("i-1", ADDRESS, data)
+    pid = tmp_path / "machines" / "instances" / "i-1" / "work" / "pid"
+    wait_until(lambda: bool(lines(pid)), "it runs")
+    first = int(lines(pid)[0])
+    machines.halt("i-1")
+    machines.halt("i-unknown")
+    wait_until(lambda: not alive(first), "nothing runs")
+    machines.hang("i-1")
+    machines.start("i-1", ADDRESS, data)
+    with pytest.raises(ValueError, match="running already"):
+        machines.start("i-1", ADDRESS, data)
+    wait_until(lambda: len(lines(out)) == 2, "it has run again")
+    assert lines(out) == ["downloaded", "downloaded"]
+    machines.halt("i-1")
+    machines.stop("i-1")
+    wait_until(lambda: not pid.parent.exists(), "its disk is gone with it")
+
+
 def test_restart(machines: Machines, tmp_path: Path) -> None:
     """A service that ends is started again; its set-up has run once, in the same directory, before it."""
     out = tmp_path / "out"

@@ -278,6 +278,59 @@ def test_a_drain_that_leaves_no_time_is_a_warning(service: Loader, fields: str, 
     assert service(text.replace("ports", "use_spot: false\n  ports")).warnings == ()
 
 
+def bridged(standby: str, more: str = "") -> str:
+    """The good file, of two replicas, with standbys."""
+    probe = "readiness_probe: {path: /v1, post_data: {a: 1}}"
+    return GOOD.replace("replicas: 2", f"replicas: 2\n  standby: {standby}\n  {probe}{more}")
+
+
+@pytest.mark.parametrize(
+    ("standby", "count"), [("0", 0), ("3", 3), ("1%", 1), ("50%", 1), ("51%", 2), ("100%", 2), ("101%", 3)]
+)
+def test_standbys_are_a_number_or_a_share_of_the_replicas(service: Loader, standby: str, count: int) -> None:
+    """A share is rounded up: part of a standby bridges nothing."""
+    chat = service(bridged(standby))
+    assert (chat.standby, describe(chat).standby) == (count, count)
+    assert chat.warnings == ()
+
+
+def test_what_rules_out_standbys_is_right_without(service: Loader) -> None:
+    """A file that asks for none, or for a share of no replicas, needs no probe and may do as it likes."""
+    more = "\n  on_demand_fallback: false\n  on_warning: leave"
+    assert service(GOOD.replace("replicas: 2", f"replicas: 2\n  standby: 0{more}")).warnings == ()
+    assert service(GOOD.replace("replicas: 2", "replicas: 0\n  standby: 100%")).standby == 0
+    assert service(GOOD + "setup: fetch /opt/dlami/nvme/model\n").warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("more", "field", "message"),
+    [
+        ("\n  drain_seconds: 40", "", ""),
+        ("\n  drain_seconds: 41", "service.drain_seconds", "41 s leave a warned replica less time"),
+        ("\n  drain_seconds: 100", "service.drain_seconds", "100 s leave a warned replica no time"),
+        ("\n  on_warning: leave", "service.on_warning", "a warned replica leaves at once, and the standby"),
+    ],
+)
+def test_who_leaves_before_a_standby_comes_is_warned(
+    service: Loader, more: str, field: str, message: str
+) -> None:
+    """A standby takes about a minute of the two that EC2 leaves, and the drain and the balancer the rest."""
+    warnings = service(bridged("1", more)).warnings
+    assert [w.field for w in warnings] == ([field] if field else [])
+    assert all(w.message.startswith(message) for w in warnings)
+
+
+@pytest.mark.parametrize("more", ["envs: {HF_HOME: /opt/dlami/nvme/hf}\n", ""])
+def test_a_model_that_a_standby_forgets_is_warned_of(service: Loader, more: str) -> None:
+    """What `run` keeps on the host's disks is empty after each stop, and loaded anew."""
+    text = bridged("1") + more
+    if not more:
+        text = text.replace("run: python3", "run: HF_HOME=/opt/dlami/nvme/hf python3")
+    (warning,) = service(text).warnings
+    assert (warning.line, warning.field) == (3, "service.standby")
+    assert "loses what is below /opt/dlami/nvme" in warning.message
+
+
 def test_the_balancers_lag_is_the_controllers() -> None:
     """The limit that a service file is held to is the one that the controller acts by."""
     assert BALANCER_LAG_S == DRAIN_SETTLE_S

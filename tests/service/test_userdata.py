@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,29 @@ def test_the_cloud_config_has_environment_scripts_and_a_unit_that_runs_them(serv
     assert "Restart=always" in unit
     assert any(line.startswith("ExecStartPre=") and "setup.sh" in line for line in unit)
     assert config(text)["runcmd"][-1] == ["systemctl", "enable", "--now", "--no-block", "spotrelay.service"]
+
+
+def test_an_instance_that_was_stopped_runs_again_and_is_not_set_up_again(
+    service: Loader, tmp_path: Path
+) -> None:
+    """systemd starts the unit with every boot; before it, setup runs until it has succeeded once."""
+    text = user_data(service(GOOD + "setup: |\n  echo set up >> log; test -e prepared\n"), "us-east-1")
+    written = files(text)
+    unit = written["spotrelay.service"].splitlines()
+    assert unit[unit.index("[Install]") + 1] == "WantedBy=multi-user.target"
+    # cloud-init runs these with an instance's first boot only: `enable` is what holds for the others.
+    assert config(text)["runcmd"][-1] == ["systemctl", "enable", "--now", "--no-block", "spotrelay.service"]
+    (before,) = (line.partition("=")[2] for line in unit if line.startswith("ExecStartPre="))
+    (tmp_path / "setup.sh").write_text(written["setup.sh"], encoding="utf-8")
+
+    def boot() -> int:
+        command = shlex.split(before.replace("/opt/spotrelay", str(tmp_path)))
+        return subprocess.run(command, cwd=tmp_path, check=False).returncode
+
+    assert boot() == boot() == 1, "it failed twice"
+    (tmp_path / "prepared").touch()
+    assert boot() == boot() == boot() == 0
+    assert (tmp_path / "log").read_text(encoding="utf-8").splitlines() == ["set up"] * 3
 
 
 def test_without_setup_nothing_is_set_up(service: Loader) -> None:

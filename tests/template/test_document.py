@@ -71,7 +71,14 @@ FILE: dict[str, Any] = {
     "setup": HOSTILE,
     "run": f"serve {HOSTILE}",
 }
-"""Every field of a service file, each with another value than its default."""
+"""Every field of a service file, each with another value than its default; but for one, see below."""
+
+BRIDGED: dict[str, Any] = {
+    **FILE,
+    "service": {**FILE["service"], "on_demand_fallback": True, "standby": "10%"},
+    "resources": {**FILE["resources"], "use_spot": True},
+}
+"""Standbys stand in for Spot, which the file above has not."""
 
 SETTINGS = ServiceSettings(
     replicas=35,
@@ -101,9 +108,10 @@ SETTINGS = ServiceSettings(
     ),
     on_rebalance=OnRebalance.REPLACE,
     surge=3,
+    standby=4,
     max_launches_per_minute=17,
 )
-"""What that file says. A new setting keeps its default here, and fails below, until the file above has it."""
+"""What those files say. A new setting keeps its default here, and fails below, until one of them has it."""
 
 PLAIN = {
     "service": {"replicas": 1},
@@ -115,14 +123,11 @@ PLAIN = {
 SUBNETS = {"subnet-00000001": "us-east-1a", "subnet-00000002": "us-east-1b", "subnet-00000003": "us-east-1c"}
 
 
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Template:
-    """The stack of a service that chooses everything for itself."""
+def _stack(directory: Path, values: dict[str, Any]) -> Template:
     import aws_cdk as cdk  # see conftest
 
-    directory = tmp_path_factory.mktemp("chosen")
     file = directory / "chosen.yaml"
-    file.write_text(json.dumps(FILE), encoding="utf-8")  # JSON is YAML
+    file.write_text(json.dumps(values), encoding="utf-8")  # JSON is YAML
     app = cdk.App(outdir=str(directory / "out"))
     settings = AppSettings(network=GivenNetwork("vpc-00000001", SUBNETS, SUBNETS), kms_key_arn=KEY)
     ServiceStack(app, "Chosen", service=load(file), settings=settings)
@@ -131,8 +136,24 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Template:
 
 
 @pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Template:
+    """The stack of a service that chooses everything for itself."""
+    return _stack(tmp_path_factory.mktemp("chosen"), FILE)
+
+
+@pytest.fixture(scope="module")
 def spec(template: Template) -> ServiceSpec:
     """What the controller reads, as of the launch template's version 7."""
+    return _document(template)
+
+
+@pytest.fixture(scope="module")
+def bridged(tmp_path_factory: pytest.TempPathFactory) -> ServiceSpec:
+    """The same of the service that has standbys."""
+    return _document(_stack(tmp_path_factory.mktemp("bridged"), BRIDGED))
+
+
+def _document(template: Template) -> ServiceSpec:
     (launch_template,) = template.all("AWS::EC2::LaunchTemplate")
     text = flat(template.only("AWS::SSM::Parameter")["Value"])
     return ServiceSpec.from_json(text.replace(f"<{launch_template}.LatestVersionNumber>", "7"))
@@ -149,15 +170,20 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Service:
 @pytest.mark.parametrize(("way", "model"), list(sections()))
 def test_every_field_of_the_file_is_tried(way: str, model: type[BaseModel]) -> None:
     """A new field of the schema fails this test until the file above has it, off its default."""
-    written = reduce(getitem, way.split("."), FILE) if way else FILE
+    written: dict[str, Any] = {}
+    for file in (BRIDGED, FILE):
+        written.update(reduce(getitem, way.split("."), file) if way else file)
     assert written.keys() == model.model_fields.keys()
     for name, field in model.model_fields.items():
         assert written[name] != field.get_default(call_default_factory=True), name
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(ServiceSettings)])
-def test_a_setting_arrives_at_the_controller(name: str, spec: ServiceSpec, plain: Service) -> None:
+def test_a_setting_arrives_at_the_controller(
+    name: str, spec: ServiceSpec, bridged: ServiceSpec, plain: Service
+) -> None:
     """With the value that the file gives it, which is another than that of a file without it."""
+    spec = bridged if name == "standby" else spec
     assert getattr(spec, name) == getattr(SETTINGS, name)
     assert getattr(spec, name) != getattr(plain, name)
 

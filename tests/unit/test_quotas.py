@@ -66,6 +66,13 @@ def test_only_what_a_service_buys_counts() -> None:
     assert short({}, on_demand_fallback=False, base_on_demand=1) == {SPOT_G: (0, 8), ON_DEMAND_G: (0, 4)}
 
 
+def test_standbys_count_beside_the_base() -> None:
+    """They take of the quota while they run: all of them at most, beside what is always on-demand."""
+    assert short({SPOT_G: 12}, standby=3) == {ON_DEMAND_G: (0, 12)}
+    assert short({SPOT_G: 12}, standby=4) == {ON_DEMAND_G: (0, 16)}
+    assert short({SPOT_G: 12}, standby=3, base_on_demand=1) == {ON_DEMAND_G: (0, 16)}
+
+
 def test_families_make_up_for_each_other() -> None:
     """What one quota lacks, another may have; and what no known quota counts may always be launched."""
     both = {**VCPUS, "inf2.xlarge": 4}

@@ -9,11 +9,12 @@ import pytest
 
 from spotrelay.control.controller import Controller
 from spotrelay.core import timing
-from spotrelay.core.instances import InstanceState
-from spotrelay.core.pools import Offering, PurchaseOption
+from spotrelay.core.instances import InstanceState, Refusal, RefusalKind
+from spotrelay.core.pools import Cause, Offering, PurchaseOption, Scope
 from spotrelay.core.ports import Unavailable
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.spec import ReadinessProbe, ServiceSpec
+from spotrelay.core.timing import seconds
 from spotrelay.events import StateChange
 from tests.examples import demo_spec
 from tests.unit.worlds import (
@@ -32,6 +33,7 @@ from tests.unit.worlds import (
 
 SPOT, ON_DEMAND = PurchaseOption.SPOT, PurchaseOption.ON_DEMAND
 STANDBY = ReplicaState.STANDBY
+ENDED = (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
 PROBE = ReadinessProbe("/ready", {})
 
 
@@ -201,6 +203,58 @@ def test_one_that_is_refused_is_followed_by_the_next_and_then_by_a_cold_fallback
     assert all(r.retry_at for r in standing_by(world))
 
 
+def test_a_refusal_teaches_about_where_the_instance_is() -> None:
+    """EC2 names the instance alone: the row says which pool has nothing on-demand, and it cools."""
+    world, controller = prepared(spec_of(1))
+    (standby,) = standing_by(world)
+    world.fleet.capacity[world.fleet.instances[instance_of(standby)].offering] = 0
+    controller.handle(reclaim(world, active(world)[0]))
+    cooling = world.store.recall("demo", "us-east-1", world.clock.now()).cooldowns
+    assert standby.offering is not None
+    assert Scope.of(standby.offering) in {c.scope for c in cooling if c.cause is Cause.REFUSAL}
+
+
+def test_a_refusal_that_only_a_person_can_mend_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It rings the alarm of launches that are blocked, with EC2's words and the remedy; a cold one comes."""
+    world, controller = prepared(spec_of(1))
+    dry(world, SPOT)
+    denied = Refusal(RefusalKind.PERMISSION, "UnauthorizedOperation", "you may not", None, "allow it")
+    monkeypatch.setattr(world.fleet, "start", lambda ids: dict.fromkeys(ids, denied))
+    controller.handle(reclaim(world, active(world)[0]))
+    (told,) = [facts for event, facts in world.telemetry.records if event == "launch_blocked"]
+    assert (told["error"], told["remedy"]) == ("you may not", "allow it")
+    settle(world, controller, 8)
+    assert [r.is_standby for r in active(world) if r.is_fallback] == [False]
+
+
+def test_a_refusal_that_the_tick_meets_is_noted_too() -> None:
+    """Whoever resumed it got no answer; the tick asks again, is refused, and looks for another."""
+    world, controller = prepared(spec_of(1))
+    dry(world, SPOT)
+    (standby,) = standing_by(world)
+    world.refuse("fleet.start", Unavailable("no answer"))
+    with pytest.raises(Unavailable):
+        controller.tick("demo") if reclaim(world, active(world)[0]) else None
+    world.fleet.capacity[world.fleet.instances[instance_of(standby)].offering] = 0
+    settle(world, controller, 20)
+    assert [r.attempts for r in standing_by(world)] == [1]
+    assert [r.is_standby for r in active(world) if r.is_fallback] == [False]
+
+
+def test_one_that_still_stops_is_waited_for() -> None:
+    """It was stopped a moment ago: that it can't be started yet is no refusal, and the tick asks again."""
+    world, controller = prepared(spec_of(1))
+    dry(world, SPOT)
+    instance_id = instance_of(standing_by(world)[0])
+    world.fleet.enter(InstanceState.STOPPING, [instance_id])
+    controller.handle(reclaim(world, active(world)[0]))
+    settle(world, controller, 1)
+    assert [(r.instance_id, r.attempts) for r in resumed(world)] == [(instance_id, 0)]
+    world.fleet.enter(InstanceState.STOPPED, [instance_id])
+    settle(world, controller, 8)
+    assert [r.serves for r in resumed(world)] == [True]
+
+
 def test_one_that_never_comes_up_is_replaced() -> None:
     """Two refusals in a row, and another is prepared in its place, once nothing is missing any more."""
     world, controller = prepared(spec_of(1))
@@ -255,6 +309,62 @@ def test_a_stop_that_nobody_asked_for_is_asked_for_by_the_tick() -> None:
     world.fleet.enter(InstanceState.RUNNING, [instance_id])
     settle(world, controller, 2)
     assert world.fleet.instances[instance_id].state is InstanceState.STOPPED
+
+
+# What EC2 says meanwhile.
+
+
+@pytest.mark.parametrize("state", [InstanceState.STOPPING, InstanceState.STOPPED])
+def test_that_a_standby_is_stopped_is_no_news(state: InstanceState) -> None:
+    """We stopped it: its row stays as it is, and nothing is resumed or launched for it."""
+    world, controller = prepared()
+    before = rows(world)
+    signals = [StateChange(instance_of(r), world.clock.now(), state) for r in standing_by(world)]
+    controller.handle(signals)
+    assert rows(world) == before
+    assert not {"fleet.start", "fleet.launch"} & set(world.calls)
+
+
+@pytest.mark.parametrize("state", [s for s in InstanceState if s not in ENDED])
+@pytest.mark.parametrize("is_ready", [False, True])
+def test_what_an_instance_did_before_it_was_resumed_is_no_news(state: InstanceState, is_ready: bool) -> None:
+    """An event of its stop, or of its first start, may come late or twice, also when it serves already."""
+    world, controller = prepared(spec_of(1))
+    dry(world, SPOT)
+    told = StateChange(instance_of(standing_by(world)[0]), world.clock.now() - seconds(1), state)
+    controller.handle(warn(world, active(world)[0]))
+    settle(world, controller, 4 * is_ready)
+    before = resumed(world)
+    assert [r.serves for r in before] == [is_ready]
+    controller.handle([told])
+    assert resumed(world) == before
+
+
+def test_what_happens_to_a_resumed_one_is_news() -> None:
+    """Somebody stopped it: it leaves the rotation. That it is gone counts, whatever the event's time."""
+    for state, late_s in ((InstanceState.STOPPED, 0), (InstanceState.TERMINATED, 600)):
+        world, controller = prepared(spec_of(1))
+        dry(world, SPOT)
+        controller.handle(warn(world, active(world)[0]))
+        settle(world, controller, 4)
+        (fallback,) = resumed(world)
+        assert fallback.serves
+        at = world.clock.now() - seconds(late_s)
+        controller.handle([StateChange(instance_of(fallback), at, state)])
+        assert not resumed(world)
+        assert instance_of(fallback) not in in_rotation(world)
+
+
+def test_that_a_resumed_one_runs_is_news() -> None:
+    """The event starts its checks at once, though its time has whole seconds."""
+    world, controller = prepared(spec_of(1))
+    world.clock.advance(0.7)
+    controller.handle(warn(world, active(world)[0]))
+    (fallback,) = resumed(world)
+    at = world.clock.now().replace(microsecond=0)
+    world.fleet.run()
+    controller.handle([StateChange(instance_of(fallback), at, InstanceState.RUNNING)])
+    assert [r.state for r in resumed(world)] == [ReplicaState.STARTING]
 
 
 # Kept.

@@ -73,7 +73,7 @@ def _compile(path: Path, document: Document, file: ServiceFile, expander: _Expan
     # A setting that has the same name in the file is taken as it is; only these two aren't ready yet.
     names = {field.name for field in fields(ServiceSettings)}
     settings = {name: value for name, value in (*section, *resources) if name in names}
-    settings["standby"] = section.standbys
+    settings["standby"] = file.spotrelay.standbys(section.replicas)
     settings["readiness_probe"] = None
     health_check_path = section.health_check or DEFAULT_HEALTH_CHECK
     if probe := section.readiness_probe:
@@ -271,7 +271,7 @@ def _warnings(document: Document, file: ServiceFile, service: Service) -> Iterat
         yield document.problem(("service", field), message)
     if service.standby and any(INSTANCE_STORE in text for text in (service.run, *service.envs.values())):
         yield document.problem(
-            ("service", "standby"),
+            ("spotrelay", "standby"),
             f"a stopped standby loses what is below {INSTANCE_STORE}, which this service names: what it keeps"
             " there is loaded anew when it is resumed; keep it on the root volume",
         )

@@ -183,7 +183,6 @@ class ServiceSection(_Fields):
         default=OnRebalance.IGNORE, strict=False, description="ignore or replace"
     )
     surge: int = Field(default=1, ge=0, le=100, description="a whole number from 0 to 100")
-    standby: Annotated[int | str, BeforeValidator(_standbys)] = Field(default=0, description=_STANDBYS)
     max_launches_per_minute: int = Field(
         default=100, ge=1, le=1000, description="a whole number from 1 to 1000"
     )
@@ -197,37 +196,6 @@ class ServiceSection(_Fields):
                 f"expected a whole number from 0 to replicas, {self.replicas}, got {self.base_on_demand}"
             )
             raise rejected(Finding(("base_on_demand",), message))
-        return self
-
-    @property
-    def standbys(self) -> int:
-        """How many; a share of the replicas is rounded up."""
-        if isinstance(self.standby, int):
-            return self.standby
-        return -(-self.replicas * int(self.standby.removesuffix("%")) // 100)
-
-    @model_validator(mode="after")
-    def _standbys_have_a_use(self) -> ServiceSection:
-        if not self.standbys:
-            return self
-        messages = []
-        if self.readiness_probe is None or self.readiness_probe.post_data is None:
-            messages.append(
-                "a standby is prepared outside the rotation, where only a readiness_probe with post_data"
-                " tells that it is: add one, or remove this"
-            )
-        if not self.on_demand_fallback:
-            messages.append(
-                "a standby is an on-demand instance that stands in for Spot, which on_demand_fallback: false"
-                " rules out: remove one of the two"
-            )
-        if self.base_on_demand == self.replicas > 0:
-            messages.append(
-                f"all {self.replicas} replicas are on-demand (base_on_demand), so there is no interruption to"
-                " bridge: remove this, or make base_on_demand smaller"
-            )
-        if messages:
-            raise rejected(*(Finding(("standby",), message) for message in messages))
         return self
 
     @model_validator(mode="after")
@@ -392,12 +360,27 @@ def _excluded(wanted: Requirements, exclusion: Exclusion) -> Finding:
     return Finding(("instance_types", index), message)
 
 
+class SpotRelaySection(_Fields):
+    """What SkyServe's format has no place for."""
+
+    standby: Annotated[int | str, BeforeValidator(_standbys)] = Field(default=0, description=_STANDBYS)
+
+    def standbys(self, replicas: int) -> int:
+        """How many, of a service with so many replicas; a share is rounded up."""
+        if isinstance(self.standby, int):
+            return self.standby
+        return -(-replicas * int(self.standby.removesuffix("%")) // 100)
+
+
 class ServiceFile(_Fields):
     """A whole service file."""
 
     name: str | None = Field(default=None, description="text")
     service: ServiceSection = Field(description="fields (replicas, readiness_probe …)")
     resources: Resources = Field(description="fields (accelerators, ports …)")
+    spotrelay: Annotated[SpotRelaySection, BeforeValidator(_nothing_is_empty)] = Field(
+        default_factory=SpotRelaySection, description="fields (standby)"
+    )
     envs: Annotated[dict[str, str], BeforeValidator(_env_names), BeforeValidator(_nothing_is_empty)] = Field(
         default_factory=dict, description="environment variables (NAME: value)"
     )
@@ -419,20 +402,37 @@ class ServiceFile(_Fields):
         return self
 
     @model_validator(mode="after")
-    def _standbys_keep_what_they_load(self) -> ServiceFile:
-        if not self.service.standbys:
+    def _standbys_have_a_use(self) -> ServiceFile:
+        """They can be prepared, bridge something, and keep what they load."""
+        service, setup = self.service, self.setup or ""
+        if not self.spotrelay.standbys(service.replicas):
             return self
-        findings = []
+        messages = []
+        if service.readiness_probe is None or service.readiness_probe.post_data is None:
+            messages.append(
+                "a standby is prepared outside the rotation, where only a service.readiness_probe with"
+                " post_data tells that it is: add one, or remove this"
+            )
+        if not service.on_demand_fallback:
+            messages.append(
+                "a standby is an on-demand instance that stands in for Spot, which"
+                " service.on_demand_fallback: false rules out: remove one of the two"
+            )
+        if service.base_on_demand == service.replicas > 0:
+            messages.append(
+                f"all {service.replicas} replicas are on-demand (service.base_on_demand), so there is no"
+                " interruption to bridge: remove this, or make service.base_on_demand smaller"
+            )
         if not self.resources.use_spot:
-            message = (
-                "with use_spot: false there is no interruption that a standby could bridge: "
+            messages.append(
+                "with resources.use_spot: false there is no interruption that a standby could bridge: "
                 "remove one of the two"
             )
-            findings.append(Finding(("service", "standby"), message))
-        if INSTANCE_STORE in (self.setup or ""):
+        findings = [Finding(("spotrelay", "standby"), message) for message in messages]
+        if INSTANCE_STORE in setup:
             message = (
                 f"a stopped standby loses what is below {INSTANCE_STORE}, and setup isn't run again when it"
-                " is resumed: let it write to the root volume, or remove service.standby"
+                " is resumed: let it write to the root volume, or remove spotrelay.standby"
             )
             findings.append(Finding(("setup",), message))
         if findings:

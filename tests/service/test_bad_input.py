@@ -39,7 +39,7 @@ STANDBYS = "a whole number from 0 to 1000, or a share of replicas from 1% to 999
 
 def standby(value: str, more: str = "") -> str:
     """The good file with standbys."""
-    return changed(f"{REPLICAS}\n", f"{REPLICAS}\n  standby: {value}\n{PROBE}{more}")
+    return changed(f"{REPLICAS}\n", f"{REPLICAS}\n{PROBE}{more}") + f"spotrelay: {{standby: {value}}}\n"
 
 
 BAD = {  # name: (text, the error after "chat.yaml:")
@@ -70,7 +70,7 @@ BAD = {  # name: (text, the error after "chat.yaml:")
     "unknown field, no idea": (
         changed(REPLICAS, "replicas: 2\n  zzz: 1"),
         "3: service.zzz: unknown field: there are replicas, readiness_probe, health_check, "
-        "drain_seconds, on_warning, base_on_demand, on_demand_fallback, on_rebalance, surge, standby, "
+        "drain_seconds, on_warning, base_on_demand, on_demand_fallback, on_rebalance, surge, "
         "max_launches_per_minute, idle_timeout_seconds",
     ),
     "unknown field, SkyServe's load balancer": (
@@ -96,48 +96,52 @@ BAD = {  # name: (text, the error after "chat.yaml:")
     ),
     "standbys of another kind": (
         standby("auto"),
-        f"3: service.standby: expected {STANDBYS}, got 'auto'",
+        f"8: spotrelay.standby: expected {STANDBYS}, got 'auto'",
     ),
     "a negative share of standbys": (
         standby("-1%"),
-        f"3: service.standby: expected {STANDBYS}, got '-1%'",
+        f"8: spotrelay.standby: expected {STANDBYS}, got '-1%'",
     ),
     "a fraction of a standby": (
         standby("0.5"),
-        f"3: service.standby: expected {STANDBYS}, got 0.5",
+        f"8: spotrelay.standby: expected {STANDBYS}, got 0.5",
     ),
     "too many standbys": (
         standby("1001"),
-        f"3: service.standby: expected {STANDBYS}, got 1001",
+        f"8: spotrelay.standby: expected {STANDBYS}, got 1001",
     ),
     "a truth for a standby": (
         standby("true"),
-        f"3: service.standby: expected {STANDBYS}, got true",
+        f"8: spotrelay.standby: expected {STANDBYS}, got true",
     ),
     "standbys that nothing tells to be prepared": (
-        changed(REPLICAS, "replicas: 2\n  standby: 1\n  readiness_probe: /ready"),
-        "3: service.standby: a standby is prepared outside the rotation, where only a readiness_probe with "
-        "post_data tells that it is: add one, or remove this",
+        changed(REPLICAS, "replicas: 2\n  readiness_probe: /ready") + "spotrelay: {standby: 1}\n",
+        "8: spotrelay.standby: a standby is prepared outside the rotation, where only a "
+        "service.readiness_probe with post_data tells that it is: add one, or remove this",
     ),
     "standbys without fallback": (
         standby("1", "  on_demand_fallback: false\n"),
-        "3: service.standby: a standby is an on-demand instance that stands in for Spot, which "
-        "on_demand_fallback: false rules out: remove one of the two",
+        "9: spotrelay.standby: a standby is an on-demand instance that stands in for Spot, which "
+        "service.on_demand_fallback: false rules out: remove one of the two",
     ),
     "standbys of what is all on-demand": (
         standby("1", "  base_on_demand: 2\n"),
-        "3: service.standby: all 2 replicas are on-demand (base_on_demand), so there is no interruption to "
-        "bridge: remove this, or make base_on_demand smaller",
+        "9: spotrelay.standby: all 2 replicas are on-demand (service.base_on_demand), so there is no "
+        "interruption to bridge: remove this, or make service.base_on_demand smaller",
     ),
     "standbys without Spot": (
         standby("1").replace("ports: 8081", "ports: 8081\n  use_spot: false"),
-        "3: service.standby: with use_spot: false there is no interruption that a standby could bridge: "
-        "remove one of the two",
+        "9: spotrelay.standby: with resources.use_spot: false there is no interruption that a standby could "
+        "bridge: remove one of the two",
     ),
     "standbys whose disk forgets": (
         standby("1") + "setup: fetch-model /opt/dlami/nvme/model\n",
         "9: setup: a stopped standby loses what is below /opt/dlami/nvme, and setup isn't run again when it "
-        "is resumed: let it write to the root volume, or remove service.standby",
+        "is resumed: let it write to the root volume, or remove spotrelay.standby",
+    ),
+    "standbys in another section": (
+        changed(REPLICAS, "replicas: 2\n  standby: 1"),
+        "3: service.standby: unknown field here: it belongs at spotrelay.standby",
     ),
     "several ports": (
         changed(PORTS, "ports: [80, 81]"),

@@ -281,7 +281,9 @@ def test_a_drain_that_leaves_no_time_is_a_warning(service: Loader, fields: str, 
 def bridged(standby: str, more: str = "") -> str:
     """The good file, of two replicas, with standbys."""
     probe = "readiness_probe: {path: /v1, post_data: {a: 1}}"
-    return GOOD.replace("replicas: 2", f"replicas: 2\n  standby: {standby}\n  {probe}{more}")
+    return (
+        GOOD.replace("replicas: 2", f"replicas: 2\n  {probe}{more}") + f"spotrelay: {{standby: {standby}}}\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -297,8 +299,11 @@ def test_standbys_are_a_number_or_a_share_of_the_replicas(service: Loader, stand
 def test_what_rules_out_standbys_is_right_without(service: Loader) -> None:
     """A file that asks for none, or for a share of no replicas, needs no probe and may do as it likes."""
     more = "\n  on_demand_fallback: false\n  on_warning: leave"
-    assert service(GOOD.replace("replicas: 2", f"replicas: 2\n  standby: 0{more}")).warnings == ()
-    assert service(GOOD.replace("replicas: 2", "replicas: 0\n  standby: 100%")).standby == 0
+    assert (
+        service(GOOD.replace("replicas: 2", f"replicas: 2{more}") + "spotrelay: {standby: 0}\n").warnings
+        == ()
+    )
+    assert service(GOOD.replace("replicas: 2", "replicas: 0") + "spotrelay: {standby: 100%}\n").standby == 0
     assert service(GOOD + "setup: fetch /opt/dlami/nvme/model\n").warnings == ()
 
 
@@ -327,7 +332,7 @@ def test_a_model_that_a_standby_forgets_is_warned_of(service: Loader, more: str)
     if not more:
         text = text.replace("run: python3", "run: HF_HOME=/opt/dlami/nvme/hf python3")
     (warning,) = service(text).warnings
-    assert (warning.line, warning.field) == (3, "service.standby")
+    assert warning.field == "spotrelay.standby"
     assert "loses what is below /opt/dlami/nvme" in warning.message
 
 

@@ -75,8 +75,9 @@ FILE: dict[str, Any] = {
 
 BRIDGED: dict[str, Any] = {
     **FILE,
-    "service": {**FILE["service"], "on_demand_fallback": True, "standby": "10%"},
+    "service": {**FILE["service"], "on_demand_fallback": True},
     "resources": {**FILE["resources"], "use_spot": True},
+    "spotrelay": {"standby": "10%"},
 }
 """Standbys stand in for Spot, which the file above has not."""
 
@@ -170,9 +171,8 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Service:
 @pytest.mark.parametrize(("way", "model"), list(sections()))
 def test_every_field_of_the_file_is_tried(way: str, model: type[BaseModel]) -> None:
     """A new field of the schema fails this test until the file above has it, off its default."""
-    written: dict[str, Any] = {}
-    for file in (BRIDGED, FILE):
-        written.update(reduce(getitem, way.split("."), file) if way else file)
+    file = {**FILE, "spotrelay": BRIDGED["spotrelay"]}
+    written = reduce(getitem, way.split("."), file) if way else file
     assert written.keys() == model.model_fields.keys()
     for name, field in model.model_fields.items():
         assert written[name] != field.get_default(call_default_factory=True), name

@@ -91,6 +91,7 @@ def _check_scale_in(view: InvocationView, spec: ServiceSpec, commit: Commit) -> 
             or one.id in written
             or one.id > view.rows.highest_id  # it was created while the rows were read; the next tick decides
             or known.launch_id in view.rows.intents
+            or known.revision != one.revision  # somebody else changed it meanwhile; the next tick decides
         ):
             continue
         is_base = of(left, PurchaseOption.ON_DEMAND) < base

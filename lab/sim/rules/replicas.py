@@ -15,7 +15,7 @@ from lab.sim.rules.rows import NEEDLESS
 from spotrelay.core.instances import TargetState
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Rows
+from spotrelay.core.rows import Changes, Rows
 from spotrelay.core.spec import OnRebalance, OnUpdate, ServiceSpec
 
 STARTING_STATES = (ReplicaState.PROVISIONING, ReplicaState.STARTING)
@@ -72,7 +72,9 @@ def _check_scale_in(view: InvocationView, spec: ServiceSpec, commit: Commit) -> 
     if not gone:
         return
     left = regular(commit.after)
-    written = {row.id for one in view.invocation.commits for row in one.changes.update}
+    # What it couldn't write it had decided all the same.
+    tried = [c.about for c in view.invocation.calls if isinstance(c.about, Changes)]
+    written = {row.id for changes in tried for row in changes.update}
     there = {row.id for row in regular(view.rows)}
     base = _base(spec)
     # One decision may take several commits; and what others took away since it read the rows, it counted.
@@ -91,7 +93,6 @@ def _check_scale_in(view: InvocationView, spec: ServiceSpec, commit: Commit) -> 
             or one.id in written
             or one.id > view.rows.highest_id  # it was created while the rows were read; the next tick decides
             or known.launch_id in view.rows.intents
-            or known.revision != one.revision  # somebody else changed it meanwhile; the next tick decides
         ):
             continue
         is_base = of(left, PurchaseOption.ON_DEMAND) < base

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -301,8 +301,9 @@ class Checker:
         since = now - MAX_DOCUMENT_AGE_S if invocation.has_unreadable_document else invocation.began_at
         if self.was_removed(service, since, now):
             return
-        staying = sum(row.stays for row in after.values())
-        serving = sum(row.serves for row in after.values())
+        # A tick may have seen that one serves again, and write so in a later commit.
+        well = [self._as_seen(row) for row in after.values()]
+        staying, serving = sum(row.stays for row in well), sum(row.serves for row in well)
         if service in self.damaged:
             # Rows may be missing for instances that serve, that EC2 has warned, or that are gone.
             leaving = {row.instance_id for row in changes.update if not row.state.is_active}
@@ -327,6 +328,10 @@ class Checker:
                     Rule.WARNED_SERVES_WHILE_NEEDED,
                     f"{row}, warned {row.warned_at}, leaves, {staying} others serve",
                 )
+
+    def _as_seen(self, row: Replica) -> Replica:
+        is_well = row.unhealthy_since and self.cloud.serves(self.cloud.instances[row.instance_id or ""])
+        return replace(row, unhealthy_since=None) if is_well else row
 
     def _may_leave(
         self, warned_at: datetime, staying: int, serving: int, documents: Sequence[ServiceSpec]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import combinations
 
 from lab.sim.gate import Invocation, at
 from lab.sim.rules import Rule, limits
@@ -360,7 +361,8 @@ class LaunchChecker:
         # Losses are known by now. Refusals of the launch before may be known, or not.
         fresh = seen.fresh[service]
         lost = [e for e in fresh if not e.words]
-        taught = [_scopes(e for e in lost if e.is_owed), _scopes(lost), _scopes(fresh)]
+        owed = _scopes(e for e in lost if e.is_owed)
+        taught = [*_supersets(owed, _scopes(lost)), _scopes(fresh)]
         specs = [spec] if spec else self._in_force(service)
         eligible = [tuple(_eligible(one, memory)) for one in specs]
         order.eligible, order.is_certain = eligible[-1] if eligible else (), len(set(eligible)) <= 1
@@ -456,6 +458,14 @@ def _cools_until(memory: PoolMemory, offering: Offering, now: datetime) -> datet
     """When the offering's cooldown ends; None if it doesn't cool."""
     ends = [c.until for c in memory.cooldowns if c.until > now and c.scope.covers(offering)]
     return max(ends, default=None)
+
+
+def _supersets(least: set[Scope], most: set[Scope]) -> Iterator[set[Scope]]:
+    """Every set between the two: of what may be known, any part may be."""
+    optional = most - least
+    for count in range(len(optional) + 1):
+        for some in combinations(optional, count):
+            yield least | set(some)
 
 
 def _scopes(evidence: Iterable[Evidence]) -> set[Scope]:

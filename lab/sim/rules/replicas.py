@@ -16,7 +16,7 @@ from lab.sim.rules.standbys import is_late
 from spotrelay.core.instances import TargetState
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Rows
+from spotrelay.core.rows import Changes, Rows
 from spotrelay.core.spec import OnRebalance, OnUpdate, ServiceSpec
 
 STARTING_STATES = (ReplicaState.PROVISIONING, ReplicaState.STARTING)
@@ -73,7 +73,9 @@ def _check_scale_in(view: InvocationView, spec: ServiceSpec, commit: Commit) -> 
     if not gone:
         return
     left = regular(commit.after)
-    written = {row.id for one in view.invocation.commits for row in one.changes.update}
+    # What it couldn't write it had decided all the same.
+    tried = [c.about for c in view.invocation.calls if isinstance(c.about, Changes)]
+    written = {row.id for changes in tried for row in changes.update}
     there = {row.id for row in regular(view.rows)}
     base = _base(spec)
     # One decision may take several commits; and what others took away since it read the rows, it counted.

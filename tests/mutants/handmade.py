@@ -161,7 +161,7 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "registered-without-reading-again",
         "control.controller",
-        old="ready = [r.instance_id for r in starting if r.instance_id in answering]",
+        old="ready = [r.instance_id for r in up if r.instance_id and not r.stands_by]",
         new="ready = sorted(answering)",
         wrong="a replica that drained while it was probed comes back into rotation",
     ),
@@ -333,7 +333,7 @@ HAND_MADE: Sequence[HandMade] = (
     ),
     HandMade(
         "retry-at-ignored",
-        "serving.strength",
+        "serving.observation",
         old="        and (replica.retry_at is None or now >= replica.retry_at)\n",
         new="",
         wrong="what was refused is asked for again by every tick, and the brake brakes nothing",

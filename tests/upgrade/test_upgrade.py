@@ -16,6 +16,7 @@ from spotrelay.aws.store import DynamoStore
 from spotrelay.aws.table import Table
 from spotrelay.core.names import Metric
 from spotrelay.core.ports import NewerRows
+from spotrelay.core.replica import ReplicaState
 from spotrelay.core.rows import Changes
 from spotrelay.core.spec import SCHEMA, ServiceSpec
 from tests.contract.conftest import TABLE, make_table
@@ -81,9 +82,22 @@ def test_rows_of_a_later_version_stop_this_one(sort: str, aws: Clients) -> None:
     """Whichever of a service's it is: the service is not read at all."""
     store = DynamoStore(make_table(aws))
     written.write(store)
-    rewrite(aws, items.service_partition(written.SERVICE), sort, schema=items.SCHEMA + 1)
-    with pytest.raises(NewerRows, match=f"has schema {items.SCHEMA + 1}, and this version reads"):
+    rewrite(aws, items.service_partition(written.SERVICE), sort, schema=items.STANDBY_SCHEMA + 1)
+    with pytest.raises(NewerRows, match=f"has schema {items.STANDBY_SCHEMA + 1}, and this version reads"):
         store.load(written.SERVICE)
+
+
+def test_a_standby_stops_a_version_that_knows_none(aws: Clients) -> None:
+    """It would take the row for a replica of its own; all other rows it still reads."""
+    store = DynamoStore(make_table(aws))
+    written.write(store)
+    row = replace(written.READY, id=7, state=ReplicaState.STANDBY, is_standby=True, revision=0)
+    store.commit(Changes(written.SERVICE, create=(row,)))
+    schemas = {
+        item["SK"]["S"]: json.loads(item["row"]["S"])["schema"] for item in scanned(aws) if "row" in item
+    }
+    assert schemas.pop("REPLICA#000000007") == items.STANDBY_SCHEMA > items.SCHEMA
+    assert set(schemas.values()) == {items.SCHEMA}
 
 
 @pytest.mark.parametrize("kind", ["COOLDOWNS#us-east-1", "SURVEY#chat"])
@@ -91,7 +105,7 @@ def test_a_later_version_s_memory_is_forgotten(kind: str, aws: Clients) -> None:
     """Cooldowns and surveys are learned anew: launches don't fail for them."""
     store = DynamoStore(make_table(aws))
     written.write(store)
-    rewrite(aws, kind, "META", schema=items.SCHEMA + 1)
+    rewrite(aws, kind, "META", schema=items.STANDBY_SCHEMA + 1)
     store = DynamoStore(Table(aws, TABLE))
     memory = store.recall(written.SERVICE, written.REGION, written.NOW)
     assert (memory.survey is None) == (kind == "SURVEY#chat")

@@ -172,7 +172,7 @@ class ReplayFleet:
             seen, now = self._seen[instance_id], self._cloud.now
             if seen.state(now) is InstanceState.STOPPING:
                 code = "IncorrectInstanceState"
-                refused[instance_id] = Refusal(RefusalKind.CAPACITY, code, "it still stops", None)
+                refused[instance_id] = Refusal(RefusalKind.OTHER, code, "it still stops", None)
             elif seen.state(now) is InstanceState.STOPPED:
                 machine = self._cloud.resume(seen.machine)
                 if machine is None:
@@ -204,10 +204,13 @@ class ReplayFleet:
         seen = self._seen.get(instance_id)
         if seen is None or seen.state(self._cloud.now) is not InstanceState.RUNNING:
             return False
-        return self.serves_at(seen.machine) <= self._cloud.now
+        return self.serves_at(seen.machine) - CHECK_S <= self._cloud.now
 
     def serves_at(self, machine: Machine) -> float:
-        """When the service on it answers: a cold start after its launch, or sooner if it was resumed."""
+        """When it can serve: a cold start after its launch, or sooner if it was resumed.
+
+        That includes the load balancer's checks, so it answers a probe earlier by what they take.
+        """
         settings = self._cloud.settings
         is_resumed = machine.launched_at > self._first_launched[machine.id]
         return machine.launched_at + (settings.standby_start_s if is_resumed else settings.cold_start_s)

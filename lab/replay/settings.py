@@ -45,7 +45,7 @@ class ReplaySettings:
     """Standbys of the production controller: stopped on-demand instances that it resumes. No other policy has
     any."""
     standby_start_s: float = 60.0
-    """From EC2's answer to a resume until the replica can serve."""
+    """From EC2's answer to a resume until the replica can serve, health checks passed."""
     standby_refusal: float = 0.0
     """Share of the resumes that EC2 refuses, each by itself."""
     standby_price: float = 0.03

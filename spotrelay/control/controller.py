@@ -399,7 +399,9 @@ class Controller:
                 # Before the launches: it is what serves first.
                 self._attempt(outcome, "start", lambda: self._start(spec, done, committed))
                 self._attempt(
-                    outcome, "launch", lambda: self._launch_and_tell(spec, done, committed, signals)
+                    outcome,
+                    "launch",
+                    lambda: self._launch_and_tell(spec, decision.rows, done, committed, signals),
                 )
                 # Once more what a tick may have been about to register when the warning came.
                 settled = interruption.settled(decision.rows, now)
@@ -476,7 +478,8 @@ class Controller:
 
     def _start(self, spec: ServiceSpec, done: Sequence[Action], committed: Sequence[Changes]) -> None:
         """Start the instances of the standbys that are resumed."""
-        if starts := {a.starts for a in done if a.starts}:
+        # One that has slept on may be given up by the same tick.
+        if starts := {a.starts for a in done if a.starts} - {a.takes_out for a in done}:
             written = [r for change in committed for r in change.stored if r.instance_id in starts]
             rows = {r.id: r for r in written if not r.state.is_ended}
             # One that is asked again was resumed before: its row is the one that was read.
@@ -516,6 +519,7 @@ class Controller:
     def _launch_and_tell(
         self,
         spec: ServiceSpec,
+        rows: Rows,
         done: Sequence[Action],
         committed: Sequence[Changes],
         signals: Sequence[Signal],
@@ -528,7 +532,8 @@ class Controller:
         memory = store.recall(spec.service, spec.region, now)
         lessons = cooldowns.news(changes.lessons(done, memory, now), memory)
         memory = cooldowns.with_lessons(memory, lessons)
-        if sum(launching.launch(self._ports, spec, order, memory) for order in orders):
+        known = rows.replicas.values()
+        if sum(launching.launch(self._ports, spec, order, memory, known) for order in orders):
             launched = dict.fromkeys((s.instance_id for s in signals), self._ports.clock.now())
             self._reporting.since_warning(Metric.WARNING_TO_LAUNCHED_MS, spec.service, signals, launched)
         if lessons:

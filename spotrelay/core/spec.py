@@ -88,6 +88,10 @@ class ServiceSettings:
     """Active replicas beyond `replicas` while one is replaced that still serves."""
     standby: int = 0
     """So many on-demand instances are prepared, stopped, and resumed where a replica is missing."""
+    standby_instance_types: tuple[str, ...] = ()
+    """The types that standbys may have; none named: all that replicas may have."""
+    standby_zones: tuple[str, ...] = ()
+    """The zones that standbys are spread over; none named: all of the service's."""
     max_launches_per_minute: int = 100
     """The brake that keeps a mistake, of ours or anybody's, from becoming a bill."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import zip_longest
@@ -43,15 +43,17 @@ class _Order:
     option: PurchaseOption
 
 
-def launch(ports: Ports, spec: ServiceSpec, ordered: Changes, memory: PoolMemory) -> int:
-    """Launch what a commit ordered; how many instances are on record afterwards.
+def launch(
+    ports: Ports, spec: ServiceSpec, ordered: Changes, memory: PoolMemory, replicas: Iterable[Replica]
+) -> int:
+    """Launch what a commit ordered, beside the service's `replicas`; how many instances are on record then.
 
     What no pool gives stays REQUESTED and falls due again after a back-off; what got no clear answer keeps
     its intent, and the tick finds out. Neither raises: repeating the signals at once would mend neither.
     """
     # Perhaps an older one than is deployed, see `serving.rollout`.
     spec = replace(spec, version=ordered.to_launch[0].version)
-    order = _order(spec, ordered, memory, ports.clock.now())
+    order = _order(spec, ordered, memory, replicas, ports.clock.now())
     if not order.plan.steps:
         _nowhere(ports, order, ordered)
         return 0
@@ -92,13 +94,14 @@ def resume(ports: Ports, spec: ServiceSpec, instance_ids: Collection[str], rows:
     Raises:
         PortError: nobody knows whether they start. The tick finds out.
     """
-    service, now = spec.service, ports.clock.now()
+    service = spec.service
     # EC2 names an instance, and the row knows where it is.
     offerings = {row.instance_id: row.offering for row in rows}
     answers = {
         id_: replace(refusal, offering=offerings.get(id_, refusal.offering))
         for id_, refusal in ports.fleet.start(instance_ids).items()
     }
+    now = ports.clock.now()
     ports.telemetry.record(
         "resume",
         service=service,
@@ -133,8 +136,11 @@ def resume(ports: Ports, spec: ServiceSpec, instance_ids: Collection[str], rows:
             note_lost(ports, service, error)
 
 
-def _order(spec: ServiceSpec, ordered: Changes, memory: PoolMemory, now: datetime) -> _Order:
+def _order(
+    spec: ServiceSpec, ordered: Changes, memory: PoolMemory, replicas: Iterable[Replica], now: datetime
+) -> _Order:
     waiting = ordered.to_launch
+    standbys = [r.offering.pool for r in replicas if r.is_standby and r.offering]
     option = waiting[0].purchase_option
     plan = placement.plan(
         spec,
@@ -143,6 +149,7 @@ def _order(spec: ServiceSpec, ordered: Changes, memory: PoolMemory, now: datetim
         now,
         is_return=spec.on_demand_fallback and all(r.attempts % timing.LOW_SCORE_EVERY for r in waiting),
         is_last_resort=ordered.is_last_resort or not spec.on_demand_fallback,
+        standbys=standbys if waiting[0].stands_by else None,
     )
     return _Order(spec, plan, memory, option)
 

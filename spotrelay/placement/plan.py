@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -42,15 +43,19 @@ def plan(
     *,
     is_return: bool = False,
     is_last_resort: bool = False,
+    standbys: Sequence[CapacityPool] | None = None,
 ) -> Plan:
     """How to launch replicas that are to be bought one way.
 
     A pool that is cooling is left out of Spot as long as there is something better, which on-demand is; only
     as a last resort, when that isn't to be had either, it is tried after the others. On-demand pools that are
     cooling always are. `is_return` says that Spot has refused before and on-demand stands in: there is no
-    hurry, so zones that score low are left out, too.
+    hurry, so zones that score low are left out, too. `standbys` says that a standby is to be launched, and
+    where the others are: what empties one pool should not be what refuses the start of all.
     """
     eligible = _eligible(spec, memory)
+    if standbys is not None:
+        eligible = tuple(pool for pool in eligible if _may_stand_by(spec, pool))
     is_spot = option is PurchaseOption.SPOT
     caps = _max_prices(spec, memory) if is_spot else {}
     # Those of other types say nothing about these.
@@ -71,7 +76,11 @@ def plan(
             left_out[pool] = f"placement score {scores[pool.zone]}"
         else:
             rested.append(pool)
-    steps = [Step(option, tuple(rested), "rested")]
+    apart = _apart(rested, standbys or ())
+    steps = [
+        Step(option, apart, "apart from other standbys" if standbys else "rested"),
+        Step(option, tuple(pool for pool in rested if pool not in apart), "rested"),
+    ]
     if not (is_spot and is_return) or is_last_resort:
         steps.append(Step(option, tuple(low), "placement score low: after the others"))
     if not is_spot or is_last_resort:
@@ -79,6 +88,19 @@ def plan(
     steps = [step for step in steps if step.pools]
     asked = {pool for step in steps for pool in step.pools}
     return Plan(tuple(steps), eligible, {p: why for p, why in left_out.items() if p not in asked}, caps)
+
+
+def _may_stand_by(spec: ServiceSpec, pool: CapacityPool) -> bool:
+    is_type = not spec.standby_instance_types or pool.instance_type in spec.standby_instance_types
+    return is_type and (not spec.standby_zones or pool.zone in spec.standby_zones)
+
+
+def _apart(pools: Sequence[CapacityPool], others: Sequence[CapacityPool]) -> tuple[CapacityPool, ...]:
+    """Those with the fewest of the others in their zone, and there those with the fewest in themselves."""
+    in_zone, in_pool = Counter(pool.zone for pool in others), Counter(others)
+    crowds = {pool: (in_zone[pool.zone], in_pool[pool]) for pool in pools}
+    least = min(crowds.values(), default=None)
+    return tuple(pool for pool in pools if crowds[pool] == least)
 
 
 def first_rest(

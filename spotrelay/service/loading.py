@@ -74,6 +74,8 @@ def _compile(path: Path, document: Document, file: ServiceFile, expander: _Expan
     names = {field.name for field in fields(ServiceSettings)}
     settings = {name: value for name, value in (*section, *resources) if name in names}
     settings["standby"] = file.spotrelay.standbys(section.replicas)
+    settings["standby_instance_types"] = tuple(file.spotrelay.standby_instance_types or ())
+    settings["standby_zones"] = tuple(file.spotrelay.standby_zones or ())
     settings["readiness_probe"] = None
     health_check_path = section.health_check or DEFAULT_HEALTH_CHECK
     if probe := section.readiness_probe:

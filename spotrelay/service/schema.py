@@ -364,6 +364,12 @@ class SpotRelaySection(_Fields):
     """What SkyServe's format has no place for."""
 
     standby: Annotated[int | str, BeforeValidator(_standbys)] = Field(default=0, description=_STANDBYS)
+    standby_instance_types: Annotated[list[str] | None, BeforeValidator(_known_types)] = Field(
+        default=None, min_length=1, description="a list of instance types"
+    )
+    standby_zones: Annotated[
+        list[str] | None, BeforeValidator(parse_names(ZONE, "a zone such as us-east-1a"))
+    ] = Field(default=None, min_length=1, description="a list of zones, such as [us-east-1a, us-east-1b]")
 
     def standbys(self, replicas: int) -> int:
         """How many, of a service with so many replicas; a share is rounded up."""
@@ -399,6 +405,31 @@ class ServiceFile(_Fields):
         ]
         if both:
             raise rejected(*both)
+        return self
+
+    @model_validator(mode="after")
+    def _standbys_are_where_replicas_may_be(self) -> ServiceFile:
+        types = {type_.name for type_ in eligibility.find(self.resources.wanted).types}
+        findings = [
+            Finding(
+                ("spotrelay", "standby_instance_types", index),
+                f"{name} isn't a type that resources allow for a replica, and a standby becomes one: "
+                "change one of the two",
+            )
+            for index, name in enumerate(self.spotrelay.standby_instance_types or ())
+            if name not in types
+        ]
+        zones = self.resources.zones
+        findings += [
+            Finding(
+                ("spotrelay", "standby_zones", index),
+                f"{zone} is none of resources.zones, {', '.join(zones)}: change one of the two",
+            )
+            for index, zone in enumerate(self.spotrelay.standby_zones or ())
+            if zones and zone not in zones
+        ]
+        if findings:
+            raise rejected(*findings)
         return self
 
     @model_validator(mode="after")

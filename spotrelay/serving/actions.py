@@ -383,6 +383,11 @@ class Launch(_Step):
         """Which version of the launch template they are launched with."""
         return self.replicas[0].version
 
+    @property
+    def is_standby(self) -> bool:
+        """Whether they are to stand by."""
+        return self.replicas[0].stands_by
+
 
 @dataclass(frozen=True, slots=True)
 class Terminate(_OfReplica):

@@ -41,10 +41,10 @@ class Delta:
     is_last_resort: bool = False
 
     @property
-    def order(self) -> tuple[PurchaseOption, int] | None:
-        """How what it launches is to be bought, and in which version; None if it launches nothing."""
+    def order(self) -> tuple[PurchaseOption, int, bool] | None:
+        """How what it launches is bought, in which version, whether it is to stand by; None: nothing."""
         launched = (r for r in (*self.create, *self.launch) if r.state is ReplicaState.REQUESTED)
-        return next(((r.purchase_option, r.version) for r in launched), None)
+        return next(((r.purchase_option, r.version, r.stands_by) for r in launched), None)
 
     @property
     def size(self) -> int:
@@ -105,15 +105,16 @@ def packed(
     return commits
 
 
-def _turn(action: Action) -> tuple[bool, int]:
-    """What is launched comes by how it is bought, and by version."""
+def _turn(action: Action) -> tuple[bool, int, bool]:
+    """What is launched comes by how it is bought, by version, and standbys last."""
     match action:
         case Request() | Launch():
-            return action.purchase_option is PurchaseOption.ON_DEMAND, action.version
+            is_on_demand = action.purchase_option is PurchaseOption.ON_DEMAND
+            return is_on_demand, action.version, action.is_standby
         case Replace():
-            return action.replica.purchase_option is PurchaseOption.ON_DEMAND, action.version
+            return action.replica.purchase_option is PurchaseOption.ON_DEMAND, action.version, False
         case _:
-            return False, 0
+            return False, 0, False
 
 
 def _of_replica(

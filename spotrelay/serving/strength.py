@@ -48,8 +48,8 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Acti
     serving = sum(r.stays and not r.is_fallback for r in rows.replicas.values())
     missing = min(_missing(spec, kept, len(regular), seen), max(spec.replicas - serving, 0))
     # What was resumed is needed for as long as anything is missing, and is no reason to launch another.
-    resumed = [r for r in fallbacks if r.is_standby]
-    needed = max(missing, min(len(resumed), spec.replicas - serving))
+    is_any_resumed = any(r.is_standby for r in fallbacks)
+    needed = max(missing, min(len(fallbacks), spec.replicas - serving)) if is_any_resumed else missing
     standing_in = [_as_serving(r, found_ill) for r in fallbacks]
     idle = _idle_fallbacks(standing_in, needed + _undecided(spec, kept, seen), kept, now)
     idle = _at_most(may_go - sum(r.serves for r in dropped), [r for r in idle if r.id in known])
@@ -209,7 +209,15 @@ def _idle_fallbacks(
 ) -> list[Replica]:
     """The fallbacks to give up: what doesn't serve yet at once, the others once Spot has stayed."""
     spot = [r for r in regular if r.serves and r.purchase_option is PurchaseOption.SPOT]
-    surplus = sorted(fallbacks, key=_least_missed)[: max(len(fallbacks) - missing, 0)]
+    # What is being resumed comes beside the others: only once it serves may a cold one go, and it isn't sent
+    # back for one that doesn't serve yet. Otherwise the two would take turns, and nothing would ever serve.
+    coming = [r for r in fallbacks if standby.is_coming(r, now)]
+    others = [r for r in fallbacks if not standby.is_coming(r, now)]
+    serving_now = sum(r.serves for r in others)
+    surplus = [
+        *sorted(others, key=_least_missed)[: max(len(others) - missing, 0)],
+        *sorted(coming, key=_least_missed)[: max(serving_now + len(coming) - missing, 0)],
+    ]
     kept: set[int] = set()
     # A standby comes back sooner than Spot would, so less speaks for keeping it.
     for is_standby, most_s in ((False, timing.STAY_MAX_S), (True, timing.STANDBY_STAYS_S)):

@@ -326,7 +326,7 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "fallbacks-stay",
         "serving.strength",
-        old="[: max(len(fallbacks) - missing, 0)]",
+        old="[: max(len(others) - missing, 0)]",
         new="[:0]",
         wrong="on-demand goes on being paid for when Spot is back",
         is_quick=True,

@@ -139,6 +139,18 @@ BAD = {  # name: (text, the error after "chat.yaml:")
         "9: setup: a stopped standby loses what is below /opt/dlami/nvme, and setup isn't run again when it "
         "is resumed: let it write to the root volume, or remove spotrelay.standby",
     ),
+    "standbys of a type that replicas can't have": (
+        standby("1, standby_instance_types: [p4d.24xlarge]"),
+        "8: spotrelay.standby_instance_types[0]: p4d.24xlarge isn't a type that resources allow for a "
+        "replica, and a standby becomes one: change one of the two",
+    ),
+    "standbys in a zone that replicas can't be in": (
+        standby("1, standby_zones: [us-east-1c]").replace(
+            "ports: 8081", "ports: 8081\n  zones: [us-east-1a]"
+        ),
+        "9: spotrelay.standby_zones[0]: us-east-1c is none of resources.zones, us-east-1a: "
+        "change one of the two",
+    ),
     "standbys in another section": (
         changed(REPLICAS, "replicas: 2\n  standby: 1"),
         "3: service.standby: unknown field here: it belongs at spotrelay.standby",

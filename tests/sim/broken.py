@@ -816,6 +816,15 @@ def standbys_come_before_replicas(rows: Rows) -> int:
     return 999
 
 
+@mistake(strength, "_idle_fallbacks", Rule.RESUMED_KEPT)
+def cold_and_resumed_fallbacks_take_turns(
+    fallbacks: Sequence[Replica], missing: int, regular: Sequence[Replica], now: datetime
+) -> list[Replica]:
+    """Of those that don't serve yet the newest goes, which is the one that is being resumed."""
+    surplus = sorted(fallbacks, key=strength._least_missed)[: max(len(fallbacks) - missing, 0)]
+    return [r for r in surplus if not r.serves]
+
+
 @mistake(Controller, "_admit", Rule.STANDBY_OUT_OF_ROTATION)
 def standbys_are_registered(self: Controller, spec: ServiceSpec, seen: Any) -> None:
     """A standby that is prepared comes into rotation."""

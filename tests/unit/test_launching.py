@@ -61,7 +61,8 @@ def ordered(
 def launch(world: World, order: Changes, spec: ServiceSpec | None = None) -> int:
     """Carry the order out, with what is remembered."""
     memory = world.store.recall("demo", "us-east-1", world.clock.now())
-    return launching.launch(world.ports(), spec or demo_spec(), order, memory)
+    rows = world.store.load("demo").replicas.values()
+    return launching.launch(world.ports(), spec or demo_spec(), order, memory, rows)
 
 
 def cool(world: World, *pools: CapacityPool, option: PurchaseOption = SPOT, for_s: float = 60) -> None:

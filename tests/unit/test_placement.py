@@ -51,7 +51,7 @@ def plan(
     spec: ServiceSpec | None = None,
     option: PurchaseOption = SPOT,
     memory: PoolMemory | None = None,
-    **wishes: bool,
+    **wishes: Any,
 ) -> Plan:
     """The plan at `NOW`."""
     return placement.plan(spec or demo_spec(), option, memory or PoolMemory(), NOW, **wishes)
@@ -328,3 +328,19 @@ def test_many_pools_are_told_by_the_first_few() -> None:
         "us-east-1a/g5.xlarge (dry), us-east-1b/g5.xlarge (dry) and 6 more"
     )
     assert placement.shown(list(many)[:1]) == "us-east-1a/g5.xlarge"
+
+
+def test_a_standby_is_apart_from_the_others() -> None:
+    """First the zone with the fewest of them, there the pool with the fewest; the rest after that."""
+    spec = demo_spec()
+    first = spec.pools[0]
+    made = plan(option=ON_DEMAND, standbys=[first])
+    elsewhere = {pool for pool in spec.pools if pool.zone != first.zone}
+    assert steps(made) == [elsewhere, set(spec.pools) - elsewhere]
+    assert made.steps[0].why == "apart from other standbys"
+    one_of_each_zone = [
+        next(p for p in spec.pools if p.zone == zone) for zone in {p.zone for p in spec.pools}
+    ]
+    made = plan(option=ON_DEMAND, standbys=one_of_each_zone)
+    assert steps(made)[0] == set(spec.pools) - set(one_of_each_zone)
+    assert steps(plan(option=ON_DEMAND, standbys=[])) == steps(plan(option=ON_DEMAND)) == [set(spec.pools)]

@@ -569,3 +569,42 @@ def test_a_dead_standby_is_not_resumed_by_a_tick_that_sees_it() -> None:
         settle(world, controller, 1)
         assert rows(world).backoff.failures == 0
     assert not resumed(world)
+
+
+def test_one_that_is_resumed_beside_a_cold_fallback_is_not_sent_back() -> None:
+    """EC2 refused it, and a cold one was launched. Then it comes after all: the cold one goes then."""
+    world, controller = prepared(spec_of(1, replicas=1))
+    dry(world, SPOT)
+    (standby,) = standing_by(world)
+    offering = world.fleet.instances[instance_of(standby)].offering
+    world.fleet.capacity[offering] = 0
+    controller.handle(reclaim(world, active(world)[0]))
+    colds: set[str] = set()
+    for rounds in range(15):
+        settle(world, controller, 1)
+        cold = [r for r in active(world) if r.is_fallback and not r.is_standby and r.instance_id]
+        colds |= {instance_of(r) for r in cold}
+        world.prober.silent = colds
+        if rounds == 4:
+            assert colds
+            world.fleet.capacity[offering] = 1
+    (fallback,) = [r for r in active(world) if r.is_fallback]
+    assert (fallback.instance_id, fallback.serves) == (standby.instance_id, True)
+
+
+def test_standbys_are_spread_over_zones_and_then_over_pools() -> None:
+    """What empties one pool, or one zone, isn't what refuses the start of all of them."""
+    world, _ = prepared(spec_of(3))
+    pools = [r.offering.pool for r in standing_by(world) if r.offering]
+    zones = {pool.zone for pool in demo_spec().pools}
+    assert len({pool.zone for pool in pools}) == min(len(zones), 3)
+    assert len(set(pools)) == 3
+
+
+def test_standbys_keep_to_the_types_and_zones_that_they_may_have() -> None:
+    """Where the file names any; replicas may be anywhere."""
+    pool = demo_spec().pools[-1]
+    only: dict[str, Any] = {"standby_instance_types": (pool.instance_type,), "standby_zones": (pool.zone,)}
+    world, _ = prepared(replace(spec_of(2), **only))
+    assert [r.offering.pool for r in standing_by(world) if r.offering] == [pool, pool]
+    assert {r.offering.pool for r in active(world) if r.offering} != {pool}

@@ -149,6 +149,10 @@ class Rule(StrEnum):
     STANDBY_RESUMED = (
         "While a replica is missing and a standby can be had, an undisturbed tick or warning resumes it"
     )
+    RESUMED_KEPT = (
+        "A standby that was resumed isn't sent back "
+        "unless as many as desired serve, or were resumed, without it"
+    )
     STANDBYS_AT_REST = "There are as many standbys as wanted, all of them stopped"
 
     # After settling: `final_state`.

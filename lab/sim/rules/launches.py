@@ -364,10 +364,11 @@ class LaunchChecker:
         owed = _scopes(e for e in lost if e.is_owed)
         taught = [*_supersets(owed, _scopes(lost)), _scopes(fresh)]
         specs = [spec] if spec else self._in_force(service)
+        others = [r.offering.pool for r in invocation.loaded.values() if r.is_standby and r.offering]
         eligible = [tuple(_eligible(one, memory)) for one in specs]
         order.eligible, order.is_certain = eligible[-1] if eligible else (), len(set(eligible)) <= 1
         plans = [
-            _plan(one, option, memory, known, now, order, is_last_resort=is_last_resort)
+            _plan(one, option, memory, known, now, order, others, is_last_resort=is_last_resort)
             for one in specs
             for known in taught
             for is_last_resort in self._last_resorts(invocation, one, order)
@@ -418,10 +419,14 @@ def _plan(
     taught: Collection[Scope],
     now: datetime,
     order: Order,
+    standbys: Sequence[CapacityPool],
     *,
     is_last_resort: bool,
 ) -> Plan:
-    """Which pools are asked in turn: available ones, low scores, cooling ones."""
+    """Which pools are asked in turn: available ones, low scores, cooling ones.
+
+    A standby goes to the available zone with the fewest of the others, and there to the pool with the fewest.
+    """
     available, low, cooling = set(), set(), set()
     is_spot = option is PurchaseOption.SPOT
     survey = memory.survey
@@ -438,6 +443,11 @@ def _plan(
             available.add(pool)
     is_return = spec.on_demand_fallback and all(row.attempts % limits.LOW_SCORE_EVERY for row in order.rows)
     steps = [available]
+    if order.rows[0].stands_by and available:
+        in_zone = {p: sum(p.zone == other.zone for other in standbys) for p in available}
+        best = {p for p in available if in_zone[p] == min(in_zone.values())}
+        apart = {p for p in best if standbys.count(p) == min(map(standbys.count, best))}
+        steps = [apart, available - apart]
     if not is_return or is_last_resort:
         steps.append(low)
     if not is_spot or is_last_resort:

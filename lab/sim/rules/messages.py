@@ -19,7 +19,7 @@ from lab.sim.odd_messages import Fate, SimSignal
 from lab.sim.rules import Rule, limits
 from lab.sim.rules.checker import SKEW_S, Checker
 from lab.sim.rules.metrics import MetricChecker, is_about_refused_start, is_mending
-from lab.sim.rules.standbys import got_instance_of_another
+from lab.sim.rules.standbys import got_instance_of_another, was_refused
 from spotrelay.core.ports import Conflict, OtherControlPlane, PortError
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Changes, Removal, Rows
@@ -237,7 +237,7 @@ class MessageChecker:
     ) -> None:
         """A row was written: do the calls follow that it requires?"""
         instance_id = row.instance_id
-        if before is None or instance_id is None:
+        if before is None or instance_id is None or was_refused(before, row):
             return
         if before.state is ReplicaState.STARTING and row.state is ReplicaState.STANDBY:
             if not _any_about(after, Call.STOP, instance_id):

@@ -133,13 +133,16 @@ def _check_fallback_removal(view: InvocationView, commit: Commit) -> None:
     ]
     if not gone:
         return
+    # A standby comes back sooner than another start would.
+    is_any_cold = any(not loaded[id_].is_standby for id_ in gone)
+    most_s = limits.STABLE_MAX_S if is_any_cold else limits.STANDBY_STABLE_MAX_S
     fresh = [
         r
         for r in regular(view.rows)
         if stays_in(r, commit.after)
         and r.serves
         and r.purchase_option is PurchaseOption.SPOT
-        and time_of(_stable_from(r)) > commit.at + SKEW_S
+        and time_of(_stable_from(r, most_s)) > commit.at + SKEW_S
     ]
     left = sum(r.is_fallback and r.serves for r in commit.after.replicas.values())
     if left < len(fresh):
@@ -149,12 +152,10 @@ def _check_fallback_removal(view: InvocationView, commit: Commit) -> None:
         )
 
 
-def _stable_from(row: Replica) -> datetime:
-    """When it will have been ready for as long as it took to start."""
+def _stable_from(row: Replica, most_s: float = limits.STABLE_MAX_S) -> datetime:
+    """When it will have been ready for as long as it took to start, or for long enough."""
     ready = row.entered[ReplicaState.READY]
-    return ready + min(
-        ready - row.entered.get(ReplicaState.PROVISIONING, ready), timedelta(seconds=limits.STABLE_MAX_S)
-    )
+    return ready + min(ready - row.entered.get(ReplicaState.PROVISIONING, ready), timedelta(seconds=most_s))
 
 
 def _check_loss_replacement(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:

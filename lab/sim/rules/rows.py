@@ -6,7 +6,7 @@ from lab.sim.gate import Commit, time_of
 from lab.sim.rules import Rule, limits
 from lab.sim.rules.checker import MAX_DOCUMENT_AGE_S, SKEW_S, in_force
 from lab.sim.rules.invocation_view import InvocationView
-from lab.sim.rules.standbys import got_instance_of_another
+from lab.sim.rules.standbys import got_instance_of_another, was_refused
 from spotrelay.core.instances import InstanceState, TargetState
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.spec import OnRebalance
@@ -176,8 +176,8 @@ def _check_reason(view: InvocationView, commit: Commit, row: Replica, old: Repli
 
 def _is_true_of_standby(row: Replica, old: Replica, reason: str) -> bool:
     """Whether the reason is one of standbys, and true."""
-    if reason == "EC2 refused to start it":
-        return row.is_standby and row.attempts > 0 and old.state is ReplicaState.PROVISIONING
+    if reason == "stands by again":
+        return was_refused(old, row)
     return reason == "standby" and row.stands_by and row.state is ReplicaState.STANDBY
 
 

@@ -40,6 +40,12 @@ def got_instance_of_another(row: Replica) -> bool:
     return row.is_standby and (row.is_fallback or (is_back and ReplicaState.PROVISIONING not in row.entered))
 
 
+def was_refused(before: Replica, row: Replica) -> bool:
+    """Whether EC2 refused to start it, so that it was nowhere and stands by again, under another ID."""
+    is_resumed = before.is_standby and before.is_fallback and before.state is ReplicaState.PROVISIONING
+    return is_resumed and before.retry_at is not None and row.state.is_ended
+
+
 def created_at(row: Replica) -> datetime:
     """When the row was created. One that got another's instance keeps the time when that was requested."""
     times = sorted(row.entered.values())
@@ -93,6 +99,7 @@ class StandbyChecker:
         if len(preparing) > 1:
             report(Rule.STANDBYS_PREPARED_SINGLY, f"{[str(r) for r in preparing]} are prepared at once")
         self._check_preparation(invocation, changes, after)
+        self._check_sent_back(invocation, changes, before, after)
         for row in changes.create:
             if got_instance_of_another(row):
                 self._check_heir(changes, row, before)
@@ -118,12 +125,42 @@ class StandbyChecker:
                 Rule.STANDBYS_PREPARED_SINGLY, f"{intent} is for a standby, {staying} of {wanted} serve"
             )
 
+    def _check_sent_back(
+        self,
+        invocation: Invocation,
+        changes: Changes,
+        before: Mapping[int, Replica],
+        after: Mapping[int, Replica],
+    ) -> None:
+        """One that was just resumed drains because Spot is back: is it?"""
+        now = self.checker.scheduler.now - SKEW_S
+        back = [
+            r
+            for r in changes.update
+            if r.reason == "Spot is back"
+            and not r.state.is_active
+            and r.id in before
+            and is_coming(before[r.id], now)
+        ]
+        if not back:
+            return
+        # By what it read, and by what is so: one may just have become ready, another may only be busy.
+        read = {r.id for r in invocation.loaded.values() if r.stays}
+        staying = sum(r.stays or (r.id in read and r.state.is_active) for r in after.values())
+        coming = sum(is_coming(r, now) for r in after.values())
+        wanted = min((s.replicas for s in self.checker.in_force(invocation, changes.service)), default=0)
+        if staying + coming < wanted:
+            self.checker.report(Rule.RESUMED_KEPT, f"{back[0]} is sent back, {staying} of {wanted} serve")
+
     def _check_heir(self, changes: Changes, row: Replica, before: Mapping[int, Replica]) -> None:
         """A row gets the instance of another: does that end in the same commit, and may it?"""
         ended = [r for r in changes.update if r.instance_id == row.instance_id and r.state.is_ended]
-        states = {before[r.id].state for r in ended if r.id in before}
+        was = [before[r.id] for r in ended if r.id in before]
+        # One that EC2 refused to start stands by again at once: there is nothing to drain.
+        is_refused = not row.is_fallback and all(r.retry_at and r.state in RISING_STATES for r in was)
         wanted = ReplicaState.STANDBY if row.is_fallback else ReplicaState.DRAINING
-        if states != {wanted}:
+        states = {r.state for r in was}
+        if len(was) != 1 or not (is_refused or states == {wanted}):
             self.checker.report(
                 Rule.ONE_ROW_PER_INSTANCE, f"{row} gets {row.instance_id} from {ended}, {states}"
             )

@@ -1,5 +1,5 @@
-"""What all pools together could hold and what that costs, for the oracle and for who chooses with hindsight; and
-when they hold nothing, for on-demand may run out then, too."""
+"""What all pools together could hold and what that costs, for the oracle and for who chooses with hindsight;
+and when they hold nothing, for on-demand may run out then, too."""
 
 from __future__ import annotations
 
@@ -50,18 +50,20 @@ def dry_spells(trace: Trace, settings: ReplaySettings) -> list[tuple[float, floa
 
 def _cheapest(pools: Sequence[PoolTrace], replicas: int, end: float) -> Iterator[tuple[float, float, float]]:
     """Spans in which nothing changes, up to `end`, and what up to `replicas` instances cost in each."""
-    held = [0] * len(pools)
+    held = [0.0] * len(pools)
     prices = [0.0] * len(pools)
-    changes = [(at, n, held, value) for n, pool in enumerate(pools) for at, value in pool.capacity]
+    changes = [(at, n, held, float(value)) for n, pool in enumerate(pools) for at, value in pool.capacity]
     changes += [(at, n, prices, value) for n, pool in enumerate(pools) for at, value in pool.prices]
     moments = [
-        (at, list(same)) for at, same in groupby(sorted(changes, key=itemgetter(0)), itemgetter(0)) if at < end
+        (at, list(same))
+        for at, same in groupby(sorted(changes, key=itemgetter(0)), itemgetter(0))
+        if at < end
     ]
     untils = [*(at for at, _ in moments[1:]), end]
     for (since, same), until in zip(moments, untils, strict=True):
         for _, n, kind, value in same:
             kind[n] = value
-        cost, missing = 0.0, replicas
+        cost, missing = 0.0, float(replicas)
         for price, room in sorted(zip(prices, held, strict=True)):
             cost += price * min(room, missing)
             missing -= min(room, missing)

@@ -38,7 +38,7 @@ def run(trace: Trace, policy: str, settings: ReplaySettings, progress: Progress 
 
     Raises:
         PolicyError: there is no such policy.
-        ReplaySettingsError: the trace ends before measuring begins, or a pool's Spot costs more than on-demand.
+        ReplaySettingsError: the trace ends before measuring begins, or Spot costs more than on-demand.
     """
     if policy not in POLICIES:
         raise PolicyError(f"policy {policy!r} is unknown: give one of {', '.join(POLICIES)}")
@@ -50,8 +50,8 @@ def run(trace: Trace, policy: str, settings: ReplaySettings, progress: Progress 
     dearest, pool = max((price, p.pool) for p in trace.pools for _, price in p.prices)
     if trace.prices != EQUAL_PRICES and dearest > settings.od_price_ratio:
         raise ReplaySettingsError(
-            f"on-demand price ratio is {settings.od_price_ratio:g}, but Spot in {pool} costs up to {dearest:.2f} "
-            f"times the mean, and EC2 never asks more for Spot than for on-demand: give {ceil(dearest)} or more"
+            f"on-demand price ratio is {settings.od_price_ratio:g}, but Spot in {pool} costs up to "
+            f"{dearest:.2f} times the mean, and never costs more than on-demand: give {ceil(dearest)} or more"
         )
     least = optimal_cost(trace, settings, settings.measured_from_s, trace.duration_s)
     if policy == OPTIMAL:

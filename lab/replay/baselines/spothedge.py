@@ -36,8 +36,8 @@ class SpotHedge:
 
     *Where*: a pool is active until it loses a replica or refuses a launch, and again once it grants one; when
     at most one is active (of three pools or fewer: none), all are. Each missing Spot replica goes to the
-    cheapest active pool that has none, or, if all have, to the cheapest active one; of equals to a random one.
-    (A filter in the product that is upside down is taken the way its comment means it.)
+    cheapest active pool that has none, or, if all have, to the cheapest active one; of equals, to a random
+    one. (A filter in the product that is upside down is taken the way its comment means it.)
 
     *When*: SkyServe hears no warnings. A loss is found by a probe and acted upon by two loops that turn every
     20 s: a replacement starts 15 to 65 s after the loss. That a replica has become ready takes a probe and a

@@ -77,8 +77,9 @@ def recorded(trace: Trace, histories: Sequence[PriceHistory]) -> Trace:
     known_s = max(0.0, (end - begin).total_seconds())
     if known_s < trace.duration_s:
         raise TraceError(
-            f"prices: all pools have one for {span(known_s)}, from {begin:%Y-%m-%d %H:%M} on, and {trace.name} "
-            f"lasts {span(trace.duration_s)}: give answers over as long a time, or a shorter recording"
+            f"prices: all pools have one for {span(known_s)}, from {begin:%Y-%m-%d %H:%M} on, and "
+            f"{trace.name} lasts {span(trace.duration_s)}: give answers over as long a time, or a shorter "
+            "recording"
         )
     usd = {}
     for pool, history in given.items():
@@ -88,7 +89,7 @@ def recorded(trace: Trace, histories: Sequence[PriceHistory]) -> Trace:
         usd[pool] = [(0.0, points[before - 1][1]), *later]
     types = sorted({history.pool.instance_type for history in given.values()})
     words = f"those of {' and '.join(types)} from {begin:%Y-%m-%d} on, of another time than this capacity"
-    borrowed = [f"{h.pool.zone} for {p.zone}" for p, h in given.items() if h.pool.zone != p.zone]
+    borrowed = [f"{p.zone} with {h.pool.zone}'s" for p, h in given.items() if h.pool.zone != p.zone]
     if borrowed:
         words += f"; {', '.join(dict.fromkeys(borrowed))}"
     return _priced(trace, usd, "recorded", words)
@@ -98,9 +99,13 @@ def _assigned(trace: Trace, histories: Sequence[PriceHistory]) -> dict[CapacityP
     types = sorted({history.pool.instance_type for history in histories})
     used: Counter[CapacityPool] = Counter()
     given: dict[CapacityPool, PriceHistory] = {}
-    # Those with prices of their own first: then it is known what is left to borrow.
     zones = {history.pool.zone for history in histories}
-    for pool in sorted((p.pool for p in trace.pools), key=lambda pool: (pool.zone not in zones, pool)):
+    regions = {history.pool.region for history in histories}
+    # Those with prices of their own zone or region first: then it is known what is left to borrow.
+    for pool in sorted(
+        (p.pool for p in trace.pools),
+        key=lambda pool: (pool.zone not in zones, pool.region not in regions, pool),
+    ):
         fitting = [h for h in histories if h.pool.instance_type == pool.instance_type]
         if not fitting and len(types) > 1:
             raise TraceError(

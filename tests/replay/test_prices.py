@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
@@ -73,9 +73,10 @@ def test_answers_are_read_as_aws_gives_them(tmp_path: Path) -> None:
         tmp_path / "us-east-1" / "2.json",
         price(a, "2020-02-20T22:06:16.000Z", "1.0671"),
         price(a, "2020-02-20T22:06:16.000Z", "9", product="Windows"),
-        price(b, "2020-02-20T21:00:00+00:00", "0.95", product="Linux/UNIX (Amazon VPC)"),
+        price(a, "2020-02-20T17:00:00.000Z", "1.06"),
     )
-    price_history(tmp_path / "us-east-1" / "1.json", price(a, "2020-02-20T17:00:00.000Z", "1.06"))
+    page = price(b, "2020-02-20T21:00:00+00:00", "0.95", product="Linux/UNIX (Amazon VPC)")
+    price_history(tmp_path / "us-east-1" / "1.json", page)
     lines(tmp_path / "LICENSE", "free")
     first, second = read_all([tmp_path])
     assert (first.pool, second.pool) == (pool_in(a, "p3.2xlarge"), pool_in(b, "p3.2xlarge"))
@@ -165,6 +166,8 @@ def test_a_zone_without_prices_borrows_another_zones() -> None:
         "us-east-1c with us-east-1b's, us-west-2b with us-west-2a's, us-east-2a with us-east-1a's"
         in trace.notes[-1]
     )
+    near = recorded(in_zones("us-east-1a", "us-east-1c"), [own[0], own[2]])
+    assert firsts(near) == [1.0, 1.0], "the region counts for more"
 
 
 def test_instance_types_have_their_own_prices() -> None:
@@ -270,8 +273,8 @@ def test_the_oracle_takes_the_cheapest_pools_at_each_instant() -> None:
 def test_spothedge_takes_the_cheapest_zones_that_it_isnt_in() -> None:
     """As SkyServe does; once it is in all of them, the cheapest again."""
     trace = priced(market([(0, 9)], [(0, 9)], [(0, 9)]), [(0, 1.2)], [(0, 1.0)], [(0, 0.8)])
-    for replicas, zones in ((1, [2, 1]), (4, [2, 1, 0, 2, 2])):
-        settings = ReplaySettings(replicas=replicas)
+    for seed, (replicas, zones) in product(range(5), ((1, [2, 1]), (4, [2, 1, 0, 2, 2]))):
+        settings = ReplaySettings(replicas=replicas, seed=seed)
         cloud = ReplayCloud(trace, settings)
         drive(BASELINES["spothedge"](trace, settings), cloud, 500)
         spot = [m.offering.pool.zone for m in cloud.history if m.is_spot]

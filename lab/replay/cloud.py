@@ -6,7 +6,7 @@ than it will hold then. So at any time a pool has room for the least that it hol
 `warning_s`: its *floor*. Whatever is beyond the floor is being taken.
 
 On-demand is always to be had, except in the spells that `on_demand_dry` draws (`capacity.dry_spells`); what
-runs on-demand stays. Every Spot instance costs the same.
+runs on-demand stays. A Spot instance costs at any time what its pool costs then.
 """
 
 from __future__ import annotations
@@ -90,10 +90,14 @@ class Event(NamedTuple):
 
 @dataclass(slots=True)
 class _Pool:
+    price: float
+    """What a Spot instance costs now, in mean Spot prices."""
     floor: int = 0
     """The least that it holds within the next `warning_s`."""
     machines: dict[str, Machine] = field(default_factory=dict)
     """Spot instances in it that aren't warned."""
+    paid: int = 0
+    """Spot instances in it, warned or not."""
 
     @property
     def free(self) -> int:
@@ -109,6 +113,12 @@ class _Change(NamedTuple):
     lost_at: float
 
 
+class _NewPrice(NamedTuple):
+    at: float
+    pool: CapacityPool
+    price: float
+
+
 class ReplayCloud:
     """The market made from a trace, the machines in it, and the time. Whoever drives it calls `advance`."""
 
@@ -119,7 +129,7 @@ class ReplayCloud:
         self.ledger = Ledger(settings)
         self.history: list[Machine] = []
         """Every machine there ever was, in order of launch."""
-        self._pools = {pool: _Pool() for pool in self.pools}
+        self._pools = {p.pool: _Pool(p.prices[0][1]) for p in trace.pools}
         self._alive: dict[str, Machine] = {}
         self._warned: dict[str, Machine] = {}
         self._changes = sorted(
@@ -130,6 +140,9 @@ class ReplayCloud:
             ),
         )
         self._next_change = 0
+        self._new_prices = deque(
+            sorted(_NewPrice(at, p.pool, price) for p in trace.pools for at, price in p.prices[1:])
+        )
         self._dry = dry_spells(trace, settings)
         self._due: list[tuple[float, int, Kind, Machine]] = []
         self._numbers = count(1)
@@ -167,9 +180,9 @@ class ReplayCloud:
         # EC2 promises no order among pools that are equally deep and cost the same.
         among = list(self.pools if pools is None else pools)
         self._ties.shuffle(among)
-        price = 1 / self.settings.od_price_ratio
         standings = [
-            Standing(max(0, self._pools[p].free), price, RefusalCode.UNFULFILLABLE_CAPACITY) for p in among
+            Standing(max(0, self._pools[p].free), self.price(p), RefusalCode.UNFULFILLABLE_CAPACITY)
+            for p in among
         ]
         request = MarketRequest(
             tuple(Candidate(p) for p in among), count, option, Strategy.PRICE_CAPACITY_OPTIMIZED
@@ -183,6 +196,10 @@ class ReplayCloud:
             for _ in range(grant.count)
         ]
         return machines, [among[refusal.index] for refusal in allocation.refusals]
+
+    def price(self, pool: CapacityPool) -> float:
+        """What a Spot instance in the pool costs now, in mean Spot prices."""
+        return self._pools[pool].price
 
     def launch_in(self, pool: CapacityPool, option: PurchaseOption) -> Machine | None:
         """One instance from one pool, if it has any."""
@@ -241,7 +258,8 @@ class ReplayCloud:
     def next_event_at(self) -> float:
         """When something may happen at the earliest; `NEVER` if nothing will."""
         change = self._changes[self._next_change].at if self._next_change < len(self._changes) else NEVER
-        return min(change, self._due[0][0]) if self._due else change
+        price = self._new_prices[0].at if self._new_prices else NEVER
+        return min(change, price, self._due[0][0]) if self._due else min(change, price)
 
     def advance(self, to: float) -> list[Event]:
         """Let time pass up to and including `to`; what happened, in order.
@@ -251,7 +269,9 @@ class ReplayCloud:
         events: list[Event] = []
         while (at := self.next_event_at()) <= to:
             self.now = max(self.now, at)
-            if self._due and self._due[0][0] == at:
+            if self._new_prices and self._new_prices[0].at == at:
+                self._reprice(self._new_prices.popleft())
+            elif self._due and self._due[0][0] == at:
                 _, _, kind, machine = heappop(self._due)
                 if kind is UP:
                     self._up(machine, at, events)
@@ -278,10 +298,10 @@ class ReplayCloud:
     def _began(self, machine: Machine) -> Machine:
         self._alive[machine.id] = machine
         self.history.append(machine)
+        self.ledger.to(self.now)
+        self._paid(machine, +1)
         if machine.is_spot:
             self._pools[machine.offering.pool].machines[machine.id] = machine
-        self.ledger.to(self.now)
-        self.ledger.paid(machine.offering.purchase_option, +1)
         if self.ledger.is_measuring:
             self.ledger.launches += 1
         self._plan(machine.up_at, UP, machine)
@@ -312,6 +332,19 @@ class ReplayCloud:
                 if self._losses.random() >= self.settings.warning_loss:
                     events.append(Event(change.at, WARNED, machine))
 
+    def _reprice(self, new: _NewPrice) -> None:
+        pool = self._pools[new.pool]
+        self.ledger.to(self.now)
+        self.ledger.paid(PurchaseOption.SPOT, -pool.paid, pool.price)
+        pool.price = new.price
+        self.ledger.paid(PurchaseOption.SPOT, pool.paid, pool.price)
+
+    def _paid(self, machine: Machine, change: int) -> None:
+        pool = self._pools[machine.offering.pool]
+        if machine.is_spot:
+            pool.paid += change
+        self.ledger.paid(machine.offering.purchase_option, change, pool.price)
+
     def _end(self, machine: Machine) -> None:
         ledger = self.ledger
         ledger.to(self.now)
@@ -319,7 +352,7 @@ class ReplayCloud:
         del self._alive[machine.id]
         self._warned.pop(machine.id, None)
         self._pools[machine.offering.pool].machines.pop(machine.id, None)
-        ledger.paid(machine.offering.purchase_option, -1)
+        self._paid(machine, -1)
         if machine.is_up:
             ledger.in_rotation -= machine.out_at == NEVER
             ledger.ready -= machine.drained_at == NEVER

@@ -18,6 +18,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from lab.replay.baselines.optimal import NAME as OPTIMAL
+from lab.replay.prices import MADE_UP, made_up, recorded
+from lab.replay.readers.spot_prices import read_all
 from lab.replay.report import WIDTH, tables
 from lab.replay.result import Result
 from lab.replay.run import POLICIES, PRODUCTION, run
@@ -105,8 +107,17 @@ def replay(
         str, typer.Option(metavar="SHARE", help="Share of the resumes that EC2 refuses, 0 to 1.")
     ] = f"{DEFAULTS.standby_refusal:g}",
     od_price_ratio: Annotated[
-        str, typer.Option(metavar="R", help="On-demand price / Spot price.")
+        str, typer.Option(metavar="R", help="On-demand price / mean Spot price.")
     ] = f"{DEFAULTS.od_price_ratio:g}",
+    prices: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WHICH",
+            help="Each pool's own Spot price: a folder or file of DescribeSpotPriceHistory answers, may be "
+            f"repeated; or {MADE_UP}[:SEED], by default of --seed. [default: all equal]",
+            show_default=False,
+        ),
+    ] = None,
     on_demand_dry: Annotated[
         str,
         typer.Option(
@@ -167,7 +178,7 @@ def replay(
         which = Regions(_one_of("--regions", regions, [each.value for each in Regions]))
         markets = [
             market
-            for whole in _markets(traces or [], synthetic, base)
+            for whole in _priced(_markets(traces or [], synthetic, base), prices or [], base.seed)
             for market in by_region(whole, which, base.replicas)
         ]
         _replay(markets, policies, settings, outputs)
@@ -284,6 +295,20 @@ def _markets(paths: Sequence[Path], is_synthetic: bool, settings: ReplaySettings
         if names.count(names[n]) > 1:  # two folders that end alike
             markets[n] = replace(markets[n], name=str(path))
     return [*markets, generate(settings.seed)] if is_synthetic else markets
+
+
+def _priced(markets: Sequence[Trace], prices: Sequence[str], seed: int) -> list[Trace]:
+    """The markets with the Spot prices that --prices asks for."""
+    if not prices:
+        return list(markets)
+    name, _, given = prices[0].partition(":")
+    if name == MADE_UP and len(prices) == 1:
+        chosen = _whole(f"--prices {MADE_UP}:SEED", given, 0) if given else seed
+        return [made_up(market, chosen) for market in markets]
+    if any(each.partition(":")[0] == MADE_UP for each in prices):
+        raise UsageError(f"--prices {MADE_UP} can't be combined with other prices: give either")
+    histories = read_all([Path(each) for each in prices])
+    return [recorded(market, histories) for market in markets]
 
 
 def _check_outputs(outputs: Outputs) -> None:

@@ -38,8 +38,8 @@ class Ledger:
     """Replicas that serve: those that are warned do until EC2 takes them."""
     in_rotation: int = 0
     """Replicas that get new requests."""
-    spot: int = 0
-    """Spot instances that are paid for."""
+    spot: float = 0
+    """Spot instances that are paid for, each times its pool's price now, in mean Spot prices."""
     on_demand: int = 0
     """On-demand instances that are paid for."""
     stopped: int = 0
@@ -52,7 +52,7 @@ class Ledger:
     ready_share_s: float = 0.0
     """Integral of min(ready, N) / N."""
     spot_s: float = 0.0
-    """Instance seconds on Spot."""
+    """Instance seconds on Spot, each times its price then."""
     on_demand_s: float = 0.0
     """Instance seconds on-demand."""
     stopped_s: float = 0.0
@@ -102,10 +102,10 @@ class Ledger:
         self.gaps.note(False, time)
         self.zero.note(False, time)
 
-    def paid(self, option: PurchaseOption, change: int) -> None:
-        """So many more instances are paid for, or fewer."""
+    def paid(self, option: PurchaseOption, change: int, price: float = 1.0) -> None:
+        """So many more instances are paid for, or fewer; on Spot at this price, in mean Spot prices."""
         if option is PurchaseOption.SPOT:
-            self.spot += change
+            self.spot += change * price
         else:
             self.on_demand += change
 

@@ -28,7 +28,8 @@ Band = tuple[str, int, int]
 
 def tables(trace: Trace, results: Sequence[Result]) -> Iterator[RenderableType]:
     """A trace's results: for each setting what the policies did, and for how long at which strength."""
-    yield Text(f"{trace.name}: {span(trace.duration_s)}, {_pools(trace)}", style="bold")
+    heading = f"{trace.name}: {span(trace.duration_s)}, {_pools(trace)}, {_prices(trace)}"
+    yield Text(heading, style="bold")
     for note in trace.notes:
         yield Text(f"  {note}")
     for settings, same in groupby(results, key=lambda result: result.settings):
@@ -45,6 +46,11 @@ def tables(trace: Trace, results: Sequence[Result]) -> Iterator[RenderableType]:
 def _pools(trace: Trace) -> str:
     regions = len({pool.pool.region for pool in trace.pools})
     return f"{_count(len(trace.pools), 'capacity pool')} in {_count(regions, 'region')}"
+
+
+def _prices(trace: Trace) -> str:
+    kind, _, seed = trace.prices.partition(":")
+    return f"{kind} Spot prices" + (f" (seed {seed})" if seed else "")
 
 
 def _count(number: int, what: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from lab.replay.cloud import Machine, ReplayCloud
 from lab.replay.settings import ReplaySettings
-from lab.replay.traces import Trace
+from lab.replay.traces import EQUAL_PRICES, Trace
 from spotrelay.core.pools import CapacityPool, PurchaseOption
 
 DAY_S = 86_400.0
@@ -107,6 +107,8 @@ class Result:
     simulated_s: float
     """The trace's length."""
     wall_s: float
+    prices: str = EQUAL_PRICES
+    """Where the Spot prices are from: see `Trace.prices`."""
     timeline: tuple[Life, ...] = ()
     """Every machine, in order of launch."""
 
@@ -125,6 +127,7 @@ class Result:
             "warning_loss": self.settings.warning_loss,
             "replicas": self.settings.replicas,
             "od_price_ratio": self.settings.od_price_ratio,
+            "prices": self.prices,
             "on_demand_dry": self.settings.on_demand_dry,
             "seed": self.settings.seed,
             "on_warning": self.settings.on_warning.value,
@@ -176,6 +179,7 @@ def result_of(trace: Trace, policy: str, cloud: ReplayCloud, optimal_cost: float
         measured_from_s=cloud.settings.measured_from_s,
         simulated_s=trace.duration_s,
         wall_s=wall_s,
+        prices=trace.prices,
         timeline=tuple(Life.of(machine) for machine in cloud.history),
     )
 
@@ -202,4 +206,5 @@ def oracle(trace: Trace, policy: str, settings: ReplaySettings, optimal_cost: fl
         measured_from_s=settings.measured_from_s,
         simulated_s=trace.duration_s,
         wall_s=0.0,
+        prices=trace.prices,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import ceil
 from time import perf_counter
 
 from lab.replay import production
@@ -13,7 +14,7 @@ from lab.replay.baselines.optimal import optimal_cost
 from lab.replay.cloud import WARNED, ReplayCloud
 from lab.replay.result import Result, oracle, result_of
 from lab.replay.settings import ReplaySettings, ReplaySettingsError
-from lab.replay.traces import Trace
+from lab.replay.traces import EQUAL_PRICES, Trace
 
 PRODUCTION = "spotrelay"
 """The production controller, as a policy among others."""
@@ -37,7 +38,7 @@ def run(trace: Trace, policy: str, settings: ReplaySettings, progress: Progress 
 
     Raises:
         PolicyError: there is no such policy.
-        SettingsError: the trace ends before measuring begins.
+        ReplaySettingsError: the trace ends before measuring begins, or Spot costs more than on-demand.
     """
     if policy not in POLICIES:
         raise PolicyError(f"policy {policy!r} is unknown: give one of {', '.join(POLICIES)}")
@@ -45,6 +46,12 @@ def run(trace: Trace, policy: str, settings: ReplaySettings, progress: Progress 
         raise ReplaySettingsError(
             f"trace {trace.name} lasts {trace.duration_s:.0f} s, and measuring begins after "
             f"{settings.measured_from_s:.0f} s, three cold starts: give a longer trace or another cold start"
+        )
+    dearest, pool = max((price, p.pool) for p in trace.pools for _, price in p.prices)
+    if trace.prices != EQUAL_PRICES and dearest > settings.od_price_ratio:
+        raise ReplaySettingsError(
+            f"on-demand price ratio is {settings.od_price_ratio:g}, but Spot in {pool} costs up to "
+            f"{dearest:.2f} times the mean, and never costs more than on-demand: give {ceil(dearest)} or more"
         )
     least = optimal_cost(trace, settings, settings.measured_from_s, trace.duration_s)
     if policy == OPTIMAL:

@@ -34,7 +34,7 @@ class ReplaySettings:
     warning_loss: float = 0.0
     """Share of the warnings whose event reaches nobody."""
     od_price_ratio: float = 3.0
-    """On-demand price / Spot price, in every pool."""
+    """On-demand price / mean Spot price, in every pool."""
     on_demand_dry: float = 0.0
     """Share of the spells without any Spot in which on-demand can't be had either."""
     seed: int = 0

@@ -16,21 +16,26 @@ from lab.replay.readers.recording import Recording, TraceError, text_of
 from lab.replay.wording import span
 from spotrelay.core.pools import CapacityPool
 
-__all__ = ["ANY_NUMBER", "PoolTrace", "Regions", "Trace", "TraceError", "by_region", "load"]
+__all__ = ["ANY_NUMBER", "EQUAL_PRICES", "PoolTrace", "Regions", "Trace", "TraceError", "by_region", "load"]
 
 ANY_NUMBER = 1_000_000
 """Instances of a pool that was only asked whether it has any: as many as you ask for."""
 
+EQUAL_PRICES = "equal"
+"""What `Trace.prices` says if nothing is known of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class PoolTrace:
-    """How much a capacity pool could hold, over time."""
+    """How much a capacity pool could hold, and what a Spot instance in it costs, over time."""
 
     pool: CapacityPool
     capacity: tuple[tuple[float, int], ...]
     """Second since the trace's start, and the instances that the pool holds from then on.
 
     The first is at 0.0; the others are changes, in order, all before the trace's end."""
+    prices: tuple[tuple[float, float], ...] = ((0.0, 1.0),)
+    """In the same way the Spot price, as a multiple of the recording's mean Spot price."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,8 @@ class Trace:
     duration_s: float
     notes: tuple[str, ...] = ()
     """What a reader of the results must know: what was cut, or read in another sense than the plain one."""
+    prices: str = EQUAL_PRICES
+    """Where the Spot prices are from: `equal`, `recorded`, or `made-up:` and the seed."""
 
 
 class Regions(StrEnum):

@@ -34,3 +34,19 @@ def lines(file: Path, *content: str) -> Path:
 def capacity_csv(file: Path, rows: Sequence[str]) -> Path:
     """A file in our own format."""
     return lines(file, "second,zone,instance_type,capacity", *rows)
+
+
+def price(zone: str, at: str, usd: str, type_: str = "p3.2xlarge", product: str = "Linux/UNIX") -> object:
+    """A price as EC2 tells it."""
+    return {
+        "AvailabilityZone": zone,
+        "InstanceType": type_,
+        "ProductDescription": product,
+        "SpotPrice": usd,
+        "Timestamp": at,
+    }
+
+
+def price_history(file: Path, *prices: object) -> Path:
+    """An answer of DescribeSpotPriceHistory."""
+    return lines(file, json.dumps({"NextToken": "", "SpotPriceHistory": prices}))

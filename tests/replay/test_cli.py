@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from lab.replay.run import POLICIES
 from spotrelay.cli.app import app
 
-from .recordings import pool_json, three_zones
+from .recordings import pool_json, price, price_history, three_zones
 
 ROOT = Path(__file__).parents[2]
 
@@ -129,6 +129,32 @@ def test_tables_show_what_happened_and_notes(tmp_path: Path) -> None:
     assert "Share of time by number of ready replicas" in out
 
 
+def test_prices_reach_the_run_and_the_results_say_which(traces: Path, tmp_path: Path) -> None:
+    """Equal, recorded, or made up of a seed; an answer may come in several files."""
+    east, west = (
+        price_history(
+            tmp_path / f"{zone}.json",
+            price(zone, "2020-01-01T00:00:00Z", usd),
+            price(zone, "2020-01-09T00:00:00Z", usd),
+        )
+        for zone, usd in (("us-east-1a", "1.0"), ("us-west-2a", "3.0"))
+    )
+    for arguments, kind in (
+        ((), "equal"),
+        (("--prices", "made-up", "--seed", 3), "made-up:3"),
+        (("--prices", "made-up:7"), "made-up:7"),
+        (("--prices", east, "--prices", west), "recorded"),
+    ):
+        code, out, _ = replay(traces, *QUICK, *arguments, "--json")
+        assert code == 0
+        assert {entry["prices"] for entry in json.loads(out)} == {kind}
+    # us-east-1b has us-east-1a's; 1.8 is the mean, and two of three replicas fit into the cheap pools.
+    assert json.loads(out)[0]["cost"] == pytest.approx(0.2, abs=0.03)
+    _, out, _ = replay(traces, *QUICK, "--prices", "made-up:7")
+    assert "3 capacity pools in 2 regions, made-up Spot prices (seed 7)" in out
+    assert "  Spot prices are a model: made up (seed 7); pools are up to" in out
+
+
 def test_files_are_written_where_they_are_wanted(traces: Path, tmp_path: Path) -> None:
     """--out makes its folder and writes JSON, tables and a picture; --plot draws in its suffix's format; both
     are named at the end."""
@@ -186,6 +212,16 @@ def test_progress_is_shown_where_it_is_wanted(traces: Path) -> None:
         (
             ("--plot", "plot.pdf"),
             "--plot plot.pdf: the name must end in .png or .svg, which decides the format",
+        ),
+        (("--prices", "none"), "none: no such file or folder: check the path"),
+        (("--prices", "made-up:x"), "--prices made-up:SEED must be a whole number, not 'x'"),
+        (
+            ("--prices", "made-up", "--prices", "none"),
+            "--prices made-up can't be combined with other prices: give either",
+        ),
+        (
+            ("--prices", "made-up", "--od-price-ratio", 1),
+            "on-demand price ratio is 1, but Spot in ",
         ),
         (("--plot", "plot"), "--plot plot: the name must end in .png or .svg"),
         (("--plot", "none/plot.png"), "--plot none/plot.png: can't be written: make that folder first"),

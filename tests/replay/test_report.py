@@ -109,7 +109,7 @@ def test_settings_have_tables_each_under_a_title_that_says_them() -> None:
 def test_the_trace_and_its_notes_come_first() -> None:
     """Whoever quotes a figure sees what it is from."""
     lines = printed(TRACE, result()).splitlines()
-    assert lines[0] == "mine: 10.0 days, 2 capacity pools in 1 region"
+    assert lines[0] == "mine: 10.0 days, 2 capacity pools in 1 region, equal Spot prices"
     assert lines[1] == "  a thing to know"
 
 

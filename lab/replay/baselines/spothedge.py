@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from random import Random
 from typing import TYPE_CHECKING, ClassVar
 
@@ -34,9 +35,9 @@ class SpotHedge:
     """N + 1 Spot replicas over the zones that seem to work, and min(N, N + 1 - ready Spot) on-demand ones.
 
     *Where*: a pool is active until it loses a replica or refuses a launch, and again once it grants one; when
-    at most one is active (of three pools or fewer: none), all are. Each missing Spot replica goes to a random
-    active pool that has none, or, if all have, to any active one. (The product takes the cheapest, which is
-    all of them here; and a filter in it that is upside down is taken the way its comment means it.)
+    at most one is active (of three pools or fewer: none), all are. Each missing Spot replica goes to the
+    cheapest active pool that has none, or, if all have, to the cheapest active one; of equals, to a random
+    one. (A filter in the product that is upside down is taken the way its comment means it.)
 
     *When*: SkyServe hears no warnings. A loss is found by a probe and acted upon by two loops that turn every
     20 s: a replacement starts 15 to 65 s after the loss. That a replica has become ready takes a probe and a
@@ -108,7 +109,7 @@ class SpotHedge:
 
     def _launch_spot(self, cloud: ReplayCloud) -> bool:
         """Ask for what is missing; whether all of it was granted."""
-        launched, refused = launch_planned(cloud, self._plan())
+        launched, refused = launch_planned(cloud, self._plan(cloud))
         for machine in launched:
             self._spot[machine.id] = machine
             self._active.add(machine.offering.pool)
@@ -116,14 +117,19 @@ class SpotHedge:
             self._preempted(pool)
         return not refused
 
-    def _plan(self) -> list[CapacityPool]:
+    def _plan(self, cloud: ReplayCloud) -> list[CapacityPool]:
         """A pool for each Spot replica that is missing."""
         active = [pool for pool in self._pools if pool in self._active]
         taken = {machine.offering.pool for machine in self._spot.values()}
         unused = [pool for pool in active if pool not in taken]
         missing = self._replicas + OVERPROVISIONED - len(self._spot)
-        spread = self._chance.sample(unused, min(missing, len(unused)))
-        return spread + self._chance.choices(active, k=missing - len(spread))
+        spread: list[CapacityPool] = []
+        for _, equals in groupby(sorted(unused, key=cloud.price), cloud.price):
+            among = list(equals)
+            spread += self._chance.sample(among, min(missing - len(spread), len(among)))
+        least = min(map(cloud.price, active))
+        cheapest = [pool for pool in active if cloud.price(pool) == least]
+        return spread + self._chance.choices(cheapest, k=missing - len(spread))
 
     def _preempted(self, pool: CapacityPool) -> None:
         self._active.discard(pool)

@@ -1,1 +1,1 @@
-"""Reads recordings of Spot capacity: one module per format."""
+"""Reads recordings of Spot capacity, one module per format, and of Spot prices."""

@@ -48,6 +48,7 @@ class MemoryService:
     removal: Removal = field(default_factory=Removal)
     document: ServiceSpec | None = None
     backoff: Backoff = field(default_factory=Backoff)
+    standby_backoff: Backoff = field(default_factory=Backoff)
     window: LaunchWindow = field(default_factory=LaunchWindow)
     requests: dict[Source, ScaleRequest] = field(default_factory=dict)
     lease: tuple[str, datetime] | None = None
@@ -86,6 +87,7 @@ class MemoryStore:
             kept.serving,
             replicas=replicas,
             backoff=kept.backoff,
+            standby_backoff=kept.standby_backoff,
             window=kept.window,
             requests=dict(kept.requests),
         )
@@ -103,6 +105,7 @@ class MemoryStore:
             replicas=replicas,
             intents=dict(kept.intents),
             backoff=kept.backoff,
+            standby_backoff=kept.standby_backoff,
             window=kept.window,
             requests=dict(kept.requests),
         )
@@ -155,8 +158,8 @@ class MemoryStore:
             kept.intents.pop(intent_id, None)
         if changes.open_intent:
             kept.intents[changes.open_intent.id] = changes.open_intent
-        if changes.backoff:
-            kept.backoff = changes.backoff
+        kept.backoff = changes.backoff or kept.backoff
+        kept.standby_backoff = changes.standby_backoff or kept.standby_backoff
         if changes.window:
             kept.window = changes.window[1]
 

@@ -143,6 +143,11 @@ def rows_of(service: str, found: Mapping[Key, Values]) -> Rows:
             int(meta.get("failing_version", 0)),
             _optional_time(meta.get("fallback_until")),
         ),
+        standby_backoff=Backoff(
+            int(meta.get("standby_failures", 0)),
+            _optional_time(meta.get("standby_until")),
+            int(meta.get("standby_version", 0)),
+        ),
         window=LaunchWindow(_optional_time(meta.get("launches_since")), int(meta.get("launches", 0))),
         requests=requests_of(meta),
     )
@@ -162,8 +167,8 @@ def writes(changes: Changes) -> Iterator[Write]:
     if changes.serving:
         as_read, meta["serving"] = changes.serving
         conditions.append(_is_as_read("serving", as_read))
-    if changes.backoff:
-        meta |= backoff_item(changes.backoff)
+    meta |= backoff_item(changes.backoff) if changes.backoff else {}
+    meta |= standby_backoff_item(changes.standby_backoff) if changes.standby_backoff else {}
     if changes.window:
         before, after = (window_item(window) for window in changes.window)
         meta |= after
@@ -319,6 +324,15 @@ def backoff_item(backoff: Backoff) -> dict[str, Any]:
         "backoff_until": _optional_text(backoff.until),
         "failing_version": backoff.version,
         "fallback_until": _optional_text(backoff.fallback_until),
+    }
+
+
+def standby_backoff_item(backoff: Backoff) -> dict[str, Any]:
+    """The same of standbys."""
+    return {
+        "standby_failures": backoff.failures,
+        "standby_until": _optional_text(backoff.until),
+        "standby_version": backoff.version,
     }
 
 

@@ -73,6 +73,8 @@ class Rows:
     intents: Mapping[str, LaunchIntent] = field(default_factory=dict)
     """Open launch intents by ID; empty where only some replicas were read."""
     backoff: Backoff = Backoff()
+    standby_backoff: Backoff = Backoff()
+    """The same of standbys that couldn't be prepared: it holds up standbys, and nothing else."""
     window: LaunchWindow = LaunchWindow()
     requests: Mapping[Source, ScaleRequest] = field(default_factory=dict)
     """What is asked for instead of the service file's `replicas`, also where it is over by now."""
@@ -106,6 +108,7 @@ class Changes:
     close_intents: tuple[str, ...] = ()
     """A launch intent that is closed already is no conflict."""
     backoff: Backoff | None = None
+    standby_backoff: Backoff | None = None
     window: tuple[LaunchWindow, LaunchWindow] | None = None
     """(as read, to be): launching takes it, and fails if anybody launched since."""
     held: int = 0

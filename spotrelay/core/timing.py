@@ -131,6 +131,10 @@ STANDBY_TRIES = 2
 """Resumes in a row that didn't come up: once the service is whole again, another standby is prepared in its
 place, perhaps elsewhere."""
 
+STANDBY_FAILURE_FIRST_S, STANDBY_FAILURE_MAX_S = 600.0, 86_400.0
+"""After a standby that couldn't be prepared, until the next is tried: each costs a whole start on-demand, and
+nothing that serves waits for it. Doubled each time; a new version is tried at once."""
+
 STANDBY_MAX_AGE_S = 14 * 86_400.0
 """A standby is prepared anew after two weeks: hosts are retired, certificates and model files expire."""
 

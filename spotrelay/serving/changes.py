@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -46,15 +46,26 @@ def changes(
     backoff = projection.backoff_after(spec, rows.backoff, actions, now)
     if backoff != rows.backoff:
         # With the rows that it comes of, and before what is launched because of it: a later commit may fail.
-        due = max((i for i, commit in enumerate(commits) if _tells(commit, rows)), default=0)
+        due = _last_with(commits, rows, (ReplicaState.READY, ReplicaState.FAILED))
         commits[due] = replace(commits[due], backoff=backoff)
+    standby_backoff = projection.standby_backoff_after(rows.standby_backoff, actions, now)
+    if standby_backoff != rows.standby_backoff:
+        due = _last_with(commits, rows, (ReplicaState.STANDBY, ReplicaState.FAILED))
+        commits[due] = replace(commits[due], standby_backoff=standby_backoff)
     return commits
 
 
-def _tells(commit: Changes, rows: Rows) -> bool:
-    """Whether it says of a replica that it got ready, or failed."""
-    entered = (row.state for row in commit.update if row.state is not rows.replicas[row.id].state)
-    return any(state in (ReplicaState.READY, ReplicaState.FAILED) for state in entered)
+def _last_with(commits: Sequence[Changes], rows: Rows, states: Collection[ReplicaState]) -> int:
+    """The number of the last commit in which a replica enters one of the states; 0 if there is none."""
+    return max(
+        (
+            number
+            for number, commit in enumerate(commits)
+            for row in commit.update
+            if row.state in states and row.state is not rows.replicas[row.id].state
+        ),
+        default=0,
+    )
 
 
 class _Serving:

@@ -79,6 +79,25 @@ def after_failures(
     return Backoff(failures, until, version, fallback_until)
 
 
+def after_standbys(
+    backoff: Backoff, failed: Sequence[Replica], prepared: Sequence[Replica], now: datetime
+) -> Backoff:
+    """How long to hold standbys after some that couldn't be prepared; one that was prepared ends it."""
+    if prepared:
+        return Backoff()
+    if not failed:
+        return backoff
+    version = max(replica.version for replica in failed)
+    failures = len(failed) + (backoff.failures if backoff.version == version else 0)
+    held_s = timing.backoff_s(failures, timing.STANDBY_FAILURE_FIRST_S, timing.STANDBY_FAILURE_MAX_S)
+    return Backoff(failures, now + seconds(held_s), version)
+
+
+def is_standby_held(version: int, backoff: Backoff, now: datetime) -> bool:
+    """Whether no standby of this version is prepared now. Never for good: the service serves meanwhile."""
+    return version == backoff.version and backoff.until is not None and now < backoff.until
+
+
 def _was_tried_again(backoff: Backoff, failed: Sequence[Replica]) -> bool:
     if backoff.until is None:
         return False

@@ -61,8 +61,13 @@ def after(spec: ServiceSpec, rows: Rows, actions: Sequence[Action], now: datetim
                 del replicas[row.id]
             else:
                 replicas[row.id] = row
-    backoff = backoff_after(spec, rows.backoff, actions, now)
-    return replace(rows, replicas=replicas, highest_id=raised(rows, actions), backoff=backoff)
+    return replace(
+        rows,
+        replicas=replicas,
+        highest_id=raised(rows, actions),
+        backoff=backoff_after(spec, rows.backoff, actions, now),
+        standby_backoff=standby_backoff_after(rows.standby_backoff, actions, now),
+    )
 
 
 def raised(rows: Rows, actions: Iterable[Action]) -> int:
@@ -257,3 +262,10 @@ def backoff_after(
     if spec and any(isinstance(action, GiveUp) for action in actions):
         backoff = failures.given_up(backoff, spec.version, spec.surge + 1)
     return backoff
+
+
+def standby_backoff_after(backoff: Backoff, actions: Sequence[Action], now: datetime) -> Backoff:
+    """How long standbys are held after some that failed; one that was prepared ends it."""
+    failed = [a.replica for a in actions if isinstance(a, Fail) and a.replica.stands_by]
+    prepared = [a.replica for a in actions if isinstance(a, StandBy) and a.replica.stands_by]
+    return failures.after_standbys(backoff, failed, prepared, now)

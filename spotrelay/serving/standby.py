@@ -21,7 +21,7 @@ from spotrelay.core.rows import Rows
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.events import Signal, StateChange
-from spotrelay.serving import rollout
+from spotrelay.serving import failures, rollout
 from spotrelay.serving.actions import (
     Action,
     Drain,
@@ -122,8 +122,10 @@ def keep(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Action
     stale = {r.id for r in standbys if _is_stale(spec, r, rows, now)}
     preparing = [r for r in standbys if r.state in _PREPARING and r.stands_by]
     is_whole = staying_count(rows) >= spec.replicas
-    if len(standbys) - len(stale) < spec.standby and not preparing and is_whole:
-        yield Request(1, REASON, PurchaseOption.ON_DEMAND, rollout.proven(spec, rows), is_standby=True)
+    version = rollout.proven(spec, rows)
+    is_held = failures.is_standby_held(version, rows.standby_backoff, now)
+    if len(standbys) - len(stale) < spec.standby and not preparing and is_whole and not is_held:
+        yield Request(1, REASON, PurchaseOption.ON_DEMAND, version, is_standby=True)
     due = tuple(r for r in preparing if is_due(r, seen, now))
     if due and is_whole:
         yield Launch(due)

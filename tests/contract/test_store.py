@@ -363,7 +363,11 @@ def test_a_backoff_is_kept_and_taken_back(store: Store) -> None:
     store.commit(Changes("demo", backoff=Backoff(3, NOW)))
     create(store, 1)
     assert store.load("demo").backoff == Backoff(3, NOW)
-    store.commit(Changes("demo", backoff=Backoff()))
+    store.commit(Changes("demo", standby_backoff=Backoff(2, NOW, 7)))
+    assert store.load("demo").standby_backoff == store.read("demo", {1}).standby_backoff == Backoff(2, NOW, 7)
+    assert store.load("demo").backoff == Backoff(3, NOW)
+    store.commit(Changes("demo", backoff=Backoff(), standby_backoff=Backoff()))
+    assert store.load("demo").standby_backoff == Backoff()
     assert store.load("demo").backoff == Backoff()
 
 
@@ -418,6 +422,8 @@ OTHER_SPEC = ServiceSpec(
     on_rebalance=OnRebalance.REPLACE,
     surge=3,
     standby=2,
+    standby_instance_types=("g6.xlarge",),
+    standby_zones=("us-east-1a",),
     max_launches_per_minute=9,
 )
 """No field is as by default, nor as in `demo_spec`: one that gets lost on the way is seen."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from spotrelay.core.instances import InstanceState, Refusal, RefusalKind
 from spotrelay.core.pools import Cause, Offering, PurchaseOption, Scope
 from spotrelay.core.ports import Unavailable
 from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.rows import Backoff
 from spotrelay.core.spec import ReadinessProbe, ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.events import StateChange
@@ -109,6 +111,39 @@ def test_one_that_cannot_be_prepared_holds_up_nothing() -> None:
         world.prober.silent = {instance_of(r) for r in active(world) if r.stands_by and r.instance_id}
     assert rows(world).backoff.failures == 0
     assert sum(r.serves for r in active(world)) == 2
+
+
+def test_after_one_that_cannot_be_prepared_the_next_waits() -> None:
+    """Each costs a start on-demand: ten minutes, doubled each time; a new version is tried at once."""
+    spec = spec_of(1, initial_delay_s=30)
+    world = world_of(spec)
+    controller = Controller(world.ports())
+    tried: dict[str, datetime] = {}
+
+    def run_until(tries: int) -> None:
+        for _ in range(1000):
+            settle(world, controller, 1)
+            preparing = [instance_of(r) for r in active(world) if r.stands_by and r.instance_id]
+            world.prober.silent = {*world.prober.silent, *preparing}
+            for id_ in preparing:
+                tried.setdefault(id_, world.clock.now())
+            if len(tried) == tries:
+                return
+        raise AssertionError(tried)
+
+    run_until(3)
+    first, second, third = tried.values()
+    assert timing.STANDBY_FAILURE_FIRST_S < (second - first).total_seconds() < 2 * 600
+    assert 2 * timing.STANDBY_FAILURE_FIRST_S < (third - second).total_seconds() < 3 * 600
+    settle(world, controller, 20)
+    assert rows(world).standby_backoff.failures == 3
+    world.services.specs["demo"] = replace(spec, version=spec.version + 1)
+    before = world.clock.now()
+    run_until(4)
+    assert (world.clock.now() - before).total_seconds() < 60
+    world.prober.silent = set()
+    settle(world, controller, 5)
+    assert rows(world).standby_backoff == Backoff()
 
 
 # Resumed.

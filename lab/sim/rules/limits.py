@@ -103,6 +103,9 @@ FAILURE_S, FALLBACK_FAILURE_MAX_S = (30.0, 1800.0), 300.0
 """After replicas that never became ready, launches wait half a minute at first, half an hour at most, and
 fallbacks five minutes at most."""
 
+STANDBY_FAILURE_S = 600.0, 86_400.0
+"""After a standby that couldn't be prepared, the next waits ten minutes at first, a day at most."""
+
 CRASH_LOOP = 5
 """So many failures in a row stop launches until a deployment, if the last replica was launched after the
 failure before."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -77,6 +77,8 @@ class StandbyChecker:
     checker: Checker
     cloud: SimCloud
     memory: Callable[[], MemoryStore]
+    failed: dict[tuple[str, int], list[float]] = field(default_factory=dict)
+    """By service and version: when standbys failed, since one was prepared."""
 
     def after_commit(
         self,
@@ -98,6 +100,7 @@ class StandbyChecker:
         preparing = [r for r in after.values() if r.stands_by and r.state in PREPARING_STATES]
         if len(preparing) > 1:
             report(Rule.STANDBYS_PREPARED_SINGLY, f"{[str(r) for r in preparing]} are prepared at once")
+        self._check_backoff(changes, before)
         self._check_preparation(invocation, changes, after)
         self._check_sent_back(invocation, changes, before, after)
         for row in changes.create:
@@ -125,6 +128,23 @@ class StandbyChecker:
                 Rule.STANDBYS_PREPARED_SINGLY, f"{intent} is for a standby, {staying} of {wanted} serve"
             )
 
+    def _check_backoff(self, changes: Changes, before: Mapping[int, Replica]) -> None:
+        """A standby is asked for: was none of its version tried in vain just now?"""
+        now = self.checker.scheduler.now
+        for row in changes.update:
+            key = row.service, row.version
+            if row.stands_by and row.state is ReplicaState.FAILED:
+                self.failed.setdefault(key, []).append(now)
+            elif row.state is ReplicaState.STANDBY and before[row.id].state is not row.state:
+                self.failed = {of: times for of, times in self.failed.items() if of[0] != row.service}
+        for row in changes.create:
+            times = self.failed.get((row.service, row.version), [])
+            is_asked_for = row.stands_by and row.state is ReplicaState.REQUESTED
+            if is_asked_for and times:
+                held_s = limits.doubled_s(len(times), *limits.STANDBY_FAILURE_S)
+                if now < times[-1] + held_s - SKEW_S:
+                    self.checker.report(Rule.STANDBY_BACKOFF, f"{row} is asked for, others failed at {times}")
+
     def _check_sent_back(
         self,
         invocation: Invocation,
@@ -133,7 +153,7 @@ class StandbyChecker:
         after: Mapping[int, Replica],
     ) -> None:
         """One that was just resumed drains because Spot is back: is it?"""
-        now = self.checker.scheduler.now - SKEW_S
+        now = invocation.began_at - SKEW_S  # one may have become late since
         back = [
             r
             for r in changes.update
@@ -291,6 +311,9 @@ def check_at_rest(world: SimWorld, spec: ServiceSpec, rows: Rows) -> None:
     """Are there as many standbys as wanted, all of them stopped?"""
     standbys = [r for r in rows.replicas.values() if r.is_standby]
     now = world.scheduler.now
+    until = rows.standby_backoff.until
+    if until is not None and now < time_of(until):
+        return  # the next one waits
     instances = [world.cloud.instances[r.instance_id or ""] for r in standbys if r.instance_id]
     states = [i.state(now) for i in instances]
     if len(standbys) != spec.standby or any(r.state is not ReplicaState.STANDBY for r in standbys):

@@ -244,8 +244,9 @@ class Controller:
         spec = deployed and desired.in_effect(deployed, rows.requests, ports.clock.now())
         if spec is None and not is_removed:
             return self._soon() if rows.removal.told_at or is_vouched_for else None
+        counted = _Outcome()
         if deployed and spec and spec.standby_auto:
-            spec = replace(spec, standby=self._standbys(deployed, spec, rows))
+            spec = replace(spec, standby=self._standbys(counted, deployed, spec, rows))
         # The load balancer of a removed service stays until its replicas have left it.
         seen = self._look(service, spec or rows.document, rows, is_vouched_for=is_vouched_for)
         now = ports.clock.now()
@@ -261,6 +262,7 @@ class Controller:
         if spec:
             self._admit(spec, seen)
         outcome.raise_first()
+        counted.raise_first()
         is_moving = any(not isinstance(action, HoldBack) for action in actions)
         return self._soon() if is_moving else strength.next_look(spec, seen, ports.clock.now())
 
@@ -297,7 +299,7 @@ class Controller:
             store.keep_document(spec)
         return spec, False
 
-    def _standbys(self, deployed: ServiceSpec, spec: ServiceSpec, rows: Rows) -> int:
+    def _standbys(self, outcome: _Outcome, deployed: ServiceSpec, spec: ServiceSpec, rows: Rows) -> int:
         """How many standbys pay, where the service file leaves that to us; as before if nobody can tell."""
         store, service = self._ports.store, spec.service
         try:
@@ -306,8 +308,7 @@ class Controller:
                 self._reporting.standbys(service, spec.standby, wanted)
                 store.keep_document(replace(deployed, standby=wanted.count))
         except PortError as error:  # no reason not to replace what is lost
-            self._ports.telemetry.record("standbys_not_counted", service=service, error=str(error))
-            launching.count_denied(self._ports, error)
+            self._note_trouble(outcome, "count_standbys", error)
             return spec.standby
         return wanted.count
 

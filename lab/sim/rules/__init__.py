@@ -150,6 +150,7 @@ class Rule(StrEnum):
         "While a replica is missing and a standby can be had, an undisturbed tick or warning resumes it"
     )
     STANDBYS_AT_REST = "There are as many standbys as wanted, all of them stopped"
+    STANDBYS_COUNTED = "The number of standbys that is kept on record is the one that pays"
 
     # After settling: `final_state`.
     SETTLES = "Everything comes to rest"

@@ -77,7 +77,7 @@ BRIDGED: dict[str, Any] = {
     **FILE,
     "service": {**FILE["service"], "on_demand_fallback": True},
     "resources": {**FILE["resources"], "use_spot": True},
-    "spotrelay": {"standby": "10%"},
+    "spotrelay": {"standby": "auto"},
 }
 """Standbys stand in for Spot, which the file above has not."""
 
@@ -109,7 +109,8 @@ SETTINGS = ServiceSettings(
     ),
     on_rebalance=OnRebalance.REPLACE,
     surge=3,
-    standby=4,
+    standby=33,
+    standby_auto=True,
     max_launches_per_minute=17,
 )
 """What those files say. A new setting keeps its default here, and fails below, until one of them has it."""
@@ -183,7 +184,7 @@ def test_a_setting_arrives_at_the_controller(
     name: str, spec: ServiceSpec, bridged: ServiceSpec, plain: Service
 ) -> None:
     """With the value that the file gives it, which is another than that of a file without it."""
-    spec = bridged if name == "standby" else spec
+    spec = bridged if name.startswith("standby") else spec
     assert getattr(spec, name) == getattr(SETTINGS, name)
     assert getattr(spec, name) != getattr(plain, name)
 

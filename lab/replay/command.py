@@ -318,7 +318,12 @@ def _number(option: str, text: str) -> float:
 
 
 def _standbys(text: str) -> int | Literal["auto"]:
-    return "auto" if text == "auto" else _whole("--standby", text, 0, MAX_REPLICAS)
+    if text == "auto":
+        return "auto"
+    try:
+        return _whole("--standby", text, 0, MAX_REPLICAS)
+    except UsageError as error:
+        raise UsageError(f"{error}".replace("must be ", "must be auto or ")) from None
 
 
 def _whole(option: str, text: str, least: int, most: int | None = None) -> int:

@@ -816,6 +816,14 @@ def standbys_come_before_replicas(rows: Rows) -> int:
     return 999
 
 
+@mistake(Controller, "_standbys", Rule.STANDBYS_COUNTED)
+def standbys_are_never_counted(
+    self: Controller, outcome: Any, deployed: Any, spec: ServiceSpec, _: Any
+) -> int:
+    """Whatever the starts and losses, the first number of standbys stays."""
+    return spec.standby
+
+
 @mistake(Controller, "_admit", Rule.STANDBY_OUT_OF_ROTATION)
 def standbys_are_registered(self: Controller, spec: ServiceSpec, seen: Any) -> None:
     """A standby that is prepared comes into rotation."""

@@ -91,8 +91,8 @@ def test_nothing_on_record_counts_as_the_worst() -> None:
     found = derive(auto(), [])
     assert found.count == 3
     assert found.reason == (
-        "no start is on record, so they count as long, the warning leaves 70; losses are on record of 0 times, "
-        "fewer than 20: one for each of the 3 on Spot"
+        "no start is on record, so they count as long, the warning leaves 70; losses are on record of 0"
+        " times, fewer than 20: one for each of the 3 on Spot"
     )
 
 
@@ -107,7 +107,7 @@ def test_nothing_on_record_counts_as_the_worst() -> None:
     ],
 )
 def test_starts_that_fit_need_none(facts: dict[str, Any], longest_s: float) -> None:
-    """What a warned replica serves on, or a standby takes itself, is no reason to have one; a bit more neither."""
+    """Nor does a start need one that takes a little longer than a warned replica, or a standby, bridges."""
     spec = auto(**facts)
     assert count(spec, losses((0, 2), start_s=longest_s)) == 0
     assert count(spec, losses((0, 2), start_s=longest_s + 1)) == 3

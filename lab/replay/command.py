@@ -320,10 +320,9 @@ def _number(option: str, text: str) -> float:
 def _standbys(text: str) -> int | Literal["auto"]:
     if text == "auto":
         return "auto"
-    try:
-        return _whole("--standby", text, 0, MAX_REPLICAS)
-    except UsageError as error:
-        raise UsageError(f"{error}".replace("must be ", "must be auto or ")) from None
+    if not text.isdecimal():
+        raise UsageError(f"--standby must be auto or a whole number, not {text!r}")
+    return _whole("--standby", text, 0, MAX_REPLICAS)
 
 
 def _whole(option: str, text: str, least: int, most: int | None = None) -> int:

@@ -177,7 +177,9 @@ def test_fewer_stay_while_ten_times_are_on_record() -> None:
 def test_only_spot_that_served_is_lost() -> None:
     """On-demand, what never served and what we gave up ourselves say nothing of interruptions."""
     one = lost(1, 0)
-    none_ready = {s: at for s, at in one.entered.items() if s is not ReplicaState.READY}
+    none_ready: dict[ReplicaState, datetime] = {
+        s: at for s, at in one.entered.items() if s is not ReplicaState.READY
+    }
     others = [
         replace(one, offering=ON_DEMAND),
         replace(one, entered=none_ready),

@@ -223,7 +223,7 @@ def test_what_is_always_on_demand_needs_none() -> None:
 def test_resumes_that_fail_are_worth_one_more() -> None:
     """Two at least, and more than one in fifty."""
     record = losses(*apart(20))
-    assert count(auto(1), [*record, *resumed(50, refused=1)]) == 1
+    assert count(auto(1), [*record, *resumed(10, refused=1)]) == 1
     assert count(auto(1), [*record, *resumed(100, refused=2)]) == 1
     found = derive(auto(1), [*record, *resumed(99, refused=1, failed=1)])
     assert found.count == 2

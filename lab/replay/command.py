@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from itertools import product
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -97,7 +97,9 @@ def replay(
     standby: Annotated[
         str,
         typer.Option(
-            metavar="N", help=f"Standbys of {PRODUCTION}: on-demand instances, stopped until it needs them."
+            metavar="N",
+            help=f"Standbys of {PRODUCTION}: on-demand instances, stopped until it needs them; "
+            "auto: as many as pay.",
         ),
     ] = f"{DEFAULTS.standby}",
     standby_start: Annotated[
@@ -166,7 +168,7 @@ def replay(
             seed=_whole("--seed", seed, 0),
             on_warning=_on_warning(on_warning),
             drain_s=_number("--drain", drain),
-            standby=_whole("--standby", standby, 0, MAX_REPLICAS),
+            standby=_standbys(standby),
             standby_start_s=_number("--standby-start", standby_start),
             standby_refusal=_number("--standby-refusal", standby_refusal),
         )
@@ -338,6 +340,14 @@ def _number(option: str, text: str) -> float:
         return float(text)
     except ValueError:
         raise UsageError(f"{option} must be a number, not {text!r}") from None
+
+
+def _standbys(text: str) -> int | Literal["auto"]:
+    if text == "auto":
+        return "auto"
+    if not text.isdecimal():
+        raise UsageError(f"--standby must be auto or a whole number, not {text!r}")
+    return _whole("--standby", text, 0, MAX_REPLICAS)
 
 
 def _whole(option: str, text: str, least: int, most: int | None = None) -> int:

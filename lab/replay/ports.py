@@ -14,6 +14,7 @@ from datetime import datetime
 
 from lab.market import RefusalCode
 from lab.replay.cloud import NEVER, Machine, ReplayCloud
+from lab.replay.result import StandbysFound
 from lab.sim.gate import at
 from spotrelay.core.instances import Instance, InstanceState, Refusal, RefusalKind, TargetState
 from spotrelay.core.names import Metric
@@ -374,7 +375,9 @@ class ReplayTicker:
 class ReplayTelemetry:
     """`ports.Telemetry`: keeps the counts, and takes for a mistake what production would survive."""
 
+    cloud: ReplayCloud
     counts: Counter[Metric] = field(default_factory=Counter)
+    standbys: list[StandbysFound] = field(default_factory=list)
 
     def count(self, metric: Metric, value: float = 1, *, service: str | None = None) -> None:  # noqa: ARG002
         """See `ports.Telemetry.count`."""
@@ -384,6 +387,10 @@ class ReplayTelemetry:
         """See `ports.Telemetry.record`."""
         if event in _FAILURES:
             raise ReplayError(f"{event}: {facts}")
+        if event == "standbys":
+            self.standbys.append(
+                StandbysFound(self.cloud.now, int(str(facts["count"])), str(facts["reason"]))
+            )
 
 
 _FAILURES = frozenset({"signals_failed", "batch_failed", "malformed_message"})

@@ -14,7 +14,7 @@ go on at the next full minute. In any other state each one runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import count
 from random import Random
@@ -32,6 +32,7 @@ from lab.replay.ports import (
     Time,
     Zones,
 )
+from lab.replay.result import StandbysFound
 from lab.replay.settings import ReplaySettings
 from lab.sim.ec2_events import state_change, warning
 from spotrelay.control.controller import Controller
@@ -87,7 +88,8 @@ def spec_of(settings: ReplaySettings, zones: Zones) -> ServiceSpec:
         initial_delay_s=600 + 3 * settings.cold_start_s,
         # A standby must show that it is prepared; without standbys the health check is all there is.
         readiness_probe=PROBE if settings.standby else None,
-        standby=settings.standby,
+        standby=settings.replicas if settings.standby == "auto" else settings.standby,
+        standby_auto=settings.standby == "auto",
     )
 
 
@@ -108,7 +110,7 @@ class ReplayDeployment:
     def __init__(self, cloud: ReplayCloud) -> None:
         self.cloud = cloud
         self.store = MemoryStore()
-        self.telemetry = ReplayTelemetry()
+        self.telemetry = ReplayTelemetry(cloud)
         self._queue: list[_Message] = []
         self._numbers = count()
         self._random = Random(f"{cloud.settings.seed} delivery")  # noqa: S311 - to be repeated
@@ -207,7 +209,7 @@ class ReplayDeployment:
         replicas = [r for r in rows.replicas.values() if r.state is not ReplicaState.STANDBY]
         is_at_rest = (
             len(replicas) == self.spec.replicas
-            and len(standbys) == self.spec.standby
+            and len(standbys) == (rows.document or self.spec).standby
             and not rows.intents
             and all(
                 r.stays and r.offering is not None and r.offering.purchase_option is PurchaseOption.SPOT
@@ -227,6 +229,10 @@ class ReplayDeployment:
         heappush(self._queue, _Message(self.cloud.now + delay_s, next(self._numbers), body, is_tick))
 
 
-def drive(cloud: ReplayCloud, until: float, progress: Callable[[float], None] | None = None) -> None:
-    """Run the production code in the cloud until that time."""
-    ReplayDeployment(cloud).run(until, progress)
+def drive(
+    cloud: ReplayCloud, until: float, progress: Callable[[float], None] | None = None
+) -> Sequence[StandbysFound]:
+    """Run the production code in the cloud until that time; which numbers of standbys it found to pay."""
+    deployment = ReplayDeployment(cloud)
+    deployment.run(until, progress)
+    return deployment.telemetry.standbys

@@ -57,6 +57,10 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
+def _standbys(number: int | str) -> str:
+    return _count(number, "standby") if isinstance(number, int) else f"{number} standbys"
+
+
 def _title(settings: ReplaySettings) -> str:
     warning = f"warning {settings.warning_s:g} s" if settings.warning_s else "no warnings"
     lost = f", {settings.warning_loss:.0%} of them lost" if settings.warning_loss else ""
@@ -64,7 +68,7 @@ def _title(settings: ReplaySettings) -> str:
         f", dry in {settings.on_demand_dry:.0%} of the spells without Spot" if settings.on_demand_dry else ""
     )
     standby = (
-        f", {_count(settings.standby, 'standby')} up in {settings.standby_start_s:g} s"
+        f", {_standbys(settings.standby)} up in {settings.standby_start_s:g} s"
         f" ({settings.standby_refusal:.0%} refused)"
         if settings.standby
         else ""

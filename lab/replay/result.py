@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from lab.replay.cloud import Machine, ReplayCloud
 from lab.replay.settings import ReplaySettings
@@ -72,6 +72,14 @@ class Life:
         )
 
 
+class StandbysFound(NamedTuple):
+    """So many standbys pay from then on, as the controller found out."""
+
+    at_s: float
+    standbys: int
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
     """Shares are fractions of the measured time, costs are relative to N on-demand replicas for as long."""
@@ -111,6 +119,8 @@ class Result:
     """Where the Spot prices are from: see `Trace.prices`."""
     timeline: tuple[Life, ...] = ()
     """Every machine, in order of launch."""
+    standbys_found: Sequence[StandbysFound] = ()
+    """With `standby: auto`: each change of their number."""
 
     @property
     def losses_per_day(self) -> float:
@@ -135,6 +145,7 @@ class Result:
             "standby": self.settings.standby,
             "standby_start_s": self.settings.standby_start_s,
             "standby_refusal": self.settings.standby_refusal,
+            "standbys_found": [found._asdict() for found in self.standbys_found],
             "availability": self.availability,
             "in_rotation": self.in_rotation,
             "zero_s_per_30d": self.zero_s_per_30d,
@@ -155,7 +166,14 @@ class Result:
         }
 
 
-def result_of(trace: Trace, policy: str, cloud: ReplayCloud, optimal_cost: float, wall_s: float) -> Result:
+def result_of(
+    trace: Trace,
+    policy: str,
+    cloud: ReplayCloud,
+    optimal_cost: float,
+    wall_s: float,
+    standbys_found: Sequence[StandbysFound] = (),
+) -> Result:
     """Close the books of a cloud in which a policy has acted until now."""
     ledger = cloud.close(trace.duration_s)
     whole_s = ledger.measured_s
@@ -181,6 +199,7 @@ def result_of(trace: Trace, policy: str, cloud: ReplayCloud, optimal_cost: float
         wall_s=wall_s,
         prices=trace.prices,
         timeline=tuple(Life.of(machine) for machine in cloud.history),
+        standbys_found=standbys_found,
     )
 
 

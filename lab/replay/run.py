@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import ceil
 from time import perf_counter
 
@@ -12,7 +12,7 @@ from lab.replay.baselines.baseline import Baseline
 from lab.replay.baselines.optimal import NAME as OPTIMAL
 from lab.replay.baselines.optimal import optimal_cost
 from lab.replay.cloud import WARNED, ReplayCloud
-from lab.replay.result import Result, oracle, result_of
+from lab.replay.result import Result, StandbysFound, oracle, result_of
 from lab.replay.settings import ReplaySettings, ReplaySettingsError
 from lab.replay.traces import EQUAL_PRICES, Trace
 
@@ -59,11 +59,12 @@ def run(trace: Trace, policy: str, settings: ReplaySettings, progress: Progress 
     began = perf_counter()
     cloud = ReplayCloud(trace, settings)
     said = _Paced(progress, trace.duration_s)
+    found: Sequence[StandbysFound] = ()
     if policy == PRODUCTION:
-        production.drive(cloud, trace.duration_s, said)
+        found = production.drive(cloud, trace.duration_s, said)
     else:
         drive(BASELINES[policy](trace, settings), cloud, trace.duration_s, said)
-    return result_of(trace, policy, cloud, least, perf_counter() - began)
+    return result_of(trace, policy, cloud, least, perf_counter() - began, found)
 
 
 def drive(baseline: Baseline, cloud: ReplayCloud, until: float, progress: Progress | None = None) -> None:

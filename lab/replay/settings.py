@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 from spotrelay.core.spec import OnWarning
 
@@ -41,9 +42,9 @@ class ReplaySettings:
     """Decides everything that is left to chance."""
     on_warning: OnWarning = OnWarning.NEEDED
     """When the production controller takes a warned replica out of rotation. No other policy knows it."""
-    standby: int = 0
-    """Standbys of the production controller: stopped on-demand instances that it resumes. No other policy has
-    any."""
+    standby: int | Literal["auto"] = 0
+    """Standbys of the production controller: stopped on-demand instances that it resumes; auto: as many as it
+    finds to pay. No other policy has any."""
     standby_start_s: float = 60.0
     """From EC2's answer to a resume until the replica can serve, health checks passed."""
     standby_refusal: float = 0.0
@@ -62,7 +63,8 @@ class ReplaySettings:
         _check("warning loss", self.warning_loss, "a share from 0 to 1", 0 <= self.warning_loss <= 1)
         _check("on-demand price ratio", self.od_price_ratio, "more than 0", self.od_price_ratio > 0)
         _check("on-demand dry", self.on_demand_dry, "a share from 0 to 1", 0 <= self.on_demand_dry <= 1)
-        _check("standbys", self.standby, "0 or more", self.standby >= 0)
+        if self.standby != "auto":
+            _check("standbys", self.standby, "0 or more", self.standby >= 0)
         _check("standby start", self.standby_start_s, "more than 0 seconds", self.standby_start_s > 0)
         _check("standby refusal", self.standby_refusal, "a share from 0 to 1", 0 <= self.standby_refusal <= 1)
         _check("standby price", self.standby_price, "a share from 0 to 1", 0 <= self.standby_price <= 1)

@@ -323,7 +323,7 @@ def _with_standbys(spec: ServiceSpec, known: Standbys) -> ServiceSpec:
     if not known.number:
         return spec
     probe = ReadinessProbe("/", {})
-    return replace(spec, standby=known.number, readiness_probe=probe, initial_delay_s=180.0)
+    return replace(standbys.given(spec, known), readiness_probe=probe, initial_delay_s=180.0)
 
 
 def _capacity(random: Random, spec: ServiceSpec, replicas: int) -> dict[Offering, int]:

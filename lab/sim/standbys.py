@@ -12,6 +12,8 @@ from lab.sim.faults import OF_STANDBYS, PAIRS, Call, Pair
 from lab.sim.instances import SimInstance
 from spotrelay.core.instances import InstanceState
 from spotrelay.core.replica import ReplicaState
+from spotrelay.core.spec import ServiceSpec
+from spotrelay.serving import standby_count
 
 if TYPE_CHECKING:
     from lab.sim.world import SimWorld
@@ -20,6 +22,9 @@ SHARE = 0.3
 """The share of runs with standbys."""
 
 MOST = 3
+
+AUTO_SHARE = 0.4
+"""Of these, the share that leaves the number to the control plane."""
 
 TARGETED = 0.5
 """Of these, the share that is about starting or stopping one."""
@@ -43,6 +48,8 @@ class Standbys:
     """The share of resumed instances that don't answer for a while."""
     deploys: tuple[tuple[float, int], ...] = ()
     """When another number is deployed; as a share of the time that faults last."""
+    is_auto: bool = False
+    """Whether the control plane is to find out how many; `number` is of no meaning then, but not 0."""
     losses: tuple[float, ...] = ()
     """When somebody terminates a stopped instance; as a share of that time, see `schedule`."""
 
@@ -63,8 +70,16 @@ def draw(seed: int, minutes: float | None) -> Standbys:
         random.random() < 0.75 and not is_stop,
         random.choice((0.0, 0.0, 0.3)),
         tuple(sorted((random.random(), random.randint(0, MOST)) for _ in range(changes))),
-        tuple(sorted(random.random() for _ in range(losses))),
+        losses=tuple(sorted(random.random() for _ in range(losses))),
+        is_auto=random.random() < AUTO_SHARE,
     )
+
+
+def given(spec: ServiceSpec, standbys: Standbys) -> ServiceSpec:
+    """The service with its standbys, as its service file would have it."""
+    if standbys.is_auto:
+        return replace(spec, standby=standby_count.most_at_risk(spec), standby_auto=True)
+    return replace(spec, standby=standbys.number, standby_auto=False)
 
 
 def schedule(world: SimWorld, standbys: Standbys) -> None:
@@ -85,7 +100,7 @@ def _deploy(world: SimWorld, service: str, number: int) -> None:
     spec = world.services.valid(service, world.scheduler.now)
     if spec:
         world.say(f"** {number} standbys are deployed")
-        world.deploy(replace(spec, standby=number))
+        world.deploy(given(spec, Standbys(number)))
 
 
 def _lose(world: SimWorld, service: str) -> None:

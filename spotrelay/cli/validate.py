@@ -78,15 +78,20 @@ def _line(console: Console, problem: Problem) -> None:
     console.print(str(problem), markup=False, highlight=False, soft_wrap=True)
 
 
+def _standbys(facts: Description) -> str:
+    if not (facts.standby or facts.standby_auto):
+        return "none"
+    many = f"as many as pay, {facts.standby} to begin with" if facts.standby_auto else f"{facts.standby}"
+    return f"{many}, on-demand, stopped until a replica is missing"
+
+
 def _table(facts: Description) -> Table:
     table = Table(title=facts.name, title_justify="left", show_header=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     rows = {
         "replicas": f"{facts.replicas}, {facts.purchase}",
-        "standbys": f"{facts.standby}, on-demand, stopped until a replica is missing"
-        if facts.standby
-        else "none",
+        "standbys": _standbys(facts),
         "accelerators": "\n".join(facts.accelerators),
         "instance types": ", ".join(facts.instance_types),
         "capacity pools": f"{facts.pools_per_zone} in each of {', '.join(facts.zones)}"

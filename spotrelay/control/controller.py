@@ -37,7 +37,7 @@ from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.events import Signal
 from spotrelay.placement import cooldowns, launching
-from spotrelay.serving import changes, interruption, reconcile, rotation, strength
+from spotrelay.serving import changes, interruption, reconcile, rotation, standby_count, strength
 from spotrelay.serving.actions import (
     Action,
     Fail,
@@ -211,7 +211,7 @@ class Controller:
         if has_lost_its_ids(rows, now):
             self._mend_ids(service)
             rows = store.read(service, replica_ids)
-        if spec and spec.standby:
+        if spec and spec.may_have_standbys:
             return store.load(service)
         successors = {r.replaced_by for r in rows.replicas.values() if r.state.is_active and r.replaced_by}
         if successors <= replica_ids:
@@ -244,6 +244,9 @@ class Controller:
         spec = deployed and desired.in_effect(deployed, rows.requests, ports.clock.now())
         if spec is None and not is_removed:
             return self._soon() if rows.removal.told_at or is_vouched_for else None
+        counted = _Outcome()
+        if deployed and spec and spec.standby_auto:
+            spec = replace(spec, standby=self._standbys(counted, deployed, spec, rows))
         # The load balancer of a removed service stays until its replicas have left it.
         seen = self._look(service, spec or rows.document, rows, is_vouched_for=is_vouched_for)
         now = ports.clock.now()
@@ -259,6 +262,7 @@ class Controller:
         if spec:
             self._admit(spec, seen)
         outcome.raise_first()
+        counted.raise_first()
         is_moving = any(not isinstance(action, HoldBack) for action in actions)
         return self._soon() if is_moving else strength.next_look(spec, seen, ports.clock.now())
 
@@ -281,6 +285,7 @@ class Controller:
             return kept, False
         if spec is None:
             return self._missed(service, rows, is_vouched_for=is_vouched_for)
+        spec = standby_count.with_number_so_far(spec, kept)
         self._note_presence(service, rows)
         if kept and kept.target_group_arn != spec.target_group_arn and rows.replicas and not is_vouched_for:
             self._reporting.held_back(
@@ -293,6 +298,19 @@ class Controller:
         if spec != kept:
             store.keep_document(spec)
         return spec, False
+
+    def _standbys(self, outcome: _Outcome, deployed: ServiceSpec, spec: ServiceSpec, rows: Rows) -> int:
+        """How many standbys pay, where the service file leaves that to us; as before if nobody can tell."""
+        store, service = self._ports.store, spec.service
+        try:
+            wanted = standby_count.derive(spec, rows, store.history(service, standby_count.RECORD))
+            if wanted.count != spec.standby:
+                self._reporting.standbys(service, spec.standby, wanted)
+                store.keep_document(replace(deployed, standby=wanted.count))
+        except PortError as error:  # no reason not to replace what is lost
+            self._note_trouble(outcome, "count_standbys", error)
+            return spec.standby
+        return wanted.count
 
     def _note_presence(self, service: str, rows: Rows) -> None:
         """The service has a document: whatever was told of a removal is over."""

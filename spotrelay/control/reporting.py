@@ -15,6 +15,7 @@ from spotrelay.events import InterruptionWarning, Signal
 from spotrelay.serving import failures, rollout
 from spotrelay.serving.actions import Action, Adopt, Drain, Fail, HoldBack, NoteWarning, ServeOn, TakeIn
 from spotrelay.serving.observation import launched_count, ready_count
+from spotrelay.serving.standby_count import StandbyCount
 
 _COUNTED = {
     Fail: Metric.REPLICAS_FAILED,
@@ -63,6 +64,12 @@ class Reporting:
             what=what,
             why=why,
             remedy=remedy or f"if that is right: spotrelay override {service}",
+        )
+
+    def standbys(self, service: str, before: int, wanted: StandbyCount) -> None:
+        """Say that another number of standbys pays, and why."""
+        self.telemetry.record(
+            "standbys", service=service, before=before, count=wanted.count, reason=wanted.reason
         )
 
     def since_warning(

@@ -88,12 +88,20 @@ class ServiceSettings:
     """Active replicas beyond `replicas` while one is replaced that still serves."""
     standby: int = 0
     """So many on-demand instances are prepared, stopped, and resumed where a replica is missing."""
+    standby_auto: bool = False
+    """Whether the control plane finds out how many standbys pay. Then `standby` is the number so far, and in
+    the document that is deployed the one to begin with."""
     standby_instance_types: tuple[str, ...] = ()
     """The types that standbys may have; none named: all that replicas may have."""
     standby_zones: tuple[str, ...] = ()
     """The zones that standbys are spread over; none named: all of the service's."""
     max_launches_per_minute: int = 100
     """The brake that keeps a mistake, of ours or anybody's, from becoming a bill."""
+
+    @property
+    def may_have_standbys(self) -> bool:
+        """Whether it has standbys, or may come to have some."""
+        return self.standby > 0 or self.standby_auto
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -116,6 +116,13 @@ RETRY_RESTING_S = 300.0
 """While every pool is cooling there is nobody to ask before the first has rested; but after five minutes
 there may be a new survey, or a new version with other pools."""
 
+STANDBY_RESUME_S = 60.0
+"""What a standby takes from its start to its first answer, about."""
+
+STANDBY_GAIN_S = 30.0
+"""By so much must a standby come sooner than what starts cold to be worth its disk. Its own time varies by as
+much: it is about a minute, and late after `STANDBY_SLOW_S`."""
+
 STANDBY_SLOW_S = 90.0
 """A standby that was resumed so long ago and isn't ready doesn't count as coming: the next one is resumed, or
 a fallback launched. A resume takes about a minute; EC2's warning leaves two, less the drain."""

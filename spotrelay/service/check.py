@@ -17,7 +17,8 @@ class Description:
     replicas: int
     purchase: str
     standby: int
-    """On-demand instances that stand by, stopped."""
+    """On-demand instances that stand by, stopped; if `standby_auto`, to begin with."""
+    standby_auto: bool
     instance_types: tuple[str, ...]
     accelerators: tuple[str, ...]
     """With the number of types that have each: `A10G:1 (4 types)`."""
@@ -45,6 +46,7 @@ def describe(service: Service) -> Description:
         replicas=service.replicas,
         purchase=_purchase(service),
         standby=service.standby,
+        standby_auto=service.standby_auto,
         instance_types=service.instance_type_names,
         accelerators=tuple(f"{name} ({n} type{'s' if n > 1 else ''})" for name, n in counts.items()),
         pools_per_zone=len(service.instance_types),

@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from spotrelay import catalog
+from spotrelay.core import timing
 from spotrelay.core.names import MAX_NAME, SERVICE_NAME
 from spotrelay.core.requirements import Requirements
 from spotrelay.core.spec import OnWarning, ReadinessProbe, ServiceSettings
@@ -29,9 +30,6 @@ WARNING_S = 120
 
 BALANCER_LAG_S = 20
 """A balancer may send requests for so long after a target began to drain: the controller's own figure."""
-
-RESUME_S = 60
-"""What a standby takes from its start to its first answer, about; `core.timing` says when it is late."""
 
 DEFAULT_HEALTH_CHECK = "/health"
 
@@ -70,10 +68,11 @@ def _compile(path: Path, document: Document, file: ServiceFile, expander: _Expan
     section, resources = file.service, file.resources
     types = eligibility.find(resources.wanted).types
     arch = types[0].arch
-    # A setting that has the same name in the file is taken as it is; only these two aren't ready yet.
+    # A setting that has the same name in the file is taken as it is; only these are looked at first.
     names = {field.name for field in fields(ServiceSettings)}
     settings = {name: value for name, value in (*section, *resources) if name in names}
-    settings["standby"] = file.spotrelay.standbys(section.replicas)
+    settings["standby"] = file.spotrelay.standbys(section)
+    settings["standby_auto"] = file.spotrelay.is_auto
     settings["standby_instance_types"] = tuple(file.spotrelay.standby_instance_types or ())
     settings["standby_zones"] = tuple(file.spotrelay.standby_zones or ())
     settings["readiness_probe"] = None
@@ -235,20 +234,21 @@ def _drain_too_long(service: Service) -> str | None:
 
 def _without_bridge(service: Service) -> tuple[str, str] | None:
     """The setting by which a warned replica leaves before a standby can have come, and what to do."""
-    if not service.standby:
+    if not service.may_have_standbys:
         return None
+    resume_s = int(timing.STANDBY_RESUME_S)
     if service.on_warning is OnWarning.LEAVE:
         return (
             "on_warning",
-            f"a warned replica leaves at once, and the standby that is resumed for it comes about {RESUME_S}"
+            f"a warned replica leaves at once, and the standby that is resumed for it comes about {resume_s}"
             " s later: say `on_warning: needed`",
         )
-    longest_s = WARNING_S - BALANCER_LAG_S - RESUME_S
+    longest_s = WARNING_S - BALANCER_LAG_S - resume_s
     if service.drain_s > longest_s:
         return (
             "drain_seconds",
             f"{service.drain_s} s leave a warned replica less time in rotation than a standby takes to come,"
-            f" about {RESUME_S} s: choose {longest_s} or less",
+            f" about {resume_s} s: choose {longest_s} or less",
         )
     return None
 
@@ -271,7 +271,9 @@ def _warnings(document: Document, file: ServiceFile, service: Service) -> Iterat
     elif found_gap := _without_bridge(service):
         field, message = found_gap
         yield document.problem(("service", field), message)
-    if service.standby and any(INSTANCE_STORE in text for text in (service.run, *service.envs.values())):
+    if service.may_have_standbys and any(
+        INSTANCE_STORE in text for text in (service.run, *service.envs.values())
+    ):
         yield document.problem(
             ("spotrelay", "standby"),
             f"a stopped standby loses what is below {INSTANCE_STORE}, which this service names: what it keeps"

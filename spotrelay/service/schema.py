@@ -132,13 +132,18 @@ def _known_types(value: Any) -> Any:
     return value
 
 
-_STANDBYS = f"a whole number from 0 to {MAX_REPLICAS}, or a share of replicas from 1% to 999%, such as 100%"
+AUTO = "auto"
+"""As many standbys as pay."""
+
+_STANDBYS = (
+    f"{AUTO}, a whole number from 0 to {MAX_REPLICAS}, or a share of replicas from 1% to 999%, such as 100%"
+)
 
 
 def _standbys(value: Any) -> Any:
     is_number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_REPLICAS
     is_share = isinstance(value, str) and re.fullmatch(r"[1-9][0-9]{0,2}%", value)
-    if not (is_number or is_share):
+    if not (is_number or is_share or value == AUTO):
         raise rejected(Finding((), f"expected {_STANDBYS}, got {shown(value)}"))
     return value
 
@@ -371,11 +376,18 @@ class SpotRelaySection(_Fields):
         list[str] | None, BeforeValidator(parse_names(ZONE, "a zone such as us-east-1a"))
     ] = Field(default=None, min_length=1, description="a list of zones, such as [us-east-1a, us-east-1b]")
 
-    def standbys(self, replicas: int) -> int:
-        """How many, of a service with so many replicas; a share is rounded up."""
+    @property
+    def is_auto(self) -> bool:
+        """Whether the control plane finds out how many standbys pay."""
+        return self.standby == AUTO
+
+    def standbys(self, service: ServiceSection) -> int:
+        """How many, to begin with if `is_auto`: one for each replica on Spot. A share is rounded up."""
         if isinstance(self.standby, int):
             return self.standby
-        return -(-replicas * int(self.standby.removesuffix("%")) // 100)
+        if self.is_auto:
+            return service.replicas - service.base_on_demand
+        return -(-service.replicas * int(self.standby.removesuffix("%")) // 100)
 
 
 class ServiceFile(_Fields):
@@ -436,7 +448,7 @@ class ServiceFile(_Fields):
     def _standbys_have_a_use(self) -> ServiceFile:
         """They can be prepared, bridge something, and keep what they load."""
         service, setup = self.service, self.setup or ""
-        if not self.spotrelay.standbys(service.replicas):
+        if not (self.spotrelay.is_auto or self.spotrelay.standbys(service)):
             return self
         messages = []
         if service.readiness_probe is None or service.readiness_probe.post_data is None:

@@ -53,7 +53,7 @@ def decide(
         action = _for_one(replicas[id_], summary, spec, staying, now)
         if action is not None:
             actions.extend(replacement.beside(action, spec, rows))
-    if spec and spec.standby:
+    if spec and spec.may_have_standbys:
         left = projection.after(spec, rows, actions, now)
         actions.extend(standby.bridge(spec, left, rows.replicas, now))
     return actions

@@ -15,7 +15,7 @@ from datetime import datetime
 from spotrelay.core import timing
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
-from spotrelay.core.spec import OnWarning, ServiceSpec
+from spotrelay.core.spec import OnWarning, ServiceSettings, ServiceSpec
 from spotrelay.core.timing import seconds
 
 WARNED = "interruption warning"
@@ -29,7 +29,12 @@ def ends_at(warned_at: datetime) -> datetime:
 
 def last_safe_moment(spec: ServiceSpec, warned_at: datetime) -> datetime:
     """Until then its requests have time to finish once it has left the rotation."""
-    return ends_at(warned_at) - seconds(spec.drain_s + timing.DRAIN_SETTLE_S)
+    return warned_at + seconds(serves_on_s(spec))
+
+
+def serves_on_s(spec: ServiceSettings) -> float:
+    """How long after its warning that is; negative where a drain takes longer than EC2 leaves."""
+    return timing.NOTICE_S - spec.drain_s - timing.DRAIN_SETTLE_S
 
 
 def last_moment(warned_at: datetime) -> datetime:

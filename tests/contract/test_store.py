@@ -422,6 +422,7 @@ OTHER_SPEC = ServiceSpec(
     on_rebalance=OnRebalance.REPLACE,
     surge=3,
     standby=2,
+    standby_auto=True,
     standby_instance_types=("g6.xlarge",),
     standby_zones=("us-east-1a",),
     max_launches_per_minute=9,

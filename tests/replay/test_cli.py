@@ -61,6 +61,22 @@ def test_json_is_a_list_of_one_entry_per_policy_and_nothing_else(traces: Path) -
     assert optimal["cost"] == pytest.approx(1 / 3)
 
 
+def test_the_number_of_standbys_may_be_left_to_the_controller(traces: Path) -> None:
+    """Then the entry says what it came to, and why; a word that is no number is refused."""
+    policy: tuple[object, ...] = ("--policy", "spotrelay", "--regions", "all", "--cold-start", 60)
+    code, out, _ = replay(traces, *policy, "--standby", "auto", "--json")
+    (entry,) = json.loads(out)
+    assert (code, entry["standby"]) == (0, "auto")
+    (found,) = entry["standbys_found"]
+    assert found["standbys"] == 0
+    assert "starts take up to" in found["reason"]
+    code, _, err = replay(traces, *policy, "--standby", "many")
+    assert (code, err) == (2, "spotrelay replay: --standby must be auto or a whole number, not 'many'\n")
+    code, out, _ = replay(traces, *policy, "--standby", "auto")
+    assert code == 0
+    assert "auto standbys" in out
+
+
 def test_options_reach_the_run(traces: Path) -> None:
     """Each number is what was asked for; a repeated cold start is run once."""
     options: tuple[object, ...] = ("--replicas", 2, "--warning", 60, "--warning-loss", 0.5, "--seed", 9)

@@ -268,7 +268,7 @@ def test_a_failure_in_production_code_ends_the_replay() -> None:
 
 def test_failures_are_what_telemetry_is_told() -> None:
     """Log lines of failures raise, all others pass."""
-    telemetry = ReplayTelemetry()
+    telemetry = ReplayTelemetry(ReplayCloud(ONE_LOSS, ONE))
     telemetry.record("launch", service="x")
     with pytest.raises(ReplayError, match="malformed_message"):
         telemetry.record("malformed_message", error="no JSON")

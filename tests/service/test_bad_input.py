@@ -34,7 +34,7 @@ REPLICAS, PORTS, ACCELERATORS, RUN = (
 )
 
 PROBE = "  readiness_probe: {path: /v1, post_data: {a: 1}}\n"
-STANDBYS = "a whole number from 0 to 1000, or a share of replicas from 1% to 999%, such as 100%"
+STANDBYS = "auto, a whole number from 0 to 1000, or a share of replicas from 1% to 999%, such as 100%"
 
 
 def standby(value: str, more: str = "") -> str:
@@ -95,8 +95,8 @@ BAD = {  # name: (text, the error after "chat.yaml:")
         "5: resources.ports: expected one port from 1 to 65535, such as 8080, got 70000",
     ),
     "standbys of another kind": (
-        standby("auto"),
-        f"8: spotrelay.standby: expected {STANDBYS}, got 'auto'",
+        standby("Auto"),
+        f"8: spotrelay.standby: expected {STANDBYS}, got 'Auto'",
     ),
     "a negative share of standbys": (
         standby("-1%"),
@@ -116,6 +116,11 @@ BAD = {  # name: (text, the error after "chat.yaml:")
     ),
     "standbys that nothing tells to be prepared": (
         changed(REPLICAS, "replicas: 2\n  readiness_probe: /ready") + "spotrelay: {standby: 1}\n",
+        "8: spotrelay.standby: a standby is prepared outside the rotation, where only a "
+        "service.readiness_probe with post_data tells that it is: add one, or remove this",
+    ),
+    "a number of standbys to be found out, and nothing that tells them to be prepared": (
+        changed(REPLICAS, "replicas: 0\n  readiness_probe: /ready") + "spotrelay: {standby: auto}\n",
         "8: spotrelay.standby: a standby is prepared outside the rotation, where only a "
         "service.readiness_probe with post_data tells that it is: add one, or remove this",
     ),

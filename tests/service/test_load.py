@@ -296,6 +296,19 @@ def test_standbys_are_a_number_or_a_share_of_the_replicas(service: Loader, stand
     assert chat.warnings == ()
 
 
+def test_how_many_standbys_pay_may_be_left_to_the_control_plane(service: Loader) -> None:
+    """It begins with one for each replica on Spot, and all that is said of a number is said of it."""
+    chat = service(bridged("auto", "\n  base_on_demand: 1"))
+    assert (chat.standby, chat.standby_auto) == (1, True)
+    assert (describe(chat).standby, describe(chat).standby_auto) == (1, True)
+    assert chat.warnings == ()
+    assert not service(bridged("100%")).standby_auto
+    (warning,) = service(bridged("auto", "\n  drain_seconds: 41")).warnings
+    assert warning.field == "service.drain_seconds"
+    (warning,) = service(bridged("auto") + "envs: {HF_HOME: /opt/dlami/nvme/hf}\n").warnings
+    assert warning.field == "spotrelay.standby"
+
+
 def test_what_rules_out_standbys_is_right_without(service: Loader) -> None:
     """A file that asks for none, or for a share of no replicas, needs no probe and may do as it likes."""
     more = "\n  on_demand_fallback: false\n  on_warning: leave"

@@ -825,6 +825,14 @@ def cold_and_resumed_fallbacks_take_turns(
     return [r for r in surplus if not r.serves]
 
 
+@mistake(Controller, "_standbys", Rule.STANDBYS_COUNTED)
+def standbys_are_never_counted(
+    self: Controller, outcome: Any, deployed: Any, spec: ServiceSpec, _: Any
+) -> int:
+    """Whatever the starts and losses, the first number of standbys stays."""
+    return spec.standby
+
+
 @mistake(Controller, "_admit", Rule.STANDBY_OUT_OF_ROTATION)
 def standbys_are_registered(self: Controller, spec: ServiceSpec, seen: Any) -> None:
     """A standby that is prepared comes into rotation."""

@@ -88,7 +88,11 @@ def test_standbys_change_no_other_run() -> None:
     without = [one for one in drawn if not one.standbys.number]
     assert 0.5 < len(without) / len(drawn) < 0.9
     assert {one.target for one in without} <= set(USUAL_PAIRS)
-    assert all(spec.standby == one.standbys.number for one in drawn for spec in one.specs)
+    auto = [one for one in drawn if one.standbys.is_auto]
+    assert 0.05 < len(auto) / len(drawn) < 0.3
+    assert all(spec.standby_auto is one.standbys.is_auto for one in drawn for spec in one.specs)
+    fixed = [one for one in drawn if not one.standbys.is_auto]
+    assert all(spec.standby == one.standbys.number for one in fixed for spec in one.specs)
 
 
 def test_only_what_can_go_stale_does() -> None:

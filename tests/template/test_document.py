@@ -78,7 +78,7 @@ BRIDGED: dict[str, Any] = {
     "service": {**FILE["service"], "on_demand_fallback": True},
     "resources": {**FILE["resources"], "use_spot": True},
     "spotrelay": {
-        "standby": "10%",
+        "standby": "auto",
         "standby_instance_types": ["g5.2xlarge"],
         "standby_zones": ["us-east-1b"],
     },
@@ -113,7 +113,8 @@ SETTINGS = ServiceSettings(
     ),
     on_rebalance=OnRebalance.REPLACE,
     surge=3,
-    standby=4,
+    standby=33,
+    standby_auto=True,
     standby_instance_types=("g5.2xlarge",),
     standby_zones=("us-east-1b",),
     max_launches_per_minute=17,

@@ -157,6 +157,7 @@ class Rule(StrEnum):
         "unless as many as desired serve, or were resumed, without it"
     )
     STANDBYS_AT_REST = "There are as many standbys as wanted, all of them stopped"
+    STANDBYS_COUNTED = "The number of standbys that is kept on record is the one that pays"
 
     # After settling: `final_state`.
     SETTLES = "Everything comes to rest"

@@ -260,7 +260,7 @@ def _has_acted(view: InvocationView) -> bool:
 
 def check_signals(view: InvocationView, memory: MemoryStore) -> None:
     """Check that the events of a batch are recorded, as far as their replicas were on record."""
-    if view.spec is not None and view.spec.standby:
+    if view.spec is not None and view.spec.may_have_standbys:
         check_resumed(view, view.spec)
     for body in view.invocation.bodies:
         event = json.loads(body)

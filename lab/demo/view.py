@@ -32,6 +32,7 @@ STYLES: Mapping[ReplicaState, str] = {
     ReplicaState.STARTING: "blue",
     ReplicaState.READY: "green",
     ReplicaState.DRAINING: "yellow",
+    ReplicaState.STANDBY: "magenta",
     ReplicaState.TERMINATED: "dim",
     ReplicaState.FAILED: "red",
 }
@@ -254,7 +255,8 @@ def _unservable(report: Mapping[str, Any]) -> Iterator[RenderableType]:
     if count:
         yield Text(
             f"{count} of them came when nobody could serve: for {gap_s:.1f} s the last replica was at its end"
-            " and its replacement not ready. A longer warning leaves more time: make demo WARNING_S=60",
+            " and its replacement not ready. A longer warning leaves more time (make demo WARNING_S=60), and"
+            " standbys bridge a start that takes longer than any (docs/cold-start.md)",
             style="bold yellow",
         )
 

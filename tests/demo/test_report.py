@@ -45,7 +45,7 @@ class Played:
         unservable = report.unservable_requests(self.balanced, gaps)
         return [
             *report.broken_to_clients(requests, late=[], denied=[], unservable=unservable),
-            *report.broken_in_fleet(self.interruptions, self.replicas, 3, gaps),
+            *report.broken_in_fleet(self.interruptions, self.replicas, 3, 0, gaps),
         ]
 
     def gaps(self) -> list[report.Gap]:

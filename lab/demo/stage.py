@@ -147,7 +147,7 @@ class Stage:
                 and len(standing_by(seen)) == self.standbys
                 and all(r.stays and option_of(r) is PurchaseOption.SPOT for r in seen.ready)
             ),
-            f"{self.replicas} replicas in rotation, all of them on Spot",
+            f"{self.replicas} replicas in rotation, all of them on Spot, and {self.standbys} standbys",
             self.schedule_s + self.start_s + RETURN_WITHIN_S,
         )
         return list(seen.ready)

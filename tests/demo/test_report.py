@@ -163,6 +163,34 @@ def test_a_fallback_that_is_not_gone(played: Played) -> None:
     ]
 
 
+def test_a_standby_that_stands_in(played: Played) -> None:
+    """It is resumed for what EC2 takes, whatever becomes of the replacement; not before, and not later."""
+    played.replicas[7] = replace(played.replicas[7], attempts=0)
+    played.replicas[8] = replace(played.replicas[8], is_standby=True)
+    played.measure()
+    in_c = next(i for i in played.interruptions if i.story == "c")
+    assert in_c.fallback == 8
+    assert played.problems() == []
+    warned_at = datetime.fromisoformat(in_c.warned_at)
+    for resumed_at in (warned_at - seconds(1), played.replicas[7].entered[ReplicaState.READY]):
+        entered = {**played.replicas[8].entered, ReplicaState.PROVISIONING: resumed_at}
+        played.replicas[8] = replace(played.replicas[8], entered=entered)
+        said = "fallback 8 had no reason: no replacement was refused by Spot, or late"
+        others = [i for i in played.interruptions if i.story == "c"]
+        assert report.broken_in_fleet(others, played.replicas, 3, 0, [])[0] == said
+
+
+def test_standbys_that_are_missing(played: Played) -> None:
+    """What stands by at the end is no replica that should serve, and has an ID like any row."""
+    standby = replace(played.replicas[10], id=14, state=ReplicaState.STANDBY, is_standby=True, replaces=None)
+    played.replicas[14] = standby
+    whole = report.broken_in_fleet(played.interruptions, played.replicas, 3, 1, [])
+    assert whole == []
+    assert report.broken_in_fleet(played.interruptions, played.replicas, 3, 2, []) == [
+        "2 standbys should be there, and there are [14]"
+    ]
+
+
 def test_a_fallback_on_spot(played: Played) -> None:
     """What stands in because Spot is dry can't be on Spot."""
     spot = played.replicas[7].offering

@@ -70,6 +70,12 @@ class Theatre:
         types = {pool.instance_type for pool in POOLS}
         return Stage(self, watch, self.said.append, types, len(self._rows), WARNING_S, SCHEDULE_S, START_S)
 
+    def stand_by(self) -> None:
+        """Have one more instance, which stands by from now on."""
+        standby = self._launch(Offering(POOLS[0], PurchaseOption.ON_DEMAND), is_fallback=False)
+        entered = {ReplicaState.REQUESTED: self.now, ReplicaState.STANDBY: self.now}
+        self._rows[standby.id] = replace(standby, entered=entered, is_standby=True)
+
     # --- watch.RowReader ---
 
     def load(self, service: str) -> Rows:

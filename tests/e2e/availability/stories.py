@@ -44,7 +44,7 @@ class Stories:
     hung: Story
     """The first of its replicas answers nothing any more."""
     slow: Story
-    """EC2 warned all of it while Spot is dry, and no cold start comes to its end."""
+    """EC2 warned all of it while no Spot pool has capacity, and no cold start comes to its end."""
     long: Clients
     """Those of its clients who ask for long answers."""
     gate: Path
@@ -83,12 +83,12 @@ def begun(operator: Operator, gate: Path) -> Iterator[Stories]:
         _keep(stories.stuck)
         operator.cloud.hang(str(stories.hung.before[0].instance_id))
         gate.touch()
-        _warn_dry(stories.slow)
-        rain = _take(stories.taken)
+        rains = [_take(stories.slow, has_on_demand=True), _take(stories.taken)]
         try:
             yield stories
         finally:
-            rain.cancel()
+            for rain in rains:
+                rain.cancel()
 
 
 def _replace_two(bench: Bench, present: Sequence[Replica]) -> Snapshot:
@@ -119,25 +119,15 @@ def _keep(story: Story) -> None:
     story.bench.want(len(story.before) - 1)
 
 
-def types_of(bench: Bench) -> set[str]:
-    """The instance types that a service may use, as far as the market has them."""
-    return {pool["instance_type"] for pool in bench.cloud.pools()} & set(bench.spec.instance_types)
-
-
-def _warn_dry(story: Story) -> None:
-    """Warn all that serves in one moment; no pool of the service has Spot capacity from then on."""
-    cloud = story.bench.cloud
-    for type_ in types_of(story.bench):
-        cloud.dry_up(instance_type=type_, warn=False)
-    cloud.warn_all([str(r.instance_id) for r in story.before if r.serves])
-
-
-def _take(story: Story) -> Timer:
-    """Warn all of a service in one moment; all its pools are dry, and have capacity again `DRY_S` later."""
-    cloud, types = story.bench.cloud, types_of(story.bench)
+def _take(story: Story, *, has_on_demand: bool = False) -> Timer:
+    """Warn all of a service in one moment; its pools are dry, and have capacity again `DRY_S` later."""
+    cloud, wanted = story.bench.cloud, set(story.bench.spec.instance_types)
+    types = {pool["instance_type"] for pool in cloud.pools()} & wanted
     for type_ in types:
-        cloud.set_capacity(instance_type=type_, on_demand=0)
-    _warn_dry(story)
+        cloud.dry_up(instance_type=type_, warn=False)
+        if not has_on_demand:
+            cloud.set_capacity(instance_type=type_, on_demand=0)
+    cloud.warn_all([str(r.instance_id) for r in story.before if r.serves])
 
     def rain() -> None:
         for type_ in types:

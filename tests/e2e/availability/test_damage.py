@@ -18,7 +18,7 @@ from spotrelay.core import timing
 from spotrelay.core.names import CONTROL_PLANE_PARAMETER, TAG_SERVICE, Metric
 from spotrelay.core.replica import ReplicaState
 from tests.e2e.availability.conftest import ACCELERATORS
-from tests.e2e.availability.stories import SLOW, Stories, types_of
+from tests.e2e.availability.stories import SLOW, Stories
 from tests.e2e.clients import Clients
 from tests.e2e.damage import Damage
 from tests.e2e.faults.bench import SETTLED_WITHIN_S, Bench
@@ -47,10 +47,7 @@ def over(operator: Operator, stories: Stories) -> None:
     operator.session.client("ec2").delete_tags(Resources=[stories.foreign], Tags=tags)
     # A stopped instance that no row knows is ended, which a test that empties the table shall not see.
     stories.gate.unlink(missing_ok=True)
-    slow = stories.slow.bench
-    for type_ in types_of(slow):
-        slow.cloud.bring_back(instance_type=type_)
-    slow.want_standbys(0)
+    stories.slow.bench.want_standbys(0)
     for name in (SLOW, *ACCELERATORS):
         Bench(operator, name).settled(has_history=False)
 

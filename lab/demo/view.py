@@ -245,7 +245,7 @@ def _return(interruption: Mapping[str, Any], by: Mapping[str, Any]) -> tuple[str
         return _seconds((datetime.fromisoformat(at) - warned_at).total_seconds() if at else None)
 
     times = (since_warning(ReplicaState.PROVISIONING), since_warning(ReplicaState.READY))
-    story = f"{interruption['story']}, Spot is back"
+    story = f"{interruption['story']}, back on Spot"
     return (story, "", "", str(by["id"]), by["pool"] or "", by["purchase_option"] or "", "", *times, "")
 
 

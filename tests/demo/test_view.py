@@ -136,7 +136,7 @@ def test_a_fallback_has_its_row_and_its_replacement_another() -> None:
     rows = [line.split() for line in output.getvalue().splitlines() if line.startswith("c")]
     lost = ["c", "4", "us-east-1b/g4dn.2xlarge"]
     by = ["7", "us-east-1a/g4dn.xlarge", "on-demand"]
-    back = ["c,", "Spot", "is", "back", "6", "us-east-1c/g4dn.xlarge", "spot", "31.25", "37.50"]
+    back = ["c,", "back", "on", "Spot", "6", "us-east-1c/g4dn.xlarge", "spot", "31.25", "37.50"]
     assert rows == [[*lost, *by, "0.10", "1.20", "6.80", "20.00"], back]
 
 

@@ -156,7 +156,9 @@ def test_requests_that_nobody_could_serve_are_explained() -> None:
     console.print(conclusion({**REPORT, "requests": requests, "nobody_in_rotation_s": 2.5}))
     said = " ".join(output.getvalue().split())
     assert "3 of them came when nobody could serve: for 2.5 s the last replica was at its end" in said
+    assert "every promise kept" not in said
     assert "nobody could serve" not in _said_of(REPORT)
+    assert "every promise kept" in _said_of(REPORT)
 
 
 def _said_of(report: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The command behind `make demo`: `python -m lab.demo [--warning-s S] [--out DIRECTORY]`.
+"""The command behind `make demo`: `python -m lab.demo [--warning-s S] [--service FILE] [--out DIRECTORY]`.
 
 Exit status: 0 if every promise was kept, 1 if one was broken, 2 if the demo could not be given, 128 plus the
 signal's number if it was interrupted.

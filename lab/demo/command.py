@@ -17,7 +17,7 @@ from lab.demo import deployment, environment, stopping
 from lab.demo.director import Director
 from lab.demo.errors import DemoError
 from lab.demo.processes import Processes
-from lab.demo.settings import DEFAULT_WARNING_S, ROOT, DemoSettings, warning_s_of
+from lab.demo.settings import DEFAULT_WARNING_S, ROOT, DemoSettings, service_of, warning_s_of
 from lab.demo.view import View, conclusion
 
 KEPT, BROKEN = 0, 1
@@ -58,10 +58,16 @@ def _settings() -> DemoSettings:
         f" (default: $WARNING_S, or {DEFAULT_WARNING_S:g})",
     )
     parser.add_argument(
+        "--service",
+        metavar="FILE",
+        help="the file of another service to tell the stories of, as services/slow-start.yaml",
+    )
+    parser.add_argument(
         "--out", type=Path, default=DemoSettings().out, help="where the report goes (default: out/demo)"
     )
     options = parser.parse_args()
-    return DemoSettings(warning_s_of(options.warning_s), options.out.resolve())
+    service = service_of(options.service) if options.service else None
+    return DemoSettings(warning_s_of(options.warning_s), options.out.resolve(), service)
 
 
 def _give(settings: DemoSettings, console: Console) -> dict[str, Any]:

@@ -20,22 +20,15 @@ from lab.demo.errors import DemoError, StoryError
 from lab.demo.load import Load, LoadError, LoadSnapshot
 from lab.demo.operator import Operator
 from lab.demo.processes import Processes
-from lab.demo.settings import CONCURRENCY, SECOND_SERVICE_FILE, SERVICE_FILE, DemoSettings
-from lab.demo.stage import Stage
-from lab.demo.stories import STORIES
+from lab.demo.settings import CONCURRENCY, MODEL, SECOND_SERVICE_FILE, SERVICE_FILE, DemoSettings
+from lab.demo.stage import Stage, standing_by
+from lab.demo.stories import IN_A_ROW, STORIES
 from lab.demo.view import View
 from lab.local.client import LocalCloudError
 from spotrelay.core.ports import PortError
 from spotrelay.core.replica import Replica
 from spotrelay.operate import timeline
 from spotrelay.operate.watch import NotInTimeError, Snapshot, Watch
-
-MODEL = "spotrelay-demo"
-"""As in the service files."""
-
-READY_WITHIN_S = 120.0
-"""After the first tick: boot, model load, health check, and the tick that sees it. Some 10 s here; the bound
-is for machines that are busy otherwise."""
 
 LOAD_STOPS_WITHIN_S = 60.0
 """A request takes 2.5 s."""
@@ -49,7 +42,9 @@ class Director:
     ) -> None:
         self._settings = settings
         self._view = view
-        services = [SERVICE_FILE, SECOND_SERVICE_FILE]
+        shown = settings.service
+        services = [shown.file] if shown else [SERVICE_FILE, SECOND_SERVICE_FILE]
+        self._told = {shown.name: IN_A_ROW} if shown else STORIES
         self._deployer = Deployer(settings, processes, env, home, view.say, services)
         self._began = time.monotonic()
         self._started_at = datetime.now(UTC)
@@ -81,7 +76,7 @@ class Director:
                 operator.save_function_logs(self._settings.logs)
 
     def _show(self, operator: Operator) -> dict[str, Any]:
-        stages = {service: self._stage(operator, service) for service in STORIES}
+        stages = {service: self._stage(operator, service) for service in self._told}
         self._view.headline("The controller brings up the replicas")
         for service, stage in stages.items():
             self._wait_for_fleet(service, stage)
@@ -108,6 +103,8 @@ class Director:
             spec.replicas,
             self._settings.warning_s,
             self._settings.schedule_s,
+            spec.initial_delay_s,
+            spec.standby,
         )
 
     def _deploy(self) -> Operator:
@@ -122,13 +119,20 @@ class Director:
             seen = stage.watch.until(
                 lambda seen: len(seen.ready) == replicas,
                 f"{replicas} replicas of {service} in rotation",
-                self._settings.schedule_s + READY_WITHIN_S,
+                self._settings.schedule_s + stage.start_s,
             )
+            stage.say(f"{replicas} replicas serve: {', '.join(str(r.offering) for r in seen.ready)}")
+            if stage.standbys:
+                stage.say(f"{stage.standbys} standbys are prepared, one at a time")
+                stage.watch.until(
+                    lambda seen: len(standing_by(seen)) == stage.standbys,
+                    f"{stage.standbys} standbys of {service}",
+                    self._settings.schedule_s + stage.standbys * stage.start_s,
+                )
         except NotInTimeError as error:
             raise DemoError(
                 f"{error}; see what functions and instances say in {self._settings.logs}"
             ) from None
-        stage.say(f"{replicas} replicas serve: {', '.join(str(r.offering) for r in seen.ready)}")
 
     def _tell_all(self, stages: Mapping[str, Stage]) -> list[str]:
         """Every service's stories, at the same time; what went wrong."""
@@ -143,7 +147,7 @@ class Director:
 
     def _tell(self, service: str, stage: Stage) -> list[str]:
         """A service's stories, then the end of them all; what went wrong."""
-        for story in STORIES[service]:
+        for story in self._told[service]:
             self._view.title(f"({story.key}) {service}: {story.title}")
             record: dict[str, Any] = {"story": story.key, "title": story.title, "ok": True}
             self._stories.append(record)
@@ -183,7 +187,7 @@ class Director:
             gaps = report.gaps(interruptions, seen.replicas, seen.at)
             unservable += report.unservable_requests(balanced, gaps)
             late += report.late_requests(balanced, warnings)
-            found = report.broken_in_fleet(interruptions, seen.replicas, stage.replicas, gaps)
+            found = report.broken_in_fleet(interruptions, seen.replicas, stage.replicas, stage.standbys, gaps)
             broken += [f"{service}: {problem}" for problem in found]
             all_replicas += seen.replicas.values()
             all_interruptions += interruptions
@@ -224,7 +228,8 @@ class Director:
             [i.mark for i in interruptions],
             min((min(r.entered.values()) for r in seen.replicas.values()), default=self._started_at),
             seen.at,
-            f"{service}: EC2 took {len(interruptions)} of {len(seen.replicas)} replicas",
+            f"{service}: EC2 took {len(interruptions)} of"
+            f" {sum(not r.is_standby for r in seen.replicas.values())} replicas",
             f"{requests['failed']} failed and {requests['cut']} cut of {requests['sent']} streaming requests"
             f" to all services; interruption warnings of {self._settings.warning_s:g} s",
         )

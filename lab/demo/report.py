@@ -42,7 +42,7 @@ class Interruption:
     replica: int
     replaced_by: int | None
     fallback: int | None
-    """The on-demand replica that served before the replacement did, because Spot was dry."""
+    """The on-demand replica that served before the replacement did: Spot was dry, or a standby was there."""
     pool: str
     event: str
     """How the event arrived: "once", "lost", or "3 times"."""
@@ -102,7 +102,8 @@ def _interruption(
     warned_at = float(record["warned_at"])
     lost = replicas[loss.replica]
     replacement = replicas.get(lost.replaced_by or 0)
-    fallback = next((r for r in fallbacks if replacement and _served_before(r, replacement)), None)
+    asked = [r for r in fallbacks if not r.is_standby or _resumed(r).timestamp() >= warned_at]
+    fallback = next((r for r in asked if replacement and _served_before(r, replacement)), None)
     restorer = fallback or replacement
 
     def entered(state: ReplicaState) -> float | None:
@@ -134,15 +135,23 @@ def _interruption(
 
 
 def _served_before(fallback: Replica, replacement: Replica) -> bool:
-    """Whether it was requested after the replacement, and ready before it."""
+    """Whether it was requested after the replacement, and ready before it.
+
+    A standby was requested long before.
+    """
     ready = fallback.entered.get(ReplicaState.READY)
     by_then = replacement.entered.get(ReplicaState.READY)
-    requested_after = _requested(fallback) >= _requested(replacement)
+    requested_after = fallback.is_standby or _requested(fallback) >= _requested(replacement)
     return requested_after and ready is not None and (by_then is None or ready < by_then)
 
 
 def _requested(replica: Replica) -> datetime:
     return replica.entered[ReplicaState.REQUESTED]
+
+
+def _resumed(replica: Replica) -> datetime:
+    """When a fallback that was a standby was resumed."""
+    return replica.entered[ReplicaState.PROVISIONING]
 
 
 def summary(interruptions: Sequence[Interruption]) -> dict[str, dict[str, float]]:
@@ -178,6 +187,7 @@ def replica_row(replica: Replica) -> dict[str, Any]:
         "replaces": replica.replaces,
         "replaced_by": replica.replaced_by,
         "is_fallback": replica.is_fallback,
+        "is_standby": replica.is_standby,
         "attempts": replica.attempts,
         "reason": replica.reason,
         "entered": {str(state): _iso(at) for state, at in replica.entered.items()},
@@ -304,7 +314,11 @@ def broken_to_clients(
 
 
 def broken_in_fleet(
-    interruptions: Sequence[Interruption], replicas: Mapping[int, Replica], wanted: int, gaps: Sequence[Gap]
+    interruptions: Sequence[Interruption],
+    replicas: Mapping[int, Replica],
+    wanted: int,
+    standbys: int,
+    gaps: Sequence[Gap],
 ) -> list[str]:
     """Every promise about one service's replicas that was broken, one line each; empty if all is well."""
     found = [
@@ -313,16 +327,20 @@ def broken_in_fleet(
         if gap.could_serve is not None
     ]
     ready = [r.id for r in replicas.values() if r.state is ReplicaState.READY]
-    present = [r.id for r in replicas.values() if not r.state.is_ended]
+    stand_by = [r.id for r in replicas.values() if r.state is ReplicaState.STANDBY]
+    present = [r.id for r in replicas.values() if not r.state.is_ended and r.id not in stand_by]
     if len(ready) != wanted or present != ready:
         states = ", ".join(f"{r.id} {r.state}" for r in replicas.values() if not r.state.is_ended) or "none"
         found.append(f"the fleet is not whole: {wanted} replicas should serve, and there are: {states}")
+    if len(stand_by) != standbys:
+        found.append(f"{standbys} standbys should be there, and there are {stand_by}")
     found += [problem for i in interruptions for problem in _broken(i, replicas)]
     fallbacks = [r for r in replicas.values() if r.is_fallback]
     found += [problem for r in fallbacks for problem in _unjustified(r, interruptions, replicas)]
-    # What was there at the start, one for each loss, and the fallbacks, each of which has its reason (above):
-    # nothing more, nothing less, and no ID left out.
-    due = list(range(1, wanted + len(interruptions) + len(fallbacks) + 1))
+    # What was there at the start, one for each loss, the fallbacks, each of which has its reason (above), and
+    # a row for each time that a standby was prepared or came back: nothing more or less, and no ID left out.
+    rows_of_standbys = sum(r.stands_by for r in replicas.values())
+    due = list(range(1, wanted + len(interruptions) + len(fallbacks) + rows_of_standbys + 1))
     if sorted(replicas) != due:
         found.append(
             f"replica IDs must be 1 to {due[-1] if due else 0} without a gap, and are {sorted(replicas)}"
@@ -360,8 +378,15 @@ def _unjustified(
 
 
 def _calls_for(fallback: Replica, interruption: Interruption, replicas: Mapping[int, Replica]) -> bool:
-    """Whether the replacement was refused by Spot, or still starting when EC2 had taken the lost replica."""
+    """Whether the replacement was refused by Spot, or still starting when EC2 had taken the lost replica.
+
+    A standby is resumed at once, unless the replacement serves already.
+    """
     replacement = replicas.get(interruption.replaced_by or 0)
+    if fallback.is_standby and replacement is not None:
+        served = replacement.entered.get(ReplicaState.READY)
+        is_after = _resumed(fallback) >= datetime.fromisoformat(interruption.warned_at)
+        return is_after and (served is None or _resumed(fallback) < served)
     requested = _requested(fallback)
     if replacement is None or requested < _requested(replacement):
         return False

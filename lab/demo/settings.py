@@ -7,6 +7,7 @@ from pathlib import Path
 
 from lab.demo.errors import DemoError
 from lab.local.environment import EC2_WARNING_S
+from spotrelay.service import ServiceFileError, load
 
 ROOT = Path(__file__).resolve().parents[2]
 """The working copy: the demo deploys the app that is in it."""
@@ -30,11 +31,25 @@ SERVICE_FILE = Path("services/demo.yaml")
 SECOND_SERVICE_FILE = Path("services/demo-2.yaml")
 """No pool is both's, so the market can do something to one service while it does something to the other."""
 
+MODEL = "spotrelay-demo"
+"""What the load asks for, as in the service files."""
+
+SERVER = "lab.demo.chat_server"
+"""The only server that the demo's load talks to. Whatever else a file runs would run on this machine."""
+
 CONCURRENCY = 20
-"""Streaming requests at once, all the time, half of them to each service."""
+"""Streaming requests at once, all the time, as many to each service."""
 
 ACCOUNT, REGION = "000000000000", "us-east-1"
 """Of the local cloud."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownService:
+    """A service that the user wants to see."""
+
+    file: Path
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +58,8 @@ class DemoSettings:
 
     warning_s: float = DEFAULT_WARNING_S
     out: Path = ROOT / "out" / "demo"
+    service: ShownService | None = None
+    """What happens to it is told one story after the other; None: of the demo's own two services."""
 
     @property
     def schedule_s(self) -> float:
@@ -71,3 +88,25 @@ def warning_s_of(text: str) -> float:
             f" EC2's own warning is make demo WARNING_S={EC2_WARNING_S:.0f}"
         )
     return value
+
+
+def service_of(text: str) -> ShownService:
+    """The service that a user asked for, by the path of its file.
+
+    Raises:
+        DemoError: there is no such file, it is no service file, or one that runs something else than the
+            demo's server.
+    """
+    file = Path(text).resolve()
+    if not file.is_file():
+        raise DemoError(f"SERVICE={text}: there is no such file; services/slow-start.yaml is one")
+    try:
+        service = load(file)
+    except ServiceFileError as error:
+        raise DemoError(f"SERVICE={text}: {error}") from None
+    if SERVER not in service.run or service.envs.get("MODEL_NAME") != MODEL:
+        raise DemoError(
+            f"SERVICE={text}: the demo can only talk to its own server: run must start {SERVER}, and"
+            f" envs.MODEL_NAME be {MODEL}; see {SERVICE_FILE}"
+        )
+    return ShownService(file, service.name)

@@ -13,16 +13,17 @@ from spotrelay.core.pools import CapacityPool, PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.operate.watch import NotInTimeError, Snapshot, Watch
 
-REPLACED_WITHIN_S = 60.0
-"""From a warning to a replacement that serves: some 7 s here; a minute, for busy machines."""
+NOTICED_WITHIN_S = 60.0
+"""From a warning until a replacement is requested: less than a second here; a minute, for busy machines."""
 
 RECLAIM_LEEWAY_S = 30.0
 """After the time is up, until the reclaim is on record everywhere: a second or two; more on busy machines."""
 
 RETURN_WITHIN_S = 120.0
-"""From Spot's return to a replacement that serves from it, and from there until its fallback is gone. A pool
-that refused rests for half a minute, and then for a whole one if it refused again, because the fallback took
-so long. The fallback stays for a cold start and drains for 20 s."""
+"""From Spot's return to a replacement that serves from it, and from there until its fallback is gone, beside
+what a start takes. A pool that refused rests for half a minute, and then for a whole one if it refused again,
+because the fallback took so long. The fallback stays for a cold start, a standby for 90 s at most, and drains
+for 20 s."""
 
 EVENT_TIME_S = 1.0
 """An event's time has whole seconds: by so much earlier the product may believe that an instance ends."""
@@ -78,6 +79,10 @@ class Stage:
     """As many should serve."""
     warning_s: float
     schedule_s: float
+    start_s: float
+    """A start may take so long."""
+    standbys: int = 0
+    """So many should stand by."""
     losses: list[Loss] = field(default_factory=list)
     _told: set[tuple[str, int]] = field(default_factory=set)
     """What was said of which lost replica: that it serves "on", is "out", and is "replaced"."""
@@ -131,7 +136,7 @@ class Stage:
             )
 
     def only_spot(self) -> list[Replica]:
-        """Wait until as many as wanted serve, all of them from Spot instances; these.
+        """Wait until as many as wanted serve, all of them from Spot instances, and all standbys are back.
 
         Raises:
             StoryError: not within the time.
@@ -139,10 +144,11 @@ class Stage:
         seen = self._until(
             lambda seen: (
                 len(seen.ready) == self.replicas
+                and len(standing_by(seen)) == self.standbys
                 and all(r.stays and option_of(r) is PurchaseOption.SPOT for r in seen.ready)
             ),
-            f"{self.replicas} replicas in rotation, all of them on Spot",
-            self.schedule_s + RETURN_WITHIN_S,
+            f"{self.replicas} replicas in rotation, all of them on Spot, and {self.standbys} standbys",
+            self.schedule_s + self.start_s + RETURN_WITHIN_S,
         )
         return list(seen.ready)
 
@@ -159,10 +165,10 @@ class Stage:
         self._out(replicas)
         return replacements
 
-    def replacements(
-        self, replicas: Sequence[Replica], *, within_s: float = REPLACED_WITHIN_S
-    ) -> list[Replica]:
+    def replacements(self, replicas: Sequence[Replica], *, return_s: float = 0) -> list[Replica]:
         """Wait until the one replacement of each of these replicas serves; the replacements.
+
+        `return_s` is how much later than at once they may have an instance.
 
         Raises:
             StoryError: not within the time, or there is more than one of a replica.
@@ -171,7 +177,7 @@ class Stage:
         seen = self._until(
             lambda seen: all(_serves(_only_replacement(seen, id_)) for id_ in ids),
             f"a replacement of {names_of(replicas)} in rotation",
-            within_s,
+            self.start_s + return_s,
         )
         return [_only_replacement(seen, id_) for id_ in ids]
 
@@ -191,9 +197,23 @@ class Stage:
             StoryError: not within the time.
         """
         seen = self._until(
-            lambda seen: any(r.is_fallback for r in seen.ready), "a fallback in rotation", REPLACED_WITHIN_S
+            lambda seen: any(r.is_fallback for r in seen.ready), "a fallback in rotation", self.start_s
         )
         return next(r for r in seen.ready if r.is_fallback)
+
+    def fallbacks(self) -> list[Replica]:
+        """Wait until as many fallbacks serve as replicas should; these.
+
+        Raises:
+            StoryError: not within the time.
+        """
+        seen = self._until(
+            lambda seen: sum(r.is_fallback for r in seen.ready) >= self.replicas,
+            f"{self.replicas} fallbacks in rotation",
+            # Without standbys they are launched when EC2 has taken those that were lost.
+            self.warning_s + self.start_s,
+        )
+        return [r for r in seen.ready if r.is_fallback]
 
     def ready_after_s(self, replica: Replica, lost_id: int) -> float:
         """From the warning of the one that was lost until this one, which serves, was ready."""
@@ -228,12 +248,14 @@ class Stage:
         lost = {loss.replica for loss in self.losses}
         seen = self._until(
             lambda seen: (
-                len(seen.ready) == len(seen.present) == self.replicas
+                len(seen.ready) == len(seen.present) - len(standing_by(seen)) == self.replicas
+                and len(standing_by(seen)) == self.standbys
                 and not any(r.is_fallback for r in seen.present)
                 and all(seen.replicas[id_].state is ReplicaState.TERMINATED for id_ in lost)
             ),
-            f"a whole fleet: {self.replicas} replicas on Spot that serve, and nothing else",
-            self.schedule_s + RETURN_WITHIN_S,
+            f"a whole fleet: {self.replicas} replicas on Spot that serve, {self.standbys} standbys,"
+            " and nothing else",
+            self.schedule_s + self.start_s + RETURN_WITHIN_S,
         )
         for replica in seen.replicas.values():
             if replica.is_fallback and ReplicaState.READY in replica.entered:
@@ -248,7 +270,7 @@ class Stage:
         self._until(
             lambda seen: all(seen.replicas[r.id].replaced_by is not None for r in replicas),
             f"a replacement of {names_of(replicas)} requested",
-            notice_s + REPLACED_WITHIN_S,
+            notice_s + NOTICED_WITHIN_S,
         )
 
     def _out(self, replicas: Sequence[Replica]) -> None:
@@ -256,7 +278,7 @@ class Stage:
         self._until(
             lambda _: all(("out", r.id) in self._told for r in replicas),
             f"{names_of(replicas)} out of rotation",
-            self.warning_s + REPLACED_WITHIN_S,
+            self.warning_s + NOTICED_WITHIN_S,
         )
 
     def _until(self, is_so: Callable[[Snapshot], bool], what: str, within_s: float) -> Snapshot:
@@ -321,6 +343,11 @@ class Stage:
         if after_s >= self.warning_s - timing.LAST_ONE_STAYS_S - EVENT_TIME_S:
             return f", {self.warning_s - after_s:.1f} s before its end: it was the last one"
         return ", at its last safe moment"
+
+
+def standing_by(seen: Snapshot) -> list[Replica]:
+    """The standbys that are prepared and stopped."""
+    return [r for r in seen.present if r.state is ReplicaState.STANDBY]
 
 
 def serves_on_since(lost: Replica, replicas: Mapping[int, Replica]) -> datetime | None:

@@ -1,10 +1,11 @@
-"""The six stories of the demo: what EC2 does to a fleet, and what must come of it.
+"""The stories of the demo: what EC2 does to a fleet, and what must come of it.
 
 Each acts on the market, waits until the replacement serves, and checks its own claim. That every warned
 instance is really taken when its time is up, and replaced exactly once, is checked for all of them at the
 end: reclaims overlap, so that the demo doesn't spend its time waiting for them. Story (c) takes as long as
 the others together, because pools that have refused rest for half a minute. So it is told beside them, of a
-service whose pools are its own.
+service whose pools are its own. Of a service that the user names all are told in a row, but story (g) instead
+of (c): it is the same, for everything at once.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def spot_dries_up(stage: Stage) -> None:
         f" {stage.ready_after_s(fallback, victim.id):.1f} s after the warning; Spot has capacity again"
     )
     stage.bring_back()
-    (replacement,) = stage.replacements([victim], within_s=RETURN_WITHIN_S)
+    (replacement,) = stage.replacements([victim], return_s=RETURN_WITHIN_S)
     if option_of(replacement) is not PurchaseOption.SPOT:
         raise StoryError(f"replica {replacement.id} is no Spot instance but {replacement.offering}")
 
@@ -120,14 +121,37 @@ def everything_is_taken(stage: Stage) -> None:
     stage.replaced(victims)
 
 
+def everything_is_taken_while_spot_is_dry(stage: Stage) -> None:
+    """EC2 warns every replica at the same moment, and Spot has nothing: on-demand stands in until it has."""
+    victims = stage.only_spot()
+    stage.say(
+        f"every Spot pool that it may use dries up, and EC2 warns {names_of(victims)} at the same moment:"
+        f" {stage.warning_s:g} s left"
+    )
+    stage.dry_up()
+    stage.warn_all("g", victims)
+    fallbacks = stage.fallbacks()
+    ready_s = [stage.ready_after_s(r, victims[0].id) for r in fallbacks]
+    stage.say(
+        f"{names_of(fallbacks)} stand in, the first {min(ready_s):.1f} s after the warning, the last"
+        f" {max(ready_s):.1f} s; Spot has capacity again"
+    )
+    stage.bring_back()
+    stage.replacements(victims, return_s=RETURN_WITHIN_S)
+
+
+IN_A_ROW: Sequence[Story] = (
+    Story("a", "EC2 warns one replica and takes it when the time is up", one_is_taken),
+    Story("b", "a capacity pool dries up and takes two replicas at once", a_pool_dries_up),
+    Story("d", "the event of an interruption is lost", the_event_is_lost),
+    Story("e", f"the same event is delivered {DELIVERIES} times", the_event_comes_again),
+    Story("f", "everything is taken at once", everything_is_taken),
+    Story("g", "everything is taken at once, while Spot is dry", everything_is_taken_while_spot_is_dry),
+)
+"""What is told of a service that the user names."""
+
 STORIES: Mapping[str, Sequence[Story]] = {
-    "demo": (
-        Story("a", "EC2 warns one replica and takes it when the time is up", one_is_taken),
-        Story("b", "a capacity pool dries up and takes two replicas at once", a_pool_dries_up),
-        Story("d", "the event of an interruption is lost", the_event_is_lost),
-        Story("e", f"the same event is delivered {DELIVERIES} times", the_event_comes_again),
-        Story("f", "everything is taken at once", everything_is_taken),
-    ),
+    "demo": IN_A_ROW[:-1],
     "demo-2": (Story("c", "every Spot pool dries up", spot_dries_up),),
 }
 """By the service that they are told of, one after the other; the services' stories at the same time."""

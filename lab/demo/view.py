@@ -32,6 +32,7 @@ STYLES: Mapping[ReplicaState, str] = {
     ReplicaState.STARTING: "blue",
     ReplicaState.READY: "green",
     ReplicaState.DRAINING: "yellow",
+    ReplicaState.STANDBY: "magenta",
     ReplicaState.TERMINATED: "dim",
     ReplicaState.FAILED: "red",
 }
@@ -244,7 +245,7 @@ def _return(interruption: Mapping[str, Any], by: Mapping[str, Any]) -> tuple[str
         return _seconds((datetime.fromisoformat(at) - warned_at).total_seconds() if at else None)
 
     times = (since_warning(ReplicaState.PROVISIONING), since_warning(ReplicaState.READY))
-    story = f"{interruption['story']}, Spot is back"
+    story = f"{interruption['story']}, back on Spot"
     return (story, "", "", str(by["id"]), by["pool"] or "", by["purchase_option"] or "", "", *times, "")
 
 
@@ -254,7 +255,8 @@ def _unservable(report: Mapping[str, Any]) -> Iterator[RenderableType]:
     if count:
         yield Text(
             f"{count} of them came when nobody could serve: for {gap_s:.1f} s the last replica was at its end"
-            " and its replacement not ready. A longer warning leaves more time: make demo WARNING_S=60",
+            " and its replacement not ready. Standbys bridge a start that takes longer than a warning"
+            " (docs/cold-start.md). If it only just does, a longer one is enough: make demo WARNING_S=60",
             style="bold yellow",
         )
 
@@ -262,6 +264,10 @@ def _unservable(report: Mapping[str, Any]) -> Iterator[RenderableType]:
 def _verdict(report: Mapping[str, Any]) -> RenderableType:
     if report["ok"]:
         told = len(report["stories"])
+        if report["requests"]["unservable"]:
+            return Text(
+                f"{told} stories told in {report['took_s']:.0f} s. Who could serve did.", style="bold"
+            )
         return Text(
             f"{told} stories told in {report['took_s']:.0f} s, every promise kept.", style="bold green"
         )

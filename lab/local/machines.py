@@ -15,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from lab.local import machine_init
+from lab.local.environment import EC2_WARNING_S
 from lab.local.user_data import ServiceFiles, UserDataError
 from lab.local.user_data import parse as parse_user_data
 
@@ -38,11 +39,13 @@ class Machines:
 
     An instance is a session of processes under `machine_init`, which restarts the service when it ends and
     takes everything down when this process ends, however it ends. Logs stay in `logs`, one per instance;
-    the scratch directory goes with the instance.
+    the scratch directory goes with the instance. `warning_s` is how long this cloud's warnings last, which
+    a service may go by.
     """
 
-    def __init__(self, root: Path, logs: Path | None = None) -> None:
+    def __init__(self, root: Path, logs: Path | None = None, warning_s: float = EC2_WARNING_S) -> None:
         self._scratch = root / "instances"
+        self._warning_s = warning_s
         self._logs = logs or root / "logs"
         self._machines: dict[str, _Machine] = {}
         self._halted: set[str] = set()
@@ -136,7 +139,7 @@ class Machines:
             return subprocess.Popen(
                 # Isolated (-I): the service's PYTHONPATH and the like are for the service, not for its init.
                 [sys.executable, "-I", machine_init.__file__, str(directory)],
-                env=_environment(files.environment, address, work),
+                env=_environment(files.environment, address, work, self._warning_s),
                 cwd=directory,
                 stdin=subprocess.PIPE,  # never written to; see machine_init
                 stdout=log,
@@ -162,15 +165,17 @@ def _bury(machine: _Machine) -> None:
     shutil.rmtree(machine.directory, ignore_errors=True)
 
 
-def _environment(service: dict[str, str], address: str, home: Path) -> dict[str, str]:
-    """What the service sees: its own environment and the little that systemd gives, nothing of ours.
+def _environment(service: dict[str, str], address: str, home: Path, warning_s: float) -> dict[str, str]:
+    """What the service sees: its own environment, the little that systemd gives, and WARNING_S.
 
-    Credentials and endpoints of the local cloud must not leak into an instance.
+    Credentials and endpoints of the local cloud must not leak into an instance. How long warnings last here
+    is for services that are slow in relation to it: they would be too fast where somebody chose longer ones.
     """
     path = service.get("PATH", os.environ.get("PATH", os.defpath))
     return {
         "HOME": str(home),
         "LANG": "C.UTF-8",
+        "WARNING_S": f"{warning_s:g}",
         **service,
         "PATH": os.pathsep.join((str(Path(sys.executable).parent), path)),
         "HOST": address,

@@ -111,7 +111,7 @@ async def _run(
     ministack.name_leading_keys()
     ministack.ask_resource_policies()
     wire.warm_up()
-    machines = Machines(root, options.instance_logs)
+    machines = Machines(root, options.instance_logs, options.settings.warning_s)
     market = Market(catalog.pools())
     cloud = EmulatedCloud(ministack, market, machines, options.settings, loop.call_later)
     balancer = Balancer(cloud.address_of, cloud.zone_of)

@@ -19,7 +19,7 @@ RIGHT = 24
 TOP = 84
 ROW = 30
 BAR = 16
-BOTTOM = 62
+BOTTOM = 80
 
 INK, FAINT, PAPER = "#24292f", "#d8dee4", "#ffffff"
 WARNING_INK = "#c4320a"
@@ -31,6 +31,7 @@ COLORS: Mapping[ReplicaState, str] = {
     ReplicaState.STARTING: "#56a8dd",
     ReplicaState.READY: "#0a9069",
     ReplicaState.DRAINING: "#eba70b",
+    ReplicaState.STANDBY: "#cc79a7",
     ReplicaState.FAILED: "#7a1f1f",
 }
 
@@ -98,7 +99,7 @@ def draw(
         picture.replica(replica, rows[replica.id])
     for mark in marks:
         picture.mark(mark, rows[mark.replica])
-    _legend(svg, height - 20)
+    _legend(svg, height - 38)
     return ET.tostring(svg, encoding="unicode") + "\n"
 
 
@@ -132,7 +133,7 @@ class _Picture:
             weight = "400" if is_spot else "600"
             option = str(replica.offering.purchase_option)
             _text(self._svg, LEFT - 10, middle + 4, option, size=11, anchor="end", weight=weight)
-        entered = sorted(replica.entered.items(), key=lambda item: item[1])
+        entered = sorted(_own(replica).items(), key=lambda item: item[1])
         for (state, since), until in zip(entered, [at for _, at in entered[1:]] + [self._end], strict=True):
             if state is ReplicaState.TERMINATED:
                 continue
@@ -172,9 +173,17 @@ class _Picture:
         """A dotted line from the replica in whose place this one is, when that was decided."""
         if predecessor is None or predecessor not in rows:
             return
-        x = self._x(min(replica.entered.values()))
+        x = self._x(min(_own(replica).values()))
         top, bottom = rows[predecessor] + ROW / 2, rows[replica.id] + ROW / 2
         _line(self._svg, x, top, x, bottom, WARNING_INK, dashes="2 3")
+
+
+def _own(replica: Replica) -> Mapping[ReplicaState, datetime]:
+    """What it has been through itself: a standby's instance comes with the time when it was requested."""
+    is_passed_on = replica.is_fallback or ReplicaState.PROVISIONING not in replica.entered
+    if not (replica.is_standby and is_passed_on and len(replica.entered) > 1):
+        return replica.entered
+    return {state: at for state, at in replica.entered.items() if state != ReplicaState.REQUESTED}
 
 
 def _predecessor(replica: Replica, marks: Sequence[Mark]) -> int | None:
@@ -212,6 +221,7 @@ def _legend(svg: ET.Element, y: float) -> None:
         _rect(svg, x, y - 9, 12, 12, f"url(#{name})")
         _text(svg, x + 17, y + 1, meaning, size=11)
         x += 26 + 6 * len(meaning)
+    x, y = 20.0, y + 18
     _rect(svg, x, y - 9, 14, 12, WARNING_INK, rx="2")
     _text(svg, x + 7, y + 0.5, "a", size=10, anchor="middle", color=PAPER)
     _text(svg, x + 20, y + 1, "interruption warning (story)", size=11)

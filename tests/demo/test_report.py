@@ -45,7 +45,7 @@ class Played:
         unservable = report.unservable_requests(self.balanced, gaps)
         return [
             *report.broken_to_clients(requests, late=[], denied=[], unservable=unservable),
-            *report.broken_in_fleet(self.interruptions, self.replicas, 3, gaps),
+            *report.broken_in_fleet(self.interruptions, self.replicas, 3, 0, gaps),
         ]
 
     def gaps(self) -> list[report.Gap]:
@@ -160,6 +160,34 @@ def test_a_fallback_that_is_not_gone(played: Played) -> None:
         "the fleet is not whole: 3 replicas should serve, and there are:"
         " 8 DRAINING, 11 READY, 12 READY, 13 READY",
         "fallback 8 is DRAINING at the end, and should be gone",
+    ]
+
+
+def test_a_standby_that_stands_in(played: Played) -> None:
+    """It is resumed for what EC2 takes, whatever becomes of the replacement; not before, and not later."""
+    played.replicas[7] = replace(played.replicas[7], attempts=0)
+    played.replicas[8] = replace(played.replicas[8], is_standby=True)
+    played.measure()
+    in_c = next(i for i in played.interruptions if i.story == "c")
+    assert in_c.fallback == 8
+    assert played.problems() == []
+    warned_at = datetime.fromisoformat(in_c.warned_at)
+    for resumed_at in (warned_at - seconds(1), played.replicas[7].entered[ReplicaState.READY]):
+        entered = {**played.replicas[8].entered, ReplicaState.PROVISIONING: resumed_at}
+        played.replicas[8] = replace(played.replicas[8], entered=entered)
+        said = "fallback 8 had no reason: no replacement was refused by Spot, or late"
+        others = [i for i in played.interruptions if i.story == "c"]
+        assert report.broken_in_fleet(others, played.replicas, 3, 0, [])[0] == said
+
+
+def test_standbys_that_are_missing(played: Played) -> None:
+    """What stands by at the end is no replica that should serve, and has an ID like any row."""
+    standby = replace(played.replicas[10], id=14, state=ReplicaState.STANDBY, is_standby=True, replaces=None)
+    played.replicas[14] = standby
+    whole = report.broken_in_fleet(played.interruptions, played.replicas, 3, 1, [])
+    assert whole == []
+    assert report.broken_in_fleet(played.interruptions, played.replicas, 3, 2, []) == [
+        "2 standbys should be there, and there are [14]"
     ]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from lab.demo import environment
 from lab.demo.errors import DemoError
-from lab.demo.settings import DemoSettings, warning_s_of
+from lab.demo.settings import ROOT, DemoSettings, service_of, warning_s_of
 
 
 def test_the_schedule_is_shortened_like_the_warning() -> None:
@@ -23,6 +23,31 @@ def test_a_warning_out_of_range_is_refused(text: str) -> None:
     """A duration that can't work is refused before anything starts, with what can."""
     with pytest.raises(DemoError, match=f"WARNING_S={text}: expected seconds, 10 to 600"):
         warning_s_of(text)
+
+
+def test_another_service_is_named_by_its_file() -> None:
+    """The slow one that the documents name can be shown; the demo's own can, too."""
+    for name in ("slow-start", "demo"):
+        shown = service_of(str(ROOT / "services" / f"{name}.yaml"))
+        assert (shown.name, shown.file.name) == (name, f"{name}.yaml")
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("services/nowhere.yaml", "there is no such file; services/slow-start.yaml is one"),
+        ("services", "there is no such file"),
+        ("Makefile", "Makefile:"),
+        (
+            "services/llama3.yaml",
+            r"run must start lab\.demo\.chat_server, and envs\.MODEL_NAME be spotrelay-demo",
+        ),
+    ],
+)
+def test_a_service_that_cannot_be_shown_is_refused(file: str, said: str) -> None:
+    """No file, no service file, one whose scripts nobody wants to run here: said before anything starts."""
+    with pytest.raises(DemoError, match=f"SERVICE={ROOT / file}: .*{said}"):
+        service_of(str(ROOT / file))
 
 
 def test_nothing_of_a_real_account_gets_in() -> None:

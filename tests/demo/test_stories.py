@@ -111,6 +111,30 @@ def test_story_f_waits_for_fallbacks_to_leave() -> None:
     assert fallback.entered[ReplicaState.DRAINING].timestamp() <= began
 
 
+def test_story_g_has_on_demand_stand_in_for_all() -> None:
+    """With everything lost and Spot dry there are as many fallbacks as replicas, until Spot is back."""
+    theatre = Theatre((A, B, C))
+    stage = theatre.stage()
+    stories.everything_is_taken_while_spot_is_dry(stage)
+    line = "replicas 5, 7 and 9 stand in, the first 7.1 s after the warning, the last 7.1 s"
+    assert f"{line}; Spot has capacity again" in theatre.said
+    assert {option_of(r) for r in stage.settle().present} == {PurchaseOption.SPOT}
+
+
+def test_standbys_are_waited_for() -> None:
+    """Each of a service's standbys stands by before all of it is taken, and at the end; none serves."""
+    theatre = Theatre((A, B, C))
+    stage = theatre.stage()
+    theatre.stand_by()
+    stage.standbys = 1
+    assert len(stage.only_spot()) == len(stage.settle().ready) == 3
+    stage.standbys = 2
+    with pytest.raises(StoryError, match="all of them on Spot, and 2 standbys: not within"):
+        stage.only_spot()
+    with pytest.raises(StoryError, match="3 replicas on Spot that serve, 2 standbys, and nothing else: not"):
+        stage.settle()
+
+
 def test_a_fallback_does_not_count_as_one_of_those_on_spot() -> None:
     """Three that serve, one of them on-demand, aren't three that EC2 could take."""
     theatre = Theatre((A, B, C))

@@ -136,7 +136,7 @@ def test_a_fallback_has_its_row_and_its_replacement_another() -> None:
     rows = [line.split() for line in output.getvalue().splitlines() if line.startswith("c")]
     lost = ["c", "4", "us-east-1b/g4dn.2xlarge"]
     by = ["7", "us-east-1a/g4dn.xlarge", "on-demand"]
-    back = ["c,", "Spot", "is", "back", "6", "us-east-1c/g4dn.xlarge", "spot", "31.25", "37.50"]
+    back = ["c,", "back", "on", "Spot", "6", "us-east-1c/g4dn.xlarge", "spot", "31.25", "37.50"]
     assert rows == [[*lost, *by, "0.10", "1.20", "6.80", "20.00"], back]
 
 
@@ -156,7 +156,9 @@ def test_requests_that_nobody_could_serve_are_explained() -> None:
     console.print(conclusion({**REPORT, "requests": requests, "nobody_in_rotation_s": 2.5}))
     said = " ".join(output.getvalue().split())
     assert "3 of them came when nobody could serve: for 2.5 s the last replica was at its end" in said
+    assert "every promise kept" not in said
     assert "nobody could serve" not in _said_of(REPORT)
+    assert "every promise kept" in _said_of(REPORT)
 
 
 def _said_of(report: Mapping[str, Any]) -> str:

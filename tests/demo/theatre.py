@@ -20,6 +20,8 @@ ALL_STORIES = sorted((story for told in STORIES.values() for story in told), key
 START = datetime(2026, 1, 1, tzinfo=UTC)
 WARNING_S, SCHEDULE_S = 20.0, 10.0
 READY_AFTER_S = 6.0
+START_S = 60.0
+"""A start may take so long."""
 REST_S = 30.0
 """A pool that refused isn't asked again before."""
 SETTLE_S = 20.0
@@ -66,7 +68,13 @@ class Theatre:
             clock=lambda: (self.now - START).total_seconds(),
         )
         types = {pool.instance_type for pool in POOLS}
-        return Stage(self, watch, self.said.append, types, len(self._rows), WARNING_S, SCHEDULE_S)
+        return Stage(self, watch, self.said.append, types, len(self._rows), WARNING_S, SCHEDULE_S, START_S)
+
+    def stand_by(self) -> None:
+        """Have one more instance, which stands by from now on."""
+        standby = self._launch(Offering(POOLS[0], PurchaseOption.ON_DEMAND), is_fallback=False)
+        entered = {ReplicaState.REQUESTED: self.now, ReplicaState.STANDBY: self.now}
+        self._rows[standby.id] = replace(standby, entered=entered, is_standby=True)
 
     # --- watch.RowReader ---
 

@@ -26,13 +26,13 @@ class Clients:
     They send from the beginning of the `with` block, which begins once answers come, until `stop` or its end.
     """
 
-    def __init__(self, stand: Stand, number: int = CLIENTS) -> None:
+    def __init__(self, stand: Stand, number: int = CLIENTS, tokens: int = TOKENS) -> None:
         elb = stand.operator.session.client("elbv2")
         (group,) = elb.describe_target_groups(TargetGroupArns=[stand.spec.target_group_arn])["TargetGroups"]
         (front,) = elb.describe_load_balancers(LoadBalancerArns=group["LoadBalancerArns"])["LoadBalancers"]
         self._cloud = stand.cloud
         self._balancer = str(front["LoadBalancerName"])
-        self._load = Load(self._cloud.endpoint, [front["DNSName"]], number, model=MODEL, max_tokens=TOKENS)
+        self._load = Load(self._cloud.endpoint, [front["DNSName"]], number, model=MODEL, max_tokens=tokens)
         self._final: LoadSnapshot | None = None
 
     def requests(self) -> Sequence[Mapping[str, Any]]:

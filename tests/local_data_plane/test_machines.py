@@ -47,13 +47,13 @@ def alive(pid: int) -> bool:
 @pytest.fixture
 def machines(tmp_path: Path) -> Iterator[Machines]:
     """Machines that are gone after the test."""
-    room = Machines(tmp_path / "machines")
+    room = Machines(tmp_path / "machines", warning_s=12.5)
     yield room
     room.stop_all()
 
 
 def test_environment(machines: Machines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A service sees its own environment, the instance's address as HOST and our Python, no credentials."""
+    """A service sees its own environment, its address as HOST, WARNING_S and our Python, no credentials."""
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     out = tmp_path / "out"
     machines.start(
@@ -62,6 +62,7 @@ def test_environment(machines: Machines, tmp_path: Path, monkeypatch: pytest.Mon
     wait_until(out.exists, "the service has written its environment")
     seen = dict(line.split("=", 1) for line in lines(out))
     assert (seen["HOST"], seen["PORT"], seen["GREETING"]) == (ADDRESS, "8081", "a b")
+    assert seen["WARNING_S"] == "12.5"
     assert seen["PATH"].startswith(str(Path(sys.executable).parent))
     assert not any(name.startswith("AWS_") for name in seen)
 

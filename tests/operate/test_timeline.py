@@ -74,6 +74,28 @@ def test_it_shows_every_replica_and_every_mark(picture: ET.Element) -> None:
     assert "A <title> & more" in texts
 
 
+@pytest.mark.parametrize(
+    ("states", "is_fallback", "begins"),
+    [
+        ({"REQUESTED": 0, "PROVISIONING": 20, "READY": 30}, True, 20),
+        ({"REQUESTED": 0, "STANDBY": 40}, False, 40),
+        ({"REQUESTED": 0, "PROVISIONING": 1, "STARTING": 2, "STANDBY": 40}, False, 0),
+    ],
+    ids=["resumed", "returned", "prepared"],
+)
+def test_a_standby_begins_when_its_row_does(
+    states: dict[str, float], is_fallback: bool, begins: float
+) -> None:
+    """Its instance may have been requested long before, in another row, whose bar shows that."""
+    picture = draw(replica(1, entered=states, is_fallback=is_fallback, is_standby=True), marks=())
+    bars = [
+        float(e.attrib["x"])
+        for e in picture.iter()
+        if e.attrib.get("height") == str(timeline.BAR) and float(e.attrib["y"]) < middle(1)
+    ]
+    assert min(bars) == pytest.approx(timeline.LEFT + begins * SCALE, abs=0.1)
+
+
 def test_it_hatches_fallbacks(picture: ET.Element) -> None:
     """Only a fallback's bar is hatched, and the legend says what that means."""
     rows = {float(bar["y"]) + timeline.BAR / 2 for bar in filled(picture, timeline.HATCH)}

@@ -161,7 +161,7 @@ class StandbyChecker:
             if r.reason == "Spot is back"
             and not r.state.is_active
             and r.id in before
-            and is_coming(before[r.id], now)
+            and is_coming(before[r.id], self.checker.scheduler.now + SKEW_S)
         ]
         if not back:
             return

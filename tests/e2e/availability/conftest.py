@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,7 @@ from lab.demo.operator import Operator
 from lab.demo.settings import DemoSettings
 from lab.local.environment import EC2_WARNING_S
 from tests.e2e import deploying
-from tests.e2e.availability.stories import Stories, begun
+from tests.e2e.availability.stories import SLOW, Stories, begun
 from tests.e2e.clients import MODEL
 from tests.e2e.faults.bench import Bench
 
@@ -47,6 +48,31 @@ ACCELERATORS = {"taken": "T4:1", "hung": "L4:1", "stuck": "L40S:1"}
 """Each from pools of its own, so that one can be without capacity while the others are not."""
 
 
+SLOW_SERVICE = """
+name: {name}
+spotrelay: {{standby: 100%}}
+service:
+  replicas: 3
+  health_check: /health{probe}
+  drain_seconds: {drain_s}
+resources:
+  accelerators: "A10G:4"
+  use_spot: true
+  ports: 8081
+envs:
+  MODEL_NAME: {model}
+  TOKENS: 100
+  TOKEN_S: 0.05
+run: |
+  if [ ! -e engine ]; then
+    while [ -e {gate} ]; do sleep 0.5; done
+    touch engine
+  fi
+  exec python3 -m lab.demo.chat_server
+"""
+"""A start without an engine on the disk takes for as long as the gate is shut. Its pools are its own, too."""
+
+
 @dataclass(frozen=True, slots=True)
 class Unhurried(DemoSettings):
     """A schedule that is compressed while warnings are not."""
@@ -58,11 +84,20 @@ class Unhurried(DemoSettings):
 
 
 @pytest.fixture(scope="package")
-def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
-    """The unmodified app with the demo's service and three others, all whole."""
+def gate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """While this file exists, a cold start of the slow service doesn't come to its end."""
+    return tmp_path_factory.mktemp("gate") / "shut"
+
+
+@pytest.fixture(scope="package")
+def operator(tmp_path_factory: pytest.TempPathFactory, gate: Path) -> Iterator[Operator]:
+    """The unmodified app with the demo's service and four others, all whole, and standbys for one."""
     settings = Unhurried(EC2_WARNING_S, tmp_path_factory.mktemp("availability"))
     scratch = tmp_path_factory.mktemp("scratch")
-    files = []
+    slow = scratch / f"{SLOW}.yaml"
+    text = SLOW_SERVICE.format(name=SLOW, probe=PROBE, drain_s=DRAIN_S, model=MODEL, gate=gate)
+    slow.write_text(text, encoding="utf-8")
+    files = [slow]
     for name, accelerators in ACCELERATORS.items():
         file = scratch / f"{name}.yaml"
         probe = PROBE if name == "stuck" else ""
@@ -70,15 +105,15 @@ def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
         file.write_text(text, encoding="utf-8")
         files.append(file)
     with deploying.deployed(settings, scratch, files) as operator:
-        for service in ("demo", *ACCELERATORS):
+        for service in ("demo", SLOW, *ACCELERATORS):
             Bench(operator, service).settled()
         yield operator
 
 
 @pytest.fixture(scope="package")
-def stories(operator: Operator) -> Iterator[Stories]:
+def stories(operator: Operator, gate: Path) -> Iterator[Stories]:
     """The long ones, under way."""
-    with begun(operator) as stories:
+    with begun(operator, gate) as stories:
         yield stories
 
 

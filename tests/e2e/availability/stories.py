@@ -5,18 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Timer
 
 from lab.demo.operator import Operator
 from lab.local.catalog import ON_DEMAND_CAPACITY
 from spotrelay.core.names import TAG_SERVICE
 from spotrelay.core.replica import Replica
-from tests.e2e.clients import Clients
+from tests.e2e.clients import CLIENTS, Clients
 from tests.e2e.damage import Damage, Snapshot
 from tests.e2e.faults.bench import Bench
 
 DRY_S = 60.0
 """No pool of a service has any capacity for so long, from the warnings on."""
+
+SLOW = "slow"
+"""The service whose cold starts take longer than anything here, and which has standbys."""
+
+LONG_TOKENS = 80
+"""An answer of four seconds, in a service whose others take one, and which drains for five."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +43,12 @@ class Stories:
     """EC2 warned all of it while no pool has capacity."""
     hung: Story
     """The first of its replicas answers nothing any more."""
+    slow: Story
+    """EC2 warned all of it while no Spot pool has capacity, and no cold start comes to its end."""
+    long: Clients
+    """Those of its clients who ask for long answers."""
+    gate: Path
+    """Remove it, and cold starts come to their end."""
     stuck: Story
     """One replica is too many, and no instance of it can be terminated."""
     foreign: str
@@ -45,30 +58,37 @@ class Stories:
 
 
 @contextmanager
-def begun(operator: Operator) -> Iterator[Stories]:
-    """Begin them."""
-    benches = {name: Bench(operator, name) for name in ("demo", "taken", "hung", "stuck")}
+def begun(operator: Operator, gate: Path) -> Iterator[Stories]:
+    """Begin them; `gate` is shut while there is such a file."""
+    benches = {name: Bench(operator, name) for name in ("demo", "taken", SLOW, "hung", "stuck")}
     present = {name: bench.settled().present for name, bench in benches.items()}
     backup = _replace_two(benches["demo"], present["demo"])
     with (
         Clients(benches["taken"]) as of_taken,
+        Clients(benches[SLOW], CLIENTS // 2) as short,
+        Clients(benches[SLOW], CLIENTS // 2, LONG_TOKENS) as long,
         Clients(benches["hung"]) as of_hung,
         Clients(benches["stuck"]) as of_stuck,
     ):
         stories = Stories(
             Story(benches["taken"], of_taken, present["taken"]),
             Story(benches["hung"], of_hung, present["hung"]),
+            Story(benches[SLOW], short, present[SLOW]),
+            long,
+            gate,
             Story(benches["stuck"], of_stuck, present["stuck"]),
             _foreign(operator),
             backup,
         )
         _keep(stories.stuck)
         operator.cloud.hang(str(stories.hung.before[0].instance_id))
-        rain = _take(stories.taken)
+        gate.touch()
+        rains = [_take(stories.slow, has_on_demand=True), _take(stories.taken)]
         try:
             yield stories
         finally:
-            rain.cancel()
+            for rain in rains:
+                rain.cancel()
 
 
 def _replace_two(bench: Bench, present: Sequence[Replica]) -> Snapshot:
@@ -99,14 +119,15 @@ def _keep(story: Story) -> None:
     story.bench.want(len(story.before) - 1)
 
 
-def _take(story: Story) -> Timer:
-    """Warn all of a service in one moment; all its pools are dry, and have capacity again `DRY_S` later."""
+def _take(story: Story, *, has_on_demand: bool = False) -> Timer:
+    """Warn all of a service in one moment; its pools are dry, and have capacity again `DRY_S` later."""
     cloud, wanted = story.bench.cloud, set(story.bench.spec.instance_types)
     types = {pool["instance_type"] for pool in cloud.pools()} & wanted
     for type_ in types:
         cloud.dry_up(instance_type=type_, warn=False)
-        cloud.set_capacity(instance_type=type_, on_demand=0)
-    cloud.warn_all([str(r.instance_id) for r in story.before])
+        if not has_on_demand:
+            cloud.set_capacity(instance_type=type_, on_demand=0)
+    cloud.warn_all([str(r.instance_id) for r in story.before if r.serves])
 
     def rain() -> None:
         for type_ in types:

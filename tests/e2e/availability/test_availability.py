@@ -69,6 +69,23 @@ def test_everything_is_warned_while_every_pool_is_dry(stories: Stories) -> None:
     assert len(early) <= len(ids) - ENOUGH, f"left the rotation before others served: {early}"
 
 
+def test_standbys_bridge_starts_that_take_longer_than_the_warning(stories: Stories) -> None:
+    """All of the fleet is taken while Spot is dry, no cold start gets ready: no answer fails or is cut."""
+    story = stories.slow
+    bench, ids = story.bench, [r.instance_id for r in story.before if r.serves]
+    bench.watch.until(
+        lambda _: all(i["reclaimed_at"] for i in bench.cloud.interruptions() if i["instance_id"] in ids),
+        "EC2 takes what it warned",
+        EC2_WARNING_S + 30,
+    )
+    ready = bench.watch.look().ready
+    story.clients.were_served()
+    stories.long.were_served()
+    stood_by = {r.instance_id for r in story.before if not r.serves}
+    assert {r.instance_id for r in ready} == stood_by, "nobody else could serve by now"
+    stories.gate.unlink()
+
+
 def test_a_hung_server_costs_what_was_in_flight(stories: Stories) -> None:
     """Once its checks fail nothing is sent to it, and another serves before it is given up."""
     story = stories.hung

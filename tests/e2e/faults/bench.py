@@ -95,8 +95,11 @@ class Bench(Stand):
 
     def want(self, replicas: int) -> None:
         """Change the number of replicas, as deploying a changed service file does."""
-        value = json.dumps({**json.loads(self._document()), "replicas": replicas})
-        self._ssm.put_parameter(Name=self._parameter, Value=value, Type="String", Overwrite=True)
+        self._change(replicas=replicas)
+
+    def want_standbys(self, standby: int) -> None:
+        """Change the number of standbys, as deploying a changed service file does."""
+        self._change(standby=standby)
 
     def settled(self, *, has_history: bool = True) -> rules.Facts:
         """Wait until every rule holds; the facts then. `has_history` is for `rules.broken`.
@@ -138,6 +141,10 @@ class Bench(Stand):
             if url not in work
             for message in self._peek(url)
         ]
+
+    def _change(self, **settings: int) -> None:
+        value = json.dumps({**json.loads(self._document()), **settings})
+        self._ssm.put_parameter(Name=self._parameter, Value=value, Type="String", Overwrite=True)
 
     def _document(self) -> str:
         return str(self._ssm.get_parameter(Name=self._parameter)["Parameter"]["Value"])

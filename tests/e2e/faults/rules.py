@@ -25,6 +25,8 @@ class Facts:
     """A service and its instances, as they are now."""
 
     desired: int
+    standbys: int = 0
+    """So many should stand by."""
     highest_id: int = 0
     present: Sequence[Replica] = ()
     ended: Sequence[Replica] = ()
@@ -58,6 +60,7 @@ def gather(operator: Operator, spec: ServiceSpec) -> Facts:
     health = operator.session.client("elbv2").describe_target_health(TargetGroupArn=spec.target_group_arn)
     return Facts(
         spec.replicas,
+        spec.standby,
         rows.highest_id,
         tuple(rows.replicas.values()),
         tuple(store.history(service, HISTORY_LIMIT)),
@@ -74,7 +77,7 @@ def broken(facts: Facts, *, has_history: bool = True) -> list[str]:
     Without a history the table can't say who was there and who replaced whom: it was damaged, or somebody
     asked for fewer replicas. Then IDs may have gaps, and losses no replacement.
     """
-    checks = [_fleet, _ids, _instances, _rotation]
+    checks = [_fleet, _ids, _instances, _standbys, _rotation]
     if has_history:
         checks += [_no_gaps, _losses]
     return [found for check in checks for found in check(facts)]
@@ -83,8 +86,8 @@ def broken(facts: Facts, *, has_history: bool = True) -> list[str]:
 def _fleet(facts: Facts) -> Iterator[str]:
     """The fleet is whole, and nothing is under way."""
     states = Counter(r.state for r in facts.present)
-    if states != {ReplicaState.READY: facts.desired}:
-        yield f"{facts.desired} READY expected, there are {dict(states)}"
+    if states != Counter({ReplicaState.READY: facts.desired, ReplicaState.STANDBY: facts.standbys}):
+        yield f"{facts.desired} READY expected, {facts.standbys} STANDBY, there are {dict(states)}"
     for replica in facts.present:
         if replica.unhealthy_since:
             yield f"{replica} doesn't answer"
@@ -99,7 +102,8 @@ def _ids(facts: Facts) -> Iterator[str]:
         yield f"an ID was given twice: {ids}"
     if ids and ids[-1] > facts.highest_id:
         yield f"IDs up to {facts.highest_id} were given, and there is {ids[-1]}"
-    for earlier, later in pairwise(facts.ever):
+    # A standby's instance passes from row to row, each of which says when it was requested.
+    for earlier, later in pairwise(r for r in facts.ever if not r.is_standby):
         if later.entered[ReplicaState.REQUESTED] < earlier.entered[ReplicaState.REQUESTED]:
             yield f"{later} was requested before {earlier}"
 
@@ -112,7 +116,7 @@ def _no_gaps(facts: Facts) -> Iterator[str]:
 
 
 def _losses(facts: Facts) -> Iterator[str]:
-    """Whatever ended was replaced, by exactly one other, and both say so; a fallback goes without.
+    """Whatever ended was replaced, by exactly one other, and both say so; fallbacks and standbys go without.
 
     Tests never ask for fewer replicas, so an end that brings no replacement, such as that of a replica too
     many, is a mistake that was mended: a rule was broken all the same.
@@ -122,7 +126,8 @@ def _losses(facts: Facts) -> Iterator[str]:
         successor, predecessor = by_id.get(replica.replaced_by or 0), by_id.get(replica.replaces or 0)
         if replica.is_fallback and replica.replaced_by:
             yield f"{replica} only stood in, and {replica.replaced_by} replaces it"
-        if replica.state.is_ended and successor is None and not replica.is_fallback:
+        is_extra = replica.is_fallback or replica.is_standby
+        if replica.state.is_ended and successor is None and not is_extra:
             yield f"{replica} ended ({replica.reason}), and nothing replaces it"
         if replica.replaced_by and (successor is None or successor.replaces != replica.id):
             yield f"{replica} is replaced by {replica.replaced_by}, which doesn't say so"
@@ -132,11 +137,11 @@ def _losses(facts: Facts) -> Iterator[str]:
 
 def _instances(facts: Facts) -> Iterator[str]:
     """Every replica has its instance, every instance its replica, and EC2 takes what it has warned of."""
-    owners = Counter(r.instance_id for r in facts.ever if r.instance_id)
+    owners = Counter(r.instance_id for r in facts.ever if r.instance_id and not r.is_standby)
     for instance_id, number in owners.items():
         if number > 1:
             yield f"{number} replicas have had {instance_id}"
-    alive = {id_ for id_, i in facts.instances.items() if i["state"] in ("pending", "running")}
+    alive = {id_ for id_, i in facts.instances.items() if i["state"] in ("pending", "running", "stopped")}
     owned = {r.instance_id for r in facts.present}
     for instance_id in sorted(alive - owned):
         yield f"{instance_id} is alive and nobody's"
@@ -151,6 +156,14 @@ def _instances(facts: Facts) -> Iterator[str]:
             yield f"{instance_id} is lost, and somebody's still"
         if instance_id in facts.instances and interruption["terminated_at"]:
             yield f"{instance_id} was warned and terminated by us all the same"
+
+
+def _standbys(facts: Facts) -> Iterator[str]:
+    """What stands by is stopped, and nothing else is."""
+    stopped = {id_ for id_, i in facts.instances.items() if i["state"] == "stopped"}
+    stand_by = {r.instance_id for r in facts.present if r.state is ReplicaState.STANDBY}
+    if stopped != stand_by:
+        yield f"stopped are {sorted(stopped)}, and {sorted(stand_by, key=str)} stand by"
 
 
 def _rotation(facts: Facts) -> Iterator[str]:

@@ -49,6 +49,16 @@ FALLBACK = replace(
     instances={**GOOD.instances, "i-4": instance(4, "terminated")},
 )
 
+STANDBY = replace(
+    GOOD,
+    standbys=1,
+    highest_id=5,
+    present=(OTHER, SUCCESSOR, replica(5, ReplicaState.STANDBY, is_standby=True)),
+    # Its instance has been resumed before.
+    ended=(LOST, replace(replica(4, ReplicaState.TERMINATED, is_standby=True), instance_id="i-5")),
+    instances={**GOOD.instances, "i-5": instance(5, "stopped")},
+)
+
 
 def test_good_order_breaks_no_rule() -> None:
     """One replica was lost and replaced, and nothing is wrong with that."""
@@ -59,6 +69,11 @@ def test_a_fallback_goes_without_a_replacement() -> None:
     """It is no loss, and doesn't count as one."""
     assert broken(FALLBACK) == []
     assert FALLBACK.regulars == GOOD.regulars == 3
+
+
+def test_a_standby_is_stopped_and_passes_from_row_to_row() -> None:
+    """It is one of those that should stand by, none that should serve, and its rows replace nobody."""
+    assert broken(STANDBY) == []
 
 
 def test_after_damage_there_is_no_history() -> None:
@@ -92,6 +107,9 @@ def test_after_damage_there_is_no_history() -> None:
         (replace(GOOD, ended=(replace(LOST, instance_id="i-2"),)), "2 replicas have had i-2"),
         (replace(GOOD, interruptions=({"instance_id": "i-2", "terminated_at": None},)), "i-2 is lost"),
         (replace(GOOD, interruptions=({"instance_id": "i-1", "terminated_at": 1.0},)), "i-1 was warned"),
+        (replace(STANDBY, standbys=2), "2 STANDBY"),
+        (replace(STANDBY, instances={**GOOD.instances, "i-5": instance(5)}), "['i-5'] stand by"),
+        (replace(GOOD, instances={**GOOD.instances, "i-2": instance(2, "stopped")}), "stopped are ['i-2']"),
         (replace(GOOD, targets={"i-2": "healthy", "i-3": "unhealthy"}), "in rotation"),
         (replace(GOOD, targets={**GOOD.targets, "i-1": "draining"}), "in rotation"),
         (replace(GOOD, targets={"i-2": "healthy"}), "missing there: ['i-3']"),

@@ -429,7 +429,7 @@ def _for_unowned(
             continue
         if spec is None or not is_in_rotation:
             # What the load balancer doesn't show may serve all the same, if it doesn't even show our own.
-            if is_blind and not seen.is_vouched_for:
+            if is_blind and not seen.is_vouched_for and instance.id not in seen.of_ended:
                 yield HoldBack(f"{instance.id} is left alone", blind)
             else:
                 yield TakeIn(instance, ReplicaState.DRAINING, ORPHAN)

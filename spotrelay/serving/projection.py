@@ -44,7 +44,7 @@ class Delta:
     def order(self) -> tuple[PurchaseOption, int, bool] | None:
         """How what it launches is bought, in which version, whether it is to stand by; None: nothing."""
         launched = (r for r in (*self.create, *self.launch) if r.state is ReplicaState.REQUESTED)
-        return next(((r.purchase_option, r.version, r.stands_by) for r in launched), None)
+        return next(((r.purchase_option, r.version, r.is_standby) for r in launched), None)
 
     @property
     def size(self) -> int:
@@ -268,4 +268,4 @@ def standby_backoff_after(backoff: Backoff, actions: Sequence[Action], now: date
     """How long standbys are held after some that failed; one that was prepared ends it."""
     failed = [a.replica for a in actions if isinstance(a, Fail) and a.replica.stands_by]
     prepared = [a.replica for a in actions if isinstance(a, StandBy) and a.replica.stands_by]
-    return failures.after_standbys(backoff, failed, prepared, now)
+    return failures.after_standbys(backoff, failed, prepared, now) if failed or prepared else backoff

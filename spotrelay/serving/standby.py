@@ -91,11 +91,11 @@ def awaken(replica: Replica, now: datetime) -> Iterator[StandBy | StartInstance]
 
 
 def is_of_before(signal: Signal, replica: Replica) -> bool:
-    """Whether it says what the instance did before it ran for this replica: it stopped, or was prepared.
+    """Whether it says what a standby's instance did before it was resumed: it stopped, or was prepared.
 
     Events come late, and more than once. That an instance is gone is true whenever it comes.
     """
-    if not (isinstance(signal, StateChange) and replica.is_standby and replica.is_fallback):
+    if not (isinstance(signal, StateChange) and replica.is_fallback):
         return False
     runs_since = replica.entered.get(ReplicaState.STARTING, replica.entered[ReplicaState.PROVISIONING])
     # EC2's times have whole seconds.

@@ -11,6 +11,7 @@ import pytest
 from spotrelay.control.controller import Controller
 from spotrelay.core import timing
 from spotrelay.core.instances import InstanceState, Refusal, RefusalKind
+from spotrelay.core.names import Metric
 from spotrelay.core.pools import Cause, Offering, PurchaseOption, Scope
 from spotrelay.core.ports import Unavailable
 from spotrelay.core.replica import Replica, ReplicaState
@@ -100,6 +101,19 @@ def test_a_standby_is_no_replica() -> None:
     assert rows(world).replicas == kept.replicas
     assert kept.serving == 2
     assert not world.fleet.launches
+
+
+def test_operators_see_how_many_stand_by() -> None:
+    """A metric of services that may have some, which says nothing of others."""
+    world, controller = prepared()
+    world.telemetry.counts.clear()
+    settle(world, controller, 1)
+    assert world.telemetry.counts[Metric.STANDBYS] == 2
+    world.services.specs["demo"] = replace(spec_of(), standby=0)
+    settle(world, controller, 30)
+    world.telemetry.counts.clear()
+    settle(world, controller, 1)
+    assert Metric.STANDBYS not in world.telemetry.counts
 
 
 def test_one_that_cannot_be_prepared_holds_up_nothing() -> None:

@@ -274,7 +274,9 @@ def _for_dead(replica: Replica, instance: Instance, seen: Observation) -> Drain 
 
 def _may_be_unseen(replica: Replica, now: datetime) -> bool:
     """Whether its instance is so young that EC2 may not describe it yet."""
-    return now - replica.entered[ReplicaState.PROVISIONING] < seconds(timing.VISIBLE_WITHIN_S)
+    launched_at = replica.entered.get(ReplicaState.PROVISIONING)
+    # One that stood by got its instance from another row, and that was seen.
+    return launched_at is not None and now - launched_at < seconds(timing.VISIBLE_WITHIN_S)
 
 
 def _for_rising(

@@ -42,7 +42,8 @@ def resume(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Resu
     # What this very tick found ill may only be busy: the next one tells.
     # What this tick has only just given its row can't be written twice.
     known = {r.id for r in seen.known if not _is_gone(r, seen)}
-    yield from bridge(spec, seen.rows, known, now, busy=len(seen.found_ill))
+    busy = sum(not seen.rows.replicas[id_].is_warned for id_ in seen.found_ill)
+    yield from bridge(spec, seen.rows, known, now, busy=busy)
 
 
 def bridge(

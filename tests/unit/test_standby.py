@@ -10,13 +10,13 @@ import pytest
 
 from spotrelay.control.controller import Controller
 from spotrelay.core import timing
-from spotrelay.core.instances import InstanceState, Refusal, RefusalKind
+from spotrelay.core.instances import InstanceState, Refusal, RefusalKind, TargetState
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import Cause, Offering, PurchaseOption, Scope
 from spotrelay.core.ports import Unavailable
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Backoff
-from spotrelay.core.spec import ReadinessProbe, ServiceSpec
+from spotrelay.core.spec import OnWarning, ReadinessProbe, ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.events import StateChange
 from tests.examples import demo_spec
@@ -657,3 +657,30 @@ def test_standbys_keep_to_the_types_and_zones_that_they_may_have() -> None:
     world, _ = prepared(replace(spec_of(2), **only))
     assert [r.offering.pool for r in standing_by(world) if r.offering] == [pool, pool]
     assert {r.offering.pool for r in active(world) if r.offering} != {pool}
+
+
+def test_one_that_is_resumed_while_a_tick_looks_is_not_stopped() -> None:
+    """The tick read that it stands by, and sees its instance run: its row is written before it is stopped."""
+    world, controller = prepared(spec_of(1, replicas=1))
+    (standby,) = standing_by(world)
+    world.clock.advance(timing.AGAIN_S)
+    signals = warn(world, active(world)[0])
+    world.meddle("fleet.observe", lambda *_: controller.handle(signals))
+    controller.tick("demo")
+    (fallback,) = resumed(world)
+    assert fallback.instance_id == standby.instance_id
+    assert world.fleet.instances[instance_of(fallback)].state is InstanceState.PENDING
+    assert "fleet.stop" not in world.calls
+
+
+def test_what_is_warned_and_does_not_answer_is_not_only_busy() -> None:
+    """It goes either way, so a standby comes at once; for one that isn't warned the next tick tells."""
+    spec = spec_of(1, replicas=2, on_warning=OnWarning.SERVE_ON)
+    for is_warned in (True, False):
+        world, controller = prepared(spec)
+        first = active(world)[0]
+        if is_warned:
+            world.fleet.interrupted[instance_of(first)] = world.clock.now()
+        world.router.groups[spec.target_group_arn][instance_of(first)] = TargetState.UNHEALTHY
+        controller.tick("demo")
+        assert len(resumed(world)) == is_warned

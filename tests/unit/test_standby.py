@@ -10,16 +10,18 @@ import pytest
 
 from spotrelay.control.controller import Controller
 from spotrelay.core import timing
-from spotrelay.core.instances import InstanceState, Refusal, RefusalKind, TargetState
+from spotrelay.core.instances import InstanceState, Refusal, RefusalKind
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import Cause, Offering, PurchaseOption, Scope
 from spotrelay.core.ports import Unavailable
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Backoff
-from spotrelay.core.spec import OnWarning, ReadinessProbe, ServiceSpec
+from spotrelay.core.spec import ReadinessProbe, ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.events import StateChange
+from spotrelay.serving import standby as standbys
 from tests.examples import demo_spec
+from tests.unit.cases import NOW, a_replica, seen_of
 from tests.unit.worlds import (
     Troubled,
     active,
@@ -665,6 +667,7 @@ def test_one_that_is_resumed_while_a_tick_looks_is_not_stopped() -> None:
     (standby,) = standing_by(world)
     world.clock.advance(timing.AGAIN_S)
     signals = warn(world, active(world)[0])
+    world.fleet.interrupted.clear()  # the tick asked before
     world.meddle("fleet.observe", lambda *_: controller.handle(signals))
     controller.tick("demo")
     (fallback,) = resumed(world)
@@ -673,14 +676,15 @@ def test_one_that_is_resumed_while_a_tick_looks_is_not_stopped() -> None:
     assert "fleet.stop" not in world.calls
 
 
-def test_what_is_warned_and_does_not_answer_is_not_only_busy() -> None:
+@pytest.mark.parametrize(("warned_at", "resumes"), [(NOW, 1), (None, 0)])
+def test_what_is_warned_and_does_not_answer_is_not_only_busy(
+    warned_at: datetime | None, resumes: int
+) -> None:
     """It goes either way, so a standby comes at once; for one that isn't warned the next tick tells."""
-    spec = spec_of(1, replicas=2, on_warning=OnWarning.SERVE_ON)
-    for is_warned in (True, False):
-        world, controller = prepared(spec)
-        first = active(world)[0]
-        if is_warned:
-            world.fleet.interrupted[instance_of(first)] = world.clock.now()
-        world.router.groups[spec.target_group_arn][instance_of(first)] = TargetState.UNHEALTHY
-        controller.tick("demo")
-        assert len(resumed(world)) == is_warned
+    well = a_replica(1, ReplicaState.READY, warned_at=warned_at)
+    ill = replace(well, unhealthy_since=NOW)
+    stopped = a_replica(2, STANDBY, is_standby=True, purchase_option=ON_DEMAND)
+    seen = replace(
+        seen_of(well, stopped), rows=seen_of(ill, stopped).rows, as_read=seen_of(well, stopped).rows
+    )
+    assert len(list(standbys.resume(spec_of(1, replicas=1), seen, NOW))) == resumes

@@ -20,6 +20,7 @@ from spotrelay.core.spec import ReadinessProbe, ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.events import StateChange
 from spotrelay.serving import standby as standbys
+from spotrelay.serving import strength
 from tests.examples import demo_spec
 from tests.unit.cases import NOW, a_replica, seen_of
 from tests.unit.worlds import (
@@ -688,3 +689,13 @@ def test_what_is_warned_and_does_not_answer_is_not_only_busy(
         seen_of(well, stopped), rows=seen_of(ill, stopped).rows, as_read=seen_of(well, stopped).rows
     )
     assert len(list(standbys.resume(spec_of(1, replicas=1), seen, NOW))) == resumes
+
+
+def test_one_that_is_late_is_not_sent_back_for_a_cold_one_that_does_not_serve() -> None:
+    """It may come the next moment: which of the two goes is decided once one serves."""
+    rising: dict[str, Any] = {"purchase_option": ON_DEMAND, "is_fallback": True}
+    cold = a_replica(3, ReplicaState.STARTING, 9, **rising)
+    late = a_replica(4, ReplicaState.PROVISIONING, timing.STANDBY_SLOW_S + 1, is_standby=True, **rising)
+    assert strength._idle_fallbacks([cold, late], 1, [], NOW) == []
+    serving = replace(cold, state=ReplicaState.READY, entered={**cold.entered, ReplicaState.READY: NOW})
+    assert strength._idle_fallbacks([serving, late], 1, [], NOW) == [late]

@@ -15,6 +15,7 @@ from spotrelay.core.pools import Cooldown, Offering, PoolMemory, Scope, Survey
 from spotrelay.core.ports import Conflict, LaunchRequest, LaunchResult, Ports
 from spotrelay.core.replica import Replica
 from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal, Rows
+from spotrelay.core.scaling import Load
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 
@@ -430,6 +431,17 @@ class MemoryProber:
         return frozenset(addresses.keys() - self.silent)
 
 
+class MemoryLoads:
+    """`ports.Loads`: what the test says, and nothing at first."""
+
+    def __init__(self) -> None:
+        self.loads: dict[str, Load] = {}
+
+    def observe(self, spec: ServiceSpec, now: datetime) -> Load:  # noqa: ARG002
+        """See `ports.Loads.observe`."""
+        return self.loads.get(spec.service, Load())
+
+
 class MemoryTicker:
     """`ports.Ticker`: a list of what was scheduled."""
 
@@ -502,6 +514,7 @@ class World:
     fleet: MemoryFleet
     router: MemoryRouter
     prober: MemoryProber
+    loads: MemoryLoads
     ticker: MemoryTicker
     services: MemoryServices
     telemetry: MemoryTelemetry
@@ -517,6 +530,7 @@ class World:
             fleet,
             MemoryRouter(fleet),
             MemoryProber(),
+            MemoryLoads(),
             MemoryTicker(),
             MemoryServices(*specs),
             MemoryTelemetry(),
@@ -530,6 +544,7 @@ class World:
             self.fleet,
             self.router,
             self.prober,
+            self.loads,
             self.ticker,
             self.services,
             self.telemetry,

@@ -334,6 +334,11 @@ def _observing() -> tuple[Grant, ...]:
             ),
             ("*",),
         ),
+        Grant(
+            "measure what services have to do; metrics are no resources that a policy could name",
+            ("cloudwatch:GetMetricData",),
+            ("*",),
+        ),
     )
 
 

@@ -43,7 +43,7 @@ from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.ports import Ports
 from spotrelay.core.replica import ReplicaState
 from spotrelay.core.spec import ReadinessProbe, ServiceSpec
-from spotrelay.memory import MemoryStore
+from spotrelay.memory import MemoryLoads, MemoryStore
 
 SERVICE = "replayed"
 
@@ -125,6 +125,7 @@ class ReplayDeployment:
             fleet=self.fleet,
             router=ReplayRouter(cloud, time, self.fleet),
             prober=ReplayProber(time, self.fleet),
+            loads=MemoryLoads(),
             ticker=ReplayTicker(lambda body, delay_s: self._send(body, delay_s + QUEUE_S, is_tick=True)),
             services=ReplayServices(self.spec),
             telemetry=self.telemetry,

@@ -20,6 +20,7 @@ class Call(StrEnum):
     DOCUMENT = "store.document"
     KEEP_DOCUMENT = "store.keep_document"
     NOTE_REMOVAL = "store.note_removal"
+    NOTE_REQUEST = "store.note_request"
     HISTORY = "store.history"
     COOL = "store.cool"
     FORGIVE = "store.forgive"
@@ -37,6 +38,7 @@ class Call(StrEnum):
     DEREGISTER = "router.deregister"
     HEALTH = "router.health"
     PROBE = "prober.answering"
+    OBSERVE_LOAD = "loads.observe"
     SCHEDULE = "ticker.schedule"
     SCHEDULE_LEAVE = "ticker.schedule_leave"
     NAMES = "services.names"
@@ -94,6 +96,7 @@ POSSIBLE: dict[Call, tuple[Fault, ...]] = {
     Call.DOCUMENT: _READ,
     Call.KEEP_DOCUMENT: _WRITE,
     Call.NOTE_REMOVAL: _WRITE,
+    Call.NOTE_REQUEST: _WRITE,
     Call.HISTORY: _READ,
     Call.COOL: (*_WRITE, Fault.PARTIAL),
     Call.FORGIVE: _WRITE,
@@ -112,6 +115,7 @@ POSSIBLE: dict[Call, tuple[Fault, ...]] = {
     Call.DEREGISTER: (*_WRITE, Fault.PARTIAL),
     Call.HEALTH: (*_READ, Fault.STALE),
     Call.PROBE: (*_READ, Fault.PARTIAL),
+    Call.OBSERVE_LOAD: _READ,
     Call.SCHEDULE: _WRITE,
     Call.SCHEDULE_LEAVE: _WRITE,
     Call.NAMES: _READ,
@@ -129,8 +133,11 @@ PAIRS: tuple[Pair, ...] = tuple((call, fault) for call, faults in POSSIBLE.items
 OF_STANDBYS = (Call.START, Call.STOP)
 """Calls that only services with standbys make."""
 
-USUAL_PAIRS = tuple(pair for pair in PAIRS if pair[0] not in OF_STANDBYS)
-"""Those that seeds take turns over; `standbys` draws the others."""
+OF_LOAD = (Call.NOTE_REQUEST, Call.OBSERVE_LOAD)
+"""Calls that only services make whose number of replicas follows the load."""
+
+USUAL_PAIRS = tuple(pair for pair in PAIRS if pair[0] not in (*OF_STANDBYS, *OF_LOAD))
+"""Those that seeds take turns over; `standbys` and `load` draw the others."""
 
 TARGET_SHARE = 0.35
 """How often a run's target call meets the target fault: sometimes twice in a row."""

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from random import Random
 
-from lab.sim import scaling, standbys
+from lab.sim import load, scaling, standbys
 from lab.sim.cloud import TEMPLATE
 from lab.sim.faults import USUAL_PAIRS, Call, Pair
+from lab.sim.load import Loads
 from lab.sim.offers import Listing
 from lab.sim.standbys import Standbys
 from spotrelay.core.pools import Offering, PurchaseOption
@@ -158,6 +159,8 @@ class Scenario:
     bad_versions: float
     """How many of the versions that are deployed never become ready."""
     requests: tuple[scaling.Asked, ...]
+    loads: Loads
+    """What the services have to do, if their number of replicas follows it."""
     """What operators will ask for."""
     standbys: Standbys
     """The services' standbys, and what befalls them."""
@@ -168,7 +171,8 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
     random = Random(seed)  # noqa: S311 - to be repeated, not to be unpredictable
     target = USUAL_PAIRS[seed % len(USUAL_PAIRS)]
     known = Standbys() if target[0] in _LATE else standbys.draw(seed, minutes)
-    target = known.target or target
+    loads = Loads() if target[0] in _LATE else load.draw(seed, replicas, minutes)
+    target = known.target or loads.target or target
     specs = [_spec(random, "demo", replicas, target)]
     if random.random() < 0.1:
         specs.append(_spec(random, "other", max(1, replicas // 2), target))
@@ -198,7 +202,17 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
         seed=seed,
         target=target,
         specs=tuple(
-            _with_standbys(replace(s, max_price_share=listing.cap, on_update=on_update), known) for s in specs
+            _with_standbys(
+                replace(
+                    s,
+                    max_price_share=listing.cap,
+                    on_update=on_update,
+                    scaling=loads.scaling,
+                    overprovision=loads.overprovision,
+                ),
+                known,
+            )
+            for s in specs
         ),
         capacity=_capacity(random, specs[0], sum(s.replicas for s in specs)),
         is_warm=random.random() < 0.8 and target[0] is not Call.FORGIVE,
@@ -213,6 +227,7 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
         bad_versions=0.4 if on_update is OnUpdate.REPLACE else 0.0,
         requests=() if is_late else scaling.draw(seed, [s.service for s in specs], faults_s, minutes),
         standbys=known,
+        loads=loads,
     )
     most = 2 * sum(spec.replicas for spec in specs)
     extra = {Offering(p, o): own.randint(0, most) for p in listing.extra for o in PurchaseOption}

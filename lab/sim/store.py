@@ -95,7 +95,12 @@ class SimStore:
 
     def note_request(self, service: str, source: Source, request: ScaleRequest | None) -> None:
         """See `ports.Store.note_request`."""
-        self.memory.note_request(service, source, request)
+
+        def effect() -> None:
+            self.memory.note_request(service, source, request)
+            self.checker.note_in_effect(service)
+
+        self.gate(Call.NOTE_REQUEST, request, effect)
 
     def history(self, service: str, limit: int) -> Sequence[Replica]:
         """See `ports.Store.history`."""

@@ -9,11 +9,12 @@ from itertools import count
 from random import Random
 
 from lab.sim import cloud as clouds
-from lab.sim import misfortunes, scaling, standbys
+from lab.sim import load, misfortunes, scaling, standbys
 from lab.sim.cloud import SimCloud, SimTarget
 from lab.sim.faults import FaultPlan
 from lab.sim.gate import CallGate, Invocation, SimClock, at, time_of
 from lab.sim.instances import NEVER, SimInstance
+from lab.sim.load import SimLoads
 from lab.sim.odd_messages import Fate, Oddity
 from lab.sim.offers import SimOffers
 from lab.sim.ports import SimDeadLetters, SimFleet, SimProber, SimRouter, SimServices, SimTelemetry, SimTicker
@@ -24,6 +25,7 @@ from lab.sim.rules.cooldowns import CooldownChecker
 from lab.sim.rules.desired import CLOCKS_S, in_effect
 from lab.sim.rules.invocations import InvocationChecker
 from lab.sim.rules.launches import LaunchChecker
+from lab.sim.rules.load import LoadChecker
 from lab.sim.rules.messages import MessageChecker
 from lab.sim.rules.metrics import MetricChecker
 from lab.sim.rules.standbys import StandbyChecker
@@ -111,6 +113,8 @@ class SimWorld:
         self.ticks = self._queue(TICKS, self._on_tick)
         self.dead_letters = SimDeadLetters(self.gate)
         self.ticker = SimTicker(self.gate, self.checker, self.ticks, scenario.tick_lag_s)
+        self.loads = SimLoads(self.gate, self.scheduler, scenario.loads, scenario.faults_s)
+        self.load_checker = LoadChecker(self.checker)
         store = SimStore(self.gate, self.checker, self.scheduler, self.random, self.memory)
         numbers = count(1)
         self.ports = Ports(
@@ -118,6 +122,7 @@ class SimWorld:
             SimFleet(self.gate, self.checker, self.scheduler, self.random, self.cloud),
             SimRouter(self.gate, self.checker, self.scheduler, self.random, self.cloud, self.memory),
             SimProber(self.gate, self.scheduler, self.cloud),
+            self.loads,
             self.ticker,
             self.services,
             SimTelemetry(self.checker, self.gate),
@@ -151,6 +156,7 @@ class SimWorld:
         for asked in self.scenario.requests:
             self.scheduler.at(asked.at, partial(scaling.ask, self, asked))
         standbys.schedule(self, self.scenario.standbys)
+        load.schedule(self, self.scenario.loads)
         self.scheduler.at(self.scenario.faults_s, self._end_faults)
         self.scheduler.at(self.random.uniform(0, SCHEDULE_S), self._schedule)
         until = self.scenario.faults_s + SETTLED_WITHIN_S
@@ -216,6 +222,7 @@ class SimWorld:
             invocation, is_undisturbed=came_to_end and not invocation.disturbances
         )
         self.invocation_checker.check(invocation, came_to_end=came_to_end)
+        self.load_checker.check(invocation)
 
     # Messages.
 
@@ -268,8 +275,9 @@ class SimWorld:
         lease = self.memory.damage(service).lease
         is_restored = lease is not None and service in self.checker.damaged
         until = [rows.backoff.fallback_until, lease[1] if lease and is_restored else None]
-        over = [r.until for r in rows.requests.values() if time_of(r.until) <= self.scheduler.now + CLOCKS_S]
-        until += over
+        ends = (r.until for r in rows.requests.values() if r.until)
+        until += [end for end in ends if time_of(end) <= self.scheduler.now + CLOCKS_S]
+        is_scaling = any(r.rising_since or r.falling_since for r in rows.requests.values())
         is_removed = bool(rows.replicas) and self.services.valid(service, self.scheduler.now) is None
         # A standby that is refused waits for its pools; its service serves meanwhile.
         is_draining = any(
@@ -277,7 +285,12 @@ class SimWorld:
             for row in rows.replicas.values()
         )
         lately = at(self.scheduler.now - 2 * SCHEDULE_S)
-        return is_draining or is_removed or any(moment is not None and moment > lately for moment in until)
+        return (
+            is_draining
+            or is_removed
+            or is_scaling
+            or any(moment is not None and moment > lately for moment in until)
+        )
 
     def _has_pending_change(self, instance: SimInstance) -> bool:
         """Whether it is still to end: by EC2, or by us because it has no row."""
@@ -327,8 +340,7 @@ class SimWorld:
             if not known or known[-1][1] != spec:
                 known.append((now, spec))
                 self.checker.changed_at = now
-        for request in requests.values():
-            ends = time_of(request.until)
+        for ends in (time_of(r.until) for r in requests.values() if r.until):
             for when in (ends - CLOCKS_S, ends + CLOCKS_S):
                 if when > now and (service, when) not in self._ends_noted:
                     self._ends_noted.add((service, when))
@@ -438,5 +450,11 @@ class SimWorld:
             queue.duplicates = 0
         for state in self.cloud.market:
             for option in PurchaseOption:
-                enough = state.in_use(option) + 2 * sum(s.replicas + s.standby for s in self.scenario.specs)
+                enough = state.in_use(option) + 2 * sum(_most(s) for s in self.scenario.specs)
                 self.cloud.market.set_capacity(Offering(state.pool, option), enough)
+
+
+def _most(spec: ServiceSpec) -> int:
+    """As many instances as a service may ever want."""
+    scaled = spec.scaling.max_replicas if spec.scaling else 0
+    return max(spec.replicas, scaled) + spec.overprovision + spec.standby

@@ -113,6 +113,11 @@ class Clients:
         self._given = session
 
     @cached_property
+    def cloudwatch(self) -> Any:
+        """For what a service has to do; its types would be one more package for one call."""
+        return self._session.client("cloudwatch", config=QUICK)
+
+    @cached_property
     def dynamodb(self) -> DynamoDBClient:
         """For the table."""
         return self._session.client("dynamodb", config=QUICK)

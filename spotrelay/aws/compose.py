@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from spotrelay.aws.clients import Clients, Deadline
 from spotrelay.aws.dead_letters import SqsDeadLetters
 from spotrelay.aws.fleet import Ec2Fleet
+from spotrelay.aws.loads import CloudWatchLoads
 from spotrelay.aws.prober import FunctionProber
 from spotrelay.aws.router import TargetGroupRouter
 from spotrelay.aws.services import ParameterServices
@@ -54,6 +55,7 @@ def intake(
         fleet=Ec2Fleet(clients, clock.now, deadline),
         router=TargetGroupRouter(clients),
         prober=FunctionProber(clients, deadline),
+        loads=CloudWatchLoads(clients),
         ticker=SqsTicker(clients, setting(env, Env.TICK_QUEUE_URL)),
         services=ParameterServices(clients, setting(env, Env.SERVICES_PATH), table),
         telemetry=telemetry,

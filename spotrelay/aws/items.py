@@ -343,10 +343,7 @@ def window_item(window: LaunchWindow) -> dict[str, Any]:
 
 def requests_item(requests: Mapping[Source, ScaleRequest | None]) -> dict[str, Any]:
     """Requests as attributes of a service's META item, one for each source; None removes one."""
-    return {
-        _request_name(source): request and {"replicas": request.replicas, "until": to_text(request.until)}
-        for source, request in requests.items()
-    }
+    return {_request_name(source): request and _request_item(request) for source, request in requests.items()}
 
 
 def requests_of(meta: Values) -> dict[Source, ScaleRequest]:
@@ -436,13 +433,26 @@ def _request_name(source: Source) -> str:
     return f"requested by {source.value}"
 
 
+def _request_item(request: ScaleRequest) -> dict[str, Any]:
+    times = {name: _optional_text(getattr(request, name)) for name in _OF_LOAD}
+    return {"replicas": request.replicas, "until": _optional_text(request.until)} | {
+        name: at for name, at in times.items() if at
+    }
+
+
+_OF_LOAD = ("rising_since", "falling_since")
+
+
 def _request_of(stored: Any) -> ScaleRequest | None:
     try:
-        request = ScaleRequest(int(stored["replicas"]), to_time(stored["until"]))
+        waiting = {name: _optional_time(stored.get(name)) for name in _OF_LOAD}
+        request = ScaleRequest(int(stored["replicas"]), _optional_time(stored["until"]), **waiting)
     # ArithmeticError: a number that is none, or without an end.
-    except (TypeError, KeyError, ValueError, ArithmeticError):
+    except (TypeError, KeyError, ValueError, ArithmeticError, AttributeError):
         return None
-    return request if request.replicas >= 0 and request.until.tzinfo is not None else None
+    times = (request.until, *waiting.values())
+    is_sound = all(at is None or at.tzinfo is not None for at in times)
+    return request if request.replicas >= 0 and is_sound else None
 
 
 def _optional_text(at: datetime | None) -> str | None:

@@ -114,6 +114,8 @@ def _show(plane: ControlPlane, spec: ServiceSpec, now: datetime) -> None:
 
 def _in_words(wanted: Desired, spec: ServiceSpec, now: datetime) -> str:
     number = f"{wanted.replicas} replica{'' if wanted.replicas == 1 else 's'}"
+    if wanted.source is Source.LOAD:
+        return f"{number}, as the load asks for"
     if wanted.until is None:
         return f"{number}, as the service file says"
     is_today = wanted.until.date() == now.date()

@@ -25,19 +25,30 @@ from datetime import datetime
 from functools import partial
 from itertools import takewhile
 from math import ceil
+from zoneinfo import ZoneInfoNotFoundError
 
 from spotrelay.control.reporting import Reporting
 from spotrelay.core import desired, timing
+from spotrelay.core.desired import Source
 from spotrelay.core.names import Metric
-from spotrelay.core.pools import PoolMemory
+from spotrelay.core.pools import Offering, PoolMemory
 from spotrelay.core.ports import Conflict, Denied, OtherControlPlane, PortError, Ports, UnreadableDocument
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Changes, Removal, Rows
+from spotrelay.core.scaling import Load, Scaling
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.events import Signal
 from spotrelay.placement import cooldowns, launching
-from spotrelay.serving import changes, interruption, reconcile, rotation, standby_count, strength
+from spotrelay.serving import (
+    changes,
+    interruption,
+    reconcile,
+    rotation,
+    scaling,
+    standby_count,
+    strength,
+)
 from spotrelay.serving.actions import (
     Action,
     Fail,
@@ -244,14 +255,18 @@ class Controller:
         except OtherControlPlane as error:
             self._reporting.kept_off(service, error)
             return None
+        counted = _Outcome()
+        if deployed and deployed.scaling:
+            rows = self._with_load(counted, deployed, deployed.scaling, rows)
         spec = deployed and desired.in_effect(deployed, rows.requests, ports.clock.now())
         if spec is None and not is_removed:
             return self._soon() if rows.removal.told_at or is_vouched_for else None
-        counted = _Outcome()
         if deployed and spec and spec.standby_auto:
             spec = replace(spec, standby=self._standbys(counted, deployed, spec, rows))
         # The load balancer of a removed service stays until its replicas have left it.
         seen = self._look(service, spec or rows.document, rows, is_vouched_for=is_vouched_for)
+        if spec and strength.surplus(spec, rows):
+            seen = replace(seen, prices=self._prices(counted, spec))
         now = ports.clock.now()
         actions = reconcile.decide(spec, seen, now) if spec else reconcile.retire(seen, now)
         if spec:
@@ -301,6 +316,30 @@ class Controller:
         if spec != kept:
             store.keep_document(spec)
         return spec, False
+
+    def _with_load(self, outcome: _Outcome, deployed: ServiceSpec, wanted: Scaling, rows: Rows) -> Rows:
+        """The rows with the number that the load asks for by now; as before if nobody can tell."""
+        ports, service = self._ports, deployed.service
+        known = rows.requests.get(Source.LOAD)
+        before = known or scaling.begun(deployed, rows)
+        try:
+            load = ports.loads.observe(deployed, ports.clock.now())
+        except PortError as error:  # no reason not to replace what is lost
+            ports.telemetry.record("load_unknown", service=service, error=repr(error))
+            launching.count_denied(ports, error)
+            load = Load()
+        try:
+            decided = scaling.decide(wanted, before, load, scaling.serving_types(rows), ports.clock.now())
+        except ZoneInfoNotFoundError as error:
+            remedy = "name a time zone that IANA's database has"
+            self._reporting.held_back(service, "the number of replicas is kept", str(error), remedy)
+            decided = before
+        if decided != known and self._attempt(
+            outcome, "scale", lambda: ports.store.note_request(service, Source.LOAD, decided)
+        ):
+            self._reporting.scaled(service, before, decided, load)
+            before = decided
+        return replace(rows, requests={**rows.requests, Source.LOAD: before})
 
     def _standbys(self, outcome: _Outcome, deployed: ServiceSpec, spec: ServiceSpec, rows: Rows) -> int:
         """How many standbys pay, where the service file leaves that to us; as before if nobody can tell."""
@@ -360,6 +399,15 @@ class Controller:
         if rows.highest_id == 0:
             seen = replace(seen, ended_id=self._highest_ended_id(service))
         return seen
+
+    def _prices(self, outcome: _Outcome, spec: ServiceSpec) -> Mapping[Offering, float]:
+        """What instances cost, for the choice of those that go; nothing if nobody knows."""
+        ports = self._ports
+        try:
+            return ports.store.recall(spec.service, spec.region, ports.clock.now()).prices
+        except PortError as error:
+            self._note_trouble(outcome, "recall_prices", error)
+            return {}
 
     def _highest_ended_id(self, service: str) -> int:
         return next((replica.id for replica in self._ports.store.history(service, 1)), 0)

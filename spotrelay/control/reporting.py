@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 
+from spotrelay.core.desired import ScaleRequest
 from spotrelay.core.names import Metric
 from spotrelay.core.ports import OtherControlPlane, Telemetry
 from spotrelay.core.replica import ReplicaState
 from spotrelay.core.rows import Rows
+from spotrelay.core.scaling import Load
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.events import InterruptionWarning, Signal
 from spotrelay.serving import failures, rollout
@@ -74,6 +76,13 @@ class Reporting:
         self.telemetry.record(
             "standbys", service=service, before=before, count=wanted.count, reason=wanted.reason
         )
+
+    def scaled(self, service: str, before: ScaleRequest, decided: ScaleRequest, load: Load) -> None:
+        """Say that the load asks for another number of replicas."""
+        if decided.replicas != before.replicas:
+            self.telemetry.record(
+                "scaled", service=service, before=before.replicas, count=decided.replicas, load=asdict(load)
+            )
 
     def since_warning(
         self, metric: Metric, service: str, signals: Sequence[Signal], happened: Mapping[str, datetime]

@@ -18,16 +18,26 @@ class Source(StrEnum):
     """Who says how many replicas a service should have. A later member outranks the ones before it."""
 
     SERVICE_FILE = "service file"
+    LOAD = "load"
     OPERATOR = "operator"
 
 
 @dataclass(frozen=True, slots=True)
 class ScaleRequest:
-    """So many replicas instead of the service file's number. It always ends: nobody has to remember it."""
+    """So many replicas instead of the service file's number."""
 
     replicas: int
-    until: datetime
-    """From this moment on it doesn't count any more."""
+    until: datetime | None
+    """From this moment on it doesn't count any more: nobody has to remember what a person asked for. None: it
+    counts until another is made. Only the load's does: what was measured last holds while nothing is."""
+    rising_since: datetime | None = None
+    """Since when the load has been asking for more than `replicas`."""
+    falling_since: datetime | None = None
+    """Since when it has been asking for fewer."""
+
+    def counts(self, now: datetime) -> bool:
+        """Whether it isn't over."""
+        return self.until is None or now < self.until
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,24 +47,28 @@ class Desired:
     replicas: int
     source: Source
     until: datetime | None
-    """When its request ends; None: the service file's number counts until another is deployed."""
+    """When its request ends; None: it counts until the load, or another service file, says otherwise."""
 
     def applied_to(self, spec: ServiceSpec) -> ServiceSpec:
-        """The document in effect: the service file's with this number of replicas.
+        """The document in effect: the service file's with this number of replicas, and those beyond it.
 
-        The on-demand base is a part of the replicas, so fewer of these limit it.
+        The on-demand base is a part of the replicas, so fewer of these limit it. What a person asks for is
+        the whole number: none means none.
         """
-        if self.replicas == spec.replicas:
+        beyond = 0 if self.source is Source.OPERATOR else spec.overprovision
+        if self.replicas == spec.replicas and not spec.overprovision:
             return spec
         base = min(spec.base_on_demand, self.replicas)
-        return replace(spec, replicas=self.replicas, base_on_demand=base)
+        return replace(spec, replicas=self.replicas + beyond, base_on_demand=base, overprovision=beyond)
 
 
 def derive(spec: ServiceSpec, requests: Mapping[Source, ScaleRequest], now: datetime) -> Desired:
     """What the highest source says whose request isn't over; without any, the service file's number."""
     for source in reversed(Source):
         request = requests.get(source)
-        if request is not None and now < request.until:
+        if source is Source.LOAD and spec.scaling is None:
+            continue  # of an earlier service file, whose number followed the load
+        if request is not None and request.counts(now):
             return Desired(request.replicas, source, request.until)
     return Desired(spec.replicas, Source.SERVICE_FILE, None)
 

@@ -149,6 +149,20 @@ class PoolMemory:
     """Those that have ended, too, while they are remembered."""
     survey: Survey | None = None
 
+    @property
+    def prices(self) -> Mapping[Offering, float]:
+        """USD per hour, as last asked."""
+        if self.survey is None:
+            return {}
+        of_type = self.survey.on_demand_prices
+        on_demand = {
+            Offering(pool, PurchaseOption.ON_DEMAND): of_type[pool.instance_type]
+            for pool in self.survey.pools
+            if pool.instance_type in of_type
+        }
+        spot = {Offering(pool, PurchaseOption.SPOT): usd for pool, usd in self.survey.spot_prices.items()}
+        return {**on_demand, **spot}
+
     def cooling(self, offering: Offering, now: datetime) -> Cooldown | None:
         """The cooldown that lasts longest of those that cover the offering."""
         covering = (c for c in self.cooldowns if c.until > now and c.scope.covers(offering))

@@ -26,6 +26,7 @@ from spotrelay.core.names import Metric
 from spotrelay.core.pools import CapacityPool, Cooldown, PoolMemory, PurchaseOption, Scope, Survey
 from spotrelay.core.replica import Replica
 from spotrelay.core.rows import Changes, Removal, Rows
+from spotrelay.core.scaling import Load
 from spotrelay.core.spec import ServiceSpec
 
 
@@ -292,6 +293,18 @@ class Surveyor(Protocol):
         ...
 
 
+class Loads(Protocol):
+    """Whoever measures what a service has to do."""
+
+    def observe(self, spec: ServiceSpec, now: datetime) -> Load:
+        """What `spec.scaling` goes by; what isn't measured, or not lately, is missing from it.
+
+        Raises:
+            PortError: nothing could be found out.
+        """
+        ...
+
+
 class Prober(Protocol):
     """Whoever can reach the replicas' own addresses."""
 
@@ -364,6 +377,7 @@ class Ports:
     fleet: Fleet
     router: Router
     prober: Prober
+    loads: Loads
     ticker: Ticker
     services: Services
     telemetry: Telemetry

@@ -10,6 +10,7 @@ from typing import Any, get_type_hints
 
 from spotrelay.core.pools import CapacityPool
 from spotrelay.core.requirements import Requirements
+from spotrelay.core.scaling import Scaling
 
 
 class SpecError(ValueError):
@@ -63,6 +64,7 @@ class ServiceSettings:
     """
 
     replicas: int
+    """Where the number follows the load, the one to begin with."""
     use_spot: bool
     ordered: bool
     """Whether the file lists instance types, so that their order is a preference."""
@@ -71,6 +73,11 @@ class ServiceSettings:
     """Whether what Spot doesn't give is bought on-demand. Without Spot it is bought on-demand anyway."""
     base_on_demand: int = 0
     """So many of `replicas` are always bought on-demand."""
+    scaling: Scaling | None = None
+    """How the number of replicas follows the load; None: it doesn't."""
+    overprovision: int = 0
+    """So many more than `replicas` on Spot, and nothing on-demand for them. In a document in effect they are
+    among `replicas`."""
     max_price_share: float | None = None
     """The most to pay for Spot, as a share of the on-demand price; None: all of it, EC2's own cap."""
     requirements: Requirements | None = None
@@ -117,6 +124,8 @@ class ServiceSpec(ServiceSettings):
     """Subnet ID → zone. At most one subnet per zone: EC2 Fleet refuses more."""
     launch_template_id: str
     target_group_arn: str
+    load_balancer: str = ""
+    """Its name in metrics, `app/name/id`. A document of before there was scaling has none, and needs none."""
     on_update: OnUpdate = OnUpdate.KEEP
     """The service file doesn't say it yet."""
 
@@ -179,6 +188,7 @@ _TYPES = get_type_hints(ServiceSpec)
 _READERS: Mapping[Any, Callable[[Any], Any]] = {
     Mapping[str, str]: dict,
     float | None: lambda stored: None if stored is None else float(stored),
+    Scaling | None: lambda stored: Scaling.from_dict(stored) if stored else None,
     Requirements | None: lambda stored: Requirements.from_dict(stored) if stored else None,
     ReadinessProbe | None: lambda stored: ReadinessProbe(**stored) if stored else None,
 }

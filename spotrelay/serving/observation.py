@@ -8,6 +8,7 @@ from datetime import datetime
 
 from spotrelay.core import timing
 from spotrelay.core.instances import Instance, TargetState
+from spotrelay.core.pools import Offering
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
 from spotrelay.core.spec import ServiceSpec
@@ -32,6 +33,8 @@ class Observation:
     """Whether a person says that it is right, however strange it looks."""
     ended_id: int = 0
     """The highest ID of the replicas that ended, where the rows say that there never was one."""
+    prices: Mapping[Offering, float] = field(default_factory=dict)
+    """What an instance costs, USD per hour, if some are to go: of those equally missed the dearest go."""
     as_read: Rows | None = None
     """The rows as they were read, once a stage has changed them."""
 

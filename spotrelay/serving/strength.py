@@ -11,7 +11,7 @@ Nothing that serves is given up while the rest that serve are fewer than wanted,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -41,7 +41,7 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Acti
     known, found_ill = {r.id for r in seen.known}, seen.found_ill
     may_go = spare(spec, rows)
     droppable = [_as_serving(r, found_ill) for r in regular if r.id in known]
-    dropped = _at_most(may_go, _surplus(spec, droppable, len(regular) - spec.replicas))
+    dropped = _at_most(may_go, _surplus(spec, droppable, len(regular) - spec.replicas, seen.prices))
     dropped_ids = {r.id for r in dropped}
     kept = [r for r in regular if r.id not in dropped_ids]
     # One that was to be replaced and serves all the same leaves less to stand in for.
@@ -155,7 +155,9 @@ def _missing(spec: ServiceSpec, regular: Sequence[Replica], there: int, seen: Ob
     has_failed = backoff.version == rollout.proven(spec, seen.rows) and backoff.failures > 0
     absent = max(spec.replicas - there, 0) if has_failed else 0
     base = max(_base(spec) - _bought_on_demand(regular), 0)
-    return sum(_is_missing(r, seen, has_failed=has_failed) for r in regular) + max(absent - base, 0)
+    missing = sum(_is_missing(r, seen, has_failed=has_failed) for r in regular) + max(absent - base, 0)
+    # What is there beyond the number that is needed is there because Spot may be lost: on-demand isn't.
+    return min(missing, max(spec.replicas - spec.overprovision - _base(spec), 0))
 
 
 def _is_missing(replica: Replica, seen: Observation, *, has_failed: bool) -> bool:
@@ -243,14 +245,26 @@ def _requests(spec: ServiceSpec, there: int, bought_on_demand: int, version: int
         yield Request(on_demand, reason, PurchaseOption.ON_DEMAND, version)
 
 
-def _surplus(spec: ServiceSpec, regular: Sequence[Replica], count: int) -> list[Replica]:
-    """The regular replicas to give up: of those equally far from serving Spot before the on-demand base."""
+def surplus(spec: ServiceSpec, rows: Rows) -> int:
+    """How many regular replicas there are beyond those wanted."""
+    return max(sum(not r.is_fallback for r in counted(rows)) - spec.replicas, 0)
+
+
+def _surplus(
+    spec: ServiceSpec, regular: Sequence[Replica], count: int, prices: Mapping[Offering, float]
+) -> list[Replica]:
+    """The regular replicas to give up: what is farthest from serving, and the on-demand base last.
+
+    Of the rest on-demand goes before Spot, then the dearest, then the newest.
+    """
     on_demand = [r for r in regular if r.purchase_option is PurchaseOption.ON_DEMAND]
     base = {r.id for r in sorted(on_demand, key=_least_missed, reverse=True)[: _base(spec)]}
 
-    def least_missed(replica: Replica) -> tuple[int, bool, bool, int]:
+    def least_missed(replica: Replica) -> tuple[int, bool, bool, bool, float, int]:
         distance, serves, age = _least_missed(replica)
-        return distance, serves, replica.id in base, age
+        is_spot = replica.purchase_option is PurchaseOption.SPOT
+        price = prices.get(replica.offering, 0.0) if replica.offering else 0.0
+        return distance, serves, replica.id in base, is_spot, -price, age
 
     return sorted(regular, key=least_missed)[: max(count, 0)]
 

@@ -18,6 +18,7 @@ from spotrelay.events import InterruptionWarning, Signal, StateChange
 from spotrelay.memory import (
     MemoryClock,
     MemoryFleet,
+    MemoryLoads,
     MemoryProber,
     MemoryRouter,
     MemoryServices,
@@ -51,7 +52,7 @@ class Troubled(World):
         ports = super().ports()
         watched = {
             name: _Watched(getattr(ports, name), name, self)
-            for name in ("store", "fleet", "router", "prober", "ticker", "services")
+            for name in ("store", "fleet", "router", "prober", "loads", "ticker", "services")
         }
         return type(ports)(
             **watched,
@@ -121,6 +122,7 @@ def world_of(*specs: ServiceSpec) -> Troubled:
         fleet,
         MemoryRouter(fleet),
         MemoryProber(),
+        MemoryLoads(),
         MemoryTicker(),
         MemoryServices(*specs),
         MemoryTelemetry(),

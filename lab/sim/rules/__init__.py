@@ -109,8 +109,8 @@ class Rule(StrEnum):
 
     # Which replicas there are, by what a tick was shown: `replicas`, `backoff`.
     SCALE_IN_ORDER = (
-        "Scaling in takes the replica farthest from serving first, then the newest, "
-        "and Spot before the on-demand base"
+        "Scaling in takes the replica farthest from serving first, and the on-demand base last; "
+        "of the rest on-demand before Spot, then the dearest, then the newest"
     )
     FALLBACK_STAYS_FOR_SPOT = (
         "A serving fallback stays until Spot has been ready for as long as it took to start"
@@ -156,6 +156,11 @@ class Rule(StrEnum):
     )
     STANDBYS_AT_REST = "There are as many standbys as wanted, all of them stopped"
     STANDBYS_COUNTED = "The number of standbys that is kept on record is the one that pays"
+
+    # The number of replicas that follows the load: `load`.
+    SCALED_WITHIN_BOUNDS = "The number that follows the load is never below its minimum or above its maximum"
+    UNKNOWN_LOAD_HOLDS = "While nobody knows the load, the number of replicas stays"
+    SCALED_AFTER_DELAY = "The number follows the load once it has asked for another for the delay, and then"
 
     # After settling: `final_state`.
     SETTLES = "Everything comes to rest"

@@ -11,7 +11,7 @@ from lab.sim.cloud import SimCloud
 from lab.sim.gate import Invocation, time_of
 from lab.sim.instances import NEVER, SimInstance
 from lab.sim.rules import Rule, Violation, limits
-from lab.sim.rules.desired import in_effect
+from lab.sim.rules.desired import gone_by, in_effect
 from lab.sim.rules.standbys import created_at, is_late
 from lab.sim.scheduler import Scheduler
 from spotrelay.core.instances import InstanceState, TargetState
@@ -238,7 +238,8 @@ class Checker:
             return []
         read = (rows.document, invocation.specs.get(service))
         times = (invocation.loaded_at, self.scheduler.now)
-        return [in_effect(spec, rows.requests, time) for spec in read if spec for time in times]
+        requests = gone_by(invocation, rows)
+        return [in_effect(spec, requests, time) for spec in read if spec for time in times]
 
     def _check_fallbacks(
         self,

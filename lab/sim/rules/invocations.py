@@ -13,7 +13,7 @@ from lab.sim.gate import Invocation
 from lab.sim.rules import completeness, replicas, rows
 from lab.sim.rules.backoff import BackoffChecker
 from lab.sim.rules.checker import BLIND_S, Checker
-from lab.sim.rules.desired import ends_between, in_effect
+from lab.sim.rules.desired import ends_between, gone_by, in_effect
 from lab.sim.rules.invocation_view import InvocationView
 from spotrelay.core.rows import Rows
 from spotrelay.memory import MemoryStore
@@ -54,7 +54,7 @@ class InvocationChecker:
             service,
             read,
             self.memory.load(service) if service else Rows(),
-            in_effect(invocation.specs.get(service), read.requests, invocation.loaded_at),
+            in_effect(invocation.specs.get(service), gone_by(invocation, read), invocation.loaded_at),
             {instance.id: instance for instance in invocation.observed},
             invocation.health or {},
             self.warnings,

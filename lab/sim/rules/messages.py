@@ -34,7 +34,9 @@ LEAVE_CHECK_S = 3.0
 LEAVE_MARGIN_S = 0.4
 """How late it must be at least: the moment must have passed by a clock that may be half a second off."""
 
-OPTIONAL_CALLS = frozenset({Call.LAUNCH, Call.COOL, Call.FORGIVE, Call.PROBE, Call.SET_ASIDE})
+OPTIONAL_CALLS = frozenset(
+    {Call.LAUNCH, Call.COOL, Call.FORGIVE, Call.PROBE, Call.OBSERVE_LOAD, Call.SET_ASIDE}
+)
 """A message is done with even if these fail: a tick repeats them, or nothing depends on them."""
 
 CHANGING_CALLS = frozenset(

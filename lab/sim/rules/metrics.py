@@ -19,7 +19,7 @@ from lab.sim.queues import MAX_SKEW_S
 from lab.sim.rules import Rule, limits
 from lab.sim.rules.backoff import is_looping, rollout_stopped
 from lab.sim.rules.checker import Checker
-from lab.sim.rules.desired import CLOCKS_S, in_effect
+from lab.sim.rules.desired import CLOCKS_S, gone_by, in_effect
 from lab.sim.rules.standbys import got_instance_of_another
 from spotrelay.core.instances import Refusal, RefusalKind, TargetState
 from spotrelay.core.names import Metric
@@ -172,7 +172,7 @@ class MetricChecker:
     ) -> None:
         # If a request ends meanwhile, it may have been counted by either number.
         times = (invocation.began_at - CLOCKS_S, self.checker.scheduler.now + CLOCKS_S)
-        numbers = {in_effect(spec, rows.requests, time).replicas for time in times}
+        numbers = {in_effect(spec, gone_by(invocation, rows), time).replicas for time in times}
         ready = sum(r.serves for r in rows.replicas.values())
         standing_by = sum(r.state is ReplicaState.STANDBY for r in rows.replicas.values())
         there = [r for r in rows.replicas.values() if r.is_counted and r.instance_id is not None]
@@ -392,6 +392,8 @@ _COUNTED_DENIALS = frozenset(
         Call.COOL,
         Call.FORGIVE,
         Call.PROBE,
+        Call.OBSERVE_LOAD,
+        Call.NOTE_REQUEST,
     }
 )
 """Calls whose refusal stops nothing else: only the metric shows it."""

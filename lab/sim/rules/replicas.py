@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from lab.sim.gate import Commit, time_of
+from lab.sim.faults import Call
+from lab.sim.gate import Commit, first, time_of
 from lab.sim.rules import Rule, limits
 from lab.sim.rules.backoff import backoffs, held_until, is_held, is_looping, rollout_stopped
 from lab.sim.rules.checker import SKEW_S
@@ -14,7 +15,7 @@ from lab.sim.rules.invocation_view import InvocationView, stays_in
 from lab.sim.rules.rows import NEEDLESS
 from lab.sim.rules.standbys import is_late
 from spotrelay.core.instances import TargetState
-from spotrelay.core.pools import PurchaseOption
+from spotrelay.core.pools import Offering, PoolMemory, PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Changes, Rows
 from spotrelay.core.spec import OnRebalance, OnUpdate, ServiceSpec
@@ -96,9 +97,9 @@ def _check_scale_in(view: InvocationView, spec: ServiceSpec, commit: Commit) -> 
             or known.launch_id in view.rows.intents
         ):
             continue
-        is_base = of(left, PurchaseOption.ON_DEMAND) < base
+        on_demand = of(left, PurchaseOption.ON_DEMAND)
         for row in gone:
-            if not _goes_before(view, row, known, is_base=is_base):
+            if not _goes_before(view, row, known, is_base=on_demand < base, is_beyond=on_demand > base):
                 view.report(
                     Rule.SCALE_IN_ORDER,
                     f"{row}, {row.state}, is removed, and {known}, {known.state}, stays",
@@ -110,14 +111,37 @@ def _is_serving(view: InvocationView, row: Replica) -> bool:
     return row.serves or (row.id in view.now.replicas and view.now.replicas[row.id].serves)
 
 
-def _goes_before(view: InvocationView, row: Replica, other: Replica, *, is_base: bool) -> bool:
-    """Whether the first is removed before the second; `is_base`: all on-demand ones belong to the base."""
+def _goes_before(
+    view: InvocationView, row: Replica, other: Replica, *, is_base: bool, is_beyond: bool
+) -> bool:
+    """Whether the first is removed before the second.
+
+    `is_base`: fewer on-demand ones are left than belong to the base; `is_beyond`: more.
+    """
     row_rank, other_rank = ((_BY_DISTANCE.index(r.state), _is_serving(view, r)) for r in (row, other))
     if row_rank != other_rank:
         return row_rank < other_rank
-    if row.purchase_option is other.purchase_option:
-        return row.id > other.id
-    return row.purchase_option is PurchaseOption.SPOT or not is_base
+    if row.purchase_option is not other.purchase_option:
+        return not is_beyond if row.purchase_option is PurchaseOption.SPOT else not is_base
+    prices = _prices(view)
+    price, others = ((prices.get(r.offering, 0.0) if r.offering else 0.0) for r in (row, other))
+    return price > others if price != others else row.id > other.id
+
+
+def _prices(view: InvocationView) -> Mapping[Offering, float]:
+    """What the tick knew of prices."""
+    known = first(view.invocation.calls, Call.RECALL)
+    survey = known.survey if isinstance(known, PoolMemory) else None
+    if survey is None:
+        return {}
+    spot = {Offering(pool, PurchaseOption.SPOT): usd for pool, usd in survey.spot_prices.items()}
+    usual = {
+        Offering(pool, PurchaseOption.ON_DEMAND): usd
+        for pool in survey.pools
+        for type_, usd in survey.on_demand_prices.items()
+        if type_ == pool.instance_type
+    }
+    return spot | usual
 
 
 def _check_fallback_removal(view: InvocationView, commit: Commit) -> None:
@@ -477,7 +501,9 @@ def _check_fallbacks(view: InvocationView, spec: ServiceSpec, *, failed: bool) -
         serving = sum(r.stays and not r.is_fallback for r in view.now.replicas.values())
         left = {r.id for r in regular(view.now)}
         needed = sum(_needs_fallback(view, r) for r in regular(view.rows) if r.id in left)
-        wanted = min(needed, spec.replicas - serving)
+        # What Spot gives beyond the number that is needed isn't bought on-demand where it doesn't.
+        most = max(spec.replicas - spec.overprovision - spec.base_on_demand, 0)
+        wanted = min(needed, spec.replicas - serving, most)
         if fallbacks < wanted:
             view.report(
                 Rule.FALLBACKS_MATCH_NEED,

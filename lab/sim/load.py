@@ -1,0 +1,120 @@
+"""The load of services whose number of replicas follows it, drawn from a seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING
+
+from lab.sim.faults import OF_LOAD, PAIRS, Call, Pair
+from lab.sim.gate import CallGate
+from lab.sim.scheduler import Scheduler
+from spotrelay.core.scaling import Load, Scaling
+from spotrelay.core.spec import ServiceSpec
+
+if TYPE_CHECKING:
+    from lab.sim.world import SimWorld
+
+SHARE = 0.25
+"""The share of runs in which the number follows the load."""
+
+OVERPROVISIONED = 0.3
+"""The share of runs, these or others, with replicas beyond the number."""
+
+CHANGES = (2, 5)
+"""How often the load changes in a short run."""
+
+PER_MINUTE = 1.0
+"""The same in a long one."""
+
+TARGETED = 0.4
+"""Of the runs with load, the share that is about a call that only these make."""
+
+_PAIRS = tuple(pair for pair in PAIRS if pair[0] in OF_LOAD)
+
+WINDOW_S = 60.0
+"""The load of a time is what came in the minute before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loads:
+    """What the services of a run have to do."""
+
+    target: Pair | None = None
+    """The call and fault that the run is about, if it is one of these."""
+    scaling: Scaling | None = None
+    """None: their number of replicas doesn't follow it."""
+    overprovision: int = 0
+    rates: tuple[tuple[float, float], ...] = ()
+    """From when on, requests a second; as a share of the time that faults last."""
+    blind: tuple[tuple[float, float], ...] = ()
+    """When nothing is measured; as shares of that time."""
+
+    def rate(self, share: float, width: float) -> float:
+        """The average rate of so long a part before, both as shares of that time."""
+        ends = [start for start, _ in self.rates[1:]] + [float("inf")]
+        parts = zip(self.rates, ends, strict=True)
+        total = sum(
+            rate * max(min(share, end) - max(share - width, start), 0.0) for (start, rate), end in parts
+        )
+        return total / width
+
+
+def draw(seed: int, replicas: int, minutes: float | None) -> Loads:
+    """A seed's load, from a generator of its own: the rest of the run doesn't depend on it."""
+    random = Random(f"{seed}-load")  # noqa: S311 - to be repeated, not to be unpredictable
+    is_scaled = random.random() < SHARE
+    overprovision = random.choice((1, 1, 2)) if random.random() < OVERPROVISIONED else 0
+    if not is_scaled:
+        return Loads(overprovision=overprovision)
+    scaling = Scaling(
+        min_replicas=random.choice((0, 1, 1, 2)),
+        max_replicas=replicas + random.randint(0, 3),
+        target_qps_per_replica=random.choice((0.5, 1.0, 4.0)),
+        upscale_delay_s=random.choice((0.0, 10.0, 40.0)),
+        downscale_delay_s=random.choice((10.0, 40.0, 120.0)),
+    )
+    full = scaling.max_replicas * (scaling.target_qps_per_replica or 1.0)
+    number = random.randint(*CHANGES) if minutes is None else round(PER_MINUTE * minutes)
+    changes = sorted(random.random() for _ in range(number))
+    rates = [(share, random.choice((0.0, random.uniform(0, 1.3 * full)))) for share in changes]
+    starts = [random.random() for _ in range(random.choice((0, 1, 2)))]
+    before = replicas * (scaling.target_qps_per_replica or 1.0)
+    target = _PAIRS[seed % len(_PAIRS)] if random.random() < TARGETED else None
+    return Loads(
+        target,
+        scaling,
+        overprovision,
+        ((float("-inf"), before), *rates),
+        tuple((start, start + random.uniform(0, 0.5)) for start in starts),
+    )
+
+
+def schedule(world: SimWorld, loads: Loads) -> None:
+    """Say when it changes."""
+    for share, rate in loads.rates[1:]:
+        what = f"** {rate:.1f} requests a second from now on"
+        world.scheduler.at(share * world.scenario.faults_s, partial(world.say, what))
+
+
+@dataclass(slots=True)
+class SimLoads:
+    """`ports.Loads`."""
+
+    gate: CallGate
+    scheduler: Scheduler
+    loads: Loads
+    faults_s: float
+
+    def observe(self, spec: ServiceSpec, now: datetime) -> Load:  # noqa: ARG002
+        """See `ports.Loads.observe`."""
+        return self.gate(Call.OBSERVE_LOAD, spec, lambda: self.seen(self.scheduler.now))
+
+    def seen(self, time: float) -> Load:
+        """What is measured at a time."""
+        share = time / self.faults_s
+        if any(start <= share < end for start, end in self.loads.blind) and share < 1:
+            return Load()
+        return Load(self.loads.rate(share, WINDOW_S / self.faults_s))

@@ -1,0 +1,131 @@
+"""The number of replicas that follows the load, as docs/scaling.md explains it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import ceil
+from typing import TYPE_CHECKING
+
+from lab.sim.faults import Call
+from lab.sim.gate import Invocation, first
+from lab.sim.rules import Rule
+from lab.sim.rules.desired import begun
+from spotrelay.core.desired import ScaleRequest, Source
+from spotrelay.core.rows import Rows
+from spotrelay.core.scaling import Load, Scaling
+from spotrelay.core.spec import ServiceSpec
+
+if TYPE_CHECKING:
+    from lab.sim.rules.checker import Checker
+
+SLACK_S = 2.0
+"""By how much functions' clocks may make a delay seem shorter: each is off by a second at most."""
+
+
+def asked_for(scaling: Scaling, rate: float) -> int:
+    """How many replicas the load asks for."""
+    per_replica = scaling.target_qps_per_replica or 1.0
+    number = ceil(round(rate / per_replica, 6))
+    return min(max(number, scaling.min_replicas), scaling.max_replicas)
+
+
+@dataclass(slots=True)
+class LoadChecker:
+    """Checks every tick of a service whose number follows the load."""
+
+    checker: Checker
+    seen: dict[str, list[tuple[float, int | None]]] = field(default_factory=dict)
+    """By service: when it was measured, and what was asked for; None if nobody could tell."""
+    kept_since: dict[str, float] = field(default_factory=dict)
+    """By service: from when on all that was found out is on record."""
+
+    def check(self, invocation: Invocation) -> None:
+        """Check a tick that has ended, or was killed."""
+        asked = next((c for c in invocation.calls if c.call is Call.OBSERVE_LOAD), None)
+        if asked is None or not isinstance(asked.about, ServiceSpec) or asked.about.scaling is None:
+            return
+        spec, scaling = asked.about, asked.about.scaling
+        load = asked.answer if isinstance(asked.answer, Load) else Load()
+        rate = load.requests_per_s
+        number = None if rate is None else asked_for(scaling, rate)
+        seen = self.seen.setdefault(spec.service, [])
+        seen.append((asked.at, number))
+        rows = invocation.rows or Rows()
+        before = rows.requests.get(Source.LOAD)
+        was = begun(spec, rows) if before is None else before.replicas
+        noted = first(reversed(invocation.calls), Call.NOTE_REQUEST)
+        about = next((c.about for c in invocation.calls if c.call is Call.NOTE_REQUEST), None)
+        became = about.replicas if isinstance(about, ScaleRequest) else was
+        self._check_change(spec.service, scaling, seen, was, became, invocation.began_at)
+        if isinstance(noted, Exception):
+            self.kept_since[spec.service] = asked.at + SLACK_S
+        is_whole = not invocation.disturbances and not isinstance(noted, Exception)
+        if is_whole and not self.checker.is_damaged(spec.service, 0.0):
+            self._check_waiting(spec.service, scaling, seen, became, before)
+
+    def _check_change(
+        self,
+        service: str,
+        scaling: Scaling,
+        seen: list[tuple[float, int | None]],
+        was: int,
+        became: int,
+        began_at: float,
+    ) -> None:
+        if not scaling.min_replicas <= became <= scaling.max_replicas:
+            bounds = f"{scaling.min_replicas} to {scaling.max_replicas}"
+            self.checker.report(Rule.SCALED_WITHIN_BOUNDS, f"{service}: {became}, and it is {bounds}")
+        was = min(max(was, scaling.min_replicas), scaling.max_replicas)
+        now, number = seen[-1]
+        if became != was and (number is None or became != number):
+            self.checker.report(
+                Rule.UNKNOWN_LOAD_HOLDS, f"{service}: from {was} to {became}, and {number} were asked for"
+            )
+        if became == was or self.checker.is_damaged(service, began_at) or (was == 0 and became > 0):
+            return
+        is_up = became > was
+        delay_s = scaling.upscale_delay_s if is_up else scaling.downscale_delay_s
+        for at, one in reversed(seen):
+            # What nobody knew doesn't speak against more; that fewer are enough must have been known.
+            is_same = (
+                one is None
+                if is_up and one is None
+                else one is not None and (one > was) is is_up and one != was
+            )
+            if not is_same:
+                self.checker.report(
+                    Rule.SCALED_AFTER_DELAY, f"{service}: from {was} to {became}, {one} at {at:.1f} s"
+                )
+                return
+            if now - at >= delay_s - SLACK_S:
+                return
+        self.checker.report(Rule.SCALED_AFTER_DELAY, f"{service}: from {was} to {became} at once")
+
+    def _check_waiting(
+        self,
+        service: str,
+        scaling: Scaling,
+        seen: list[tuple[float, int | None]],
+        became: int,
+        before: ScaleRequest | None,
+    ) -> None:
+        """Nothing has gone wrong: is it scaled as soon as it may be?"""
+        now, number = seen[-1]
+        if number is None or number == became or before is None:
+            return
+        is_up = number > became
+        since = before.rising_since if is_up else before.falling_since
+        delay_s = scaling.upscale_delay_s if is_up else scaling.downscale_delay_s
+        began = now
+        for at, one in reversed(seen):
+            if one is None or one == became or (one > became) is not is_up:
+                break
+            if at < self.kept_since.get(service, 0.0):
+                break
+            began = at
+        if since is not None and now - began > delay_s + SLACK_S + 1:
+            # A later number on record may have been replaced by a write that took effect late.
+            self.checker.report(
+                Rule.SCALED_AFTER_DELAY,
+                f"{service}: {number} are asked for since {began:.1f} s, not {became}",
+            )

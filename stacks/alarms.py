@@ -213,7 +213,8 @@ class ServiceAlarms(_AlarmSet):
         super().__init__(scope, id_)
         self._service = service
         # What is missing is counted of an operator's number while one is asked for.
-        self._desired = f"{service.replicas}, unless `spotrelay scale {service.name}` shows another number"
+        number = f"{service.replicas}" if service.scaling is None else "as many as the load asks for"
+        self._desired = f"{number}, unless `spotrelay scale {service.name}` shows another number"
         self.counted_of = service.name
         self.about = f"{service.name}: "
         topic_arn = Stack.of(self).format_arn(service="sns", resource=TOPIC_NAME)
@@ -240,7 +241,7 @@ class ServiceAlarms(_AlarmSet):
     def _on_missing_instances(self) -> None:
         """A launch takes seconds, so what has no instance after minutes has none for a reason."""
         service = self._service
-        launching = -(-service.replicas // service.max_launches_per_minute)
+        launching = -(-service.most_replicas // service.max_launches_per_minute)
         self._add(
             "NoInstance",
             self._counted(Metric.REPLICAS_UNLAUNCHED, MINUTE, "Minimum"),

@@ -74,6 +74,7 @@ class ServiceStack(Stack):
                 launch_template_id=template.id,
                 version=template.version,
                 target_group_arn=entrance.target_group.target_group_arn,
+                load_balancer=entrance.load_balancer.load_balancer_full_name,
             ),
         )
         # Before there is a way in, there must be no replica that waits for one.

@@ -14,7 +14,7 @@ from lab.sim.cloud import SimCloud, SimTarget
 from lab.sim.faults import FaultPlan
 from lab.sim.gate import CallGate, Invocation, SimClock, at, time_of
 from lab.sim.instances import NEVER, SimInstance
-from lab.sim.load import SimLoads
+from lab.sim.load import WINDOW_S, SimLoads
 from lab.sim.odd_messages import Fate, Oddity
 from lab.sim.offers import SimOffers
 from lab.sim.ports import SimDeadLetters, SimFleet, SimProber, SimRouter, SimServices, SimTelemetry, SimTicker
@@ -277,7 +277,10 @@ class SimWorld:
         until = [rows.backoff.fallback_until, lease[1] if lease and is_restored else None]
         ends = (r.until for r in rows.requests.values() if r.until)
         until += [end for end in ends if time_of(end) <= self.scheduler.now + CLOCKS_S]
-        is_scaling = any(r.rising_since or r.falling_since for r in rows.requests.values())
+        # The average of the last minute moves for that long after the last change.
+        is_moving = self.scheduler.now < self.scenario.faults_s + 2 * WINDOW_S
+        is_scaling = self.scenario.loads.scaling is not None and is_moving
+        is_scaling = is_scaling or any(r.rising_since or r.falling_since for r in rows.requests.values())
         is_removed = bool(rows.replicas) and self.services.valid(service, self.scheduler.now) is None
         # A standby that is refused waits for its pools; its service serves meanwhile.
         is_draining = any(

@@ -56,8 +56,6 @@ class Desired:
         the whole number: none means none.
         """
         beyond = 0 if self.source is Source.OPERATOR else spec.overprovision
-        if self.replicas == spec.replicas and not spec.overprovision:
-            return spec
         base = min(spec.base_on_demand, self.replicas)
         return replace(spec, replicas=self.replicas + beyond, base_on_demand=base, overprovision=beyond)
 

@@ -106,6 +106,11 @@ class ServiceSettings:
     """The brake that keeps a mistake, of ours or anybody's, from becoming a bill."""
 
     @property
+    def most_replicas(self) -> int:
+        """As many as the file ever asks for; an operator may ask for more."""
+        return (self.scaling.extremes.most if self.scaling else self.replicas) + self.overprovision
+
+    @property
     def may_have_standbys(self) -> bool:
         """Whether it has standbys, or may come to have some."""
         return self.standby > 0 or self.standby_auto

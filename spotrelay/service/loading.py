@@ -17,7 +17,7 @@ from spotrelay.core import timing
 from spotrelay.core.names import MAX_NAME, SERVICE_NAME
 from spotrelay.core.requirements import Requirements
 from spotrelay.core.spec import OnWarning, ReadinessProbe, ServiceSettings
-from spotrelay.service import eligibility, runtime, userdata, wording
+from spotrelay.service import eligibility, runtime, scaling, userdata, wording
 from spotrelay.service.disk import disk
 from spotrelay.service.document import Document, Location, read, shown
 from spotrelay.service.errors import InvalidServiceFileError, Problem
@@ -75,6 +75,9 @@ def _compile(path: Path, document: Document, file: ServiceFile, expander: _Expan
     settings["standby_auto"] = file.spotrelay.is_auto
     settings["standby_instance_types"] = tuple(file.spotrelay.standby_instance_types or ())
     settings["standby_zones"] = tuple(file.spotrelay.standby_zones or ())
+    policy = section.replica_policy
+    settings["scaling"] = scaling.compiled(section.replicas, policy, file.spotrelay.scaling, types)
+    settings["overprovision"] = policy.num_overprovision if policy else 0
     settings["readiness_probe"] = None
     health_check_path = section.health_check or DEFAULT_HEALTH_CHECK
     if probe := section.readiness_probe:

@@ -27,6 +27,7 @@ def document(
     launch_template_id: str,
     version: str,
     target_group_arn: str,
+    load_balancer: str,
 ) -> str:
     """The document's JSON. What isn't from the file may be a CDK token; `version` is a number, or one."""
     settings = {field.name: getattr(service, field.name) for field in fields(ServiceSettings)}
@@ -38,6 +39,7 @@ def document(
         subnets=subnets,
         launch_template_id=launch_template_id,
         target_group_arn=target_group_arn,
+        load_balancer=load_balancer,
     ).to_dict()
     probe = json.dumps(values["readiness_probe"])
     text = json.dumps({**values, "version": version, "readiness_probe": _PROBE})
@@ -59,6 +61,7 @@ def size(service: Service) -> int:
             + "x" * 32
             + "/"
             + "0" * 16,
+            load_balancer="app/" + "x" * 32 + "/" + "0" * 16,
         )
     )
 

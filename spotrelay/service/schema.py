@@ -32,9 +32,8 @@ from spotrelay.service.requirements import (
     parse_share,
     rejected,
 )
-
-MAX_REPLICAS = 1000
-"""Targets of one Application Load Balancer (default quota)."""
+from spotrelay.service.scaling import MAX_REPLICAS, ReplicaPolicy, ScalingSection
+from spotrelay.service.scaling import findings as scaling_findings
 
 MAX_REGIONS = 10
 """The most that EC2 takes in one question for placement scores."""
@@ -169,6 +168,9 @@ class ServiceSection(_Fields):
     """How many replicas, and when one is well."""
 
     replicas: int = Field(ge=0, le=MAX_REPLICAS, description=f"a whole number from 0 to {MAX_REPLICAS}")
+    replica_policy: ReplicaPolicy | None = Field(
+        default=None, description="fields (min_replicas, max_replicas …)"
+    )
     readiness_probe: Annotated[ProbeSection | None, BeforeValidator(_path_only)] = Field(
         default=None, description="a path, or fields (path, post_data …)"
     )
@@ -194,11 +196,27 @@ class ServiceSection(_Fields):
     # SkyServe's default, under the name stream_timeout_seconds. ELB takes 1 to 4000.
     idle_timeout_seconds: int = Field(default=120, ge=1, le=4000, description="whole seconds from 1 to 4000")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _a_policy_gives_the_number(cls, values: Any) -> Any:
+        """What is begun with where `replica_policy` says between which numbers."""
+        if not isinstance(values, dict) or not isinstance(policy := values.get("replica_policy"), dict):
+            return values
+        if "replicas" in values:
+            message = "says how many there are, too: remove one of the two"
+            raise rejected(Finding(("replica_policy",), f"service.replicas {message}"))
+        return {**values, "replicas": policy.get("min_replicas", 0)}
+
+    @property
+    def most_replicas(self) -> int:
+        """As many as there may be by `replicas` or `replica_policy`."""
+        return self.replica_policy.most if self.replica_policy else self.replicas
+
     @model_validator(mode="after")
     def _base_is_a_part(self) -> ServiceSection:
-        if self.base_on_demand > self.replicas:
+        if self.base_on_demand > self.most_replicas:
             message = (
-                f"expected a whole number from 0 to replicas, {self.replicas}, got {self.base_on_demand}"
+                f"expected a whole number from 0 to replicas, {self.most_replicas}, got {self.base_on_demand}"
             )
             raise rejected(Finding(("base_on_demand",), message))
         return self
@@ -376,6 +394,8 @@ class SpotRelaySection(_Fields):
         list[str] | None, BeforeValidator(parse_names(ZONE, "a zone such as us-east-1a"))
     ] = Field(default=None, min_length=1, description="a list of zones, such as [us-east-1a, us-east-1b]")
 
+    scaling: ScalingSection | None = Field(default=None, description="fields (metric, schedules …)")
+
     @property
     def is_auto(self) -> bool:
         """Whether the control plane finds out how many standbys pay."""
@@ -417,6 +437,12 @@ class ServiceFile(_Fields):
         ]
         if both:
             raise rejected(*both)
+        return self
+
+    @model_validator(mode="after")
+    def _something_decides_the_number(self) -> ServiceFile:
+        if found := scaling_findings(self.service.replica_policy, self.spotrelay.scaling):
+            raise rejected(*found)
         return self
 
     @model_validator(mode="after")

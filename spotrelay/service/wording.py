@@ -16,7 +16,6 @@ from spotrelay.service.requirements import FINDINGS, Finding, did_you_mean
 from spotrelay.service.schema import ServiceFile
 
 _NOT_HERE = {
-    "replica_policy": "the number of replicas is fixed: use service.replicas",
     "base_ondemand_fallback_replicas": "use service.base_on_demand",
     "dynamic_ondemand_fallback": "use service.on_demand_fallback",
     "load_balancing_policy": "the load balancer's own algorithm is used: remove it",

@@ -157,7 +157,7 @@ def _missing(spec: ServiceSpec, regular: Sequence[Replica], there: int, seen: Ob
     base = max(_base(spec) - _bought_on_demand(regular), 0)
     missing = sum(_is_missing(r, seen, has_failed=has_failed) for r in regular) + max(absent - base, 0)
     # What is there beyond the number that is needed is there because Spot may be lost: on-demand isn't.
-    return min(missing, max(spec.replicas - spec.overprovision - _base(spec), 0))
+    return min(missing, max(spec.replicas - spec.overprovision - _bought_on_demand(regular), 0))
 
 
 def _is_missing(replica: Replica, seen: Observation, *, has_failed: bool) -> bool:

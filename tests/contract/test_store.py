@@ -15,6 +15,7 @@ from spotrelay.core.ports import Conflict, Denied, Store
 from spotrelay.core.replica import ReplicaState
 from spotrelay.core.requirements import Accelerators, Amount, Requirements
 from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal, Rows
+from spotrelay.core.scaling import MetricTarget, Scaling, Schedule
 from spotrelay.core.spec import OnRebalance, OnUpdate, OnWarning, ReadinessProbe, ServiceSpec
 from spotrelay.core.timing import seconds
 from tests.contract.conftest import Monotonic
@@ -426,6 +427,28 @@ OTHER_SPEC = ServiceSpec(
     standby_instance_types=("g6.xlarge",),
     standby_zones=("us-east-1a",),
     max_launches_per_minute=9,
+    scaling=Scaling(
+        min_replicas=1,
+        max_replicas=9,
+        target_qps_per_replica=1.5,
+        qps_by_instance_type={"g6.xlarge": 1.5, "g5.xlarge": 3.0},
+        target_ongoing_requests_per_replica=8.0,
+        metric=MetricTarget(
+            namespace="AWS/SQS",
+            name="ApproximateNumberOfMessagesVisible",
+            target=100.0,
+            dimensions={"QueueName": "work"},
+            statistic="Maximum",
+            is_total=True,
+        ),
+        upscale_delay_s=60.5,
+        downscale_delay_s=600.5,
+        schedules=(
+            Schedule(cron="0 8 * * MON-FRI", min_replicas=2, max_replicas=4, time_zone="Europe/Berlin"),
+        ),
+    ),
+    overprovision=1,
+    load_balancer="app/demo/2",
 )
 """No field is as by default, nor as in `demo_spec`: one that gets lost on the way is seen."""
 
@@ -482,6 +505,18 @@ def test_a_request_comes_back_as_noted(store: Store) -> None:
     assert store.load("other").requests == {}
     store.note_request("demo", Source.OPERATOR, None)
     assert store.load("demo") == NOTHING
+
+
+def test_the_load_s_number_comes_back_as_noted(store: Store) -> None:
+    """Without an end, with since when the load has been asking for another, and beside a person's."""
+    store.note_request("demo", Source.OPERATOR, ASKED)
+    for load in (
+        ScaleRequest(4, None),
+        ScaleRequest(4, None, rising_since=NOW),
+        ScaleRequest(0, None, falling_since=NOW + seconds(0.5)),
+    ):
+        store.note_request("demo", Source.LOAD, load)
+        assert store.read("demo", ()).requests == {Source.LOAD: load, Source.OPERATOR: ASKED}
 
 
 def test_requests_are_no_concern_of_commits(store: Store) -> None:

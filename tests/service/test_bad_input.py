@@ -64,12 +64,13 @@ BAD = {  # name: (text, the error after "chat.yaml:")
         "3: service.use_spot: unknown field here: it belongs at resources.use_spot",
     ),
     "unknown field, SkyServe's": (
-        changed(REPLICAS, "replicas: 2\n  replica_policy: {}"),
-        "3: service.replica_policy: unknown field: the number of replicas is fixed: use service.replicas",
+        changed(REPLICAS, "replicas: 2\n  load_balancer: {}"),
+        "3: service.load_balancer: unknown field: use service.idle_timeout_seconds for"
+        " stream_timeout_seconds",
     ),
     "unknown field, no idea": (
         changed(REPLICAS, "replicas: 2\n  zzz: 1"),
-        "3: service.zzz: unknown field: there are replicas, readiness_probe, health_check, "
+        "3: service.zzz: unknown field: there are replicas, replica_policy, readiness_probe, health_check, "
         "drain_seconds, on_warning, base_on_demand, on_demand_fallback, on_rebalance, surge, "
         "max_launches_per_minute, idle_timeout_seconds",
     ),

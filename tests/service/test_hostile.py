@@ -66,6 +66,7 @@ def arrives(service: Service, text: str) -> None:
         launch_template_id="lt-1",
         version="3",
         target_group_arn="arn",
+        load_balancer="app/chat/1",
     )
     assert not {"{{", "${", "#{"} & {document[at : at + 2] for at in range(len(document))}
     spec = ServiceSpec.from_json(document)
@@ -244,6 +245,7 @@ def test_a_documents_size_is_that_of_the_longest(service: Loader) -> None:
         launch_template_id=f"lt-{'f' * 17}",
         version="12345",
         target_group_arn=f"arn:aws:elasticloadbalancing:{region}:123456789012:{group}",
+        load_balancer=f"app/{'x' * 32}/{'f' * 16}",
     )
     assert len(longest) <= runtime.size(chat) < 1.1 * len(longest)
 

@@ -30,6 +30,7 @@ from spotrelay.core.ports import (
 )
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Changes, Rows
+from spotrelay.core.scaling import Bounds, Load, Scaling
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.events import ticks
@@ -47,6 +48,7 @@ from spotrelay.serving import (
     replacement,
     rollout,
     rotation,
+    scaling,
     standby,
     strength,
     supersede,
@@ -143,6 +145,9 @@ _drop = strength._drop
 _least_missed = strength._least_missed
 _derive = desired.derive
 _read = Controller._read
+_decide_load = scaling.decide
+_applied_to = desired.Desired.applied_to
+_missing = strength._missing
 _admit = Controller._admit
 _as_it_should_be = standby._as_it_should_be
 _unowned = reconcile.unowned
@@ -593,6 +598,48 @@ def zones_without_a_subnet_are_asked(spec: ServiceSpec, memory: PoolMemory) -> A
     return memory.survey.pools if memory.survey and memory.survey.pools else spec.pools
 
 
+@mistake(scaling, "decide", Rule.UNKNOWN_LOAD_HOLDS)
+def unknown_load_is_none(wanted: Any, before: Any, load: Load, *args: Any) -> Any:
+    """What wasn't measured counts as no load at all."""
+    return _decide_load(wanted, before, Load(load.requests_per_s or 0.0), *args)
+
+
+@mistake(scaling, "decide", Rule.SCALED_AFTER_DELAY)
+def the_load_is_followed_at_once(wanted: Any, *args: Any) -> Any:
+    """Each change of the load changes the number of replicas."""
+    return _decide_load(replace(wanted, upscale_delay_s=0.0, downscale_delay_s=0.0), *args)
+
+
+@mistake(scaling, "decide", Rule.LOAD_AT_REST)
+def the_load_is_never_followed(_wanted: Any, before: Any, *args: Any) -> Any:
+    """The number of replicas stays, whatever the load."""
+    return before
+
+
+@mistake(Scaling, "bounds", Rule.SCALED_WITHIN_BOUNDS)
+def the_load_knows_no_bounds(self: Scaling, _now: datetime) -> Bounds:
+    """As many replicas as the load asks for, and none without one."""
+    return Bounds(0, 999)
+
+
+@mistake(scaling, "begun", Rule.UNKNOWN_LOAD_HOLDS, Rule.SCALED_AFTER_DELAY, Rule.METRICS_EXACT)
+def what_is_there_is_forgotten(spec: ServiceSpec, _rows: Rows) -> Any:
+    """Where the number on record is lost, the file's number counts, however many serve."""
+    return desired.ScaleRequest(spec.replicas - 3, None)
+
+
+@mistake(desired.Desired, "applied_to", Rule.DESIRED_AT_REST, Rule.TICK_COMPLETE)
+def nothing_is_overprovisioned(self: Any, spec: ServiceSpec) -> ServiceSpec:
+    """The service file's replicas beyond the number are ignored."""
+    return _applied_to(self, replace(spec, overprovision=0))
+
+
+@mistake(strength, "_missing", Rule.NOTHING_BOUGHT_BEYOND, Rule.FALLBACKS_MATCH_NEED)
+def what_is_beyond_is_bought(spec: ServiceSpec, *args: Any) -> int:
+    """Overprovisioned replicas that Spot doesn't give are bought on-demand."""
+    return _missing(replace(spec, overprovision=0), *args)
+
+
 MISTAKES += [
     Mistake("low_scores_are_as_good_as_high_ones", frozenset({Rule.POOL_ORDER}), ((timing, "LOW_SCORE", 0),))
 ]
@@ -759,7 +806,7 @@ def requests_are_ignored(spec: ServiceSpec, *args: Any) -> ServiceSpec:
 @mistake(desired, "derive", Rule.DESIRED_AT_REST, Rule.TICK_COMPLETE, Rule.METRICS_EXACT)
 def requests_never_end(spec: ServiceSpec, requests: Any, now: datetime) -> Any:
     """An operator's number counts on when its time is over."""
-    return _derive(spec, requests, min([now, *(r.until - seconds(1) for r in requests.values())]))
+    return _derive(spec, requests, min([now, *(r.until - seconds(1) for r in requests.values() if r.until)]))
 
 
 @mistake(Controller, "_read", Rule.TICK_COMPLETE)

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from spotrelay.core.names import Metric
 from spotrelay.core.requirements import Accelerators, Amount, Requirements
+from spotrelay.core.scaling import MetricTarget, Scaling, Schedule
 from spotrelay.core.spec import OnRebalance, OnWarning, ReadinessProbe, ServiceSettings, ServiceSpec
 from spotrelay.service import Service, envfile, load
 from spotrelay.service.wording import sections
@@ -85,6 +86,37 @@ BRIDGED: dict[str, Any] = {
 }
 """Standbys stand in for Spot, which the file above has not."""
 
+FOLLOWED: dict[str, Any] = {
+    **FILE,
+    "service": {
+        **{name: value for name, value in FILE["service"].items() if name != "replicas"},
+        "replica_policy": {
+            "min_replicas": 35,
+            "max_replicas": 40,
+            "target_qps_per_replica": {"A10G:1": 1.5},
+            "upscale_delay_seconds": 60,
+            "downscale_delay_seconds": 600,
+            "num_overprovision": 2,
+        },
+    },
+    "spotrelay": {
+        "scaling": {
+            "target_ongoing_requests_per_replica": 8.5,
+            "metric": {
+                "namespace": "AWS/SQS",
+                "name": "ApproximateNumberOfMessagesVisible",
+                "dimensions": {"QueueName": "work"},
+                "statistic": "Maximum",
+                "target_per_replica": 100,
+            },
+            "schedules": [
+                {"cron": "0 8 * * 1-5", "min_replicas": 2, "max_replicas": 4, "time_zone": "Asia/Tokyo"}
+            ],
+        },
+    },
+}
+"""A number of replicas that follows the load, in place of a fixed one."""
+
 SETTINGS = ServiceSettings(
     replicas=35,
     use_spot=False,
@@ -118,6 +150,24 @@ SETTINGS = ServiceSettings(
     standby_instance_types=("g5.2xlarge",),
     standby_zones=("us-east-1b",),
     max_launches_per_minute=17,
+    scaling=Scaling(
+        min_replicas=35,
+        max_replicas=40,
+        target_qps_per_replica=1.5,
+        target_ongoing_requests_per_replica=8.5,
+        metric=MetricTarget(
+            namespace="AWS/SQS",
+            name="ApproximateNumberOfMessagesVisible",
+            target=100.0,
+            dimensions={"QueueName": "work"},
+            statistic="Maximum",
+            is_total=True,
+        ),
+        upscale_delay_s=60,
+        downscale_delay_s=600,
+        schedules=(Schedule(cron="0 8 * * 1-5", min_replicas=2, max_replicas=4, time_zone="Asia/Tokyo"),),
+    ),
+    overprovision=2,
 )
 """What those files say. A new setting keeps its default here, and fails below, until one of them has it."""
 
@@ -161,6 +211,12 @@ def bridged(tmp_path_factory: pytest.TempPathFactory) -> ServiceSpec:
     return _document(_stack(tmp_path_factory.mktemp("bridged"), BRIDGED))
 
 
+@pytest.fixture(scope="module")
+def followed(tmp_path_factory: pytest.TempPathFactory) -> ServiceSpec:
+    """The same of the service whose number of replicas follows the load."""
+    return _document(_stack(tmp_path_factory.mktemp("followed"), FOLLOWED))
+
+
 def _document(template: Template) -> ServiceSpec:
     (launch_template,) = template.all("AWS::EC2::LaunchTemplate")
     text = flat(template.only("AWS::SSM::Parameter")["Value"])
@@ -178,19 +234,29 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Service:
 @pytest.mark.parametrize(("way", "model"), list(sections()))
 def test_every_field_of_the_file_is_tried(way: str, model: type[BaseModel]) -> None:
     """A new field of the schema fails this test until the file above has it, off its default."""
-    file = {**FILE, "spotrelay": BRIDGED["spotrelay"]}
+    file = {
+        **FILE,
+        "service": {**FILE["service"], **FOLLOWED["service"]},
+        "spotrelay": {**BRIDGED["spotrelay"], **FOLLOWED["spotrelay"]},
+    }
     written = reduce(getitem, way.split("."), file) if way else file
-    assert written.keys() == model.model_fields.keys()
+    written = written[0] if isinstance(written, list) else written
+    # A metric has one of the two.
+    left_out = {"target_value"} if way == "spotrelay.scaling.metric" else set()
+    assert written.keys() == model.model_fields.keys() - left_out
     for name, field in model.model_fields.items():
+        if name in left_out:
+            continue
         assert written[name] != field.get_default(call_default_factory=True), name
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(ServiceSettings)])
 def test_a_setting_arrives_at_the_controller(
-    name: str, spec: ServiceSpec, bridged: ServiceSpec, plain: Service
+    name: str, spec: ServiceSpec, bridged: ServiceSpec, followed: ServiceSpec, plain: Service
 ) -> None:
     """With the value that the file gives it, which is another than that of a file without it."""
     spec = bridged if name.startswith("standby") else spec
+    spec = followed if name in ("scaling", "overprovision") else spec
     assert getattr(spec, name) == getattr(SETTINGS, name)
     assert getattr(spec, name) != getattr(plain, name)
 
@@ -200,6 +266,11 @@ def test_a_document_without_a_setting_says_what_a_file_without_it_says(plain: Se
     for field in fields(ServiceSettings):
         if field.default is not MISSING and field.name != "requirements":  # which every file has
             assert getattr(plain, field.name) == field.default, field.name
+
+
+def test_the_document_names_the_load_balancer_as_metrics_do(followed: ServiceSpec) -> None:
+    """Its own one."""
+    assert followed.load_balancer.endswith(".LoadBalancerFullName>")
 
 
 def test_the_document_has_the_choice_of_types_and_zones(spec: ServiceSpec, template: Template) -> None:

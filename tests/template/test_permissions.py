@@ -42,7 +42,8 @@ OF_OFFERS = {
     "pricing:GetProducts",
     "servicequotas:GetServiceQuota",
 }
-WITHOUT_NARROWER_RESOURCE = OF_INSTANCES | OF_OFFERS
+OF_METRICS = {"cloudwatch:GetMetricData"}
+WITHOUT_NARROWER_RESOURCE = OF_INSTANCES | OF_OFFERS | OF_METRICS
 """Read-only, and AWS knows no resource for them."""
 
 

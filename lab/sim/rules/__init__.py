@@ -157,10 +157,15 @@ class Rule(StrEnum):
     STANDBYS_AT_REST = "There are as many standbys as wanted, all of them stopped"
     STANDBYS_COUNTED = "The number of standbys that is kept on record is the one that pays"
 
-    # The number of replicas that follows the load: `load`.
+    # The number of replicas that follows the load: `load`; what is beyond it: `checker`.
+    NOTHING_BOUGHT_BEYOND = (
+        "There are never more fallbacks than replicas are needed, beside overprovisioned ones"
+    )
     SCALED_WITHIN_BOUNDS = "The number that follows the load is never below its minimum or above its maximum"
     UNKNOWN_LOAD_HOLDS = "While nobody knows the load, the number of replicas stays"
     SCALED_AFTER_DELAY = "The number follows the load once it has asked for another for the delay, and then"
+
+    LOAD_AT_REST = "At rest the number is the one that the load asks for"
 
     # After settling: `final_state`.
     SETTLES = "Everything comes to rest"

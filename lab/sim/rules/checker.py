@@ -276,6 +276,12 @@ class Checker:
                 Rule.ONE_FALLBACK_PER_REPLICA,
                 f"{service}: {fallbacks} fallbacks for {missing} that aren't ready",
             )
+        needed = max((spec.replicas - spec.overprovision for spec in documents), default=0)
+        bought = sum(row.is_fallback and row.state.is_active and not row.is_standby for row in after.values())
+        if any(row.is_fallback and not row.is_standby for row in changes.create) and bought > needed:
+            self.report(
+                Rule.NOTHING_BOUGHT_BEYOND, f"{service}: {bought} fallbacks, and {needed} replicas are needed"
+            )
 
     def _check_serving_count(self, changes: Changes, after: Mapping[int, Replica]) -> None:
         """Is the table's count of serving replicas right?"""

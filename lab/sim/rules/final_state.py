@@ -11,7 +11,9 @@ from lab.sim.rules import Rule, standbys
 from lab.sim.rules.backoff import is_looping, rollout_stopped
 from lab.sim.rules.checker import MAX_DOCUMENT_AGE_S, SKEW_S
 from lab.sim.rules.desired import in_effect
+from lab.sim.rules.load import asked_for
 from lab.sim.rules.rows import NEEDLESS
+from spotrelay.core.desired import Source
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
 from spotrelay.core.spec import OnUpdate, ServiceSpec
@@ -44,6 +46,7 @@ def check(world: SimWorld) -> None:
     """Check every rule that must hold now."""
     for spec in world.scenario.specs:
         _check_service(world, spec.service)
+        _check_load(world, spec.service)
     _check_dead_letters(world)
 
 
@@ -82,6 +85,18 @@ def _check_service(world: SimWorld, service: str) -> None:
         return
     history = {r.id: r for r in world.memory.history(service, 1000)}
     _check_replacements(world, {**rows.replicas, **history}, rows.highest_id)
+
+
+def _check_load(world: SimWorld, service: str) -> None:
+    """Is the load's number what the load asks for?"""
+    spec = world.services.valid(service, world.scheduler.now)
+    if spec is None or spec.scaling is None:
+        return
+    known = world.memory.load(service).requests.get(Source.LOAD)
+    rate = world.loads.seen(world.scheduler.now).requests_per_s or 0.0
+    wanted = asked_for(spec.scaling, rate)
+    if known is None or known.replicas != wanted:
+        world.checker.report(Rule.LOAD_AT_REST, f"{spec.service}: {wanted} are asked for, not {known}")
 
 
 def _is_crash_loop(spec: ServiceSpec | None, rows: Rows) -> bool:

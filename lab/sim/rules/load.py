@@ -57,7 +57,7 @@ class LoadChecker:
         about = next((c.about for c in invocation.calls if c.call is Call.NOTE_REQUEST), None)
         became = about.replicas if isinstance(about, ScaleRequest) else was
         self._check_change(spec.service, scaling, seen, was, became, invocation.began_at)
-        if isinstance(noted, Exception):
+        if invocation.disturbances:  # perhaps it was killed before it could write anything
             self.kept_since[spec.service] = asked.at + SLACK_S
         is_whole = not invocation.disturbances and not isinstance(noted, Exception)
         if is_whole and not self.checker.is_damaged(spec.service, 0.0):
@@ -86,12 +86,10 @@ class LoadChecker:
         is_up = became > was
         delay_s = scaling.upscale_delay_s if is_up else scaling.downscale_delay_s
         for at, one in reversed(seen):
-            # What nobody knew doesn't speak against more; that fewer are enough must have been known.
-            is_same = (
-                one is None
-                if is_up and one is None
-                else one is not None and (one > was) is is_up and one != was
-            )
+            if at < self.kept_since.get(service, 0.0):
+                return  # what was found out then may not be on record
+            # What nobody knew speaks against fewer, and not against more.
+            is_same = is_up if one is None else one > was if is_up else one < was
             if not is_same:
                 self.checker.report(
                     Rule.SCALED_AFTER_DELAY, f"{service}: from {was} to {became}, {one} at {at:.1f} s"

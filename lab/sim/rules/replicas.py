@@ -502,7 +502,8 @@ def _check_fallbacks(view: InvocationView, spec: ServiceSpec, *, failed: bool) -
         left = {r.id for r in regular(view.now)}
         needed = sum(_needs_fallback(view, r) for r in regular(view.rows) if r.id in left)
         # What Spot gives beyond the number that is needed isn't bought on-demand where it doesn't.
-        most = max(spec.replicas - spec.overprovision - spec.base_on_demand, 0)
+        bought = of(regular(view.rows), PurchaseOption.ON_DEMAND)
+        most = max(spec.replicas - spec.overprovision - bought, 0)
         wanted = min(needed, spec.replicas - serving, most)
         if fallbacks < wanted:
             view.report(

@@ -1,0 +1,225 @@
+"""The fields about a number of replicas that follows the load: SkyServe's, and what it has no place for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+from zoneinfo import ZoneInfo
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from spotrelay.core.instance_types import InstanceType
+from spotrelay.core.requirements import Accelerators
+from spotrelay.core.scaling import MetricTarget, Scaling, Schedule
+from spotrelay.core.schedules import Cron, CronError
+from spotrelay.service.document import shown
+from spotrelay.service.requirements import Finding, parse_accelerators, rejected
+
+MAX_REPLICAS = 1000
+"""Targets of one Application Load Balancer (default quota)."""
+
+MAX_SCHEDULES = 20
+"""Each is looked at in every tick, and is some 100 of the runtime document's 8,192 characters."""
+
+LONGEST_DELAY_S = 86_400
+
+_REPLICAS = f"a whole number from 0 to {MAX_REPLICAS}"
+_DELAY = f"whole seconds from 0 to {LONGEST_DELAY_S}"
+
+
+class _Fields(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+def _qps(value: Any) -> Any:
+    if not isinstance(value, dict):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+            message = f"expected a number more than 0, or one for each accelerator, got {shown(value)}"
+            raise rejected(Finding((), message))
+        return float(value)
+    findings = [
+        Finding((name,), f"expected a number more than 0, got {shown(qps)}")
+        for name, qps in value.items()
+        if isinstance(qps, bool) or not isinstance(qps, int | float) or not 0 < qps < float("inf")
+    ]
+    if findings or not value:
+        raise rejected(*findings or [Finding((), "expected a number for at least one accelerator")])
+    return {str(known): float(value[name]) for name in value for known in parse_accelerators(name)}
+
+
+class _Range(_Fields):
+    min_replicas: int = Field(ge=0, le=MAX_REPLICAS, description=_REPLICAS)
+    max_replicas: int | None = Field(default=None, ge=0, le=MAX_REPLICAS, description=_REPLICAS)
+
+    @property
+    def most(self) -> int:
+        """The most replicas: the fewest, where the file says nothing else."""
+        return self.min_replicas if self.max_replicas is None else self.max_replicas
+
+    @model_validator(mode="after")
+    def _in_order(self) -> _Range:
+        if self.most < self.min_replicas:
+            message = f"expected at least min_replicas, {self.min_replicas}, got {self.max_replicas}"
+            raise rejected(Finding(("max_replicas",), message))
+        return self
+
+
+class ReplicaPolicy(_Range):
+    """SkyServe's `replica_policy`."""
+
+    target_qps_per_replica: Annotated[float | dict[str, float] | None, BeforeValidator(_qps)] = Field(
+        default=None, description="a number more than 0, or one for each accelerator"
+    )
+    upscale_delay_seconds: int = Field(default=300, ge=0, le=LONGEST_DELAY_S, description=_DELAY)
+    downscale_delay_seconds: int = Field(default=1200, ge=0, le=LONGEST_DELAY_S, description=_DELAY)
+    num_overprovision: int = Field(default=0, ge=0, le=MAX_REPLICAS, description=_REPLICAS)
+
+
+class MetricSection(_Fields):
+    """A CloudWatch metric."""
+
+    namespace: str = Field(min_length=1, max_length=255, description="a namespace such as AWS/SQS")
+    name: str = Field(min_length=1, max_length=255, description="the metric's name")
+    dimensions: dict[str, str] = Field(default_factory=dict, max_length=30, description="names and values")
+    statistic: str = Field(
+        default="Average",
+        pattern=r"^(Average|Sum|Minimum|Maximum|SampleCount|p[0-9]{1,2}(\.[0-9]+)?)$",
+        description="Average, Sum, Minimum, Maximum, SampleCount or a percentile such as p90",
+    )
+    target_value: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="the average to keep, more than 0"
+    )
+    target_per_replica: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="a replica's part of the total, more than 0"
+    )
+
+    @model_validator(mode="after")
+    def _one_target(self) -> MetricSection:
+        if (self.target_value is None) == (self.target_per_replica is None):
+            message = (
+                "expected one of target_value (an average that is to stay, such as a utilisation) and"
+                " target_per_replica (a replica's part of a total, such as a queue's length)"
+            )
+            raise rejected(Finding((), message))
+        return self
+
+    @property
+    def compiled(self) -> MetricTarget:
+        """As the controller reads it."""
+        target = self.target_value or self.target_per_replica or 0.0
+        return MetricTarget(
+            namespace=self.namespace,
+            name=self.name,
+            target=target,
+            dimensions=self.dimensions,
+            statistic=self.statistic,
+            is_total=self.target_per_replica is not None,
+        )
+
+
+def _cron(value: Any) -> Any:
+    try:
+        Cron.parse(value if isinstance(value, str) else "")
+    except CronError as error:
+        raise rejected(Finding((), f"expected a cron expression such as 0 8 * * MON-FRI: {error}")) from error
+    return value
+
+
+def _time_zone(value: Any) -> Any:
+    try:
+        ZoneInfo(value)
+    # OSError: a directory of the database. TypeError: no text. KeyError: ZoneInfoNotFoundError is one.
+    except (KeyError, ValueError, OSError, TypeError) as error:
+        message = f"expected a time zone such as Europe/Berlin, got {shown(value)}"
+        raise rejected(Finding((), message)) from error
+    return value
+
+
+class ScheduleSection(_Range):
+    """Other bounds from a time on."""
+
+    cron: Annotated[str, BeforeValidator(_cron)] = Field(description="a cron expression")
+    time_zone: Annotated[str, BeforeValidator(_time_zone)] = Field(default="UTC", description="a time zone")
+
+    @property
+    def compiled(self) -> Schedule:
+        """As the controller reads it."""
+        return Schedule(
+            cron=self.cron,
+            min_replicas=self.min_replicas,
+            max_replicas=self.most,
+            time_zone=self.time_zone,
+        )
+
+
+class ScalingSection(_Fields):
+    """What SkyServe's `replica_policy` has no place for."""
+
+    target_ongoing_requests_per_replica: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="a number more than 0"
+    )
+    metric: MetricSection | None = Field(default=None, description="fields (namespace, name …)")
+    schedules: list[ScheduleSection] = Field(
+        default_factory=list,
+        max_length=MAX_SCHEDULES,
+        description="a list of schedules (cron, min_replicas …)",
+    )
+
+    @property
+    def has_target(self) -> bool:
+        """Whether it says what the load is."""
+        return self.metric is not None or self.target_ongoing_requests_per_replica is not None
+
+
+def findings(policy: ReplicaPolicy | None, extra: ScalingSection | None) -> list[Finding]:
+    """What is wrong with the two together, each at its place in the whole file."""
+    found = []
+    if policy is None and extra and extra.has_target:
+        message = (
+            "without service.replica_policy nothing says between which numbers: give it min_replicas and"
+            " max_replicas instead of service.replicas"
+        )
+        found.append(Finding(("spotrelay", "scaling"), message))
+    has_target = (extra and extra.has_target) or (policy and policy.target_qps_per_replica is not None)
+    ranges: list[tuple[tuple[str | int, ...], _Range]] = (
+        [(("service", "replica_policy"), policy)] if policy else []
+    )
+    schedules = extra.schedules if extra else []
+    ranges += [(("spotrelay", "scaling", "schedules", i), s) for i, s in enumerate(schedules)]
+    for at, one in ranges:
+        if one.most > one.min_replicas and not has_target:
+            message = (
+                f"is {one.most} and min_replicas is {one.min_replicas}, and nothing says what decides in"
+                " between: add service.replica_policy.target_qps_per_replica, or make the two equal"
+            )
+            found.append(Finding((*at, "max_replicas"), message))
+    return found
+
+
+def compiled(
+    replicas: int, policy: ReplicaPolicy | None, extra: ScalingSection | None, types: Sequence[InstanceType]
+) -> Scaling | None:
+    """As the controller reads it; None if the number is fixed."""
+    section = extra or ScalingSection()
+    if (policy is None or policy.most == policy.min_replicas) and not section.schedules:
+        return None
+    qps = policy.target_qps_per_replica if policy else None
+    return Scaling(
+        min_replicas=policy.min_replicas if policy else replicas,
+        max_replicas=policy.most if policy else replicas,
+        target_qps_per_replica=min(qps.values()) if isinstance(qps, Mapping) else qps,
+        qps_by_instance_type=_by_type(qps, types) if isinstance(qps, Mapping) else {},
+        target_ongoing_requests_per_replica=section.target_ongoing_requests_per_replica,
+        metric=section.metric.compiled if section.metric else None,
+        upscale_delay_s=policy.upscale_delay_seconds if policy else 300,
+        downscale_delay_s=policy.downscale_delay_seconds if policy else 1200,
+        schedules=tuple(schedule.compiled for schedule in section.schedules),
+    )
+
+
+def _by_type(qps: Mapping[str, float], types: Sequence[InstanceType]) -> dict[str, float]:
+    """What types are to have that aren't to have the least. One that the survey finds later has the least."""
+    wanted = [(Accelerators.parse(name), value) for name, value in qps.items()]
+    least = min(qps.values())
+    named = ((t.name, next((value for these, value in wanted if these.are_on(t)), least)) for t in types)
+    return {name: value for name, value in named if value > least}

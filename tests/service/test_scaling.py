@@ -1,0 +1,123 @@
+"""Service files whose number of replicas follows the load."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from spotrelay.core.scaling import MetricTarget, Scaling, Schedule
+from spotrelay.service import InvalidServiceFileError
+
+from .conftest import Loader
+
+POLICY = {"min_replicas": 1, "max_replicas": 5, "target_qps_per_replica": 2.5}
+QUEUE = {"namespace": "AWS/SQS", "name": "Visible", "dimensions": {"QueueName": "q"}, "target_per_replica": 9}
+DAY = {"cron": "0 8 * * *", "min_replicas": 2}
+
+
+def file(policy: Any = None, scaling: Any = None, **service: Any) -> str:
+    """A service file with these sections; JSON is YAML."""
+    if policy is not None:
+        service["replica_policy"] = policy
+    values: dict[str, Any] = {
+        "name": "chat",
+        "service": service,
+        "resources": {"accelerators": ["A10G", "L4"], "ports": 80},
+        "run": "serve",
+    }
+    if scaling is not None:
+        values["spotrelay"] = {"scaling": scaling}
+    return json.dumps(values, indent=1)
+
+
+def test_skyserve_s_replica_policy(service: Loader) -> None:
+    """Its numbers, SkyServe's delays where it has none, and the number to begin with."""
+    chat = service(file({**POLICY, "num_overprovision": 1}))
+    assert chat.scaling == Scaling(min_replicas=1, max_replicas=5, target_qps_per_replica=2.5)
+    assert (chat.scaling.upscale_delay_s, chat.scaling.downscale_delay_s) == (300, 1200)
+    assert (chat.replicas, chat.overprovision, chat.most_replicas) == (1, 1, 6)
+
+
+@pytest.mark.parametrize("policy", [{"min_replicas": 3}, {"min_replicas": 3, "max_replicas": 3}])
+def test_a_policy_with_one_number_is_a_fixed_number(service: Loader, policy: dict[str, int]) -> None:
+    """As `replicas: 3`."""
+    chat = service(file(policy))
+    assert (chat.replicas, chat.scaling, chat.most_replicas) == (3, None, 3)
+
+
+def test_a_target_for_each_accelerator(service: Loader) -> None:
+    """By instance type in the document; what isn't named has the least."""
+    chat = service(file({**POLICY, "target_qps_per_replica": {"L4": 1, "A10G:1": 2.5}}))
+    assert chat.scaling is not None
+    assert chat.scaling.target_qps_per_replica == 1
+    assert chat.scaling.qps_by_instance_type["g5.xlarge"] == 2.5
+    assert "g6.xlarge" not in chat.scaling.qps_by_instance_type
+
+
+def test_what_skyserve_has_no_place_for(service: Loader) -> None:
+    """Requests at a time, a metric, schedules."""
+    policy = {"min_replicas": 1, "max_replicas": 5}
+    extra = {"target_ongoing_requests_per_replica": 8, "metric": QUEUE, "schedules": [DAY]}
+    assert service(file(policy, extra)).scaling == Scaling(
+        min_replicas=1,
+        max_replicas=5,
+        target_ongoing_requests_per_replica=8,
+        metric=MetricTarget(
+            namespace="AWS/SQS", name="Visible", target=9, dimensions={"QueueName": "q"}, is_total=True
+        ),
+        schedules=(Schedule(cron="0 8 * * *", min_replicas=2, max_replicas=2),),
+    )
+
+
+def test_schedules_alone_begin_with_the_fixed_number(service: Loader) -> None:
+    """Until the first of them has fired."""
+    scaling = service(file(None, {"schedules": [DAY]}, replicas=4)).scaling
+    assert scaling is not None
+    assert (scaling.min_replicas, scaling.max_replicas, scaling.extremes.least) == (4, 4, 2)
+
+
+def test_the_base_is_a_part_of_the_most(service: Loader) -> None:
+    """Fewer replicas than it limit it, see `core.desired`."""
+    assert service(file(POLICY, base_on_demand=5)).base_on_demand == 5
+    with pytest.raises(InvalidServiceFileError, match="from 0 to replicas, 5, got 6"):
+        service(file(POLICY, base_on_demand=6))
+
+
+@pytest.mark.parametrize(
+    ("policy", "scaling", "said"),
+    [
+        ({**POLICY, "replicas": 2}, None, "service.replica_policy.replicas: unknown field"),
+        ({"max_replicas": 2}, None, "service.replica_policy.min_replicas: missing"),
+        ({"min_replicas": 2, "max_replicas": 1}, None, "max_replicas: expected at least min_replicas, 2"),
+        ({"min_replicas": 1, "max_replicas": 2}, None, "add service.replica_policy.target_qps_per_replica"),
+        ({**POLICY, "target_qps_per_replica": 0}, None, "target_qps_per_replica: expected a number more"),
+        ({**POLICY, "target_qps_per_replica": {"A10G": -1}}, None, "target_qps_per_replica.A10G: expected"),
+        ({**POLICY, "target_qps_per_replica": {"H999": 1}}, None, "H999"),
+        ({**POLICY, "target_qps_per_replica": {}}, None, "at least one accelerator"),
+        ({**POLICY, "upscale_delay_seconds": -1}, None, "upscale_delay_seconds: expected whole seconds"),
+        (POLICY, {"schedules": [{**DAY, "cron": "daily"}]}, "cron: expected a cron expression such as"),
+        (POLICY, {"schedules": [{**DAY, "time_zone": "Berlin"}]}, "time_zone: expected a time zone such as"),
+        (POLICY, {"schedules": [{**DAY, "time_zone": "../x"}]}, "time_zone: expected a time zone such as"),
+        (POLICY, {"metric": {**QUEUE, "target_value": 1}}, "expected one of target_value"),
+        (POLICY, {"metric": {**QUEUE, "statistic": "Mean"}}, "statistic: expected Average"),
+        (None, {"metric": QUEUE}, "without service.replica_policy nothing says between which numbers"),
+    ],
+)
+def test_what_is_wrong_is_said_at_its_place(service: Loader, policy: Any, scaling: Any, said: str) -> None:
+    """The field, what would be right, and what to do."""
+    with pytest.raises(InvalidServiceFileError, match=said.replace(".", r"\.")):
+        service(file(policy, scaling, **({} if policy else {"replicas": 2})))
+
+
+def test_a_range_without_a_target_is_refused_in_a_schedule_too(service: Loader) -> None:
+    """Nothing would decide between the two numbers."""
+    with pytest.raises(InvalidServiceFileError, match=r"schedules.*max_replicas: is 5 and min_replicas is 2"):
+        service(file(None, {"schedules": [{**DAY, "max_replicas": 5}]}, replicas=2))
+
+
+def test_a_fixed_number_beside_a_policy_is_refused(service: Loader) -> None:
+    """Both say how many there are."""
+    with pytest.raises(InvalidServiceFileError, match=r"service\.replica_policy: service\.replicas says"):
+        service(file(POLICY, replicas=2))

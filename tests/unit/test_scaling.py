@@ -1,0 +1,411 @@
+"""The number of replicas that follows the load."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotrelay.control.controller import Controller
+from spotrelay.core.desired import ScaleRequest, Source
+from spotrelay.core.names import Metric
+from spotrelay.core.pools import CapacityPool, PurchaseOption, Survey
+from spotrelay.core.ports import Denied, Unavailable
+from spotrelay.core.replica import ReplicaState
+from spotrelay.core.scaling import Load, MetricTarget, Scaling, Schedule
+from spotrelay.core.spec import ServiceSpec
+from spotrelay.core.timing import seconds
+from spotrelay.memory import EPOCH
+from spotrelay.serving.scaling import decide
+from tests.examples import demo_spec
+from tests.unit.worlds import (
+    Troubled,
+    active,
+    counted,
+    dry,
+    in_rotation,
+    rows,
+    settle,
+    world_of,
+)
+from tests.unit.worlds import warn as warned
+
+NOW = EPOCH + seconds(10_000)
+QPS = Scaling(min_replicas=1, max_replicas=10, target_qps_per_replica=2.0)
+
+
+def held(replicas: int, **since: datetime) -> ScaleRequest:
+    """The load's number on record."""
+    return ScaleRequest(replicas, None, **since)
+
+
+def after(
+    scaling: Scaling, replicas: int, load: Load, waited_s: float = 1e6, serving: tuple[str, ...] = ()
+) -> int:
+    """The number after the load has been asking for another for so long."""
+    since = NOW - seconds(waited_s)
+    before = held(replicas, rising_since=since, falling_since=since)
+    return decide(scaling, before, load, serving, NOW).replicas
+
+
+@pytest.mark.parametrize(
+    ("rate", "expected"),
+    [(0, 1), (1.9, 1), (2.0, 1), (2.1, 2), (6.0, 3), (6.0 + 1e-12, 3), (19, 10), (1000, 10)],
+)
+def test_as_many_as_have_the_rate(rate: float, expected: int) -> None:
+    """The requests a second by what each is to have, rounded up, within the bounds."""
+    assert after(QPS, 5, Load(rate)) == expected
+
+
+@pytest.mark.parametrize(
+    ("before", "rate", "delay_s"), [(2, 8.0, QPS.upscale_delay_s), (8, 2.0, QPS.downscale_delay_s)]
+)
+def test_it_follows_once_the_load_has_asked_for_the_delay(before: int, rate: float, delay_s: float) -> None:
+    """SkyServe's 300 s up and 1200 s down: a second sooner it stays, and its waiting is on record."""
+    wanted = 4 if before == 2 else 1
+    began = decide(QPS, held(before), Load(rate), (), NOW)
+    assert (began.replicas, began.rising_since or began.falling_since) == (before, NOW)
+    early = decide(QPS, began, Load(rate), (), NOW + seconds(delay_s - 1))
+    assert early == began
+    assert decide(QPS, early, Load(rate), (), NOW + seconds(delay_s)) == held(wanted)
+
+
+@pytest.mark.parametrize(("rate", "left"), [(10.0, None), (2.0, "falling_since")])
+def test_equal_or_opposite_starts_anew(rate: float, left: str | None) -> None:
+    """What asked for more doesn't any more: the next time it waits as long again."""
+    found = decide(QPS, held(5, rising_since=NOW - seconds(299)), Load(rate), (), NOW)
+    expected = held(5, **({left: NOW} if left else {}))
+    assert found == expected
+
+
+def test_from_none_to_some_at_once() -> None:
+    """Whoever found nobody has waited long enough."""
+    scaling = replace(QPS, min_replicas=0)
+    assert decide(scaling, held(0), Load(0.01), (), NOW) == held(1)
+    assert decide(scaling, held(0), Load(9.0), (), NOW) == held(5)
+    assert decide(scaling, held(0), Load(0.0), (), NOW) == held(0)
+
+
+def test_nothing_known_holds() -> None:
+    """Neither up nor down; who waited to go waits anew, who waited to come goes on waiting."""
+    long_ago = NOW - seconds(1e6)
+    assert decide(QPS, held(5, falling_since=long_ago), Load(), (), NOW) == held(5)
+    rising = held(5, rising_since=long_ago)
+    assert decide(QPS, rising, Load(), (), NOW) == rising
+
+
+@given(
+    st.integers(0, 20),
+    st.builds(Load, *[st.none() | st.floats(0, 1000)] * 3),
+    st.none() | st.integers(-3000, 0),
+    st.none() | st.integers(-3000, 0),
+    st.integers(0, 12),
+)
+def test_it_never_leaves_its_bounds_and_never_falls_for_want_of_data(
+    before: int, load: Load, rising: int | None, falling: int | None, serving: int
+) -> None:
+    """Whatever is measured, and whatever is on record."""
+    scaling = replace(
+        QPS,
+        min_replicas=2,
+        target_ongoing_requests_per_replica=8.0,
+        metric=MetricTarget(namespace="AWS/EC2", name="CPUUtilization", target=50.0),
+    )
+    asked = ScaleRequest(
+        before,
+        None,
+        None if rising is None else NOW + seconds(rising),
+        None if falling is None else NOW + seconds(falling),
+    )
+    found = decide(scaling, asked, load, ["g5.xlarge"] * serving, NOW)
+    assert 2 <= found.replicas <= 10
+    if None in (load.requests_per_s, load.ongoing, load.metric) and before <= 10:
+        assert found.replicas >= before
+
+
+def test_several_targets_count_by_their_highest_number() -> None:
+    """More by any that is known; fewer only by all of them."""
+    scaling = replace(QPS, target_ongoing_requests_per_replica=8.0)
+    assert after(scaling, 3, Load(2.0, ongoing=40.0)) == 5
+    assert after(scaling, 3, Load(12.0, ongoing=8.0)) == 6
+    assert after(scaling, 3, Load(None, ongoing=40.0)) == 5
+    assert after(scaling, 3, Load(None, ongoing=0.0)) == 3
+    assert after(scaling, 3, Load(2.0, ongoing=None)) == 3
+    assert after(scaling, 3, Load(2.0, ongoing=0.0)) == 1
+
+
+@pytest.mark.parametrize(
+    ("is_total", "value", "expected"), [(False, 90.0, 6), (False, 25.0, 2), (True, 90.0, 2), (True, 25.0, 1)]
+)
+def test_a_metric_stays_at_its_target(is_total: bool, value: float, expected: int) -> None:
+    """Three that serve at 90 % are six at 45 %; 90 messages in a queue are two replicas' at 45 each."""
+    metric = MetricTarget(namespace="N", name="M", target=45.0, is_total=is_total)
+    scaling = Scaling(min_replicas=1, max_replicas=10, metric=metric)
+    assert after(scaling, 3, Load(metric=value), serving=("g5.xlarge",) * 3) == expected
+
+
+def test_an_average_of_no_replicas_says_nothing() -> None:
+    """Where none serves, nobody's utilisation is old news; requests wake a service that has none."""
+    metric = MetricTarget(namespace="N", name="M", target=45.0)
+    scaling = Scaling(min_replicas=0, max_replicas=10, metric=metric)
+    assert after(scaling, 3, Load(0.0, metric=1.0)) == 3
+    assert after(scaling, 0, Load(0.1)) == 1
+    assert after(scaling, 3, Load(0.0, metric=0.0), serving=("g5.xlarge",)) == 0
+
+
+def test_the_target_may_depend_on_the_accelerator() -> None:
+    """Of those that serve the strongest are counted first; what isn't there yet counts as the weakest."""
+    scaling = replace(QPS, qps_by_instance_type={"g6e.xlarge": 8.0, "g5.xlarge": 4.0})
+    there = ("g5.xlarge", "g6e.xlarge", "g4dn.xlarge")
+    assert after(scaling, 3, Load(8.0), serving=there) == 1
+    assert after(scaling, 3, Load(9.0), serving=there) == 2
+    assert after(scaling, 3, Load(14.0), serving=there) == 3
+    assert after(scaling, 3, Load(14.1), serving=there) == 4
+    assert after(scaling, 3, Load(8.0)) == 4
+
+
+DAY = Schedule(cron="0 8 * * *", min_replicas=4, max_replicas=8, time_zone="Europe/Berlin")
+NIGHT = Schedule(cron="0 20 * * *", min_replicas=0, max_replicas=2, time_zone="Europe/Berlin")
+
+
+@pytest.mark.parametrize(("utc_hour", "expected"), [(6, 2), (7, 4), (18, 4), (19, 2)])
+def test_the_schedule_that_fired_last_counts(utc_hour: int, expected: int) -> None:
+    """At once, without a delay: by day at least four, by night at most two."""
+    scaling = replace(QPS, schedules=(DAY, NIGHT))
+    now = EPOCH.replace(hour=utc_hour)
+    assert decide(scaling, held(3), Load(6.0), (), now).replicas == expected
+
+
+def test_of_schedules_that_fire_together_the_last_one_counts() -> None:
+    """In the order of the file."""
+    both = (DAY, replace(NIGHT, cron=DAY.cron))
+    assert decide(replace(QPS, schedules=both), held(3), Load(6.0), (), EPOCH).replicas == 2
+    assert decide(replace(QPS, schedules=both[::-1]), held(3), Load(6.0), (), EPOCH).replicas == 4
+
+
+# By the controller.
+
+
+def scaled(scaling: Scaling = QPS, **facts: Any) -> tuple[Troubled, Controller]:
+    """A service of three replicas that all serve, at the load that they are for."""
+    world = world_of(replace(demo_spec(), scaling=scaling, **facts))
+    controller = Controller(world.ports())
+    world.loads.loads["demo"] = Load(6.0)
+    settle(world, controller)
+    assert len(in_rotation(world)) == 3 + facts.get("overprovision", 0)
+    return world, controller
+
+
+def pass_time(world: Troubled, controller: Controller, duration_s: float) -> None:
+    """Let time pass, with a tick each minute."""
+    for _ in range(int(duration_s // 60) + 1):
+        world.clock.advance(60)
+        controller.tick("demo")
+
+
+def on_record(world: Troubled) -> int | None:
+    """The load's number on record."""
+    request = rows(world).requests.get(Source.LOAD)
+    return request and request.replicas
+
+
+def test_more_load_brings_more_replicas_and_less_takes_them_away() -> None:
+    """After the delays, and never fewer in rotation than the number in between."""
+    world, controller = scaled()
+    world.loads.loads["demo"] = Load(10.0)
+    pass_time(world, controller, QPS.upscale_delay_s - 120)
+    assert len(counted(world)) == 3
+    pass_time(world, controller, 120)
+    settle(world, controller)
+    assert len(in_rotation(world)) == 5
+    world.loads.loads["demo"] = Load(2.0)
+    pass_time(world, controller, QPS.downscale_delay_s - 120)
+    assert len(in_rotation(world)) == 5
+    pass_time(world, controller, 120)
+    settle(world, controller)
+    assert len(in_rotation(world)) == 1
+
+
+def test_a_look_that_finds_nothing_new_writes_nothing() -> None:
+    """One question a tick, and no write."""
+    world, controller = scaled()
+    world.calls.clear()
+    controller.tick("demo")
+    assert world.calls.count("loads.observe") == 1
+    assert "store.note_request" not in world.calls
+
+
+def test_a_service_without_scaling_asks_nothing() -> None:
+    """Nor does one go by what the load asked of an earlier service file."""
+    world = world_of(demo_spec())
+    controller = Controller(world.ports())
+    world.store.note_request("demo", Source.LOAD, held(9))
+    settle(world, controller)
+    assert "loads.observe" not in world.calls
+    assert len(in_rotation(world)) == 3
+
+
+@pytest.mark.parametrize("error", [Unavailable("no answer"), Denied("not allowed", "AccessDenied")])
+def test_nobody_goes_because_nobody_could_measure(error: Exception) -> None:
+    """The number holds, the tick does all else and doesn't fail; what AWS refuses is counted."""
+    world, controller = scaled()
+    world.loads.loads["demo"] = Load(0.0)
+    world.refuse("loads.observe", error, times=None)
+    pass_time(world, controller, 2 * QPS.downscale_delay_s)
+    assert len(in_rotation(world)) == 3
+    assert (world.telemetry.counts[Metric.CALLS_DENIED] > 0) is isinstance(error, Denied)
+
+
+def test_a_number_that_cannot_be_kept_is_not_gone_by() -> None:
+    """What is on record counts, and the message comes again; nothing is left undone meanwhile."""
+    world, controller = scaled()
+    world.loads.loads["demo"] = Load(2.0)
+    pass_time(world, controller, QPS.downscale_delay_s - 60)
+    world.refuse("store.note_request", Unavailable("no answer"))
+    world.clock.advance(120)
+    with pytest.raises(Unavailable):
+        controller.tick("demo")
+    assert len(counted(world)) == 3
+    controller.tick("demo")
+    assert on_record(world) == 1
+
+
+def test_what_is_there_stays_when_the_number_is_lost_or_was_never_known() -> None:
+    """Of a service that begins to follow its load none goes before the delay, and none after damage."""
+    world, controller = scaled()
+    world.services.specs["demo"] = replace(demo_spec(replicas=1), scaling=QPS)
+    world.store.damage("demo").requests.clear()
+    world.loads.loads["demo"] = Load()
+    pass_time(world, controller, 2 * QPS.downscale_delay_s)
+    assert on_record(world) == 3
+    assert len(in_rotation(world)) == 3
+
+
+def test_a_person_s_number_outranks_the_load_s_for_its_time() -> None:
+    """The load's is kept up meanwhile, and counts afterwards."""
+    world, controller = scaled()
+    request = ScaleRequest(4, world.clock.now() + seconds(3600))
+    world.store.note_request("demo", Source.OPERATOR, request)
+    world.loads.loads["demo"] = Load(12.0)
+    pass_time(world, controller, QPS.upscale_delay_s)
+    assert (len(counted(world)), on_record(world)) == (4, 6)
+    world.clock.advance(3600)
+    settle(world, controller)
+    assert len(in_rotation(world)) == 6
+
+
+def test_a_warning_goes_by_the_load_s_number() -> None:
+    """Of five by the load one serves on that would leave at once by the file's three."""
+    world, controller = scaled()
+    world.store.note_request("demo", Source.LOAD, held(5))
+    victim = active(world)[0]
+    controller.handle(warned(world, victim))
+    assert victim.instance_id in in_rotation(world)
+
+
+def test_a_service_that_has_gone_to_sleep_wakes() -> None:
+    """None after the delay, and the first request that finds nobody brings one back."""
+    world, controller = scaled(replace(QPS, min_replicas=0))
+    world.loads.loads["demo"] = Load(0.0)
+    pass_time(world, controller, QPS.downscale_delay_s)
+    settle(world, controller)
+    assert in_rotation(world) == set()
+    world.loads.loads["demo"] = Load()
+    pass_time(world, controller, 3600)
+    assert counted(world) == []
+    world.loads.loads["demo"] = Load(0.02)
+    controller.tick("demo")
+    assert len(counted(world)) == 1
+
+
+def test_an_unknown_time_zone_holds_the_number() -> None:
+    """It rings, and nothing else is left undone."""
+    lost = replace(DAY, time_zone="Europe/Atlantis")
+    world = world_of(replace(demo_spec(), scaling=replace(QPS, schedules=(lost,))))
+    controller = Controller(world.ports())
+    settle(world, controller)
+    assert len(in_rotation(world)) == 3
+    assert world.telemetry.counts[Metric.HELD_BACK] > 0
+
+
+# Which go, and how they are bought.
+
+
+def test_the_dearest_go_first() -> None:
+    """Of three that serve, the one whose pool costs most; without prices the newest."""
+    world, controller = scaled()
+    replicas = active(world)
+    pools = [r.offering.pool for r in replicas if r.offering]
+    dearest = CapacityPool(pools[0].region, "us-east-1b", "g6.xlarge")
+    kept = world.store.damage("demo").replicas
+    oldest = kept[min(kept)]
+    assert oldest.offering is not None
+    kept[oldest.id] = replace(oldest, offering=replace(oldest.offering, pool=dearest))
+    prices = {**dict.fromkeys(pools, 0.4), dearest: 0.5}
+    spec = world.services.specs["demo"]
+    world.store.note_survey(Survey("demo", spec.asked, world.clock.now(), tuple(prices), spot_prices=prices))
+    world.store.note_request("demo", Source.LOAD, held(2))
+    world.loads.loads["demo"] = Load(4.0)
+    controller.tick("demo")
+    assert oldest.id not in counted(world)
+    assert len(counted(world)) == 2
+
+
+def test_on_demand_beyond_the_base_goes_before_spot() -> None:
+    """One that was bought on-demand, of a base that has become smaller, before newer ones on Spot."""
+    world, controller = scaled(base_on_demand=1)
+    world.services.specs["demo"] = replace(world.services.specs["demo"], base_on_demand=0)
+    world.store.note_request("demo", Source.LOAD, held(2))
+    world.loads.loads["demo"] = Load(4.0)
+    controller.tick("demo")
+    left = [r for r in active(world) if r.state is ReplicaState.READY]
+    assert [r.purchase_option for r in left] == [PurchaseOption.SPOT] * 2
+
+
+def test_prices_that_cannot_be_read_hold_up_nobody() -> None:
+    """The newest goes, and the message comes again."""
+    world, controller = scaled()
+    world.store.note_request("demo", Source.LOAD, held(2))
+    world.loads.loads["demo"] = Load(4.0)
+    world.refuse("store.recall", Unavailable("no answer"))
+    with pytest.raises(Unavailable):
+        controller.tick("demo")
+    assert counted(world) == [1, 2]
+
+
+def test_overprovisioned_replicas_are_on_spot_beyond_the_number() -> None:
+    """Three by the load and one more; an operator's number is the whole number."""
+    world, controller = scaled(overprovision=1)
+    assert len(counted(world)) == 4
+    request = ScaleRequest(0, world.clock.now() + seconds(3600))
+    world.store.note_request("demo", Source.OPERATOR, request)
+    controller.tick("demo")
+    assert counted(world) == []
+
+
+def test_nothing_is_bought_on_demand_beyond_the_number() -> None:
+    """Where Spot gives none of four, three are bought: the base, and fallbacks for the rest of the three."""
+    spec = replace(demo_spec(), overprovision=1, base_on_demand=1)
+    world = world_of(spec)
+    dry(world, PurchaseOption.SPOT)
+    controller = Controller(world.ports())
+    settle(world, controller, 12)
+    bought = [r for r in active(world) if r.purchase_option is PurchaseOption.ON_DEMAND]
+    assert len(bought) == 3
+    assert sum(r.is_fallback for r in bought) == 2
+
+
+def test_the_settings_round_trip() -> None:
+    """Through the runtime document, with what a later version may add to them."""
+    metric = MetricTarget(namespace="N", name="M", target=2, dimensions={"A": "b"}, is_total=True)
+    scaling = replace(QPS, metric=metric, schedules=(DAY, NIGHT), qps_by_instance_type={"g5.xlarge": 3.0})
+    spec = replace(demo_spec(), scaling=scaling)
+    stored = spec.to_dict()
+    assert ServiceSpec.from_json(json.dumps(stored)) == spec
+    stored["scaling"] = {**json.loads(json.dumps(stored))["scaling"], "later": 1}
+    assert ServiceSpec.from_json(json.dumps(stored)) == spec

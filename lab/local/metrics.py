@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lab.local.balancer import Balancer
+from lab.local import metric_data
+from lab.local.balancer import Balancer, UnknownTargetGroupError
 from lab.local.elbv2 import Routing
 from lab.local.ministack import MiniStack
 
@@ -61,6 +62,7 @@ class Metrics:
         ministack.on_log_lines(self._see_log)
         ministack.count_every_invocation()
         ministack.replace_alarm_evaluation(self.evaluate)
+        ministack.answer_metric_data(metric_data.answer, metric_data.RefusedError)
 
     async def run(self) -> None:
         """For ever."""
@@ -104,12 +106,26 @@ class Metrics:
         dimension = self._routing.metric_dimension(name)
         if dimension is None:
             return
+        labels = {"LoadBalancer": dimension}
+        new = {}
         for metric, total in self._balancer.counters(name).items():
-            new = total - self._published.get((name, metric), 0)
+            new[metric] = total - self._published.get((name, metric), 0)
             self._published[name, metric] = total
-            if new:
-                labels = {"LoadBalancer": dimension}
-                self._ministack.record_metric("AWS/ApplicationELB", metric, new, "Count", labels)
+            if new[metric]:
+                self._ministack.record_metric("AWS/ApplicationELB", metric, new[metric], "Count", labels)
+        self._publish_targets(name, labels, new.get("RequestCount", 0))
+
+    def _publish_targets(self, name: str, labels: Mapping[str, str], requests: int) -> None:
+        """What AWS says of a target group while it has registered targets, be it nothing."""
+        group = self._balancer.target_group(name)
+        try:
+            states = [target["state"] for target in self._balancer.health(group)] if group else []
+        except UnknownTargetGroupError:
+            return
+        if group and states:
+            of_group = {**labels, "TargetGroup": group.rpartition(":")[2]}
+            for metric, value in (("RequestCount", requests), ("HealthyHostCount", states.count("healthy"))):
+                self._ministack.record_metric("AWS/ApplicationELB", metric, value, "Count", of_group)
 
     def _see_log(self, lines: Iterable[str]) -> None:
         for line in lines:

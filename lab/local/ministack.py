@@ -416,6 +416,34 @@ class MiniStack:
         cloudwatch = self._services["cloudwatch"]
         return float(cloudwatch._stat_value(cloudwatch._calc_stats(points), name, points))
 
+    def answer_metric_data(self, answer: Callable[..., list[JsonObject]], refused: type[ValueError]) -> None:
+        """Answer GetMetricData with our function, whose arguments are those of `metric_data.answer`."""
+        cloudwatch: Any = self._services["cloudwatch"]
+        of_forms = cloudwatch._get_metric_data
+
+        def get(params: JsonObject, data: JsonObject, is_cbor: bool, is_json: bool = False) -> Any:
+            if not (is_cbor or is_json):
+                return of_forms(params, data, is_cbor, is_json)  # no client of ours sends forms
+            try:
+                results = answer(
+                    data.get("MetricDataQueries") or (),
+                    cloudwatch._parse_ts(data.get("StartTime")),
+                    cloudwatch._parse_ts(data.get("EndTime")),
+                    is_ascending=data.get("ScanBy") == "TimestampAscending",
+                    points=self.data_points,
+                    statistic=self.statistic,
+                )
+            except refused as refusal:
+                return cloudwatch._error("ValidationError", str(refusal), 400, is_json, is_cbor)
+            for result in results:
+                result["Timestamps"] = [cloudwatch._ts_iso(at) for at in result["Timestamps"]]
+            if is_cbor:
+                shown = [cloudwatch._cbor_metric_data_result(result) for result in results]
+                return cloudwatch._cbor_ok({"MetricDataResults": shown})
+            return cloudwatch._json_ok({"MetricDataResults": results})
+
+        cloudwatch._get_metric_data = get
+
     def set_alarm_state(self, alarm: JsonObject, state: str, reason: str, at: float) -> None:
         """Move the alarm to another state, with history and actions."""
         cloudwatch: Any = self._services["cloudwatch"]

@@ -628,7 +628,7 @@ def what_is_there_is_forgotten(spec: ServiceSpec, _rows: Rows) -> Any:
     return desired.ScaleRequest(spec.replicas - 3, None)
 
 
-@mistake(desired.Desired, "applied_to", Rule.DESIRED_AT_REST, Rule.TICK_COMPLETE)
+@mistake(desired.Desired, "applied_to", Rule.DESIRED_AT_REST, Rule.TICK_COMPLETE, Rule.METRICS_EXACT)
 def nothing_is_overprovisioned(self: Any, spec: ServiceSpec) -> ServiceSpec:
     """The service file's replicas beyond the number are ignored."""
     return _applied_to(self, replace(spec, overprovision=0))

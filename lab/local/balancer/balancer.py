@@ -113,6 +113,11 @@ class Balancer:
         front = self._fronts.get(load_balancer_name)
         return {} if front is None else dict(front.counters)
 
+    def target_group(self, load_balancer_name: str) -> str | None:
+        """The ARN of the target group that it forwards to, if any."""
+        front = self._fronts.get(load_balancer_name)
+        return front.config.target_group_arn if front else None
+
     async def proxy(self, scope: Scope, receive: Receive, send: Send, load_balancer_name: str) -> None:
         """The data plane: an ASGI application that serves one request on behalf of a load balancer.
 

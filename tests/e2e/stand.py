@@ -59,10 +59,14 @@ class Stand:
 
     def want(self, replicas: int) -> None:
         """Change the number of replicas, as deploying a changed service file does."""
+        self.change(replicas=replicas)
+
+    def change(self, **settings: object) -> None:
+        """Change settings of the runtime document, as deploying a changed service file does."""
         ssm = self.operator.session.client("ssm")
         name = service_parameter(self.service)
         document = json.loads(ssm.get_parameter(Name=name)["Parameter"]["Value"])
-        value = json.dumps({**document, "replicas": replicas})
+        value = json.dumps({**document, **settings})
         ssm.put_parameter(Name=name, Value=value, Type="String", Overwrite=True)
 
     def until_state(self, replica_id: int, state: ReplicaState) -> Replica:

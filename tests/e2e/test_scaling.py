@@ -1,0 +1,95 @@
+"""The number of replicas follows the load, by what the load balancer's metrics say of it."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+import time
+from collections import Counter
+from dataclasses import asdict
+from types import TracebackType
+from typing import Self
+from urllib.parse import urlsplit
+
+import pytest
+
+from spotrelay.core.scaling import Scaling
+from tests.e2e.stand import WITHIN_S, Stand
+
+SCALING = Scaling(
+    min_replicas=1, max_replicas=3, target_qps_per_replica=10.0, upscale_delay_s=5, downscale_delay_s=10
+)
+
+MEASURED_S = 240.0
+"""Fewer requests are known to be fewer once a whole minute of them is over, and complete a minute later."""
+
+
+class Requests:
+    """So many requests a second, each by itself, until the end of the `with` block."""
+
+    def __init__(self, stand: Stand, rate: float) -> None:
+        elb = stand.operator.session.client("elbv2")
+        (group,) = elb.describe_target_groups(TargetGroupArns=[stand.spec.target_group_arn])["TargetGroups"]
+        (front,) = elb.describe_load_balancers(LoadBalancerArns=group["LoadBalancerArns"])["LoadBalancers"]
+        self._host = str(front["DNSName"])
+        self._address = urlsplit(stand.cloud.endpoint).netloc
+        self._every_s = 1 / rate
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._send)
+        self.statuses: Counter[int] = Counter()
+
+    def send(self) -> int:
+        """Send one now; the status of its answer."""
+        connection = http.client.HTTPConnection(self._address, timeout=WITHIN_S)
+        try:
+            connection.request("GET", "/health", headers={"Host": self._host})
+            return connection.getresponse().status
+        finally:
+            connection.close()
+
+    def _send(self) -> None:
+        due = time.monotonic()
+        while not self._stop.is_set():
+            self.statuses[self.send()] += 1
+            due += self._every_s
+            self._stop.wait(due - time.monotonic())
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(4 * WITHIN_S + 2 * MEASURED_S)
+def test_the_number_follows_a_ramp_and_back_and_wakes_from_none(stand: Stand) -> None:
+    """From 1 to 50 requests a second: one replica, three, one; and from none the first request brings one.
+
+    None of the requests fails but the one that finds nobody.
+    """
+    stand.want(1)
+    stand.whole(1)
+    stand.change(scaling=asdict(SCALING))
+    try:
+        with Requests(stand, rate=50) as many:
+            began = time.monotonic()
+            stand.whole(3)
+            assert time.monotonic() - began >= SCALING.upscale_delay_s
+        with Requests(stand, rate=1) as few:
+            began = time.monotonic()
+            stand.whole(1, within_s=MEASURED_S)
+            assert time.monotonic() - began >= SCALING.downscale_delay_s
+        assert {*many.statuses, *few.statuses} == {200}
+
+        stand.change(scaling={**asdict(SCALING), "min_replicas": 0})
+        stand.whole(0, within_s=MEASURED_S)
+        assert Requests(stand, rate=1).send() == 503
+        stand.whole(1)
+    finally:
+        stand.change(scaling=None, replicas=3)
+        stand.whole(3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from lab.replay import load as loads
 from lab.replay.baselines.optimal import NAME as OPTIMAL
 from lab.replay.prices import MADE_UP, made_up, recorded
 from lab.replay.readers.spot_prices import read_all
@@ -26,6 +28,7 @@ from lab.replay.run import POLICIES, PRODUCTION, run
 from lab.replay.settings import ReplaySettings, ReplaySettingsError
 from lab.replay.synthetic import generate
 from lab.replay.traces import Regions, Trace, TraceError, by_region, load
+from spotrelay.core.scaling import Scaling
 from spotrelay.core.spec import OnWarning
 from spotrelay.service.schema import MAX_REPLICAS
 
@@ -136,6 +139,22 @@ def replay(
         ),
     ] = Regions.BOTH.value,
     seed: Annotated[str, typer.Option(metavar="S", help="Decides all that is random.")] = f"{DEFAULTS.seed}",
+    load_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--load",
+            metavar="FILE",
+            help="Replay a load, not a market: a CSV file of seconds, and requests a second from then on.",
+            show_default=False,
+        ),
+    ] = None,
+    scaling: Annotated[
+        str,
+        typer.Option(
+            metavar="MIN,MAX,QPS[,UP,DOWN]",
+            help="Of --load: the fewest and the most replicas, requests a second of each, delays (s).",
+        ),
+    ] = "1,10,1,300,1200",
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw them: .png or .svg.", show_default=False)
@@ -175,6 +194,9 @@ def replay(
         cold_starts = dict.fromkeys(
             _number("--cold-start", s) for s in cold_start or [f"{DEFAULTS.cold_start_s}"]
         )
+        if load_file is not None:
+            _replay_load(load_file, _scaling(scaling), list(cold_starts), as_json=as_json)
+            return
         settings = [replace(base, cold_start_s=cold_start_s) for cold_start_s in cold_starts]
         _check_outputs(outputs)
         which = Regions(_one_of("--regions", regions, [each.value for each in Regions]))
@@ -184,9 +206,39 @@ def replay(
             for market in by_region(whole, which, base.replicas)
         ]
         _replay(markets, policies, settings, outputs)
-    except (UsageError, TraceError, ReplaySettingsError) as error:
+    except (UsageError, TraceError, ReplaySettingsError, loads.LoadError) as error:
         err.print(f"spotrelay replay: {error}", markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(EXIT_USAGE) from None
+
+
+def _replay_load(path: Path, scaling: Scaling, cold_starts: Sequence[float], *, as_json: bool) -> None:
+    load = loads.read(path)
+    found = {cold_start_s: loads.compare(load, scaling, cold_start_s) for cold_start_s in cold_starts}
+    if as_json:
+        rows = [{"cold_start_s": s, **loads.to_dict(o)} for s, group in found.items() for o in group]
+        sys.stdout.write(json.dumps(rows, indent=2) + "\n")
+        return
+    console = Console(soft_wrap=True)
+    for cold_start_s, group in found.items():
+        console.print(f"{path.name}: {len(load):,} s, cold start {cold_start_s:g} s", highlight=False)
+        console.print(loads.table(group), soft_wrap=False)
+
+
+def _scaling(text: str) -> Scaling:
+    try:
+        least, most, qps, up, down = [float(part) for part in f"{text},300,1200".split(",")[:5]]
+        is_fine = 0 <= least <= most <= MAX_REPLICAS and 0 < qps < math.inf and min(up, down) >= 0
+    except ValueError:
+        is_fine = False
+    if not is_fine or text.count(",") not in (2, 4):
+        raise UsageError(f"--scaling must be MIN,MAX,QPS or MIN,MAX,QPS,UP,DOWN, as in 1,10,2, not {text!r}")
+    return Scaling(
+        min_replicas=int(least),
+        max_replicas=int(most),
+        target_qps_per_replica=qps,
+        upscale_delay_s=up,
+        downscale_delay_s=down,
+    )
 
 
 def _replay(

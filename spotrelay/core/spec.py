@@ -80,7 +80,7 @@ class ServiceSettings:
     """How long a replica out of rotation may finish its requests: also the target group's delay."""
     on_warning: OnWarning = OnWarning.NEEDED
     initial_delay_s: float = 1200
-    """A replica that isn't ready this long after its launch has failed."""
+    """A replica that isn't ready this long after its instance has booted has failed."""
     readiness_probe: ReadinessProbe | None = None
     """None: the load balancer's own health check is all there is."""
     on_rebalance: OnRebalance = OnRebalance.IGNORE

@@ -169,8 +169,12 @@ def late(spec: ServiceSpec, rows: Rows, silent: Collection[str], now: datetime) 
 
 
 def is_overdue(spec: ServiceSpec, replica: Replica, now: datetime) -> bool:
-    """Whether a replica that is on its way should be ready by now."""
-    return now - replica.entered[ReplicaState.PROVISIONING] > seconds(spec.initial_delay_s)
+    """Whether a replica that is on its way should be ready by now.
+
+    Its time begins when the instance runs. One that never comes to run has as much from its launch on.
+    """
+    since = replica.entered.get(ReplicaState.STARTING, replica.entered[ReplicaState.PROVISIONING])
+    return now - since > seconds(spec.initial_delay_s + timing.BOOT_S)
 
 
 def _for_replica(spec: ServiceSpec, replica: Replica, seen: Observation, now: datetime) -> Iterator[Action]:
@@ -296,7 +300,7 @@ def _for_rising(
 
 
 def _never_ready(spec: ServiceSpec, replica: Replica) -> Fail:
-    return Fail(replica, f"not ready {spec.initial_delay_s:.0f} s after its launch")
+    return Fail(replica, f"not ready {spec.initial_delay_s:.0f} s after its instance booted")
 
 
 def _for_ready(replica: Replica, health: TargetState | None, now: datetime) -> Iterator[Action]:

@@ -222,7 +222,7 @@ def test_a_started_replica_that_is_out_of_rotation_is_registered() -> None:
 def test_a_replica_that_never_becomes_ready_has_failed() -> None:
     """After its initial delay it is given up, and its successor waits for the back-off; on-demand doesn't."""
     late = a_replica(1, ReplicaState.PROVISIONING)
-    fail = Fail(late, "not ready 1200 s after its launch")
+    fail = Fail(late, "not ready 1200 s after its instance booted")
     assert decide(late, instances=(an_instance(1, InstanceState.PENDING),)) == [fail, FALLBACK]
     late = a_replica(1, ReplicaState.STARTING)
     fail = replace(fail, replica=late)
@@ -265,11 +265,14 @@ def test_what_ec2_takes_back_at_birth_is_a_loss() -> None:
 
 
 def test_a_replica_has_its_whole_initial_delay() -> None:
-    """It is late after its last moment, not in it."""
+    """It is late after its last moment, not in it, and its time begins when the instance has booted."""
     spec = demo_spec()
-    for age_s, is_late in ((spec.initial_delay_s, False), (spec.initial_delay_s + 0.001, True)):
-        rising = a_replica(1, ReplicaState.PROVISIONING, since_s=age_s)
-        assert reconcile.is_overdue(spec, rising, NOW) is is_late
+    last_s = spec.initial_delay_s + timing.BOOT_S
+    for state in (ReplicaState.PROVISIONING, ReplicaState.STARTING):
+        for age_s, is_late in ((last_s, False), (last_s + 0.001, True)):
+            assert reconcile.is_overdue(spec, a_replica(1, state, since_s=age_s), NOW) is is_late
+    launched = {ReplicaState.PROVISIONING: NOW - seconds(last_s + 600), ReplicaState.STARTING: NOW}
+    assert not reconcile.is_overdue(spec, a_replica(1, ReplicaState.STARTING, entered=launched), NOW)
 
 
 @pytest.mark.parametrize(("others", "kind"), [(2, Drain), (1, ServeOn)])

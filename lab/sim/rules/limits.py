@@ -51,6 +51,16 @@ UNSEEN_S = 60.0
 MISSING_S = 30.0
 """An instance that is neither shown nor healthy for half a minute counts as gone."""
 
+BOOT_S = 120.0
+"""A replica's initial delay begins when its instance has run for two minutes: docs/service-file.md."""
+
+
+def is_overdue_at(row: Replica, spec: ServiceSpec) -> float:
+    """When a replica that is on its way should be ready."""
+    since = row.entered.get(ReplicaState.STARTING, row.entered[ReplicaState.PROVISIONING])
+    return time_of(since) + spec.initial_delay_s + BOOT_S
+
+
 ADOPTION_AFTER_S = 10.0
 """A launched instance is adopted after ten seconds. Until then, its own launch may record it."""
 

@@ -227,8 +227,8 @@ def _check_time(view: InvocationView, commit: Commit, row: Replica, old: Replica
     reason = row.reason.removesuffix(NEEDLESS)
     started = old.entered.get(ReplicaState.PROVISIONING)
     if row.state is ReplicaState.FAILED and not reason.startswith("instance "):
-        delay_s = min((spec.initial_delay_s for spec in documents), default=0.0)
-        if started is None or now <= time_of(started) + delay_s:
+        due = min((limits.is_overdue_at(old, spec) for spec in documents), default=0.0)
+        if started is None or now <= due:
             view.report(Rule.NOT_BEFORE_TIMEOUT, f"{row} is given up as never ready, launched at {started}")
         instance = view.instance_of(row)
         is_running = instance is not None and instance.state is InstanceState.RUNNING

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, get_type_hints
 
@@ -50,8 +50,12 @@ class ReadinessProbe:
     """A real request that a replica must answer with 200 before it gets any other."""
 
     path: str
-    post_data: Mapping[str, Any]
+    post_data: Mapping[str, Any] | None
+    """Sent as JSON; None: a GET."""
     timeout_s: float = 15
+    headers: Mapping[str, str] = field(default_factory=dict)
+    failure_threshold_s: float | None = None
+    """A replica that serves and doesn't answer for this long is replaced; None: serving ones aren't asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

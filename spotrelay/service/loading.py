@@ -83,7 +83,12 @@ def _compile(path: Path, document: Document, file: ServiceFile, expander: _Expan
             health_check_path = probe.path
         else:
             data = expander.expand(probe.post_data)
-            settings["readiness_probe"] = ReadinessProbe(probe.path, data, probe.timeout_seconds)
+            settings["readiness_probe"] = ReadinessProbe(
+                probe.path,
+                data,
+                probe.timeout_seconds,
+                failure_threshold_s=probe.consecutive_failure_threshold_timeout,
+            )
     return Service(
         **settings,
         path=path,
@@ -140,7 +145,7 @@ def _document_problems(document: Document, service: Service) -> Iterator[Problem
     if size > runtime.MAX_CHARACTERS:
         probe = service.readiness_probe
         parts: dict[Location, object] = {
-            _PROBE_DATA: dict(probe.post_data) if probe else {},
+            _PROBE_DATA: dict(probe.post_data or {}) if probe else {},
             ("resources", "exclude"): service.requirements.exclude,
             ("resources", "instance_types"): service.requirements.instance_types,
         }

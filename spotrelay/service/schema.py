@@ -163,6 +163,9 @@ class ProbeSection(_Fields):
         default=1200, ge=1, le=86_400, description="whole seconds from 1 to 86400"
     )
     timeout_seconds: int = Field(default=15, ge=1, le=20, description="whole seconds from 1 to 20")
+    consecutive_failure_threshold_timeout: int = Field(
+        default=180, ge=60, le=86_400, description="whole seconds from 60 to 86400"
+    )
 
 
 class ServiceSection(_Fields):

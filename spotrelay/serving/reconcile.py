@@ -26,6 +26,7 @@ from spotrelay.serving.actions import (
     HoldBack,
     MarkReady,
     NoteHealth,
+    NoteSilence,
     NoteWarning,
     RaiseHighestId,
     Recount,
@@ -152,6 +153,28 @@ def awaiting_probe(spec: ServiceSpec, seen: Observation) -> dict[int, Instance]:
         ):
             waiting[replica.id] = instance
     return waiting
+
+
+def watched(spec: ServiceSpec, seen: Observation) -> dict[int, Instance]:
+    """By replica ID, the instances in rotation that are asked whether they still answer the probe."""
+    if spec.readiness_probe is None or spec.readiness_probe.failure_threshold_s is None:
+        return {}
+    watched = {}
+    for replica in seen.rows.replicas.values():
+        instance = seen.instances.get(replica.instance_id or "")
+        is_asked = replica.stays and instance is not None and instance.state is InstanceState.RUNNING
+        if is_asked and instance is not None and instance.address and instance.id not in seen.warned:
+            watched[replica.id] = instance
+    return watched
+
+
+def heard(rows: Rows, answering: Collection[str], now: datetime) -> list[Action]:
+    """Note who serves and has just not answered the probe, or does again."""
+    return [
+        NoteSilence(replica, None if replica.instance_id in answering else now)
+        for replica in rows.replicas.values()
+        if replica.stays and (replica.instance_id in answering) == (replica.silent_since is not None)
+    ]
 
 
 def late(spec: ServiceSpec, rows: Rows, silent: Collection[str], now: datetime) -> list[Action]:

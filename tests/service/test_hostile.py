@@ -71,6 +71,7 @@ def arrives(service: Service, text: str) -> None:
     spec = ServiceSpec.from_json(document)
     assert spec.version == 3
     assert spec.readiness_probe
+    assert spec.readiness_probe.post_data
     assert spec.readiness_probe.post_data["prompt"] == text
 
 

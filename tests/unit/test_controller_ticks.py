@@ -222,6 +222,28 @@ def test_where_nobody_answers_nothing_is_registered() -> None:
     assert "router.register" not in world.calls
 
 
+def test_who_serves_is_asked_by_the_minute_s_tick() -> None:
+    """Not by those that follow a change within seconds: each probe is a request that a model answers."""
+    probe = ReadinessProbe("/", {}, failure_threshold_s=180)
+    world = world_of(replace(demo_spec(replicas=2), readiness_probe=probe))
+    controller = Controller(world.ports())
+    settle(world, controller)
+    world.calls.clear()
+    controller.tick("demo", serving=world.clock.now())
+    assert "prober.answering" not in world.calls
+    world.prober.silent = {instance_of(active(world)[0])}
+    controller.tick("demo")
+    assert [r.silent_since for r in active(world)] == [world.clock.now(), None]
+    assert all(r.serves for r in active(world))
+    for _ in range(4):
+        world.clock.advance(60)
+        controller.tick("demo")
+    assert [r.replaces for r in active(world)] == [None, None, 1]
+    assert len(in_rotation(world)) == 2
+    settle(world, controller)
+    assert [r.id for r in active(world)] == [2, 3]
+
+
 def test_who_has_no_address_yet_is_not_asked() -> None:
     """EC2 may show an instance a moment before its address: the probe waits for that, and no tick fails."""
     world = world_of(replace(demo_spec(replicas=1), readiness_probe=ReadinessProbe("/", {})))

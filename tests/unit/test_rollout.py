@@ -526,6 +526,7 @@ def test_a_stopped_roll_out_raises_its_alarm() -> None:
 
 def _fail_twice(world: Any, controller: Controller) -> None:
     """No instance of the new version ever runs; the controller ticks until long after the back-off."""
-    for _ in range(int(2 * (demo_spec().initial_delay_s + timing.BOOT_S + 120) / timing.TICK_IN_TRANSITION_S)):
+    start_s = demo_spec().initial_delay_s + timing.BOOT_S + 120
+    for _ in range(int(2 * start_s / timing.TICK_IN_TRANSITION_S)):
         world.clock.advance(timing.TICK_IN_TRANSITION_S)
         controller.tick("demo")

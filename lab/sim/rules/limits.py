@@ -9,6 +9,7 @@ from datetime import datetime
 
 from lab.sim.gate import time_of
 from spotrelay.core.pools import Cause
+from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.spec import OnWarning, ServiceSpec
 
 # Interruptions: docs/service-file.md.
@@ -69,6 +70,15 @@ ORPHAN_AFTER_S = 120.0
 
 UNHEALTHY_S = 60.0
 """A replica that doesn't answer its health checks is replaced after a minute."""
+
+
+def silent_from(row: Replica, spec: ServiceSpec) -> float | None:
+    """When a replica that doesn't answer its readiness probe is to be replaced, if ever."""
+    probe = spec.readiness_probe
+    if probe is None or probe.failure_threshold_s is None or row.silent_since is None:
+        return None
+    return time_of(row.silent_since) + probe.failure_threshold_s
+
 
 FALLBACK_UNHEALTHY_S = 180.0
 """A fallback gets no replacement, and is given up after three minutes."""

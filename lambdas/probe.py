@@ -42,8 +42,8 @@ _Probe = tuple[tuple[str, int], bytes]
 def handler(event: dict[str, Any], context: object) -> dict[str, list[str]]:  # noqa: ARG001 - Lambda's signature
     """Of `urls` (instance → URL) those that answer with 200 within `timeout_s`.
 
-    They are sent a POST of `post_data`, or a GET if there is none. The time is from now to the end of the last
-    answer. Redirects aren't followed, and no proxy is used.
+    They are sent a POST of `post_data`, or a GET if there is none. The time counts to the end of the last answer.
+    Redirects aren't followed, and no proxy is used.
 
     Raises:
         ValueError: one of the URLs isn't http://<private IPv4 address>:<port>/…, or a header isn't one line.

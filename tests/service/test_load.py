@@ -252,7 +252,7 @@ def test_few_types_are_a_warning_that_says_what_would_widen_the_choice(service: 
     """Fewer than ten types for Spot is answered with the requirement to relax and the GPUs to add."""
     chat = service(GOOD.replace("{A10G, L4, L40S}", "A10G\n  cpus: 8+"))
     assert [str(w).partition("chat.yaml:")[2] for w in chat.warnings] == [
-        "4: resources.accelerators: "
+        "5:3: resources.accelerators: "
         "only 4 instance types are eligible, where AWS asks for at least 10 for Spot. "
         "Wider with a smaller cpus (it leaves out g5.xlarge), or with L4:1 (6 more), or with L40S:1 (4 more)."
     ]
@@ -362,7 +362,7 @@ def test_what_is_likely_a_mistake_is_a_warning(service: Loader) -> None:
         GOOD.replace("replicas: 2", "replicas: 2\n  drain_seconds: 600")
         + "envs: {HF_TOKEN: abc, MAX_TOKENS: 5, EMPTY_TOKEN: ''}"
     )
-    assert [(w.line, w.field) for w in chat.warnings] == [(3, "service.drain_seconds"), (8, "envs.HF_TOKEN")]
+    assert [(w.line, w.field) for w in chat.warnings] == [(3, "service.drain_seconds"), (9, "envs.HF_TOKEN")]
 
 
 def test_a_description_tells_what_the_service_amounts_to(service: Loader) -> None:

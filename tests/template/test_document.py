@@ -17,6 +17,8 @@ from spotrelay.core.names import Metric
 from spotrelay.core.requirements import Accelerators, Amount, Requirements
 from spotrelay.core.spec import OnRebalance, OnWarning, ReadinessProbe, ServiceSettings, ServiceSpec
 from spotrelay.service import Service, envfile, load
+from spotrelay.service.dialect import canonical
+from spotrelay.service.document import Document
 from spotrelay.service.wording import sections
 from stacks.alarms import UNLAUNCHED_PERIODS
 from stacks.service import ServiceStack
@@ -165,6 +167,10 @@ def bridged(tmp_path_factory: pytest.TempPathFactory) -> ServiceSpec:
     return _document(_stack(tmp_path_factory.mktemp("bridged"), BRIDGED))
 
 
+def _canonical(file: dict[str, Any]) -> dict[str, Any]:
+    return canonical(Document("chosen.yaml", file, {})).document.values
+
+
 def _document(template: Template) -> ServiceSpec:
     (launch_template,) = template.all("AWS::EC2::LaunchTemplate")
     text = flat(template.only("AWS::SSM::Parameter")["Value"])
@@ -182,7 +188,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Service:
 @pytest.mark.parametrize(("way", "model"), list(sections()))
 def test_every_field_of_the_file_is_tried(way: str, model: type[BaseModel]) -> None:
     """A new field of the schema fails this test until the file above has it, off its default."""
-    file = {**FILE, "spotrelay": BRIDGED["spotrelay"]}
+    file = _canonical({**FILE, "spotrelay": BRIDGED["spotrelay"]})
     written = reduce(getitem, way.split("."), file) if way else file
     assert written.keys() == model.model_fields.keys()
     for name, field in model.model_fields.items():

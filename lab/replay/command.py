@@ -30,7 +30,7 @@ from lab.replay.synthetic import generate
 from lab.replay.traces import Regions, Trace, TraceError, by_region, load
 from spotrelay.core.scaling import Scaling
 from spotrelay.core.spec import OnWarning
-from spotrelay.service.schema import MAX_REPLICAS
+from spotrelay.service.scaling import MAX_REPLICAS
 
 EXIT_USAGE = 2
 

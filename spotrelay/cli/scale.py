@@ -88,7 +88,7 @@ def _request(
 
 def _count(text: str) -> int:
     from spotrelay.cli.control_plane import CommandError
-    from spotrelay.service.schema import MAX_REPLICAS
+    from spotrelay.service.scaling import MAX_REPLICAS
 
     # More digits than the limit has are too many in any case, and may be more than int() takes.
     if re.fullmatch("[0-9]{1,9}", text) and int(text) <= MAX_REPLICAS:
@@ -120,4 +120,7 @@ def _in_words(wanted: Desired, spec: ServiceSpec, now: datetime) -> str:
         return f"{number}, as the service file says"
     is_today = wanted.until.date() == now.date()
     until = wanted.until.astimezone(UTC).strftime("%H:%M UTC" if is_today else "%Y-%m-%d %H:%M UTC")
-    return f"{number} until {until} ({wanted.source}), then {spec.replicas} again as the service file says"
+    after = (
+        "as many as the load asks for" if spec.scaling else f"{spec.replicas} again as the service file says"
+    )
+    return f"{number} until {until} ({wanted.source}), then {after}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,6 +19,7 @@ from spotrelay.cli.app import app
 from spotrelay.cli.scale import _in_words
 from spotrelay.core.desired import Desired, ScaleRequest, Source
 from spotrelay.core.names import CONTROL_PLANE_PARAMETER, service_parameter
+from spotrelay.core.scaling import Scaling
 from tests.contract.conftest import TABLE, make_table
 from tests.examples import demo_spec
 
@@ -75,6 +77,7 @@ def test_a_request_is_stored_shown_and_told(region: Region, text: str, lasts_s: 
     asked = region.asked()
     assert asked
     assert asked.replicas == 5
+    assert asked.until
     lasts = timedelta(seconds=lasts_s)
     assert before + lasts <= asked.until <= datetime.now(UTC) + lasts
     assert out.startswith("demo: 5 replicas until ")
@@ -184,3 +187,11 @@ def test_the_day_is_named_if_it_is_another(until: datetime, words: str) -> None:
     """A time of day alone would be misread for one that is tomorrow."""
     wanted = Desired(1, Source.OPERATOR, until)
     assert _in_words(wanted, demo_spec(), NOW).startswith(words)
+
+
+def test_where_the_number_follows_the_load() -> None:
+    """What the load asks for is shown as such, and comes back after an operator's number."""
+    spec = replace(demo_spec(), scaling=Scaling(min_replicas=1, max_replicas=4, target_qps_per_replica=2.0))
+    assert _in_words(Desired(2, Source.LOAD, None), spec, NOW) == "2 replicas, as the load asks for"
+    asked = _in_words(Desired(2, Source.OPERATOR, NOW + timedelta(hours=1)), spec, NOW)
+    assert asked.endswith(" UTC (operator), then as many as the load asks for")

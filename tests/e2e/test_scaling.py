@@ -17,7 +17,7 @@ from spotrelay.core.scaling import Scaling
 from tests.e2e.stand import WITHIN_S, Stand
 
 SCALING = Scaling(
-    min_replicas=1, max_replicas=3, target_qps_per_replica=10.0, upscale_delay_s=5, downscale_delay_s=10
+    min_replicas=1, max_replicas=3, target_qps_per_replica=5.0, upscale_delay_s=5, downscale_delay_s=10
 )
 
 MEASURED_S = 240.0

@@ -211,7 +211,7 @@ def pass_time(world: Troubled, controller: Controller, duration_s: float) -> Non
 def on_record(world: Troubled) -> int | None:
     """The load's number on record."""
     request = rows(world).requests.get(Source.LOAD)
-    return request and request.replicas
+    return request.replicas if request else None
 
 
 def test_more_load_brings_more_replicas_and_less_takes_them_away() -> None:

@@ -17,7 +17,7 @@ BERLIN, NEW_YORK = ZoneInfo("Europe/Berlin"), ZoneInfo("America/New_York")
 def fired(text: str, now: str, zone: ZoneInfo = BERLIN) -> str | None:
     """When it last fired before a UTC time, as such a time."""
     at = Cron.parse(text).last_fired(zone, datetime.fromisoformat(now).replace(tzinfo=UTC))
-    return at and at.strftime("%Y-%m-%dT%H:%M")
+    return at.strftime("%Y-%m-%dT%H:%M") if at else None
 
 
 @pytest.mark.parametrize(

@@ -60,8 +60,6 @@ class Scaling:
     """Requests a second that a replica is to have. Where it depends on the accelerator: the least of these,
     for what `qps_by_instance_type` doesn't name."""
     qps_by_instance_type: Mapping[str, float] = field(default_factory=dict)
-    target_ongoing_requests_per_replica: float | None = None
-    """Requests that a replica is to work on at a time: what counts where an answer takes minutes."""
     metric: MetricTarget | None = None
     upscale_delay_s: float = 300
     """So long must the load ask for more before there are more."""
@@ -118,7 +116,5 @@ class Load:
 
     requests_per_s: float | None = None
     """In the last minute that was measured, those that found no replica among them."""
-    ongoing: float | None = None
-    """Requests that all replicas work on, and those that wait in them."""
     metric: float | None = None
     """The value of `Scaling.metric`."""

@@ -155,9 +155,6 @@ class ScheduleSection(_Range):
 class ScalingSection(_Fields):
     """What SkyServe's `replica_policy` has no place for."""
 
-    target_ongoing_requests_per_replica: float | None = Field(
-        default=None, gt=0, allow_inf_nan=False, description="a number more than 0"
-    )
     metric: MetricSection | None = Field(default=None, description="fields (namespace, name …)")
     schedules: list[ScheduleSection] = Field(
         default_factory=list,
@@ -165,22 +162,17 @@ class ScalingSection(_Fields):
         description="a list of schedules (cron, min_replicas …)",
     )
 
-    @property
-    def has_target(self) -> bool:
-        """Whether it says what the load is."""
-        return self.metric is not None or self.target_ongoing_requests_per_replica is not None
-
 
 def findings(policy: ReplicaPolicy | None, extra: ScalingSection | None) -> list[Finding]:
     """What is wrong with the two together, each at its place in the whole file."""
     found = []
-    if policy is None and extra and extra.has_target:
+    if policy is None and extra and extra.metric:
         message = (
             "without service.replica_policy nothing says between which numbers: give it min_replicas and"
             " max_replicas instead of service.replicas"
         )
         found.append(Finding(("spotrelay", "scaling"), message))
-    has_target = (extra and extra.has_target) or (policy and policy.target_qps_per_replica is not None)
+    has_target = (extra and extra.metric) or (policy and policy.target_qps_per_replica is not None)
     ranges: list[tuple[tuple[str | int, ...], _Range]] = (
         [(("service", "replica_policy"), policy)] if policy else []
     )
@@ -209,7 +201,6 @@ def compiled(
         max_replicas=policy.most if policy else replicas,
         target_qps_per_replica=min(qps.values()) if isinstance(qps, Mapping) else qps,
         qps_by_instance_type=_by_type(qps, types) if isinstance(qps, Mapping) else {},
-        target_ongoing_requests_per_replica=section.target_ongoing_requests_per_replica,
         metric=section.metric.compiled if section.metric else None,
         upscale_delay_s=policy.upscale_delay_seconds if policy else 300,
         downscale_delay_s=policy.downscale_delay_seconds if policy else 1200,

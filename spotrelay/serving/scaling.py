@@ -75,8 +75,6 @@ def _asked_for(scaling: Scaling, load: Load, serving: Sequence[str]) -> Iterator
     elif scaling.counts_requests:
         # What else is measured is measured of replicas: where there are none, requests must wake the first.
         yield None if load.requests_per_s is None else int(load.requests_per_s > 0)
-    if scaling.target_ongoing_requests_per_replica is not None:
-        yield _divided(load.ongoing, scaling.target_ongoing_requests_per_replica)
     if metric := scaling.metric:
         if metric.is_total or not serving:
             yield _divided(load.metric, metric.target) if metric.is_total else None

@@ -433,7 +433,6 @@ OTHER_SPEC = ServiceSpec(
         max_replicas=9,
         target_qps_per_replica=1.5,
         qps_by_instance_type={"g6.xlarge": 1.5, "g5.xlarge": 3.0},
-        target_ongoing_requests_per_replica=8.0,
         metric=MetricTarget(
             namespace="AWS/SQS",
             name="ApproximateNumberOfMessagesVisible",

@@ -56,9 +56,29 @@ def handmade() -> list[Mutant]:
 
 HAND_MADE: Sequence[HandMade] = (
     HandMade(
+        "unknown-load-scales-down",
+        "serving.scaling",
+        """\
+        return replace(held, falling_since=None)
+""",
+        """\
+        pass
+""",
+        "a load that nobody could measure counts as none",
+        is_quick=True,
+    ),
+    HandMade(
+        "load-followed-at-once",
+        "serving.scaling",
+        "since = before.falling_since or now",
+        "since = before.falling_since or now - seconds(scaling.downscale_delay_s)",
+        "replicas go at the first look that needs fewer",
+        is_quick=True,
+    ),
+    HandMade(
         "requests-never-end",
         "core.desired",
-        "if request is not None and now < request.until:",
+        "if request is not None and request.counts(now):",
         "if request is not None:",
         "an operator's number counts on when its time is over",
         is_quick=True,

@@ -57,13 +57,12 @@ def test_a_target_for_each_accelerator(service: Loader) -> None:
 
 
 def test_what_skyserve_has_no_place_for(service: Loader) -> None:
-    """Requests at a time, a metric, schedules."""
+    """A metric, schedules."""
     policy = {"min_replicas": 1, "max_replicas": 5}
-    extra = {"target_ongoing_requests_per_replica": 8, "metric": QUEUE, "schedules": [DAY]}
+    extra = {"metric": QUEUE, "schedules": [DAY]}
     assert service(file(policy, extra)).scaling == Scaling(
         min_replicas=1,
         max_replicas=5,
-        target_ongoing_requests_per_replica=8,
         metric=MetricTarget(
             namespace="AWS/SQS", name="Visible", target=9, dimensions={"QueueName": "q"}, is_total=True
         ),

@@ -104,7 +104,6 @@ FOLLOWED: dict[str, Any] = {
     },
     "spotrelay": {
         "scaling": {
-            "target_ongoing_requests_per_replica": 8.5,
             "metric": {
                 "namespace": "AWS/SQS",
                 "name": "ApproximateNumberOfMessagesVisible",
@@ -160,7 +159,6 @@ SETTINGS = ServiceSettings(
         min_replicas=35,
         max_replicas=40,
         target_qps_per_replica=1.5,
-        target_ongoing_requests_per_replica=8.5,
         metric=MetricTarget(
             namespace="AWS/SQS",
             name="ApproximateNumberOfMessagesVisible",

@@ -257,16 +257,22 @@ def _surplus(
 
     Of the rest on-demand goes before Spot, then the dearest, then the newest.
     """
-    on_demand = [r for r in regular if r.purchase_option is PurchaseOption.ON_DEMAND]
-    base = {r.id for r in sorted(on_demand, key=_least_missed, reverse=True)[: _base(spec)]}
 
-    def least_missed(replica: Replica) -> tuple[int, bool, bool, bool, float, int]:
+    def price(replica: Replica) -> float:
+        return prices.get(replica.offering, 0.0) if replica.offering else 0.0
+
+    def least_missed(replica: Replica) -> tuple[int, bool, float, int]:
         distance, serves, age = _least_missed(replica)
-        is_spot = replica.purchase_option is PurchaseOption.SPOT
-        price = prices.get(replica.offering, 0.0) if replica.offering else 0.0
-        return distance, serves, replica.id in base, is_spot, -price, age
+        return distance, serves, -price(replica), age
 
-    return sorted(regular, key=least_missed)[: max(count, 0)]
+    def in_turn(replica: Replica) -> tuple[int, bool, bool, bool, float, int]:
+        distance, serves, cheapness, age = least_missed(replica)
+        is_spot = replica.purchase_option is PurchaseOption.SPOT
+        return distance, serves, replica.id in base, is_spot, cheapness, age
+
+    on_demand = [r for r in regular if r.purchase_option is PurchaseOption.ON_DEMAND]
+    base = {r.id for r in sorted(on_demand, key=least_missed, reverse=True)[: _base(spec)]}
+    return sorted(regular, key=in_turn)[: max(count, 0)]
 
 
 def _base(spec: ServiceSpec) -> int:

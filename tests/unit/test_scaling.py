@@ -335,9 +335,10 @@ def test_an_unknown_time_zone_holds_the_number() -> None:
 # Which go, and how they are bought.
 
 
-def test_the_dearest_go_first() -> None:
-    """Of three that serve, the one whose pool costs most; without prices the newest."""
-    world, controller = scaled()
+@pytest.mark.parametrize("use_spot", [True, False])
+def test_the_dearest_go_first(use_spot: bool) -> None:
+    """Of three that serve, the one whose type costs most there, however long it has been there."""
+    world, controller = scaled(use_spot=use_spot)
     replicas = active(world)
     pools = [r.offering.pool for r in replicas if r.offering]
     dearest = CapacityPool(pools[0].region, "us-east-1b", "g6.xlarge")
@@ -346,8 +347,11 @@ def test_the_dearest_go_first() -> None:
     assert oldest.offering is not None
     kept[oldest.id] = replace(oldest, offering=replace(oldest.offering, pool=dearest))
     prices = {**dict.fromkeys(pools, 0.4), dearest: 0.5}
+    assert {pool.instance_type for pool in pools} == {"g5.xlarge"}
     spec = world.services.specs["demo"]
-    world.store.note_survey(Survey("demo", spec.asked, world.clock.now(), tuple(prices), spot_prices=prices))
+    of_types = {"g5.xlarge": 0.4, "g6.xlarge": 0.5}
+    survey = Survey("demo", spec.asked, world.clock.now(), tuple(prices), of_types, prices)
+    world.store.note_survey(survey)
     world.store.note_request("demo", Source.LOAD, held(2))
     world.loads.loads["demo"] = Load(4.0)
     controller.tick("demo")

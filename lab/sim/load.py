@@ -69,9 +69,10 @@ def draw(seed: int, replicas: int, minutes: float | None) -> Loads:
     overprovision = random.choice((1, 1, 2)) if random.random() < OVERPROVISIONED else 0
     if not is_scaled:
         return Loads(overprovision=overprovision)
+    least = random.choice((0, 1, 1, 2))
     scaling = Scaling(
-        min_replicas=random.choice((0, 1, 1, 2)),
-        max_replicas=replicas + random.randint(0, 3),
+        min_replicas=least,
+        max_replicas=max(replicas + random.randint(0, 3), least),
         target_qps_per_replica=random.choice((0.5, 1.0, 4.0)),
         upscale_delay_s=random.choice((0.0, 10.0, 40.0)),
         downscale_delay_s=random.choice((10.0, 40.0, 120.0)),

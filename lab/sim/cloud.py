@@ -351,7 +351,7 @@ class SimCloud:
             NEVER if is_broken else running_at + random.uniform(*LOAD_S),
             [(now, InstanceState.PENDING), (running_at, InstanceState.RUNNING)],
             request.launch_id,
-            request.spec.launch_template_id,
+            request.spec.template(offering.purchase_option).id,
         )
         instance.highest_id, instance.launched_for = request.highest_id, service
         instance.version = request.spec.version

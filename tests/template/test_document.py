@@ -280,7 +280,7 @@ def test_on_demand_has_a_launch_template_that_targets_the_reservations(
 ) -> None:
     """It says all that the other one says, and the group besides, without a preference beside it."""
     templates = bridged_template.all("AWS::EC2::LaunchTemplate")
-    on_demand = bridged_template.id_with("AWS::EC2::LaunchTemplate", "OnDemand")
+    on_demand = bridged_template.id_with("AWS::EC2::LaunchTemplate", "InstancesOnDemand")
     assert bridged.template(PurchaseOption.ON_DEMAND) == LaunchTemplate(f"<{on_demand}>", "2")
     assert bridged.template(PurchaseOption.SPOT) == LaunchTemplate(bridged.launch_template_id, "7")
     ours = templates.pop(on_demand)

@@ -210,7 +210,7 @@ def test_a_foreign_instance_with_our_tag_is_left_alone() -> None:
 
 
 def test_what_came_from_the_on_demand_template_is_ours() -> None:
-    """An orphan may be of either template; Spot isn't launched from that for on-demand, so such is foreign."""
+    """An orphan may be of either template. Spot is never launched from on-demand's: such is foreign."""
     spec = replace(demo_spec(replicas=0), on_demand_template=LaunchTemplate("lt-2", "5"))
     for facts, action in (
         ({"launch_template_id": "lt-2", "offering": ON_DEMAND}, TakeIn),

@@ -378,7 +378,7 @@ def all_warned_instances_are_terminated(self: Controller, *args: Any, **kwargs: 
 
 @broken_stage(supersede.decide, Rule.NEVER_ABOVE_SURGE)
 def supersedes_all_at_once(spec: ServiceSpec, *args: Any) -> Iterator[Action]:
-    """All recommended replicas are replaced at the same time."""
+    """All unhealthy or old replicas are replaced at the same time."""
     return supersede.decide(replace(spec, surge=99), *args)
 
 

@@ -85,7 +85,6 @@ def spec_of(settings: ReplaySettings, zones: Zones) -> ServiceSpec:
         drain_s=settings.drain_s,
         on_warning=settings.on_warning,
         on_rebalance=settings.on_rebalance,
-        surge=settings.surge,
         # No replica fails to start here: late enough that none is given up.
         initial_delay_s=600 + 3 * settings.cold_start_s,
         # A standby must show that it is prepared; without standbys the health check is all there is.

@@ -52,8 +52,6 @@ class ReplaySettings:
     """When the production controller takes a warned replica out of rotation. No other policy knows it."""
     on_rebalance: OnRebalance = OnRebalance.IGNORE
     """What the production controller does about recommendations. No other policy hears them."""
-    surge: int = 1
-    """How many of its replicas it replaces at a time before they go."""
     standby: int | Literal["auto"] = 0
     """Standbys of the production controller: stopped on-demand instances that it resumes; auto: as many as it
     finds to pay. No other policy has any."""

@@ -51,7 +51,17 @@ from spotrelay.serving import (
     strength,
     supersede,
 )
-from spotrelay.serving.actions import Action, CloseIntent, Drain, Request, Resume, StopInstance, Terminate
+from spotrelay.serving.actions import (
+    Action,
+    CloseIntent,
+    Drain,
+    Replace,
+    Request,
+    Resume,
+    StopInstance,
+    Terminate,
+)
+from spotrelay.serving.observation import Observation
 from spotrelay.serving.reconcile import Stage
 
 
@@ -380,6 +390,18 @@ def all_warned_instances_are_terminated(self: Controller, *args: Any, **kwargs: 
 def supersedes_all_at_once(spec: ServiceSpec, *args: Any) -> Iterator[Action]:
     """All unhealthy or old replicas are replaced at the same time."""
     return supersede.decide(replace(spec, surge=99), *args)
+
+
+@broken_stage(supersede.decide, Rule.REPLACED_BEFORE_DRAINED)
+def recommended_ones_queue(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Action]:
+    """Of the replicas that EC2 recommends to leave only one at a time is replaced."""
+    is_busy = any(r.superseded_in(seen.rows) for r in seen.rows.replicas.values())
+    for action in supersede.decide(spec, seen, now):
+        if isinstance(action, Replace) and action.reason == supersede.RECOMMENDED:
+            if is_busy:
+                continue
+            is_busy = True
+        yield action
 
 
 @mistake(rollout, "proven", Rule.VERSION_CORRECT)

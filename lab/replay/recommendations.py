@@ -1,8 +1,8 @@
 """EC2's recommendations to leave an instance, made up: no recording has any.
 
 A share of the moments in which a pool comes to hold less is announced some minutes ahead, to as many of the
-pool's instances as would be taken if it happened at once. EC2 publishes neither how many are announced, nor how
-long before, nor how often nothing follows. So both shares are settings, and the lead is what operators report.
+pool's instances as would be taken if it happened at once. EC2 publishes neither how many are announced, nor
+how long before, nor how often nothing follows. So both shares are settings, and the lead is an assumption.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from lab.replay.traces import PoolTrace, Trace
 
 AHEAD_S = (300.0, 600.0)
-"""A recommendation comes so long before the loss: five to ten minutes. EC2 promises nothing, and some come with
-the warning, which are none that help."""
+"""A recommendation comes so long before the loss: five to ten minutes. EC2 promises nothing, and some come
+with the warning, which are none that help."""
 
 
 class Recommendation(NamedTuple):
@@ -42,6 +42,6 @@ def _of_pool(trace: PoolTrace, duration_s: float, settings: ReplaySettings) -> I
     for (_, before), (at, held) in pairwise(trace.capacity):
         if held < before and chance.random() < settings.recommendations:
             yield Recommendation(at - chance.uniform(*AHEAD_S), trace.pool, held)
-            # So many in a row that `false` is their share of all: nothing follows, and the whole pool gets them.
+            # So many that `false` is their share of all: nothing follows, and the whole pool gets them.
             while chance.random() < false:
                 yield Recommendation(chance.uniform(0, duration_s), trace.pool, 0)

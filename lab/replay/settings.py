@@ -39,7 +39,7 @@ class ReplaySettings:
     warning_loss: float = 0.0
     """Share of the warnings whose event reaches nobody."""
     recommendations: float = 0.0
-    """Share of the moments in which a pool comes to hold less that EC2 announces by recommendations to leave."""
+    """Share of the moments in which a pool comes to hold less that rebalance recommendations announce."""
     false_recommendations: float = 0.0
     """Share of all the recommendations that nothing follows."""
     od_price_ratio: float = 3.0

@@ -221,7 +221,7 @@ def test_progress_is_shown_where_it_is_wanted(traces: Path) -> None:
             ("--on-warning", "serve-on"),
             "--on-warning 'serve-on' is unknown (did you mean serve_on?): give one of needed, ",
         ),
-        (("--on-rebalance", "replaced"), "--on-rebalance 'replaced' is unknown (did you mean replace?): give"),
+        (("--on-rebalance", "replaced"), "--on-rebalance 'replaced' is unknown (did you mean replace?)"),
         (("--recommendations", "some"), "--recommendations must be a number, not 'some'"),
         (("--on-warning", ""), "--on-warning '' is unknown: give one of needed, serve_on, leave"),
         (("--drain", -1), "drain is -1: give 0 seconds or more"),

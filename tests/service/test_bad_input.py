@@ -201,7 +201,7 @@ BAD = {  # name: (text, the error after "chat.yaml:")
     "reservations that Spot can't use": (
         reserved().replace(REPLICAS, f"{REPLICAS}\n  on_demand_fallback: false"),
         "9:13: spotrelay.capacity_reservations: only on-demand instances use capacity reservations, and this "
-        "service has none: set spotrelay.base_on_demand, let spotrelay.on_demand_fallback be true, or remove "
+        "service has none: set spotrelay.base_on_demand, let service.on_demand_fallback be true, or remove "
         "this",
     ),
     "several ports": (

@@ -1,8 +1,8 @@
 """EC2's vCPU quotas: which one counts which instance types.
 
 Spot and on-demand are counted apart, and each region has its own. New accounts have 0 of both for everything
-that has an accelerator: docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html, as of
-2026-11-22, has the codes, too.
+that has an accelerator, and a few vCPU for the standard families:
+docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html, as of 2026-11-22, has the codes, too.
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ interruptions must not be what fills the quota up, nor have others' functions wa
 
 
 _STANDARD = "Standard (A, C, D, H, I, M, R, T, Z)"
-_STANDARD_FAMILIES = frozenset({"a", "c", "d", "h", "i", "im", "is", "m", "r", "t", "z"})
 
 _SPOT = {
     "dl": Quota("L-85EED4F7", "All DL Spot Instance Requests"),
@@ -75,8 +74,6 @@ _ON_DEMAND = {
 def quota_for(instance_type: str, option: PurchaseOption) -> Quota | None:
     """The quota that counts instances of the type; None for a type of which AWS doesn't say it."""
     group = quota_of(instance_type)
-    if group in _STANDARD_FAMILIES:
-        group = "standard"
     if option is PurchaseOption.ON_DEMAND:
         return _ON_DEMAND.get(group)
     if group == "p":

@@ -65,7 +65,7 @@ class ServiceSettings:
     replicas: int
     use_spot: bool
     ordered: bool
-    """Whether the file lists instance types, so that their order is a preference."""
+    """Whether the order of the instance types is the file's preference."""
     port: int
     on_demand_fallback: bool = True
     """Whether what Spot doesn't give is bought on-demand. Without Spot it is bought on-demand anyway."""

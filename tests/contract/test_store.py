@@ -414,6 +414,7 @@ OTHER_SPEC = ServiceSpec(
         regions=("us-east-1",),
         arch="arm64",
         use_spot=False,
+        alternatives=(Requirements(cpus=Amount(8, at_least=True)), Requirements(zones=("us-east-1a",))),
     ),
     drain_s=12.5,
     on_warning=OnWarning.LEAVE,

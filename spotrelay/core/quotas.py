@@ -85,6 +85,42 @@ def quota_for(instance_type: str, option: PurchaseOption) -> Quota | None:
 
 
 @dataclass(frozen=True, slots=True)
+class Need:
+    """What all replicas take of a quota, if all are of the smallest type that it counts."""
+
+    quota: Quota
+    option: PurchaseOption
+    each: int
+    """vCPU of that type."""
+    vcpus: int
+
+
+def needs(service: ServiceSettings, vcpus: Mapping[str, int]) -> list[list[Need]]:
+    """What the service takes of each way of buying: of the quotas of one list any, or several together.
+
+    `vcpus` are those of each eligible type. Of types that no known quota counts none is needed.
+    """
+    fallbacks = service.on_demand_fallback or not service.use_spot
+    # Standbys count while they run. Where one is slow, another is resumed: in the end all of them run.
+    on_demand = max(service.replicas, service.base_on_demand + service.standby)
+    counts = {
+        PurchaseOption.SPOT: service.replicas - service.base_on_demand if service.use_spot else 0,
+        PurchaseOption.ON_DEMAND: on_demand if fallbacks else service.base_on_demand,
+    }
+    found: list[list[Need]] = []
+    for option, count in counts.items():
+        smallest: dict[Quota | None, int] = {}
+        for name, size in vcpus.items():
+            quota = quota_for(name, option)
+            smallest[quota] = min(size, smallest.get(quota, size))
+        if count > 0 and smallest and None not in smallest:
+            found.append(
+                [Need(quota, option, size, count * size) for quota, size in smallest.items() if quota]
+            )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
 class Shortage:
     """A quota that is too small for a service, taken alone: others use it, too."""
 
@@ -111,22 +147,10 @@ def shortages(
     `vcpus` are those of each eligible type. Where several families are eligible, it takes all of their quotas
     together to be too small; a type that no known quota counts may always be launched.
     """
-    fallbacks = service.on_demand_fallback or not service.use_spot
-    # Standbys count while they run. Where one is slow, another is resumed: in the end all of them run.
-    on_demand = max(service.replicas, service.base_on_demand + service.standby)
-    counts = {
-        PurchaseOption.SPOT: service.replicas - service.base_on_demand if service.use_spot else 0,
-        PurchaseOption.ON_DEMAND: on_demand if fallbacks else service.base_on_demand,
-    }
     found: list[Shortage] = []
-    for option, count in counts.items():
-        smallest: dict[Quota | None, int] = {}
-        for name, size in vcpus.items():
-            quota = quota_for(name, option)
-            smallest[quota] = min(size, smallest.get(quota, size))
-        if count <= 0 or None in smallest:
-            continue
-        values = {quota: value_of(quota) for quota in smallest if quota}
-        if sum(value // smallest[quota] for quota, value in values.items()) < count:
-            found += [Shortage(q, option, value, count * smallest[q]) for q, value in values.items()]
+    for wanted in needs(service, vcpus):
+        values = {need.quota: value_of(need.quota) for need in wanted}
+        count = wanted[0].vcpus // wanted[0].each
+        if sum(values[need.quota] // need.each for need in wanted) < count:
+            found += [Shortage(n.quota, n.option, values[n.quota], n.vcpus) for n in wanted]
     return found

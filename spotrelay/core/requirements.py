@@ -243,16 +243,16 @@ def _candidates(wanted: Requirements, described: Iterable[InstanceType]) -> list
     by_name = {type_.name: type_ for type_ in described}
     if wanted.instance_types:
         return [by_name[name] for name in wanted.instance_types if name in by_name]
-    ordered = sorted(by_name.values(), key=_small_first)
+    types = by_name.values()
     if wanted.accelerators:
-        return [type_ for these in wanted.accelerators for type_ in ordered if these.are_on(type_)]
+        kinds = [[type_ for type_ in types if these.are_on(type_)] for these in wanted.accelerators]
+        return [type_ for kind in kinds for type_ in sorted(kind, key=_small_first)]
     if wanted.accelerator_memory_gb:
-        return [type_ for type_ in ordered if type_.is_nvidia and type_.accelerator_count == 1]
+        single = (type_ for type_ in types if type_.is_nvidia and type_.accelerator_count == 1)
+        return sorted(single, key=_small_first)
     if wanted.is_plain:
-        arch = wanted.arch or "x86_64"
-        return sorted(
-            (type_ for type_ in ordered if _is_general(type_, arch)), key=lambda t: (_size(t), t.name)
-        )
+        general = (type_ for type_ in types if _is_general(type_, wanted.arch or "x86_64"))
+        return sorted(general, key=lambda type_: (_size(type_), type_.name))
     return []
 
 

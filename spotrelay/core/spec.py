@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, get_type_hints
 
@@ -97,6 +97,8 @@ class ServiceSettings:
     """The zones that standbys are spread over; none named: all of the service's."""
     max_launches_per_minute: int = 100
     """The brake that keeps a mistake, of ours or anybody's, from becoming a bill."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """The user's own tags for instances."""
 
     @property
     def may_have_standbys(self) -> bool:

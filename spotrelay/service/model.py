@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from spotrelay.core.instance_types import InstanceType
@@ -19,6 +19,13 @@ LEAST_DISK_GIB = 75
 """Size of the default image's snapshot, as of 2026: no root volume may be smaller. EC2 says so only at the
 launch (InvalidBlockDeviceMapping, `expect size >= 75GB`)."""
 
+LEAST_PLAIN_DISK_GIB = 8
+"""Size of the snapshot of Ubuntu's image."""
+
+PLAIN_IMAGE = "/aws/service/canonical/ubuntu/server/24.04/stable/current/{arch}/hvm/ebs-gp3/ami-id"
+"""Canonical's Ubuntu, for services without an accelerator: no driver, no Docker, no AWS CLI. It calls the
+architectures amd64 and arm64."""
+
 DEFAULT_IMAGE = "/aws/service/deeplearning/ami/{arch}/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"
 """AWS's Deep Learning Base AMI: Ubuntu with NVIDIA's driver, Docker and the AWS CLI, and no framework."""
 
@@ -31,10 +38,21 @@ class Image:
     root_device: str = DEFAULT_ROOT_DEVICE
     """What the image calls its root volume. Another name in the launch template would be a second disk."""
 
+    by_region: Mapping[str, str] = field(default_factory=dict)
+    """Region → AMI, instead of a reference."""
+
     @property
     def is_parameter(self) -> bool:
         """An SSM parameter holds the AMI's ID; otherwise the reference is that ID."""
         return self.reference.startswith("/")
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """In what `setup` and `run` are executed, instead of on the instance itself."""
+
+    image: str
+    """As Docker takes it: `vllm/vllm-openai:v0.8`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +70,8 @@ class Service(ServiceSettings):
     """A request whose replica sends nothing for this long is given up by the load balancer."""
     disk: Disk
     image: Image
+    container: Container | None = None
+    """None: `setup` and `run` are executed on the instance itself."""
     arch: str
     """`x86_64` or `arm64`: the image's."""
     envs: Mapping[str, str]

@@ -427,6 +427,7 @@ OTHER_SPEC = ServiceSpec(
     standby_instance_types=("g6.xlarge",),
     standby_zones=("us-east-1a",),
     max_launches_per_minute=9,
+    labels={"team": "search"},
 )
 """No field is as by default, nor as in `demo_spec`: one that gets lost on the way is seen."""
 

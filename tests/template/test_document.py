@@ -118,6 +118,7 @@ SETTINGS = ServiceSettings(
     standby_instance_types=("g5.2xlarge",),
     standby_zones=("us-east-1b",),
     max_launches_per_minute=17,
+    labels={"team": "search"},
 )
 """What those files say. A new setting keeps its default here, and fails below, until one of them has it."""
 

@@ -90,7 +90,7 @@ def _needed(wanted: Sequence[Need]) -> str:
 def _image(service: Service) -> str:
     image = service.image
     by_region = ", ".join(f"{ami} ({region})" for region, ami in image.by_region.items())
-    inside = f", and in it the container {service.container.image}" if service.container else ""
+    inside = f", and in it the container {service.container}" if service.container else ""
     return (by_region or image.reference) + inside
 
 

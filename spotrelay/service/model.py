@@ -47,14 +47,6 @@ class Image:
         return self.reference.startswith("/")
 
 
-@dataclass(frozen=True, slots=True)
-class Container:
-    """In what `setup` and `run` are executed, instead of on the instance itself."""
-
-    image: str
-    """As Docker takes it: `vllm/vllm-openai:v0.8`."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service(ServiceSettings):
     """A validated service file."""
@@ -70,8 +62,6 @@ class Service(ServiceSettings):
     """A request whose replica sends nothing for this long is given up by the load balancer."""
     disk: Disk
     image: Image
-    container: Container | None = None
-    """None: `setup` and `run` are executed on the instance itself."""
     arch: str
     """`x86_64` or `arm64`: the image's."""
     envs: Mapping[str, str]
@@ -79,6 +69,8 @@ class Service(ServiceSettings):
     """Environment variable → SSM parameter. The instance's role must be allowed to read each."""
     setup: str | None
     run: str
+    container: str | None = None
+    """The image in which both scripts run, with its registry; None: they run on the instance itself."""
     warnings: tuple[Problem, ...]
     """What is allowed and probably not meant."""
 

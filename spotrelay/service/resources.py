@@ -31,7 +31,6 @@ from spotrelay.service.model import (
     LEAST_DISK_GIB,
     LEAST_PLAIN_DISK_GIB,
     PLAIN_IMAGE,
-    Container,
     Image,
 )
 from spotrelay.service.requirements import (
@@ -107,7 +106,7 @@ class Resources(Candidate):
         pattern=rf"^({AMI}|{PARAMETER_NAME})$",
         description="an AMI (ami-0123456789abcdef0) or the SSM parameter that holds one (/aws/service/…)",
     )
-    image_id: Annotated[Image | Container | None, BeforeValidator(lambda value: _image_id(value))] = Field(
+    image_id: Annotated[Image | str | None, BeforeValidator(lambda value: _image_id(value))] = Field(
         default=None, description="docker:IMAGE, an AMI (ami-0123456789abcdef0), or one for each region"
     )
     root_device: str = Field(
@@ -188,9 +187,9 @@ class Resources(Candidate):
         return eligibility.find(self.wanted)
 
     @property
-    def container(self) -> Container | None:
+    def container(self) -> str | None:
         """The image in which the scripts run, if there is one."""
-        return self.image_id if isinstance(self.image_id, Container) else None
+        return self.image_id if isinstance(self.image_id, str) else None
 
     @cached_property
     def boot_image(self) -> Image:
@@ -368,8 +367,8 @@ def _is_said(at: Location, one: Candidate) -> bool:
     return not at or at[0] in one.model_fields_set
 
 
-def _image_id(value: Any) -> Image | Container:
-    """An AMI, one for each region, or a container's image.
+def _image_id(value: Any) -> Image | str:
+    """An AMI, one for each region, or the name of a container's image.
 
     Raises:
         PydanticCustomError: it is none of these.
@@ -391,7 +390,7 @@ def _image_id(value: Any) -> Image | Container:
     if isinstance(value, str):
         kind, _, name = value.partition(":")
         if kind == "docker" and re.fullmatch(r"[\x21-\x7e]+", name):
-            return Container(name)
+            return name
         if re.fullmatch(AMI, value):
             return Image(value)
         if kind == "skypilot":

@@ -8,7 +8,7 @@ import pytest
 
 from spotrelay.core.requirements import Accelerators, Amount, Requirements
 from spotrelay.service import Disk, Problem, Service, describe
-from spotrelay.service.model import Container, Image
+from spotrelay.service.model import Image
 
 from .conftest import Loader, Refuser
 
@@ -567,7 +567,7 @@ def test_images_in_skyserves_words(service: Loader) -> None:
     assert by_region.image.by_region == each
     assert asked(by_region).regions == ("us-east-1", "eu-west-1")
     docker = service(file("accelerators: L4\nports: 80\nimage_id: docker:vllm/vllm-openai:v0.8"))
-    assert docker.container == Container("vllm/vllm-openai:v0.8")
+    assert docker.container == "vllm/vllm-openai:v0.8"
     assert "deeplearning" in docker.image.reference
     plain = service(file("ports: 80\nimage_id: docker:nginx"))
     assert "deeplearning" in plain.image.reference, "Ubuntu's image has no Docker"

@@ -19,6 +19,7 @@ from spotrelay.core.requirements import Requirements
 from spotrelay.core.spec import OnWarning, ReadinessProbe, ServiceSettings
 from spotrelay.service import eligibility, runtime, userdata, wording
 from spotrelay.service.candidate import ALTERNATIVES
+from spotrelay.service.dialect import canonical
 from spotrelay.service.disk import disk
 from spotrelay.service.document import Document, Location, read, shown
 from spotrelay.service.elsewhere import why_not_on_aws
@@ -48,10 +49,11 @@ def load(path: str | Path) -> Service:
         ServiceFileError: with every problem found; see `spotrelay.service.errors` for the kinds.
     """
     path = Path(path)
-    document = read(path, as_written=frozenset({"envs", "secrets"}))
+    read_file = canonical(read(path, as_written=frozenset({"envs", "secrets"})))
+    document = read_file.document
     if lack := why_not_on_aws(document.values):
         raise InvalidServiceFileError([document.problem(lack.at, lack.message)])
-    problems = [*_name_problems(document, path)]
+    problems = [*read_file.problems, *_name_problems(document, path)]
     problems += [document.problem(found.at, found.message) for found in port_findings(document.values)]
     try:
         file = ServiceFile.model_validate(document.values)
@@ -67,30 +69,40 @@ def load(path: str | Path) -> Service:
     ]
     if problems:
         raise InvalidServiceFileError(problems)
-    return replace(service, warnings=tuple(_warnings(document, file, service)))
+    notices = (document.problem(("resources", *one.at), one.message) for one in file.resources.notices())
+    return replace(
+        service,
+        warnings=tuple(_warnings(document, file, service)),
+        notices=(*read_file.notices, *notices),
+    )
 
 
 def _compile(path: Path, document: Document, file: ServiceFile, expander: _Expander) -> Service:
-    section, resources = file.service, file.resources
+    section, own, resources = file.service, file.spotrelay, file.resources
     types = resources.found.types
     arch = types[0].arch
     # A setting that has the same name in the file is taken as it is; only these are looked at first.
     names = {field.name for field in fields(ServiceSettings)}
-    settings = {name: value for name, value in (*section, *resources) if name in names}
+    settings = {name: value for name, value in (*section, *own, *resources) if name in names}
     settings["ordered"] = resources.has_order
-    settings["standby"] = file.spotrelay.standbys(section)
-    settings["standby_auto"] = file.spotrelay.is_auto
-    settings["standby_instance_types"] = tuple(file.spotrelay.standby_instance_types or ())
-    settings["standby_zones"] = tuple(file.spotrelay.standby_zones or ())
+    settings["standby"] = own.standbys(section)
+    settings["standby_auto"] = own.is_auto
+    settings["standby_instance_types"] = tuple(own.standby_instance_types or ())
+    settings["standby_zones"] = tuple(own.standby_zones or ())
     settings["readiness_probe"] = None
-    health_check_path = section.health_check or DEFAULT_HEALTH_CHECK
+    health_check_path = own.health_check or DEFAULT_HEALTH_CHECK
     if probe := section.readiness_probe:
         settings["initial_delay_s"] = probe.initial_delay_seconds
         if probe.post_data is None:  # a GET, and GETs are the load balancer's
             health_check_path = probe.path
         else:
             data = expander.expand(probe.post_data)
-            settings["readiness_probe"] = ReadinessProbe(probe.path, data, probe.timeout_seconds)
+            settings["readiness_probe"] = ReadinessProbe(
+                probe.path,
+                data,
+                probe.timeout_seconds,
+                failure_threshold_s=probe.consecutive_failure_threshold_timeout,
+            )
     return Service(
         **settings,
         path=path,
@@ -101,8 +113,8 @@ def _compile(path: Path, document: Document, file: ServiceFile, expander: _Expan
         instance_types=types,
         port=file.port,
         health_check_path=health_check_path,
-        drain_s=section.drain_seconds,
-        idle_timeout_s=section.idle_timeout_seconds,
+        drain_s=own.drain_seconds,
+        idle_timeout_s=own.idle_timeout_seconds,
         disk=disk(resources.disk_tier, resources.disk_size, resources.disk_initialization_rate),
         image=resources.boot_image,
         container=resources.container,
@@ -112,6 +124,7 @@ def _compile(path: Path, document: Document, file: ServiceFile, expander: _Expan
         setup=file.setup,
         run=file.run,
         warnings=(),
+        notices=(),
     )
 
 
@@ -148,7 +161,7 @@ def _document_problems(document: Document, service: Service) -> Iterator[Problem
         probe = service.readiness_probe
         way = next((name for name in ALTERNATIVES if name in document.values["resources"]), "any_of")
         parts: dict[Location, object] = {
-            _PROBE_DATA: dict(probe.post_data) if probe else {},
+            _PROBE_DATA: dict(probe.post_data or {}) if probe else {},
             ("resources", "exclude"): service.requirements.exclude,
             ("resources", "instance_types"): service.requirements.instance_types,
             ("resources", way): [one.to_dict() for one in service.requirements.alternatives],
@@ -214,7 +227,7 @@ def _without_effect(document: Document, wanted: Requirements, service: Service) 
             yield document.problem(("resources", "max_price"), "is for Spot, which use_spot turns off")
         if service.base_on_demand:
             yield document.problem(
-                ("service", "base_on_demand"), "with use_spot: false every replica is on-demand"
+                ("spotrelay", "base_on_demand"), "with use_spot: false every replica is on-demand"
             )
 
 
@@ -258,8 +271,8 @@ def _without_bridge(service: Service) -> tuple[str, str] | None:
 def _warnings(document: Document, file: ServiceFile, service: Service) -> Iterator[Problem]:
     wanted = file.resources.wanted
     found = file.resources.found
-    for notice in file.resources.notices():
-        yield document.problem(("resources", *notice.at), notice.message)
+    for skipped in file.resources.warnings():
+        yield document.problem(("resources", *skipped.at), skipped.message)
     if service.use_spot and (message := eligibility.too_few(wanted, found)):
         yield document.problem(("resources", file.resources.field_of_choice), message)
     for accelerators in dict.fromkeys(a for choice in wanted.choices for a in choice.accelerators):
@@ -271,10 +284,10 @@ def _warnings(document: Document, file: ServiceFile, service: Service) -> Iterat
             )
     yield from _without_effect(document, wanted, service)
     if service.use_spot and (message := _drain_too_long(service)):
-        yield document.problem(("service", "drain_seconds"), message)
+        yield document.problem(("spotrelay", "drain_seconds"), message)
     elif found_gap := _without_bridge(service):
         field, message = found_gap
-        yield document.problem(("service", field), message)
+        yield document.problem(("spotrelay", field), message)
     if service.may_have_standbys and any(
         INSTANCE_STORE in text for text in (service.run, *service.envs.values())
     ):

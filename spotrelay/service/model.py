@@ -73,6 +73,8 @@ class Service(ServiceSettings):
     """The image in which both scripts run, with its registry; None: they run on the instance itself."""
     warnings: tuple[Problem, ...]
     """What is allowed and probably not meant."""
+    notices: tuple[Problem, ...]
+    """What is meant otherwise here than in SkyServe, or is done in another way."""
 
     @property
     def instance_type_names(self) -> tuple[str, ...]:

@@ -133,9 +133,7 @@ def parse_type(value: Any) -> str:
         raise rejected(Finding((), f"expected an instance type such as g5.2xlarge, got {shown(value)}"))
     if catalog.find_type(value) is None:
         hint = did_you_mean(value, [type_.name for type_ in catalog.all_types()])
-        raise rejected(
-            Finding((), f"{value!r} is no instance type that EC2 sells as Spot{hint}", is_lack=not hint)
-        )
+        raise rejected(Finding((), f"{value!r} is no known instance type{hint}", is_lack=not hint))
     return value
 
 

@@ -269,10 +269,13 @@ class Resources(Candidate):
             for finding in wishes.lacks
         )
 
-    def notices(self) -> Iterator[Finding]:
-        """What is left out, and what has no effect."""
+    def warnings(self) -> Iterator[Finding]:
+        """What is left out."""
         for finding in self.settled.left_out:
             yield finding._replace(message=f"is left out, as others remain: {finding.message}")
+
+    def notices(self) -> Iterator[Finding]:
+        """What has no effect, or less than in SkyServe."""
         for name, why in _WITHOUT_EFFECT.items():
             if name in self.model_fields_set:
                 yield Finding((name,), f"has no effect: {why}")

@@ -25,8 +25,8 @@ def file(resources: str, head: str = HEAD) -> str:
 
 
 def told(problems: tuple[Problem, ...]) -> list[str]:
-    """Problems without the file's name."""
-    return [str(problem).removeprefix("chat.yaml:") for problem in problems]
+    """Problems without the file's name and the column."""
+    return [re.sub(r"^chat.yaml:(\d+):\d+:", r"\1:", str(problem)) for problem in problems]
 
 
 def asked(service: Service) -> Requirements:
@@ -287,7 +287,8 @@ def test_regions_of_all_alternatives_are_where_it_may_be(service: Loader) -> Non
         file("accelerators: {L4, A10G}\nports: 80\nany_of:\n- {infra: aws/us-east-1}\n- {region: us-west-2}")
     )
     assert asked(chat).regions == ("us-east-1", "us-west-2")
-    assert [(w.field, w.message) for w in chat.warnings] == [
+    assert chat.warnings == ()
+    assert [(n.field, n.message) for n in chat.notices] == [
         (
             "resources.any_of",
             "a service runs in one region: deploy it to each of us-east-1, us-west-2 that you want",
@@ -610,8 +611,9 @@ def test_what_means_nothing_to_a_service_is_a_notice(service: Loader) -> None:
     names = ("autostop", "job_recovery", "spot_recovery", "priority", "network_tier", "accelerator_args")
     fields = "\n".join(f"{name}: {{a: 1}}" for name in names)
     chat = service(file(f"accelerators: {{L4, A10G, L40S}}\nports: 80\n{fields}"))
-    assert [w.field for w in chat.warnings] == [f"resources.{name}" for name in names]
-    assert all(w.message.startswith("has no effect: ") for w in chat.warnings)
+    assert chat.warnings == ()
+    assert [n.field for n in chat.notices] == [f"resources.{name}" for name in names]
+    assert all(n.message.startswith("has no effect: ") for n in chat.notices)
 
 
 def test_fields_without_a_value_are_not_there(service: Loader) -> None:

@@ -152,7 +152,7 @@ def test_after_one_that_cannot_be_prepared_the_next_waits() -> None:
     first, second, third = tried.values()
     assert timing.STANDBY_FAILURE_FIRST_S < (second - first).total_seconds() < 2 * 600
     assert 2 * timing.STANDBY_FAILURE_FIRST_S < (third - second).total_seconds() < 3 * 600
-    settle(world, controller, 20)
+    settle(world, controller, int((30 + timing.BOOT_S) / timing.TICK_IN_TRANSITION_S) + 10)
     assert rows(world).standby_backoff.failures == 3
     world.services.specs["demo"] = replace(spec, version=spec.version + 1)
     before = world.clock.now()

@@ -44,8 +44,7 @@ class AwsSurveyor:
         wanted = spec.asked
         eligible = [
             (type_, choice)
-            for choice in wanted.choices
-            if choice.allows_region(spec.region)
+            for choice in wanted.within(spec.region).choices
             for type_ in find(choice, self._offers.types(choice)).types
         ]
         pools = self._pools(spec, eligible)

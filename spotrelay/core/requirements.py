@@ -124,6 +124,17 @@ class Requirements:
         each = (replace(one, arch=self.arch, use_spot=self.use_spot) for one in self.alternatives)
         return tuple(each) or (self,)
 
+    def within(self, region: str) -> Requirements:
+        """The same without alternatives that are for other regions only."""
+        there = tuple(one for one in self.alternatives if one.allows_region(region) and one._has_zone(region))
+        if not there:
+            return self
+        zones = tuple(zone for zone in self.zones if zone[:-1] == region)
+        return replace(self, alternatives=there, zones=zones)
+
+    def _has_zone(self, region: str) -> bool:
+        return not self.zones or any(zone[:-1] == region for zone in self.zones)
+
     @property
     def is_plain(self) -> bool:
         """Whether types without an accelerator are asked for, by their size alone."""

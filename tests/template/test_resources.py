@@ -10,7 +10,7 @@ import pytest
 
 from spotrelay.core.requirements import Accelerators, Amount, Requirements
 from spotrelay.core.spec import ServiceSpec
-from spotrelay.service import ServiceFileError, load
+from spotrelay.service import ServiceFileError, in_region, load
 from stacks import placement
 from stacks.service import ServiceStack
 from stacks.settings import AppSettings, GivenNetwork
@@ -85,6 +85,21 @@ def test_alternatives_reach_the_controller(tmp_path: Path) -> None:
             Requirements((Accelerators("A10G", 1),), cpus=four),
         ),
     )
+
+
+def test_alternatives_of_other_regions_stay_out_of_the_stack(tmp_path: Path) -> None:
+    """Until the first survey the document's types are launched: none may be another region's."""
+    here = {"accelerators": "L4:1", "region": "us-east-1", "zone": "us-east-1a"}
+    there = {"accelerators": "A10G:1", "zone": "eu-west-1b"}
+    service = load(file(tmp_path, {"any_of": [here, there]}))
+    assert {t.accelerator for t in service.instance_types} == {"L4", "A10G"}
+    deployed = in_region(service, "us-east-1")
+    assert {t.accelerator for t in deployed.instance_types} == {"L4"}
+    assert deployed.requirements.alternatives == service.requirements.alternatives[:1]
+    assert deployed.requirements.zones == ("us-east-1a",)
+    assert in_region(service, None) == service
+    named = AppSettings(target_region="us-east-1", zones=("us-east-1a", "us-east-1b"))
+    assert not list(placement.problems(deployed, named))
 
 
 def test_an_image_for_each_region(tmp_path: Path) -> None:

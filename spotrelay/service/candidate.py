@@ -55,6 +55,14 @@ class Fields(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
+# What may be written, for the JSON Schema; what it becomes is another type.
+_ACCELERATORS = BeforeValidator(
+    parse_accelerators, json_schema_input_type=str | list[str] | dict[str, float | None]
+)
+_CPUS = BeforeValidator(parse_cpus, json_schema_input_type=float | str)
+_MEMORY = BeforeValidator(parse_memory, json_schema_input_type=float | str)
+_INFRA = BeforeValidator(parse_infra, json_schema_input_type=str)
+
 _a_region = parse_place(REGION, "a region such as us-east-1")
 _a_zone = parse_place(ZONE, "a zone such as us-east-1a")
 
@@ -66,15 +74,13 @@ SAME = {"accelerators": ("gpus",), "gpus": ("accelerators",)} | dict.fromkeys(_P
 class Candidate(Fields):
     """What an instance must have, and where it may be."""
 
-    accelerators: Annotated[Wishes | None, BeforeValidator(parse_accelerators)] = Field(
+    accelerators: Annotated[Wishes | None, _ACCELERATORS] = Field(
         default=None, description="accelerators such as A10G:1, or [A10G:1, L4:1]"
     )
-    gpus: Annotated[Wishes | None, BeforeValidator(parse_accelerators)] = Field(
+    gpus: Annotated[Wishes | None, _ACCELERATORS] = Field(
         default=None, description="accelerators such as A10G:1, or [A10G:1, L4:1]"
     )
-    accelerator_memory: Annotated[Amount | None, BeforeValidator(parse_memory)] = Field(
-        default=None, description="24 or 24+"
-    )
+    accelerator_memory: Annotated[Amount | None, _MEMORY] = Field(default=None, description="24 or 24+")
     instance_type: Annotated[str | None, BeforeValidator(parse_type)] = Field(
         default=None, description="an instance type such as g5.2xlarge"
     )
@@ -87,13 +93,9 @@ class Candidate(Fields):
     ] = Field(
         default_factory=list, description="a list of instance types or families, such as [g5.xlarge, g4dn]"
     )
-    cpus: Annotated[Amount | None, BeforeValidator(parse_cpus)] = Field(default=None, description="8 or 8+")
-    memory: Annotated[Amount | None, BeforeValidator(parse_memory)] = Field(
-        default=None, description="32 or 32+"
-    )
-    infra: Annotated[Place | None, BeforeValidator(parse_infra)] = Field(
-        default=None, description="aws, or aws/us-east-1"
-    )
+    cpus: Annotated[Amount | None, _CPUS] = Field(default=None, description="8 or 8+")
+    memory: Annotated[Amount | None, _MEMORY] = Field(default=None, description="32 or 32+")
+    infra: Annotated[Place | None, _INFRA] = Field(default=None, description="aws, or aws/us-east-1")
     cloud: Annotated[str | None, BeforeValidator(parse_cloud)] = Field(default=None, description="aws")
     region: Annotated[str | None, BeforeValidator(_a_region)] = Field(
         default=None, description="a region such as us-east-1"

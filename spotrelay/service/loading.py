@@ -85,6 +85,7 @@ def _compile(path: Path, document: Document, file: ServiceFile, expander: _Expan
     names = {field.name for field in fields(ServiceSettings)}
     settings = {name: value for name, value in (*section, *own, *resources) if name in names}
     settings["ordered"] = resources.has_order
+    settings["use_spot"] = resources.wanted.use_spot  # which only the alternatives may say
     settings["standby"] = own.standbys(section)
     settings["standby_auto"] = own.is_auto
     settings["standby_instance_types"] = tuple(own.standby_instance_types or ())

@@ -81,15 +81,19 @@ _COMMON = ("disk_size", "disk_tier", "ports", "image_id", "image", "labels", "ro
 """What a service has once: alternatives may say it only if all say the same."""
 
 
+_PORTS = BeforeValidator(parse_ports, json_schema_input_type=int | str | list[int | str])
+_IMAGE = BeforeValidator(lambda value: _image_id(value), json_schema_input_type=str | dict[str, str])
+
+
 class Resources(Candidate):
     """What an instance must have, in one way or another, and what it boots from."""
 
     any_of: Alternatives = None
     ordered: Alternatives = None
-    max_price: Annotated[float | None, BeforeValidator(parse_share)] = Field(
+    max_price: Annotated[float | None, BeforeValidator(parse_share, json_schema_input_type=str)] = Field(
         default=None, description="a share of the on-demand price from 1% to 100%, such as 70%"
     )
-    disk_size: Annotated[int, BeforeValidator(parse_size)] = Field(
+    disk_size: Annotated[int, BeforeValidator(parse_size, json_schema_input_type=float | str)] = Field(
         default=256, ge=8, le=16_384, description="GiB from 8 to 16384, such as 256, 256GB or 1TB"
     )
     disk_tier: Literal["low", "medium", "high", "ultra", "best"] = Field(
@@ -98,7 +102,7 @@ class Resources(Candidate):
     disk_initialization_rate: int | None = Field(
         default=None, ge=100, le=300, description="a whole number of MiB/s from 100 to 300"
     )
-    ports: Annotated[Ports | None, BeforeValidator(parse_ports)] = Field(
+    ports: Annotated[Ports | None, _PORTS] = Field(
         default=None, description="a port such as 8080, a range or a list"
     )
     image: str | None = Field(
@@ -106,7 +110,7 @@ class Resources(Candidate):
         pattern=rf"^({AMI}|{PARAMETER_NAME})$",
         description="an AMI (ami-0123456789abcdef0) or the SSM parameter that holds one (/aws/service/…)",
     )
-    image_id: Annotated[Image | str | None, BeforeValidator(lambda value: _image_id(value))] = Field(
+    image_id: Annotated[Image | str | None, _IMAGE] = Field(
         default=None, description="docker:IMAGE, an AMI (ami-0123456789abcdef0), or one for each region"
     )
     root_device: str = Field(

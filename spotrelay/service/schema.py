@@ -286,7 +286,7 @@ class ServiceFile(Fields):
                 f"all {service.replicas} replicas are on-demand (spotrelay.base_on_demand), so there is no"
                 " interruption to bridge: remove this, or make spotrelay.base_on_demand smaller"
             )
-        if not self.resources.use_spot:
+        if not self.resources.wanted.use_spot:
             messages.append(
                 "with resources.use_spot: false there is no interruption that a standby could bridge: "
                 "remove one of the two"

@@ -9,6 +9,7 @@ import pytest
 from spotrelay.core.requirements import Accelerators, Amount, Requirements
 from spotrelay.service import Disk, Problem, Service, describe
 from spotrelay.service.model import Image
+from spotrelay.service.resources import Resources
 
 from .conftest import Loader, Refuser
 
@@ -272,6 +273,15 @@ def test_alternatives_have_what_stands_outside(service: Loader) -> None:
     assert "g5.xlarge" in chat.instance_type_names
     assert "g5.2xlarge" not in chat.instance_type_names
     assert not chat.ordered
+
+
+def test_alternatives_alone_may_say_how_instances_are_bought(service: Loader) -> None:
+    """What those say that are left is what the whole service does, whatever stands outside."""
+    each = "- {accelerators: L4, use_spot: false}\n- {accelerators: A10G, use_spot: false}\n- {infra: gcp}"
+    chat = service(file(f"ports: 80\nuse_spot: true\nany_of:\n{each}"))
+    assert not chat.use_spot
+    assert not asked(chat).use_spot
+    assert describe(chat).purchase == "on-demand"
 
 
 def test_ordered_alternatives_are_a_preference(service: Loader) -> None:
@@ -640,3 +650,21 @@ def test_all_problems_of_the_section_come_in_one_round(problems: Refuser) -> Non
         (7, "resources.root_device"),
         (8, "resources.disk_size"),
     ]
+
+
+def test_the_json_schema_has_what_may_be_written() -> None:
+    """Editors complete and check what people write, not what it becomes."""
+    properties = Resources.model_json_schema()["properties"]
+    kinds = {
+        name: {one.get("type") for one in properties[name]["anyOf"]}
+        for name in ("accelerators", "cpus", "memory", "ports", "image_id", "disk_size")
+    }
+    assert kinds == {
+        "accelerators": {"string", "array", "object"},
+        "cpus": {"number", "string"},
+        "memory": {"number", "string"},
+        "ports": {"integer", "string", "array"},
+        "image_id": {"string", "object"},
+        "disk_size": {"number", "string"},
+    }
+    assert properties["infra"]["type"] == "string"

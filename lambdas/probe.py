@@ -42,7 +42,7 @@ _Probe = tuple[tuple[str, int], bytes]
 def handler(event: dict[str, Any], context: object) -> dict[str, list[str]]:  # noqa: ARG001 - Lambda's signature
     """Of `urls` (instance → URL) those that answer with 200 within `timeout_s`.
 
-    They are sent a POST of `post_data`, or a GET if there is none. The time counts to the end of the last answer.
+    They are sent a POST of `post_data`, or a GET if there is none. The time counts to the end of the answers.
     Redirects aren't followed, and no proxy is used.
 
     Raises:

@@ -174,7 +174,7 @@ def test_a_recommendation_is_followed_make_before_break() -> None:
         assert seen[-1].count(ReplicaState.READY) >= 3
         assert len(seen[-1]) <= 6
     assert [r.id for r in active(world)] == [4, 5, 6]
-    assert sorted(r.replaced_by for r in world.store.history("demo", 9)) == [4, 5, 6]
+    assert {r.replaced_by for r in world.store.history("demo", 9)} == {4, 5, 6}
 
 
 def test_ticks_that_did_not_come_are_not_held_against_a_replica() -> None:

@@ -75,6 +75,7 @@ def _compile(path: Path, document: Document, file: ServiceFile, expander: _Expan
     settings["standby_auto"] = file.spotrelay.is_auto
     settings["standby_instance_types"] = tuple(file.spotrelay.standby_instance_types or ())
     settings["standby_zones"] = tuple(file.spotrelay.standby_zones or ())
+    settings["rebalance_cost"] = file.spotrelay.rebalance_cost
     settings["readiness_probe"] = None
     health_check_path = section.health_check or DEFAULT_HEALTH_CHECK
     if probe := section.readiness_probe:

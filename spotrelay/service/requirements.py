@@ -51,17 +51,16 @@ def parse_amount(value: Any) -> Amount:
         raise rejected(Finding((), message)) from None
 
 
-def parse_share(value: Any) -> float:
-    """`70%` as 0.7. Nothing else: a bare number might be meant as dollars.
+def parse_share(least: int, most: int, expected: str) -> Callable[[Any], float]:
+    """A validator that reads `70%` as 0.7. It takes no bare number, which might be meant as dollars."""
 
-    Raises:
-        PydanticCustomError: it isn't that, or not from 1 to 100.
-    """
-    written = re.fullmatch(r"([1-9][0-9]?|100) ?%", value) if isinstance(value, str) else None
-    if written is None:
-        message = f"expected a share of the on-demand price from 1% to 100%, such as 70%, got {shown(value)}"
-        raise rejected(Finding((), message))
-    return int(written[1]) / 100
+    def parse(value: Any) -> float:
+        written = re.fullmatch(r"([1-9][0-9]{0,2}) ?%", value) if isinstance(value, str) else None
+        if written is None or not least <= int(written[1]) <= most:
+            raise rejected(Finding((), f"expected {expected}, got {shown(value)}"))
+        return int(written[1]) / 100
+
+    return parse
 
 
 REGION = r"[a-z]{2}(-[a-z]+)+-\d"

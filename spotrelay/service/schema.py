@@ -216,6 +216,9 @@ class ServiceSection(_Fields):
         return self
 
 
+_MAX_PRICE = "a share of the on-demand price from 1% to 100%, such as 70%"
+
+
 class Resources(_Fields):
     """What an instance must have."""
 
@@ -250,8 +253,8 @@ class Resources(_Fields):
         description=f"a list of at most {MAX_REGIONS} regions, such as [us-east-1, us-east-2]",
     )
     use_spot: bool = Field(default=True, description="true or false")
-    max_price: Annotated[float | None, BeforeValidator(parse_share)] = Field(
-        default=None, description="a share of the on-demand price from 1% to 100%, such as 70%"
+    max_price: Annotated[float | None, BeforeValidator(parse_share(1, 100, _MAX_PRICE))] = Field(
+        default=None, description=_MAX_PRICE
     )
     disk_size: int = Field(default=256, ge=8, le=16_384, description="a whole number of GiB from 8 to 16384")
     disk_tier: Literal["low", "medium", "high", "best"] = Field(
@@ -365,6 +368,9 @@ def _excluded(wanted: Requirements, exclusion: Exclusion) -> Finding:
     return Finding(("instance_types", index), message)
 
 
+_REBALANCE_COST = "a share of a replica's own price from 5% to 90%, such as 20%"
+
+
 class SpotRelaySection(_Fields):
     """What SkyServe's format has no place for."""
 
@@ -375,6 +381,10 @@ class SpotRelaySection(_Fields):
     standby_zones: Annotated[
         list[str] | None, BeforeValidator(parse_names(ZONE, "a zone such as us-east-1a"))
     ] = Field(default=None, min_length=1, description="a list of zones, such as [us-east-1a, us-east-1b]")
+    # Prices move by a few per cent all the time, and nothing is ever 90 % cheaper elsewhere.
+    rebalance_cost: Annotated[float | None, BeforeValidator(parse_share(5, 90, _REBALANCE_COST))] = Field(
+        default=None, description=_REBALANCE_COST
+    )
 
     @property
     def is_auto(self) -> bool:
@@ -442,6 +452,32 @@ class ServiceFile(_Fields):
         ]
         if findings:
             raise rejected(*findings)
+        return self
+
+    @model_validator(mode="after")
+    def _moves_have_a_use(self) -> ServiceFile:
+        """There is Spot to move to, and room for the new replica beside the old one."""
+        service = self.service
+        if self.spotrelay.rebalance_cost is None:
+            return self
+        messages = []
+        if not self.resources.use_spot:
+            messages.append(
+                "replicas move to cheaper Spot, and resources.use_spot: false rules that out: "
+                "remove one of the two"
+            )
+        if service.base_on_demand == service.replicas > 0:
+            messages.append(
+                f"all {service.replicas} replicas are on-demand (service.base_on_demand), and only those on"
+                " Spot move: remove this, or make service.base_on_demand smaller"
+            )
+        if service.surge == 0:
+            messages.append(
+                "a replica moves once another runs beside it, which service.surge: 0 rules out: "
+                "remove one of the two"
+            )
+        if messages:
+            raise rejected(*(Finding(("spotrelay", "rebalance_cost"), message) for message in messages))
         return self
 
     @model_validator(mode="after")

@@ -15,7 +15,7 @@ from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import LaunchIntent, Rows
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
-from spotrelay.serving import projection, replacement, rotation, standby, strength, supersede
+from spotrelay.serving import moves, projection, replacement, rotation, standby, strength, supersede
 from spotrelay.serving.actions import (
     Action,
     Adopt,
@@ -97,12 +97,14 @@ STAGES: tuple[Stage, ...] = (
     warned,
     replacement.decide,
     supersede.decide,
+    moves.give_up,
     standby.resume,
     strength.decide,
     standby.keep,
+    moves.decide,
 )
-"""What is so, what is lost, what replaces it, what else should be replaced, what standbys bridge, how many
-there should be, and how many stand by."""
+"""What is so, what is lost, what replaces it, what else should be replaced, which moves come to nothing, what
+standbys bridge, how many there should be, how many stand by, and, where all is well, what moves."""
 
 
 def retire(seen: Observation, now: datetime) -> list[Action]:

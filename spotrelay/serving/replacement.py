@@ -27,7 +27,7 @@ def decide(spec: ServiceSpec, seen: Observation, _: datetime) -> Iterator[Replac
         and not row.is_counted
         and (replica.is_counted or not row.state.is_active)
     ]
-    missed = [replica.id for replica in lost if _is_missed(replica, seen.read)]
+    missed = [r.id for r in lost if _is_missed(r, seen.read) and not r.moves_in(seen.rows)]
     # One that is due to go needs its replacement, and the next one if that is lost. A roll-out can wait.
     due = {
         replica.id
@@ -53,7 +53,7 @@ def beside(action: Action, spec: ServiceSpec | None, rows: Rows) -> Iterator[Act
     Whether as many as wanted are left, only a tick can see.
     """
     yield action
-    if not isinstance(action, Drain | ServeOn):
+    if not isinstance(action, Drain | ServeOn) or action.replica.moves_in(rows):
         return
     if _is_missed(action.replica, rows):
         version = rollout.proven(spec, rows, action.replica) if spec else 0

@@ -50,6 +50,8 @@ replicas = st.builds(
     warned_at=st.none() | times,
     unhealthy_since=st.none() | times,
     rebalance_at=st.none() | times,
+    max_price=st.none() | st.floats(0, 1000),
+    move_tried_at=st.none() | times,
     revision=numbers,
 )
 prices = st.floats(0.0001, 100)

@@ -87,7 +87,7 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "successors-not-read",
         "control.controller",
-        old="        if successors <= replica_ids:\n",
+        old="        if related <= replica_ids:\n",
         new="        if True:\n",
         wrong="a warned replica whose replacement is under way gets a second one",
     ),
@@ -356,8 +356,8 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "launched-under-the-old-version",
         "serving.strength",
-        old="return replace(replica, purchase_option=option, version=version)",
-        new="return replace(replica, purchase_option=option)",
+        old="purchase_option=option, version=version, max_price=None)",
+        new="purchase_option=option, max_price=None)",
         wrong="what a new version fails at is booked to the one before",
     ),
     HandMade(

@@ -81,9 +81,10 @@ BRIDGED: dict[str, Any] = {
         "standby": "auto",
         "standby_instance_types": ["g5.2xlarge"],
         "standby_zones": ["us-east-1b"],
+        "rebalance_cost": "20%",
     },
 }
-"""Standbys stand in for Spot, which the file above has not."""
+"""Standbys stand in for Spot, and replicas move on it, which the file above has not."""
 
 SETTINGS = ServiceSettings(
     replicas=35,
@@ -117,6 +118,7 @@ SETTINGS = ServiceSettings(
     standby_auto=True,
     standby_instance_types=("g5.2xlarge",),
     standby_zones=("us-east-1b",),
+    rebalance_cost=0.2,
     max_launches_per_minute=17,
 )
 """What those files say. A new setting keeps its default here, and fails below, until one of them has it."""
@@ -157,7 +159,7 @@ def spec(template: Template) -> ServiceSpec:
 
 @pytest.fixture(scope="module")
 def bridged(tmp_path_factory: pytest.TempPathFactory) -> ServiceSpec:
-    """The same of the service that has standbys."""
+    """The same of the service that has standbys and moves."""
     return _document(_stack(tmp_path_factory.mktemp("bridged"), BRIDGED))
 
 
@@ -190,7 +192,7 @@ def test_a_setting_arrives_at_the_controller(
     name: str, spec: ServiceSpec, bridged: ServiceSpec, plain: Service
 ) -> None:
     """With the value that the file gives it, which is another than that of a file without it."""
-    spec = bridged if name.startswith("standby") else spec
+    spec = bridged if name.startswith(("standby", "rebalance_cost")) else spec
     assert getattr(spec, name) == getattr(SETTINGS, name)
     assert getattr(spec, name) != getattr(plain, name)
 

@@ -63,7 +63,17 @@ def test_a_fleet_at_rest_needs_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("position", "after"),
-    [(1, [Replace]), (2, [Replace]), (3, [Request]), (4, [Request]), (5, [Request]), (6, []), (7, [])],
+    [
+        (1, [Replace]),
+        (2, [Replace]),
+        (3, [Request]),
+        (4, [Request]),
+        (5, [Request]),
+        (6, [Request]),
+        (7, []),
+        (8, []),
+        (9, []),
+    ],
 )
 def test_a_stage_sees_what_those_before_it_did(
     monkeypatch: pytest.MonkeyPatch, position: int, after: list[type[Action]]

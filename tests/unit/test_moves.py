@@ -19,8 +19,9 @@ from spotrelay.core.rows import Backoff, LaunchIntent
 from spotrelay.core.spec import OnRebalance, OnUpdate, ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.placement.launching import FALLBACK_DELAY_S
-from spotrelay.serving import moves, reconcile
-from spotrelay.serving.actions import Action, End, Launch, Replace, Request
+from spotrelay.placement.plan import plan
+from spotrelay.serving import moves, projection, reconcile
+from spotrelay.serving.actions import Action, Drain, End, Launch, Replace, Request
 from tests.examples import demo_spec
 from tests.unit.cases import NOW, a_replica, an_instance, seen_of
 from tests.unit.worlds import Troubled, active, counted, dry, reclaim, rows, serving, settle, warn
@@ -180,6 +181,24 @@ def test_nothing_moves_to_a_pool_that_anything_speaks_against(why_not: str, fall
     assert decide(spec=spec, pools=pools) == []
 
 
+def test_a_move_is_no_last_resort() -> None:
+    """A pool that began to cool after the decision isn't asked by the launch either."""
+    until = NOW + seconds(1)
+    cooling = Cooldown(Scope.of(Offering(A6, SPOT)), Cause.LOSS, NOW, until, "warning")
+    pools = replace(known(), cooldowns=(cooling,))
+    assert plan(SPEC, SPOT, pools, NOW, is_last_resort=True, max_price=0.8).steps == ()
+    assert plan(SPEC, SPOT, pools, NOW, is_last_resort=True).steps != ()
+
+
+def test_what_moves_is_launched_by_itself() -> None:
+    """A launch has one limit: no other replica gets it, and no move is launched without."""
+    one, other, _ = three()
+    lost = Drain(other, "lost")
+    steps: list[Action] = [Replace(one, "dear", 1, max_price=0.8), lost, Replace(other, "lost", 1)]
+    commits = projection.packed("demo", SPEC, seen_of(*three()).rows, steps, NOW)
+    assert [[r.max_price for d in deltas for r in d.create] for deltas in commits] == [[0.8], [None]]
+
+
 # Only where all is well.
 
 
@@ -199,10 +218,22 @@ FLEETS: dict[str, tuple[Replica, ...]] = {
 }
 
 
+def stage(*replicas: Replica, spec: ServiceSpec = SPEC) -> list[int]:
+    """The IDs of the replicas that are to move, whatever other stages would do."""
+    return moved(list(moves.decide(spec, seen_of(*replicas, pools=known()), NOW)))
+
+
 @pytest.mark.parametrize("what", FLEETS)
 def test_nothing_moves_while_anything_else_goes_on(what: str) -> None:
-    """Whatever it is, the tick does nothing about a price."""
-    assert moved(decide(*FLEETS[what], spec=SPEC)) == []
+    """Whatever it is, and also if no other stage does anything about it at the moment."""
+    assert stage(*FLEETS[what]) == []
+    assert moved(decide(*FLEETS[what])) == []
+
+
+def test_standbys_are_no_reason_to_stay() -> None:
+    """They serve nobody, and are none of the replicas that are wanted."""
+    standby = a_replica(4, ReplicaState.STANDBY, is_standby=True, purchase_option=ON_DEMAND)
+    assert stage(*three(), standby) == [1]
 
 
 def test_nothing_moves_beside_what_another_stage_does() -> None:
@@ -222,7 +253,7 @@ def test_nothing_moves_while_a_version_is_rolled_out_or_fails() -> None:
     stopped = Backoff(failures=9, version=2)
     held = [*newer[:2], replace(newer[2], version=1)]
     assert moved(decide(*held, spec=spec, backoff=stopped)) == []
-    assert moved(decide(*held, spec=spec)) == []
+    assert (stage(*newer, spec=spec), stage(*held, spec=spec)) == ([1], [])
     assert moved(decide(backoff=Backoff(failures=1, version=1, until=NOW))) == []
     assert moved(decide(intents=[LaunchIntent("launch-1", "demo", (7,), NOW)])) == []
     assert moved(decide(spec=replace(SPEC, surge=0))) == []
@@ -266,6 +297,31 @@ def test_what_was_to_move_is_lost_and_the_move_becomes_its_replacement() -> None
     (launch,) = (a for a in actions if isinstance(a, Launch))
     assert [r.max_price for r in launch.replicas] == [None]
     assert [a.is_fallback for a in actions if isinstance(a, Request)] == [True]
+
+
+def replaced(*replicas: Replica, warned: Collection[int]) -> list[Replace]:
+    """What a tick replaces that finds some replicas warned."""
+    seen = seen_of(
+        *replicas,
+        instances=[an_instance(r.id) for r in replicas],
+        health={r.id: TargetState.HEALTHY for r in replicas if r.state is READY},
+        warned=warned,
+        pools=known(),
+    )
+    return [a for a in reconcile.decide(SPEC, seen, NOW) if isinstance(a, Replace)]
+
+
+def test_a_loss_beside_a_lost_move_is_what_gets_the_replacement() -> None:
+    """Of the two only the one that served is missed."""
+    rising = a_replica(4, ReplicaState.PROVISIONING, since_s=100, replaces=3, max_price=0.8)
+    assert [a.replica.id for a in replaced(*MOVING, rising, warned=(2, 4))] == [2]
+
+
+def test_what_was_to_move_is_lost_together_with_what_was_to_come() -> None:
+    """Then one is missing, and one replacement comes for the two."""
+    rising = a_replica(4, ReplicaState.PROVISIONING, since_s=100, replaces=3, max_price=0.8)
+    actions = replaced(*MOVING, rising, warned=(3, 4))
+    assert [(a.replica.id, a.max_price) for a in actions] == [(4, None)]
 
 
 # The whole way.
@@ -382,10 +438,12 @@ def test_another_loss_is_replaced_as_ever_in_the_middle_of_a_move() -> None:
 def test_pools_that_cannot_be_recalled_hold_nothing_up() -> None:
     """A tick does everything else, and fails in the end; a service without the setting doesn't ask."""
     world, controller = moving_world()
+    reclaim(world, active(world)[0])
     world.refuse("store.recall", Throttled("slow down"))
     with pytest.raises(Throttled):
         controller.tick("demo")
-    assert world.fleet.launches == []
+    assert [r.id for r in active(world)] == [2, 3, 4]
+    settle(world, controller, rounds=40)
     world.calls.clear()
     world.services.specs["demo"] = demo_spec()
     controller.tick("demo")

@@ -55,8 +55,8 @@ class ReplaySettings:
     drain_s: float = 30.0
     """How long its replicas may finish their requests: 30 s for short answers, as a chat's."""
     rebalance_cost: float | None = None
-    """The share by which Spot must be cheaper elsewhere for the production controller to move a replica; None:
-    it moves none. No other policy does."""
+    """By which share Spot must be cheaper elsewhere for the production controller to move a replica; None: it
+    moves none. No other policy does."""
 
     def __post_init__(self) -> None:
         if self.replicas < 1:

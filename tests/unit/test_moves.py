@@ -283,6 +283,12 @@ def test_a_move_that_is_not_launched_at_once_ends(attempts: int) -> None:
     assert decide(*MOVING, waiting) == [End(waiting, "no cheaper Spot was to be had")]
 
 
+def test_a_replacement_for_another_reason_waits_as_ever() -> None:
+    """It was refused, and what it replaces still serves: it is no move, and is launched again."""
+    (launch,) = decide(*MOVING, requested(max_price=None, attempts=1))
+    assert isinstance(launch, Launch)
+
+
 def test_one_that_is_being_launched_is_let_be() -> None:
     """Its intent is open: EC2 may be answering just now."""
     waiting = requested(launch_id="launch-1")

@@ -33,7 +33,13 @@ def dashboard(
     )
     board.add_widgets(_blocked(logs))
     board.add_widgets(
-        _graph("Replicas ready, and missing", "Maximum", Metric.REPLICAS_READY, Metric.REPLICAS_MISSING),
+        _graph(
+            "Replicas ready, and missing; standbys",
+            "Maximum",
+            Metric.REPLICAS_READY,
+            Metric.REPLICAS_MISSING,
+            Metric.STANDBYS,
+        ),
         _graph("Interruptions", "Sum", Metric.INTERRUPTION_WARNINGS, Metric.DEREGISTERED),
     )
     board.add_widgets(

@@ -379,8 +379,10 @@ class SimWorld:
             instance.highest_id = count
             self.cloud.groups[spec.service][instance.id] = SimTarget(-WARM_S)
             self.checker.recorded[instance.id] = -WARM_S
-        rows += [self._standing_by(spec, id_, count) for id_ in range(spec.replicas + 1, count + 1)]
+        standing_by = [self._standing_by(spec, id_, count) for id_ in range(spec.replicas + 1, count + 1)]
         self.memory.commit(Changes(spec.service, (0, count), (0, spec.replicas), create=tuple(rows)))
+        # By itself: so many rows are more than a transaction takes.
+        self.memory.commit(Changes(spec.service, (count, count), create=tuple(standing_by)))
         self.memory.keep_document(spec)
         self.checker.ids[spec.service] = count
 

@@ -52,6 +52,9 @@ from spotrelay.serving.actions import (
 )
 from spotrelay.serving.observation import Observation, has_lost_its_ids, known
 
+ENDED_LOOKED_AT = 100
+"""Ended replicas, the newest first, among which the owners of leftover instances are looked for: a page."""
+
 MAX_DECISIONS = 50
 """How often one batch of signals is decided anew after losing a race. Each loss means that another batch got
 its replacements on record: of five at a time one always wins, so to lose fifty in a row is one in 70,000.
@@ -361,8 +364,11 @@ class Controller:
         seen = Observation(rows, instances, health, warned, is_vouched_for=is_vouched_for)
         if strangers := {i.id for i in reconcile.unowned(seen, ports.clock.now())}:
             located = ports.store.locate(strangers)
-            recorded = frozenset(i for i, (owner, _) in located.items() if owner == service)
-            seen = replace(seen, recorded=recorded)
+            recorded = {i: id_ for i, (owner, id_) in located.items() if owner == service}
+            # A row may have ended, and whoever was to terminate its instance died over it.
+            ended = {r.id for r in ports.store.history(service, ENDED_LOOKED_AT)} if recorded else set()
+            of_ended = frozenset(i for i, id_ in recorded.items() if id_ in ended)
+            seen = replace(seen, recorded=frozenset(recorded), of_ended=of_ended)
         # A new service, or one whose entry got lost with all that it had: then the history knows its IDs.
         if rows.highest_id == 0:
             seen = replace(seen, ended_id=self._highest_ended_id(service))

@@ -41,6 +41,9 @@ class Reporting:
         # cost each service another 0.30 USD a month.
         telemetry.count(Metric.REPLICAS_MISSING, max(spec.replicas - ready, 0), service=spec.service)
         telemetry.count(Metric.REPLICAS_UNLAUNCHED, max(spec.replicas - launched, 0), service=spec.service)
+        if spec.may_have_standbys:
+            standing_by = sum(r.state is ReplicaState.STANDBY for r in rows.replicas.values())
+            telemetry.count(Metric.STANDBYS, standing_by, service=spec.service)
         is_looping = failures.is_crash_looping(spec.version, rows.backoff)
         if is_looping or rollout.is_stopped(spec, rows):
             telemetry.count(Metric.CRASH_LOOPING)

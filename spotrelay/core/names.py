@@ -112,6 +112,8 @@ class Metric(StrEnum):
     """Those desired that aren't ready, fallbacks taken into account."""
     REPLICAS_UNLAUNCHED = "ReplicasUnlaunched"
     """Those desired for which there isn't even an instance, nor one of a fallback."""
+    STANDBYS = "Standbys"
+    """Those that can be resumed; only of services that may have any: a metric costs 0.30 USD a month."""
     ELIGIBLE_POOLS = "EligiblePools"
     """Capacity pools that EC2 has for the service."""
     BEST_PLACEMENT_SCORE = "BestPlacementScore"

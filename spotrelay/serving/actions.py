@@ -282,12 +282,10 @@ class StartInstance(_OfReplica):
 
 @dataclass(frozen=True, slots=True)
 class StopInstance(_OfReplica):
-    """A standby's instance runs: who should have stopped it may have died."""
+    """A standby's instance runs: who should have stopped it may have died.
 
-    @property
-    def writes(self) -> Replica | None:
-        """Nothing: its row says already that it stands by."""
-        return None
+    Or it has just been resumed. So its row is written, as it is, and that fails if it is no standby any more.
+    """
 
     @property
     def stops(self) -> str | None:

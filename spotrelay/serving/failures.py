@@ -85,8 +85,6 @@ def after_standbys(
     """How long to hold standbys after some that couldn't be prepared; one that was prepared ends it."""
     if prepared:
         return Backoff()
-    if not failed:
-        return backoff
     version = max(replica.version for replica in failed)
     failures = len(failed) + (backoff.failures if backoff.version == version else 0)
     held_s = timing.backoff_s(failures, timing.STANDBY_FAILURE_FIRST_S, timing.STANDBY_FAILURE_MAX_S)

@@ -41,7 +41,7 @@ def decide(
     by_replica: dict[int, list[Signal]] = {}
     replicas = {}
     for signal, replica in sightings:
-        if standby.is_of_before(signal, replica):
+        if replica.is_standby and standby.is_of_before(signal, replica):
             continue
         by_replica.setdefault(replica.id, []).append(signal)
         replicas[replica.id] = replica

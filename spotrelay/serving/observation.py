@@ -27,6 +27,8 @@ class Observation:
     """The instances that EC2 takes back, and when it said so."""
     recorded: Collection[str] = frozenset()
     """Of the instances that no row has, those that the table knows as ours."""
+    of_ended: Collection[str] = frozenset()
+    """Of those, the ones whose replica has ended: it had drained."""
     is_vouched_for: bool = False
     """Whether a person says that it is right, however strange it looks."""
     ended_id: int = 0

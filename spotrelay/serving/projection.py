@@ -42,9 +42,9 @@ class Delta:
 
     @property
     def order(self) -> tuple[PurchaseOption, int, bool, float | None] | None:
-        """How what it launches is bought, its version, whether it stands by, its price; None: nothing."""
+        """How what it launches is bought, its version, whether for a standby, its price; None: nothing."""
         launched = (r for r in (*self.create, *self.launch) if r.state is ReplicaState.REQUESTED)
-        return next(((r.purchase_option, r.version, r.stands_by, r.max_price) for r in launched), None)
+        return next(((r.purchase_option, r.version, r.is_standby, r.max_price) for r in launched), None)
 
     @property
     def size(self) -> int:
@@ -276,4 +276,4 @@ def standby_backoff_after(backoff: Backoff, actions: Sequence[Action], now: date
     """How long standbys are held after some that failed; one that was prepared ends it."""
     failed = [a.replica for a in actions if isinstance(a, Fail) and a.replica.stands_by]
     prepared = [a.replica for a in actions if isinstance(a, StandBy) and a.replica.stands_by]
-    return failures.after_standbys(backoff, failed, prepared, now)
+    return failures.after_standbys(backoff, failed, prepared, now) if failed or prepared else backoff

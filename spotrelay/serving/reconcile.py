@@ -276,7 +276,9 @@ def _for_dead(replica: Replica, instance: Instance, seen: Observation) -> Drain 
 
 def _may_be_unseen(replica: Replica, now: datetime) -> bool:
     """Whether its instance is so young that EC2 may not describe it yet."""
-    return now - replica.entered[ReplicaState.PROVISIONING] < seconds(timing.VISIBLE_WITHIN_S)
+    launched_at = replica.entered.get(ReplicaState.PROVISIONING)
+    # One that stood by got its instance from another row, and that was seen.
+    return launched_at is not None and now - launched_at < seconds(timing.VISIBLE_WITHIN_S)
 
 
 def _for_rising(
@@ -431,7 +433,7 @@ def _for_unowned(
             continue
         if spec is None or not is_in_rotation:
             # What the load balancer doesn't show may serve all the same, if it doesn't even show our own.
-            if is_blind and not seen.is_vouched_for:
+            if is_blind and not seen.is_vouched_for and instance.id not in seen.of_ended:
                 yield HoldBack(f"{instance.id} is left alone", blind)
             else:
                 yield TakeIn(instance, ReplicaState.DRAINING, ORPHAN)

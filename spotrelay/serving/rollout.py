@@ -18,7 +18,7 @@ from spotrelay.serving.observation import stays_from
 def proven(spec: ServiceSpec, rows: Rows, lost: Replica | None = None) -> int:
     """The newest version that has served, and wasn't given up: what is missing is launched with it.
 
-    Where none has, the version of what was lost, and else the one that is deployed.
+    Where none has, the version of what was lost, unless that one was given up: then the one that is deployed.
     """
     if spec.on_update is OnUpdate.KEEP:
         return spec.version
@@ -33,7 +33,8 @@ def proven(spec: ServiceSpec, rows: Rows, lost: Replica | None = None) -> int:
     older = [version for version in served if version < spec.version]
     if older and is_stopped(spec, rows):
         return max(older)
-    return max(served, default=lost.version if lost else spec.version)
+    is_to_stay = lost is not None and lost.version != given_up
+    return max(served, default=lost.version if lost and is_to_stay else spec.version)
 
 
 def to_launch(spec: ServiceSpec, rows: Rows, waiting: Replica) -> int:

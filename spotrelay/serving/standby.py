@@ -42,7 +42,8 @@ def resume(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Resu
     # What this very tick found ill may only be busy: the next one tells.
     # What this tick has only just given its row can't be written twice.
     known = {r.id for r in seen.known if not _is_gone(r, seen)}
-    yield from bridge(spec, seen.rows, known, now, busy=len(seen.found_ill))
+    busy = sum(not seen.rows.replicas[id_].is_warned for id_ in seen.found_ill)
+    yield from bridge(spec, seen.rows, known, now, busy=busy)
 
 
 def bridge(
@@ -91,11 +92,11 @@ def awaken(replica: Replica, now: datetime) -> Iterator[StandBy | StartInstance]
 
 
 def is_of_before(signal: Signal, replica: Replica) -> bool:
-    """Whether it says what the instance did before it ran for this replica: it stopped, or was prepared.
+    """Whether it says what a standby's instance did before it was resumed: it stopped, or was prepared.
 
     Events come late, and more than once. That an instance is gone is true whenever it comes.
     """
-    if not (isinstance(signal, StateChange) and replica.is_standby and replica.is_fallback):
+    if not (isinstance(signal, StateChange) and replica.is_fallback):
         return False
     runs_since = replica.entered.get(ReplicaState.STARTING, replica.entered[ReplicaState.PROVISIONING])
     # EC2's times have whole seconds.

@@ -211,12 +211,16 @@ def _idle_fallbacks(
     spot = [r for r in regular if r.serves and r.purchase_option is PurchaseOption.SPOT]
     # What is being resumed comes beside the others: only once it serves may a cold one go, and it isn't sent
     # back for one that doesn't serve yet. Otherwise the two would take turns, and nothing would ever serve.
-    coming = [r for r in fallbacks if standby.is_coming(r, now)]
-    others = [r for r in fallbacks if not standby.is_coming(r, now)]
+    # One that is late isn't either: it may come the next moment.
+    rising = [r for r in fallbacks if r.is_standby and not r.serves]
+    coming = [r for r in rising if standby.is_coming(r, now)]
+    late = [r for r in rising if not standby.is_coming(r, now)]
+    others = [r for r in fallbacks if not r.is_standby or r.serves]
     serving_now = sum(r.serves for r in others)
     surplus = [
         *sorted(others, key=_least_missed)[: max(len(others) - missing, 0)],
         *sorted(coming, key=_least_missed)[: max(serving_now + len(coming) - missing, 0)],
+        *sorted(late, key=_least_missed)[: max(serving_now + len(late) - missing, 0)],
     ]
     kept: set[int] = set()
     # A standby comes back sooner than Spot would, so less speaks for keeping it.

@@ -311,7 +311,7 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "young-is-gone",
         "serving.reconcile",
-        old="return now - replica.entered[ReplicaState.PROVISIONING] < seconds(timing.VISIBLE_WITHIN_S)",
+        old="return launched_at is not None and now - launched_at < seconds(timing.VISIBLE_WITHIN_S)",
         new="return False",
         wrong="an instance that EC2 doesn't describe yet is taken for lost",
     ),
@@ -443,7 +443,7 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "a-loss-tries-the-new-version",
         "serving.rollout",
-        old="    return max(served, default=lost.version if lost else spec.version)\n",
+        old="    return max(served, default=lost.version if lost and is_to_stay else spec.version)\n",
         new="    return spec.version\n",
         wrong="what is lost is replaced with a version of which nobody knows that it serves",
     ),

@@ -721,7 +721,7 @@ def the_oldest_go_first(replica: Replica) -> tuple[int, bool, int]:
 
 
 @mistake(strength, "stays_from", Rule.FALLBACK_STAYS_FOR_SPOT)
-def spot_is_trusted_at_once(replica: Replica) -> datetime:
+def spot_is_trusted_at_once(replica: Replica, _: float = 0.0) -> datetime:
     """Fallbacks go as soon as Spot is ready."""
     return replica.entered[ReplicaState.READY]
 

@@ -398,6 +398,7 @@ def test_the_dashboard_shows_only_metrics_that_exist(control_plane: Template) ->
         Metric.REPLICAS_LAUNCHED,
         Metric.LAUNCH_REFUSALS,
         Metric.REPLICAS_READY,
+        Metric.STANDBYS,
         Metric.REPLICAS_MISSING,
         Metric.BEST_PLACEMENT_SCORE,
         Metric.SURVEY_REFUSED,

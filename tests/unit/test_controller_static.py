@@ -24,6 +24,7 @@ from tests.unit.worlds import (
     active,
     alive,
     counted,
+    dry,
     in_rotation,
     instance_of,
     reclaim,
@@ -206,6 +207,28 @@ def test_an_orphan_is_drained_before_it_ends() -> None:
     ticks(world, controller, int(timing.DRAIN_SETTLE_S / timing.TICK_IN_TRANSITION_S) + 2)
     assert instance_of(orphan) not in alive(world)
     assert [r.state for r in active(world)] == [READY] * 3
+
+
+def test_what_a_replica_that_ended_left_behind_is_terminated_in_an_empty_rotation() -> None:
+    """Its row ended, and who was to terminate the instance died over it: the record knows that it drained.
+
+    An instance whose row got lost is in no history: it stays, because the load balancer shows nobody at all.
+    """
+    for is_on_record in (True, False):
+        world, controller = serving(demo_spec(replicas=1))
+        (replica,) = active(world)
+        dry(world, PurchaseOption.SPOT, PurchaseOption.ON_DEMAND)
+        kept = table(world)
+        ended = replica.to(ReplicaState.DRAINING, world.clock.now()).to(
+            ReplicaState.TERMINATED, world.clock.now()
+        )
+        del kept.replicas[replica.id]
+        if is_on_record:
+            kept.history[replica.id] = ended
+        world.router.groups[demo_spec().target_group_arn].clear()
+        world.clock.advance(timing.ORPHAN_GRACE_S)
+        ticks(world, controller, int(timing.DRAIN_SETTLE_S / timing.TICK_IN_TRANSITION_S) + 2)
+        assert (instance_of(replica) in alive(world)) is not is_on_record
 
 
 def test_a_stranger_s_instance_is_left_alone() -> None:

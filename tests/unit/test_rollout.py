@@ -235,6 +235,17 @@ def test_the_next_version_goes_on_after_one_that_was_stopped() -> None:
     assert decide(*three(), spec=spec_of(version=3), backoff=held) == actions
 
 
+def test_what_waits_for_a_version_that_was_given_up_gets_the_deployed_one() -> None:
+    """Nothing serves, and version 2 never got ready: what was requested of it is launched as version 3."""
+    waiting = a_replica(4, ReplicaState.REQUESTED, version=2)
+    looping = Backoff(timing.CRASH_LOOP_FAILURES, LONG_AGO, version=2)
+    spec = spec_of(replicas=1, version=3)
+    (launch,) = decide(waiting, spec=spec, backoff=looping)
+    assert isinstance(launch, Launch)
+    assert [r.version for r in launch.replicas] == [3]
+    assert rollout.to_launch(spec, seen_of(waiting).rows, waiting) == 2, "it wasn't given up"
+
+
 def test_a_new_one_that_does_not_answer_stops_it_until_it_does() -> None:
     """Ready, and unhealthy a moment later: no other one is replaced by its like, until it has recovered."""
     ill = new(4, unhealthy_since=NOW - seconds(9))

@@ -11,6 +11,7 @@ import pytest
 from spotrelay.control.controller import Controller
 from spotrelay.core import timing
 from spotrelay.core.instances import InstanceState, Refusal, RefusalKind
+from spotrelay.core.names import Metric
 from spotrelay.core.pools import Cause, Offering, PurchaseOption, Scope
 from spotrelay.core.ports import Unavailable
 from spotrelay.core.replica import Replica, ReplicaState
@@ -18,7 +19,10 @@ from spotrelay.core.rows import Backoff
 from spotrelay.core.spec import ReadinessProbe, ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.events import StateChange
+from spotrelay.serving import standby as standbys
+from spotrelay.serving import strength
 from tests.examples import demo_spec
+from tests.unit.cases import NOW, a_replica, seen_of
 from tests.unit.worlds import (
     Troubled,
     active,
@@ -100,6 +104,19 @@ def test_a_standby_is_no_replica() -> None:
     assert rows(world).replicas == kept.replicas
     assert kept.serving == 2
     assert not world.fleet.launches
+
+
+def test_operators_see_how_many_stand_by() -> None:
+    """A metric of services that may have some, which says nothing of others."""
+    world, controller = prepared()
+    world.telemetry.counts.clear()
+    settle(world, controller, 1)
+    assert world.telemetry.counts[Metric.STANDBYS] == 2
+    world.services.specs["demo"] = replace(spec_of(), standby=0)
+    settle(world, controller, 30)
+    world.telemetry.counts.clear()
+    settle(world, controller, 1)
+    assert Metric.STANDBYS not in world.telemetry.counts
 
 
 def test_one_that_cannot_be_prepared_holds_up_nothing() -> None:
@@ -643,3 +660,42 @@ def test_standbys_keep_to_the_types_and_zones_that_they_may_have() -> None:
     world, _ = prepared(replace(spec_of(2), **only))
     assert [r.offering.pool for r in standing_by(world) if r.offering] == [pool, pool]
     assert {r.offering.pool for r in active(world) if r.offering} != {pool}
+
+
+def test_one_that_is_resumed_while_a_tick_looks_is_not_stopped() -> None:
+    """The tick read that it stands by, and sees its instance run: its row is written before it is stopped."""
+    world, controller = prepared(spec_of(1, replicas=1))
+    (standby,) = standing_by(world)
+    world.clock.advance(timing.AGAIN_S)
+    signals = warn(world, active(world)[0])
+    world.fleet.interrupted.clear()  # the tick asked before
+    world.meddle("fleet.observe", lambda *_: controller.handle(signals))
+    controller.tick("demo")
+    (fallback,) = resumed(world)
+    assert fallback.instance_id == standby.instance_id
+    assert world.fleet.instances[instance_of(fallback)].state is InstanceState.PENDING
+    assert "fleet.stop" not in world.calls
+
+
+@pytest.mark.parametrize(("warned_at", "resumes"), [(NOW, 1), (None, 0)])
+def test_what_is_warned_and_does_not_answer_is_not_only_busy(
+    warned_at: datetime | None, resumes: int
+) -> None:
+    """It goes either way, so a standby comes at once; for one that isn't warned the next tick tells."""
+    well = a_replica(1, ReplicaState.READY, warned_at=warned_at)
+    ill = replace(well, unhealthy_since=NOW)
+    stopped = a_replica(2, STANDBY, is_standby=True, purchase_option=ON_DEMAND)
+    seen = replace(
+        seen_of(well, stopped), rows=seen_of(ill, stopped).rows, as_read=seen_of(well, stopped).rows
+    )
+    assert len(list(standbys.resume(spec_of(1, replicas=1), seen, NOW))) == resumes
+
+
+def test_one_that_is_late_is_not_sent_back_for_a_cold_one_that_does_not_serve() -> None:
+    """It may come the next moment: which of the two goes is decided once one serves."""
+    rising: dict[str, Any] = {"purchase_option": ON_DEMAND, "is_fallback": True}
+    cold = a_replica(3, ReplicaState.STARTING, 9, **rising)
+    late = a_replica(4, ReplicaState.PROVISIONING, timing.STANDBY_SLOW_S + 1, is_standby=True, **rising)
+    assert strength._idle_fallbacks([cold, late], 1, [], NOW) == []
+    serving = replace(cold, state=ReplicaState.READY, entered={**cold.entered, ReplicaState.READY: NOW})
+    assert strength._idle_fallbacks([serving, late], 1, [], NOW) == [late]

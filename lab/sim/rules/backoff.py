@@ -67,6 +67,11 @@ class BackoffChecker:
             capped = min(before.failures + len(counted), max(before.failures, limits.CRASH_LOOP - 1))
             # Near the last failure, or when nobody knows of it any more, either may be right.
             is_known = started < last - view.lag_s - SKEW_S and service not in view.checker.damaged
+            # Another invocation, which still runs, may have written of a later failure.
+            held_s = limits.doubled_s(before.failures, *limits.FAILURE_S) if before.failures else 0.0
+            is_known &= (
+                before.until is None or abs(time_of(before.until) - held_s - last) < SKEW_S + view.lag_s
+            )
             counts = {capped} if is_known else counts | {capped}
         given_up = _given_up(view, before)
         least = given_up.failures if given_up else 0

@@ -174,6 +174,7 @@ class MetricChecker:
         times = (invocation.began_at - CLOCKS_S, self.checker.scheduler.now + CLOCKS_S)
         numbers = {in_effect(spec, rows.requests, time).replicas for time in times}
         ready = sum(r.serves for r in rows.replicas.values())
+        standing_by = sum(r.state is ReplicaState.STANDBY for r in rows.replicas.values())
         there = [r for r in rows.replicas.values() if r.is_counted and r.instance_id is not None]
         # A standby that was resumed while the rows were read may be left to the next tick.
         launched = {len(there), sum(r.id <= rows.highest_id or not r.is_standby for r in there)}
@@ -181,6 +182,7 @@ class MetricChecker:
             (Metric.REPLICAS_READY, {ready}),
             (Metric.REPLICAS_MISSING, {max(number - ready, 0) for number in numbers}),
             (Metric.REPLICAS_UNLAUNCHED, {max(n - known, 0) for n in numbers for known in launched}),
+            *([(Metric.STANDBYS, {standing_by})] if spec.may_have_standbys else []),
         ):
             bounds.add(metric, spec.service, min(values) if is_whole else 0, max(values))
             # A graph needs zeros, too.

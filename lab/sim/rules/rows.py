@@ -267,12 +267,18 @@ def _check_missing_instance(view: InvocationView, commit: Commit, row: Replica, 
         view.report(Rule.NOT_BEFORE_TIMEOUT, f"{row} counts as gone, missing since {old.unhealthy_since}")
 
 
+def _drained_longest(view: InvocationView, row: Replica) -> bool:
+    """Whether no other row of its instance, as a restored table may have, has drained for longer."""
+    others = (r for r in view.rows.replicas.values() if r.instance_id == row.instance_id)
+    return row.since == min(r.since for r in others if r.state is ReplicaState.DRAINING)
+
+
 def check_terminations(view: InvocationView) -> None:
     """Had terminated replicas the time for their requests?"""
     assert view.spec is not None  # noqa: S101 - a tick has one
     for row in view.rows.replicas.values():
         at = view.invocation.terminated.get(row.instance_id or "")
-        if at is None or row.state is not ReplicaState.DRAINING:
+        if at is None or row.state is not ReplicaState.DRAINING or not _drained_longest(view, row):
             continue
         drained_s = at + SKEW_S - time_of(row.since)
         is_deregistered = view.target(row) is None and drained_s >= limits.DEREGISTRATION_LAG_S

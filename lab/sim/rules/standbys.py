@@ -101,7 +101,7 @@ class StandbyChecker:
         preparing = [r for r in after.values() if r.stands_by and r.state in PREPARING_STATES]
         if len(preparing) > 1:
             report(Rule.STANDBYS_PREPARED_SINGLY, f"{[str(r) for r in preparing]} are prepared at once")
-        self._check_backoff(changes, before)
+        self._check_backoff(invocation, changes, before)
         self._check_preparation(invocation, changes, after)
         self._check_sent_back(invocation, changes, before, after)
         for row in changes.create:
@@ -129,13 +129,14 @@ class StandbyChecker:
                 Rule.STANDBYS_PREPARED_SINGLY, f"{intent} is for a standby, {staying} of {wanted} serve"
             )
 
-    def _check_backoff(self, changes: Changes, before: Mapping[int, Replica]) -> None:
+    def _check_backoff(self, invocation: Invocation, changes: Changes, before: Mapping[int, Replica]) -> None:
         """A standby is asked for: was none of its version tried in vain just now?"""
         now = self.checker.scheduler.now
         for row in changes.update:
             key = row.service, row.version
             if row.stands_by and row.state is ReplicaState.FAILED:
-                self.failed.setdefault(key, []).append(now)
+                # It counts from when that was decided.
+                self.failed.setdefault(key, []).append(invocation.began_at)
             elif row.state is ReplicaState.STANDBY and before[row.id].state is not row.state:
                 self.failed = {of: times for of, times in self.failed.items() if of[0] != row.service}
         for row in changes.create:

@@ -113,7 +113,7 @@ class Replica:
     max_price: float | None = None
     """It was requested for another to move to cheaper Spot: only where that costs no more, USD per hour."""
     move_tried_at: datetime | None = None
-    """When it was last to move to cheaper Spot, or was requested for another to move."""
+    """When it, or what it came in place of, was last to move to cheaper Spot."""
     revision: int = 0
     unknown: Mapping[str, Any] = field(default_factory=dict)
     """What a later version noted of it, for after a rollback. Nothing here reads it."""
@@ -132,6 +132,7 @@ class Replica:
         is_fallback: bool = False,
         is_standby: bool = False,
         max_price: float | None = None,
+        move_tried_at: datetime | None = None,
     ) -> Replica:
         """A replica that should exist and has no instance yet."""
         state = ReplicaState.REQUESTED
@@ -147,6 +148,7 @@ class Replica:
             is_fallback=is_fallback,
             is_standby=is_standby,
             max_price=max_price,
+            move_tried_at=move_tried_at,
         )
 
     def to(self, state: ReplicaState, now: datetime, reason: str | None = None, **changes: Any) -> Replica:

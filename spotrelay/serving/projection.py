@@ -130,10 +130,8 @@ def _of_replica(
     for action in actions:
         row = action.after(row, now)
         if isinstance(action, Replace) and spec:
+            row = row if action.max_price is None else replace(row, move_tried_at=now)
             successor = _replacement(spec, row, action, next(ids), now)
-            if action.max_price is not None:
-                # On both, because only one of them stays.
-                row, successor = replace(row, move_tried_at=now), replace(successor, move_tried_at=now)
             row, created = replace(row, replaced_by=successor.id), (successor,)
         elif isinstance(action, Resume):
             created = (_resumed(action, next(ids), now),)
@@ -172,6 +170,8 @@ def _replacement(spec: ServiceSpec, row: Replica, action: Replace, id_: int, now
         purchase_option=row.purchase_option if spec.use_spot else PurchaseOption.ON_DEMAND,
         replaces=row.id,
         max_price=action.max_price,
+        # On both, because only one of them stays; and a pool that loses what moved there gets no other soon.
+        move_tried_at=row.move_tried_at,
     )
 
 

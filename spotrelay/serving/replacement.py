@@ -27,7 +27,9 @@ def decide(spec: ServiceSpec, seen: Observation, _: datetime) -> Iterator[Replac
         and not row.is_counted
         and (replica.is_counted or not row.state.is_active)
     ]
-    missed = [r.id for r in lost if _is_missed(r, seen.read) and not r.moves_in(seen.rows)]
+    # Nothing waits for what was to come where another stays for it.
+    moving = {r.id for r in lost if r.moves_in(seen.rows)}
+    missed = [r.id for r in lost if r.id not in moving and _is_missed(r, seen.read)]
     # One that is due to go needs its replacement, and the next one if that is lost. A roll-out can wait.
     due = {
         replica.id
@@ -43,7 +45,7 @@ def decide(spec: ServiceSpec, seen: Observation, _: datetime) -> Iterator[Replac
         if replica.id in replaced:
             reason = WARNED if row.state.is_active else row.reason
             yield Replace(row, reason, rollout.proven(spec, seen.rows, replica))
-        elif replica.id in needless or _goes_without(replica):
+        elif replica.id in needless | moving or _goes_without(replica):
             yield GoWithout(row)
 
 
@@ -53,13 +55,15 @@ def beside(action: Action, spec: ServiceSpec | None, rows: Rows) -> Iterator[Act
     Whether as many as wanted are left, only a tick can see.
     """
     yield action
-    if not isinstance(action, Drain | ServeOn) or action.replica.moves_in(rows):
+    if not isinstance(action, Drain | ServeOn):
         return
-    if _is_missed(action.replica, rows):
-        version = rollout.proven(spec, rows, action.replica) if spec else 0
-        yield Replace(action.replica, action.reason, version)
-    elif _goes_without(action.replica):
-        yield GoWithout(action.replica)
+    lost = action.replica
+    is_moving = lost.max_price is not None and lost.moves_in(rows)
+    if not is_moving and _is_missed(lost, rows):
+        version = rollout.proven(spec, rows, lost) if spec else 0
+        yield Replace(lost, action.reason, version)
+    elif is_moving or _goes_without(lost):
+        yield GoWithout(lost)
 
 
 def _is_missed(replica: Replica, rows: Rows) -> bool:

@@ -21,9 +21,9 @@ from spotrelay.core.timing import seconds
 from spotrelay.placement.launching import FALLBACK_DELAY_S
 from spotrelay.placement.plan import plan
 from spotrelay.serving import moves, projection, reconcile
-from spotrelay.serving.actions import Action, Drain, End, Launch, Replace, Request
+from spotrelay.serving.actions import NEEDLESS, Action, Drain, End, Launch, Replace, Request
 from tests.examples import demo_spec
-from tests.unit.cases import NOW, a_replica, an_instance, seen_of
+from tests.unit.cases import NOW, a_replica, an_instance, rows_of, seen_of
 from tests.unit.worlds import Troubled, active, counted, dry, reclaim, rows, serving, settle, warn
 
 READY = ReplicaState.READY
@@ -411,6 +411,22 @@ def test_what_is_lost_in_the_middle_of_a_move_leaves_what_was_to_move() -> None:
         assert counted(world) == ([1, 2, 3] if is_told else [1, 2, 3, 4])
         settle(world, controller, rounds=20)
         assert ([r.id for r in active(world)], len(world.fleet.launches)) == ([1, 2, 3], 1)
+        (lost,) = world.store.history("demo", 1)
+        assert (lost.id, lost.reason.endswith(NEEDLESS)) == (4, True)
+
+
+def test_what_has_moved_and_is_lost_keeps_others_from_moving() -> None:
+    """Its replacement knows of the move: a pool that loses what came gets no other for the rest of the hour."""
+    tried_at = NOW - seconds(1800)
+    gone = a_replica(4, READY, since_s=1700, move_tried_at=tried_at)
+    (replacement,) = (
+        r
+        for delta in projection.deltas(
+            "demo", SPEC, rows_of(*MOVING[:2], gone), [Replace(gone, "gone", 1)], NOW
+        )
+        for r in delta.create
+    )
+    assert (replacement.move_tried_at, replacement.max_price) == (tried_at, None)
 
 
 def test_a_move_that_never_gets_ready_is_no_failure_of_the_version() -> None:

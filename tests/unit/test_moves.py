@@ -412,11 +412,11 @@ def test_what_is_lost_in_the_middle_of_a_move_leaves_what_was_to_move() -> None:
         settle(world, controller, rounds=20)
         assert ([r.id for r in active(world)], len(world.fleet.launches)) == ([1, 2, 3], 1)
         (lost,) = world.store.history("demo", 1)
-        assert (lost.id, lost.reason.endswith(NEEDLESS)) == (4, True)
+        assert (lost.id, lost.reason.endswith(NEEDLESS)) == (4, is_told)
 
 
 def test_what_has_moved_and_is_lost_keeps_others_from_moving() -> None:
-    """Its replacement knows of the move: a pool that loses what came gets no other for the rest of the hour."""
+    """Its replacement knows of the move: no other follows it for the rest of the hour."""
     tried_at = NOW - seconds(1800)
     gone = a_replica(4, READY, since_s=1700, move_tried_at=tried_at)
     (replacement,) = (

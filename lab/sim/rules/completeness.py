@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from lab.sim.faults import Call
 from lab.sim.gate import time_of
 from lab.sim.instances import ENDING_STATES, NEVER
-from lab.sim.rules import Rule, limits
+from lab.sim.rules import Rule, limits, moves
 from lab.sim.rules.backoff import held_until
 from lab.sim.rules.checker import SKEW_S
 from lab.sim.rules.desired import ends_between, in_effect
@@ -36,6 +36,7 @@ def check_tick(view: InvocationView, memory: MemoryStore) -> None:
         view.report(Rule.TICK_COMPLETE, f"{instance.id}, launched at {instance.launched_at}, has no row")
     check_after_tick(view, view.spec)
     check_resumed(view, view.spec)
+    moves.check_after_tick(view)
     _check_needless_replicas(view, view.spec)
     _check_next(view, view.spec, memory)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from lab.sim.gate import Commit, time_of
-from lab.sim.rules import Rule, limits
+from lab.sim.rules import Rule, limits, moves
 from lab.sim.rules.backoff import backoffs, held_until, is_held, is_looping, rollout_stopped
 from lab.sim.rules.checker import SKEW_S
 from lab.sim.rules.invocation_view import InvocationView, stays_in
@@ -36,6 +36,7 @@ def check(view: InvocationView, commit: Commit) -> None:
     _check_scale_in(view, spec, commit)
     _check_fallback_removal(view, commit)
     _check_loss_replacement(view, spec, commit)
+    moves.check(view, spec, commit)
     if changes.create:
         _check_purchase_options(view, spec, commit)
         _check_proactive_replacement(view, spec, commit)
@@ -273,7 +274,9 @@ def _check_proactive_replacement(view: InvocationView, spec: ServiceSpec, commit
     moved = [
         old
         for row in commit.changes.create
-        if (old := commit.before.replicas.get(row.replaces or 0)) is not None and after[old.id].is_counted
+        if row.max_price is None  # see `moves`
+        and (old := commit.before.replicas.get(row.replaces or 0)) is not None
+        and after[old.id].is_counted
     ]
     if not moved:
         return

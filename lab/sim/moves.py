@@ -38,8 +38,8 @@ class Moves:
     age_s: float | None = None
     """How long the replicas of a warm start have been ready: longer than that, or soon; None: as ever."""
     prices: tuple[float, ...] = ()
-    """When Spot becomes dear where replicas run, and EC2 is asked: as a share of the time that faults last, or
-    more where that is just after."""
+    """When Spot becomes dear where replicas run, and EC2 is asked: as a share of the time that faults last;
+    beyond 1 it is just after."""
 
 
 def draw(seed: int, minutes: float | None) -> Moves:

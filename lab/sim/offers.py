@@ -124,7 +124,9 @@ class SimOffers:
 
     def change_prices(self, dear: Collection[CapacityPool] = ()) -> None:
         """Draw new Spot prices; some pools become dear."""
-        self._spot_prices = {p: SHARES[-1] * ON_DEMAND_PRICES[p.instance_type] for p in dear}
+        # At last no service waits for a pool that is below its cap.
+        share = SHARES[1] if self._is_recovered and self.listing.cap else SHARES[-1]
+        self._spot_prices = {p: share * ON_DEMAND_PRICES[p.instance_type] for p in dear}
 
     def price(self, pool: CapacityPool) -> float:
         """The price of a Spot instance, USD per hour."""

@@ -34,7 +34,7 @@ from lab.sim.store import SimStore
 from lab.sim.timeline import Timeline, describe
 from spotrelay.control.controller import Controller
 from spotrelay.control.intake import Intake
-from spotrelay.core.pools import Offering, PoolMemory, PurchaseOption
+from spotrelay.core.pools import Offering, PurchaseOption
 from spotrelay.core.ports import PortError, Ports
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Changes
@@ -106,9 +106,7 @@ class SimWorld:
         self.checker.launch_checker = LaunchChecker(
             self.scheduler, self.checker.report, learning, self.services.since
         )
-        self.checker.move_checker = MoveChecker(
-            self.checker, lambda by, service: learning.of(by).memory.get(service, PoolMemory())
-        )
+        self.checker.move_checker = MoveChecker(self.checker)
         self.invocation_checker = InvocationChecker(self.checker, self.memory)
         self.cloud.end_in_rotation = self.checker.end_in_rotation
         self.signals = self._queue(SIGNALS, self._on_signals)

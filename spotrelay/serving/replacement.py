@@ -30,12 +30,14 @@ def decide(spec: ServiceSpec, seen: Observation, _: datetime) -> Iterator[Replac
     # Nothing waits for what was to come where another stays for it.
     moving = {r.id for r in lost if r.moves_in(seen.rows)}
     missed = [r.id for r in lost if r.id not in moving and _is_missed(r, seen.read)]
-    # One that is due to go needs its replacement, and the next one if that is lost. A roll-out can wait.
+    # One that is due to go needs its replacement, and the next one if that is lost. A roll-out can wait, and
+    # so can a move.
     due = {
         replica.id
         for replica in seen.read.replicas.values()
         if replica.superseded_in(seen.read)
-        and seen.read.replicas[replica.replaced_by or 0].version == replica.version
+        and (successor := seen.read.replicas[replica.replaced_by or 0]).version == replica.version
+        and successor.max_price is None
     }
     left = sum(not replica.is_fallback and replica.id not in due for replica in counted(seen.rows))
     needless = set(missed[: max(len(missed) + left - spec.replicas, 0)])

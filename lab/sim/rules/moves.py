@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -48,8 +48,6 @@ class MoveChecker:
     """Checks moves at every commit."""
 
     checker: Checker
-    recalled: Callable[[Invocation, str], PoolMemory]
-    """Invocation and service → the last answer about pools that it was given."""
     tries: dict[str, _Try] = field(default_factory=dict)
 
     def after_commit(
@@ -91,12 +89,10 @@ class MoveChecker:
         is_ready = old.state is ReplicaState.READY
         if not (is_spot and is_ready) or now < time_of(old.since) + limits.MOVE_AFTER_S - SKEW_S:
             self._report(Rule.MOVES_ONLY_SPOT, f"{old}, {old.state}, is to move")
-        memory = self.recalled(invocation, row.service)
+        survey = _survey(invocation)
         specs = self.checker.in_force(invocation, row.service)
-        if not any(self._pays(spec, memory.survey, old, row.max_price or NEVER) for spec in specs):
-            self._report(
-                Rule.MOVES_PAY, f"{old} is to move to where Spot costs {row.max_price}: {memory.survey}"
-            )
+        if not any(self._pays(spec, survey, old, row.max_price or NEVER) for spec in specs):
+            self._report(Rule.MOVES_PAY, f"{old} is to move to where Spot costs {row.max_price}: {survey}")
 
     def _pays(self, spec: ServiceSpec, survey: Survey | None, old: Replica, most: float) -> bool:
         """Whether a move saves the share, and within the hour what it costs to run two of them."""
@@ -146,6 +142,12 @@ class MoveChecker:
 
     def _report(self, rule: Rule, what: str) -> None:
         self.checker.report(rule, what)
+
+
+def _survey(invocation: Invocation) -> Survey | None:
+    """The survey that a tick decided on: it asks once more before it launches."""
+    answers = (record.answer for record in invocation.calls)
+    return next((known.survey for known in answers if isinstance(known, PoolMemory)), None)
 
 
 # Ends of invocations.

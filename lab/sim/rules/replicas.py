@@ -172,12 +172,15 @@ def _check_loss_replacement(view: InvocationView, spec: ServiceSpec, commit: Com
         and row.instance_id is not None
         and row.state is not ReplicaState.FAILED
     ]
-    # A replica that is due to go gets the next replacement if its own was lost. A roll-out can wait.
+    # A replica that is due to go gets the next replacement if its own was lost. A roll-out can wait, and
+    # so can a move.
     before = commit.before
     due = {
         r.id
         for r in before.replicas.values()
-        if r.superseded_in(before) and before.replicas[r.replaced_by or 0].version == r.version
+        if r.superseded_in(before)
+        and (successor := before.replicas[r.replaced_by or 0]).version == r.version
+        and successor.max_price is None
     }
     count = sum(r.id not in due for r in regular(commit.after))
     for row in lost:

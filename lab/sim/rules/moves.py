@@ -124,7 +124,8 @@ class MoveChecker:
             return
         successor = after.get(old.replaced_by or 0)
         has_moved = row.reason.startswith(MOVED_REASON)
-        if has_moved and (successor is None or not successor.stays):
+        # It may go in the same commit, if fewer are wanted from now on.
+        if has_moved and (successor is None or ReplicaState.READY not in successor.entered):
             self._report(Rule.MOVED_SERVES_FIRST, f"{row} goes, and what comes in its place is {successor}")
 
     def _check_repeat(

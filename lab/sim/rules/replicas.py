@@ -190,6 +190,8 @@ def _check_loss_replacement(view: InvocationView, spec: ServiceSpec, commit: Com
                     Rule.LOSS_REPLACED_IF_NEEDED,
                     f"{row} is replaced, and {count} are left of {spec.replicas}",
                 )
+        elif moves.is_extra(row, view.rows.replicas):
+            continue  # what was to move stayed when that was decided; the next tick looks
         elif row.reason.endswith(NEEDLESS) and count < spec.replicas:
             view.report(
                 Rule.LOSS_REPLACED_IF_NEEDED, f"{row} isn't replaced, and {count} are left of {spec.replicas}"

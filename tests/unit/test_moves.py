@@ -202,6 +202,11 @@ def test_what_moves_is_launched_by_itself() -> None:
 # Only where all is well.
 
 
+def resumed(state: ReplicaState) -> Replica:
+    """What was resumed a second ago, or is given back since."""
+    return a_replica(4, state, is_standby=True, is_fallback=True, purchase_option=ON_DEMAND, since_s=1)
+
+
 FLEETS: dict[str, tuple[Replica, ...]] = {
     "one is warned": three(warned_at=NOW),
     "one starts": (*three()[:2], a_replica(3, ReplicaState.STARTING, since_s=5)),
@@ -212,6 +217,9 @@ FLEETS: dict[str, tuple[Replica, ...]] = {
         *three()[:2],
         a_replica(4, READY, is_fallback=True, purchase_option=ON_DEMAND, since_s=1),
     ),
+    "a standby was resumed": (*three()[:2], resumed(READY)),
+    "a standby is being resumed": (*three(), resumed(ReplicaState.PROVISIONING)),
+    "a standby goes back": (*three(), resumed(ReplicaState.DRAINING)),
     "one doesn't answer": three(unhealthy_since=NOW - seconds(1)),
     "one is superseded": (replace(three()[0], replaced_by=4), *three()[1:], a_replica(4, READY, since_s=1)),
     "a move was just tried": three(move_tried_at=NOW - HOUR + seconds(1)),
@@ -234,6 +242,13 @@ def test_standbys_are_no_reason_to_stay() -> None:
     """They serve nobody, and are none of the replicas that are wanted."""
     standby = a_replica(4, ReplicaState.STANDBY, is_standby=True, purchase_option=ON_DEMAND)
     assert stage(*three(), standby) == [1]
+
+
+def test_standbys_stay() -> None:
+    """However dear Spot is in their pool: they are on-demand, and stopped."""
+    standby = a_replica(4, ReplicaState.STANDBY, is_standby=True, purchase_option=ON_DEMAND)
+    cheap = [replace(r, offering=Offering(A6, SPOT)) for r in three()]
+    assert stage(*cheap, standby) == []
 
 
 def test_nothing_moves_beside_what_another_stage_does() -> None:

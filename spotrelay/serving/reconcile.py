@@ -322,7 +322,8 @@ def _for_draining(
     now: datetime,
 ) -> Iterator[Action]:
     is_in_rotation = health is not None and health.is_in_rotation
-    if replica.instance_id and health not in (None, TargetState.DRAINING):
+    is_unseen = health is None and bool(_unseen(seen))
+    if replica.instance_id and (is_unseen or health not in (None, TargetState.DRAINING)):
         yield TakeOut(
             replica.instance_id
         )  # a registration that raced the drain, or a drain that nobody heard
@@ -333,9 +334,9 @@ def _for_draining(
     if instance.id in seen.warned and not replica.is_warned:
         yield NoteWarning(replica, seen.warned[instance.id])
     drained_for = now - replica.since
-    is_done = health is None and drained_for >= seconds(timing.DRAIN_SETTLE_S)
+    is_done = health is None and not is_unseen and drained_for >= seconds(timing.DRAIN_SETTLE_S)
     # It may have been taken out only just now: the load balancer says when its requests have finished.
-    is_busy = instance.state.is_alive and (is_in_rotation or health is TargetState.DRAINING)
+    is_busy = instance.state.is_alive and (is_unseen or is_in_rotation or health is TargetState.DRAINING)
     is_out_of_time = drained_for >= (1 + is_busy) * seconds(drain_s + timing.DRAIN_SETTLE_S)
     if _is_left_to_ec2(replica, instance, seen, now) or not (is_done or is_out_of_time):
         return
@@ -343,6 +344,12 @@ def _for_draining(
         yield StandBy(replica)
     else:
         yield from _terminate(instance, seen, f"drained: {replica.reason}", replica)
+
+
+def _unseen(seen: Observation) -> list[int]:
+    """The replicas that are ready and that the load balancer doesn't show: it may hide others, too."""
+    ready = (r for r in seen.rows.replicas.values() if r.state is ReplicaState.READY)
+    return [r.id for r in ready if r.instance_id not in seen.health]
 
 
 def _is_left_to_ec2(replica: Replica, instance: Instance, seen: Observation, now: datetime) -> bool:
@@ -414,8 +421,7 @@ def _for_unowned(
     """
     taken = {a.instance.id for a in adopted.values()}
     base = strength.base_left(spec, seen) if spec else 0
-    ready = [r for r in seen.rows.replicas.values() if r.state is ReplicaState.READY]
-    unseen = [r.id for r in ready if spec is not None and r.instance_id not in seen.health]
+    unseen = _unseen(seen) if spec is not None else []
     is_blind = bool(unseen) or (spec is not None and spec.replicas > 0 and not seen.health)
     shown = f"replica {unseen[0]} either, which is ready" if unseen else "any instance at all"
     blind = f"the load balancer doesn't show {shown}"

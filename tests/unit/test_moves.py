@@ -320,7 +320,7 @@ def test_what_was_to_move_is_lost_and_the_move_becomes_its_replacement() -> None
     assert [a.is_fallback for a in actions if isinstance(a, Request)] == [True]
 
 
-def replaced(*replicas: Replica, warned: Collection[int]) -> list[Replace]:
+def replaced(*replicas: Replica, warned: Collection[int], spec: ServiceSpec = SPEC) -> list[Replace]:
     """What a tick replaces that finds some replicas warned."""
     seen = seen_of(
         *replicas,
@@ -329,13 +329,15 @@ def replaced(*replicas: Replica, warned: Collection[int]) -> list[Replace]:
         warned=warned,
         pools=known(),
     )
-    return [a for a in reconcile.decide(SPEC, seen, NOW) if isinstance(a, Replace)]
+    return [a for a in reconcile.decide(spec, seen, NOW) if isinstance(a, Replace)]
 
 
 def test_a_loss_beside_a_lost_move_is_what_gets_the_replacement() -> None:
     """Of the two only the one that served is missed."""
     rising = a_replica(4, ReplicaState.PROVISIONING, since_s=100, replaces=3, max_price=0.8)
     assert [a.replica.id for a in replaced(*MOVING, rising, warned=(2, 4))] == [2]
+    # What was to move stays, so that two are left: as many as wanted from now on.
+    assert replaced(*MOVING, rising, warned=(2, 4), spec=replace(SPEC, replicas=2)) == []
 
 
 def test_what_was_to_move_is_lost_together_with_what_was_to_come() -> None:

@@ -535,7 +535,7 @@ def test_a_removed_service_ends_without_replacements() -> None:
 def test_what_drains_is_not_believed_to_be_out_where_what_is_ready_is_not_shown(
     since_s: float, after: list[type[Action]]
 ) -> None:
-    """An answer without the ready one says nothing of the other: that may be in rotation, and is taken out."""
+    """An answer without the ready one says nothing of the other: it may be in rotation, and is taken out."""
     drains = a_replica(2, ReplicaState.DRAINING, since_s=since_s)
     fleet = (a_replica(1, ReplicaState.READY), drains)
     instances = [an_instance(1), an_instance(2)]

@@ -21,7 +21,7 @@ from spotrelay.core.timing import seconds
 from spotrelay.placement.launching import FALLBACK_DELAY_S
 from spotrelay.placement.plan import plan
 from spotrelay.serving import moves, projection, reconcile
-from spotrelay.serving.actions import NEEDLESS, Action, Drain, End, Launch, Replace, Request
+from spotrelay.serving.actions import NEEDLESS, Action, Drain, End, GoWithout, Launch, Replace, Request
 from tests.examples import demo_spec
 from tests.unit.cases import NOW, a_replica, an_instance, rows_of, seen_of
 from tests.unit.worlds import Troubled, active, counted, dry, reclaim, rows, serving, settle, warn
@@ -338,6 +338,19 @@ def test_a_loss_beside_a_lost_move_is_what_gets_the_replacement() -> None:
     assert [a.replica.id for a in replaced(*MOVING, rising, warned=(2, 4))] == [2]
     # What was to move stays, so that two are left: as many as wanted from now on.
     assert replaced(*MOVING, rising, warned=(2, 4), spec=replace(SPEC, replicas=2)) == []
+
+
+def test_a_lost_move_says_why_nothing_comes_in_its_place() -> None:
+    """As many as wanted are left: what was to move stays."""
+    rising = a_replica(4, ReplicaState.PROVISIONING, since_s=100, replaces=3, max_price=0.8)
+    seen = seen_of(
+        *MOVING,
+        rising,
+        instances=[an_instance(id_) for id_ in (1, 2, 3, 4)],
+        health=dict.fromkeys((1, 2, 3), TargetState.HEALTHY),
+        warned=(4,),
+    )
+    assert [a.replica.id for a in reconcile.decide(SPEC, seen, NOW) if isinstance(a, GoWithout)] == [4]
 
 
 def test_what_was_to_move_is_lost_together_with_what_was_to_come() -> None:

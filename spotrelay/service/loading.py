@@ -90,6 +90,7 @@ def _compile(path: Path, document: Document, file: ServiceFile, expander: _Expan
     settings["standby_auto"] = own.is_auto
     settings["standby_instance_types"] = tuple(own.standby_instance_types or ())
     settings["standby_zones"] = tuple(own.standby_zones or ())
+    settings["rebalance_cost"] = own.rebalance_cost
     settings["readiness_probe"] = None
     health_check_path = own.health_check or DEFAULT_HEALTH_CHECK
     if probe := section.readiness_probe:

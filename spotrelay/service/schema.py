@@ -17,7 +17,15 @@ from spotrelay.core.spec import OnRebalance, OnWarning
 from spotrelay.service import eligibility
 from spotrelay.service.candidate import Fields
 from spotrelay.service.document import shown
-from spotrelay.service.requirements import MAX_PORT, ZONE, Finding, parse_names, parse_types, rejected
+from spotrelay.service.requirements import (
+    MAX_PORT,
+    ZONE,
+    Finding,
+    parse_names,
+    parse_share,
+    parse_types,
+    rejected,
+)
 from spotrelay.service.resources import PARAMETER_NAME, Resources
 
 MAX_REPLICAS = 1000
@@ -159,6 +167,9 @@ class ServiceSection(Fields):
     )
 
 
+_REBALANCE_COST = "a share of a replica's own price from 5% to 90%, such as 20%"
+
+
 class SpotRelaySection(Fields):
     """What SkyServe's format has no place for, but for what an instance must have: that is in `Resources`."""
 
@@ -193,6 +204,10 @@ class SpotRelaySection(Fields):
     capacity_reservations: Annotated[str | None, BeforeValidator(_reservations)] = Field(
         default=None, description=_RESERVATIONS
     )
+    # Prices move by a few per cent all the time, and nothing is ever 90 % cheaper elsewhere.
+    rebalance_cost: Annotated[
+        float | None, BeforeValidator(parse_share(5, 90, _REBALANCE_COST), json_schema_input_type=str)
+    ] = Field(default=None, description=_REBALANCE_COST)
 
     @property
     def is_auto(self) -> bool:
@@ -314,6 +329,32 @@ class ServiceFile(Fields):
         if messages:
             at = ("spotrelay", "capacity_reservations")
             raise rejected(*(Finding(at, message) for message in messages))
+        return self
+
+    @model_validator(mode="after")
+    def _moves_have_a_use(self) -> ServiceFile:
+        """There is Spot to move to, and room for the new replica beside the old one."""
+        own = self.spotrelay
+        if own.rebalance_cost is None:
+            return self
+        messages = []
+        if not self.resources.use_spot:
+            messages.append(
+                "replicas move to cheaper Spot, and resources.use_spot: false rules that out: "
+                "remove one of the two"
+            )
+        if own.base_on_demand == self.service.replicas > 0:
+            messages.append(
+                f"all {self.service.replicas} replicas are on-demand (spotrelay.base_on_demand), and only"
+                " those on Spot move: remove this, or make spotrelay.base_on_demand smaller"
+            )
+        if own.surge == 0:
+            messages.append(
+                "a replica moves once another runs beside it, which spotrelay.surge: 0 rules out: "
+                "remove one of the two"
+            )
+        if messages:
+            raise rejected(*(Finding(("spotrelay", "rebalance_cost"), message) for message in messages))
         return self
 
     @model_validator(mode="after")

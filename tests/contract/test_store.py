@@ -55,6 +55,8 @@ def test_rows_come_back_as_written(store: Store) -> None:
         launch="on-demand in 4 of 4 pools (rested); EC2: us-east-1b/g6.xlarge/on-demand",
         rebalance_at=NOW + seconds(8),
         silent_since=NOW + seconds(7.5),
+        max_price=0.3125,
+        move_tried_at=NOW + seconds(9),
         state=ReplicaState.DRAINING,
         reason="interruption warning",
         entered={state: NOW + seconds(n / 7) for n, state in enumerate(ReplicaState)},
@@ -427,6 +429,7 @@ OTHER_SPEC = ServiceSpec(
     standby_auto=True,
     standby_instance_types=("g6.xlarge",),
     standby_zones=("us-east-1a",),
+    rebalance_cost=0.15,
     max_launches_per_minute=9,
     labels={"team": "search"},
 )

@@ -106,9 +106,10 @@ BRIDGED: dict[str, Any] = {
         "standby_instance_types": ["g5.2xlarge"],
         "standby_zones": ["us-east-1b"],
         "capacity_reservations": GROUP,
+        "rebalance_cost": "20%",
     },
 }
-"""Standbys stand in for Spot, which the file above has not."""
+"""Standbys stand in for Spot, and replicas move on it, which the file above has not."""
 
 SETTINGS = ServiceSettings(
     replicas=35,
@@ -145,6 +146,7 @@ SETTINGS = ServiceSettings(
     standby_auto=True,
     standby_instance_types=("g5.2xlarge",),
     standby_zones=("us-east-1b",),
+    rebalance_cost=0.2,
     max_launches_per_minute=17,
     labels={"team": "search"},
 )
@@ -186,7 +188,7 @@ def spec(template: Template) -> ServiceSpec:
 
 @pytest.fixture(scope="module")
 def bridged_template(tmp_path_factory: pytest.TempPathFactory) -> Template:
-    """The stack of the service that has standbys, and capacity reservations."""
+    """The stack of the service that has standbys, capacity reservations and moves."""
     return _stack(tmp_path_factory.mktemp("bridged"), BRIDGED)
 
 
@@ -233,7 +235,7 @@ def test_a_setting_arrives_at_the_controller(
     name: str, spec: ServiceSpec, bridged: ServiceSpec, plain: Service
 ) -> None:
     """With the value that the file gives it, which is another than that of a file without it."""
-    spec = bridged if name.startswith("standby") else spec
+    spec = bridged if name.startswith(("standby", "rebalance_cost")) else spec
     assert getattr(spec, name) == getattr(SETTINGS, name)
     assert getattr(spec, name) != getattr(plain, name)
 

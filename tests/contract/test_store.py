@@ -15,7 +15,14 @@ from spotrelay.core.ports import Conflict, Denied, Store
 from spotrelay.core.replica import ReplicaState
 from spotrelay.core.requirements import Accelerators, Amount, Requirements
 from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal, Rows
-from spotrelay.core.spec import OnRebalance, OnUpdate, OnWarning, ReadinessProbe, ServiceSpec
+from spotrelay.core.spec import (
+    LaunchTemplate,
+    OnRebalance,
+    OnUpdate,
+    OnWarning,
+    ReadinessProbe,
+    ServiceSpec,
+)
 from spotrelay.core.timing import seconds
 from tests.contract.conftest import Monotonic
 from tests.contract.rows import NOW, OFFERING, create, ended, provisioned, row, update
@@ -401,6 +408,7 @@ OTHER_SPEC = ServiceSpec(
     subnets={"subnet-c": "eu-west-1c"},
     launch_template_id="lt-2",
     target_group_arn="arn:aws:elasticloadbalancing:eu-west-1:000000000000:targetgroup/demo/2",
+    on_demand_template=LaunchTemplate("lt-3", "4"),
     on_update=OnUpdate.REPLACE,
     port=9000,
     on_demand_fallback=False,

@@ -313,6 +313,7 @@ def test_on_demand_has_a_launch_template_that_targets_the_reservations(
     targeted = {"CapacityReservationTarget": {"CapacityReservationResourceGroupArn": GROUP}}
     data = {**other["LaunchTemplateData"], "CapacityReservationSpecification": targeted}
     assert ours["LaunchTemplateData"] == data
+    assert "CapacityReservationSpecification" not in other["LaunchTemplateData"], "Spot's"
     # A role of ours launches only from templates that bear our tag.
     assert ours["TagSpecifications"] == other["TagSpecifications"]
 

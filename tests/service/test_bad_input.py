@@ -180,8 +180,8 @@ BAD = {  # name: (text, the error after "chat.yaml:")
     ),
     "a move of what is all on-demand": (
         moving("20%", "  base_on_demand: 2\n"),
-        "9:13: spotrelay.rebalance_cost: all 2 replicas are on-demand (service.base_on_demand), and only those "
-        "on Spot move: remove this, or make service.base_on_demand smaller",
+        "9:13: spotrelay.rebalance_cost: all 2 replicas are on-demand (service.base_on_demand), and only "
+        "those on Spot move: remove this, or make service.base_on_demand smaller",
     ),
     "a move with no room beside": (
         moving("20%").replace("surge: 1", "surge: 0"),

@@ -56,6 +56,13 @@ def test_the_catalog_reads_a_plain_type_as_ec2_describes_it() -> None:
     assert all(told[type_.name] == type_ for type_ in plain)
 
 
+def test_no_type_with_an_accelerator_can_hibernate() -> None:
+    """EC2 says so of each; once it says otherwise, standbys may hibernate: see the record on standbys."""
+    able = {answer["InstanceType"] for answer in refresh.answers_of_moto() if answer["HibernationSupported"]}
+    assert able, "EC2 says it at all"
+    assert not [t.name for t in catalog.all_types() if t.accelerator and t.name in able]
+
+
 def test_the_data_says_where_it_comes_from_and_when() -> None:
     """Origin, licence and date stand in the data file."""
     origin = catalog.origin()

@@ -5,11 +5,13 @@ from __future__ import annotations
 from aws_cdk import CfnTag, Fn, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3_assets as s3_assets
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
 from spotrelay.core.names import INSTANCE_ROLE_PATH, TAG_SERVICE
 from spotrelay.service import Service, user_data
+from stacks.instance_files import archive, statements
 from stacks.load_balancer import LoadBalancer
 from stacks.network import Network
 from stacks.prober import ProberFunction
@@ -56,7 +58,8 @@ class InstanceTemplate(Construct):
                 ec2.Port.tcp(service.port),
                 "readiness probes",
             )
-        role = self._role(service)
+        files = archive(self, "Files", service)
+        role = self._role(service, files)
         profile = iam.InstanceProfile(self, "Profile", role=role, path=INSTANCE_ROLE_PATH)
         tags = [CfnTag(key=TAG_SERVICE, value=service.name)]
         # The L2 construct would tag instances like the stack. But that tag on an instance says that the
@@ -78,7 +81,8 @@ class InstanceTemplate(Construct):
                 metadata_options=ec2.CfnLaunchTemplate.MetadataOptionsProperty(
                     http_endpoint="enabled",
                     http_tokens="required",
-                    # None for containers: what the role gives, the service's secrets, run.sh hands on.
+                    # None for containers with a network of their own: what the role gives, the service's
+                    # secrets, run.sh hands on.
                     http_put_response_hop_limit=1,
                 ),
                 block_device_mappings=[
@@ -101,7 +105,7 @@ class InstanceTemplate(Construct):
                 tag_specifications=[
                     ec2.CfnLaunchTemplate.TagSpecificationProperty(resource_type="volume", tags=tags)
                 ],
-                user_data=Fn.base64(user_data(service, Stack.of(self).region)),
+                user_data=Fn.base64(_user_data(service, Stack.of(self).region, files)),
             ),
         )
 
@@ -123,7 +127,7 @@ class InstanceTemplate(Construct):
             self, service.image.reference, ssm.ParameterValueType.AWS_EC2_IMAGE_ID
         )
 
-    def _role(self, service: Service) -> iam.Role:
+    def _role(self, service: Service, files: s3_assets.Asset | None) -> iam.Role:
         role = iam.Role(
             self,
             "Role",
@@ -149,4 +153,12 @@ class InstanceTemplate(Construct):
                     ],
                 )
             )
+        for statement in statements(role, service, files):
+            role.add_to_policy(statement)
         return role
+
+
+def _user_data(service: Service, region: str, files: s3_assets.Asset | None) -> str:
+    if files is None:
+        return user_data(service, region)
+    return user_data(service, region, files.s3_object_url)

@@ -87,8 +87,8 @@ def target(text: str) -> str:
     Raises:
         FilesError: it is no place for files.
     """
-    if not text.isprintable() or ".." in text.split("/"):
-        raise FilesError("expected a path such as /data or ~/models, without `..`")
+    if not text.isprintable() or ":" in text or ".." in text.split("/"):
+        raise FilesError("expected a path such as /data or ~/models, without `..` and without a colon")
     whole = text if text.startswith(("/", "~/")) else f"~/{WORK_DIRECTORY}/{text}"
     found = posixpath.normpath(whole)
     if found.strip("/") in ("", "~", f"~/{WORK_DIRECTORY}") or text in ("", "~"):
@@ -103,10 +103,13 @@ def bucket(url: str) -> Bucket:
         FilesError: it names another store, or none.
     """
     scheme = url.partition("://")[0].lower()
-    if scheme == "s3" and (match := _S3_URL.fullmatch(url)):
-        return Bucket(match["bucket"], (match["key"] or "").strip("/"))
     if scheme == "s3":
-        raise FilesError("expected s3://bucket/prefix")
+        match = _S3_URL.fullmatch(url)
+        prefix = (match["key"] or "").strip("/") if match else ""
+        # IAM would read wildcards and variables in the name of what the instances may read.
+        if match is None or re.search(r"[*?$]", prefix) or not prefix.isprintable():
+            raise FilesError("expected s3://bucket/prefix, without *, ? and $")
+        return Bucket(match["bucket"], prefix)
     if scheme in ("http", "https"):
         raise FilesError("SpotRelay copies from S3 only: fetch this with curl in `setup`")
     store = _OTHER_STORES.get(scheme, f"{scheme}://")

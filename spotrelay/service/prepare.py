@@ -48,7 +48,7 @@ fi
 """
 
 _UV = """\
-if [ ! -x tools/uv ]; then
+if {wanted} && [ ! -x tools/uv ]; then
   fetch {url} {sha256} uv.whl
   rm -rf uv && python3 -m zipfile -e uv.whl uv && mkdir -p tools
   install -m 755 uv/*.data/scripts/uv uv/*.data/scripts/uvx tools/ && rm -rf uv uv.whl
@@ -56,7 +56,9 @@ fi
 """
 
 _CONDA = """\
-if [ ! -e tools/miniforge.sh ]; then mkdir -p tools; fetch {url} {sha256} tools/miniforge.sh; fi
+if {wanted} && [ ! -e tools/miniforge.sh ]; then
+  mkdir -p tools && fetch {url} {sha256} tools/miniforge.sh
+fi
 """
 
 _MOUNTPOINT = """\
@@ -208,11 +210,16 @@ def _prepare(service: Service, archive: str) -> Iterator[str]:
 
 def _downloads(service: Service) -> Iterator[str]:
     if tools.needs_uv(service):
-        yield _download(_UV, tools.UV, service)
+        yield _download(_UV.replace("{wanted}", _unless("uv", service)), tools.UV, service)
     if tools.needs_conda(service):
-        yield _download(_CONDA, tools.CONDA, service)
+        yield _download(_CONDA.replace("{wanted}", _unless("conda", service)), tools.CONDA, service)
     if any(mount.mode is not MountMode.COPY for mount in service.file_mounts):
         yield _download(_MOUNTPOINT, tools.MOUNTPOINT, service)
+
+
+def _unless(command: str, service: Service) -> str:
+    """A condition: an image that has a command needs no second one. What is in a container shows later."""
+    return "true" if service.container else f"! command -v {command} >/dev/null"
 
 
 def _download(text: str, found: Mapping[str, tools.Download], service: Service) -> str:

@@ -110,13 +110,13 @@ class Instance:
             check=False,
         )
 
-    def without(self, name: str) -> str:
-        """PATH without a command that this machine may have."""
+    def without(self, *names: str) -> str:
+        """PATH without commands that this machine may have."""
         commands = self.root / "commands"
         commands.mkdir()
         for directory in ("/bin", "/usr/bin"):
             for command in Path(directory).iterdir():
-                if command.name != name and not (commands / command.name).exists():
+                if command.name not in names and not (commands / command.name).exists():
                     (commands / command.name).symlink_to(command)
         return f"{self.root / 'bin'}:{commands}"
 
@@ -249,10 +249,21 @@ def test_uv_is_on_the_path(instance: Instance, sky: Any, monkeypatch: pytest.Mon
         for name in ("uv", "uvx"):
             file.writestr(f"uv-1.data/scripts/{name}", f"#!/bin/bash\necho {name} $*")
     serve(instance, monkeypatch, "UV", wheel.read_bytes())
-    instance.command("uv", "echo 'the machine has one of its own'; exit 3")
-    (instance.root / "bin" / "uv").unlink()
-    said = instance.start(sky("/usr/bin/env uvx --version || true; command -v uvx"))
-    assert said.splitlines()[-1].endswith("/uvx")
+    chat = sky("uvx vllm serve")
+    instance.boot(chat)
+    path = instance.without("uv", "uvx")
+    assert instance.run("setup.sh", PATH=path).returncode == 0
+    assert instance.run("run.sh", PATH=path).stdout == "uvx vllm serve\n"
+
+
+def test_an_image_that_has_a_tool_gets_no_other(instance: Instance, sky: Any) -> None:
+    """What its owner chose is used, and nothing is fetched."""
+    instance.command("uv", "echo of the image")
+    instance.command(
+        "conda", "mkdir -p ~/base/etc/profile.d; touch ~/base/etc/profile.d/conda.sh; echo ~/base"
+    )
+    assert instance.start(sky("uv --version; conda activate x")).startswith("of the image\n")
+    assert not any("-o" in call for call in instance.calls("curl"))
 
 
 def test_what_is_not_what_was_pinned_is_not_run(

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from spotrelay.service.model import DEFAULT_IMAGE, Service
+from spotrelay.service.model import Service
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +86,14 @@ def needs_uv(service: Service) -> bool:
 
 
 def needs_conda(service: Service) -> bool:
-    """Whether the scripts call conda, or a `pip` or `python` that the default image has only with conda.
+    """Whether the scripts call conda, or a `pip` or `python` that our images have only with conda.
 
     A container, or an image of the user's own, has the Python that its scripts mean.
     """
     scripts = _scripts(service)
     if _CONDA.search(scripts):
         return True
-    is_ours = service.container is None and service.image.reference == DEFAULT_IMAGE.format(arch=service.arch)
+    is_ours = service.container is None and service.image.reference.startswith("/aws/service/")
     return is_ours and _BASE_PYTHON.search(scripts) is not None
 
 

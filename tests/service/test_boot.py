@@ -521,6 +521,7 @@ def test_the_same_files_make_the_same_archive(sky: Any, tmp_path: Path) -> None:
     (work / "a").chmod(0o600)
     assert bundle.write(chat, tmp_path / "second.tar.gz") == first
     assert (tmp_path / "first.tar.gz").read_bytes() == (tmp_path / "second.tar.gz").read_bytes()
+    assert (tmp_path / "first.tar.gz").read_bytes()[4:8] == bytes(4), "no time in gzip's header"
     with tarfile.open(tmp_path / "first.tar.gz") as archive:
         assert archive.getnames() == ["workdir", "workdir/a"]
     (work / "a").chmod(0o700)

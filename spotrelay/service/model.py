@@ -79,6 +79,8 @@ class Service(ServiceSettings):
     """Both scripts are too long for user data, and come with the files."""
     warnings: tuple[Problem, ...]
     """What is allowed and probably not meant."""
+    notices: tuple[Problem, ...]
+    """What is meant otherwise here than in SkyServe, or is done in another way."""
 
     @property
     def instance_type_names(self) -> tuple[str, ...]:

@@ -129,9 +129,10 @@ def scripts(service: Service, region: str, archive: str, environment: tuple[str,
         "task/shell.sh": _shell(service) or None,
     }
     found = {name: text for name, text in before.items() if text is not None}
-    if service.setup is not None or {"aws.sh", "prepare.sh"} & set(found):
-        found["setup.sh"] = _script("setup", service, region, frozenset(found))
-    found["run.sh"] = _script("run", service, region, frozenset(found))
+    others = frozenset(found)
+    if service.setup is not None or {"aws.sh", "prepare.sh"} & others:
+        found["setup.sh"] = _script("setup", service, region, others)
+    found["run.sh"] = _script("run", service, region, others)
     if service.container is not None:
         found["setup.sh"] += _enter(environment, service, "setup") if service.setup is not None else ""
         found["run.sh"] += _enter(environment, service, "run")

@@ -66,7 +66,7 @@ def _rule(line: str) -> Rule | None:
     negated = line.startswith("!")
     text = line[1:] if negated else line
     directories_only = text.endswith("/")
-    text = text.rstrip("/")
+    text = text.removesuffix("/")
     if not text:
         return None
     # A slash anywhere but at the end ties the pattern to the ignore file's own directory.

@@ -18,7 +18,7 @@ from spotrelay.core.names import MAX_NAME, SERVICE_NAME
 from spotrelay.core.requirements import Requirements
 from spotrelay.core.spec import OnWarning, ReadinessProbe, ServiceSettings
 from spotrelay.service import eligibility, runtime, userdata, wording
-from spotrelay.service.dialect import canonical
+from spotrelay.service.dialect import Dialect, canonical
 from spotrelay.service.disk import disk
 from spotrelay.service.document import Document, Location, read, shown
 from spotrelay.service.errors import InvalidServiceFileError, Problem
@@ -56,6 +56,10 @@ def load(path: str | Path) -> Service:
         raise InvalidServiceFileError(problems) from None
     expander = _Expander(document, file)
     service = _compile(path, document, file, expander)
+    service = replace(service, is_skyserve=read_file.dialect is Dialect.SKYSERVE)
+    if userdata.size(service) > userdata.MAX_BYTES:
+        # They come with the service's files then.
+        service = replace(service, scripts_in_bundle=True)
     problems += [
         *expander.problems,
         *_size_problems(document, service),
@@ -109,6 +113,8 @@ def _compile(path: Path, document: Document, file: ServiceFile, expander: _Expan
         arch=arch,
         envs=file.envs,
         secrets=file.secrets,
+        workdir=file.workdir,
+        file_mounts=file.file_mounts,
         setup=file.setup,
         run=file.run,
         warnings=(),
@@ -134,12 +140,10 @@ def _name_problems(document: Document, path: Path) -> Iterator[Problem]:
 def _size_problems(document: Document, service: Service) -> Iterator[Problem]:
     size = userdata.size(service)
     if size > userdata.MAX_BYTES:
-        parts = {"run": service.run, "setup": service.setup or "", "envs": "".join(service.envs.values())}
-        largest = max(parts, key=lambda part: len(parts[part]))
         yield document.problem(
-            (largest,),
-            f"setup, run and envs make {size} bytes of user data, EC2 takes {userdata.MAX_BYTES}: "
-            f"put the larger part of `{largest}` into an image or a file that `setup` fetches",
+            ("envs",),
+            f"make {size} bytes of user data, EC2 takes {userdata.MAX_BYTES}: put long values into a file of"
+            " `workdir`, or into secrets",
         )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
@@ -19,6 +20,8 @@ from spotrelay.core.requirements import Accelerators, Amount, Exclusion, Require
 from spotrelay.core.spec import OnRebalance, OnWarning
 from spotrelay.service import eligibility
 from spotrelay.service.document import shown
+from spotrelay.service.file_fields import parse_file_mounts, parse_workdir
+from spotrelay.service.files import FileMount, GitRepository
 from spotrelay.service.model import DEFAULT_ROOT_DEVICE, LEAST_DISK_GIB
 from spotrelay.service.requirements import (
     REGION,
@@ -387,6 +390,12 @@ class ServiceFile(_Fields):
     secrets: Annotated[dict[str, str], BeforeValidator(_secret_names), BeforeValidator(_nothing_is_empty)] = (
         Field(default_factory=dict, description="SSM parameters (NAME: /parameter/name)")
     )
+    workdir: Annotated[Path | GitRepository | None, BeforeValidator(parse_workdir)] = Field(
+        default=None, description="a directory such as `.`, or fields (url, ref)"
+    )
+    file_mounts: Annotated[
+        tuple[FileMount, ...], BeforeValidator(parse_file_mounts), BeforeValidator(_nothing_is_empty)
+    ] = Field(default=(), description="targets, each with a path, s3://bucket/prefix or fields (source …)")
     setup: str | None = Field(default=None, description="a bash script")
     run: str = Field(pattern=r"\S", description="a bash script, such as: run: python3 serve.py --port $PORT")
 

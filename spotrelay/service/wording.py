@@ -23,8 +23,6 @@ _NOT_HERE = {
     "load_balancing_policy": "the load balancer's own algorithm is used: remove it",
     "load_balancer": "use service.idle_timeout_seconds for stream_timeout_seconds",
     "num_nodes": "a replica is one instance: remove it",
-    "workdir": "nothing is copied from your machine: fetch what you need in `setup`",
-    "file_mounts": "nothing is copied from your machine: fetch what you need in `setup`",
     "any_of": "list the alternatives in resources.accelerators",
     "ordered": "give the order in resources.instance_types",
     "instance_type": "use the list instance_types",

@@ -510,6 +510,22 @@ def test_scripts_that_are_too_long_come_with_the_files(instance: Instance, sky: 
     assert (instance.home / "sky_workdir" / "log").read_text() == "set up\n"
 
 
+def test_a_file_whose_scripts_are_too_long_puts_them_there_by_itself(service: Loader) -> None:
+    """16 KiB are EC2's limit, and nobody need know it."""
+    assert not service(GOOD).scripts_in_bundle
+    assert service(GOOD + "setup: |\n" + "  echo 0123456789\n" * 1200).scripts_in_bundle
+
+
+def test_a_file_says_what_its_instances_get(service: Loader, tmp_path: Path) -> None:
+    """Its words decide on the shell; its fields arrive."""
+    text = GOOD.replace("  surge: 1\n", "")
+    chat = service(f"{text}workdir: {tmp_path}\nfile_mounts:\n  /models: s3://models/llama\n")
+    assert chat.is_skyserve
+    assert chat.workdir == tmp_path
+    assert chat.file_mounts == (FileMount("/models", Bucket("models", "llama")),)
+    assert not service(GOOD).is_skyserve
+
+
 def test_the_same_files_make_the_same_archive(sky: Any, tmp_path: Path) -> None:
     """Neither time nor owner nor umask is in it, and a changed byte or mode makes another."""
     work = tmp_path / "code"

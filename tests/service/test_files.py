@@ -55,6 +55,7 @@ PATTERN = st.lists(
 @settings(max_examples=60, deadline=None)
 @given(st.lists(PATTERN, max_size=4), st.lists(PATTERN, max_size=2))
 @example(["*", "!a/", "!*.x"], [])
+@example(["a//"], [])
 @example(["/a", "b/**", "**/a.x"], ["!b"])
 @example(["a/**/b", "!a/b/b"], ["/a"])
 def test_ignore_files_mean_what_they_mean_to_git(root: list[str], below: list[str]) -> None:

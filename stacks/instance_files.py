@@ -48,7 +48,7 @@ def statements(
     for mount in service.file_mounts:
         if isinstance(mount.source, Bucket):
             yield from _bucket_statements(role, mount.source, mount.mode)
-    if service.container is not None and (repository := ecr_registry(service.container.image)):
+    if service.container is not None and (repository := ecr_registry(service.container)):
         yield iam.PolicyStatement(
             actions=["ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"],
             resources=[

@@ -38,14 +38,6 @@ class Image:
         return self.reference.startswith("/")
 
 
-@dataclass(frozen=True, slots=True)
-class Container:
-    """In what `setup` and `run` are executed, instead of on the instance itself."""
-
-    image: str
-    """As Docker takes it: `vllm/vllm-openai:v0.8`."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service(ServiceSettings):
     """A validated service file."""
@@ -70,8 +62,8 @@ class Service(ServiceSettings):
     run: str
     is_skyserve: bool = False
     """The file is in SkyServe's words: its scripts find what SkyServe gives them."""
-    container: Container | None = None
-    """None: `setup` and `run` are executed on the instance itself."""
+    container: str | None = None
+    """The image in which both scripts run, with its registry; None: they run on the instance itself."""
     workdir: Path | GitRepository | None = None
     """What is in `~/sky_workdir`: a directory of the machine that deploys, or a repository."""
     file_mounts: tuple[FileMount, ...] = ()

@@ -190,7 +190,7 @@ def aws_script(service: Service) -> str | None:
 def needs_aws(service: Service) -> bool:
     """Whether an instance calls the AWS CLI."""
     copied = any(isinstance(mount.source, Bucket) for mount in service.file_mounts)
-    is_ecr = service.container is not None and ecr_registry(service.container.image) is not None
+    is_ecr = service.container is not None and ecr_registry(service.container) is not None
     return bool(service.secrets) or bundle.is_needed(service) or copied or is_ecr
 
 
@@ -205,7 +205,7 @@ def _prepare(service: Service, archive: str) -> Iterator[str]:
     yield from downloads
     yield from _files(service, archive)
     if service.container is not None:
-        yield from _container(service, service.container.image)
+        yield from _container(service, service.container)
 
 
 def _downloads(service: Service) -> Iterator[str]:

@@ -17,7 +17,6 @@ import pytest
 
 from spotrelay.service import Service, bundle, tools, user_data
 from spotrelay.service.files import Bucket, FileMount, GitRepository, MountMode
-from spotrelay.service.model import Container
 from spotrelay.service.tools import Download
 
 from .conftest import GOOD, Loader
@@ -223,8 +222,8 @@ def test_tools_are_there_for_those_who_call_them(sky: Any, script: str, wanted: 
 
 def test_an_image_of_the_users_own_has_the_python_that_they_mean(sky: Any) -> None:
     """conda's `python` would hide the one of a container."""
-    assert not tools.needs_conda(sky("pip list; python serve.py", container=Container("vllm/vllm-openai")))
-    assert tools.needs_conda(sky("conda activate x", container=Container("vllm/vllm-openai")))
+    assert not tools.needs_conda(sky("pip list; python serve.py", container="vllm/vllm-openai"))
+    assert tools.needs_conda(sky("conda activate x", container="vllm/vllm-openai"))
 
 
 def test_conda_is_installed_once_and_its_python_is_active(
@@ -419,7 +418,7 @@ def test_both_scripts_run_in_the_container(instance: Instance, sky: Any) -> None
     chat = sky(
         'echo "$MODEL $TOKEN $SKYPILOT_NUM_GPUS_PER_NODE"',
         setup="echo prepared > ~/sky_workdir/done",
-        container=Container("vllm/vllm-openai:v1"),
+        container="vllm/vllm-openai:v1",
         envs={"MODEL": "a b"},
         secrets={"TOKEN": "/token"},
     )
@@ -440,7 +439,7 @@ def test_both_scripts_run_in_the_container(instance: Instance, sky: Any) -> None
 
 def test_after_a_stop_the_container_is_the_same_one(instance: Instance, sky: Any) -> None:
     """It is neither pulled nor made again: what `setup` installed is in it."""
-    chat = sky("true", setup="true", container=Container("vllm/vllm-openai"))
+    chat = sky("true", setup="true", container="vllm/vllm-openai")
     instance.start(chat)
     before = len(instance.calls("docker"))
     assert instance.run("run.sh").returncode == 0
@@ -453,7 +452,7 @@ def test_a_container_without_gpus_or_root(instance: Instance, sky: Any) -> None:
     instance.command("nvidia-smi", "exit 127")
     instance.command("docker", 'if [ "$1" = run ]; then echo "1000 /home/ray"; fi')
     mount = FileMount("~/models", Bucket("models"))
-    instance.start(sky("true", container=Container("rayproject/ray"), file_mounts=(mount,)))
+    instance.start(sky("true", container="rayproject/ray", file_mounts=(mount,)))
     (create,) = (call for call in instance.calls("docker") if call.startswith("create "))
     assert "--gpus" not in create
     assert f"--volume {instance.home}/models:/home/ray/models:rslave" in create
@@ -465,7 +464,7 @@ def test_a_container_without_gpus_or_root(instance: Instance, sky: Any) -> None:
 def test_an_image_without_bash_is_said_so(instance: Instance, sky: Any) -> None:
     """The one thing that every image must have."""
     instance.command("docker", 'if [ "$1" = run ]; then exit 127; fi')
-    instance.boot(sky("true", container=Container("alpine")))
+    instance.boot(sky("true", container="alpine"))
     done = instance.run("setup.sh")
     assert done.returncode == 1
     assert "alpine has no /bin/bash" in done.stderr
@@ -475,7 +474,7 @@ def test_docker_is_installed_where_it_is_missing(instance: Instance, sky: Any) -
     """An image for CPUs has none."""
     (instance.root / "bin" / "docker").rename(instance.served / "docker")
     instance.command("apt-get", 'case "$*" in *docker.io) mv "$SERVED/docker" "$(dirname "$0")" ;; esac')
-    instance.boot(sky("true", container=Container("alpine")))
+    instance.boot(sky("true", container="alpine"))
     done = instance.run("setup.sh", PATH=instance.without("docker"))
     assert done.returncode == 0, done.stderr
     assert instance.calls("apt-get") == ["update -qq", "install -y -qq docker.io"]
@@ -485,7 +484,7 @@ def test_a_registry_is_logged_in_to_with_what_the_file_gives(instance: Instance,
     """The password goes by standard input, and nothing of the login is kept."""
     envs = {"SKYPILOT_DOCKER_USERNAME": "me", "SKYPILOT_DOCKER_SERVER": "ghcr.io"}
     secrets = {"SKYPILOT_DOCKER_PASSWORD": "/password"}
-    instance.start(sky("true", container=Container("ghcr.io/me/x"), envs=envs, secrets=secrets))
+    instance.start(sky("true", container="ghcr.io/me/x", envs=envs, secrets=secrets))
     assert instance.calls("docker")[0] == "login --username me --password-stdin ghcr.io"
     assert "secret of /password" in instance.calls_file.read_text().splitlines()
 
@@ -493,12 +492,12 @@ def test_a_registry_is_logged_in_to_with_what_the_file_gives(instance: Instance,
 def test_amazons_registry_is_logged_in_to_with_the_role(instance: Instance, sky: Any) -> None:
     """In the registry's own region, which may be another one; no other registry gets that password."""
     image = "123456789012.dkr.ecr.us-west-2.amazonaws.com/team/chat:1"
-    instance.start(sky("true", container=Container(image)))
+    instance.start(sky("true", container=image))
     assert "ecr get-login-password --region us-west-2" in instance.calls("aws")
     assert instance.calls("docker")[0] == (
         "login --username AWS --password-stdin 123456789012.dkr.ecr.us-west-2.amazonaws.com"
     )
-    assert "ecr" not in user_data(sky("true", container=Container("vllm/vllm-openai")), "eu-west-1")
+    assert "ecr" not in user_data(sky("true", container="vllm/vllm-openai"), "eu-west-1")
 
 
 def test_scripts_that_are_too_long_come_with_the_files(instance: Instance, sky: Any) -> None:
@@ -550,7 +549,7 @@ def test_bash_takes_every_script(sky: Any, tmp_path: Path, name: str) -> None:
     chat = sky(
         "conda activate x; uv run y",
         setup="true",
-        container=Container("123456789012.dkr.ecr.us-west-2.amazonaws.com/x"),
+        container="123456789012.dkr.ecr.us-west-2.amazonaws.com/x",
         workdir=tmp_path,
         file_mounts=(
             FileMount("/a", Bucket("models", "p"), MountMode.MOUNT_CACHED),

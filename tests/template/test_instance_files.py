@@ -12,7 +12,6 @@ import pytest
 
 from spotrelay.service import Service, load
 from spotrelay.service.files import Bucket, FileMount, MountMode
-from spotrelay.service.model import Container
 from stacks.service import ServiceStack
 from stacks.settings import AppSettings, GivenNetwork
 from tests.template.conftest import SERVICE_FILES
@@ -121,13 +120,13 @@ def test_a_bucket_is_read_where_the_file_names_it(service: Service, tmp_path: Pa
 def test_a_container_from_amazons_registry_is_pulled_with_the_role(service: Service, tmp_path: Path) -> None:
     """Of that one repository; an image from elsewhere needs no permission."""
     image = "123456789012.dkr.ecr.us-west-2.amazonaws.com/team/chat:1"
-    template = synthesized(tmp_path / "ecr", replace(service, container=Container(image)))
+    template = synthesized(tmp_path / "ecr", replace(service, container=image))
     repository = "arn:<AWS::Partition>:ecr:us-west-2:123456789012:repository/team/chat"
     assert granted(template) == {
         ("ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"): ([repository], None),
         ("ecr:GetAuthorizationToken",): (["*"], None),
     }
-    other = synthesized(tmp_path / "hub", replace(service, container=Container("vllm/vllm-openai:v0.11.0")))
+    other = synthesized(tmp_path / "hub", replace(service, container="vllm/vllm-openai:v0.11.0"))
     assert granted(other) == {}
 
 

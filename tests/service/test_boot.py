@@ -523,6 +523,10 @@ def test_a_file_says_what_its_instances_get(service: Loader, tmp_path: Path) -> 
     assert chat.workdir == tmp_path
     assert chat.file_mounts == (FileMount("/models", Bucket("models", "llama")),)
     assert not service(GOOD).is_skyserve
+    container = GOOD.replace("  ports", "  image_id: docker:me/chat:1\n  ports")
+    assert service(container).container == "me/chat:1"
+    registry = container + "envs: {SKYPILOT_DOCKER_SERVER: ghcr.io}"
+    assert service(registry).container == "ghcr.io/me/chat:1"
 
 
 def test_the_same_files_make_the_same_archive(sky: Any, tmp_path: Path) -> None:

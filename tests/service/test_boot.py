@@ -192,6 +192,14 @@ def test_a_file_in_our_words_gets_the_same_where_its_scripts_rely_on_it(service:
     assert "/host.sh" in user_data(service(GOOD.replace("python3 serve.py", run)), "eu-west-1")
 
 
+def test_skyserves_fields_bring_its_shell_in_any_words(service: Loader, tmp_path: Path) -> None:
+    """A container, a work directory and file mounts are about ~/sky_workdir."""
+    mount = FileMount("/models", Bucket("models"))
+    for fields in ({"container": "x"}, {"workdir": tmp_path}, {"file_mounts": (mount,)}):
+        changed: Any = fields
+        assert "/host.sh" in user_data(replace(service(GOOD), **changed), "eu-west-1")
+
+
 def test_who_needs_nothing_gets_nothing(service: Loader) -> None:
     """A file in our words without any of it has the two scripts as they are written."""
     paths = {entry["path"] for entry in config(user_data(service(GOOD), "eu-west-1"))["write_files"]}
@@ -326,6 +334,7 @@ def test_a_work_directory_is_unpacked_once(instance: Instance, sky: Any, tmp_pat
     chat = sky("sub/serve.sh", setup="echo changed >> data", workdir=work)
     assert instance.start(chat) == "data\nchanged\n"
     assert instance.run("run.sh", PORT="8081").stdout == "data\nchanged\n"
+    assert instance.run("setup.sh").returncode == 0, "as after a set-up that failed"
     assert instance.calls("aws") == [f"s3 cp --only-show-errors {ARCHIVE} files.tar.gz"]
     assert not (instance.directory / "files").exists()
 

@@ -23,8 +23,11 @@ _NOT_HERE = {
     "dynamic_ondemand_fallback": "use service.on_demand_fallback",
     "load_balancing_policy": "the load balancer's own algorithm is used: remove it",
     "load_balancer": "use service.idle_timeout_seconds for stream_timeout_seconds",
+    "standby_hibernate": "EC2 hibernates no instance type that has an accelerator: a standby is stopped, and"
+    " keeps its disk; remove it",
 }
-"""SkyServe's fields that SpotRelay lacks, with what to do instead: many files start as a SkyServe file."""
+"""Fields that SpotRelay lacks, with what to do instead. All but the last are SkyServe's: many files start as
+a SkyServe file."""
 
 
 def problems(error: ValidationError, document: Document) -> Iterator[Problem]:

@@ -20,6 +20,7 @@ DOCKER_LOGIN = ("SKYPILOT_DOCKER_USERNAME", "SKYPILOT_DOCKER_PASSWORD", "SKYPILO
 CONTAINER = "spotrelay"
 """The container's name on its instance."""
 
+# No `a && b && c` as a step below: where a or b fails, `set -e` goes on.
 _STRICT = """\
 #!/bin/bash
 set -euo pipefail
@@ -42,29 +43,38 @@ install_packages() { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-ge
 _AWS_CLI = """\
 if ! command -v aws >/dev/null; then
   fetch {url} {sha256} aws.zip
-  rm -rf aws && python3 -m zipfile -e aws.zip . && chmod +x aws/install aws/dist/aws
-  ./aws/install --update && rm -rf aws aws.zip
+  rm -rf aws
+  python3 -m zipfile -e aws.zip .
+  chmod +x aws/install aws/dist/aws
+  ./aws/install --update
+  rm -rf aws aws.zip
 fi
 """
 
 _UV = """\
 if {wanted} && [ ! -x tools/uv ]; then
   fetch {url} {sha256} uv.whl
-  rm -rf uv && python3 -m zipfile -e uv.whl uv && mkdir -p tools
-  install -m 755 uv/*.data/scripts/uv uv/*.data/scripts/uvx tools/ && rm -rf uv uv.whl
+  rm -rf uv
+  python3 -m zipfile -e uv.whl uv
+  mkdir -p tools
+  install -m 755 uv/*.data/scripts/uv uv/*.data/scripts/uvx tools/
+  rm -rf uv uv.whl
 fi
 """
 
 _CONDA = """\
 if {wanted} && [ ! -e tools/miniforge.sh ]; then
-  mkdir -p tools && fetch {url} {sha256} tools/miniforge.sh
+  mkdir -p tools
+  fetch {url} {sha256} tools/miniforge.sh
 fi
 """
 
 _MOUNTPOINT = """\
 if ! command -v mount-s3 >/dev/null && [ ! -x tools/bin/mount-s3 ]; then
   fetch {url} {sha256} mount-s3.tar.gz
-  mkdir -p tools && tar -xzf mount-s3.tar.gz -C tools && rm mount-s3.tar.gz
+  mkdir -p tools
+  tar -xzf mount-s3.tar.gz -C tools
+  rm mount-s3.tar.gz
   tools/bin/mount-s3 --version >/dev/null 2>&1 || install_packages libfuse2t64 || install_packages libfuse2
 fi
 """
@@ -72,7 +82,10 @@ fi
 _UNPACK = """\
 unpack() {  # the archive with the service's files
   aws s3 cp --only-show-errors "$1" files.tar.gz || die "can't fetch $1"
-  rm -rf files && mkdir files && tar -xzf files.tar.gz -C files && rm files.tar.gz
+  rm -rf files
+  mkdir files
+  tar -xzf files.tar.gz -C files
+  rm files.tar.gz
 }
 """
 
@@ -86,7 +99,9 @@ place() {  # what was unpacked, target
 _CLONE = """\
 clone() {  # URL, branch, tag or commit
   command -v git >/dev/null || install_packages git
-  mkdir -p ~/sky_workdir && cd ~/sky_workdir && git init -q
+  mkdir -p ~/sky_workdir
+  cd ~/sky_workdir
+  git init -q
   helper='!f() { echo username=x-access-token; echo "password=$GIT_TOKEN"; }; f'
   fetched() { git ${GIT_TOKEN:+-c "credential.helper=$helper"} fetch -q "$@"; }
   # A server gives a branch, a tag or a whole commit ID by itself, but not the beginning of a commit's ID.

@@ -264,6 +264,18 @@ def test_uv_is_on_the_path(instance: Instance, sky: Any, monkeypatch: pytest.Mon
     assert instance.run("run.sh", PATH=path).stdout == "uvx vllm serve\n"
 
 
+def test_a_step_that_fails_ends_the_set_up(
+    instance: Instance, sky: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither is the service started, nor is the instance taken for a prepared one."""
+    serve(instance, monkeypatch, "UV", b"no archive")
+    instance.boot(sky("uv --version", setup="touch reached"))
+    done = instance.run("setup.sh", PATH=instance.without("uv"))
+    assert done.returncode == 1
+    assert not (instance.directory / ".prepared").exists()
+    assert not (instance.home / "sky_workdir").exists()
+
+
 def test_an_image_that_has_a_tool_gets_no_other(instance: Instance, sky: Any) -> None:
     """What its owner chose is used, and nothing is fetched."""
     instance.command("uv", "echo of the image")

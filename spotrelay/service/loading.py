@@ -19,11 +19,12 @@ from spotrelay.core.requirements import Requirements
 from spotrelay.core.spec import OnWarning, ReadinessProbe, ServiceSettings
 from spotrelay.service import eligibility, runtime, userdata, wording
 from spotrelay.service.candidate import ALTERNATIVES
-from spotrelay.service.dialect import canonical
+from spotrelay.service.dialect import Dialect, canonical
 from spotrelay.service.disk import disk
 from spotrelay.service.document import Document, Location, read, shown
 from spotrelay.service.elsewhere import why_not_on_aws
 from spotrelay.service.errors import InvalidServiceFileError, Problem
+from spotrelay.service.file_fields import with_registry
 from spotrelay.service.model import Service
 from spotrelay.service.requirements import did_you_mean
 from spotrelay.service.resources import port_findings
@@ -62,6 +63,10 @@ def load(path: str | Path) -> Service:
         raise InvalidServiceFileError(problems) from None
     expander = _Expander(document, file)
     service = _compile(path, document, file, expander)
+    service = replace(service, is_skyserve=read_file.dialect is Dialect.SKYSERVE)
+    if userdata.size(service) > userdata.MAX_BYTES:
+        # They come with the service's files then.
+        service = replace(service, scripts_in_bundle=True)
     problems += [
         *expander.problems,
         *_size_problems(document, service),
@@ -120,10 +125,12 @@ def _compile(path: Path, document: Document, file: ServiceFile, expander: _Expan
         capacity_reservations=own.capacity_reservations,
         disk=disk(resources.disk_tier, resources.disk_size, resources.disk_initialization_rate),
         image=resources.boot_image,
-        container=resources.container,
+        container=resources.container and with_registry(resources.container, file.envs),
         arch=arch,
         envs=file.envs,
         secrets=file.secrets,
+        workdir=file.workdir,
+        file_mounts=file.file_mounts,
         setup=file.setup,
         run=file.run,
         warnings=(),
@@ -149,12 +156,10 @@ def _name_problems(document: Document, path: Path) -> Iterator[Problem]:
 def _size_problems(document: Document, service: Service) -> Iterator[Problem]:
     size = userdata.size(service)
     if size > userdata.MAX_BYTES:
-        parts = {"run": service.run, "setup": service.setup or "", "envs": "".join(service.envs.values())}
-        largest = max(parts, key=lambda part: len(parts[part]))
         yield document.problem(
-            (largest,),
-            f"setup, run and envs make {size} bytes of user data, EC2 takes {userdata.MAX_BYTES}: "
-            f"put the larger part of `{largest}` into an image or a file that `setup` fetches",
+            ("envs",),
+            f"make {size} bytes of user data, EC2 takes {userdata.MAX_BYTES}: put long values into a file of"
+            " `workdir`, or into secrets",
         )
 
 

@@ -25,6 +25,7 @@ from spotrelay.core.requirements import Eligibility, Requirements
 from spotrelay.service import eligibility
 from spotrelay.service.candidate import ALTERNATIVES, MAX_REGIONS, SAME, Alternatives, Candidate, Lack
 from spotrelay.service.document import Location, shown
+from spotrelay.service.file_fields import parse_container
 from spotrelay.service.model import (
     DEFAULT_IMAGE,
     DEFAULT_ROOT_DEVICE,
@@ -398,9 +399,9 @@ def _image_id(value: Any) -> Image | str:
             raise rejected(*findings)
         return Image("", by_region=value)
     if isinstance(value, str):
-        kind, _, name = value.partition(":")
-        if kind == "docker" and re.fullmatch(r"[\x21-\x7e]+", name):
-            return name
+        kind = value.partition(":")[0]
+        if kind == "docker":
+            return parse_container(value)
         if re.fullmatch(AMI, value):
             return Image(value)
         if kind == "skypilot":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, JsonValue, model_validator
@@ -17,6 +18,8 @@ from spotrelay.core.spec import OnRebalance, OnWarning
 from spotrelay.service import eligibility
 from spotrelay.service.candidate import Fields
 from spotrelay.service.document import shown
+from spotrelay.service.file_fields import parse_file_mounts, parse_workdir
+from spotrelay.service.files import FileMount, GitRepository
 from spotrelay.service.requirements import (
     MAX_PORT,
     ZONE,
@@ -239,6 +242,12 @@ class ServiceFile(Fields):
     secrets: Annotated[dict[str, str], BeforeValidator(_secret_names), BeforeValidator(_nothing_is_empty)] = (
         Field(default_factory=dict, description="SSM parameters (NAME: /parameter/name)")
     )
+    workdir: Annotated[Path | GitRepository | None, BeforeValidator(parse_workdir)] = Field(
+        default=None, description="a directory such as `.`, or fields (url, ref)"
+    )
+    file_mounts: Annotated[
+        tuple[FileMount, ...], BeforeValidator(parse_file_mounts), BeforeValidator(_nothing_is_empty)
+    ] = Field(default=(), description="targets, each with a path, s3://bucket/prefix or fields (source …)")
     setup: str | None = Field(default=None, description="a bash script")
     run: str = Field(pattern=r"\S", description="a bash script, such as: run: python3 serve.py --port $PORT")
 

@@ -23,8 +23,6 @@ _NOT_HERE = {
     "dynamic_ondemand_fallback": "use service.on_demand_fallback",
     "load_balancing_policy": "the load balancer's own algorithm is used: remove it",
     "load_balancer": "use service.idle_timeout_seconds for stream_timeout_seconds",
-    "workdir": "nothing is copied from your machine: fetch what you need in `setup`",
-    "file_mounts": "nothing is copied from your machine: fetch what you need in `setup`",
     "standby_hibernate": "EC2 hibernates no instance type that has an accelerator: a standby is stopped, and"
     " keeps its disk; remove it",
 }

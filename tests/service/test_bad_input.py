@@ -494,11 +494,11 @@ def test_all_problems_are_reported_at_once_in_the_order_of_their_lines(problems:
     ]
 
 
-def test_a_script_that_does_not_fit_into_user_data_is_refused_with_its_size(problems: Refuser) -> None:
-    """EC2's 16 KiB are checked before anything is deployed, and the largest part is named."""
-    (problem,) = problems(GOOD + "setup: |\n" + "  echo 0123456789\n" * 1200)
-    assert (problem.line, problem.field) == (8, "setup")
-    assert "bytes of user data, EC2 takes 16384: put the larger part of `setup`" in problem.message
+def test_an_environment_that_does_not_fit_into_user_data_is_refused_with_its_size(problems: Refuser) -> None:
+    """EC2's 16 KiB are checked before anything is deployed; only scripts may be elsewhere."""
+    (problem,) = problems(GOOD + "envs:\n" + "".join(f"  A{n}: {'x' * 90}\n" for n in range(200)))
+    assert (problem.line, problem.field) == (8, "envs")
+    assert "bytes of user data, EC2 takes 16384: put long values into a file of `workdir`" in problem.message
 
 
 def test_a_file_name_that_is_no_service_name_asks_for_a_name(tmp_path: Path) -> None:

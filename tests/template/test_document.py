@@ -82,6 +82,8 @@ FILE: dict[str, Any] = {
     },
     "envs": {"TEXT": HOSTILE, "REST": "en[TOKEN.1]}"},
     "secrets": {"API_KEY": "/tuned/api-key"},
+    "workdir": {"url": "https://github.com/me/chat", "ref": "main"},
+    "file_mounts": {"/models": "s3://models/llama"},
     "setup": HOSTILE,
     "run": f"serve {HOSTILE}",
 }

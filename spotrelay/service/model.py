@@ -48,6 +48,12 @@ class Service(ServiceSettings):
     """Every type that may be launched: in the file's order if `ordered`, else grouped by accelerator."""
     health_check_path: str
     """What the load balancer GETs."""
+    health_check_codes: str
+    """The statuses that mean it is alive, as ELB takes them: `200`, `200-499`."""
+    load_balancing: str
+    """`least_load`, `round_robin` or `instance_aware_least_load`, in SkyServe's words."""
+    certificate_arn: str | None
+    """The certificate with which the load balancer speaks TLS; None: as the deployment says."""
     idle_timeout_s: int
     """A request whose replica sends nothing for this long is given up by the load balancer."""
     disk: Disk

@@ -11,17 +11,12 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from spotrelay.service.dialect import RESOURCES_ADDITIONS, SECTION
-from spotrelay.service.document import Document, Location, field_name, shown
-from spotrelay.service.errors import Problem
+from spotrelay.service.document import Location, field_name, shown
 from spotrelay.service.requirements import FINDINGS, Finding, did_you_mean
 from spotrelay.service.schema import ServiceFile
+from spotrelay.service.skyserve import SAME
 
 _NOT_HERE = {
-    "replica_policy": "the number of replicas is fixed: use service.replicas",
-    "base_ondemand_fallback_replicas": "use service.base_on_demand",
-    "dynamic_ondemand_fallback": "use service.on_demand_fallback",
-    "load_balancing_policy": "the load balancer's own algorithm is used: remove it",
-    "load_balancer": "use service.idle_timeout_seconds for stream_timeout_seconds",
     "num_nodes": "a replica is one instance: remove it",
     "workdir": "nothing is copied from your machine: fetch what you need in `setup`",
     "file_mounts": "nothing is copied from your machine: fetch what you need in `setup`",
@@ -37,31 +32,33 @@ _NOT_HERE = {
 """SkyServe's fields that SpotRelay lacks, with what to do instead: many files start as a SkyServe file."""
 
 
-def problems(error: ValidationError, document: Document) -> Iterator[Problem]:
-    """Every problem that pydantic found, placed in the document."""
+def placed(error: ValidationError) -> Iterator[tuple[Location, str]]:
+    """Every problem that pydantic found: where in the canonical form, and a sentence."""
     for detail in error.errors(include_url=False):
-        yield from _problems(detail, document)
+        yield from _placed(detail)
 
 
-def _problems(detail: ErrorDetails, document: Document) -> Iterator[Problem]:
+def _placed(detail: ErrorDetails) -> Iterator[tuple[Location, str]]:
     at: Location = detail["loc"]
     match detail["type"]:
         case "findings":
             findings: tuple[Finding, ...] = detail["ctx"][FINDINGS]
             for finding in findings:
-                yield document.problem((*at, *finding.at), finding.message)
+                yield (*at, *finding.at), finding.message
         case "extra_forbidden":
-            yield document.problem(at, _unknown(at))
+            yield at, _unknown(at)
         case "missing":
-            yield document.problem(at, f"missing: expected {_expected(at)}")
+            yield at, f"missing: expected {_expected(at)}"
         case _:
-            yield document.problem(at, f"expected {_expected(at)}, got {shown(detail['input'])}")
+            yield at, f"expected {_expected(at)}, got {shown(detail['input'])}"
 
 
 def _unknown(at: Location) -> str:
     name = str(at[-1])
     section = _model_at(at[:-1])
     known = list(section.model_fields) if section else []
+    known += [str(other[len(at) - 1]) for other in SAME.values() if other[: len(at) - 1] == at[:-1]]
+    known = list(dict.fromkeys(known))
     if name in _NOT_HERE:
         return f"unknown field: {_NOT_HERE[name]}"
     if hint := did_you_mean(name, known):

@@ -108,6 +108,8 @@ class Replica:
     warned_at: datetime | None = None
     """When EC2 said that it takes the instance back. Such an instance is never terminated by us."""
     unhealthy_since: datetime | None = None
+    silent_since: datetime | None = None
+    """Since when it doesn't answer the readiness probe, though it serves."""
     rebalance_at: datetime | None = None
     """When EC2 recommended to leave its instance."""
     revision: int = 0

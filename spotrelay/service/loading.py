@@ -18,6 +18,7 @@ from spotrelay.service.disk import disk
 from spotrelay.service.document import Document, Location, read
 from spotrelay.service.errors import InvalidServiceFileError, Problem
 from spotrelay.service.inputs import NOTHING, Inputs
+from spotrelay.service.limits import LEAST_FAILURE_THRESHOLD_S, MAX_PROBE_TIMEOUT_S
 from spotrelay.service.model import DEFAULT_IMAGE, Image, Service
 from spotrelay.service.requirements import did_you_mean
 from spotrelay.service.schema import INSTANCE_STORE, ServiceFile
@@ -35,8 +36,6 @@ PROMISED_CODES = "200"
 ALIVE_CODES = "200-499"
 """Where no path was promised that answers a GET: a server that says 404 to / is there, one with 502 isn't."""
 
-MAX_PROBE_TIMEOUT_S = 20
-"""The prober's limit: the service's tick waits for it."""
 
 _PROBE_DATA: Location = ("service", "readiness_probe", "post_data")
 
@@ -82,11 +81,15 @@ def _compile(path: Path, file: ServiceFile, dialect: Dialect) -> Service:
     promised = own.health_check or (DEFAULT_HEALTH_CHECK if dialect is Dialect.SPOTRELAY else None)
     if probe := section.readiness_probe:
         settings["initial_delay_s"] = probe.initial_delay_seconds
-        if probe.post_data is None:  # a GET, and GETs are the load balancer's
+        if probe.post_data is None and not probe.headers:  # a plain GET, as the load balancer sends it
             promised = probe.path
         else:
             settings["readiness_probe"] = ReadinessProbe(
-                probe.path, probe.post_data, min(probe.timeout_seconds, MAX_PROBE_TIMEOUT_S)
+                probe.path,
+                probe.post_data,
+                min(probe.timeout_seconds, MAX_PROBE_TIMEOUT_S),
+                probe.headers,
+                max(probe.consecutive_failure_threshold_timeout, LEAST_FAILURE_THRESHOLD_S),
             )
     return Service(
         **settings,
@@ -133,7 +136,7 @@ def _document_problems(document: Document, service: Service) -> Iterator[Problem
     if size > runtime.MAX_CHARACTERS:
         probe = service.readiness_probe
         parts: dict[Location, object] = {
-            _PROBE_DATA: dict(probe.post_data) if probe else {},
+            _PROBE_DATA: dict(probe.post_data or {}) if probe else {},
             ("resources", "exclude"): service.requirements.exclude,
             ("resources", "instance_types"): service.requirements.instance_types,
         }

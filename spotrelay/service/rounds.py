@@ -31,22 +31,20 @@ _STAND_INS: dict[Location, Any] = {
 }
 """What takes the place of a required field that is missing or wrong."""
 
-_CHOICE: tuple[Location, ...] = tuple(
-    ("resources", name)
-    for name in [
-        "accelerators",
-        "gpus",
-        "accelerator_memory",
-        "instance_types",
-        "instance_type",
-        "any_of",
-        "ordered",
-        "cpus",
-        "memory",
-        "infra",
-        "image_id",
-    ]
+_CHOICE: tuple[Location, ...] = (
+    ("resources", "accelerators"),
+    ("resources", "gpus"),
+    ("resources", "accelerator_memory"),
+    ("resources", "instance_types"),
+    ("resources", "instance_type"),
+    ("resources", "any_of"),
+    ("resources", "ordered"),
+    ("resources", "cpus"),
+    ("resources", "memory"),
+    ("resources", "infra"),
+    ("resources", "image_id"),
 )
+"""What decides on the instance types."""
 
 _DEPENDS: dict[Location, tuple[Location, ...]] = {
     ("resources",): _CHOICE,

@@ -7,6 +7,9 @@ from typing import Any
 
 from spotrelay.service.document import Location
 from spotrelay.service.draft import SECTION, Dialect, Draft
+from spotrelay.service.limits import LEAST_FAILURE_THRESHOLD_S, MAX_PROBE_TIMEOUT_S
+
+_PROBE: Location = ("service", "readiness_probe")
 
 _POLICY: Location = ("service", "replica_policy")
 
@@ -43,6 +46,7 @@ def translate(draft: Draft) -> None:
     _load_balancer(draft)
     _replica_policy(draft)
     _tls(draft)
+    _probe(draft)
     if draft.dialect is Dialect.SKYSERVE:
         _purchase(draft)
         _health(draft)
@@ -83,6 +87,32 @@ def _tls(draft: Draft) -> None:
         )
 
 
+def _probe(draft: Draft) -> None:
+    probe = draft.get(_PROBE)
+    if not isinstance(probe, dict):
+        return
+    if _number(probe.get("timeout_seconds")) > MAX_PROBE_TIMEOUT_S:
+        draft.note(
+            (*_PROBE, "timeout_seconds"),
+            f"SpotRelay's prober waits for {MAX_PROBE_TIMEOUT_S} s: ask for less, such as one token",
+        )
+    if 0 < _number(probe.get("consecutive_failure_threshold_timeout")) < LEAST_FAILURE_THRESHOLD_S:
+        draft.note(
+            (*_PROBE, "consecutive_failure_threshold_timeout"),
+            f"a replica that serves is asked once a minute, so it is {LEAST_FAILURE_THRESHOLD_S} s here",
+        )
+    if "endpoint_probe_interval_seconds" in probe:
+        draft.note(
+            (*_PROBE, "endpoint_probe_interval_seconds"),
+            "SpotRelay asks a replica that starts every few seconds, and one that serves once a minute; the"
+            " load balancer asks every five seconds",
+        )
+
+
+def _number(value: Any) -> float:
+    return value if isinstance(value, int | float) else 0
+
+
 def _purchase(draft: Draft) -> None:
     resources = draft.section("resources")
     sections = list(_alternatives(resources))
@@ -114,8 +144,10 @@ def _purchase(draft: Draft) -> None:
 
 
 def _health(draft: Draft) -> None:
-    probe = draft.get(("service", "readiness_probe"))
-    is_get = isinstance(probe, str) or (isinstance(probe, dict) and probe.get("post_data") is None)
+    probe = draft.get(_PROBE)
+    is_get = isinstance(probe, str) or (
+        isinstance(probe, dict) and probe.get("post_data") is None and not probe.get("headers")
+    )
     if not is_get:
         draft.note(
             ("service",),

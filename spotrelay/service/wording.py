@@ -83,7 +83,7 @@ def _expected(at: Location) -> str:
         if field is None:
             break
         described = field.description or described
-        model = _model_of(field)
+        model = model_of(field)
     return described
 
 
@@ -91,11 +91,11 @@ def _model_at(at: Location) -> type[BaseModel] | None:
     model: type[BaseModel] | None = ServiceFile
     for step in at:
         field = model.model_fields.get(str(step)) if model else None
-        model = _model_of(field) if field else None
+        model = model_of(field) if field else None
     return model
 
 
-def _model_of(field: FieldInfo) -> type[BaseModel] | None:
+def model_of(field: FieldInfo) -> type[BaseModel] | None:
     """The model of a section, `X` or `X | None`; None for a plain value."""
     candidates: tuple[Any, ...] = (field.annotation, *typing.get_args(field.annotation))
     return next((c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)), None)
@@ -108,7 +108,7 @@ def sections() -> Iterator[tuple[str, type[BaseModel]]]:
         way, model = todo.pop(0)
         yield way, model
         for name, field in model.model_fields.items():
-            section = _model_of(field)
+            section = model_of(field)
             if section:
                 todo.append((f"{way}.{name}".lstrip("."), section))
 

@@ -73,6 +73,7 @@ def arrives(service: Service, text: str) -> None:
     spec = ServiceSpec.from_json(document)
     assert spec.version == 3
     assert spec.readiness_probe
+    assert spec.readiness_probe.post_data
     assert spec.readiness_probe.post_data["prompt"] == text
 
 
@@ -149,7 +150,7 @@ def test_names_and_paths_are_nothing_else(field: str, service: Loader, problems:
 @example("3D Model_v2 (new!)")
 @example("x" * 20_000)
 def test_any_name_becomes_one_that_aws_takes(text: str) -> None:
-    """Whatever a service is called, nothing or a name of few characters comes of it, and that stays as it is."""
+    """Whatever a service is called, nothing or a right name comes of it, and that stays as it is."""
     name = slug(text)
     assert name == "" or re.fullmatch(SERVICE_NAME, name)
     assert slug(name) == name

@@ -29,6 +29,7 @@ def test_the_demo_service_has_many_pools_and_drains_within_its_warning() -> None
     assert {t.accelerator for t in demo.instance_types} == {"A10G", "L4", "L40S", "T4"}
     assert len(demo.instance_types) == 22
     assert demo.readiness_probe is not None
+    assert demo.readiness_probe.post_data is not None
     assert demo.readiness_probe.post_data["model"] == demo.envs["MODEL_NAME"]
     assert demo.drain_s + BALANCER_LAG_S < DEFAULT_WARNING_S
     assert int(demo.envs["TOKENS"]) * float(demo.envs["TOKEN_S"]) < demo.drain_s
@@ -56,6 +57,7 @@ def test_the_llama3_service_is_the_gss_example_on_at_least_ten_types() -> None:
             "max_tokens": 1,
         },
         timeout_s=15,
+        failure_threshold_s=180,
     )
     assert llama3.disk == Disk(128, 3000, 250)
     assert len(llama3.instance_types) >= 10
@@ -234,7 +236,7 @@ def test_post_data_may_be_json_text(service: Loader) -> None:
     data = """post_data: '{"n": 1}'"""
     probe = f"readiness_probe: {{path: /p, {data}, timeout_seconds: 5, initial_delay_seconds: 60}}"
     chat = service(GOOD.replace("replicas: 2", f"replicas: 2\n  {probe}"))
-    assert chat.readiness_probe == ReadinessProbe("/p", {"n": 1}, timeout_s=5)
+    assert chat.readiness_probe == ReadinessProbe("/p", {"n": 1}, timeout_s=5, failure_threshold_s=180)
     assert chat.initial_delay_s == 60
     assert chat.health_check_path == "/health"
 

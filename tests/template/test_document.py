@@ -38,6 +38,7 @@ FILE: dict[str, Any] = {
             "post_data": {"prompt": "{{ user }} $${Tok$REST \U0001f999"},
             "initial_delay_seconds": 1700,
             "timeout_seconds": 7,
+            "consecutive_failure_threshold_timeout": 222,
         },
         "health_check": "/healthy",
         "drain_seconds": 45,
@@ -140,7 +141,10 @@ SETTINGS = ServiceSettings(
     on_warning=OnWarning.SERVE_ON,
     initial_delay_s=1700,
     readiness_probe=ReadinessProbe(
-        "/v1/generate", {"prompt": "{{ user }} ${Token[TOKEN.1]} \U0001f999"}, timeout_s=7
+        "/v1/generate",
+        {"prompt": "{{ user }} ${Token[TOKEN.1]} \U0001f999"},
+        timeout_s=7,
+        failure_threshold_s=222,
     ),
     on_rebalance=OnRebalance.REPLACE,
     surge=3,

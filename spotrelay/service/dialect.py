@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from spotrelay.service import environment, skyserve, substitution
@@ -59,6 +59,8 @@ class Canonical:
     """What is at odds with itself between the two."""
     notices: tuple[Problem, ...] = ()
     """What is meant otherwise here than in SkyServe, or is done in another way."""
+    secret_values: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Of the secrets that stand in the file in the clear."""
 
 
 def dialect_of(values: Mapping[str, Any]) -> Dialect:
@@ -96,6 +98,7 @@ def canonical(document: Document, inputs: Inputs = NOTHING) -> Canonical:
         draft.dialect,
         tuple(draft.problems),
         tuple(draft.notices),
+        draft.secret_values,
     )
 
 

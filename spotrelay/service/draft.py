@@ -33,6 +33,7 @@ class Draft:
     origins: dict[Location, Location] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     notices: list[Problem] = field(default_factory=list)
+    secret_values: dict[str, str] = field(default_factory=dict, repr=False)
 
     def get(self, at: Location) -> Any:
         """What is at this place, None if there is nothing."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from spotrelay.core.names import MAX_NAME
 from spotrelay.service import yaml11
 from spotrelay.service.document import shown
@@ -80,6 +78,7 @@ def _secrets(draft: Draft, inputs: Inputs, service: str) -> None:
         if content is None or (isinstance(content, str) and not content.startswith("/")):
             secrets[name] = parameter_of(service or "NAME", name)
             if content:
+                draft.secret_values[name] = content
                 draft.note(
                     ("secrets", name),
                     f"stands in the file in the clear. It is read from the parameter {secrets[name]}:"
@@ -92,8 +91,3 @@ def _secrets(draft: Draft, inputs: Inputs, service: str) -> None:
                     " writes it",
                 )
     draft.values["secrets"] = secrets
-
-
-def is_name(text: str) -> bool:
-    """Whether this can name an environment variable."""
-    return re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text) is not None

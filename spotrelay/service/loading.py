@@ -13,7 +13,7 @@ from spotrelay.core import timing
 from spotrelay.core.requirements import Requirements
 from spotrelay.core.spec import OnWarning, ReadinessProbe, ServiceSettings
 from spotrelay.service import eligibility, rounds, runtime, userdata
-from spotrelay.service.dialect import Dialect, canonical
+from spotrelay.service.dialect import Canonical, Dialect, canonical
 from spotrelay.service.disk import disk
 from spotrelay.service.document import Document, Location, read
 from spotrelay.service.errors import InvalidServiceFileError, Problem
@@ -55,7 +55,7 @@ def load(path: str | Path, inputs: Inputs = NOTHING) -> Service:
     problems += more
     if file is None or problems:
         raise InvalidServiceFileError(problems)
-    service = _compile(path, file, found.dialect)
+    service = _compile(path, file, found)
     problems = [
         *_size_problems(document, service),
         *_document_problems(document, service),
@@ -65,7 +65,7 @@ def load(path: str | Path, inputs: Inputs = NOTHING) -> Service:
     return replace(service, warnings=tuple(_warnings(document, file, service)), notices=found.notices)
 
 
-def _compile(path: Path, file: ServiceFile, dialect: Dialect) -> Service:
+def _compile(path: Path, file: ServiceFile, found: Canonical) -> Service:
     section, own, resources = file.service, file.spotrelay, file.resources
     types = eligibility.find(resources.wanted).types
     arch = types[0].arch
@@ -78,7 +78,7 @@ def _compile(path: Path, file: ServiceFile, dialect: Dialect) -> Service:
     settings["standby_zones"] = tuple(own.standby_zones or ())
     settings["replicas"] = file.replicas
     settings["readiness_probe"] = None
-    promised = own.health_check or (DEFAULT_HEALTH_CHECK if dialect is Dialect.SPOTRELAY else None)
+    promised = own.health_check or (DEFAULT_HEALTH_CHECK if found.dialect is Dialect.SPOTRELAY else None)
     if probe := section.readiness_probe:
         settings["initial_delay_s"] = probe.initial_delay_seconds
         if probe.post_data is None and not probe.headers:  # a plain GET, as the load balancer sends it
@@ -112,6 +112,7 @@ def _compile(path: Path, file: ServiceFile, dialect: Dialect) -> Service:
         arch=arch,
         envs=file.envs,
         secrets=file.secrets,
+        secret_values=found.secret_values,
         setup=file.setup,
         run=file.run,
         warnings=(),

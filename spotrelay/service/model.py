@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from spotrelay.core.instance_types import InstanceType
@@ -63,6 +63,8 @@ class Service(ServiceSettings):
     envs: Mapping[str, str]
     secrets: Mapping[str, str]
     """Environment variable → SSM parameter. The instance's role must be allowed to read each."""
+    secret_values: Mapping[str, str] = field(repr=False)
+    """Of the secrets that stand in the file in the clear, for `spotrelay secrets`."""
     setup: str | None
     run: str
     warnings: tuple[Problem, ...]

@@ -70,7 +70,14 @@ def _replica_policy(draft: Draft) -> None:
             ("service", "replicas"), "stands beside replica_policy, which says it, too: keep one of the two"
         )
         draft.pop(("service", "replicas"))
-    if isinstance(policy, dict) and policy.get("spot_placer") is not None:
+    if not isinstance(policy, dict):
+        return
+    least, most = policy.get("min_replicas"), policy.get("max_replicas")
+    if most is not None and least != most:
+        draft.note(_POLICY, "the number doesn't follow the load yet: min_replicas are kept")
+    if policy.get("num_overprovision"):
+        draft.note((*_POLICY, "num_overprovision"), "isn't kept yet")
+    if policy.get("spot_placer") is not None:
         draft.note(
             (*_POLICY, "spot_placer"),
             "SpotRelay always spreads replicas over the pools, and avoids those that were interrupted lately",

@@ -260,6 +260,28 @@ def test_the_load_balancer_does_what_the_file_says(template: Template) -> None:
     assert {"Key": "idle_timeout.timeout_seconds", "Value": "77"} in balancer["LoadBalancerAttributes"]
 
 
+def test_skyserves_words_reach_the_load_balancer(tmp_path: Path) -> None:
+    """In turn, by their time-out, with a certificate of the file's; a 404 to / is a sign of life."""
+    service = {**SKYSERVES["service"], "readiness_probe": {"path": "/v1", "post_data": {"a": 1}}}
+    del service["tls"]
+    template = _stack(tmp_path, {**SKYSERVES, "service": service})
+    group = template.only("AWS::ElasticLoadBalancingV2::TargetGroup")
+    assert (group["HealthCheckPath"], group["Matcher"]) == ("/", {"HttpCode": "200-499"})
+    algorithm = {"Key": "load_balancing.algorithm.type", "Value": "round_robin"}
+    assert algorithm in group["TargetGroupAttributes"]
+    balancer = template.only("AWS::ElasticLoadBalancingV2::LoadBalancer")
+    assert {"Key": "idle_timeout.timeout_seconds", "Value": "300"} in balancer["LoadBalancerAttributes"]
+
+
+def test_the_files_certificate_is_the_listeners(tmp_path: Path) -> None:
+    """A deployment's own setting isn't needed then."""
+    arn = BRIDGED["spotrelay"]["certificate_arn"]
+    listeners = _stack(tmp_path, BRIDGED).all("AWS::ElasticLoadBalancingV2::Listener").values()
+    assert [listener["Certificates"] for listener in listeners if "Certificates" in listener] == [
+        [{"CertificateArn": arn}]
+    ]
+
+
 def test_replicas_are_reached_at_the_files_port(template: Template) -> None:
     """By the load balancer and by the probe: out of the group of each, and into that of the replicas."""
     groups = template.all("AWS::EC2::SecurityGroup").values()

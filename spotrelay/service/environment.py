@@ -73,6 +73,12 @@ def _secrets(draft: Draft, inputs: Inputs, service: str) -> None:
         secrets = {}
     if not isinstance(secrets, dict):
         return
+    for name in inputs.secrets.keys() & draft.section("envs").keys():
+        message = "is no secret in the file: give it with --env, or move it under `secrets`"
+        draft.problem(("envs", name), message)
+        draft.section("envs")[name] = ""  # told already
+    for name in inputs.envs.keys() & secrets.keys():
+        draft.problem(("secrets", name), "is a secret in the file: give it with --secret")
     secrets = {**secrets, **{name: None for name in inputs.secrets if name not in secrets}}
     for name, content in secrets.items():
         if content is None or (isinstance(content, str) and not content.startswith("/")):

@@ -12,7 +12,7 @@ import difflib
 import re
 import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -177,6 +177,11 @@ def shown(value: object) -> str:
             return str(value)
 
 
+def replaced_later(text: str) -> Iterator[str]:
+    """Why this text wouldn't reach an instance as it is."""
+    return (f"{found} can't stand here: {why}" for found, why in _REPLACED_LATER.items() if found in text)
+
+
 def _text(path: Path) -> str:
     def unreadable(message: str, line: int | None = None) -> UnreadableServiceFileError:
         return UnreadableServiceFileError([Problem(str(path), line, "", message)])
@@ -315,9 +320,8 @@ class _Builder:
         JSON writes characters beyond U+FFFF as such pairs (`"\\ud83e\\udd99"`), and JSON is YAML.
         """
         text = str(node.value)
-        for found, why in _REPLACED_LATER.items():
-            if found in text:
-                self._problem(node, at, f"{found} can't stand here: {why}")
+        for message in replaced_later(text):
+            self._problem(node, at, message)
         try:
             return text.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:

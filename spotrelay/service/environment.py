@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spotrelay.core.names import MAX_NAME
 from spotrelay.service import yaml11
-from spotrelay.service.document import shown
+from spotrelay.service.document import replaced_later, shown
 from spotrelay.service.draft import Dialect, Draft
 from spotrelay.service.inputs import Inputs
 from spotrelay.service.naming import slug
@@ -64,6 +64,9 @@ def _envs(draft: Draft, inputs: Inputs) -> None:
                 draft.note(
                     ("envs", name), f"is {text} as it was written; SkyServe would make {shown(other)} of it"
                 )
+    for name, text in inputs.envs.items():
+        for message in replaced_later(text):
+            draft.problem(("envs", name), message)
     draft.values["envs"] = {**envs, **inputs.envs}
 
 
@@ -73,13 +76,15 @@ def _secrets(draft: Draft, inputs: Inputs, service: str) -> None:
         secrets = {}
     if not isinstance(secrets, dict):
         return
-    for name in inputs.secrets.keys() & draft.section("envs").keys():
+    envs = draft.section("envs")
+    for name in inputs.secrets.keys() & envs.keys():
         message = "is no secret in the file: give it with --env, or move it under `secrets`"
         draft.problem(("envs", name), message)
-        draft.section("envs")[name] = ""  # told already
+        envs[name] = ""  # told already
     for name in inputs.envs.keys() & secrets.keys():
         draft.problem(("secrets", name), "is a secret in the file: give it with --secret")
-    secrets = {**secrets, **{name: None for name in inputs.secrets if name not in secrets}}
+        envs.pop(name, None)
+    secrets = {**dict.fromkeys(inputs.secrets.keys() - envs.keys()), **secrets}
     for name, content in secrets.items():
         if content is None or (isinstance(content, str) and not content.startswith("/")):
             secrets[name] = parameter_of(service or "NAME", name)

@@ -58,6 +58,10 @@ def _pairs(texts: Iterable[str], option: str) -> dict[str, str]:
             if name not in os.environ:
                 raise InputsError(f"{option} {name}: has no value here: write {option} {name}=VALUE")
             value = os.environ[name]
+        try:
+            value.encode()
+        except UnicodeEncodeError:  # how Python shows a byte of the command line that is no UTF-8
+            raise InputsError(f"{option} {name}: its value isn't UTF-8") from None
         found[name] = value
     return found
 

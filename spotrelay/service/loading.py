@@ -13,14 +13,17 @@ from spotrelay.core import timing
 from spotrelay.core.requirements import Requirements
 from spotrelay.core.spec import OnWarning, ReadinessProbe, ServiceSettings
 from spotrelay.service import eligibility, rounds, runtime, userdata
+from spotrelay.service.candidate import ALTERNATIVES
 from spotrelay.service.dialect import Canonical, Dialect, canonical
 from spotrelay.service.disk import disk
 from spotrelay.service.document import Document, Location, read
+from spotrelay.service.elsewhere import why_not_on_aws
 from spotrelay.service.errors import InvalidServiceFileError, Problem
 from spotrelay.service.inputs import NOTHING, Inputs
 from spotrelay.service.limits import LEAST_FAILURE_THRESHOLD_S, MAX_PROBE_TIMEOUT_S
-from spotrelay.service.model import DEFAULT_IMAGE, Image, Service
+from spotrelay.service.model import Service
 from spotrelay.service.requirements import did_you_mean
+from spotrelay.service.resources import port_findings
 from spotrelay.service.schema import INSTANCE_STORE, ServiceFile
 
 WARNING_S = 120
@@ -51,6 +54,9 @@ def load(path: str | Path, inputs: Inputs = NOTHING) -> Service:
     path = Path(path)
     found = canonical(read(path, as_written=frozenset({"envs", "secrets"})), inputs)
     document, problems = found.document, [*found.problems]
+    if lack := why_not_on_aws(document.values):
+        raise InvalidServiceFileError([document.problem(lack.at, lack.message)])
+    problems += [document.problem(port.at, port.message) for port in port_findings(document.values)]
     file, more = rounds.validated(found)
     problems += more
     if file is None or problems:
@@ -62,16 +68,23 @@ def load(path: str | Path, inputs: Inputs = NOTHING) -> Service:
     ]
     if problems:
         raise InvalidServiceFileError(problems)
-    return replace(service, warnings=tuple(_warnings(document, file, service)), notices=found.notices)
+    notices = (document.problem(("resources", *one.at), one.message) for one in file.resources.notices())
+    return replace(
+        service,
+        warnings=tuple(_warnings(document, file, service)),
+        notices=(*found.notices, *notices),
+    )
 
 
 def _compile(path: Path, file: ServiceFile, found: Canonical) -> Service:
     section, own, resources = file.service, file.spotrelay, file.resources
-    types = eligibility.find(resources.wanted).types
+    types = resources.found.types
     arch = types[0].arch
     # A setting that has the same name in the file is taken as it is; only these are looked at first.
     names = {field.name for field in fields(ServiceSettings)}
     settings = {name: value for name, value in (*section, *own, *resources) if name in names}
+    settings["ordered"] = resources.has_order
+    settings["use_spot"] = resources.wanted.use_spot  # which only the alternatives may say
     settings["standby"] = own.standbys(file.replicas)
     settings["standby_auto"] = own.is_auto
     settings["standby_instance_types"] = tuple(own.standby_instance_types or ())
@@ -99,8 +112,7 @@ def _compile(path: Path, file: ServiceFile, found: Canonical) -> Service:
         requirements=replace(resources.wanted, arch=arch),
         max_price_share=resources.max_price,
         instance_types=types,
-        ordered=resources.instance_types is not None,
-        port=resources.ports,
+        port=file.port,
         health_check_path=promised or "/",
         health_check_codes=PROMISED_CODES if promised else ALIVE_CODES,
         load_balancing=section.load_balancing_policy,
@@ -108,7 +120,8 @@ def _compile(path: Path, file: ServiceFile, found: Canonical) -> Service:
         drain_s=own.drain_seconds,
         idle_timeout_s=own.idle_timeout_seconds,
         disk=disk(resources.disk_tier, resources.disk_size, resources.disk_initialization_rate),
-        image=Image(resources.image or DEFAULT_IMAGE.format(arch=arch), resources.root_device),
+        image=resources.boot_image,
+        container=resources.container,
         arch=arch,
         envs=file.envs,
         secrets=file.secrets,
@@ -136,10 +149,12 @@ def _document_problems(document: Document, service: Service) -> Iterator[Problem
     size = runtime.size(service)
     if size > runtime.MAX_CHARACTERS:
         probe = service.readiness_probe
+        way = next((name for name in ALTERNATIVES if name in document.values["resources"]), "any_of")
         parts: dict[Location, object] = {
             _PROBE_DATA: dict(probe.post_data or {}) if probe else {},
             ("resources", "exclude"): service.requirements.exclude,
             ("resources", "instance_types"): service.requirements.instance_types,
+            ("resources", way): [one.to_dict() for one in service.requirements.alternatives],
         }
         largest = max(parts, key=lambda at: len(json.dumps(parts[at])))
         yield document.problem(
@@ -147,13 +162,6 @@ def _document_problems(document: Document, service: Service) -> Iterator[Problem
             f"makes the service's runtime document {size} characters long, and Parameter Store takes"
             f" {runtime.MAX_CHARACTERS}: make it shorter",
         )
-
-
-def _field_of_choice(wanted: Requirements) -> str:
-    """The field that the choice of types starts from."""
-    if wanted.instance_types:
-        return "instance_types"
-    return "accelerators" if wanted.accelerators else "accelerator_memory"
 
 
 def _without_effect(document: Document, wanted: Requirements, service: Service) -> Iterator[Problem]:
@@ -213,10 +221,12 @@ def _without_bridge(service: Service) -> tuple[str, str] | None:
 
 def _warnings(document: Document, file: ServiceFile, service: Service) -> Iterator[Problem]:
     wanted = file.resources.wanted
-    found = eligibility.find(wanted)
+    found = file.resources.found
+    for skipped in file.resources.warnings():
+        yield document.problem(("resources", *skipped.at), skipped.message)
     if service.use_spot and (message := eligibility.too_few(wanted, found)):
-        yield document.problem(("resources", _field_of_choice(wanted)), message)
-    for accelerators in wanted.accelerators:
+        yield document.problem(("resources", file.resources.field_of_choice), message)
+    for accelerators in dict.fromkeys(a for choice in wanted.choices for a in choice.accelerators):
         if not any(accelerators.are_on(type_) for type_ in found.types):
             left_out = [e for e in found.excluded if accelerators.are_on(e.type)]
             reasons = "; ".join(eligibility.grouped(left_out))

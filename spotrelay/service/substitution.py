@@ -37,14 +37,7 @@ def substitute(draft: Draft) -> None:
     envs = {name: value for name, value in draft.section("envs").items() if isinstance(value, str)}
     secrets = draft.section("secrets")
     if draft.dialect is Dialect.SPOTRELAY:
-        port = draft.get(("resources", "ports"))
-        known = {**({"PORT": str(port)} if isinstance(port, int) else {}), **envs}
-        ours = _Ours(draft, known, secrets)
-        if isinstance(draft.get(_PROBE), str):
-            draft.put(_PROBE, ours.replace(draft.get(_PROBE), _PROBE), _PROBE)
-        for name in ("path", "post_data"):
-            if draft.has((*_PROBE, name)):
-                draft.get(_PROBE)[name] = _each(draft.get((*_PROBE, name)), (*_PROBE, name), ours.replace)
+        _in_our_words(draft, envs, secrets)
     skys = _Skys(draft, envs, secrets)
     for section in _SECTIONS:
         if section not in draft.values:
@@ -52,6 +45,19 @@ def substitute(draft: Draft) -> None:
         if section == "service" and draft.dialect is Dialect.SPOTRELAY:
             continue
         draft.values[section] = _each(draft.values[section], (section,), skys.replace)
+
+
+def _in_our_words(draft: Draft, envs: Mapping[str, str], secrets: Mapping[str, Any]) -> None:
+    port = draft.get(("service", "ports")) or draft.get(("resources", "ports"))
+    if isinstance(port, list) and len(port) == 1:
+        (port,) = port
+    known = {**({"PORT": str(port)} if isinstance(port, int | str) else {}), **envs}
+    ours = _Ours(draft, known, secrets)
+    if isinstance(draft.get(_PROBE), str):
+        draft.put(_PROBE, ours.replace(draft.get(_PROBE), _PROBE), _PROBE)
+    for name in ("path", "post_data"):
+        if draft.has((*_PROBE, name)):
+            draft.get(_PROBE)[name] = _each(draft.get((*_PROBE, name)), (*_PROBE, name), ours.replace)
 
 
 def _each(value: Any, at: Location, replace: Callable[[str, Location], str]) -> Any:

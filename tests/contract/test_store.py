@@ -415,6 +415,7 @@ OTHER_SPEC = ServiceSpec(
         regions=("us-east-1",),
         arch="arm64",
         use_spot=False,
+        alternatives=(Requirements(cpus=Amount(8, at_least=True)), Requirements(zones=("us-east-1a",))),
     ),
     drain_s=12.5,
     on_warning=OnWarning.LEAVE,
@@ -427,6 +428,7 @@ OTHER_SPEC = ServiceSpec(
     standby_instance_types=("g6.xlarge",),
     standby_zones=("us-east-1a",),
     max_launches_per_minute=9,
+    labels={"team": "search"},
 )
 """No field is as by default, nor as in `demo_spec`: one that gets lost on the way is seen."""
 

@@ -8,7 +8,7 @@ import pytest
 
 from spotrelay.core.spec import ReadinessProbe
 from spotrelay.service import InvalidServiceFileError, Service, load
-from spotrelay.service.inputs import Inputs
+from spotrelay.service.inputs import Inputs, InputsError, inputs
 from spotrelay.service.yaml11 import text_of
 
 THEIRS = """\
@@ -160,6 +160,27 @@ def test_an_env_without_a_value_takes_one_from_outside(tmp_path: Path) -> None:
     assert problem.startswith("7:8: envs.MODEL: has no value: give it with --env NAME=VALUE")
 
 
+def test_a_value_from_outside_is_held_to_the_same_rules(tmp_path: Path) -> None:
+    """What CloudFormation would replace, what systemd would ignore, what is no text."""
+    said = Inputs({"A": "{{resolve:ssm:x}}", "B": "\x07", "SPOTRELAY_X": "1"})
+    assert [problem.split(": ")[1] for problem in refused(tmp_path, THEIRS, said)] == [
+        "envs.A",
+        "envs.B",
+        "envs.SPOTRELAY_X",
+    ]
+    with pytest.raises(InputsError, match="--env A: its value isn't UTF-8"):
+        inputs(["A=\udcff"])
+
+
+def test_an_option_of_the_wrong_kind_is_told(tmp_path: Path) -> None:
+    """A secret given as an env would stand in the template in the clear."""
+    text = THEIRS + "envs: {A: null}\nsecrets: {B: null}\n"
+    assert refused(tmp_path, text, Inputs({"B": "x"}, {"A": "y"})) == [
+        "7:8: envs.A: is no secret in the file: give it with --env, or move it under `secrets`",
+        "8:11: secrets.B: is a secret in the file: give it with --secret",
+    ]
+
+
 def test_secrets_without_a_parameter_have_one_of_their_service(tmp_path: Path) -> None:
     """Null or literal: the value is in Parameter Store, never in the template."""
     text = THEIRS + "secrets: {HF_TOKEN: null, KEY: abc}\n"
@@ -236,9 +257,10 @@ service:
   health_check: /health
   readiness_probe: /ready
 resources:
+  accelerators: A10G
   zones: [us-east-1a]
   regions: [eu-west-1]
-  disk_size: 8
+  disk_size: 20
   ports: 0
 envs: {A: [1]}
 secrets: {B: /b}
@@ -247,7 +269,6 @@ secrets: {B: /b}
         "run",
         "service.replicas",
         "service.health_check",
-        "resources.accelerators",
         "resources.zones[0]",
         "resources.disk_size",
         "resources.ports",

@@ -84,7 +84,8 @@ def _secrets(draft: Draft, inputs: Inputs, service: str) -> None:
     for name in inputs.envs.keys() & secrets.keys():
         draft.problem(("secrets", name), "is a secret in the file: give it with --secret")
         envs.pop(name, None)
-    secrets = {**dict.fromkeys(inputs.secrets.keys() - envs.keys()), **secrets}
+    more = inputs.secrets.keys() - envs.keys() - secrets.keys()
+    secrets = {**secrets, **dict.fromkeys(sorted(more))}
     for name, content in secrets.items():
         if content is None or (isinstance(content, str) and not content.startswith("/")):
             secrets[name] = parameter_of(service or "NAME", name)

@@ -119,6 +119,7 @@ def _compile(path: Path, file: ServiceFile, found: Canonical) -> Service:
         certificate_arn=own.certificate_arn,
         drain_s=own.drain_seconds,
         idle_timeout_s=own.idle_timeout_seconds,
+        capacity_reservations=own.capacity_reservations,
         disk=disk(resources.disk_tier, resources.disk_size, resources.disk_initialization_rate),
         image=resources.boot_image,
         container=resources.container,

@@ -66,6 +66,8 @@ class Service(ServiceSettings):
     """The certificate with which the load balancer speaks TLS; None: as the deployment says."""
     idle_timeout_s: int
     """A request whose replica sends nothing for this long is given up by the load balancer."""
+    capacity_reservations: str | None
+    """ARN of the resource group whose capacity reservations on-demand launches use first."""
     disk: Disk
     image: Image
     arch: str

@@ -20,8 +20,11 @@ from spotrelay.service.skyserve import SAME
 _NOT_HERE = {
     "workdir": "nothing is copied from your machine: fetch what you need in `setup`",
     "file_mounts": "nothing is copied from your machine: fetch what you need in `setup`",
+    "standby_hibernate": "EC2 hibernates no instance type that has an accelerator: a standby is stopped, and"
+    " keeps its disk; remove it",
 }
-"""SkyServe's fields that SpotRelay lacks, with what to do instead: many files start as a SkyServe file."""
+"""Fields that SpotRelay lacks, with what to do instead. All but the last are SkyServe's: many files start as
+a SkyServe file."""
 
 
 def placed(error: ValidationError) -> Iterator[tuple[Location, str]]:

@@ -23,7 +23,10 @@ from spotrelay.serving.observation import Observation, spare, stays_from
 def decide(
     spec: ServiceSpec, seen: Observation, now: datetime
 ) -> Iterator[Drain | End | Replace | GoWithout | GiveUp]:
-    """Drain what has its replacement, and request the next ones: no more at a time than `surge`."""
+    """Drain what has its replacement, and request the next ones: no more at a time than `surge`.
+
+    All that EC2 recommends to leave is replaced at once: it takes a pool's instances together.
+    """
     rows = seen.rows
     staying = [r for r in rows.replicas.values() if r.is_counted and not r.is_fallback]
     superseded = {r.id: r for r in staying if r.superseded_in(rows)}
@@ -54,16 +57,20 @@ def decide(
         yield GoWithout(unhealthy)
     # A replica that should be superseded may have lost its replacement, which was itself replaced since.
     beyond = max(len(superseded), len(staying) - spec.replicas)
+    beyond -= sum(rows.replicas[r.replaced_by or 0].reason == RECOMMENDED for r in superseded.values())
     # Of more than wanted some go anyway.
     is_surplus = len(staying) - len(superseded) - len(given_up) > spec.replicas
     most = 0 if is_surplus else max(spec.surge - beyond, 0)
-    replacements = sorted(due.values(), key=_urgency)[:most]
+    recommended = [] if is_surplus else [r for r in due.values() if r.reason == RECOMMENDED]
+    others = [r for r in due.values() if r.reason != RECOMMENDED]
+    replacements = [*sorted(others, key=_urgency)[:most], *recommended]
     yield from replacements
     given_up |= {r.replica.id for r in replacements if not r.replica.serves}
     if any(rollout.is_under_way(spec, rows, rows.replicas[id_]) for id_ in given_up):
         yield GiveUp(spec.version)
 
 
+RECOMMENDED = "rebalance recommendation"
 UNHEALTHY = f"unhealthy for {timing.UNHEALTHY_REPLACED_S:.0f} s"
 SILENT = "no answer to its readiness probe"
 GIVEN_UP = "its version is given up"
@@ -107,10 +114,10 @@ def _due(spec: ServiceSpec, replica: Replica, seen: Observation, now: datetime) 
         reason = UNHEALTHY
     elif not replica.serves:
         return None
+    elif is_followed and now - replica.since >= seconds(timing.REBALANCE_MIN_AGE_S):
+        reason = RECOMMENDED
     elif is_silent(spec, replica, now):
         reason = SILENT
-    elif is_followed and now - replica.since >= seconds(timing.REBALANCE_MIN_AGE_S):
-        reason = "rebalance recommendation"
     elif rollout.is_next(spec, seen.rows, replica, now):
         return Replace(replica, f"version {spec.version} is deployed", spec.version)
     else:

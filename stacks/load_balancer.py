@@ -98,14 +98,18 @@ class LoadBalancer(Construct):
             # ELB's own default is 300 s: more than the 120 s that a warned instance has left.
             deregistration_delay=Duration.seconds(service.drain_s),
             # Answers take a second or a minute: taking turns would pile the long ones up on one replica.
-            load_balancing_algorithm_type=elbv2.TargetGroupLoadBalancingAlgorithmType.LEAST_OUTSTANDING_REQUESTS,
+            load_balancing_algorithm_type=(
+                elbv2.TargetGroupLoadBalancingAlgorithmType.ROUND_ROBIN
+                if service.load_balancing == "round_robin"
+                else elbv2.TargetGroupLoadBalancingAlgorithmType.LEAST_OUTSTANDING_REQUESTS
+            ),
             health_check=elbv2.HealthCheck(
                 path=service.health_check_path,
                 interval=HEALTH_CHECK_INTERVAL,
                 timeout=HEALTH_CHECK_TIMEOUT,
                 healthy_threshold_count=2,
                 unhealthy_threshold_count=UNHEALTHY_THRESHOLD,
-                healthy_http_codes="200",
+                healthy_http_codes=service.health_check_codes,
             ),
         )
         # All else with the port in it comes after the target group, where a change of it is refused.
@@ -113,20 +117,22 @@ class LoadBalancer(Construct):
         # back. Another scheme needs no such care: a target group can't belong to two balancers, so the new
         # one's listener is refused, and the old one hasn't been touched.
         self.security_group.node.add_dependency(self.target_group)
-        listener, ports = self._listen(settings)
+        listener, ports = self._listen(settings, service.certificate_arn or settings.certificate_arn)
         if settings.api_keys:
             self._ask_for_key(listener, settings)
         self._let_in(settings, ports)
         self._log(settings)
 
-    def _listen(self, settings: AppSettings) -> tuple[elbv2.ApplicationListener, list[int]]:
+    def _listen(
+        self, settings: AppSettings, certificate_arn: str | None
+    ) -> tuple[elbv2.ApplicationListener, list[int]]:
         """The listener that requests are served at, and every port that is listened on."""
         answer = (
             elbv2.ListenerAction.fixed_response(401, content_type="application/json", message_body=NO_KEY)
             if settings.api_keys
             else elbv2.ListenerAction.forward([self.target_group])
         )
-        if not settings.certificate_arn:
+        if not certificate_arn:
             if settings.internet_facing:
                 Annotations.of(self).add_warning_v2(
                     "spotrelay:plain-http",
@@ -138,7 +144,7 @@ class LoadBalancer(Construct):
             "Https",
             port=443,
             protocol=elbv2.ApplicationProtocol.HTTPS,
-            certificates=[elbv2.ListenerCertificate.from_arn(settings.certificate_arn)],
+            certificates=[elbv2.ListenerCertificate.from_arn(certificate_arn)],
             ssl_policy=elbv2.SslPolicy.RECOMMENDED_TLS,
             default_action=answer,
             open=False,

@@ -1,4 +1,4 @@
-"""Whether a service may be where it is deployed to: the file's zones, regions and capacity reservations."""
+"""Whether a service may be where it is deployed to: its zones, regions, certificate and reservations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,22 @@ def problems(service: Service, settings: AppSettings) -> Iterator[Problem]:
     """What stands against it, as problems of the service file."""
     yield from _of_regions(service, settings)
     yield from _of_zones(service, settings)
+    yield from _of_certificate(service, settings)
     yield from _of_reservations(service, settings)
+
+
+def _of_certificate(service: Service, settings: AppSettings) -> Iterator[Problem]:
+    if service.certificate_arn is None:
+        return
+    its_region, its_account = service.certificate_arn.split(":")[3:5]
+    field = "spotrelay.certificate_arn"
+    for its, ours in ((its_region, settings.target_region), (its_account, settings.account)):
+        if ours and its != ours:
+            message = (
+                f"the certificate is in {its}, and this would deploy to {ours}: a load balancer takes its own"
+                " region's and account's. Request one there"
+            )
+            yield Problem(str(service.path), None, field, message)
 
 
 def _of_regions(service: Service, settings: AppSettings) -> Iterator[Problem]:

@@ -37,6 +37,8 @@ class ServiceStack(Stack):
         Tags.of(self).add(TAG_SERVICE, service.name)
         for problem in service.warnings:
             Annotations.of(self).add_warning_v2(f"spotrelay:{problem.field}", str(problem))
+        for problem in service.notices:
+            Annotations.of(self).add_info(str(problem))
         network = within(self._network(settings, shared), service.requirements.zones)
         entrance = LoadBalancer(self, "Entrance", service=service, network=network, settings=settings)
         prober = (

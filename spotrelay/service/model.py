@@ -59,6 +59,12 @@ class Service(ServiceSettings):
     """Every type that may be launched: in the file's order if `ordered`, else grouped by accelerator."""
     health_check_path: str
     """What the load balancer GETs."""
+    health_check_codes: str
+    """The statuses that mean it is alive, as ELB takes them: `200`, `200-499`."""
+    load_balancing: str
+    """`least_load`, `round_robin` or `instance_aware_least_load`, in SkyServe's words."""
+    certificate_arn: str | None
+    """The certificate with which the load balancer speaks TLS; None: as the deployment says."""
     idle_timeout_s: int
     """A request whose replica sends nothing for this long is given up by the load balancer."""
     capacity_reservations: str | None
@@ -70,6 +76,8 @@ class Service(ServiceSettings):
     envs: Mapping[str, str]
     secrets: Mapping[str, str]
     """Environment variable → SSM parameter. The instance's role must be allowed to read each."""
+    secret_values: Mapping[str, str] = field(repr=False)
+    """Of the secrets that stand in the file in the clear, for `spotrelay secrets`."""
     setup: str | None
     run: str
     is_skyserve: bool = False

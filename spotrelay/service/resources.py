@@ -25,6 +25,7 @@ from spotrelay.core.requirements import Eligibility, Requirements
 from spotrelay.service import eligibility
 from spotrelay.service.candidate import ALTERNATIVES, MAX_REGIONS, SAME, Alternatives, Candidate, Lack
 from spotrelay.service.document import Location, shown
+from spotrelay.service.environment import PARAMETER_NAME
 from spotrelay.service.file_fields import parse_container
 from spotrelay.service.model import (
     DEFAULT_IMAGE,
@@ -44,9 +45,6 @@ from spotrelay.service.requirements import (
     parse_size,
     rejected,
 )
-
-PARAMETER_NAME = r"/[A-Za-z0-9_.\-/]{1,1010}"
-"""An SSM parameter in a hierarchy. IAM wants its name exactly, so the leading slash is not optional."""
 
 AMI = r"ami-[0-9a-f]{8,17}"
 

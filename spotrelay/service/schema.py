@@ -8,16 +8,19 @@ elsewhere. Defaults and limits are explained in docs/service-file.md; a test hol
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, JsonValue, model_validator
+from pydantic import BeforeValidator, Field, JsonValue, ValidationInfo, model_validator
 
 from spotrelay.core.spec import OnRebalance, OnWarning
 from spotrelay.service import eligibility
 from spotrelay.service.candidate import Fields
 from spotrelay.service.document import shown
+from spotrelay.service.draft import Dialect
+from spotrelay.service.environment import PARAMETER_NAME
 from spotrelay.service.file_fields import parse_file_mounts, parse_workdir
 from spotrelay.service.files import FileMount, GitRepository
 from spotrelay.service.requirements import (
@@ -29,7 +32,7 @@ from spotrelay.service.requirements import (
     parse_types,
     rejected,
 )
-from spotrelay.service.resources import PARAMETER_NAME, Resources
+from spotrelay.service.resources import Resources
 
 MAX_REPLICAS = 1000
 """Targets of one Application Load Balancer (default quota)."""
@@ -56,19 +59,36 @@ def _post_data(value: Any) -> Any:
     return parsed
 
 
+def _headers(value: Any) -> Any:
+    """Names and values as HTTP takes them. A number is taken as its text."""
+    if not isinstance(value, dict):
+        return value
+    findings, headers = [], {}
+    for name, content in value.items():
+        text = str(content) if isinstance(content, int | float) and not isinstance(content, bool) else content
+        if not re.fullmatch(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+", name):
+            findings.append(Finding((name,), "expected a header's name, as in Content-Type"))
+        elif not isinstance(text, str) or not re.fullmatch(r"[\t\x20-\x7e]*", text):
+            findings.append(Finding((name,), f"expected a header's value, in ASCII, got {shown(content)}"))
+        headers[name] = text
+    if findings:
+        raise rejected(*findings)
+    return headers
+
+
 def _nothing_is_empty(value: Any) -> Any:
     """A section whose entries are all commented out."""
     return {} if value is None else value
 
 
-def _env_names(value: Any, *, secret: bool = False) -> Any:
+def _env_names(value: Any, info: ValidationInfo, *, secret: bool = False) -> Any:
     if not isinstance(value, dict):
         return value
     findings = []
     for name, content in value.items():
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             findings.append(Finding((name,), "expected a name of letters, digits and _, as in MODEL_NAME"))
-        elif name in SET_BY_SPOTRELAY or name.startswith("SPOTRELAY_"):
+        elif name.startswith("SPOTRELAY_") or (name in SET_BY_SPOTRELAY and not _is_skyserves(info)):
             reason = SET_BY_SPOTRELAY.get(name, "starts with SPOTRELAY_")
             findings.append(Finding((name,), f"is set by SpotRelay ({reason}): use another name"))
         message = _bad_secret(content) if secret else _bad_env(content)
@@ -79,9 +99,17 @@ def _env_names(value: Any, *, secret: bool = False) -> Any:
     return value
 
 
+def _is_skyserves(info: ValidationInfo) -> bool:
+    """Whether the file is in SkyServe's words, in which it may set HOST and PORT for itself."""
+    return (info.context or {}).get("dialect") is Dialect.SKYSERVE
+
+
 def _bad_env(content: Any) -> str | None:
     if content is None:
-        return 'has no value: write "" for an empty one; what must stay secret belongs under `secrets`'
+        return (
+            "has no value: give it with --env NAME=VALUE or --env-file (for cdk: -c env=NAME=VALUE), or write"
+            ' "" for an empty one; what must stay secret belongs under `secrets`'
+        )
     if not isinstance(content, str):
         return f"expected text or a number, got {shown(content)}"
     # systemd ignores an assignment with any other control character, and says so only in the journal.
@@ -96,8 +124,8 @@ def _bad_secret(content: Any) -> str | None:
     return f"expected the name of an SSM parameter, such as /spotrelay/llama3/hf-token, got {shown(content)}"
 
 
-def _secret_names(value: Any) -> Any:
-    return _env_names(value, secret=True)
+def _secret_names(value: Any, info: ValidationInfo) -> Any:
+    return _env_names(value, info, secret=True)
 
 
 AUTO = "auto"
@@ -145,29 +173,124 @@ ROOTED = r"^/[\x21-\x7e]*$"
 class ProbeSection(Fields):
     """A request that a replica answers with 200 once it can serve."""
 
-    path: str = Field(pattern=ROOTED, max_length=1024, description="a path such as /v1/chat/completions")
+    path: str = Field(
+        default="/", pattern=ROOTED, max_length=1024, description="a path such as /v1/chat/completions"
+    )
     post_data: Annotated[dict[str, JsonValue] | None, BeforeValidator(_post_data)] = Field(
         default=None, description="fields to be sent as a JSON object"
     )
     initial_delay_seconds: int = Field(
         default=1200, ge=1, le=86_400, description="whole seconds from 1 to 86400"
     )
-    timeout_seconds: int = Field(default=15, ge=1, le=20, description="whole seconds from 1 to 20")
-    consecutive_failure_threshold_timeout: int = Field(
-        default=180, ge=60, le=86_400, description="whole seconds from 60 to 86400"
+    headers: Annotated[dict[str, str], BeforeValidator(_headers), BeforeValidator(_nothing_is_empty)] = Field(
+        default_factory=dict, description="HTTP headers (NAME: value)"
     )
+    timeout_seconds: int = Field(default=15, ge=1, le=3600, description="whole seconds from 1 to 3600")
+    endpoint_probe_interval_seconds: int = Field(
+        default=10, ge=1, le=3600, description="whole seconds from 1 to 3600"
+    )
+    consecutive_failure_threshold_timeout: int = Field(
+        default=180, ge=1, le=86_400, description="whole seconds from 1 to 86400"
+    )
+
+
+_COUNT = f"a whole number from 0 to {MAX_REPLICAS}"
+
+
+def _qps(value: Any) -> Any:
+    """A number, or one for each accelerator."""
+    if isinstance(value, dict) and value:
+        wrong = [name for name, qps in value.items() if not _is_positive(qps)]
+        if not wrong:
+            return {name: float(qps) for name, qps in value.items()}
+        findings = [
+            Finding((name,), f"expected a number more than 0, got {shown(value[name])}") for name in wrong
+        ]
+        raise rejected(*findings)
+    if not _is_positive(value):
+        raise rejected(Finding((), f"expected {_QPS}, got {shown(value)}"))
+    return float(value)
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+
+
+_QPS = "requests a second, more than 0, or a mapping of accelerators to them"
+
+
+class ReplicaPolicy(Fields):
+    """A number of replicas that follows the load, in SkyServe's words; see `dialect` for the fallbacks."""
+
+    min_replicas: int = Field(ge=0, le=MAX_REPLICAS, description=_COUNT)
+    max_replicas: int | None = Field(default=None, ge=0, le=MAX_REPLICAS, description=_COUNT)
+    target_qps_per_replica: Annotated[float | dict[str, float] | None, BeforeValidator(_qps)] = Field(
+        default=None, description=_QPS
+    )
+    upscale_delay_seconds: int = Field(
+        default=300, ge=0, le=86_400, description="whole seconds from 0 to 86400"
+    )
+    downscale_delay_seconds: int = Field(
+        default=1200, ge=0, le=86_400, description="whole seconds from 0 to 86400"
+    )
+    num_overprovision: int = Field(default=0, ge=0, le=MAX_REPLICAS, description=_COUNT)
+    spot_placer: str | None = Field(
+        default=None, pattern="^dynamic_fallback$", description="dynamic_fallback"
+    )
+
+    @property
+    def most(self) -> int:
+        """The most replicas that there may be."""
+        return self.min_replicas if self.max_replicas is None else self.max_replicas
+
+    @model_validator(mode="after")
+    def _a_range_follows_something(self) -> ReplicaPolicy:
+        findings = []
+        if self.most < self.min_replicas:
+            message = f"expected min_replicas, {self.min_replicas}, or more, got {self.most}"
+            findings.append(Finding(("max_replicas",), message))
+        if self.most > self.min_replicas and self.target_qps_per_replica is None:
+            message = (
+                "missing: between min_replicas and max_replicas the number follows the load, so say how many"
+                " requests a second one replica is to have"
+            )
+            findings.append(Finding(("target_qps_per_replica",), message))
+        if findings:
+            raise rejected(*findings)
+        return self
+
+
+class TlsSection(Fields):
+    """SkyServe's certificate. Here it belongs into AWS Certificate Manager."""
+
+    keyfile: str = Field(description="a path")
+    certfile: str = Field(description="a path")
+
+
+class LoadBalancerSection(Fields):
+    """What `dialect` leaves of it: its one field is `spotrelay.idle_timeout_seconds`."""
 
 
 class ServiceSection(Fields):
     """How many replicas, and when one is well."""
 
-    replicas: int = Field(ge=0, le=MAX_REPLICAS, description=f"a whole number from 0 to {MAX_REPLICAS}")
+    replicas: int | None = Field(default=None, ge=0, le=MAX_REPLICAS, description=_COUNT)
     ports: int | None = Field(
         default=None, ge=1, le=MAX_PORT, description=f"one port from 1 to {MAX_PORT}, such as 8080"
+    )
+    replica_policy: ReplicaPolicy | None = Field(
+        default=None, description="fields (min_replicas, max_replicas …)"
     )
     readiness_probe: Annotated[ProbeSection | None, BeforeValidator(_path_only)] = Field(
         default=None, description="a path, or fields (path, post_data …)"
     )
+    load_balancing_policy: Literal["least_load", "round_robin", "instance_aware_least_load"] = Field(
+        default="least_load", description="least_load, round_robin or instance_aware_least_load"
+    )
+    load_balancer: LoadBalancerSection | None = Field(
+        default=None, description="fields (stream_timeout_seconds)"
+    )
+    tls: TlsSection | None = Field(default=None, description="fields (keyfile, certfile)")
 
 
 _REBALANCE_COST = "a share of a replica's own price from 5% to 90%, such as 20%"
@@ -197,6 +320,11 @@ class SpotRelaySection(Fields):
     )
     # SkyServe's default, under the name stream_timeout_seconds. ELB takes 1 to 4000.
     idle_timeout_seconds: int = Field(default=120, ge=1, le=4000, description="whole seconds from 1 to 4000")
+    certificate_arn: str | None = Field(
+        default=None,
+        pattern=r"^arn:[\w-]+:acm:[\w-]+:\d{12}:certificate/[\w-]+$",
+        description="an ACM certificate's ARN, arn:aws:acm:REGION:ACCOUNT:certificate/…",
+    )
     standby: Annotated[int | str, BeforeValidator(_standbys)] = Field(default=0, description=_STANDBYS)
     standby_instance_types: Annotated[list[str] | None, BeforeValidator(parse_types)] = Field(
         default=None, min_length=1, description="a list of instance types"
@@ -217,19 +345,19 @@ class SpotRelaySection(Fields):
         """Whether the control plane finds out how many standbys pay."""
         return self.standby == AUTO
 
-    def standbys(self, service: ServiceSection) -> int:
+    def standbys(self, replicas: int) -> int:
         """How many, to begin with if `is_auto`: one for each replica on Spot. A share is rounded up."""
         if isinstance(self.standby, int):
             return self.standby
         if self.is_auto:
-            return service.replicas - self.base_on_demand
-        return -(-service.replicas * int(self.standby.removesuffix("%")) // 100)
+            return replicas - self.base_on_demand
+        return -(-replicas * int(self.standby.removesuffix("%")) // 100)
 
 
 class ServiceFile(Fields):
     """A whole service file."""
 
-    name: str | None = Field(default=None, description="text")
+    name: str = Field(default="", description="text")
     num_nodes: int = Field(default=1, ge=1, le=1, description="1: a replica is one instance")
     service: ServiceSection = Field(description="fields (replicas, readiness_probe …)")
     resources: Resources = Field(description="fields (accelerators, ports …)")
@@ -252,6 +380,14 @@ class ServiceFile(Fields):
     run: str = Field(pattern=r"\S", description="a bash script, such as: run: python3 serve.py --port $PORT")
 
     @property
+    def replicas(self) -> int:
+        """How many there are, to begin with if the number follows the load."""
+        policy = self.service.replica_policy
+        if policy is not None:
+            return policy.min_replicas
+        return 1 if self.service.replicas is None else self.service.replicas
+
+    @property
     def port(self) -> int:
         """The one that serves. `resources.port_findings` tells where there is none."""
         ports = self.resources.ports
@@ -270,7 +406,8 @@ class ServiceFile(Fields):
 
     @model_validator(mode="after")
     def _base_is_a_part(self) -> ServiceFile:
-        replicas, base = self.service.replicas, self.spotrelay.base_on_demand
+        policy = self.service.replica_policy
+        replicas, base = (policy.most if policy else self.replicas), self.spotrelay.base_on_demand
         if base > replicas:
             message = f"expected a whole number from 0 to replicas, {replicas}, got {base}"
             raise rejected(Finding(("spotrelay", "base_on_demand"), message))
@@ -352,9 +489,9 @@ class ServiceFile(Fields):
                 "replicas move to cheaper Spot, and resources.use_spot: false rules that out: "
                 "remove one of the two"
             )
-        if own.base_on_demand == self.service.replicas > 0:
+        if own.base_on_demand == self.replicas > 0:
             messages.append(
-                f"all {self.service.replicas} replicas are on-demand (spotrelay.base_on_demand), and only"
+                f"all {self.replicas} replicas are on-demand (spotrelay.base_on_demand), and only"
                 " those on Spot move: remove this, or make spotrelay.base_on_demand smaller"
             )
         if own.surge == 0:
@@ -370,7 +507,7 @@ class ServiceFile(Fields):
     def _standbys_have_a_use(self) -> ServiceFile:
         """They can be prepared, bridge something, and keep what they load."""
         service, setup = self.service, self.setup or ""
-        if not (self.spotrelay.is_auto or self.spotrelay.standbys(service)):
+        if not (self.spotrelay.is_auto or self.spotrelay.standbys(self.replicas)):
             return self
         messages = []
         if service.readiness_probe is None or service.readiness_probe.post_data is None:
@@ -383,9 +520,9 @@ class ServiceFile(Fields):
                 "a standby is an on-demand instance that stands in for Spot, which"
                 " spotrelay.on_demand_fallback: false rules out: remove one of the two"
             )
-        if self.spotrelay.base_on_demand == service.replicas > 0:
+        if self.spotrelay.base_on_demand == self.replicas > 0:
             messages.append(
-                f"all {service.replicas} replicas are on-demand (spotrelay.base_on_demand), so there is no"
+                f"all {self.replicas} replicas are on-demand (spotrelay.base_on_demand), so there is no"
                 " interruption to bridge: remove this, or make spotrelay.base_on_demand smaller"
             )
         if not self.resources.wanted.use_spot:

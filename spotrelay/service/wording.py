@@ -12,17 +12,12 @@ from pydantic_core import ErrorDetails
 
 from spotrelay.service.candidate import ALTERNATIVES
 from spotrelay.service.dialect import RESOURCES_ADDITIONS, SECTION
-from spotrelay.service.document import Document, Location, field_name, shown
-from spotrelay.service.errors import Problem
+from spotrelay.service.document import Location, field_name, shown
 from spotrelay.service.requirements import FINDINGS, Finding, did_you_mean
 from spotrelay.service.schema import ServiceFile
+from spotrelay.service.skyserve import SAME
 
 _NOT_HERE = {
-    "replica_policy": "the number of replicas is fixed: use service.replicas",
-    "base_ondemand_fallback_replicas": "use service.base_on_demand",
-    "dynamic_ondemand_fallback": "use service.on_demand_fallback",
-    "load_balancing_policy": "the load balancer's own algorithm is used: remove it",
-    "load_balancer": "use service.idle_timeout_seconds for stream_timeout_seconds",
     "standby_hibernate": "EC2 hibernates no instance type that has an accelerator: a standby is stopped, and"
     " keeps its disk; remove it",
 }
@@ -30,31 +25,33 @@ _NOT_HERE = {
 a SkyServe file."""
 
 
-def problems(error: ValidationError, document: Document) -> Iterator[Problem]:
-    """Every problem that pydantic found, placed in the document."""
+def placed(error: ValidationError) -> Iterator[tuple[Location, str]]:
+    """Every problem that pydantic found: where in the canonical form, and a sentence."""
     for detail in error.errors(include_url=False):
-        yield from _problems(detail, document)
+        yield from _placed(detail)
 
 
-def _problems(detail: ErrorDetails, document: Document) -> Iterator[Problem]:
+def _placed(detail: ErrorDetails) -> Iterator[tuple[Location, str]]:
     at: Location = detail["loc"]
     match detail["type"]:
         case "findings":
             findings: tuple[Finding, ...] = detail["ctx"][FINDINGS]
             for finding in findings:
-                yield document.problem((*at, *finding.at), finding.message)
+                yield (*at, *finding.at), finding.message
         case "extra_forbidden":
-            yield document.problem(at, _unknown(at))
+            yield at, _unknown(at)
         case "missing":
-            yield document.problem(at, f"missing: expected {_expected(at)}")
+            yield at, f"missing: expected {_expected(at)}"
         case _:
-            yield document.problem(at, f"expected {_expected(at)}, got {shown(detail['input'])}")
+            yield at, f"expected {_expected(at)}, got {shown(detail['input'])}"
 
 
 def _unknown(at: Location) -> str:
     name = str(at[-1])
     section = _model_at(at[:-1])
     known = list(section.model_fields) if section else []
+    known += [str(other[len(at) - 1]) for other in SAME.values() if other[: len(at) - 1] == at[:-1]]
+    known = list(dict.fromkeys(known))
     if name in _NOT_HERE:
         return f"unknown field: {_NOT_HERE[name]}"
     if hint := did_you_mean(name, known):
@@ -81,7 +78,7 @@ def _expected(at: Location) -> str:
         if field is None:
             break
         described = field.description or described
-        model = _model_of(field)
+        model = model_of(field)
     return described
 
 
@@ -91,11 +88,11 @@ def _model_at(at: Location) -> type[BaseModel] | None:
         if isinstance(step, int):
             continue
         field = model.model_fields.get(step) if model else None
-        model = _model_of(field) if field else None
+        model = model_of(field) if field else None
     return model
 
 
-def _model_of(field: FieldInfo) -> type[BaseModel] | None:
+def model_of(field: FieldInfo) -> type[BaseModel] | None:
     """The model of a section, `X` or `X | None`, or of each in a list of them; None for a plain value."""
     return _model_in(field.annotation)
 
@@ -114,7 +111,7 @@ def sections() -> Iterator[tuple[str, type[BaseModel]]]:
         way, model = todo.pop(0)
         yield way, model
         for name, field in model.model_fields.items():
-            section = None if name in ALTERNATIVES else _model_of(field)
+            section = None if name in ALTERNATIVES else model_of(field)
             if section:
                 todo.append((f"{way}.{name}".lstrip("."), section))
 

@@ -82,18 +82,54 @@ BAD = {  # name: (text, the error after "chat.yaml:")
         changed(REPLICAS, "replicas: 2\n  use_spot: true"),
         "3:3: service.use_spot: unknown field here: it belongs at resources.use_spot",
     ),
-    "unknown field, SkyServe's": (
-        changed(REPLICAS, "replicas: 2\n  replica_policy: {}"),
-        "3:3: service.replica_policy: unknown field: the number of replicas is fixed: use service.replicas",
-    ),
     "unknown field, no idea": (
         changed(REPLICAS, "replicas: 2\n  zzz: 1"),
-        "3:3: service.zzz: unknown field: there are replicas, ports, readiness_probe",
+        "3:3: service.zzz: unknown field: there are replicas, ports, replica_policy, readiness_probe, "
+        "load_balancing_policy, load_balancer, tls",
     ),
-    "unknown field, SkyServe's load balancer": (
-        changed(REPLICAS, "replicas: 2\n  load_balancer: {stream_timeout_seconds: 600}"),
-        "3:3: service.load_balancer: unknown field: "
-        "use service.idle_timeout_seconds for stream_timeout_seconds",
+    "unknown field, within SkyServe's": (
+        changed(REPLICAS, "replicas: 2\n  load_balancer: {stream_timeout: 600}"),
+        "3:19: service.load_balancer.stream_timeout: unknown field (did you mean stream_timeout_seconds?)",
+    ),
+    "a policy beside a number": (
+        changed(REPLICAS, "replicas: 2\n  replica_policy: {min_replicas: 1}"),
+        "2:3: service.replicas: stands beside replica_policy, which says it, too: keep one of the two",
+    ),
+    "a policy without a target": (
+        changed(REPLICAS, "replica_policy: {min_replicas: 1, max_replicas: 3}"),
+        "2:3: service.replica_policy.target_qps_per_replica: missing: between min_replicas and max_replicas "
+        "the number follows the load, so say how many requests a second one replica is to have",
+    ),
+    "a policy without a minimum": (
+        changed(REPLICAS, "replica_policy: {max_replicas: 3, target_qps_per_replica: 1}"),
+        "2:3: service.replica_policy.min_replicas: missing: expected a whole number from 0 to 1000",
+    ),
+    "a policy whose range is empty": (
+        changed(REPLICAS, "replica_policy: {min_replicas: 4, max_replicas: 3}"),
+        "2:37: service.replica_policy.max_replicas: expected min_replicas, 4, or more, got 3",
+    ),
+    "a slip within a policy": (
+        changed(REPLICAS, "replica_policy: {min_replicas: 1, base_ondemand_fallback_replica: 1}"),
+        "2:37: service.replica_policy.base_ondemand_fallback_replica: unknown field "
+        "(did you mean base_ondemand_fallback_replicas?)",
+    ),
+    "a fraction of nothing": (
+        changed(REPLICAS, "replica_policy: {min_replicas: 1, max_replicas: 2, target_qps_per_replica: 0}"),
+        "2:54: service.replica_policy.target_qps_per_replica: expected requests a second, more than 0, or a "
+        "mapping of accelerators to them, got 0",
+    ),
+    "a header that is two": (
+        changed(REPLICAS, 'replicas: 2\n  readiness_probe: {path: /, headers: {X-A: "b\\nC: d"}}'),
+        "3:40: service.readiness_probe.headers.X-A: expected a header's value, in ASCII, got 'b\\nC: d'",
+    ),
+    "a certificate of another kind": (
+        GOOD + "spotrelay: {certificate_arn: cert.pem}",
+        "8:13: spotrelay.certificate_arn: expected an ACM certificate's ARN, "
+        "arn:aws:acm:REGION:ACCOUNT:certificate/…, got 'cert.pem'",
+    ),
+    "a pool of workers": (
+        GOOD + "pool: {workers: 3}\nenvs: 3",
+        "8:1: pool: a pool of workers serves no HTTP: SpotRelay runs services, as in `service:`",
     ),
     "missing field": (
         changed(PORTS, "use_spot: true"),
@@ -361,8 +397,8 @@ BAD = {  # name: (text, the error after "chat.yaml:")
     ),
     "env without a value": (
         GOOD + "envs:\n  HF_TOKEN:",
-        "9:3: envs.HF_TOKEN: has no value: "
-        'write "" for an empty one; what must stay secret belongs under `secrets`',
+        "9:3: envs.HF_TOKEN: has no value: give it with --env NAME=VALUE or --env-file (for cdk: "
+        '-c env=NAME=VALUE), or write "" for an empty one; what must stay secret belongs under `secrets`',
     ),
     "env that is a list": (
         GOOD + "envs:\n  A: [1]",
@@ -381,19 +417,19 @@ BAD = {  # name: (text, the error after "chat.yaml:")
         "9:3: envs.BELL: control characters other than tab and newline can't stand in an environment "
         "variable",
     ),
-    "secret in the clear": (
-        GOOD + "secrets:\n  HF_TOKEN: hf_abc",
+    "secret that is no parameter": (
+        GOOD + "secrets:\n  HF_TOKEN: /abc+d=",
         "9:3: secrets.HF_TOKEN: "
-        "expected the name of an SSM parameter, such as /spotrelay/llama3/hf-token, got 'hf_abc'",
+        "expected the name of an SSM parameter, such as /spotrelay/llama3/hf-token, got '/abc+d='",
     ),
     "env and secret": (
         GOOD + "envs: {A: 1}\nsecrets: {A: /a}",
         "9:11: secrets.A: stands under envs, too: remove one",
     ),
-    "name with capitals": (
-        GOOD + "name: Chat",
-        "8:1: name: expected lower-case letters, digits and hyphens, a letter first and no hyphen last, "
-        "at most 24 characters (it becomes part of AWS names), got 'Chat'",
+    "name of nothing": (
+        GOOD + "name: 模型",
+        "8:1: name: name has no letter or digit that AWS takes, got '模型': choose one of lower-case "
+        "letters, digits and hyphens",
     ),
     "name of another type": (GOOD + "name: 8", "8:1: name: expected text, got 8"),
     "probe variable unknown": (
@@ -413,7 +449,7 @@ BAD = {  # name: (text, the error after "chat.yaml:")
         changed(REPLICAS, "replicas: 2\n  readiness_probe: {path: /v1, post_data: {q: $KEY}}")
         + "secrets: {KEY: /key}",
         "3:44: service.readiness_probe.post_data.q: "
-        "$KEY is a secret, and the probe is stored in the clear: leave it out",
+        "$KEY is a secret, and this is stored in the clear: leave it out",
     ),
     "probe without a path": (
         changed(REPLICAS, "replicas: 2\n  readiness_probe: v1/models"),
@@ -501,13 +537,11 @@ def test_an_environment_that_does_not_fit_into_user_data_is_refused_with_its_siz
     assert "bytes of user data, EC2 takes 16384: put long values into a file of `workdir`" in problem.message
 
 
-def test_a_file_name_that_is_no_service_name_asks_for_a_name(tmp_path: Path) -> None:
-    """The file's stem serves as name; where it can't, the error says to add one."""
-    file = tmp_path / "My_Service.yaml"
+def test_a_file_name_of_nothing_asks_for_a_name(tmp_path: Path) -> None:
+    """The file's stem serves as name; where nothing of it can, the error says so."""
+    file = tmp_path / "模型.yaml"
     file.write_text(GOOD, encoding="utf-8")
-    with pytest.raises(
-        InvalidServiceFileError, match=r"My_Service.yaml:1:1: name: .*got 'My_Service': add `name:`"
-    ):
+    with pytest.raises(InvalidServiceFileError, match=r":1:1: name: the file's own name, as it says no"):
         load(file)
 
 
@@ -521,7 +555,7 @@ NOT_YAML = {
     ),
     "two documents": (
         "a: 1\n---\nb: 1",
-        "chat.yaml:2:1: not YAML: but found another document expected a single document in the stream",
+        "chat.yaml:2:1: a second document begins here: one service per file, split it",
     ),
     "a control character": ("a: \x01", "chat.yaml: not YAML: unacceptable character #x0001"),
     "a list": ("- a", "chat.yaml:1:1: expected fields (`service:`, `resources:`, `run:` …), got a list"),
@@ -532,7 +566,7 @@ NOT_YAML = {
         "chat.yaml:3:3: c: merge keys (<<) are not supported: write the fields out",
     ),
     "a mapping as key": ("? {a: 1}\n: 2", "chat.yaml:1:3: expected a plain name as key"),
-    "an alias of itself": ("a: &a [*a]", "chat.yaml: too large once its aliases are followed"),
+    "an alias of itself": ("a: &a [*a]", "chat.yaml:1:4: too large once its aliases are followed"),
     "nesting without end": ("[" * 5000, "chat.yaml: nested too deeply"),
 }
 

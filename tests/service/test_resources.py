@@ -13,7 +13,7 @@ from spotrelay.service.resources import Resources
 
 from .conftest import Loader, Refuser
 
-HEAD = "name: chat\nservice: {replicas: 2}\nrun: serve\n"
+HEAD = "name: chat\nservice: {replicas: 2, surge: 1}\nrun: serve\n"
 ELSEWHERE = "SpotRelay runs on AWS only, and this asks for 'gcp': say aws, or leave it out"
 UBUNTU = "/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id"
 L4, A10G, L40S = Accelerators("L4", 1), Accelerators("A10G", 1), Accelerators("L40S", 1)
@@ -511,7 +511,7 @@ def test_the_fastest_disk_is_ultra(service: Loader) -> None:
 )
 def test_one_port_serves(service: Loader, resources: str, serving: str, port: int) -> None:
     """Of one port that one; of several the one that service.ports names."""
-    chat = service(file(f"accelerators: L4\n{resources}", HEAD.replace("2}", f"2{serving}}}")))
+    chat = service(file(f"accelerators: L4\n{resources}", HEAD.replace("1}", f"1{serving}}}")))
     assert chat.port == port
 
 
@@ -546,7 +546,7 @@ def test_ports_that_say_too_little_are_told(
     problems: Refuser, resources: str, serving: str, expected: str
 ) -> None:
     """None, several without one that serves, and one that isn't open."""
-    text = file(f"accelerators: L4\n{resources}", HEAD.replace("2}", f"2{serving}}}"))
+    text = file(f"accelerators: L4\n{resources}", HEAD.replace("1}", f"1{serving}}}"))
     assert told(problems(text)) == [expected]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import MISSING, fields
 from functools import reduce
-from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -107,11 +106,41 @@ BRIDGED: dict[str, Any] = {
         "standby": "auto",
         "standby_instance_types": ["g5.2xlarge"],
         "standby_zones": ["us-east-1b"],
+        "certificate_arn": "arn:aws:acm:us-east-1:000000000000:certificate/0123-4567",
         "capacity_reservations": GROUP,
         "rebalance_cost": "20%",
     },
 }
 """Standbys stand in for Spot, and replicas move on it, which the file above has not."""
+
+SKYSERVES: dict[str, Any] = {
+    "name": "theirs",
+    "service": {
+        "readiness_probe": {
+            "path": "/v1/models",
+            "headers": {"Authorization": "Bearer x"},
+            "endpoint_probe_interval_seconds": 20,
+            "consecutive_failure_threshold_timeout": 300,
+        },
+        "replica_policy": {
+            "min_replicas": 2,
+            "max_replicas": 4,
+            "target_qps_per_replica": 2.5,
+            "upscale_delay_seconds": 60,
+            "downscale_delay_seconds": 600,
+            "num_overprovision": 1,
+            "spot_placer": "dynamic_fallback",
+            "base_ondemand_fallback_replicas": 1,
+            "dynamic_ondemand_fallback": True,
+        },
+        "load_balancing_policy": "round_robin",
+        "load_balancer": {"stream_timeout_seconds": 300},
+        "tls": {"keyfile": "key.pem", "certfile": "cert.pem"},
+    },
+    "resources": {"accelerators": "A10G", "ports": 8000, "use_spot": True},
+    "run": "serve",
+}
+"""What stands in SkyServe's words and not in the files above."""
 
 SETTINGS = ServiceSettings(
     replicas=35,
@@ -155,6 +184,7 @@ SETTINGS = ServiceSettings(
 """What those files say. A new setting keeps its default here, and fails below, until one of them has it."""
 
 PLAIN = {
+    "spotrelay": {},
     "service": {"replicas": 1},
     "resources": {"accelerators": "A10G", "ports": 80},
     "run": "serve",
@@ -224,12 +254,13 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Service:
 @pytest.mark.parametrize(("way", "model"), list(sections()))
 def test_every_field_of_the_file_is_tried(way: str, model: type[BaseModel]) -> None:
     """A new field of the schema fails this test until the file above has it, off its default."""
-    file = _canonical({**FILE, "spotrelay": BRIDGED["spotrelay"]})
-    written = reduce(getitem, way.split("."), file) if way else file
+    files = [_canonical(file) for file in ({**FILE, "spotrelay": BRIDGED["spotrelay"]}, SKYSERVES)]
+    written = [reduce(lambda at, step: at.get(step, {}), way.split(".") if way else (), f) for f in files]
     tried = {name: f for name, f in model.model_fields.items() if name not in OTHERWISE.get(way, set())}
-    assert written.keys() == tried.keys()
+    assert {name for section in written for name in section} == tried.keys()
     for name, field in tried.items():
-        assert written[name] != field.get_default(call_default_factory=True), name
+        values = [section[name] for section in written if name in section]
+        assert any(value != field.get_default(call_default_factory=True) for value in values), name
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(ServiceSettings)])
@@ -264,6 +295,28 @@ def test_the_load_balancer_does_what_the_file_says(template: Template) -> None:
     assert {"Key": "deregistration_delay.timeout_seconds", "Value": "45"} in group["TargetGroupAttributes"]
     balancer = template.only("AWS::ElasticLoadBalancingV2::LoadBalancer")
     assert {"Key": "idle_timeout.timeout_seconds", "Value": "77"} in balancer["LoadBalancerAttributes"]
+
+
+def test_skyserves_words_reach_the_load_balancer(tmp_path: Path) -> None:
+    """In turn, by their time-out, with a certificate of the file's; a 404 to / is a sign of life."""
+    service = {**SKYSERVES["service"], "readiness_probe": {"path": "/v1", "post_data": {"a": 1}}}
+    del service["tls"]
+    template = _stack(tmp_path, {**SKYSERVES, "service": service})
+    group = template.only("AWS::ElasticLoadBalancingV2::TargetGroup")
+    assert (group["HealthCheckPath"], group["Matcher"]) == ("/", {"HttpCode": "200-499"})
+    algorithm = {"Key": "load_balancing.algorithm.type", "Value": "round_robin"}
+    assert algorithm in group["TargetGroupAttributes"]
+    balancer = template.only("AWS::ElasticLoadBalancingV2::LoadBalancer")
+    assert {"Key": "idle_timeout.timeout_seconds", "Value": "300"} in balancer["LoadBalancerAttributes"]
+
+
+def test_the_files_certificate_is_the_listeners(tmp_path: Path) -> None:
+    """A deployment's own setting isn't needed then."""
+    arn = BRIDGED["spotrelay"]["certificate_arn"]
+    listeners = _stack(tmp_path, BRIDGED).all("AWS::ElasticLoadBalancingV2::Listener").values()
+    assert [listener["Certificates"] for listener in listeners if "Certificates" in listener] == [
+        [{"CertificateArn": arn}]
+    ]
 
 
 def test_replicas_are_reached_at_the_files_port(template: Template) -> None:

@@ -47,6 +47,29 @@ def messages(service: Service, chosen: AppSettings) -> list[str]:
 
 
 @pytest.mark.parametrize(
+    ("context", "wrong"),
+    [
+        (IN_US_EAST_1, ["us-west-2", "111111111111"]),
+        ({**IN_US_EAST_1, "account": "111111111111"}, ["us-west-2"]),
+        ({}, []),
+    ],
+)
+def test_a_certificate_is_of_the_balancers_region_and_account(
+    tmp_path: Path, context: dict[str, Any], wrong: list[str]
+) -> None:
+    """ELB refuses any other, in the middle of a deployment."""
+    file = write(tmp_path)
+    arn = "arn:aws:acm:us-west-2:111111111111:certificate/01-23"
+    file.write_text(
+        file.read_text(encoding="utf-8") + f"spotrelay: {{certificate_arn: '{arn}'}}\n", encoding="utf-8"
+    )
+    found = messages(load(file), settings(context))
+    assert [f"spotrelay.certificate_arn: the certificate is in {its}" for its in wrong] == [
+        message.partition(",")[0] for message in found
+    ]
+
+
+@pytest.mark.parametrize(
     ("line", "context", "environment", "expected"),
     [
         ("regions: [us-east-1, us-east-2]", IN_US_EAST_1, {}, []),

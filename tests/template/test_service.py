@@ -18,7 +18,7 @@ from spotrelay.core.names import (
 )
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.service import Service, load
-from spotrelay.service.schema import ProbeSection
+from spotrelay.service.limits import MAX_PROBE_TIMEOUT_S
 from stacks.dashboard import BLOCKED_TITLE
 from stacks.load_balancer import target_group_name
 from tests.template.conftest import SERVICE_FILES
@@ -194,7 +194,7 @@ def test_the_prober_is_where_the_replicas_are(service_stack: Template, service_n
 def test_the_prober_answers_before_nobody_waits_for_it(service_stack: Template) -> None:
     """The longest probe of a service file, then its function's time-out, then the controller's patience."""
     patience: int = vars(PROBING)["read_timeout"]  # botocore's types don't know it
-    longest = ProbeSection.model_json_schema()["properties"]["timeout_seconds"]["maximum"]
+    longest = MAX_PROBE_TIMEOUT_S
     assert longest < function(service_stack, "probe")["Timeout"] < patience
 
 

@@ -161,6 +161,12 @@ class Scenario:
     """What operators will ask for."""
     standbys: Standbys
     """The services' standbys, and what befalls them."""
+    ports: tuple[int, ...] = (8081,)
+    """What versions listen on, in turn."""
+
+    def port_of(self, version: int) -> int:
+        """What a version listens on."""
+        return self.ports[(version - 1) % len(self.ports)]
 
 
 def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
@@ -193,7 +199,8 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
     own = Random(f"{seed}-offers")  # noqa: S311 - to be repeated
     listing = Listing() if is_late else Listing.draw(own, specs[0])
     updates = Random(f"{seed}-updates")  # noqa: S311 - to be repeated
-    on_update = updates.choice((OnUpdate.KEEP, OnUpdate.REPLACE))
+    on_update = updates.choice((OnUpdate.KEEP, OnUpdate.ROLLING))
+    ports = updates.choice(((8081,), (8081, 8082)))
     drawn = Scenario(
         seed=seed,
         target=target,
@@ -210,7 +217,8 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
         delay_s=random.choice((0.5, 5.0, 60.0)),
         tick_lag_s=0.0 if is_late else random.choice((0.0, 2.0, 8.0, 20.0)),
         listing=listing,
-        bad_versions=0.4 if on_update is OnUpdate.REPLACE else 0.0,
+        bad_versions=0.4 if on_update is OnUpdate.ROLLING else 0.0,
+        ports=ports,
         requests=() if is_late else scaling.draw(seed, [s.service for s in specs], faults_s, minutes),
         standbys=known,
     )

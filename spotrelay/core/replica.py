@@ -107,6 +107,8 @@ class Replica:
     replaced_by: int | None = None
     warned_at: datetime | None = None
     """When EC2 said that it takes the instance back. Such an instance is never terminated by us."""
+    port: int | None = None
+    """What its server listens on; None: it was launched before versions could differ in that."""
     unhealthy_since: datetime | None = None
     rebalance_at: datetime | None = None
     """When EC2 recommended to leave its instance."""
@@ -123,6 +125,7 @@ class Replica:
         now: datetime,
         *,
         reason: str,
+        port: int | None = None,
         purchase_option: PurchaseOption = PurchaseOption.SPOT,
         replaces: int | None = None,
         is_fallback: bool = False,
@@ -137,6 +140,7 @@ class Replica:
             state,
             reason,
             {state: now},
+            port=port,
             purchase_option=purchase_option,
             replaces=replaces,
             is_fallback=is_fallback,

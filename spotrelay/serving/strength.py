@@ -103,8 +103,9 @@ def next_look(spec: ServiceSpec | None, seen: Observation, now: datetime) -> dat
         if replica.stays:
             if spec and rollout.is_replaced(spec, rows, replica):
                 waits.append(rollout.due_from(spec, rows, replica))
-            elif is_stood_in_for and stays_from(replica) > now:
-                waits.append(stays_from(replica))
+            elif is_stood_in_for:
+                settled = (stays_from(replica), rollout.baked_at(spec, replica) if spec else now)
+                waits += [at for at in settled if at > now]
         elif replica.state is ReplicaState.REQUESTED and (held := _held_until(spec, replica, rows)) > now:
             waits.append(held)
         elif not _is_left_alone(spec, replica, now):
@@ -298,7 +299,8 @@ def _as_wanted(replica: Replica, spec: ServiceSpec, rows: Rows) -> Replica:
     # It may have been requested under an earlier version: what it comes to, the launched one answers for.
     version = rollout.to_launch(spec, rows, replica)
     option = replica.purchase_option if spec.use_spot else PurchaseOption.ON_DEMAND
-    return replace(replica, purchase_option=option, version=version)
+    port = rollout.port_of(spec, rows, version)
+    return replace(replica, purchase_option=option, version=version, port=port)
 
 
 def _drop(replica: Replica, reason: str, seen: Observation) -> Iterator[Action]:

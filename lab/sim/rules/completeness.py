@@ -231,7 +231,7 @@ def _check_wait(view: InvocationView, next_tick: float | None) -> None:
     missing = spec.replicas - len(regular(view.rows))
     if missing < 0 or not (missing or waiting):
         return
-    if spec.on_update is OnUpdate.REPLACE and any(row.version != spec.version for row in replicas):
+    if spec.on_update is OnUpdate.ROLLING and any(row.version != spec.version for row in replicas):
         return  # which version is launched next, and may have to wait, depends on what has served
     launches_from = held_until(view, spec.version, is_fallback=False)
     retries = [time_of(row.retry_at) if row.retry_at else now for row in waiting]

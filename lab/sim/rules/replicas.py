@@ -430,7 +430,7 @@ def _has_lost_replicas(view: InvocationView) -> bool:
 
 def may_roll_out(view: InvocationView, spec: ServiceSpec, row: Replica) -> bool:
     """Whether a replica may make place for a newer version."""
-    is_old = spec.on_update is OnUpdate.REPLACE and row.version < spec.version
+    is_old = spec.on_update is OnUpdate.ROLLING and row.version < spec.version
     return is_old and not rollout_stopped(spec, backoffs(view), view.now)
 
 

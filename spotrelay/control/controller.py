@@ -19,7 +19,7 @@ to launch. What failed is raised in the end, so that the message comes again.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -439,9 +439,9 @@ class Controller:
         try:
             if spec:
                 self._attempt(outcome, "look_again", lambda: self._call_back(spec, done))
-                ports = rollout.ports(spec, decision.rows)
+                ports = self._registered_ports(outcome, spec, decision.rows, leaving)
                 is_out = self._take_out(outcome, spec, leaving, ports, out)
-                self._attempt(outcome, "register", lambda: self._enter(spec, done, ports))
+                self._attempt(outcome, "register", lambda: self._enter(decision, spec, done, ports))
                 # Before the launches: it is what serves first.
                 self._attempt(outcome, "start", lambda: self._start(spec, done, committed))
                 self._attempt(
@@ -472,6 +472,19 @@ class Controller:
         if terminate:
             self._attempt(outcome, "terminate", lambda: self._terminate(service, terminate))
         return outcome
+
+    def _registered_ports(
+        self, outcome: _Outcome, spec: ServiceSpec, rows: Rows, leaving: Collection[str]
+    ) -> Mapping[str, int]:
+        """By instance, what its server listens on; the load balancer knows it of whom the rows don't say it.
+
+        Those are of before rows said it, or have none any more.
+        """
+        known = rollout.ports(spec, rows)
+        asked: dict[str, int] = {}
+        if not known.keys() >= set(leaving):
+            self._attempt(outcome, "ports", lambda: asked.update(self._ports.router.ports(spec)))
+        return asked | known
 
     def _attempt(self, outcome: _Outcome, step: str, act: Callable[[], object]) -> bool:
         """Take a step; what fails (False) is for the next ones no reason not to be taken."""
@@ -558,12 +571,15 @@ class Controller:
             return False
         return True
 
-    def _enter(self, spec: ServiceSpec, done: Sequence[Action], ports: Mapping[str, int]) -> None:
+    def _enter(
+        self, decision: _Decision, spec: ServiceSpec, done: Sequence[Action], ports: Mapping[str, int]
+    ) -> None:
         """Register what runs; what has a readiness probe once it answers that, see `_admit`."""
         entering = Register if spec.readiness_probe else (Start, Register)
         leaving = {a.takes_out for a in done}
         coming = (a.replica.instance_id for a in done if isinstance(a, entering))
-        entrants = [instance_id for instance_id in coming if instance_id and instance_id not in leaving]
+        # What a few rows don't tell the port of, the tick puts in.
+        entrants = [i for i in coming if i and i not in leaving and (i in ports or decision.rows.is_whole)]
         if entrants:
             self._ports.router.register(spec, entrants, ports)
 

@@ -168,7 +168,7 @@ def _of_service(
 
 
 def _replacement(
-    spec: ServiceSpec, row: Replica, action: Replace, id_: int, port: int, now: datetime
+    spec: ServiceSpec, row: Replica, action: Replace, id_: int, port: int | None, now: datetime
 ) -> Replica:
     return Replica.requested(
         spec.service,
@@ -223,7 +223,7 @@ def _with_instance_of(other: Replica, id_: int, state: ReplicaState, now: dateti
     )
 
 
-def _requested(spec: ServiceSpec, id_: int, request: Request, port: int, now: datetime) -> Replica:
+def _requested(spec: ServiceSpec, id_: int, request: Request, port: int | None, now: datetime) -> Replica:
     return Replica.requested(
         spec.service,
         id_,

@@ -174,20 +174,20 @@ def is_refused_for_good(spec: ServiceSpec, rows: Rows, now: datetime) -> bool:
 # What belongs to a version.
 
 
-def port_of(spec: ServiceSpec, rows: Rows, version: int) -> int:
-    """What the servers of a version listen on."""
+def port_of(spec: ServiceSpec, rows: Rows, version: int) -> int | None:
+    """What the servers of a version listen on; None: these rows don't tell."""
     if version == spec.version:
         return spec.port
-    known = (r.port for r in rows.replicas.values() if r.version == version and r.port)
-    earlier = _document(rows, version)
-    return next(known, earlier.port if earlier else spec.port)
+    if earlier := _document(rows, version):
+        return earlier.port
+    return next((r.port for r in rows.replicas.values() if r.version == version and r.port), None)
 
 
 def ports(spec: ServiceSpec, rows: Rows) -> dict[str, int]:
-    """By instance, what its server listens on."""
-    rows_with = [r for r in rows.replicas.values() if r.instance_id]
-    by_version = {version: port_of(spec, rows, version) for version in {r.version for r in rows_with}}
-    return {r.instance_id: r.port or by_version[r.version] for r in rows_with if r.instance_id}
+    """By instance, what its server listens on, as far as these rows tell."""
+    by_version = {v: port_of(spec, rows, v) for v in {r.version for r in rows.replicas.values()}}
+    known = {r.instance_id: r.port or by_version[r.version] for r in rows.replicas.values()}
+    return {instance_id: port for instance_id, port in known.items() if instance_id and port}
 
 
 def of_version(spec: ServiceSpec, rows: Rows, version: int) -> ServiceSpec:
@@ -199,7 +199,7 @@ def of_version(spec: ServiceSpec, rows: Rows, version: int) -> ServiceSpec:
         return spec
     earlier = _document(rows, version)
     if earlier is None:
-        return replace(spec, version=version, port=port_of(spec, rows, version))
+        return replace(spec, version=version, port=port_of(spec, rows, version) or spec.port)
     return replace(
         spec,
         version=version,
@@ -240,4 +240,4 @@ def before(spec: ServiceSpec, rows: Rows) -> Rollback | None:
     serving = {r.version for r in rows.replicas.values() if r.stays and r.version < spec.version}
     known: Collection[int] = serving or {version for version in rows.earlier if version < spec.version}
     to = max(known, default=None)
-    return None if to is None else Rollback(spec.version, to, port_of(spec, rows, to))
+    return None if to is None else Rollback(spec.version, to, port_of(spec, rows, to) or spec.port)

@@ -106,6 +106,9 @@ fallbacks five minutes at most."""
 STANDBY_FAILURE_S = 600.0, 86_400.0
 """After a standby that couldn't be prepared, the next waits ten minutes at first, a day at most."""
 
+ROLLOUT_FAILURES = 2
+"""So many failures in a row stop a roll-out."""
+
 CRASH_LOOP = 5
 """So many failures in a row stop launches until a deployment, if the last replica was launched after the
 failure before."""

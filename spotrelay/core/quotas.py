@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from spotrelay.core.pools import PurchaseOption, quota_of
-from spotrelay.core.spec import ServiceSettings
+from spotrelay.core.spec import OnUpdate, ServiceSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Shortage:
     vcpus: float
     """What the account has."""
     needed: int
-    """What all replicas need, of the smallest eligible type that it counts."""
+    """What all replicas need, of the smallest eligible type that it counts; of both versions, if need be."""
 
     def remedy(self, region: str) -> str:
         """Where to ask for how much."""
@@ -115,6 +115,8 @@ def shortages(
     together to be too small; a type that no known quota counts may always be launched.
     """
     fallbacks = service.on_demand_fallback or not service.use_spot
+    # While all change at once, as many again are there.
+    versions = 2 if service.on_update is OnUpdate.BLUE_GREEN else 1
     # Standbys count while they run. Where one is slow, another is resumed: in the end all of them run.
     on_demand = max(service.replicas, service.base_on_demand + service.standby)
     counts = {
@@ -122,7 +124,8 @@ def shortages(
         PurchaseOption.ON_DEMAND: on_demand if fallbacks else service.base_on_demand,
     }
     found: list[Shortage] = []
-    for option, count in counts.items():
+    for option, needed in counts.items():
+        count = versions * needed
         smallest: dict[Quota | None, int] = {}
         for name, size in vcpus.items():
             quota = quota_for(name, option)

@@ -16,7 +16,7 @@ from spotrelay import catalog
 from spotrelay.core import timing
 from spotrelay.core.names import MAX_NAME, SERVICE_NAME
 from spotrelay.core.requirements import Requirements
-from spotrelay.core.spec import OnWarning, ReadinessProbe, ServiceSettings
+from spotrelay.core.spec import OnUpdate, OnWarning, ReadinessProbe, ServiceSettings
 from spotrelay.service import eligibility, runtime, userdata, wording
 from spotrelay.service.disk import disk
 from spotrelay.service.document import Document, Location, read, shown
@@ -75,6 +75,8 @@ def _compile(path: Path, document: Document, file: ServiceFile, expander: _Expan
     settings["standby_auto"] = file.spotrelay.is_auto
     settings["standby_instance_types"] = tuple(file.spotrelay.standby_instance_types or ())
     settings["standby_zones"] = tuple(file.spotrelay.standby_zones or ())
+    settings["on_update"] = file.spotrelay.on_update
+    settings["bake_s"] = file.spotrelay.bake_seconds
     settings["readiness_probe"] = None
     health_check_path = section.health_check or DEFAULT_HEALTH_CHECK
     if probe := section.readiness_probe:
@@ -207,6 +209,13 @@ def _without_effect(document: Document, wanted: Requirements, service: Service) 
             yield document.problem(
                 ("resources", "exclude", index), f"{name} is no known instance type or family{hint}"
             )
+    if service.on_update is OnUpdate.ROLLING and service.surge == 0:
+        yield document.problem(
+            ("service", "surge"),
+            "with 0 a new version replaces nothing: choose 1 or more, or say spotrelay.on_update: keep",
+        )
+    if service.on_update is OnUpdate.KEEP and service.bake_s is not None:
+        yield document.problem(("spotrelay", "bake_seconds"), "with on_update: keep nothing is rolled out")
     if not service.use_spot:
         if service.max_price_share is not None:
             yield document.problem(("resources", "max_price"), "is for Spot, which use_spot turns off")

@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, m
 from spotrelay import catalog
 from spotrelay.core.instance_types import InstanceType
 from spotrelay.core.requirements import Accelerators, Amount, Exclusion, Requirements
-from spotrelay.core.spec import OnRebalance, OnWarning
+from spotrelay.core.spec import OnRebalance, OnUpdate, OnWarning
 from spotrelay.service import eligibility
 from spotrelay.service.document import shown
 from spotrelay.service.model import DEFAULT_ROOT_DEVICE, LEAST_DISK_GIB
@@ -376,6 +376,14 @@ class SpotRelaySection(_Fields):
         list[str] | None, BeforeValidator(parse_names(ZONE, "a zone such as us-east-1a"))
     ] = Field(default=None, min_length=1, description="a list of zones, such as [us-east-1a, us-east-1b]")
 
+    # strict=False: see `ServiceSection.on_warning`.
+    on_update: OnUpdate = Field(
+        default=OnUpdate.ROLLING, strict=False, description="rolling, blue_green or keep"
+    )
+    bake_seconds: int | None = Field(
+        default=None, ge=0, le=86_400, description="whole seconds from 0 to 86400"
+    )
+
     @property
     def is_auto(self) -> bool:
         """Whether the control plane finds out how many standbys pay."""
@@ -417,6 +425,17 @@ class ServiceFile(_Fields):
         ]
         if both:
             raise rejected(*both)
+        return self
+
+    @model_validator(mode="after")
+    def _new_ones_can_be_told_to_be_up(self) -> ServiceFile:
+        probe = self.service.readiness_probe
+        if self.spotrelay.on_update is OnUpdate.BLUE_GREEN and (probe is None or probe.post_data is None):
+            message = (
+                "with blue_green new replicas wait outside the rotation, where only a service.readiness_probe"
+                " with post_data tells that they are up: add one, or say rolling"
+            )
+            raise rejected(Finding(("spotrelay", "on_update"), message))
         return self
 
     @model_validator(mode="after")

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from spotrelay.core.names import Metric
 from spotrelay.core.requirements import Accelerators, Amount, Requirements
-from spotrelay.core.spec import OnRebalance, OnWarning, ReadinessProbe, ServiceSettings, ServiceSpec
+from spotrelay.core.spec import OnRebalance, OnUpdate, OnWarning, ReadinessProbe, ServiceSettings, ServiceSpec
 from spotrelay.service import Service, envfile, load
 from spotrelay.service.wording import sections
 from stacks.alarms import UNLAUNCHED_PERIODS
@@ -81,6 +81,8 @@ BRIDGED: dict[str, Any] = {
         "standby": "auto",
         "standby_instance_types": ["g5.2xlarge"],
         "standby_zones": ["us-east-1b"],
+        "on_update": "blue_green",
+        "bake_seconds": 90,
     },
 }
 """Standbys stand in for Spot, which the file above has not."""
@@ -112,6 +114,8 @@ SETTINGS = ServiceSettings(
         "/v1/generate", {"prompt": "{{ user }} ${Token[TOKEN.1]} \U0001f999"}, timeout_s=7
     ),
     on_rebalance=OnRebalance.REPLACE,
+    on_update=OnUpdate.BLUE_GREEN,
+    bake_s=90,
     surge=3,
     standby=33,
     standby_auto=True,
@@ -190,15 +194,19 @@ def test_a_setting_arrives_at_the_controller(
     name: str, spec: ServiceSpec, bridged: ServiceSpec, plain: Service
 ) -> None:
     """With the value that the file gives it, which is another than that of a file without it."""
-    spec = bridged if name.startswith("standby") else spec
+    spec = bridged if name.startswith(("standby", "on_update", "bake")) else spec
     assert getattr(spec, name) == getattr(SETTINGS, name)
     assert getattr(spec, name) != getattr(plain, name)
 
 
 def test_a_document_without_a_setting_says_what_a_file_without_it_says(plain: Service) -> None:
-    """The default in the file's schema is the default that an earlier version's document gets."""
+    """The default in the file's schema is the default that an earlier version's document gets.
+
+    But for roll-outs: an earlier version's document is of a stack that promised none.
+    """
     for field in fields(ServiceSettings):
-        if field.default is not MISSING and field.name != "requirements":  # which every file has
+        # Every file has requirements.
+        if field.default is not MISSING and field.name not in ("requirements", "on_update"):
             assert getattr(plain, field.name) == field.default, field.name
 
 
@@ -213,19 +221,22 @@ def test_the_document_has_the_choice_of_types_and_zones(spec: ServiceSpec, templ
 def test_the_load_balancer_does_what_the_file_says(template: Template) -> None:
     """Its check's path and port, how long it lets a replica drain, and how long it waits for an answer."""
     group = template.only("AWS::ElasticLoadBalancingV2::TargetGroup")
-    assert (group["HealthCheckPath"], group["Port"]) == ("/healthy", 9000)
+    assert group["HealthCheckPath"] == "/healthy"
     assert {"Key": "deregistration_delay.timeout_seconds", "Value": "45"} in group["TargetGroupAttributes"]
     balancer = template.only("AWS::ElasticLoadBalancingV2::LoadBalancer")
     assert {"Key": "idle_timeout.timeout_seconds", "Value": "77"} in balancer["LoadBalancerAttributes"]
 
 
-def test_replicas_are_reached_at_the_files_port(template: Template) -> None:
-    """By the load balancer and by the probe: out of the group of each, and into that of the replicas."""
+def test_replicas_are_reached_at_any_port(template: Template) -> None:
+    """By the load balancer and by the probe: out of the group of each, and into that of the replicas.
+
+    While a new port rolls out, some listen on the old one.
+    """
     groups = template.all("AWS::EC2::SecurityGroup").values()
     rules = [r for g in groups for way in ("Ingress", "Egress") for r in g.get(f"SecurityGroup{way}", ())]
     for purpose in ("requests and health checks", "readiness probes"):
         ports = [(rule["FromPort"], rule["ToPort"]) for rule in rules if rule["Description"] == purpose]
-        assert ports == [(9000, 9000)] * 2, purpose
+        assert ports == [(0, 65_535)] * 2, purpose
 
 
 def test_the_alarms_wait_as_long_as_the_file_says(template: Template) -> None:

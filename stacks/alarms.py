@@ -283,9 +283,9 @@ class ServiceAlarms(_AlarmSet):
             self._counted(Metric.ROLLOUT_STOPPED, MINUTE, "Sum"),
             1,
             "the deployed version was given up: two of its replicas never became ready, one stopped"
-            " answering, or EC2 can't hold both versions at once. The version before serves on, and replaces what"
-            " is lost. The log of the functions says why replicas fail, in the lines Fail. Deploy a version that"
-            f" starts; `spotrelay rollback {name} --reset` tries this one again.",
+            " answering, or EC2 can't hold both versions at once. The version before serves on, and replaces"
+            " what is lost. The log of the functions says why replicas fail, in the lines Fail. Deploy a"
+            f" version that starts; `spotrelay rollback {name} --reset` tries this one again.",
             periods=STOPPED_PERIODS,
             of_them=1,
             missing=cloudwatch.TreatMissingData.NOT_BREACHING,

@@ -209,9 +209,7 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
         seed=seed,
         target=target,
         specs=tuple(
-            _with_standbys(
-                replace(s, max_price_share=listing.cap, on_update=on_update, bake_s=bake_s), known
-            )
+            _with_standbys(replace(s, max_price_share=listing.cap, on_update=on_update, bake_s=bake_s), known)
             for s in specs
         ),
         capacity=_capacity(random, specs[0], sum(s.replicas for s in specs)),

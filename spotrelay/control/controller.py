@@ -406,9 +406,8 @@ class Controller:
         if not answering and not reconcile.late(spec, seen.rows, addresses, now):
             return
         # Much may have happened since: this very tick may have drained one, and a probe takes seconds.
-        store = self._ports.store
-        is_among_all = rollout.changes_at_once(spec)
-        rows = store.load(spec.service) if is_among_all else store.read(spec.service, waiting.keys())
+        asked_of = seen.read.replicas if rollout.changes_at_once(spec) else waiting
+        rows = self._ports.store.read(spec.service, asked_of.keys())
         rows = replace(rows, document=seen.rows.document, earlier=seen.rows.earlier)
         starting = [r for r in rows.replicas.values() if r.state is ReplicaState.STARTING]
         up = [r for r in starting if r.instance_id in answering]

@@ -76,7 +76,12 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Acti
     ]
     due = [r for r in due if not failures.is_held(r.version, rows.backoff, now, is_fallback=r.is_fallback)]
     is_whole = sum(r.stays and r.id not in gone for r in rows.replicas.values()) >= spec.replicas
-    yield from _launches(spec, due, kept, is_whole=is_whole, is_last_resort=bool(refused))
+    # What others wait for doesn't return to Spot: it replaces nothing until all of them are there.
+    apart = [r for r in due if rollout.is_waiting(spec, rows, r)]
+    yield from _launches(spec, apart, [], is_whole=False, is_last_resort=bool(refused))
+    due = [r for r in due if r not in apart]
+    rising = [r for r in kept if r.state in _RISING and not rollout.is_waiting(spec, rows, r)]
+    yield from _launches(spec, due, rising, is_whole=is_whole, is_last_resort=bool(refused))
 
 
 def _as_serving(replica: Replica, found_ill: Collection[int]) -> Replica:
@@ -273,7 +278,7 @@ def _bought_on_demand(bought: Iterable[Replica | Offering]) -> int:
 def _launches(
     spec: ServiceSpec,
     due: Sequence[Replica],
-    regular: Sequence[Replica],
+    rising: Sequence[Replica],
     *,
     is_whole: bool,
     is_last_resort: bool,
@@ -282,8 +287,8 @@ def _launches(
     on_demand = [r for r in due if r.purchase_option is PurchaseOption.ON_DEMAND]
     if is_whole:
         at_once = max(RETURN_LEAST, -(-spec.replicas // RETURN_SHARE))
-        rising = sum(r.state in _RISING and r.purchase_option is PurchaseOption.SPOT for r in regular)
-        spot = spot[: max(at_once - rising, 0)]
+        returning = sum(r.purchase_option is PurchaseOption.SPOT for r in rising)
+        spot = spot[: max(at_once - returning, 0)]
     for version in sorted({r.version for r in due}):
         if of_version := tuple(r for r in spot if r.version == version):
             yield Launch(of_version, is_last_resort=is_last_resort)

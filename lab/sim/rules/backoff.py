@@ -128,7 +128,12 @@ def _given_up(view: InvocationView, before: Backoff) -> Backoff | None:
     spec = view.spec
     rows = (*view.rows.replicas.values(), *view.now.replicas.values())
     is_ill = any(spec and r.version == spec.version and r.unhealthy_since for r in rows)
-    if spec is None or spec.on_update is OnUpdate.KEEP or not is_ill:
+    latest = view.checker.scheduler.now - limits.ROLLOUT_REFUSED_S
+    is_refused = any(
+        r.state is ReplicaState.REQUESTED and r.attempts and time_of(r.since) <= latest for r in rows
+    )
+    is_refused &= spec is not None and spec.on_update is OnUpdate.BLUE_GREEN
+    if spec is None or spec.on_update is OnUpdate.KEEP or not (is_ill or is_refused):
         return None
     before = before if before.version == spec.version else Backoff(version=spec.version)
     return replace(before, failures=max(before.failures, limits.ROLLOUT_FAILURES), until=None)

@@ -29,20 +29,29 @@ _CHUNKED = re.compile(rb"^transfer-encoding:[^\n]*chunked", re.IGNORECASE | re.M
 _LENGTH = re.compile(rb"^content-length:[ \t]*([0-9]{1,18})", re.IGNORECASE | re.MULTILINE)
 _CHUNK = re.compile(rb"([0-9a-f]{1,16})[^\n]*\n", re.IGNORECASE)
 
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t -~\x80-\U0010ffff]*")
+"""RFC 9110: a token, and a value on one line."""
+
+_OURS = frozenset({"connection", "content-length", "transfer-encoding"})
+"""Headers that say how the request is sent, which no file may."""
+
 _Probe = tuple[tuple[str, int], bytes]
 """Where to connect to, and what to send."""
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, list[str]]:  # noqa: ARG001 - Lambda's signature
-    """Of `urls` (instance → URL) those that answer a POST of `post_data` with 200 within `timeout_s`.
+    """Of `urls` (instance → URL) those that answer with 200 within `timeout_s`.
 
-    That is the time from now to the end of the last answer. Redirects aren't followed, and no proxy is used.
+    They are sent a POST of `post_data`, or a GET if there is none. The time counts to the end of the answers.
+    Redirects aren't followed, and no proxy is used.
 
     Raises:
-        ValueError: one of the URLs isn't http://<private IPv4 address>:<port>/… Then none is asked.
+        ValueError: one of the URLs isn't http://<private IPv4 address>:<port>/…, or a header isn't one line.
+            Then none is asked.
     """
-    body = json.dumps(event["post_data"]).encode()
-    probes = {id_: _probe(url, body) for id_, url in event["urls"].items()}
+    data, headers = event.get("post_data"), event.get("headers", {})
+    body = None if data is None else json.dumps(data).encode()
+    probes = {id_: _probe(url, headers, body) for id_, url in event["urls"].items()}
     return {"answering": asyncio.run(_answering(probes, event["timeout_s"]))}
 
 
@@ -99,22 +108,27 @@ def _has_last_chunk(answer: bytes, at: int) -> bool:
     return False
 
 
-def _probe(url: str, body: bytes) -> _Probe:
+def _probe(url: str, headers: Mapping[str, str], body: bytes | None) -> _Probe:
     parts = _URL.fullmatch(url)
     if not parts or not _may_be_a_replica(parts["host"]) or not 0 < int(parts["port"]) < 1 << 16:
         raise ValueError(
             f"a replica is probed at http://<private IPv4 address>:<port>/<path>, not at {url!r}"
         )
-    head = (
-        f"POST {parts['path']} HTTP/1.1",
-        f"Host: {parts['host']}:{parts['port']}",
-        "User-Agent: SpotRelay",
-        "Content-Type: application/json",
-        f"Content-Length: {len(body)}",
-        # A server that keeps it open all the same is waited for until the deadline.
-        "Connection: close",
-    )
-    return (parts["host"], int(parts["port"])), "\r\n".join((*head, "", "")).encode() + body
+    if wrong := [name for name, value in headers.items() if not _HEADER.fullmatch(f"{name}: {value}")]:
+        raise ValueError(f"a header is one line, and {wrong[0]!r} isn't")
+    sent = {"Host": f"{parts['host']}:{parts['port']}", "User-Agent": "SpotRelay"}
+    if body is not None:
+        sent |= {"Content-Type": "application/json"}
+    given = {name.lower() for name in headers}
+    sent = {name: value for name, value in sent.items() if name.lower() not in given}
+    sent |= {name: value for name, value in headers.items() if name.lower() not in _OURS}
+    if body is not None:
+        sent |= {"Content-Length": str(len(body))}
+    # A server that keeps it open all the same is waited for until the deadline.
+    sent |= {"Connection": "close"}
+    lines = [f"{'GET' if body is None else 'POST'} {parts['path']} HTTP/1.1"]
+    lines += [f"{name}: {value}" for name, value in sent.items()]
+    return (parts["host"], int(parts["port"])), "\r\n".join((*lines, "", "")).encode() + (body or b"")
 
 
 def _may_be_a_replica(host: str) -> bool:

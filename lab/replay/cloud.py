@@ -217,6 +217,14 @@ class ReplayCloud:
             machine.drained_at = self.now
             self.ledger.ready -= machine.is_up
 
+    def readmit(self, machine: Machine, up_at: float) -> None:
+        """Put one back into rotation that was drained and never warned: from `up_at` on it serves again."""
+        if machine.is_warned:
+            raise ValueError(f"{machine.id} is warned: what it was lost for can't be undone")
+        machine.is_up = False
+        machine.out_at = machine.drained_at = NEVER
+        self.postpone(machine, up_at)
+
     def terminate(self, machine: Machine) -> None:
         """End it now; one that is gone already is fine."""
         if machine.is_alive:

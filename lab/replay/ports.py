@@ -294,7 +294,8 @@ class ReplayRouter:
             if machine is None:
                 refused.add(instance_id)
             elif machine.out_at != NEVER:
-                raise ReplayError(f"{instance_id} was taken out of rotation: the ledger can't put it back")
+                self._targets[instance_id] = _Target(machine)
+                self._cloud.readmit(machine, self._cloud.now + CHECK_S)
             elif instance_id not in self._targets or self._targets[instance_id].machine is not machine:
                 self._targets[instance_id] = _Target(machine)
                 if machine.up_at == NEVER:

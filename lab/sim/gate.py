@@ -141,6 +141,8 @@ class Invocation(Task):
         """The last answer about targets."""
         self.warned: Mapping[str, datetime] = {}
         """The last answer about warnings."""
+        self.probed: frozenset[str] = frozenset()
+        """The instances that it probed, if anything came of that."""
         self.silent: frozenset[str] = frozenset()
         """The instances that didn't answer their probe."""
         self.commits: list[Commit] = []

@@ -35,6 +35,8 @@ class SimInstance:
     """The launch template that it is from."""
     broken_at: float = NEVER
     """When its server stops answering."""
+    mute_at: float = NEVER
+    """When its server answers no probe any more, and its health checks still."""
     warned_at: float = NEVER
     sick: tuple[float, float] = (NEVER, NEVER)
     """From when until when its server doesn't answer."""

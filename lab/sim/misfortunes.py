@@ -110,6 +110,11 @@ def _hang(victim: _Victim) -> None:
         victim.world.random.choice(victim.alive).broken_at = victim.world.scheduler.now
 
 
+def _mute(victim: _Victim) -> None:
+    if victim.alive:
+        victim.world.random.choice(victim.alive).mute_at = victim.world.scheduler.now
+
+
 def _broken(victim: _Victim) -> None:
     victim.world.cloud.broken_boots += 1
 
@@ -323,6 +328,7 @@ _STRIKES: dict[Misfortune, Callable[[_Victim], None]] = {
     Misfortune.DROUGHT: _drought,
     Misfortune.DIE: _die,
     Misfortune.HANG: _hang,
+    Misfortune.MUTE: _mute,
     Misfortune.BROKEN: _broken,
     Misfortune.REFUSE: _refuse,
     Misfortune.RECOMMEND: _recommend,

@@ -237,7 +237,7 @@ class SimProber:
         def answers() -> list[str]:
             now = self.scheduler.now
             instances = [self.cloud.instances[i] for i in addresses]
-            return [i.id for i in instances if i.serves(now)]
+            return [i.id for i in instances if i.serves(now) and now < i.mute_at]
 
         answering = self.gate(
             Call.PROBE,
@@ -245,7 +245,8 @@ class SimProber:
             lambda: frozenset(answers()),
             partly=lambda: frozenset(answers()[::2]),
         )
-        invocation.silent = frozenset(addresses) - answering
+        invocation.probed = frozenset(addresses)
+        invocation.silent = invocation.probed - answering
         return answering
 
 

@@ -61,7 +61,8 @@ class Misfortune(StrEnum):
     TAKE_OUT = "an operator deregisters a target by hand"
     FOREIGN = "EC2 warns of a foreign instance"
     NONSENSE = "malformed messages, and events that aren't for us"
-    # These are drawn separately, see `_with_offers`.
+    # These are drawn separately, see `_with_offers` and `_with_mute`.
+    MUTE = "a replica answers its health checks, and no longer its probe"
     LIMIT = "a quota, a market or a subnet is used up for a while, or a type isn't offered"
     SURVEY = "Spot costs something else, and EC2 may be asked anew what it has"
 
@@ -227,6 +228,7 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
         requests=() if is_late else scaling.draw(seed, [s.service for s in specs], faults_s, minutes),
         standbys=known,
     )
+    drawn = drawn if is_late else _with_mute(drawn)
     most = 2 * sum(spec.replicas for spec in specs)
     extra = {Offering(p, o): own.randint(0, most) for p in listing.extra for o in PurchaseOption}
     return replace(
@@ -328,6 +330,20 @@ def _spec(random: Random, service: str, replicas: int, target: Pair) -> ServiceS
         surge=random.choice((1, 2)),
         on_warning=random.choice((OnWarning.NEEDED, OnWarning.NEEDED, OnWarning.SERVE_ON, OnWarning.LEAVE)),
         max_launches_per_minute=random.choice((100, 100, max(2, replicas // 2))),
+    )
+
+
+def _with_mute(drawn: Scenario) -> Scenario:
+    """The run with replicas that serve and answer no probe, where there is one."""
+    random = Random(f"{drawn.seed}-mute")  # noqa: S311 - to be repeated
+    if drawn.specs[0].readiness_probe is None or random.random() < 0.3:
+        return drawn
+    probe = replace(drawn.specs[0].readiness_probe, failure_threshold_s=random.choice((60.0, 180.0)))
+    times = [(random.uniform(0, 0.5 * drawn.faults_s), Misfortune.MUTE) for _ in range(random.randint(0, 2))]
+    return replace(
+        drawn,
+        specs=tuple(replace(s, readiness_probe=s.readiness_probe and probe) for s in drawn.specs),
+        misfortunes=tuple(sorted([*drawn.misfortunes, *times])),
     )
 
 

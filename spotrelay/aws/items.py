@@ -241,6 +241,7 @@ def replica_item(replica: Replica) -> dict[str, Any]:
         "port": replica.port,
         "warned_at": _optional_text(replica.warned_at),
         "unhealthy_since": _optional_text(replica.unhealthy_since),
+        "silent_since": _optional_text(replica.silent_since),
         "rebalance_at": _optional_text(replica.rebalance_at),
     }
     said = {name: value for name, value in row.items() if value is not None}
@@ -279,6 +280,7 @@ def replica_of(item: Values) -> Replica:
         port=row.get("port"),
         warned_at=_optional_time(row.get("warned_at")),
         unhealthy_since=_optional_time(row.get("unhealthy_since")),
+        silent_since=_optional_time(row.get("silent_since")),
         rebalance_at=_optional_time(row.get("rebalance_at")),
         revision=int(item["revision"]),
         unknown={name: row[name] for name in row.keys() - _KNOWN},

@@ -47,6 +47,7 @@ class FunctionProber:
             {
                 "urls": dict(urls[at : at + MAX_PER_CALL]),
                 "post_data": probe.post_data,
+                "headers": probe.headers,
                 "timeout_s": probe.timeout_s,
             }
             for at in range(0, len(urls), MAX_PER_CALL)

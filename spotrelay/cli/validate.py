@@ -47,6 +47,9 @@ def validate(
         for warning in service.warnings:
             err.print("warning: ", style="yellow", end="")
             _line(err, warning)
+        for notice in service.notices:
+            err.print("notice: ", style="cyan", end="")
+            _line(err, notice)
         services.append((file, service))
     if account and services:
         lacks, advice = _lacks(services, region)

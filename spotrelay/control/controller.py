@@ -28,6 +28,7 @@ from math import ceil
 
 from spotrelay.control.reporting import Reporting
 from spotrelay.core import desired, timing
+from spotrelay.core.instances import Instance
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import PoolMemory
 from spotrelay.core.ports import Conflict, Denied, OtherControlPlane, PortError, Ports, UnreadableDocument
@@ -271,7 +272,8 @@ class Controller:
         routed = spec or (rows.document if seen.health else None)
         outcome = self._perform(_Decision(service, routed, rows, actions, serving=serving))
         if spec:
-            self._admit(spec, seen)
+            # Those that serve are asked once a minute: each probe is a request that a model answers.
+            self._probe(spec, seen, reconcile.watched(spec, seen) if serving is None else {})
         outcome.raise_first()
         counted.raise_first()
         is_moving = any(not isinstance(action, HoldBack) for action in actions)
@@ -373,12 +375,12 @@ class Controller:
     def _highest_ended_id(self, service: str) -> int:
         return next((replica.id for replica in self._ports.store.history(service, 1)), 0)
 
-    def _admit(self, spec: ServiceSpec, seen: Observation) -> None:
+    def _probe(self, spec: ServiceSpec, seen: Observation, watched: Mapping[int, Instance]) -> None:
         """Put into rotation what answers the readiness probe, and give up what doesn't and is overdue.
 
-        Last, because a probe may take its time-out.
+        What serves and doesn't answer is only noted. Last, because a probe may take its time-out.
         """
-        waiting = reconcile.awaiting_probe(spec, seen)
+        waiting = {**reconcile.awaiting_probe(spec, seen), **watched}
         by_version: dict[int, dict[str, str]] = defaultdict(dict)
         for id_, instance in waiting.items():
             if instance.address:
@@ -403,7 +405,7 @@ class Controller:
             silent=sorted(addresses.keys() - answering),
         )
         now = self._ports.clock.now()
-        if not answering and not reconcile.late(spec, seen.rows, addresses, now):
+        if not (answering or watched or reconcile.late(spec, seen.rows, addresses, now)):
             return
         # Much may have happened since: this very tick may have drained one, and a probe takes seconds.
         asked_of = seen.read.replicas if rollout.changes_at_once(spec) else waiting
@@ -417,7 +419,9 @@ class Controller:
             self._ports.router.register(spec, ready, rollout.ports(spec, rows))
         prepared = [StandBy(r) for r in up if r.stands_by]
         late = reconcile.late(spec, rows, addresses.keys() - answering, now)
-        self._perform(_Decision(spec.service, spec, rows, [*prepared, *late])).raise_first()
+        asked_rows = {r.id: r for r in rows.replicas.values() if r.instance_id in addresses}
+        heard = reconcile.heard(replace(rows, replicas=asked_rows), answering, now) if watched else []
+        self._perform(_Decision(spec.service, spec, rows, [*prepared, *late, *heard])).raise_first()
 
     def _perform(self, decision: _Decision) -> _Outcome:
         """Carry the actions out, as far as their rows haven't changed since they were read."""
@@ -573,7 +577,7 @@ class Controller:
     def _enter(
         self, decision: _Decision, spec: ServiceSpec, done: Sequence[Action], ports: Mapping[str, int]
     ) -> None:
-        """Register what runs; what has a readiness probe once it answers that, see `_admit`."""
+        """Register what runs; what has a readiness probe once it answers that, see `_probe`."""
         entering = Register if spec.readiness_probe else (Start, Register)
         leaving = {a.takes_out for a in done}
         coming = (a.replica.instance_id for a in done if isinstance(a, entering))

@@ -110,6 +110,8 @@ class Replica:
     port: int | None = None
     """What its server listens on; None: it was launched before versions could differ in that."""
     unhealthy_since: datetime | None = None
+    silent_since: datetime | None = None
+    """Since when it doesn't answer the readiness probe, though it serves."""
     rebalance_at: datetime | None = None
     """When EC2 recommended to leave its instance."""
     revision: int = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, get_type_hints
 
@@ -52,8 +52,12 @@ class ReadinessProbe:
     """A real request that a replica must answer with 200 before it gets any other."""
 
     path: str
-    post_data: Mapping[str, Any]
+    post_data: Mapping[str, Any] | None
+    """Sent as JSON; None: a GET."""
     timeout_s: float = 15
+    headers: Mapping[str, str] = field(default_factory=dict)
+    failure_threshold_s: float | None = None
+    """A replica that serves and doesn't answer for this long is replaced; None: serving ones aren't asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +86,7 @@ class ServiceSettings:
     """How long a replica out of rotation may finish its requests: also the target group's delay."""
     on_warning: OnWarning = OnWarning.NEEDED
     initial_delay_s: float = 1200
-    """A replica that isn't ready this long after its launch has failed."""
+    """A replica that isn't ready this long after its instance has booted has failed."""
     readiness_probe: ReadinessProbe | None = None
     """None: the load balancer's own health check is all there is."""
     on_rebalance: OnRebalance = OnRebalance.IGNORE

@@ -50,6 +50,10 @@ what it terminated for about an hour: that something is missing is strange, and 
 CREDIBLE_SHARE = 0.5
 """If more of the ready replicas than this are missing at the same time, it is not believed."""
 
+BOOT_S = 120.0
+"""What an instance with a large image and a GPU takes at most, about, until its first script runs. SkyServe's
+initial_delay_seconds begin after that, and many files give only a few seconds."""
+
 REMOVED_TICKS, REMOVED_AFTER_S = 3, 20.0
 """So many ticks in a row, and for so long, must find no document before a removed service's replicas end: a
 parameter that is deleted and made again at once was a deployment."""

@@ -1,7 +1,7 @@
-"""From a file to plain values, with the line of every one of them.
+"""From a file to plain values, with the line and column of every one of them.
 
 ruamel.yaml parses (YAML 1.2: `yes` and `on` are text, `010` is ten). We build the values from its nodes, not
-from its loader, for three things that no loader gives together: the line of *every* entry, list items
+from its loader, for three things that no loader gives together: the place of *every* entry, list items
 included; all duplicate keys at once, not the first; and the text of a scalar as it was written, so that
 `envs: {VERSION: 1.10}` stays `1.10`.
 """
@@ -9,10 +9,11 @@ included; all duplicate keys at once, not the first; and the text of a scalar as
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -45,23 +46,47 @@ _KNOWN_TAGS = {
 }
 
 
-@dataclass(slots=True)
+class Place(NamedTuple):
+    """Where something begins, both counted from 1."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
 class Document:
     """A service file's values and where they stand."""
 
     file: str
     values: dict[str, Any]
-    lines: Mapping[Location, int]
+    places: Mapping[Location, Place]
+    """Of every entry, by its location in the file."""
+    origins: Mapping[Location, Location] = field(default_factory=dict)
+    """Location in `values` → location in the file, where the two differ (`spotrelay.service.dialect`)."""
 
-    def line_of(self, location: Location) -> int:
-        """The line of a value, or of the nearest enclosing one that the file has."""
-        while location and location not in self.lines:
-            location = location[:-1]
-        return self.lines.get(location, 1)
+    def in_file(self, location: Location) -> Location:
+        """Where the file has, or would have, what is at this location in `values`."""
+        for length in range(len(location), 0, -1):
+            if origin := self.origins.get(location[:length]):
+                return (*origin, *location[length:])
+        return location
 
     def problem(self, location: Location, message: str) -> Problem:
-        """A problem at a place in this document."""
-        return Problem(self.file, self.line_of(location), field_name(location), message)
+        """A problem at a location in `values`, told in the file's own words."""
+        for canonical, origin in self.origins.items():
+            own = field_name(origin).replace("\\", r"\\")
+            message = re.sub(rf"{re.escape(field_name(canonical))}(?!\w)", own, message)
+        return self.problem_in_file(self.in_file(location), message)
+
+    def problem_in_file(self, location: Location, message: str) -> Problem:
+        """A problem at a location in the file: at its place, or at that of what encloses it."""
+        place = self.places.get(location)
+        enclosing = location
+        while place is None and enclosing:
+            enclosing = enclosing[:-1]
+            place = self.places.get(enclosing)
+        line, column = place or Place(1, 1)
+        return Problem(self.file, line, field_name(location), message, column)
 
 
 def field_name(location: Location) -> str:
@@ -101,8 +126,8 @@ def read(path: Path, *, as_written: frozenset[str] = frozenset()) -> Document:
         raise MalformedServiceFileError(builder.problems)
     if not isinstance(values, dict):
         message = f"expected fields (`service:`, `resources:`, `run:` …), got {shown(values)}"
-        raise MalformedServiceFileError([Problem(file, 1, "", message)])
-    return Document(file, values, builder.lines)
+        raise MalformedServiceFileError([Problem(file, 1, "", message, 1)])
+    return Document(file, values, builder.places)
 
 
 def shown(value: object) -> str:
@@ -169,7 +194,7 @@ class _Builder:
 
     file: str
     as_written: frozenset[str]
-    lines: dict[Location, int] = field(default_factory=dict)
+    places: dict[Location, Place] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     nodes: int = 0
 
@@ -178,7 +203,7 @@ class _Builder:
         if self.nodes > MAX_NODES or len(at) > 50:
             message = "too large once its aliases are followed: write the values out"
             raise MalformedServiceFileError([Problem(self.file, None, "", message)])
-        self.lines.setdefault(at, node.start_mark.line + 1)
+        self.places.setdefault(at, _place(node))
         if str(node.tag) not in _KNOWN_TAGS:
             self._problem(node, at, f"YAML tag {node.tag} has no meaning in a service file: remove it")
             return None
@@ -200,10 +225,10 @@ class _Builder:
                 continue
             here = (*at, key)
             if key in values:
-                first = self.lines[here]
+                first = self.places[here].line
                 self._problem(key_node, here, f"stands here twice, first in line {first}: remove one")
                 continue
-            self.lines[here] = key_node.start_mark.line + 1
+            self.places[here] = _place(key_node)
             values[key] = self.build(value_node, here)
         return values
 
@@ -243,4 +268,9 @@ class _Builder:
             return ""
 
     def _problem(self, node: Node, at: Location, message: str) -> None:
-        self.problems.append(Problem(self.file, node.start_mark.line + 1, field_name(at), message))
+        line, column = _place(node)
+        self.problems.append(Problem(self.file, line, field_name(at), message, column))
+
+
+def _place(node: Node) -> Place:
+    return Place(node.start_mark.line + 1, node.start_mark.column + 1)

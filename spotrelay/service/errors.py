@@ -33,7 +33,7 @@ class ServiceFileError(Exception):
     """A service file can't be used. Its text is one line per problem, fit to be shown to the user."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
-        self.problems = tuple(sorted(problems, key=lambda problem: problem.line or 0))
+        self.problems = tuple(sorted(problems, key=lambda problem: (problem.line or 0, problem.column or 0)))
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 

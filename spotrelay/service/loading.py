@@ -18,6 +18,7 @@ from spotrelay.core.names import MAX_NAME, SERVICE_NAME
 from spotrelay.core.requirements import Requirements
 from spotrelay.core.spec import OnUpdate, OnWarning, ReadinessProbe, ServiceSettings
 from spotrelay.service import eligibility, runtime, userdata, wording
+from spotrelay.service.dialect import canonical
 from spotrelay.service.disk import disk
 from spotrelay.service.document import Document, Location, read, shown
 from spotrelay.service.errors import InvalidServiceFileError, Problem
@@ -45,8 +46,9 @@ def load(path: str | Path) -> Service:
         ServiceFileError: with every problem found; see `spotrelay.service.errors` for the kinds.
     """
     path = Path(path)
-    document = read(path, as_written=frozenset({"envs", "secrets"}))
-    problems = [*_name_problems(document, path)]
+    read_file = canonical(read(path, as_written=frozenset({"envs", "secrets"})))
+    document = read_file.document
+    problems = [*read_file.problems, *_name_problems(document, path)]
     try:
         file = ServiceFile.model_validate(document.values)
     except ValidationError as error:
@@ -61,31 +63,35 @@ def load(path: str | Path) -> Service:
     ]
     if problems:
         raise InvalidServiceFileError(problems)
-    return replace(service, warnings=tuple(_warnings(document, file, service)))
+    return replace(service, warnings=tuple(_warnings(document, file, service)), notices=read_file.notices)
 
 
 def _compile(path: Path, document: Document, file: ServiceFile, expander: _Expander) -> Service:
-    section, resources = file.service, file.resources
+    section, own, resources = file.service, file.spotrelay, file.resources
     types = eligibility.find(resources.wanted).types
     arch = types[0].arch
     # A setting that has the same name in the file is taken as it is; only these are looked at first.
     names = {field.name for field in fields(ServiceSettings)}
-    settings = {name: value for name, value in (*section, *resources) if name in names}
-    settings["standby"] = file.spotrelay.standbys(section)
-    settings["standby_auto"] = file.spotrelay.is_auto
-    settings["standby_instance_types"] = tuple(file.spotrelay.standby_instance_types or ())
-    settings["standby_zones"] = tuple(file.spotrelay.standby_zones or ())
-    settings["on_update"] = file.spotrelay.on_update
-    settings["bake_s"] = file.spotrelay.bake_seconds
+    settings = {name: value for name, value in (*section, *own, *resources) if name in names}
+    settings["standby"] = own.standbys(section)
+    settings["standby_auto"] = own.is_auto
+    settings["standby_instance_types"] = tuple(own.standby_instance_types or ())
+    settings["standby_zones"] = tuple(own.standby_zones or ())
+    settings["bake_s"] = own.bake_seconds
     settings["readiness_probe"] = None
-    health_check_path = section.health_check or DEFAULT_HEALTH_CHECK
+    health_check_path = own.health_check or DEFAULT_HEALTH_CHECK
     if probe := section.readiness_probe:
         settings["initial_delay_s"] = probe.initial_delay_seconds
         if probe.post_data is None:  # a GET, and GETs are the load balancer's
             health_check_path = probe.path
         else:
             data = expander.expand(probe.post_data)
-            settings["readiness_probe"] = ReadinessProbe(probe.path, data, probe.timeout_seconds)
+            settings["readiness_probe"] = ReadinessProbe(
+                probe.path,
+                data,
+                probe.timeout_seconds,
+                failure_threshold_s=probe.consecutive_failure_threshold_timeout,
+            )
     return Service(
         **settings,
         path=path,
@@ -97,8 +103,8 @@ def _compile(path: Path, document: Document, file: ServiceFile, expander: _Expan
         ordered=resources.instance_types is not None,
         port=resources.ports,
         health_check_path=health_check_path,
-        drain_s=section.drain_seconds,
-        idle_timeout_s=section.idle_timeout_seconds,
+        drain_s=own.drain_seconds,
+        idle_timeout_s=own.idle_timeout_seconds,
         disk=disk(resources.disk_tier, resources.disk_size, resources.disk_initialization_rate),
         image=Image(resources.image or DEFAULT_IMAGE.format(arch=arch), resources.root_device),
         arch=arch,
@@ -107,6 +113,7 @@ def _compile(path: Path, document: Document, file: ServiceFile, expander: _Expan
         setup=file.setup,
         run=file.run,
         warnings=(),
+        notices=(),
     )
 
 
@@ -142,7 +149,7 @@ def _document_problems(document: Document, service: Service) -> Iterator[Problem
     if size > runtime.MAX_CHARACTERS:
         probe = service.readiness_probe
         parts: dict[Location, object] = {
-            _PROBE_DATA: dict(probe.post_data) if probe else {},
+            _PROBE_DATA: dict(probe.post_data or {}) if probe else {},
             ("resources", "exclude"): service.requirements.exclude,
             ("resources", "instance_types"): service.requirements.instance_types,
         }
@@ -221,7 +228,7 @@ def _without_effect(document: Document, wanted: Requirements, service: Service) 
             yield document.problem(("resources", "max_price"), "is for Spot, which use_spot turns off")
         if service.base_on_demand:
             yield document.problem(
-                ("service", "base_on_demand"), "with use_spot: false every replica is on-demand"
+                ("spotrelay", "base_on_demand"), "with use_spot: false every replica is on-demand"
             )
 
 
@@ -276,10 +283,10 @@ def _warnings(document: Document, file: ServiceFile, service: Service) -> Iterat
             )
     yield from _without_effect(document, wanted, service)
     if service.use_spot and (message := _drain_too_long(service)):
-        yield document.problem(("service", "drain_seconds"), message)
+        yield document.problem(("spotrelay", "drain_seconds"), message)
     elif found_gap := _without_bridge(service):
         field, message = found_gap
-        yield document.problem(("service", field), message)
+        yield document.problem(("spotrelay", field), message)
     if service.may_have_standbys and any(
         INSTANCE_STORE in text for text in (service.run, *service.envs.values())
     ):

@@ -61,6 +61,8 @@ class Service(ServiceSettings):
     run: str
     warnings: tuple[Problem, ...]
     """What is allowed and probably not meant."""
+    notices: tuple[Problem, ...]
+    """What is meant otherwise here than in SkyServe, or is done in another way."""
 
     @property
     def instance_type_names(self) -> tuple[str, ...]:

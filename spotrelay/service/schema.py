@@ -163,6 +163,9 @@ class ProbeSection(_Fields):
         default=1200, ge=1, le=86_400, description="whole seconds from 1 to 86400"
     )
     timeout_seconds: int = Field(default=15, ge=1, le=20, description="whole seconds from 1 to 20")
+    consecutive_failure_threshold_timeout: int = Field(
+        default=180, ge=60, le=86_400, description="whole seconds from 60 to 86400"
+    )
 
 
 class ServiceSection(_Fields):
@@ -172,48 +175,6 @@ class ServiceSection(_Fields):
     readiness_probe: Annotated[ProbeSection | None, BeforeValidator(_path_only)] = Field(
         default=None, description="a path, or fields (path, post_data …)"
     )
-    health_check: str | None = Field(
-        default=None, pattern=ROOTED, max_length=1024, description="a path such as /health"
-    )
-    drain_seconds: int = Field(default=30, ge=1, le=3600, description="whole seconds from 1 to 3600")
-    # strict=False: YAML has the text of a choice, not the enumeration's member.
-    on_warning: OnWarning = Field(
-        default=OnWarning.NEEDED, strict=False, description="needed, serve_on or leave"
-    )
-    base_on_demand: int = Field(
-        default=0, ge=0, le=MAX_REPLICAS, description="a whole number from 0 to replicas"
-    )
-    on_demand_fallback: bool = Field(default=True, description="true or false")
-    on_rebalance: OnRebalance = Field(
-        default=OnRebalance.IGNORE, strict=False, description="ignore or replace"
-    )
-    surge: int = Field(default=1, ge=0, le=100, description="a whole number from 0 to 100")
-    max_launches_per_minute: int = Field(
-        default=100, ge=1, le=1000, description="a whole number from 1 to 1000"
-    )
-    # SkyServe's default, under the name stream_timeout_seconds. ELB takes 1 to 4000.
-    idle_timeout_seconds: int = Field(default=120, ge=1, le=4000, description="whole seconds from 1 to 4000")
-
-    @model_validator(mode="after")
-    def _base_is_a_part(self) -> ServiceSection:
-        if self.base_on_demand > self.replicas:
-            message = (
-                f"expected a whole number from 0 to replicas, {self.replicas}, got {self.base_on_demand}"
-            )
-            raise rejected(Finding(("base_on_demand",), message))
-        return self
-
-    @model_validator(mode="after")
-    def _one_get_check(self) -> ServiceSection:
-        """A probe without post_data *is* the load balancer's check: two different ones would be at odds."""
-        probe = self.readiness_probe
-        if probe and probe.post_data is None and self.health_check not in (None, probe.path):
-            message = (
-                "a readiness probe without post_data is the load balancer's own check, "
-                f"and that is {probe.path}: remove one of the two, or give the probe post_data"
-            )
-            raise rejected(Finding(("health_check",), message))
-        return self
 
 
 class Resources(_Fields):
@@ -366,8 +327,29 @@ def _excluded(wanted: Requirements, exclusion: Exclusion) -> Finding:
 
 
 class SpotRelaySection(_Fields):
-    """What SkyServe's format has no place for."""
+    """What SkyServe's format has no place for, but for what an instance must have: that is in `Resources`."""
 
+    health_check: str | None = Field(
+        default=None, pattern=ROOTED, max_length=1024, description="a path such as /health"
+    )
+    drain_seconds: int = Field(default=30, ge=1, le=3600, description="whole seconds from 1 to 3600")
+    # strict=False: YAML has the text of a choice, not the enumeration's member.
+    on_warning: OnWarning = Field(
+        default=OnWarning.NEEDED, strict=False, description="needed, serve_on or leave"
+    )
+    base_on_demand: int = Field(
+        default=0, ge=0, le=MAX_REPLICAS, description="a whole number from 0 to replicas"
+    )
+    on_demand_fallback: bool = Field(default=True, description="true or false")
+    on_rebalance: OnRebalance = Field(
+        default=OnRebalance.IGNORE, strict=False, description="ignore or replace"
+    )
+    surge: int = Field(default=1, ge=0, le=100, description="a whole number from 0 to 100")
+    max_launches_per_minute: int = Field(
+        default=100, ge=1, le=1000, description="a whole number from 1 to 1000"
+    )
+    # SkyServe's default, under the name stream_timeout_seconds. ELB takes 1 to 4000.
+    idle_timeout_seconds: int = Field(default=120, ge=1, le=4000, description="whole seconds from 1 to 4000")
     standby: Annotated[int | str, BeforeValidator(_standbys)] = Field(default=0, description=_STANDBYS)
     standby_instance_types: Annotated[list[str] | None, BeforeValidator(_known_types)] = Field(
         default=None, min_length=1, description="a list of instance types"
@@ -394,7 +376,7 @@ class SpotRelaySection(_Fields):
         if isinstance(self.standby, int):
             return self.standby
         if self.is_auto:
-            return service.replicas - service.base_on_demand
+            return service.replicas - self.base_on_demand
         return -(-service.replicas * int(self.standby.removesuffix("%")) // 100)
 
 
@@ -405,7 +387,7 @@ class ServiceFile(_Fields):
     service: ServiceSection = Field(description="fields (replicas, readiness_probe …)")
     resources: Resources = Field(description="fields (accelerators, ports …)")
     spotrelay: Annotated[SpotRelaySection, BeforeValidator(_nothing_is_empty)] = Field(
-        default_factory=SpotRelaySection, description="fields (standby)"
+        default_factory=SpotRelaySection, description="fields (standby, drain_seconds …)"
     )
     envs: Annotated[dict[str, str], BeforeValidator(_env_names), BeforeValidator(_nothing_is_empty)] = Field(
         default_factory=dict, description="environment variables (NAME: value)"
@@ -436,6 +418,26 @@ class ServiceFile(_Fields):
                 " with post_data tells that they are up: add one, or say rolling"
             )
             raise rejected(Finding(("spotrelay", "on_update"), message))
+        return self
+
+    @model_validator(mode="after")
+    def _base_is_a_part(self) -> ServiceFile:
+        replicas, base = self.service.replicas, self.spotrelay.base_on_demand
+        if base > replicas:
+            message = f"expected a whole number from 0 to replicas, {replicas}, got {base}"
+            raise rejected(Finding(("spotrelay", "base_on_demand"), message))
+        return self
+
+    @model_validator(mode="after")
+    def _one_get_check(self) -> ServiceFile:
+        """A probe without post_data *is* the load balancer's check: two different ones would be at odds."""
+        probe, health_check = self.service.readiness_probe, self.spotrelay.health_check
+        if probe and probe.post_data is None and health_check not in (None, probe.path):
+            message = (
+                "a readiness probe without post_data is the load balancer's own check, "
+                f"and that is {probe.path}: remove one of the two, or give the probe post_data"
+            )
+            raise rejected(Finding(("spotrelay", "health_check"), message))
         return self
 
     @model_validator(mode="after")
@@ -475,15 +477,15 @@ class ServiceFile(_Fields):
                 "a standby is prepared outside the rotation, where only a service.readiness_probe with"
                 " post_data tells that it is: add one, or remove this"
             )
-        if not service.on_demand_fallback:
+        if not self.spotrelay.on_demand_fallback:
             messages.append(
                 "a standby is an on-demand instance that stands in for Spot, which"
-                " service.on_demand_fallback: false rules out: remove one of the two"
+                " spotrelay.on_demand_fallback: false rules out: remove one of the two"
             )
-        if service.base_on_demand == service.replicas > 0:
+        if self.spotrelay.base_on_demand == service.replicas > 0:
             messages.append(
-                f"all {service.replicas} replicas are on-demand (service.base_on_demand), so there is no"
-                " interruption to bridge: remove this, or make service.base_on_demand smaller"
+                f"all {service.replicas} replicas are on-demand (spotrelay.base_on_demand), so there is no"
+                " interruption to bridge: remove this, or make spotrelay.base_on_demand smaller"
             )
         if not self.resources.use_spot:
             messages.append(

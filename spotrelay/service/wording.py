@@ -10,7 +10,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from spotrelay.service.document import Document, Location, shown
+from spotrelay.service.dialect import RESOURCES_ADDITIONS, SECTION
+from spotrelay.service.document import Document, Location, field_name, shown
 from spotrelay.service.errors import Problem
 from spotrelay.service.requirements import FINDINGS, Finding, did_you_mean
 from spotrelay.service.schema import ServiceFile
@@ -65,9 +66,14 @@ def _unknown(at: Location) -> str:
         return f"unknown field: {_NOT_HERE[name]}"
     if hint := did_you_mean(name, known):
         return f"unknown field{hint}"
-    elsewhere = [f"{way}.{name}" if way else name for way, model in sections() if name in model.model_fields]
+    public = fields()
+    elsewhere = [field_name(place) for place in public if place[-1] == name]
     if elsewhere:
         return f"unknown field here: it belongs at {elsewhere[0]}"
+    # An addition of ours, by its older place.
+    additions = [str(place[-1]) for place in public if place[0] == SECTION]
+    if hint := did_you_mean(name, additions):
+        return "unknown field" + hint.replace("mean ", f"mean {SECTION}.")
     return f"unknown field: there are {', '.join(known)}"
 
 
@@ -99,7 +105,7 @@ def _model_of(field: FieldInfo) -> type[BaseModel] | None:
 
 
 def sections() -> Iterator[tuple[str, type[BaseModel]]]:
-    """Every section of a service file with the way to it."""
+    """Every section of the canonical form with the way to it."""
     todo: list[tuple[str, type[BaseModel]]] = [("", ServiceFile)]
     while todo:
         way, model = todo.pop(0)
@@ -108,3 +114,14 @@ def sections() -> Iterator[tuple[str, type[BaseModel]]]:
             section = _model_of(field)
             if section:
                 todo.append((f"{way}.{name}".lstrip("."), section))
+
+
+def fields() -> dict[Location, FieldInfo]:
+    """Every field at the place where a file should have it."""
+    found: dict[Location, FieldInfo] = {}
+    for way, model in sections():
+        for name, field in model.model_fields.items():
+            section: Location = tuple(way.split(".")) if way else ()
+            is_ours = section == ("resources",) and name in RESOURCES_ADDITIONS
+            found[(SECTION, name) if is_ours else (*section, name)] = field
+    return found

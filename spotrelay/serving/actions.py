@@ -200,6 +200,17 @@ class NoteHealth(_OfReplica):
 
 
 @dataclass(frozen=True, slots=True)
+class NoteSilence(_OfReplica):
+    """It serves and no longer answers its readiness probe; `silent_since` is None when it does again."""
+
+    silent_since: datetime | None
+
+    def after(self, row: Replica, now: datetime) -> Replica:
+        """See `_Step.after`."""
+        return replace(row, silent_since=self.silent_since)
+
+
+@dataclass(frozen=True, slots=True)
 class Fail(_Leaves):
     """It never became ready; its instance is terminated."""
 
@@ -419,6 +430,7 @@ Action = (
     | Register
     | MarkReady
     | NoteHealth
+    | NoteSilence
     | Fail
     | End
     | Resume

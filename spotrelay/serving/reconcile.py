@@ -26,6 +26,7 @@ from spotrelay.serving.actions import (
     HoldBack,
     MarkReady,
     NoteHealth,
+    NoteSilence,
     NoteWarning,
     RaiseHighestId,
     Recount,
@@ -153,6 +154,29 @@ def awaiting_probe(spec: ServiceSpec, seen: Observation) -> dict[int, Instance]:
     return waiting
 
 
+def watched(spec: ServiceSpec, seen: Observation) -> dict[int, Instance]:
+    """By replica ID, the instances in rotation that are asked whether they still answer the probe."""
+    watched = {}
+    for replica in seen.rows.replicas.values():
+        probe = rollout.of_version(spec, seen.rows, replica.version).readiness_probe
+        if probe is None or probe.failure_threshold_s is None:
+            continue
+        instance = seen.instances.get(replica.instance_id or "")
+        is_asked = replica.stays and instance is not None and instance.state is InstanceState.RUNNING
+        if is_asked and instance is not None and instance.address and instance.id not in seen.warned:
+            watched[replica.id] = instance
+    return watched
+
+
+def heard(rows: Rows, answering: Collection[str], now: datetime) -> list[Action]:
+    """Note who serves and has just not answered the probe, or does again."""
+    return [
+        NoteSilence(replica, None if replica.instance_id in answering else now)
+        for replica in rows.replicas.values()
+        if replica.stays and (replica.instance_id in answering) == (replica.silent_since is not None)
+    ]
+
+
 def late(spec: ServiceSpec, rows: Rows, silent: Collection[str], now: datetime) -> list[Action]:
     """Give up the starting replicas that have just not answered their probe, and have had their time.
 
@@ -165,8 +189,12 @@ def late(spec: ServiceSpec, rows: Rows, silent: Collection[str], now: datetime) 
 
 
 def is_overdue(spec: ServiceSpec, replica: Replica, now: datetime) -> bool:
-    """Whether a replica that is on its way should be ready by now."""
-    return now - replica.entered[ReplicaState.PROVISIONING] > seconds(spec.initial_delay_s)
+    """Whether a replica that is on its way should be ready by now.
+
+    Its time begins when the instance runs. One that never comes to run has as much from its launch on.
+    """
+    since = replica.entered.get(ReplicaState.STARTING, replica.entered[ReplicaState.PROVISIONING])
+    return now - since > seconds(spec.initial_delay_s + timing.BOOT_S)
 
 
 def _for_replica(spec: ServiceSpec, replica: Replica, seen: Observation, now: datetime) -> Iterator[Action]:
@@ -298,7 +326,7 @@ def _for_rising(
 
 
 def _never_ready(spec: ServiceSpec, replica: Replica) -> Fail:
-    return Fail(replica, f"not ready {spec.initial_delay_s:.0f} s after its launch")
+    return Fail(replica, f"not ready {spec.initial_delay_s:.0f} s after its instance booted")
 
 
 def _for_ready(replica: Replica, health: TargetState | None, now: datetime) -> Iterator[Action]:

@@ -49,12 +49,16 @@ def resume(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Resu
 def bridge(
     spec: ServiceSpec, rows: Rows, known: Collection[int], now: datetime, *, busy: int = 0
 ) -> Iterator[Resume]:
-    """The standbys to resume, of those `known`: as many as don't serve, less those that are coming."""
+    """The standbys to resume, of those `known`: as many as don't serve, less those that are coming.
+
+    One that is on its way back to stand by still runs, so it serves sooner than any. But it may be stopped at
+    any moment, so those that stand by come first.
+    """
     standbys = [r for r in rows.replicas.values() if r.id in known and _is_to_be_had(r, now)]
     missing = (
         spec.replicas - staying_count(rows) - busy - sum(is_coming(r, now) for r in rows.replicas.values())
     )
-    for replica in sorted(standbys, key=lambda r: (r.attempts, r.id))[: max(missing, 0)]:
+    for replica in sorted(standbys, key=lambda r: (_drains(r), r.attempts, r.id))[: max(missing, 0)]:
         yield Resume(replica, "a replica is missing")
 
 
@@ -156,14 +160,22 @@ def _as_it_should_be(replica: Replica, seen: Observation, now: datetime) -> Iter
 
 
 def _is_gone(replica: Replica, seen: Observation) -> bool:
-    """Whether it stands by, and its instance ended."""
+    """Whether it stands by, or is on its way back to, and its instance ended."""
     instance = seen.instances.get(replica.instance_id or "")
     is_ended = instance is not None and instance.state in _GONE
-    return replica.state is ReplicaState.STANDBY and is_ended
+    return replica.state in (ReplicaState.STANDBY, ReplicaState.DRAINING) and is_ended
 
 
 def _is_to_be_had(replica: Replica, now: datetime) -> bool:
-    return replica.state is ReplicaState.STANDBY and (replica.retry_at is None or now >= replica.retry_at)
+    # What this very run took out of rotation, it did for a reason.
+    is_waiting = replica.state is ReplicaState.STANDBY or (_drains(replica) and replica.since < now)
+    return is_waiting and (replica.retry_at is None or now >= replica.retry_at)
+
+
+def _drains(replica: Replica) -> bool:
+    """Whether it has served, left the rotation to stand by again, and its instance isn't stopped yet."""
+    is_leaving = replica.state is ReplicaState.DRAINING and replica.is_standby and replica.is_fallback
+    return is_leaving and _is_well(replica) and ReplicaState.READY in replica.entered
 
 
 def _is_stale(spec: ServiceSpec, replica: Replica, rows: Rows, now: datetime) -> bool:

@@ -1,6 +1,7 @@
 """Replicas that should be replaced and needn't go at once: the replacement first, then the drain.
 
-EC2 recommends to leave an instance, a replica doesn't answer its health checks, or a new version is deployed.
+EC2 recommends to leave an instance, a replica doesn't answer its health checks or its readiness probe, or a
+new version is deployed.
 The load balancer sends an unhealthy one nothing while others are healthy, and spreads over all when none is:
 there it still helps.
 """
@@ -131,6 +132,7 @@ def _away(replica: Replica, reason: str, seen: Observation) -> Iterator[Drain | 
 
 
 UNHEALTHY = f"unhealthy for {timing.UNHEALTHY_REPLACED_S:.0f} s"
+SILENT = "no answer to its readiness probe"
 GIVEN_UP = "its version is given up"
 
 
@@ -139,6 +141,17 @@ def _is_ill(replica: Replica, now: datetime) -> bool:
     since = replica.unhealthy_since
     is_ready = replica.state is ReplicaState.READY
     return is_ready and since is not None and now - since >= seconds(timing.UNHEALTHY_REPLACED_S)
+
+
+def is_silent(spec: ServiceSpec, replica: Replica, now: datetime) -> bool:
+    """Whether it hasn't answered the readiness probe for so long that it should be replaced.
+
+    It serves on until its replacement does: it may only be busy, and its health check is another's matter.
+    """
+    probe, since = spec.readiness_probe, replica.silent_since
+    if probe is None or probe.failure_threshold_s is None or since is None:
+        return False
+    return now - since >= seconds(probe.failure_threshold_s)
 
 
 def _is_needless(spec: ServiceSpec, successor: Replica, seen: Observation) -> bool:
@@ -161,6 +174,8 @@ def _due(spec: ServiceSpec, replica: Replica, seen: Observation, now: datetime) 
         reason = UNHEALTHY
     elif not replica.serves:
         return None
+    elif is_silent(spec, replica, now):
+        reason = SILENT
     elif is_followed and now - replica.since >= seconds(timing.REBALANCE_MIN_AGE_S):
         reason = "rebalance recommendation"
     elif rollout.is_next(spec, seen.rows, replica, now):

@@ -50,6 +50,7 @@ replicas = st.builds(
     warned_at=st.none() | times,
     unhealthy_since=st.none() | times,
     rebalance_at=st.none() | times,
+    silent_since=st.none() | times,
     revision=numbers,
 )
 prices = st.floats(0.0001, 100)

@@ -22,7 +22,9 @@ from spotrelay.core.ports import Denied, Throttled, Unavailable
 from spotrelay.core.spec import ReadinessProbe
 from tests.examples import demo_spec
 
-SPEC = replace(demo_spec(), readiness_probe=ReadinessProbe("/v1/chat/completions", {"max_tokens": 1}, 7))
+SPEC = replace(
+    demo_spec(), readiness_probe=ReadinessProbe("/v1/chat/completions", {"max_tokens": 1}, 7, {"x-key": "1"})
+)
 
 
 @pytest.fixture
@@ -45,6 +47,7 @@ def test_the_service_s_prober_is_asked(functions: Stubber, clients: Clients) -> 
             "i-2": "http://10.0.0.2:8081/v1/chat/completions",
         },
         "post_data": {"max_tokens": 1},
+        "headers": {"x-key": "1"},
         "timeout_s": 7,
     }
     functions.add_response(

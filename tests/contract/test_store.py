@@ -54,6 +54,7 @@ def test_rows_come_back_as_written(store: Store) -> None:
         is_fallback=True,
         launch="on-demand in 4 of 4 pools (rested); EC2: us-east-1b/g6.xlarge/on-demand",
         rebalance_at=NOW + seconds(8),
+        silent_since=NOW + seconds(7.5),
         state=ReplicaState.DRAINING,
         reason="interruption warning",
         entered={state: NOW + seconds(n / 7) for n, state in enumerate(ReplicaState)},

@@ -12,6 +12,7 @@ from spotrelay.service import Problem, Service, ServiceFileError, load
 GOOD = """\
 service:
   replicas: 2
+  surge: 1
 resources:
   accelerators: {A10G, L4, L40S}
   ports: 8081

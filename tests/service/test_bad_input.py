@@ -45,325 +45,324 @@ def standby(value: str, more: str = "") -> str:
 BAD = {  # name: (text, the error after "chat.yaml:")
     "negative replicas": (
         changed(REPLICAS, "replicas: -1"),
-        "2: service.replicas: expected a whole number from 0 to 1000, got -1",
+        "2:3: service.replicas: expected a whole number from 0 to 1000, got -1",
     ),
     "a number in quotes": (
         changed(REPLICAS, 'replicas: "2"'),
-        "2: service.replicas: expected a whole number from 0 to 1000, got '2'",
+        "2:3: service.replicas: expected a whole number from 0 to 1000, got '2'",
     ),
     "a fraction": (
         changed(REPLICAS, "replicas: 1.5"),
-        "2: service.replicas: expected a whole number from 0 to 1000, got 1.5",
+        "2:3: service.replicas: expected a whole number from 0 to 1000, got 1.5",
     ),
     "unknown field, close": (
         changed(REPLICAS, "replicas: 2\n  drain_second: 9"),
-        "3: service.drain_second: unknown field (did you mean drain_seconds?)",
+        "3:3: service.drain_second: unknown field (did you mean spotrelay.drain_seconds?)",
     ),
     "unknown field, wrong section": (
         changed(REPLICAS, "replicas: 2\n  use_spot: true"),
-        "3: service.use_spot: unknown field here: it belongs at resources.use_spot",
+        "3:3: service.use_spot: unknown field here: it belongs at resources.use_spot",
     ),
     "unknown field, SkyServe's": (
         changed(REPLICAS, "replicas: 2\n  replica_policy: {}"),
-        "3: service.replica_policy: unknown field: the number of replicas is fixed: use service.replicas",
+        "3:3: service.replica_policy: unknown field: the number of replicas is fixed: use service.replicas",
     ),
     "unknown field, no idea": (
         changed(REPLICAS, "replicas: 2\n  zzz: 1"),
-        "3: service.zzz: unknown field: there are replicas, readiness_probe, health_check, "
-        "drain_seconds, on_warning, base_on_demand, on_demand_fallback, on_rebalance, surge, "
-        "max_launches_per_minute, idle_timeout_seconds",
+        "3:3: service.zzz: unknown field: there are replicas, readiness_probe",
     ),
     "unknown field, SkyServe's load balancer": (
         changed(REPLICAS, "replicas: 2\n  load_balancer: {stream_timeout_seconds: 600}"),
-        "3: service.load_balancer: unknown field: "
+        "3:3: service.load_balancer: unknown field: "
         "use service.idle_timeout_seconds for stream_timeout_seconds",
     ),
     "missing field": (
         changed(PORTS, "use_spot: true"),
-        "3: resources.ports: missing: expected one port from 1 to 65535, such as 8080",
+        "4:1: resources.ports: missing: expected one port from 1 to 65535, such as 8080",
     ),
     "missing section": (
         "run: x\nservice: {replicas: 1}",
-        "1: resources: missing: expected fields (accelerators, ports …)",
+        "1:1: resources: missing: expected fields (accelerators, ports …)",
     ),
     "section of the wrong type": (
         "run: x\nservice: 3\nresources: {ports: 80, accelerators: T4}",
-        "2: service: expected fields (replicas, readiness_probe …), got 3",
+        "2:1: service: expected fields (replicas, readiness_probe …), got 3",
     ),
     "port too high": (
         changed(PORTS, "ports: 70000"),
-        "5: resources.ports: expected one port from 1 to 65535, such as 8080, got 70000",
+        "6:3: resources.ports: expected one port from 1 to 65535, such as 8080, got 70000",
     ),
     "standbys of another kind": (
         standby("Auto"),
-        f"8: spotrelay.standby: expected {STANDBYS}, got 'Auto'",
+        f"9:13: spotrelay.standby: expected {STANDBYS}, got 'Auto'",
     ),
     "a negative share of standbys": (
         standby("-1%"),
-        f"8: spotrelay.standby: expected {STANDBYS}, got '-1%'",
+        f"9:13: spotrelay.standby: expected {STANDBYS}, got '-1%'",
     ),
     "a fraction of a standby": (
         standby("0.5"),
-        f"8: spotrelay.standby: expected {STANDBYS}, got 0.5",
+        f"9:13: spotrelay.standby: expected {STANDBYS}, got 0.5",
     ),
     "too many standbys": (
         standby("1001"),
-        f"8: spotrelay.standby: expected {STANDBYS}, got 1001",
+        f"9:13: spotrelay.standby: expected {STANDBYS}, got 1001",
     ),
     "a truth for a standby": (
         standby("true"),
-        f"8: spotrelay.standby: expected {STANDBYS}, got true",
+        f"9:13: spotrelay.standby: expected {STANDBYS}, got true",
     ),
     "standbys that nothing tells to be prepared": (
         changed(REPLICAS, "replicas: 2\n  readiness_probe: /ready") + "spotrelay: {standby: 1}\n",
-        "8: spotrelay.standby: a standby is prepared outside the rotation, where only a "
+        "9:13: spotrelay.standby: a standby is prepared outside the rotation, where only a "
         "service.readiness_probe with post_data tells that it is: add one, or remove this",
     ),
     "a number of standbys to be found out, and nothing that tells them to be prepared": (
         changed(REPLICAS, "replicas: 0\n  readiness_probe: /ready") + "spotrelay: {standby: auto}\n",
-        "8: spotrelay.standby: a standby is prepared outside the rotation, where only a "
+        "9:13: spotrelay.standby: a standby is prepared outside the rotation, where only a "
         "service.readiness_probe with post_data tells that it is: add one, or remove this",
     ),
     "standbys without fallback": (
         standby("1", "  on_demand_fallback: false\n"),
-        "9: spotrelay.standby: a standby is an on-demand instance that stands in for Spot, which "
+        "10:13: spotrelay.standby: a standby is an on-demand instance that stands in for Spot, which "
         "service.on_demand_fallback: false rules out: remove one of the two",
     ),
     "standbys of what is all on-demand": (
         standby("1", "  base_on_demand: 2\n"),
-        "9: spotrelay.standby: all 2 replicas are on-demand (service.base_on_demand), so there is no "
+        "10:13: spotrelay.standby: all 2 replicas are on-demand (service.base_on_demand), so there is no "
         "interruption to bridge: remove this, or make service.base_on_demand smaller",
     ),
     "standbys without Spot": (
         standby("1").replace("ports: 8081", "ports: 8081\n  use_spot: false"),
-        "9: spotrelay.standby: with resources.use_spot: false there is no interruption that a standby could "
-        "bridge: remove one of the two",
+        "10:13: spotrelay.standby: with resources.use_spot: false there is no interruption that a standby "
+        "could bridge: remove one of the two",
     ),
     "standbys whose disk forgets": (
         standby("1") + "setup: fetch-model /opt/dlami/nvme/model\n",
-        "9: setup: a stopped standby loses what is below /opt/dlami/nvme, and setup isn't run again when it "
-        "is resumed: let it write to the root volume, or remove spotrelay.standby",
+        "10:1: setup: a stopped standby loses what is below /opt/dlami/nvme, and setup isn't run again when "
+        "it is resumed: let it write to the root volume, or remove spotrelay.standby",
     ),
     "standbys of a type that replicas can't have": (
         standby("1, standby_instance_types: [p4d.24xlarge]"),
-        "8: spotrelay.standby_instance_types[0]: p4d.24xlarge isn't a type that resources allow for a "
+        "9:50: spotrelay.standby_instance_types[0]: p4d.24xlarge isn't a type that resources allow for a "
         "replica, and a standby becomes one: change one of the two",
     ),
     "standbys in a zone that replicas can't be in": (
         standby("1, standby_zones: [us-east-1c]").replace(
             "ports: 8081", "ports: 8081\n  zones: [us-east-1a]"
         ),
-        "9: spotrelay.standby_zones[0]: us-east-1c is none of resources.zones, us-east-1a: "
+        "10:41: spotrelay.standby_zones[0]: us-east-1c is none of resources.zones, us-east-1a: "
         "change one of the two",
     ),
     "standbys in another section": (
         changed(REPLICAS, "replicas: 2\n  standby: 1"),
-        "3: service.standby: unknown field here: it belongs at spotrelay.standby",
+        "3:3: service.standby: unknown field here: it belongs at spotrelay.standby",
     ),
     "several ports": (
         changed(PORTS, "ports: [80, 81]"),
-        "5: resources.ports: expected one port from 1 to 65535, such as 8080, got a list",
+        "6:3: resources.ports: expected one port from 1 to 65535, such as 8080, got a list",
     ),
     "YAML 1.1's yes": (
         changed(PORTS, "ports: 80\n  use_spot: yes"),
-        "6: resources.use_spot: expected true or false, got 'yes'",
+        "7:3: resources.use_spot: expected true or false, got 'yes'",
     ),
     "unknown disk tier": (
         changed(PORTS, "ports: 80\n  disk_tier: ultra"),
-        "6: resources.disk_tier: expected low, medium, high or best, got 'ultra'",
+        "7:3: resources.disk_tier: expected low, medium, high or best, got 'ultra'",
     ),
     "not an amount": (
         changed(PORTS, "ports: 80\n  cpus: 8-16"),
-        "6: resources.cpus: expected a whole number (8: exactly) or 8+ (at least), got '8-16'",
+        "7:3: resources.cpus: expected a whole number (8: exactly) or 8+ (at least), got '8-16'",
     ),
     "not an image": (
         changed(PORTS, "ports: 80\n  image: ubuntu"),
-        "6: resources.image: expected an AMI (ami-0123456789abcdef0) or the SSM parameter "
+        "7:3: resources.image: expected an AMI (ami-0123456789abcdef0) or the SSM parameter "
         "that holds one (/aws/service/…), got 'ubuntu'",
     ),
     "no accelerators": (
         changed(ACCELERATORS, "cpus: 8+"),
-        "3: resources.accelerators: missing: expected accelerators such as A10G:1, or [A10G:1, L4:1]",
+        "4:1: resources.accelerators: missing: expected accelerators such as A10G:1, or [A10G:1, L4:1]",
     ),
     "empty accelerators": (
         changed(ACCELERATORS, "accelerators: []"),
-        "4: resources.accelerators: "
+        "5:3: resources.accelerators: "
         "expected accelerators such as A10G:1, or [A10G:1, L4:1], got an empty list",
     ),
     "a count no type has": (
         changed(ACCELERATORS, "accelerators: A10G:3"),
-        "4: resources.accelerators: no instance type has exactly 3 A10G: there are A10G:1, A10G:4, A10G:8",
+        "5:3: resources.accelerators: no instance type has exactly 3 A10G: there are A10G:1, A10G:4, A10G:8",
     ),
     "no count": (
         changed(ACCELERATORS, "accelerators: 'A10G:'"),
-        "4: resources.accelerators: expected a whole number of accelerators, as in A10G:1, got ''",
+        "5:3: resources.accelerators: expected a whole number of accelerators, as in A10G:1, got ''",
     ),
     "half a GPU": (
         changed(ACCELERATORS, "accelerators: {A10G: 0.5}"),
-        "4: resources.accelerators.A10G: expected a whole number of accelerators, as in A10G:1, got 0.5",
+        "5:18: resources.accelerators.A10G: expected a whole number of accelerators, as in A10G:1, got 0.5",
     ),
     "an image for another chip": (
         changed(ACCELERATORS, "accelerators: Inferentia2:1"),
-        "4: resources.accelerators: the default image has NVIDIA's driver only, and inf2.xlarge has "
-        "Inferentia2: name an image that suits it in resources.image",
+        "5:3: resources.accelerators: the default image has NVIDIA's driver only, and inf2.xlarge has "
+        "Inferentia2: name an image that suits it in spotrelay.image",
     ),
     "unknown instance type": (
         changed(ACCELERATORS, "instance_types:\n  - g5.xlarge\n  - g5.3xlarge"),
-        "6: resources.instance_types[1]: "
+        "7:5: resources.instance_types[1]: "
         "'g5.3xlarge' is no instance type with an accelerator (did you mean g5.xlarge?)",
     ),
     "instance type twice": (
         changed(ACCELERATORS, "instance_types: [g5.xlarge, g5.xlarge]"),
-        "4: resources.instance_types[1]: g5.xlarge stands in the list twice: remove one",
+        "5:31: resources.instance_types[1]: g5.xlarge stands in the list twice: remove one",
     ),
     "instance type at odds with the accelerators": (
         changed(ACCELERATORS, "accelerators: A10G\n  instance_types: [g5.xlarge, g5.12xlarge]"),
-        "5: resources.instance_types[1]: "
+        "6:31: resources.instance_types[1]: "
         "g5.12xlarge has A10G:4, but accelerators asks for A10G:1: change one of the two",
     ),
     "instance type at odds with cpus": (
         changed(ACCELERATORS, "cpus: 8+\n  instance_types: [g5.xlarge, g5.2xlarge]"),
-        "5: resources.instance_types[0]: g5.xlarge doesn't satisfy cpus (4 vCPU): change one of the two",
+        "6:20: resources.instance_types[0]: g5.xlarge doesn't satisfy cpus (4 vCPU): change one of the two",
     ),
     "more on-demand than replicas": (
         changed(REPLICAS, "replicas: 2\n  base_on_demand: 3"),
-        "3: service.base_on_demand: expected a whole number from 0 to replicas, 2, got 3",
+        "3:3: service.base_on_demand: expected a whole number from 0 to replicas, 2, got 3",
     ),
     "a price that may be meant in dollars": (
         changed(PORTS, "ports: 80\n  max_price: 0.7"),
-        "6: resources.max_price: "
+        "7:3: resources.max_price: "
         "expected a share of the on-demand price from 1% to 100%, such as 70%, got 0.7",
     ),
     "a price above on-demand": (
         changed(PORTS, "ports: 80\n  max_price: 120%"),
-        "6: resources.max_price: "
+        "7:3: resources.max_price: "
         "expected a share of the on-demand price from 1% to 100%, such as 70%, got '120%'",
     ),
     "a zone that is a region": (
         changed(PORTS, "ports: 80\n  zones: [us-east-1a, us-east-1]"),
-        "6: resources.zones[1]: expected a zone such as us-east-1a, got 'us-east-1'",
+        "7:23: resources.zones[1]: expected a zone such as us-east-1a, got 'us-east-1'",
     ),
     "a zone twice": (
         changed(PORTS, "ports: 80\n  zones: [us-east-1a, us-east-1a]"),
-        "6: resources.zones[1]: us-east-1a stands in the list twice: remove one",
+        "7:23: resources.zones[1]: us-east-1a stands in the list twice: remove one",
     ),
     "a zone outside of the regions": (
         changed(PORTS, "ports: 80\n  regions: [eu-west-1]\n  zones: [us-east-1a]"),
-        "7: resources.zones[0]: us-east-1a is in none of the regions eu-west-1",
+        "8:11: resources.zones[0]: us-east-1a is in none of the regions eu-west-1",
     ),
     "a region that is a name": (
         changed(PORTS, "ports: 80\n  regions: [Ireland]"),
-        "6: resources.regions[0]: expected a region such as us-east-1, got 'Ireland'",
+        "7:13: resources.regions[0]: expected a region such as us-east-1, got 'Ireland'",
     ),
     "no zone at all": (
         changed(PORTS, "ports: 80\n  zones: []"),
-        "6: resources.zones: expected a list of zones, such as [us-east-1a, us-east-1b], got an empty list",
+        "7:3: resources.zones: expected a list of zones, such as [us-east-1a, us-east-1b], got an empty list",
     ),
     "not a type or family": (
         changed(PORTS, "ports: 80\n  exclude: [g5.*]"),
-        "6: resources.exclude[0]: expected a type such as g5.xlarge, or a family such as g5, got 'g5.*'",
+        "7:13: resources.exclude[0]: expected a type such as g5.xlarge, or a family such as g5, got 'g5.*'",
     ),
     "everything excluded": (
         changed(ACCELERATORS, "accelerators: A10G\n  exclude: [g5]"),
-        "5: resources.exclude: no instance type satisfies A10G:1 and the rest: exclude leaves none of "
+        "6:3: resources.exclude: no instance type satisfies A10G:1 and the rest: exclude leaves none of "
         "g5.xlarge, g5.2xlarge, g5.4xlarge, g5.8xlarge, g5.16xlarge (excluded as g5). Ask for less.",
     ),
     "memory that no accelerator has": (
         changed(ACCELERATORS, "accelerators: T4\n  accelerator_memory: 24+\n  cpus: 4"),
-        "5: resources.accelerator_memory: no instance type satisfies T4:1 and the rest: "
+        "6:3: resources.accelerator_memory: no instance type satisfies T4:1 and the rest: "
         "accelerator_memory 24+ leaves none of g4dn.xlarge, g4dn.2xlarge, g4dn.4xlarge, g4dn.8xlarge, "
         "g4dn.16xlarge (16 GB). "
         "Ask for less.",
     ),
     "instance type that is excluded": (
         changed(ACCELERATORS, "instance_types: [g5.xlarge, g6.xlarge]\n  exclude: [g5]"),
-        "4: resources.instance_types[0]: g5.xlarge doesn't satisfy exclude (excluded as g5): "
+        "5:20: resources.instance_types[0]: g5.xlarge doesn't satisfy exclude (excluded as g5): "
         "change one of the two",
     ),
     "empty run": (
         changed(RUN, "run: ' '"),
-        "6: run: expected a bash script, such as: run: python3 serve.py --port $PORT, got ' '",
+        "7:1: run: expected a bash script, such as: run: python3 serve.py --port $PORT, got ' '",
     ),
     "env without a value": (
         GOOD + "envs:\n  HF_TOKEN:",
-        "8: envs.HF_TOKEN: has no value: "
+        "9:3: envs.HF_TOKEN: has no value: "
         'write "" for an empty one; what must stay secret belongs under `secrets`',
     ),
     "env that is a list": (
         GOOD + "envs:\n  A: [1]",
-        "8: envs.A: expected text or a number, got a list",
+        "9:3: envs.A: expected text or a number, got a list",
     ),
     "env name": (
         GOOD + "envs:\n  MODEL-NAME: x",
-        "8: envs.MODEL-NAME: expected a name of letters, digits and _, as in MODEL_NAME",
+        "9:3: envs.MODEL-NAME: expected a name of letters, digits and _, as in MODEL_NAME",
     ),
     "env that SpotRelay sets": (
         GOOD + "envs:\n  PORT: 80",
-        "8: envs.PORT: is set by SpotRelay (is resources.ports): use another name",
+        "9:3: envs.PORT: is set by SpotRelay (is resources.ports): use another name",
     ),
     "env with a control character": (
         GOOD + 'envs:\n  BELL: "\\a"',
-        "8: envs.BELL: control characters other than tab and newline can't stand in an environment variable",
+        "9:3: envs.BELL: control characters other than tab and newline can't stand in an environment "
+        "variable",
     ),
     "secret in the clear": (
         GOOD + "secrets:\n  HF_TOKEN: hf_abc",
-        "8: secrets.HF_TOKEN: "
+        "9:3: secrets.HF_TOKEN: "
         "expected the name of an SSM parameter, such as /spotrelay/llama3/hf-token, got 'hf_abc'",
     ),
     "env and secret": (
         GOOD + "envs: {A: 1}\nsecrets: {A: /a}",
-        "8: secrets.A: stands under envs, too: remove one",
+        "9:11: secrets.A: stands under envs, too: remove one",
     ),
     "name with capitals": (
         GOOD + "name: Chat",
-        "7: name: expected lower-case letters, digits and hyphens, a letter first and no hyphen last, "
+        "8:1: name: expected lower-case letters, digits and hyphens, a letter first and no hyphen last, "
         "at most 24 characters (it becomes part of AWS names), got 'Chat'",
     ),
-    "name of another type": (GOOD + "name: 8", "7: name: expected text, got 8"),
+    "name of another type": (GOOD + "name: 8", "8:1: name: expected text, got 8"),
     "probe variable unknown": (
         changed(
             REPLICAS, "replicas: 2\n  readiness_probe:\n    path: /v1\n    post_data:\n      model: $MODEL"
         )
         + "envs: {MODEL_NAME: x}",
-        "6: service.readiness_probe.post_data.model: $MODEL isn't defined under envs "
+        "6:7: service.readiness_probe.post_data.model: $MODEL isn't defined under envs "
         "(did you mean MODEL_NAME?): define it there, or write $$ for a dollar sign",
     ),
     "probe with a lone dollar": (
         changed(REPLICAS, "replicas: 2\n  readiness_probe: {path: /v1, post_data: {q: '5 $ a day'}}"),
-        "3: service.readiness_probe.post_data.q: "
+        "3:44: service.readiness_probe.post_data.q: "
         "a $ without a name in '5 $ a day': write $$ for a dollar sign",
     ),
     "probe with a secret": (
         changed(REPLICAS, "replicas: 2\n  readiness_probe: {path: /v1, post_data: {q: $KEY}}")
         + "secrets: {KEY: /key}",
-        "3: service.readiness_probe.post_data.q: "
+        "3:44: service.readiness_probe.post_data.q: "
         "$KEY is a secret, and the probe is stored in the clear: leave it out",
     ),
     "probe without a path": (
         changed(REPLICAS, "replicas: 2\n  readiness_probe: v1/models"),
-        "3: service.readiness_probe.path: expected a path such as /v1/chat/completions, got 'v1/models'",
+        "3:3: service.readiness_probe.path: expected a path such as /v1/chat/completions, got 'v1/models'",
     ),
     "probe data that isn't JSON": (
         changed(REPLICAS, "replicas: 2\n  readiness_probe: {path: /v1, post_data: '{'}"),
-        "3: service.readiness_probe.post_data: expected fields, or the same as JSON text: not JSON: "
+        "3:32: service.readiness_probe.post_data: expected fields, or the same as JSON text: not JSON: "
         "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
     ),
     "two GET checks": (
         changed(REPLICAS, "replicas: 2\n  readiness_probe: /ready\n  health_check: /health"),
-        "4: service.health_check: a readiness probe without post_data is the load balancer's own "
+        "4:3: service.health_check: a readiness probe without post_data is the load balancer's own "
         "check, and that is /ready: remove one of the two, or give the probe post_data",
     ),
     "when to leave": (
         changed(REPLICAS, "replicas: 2\n  on_warning: later"),
-        "3: service.on_warning: expected needed, serve_on or leave, got 'later'",
+        "3:3: service.on_warning: expected needed, serve_on or leave, got 'later'",
     ),
     "idle time-out": (
         changed(REPLICAS, "replicas: 2\n  idle_timeout_seconds: 4001"),
-        "3: service.idle_timeout_seconds: expected whole seconds from 1 to 4000, got 4001",
+        "3:3: service.idle_timeout_seconds: expected whole seconds from 1 to 4000, got 4001",
     ),
     "drain time": (
         changed(REPLICAS, "replicas: 2\n  drain_seconds: 0"),
-        "3: service.drain_seconds: expected whole seconds from 1 to 3600, got 0",
+        "3:3: service.drain_seconds: expected whole seconds from 1 to 3600, got 0",
     ),
 }
 
@@ -379,7 +378,7 @@ def test_an_unknown_accelerator_names_the_nearest_and_all_that_there_are(problem
     """Accelerators that no instance type has are refused with a suggestion and the list."""
     (problem,) = problems(changed(ACCELERATORS, "accelerators: [L4:1, A10X:1]"))
     assert str(problem).startswith(
-        "chat.yaml:4: resources.accelerators[1]: "
+        "chat.yaml:5:24: resources.accelerators[1]: "
         "no instance type has 'A10X' (did you mean A10G?): there are A100,"
     )
     assert "RTX-PRO-6000" in problem.message
@@ -389,7 +388,7 @@ def test_spot_without_a_pool_says_which_requirement_leaves_which_type_out(proble
     """Requirements that no instance type satisfies together are named with the types that each excludes."""
     (problem,) = problems(changed(ACCELERATORS, "accelerators: A10G:1\n  cpus: 96+"))
     assert str(problem) == (
-        "chat.yaml:5: resources.cpus: "
+        "chat.yaml:6:3: resources.cpus: "
         "no instance type satisfies A10G:1 and the rest: cpus 96+ leaves none of "
         "g5.xlarge (4 vCPU), g5.2xlarge (8 vCPU), g5.4xlarge (16 vCPU), g5.8xlarge (32 vCPU), "
         "g5.16xlarge (64 vCPU). Ask for less."
@@ -399,7 +398,7 @@ def test_spot_without_a_pool_says_which_requirement_leaves_which_type_out(proble
 def test_two_requirements_that_exclude_each_other_are_both_named(problems: Refuser) -> None:
     """Where no single requirement is to blame, each is named with what it leaves out."""
     (problem,) = problems(changed(ACCELERATORS, "accelerators: A10G:1\n  cpus: 8+\n  memory: 16"))
-    assert (problem.line, problem.field) == (3, "resources")
+    assert (problem.line, problem.field) == (4, "resources")
     assert "cpus 8+ leaves none of g5.xlarge (4 vCPU); memory 16 leaves none of g5.2xlarge (32 GiB)" in str(
         problem
     )
@@ -421,7 +420,7 @@ def test_all_problems_are_reported_at_once_in_the_order_of_their_lines(problems:
 def test_a_script_that_does_not_fit_into_user_data_is_refused_with_its_size(problems: Refuser) -> None:
     """EC2's 16 KiB are checked before anything is deployed, and the largest part is named."""
     (problem,) = problems(GOOD + "setup: |\n" + "  echo 0123456789\n" * 1200)
-    assert (problem.line, problem.field) == (7, "setup")
+    assert (problem.line, problem.field) == (8, "setup")
     assert "bytes of user data, EC2 takes 16384: put the larger part of `setup`" in problem.message
 
 
@@ -430,7 +429,7 @@ def test_a_file_name_that_is_no_service_name_asks_for_a_name(tmp_path: Path) -> 
     file = tmp_path / "My_Service.yaml"
     file.write_text(GOOD, encoding="utf-8")
     with pytest.raises(
-        InvalidServiceFileError, match=r"My_Service.yaml:1: name: .*got 'My_Service': add `name:`"
+        InvalidServiceFileError, match=r"My_Service.yaml:1:1: name: .*got 'My_Service': add `name:`"
     ):
         load(file)
 
@@ -448,14 +447,14 @@ NOT_YAML = {
         "chat.yaml:2:1: not YAML: but found another document expected a single document in the stream",
     ),
     "a control character": ("a: \x01", "chat.yaml: not YAML: unacceptable character #x0001"),
-    "a list": ("- a", "chat.yaml:1: expected fields (`service:`, `resources:`, `run:` …), got a list"),
-    "a word": ("hello", "chat.yaml:1: expected fields (`service:`, `resources:`, `run:` …), got 'hello'"),
-    "a tag": ("a: !vault x", "chat.yaml:1: a: YAML tag !vault has no meaning in a service file: remove it"),
+    "a list": ("- a", "chat.yaml:1:1: expected fields (`service:`, `resources:`, `run:` …), got a list"),
+    "a word": ("hello", "chat.yaml:1:1: expected fields (`service:`, `resources:`, `run:` …), got 'hello'"),
+    "a tag": ("a: !vault x", "chat.yaml:1:4: a: YAML tag !vault has no meaning in a service file: remove it"),
     "a merge key": (
         "a: &a {b: 1}\nc:\n  <<: *a",
-        "chat.yaml:3: c: merge keys (<<) are not supported: write the fields out",
+        "chat.yaml:3:3: c: merge keys (<<) are not supported: write the fields out",
     ),
-    "a mapping as key": ("? {a: 1}\n: 2", "chat.yaml:1: expected a plain name as key"),
+    "a mapping as key": ("? {a: 1}\n: 2", "chat.yaml:1:3: expected a plain name as key"),
     "an alias of itself": ("a: &a [*a]", "chat.yaml: too large once its aliases are followed"),
     "nesting without end": ("[" * 5000, "chat.yaml: nested too deeply"),
 }
@@ -472,8 +471,8 @@ def test_what_is_not_yaml_is_placed_by_line_and_column(name: str, problems: Refu
 def test_every_duplicate_key_is_reported_with_the_line_of_the_first(problems: Refuser) -> None:
     """Keys that stand twice are all found, in any depth."""
     assert [str(p) for p in problems("run: x\nservice:\n  replicas: 1\n  replicas: 2\nrun: y\n")] == [
-        "chat.yaml:4: service.replicas: stands here twice, first in line 3: remove one",
-        "chat.yaml:5: run: stands here twice, first in line 1: remove one",
+        "chat.yaml:4:3: service.replicas: stands here twice, first in line 3: remove one",
+        "chat.yaml:5:1: run: stands here twice, first in line 1: remove one",
     ]
 
 

@@ -45,8 +45,8 @@ def test_problems_of_all_files_go_to_standard_error_one_per_line_and_exit_2(tmp_
     assert code == 2
     assert "good" in out
     assert err.splitlines() == [
-        f"{bad}:2: service.replicas: expected a whole number from 0 to 1000, got -1",
-        f"{bad}:5: resources.ports: expected one port from 1 to 65535, such as 8080, got 0",
+        f"{bad}:2:3: service.replicas: expected a whole number from 0 to 1000, got -1",
+        f"{bad}:6:3: resources.ports: expected one port from 1 to 65535, such as 8080, got 0",
         f"{tmp_path / 'none.yaml'}: no such file",
     ]
 
@@ -57,7 +57,7 @@ def test_warnings_are_shown_and_exit_0(tmp_path: Path) -> None:
     file.write_text(GOOD.replace("{A10G, L4, L40S}", "T4"), encoding="utf-8")
     code, _, err = run(file)
     assert code == 0
-    assert err.startswith(f"warning: {file}:4: resources.accelerators: only 5 instance types are eligible")
+    assert err.startswith(f"warning: {file}:5:3: resources.accelerators: only 5 instance types are eligible")
 
 
 def test_markup_in_a_file_is_shown_as_it_stands(tmp_path: Path) -> None:

@@ -10,23 +10,22 @@ import pytest
 from pydantic import BaseModel
 
 from spotrelay.service.disk import disk
+from spotrelay.service.document import field_name
 from spotrelay.service.schema import ServiceFile
-from spotrelay.service.wording import sections
+from spotrelay.service.wording import fields, sections
 
 from .conftest import GOOD, Loader
 
 TEXT = (Path(__file__).parents[2] / "docs" / "service-file.md").read_text(encoding="utf-8")
 
 
-def fields() -> dict[str, Any]:
+def schema() -> dict[str, Any]:
     """Every field of the schema with its default, `...` where it has none."""
-    found = {}
-    for way, model in sections():
-        for name, field in model.model_fields.items():
-            is_section = way == "" and name in ("service", "resources", "spotrelay")
-            if not is_section:
-                found[f"{way}.{name}".lstrip(".")] = ... if field.is_required() else field.default
-    return found
+    return {
+        field_name(place): ... if field.is_required() else field.default
+        for place, field in fields().items()
+        if place not in (("service",), ("resources",), ("spotrelay",))
+    }
 
 
 def documented() -> dict[str, str]:
@@ -36,14 +35,14 @@ def documented() -> dict[str, str]:
 
 def test_the_table_has_every_field_and_no_other() -> None:
     """A new field fails this test until it is documented."""
-    assert set(documented()) >= set(fields())
-    assert {name for name in documented() if "." in name} <= set(fields())
+    assert set(documented()) >= set(schema())
+    assert {name for name in documented() if "." in name} <= set(schema())
 
 
 def test_the_table_gives_the_defaults_of_the_schema() -> None:
     """Where the schema has a default, the table has the same; where it has none, it says `required`."""
     table = documented()
-    for name, default in fields().items():
+    for name, default in schema().items():
         if default is ...:
             assert table[name] == "required", name
         elif isinstance(default, bool | int | str):

@@ -71,6 +71,7 @@ def arrives(service: Service, text: str) -> None:
     spec = ServiceSpec.from_json(document)
     assert spec.version == 3
     assert spec.readiness_probe
+    assert spec.readiness_probe.post_data
     assert spec.readiness_probe.post_data["prompt"] == text
 
 
@@ -153,63 +154,64 @@ PROBE_DATA = "service.readiness_probe.post_data"
 REFUSED = {  # name: (text, the beginning of the error after "chat.yaml:")
     "half of a surrogate pair": (
         GOOD + 'envs:\n  FACE: "\\ud83e"',
-        "8: envs.FACE: has half of a surrogate pair, which is no character: write the character itself",
+        "9:9: envs.FACE: has half of a surrogate pair, which is no character: write the character itself",
     ),
     "half of a pair in JSON text": (
         probe_with("""'{"face": "\\ud83e"}'"""),
-        f"3: {PROBE_DATA}: expected fields, or the same as JSON text: not JSON: ",
+        f"3:32: {PROBE_DATA}: expected fields, or the same as JSON text: not JSON: ",
     ),
     "a reference that CloudFormation would resolve": (
         GOOD + "envs:\n  KEY: '{{resolve:secretsmanager:key}}'",
-        "8: envs.KEY: {{resolve: can't stand here: CloudFormation would put a value there, "
+        "9:8: envs.KEY: {{resolve: can't stand here: CloudFormation would put a value there, "
         "in the clear: name a secret under `secrets`",
     ),
     "a mark of the CDK's": (
         changed("run: python3 serve.py", "run: echo ${Token[TOKEN.1]}"),
-        "6: run: ${Token[ can't stand here: it is the CDK's mark for a value of its own: "
+        "7:6: run: ${Token[ can't stand here: it is the CDK's mark for a value of its own: "
         "give the variable another name",
     ),
     "a null byte in an env": (
         GOOD + 'envs:\n  NUL: "\\0"',
-        "8: envs.NUL: control characters other than tab and newline can't stand in an environment variable",
+        "9:3: envs.NUL: control characters other than tab and newline can't stand in an environment variable",
     ),
     "a number that JSON lacks": (
         probe_with("{temperature: .inf}"),
-        f"3: {PROBE_DATA}: expected fields, or the same as JSON text: not JSON: Out of range float",
+        f"3:32: {PROBE_DATA}: expected fields, or the same as JSON text: not JSON: Out of range float",
     ),
     "such a number in JSON text": (
         probe_with("""'{"temperature": NaN}'"""),
-        f"3: {PROBE_DATA}: expected fields, or the same as JSON text: not JSON: Out of range float",
+        f"3:32: {PROBE_DATA}: expected fields, or the same as JSON text: not JSON: Out of range float",
     ),
     "JSON text nested without end": (
         probe_with("'" + '{"a":' * 9000 + "1" + "}" * 9000 + "'"),
-        f"3: {PROBE_DATA}: expected fields, or the same as JSON text: not JSON: ",
+        f"3:32: {PROBE_DATA}: expected fields, or the same as JSON text: not JSON: ",
     ),
     "an enormous number": (
         changed(REPLICAS, "replicas: 0x" + "f" * 9000),
-        "2: service.replicas: expected a whole number from 0 to 1000, got '0xfff",
+        "2:3: service.replicas: expected a whole number from 0 to 1000, got '0xfff",
     ),
     "a key that clears the screen": (
         GOOD + '"\\e[2J\\n": 1',
-        "7: '\\x1b[2J\\n': unknown field: ",
+        "8:1: '\\x1b[2J\\n': unknown field: ",
     ),
     "a volume that the default image doesn't fit into": (
         changed("ports: 8081", "ports: 8081\n  disk_size: 74"),
-        "6: resources.disk_size: expected 75 GiB or more, which the default image takes, got 74: "
+        "7:3: resources.disk_size: expected 75 GiB or more, which the default image takes, got 74: "
         "EC2 would refuse every launch",
     ),
     "a root device that the default image hasn't": (
         changed("ports: 8081", "ports: 8081\n  root_device: /dev/xvda"),
-        "6: resources.root_device: the default image's root device is /dev/sda1: "
-        "remove this, or name the image that has another in resources.image",
+        "7:3: resources.root_device: the default image's root device is /dev/sda1: "
+        "remove this, or name the image that has another in spotrelay.image",
     ),
     "a root device that is a path": (
         changed("ports: 8081", "ports: 8081\n  image: ami-00000000\n  root_device: /dev/nvme0n1"),
-        "7: resources.root_device: expected a device name such as /dev/sda1 or /dev/xvda, got '/dev/nvme0n1'",
+        "8:3: resources.root_device: expected a device name such as /dev/sda1 or /dev/xvda, "
+        "got '/dev/nvme0n1'",
     ),
     "faster than EC2 loads a snapshot": (
         changed("ports: 8081", "ports: 8081\n  disk_initialization_rate: 301"),
-        "6: resources.disk_initialization_rate: expected a whole number of MiB/s from 100 to 300, got 301",
+        "7:3: resources.disk_initialization_rate: expected a whole number of MiB/s from 100 to 300, got 301",
     ),
 }
 
@@ -230,7 +232,7 @@ def test_a_document_that_parameter_store_refuses_is_refused_with_its_size(proble
     (problem,) = problems(
         changed("ports: 8081", f"ports: 8081\n  exclude: [{', '.join(f'g{i}.x' for i in range(1500))}]")
     )
-    assert (problem.line, problem.field) == (6, "resources.exclude")
+    assert (problem.line, problem.field) == (7, "resources.exclude")
 
 
 def test_a_documents_size_is_that_of_the_longest(service: Loader) -> None:

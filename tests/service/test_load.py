@@ -29,6 +29,7 @@ def test_the_demo_service_has_many_pools_and_drains_within_its_warning() -> None
     assert {t.accelerator for t in demo.instance_types} == {"A10G", "L4", "L40S", "T4"}
     assert len(demo.instance_types) == 22
     assert demo.readiness_probe is not None
+    assert demo.readiness_probe.post_data is not None
     assert demo.readiness_probe.post_data["model"] == demo.envs["MODEL_NAME"]
     assert demo.drain_s + BALANCER_LAG_S < DEFAULT_WARNING_S
     assert int(demo.envs["TOKENS"]) * float(demo.envs["TOKEN_S"]) < demo.drain_s
@@ -56,6 +57,7 @@ def test_the_llama3_service_is_the_gss_example_on_at_least_ten_types() -> None:
             "max_tokens": 1,
         },
         timeout_s=15,
+        failure_threshold_s=180,
     )
     assert llama3.disk == Disk(128, 3000, 250)
     assert len(llama3.instance_types) >= 10
@@ -234,7 +236,7 @@ def test_post_data_may_be_json_text(service: Loader) -> None:
     data = """post_data: '{"n": 1}'"""
     probe = f"readiness_probe: {{path: /p, {data}, timeout_seconds: 5, initial_delay_seconds: 60}}"
     chat = service(GOOD.replace("replicas: 2", f"replicas: 2\n  {probe}"))
-    assert chat.readiness_probe == ReadinessProbe("/p", {"n": 1}, timeout_s=5)
+    assert chat.readiness_probe == ReadinessProbe("/p", {"n": 1}, timeout_s=5, failure_threshold_s=180)
     assert chat.initial_delay_s == 60
     assert chat.health_check_path == "/health"
 
@@ -250,7 +252,7 @@ def test_few_types_are_a_warning_that_says_what_would_widen_the_choice(service: 
     """Fewer than ten types for Spot is answered with the requirement to relax and the GPUs to add."""
     chat = service(GOOD.replace("{A10G, L4, L40S}", "A10G\n  cpus: 8+"))
     assert [str(w).partition("chat.yaml:")[2] for w in chat.warnings] == [
-        "4: resources.accelerators: "
+        "5:3: resources.accelerators: "
         "only 4 instance types are eligible, where AWS asks for at least 10 for Spot. "
         "Wider with a smaller cpus (it leaves out g5.xlarge), or with L4:1 (6 more), or with L40S:1 (4 more)."
     ]
@@ -360,7 +362,7 @@ def test_what_is_likely_a_mistake_is_a_warning(service: Loader) -> None:
         GOOD.replace("replicas: 2", "replicas: 2\n  drain_seconds: 600")
         + "envs: {HF_TOKEN: abc, MAX_TOKENS: 5, EMPTY_TOKEN: ''}"
     )
-    assert [(w.line, w.field) for w in chat.warnings] == [(3, "service.drain_seconds"), (8, "envs.HF_TOKEN")]
+    assert [(w.line, w.field) for w in chat.warnings] == [(3, "service.drain_seconds"), (9, "envs.HF_TOKEN")]
 
 
 def test_a_description_tells_what_the_service_amounts_to(service: Loader) -> None:

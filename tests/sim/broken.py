@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -51,7 +51,16 @@ from spotrelay.serving import (
     strength,
     supersede,
 )
-from spotrelay.serving.actions import Action, CloseIntent, Drain, Request, Resume, StopInstance, Terminate
+from spotrelay.serving.actions import (
+    Action,
+    CloseIntent,
+    Drain,
+    NoteSilence,
+    Request,
+    Resume,
+    StopInstance,
+    Terminate,
+)
 from spotrelay.serving.reconcile import Stage
 
 
@@ -143,7 +152,7 @@ _drop = strength._drop
 _least_missed = strength._least_missed
 _derive = desired.derive
 _read = Controller._read
-_admit = Controller._admit
+_probe = Controller._probe
 _as_it_should_be = standby._as_it_should_be
 _unowned = reconcile.unowned
 
@@ -380,6 +389,25 @@ def all_warned_instances_are_terminated(self: Controller, *args: Any, **kwargs: 
 def supersedes_all_at_once(spec: ServiceSpec, *args: Any) -> Iterator[Action]:
     """All recommended replicas are replaced at the same time."""
     return supersede.decide(replace(spec, surge=99), *args)
+
+
+@mistake(supersede, "is_silent", Rule.REPLACED_BEFORE_DRAINED)
+def silence_counts_at_once(spec: ServiceSpec, replica: Replica, now: datetime) -> bool:
+    """A replica that doesn't answer its readiness probe once is replaced."""
+    return replica.silent_since is not None
+
+
+@mistake(supersede, "is_silent", Rule.REPLACED_BEFORE_DRAINED)
+def silence_is_never_enough(*args: Any) -> bool:
+    """A replica that answers no probe any more serves for ever."""
+    return False
+
+
+@mistake(reconcile, "heard", Rule.ROWS_MATCH_OBSERVATION)
+def who_is_silent_once_stays_so(rows: Rows, answering: Collection[str], now: datetime) -> list[Action]:
+    """That a replica answers its probe again is noted nowhere, and silence anew each time."""
+    silent = [r for r in rows.replicas.values() if r.stays and r.instance_id not in answering]
+    return [NoteSilence(replica, now) for replica in silent]
 
 
 @mistake(rollout, "proven", Rule.VERSION_CORRECT)
@@ -833,13 +861,13 @@ def standbys_are_never_counted(
     return spec.standby
 
 
-@mistake(Controller, "_admit", Rule.STANDBY_OUT_OF_ROTATION)
-def standbys_are_registered(self: Controller, spec: ServiceSpec, seen: Any) -> None:
+@mistake(Controller, "_probe", Rule.STANDBY_OUT_OF_ROTATION)
+def standbys_are_registered(self: Controller, spec: ServiceSpec, seen: Any, *args: Any) -> None:
     """A standby that is prepared comes into rotation."""
     rising = (r for r in seen.rows.replicas.values() if r.stands_by and r.state is ReplicaState.STARTING)
     if ids := [r.instance_id for r in rising if r.instance_id]:
         self._ports.router.register(spec, ids)
-    _admit(self, spec, seen)
+    _probe(self, spec, seen, *args)
 
 
 MISTAKES += [

@@ -17,6 +17,8 @@ from spotrelay.core.names import Metric
 from spotrelay.core.requirements import Accelerators, Amount, Requirements
 from spotrelay.core.spec import OnRebalance, OnUpdate, OnWarning, ReadinessProbe, ServiceSettings, ServiceSpec
 from spotrelay.service import Service, envfile, load
+from spotrelay.service.dialect import canonical
+from spotrelay.service.document import Document
 from spotrelay.service.wording import sections
 from stacks.alarms import UNLAUNCHED_PERIODS
 from stacks.service import ServiceStack
@@ -37,6 +39,7 @@ FILE: dict[str, Any] = {
             "post_data": {"prompt": "{{ user }} $${Tok$REST \U0001f999"},
             "initial_delay_seconds": 1700,
             "timeout_seconds": 7,
+            "consecutive_failure_threshold_timeout": 222,
         },
         "health_check": "/healthy",
         "drain_seconds": 45,
@@ -111,7 +114,10 @@ SETTINGS = ServiceSettings(
     on_warning=OnWarning.SERVE_ON,
     initial_delay_s=1700,
     readiness_probe=ReadinessProbe(
-        "/v1/generate", {"prompt": "{{ user }} ${Token[TOKEN.1]} \U0001f999"}, timeout_s=7
+        "/v1/generate",
+        {"prompt": "{{ user }} ${Token[TOKEN.1]} \U0001f999"},
+        timeout_s=7,
+        failure_threshold_s=222,
     ),
     on_rebalance=OnRebalance.REPLACE,
     on_update=OnUpdate.BLUE_GREEN,
@@ -165,6 +171,10 @@ def bridged(tmp_path_factory: pytest.TempPathFactory) -> ServiceSpec:
     return _document(_stack(tmp_path_factory.mktemp("bridged"), BRIDGED))
 
 
+def _canonical(file: dict[str, Any]) -> dict[str, Any]:
+    return canonical(Document("chosen.yaml", file, {})).document.values
+
+
 def _document(template: Template) -> ServiceSpec:
     (launch_template,) = template.all("AWS::EC2::LaunchTemplate")
     text = flat(template.only("AWS::SSM::Parameter")["Value"])
@@ -182,7 +192,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Service:
 @pytest.mark.parametrize(("way", "model"), list(sections()))
 def test_every_field_of_the_file_is_tried(way: str, model: type[BaseModel]) -> None:
     """A new field of the schema fails this test until the file above has it, off its default."""
-    file = {**FILE, "spotrelay": BRIDGED["spotrelay"]}
+    file = _canonical({**FILE, "spotrelay": BRIDGED["spotrelay"]})
     written = reduce(getitem, way.split("."), file) if way else file
     assert written.keys() == model.model_fields.keys()
     for name, field in model.model_fields.items():

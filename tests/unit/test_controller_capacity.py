@@ -272,7 +272,7 @@ def test_many_failures_at_once_are_no_crash_loop() -> None:
     world = world_of(replace(demo_spec(replicas=10), initial_delay_s=60))
     controller = Controller(world.ports())
     world.meddle("router.health", lambda _: world.router.fail_checks(), times=None)
-    settle(world, controller, rounds=25)
+    settle(world, controller, rounds=int((60 + timing.BOOT_S) / timing.TICK_IN_TRANSITION_S) + 5)
     assert len(world.store.history("demo", 99)) == 10
     world.before.clear()
     settle(world, controller, rounds=120)

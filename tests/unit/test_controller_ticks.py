@@ -195,9 +195,9 @@ def test_a_replica_is_given_up_only_if_it_was_asked() -> None:
     controller = Controller(world.ports())
     controller.tick("demo")
     world.fleet.run()
-    world.clock.advance(61)
-    world.prober.silent = {f"i-{2:017x}"}
     controller.tick("demo")
+    world.clock.advance(60 + timing.BOOT_S + 1)
+    world.prober.silent = {f"i-{2:017x}"}
     controller.tick("demo")
     world.router.pass_checks()
     controller.tick("demo")
@@ -214,12 +214,34 @@ def test_where_nobody_answers_nothing_is_registered() -> None:
     controller = Controller(world.ports())
     controller.tick("demo")
     world.fleet.run()
-    world.clock.advance(61)
     world.prober.silent = {f"i-{1:017x}"}
     controller.tick("demo")
+    world.clock.advance(60 + timing.BOOT_S + 1)
     controller.tick("demo")
     assert [(r.id, r.state) for r in world.store.history("demo", 9)] == [(1, ReplicaState.FAILED)]
     assert "router.register" not in world.calls
+
+
+def test_who_serves_is_asked_by_the_minute_s_tick() -> None:
+    """Not by those that follow a change within seconds: each probe is a request that a model answers."""
+    probe = ReadinessProbe("/", {}, failure_threshold_s=180)
+    world = world_of(replace(demo_spec(replicas=2), readiness_probe=probe))
+    controller = Controller(world.ports())
+    settle(world, controller)
+    world.calls.clear()
+    controller.tick("demo", serving=world.clock.now())
+    assert "prober.answering" not in world.calls
+    world.prober.silent = {instance_of(active(world)[0])}
+    controller.tick("demo")
+    assert [r.silent_since for r in active(world)] == [world.clock.now(), None]
+    assert all(r.serves for r in active(world))
+    for _ in range(4):
+        world.clock.advance(60)
+        controller.tick("demo")
+    assert [r.replaces for r in active(world)] == [None, None, 1]
+    assert len(in_rotation(world)) == 2
+    settle(world, controller)
+    assert [r.id for r in active(world)] == [2, 3]
 
 
 def test_who_has_no_address_yet_is_not_asked() -> None:
@@ -240,7 +262,7 @@ def test_what_fails_leaves_the_rotation_before_it_ends() -> None:
     world = world_of(replace(demo_spec(replicas=1), initial_delay_s=60, on_demand_fallback=False))
     controller = Controller(world.ports())
     world.meddle("router.health", lambda _: world.router.fail_checks(), times=None)
-    settle(world, controller, rounds=25)
+    settle(world, controller, rounds=int((60 + timing.BOOT_S) / timing.TICK_IN_TRANSITION_S) + 5)
     (failed,) = world.store.history("demo", 9)
     assert failed.state is ReplicaState.FAILED
     assert ("deregister", (failed.instance_id,)) in world.router.calls

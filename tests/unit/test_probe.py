@@ -130,6 +130,51 @@ def test_the_probe_is_a_real_request(serve: Serve) -> None:
     assert ask({}) == []
 
 
+def sent(**event: Any) -> str:
+    """What a replica gets that is ready."""
+    heard: list[bytes] = []
+
+    def hear(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            heard.append(connection.recv(65_536))
+            connection.sendall(GOOD)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=hear, args=(listener,))
+        thread.start()
+        answer = probe.handler(
+            {"urls": {"i-1": url_of(listener)}, "timeout_s": PATIENCE_S, **event}, object()
+        )
+        thread.join()
+    assert answer == {"answering": ["i-1"]}
+    return heard[0].decode()
+
+
+def test_without_data_the_probe_is_a_get() -> None:
+    """It has no body, and says nothing of one."""
+    request = sent(post_data=None)
+    assert request.startswith("GET /v1/chat/completions HTTP/1.1\r\n")
+    assert "content-" not in request.lower()
+
+
+def test_the_file_s_headers_are_sent() -> None:
+    """They replace those of ours that say the same in other case, but not how the request is sent."""
+    headers = {"Authorization": "Bearer ü", "content-type": "text/plain", "Content-Length": "9", "x": ""}
+    lines = sent(post_data={}, headers=headers).partition("\r\n\r\n")[0].split("\r\n")
+    assert "Authorization: Bearer ü" in lines
+    content = [line for line in lines if line.lower().startswith("content-")]
+    assert content == ["content-type: text/plain", "Content-Length: 2"]
+
+
+@pytest.mark.parametrize("header", [{"a": "b\r\nHost: evil"}, {"a: b\r\nc": "d"}, {"": "x"}, {"a b": "x"}])
+def test_a_header_is_one_line(header: dict[str, str], listen: Listen) -> None:
+    """What would be two is refused, and nobody is asked."""
+    event = {"urls": {"i-1": url_of(listen())}, "headers": header, "timeout_s": 1}
+    with pytest.raises(ValueError, match="a header is one line"):
+        probe.handler(event, object())
+
+
 @pytest.mark.parametrize(
     "start",
     [

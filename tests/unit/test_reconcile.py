@@ -27,6 +27,7 @@ from spotrelay.serving.actions import (
     Launch,
     MarkReady,
     NoteHealth,
+    NoteSilence,
     NoteWarning,
     Register,
     Replace,
@@ -219,10 +220,39 @@ def test_a_started_replica_that_is_out_of_rotation_is_registered() -> None:
     assert reconcile.awaiting_probe(probed, replace(seen, warned={"i-1": NOW})) == {}, "it comes in no more"
 
 
+def test_who_serves_is_asked_again() -> None:
+    """Replicas in rotation that EC2 doesn't take back, where the file says how long silence may last."""
+    replicas = [
+        a_replica(1, ReplicaState.READY),
+        a_replica(2, ReplicaState.READY, unhealthy_since=NOW),
+        a_replica(3, ReplicaState.STARTING),
+        a_replica(4, ReplicaState.READY, warned_at=NOW),
+        a_replica(5, ReplicaState.READY),
+        a_replica(6, ReplicaState.READY),
+        a_replica(7, ReplicaState.READY),
+    ]
+    instances = [an_instance(r.id, address=f"10.0.0.{r.id}") for r in replicas[:5]]
+    instances += [an_instance(6), an_instance(7, InstanceState.TERMINATED, address="10.0.0.7")]
+    seen = replace(seen_of(*replicas, instances=instances), warned={"i-5": NOW})
+    spec = demo_spec(replicas=7)
+    for threshold_s, asked in ((180, [1]), (None, [])):
+        probe = ReadinessProbe("/", {}, failure_threshold_s=threshold_s)
+        assert list(reconcile.watched(replace(spec, readiness_probe=probe), seen)) == asked
+    assert not reconcile.watched(spec, seen)
+
+
+def test_silence_is_noted_once() -> None:
+    """With its beginning, and its end."""
+    well, silent = a_replica(1, ReplicaState.READY), a_replica(2, ReplicaState.READY, silent_since=NOW)
+    rows = rows_of(well, silent, a_replica(3, ReplicaState.STARTING))
+    assert reconcile.heard(rows, {"i-1"}, NOW) == []
+    assert reconcile.heard(rows, {"i-2"}, NOW) == [NoteSilence(well, NOW), NoteSilence(silent, None)]
+
+
 def test_a_replica_that_never_becomes_ready_has_failed() -> None:
     """After its initial delay it is given up, and its successor waits for the back-off; on-demand doesn't."""
     late = a_replica(1, ReplicaState.PROVISIONING)
-    fail = Fail(late, "not ready 1200 s after its launch")
+    fail = Fail(late, "not ready 1200 s after its instance booted")
     assert decide(late, instances=(an_instance(1, InstanceState.PENDING),)) == [fail, FALLBACK]
     late = a_replica(1, ReplicaState.STARTING)
     fail = replace(fail, replica=late)
@@ -265,11 +295,14 @@ def test_what_ec2_takes_back_at_birth_is_a_loss() -> None:
 
 
 def test_a_replica_has_its_whole_initial_delay() -> None:
-    """It is late after its last moment, not in it."""
+    """It is late after its last moment, not in it, and its time begins when the instance has booted."""
     spec = demo_spec()
-    for age_s, is_late in ((spec.initial_delay_s, False), (spec.initial_delay_s + 0.001, True)):
-        rising = a_replica(1, ReplicaState.PROVISIONING, since_s=age_s)
-        assert reconcile.is_overdue(spec, rising, NOW) is is_late
+    last_s = spec.initial_delay_s + timing.BOOT_S
+    for state in (ReplicaState.PROVISIONING, ReplicaState.STARTING):
+        for age_s, is_late in ((last_s, False), (last_s + 0.001, True)):
+            assert reconcile.is_overdue(spec, a_replica(1, state, since_s=age_s), NOW) is is_late
+    launched = {ReplicaState.PROVISIONING: NOW - seconds(last_s + 600), ReplicaState.STARTING: NOW}
+    assert not reconcile.is_overdue(spec, a_replica(1, ReplicaState.STARTING, entered=launched), NOW)
 
 
 @pytest.mark.parametrize(("others", "kind"), [(2, Drain), (1, ServeOn)])

@@ -203,7 +203,7 @@ def test_a_version_that_fails_is_tried_again_after_its_back_off() -> None:
     spec = spec_of(on_demand_fallback=False)
     late = new(4, STARTING, since_s=3600, entered=dict.fromkeys(ReplicaState, LONG_AGO))
     failed = decide(*three(), late, spec=spec, health={**_healthy(1, 2, 3), 4: TargetState.UNHEALTHY})
-    assert failed == [Fail(late, f"not ready {spec.initial_delay_s:.0f} s after its launch")]
+    assert failed == [Fail(late, f"not ready {spec.initial_delay_s:.0f} s after its instance booted")]
     assert decide(*three(), spec=spec, backoff=FAILED_ONCE) == []
     over = replace(FAILED_ONCE, until=NOW)
     assert decide(*three(), spec=spec, backoff=over) == [Replace(three()[0], DEPLOYED, 2)]
@@ -522,6 +522,7 @@ def test_a_stopped_roll_out_raises_its_alarm() -> None:
 
 def _fail_twice(world: Any, controller: Controller) -> None:
     """No instance of the new version ever runs; the controller ticks until long after the back-off."""
-    for _ in range(int(2 * (demo_spec().initial_delay_s + 120) / timing.TICK_IN_TRANSITION_S)):
+    start_s = demo_spec().initial_delay_s + timing.BOOT_S + 120
+    for _ in range(int(2 * start_s / timing.TICK_IN_TRANSITION_S)):
         world.clock.advance(timing.TICK_IN_TRANSITION_S)
         controller.tick("demo")

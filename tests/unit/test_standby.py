@@ -152,7 +152,7 @@ def test_after_one_that_cannot_be_prepared_the_next_waits() -> None:
     first, second, third = tried.values()
     assert timing.STANDBY_FAILURE_FIRST_S < (second - first).total_seconds() < 2 * 600
     assert 2 * timing.STANDBY_FAILURE_FIRST_S < (third - second).total_seconds() < 3 * 600
-    settle(world, controller, 20)
+    settle(world, controller, int((30 + timing.BOOT_S) / timing.TICK_IN_TRANSITION_S) + 10)
     assert rows(world).standby_backoff.failures == 3
     world.services.specs["demo"] = replace(spec, version=spec.version + 1)
     before = world.clock.now()
@@ -403,8 +403,20 @@ def test_what_happens_to_a_resumed_one_is_news() -> None:
         assert fallback.serves
         at = world.clock.now() - seconds(late_s)
         controller.handle([StateChange(instance_of(fallback), at, state)])
-        assert not resumed(world)
+        assert fallback.id not in {r.id for r in resumed(world)}
         assert instance_of(fallback) not in in_rotation(world)
+
+
+@pytest.mark.parametrize("state", [InstanceState.SHUTTING_DOWN, InstanceState.STOPPED])
+def test_what_has_just_left_is_not_resumed_in_the_same_run(state: InstanceState) -> None:
+    """It left because its instance ends: another standby comes, or none."""
+    world, controller = prepared(spec_of(1))
+    dry(world, SPOT)
+    controller.handle(warn(world, active(world)[0]))
+    settle(world, controller, 4)
+    (fallback,) = resumed(world)
+    controller.handle([StateChange(instance_of(fallback), world.clock.now(), state)])
+    assert instance_of(fallback) not in {r.instance_id for r in resumed(world)}
 
 
 def test_that_a_resumed_one_runs_is_news() -> None:
@@ -534,8 +546,8 @@ def test_what_is_resumed_and_stopped_all_the_same_leaves() -> None:
     assert rows(world).replicas[serving.id].state is ReplicaState.DRAINING
 
 
-def test_a_standby_that_returns_is_resumed_by_the_next_tick() -> None:
-    """Its row is new: the tick that gives it back can't write it once more."""
+def test_one_that_somebody_stopped_is_started_again() -> None:
+    """It is on its way to stand by, and nothing else serves."""
     world, controller = prepared(spec_of(1, on_demand_fallback=False))
     dry(world, SPOT)
     controller.handle(warn(world, active(world)[0]))
@@ -544,12 +556,25 @@ def test_a_standby_that_returns_is_resumed_by_the_next_tick() -> None:
     world.clock.advance(1)
     controller.handle([StateChange(instance_of(fallback), world.clock.now(), InstanceState.STOPPED)])
     world.fleet.enter(InstanceState.STOPPED, [instance_of(fallback)])
-    ids = set()
-    for _ in range(40):
+    settle(world, controller, 7)
+    assert [(r.instance_id, r.serves) for r in resumed(world)] == [(fallback.instance_id, True)]
+
+
+def test_one_on_its_way_back_returns_to_rotation() -> None:
+    """Spot goes while its stand-in drains: that still runs, and waits for no stop."""
+    world, controller = prepared(spec_of(1))
+    dry(world, SPOT)
+    controller.handle(warn(world, active(world)[0]))
+    settle(world, controller, 4)
+    (fallback,) = resumed(world)
+    world.fleet.capacity.clear()
+    while not any(r.state is ReplicaState.DRAINING and r.is_standby for r in rows(world).replicas.values()):
         settle(world, controller, 1)
-        ids |= {r.id for r in standing_by(world)}
-    assert ids, "it stood by between two ticks"
-    assert [r.instance_id for r in resumed(world)] == [fallback.instance_id]
+    dry(world, SPOT)
+    world.clock.advance(1)
+    controller.handle(reclaim(world, next(r for r in active(world) if r.serves)))
+    settle(world, controller, 2)
+    assert instance_of(fallback) in in_rotation(world)
 
 
 @pytest.mark.parametrize("facts", [{"on_demand_fallback": False}, {"use_spot": False}])

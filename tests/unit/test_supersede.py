@@ -12,7 +12,7 @@ from spotrelay.core.instances import InstanceState, TargetState
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import LaunchIntent
-from spotrelay.core.spec import OnRebalance
+from spotrelay.core.spec import OnRebalance, ReadinessProbe
 from spotrelay.core.timing import seconds
 from spotrelay.serving import projection, reconcile, supersede
 from spotrelay.serving.actions import Action, Drain, GoWithout, NoteHealth, Replace, ServeOn
@@ -29,6 +29,7 @@ from tests.unit.cases import (
     without,
 )
 
+PROBED = replace(demo_spec(replicas=1), readiness_probe=ReadinessProbe("/", {}, failure_threshold_s=180))
 READY, STARTING = ReplicaState.READY, ReplicaState.STARTING
 RECOMMENDED, UNHEALTHY = "rebalance recommendation", "unhealthy for 60 s"
 DUE = NOW - seconds(timing.UNHEALTHY_REPLACED_S)
@@ -123,6 +124,26 @@ def test_nothing_is_superseded_while_more_are_there_than_wanted() -> None:
     old = [a_replica(i, READY, rebalance_at=NOW, since_s=3600 - i) for i in (1, 2)]
     assert decide(*old, wanted=1, surge=2) == [Drain(old[1], "more replicas than wanted")]
     assert decide(*old, wanted=2, surge=2) == [Replace(r, RECOMMENDED, 1) for r in old]
+
+
+# Silence.
+
+
+def test_one_that_answers_no_probe_for_long_is_replaced() -> None:
+    """After the file's time and not before; where the file says none, silence means nothing."""
+    old, late = (a_replica(1, READY, silent_since=NOW - seconds(s)) for s in (180, 179.9))
+    seen = seen_of(old, instances=[an_instance(1)], health={1: TargetState.HEALTHY})
+    assert reconcile.decide(PROBED, seen, NOW) == [Replace(old, supersede.SILENT, 1)]
+    assert reconcile.decide(demo_spec(replicas=1), seen, NOW) == []
+    seen = seen_of(late, instances=[an_instance(1)], health={1: TargetState.HEALTHY})
+    assert reconcile.decide(PROBED, seen, NOW) == []
+
+
+def test_one_that_answers_no_probe_serves_until_its_successor_does() -> None:
+    """It may only be busy, and still serves."""
+    old = a_replica(1, READY, silent_since=NOW - seconds(999), replaced_by=2)
+    assert decide(old, starting(2)) == []
+    assert decide(old, a_replica(2, READY, reason=supersede.SILENT)) == [Drain(old, supersede.SILENT)]
 
 
 # Health.

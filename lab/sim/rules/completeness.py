@@ -63,7 +63,7 @@ def _overdue_change(view: InvocationView, spec: ServiceSpec, row: Replica) -> st
     if is_warned:
         return "EC2 is taking it back before it is ready"
     if instance.state is not InstanceState.RUNNING:
-        is_late = view.is_over(row.entered[ReplicaState.PROVISIONING], spec.initial_delay_s)
+        is_late = limits.is_overdue_at(row, spec) + SKEW_S <= view.invocation.loaded_at
         return "it is overdue, and doesn't run yet" if is_late else ""
     return _overdue_while_starting(view, spec, row)
 
@@ -96,7 +96,7 @@ def _overdue_while_starting(view: InvocationView, spec: ServiceSpec, row: Replic
     if target is TargetState.HEALTHY:
         return "it is healthy"
     is_judged = target not in (None, TargetState.INITIAL) or row.instance_id in view.invocation.silent
-    if is_judged and view.is_over(row.entered[ReplicaState.PROVISIONING], spec.initial_delay_s):
+    if is_judged and limits.is_overdue_at(row, spec) + SKEW_S <= view.invocation.loaded_at:
         return "it is overdue"
     return ""
 

@@ -9,6 +9,7 @@ from datetime import datetime
 
 from lab.sim.gate import time_of
 from spotrelay.core.pools import Cause
+from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.spec import OnUpdate, OnWarning, ServiceSpec
 
 # Interruptions: docs/service-file.md.
@@ -51,6 +52,16 @@ UNSEEN_S = 60.0
 MISSING_S = 30.0
 """An instance that is neither shown nor healthy for half a minute counts as gone."""
 
+BOOT_S = 120.0
+"""A replica's initial delay begins when its instance has run for two minutes: docs/service-file.md."""
+
+
+def is_overdue_at(row: Replica, spec: ServiceSpec) -> float:
+    """When a replica that is on its way should be ready."""
+    since = row.entered.get(ReplicaState.STARTING, row.entered[ReplicaState.PROVISIONING])
+    return time_of(since) + spec.initial_delay_s + BOOT_S
+
+
 ADOPTION_AFTER_S = 10.0
 """A launched instance is adopted after ten seconds. Until then, its own launch may record it."""
 
@@ -59,6 +70,15 @@ ORPHAN_AFTER_S = 120.0
 
 UNHEALTHY_S = 60.0
 """A replica that doesn't answer its health checks is replaced after a minute."""
+
+
+def silent_from(row: Replica, spec: ServiceSpec) -> float | None:
+    """When a replica that doesn't answer its readiness probe is to be replaced, if ever."""
+    probe = spec.readiness_probe
+    if probe is None or probe.failure_threshold_s is None or row.silent_since is None:
+        return None
+    return time_of(row.silent_since) + probe.failure_threshold_s
+
 
 FALLBACK_UNHEALTHY_S = 180.0
 """A fallback gets no replacement, and is given up after three minutes."""

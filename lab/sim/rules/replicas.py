@@ -291,6 +291,8 @@ def _check_proactive_replacement(view: InvocationView, spec: ServiceSpec, commit
         else:
             is_advised = old.rebalance_at is not None and spec.on_rebalance is OnRebalance.REPLACE
             is_due = is_advised and now >= time_of(old.since) + limits.MIN_READY_S
+            silent_from = limits.silent_from(old, spec)
+            is_due = is_due or (silent_from is not None and now >= silent_from)
         if not (is_due or may_roll_out(view, spec, old)):
             view.report(
                 Rule.REPLACED_BEFORE_DRAINED, f"{old} is replaced, unhealthy since {old.unhealthy_since}"
@@ -301,6 +303,8 @@ def _check_proactive_replacement(view: InvocationView, spec: ServiceSpec, commit
         if r.state is ReplicaState.READY
         and r.unhealthy_since
         and view.is_over(r.unhealthy_since, limits.UNHEALTHY_S)
+        # One decision may be several commits.
+        and not (r.id in view.now.replicas and view.now.replicas[r.id].superseded_in(view.now))
     ]
     is_one_by_one = spec.on_update is not OnUpdate.BLUE_GREEN
     if waiting and is_one_by_one and any(old.serves for old in moved):
@@ -472,6 +476,8 @@ def _check_due(view: InvocationView, spec: ServiceSpec) -> None:
         else:
             is_advised = row.rebalance_at is not None and spec.on_rebalance is OnRebalance.REPLACE
             is_due = is_advised and view.is_over(row.since, limits.MIN_READY_S)
+            silent_from = limits.silent_from(row, spec)
+            is_due = is_due or (silent_from is not None and silent_from + SKEW_S <= view.invocation.loaded_at)
             is_due = is_due or _must_roll_out(view, spec, row)
         if is_due and not row.superseded_in(view.rows):
             view.report(

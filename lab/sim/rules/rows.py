@@ -32,6 +32,7 @@ def check(view: InvocationView, commit: Commit) -> None:
         _check_state_times(view, commit, row, old)
         _check_warning(view, row, old)
         _check_health(view, commit, row, old)
+        _check_silence(view, commit, row, old)
         _check_recommendation(view, commit, row, old)
         if old.instance_id is None and row.instance_id is not None:
             _check_assignment(view, commit, row)
@@ -101,6 +102,20 @@ def _check_health(view: InvocationView, commit: Commit, row: Replica, old: Repli
         is_right = is_new and not is_healthy and time_of(since) <= commit.at + SKEW_S
     if not is_right:
         view.report(Rule.ROWS_MATCH_OBSERVATION, f"{row}: unhealthy since {since}, not {old.unhealthy_since}")
+
+
+def _check_silence(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> None:
+    """Does the row say since when its replica has been asked in vain?"""
+    since, invocation = row.silent_since, view.invocation
+    if since == old.silent_since:
+        return
+    was_asked = row.instance_id in invocation.probed
+    is_silent = row.instance_id in invocation.silent
+    if since is not None:
+        is_new = old.silent_since is None and time_of(since) >= invocation.began_at - SKEW_S
+        is_silent = is_silent and is_new and time_of(since) <= commit.at + SKEW_S
+    if not was_asked or is_silent is not (since is not None):
+        view.report(Rule.ROWS_MATCH_OBSERVATION, f"{row}: silent since {since}, not {old.silent_since}")
 
 
 def _check_recommendation(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> None:
@@ -190,8 +205,10 @@ def _is_true_reason(view: InvocationView, commit: Commit, row: Replica, old: Rep
             return row.is_fallback is (reason == "Spot is back")
         case "service removed":
             return view.checker.was_removed(row.service, 0.0, commit.at)
-        case "rebalance recommendation":
-            return was_ready and row.rebalance_at is not None and row.replaced_by is not None
+        case "rebalance recommendation" | "no answer to its readiness probe":
+            # It may answer again by now: its replacement is there.
+            is_so = reason.startswith("no answer") or row.rebalance_at is not None
+            return was_ready and is_so and row.replaced_by is not None
         case "instance gone":
             return view.instance_of(row) is None
         case "its version is given up":
@@ -244,8 +261,8 @@ def _check_time(view: InvocationView, commit: Commit, row: Replica, old: Replica
     reason = row.reason.removesuffix(NEEDLESS)
     started = old.entered.get(ReplicaState.PROVISIONING)
     if row.state is ReplicaState.FAILED and not reason.startswith("instance "):
-        delay_s = min((spec.initial_delay_s for spec in documents), default=0.0)
-        if started is None or now <= time_of(started) + delay_s:
+        due = min((limits.is_overdue_at(old, spec) for spec in documents), default=0.0)
+        if started is None or now <= due:
             view.report(Rule.NOT_BEFORE_TIMEOUT, f"{row} is given up as never ready, launched at {started}")
         instance = view.instance_of(row)
         is_running = instance is not None and instance.state is InstanceState.RUNNING

@@ -180,9 +180,14 @@ class StandbyChecker:
         was = [before[r.id] for r in ended if r.id in before]
         # One that EC2 refused to start stands by again at once: there is nothing to drain.
         is_refused = not row.is_fallback and all(r.retry_at and r.state in RISING_STATES for r in was)
+        # One that has served and is on its way back to stand by runs still, so it may serve again.
+        is_on_its_way = row.is_fallback and all(
+            r.state is ReplicaState.DRAINING and r.is_fallback and ReplicaState.READY in r.entered
+            for r in was
+        )
         wanted = ReplicaState.STANDBY if row.is_fallback else ReplicaState.DRAINING
         states = {r.state for r in was}
-        if len(was) != 1 or not (is_refused or states == {wanted}):
+        if len(was) != 1 or not (is_refused or is_on_its_way or states == {wanted}):
             self.checker.report(
                 Rule.ONE_ROW_PER_INSTANCE, f"{row} gets {row.instance_id} from {ended}, {states}"
             )

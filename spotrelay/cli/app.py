@@ -8,6 +8,7 @@ import typer
 
 from spotrelay.cli.override import override
 from spotrelay.cli.retire import retire
+from spotrelay.cli.rollback import rollback
 from spotrelay.cli.scale import scale
 from spotrelay.cli.validate import validate
 
@@ -40,6 +41,7 @@ def _add_laboratory() -> None:
 app.command()(validate)
 app.command()(override)
 app.command()(retire)
+app.command()(rollback)
 # Or a negative number would be called an unknown option.
 app.command(context_settings={"ignore_unknown_options": True})(scale)
 _add_laboratory()

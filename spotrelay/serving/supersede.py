@@ -31,12 +31,16 @@ def decide(
     if all_ := list(_at_once(spec, seen, now)):
         yield from all_
         return
-    at_once = {r.id for r in superseded.values() if rollout.changes_at_once(spec) and rollout.is_old(spec, r)}
+    at_once = {
+        r.id
+        for r in superseded.values()
+        if rollout.changes_at_once(spec) and rows.replicas[r.replaced_by or 0].version == spec.version
+    }
     extra, given_up = 0, set()
     for replica in superseded.values():
         successor = rows.replicas[replica.replaced_by or 0]
         serves = replica.serves or replica.id in found_ill
-        if serves and replica.id in at_once:
+        if serves and replica.id in at_once and rollout.is_old(spec, replica):
             continue
         if successor.stays and (not serves or (may_go > 0 and _is_settled(spec, successor, replica, now))):
             may_go -= serves

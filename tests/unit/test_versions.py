@@ -14,7 +14,7 @@ from spotrelay.core.rows import Backoff, Rollback
 from spotrelay.core.spec import OnUpdate, ReadinessProbe, ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.memory import MemoryRouter
-from spotrelay.serving import reconcile, rollout
+from spotrelay.serving import projection, reconcile, rollout
 from spotrelay.serving.actions import Action, Drain, End, GiveUp, GoWithout, Launch, MarkReady, Replace
 from tests.examples import demo_spec
 from tests.unit.cases import NOW, a_replica, an_instance, rows_of, seen_of
@@ -204,7 +204,7 @@ def test_an_orphan_has_the_version_that_ec2_says() -> None:
     )
     seen = seen_of(instances=[lost], health={7: TargetState.HEALTHY})
     taken = reconcile.decide(spec, replace(seen, ports={"i-7": 8088}), NOW)
-    rows_after = reconcile.projection.after(spec, seen.rows, taken, NOW)
+    rows_after = projection.after(spec, seen.rows, taken, NOW)
     (row,) = (r for r in rows_after.replicas.values() if r.instance_id == "i-7")
     assert (row.version, row.port) == (1, 8088)
 
@@ -215,7 +215,7 @@ def test_a_loss_of_the_old_version_is_made_good_with_its_own_port() -> None:
     gone = [an_instance(1, InstanceState.TERMINATED), an_instance(2)]
     seen = seen_of(old(1), old(2), instances=gone, health={2: TargetState.HEALTHY})
     seen = replace(seen, rows=replace(seen.rows, earlier={1: BEFORE}))
-    after = reconcile.projection.after(spec, seen.rows, reconcile.decide(spec, seen, NOW), NOW)
+    after = projection.after(spec, seen.rows, reconcile.decide(spec, seen, NOW), NOW)
     replacements = [(r.version, r.port) for r in after.replicas.values() if r.replaces == 1]
     assert replacements == [(1, 8081)]
 

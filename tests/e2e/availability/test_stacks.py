@@ -43,7 +43,7 @@ def removed(operator: Operator, stories: Stories) -> Iterator[tuple[Clients, str
 
 
 def test_another_port_of_the_target_group_is_refused_under_running_replicas(demo: Bench) -> None:
-    """Whoever doesn't keep that parameter's value: the group would be a new one, and the stack stays as it was."""
+    """Who doesn't keep that parameter's value would get another group: the stack stays as it was."""
     cloudformation = demo.operator.session.client("cloudformation")
     before, document, stack = demo.settled(has_history=False), demo.spec, SERVICE_STACK + demo.service
     template = _template(demo.operator, stack)

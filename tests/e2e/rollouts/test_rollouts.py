@@ -43,7 +43,7 @@ def _other_environment(template: str) -> str:
 @pytest.mark.timeout(3 * ROLLED_OUT_WITHIN_S)
 @pytest.mark.parametrize("change", [_other_port, _other_image_at_once])
 def test_a_new_version_rolls_out_under_load(demo: Bench, change: Change) -> None:
-    """Another port one by one, and another image all at once: no request fails, and no target group is new."""
+    """Another port one by one, another image all at once: no request fails, and no target group is new."""
     before = demo.spec
     with Clients(demo) as clients:
         _update(demo, change)

@@ -483,7 +483,9 @@ class Controller:
 
         Those are of before rows said it, or have none any more.
         """
-        known = rollout.ports(spec, rows)
+        known = {r.instance_id: r.port for r in rows.replicas.values() if r.instance_id and r.port}
+        if any(r.instance_id and not r.port for r in rows.replicas.values()):
+            known = rollout.ports(spec, rows)
         asked: dict[str, int] = {}
         if not known.keys() >= set(leaving):
             self._attempt(outcome, "ports", lambda: asked.update(self._ports.router.ports(spec)))
@@ -623,7 +625,8 @@ class Controller:
 
 def _in_effect(spec: ServiceSpec, rows: Rows, now: datetime) -> ServiceSpec:
     """The document that decisions go by: the deployed one, but for what operators ask for."""
-    return desired.in_effect(rollout.in_effect(spec, rows), rows.requests, now)
+    wanted = rollout.in_effect(spec, rows) if rows.rollback else spec
+    return desired.in_effect(wanted, rows.requests, now)
 
 
 def _is_won(action: Action, won: Mapping[int, Replica]) -> bool:

@@ -136,7 +136,8 @@ def _of_replica(
     for action in actions:
         row = action.after(row, now)
         if isinstance(action, Replace) and spec:
-            port = rollout.port_of(spec, rows, action.version)
+            is_like = action.version == row.version and row.port
+            port = row.port if is_like else rollout.port_of(spec, rows, action.version)
             successor = _replacement(spec, row, action, next(ids), port, now)
             row, created = replace(row, replaced_by=successor.id), (successor,)
         elif isinstance(action, Resume):

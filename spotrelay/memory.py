@@ -373,7 +373,7 @@ class MemoryFleet:
             self._clock.now(),
             request.launch_id,
             f"10.0.{number // 256}.{number % 256}",
-            request.spec.launch_template_id,
+            request.spec.template(offering.purchase_option).id,
             request.highest_id,
             version=request.spec.version,
         )

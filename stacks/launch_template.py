@@ -9,6 +9,7 @@ from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
 from spotrelay.core.names import INSTANCE_ROLE_PATH, TAG_SERVICE
+from spotrelay.core.spec import LaunchTemplate
 from spotrelay.service import Service, user_data
 from stacks.load_balancer import LoadBalancer
 from stacks.network import Network
@@ -27,7 +28,11 @@ the instance read *every* parameter of the account, the secrets of other service
 
 
 class InstanceTemplate(Construct):
-    """A launch template and all it refers to. Everything but instance type and subnet is in it."""
+    """A launch template and all it refers to. Everything but instance type and subnet is in it.
+
+    Where the service has capacity reservations, on-demand has a second one, which targets them: a Spot
+    request can't, and no override of a fleet's can say it.
+    """
 
     def __init__(
         self,
@@ -62,16 +67,12 @@ class InstanceTemplate(Construct):
         tags = [CfnTag(key=TAG_SERVICE, value=service.name)]
         # The L2 construct would tag instances like the stack. But that tag on an instance says that the
         # controller launched it, so the controller alone writes it.
-        self.template = ec2.CfnLaunchTemplate(
-            self,
-            "Template",
-            tag_specifications=[
-                ec2.CfnLaunchTemplate.LaunchTemplateTagSpecificationProperty(
-                    resource_type="launch-template", tags=tags
-                )
-            ],
-            launch_template_data=ec2.CfnLaunchTemplate.LaunchTemplateDataProperty(
-                image_id=self._image_id(service),
+        image_id = self._image_id(service)
+
+        def template(id_: str, reservations: str | None = None) -> ec2.CfnLaunchTemplate:
+            data = ec2.CfnLaunchTemplate.LaunchTemplateDataProperty(
+                image_id=image_id,
+                capacity_reservation_specification=_targeting(reservations),
                 iam_instance_profile=ec2.CfnLaunchTemplate.IamInstanceProfileProperty(
                     arn=profile.instance_profile_arn
                 ),
@@ -103,7 +104,23 @@ class InstanceTemplate(Construct):
                     ec2.CfnLaunchTemplate.TagSpecificationProperty(resource_type="volume", tags=tags)
                 ],
                 user_data=Fn.base64(user_data(service, Stack.of(self).region)),
-            ),
+            )
+            return ec2.CfnLaunchTemplate(
+                self,
+                id_,
+                tag_specifications=[
+                    ec2.CfnLaunchTemplate.LaunchTemplateTagSpecificationProperty(
+                        resource_type="launch-template", tags=tags
+                    )
+                ],
+                launch_template_data=data,
+            )
+
+        self.template = template("Template")
+        self._on_demand = (
+            template("OnDemandTemplate", service.capacity_reservations)
+            if service.capacity_reservations
+            else None
         )
 
     @property
@@ -115,6 +132,13 @@ class InstanceTemplate(Construct):
     def version(self) -> str:
         """The number of the version that this deployment makes or keeps."""
         return self.template.attr_latest_version_number
+
+    @property
+    def on_demand(self) -> LaunchTemplate | None:
+        """The launch template for on-demand, where there is one of its own."""
+        if self._on_demand is None:
+            return None
+        return LaunchTemplate(self._on_demand.ref, self._on_demand.attr_latest_version_number)
 
     def _image_id(self, service: Service) -> str:
         if not service.image.is_parameter:
@@ -151,3 +175,21 @@ class InstanceTemplate(Construct):
                 )
             )
         return role
+
+
+def _targeting(
+    group_arn: str | None,
+) -> ec2.CfnLaunchTemplate.CapacityReservationSpecificationProperty | None:
+    """Have an instance use a group's capacity reservations, as long as one matches and has room.
+
+    A preference beside the target would be `capacity-reservations-only`: nothing would be launched, nor a
+    stopped instance started, once the group is full. Source:
+    https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CapacityReservationSpecification.html
+    """
+    if group_arn is None:
+        return None
+    return ec2.CfnLaunchTemplate.CapacityReservationSpecificationProperty(
+        capacity_reservation_target=ec2.CfnLaunchTemplate.CapacityReservationTargetProperty(
+            capacity_reservation_resource_group_arn=group_arn
+        )
+    )

@@ -1,10 +1,11 @@
-"""Whether a service may be where it is deployed to: the file's `zones` and `regions`."""
+"""Whether a service may be where it is deployed to: the file's zones, regions and capacity reservations."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from spotrelay.service import Problem, Service
+from spotrelay.service.schema import RESERVATIONS
 from stacks.settings import LOAD_BALANCER_ZONES, AppSettings
 
 
@@ -12,6 +13,7 @@ def problems(service: Service, settings: AppSettings) -> Iterator[Problem]:
     """What stands against it, as problems of the service file."""
     yield from _of_regions(service, settings)
     yield from _of_zones(service, settings)
+    yield from _of_reservations(service, settings)
 
 
 def _of_regions(service: Service, settings: AppSettings) -> Iterator[Problem]:
@@ -47,6 +49,21 @@ def _of_zones(service: Service, settings: AppSettings) -> Iterator[Problem]:
             "needs a VPC whose zones are named: name all of them, two or more, and the same at each"
             f" deployment, -c zones={','.join(named)}",
         )
+
+
+def _of_reservations(service: Service, settings: AppSettings) -> Iterator[Problem]:
+    group = RESERVATIONS.fullmatch(service.capacity_reservations or "")
+    if group is None:
+        return
+    for what, deployed in (("region", settings.target_region), ("account", settings.account)):
+        if deployed and group[what] != deployed:
+            yield Problem(
+                str(service.path),
+                None,
+                "spotrelay.capacity_reservations",
+                f"the group's {what} is {group[what]}, and this would deploy to {deployed}: name a group"
+                " there, or remove this",
+            )
 
 
 def _next(zone: str) -> str:

@@ -71,6 +71,7 @@ class ServiceStack(Stack):
                 launch_template_id=template.id,
                 version=template.version,
                 target_group_arn=entrance.target_group.target_group_arn,
+                on_demand_template=template.on_demand,
             ),
         )
         # Before there is a way in, there must be no replica that waits for one.

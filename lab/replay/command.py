@@ -26,7 +26,7 @@ from lab.replay.run import POLICIES, PRODUCTION, run
 from lab.replay.settings import ReplaySettings, ReplaySettingsError
 from lab.replay.synthetic import generate
 from lab.replay.traces import Regions, Trace, TraceError, by_region, load
-from spotrelay.core.spec import OnWarning
+from spotrelay.core.spec import OnRebalance, OnWarning
 from spotrelay.service.schema import MAX_REPLICAS
 
 EXIT_USAGE = 2
@@ -80,6 +80,23 @@ def replay(
     warning_loss: Annotated[
         str, typer.Option(metavar="SHARE", help="Share of warnings that never arrive, 0 to 1.")
     ] = f"{DEFAULTS.warning_loss:g}",
+    recommendations: Annotated[
+        str,
+        typer.Option(
+            metavar="SHARE", help="Share of the losses that rebalance recommendations announce, 0 to 1."
+        ),
+    ] = f"{DEFAULTS.recommendations:g}",
+    false_recommendations: Annotated[
+        str, typer.Option(metavar="SHARE", help="Share of the recommendations that nothing follows.")
+    ] = f"{DEFAULTS.false_recommendations:g}",
+    on_rebalance: Annotated[
+        str,
+        typer.Option(
+            metavar="WHAT",
+            help=f"What {PRODUCTION} does about recommendations: {' or '.join(OnRebalance)}. "
+            "No other policy hears them.",
+        ),
+    ] = DEFAULTS.on_rebalance.value,
     on_warning: Annotated[
         str,
         typer.Option(
@@ -163,6 +180,11 @@ def replay(
             replicas=_whole("--replicas", replicas, 1, MAX_REPLICAS),
             warning_s=_number("--warning", warning),
             warning_loss=_number("--warning-loss", warning_loss),
+            recommendations=_number("--recommendations", recommendations),
+            false_recommendations=_number("--false-recommendations", false_recommendations),
+            on_rebalance=OnRebalance(
+                _one_of("--on-rebalance", on_rebalance, [what.value for what in OnRebalance])
+            ),
             od_price_ratio=_number("--od-price-ratio", od_price_ratio),
             on_demand_dry=_number("--on-demand-dry", on_demand_dry),
             seed=_whole("--seed", seed, 0),

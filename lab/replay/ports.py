@@ -253,7 +253,7 @@ class ReplayFleet:
             at(machine.launched_at),
             machine.launch_id,
             "10.0.0.1",
-            request.spec.launch_template_id,
+            request.spec.template(offering.purchase_option).id,
             request.highest_id,
         )
         boot_s = min(BOOT_S, self._cloud.settings.cold_start_s / 2)

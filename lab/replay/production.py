@@ -20,7 +20,7 @@ from itertools import count
 from random import Random
 from typing import NamedTuple
 
-from lab.replay.cloud import LOST, NEVER, WARNED, Machine, ReplayCloud
+from lab.replay.cloud import ADVISED, LOST, NEVER, WARNED, Machine, ReplayCloud
 from lab.replay.ports import (
     ReplayDeadLetters,
     ReplayFleet,
@@ -34,7 +34,7 @@ from lab.replay.ports import (
 )
 from lab.replay.result import StandbysFound
 from lab.replay.settings import ReplaySettings
-from lab.sim.ec2_events import state_change, warning
+from lab.sim.ec2_events import rebalance, state_change, warning
 from spotrelay.control.controller import Controller
 from spotrelay.control.intake import Intake
 from spotrelay.core.instances import InstanceState
@@ -84,6 +84,7 @@ def spec_of(settings: ReplaySettings, zones: Zones) -> ServiceSpec:
         on_demand_fallback=True,
         drain_s=settings.drain_s,
         on_warning=settings.on_warning,
+        on_rebalance=settings.on_rebalance,
         # No replica fails to start here: late enough that none is given up.
         initial_delay_s=600 + 3 * settings.cold_start_s,
         # A standby must show that it is prepared; without standbys the health check is all there is.
@@ -163,6 +164,8 @@ class ReplayDeployment:
         for at, kind, machine in self.cloud.advance(max(to, self.cloud.now)):
             if kind is WARNED:
                 self._say(warning(machine.id, at, "terminate"), at)
+            elif kind is ADVISED:
+                self._say(rebalance(machine.id, at), at)
             elif kind is LOST:
                 self.fleet.ended(machine)
 
@@ -212,7 +215,11 @@ class ReplayDeployment:
             and len(standbys) == (rows.document or self.spec).standby
             and not rows.intents
             and all(
-                r.stays and r.offering is not None and r.offering.purchase_option is PurchaseOption.SPOT
+                r.stays
+                # Whether it is replaced may depend on the time.
+                and r.rebalance_at is None
+                and r.offering is not None
+                and r.offering.purchase_option is PurchaseOption.SPOT
                 for r in replicas
             )
         )

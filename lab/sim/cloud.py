@@ -18,7 +18,7 @@ from lab.sim.scheduler import Scheduler
 from spotrelay.core.instances import InstanceState, Refusal, RefusalKind, TargetState
 from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
 from spotrelay.core.ports import LaunchRequest, LaunchResult
-from spotrelay.core.spec import ServiceSpec
+from spotrelay.core.spec import LaunchTemplate, ServiceSpec
 
 BOOT_S = (3.0, 25.0)
 LOAD_S = (1.0, 20.0)
@@ -46,6 +46,9 @@ UNREGISTERED_S = 300.0
 
 TEMPLATE = "lt-1"
 """The launch template of every simulated service."""
+
+ON_DEMAND_TEMPLATE = LaunchTemplate("lt-2", "1")
+"""What targets their capacity reservations."""
 
 STRATEGIES = {
     (PurchaseOption.SPOT, False): Strategy.PRICE_CAPACITY_OPTIMIZED,
@@ -366,7 +369,7 @@ class SimCloud:
             NEVER if is_broken else running_at + random.uniform(*LOAD_S),
             [(now, InstanceState.PENDING), (running_at, InstanceState.RUNNING)],
             request.launch_id,
-            request.spec.launch_template_id,
+            request.spec.template(offering.purchase_option).id,
         )
         instance.highest_id, instance.launched_for = request.highest_id, service
         instance.version = request.spec.version

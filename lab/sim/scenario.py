@@ -8,7 +8,7 @@ from enum import StrEnum
 from random import Random
 
 from lab.sim import scaling, standbys
-from lab.sim.cloud import TEMPLATE
+from lab.sim.cloud import ON_DEMAND_TEMPLATE, TEMPLATE
 from lab.sim.faults import USUAL_PAIRS, Call, Pair
 from lab.sim.offers import Listing
 from lab.sim.standbys import Standbys
@@ -318,6 +318,7 @@ def _spec(random: Random, service: str, replicas: int, target: Pair) -> ServiceS
         ordered=random.random() < 0.3,
         subnets=ZONES,
         launch_template_id=TEMPLATE,
+        on_demand_template=ON_DEMAND_TEMPLATE,
         target_group_arn=f"arn:aws:elasticloadbalancing:us-east-1:0:targetgroup/{service}/1",
         port=8081,
         on_demand_fallback=random.random() < 0.7,

@@ -170,7 +170,7 @@ def _start_refusal(denied: Denied, region: str) -> Refusal:
 
 
 def _create_fleet(request: LaunchRequest) -> CreateFleetRequestTypeDef:
-    spec = request.spec
+    spec, template = request.spec, request.spec.template(request.purchase_option)
     is_spot = request.purchase_option is PurchaseOption.SPOT
     tags = [
         {"Key": TAG_SERVICE, "Value": spec.service},
@@ -185,8 +185,8 @@ def _create_fleet(request: LaunchRequest) -> CreateFleetRequestTypeDef:
         "LaunchTemplateConfigs": [
             {
                 "LaunchTemplateSpecification": {
-                    "LaunchTemplateId": spec.launch_template_id,
-                    "Version": str(spec.version),
+                    "LaunchTemplateId": template.id,
+                    "Version": template.version,
                 },
                 "Overrides": _overrides(request),
             }
@@ -211,7 +211,8 @@ def _create_fleet(request: LaunchRequest) -> CreateFleetRequestTypeDef:
     else:
         fleet["OnDemandOptions"] = {
             "AllocationStrategy": "prioritized" if spec.ordered else "lowest-price",
-            # What is reserved is paid for, used or not.
+            # What is reserved is paid for, used or not: open reservations, and those that the launch
+            # template targets. What they have no room for is launched all the same.
             "CapacityReservationOptions": {"UsageStrategy": "use-capacity-reservations-first"},
         }
     return fleet  # type: ignore[return-value]  # put together in steps, which a TypedDict can't follow

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, get_type_hints
 
-from spotrelay.core.pools import CapacityPool
+from spotrelay.core.pools import CapacityPool, PurchaseOption
 from spotrelay.core.requirements import Requirements
 
 
@@ -58,6 +58,15 @@ class ReadinessProbe:
     headers: Mapping[str, str] = field(default_factory=dict)
     failure_threshold_s: float | None = None
     """A replica that serves and doesn't answer for this long is replaced; None: serving ones aren't asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchTemplate:
+    """One version of a launch template."""
+
+    id: str
+    version: str
+    """Its number, as EC2 takes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +137,20 @@ class ServiceSpec(ServiceSettings):
     """Subnet ID → zone. At most one subnet per zone: EC2 Fleet refuses more."""
     launch_template_id: str
     target_group_arn: str
+    on_demand_template: LaunchTemplate | None = None
+    """Says the same as `launch_template_id` in `version`, and targets capacity reservations besides, which
+    Spot mustn't; None: there is one launch template for both."""
+
+    def in_version(self, version: int) -> ServiceSpec:
+        """The same for launches in another version: an older one's on-demand template isn't known."""
+        kept = self.on_demand_template if version == self.version else None
+        return replace(self, version=version, on_demand_template=kept)
+
+    def template(self, option: PurchaseOption) -> LaunchTemplate:
+        """What instances are launched from that are bought one way."""
+        if option is PurchaseOption.ON_DEMAND and self.on_demand_template:
+            return self.on_demand_template
+        return LaunchTemplate(self.launch_template_id, str(self.version))
 
     @property
     def region(self) -> str:
@@ -189,6 +212,7 @@ _READERS: Mapping[Any, Callable[[Any], Any]] = {
     Mapping[str, str]: dict,
     float | None: lambda stored: None if stored is None else float(stored),
     Requirements | None: lambda stored: Requirements.from_dict(stored) if stored else None,
+    LaunchTemplate | None: lambda stored: LaunchTemplate(**stored) if stored else None,
     ReadinessProbe | None: lambda stored: ReadinessProbe(**stored) if stored else None,
 }
 """Type → what makes such a value of JSON's. A type that isn't here does it itself: `int(stored)`."""

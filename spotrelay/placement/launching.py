@@ -52,7 +52,7 @@ def launch(
     its intent, and the tick finds out. Neither raises: repeating the signals at once would mend neither.
     """
     # Perhaps an older one than is deployed, see `serving.rollout`.
-    spec = replace(spec, version=ordered.to_launch[0].version)
+    spec = spec.in_version(ordered.to_launch[0].version)
     order = _order(spec, ordered, memory, replicas, ports.clock.now())
     if not order.plan.steps:
         _nowhere(ports, order, ordered)

@@ -77,10 +77,12 @@ def _updates(service: Service) -> str:
 
 
 def _purchase(service: Service) -> str:
+    group = (service.capacity_reservations or "").rpartition("/")[2]
+    reserved = f"; on-demand in the capacity reservations of {group} first" if group else ""
     if not service.use_spot:
-        return "on-demand"
+        return f"on-demand{reserved}"
     fallback = "Spot, on-demand when there is none" if service.on_demand_fallback else "Spot only"
     base = f"{service.base_on_demand} always on-demand, the rest " if service.base_on_demand else ""
     share = service.max_price_share
     cap = "" if share is None else f"; Spot for at most {share:.0%} of the on-demand price"
-    return f"{base}{fallback}{cap}"
+    return f"{base}{fallback}{cap}{reserved}"

@@ -105,6 +105,7 @@ def _compile(path: Path, document: Document, file: ServiceFile, expander: _Expan
         health_check_path=health_check_path,
         drain_s=own.drain_seconds,
         idle_timeout_s=own.idle_timeout_seconds,
+        capacity_reservations=own.capacity_reservations,
         disk=disk(resources.disk_tier, resources.disk_size, resources.disk_initialization_rate),
         image=Image(resources.image or DEFAULT_IMAGE.format(arch=arch), resources.root_device),
         arch=arch,

@@ -50,6 +50,8 @@ class Service(ServiceSettings):
     """What the load balancer GETs."""
     idle_timeout_s: int
     """A request whose replica sends nothing for this long is given up by the load balancer."""
+    capacity_reservations: str | None
+    """ARN of the resource group whose capacity reservations on-demand launches use first."""
     disk: Disk
     image: Image
     arch: str

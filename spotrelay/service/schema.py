@@ -148,6 +148,28 @@ def _standbys(value: Any) -> Any:
     return value
 
 
+RESERVATIONS = re.compile(
+    r"arn:aws[a-z-]*:resource-groups:(?P<region>[a-z0-9-]+):(?P<account>[0-9]{12}):group/[A-Za-z0-9_.-]{1,300}"
+)
+"""A resource group, as AWS Resource Groups names it."""
+
+_RESERVATIONS = (
+    "the ARN of a resource group of capacity reservations, such as"
+    " arn:aws:resource-groups:us-east-1:123456789012:group/chat"
+)
+
+
+def _reservations(value: Any) -> Any:
+    if isinstance(value, str) and RESERVATIONS.fullmatch(value):
+        return value
+    message = f"expected {_RESERVATIONS}, got {shown(value)}"
+    names = value if isinstance(value, list) else [value]
+    if any(re.match(r"cr-|arn:.*:capacity-reservation/", str(name)) for name in names):
+        # What targets one reservation isn't launched when that is full, nor started again once it has ended.
+        message += ": put reservations into a group, which may be full or change: docs/cold-start.md says how"
+    raise rejected(Finding((), message))
+
+
 ROOTED = r"^/[\x21-\x7e]*$"
 """The path part of a URL, as ELB takes it."""
 
@@ -357,6 +379,9 @@ class SpotRelaySection(_Fields):
     standby_zones: Annotated[
         list[str] | None, BeforeValidator(parse_names(ZONE, "a zone such as us-east-1a"))
     ] = Field(default=None, min_length=1, description="a list of zones, such as [us-east-1a, us-east-1b]")
+    capacity_reservations: Annotated[str | None, BeforeValidator(_reservations)] = Field(
+        default=None, description=_RESERVATIONS
+    )
 
     # strict=False: see `ServiceSection.on_warning`.
     on_update: OnUpdate = Field(
@@ -463,6 +488,33 @@ class ServiceFile(_Fields):
         ]
         if findings:
             raise rejected(*findings)
+        return self
+
+    @model_validator(mode="after")
+    def _reservations_have_a_use(self) -> ServiceFile:
+        """They are where replicas may be, and something may be launched that can use them."""
+        found = RESERVATIONS.fullmatch(self.spotrelay.capacity_reservations or "")
+        if found is None:
+            return self
+        region, resources, own = found["region"], self.resources, self.spotrelay
+        messages = []
+        for field, regions in (
+            ("zones", [zone[:-1] for zone in resources.zones or ()]),
+            ("regions", resources.regions or []),
+        ):
+            if regions and region not in regions:
+                listed = ", ".join(getattr(resources, field))
+                messages.append(
+                    f"the group is in {region}, and resources.{field} is {listed}: change one of the two"
+                )
+        if resources.use_spot and not own.on_demand_fallback and not own.base_on_demand:
+            messages.append(
+                "only on-demand instances use capacity reservations, and this service has none: set"
+                " spotrelay.base_on_demand, let spotrelay.on_demand_fallback be true, or remove this"
+            )
+        if messages:
+            at = ("spotrelay", "capacity_reservations")
+            raise rejected(*(Finding(at, message) for message in messages))
         return self
 
     @model_validator(mode="after")

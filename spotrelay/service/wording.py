@@ -33,8 +33,11 @@ _NOT_HERE = {
     "cloud": "the account and region are those of `cdk deploy`: remove it",
     "region": "the region is that of `cdk deploy`; regions lists those that may be",
     "zone": "every zone of the VPC is used; zones limits that",
+    "standby_hibernate": "EC2 hibernates no instance type that has an accelerator: a standby is stopped, and"
+    " keeps its disk; remove it",
 }
-"""SkyServe's fields that SpotRelay lacks, with what to do instead: many files start as a SkyServe file."""
+"""Fields that SpotRelay lacks, with what to do instead. All but the last are SkyServe's: many files start as
+a SkyServe file."""
 
 
 def problems(error: ValidationError, document: Document) -> Iterator[Problem]:

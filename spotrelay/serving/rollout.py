@@ -199,10 +199,11 @@ def of_version(spec: ServiceSpec, rows: Rows, version: int) -> ServiceSpec:
         return spec
     earlier = _document(rows, version)
     if earlier is None:
-        return replace(spec, version=version, port=port_of(spec, rows, version) or spec.port)
+        return replace(spec.in_version(version), port=port_of(spec, rows, version) or spec.port)
     return replace(
         spec,
         version=version,
+        on_demand_template=earlier.on_demand_template,
         port=earlier.port,
         # The function that asks is the deployed version's: without one nobody can be asked.
         readiness_probe=spec.readiness_probe and earlier.readiness_probe,

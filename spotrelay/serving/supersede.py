@@ -23,7 +23,10 @@ from spotrelay.serving.observation import Observation, spare
 def decide(
     spec: ServiceSpec, seen: Observation, now: datetime
 ) -> Iterator[Drain | End | Replace | GoWithout | GiveUp]:
-    """Drain what has its replacement, and request the next ones: no more at a time than `surge`."""
+    """Drain what has its replacement, and request the next ones: no more at a time than `surge`.
+
+    All that EC2 recommends to leave is replaced at once: it takes a pool's instances together.
+    """
     rows = seen.rows
     staying = [r for r in rows.replicas.values() if r.is_counted and not r.is_fallback]
     superseded = {r.id: r for r in staying if r.superseded_in(rows)}
@@ -64,6 +67,7 @@ def decide(
         yield GoWithout(unhealthy)
     # A replica that should be superseded may have lost its replacement, which was itself replaced since.
     beyond = max(len(superseded), len(staying) - spec.replicas)
+    beyond -= sum(rows.replicas[r.replaced_by or 0].reason == RECOMMENDED for r in superseded.values())
     # Of more than wanted some go anyway.
     is_surplus = len(staying) - len(superseded) - len(given_up) > spec.replicas
     replacements = [] if is_surplus else _in_turn(spec, seen, list(due.values()), beyond)
@@ -75,15 +79,16 @@ def decide(
 
 def _in_turn(spec: ServiceSpec, seen: Observation, due: Sequence[Replace], beyond: int) -> list[Replace]:
     """The replacements that may begin now, while so many beyond those wanted are there."""
-    in_turn = sorted(due, key=_urgency)
+    recommended = [r for r in due if r.reason == RECOMMENDED]
+    in_turn = sorted((r for r in due if r.reason != RECOMMENDED), key=_urgency)
     if not rollout.changes_at_once(spec):
-        return in_turn[: max(spec.surge - beyond, 0)]
+        return [*in_turn[: max(spec.surge - beyond, 0)], *recommended]
     # Those that wait outside the rotation are no reason to let one be that doesn't answer.
     updates = [r for r in in_turn if r.version == spec.version and rollout.is_old(spec, r.replica)]
     others = [r for r in in_turn if r not in updates]
     waiting = sum(rollout.is_waiting(spec, seen.rows, r) for r in seen.rows.replicas.values())
     others = others[: max(spec.surge - beyond + waiting, 0)]
-    return [*others, *updates[: max(spec.replicas - beyond - len(others), 0)]]
+    return [*others, *updates[: max(spec.replicas - beyond - len(others), 0)], *recommended]
 
 
 def _at_once(
@@ -135,6 +140,7 @@ def _away(replica: Replica, reason: str, seen: Observation) -> Iterator[Drain | 
         yield End(replica, reason)
 
 
+RECOMMENDED = "rebalance recommendation"
 UNHEALTHY = f"unhealthy for {timing.UNHEALTHY_REPLACED_S:.0f} s"
 SILENT = "no answer to its readiness probe"
 GIVEN_UP = "its version is given up"
@@ -178,10 +184,10 @@ def _due(spec: ServiceSpec, replica: Replica, seen: Observation, now: datetime) 
         reason = UNHEALTHY
     elif not replica.serves:
         return None
+    elif is_followed and now - replica.since >= seconds(timing.REBALANCE_MIN_AGE_S):
+        reason = RECOMMENDED
     elif is_silent(spec, replica, now):
         reason = SILENT
-    elif is_followed and now - replica.since >= seconds(timing.REBALANCE_MIN_AGE_S):
-        reason = "rebalance recommendation"
     elif rollout.is_next(spec, seen.rows, replica, now):
         return Replace(replica, f"version {spec.version} is deployed", spec.version)
     else:

@@ -82,6 +82,7 @@ def test_options_reach_the_run(traces: Path) -> None:
     options: tuple[object, ...] = ("--replicas", 2, "--warning", 60, "--warning-loss", 0.5, "--seed", 9)
     options += ("--od-price-ratio", 4, "--on-warning", "serve_on", "--drain", 45)
     options += ("--regions", "all", "--on-demand-dry", 0.25)
+    options += ("--recommendations", 0.5, "--false-recommendations", 0.75, "--on-rebalance", "replace")
     cold_starts = ("--cold-start", 90, "--cold-start", 300, "--cold-start", 90.0)
     code, out, _ = replay(traces, "--policy", "asg", *options, *cold_starts, "--json")
     entries = json.loads(out)
@@ -91,6 +92,7 @@ def test_options_reach_the_run(traces: Path) -> None:
         (e["replicas"], e["warning_s"], e["warning_loss"], e["od_price_ratio"], e["seed"])
         == (2, 60, 0.5, 4, 9)
         and (e["on_warning"], e["drain_s"], e["on_demand_dry"]) == ("serve_on", 45, 0.25)
+        and (e["recommendations"], e["false_recommendations"], e["on_rebalance"]) == (0.5, 0.75, "replace")
         for e in entries
     )
 
@@ -219,6 +221,8 @@ def test_progress_is_shown_where_it_is_wanted(traces: Path) -> None:
             ("--on-warning", "serve-on"),
             "--on-warning 'serve-on' is unknown (did you mean serve_on?): give one of needed, ",
         ),
+        (("--on-rebalance", "replaced"), "--on-rebalance 'replaced' is unknown (did you mean replace?)"),
+        (("--recommendations", "some"), "--recommendations must be a number, not 'some'"),
         (("--on-warning", ""), "--on-warning '' is unknown: give one of needed, serve_on, leave"),
         (("--drain", -1), "drain is -1: give 0 seconds or more"),
         (("--drain", "inf"), "drain is inf: give 0 seconds or more"),

@@ -18,7 +18,7 @@ from spotrelay.core.instances import InstanceState
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
 from spotrelay.core.ports import LaunchRequest
-from spotrelay.core.spec import OnWarning
+from spotrelay.core.spec import OnRebalance, OnWarning
 from spotrelay.core.timing import DRAIN_SETTLE_S, LAST_ONE_STAYS_S
 from spotrelay.events import InterruptionWarning, StateChange, parse
 from spotrelay.events.ticks import Tick, TickKind, parse_tick
@@ -101,6 +101,25 @@ def test_who_leaves_at_once_may_leave_nobody() -> None:
     assert 85 < result.zero_longest_s < 95, (
         "a cold start, less the time from the first one's leave to the last's"
     )
+
+
+@pytest.mark.parametrize(("on_rebalance", "least"), [(OnRebalance.IGNORE, 0), (OnRebalance.REPLACE, 3)])
+def test_recommendations_reach_the_controller(on_rebalance: OnRebalance, least: int) -> None:
+    """One pool has all replicas and is recommended to be left: who follows serves elsewhere when it goes."""
+    settings = replace(THREE, cold_start_s=200, recommendations=1.0, on_rebalance=on_rebalance)
+    result = run(ONE_POOL_GOES, "spotrelay", settings)
+    elsewhere = [life for life in result.timeline if life.up_at < 3000 and life.ended_at == NEVER]
+    assert len(elsewhere) == least
+    assert (result.in_rotation == 1.0) is (least == 3)
+
+
+def test_nobody_else_hears_recommendations() -> None:
+    """The other policies do the same with them as without."""
+    lives = [
+        run(ONE_POOL_GOES, "spothedge-warned", replace(THREE, recommendations=share)).timeline
+        for share in (0, 1)
+    ]
+    assert lives[0] == lives[1]
 
 
 def test_a_seed_decides_everything() -> None:

@@ -42,6 +42,17 @@ def standby(value: str, more: str = "") -> str:
     return changed(f"{REPLICAS}\n", f"{REPLICAS}\n{PROBE}{more}") + f"spotrelay: {{standby: {value}}}\n"
 
 
+RESERVATIONS = (
+    "the ARN of a resource group of capacity reservations, such as "
+    "arn:aws:resource-groups:us-east-1:123456789012:group/chat"
+)
+
+
+def reserved(group: str = "arn:aws:resource-groups:us-east-1:123456789012:group/chat") -> str:
+    """The good file with capacity reservations."""
+    return GOOD + f"spotrelay: {{capacity_reservations: {group}}}\n"
+
+
 BAD = {  # name: (text, the error after "chat.yaml:")
     "negative replicas": (
         changed(REPLICAS, "replicas: -1"),
@@ -157,6 +168,41 @@ BAD = {  # name: (text, the error after "chat.yaml:")
     "standbys in another section": (
         changed(REPLICAS, "replicas: 2\n  standby: 1"),
         "3:3: service.standby: unknown field here: it belongs at spotrelay.standby",
+    ),
+    "standbys that hibernate": (
+        standby("1, standby_hibernate: true"),
+        "9:25: spotrelay.standby_hibernate: unknown field: EC2 hibernates no instance type that has an "
+        "accelerator: a standby is stopped, and keeps its disk; remove it",
+    ),
+    "a capacity reservation in no group": (
+        reserved("cr-0123456789abcdef0"),
+        f"8:13: spotrelay.capacity_reservations: expected {RESERVATIONS}, got 'cr-0123456789abcdef0': put "
+        "reservations into a group, which may be full or change: docs/cold-start.md says how",
+    ),
+    "several capacity reservations": (
+        reserved("[cr-0123456789abcdef0, cr-0123456789abcdef1]"),
+        f"8:13: spotrelay.capacity_reservations: expected {RESERVATIONS}, got a list: put "
+        "reservations into a group, which may be full or change: docs/cold-start.md says how",
+    ),
+    "no group": (
+        reserved("chat"),
+        f"8:13: spotrelay.capacity_reservations: expected {RESERVATIONS}, got 'chat'",
+    ),
+    "reservations in another region's zones": (
+        reserved().replace("ports: 8081", "ports: 8081\n  zones: [us-east-2a, us-east-2b]"),
+        "9:13: spotrelay.capacity_reservations: the group is in us-east-1, and resources.zones is "
+        "us-east-2a, us-east-2b: change one of the two",
+    ),
+    "reservations in another region": (
+        reserved().replace("ports: 8081", "ports: 8081\n  regions: [us-east-2]"),
+        "9:13: spotrelay.capacity_reservations: the group is in us-east-1, and resources.regions is "
+        "us-east-2: change one of the two",
+    ),
+    "reservations that Spot can't use": (
+        reserved().replace(REPLICAS, f"{REPLICAS}\n  on_demand_fallback: false"),
+        "9:13: spotrelay.capacity_reservations: only on-demand instances use capacity reservations, and this "
+        "service has none: set spotrelay.base_on_demand, let service.on_demand_fallback be true, or remove "
+        "this",
     ),
     "several ports": (
         changed(PORTS, "ports: [80, 81]"),

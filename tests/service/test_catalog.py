@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import sys
@@ -21,6 +22,14 @@ def test_the_data_file_is_what_refresh_makes_of_the_installed_moto() -> None:
     committed = resources.files("spotrelay.catalog").joinpath(catalog.DATA_FILE).read_text(encoding="utf-8")
     fresh = json.loads(refresh.render(refresh.types_from_moto(), catalog.origin().date))
     assert json.loads(committed)["types"] == fresh["types"], "run: python -m spotrelay.catalog.refresh"
+
+
+def test_no_type_with_an_accelerator_can_hibernate() -> None:
+    """EC2 says so of each; once it says otherwise, standbys may hibernate: see the record on standbys."""
+    packed = resources.files("moto").joinpath("ec2/resources/instance_types.json.gz").read_bytes()
+    answers = json.loads(gzip.decompress(packed))
+    assert any(answer["HibernationSupported"] for answer in answers.values()), "EC2 says it at all"
+    assert not [t.name for t in catalog.all_types() if answers[t.name]["HibernationSupported"]]
 
 
 def test_the_data_says_where_it_comes_from_and_when() -> None:

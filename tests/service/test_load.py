@@ -386,6 +386,11 @@ def test_a_description_tells_what_the_service_amounts_to(service: Loader) -> Non
     )
     assert describe(capped).zones == ("us-east-1a", "us-east-1b")
     assert describe(service(GOOD.replace("ports", "use_spot: false\n  ports"))).purchase == "on-demand"
+    group = "arn:aws:resource-groups:us-east-1:123456789012:group/chat"
+    reserved = service(GOOD + f"spotrelay: {{capacity_reservations: {group}}}\n")
+    assert describe(reserved).purchase == (
+        "Spot, on-demand when there is none; on-demand in the capacity reservations of chat first"
+    )
 
 
 OFFERED = sorted({(t.accelerator, t.accelerator_count) for t in catalog.all_types() if t.accelerator_count})

@@ -56,11 +56,13 @@ from spotrelay.serving.actions import (
     CloseIntent,
     Drain,
     NoteSilence,
+    Replace,
     Request,
     Resume,
     StopInstance,
     Terminate,
 )
+from spotrelay.serving.observation import Observation
 from spotrelay.serving.reconcile import Stage
 
 
@@ -389,7 +391,7 @@ def all_warned_instances_are_terminated(self: Controller, *args: Any, **kwargs: 
 
 @broken_stage(supersede.decide, Rule.NEVER_ABOVE_SURGE)
 def supersedes_all_at_once(spec: ServiceSpec, *args: Any) -> Iterator[Action]:
-    """All recommended replicas are replaced at the same time."""
+    """All unhealthy or old replicas are replaced at the same time."""
     return supersede.decide(replace(spec, surge=99), *args)
 
 
@@ -410,6 +412,18 @@ def who_is_silent_once_stays_so(rows: Rows, answering: Collection[str], now: dat
     """That a replica answers its probe again is noted nowhere, and silence anew each time."""
     silent = [r for r in rows.replicas.values() if r.stays and r.instance_id not in answering]
     return [NoteSilence(replica, now) for replica in silent]
+
+
+@broken_stage(supersede.decide, Rule.REPLACED_BEFORE_DRAINED)
+def recommended_ones_queue(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Action]:
+    """Of the replicas that EC2 recommends to leave only one at a time is replaced."""
+    is_busy = any(r.superseded_in(seen.rows) for r in seen.rows.replicas.values())
+    for action in supersede.decide(spec, seen, now):
+        if isinstance(action, Replace) and action.reason == supersede.RECOMMENDED:
+            if is_busy:
+                continue
+            is_busy = True
+        yield action
 
 
 @mistake(rollout, "proven", Rule.VERSION_CORRECT)

@@ -14,8 +14,17 @@ import yaml  # type: ignore[import-untyped]  # what cloud-init reads with
 from pydantic import BaseModel
 
 from spotrelay.core.names import Metric
+from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.requirements import Accelerators, Amount, Requirements
-from spotrelay.core.spec import OnRebalance, OnUpdate, OnWarning, ReadinessProbe, ServiceSettings, ServiceSpec
+from spotrelay.core.spec import (
+    LaunchTemplate,
+    OnRebalance,
+    OnUpdate,
+    OnWarning,
+    ReadinessProbe,
+    ServiceSettings,
+    ServiceSpec,
+)
 from spotrelay.service import Service, envfile, load
 from spotrelay.service.dialect import canonical
 from spotrelay.service.document import Document
@@ -26,6 +35,8 @@ from stacks.settings import AppSettings, GivenNetwork
 from tests.template.support import Template, flat
 
 KEY = "arn:aws:kms:us-east-1:000000000000:key/mrk-0123456789abcdef"
+
+GROUP = "arn:aws:resource-groups:us-east-1:000000000000:group/tuned"
 
 HOSTILE = "\"'`\\ %n $(id) ${HOME} ${AWS::Region} {{ x }} \U0001f999\n---\n- a: {b: !!c 'd'}\u2028"
 """What the CDK, its two languages, CloudFormation and YAML might each take for something of theirs."""
@@ -86,6 +97,7 @@ BRIDGED: dict[str, Any] = {
         "standby_zones": ["us-east-1b"],
         "on_update": "blue_green",
         "bake_seconds": 90,
+        "capacity_reservations": GROUP,
     },
 }
 """Standbys stand in for Spot, which the file above has not."""
@@ -166,9 +178,15 @@ def spec(template: Template) -> ServiceSpec:
 
 
 @pytest.fixture(scope="module")
-def bridged(tmp_path_factory: pytest.TempPathFactory) -> ServiceSpec:
-    """The same of the service that has standbys."""
-    return _document(_stack(tmp_path_factory.mktemp("bridged"), BRIDGED))
+def bridged_template(tmp_path_factory: pytest.TempPathFactory) -> Template:
+    """The stack of the service that has standbys, and capacity reservations."""
+    return _stack(tmp_path_factory.mktemp("bridged"), BRIDGED)
+
+
+@pytest.fixture(scope="module")
+def bridged(bridged_template: Template) -> ServiceSpec:
+    """What the controller reads of it."""
+    return _document(bridged_template)
 
 
 def _canonical(file: dict[str, Any]) -> dict[str, Any]:
@@ -176,9 +194,12 @@ def _canonical(file: dict[str, Any]) -> dict[str, Any]:
 
 
 def _document(template: Template) -> ServiceSpec:
-    (launch_template,) = template.all("AWS::EC2::LaunchTemplate")
+    """As of version 7 of the launch template, and version 2 of that for on-demand."""
     text = flat(template.only("AWS::SSM::Parameter")["Value"])
-    return ServiceSpec.from_json(text.replace(f"<{launch_template}.LatestVersionNumber>", "7"))
+    for launch_template in template.all("AWS::EC2::LaunchTemplate"):
+        version = "2" if "OnDemand" in launch_template else "7"
+        text = text.replace(f"<{launch_template}.LatestVersionNumber>", version)
+    return ServiceSpec.from_json(text)
 
 
 @pytest.fixture(scope="module")
@@ -274,6 +295,29 @@ def test_the_root_volume_is_what_the_file_and_the_context_say(template: Template
     assert (volume["VolumeSize"], volume["VolumeInitializationRate"]) == (20, 200)
     assert (volume["Iops"], volume["Throughput"]) == (4000, 1000)
     assert (volume["Encrypted"], volume["KmsKeyId"]) == (True, KEY)
+
+
+def test_on_demand_has_a_launch_template_that_targets_the_reservations(
+    bridged_template: Template, bridged: ServiceSpec
+) -> None:
+    """It says all that the other one says, and the group besides, without a preference beside it."""
+    templates = bridged_template.all("AWS::EC2::LaunchTemplate")
+    on_demand = bridged_template.id_with("AWS::EC2::LaunchTemplate", "InstancesOnDemand")
+    assert bridged.template(PurchaseOption.ON_DEMAND) == LaunchTemplate(f"<{on_demand}>", "2")
+    assert bridged.template(PurchaseOption.SPOT) == LaunchTemplate(bridged.launch_template_id, "7")
+    ours = templates.pop(on_demand)
+    (other,) = templates.values()
+    targeted = {"CapacityReservationTarget": {"CapacityReservationResourceGroupArn": GROUP}}
+    data = {**other["LaunchTemplateData"], "CapacityReservationSpecification": targeted}
+    assert ours["LaunchTemplateData"] == data
+    # A role of ours launches only from templates that bear our tag.
+    assert ours["TagSpecifications"] == other["TagSpecifications"]
+
+
+def test_without_reservations_there_is_one_launch_template(template: Template, spec: ServiceSpec) -> None:
+    """Which targets none, so that Spot and on-demand can both be launched from it."""
+    assert "CapacityReservationSpecification" not in str(template.only("AWS::EC2::LaunchTemplate"))
+    assert spec.template(PurchaseOption.ON_DEMAND) == spec.template(PurchaseOption.SPOT)
 
 
 def test_scripts_and_environment_reach_user_data_unchanged(template: Template) -> None:

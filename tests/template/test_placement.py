@@ -80,6 +80,34 @@ def test_what_stands_against_a_place(
     assert messages(load(write(tmp_path, line)), settings(context, **environment)) == expected
 
 
+GROUP = "arn:aws:resource-groups:us-east-1:000000000000:group/chat"
+
+
+@pytest.mark.parametrize(
+    ("context", "environment", "expected"),
+    [
+        (IN_US_EAST_1, {}, []),
+        ({}, {}, []),
+        ({**IN_US_EAST_1, "region": "us-east-2"}, {},
+         ["spotrelay.capacity_reservations: the group's region is us-east-1, and this would deploy to "
+          "us-east-2: name a group there, or remove this"]),
+        ({}, {"CDK_DEFAULT_REGION": "us-east-2"},
+         ["spotrelay.capacity_reservations: the group's region is us-east-1, and this would deploy to "
+          "us-east-2: name a group there, or remove this"]),
+        ({**IN_US_EAST_1, "account": "111111111111"}, {},
+         ["spotrelay.capacity_reservations: the group's account is 000000000000, and this would deploy to "
+          "111111111111: name a group there, or remove this"]),
+    ],
+)  # fmt: skip
+def test_a_group_of_reservations_is_where_the_service_is(
+    tmp_path: Path, context: dict[str, Any], environment: dict[str, str], expected: list[str]
+) -> None:
+    """EC2 would refuse every on-demand launch that targets a group of elsewhere, and only at the launch."""
+    file = write(tmp_path)
+    file.write_text(file.read_text() + f"spotrelay: {{capacity_reservations: {GROUP}}}\n")
+    assert messages(load(file), settings(context, **environment)) == expected
+
+
 def test_nothing_is_made_where_a_service_must_not_be(tmp_path: Path) -> None:
     """A wrong region ends the synthesis like any other wrong service file."""
     file = write(tmp_path, "regions: [eu-west-1]")

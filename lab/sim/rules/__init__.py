@@ -22,7 +22,10 @@ class Rule(StrEnum):
 
     # Rows, launches and calls, at every step: `checker`.
     IDS_IN_ORDER = "Replica IDs are unique, rise without gaps and with time, and are never reused"
-    NEVER_ABOVE_SURGE = "There are never more regular replicas than desired + surge, nor more fallbacks"
+    NEVER_ABOVE_SURGE = (
+        "There are never more regular replicas than desired + surge + those recommended to leave, "
+        "nor more fallbacks than desired + surge"
+    )
     LEGAL_TRANSITIONS = "A row changes state only as its state machine allows, and never leaves a final state"
     ONE_REPLACEMENT_PER_REPLICA = "No replica is replaced twice"
     ONE_FALLBACK_PER_REPLICA = (
@@ -135,7 +138,7 @@ class Rule(StrEnum):
     )
     REPLACED_BEFORE_DRAINED = (
         "A replica that is unhealthy for a minute, recommended to leave or of an old version is replaced "
-        "before it goes: unhealthy ones first, `surge` at a time"
+        "before it goes: unhealthy ones first, `surge` at a time, and recommended ones all at once"
     )
     CHANGED_AT_ONCE = (
         "Where all replicas change at once, the new ones enter the rotation together, and the old ones leave "

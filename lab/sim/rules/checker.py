@@ -197,9 +197,11 @@ class Checker:
         self.requested[service] = requested
         # If the document is missing, the last one that was read stays valid.
         documents = self.in_force(invocation, service)
-        most = max((limits.most_regular(spec) for spec in documents), default=0)
+        # What EC2 recommends to leave is replaced all at once.
+        advised = sum(r.rebalance_at is not None and r.is_counted for r in after.values())
+        at_rest = max((limits.most_regular(spec) for spec in documents), default=0)
         now = self.scheduler.now + SKEW_S  # one that is about to be late may be so by another clock
-        for is_fallback in (False, True):
+        for is_fallback, most in ((False, at_rest + advised), (True, at_rest)):
             was, active = (
                 sum(
                     r.is_counted and r.is_fallback is is_fallback and not is_late(r, now)

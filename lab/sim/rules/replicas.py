@@ -268,7 +268,10 @@ def _check_orphan_purchase(view: InvocationView, row: Replica, base: int) -> Non
 
 
 def _check_proactive_replacement(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
-    """Replicas are replaced before they go: is that due, and at most `surge` at a time?"""
+    """Replicas are replaced before they go: is that due, and at most `surge` at a time?
+
+    Those that EC2 recommends to leave are replaced together.
+    """
     after = commit.after.replicas
     moved = [
         old
@@ -277,9 +280,8 @@ def _check_proactive_replacement(view: InvocationView, spec: ServiceSpec, commit
     ]
     if not moved:
         return
-    paired = [
-        r for r in after.values() if r.superseded_in(commit.after) and r.is_counted and not r.is_fallback
-    ]
+    counted = (r for r in after.values() if r.is_counted and not r.is_fallback)
+    paired = [r for r in counted if _gives_way(r, commit.after)]
     at_once = [r for r in paired if spec.on_update is OnUpdate.BLUE_GREEN and r.version != spec.version]
     pairs = len(paired) - len(at_once)
     if pairs > spec.surge or len(at_once) > spec.replicas:
@@ -307,7 +309,8 @@ def _check_proactive_replacement(view: InvocationView, spec: ServiceSpec, commit
         and not (r.id in view.now.replicas and view.now.replicas[r.id].superseded_in(view.now))
     ]
     is_one_by_one = spec.on_update is not OnUpdate.BLUE_GREEN
-    if waiting and is_one_by_one and any(old.serves for old in moved):
+    gave_way = any(old.serves and _gives_way(after[old.id], commit.after) for old in moved)
+    if waiting and is_one_by_one and gave_way:
         view.report(
             Rule.REPLACED_BEFORE_DRAINED,
             f"{waiting[0]} is unhealthy, and {[str(r) for r in moved]} are replaced first",
@@ -444,6 +447,15 @@ def _has_lost_replicas(view: InvocationView) -> bool:
     return any(row.is_counted and row.id not in left for row in view.rows.replicas.values())
 
 
+def _gives_way(row: Replica, rows: Rows) -> bool:
+    """Whether it is being replaced, for a reason that `surge` limits."""
+    return row.superseded_in(rows) and rows.replicas[row.replaced_by or 0].reason != RECOMMENDED
+
+
+RECOMMENDED = "rebalance recommendation"
+"""Why the new one of such a pair is there, in the words of its row."""
+
+
 def may_roll_out(view: InvocationView, spec: ServiceSpec, row: Replica) -> bool:
     """Whether a replica may make place for a newer version."""
     is_old = spec.on_update is not OnUpdate.KEEP and row.version != spec.version
@@ -463,22 +475,25 @@ def _check_due(view: InvocationView, spec: ServiceSpec) -> None:
     """Are replicas that are due replaced, as far as `surge` allows?"""
     if _has_lost_replicas(view):
         return
+    is_full = False
     for rows in (view.rows, view.now):
         there = [r for r in rows.replicas.values() if r.is_counted and not r.is_fallback]
         pairs = sum(r.superseded_in(rows) for r in there)
-        if max(pairs, len(there) - spec.replicas) >= spec.surge:
+        if len(there) - pairs > spec.replicas:
             return
+        recommended = pairs - sum(_gives_way(r, rows) for r in there)
+        is_full = is_full or max(pairs, len(there) - spec.replicas) - recommended >= spec.surge
     for row in view.unchanged_rows():
         if row.state is not ReplicaState.READY or not row.is_counted or row.is_fallback:
             continue
         if row.unhealthy_since is not None:
-            is_due = view.is_over(row.unhealthy_since, limits.UNHEALTHY_S)
+            is_due = not is_full and view.is_over(row.unhealthy_since, limits.UNHEALTHY_S)
         else:
             is_advised = row.rebalance_at is not None and spec.on_rebalance is OnRebalance.REPLACE
             is_due = is_advised and view.is_over(row.since, limits.MIN_READY_S)
             silent_from = limits.silent_from(row, spec)
-            is_due = is_due or (silent_from is not None and silent_from + SKEW_S <= view.invocation.loaded_at)
-            is_due = is_due or _must_roll_out(view, spec, row)
+            is_silent = silent_from is not None and silent_from + SKEW_S <= view.invocation.loaded_at
+            is_due = is_due or (not is_full and (is_silent or _must_roll_out(view, spec, row)))
         if is_due and not row.superseded_in(view.rows):
             view.report(
                 Rule.REPLACED_BEFORE_DRAINED,

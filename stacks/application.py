@@ -8,7 +8,7 @@ from pathlib import Path
 
 import aws_cdk as cdk
 
-from spotrelay.service import Problem, Service, ServiceFileError, load
+from spotrelay.service import Problem, Service, ServiceFileError, in_region, load
 from stacks import placement
 from stacks.control_plane import ControlPlaneStack
 from stacks.network import NetworkStack
@@ -38,7 +38,7 @@ def build(app: cdk.App, settings: AppSettings) -> None:
         SettingsError: two service files have the same name.
         BundlingError: the functions' code can't be put together from what is installed.
     """
-    services = load_all(settings.services)
+    services = [in_region(service, settings.target_region) for service in load_all(settings.services)]
     if problems := [problem for service in services for problem in placement.problems(service, settings)]:
         raise ServiceFileError(problems)
     env = cdk.Environment(account=settings.account, region=settings.region)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aws_cdk import CfnTag, Fn, Stack
+from aws_cdk import Aws, CfnMapping, CfnTag, Fn, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_ssm as ssm
@@ -65,6 +65,7 @@ class InstanceTemplate(Construct):
         role = self._role(service)
         profile = iam.InstanceProfile(self, "Profile", role=role, path=INSTANCE_ROLE_PATH)
         tags = [CfnTag(key=TAG_SERVICE, value=service.name)]
+        labels = [CfnTag(key=name, value=value) for name, value in service.labels.items()]
         # The L2 construct would tag instances like the stack. But that tag on an instance says that the
         # controller launched it, so the controller alone writes it.
         image_id = self._image_id(service)
@@ -101,7 +102,9 @@ class InstanceTemplate(Construct):
                 # The instance's tags are in the fleet's request, all of them: what EC2 does with a key that
                 # stands in both isn't documented.
                 tag_specifications=[
-                    ec2.CfnLaunchTemplate.TagSpecificationProperty(resource_type="volume", tags=tags)
+                    ec2.CfnLaunchTemplate.TagSpecificationProperty(
+                        resource_type="volume", tags=[*tags, *labels]
+                    )
                 ],
                 user_data=Fn.base64(user_data(service, Stack.of(self).region)),
             )
@@ -141,6 +144,9 @@ class InstanceTemplate(Construct):
         return LaunchTemplate(self._on_demand.ref, self._on_demand.attr_latest_version_number)
 
     def _image_id(self, service: Service) -> str:
+        if by_region := service.image.by_region:
+            images = {region: {"ami": ami} for region, ami in by_region.items()}
+            return CfnMapping(self, "Images", mapping=images).find_in_map(Aws.REGION, "ami")
         if not service.image.is_parameter:
             return service.image.reference
         # CloudFormation looks it up at each deployment: a new image is a new version, and a rollout.

@@ -22,11 +22,11 @@ def _of_regions(service: Service, settings: AppSettings) -> Iterator[Problem]:
         return
     if region is None:
         yield _problem(
-            service, "regions", "can't be held against an unknown region: name it, -c account=… -c region=…"
+            service, "the regions that it allows need one to be held against: -c account=… -c region=…"
         )
     elif not wanted.allows_region(region):
         allowed = ", ".join(wanted.regions)
-        yield _problem(service, "regions", f"allows {allowed}, and this would deploy to {region}: change one")
+        yield _problem(service, f"allows {allowed}, and this would deploy to {region}: change one")
 
 
 def _of_zones(service: Service, settings: AppSettings) -> Iterator[Problem]:
@@ -36,18 +36,17 @@ def _of_zones(service: Service, settings: AppSettings) -> Iterator[Problem]:
     there = tuple(settings.network.subnets.values()) if settings.network else settings.zones
     if there:
         if not set(zones) & set(there):
-            message = f"none of {', '.join(zones)} has a subnet: there are {', '.join(there)}"
-            yield _problem(service, "zones", message)
+            message = f"of the zones that it allows, none of {', '.join(zones)} has a subnet"
+            yield _problem(service, f"{message}: there are {', '.join(there)}")
     elif region and (elsewhere := [zone for zone in zones if zone[:-1] != region]):
-        yield _problem(service, "zones", f"{elsewhere[0]} isn't in {region}, which this would deploy to")
+        yield _problem(service, f"{elsewhere[0]} isn't in {region}, which this would deploy to")
     else:
         # The VPC is every service's: it must not depend on the zones of one.
         named = zones if len(zones) >= LOAD_BALANCER_ZONES else (*zones, _next(zones[0]))
         yield _problem(
             service,
-            "zones",
-            "needs a VPC whose zones are named: name all of them, two or more, and the same at each"
-            f" deployment, -c zones={','.join(named)}",
+            "the zones that it allows need a VPC whose zones are named: name all of them, two or more,"
+            f" and the same at each deployment, -c zones={','.join(named)}",
         )
 
 
@@ -70,5 +69,6 @@ def _next(zone: str) -> str:
     return zone[:-1] + ("b" if zone.endswith("a") else "a")
 
 
-def _problem(service: Service, field: str, message: str) -> Problem:
-    return Problem(str(service.path), None, f"resources.{field}", message)
+def _problem(service: Service, message: str) -> Problem:
+    """Not of one field: a file has several for where it may be."""
+    return Problem(str(service.path), None, "resources", message)

@@ -177,7 +177,8 @@ def _create_fleet(request: LaunchRequest) -> CreateFleetRequestTypeDef:
         {"Key": TAG_LAUNCH, "Value": request.launch_id},
     ]
     known = {"Key": TAG_HIGHEST_ID, "Value": str(request.highest_id)}
-    named = [*tags, known, {"Key": "Name", "Value": f"spotrelay {spec.service}"}]
+    labels = [{"Key": name, "Value": value} for name, value in spec.labels.items()]
+    named = [*tags, known, {"Key": "Name", "Value": f"spotrelay {spec.service}"}, *labels]
     fleet: dict[str, Any] = {
         "Type": "instant",
         # boto3's own repeats carry the same token, so that an answer that got lost starts nothing twice.

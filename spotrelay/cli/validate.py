@@ -95,11 +95,13 @@ def _table(facts: Description) -> Table:
     rows = {
         "replicas": f"{facts.replicas}, {facts.purchase}",
         "standbys": _standbys(facts),
-        "accelerators": "\n".join(facts.accelerators),
-        "instance types": ", ".join(facts.instance_types),
+        "accelerators": "\n".join(facts.accelerators) or "none",
+        "instance types": "\n".join(facts.instance_types),
         "capacity pools": f"{facts.pools_per_zone} in each of {', '.join(facts.zones)}"
         if facts.zones
         else f"{facts.pools_per_zone} in each zone",
+        "regions": ", ".join(facts.regions) or "the one that it is deployed to",
+        "quotas": "\n".join(facts.quotas) or "none is known",
         "port": str(facts.port),
         "health check": facts.health_check,
         "readiness probe": facts.readiness_probe,

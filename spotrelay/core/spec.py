@@ -80,7 +80,7 @@ class ServiceSettings:
     replicas: int
     use_spot: bool
     ordered: bool
-    """Whether the file lists instance types, so that their order is a preference."""
+    """Whether the order of the instance types is the file's preference."""
     port: int
     on_demand_fallback: bool = True
     """Whether what Spot doesn't give is bought on-demand. Without Spot it is bought on-demand anyway."""
@@ -115,8 +115,13 @@ class ServiceSettings:
     """The types that standbys may have; none named: all that replicas may have."""
     standby_zones: tuple[str, ...] = ()
     """The zones that standbys are spread over; none named: all of the service's."""
+    rebalance_cost: float | None = None
+    """By which share of its own price Spot must be cheaper elsewhere for a replica to move there; None: none
+    ever does."""
     max_launches_per_minute: int = 100
     """The brake that keeps a mistake, of ours or anybody's, from becoming a bill."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """The user's own tags for instances."""
 
     @property
     def may_have_standbys(self) -> bool:

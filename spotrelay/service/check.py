@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from spotrelay.core.instance_types import InstanceType
+from spotrelay.core.quotas import Need, needs
 from spotrelay.core.spec import OnUpdate
 from spotrelay.service import userdata
 from spotrelay.service.model import Service
@@ -21,8 +24,13 @@ class Description:
     """On-demand instances that stand by, stopped; if `standby_auto`, to begin with."""
     standby_auto: bool
     instance_types: tuple[str, ...]
+    """With what makes each eligible: `g5.xlarge: A10G:1 of 24 GB, 4 vCPU, 16 GiB`."""
     accelerators: tuple[str, ...]
     """With the number of types that have each: `A10G:1 (4 types)`."""
+    quotas: tuple[str, ...]
+    """What the account's quotas must be, at least."""
+    regions: tuple[str, ...]
+    """None: the one that it is deployed to."""
     pools_per_zone: int
     """Capacity pools in one zone; a service has that many times the zones of its VPC."""
     zones: tuple[str, ...]
@@ -40,7 +48,8 @@ class Description:
 
 def describe(service: Service) -> Description:
     """The facts of a validated service."""
-    counts = Counter(f"{t.accelerator}:{t.accelerator_count}" for t in service.instance_types)
+    with_any = [type_ for type_ in service.instance_types if type_.accelerator]
+    counts = Counter(f"{t.accelerator}:{t.accelerator_count}" for t in with_any)
     probe = service.readiness_probe
     disk = service.disk
     return Description(
@@ -49,8 +58,12 @@ def describe(service: Service) -> Description:
         purchase=_purchase(service),
         standby=service.standby,
         standby_auto=service.standby_auto,
-        instance_types=service.instance_type_names,
+        instance_types=tuple(_facts(type_) for type_ in service.instance_types),
         accelerators=tuple(f"{name} ({n} type{'s' if n > 1 else ''})" for name, n in counts.items()),
+        quotas=tuple(
+            _needed(wanted) for wanted in needs(service, {t.name: t.vcpus for t in service.instance_types})
+        ),
+        regions=service.requirements.regions,
         pools_per_zone=len(service.instance_types),
         zones=service.requirements.zones,
         port=service.port,
@@ -60,7 +73,7 @@ def describe(service: Service) -> Description:
         drain_s=service.drain_s,
         updates=_updates(service),
         disk=f"{disk.size_gib} GiB, {disk.throughput_mibps} MiB/s, {disk.iops} IOPS",
-        image=service.image.reference,
+        image=_image(service),
         user_data_bytes=userdata.size(service),
     )
 
@@ -74,6 +87,25 @@ def _updates(service: Service) -> str:
             return "blue_green: as many again come up, then all change at once"
         case OnUpdate.KEEP:
             return "keep: what is launched from then on has the new version"
+
+
+def _facts(type_: InstanceType) -> str:
+    size = f"{type_.vcpus} vCPU, {type_.memory_gib:g} GiB"
+    if not type_.accelerator:
+        return f"{type_.name}: {size}"
+    many = f":{type_.accelerator_count}" if type_.accelerator_count else ", a share,"
+    return f"{type_.name}: {type_.accelerator}{many} of {type_.accelerator_memory_gb} GB, {size}"
+
+
+def _needed(wanted: Sequence[Need]) -> str:
+    return " or ".join(f"{need.quota}: {need.vcpus} vCPU" for need in wanted)
+
+
+def _image(service: Service) -> str:
+    image = service.image
+    by_region = ", ".join(f"{ami} ({region})" for region, ami in image.by_region.items())
+    inside = f", and in it the container {service.container}" if service.container else ""
+    return (by_region or image.reference) + inside
 
 
 def _purchase(service: Service) -> str:

@@ -18,12 +18,15 @@ from spotrelay.core.names import MAX_NAME, SERVICE_NAME
 from spotrelay.core.requirements import Requirements
 from spotrelay.core.spec import OnUpdate, OnWarning, ReadinessProbe, ServiceSettings
 from spotrelay.service import eligibility, runtime, userdata, wording
+from spotrelay.service.candidate import ALTERNATIVES
 from spotrelay.service.dialect import canonical
 from spotrelay.service.disk import disk
 from spotrelay.service.document import Document, Location, read, shown
+from spotrelay.service.elsewhere import why_not_on_aws
 from spotrelay.service.errors import InvalidServiceFileError, Problem
-from spotrelay.service.model import DEFAULT_IMAGE, Image, Service
+from spotrelay.service.model import Service
 from spotrelay.service.requirements import did_you_mean
+from spotrelay.service.resources import port_findings
 from spotrelay.service.schema import INSTANCE_STORE, ServiceFile
 
 WARNING_S = 120
@@ -48,7 +51,10 @@ def load(path: str | Path) -> Service:
     path = Path(path)
     read_file = canonical(read(path, as_written=frozenset({"envs", "secrets"})))
     document = read_file.document
+    if lack := why_not_on_aws(document.values):
+        raise InvalidServiceFileError([document.problem(lack.at, lack.message)])
     problems = [*read_file.problems, *_name_problems(document, path)]
+    problems += [document.problem(found.at, found.message) for found in port_findings(document.values)]
     try:
         file = ServiceFile.model_validate(document.values)
     except ValidationError as error:
@@ -63,21 +69,29 @@ def load(path: str | Path) -> Service:
     ]
     if problems:
         raise InvalidServiceFileError(problems)
-    return replace(service, warnings=tuple(_warnings(document, file, service)), notices=read_file.notices)
+    notices = (document.problem(("resources", *one.at), one.message) for one in file.resources.notices())
+    return replace(
+        service,
+        warnings=tuple(_warnings(document, file, service)),
+        notices=(*read_file.notices, *notices),
+    )
 
 
 def _compile(path: Path, document: Document, file: ServiceFile, expander: _Expander) -> Service:
     section, own, resources = file.service, file.spotrelay, file.resources
-    types = eligibility.find(resources.wanted).types
+    types = resources.found.types
     arch = types[0].arch
     # A setting that has the same name in the file is taken as it is; only these are looked at first.
     names = {field.name for field in fields(ServiceSettings)}
     settings = {name: value for name, value in (*section, *own, *resources) if name in names}
+    settings["ordered"] = resources.has_order
+    settings["use_spot"] = resources.wanted.use_spot  # which only the alternatives may say
     settings["standby"] = own.standbys(section)
     settings["standby_auto"] = own.is_auto
     settings["standby_instance_types"] = tuple(own.standby_instance_types or ())
     settings["standby_zones"] = tuple(own.standby_zones or ())
     settings["bake_s"] = own.bake_seconds
+    settings["rebalance_cost"] = own.rebalance_cost
     settings["readiness_probe"] = None
     health_check_path = own.health_check or DEFAULT_HEALTH_CHECK
     if probe := section.readiness_probe:
@@ -100,14 +114,14 @@ def _compile(path: Path, document: Document, file: ServiceFile, expander: _Expan
         requirements=replace(resources.wanted, arch=arch),
         max_price_share=resources.max_price,
         instance_types=types,
-        ordered=resources.instance_types is not None,
-        port=resources.ports,
+        port=file.port,
         health_check_path=health_check_path,
         drain_s=own.drain_seconds,
         idle_timeout_s=own.idle_timeout_seconds,
         capacity_reservations=own.capacity_reservations,
         disk=disk(resources.disk_tier, resources.disk_size, resources.disk_initialization_rate),
-        image=Image(resources.image or DEFAULT_IMAGE.format(arch=arch), resources.root_device),
+        image=resources.boot_image,
+        container=resources.container,
         arch=arch,
         envs=file.envs,
         secrets=file.secrets,
@@ -149,10 +163,12 @@ def _document_problems(document: Document, service: Service) -> Iterator[Problem
     size = runtime.size(service)
     if size > runtime.MAX_CHARACTERS:
         probe = service.readiness_probe
+        way = next((name for name in ALTERNATIVES if name in document.values["resources"]), "any_of")
         parts: dict[Location, object] = {
             _PROBE_DATA: dict(probe.post_data or {}) if probe else {},
             ("resources", "exclude"): service.requirements.exclude,
             ("resources", "instance_types"): service.requirements.instance_types,
+            ("resources", way): [one.to_dict() for one in service.requirements.alternatives],
         }
         largest = max(parts, key=lambda at: len(json.dumps(parts[at])))
         yield document.problem(
@@ -168,7 +184,7 @@ class _Expander:
     def __init__(self, document: Document, file: ServiceFile) -> None:
         self.problems: list[Problem] = []
         self._document = document
-        self._values: Mapping[str, str] = {"PORT": str(file.resources.ports), **file.envs}
+        self._values: Mapping[str, str] = {"PORT": str(file.port), **file.envs}
         self._secrets = file.secrets
 
     def expand(self, value: Any, at: Location = _PROBE_DATA) -> Any:
@@ -199,13 +215,6 @@ class _Expander:
             message = f"a $ without a name in {shown(text)}: write $$ for a dollar sign"
         self.problems.append(self._document.problem(at, message))
         return text
-
-
-def _field_of_choice(wanted: Requirements) -> str:
-    """The field that the choice of types starts from."""
-    if wanted.instance_types:
-        return "instance_types"
-    return "accelerators" if wanted.accelerators else "accelerator_memory"
 
 
 def _without_effect(document: Document, wanted: Requirements, service: Service) -> Iterator[Problem]:
@@ -272,10 +281,12 @@ def _without_bridge(service: Service) -> tuple[str, str] | None:
 
 def _warnings(document: Document, file: ServiceFile, service: Service) -> Iterator[Problem]:
     wanted = file.resources.wanted
-    found = eligibility.find(wanted)
+    found = file.resources.found
+    for skipped in file.resources.warnings():
+        yield document.problem(("resources", *skipped.at), skipped.message)
     if service.use_spot and (message := eligibility.too_few(wanted, found)):
-        yield document.problem(("resources", _field_of_choice(wanted)), message)
-    for accelerators in wanted.accelerators:
+        yield document.problem(("resources", file.resources.field_of_choice), message)
+    for accelerators in dict.fromkeys(a for choice in wanted.choices for a in choice.accelerators):
         if not any(accelerators.are_on(type_) for type_ in found.types):
             left_out = [e for e in found.excluded if accelerators.are_on(e.type)]
             reasons = "; ".join(eligibility.grouped(left_out))

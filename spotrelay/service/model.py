@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from spotrelay.core.instance_types import InstanceType
@@ -19,6 +19,13 @@ LEAST_DISK_GIB = 75
 """Size of the default image's snapshot, as of 2026: no root volume may be smaller. EC2 says so only at the
 launch (InvalidBlockDeviceMapping, `expect size >= 75GB`)."""
 
+LEAST_PLAIN_DISK_GIB = 8
+"""Size of the snapshot of Ubuntu's image."""
+
+PLAIN_IMAGE = "/aws/service/canonical/ubuntu/server/24.04/stable/current/{arch}/hvm/ebs-gp3/ami-id"
+"""Canonical's Ubuntu, for services without an accelerator: no driver, no Docker, no AWS CLI. It calls the
+architectures amd64 and arm64."""
+
 DEFAULT_IMAGE = "/aws/service/deeplearning/ami/{arch}/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"
 """AWS's Deep Learning Base AMI: Ubuntu with NVIDIA's driver, Docker and the AWS CLI, and no framework."""
 
@@ -30,6 +37,9 @@ class Image:
     reference: str
     root_device: str = DEFAULT_ROOT_DEVICE
     """What the image calls its root volume. Another name in the launch template would be a second disk."""
+
+    by_region: Mapping[str, str] = field(default_factory=dict)
+    """Region → AMI, instead of a reference."""
 
     @property
     def is_parameter(self) -> bool:
@@ -61,6 +71,8 @@ class Service(ServiceSettings):
     """Environment variable → SSM parameter. The instance's role must be allowed to read each."""
     setup: str | None
     run: str
+    container: str | None = None
+    """The image in which both scripts run, with its registry; None: they run on the instance itself."""
     warnings: tuple[Problem, ...]
     """What is allowed and probably not meant."""
     notices: tuple[Problem, ...]

@@ -9,47 +9,32 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
+from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
-from spotrelay import catalog
-from spotrelay.core.instance_types import InstanceType
-from spotrelay.core.requirements import Accelerators, Amount, Exclusion, Requirements
 from spotrelay.core.spec import OnRebalance, OnUpdate, OnWarning
 from spotrelay.service import eligibility
+from spotrelay.service.candidate import Fields
 from spotrelay.service.document import shown
-from spotrelay.service.model import DEFAULT_ROOT_DEVICE, LEAST_DISK_GIB
 from spotrelay.service.requirements import (
-    REGION,
-    TYPE_OR_FAMILY,
+    MAX_PORT,
     ZONE,
     Finding,
-    did_you_mean,
-    parse_accelerators,
-    parse_amount,
     parse_names,
     parse_share,
+    parse_types,
     rejected,
 )
+from spotrelay.service.resources import PARAMETER_NAME, Resources
 
 MAX_REPLICAS = 1000
 """Targets of one Application Load Balancer (default quota)."""
-
-MAX_REGIONS = 10
-"""The most that EC2 takes in one question for placement scores."""
-
-PARAMETER_NAME = r"/[A-Za-z0-9_.\-/]{1,1010}"
-"""An SSM parameter in a hierarchy. IAM wants its name exactly, so the leading slash is not optional."""
 
 INSTANCE_STORE = "/opt/dlami/nvme"
 """Where the default image mounts the disks of the host, which are empty after each stop."""
 
 SET_BY_SPOTRELAY = {"HOST": "is always 0.0.0.0", "PORT": "is resources.ports"}
-
-
-class _Fields(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
 def _path_only(value: Any) -> Any:
@@ -112,26 +97,6 @@ def _secret_names(value: Any) -> Any:
     return _env_names(value, secret=True)
 
 
-def _known_types(value: Any) -> Any:
-    if not isinstance(value, list) or not value:
-        return value
-    findings = []
-    names = [type_.name for type_ in catalog.all_types()]
-    for index, name in enumerate(value):
-        if not isinstance(name, str):
-            findings.append(
-                Finding((index,), f"expected an instance type such as g5.2xlarge, got {shown(name)}")
-            )
-        elif name not in names:
-            hint = did_you_mean(name, names)
-            findings.append(Finding((index,), f"{name!r} is no instance type with an accelerator{hint}"))
-        elif name in value[:index]:
-            findings.append(Finding((index,), f"{name} stands in the list twice: remove one"))
-    if findings:
-        raise rejected(*findings)
-    return value
-
-
 AUTO = "auto"
 """As many standbys as pay."""
 
@@ -174,7 +139,7 @@ ROOTED = r"^/[\x21-\x7e]*$"
 """The path part of a URL, as ELB takes it."""
 
 
-class ProbeSection(_Fields):
+class ProbeSection(Fields):
     """A request that a replica answers with 200 once it can serve."""
 
     path: str = Field(pattern=ROOTED, max_length=1024, description="a path such as /v1/chat/completions")
@@ -190,165 +155,22 @@ class ProbeSection(_Fields):
     )
 
 
-class ServiceSection(_Fields):
+class ServiceSection(Fields):
     """How many replicas, and when one is well."""
 
     replicas: int = Field(ge=0, le=MAX_REPLICAS, description=f"a whole number from 0 to {MAX_REPLICAS}")
+    ports: int | None = Field(
+        default=None, ge=1, le=MAX_PORT, description=f"one port from 1 to {MAX_PORT}, such as 8080"
+    )
     readiness_probe: Annotated[ProbeSection | None, BeforeValidator(_path_only)] = Field(
         default=None, description="a path, or fields (path, post_data …)"
     )
 
 
-class Resources(_Fields):
-    """What an instance must have."""
-
-    accelerators: Annotated[tuple[Accelerators, ...] | None, BeforeValidator(parse_accelerators)] = Field(
-        default=None, description="accelerators such as A10G:1, or [A10G:1, L4:1]"
-    )
-    accelerator_memory: Annotated[Amount | None, BeforeValidator(parse_amount)] = Field(
-        default=None, description="24 or 24+"
-    )
-    instance_types: Annotated[list[str] | None, BeforeValidator(_known_types)] = Field(
-        default=None, min_length=1, description="a list of instance types, the preferred one first"
-    )
-    exclude: Annotated[
-        list[str],
-        BeforeValidator(parse_names(TYPE_OR_FAMILY, "a type such as g5.xlarge, or a family such as g5")),
-    ] = Field(
-        default_factory=list, description="a list of instance types or families, such as [g5.xlarge, g4dn]"
-    )
-    cpus: Annotated[Amount | None, BeforeValidator(parse_amount)] = Field(default=None, description="8 or 8+")
-    memory: Annotated[Amount | None, BeforeValidator(parse_amount)] = Field(
-        default=None, description="32 or 32+"
-    )
-    zones: Annotated[list[str] | None, BeforeValidator(parse_names(ZONE, "a zone such as us-east-1a"))] = (
-        Field(default=None, min_length=1, description="a list of zones, such as [us-east-1a, us-east-1b]")
-    )
-    regions: Annotated[
-        list[str] | None, BeforeValidator(parse_names(REGION, "a region such as us-east-1"))
-    ] = Field(
-        default=None,
-        min_length=1,
-        max_length=MAX_REGIONS,
-        description=f"a list of at most {MAX_REGIONS} regions, such as [us-east-1, us-east-2]",
-    )
-    use_spot: bool = Field(default=True, description="true or false")
-    max_price: Annotated[float | None, BeforeValidator(parse_share)] = Field(
-        default=None, description="a share of the on-demand price from 1% to 100%, such as 70%"
-    )
-    disk_size: int = Field(default=256, ge=8, le=16_384, description="a whole number of GiB from 8 to 16384")
-    disk_tier: Literal["low", "medium", "high", "best"] = Field(
-        default="medium", description="low, medium, high or best"
-    )
-    disk_initialization_rate: int | None = Field(
-        default=None, ge=100, le=300, description="a whole number of MiB/s from 100 to 300"
-    )
-    ports: int = Field(ge=1, le=65_535, description="one port from 1 to 65535, such as 8080")
-    image: str | None = Field(
-        default=None,
-        pattern=rf"^(ami-[0-9a-f]{{8,17}}|{PARAMETER_NAME})$",
-        description="an AMI (ami-0123456789abcdef0) or the SSM parameter that holds one (/aws/service/…)",
-    )
-    root_device: str = Field(
-        default=DEFAULT_ROOT_DEVICE,
-        pattern=r"^/dev/(sd|xvd)[a-z][0-9]{0,2}$",
-        description="a device name such as /dev/sda1 or /dev/xvda",
-    )
-
-    @property
-    def wanted(self) -> Requirements:
-        """The requirements on the instance type and where it is."""
-        return Requirements(
-            accelerators=self.accelerators or (),
-            accelerator_memory_gb=self.accelerator_memory,
-            cpus=self.cpus,
-            memory_gib=self.memory,
-            instance_types=tuple(self.instance_types or ()),
-            exclude=tuple(self.exclude),
-            zones=tuple(self.zones or ()),
-            regions=tuple(self.regions or ()),
-            use_spot=self.use_spot,
-        )
-
-    @model_validator(mode="after")
-    def _zones_are_in_regions(self) -> Resources:
-        elsewhere = [
-            Finding(("zones", index), f"{zone} is in none of the regions {', '.join(self.regions or ())}")
-            for index, zone in enumerate(self.zones or ())
-            if self.regions and zone[:-1] not in self.regions
-        ]
-        if elsewhere:
-            raise rejected(*elsewhere)
-        return self
-
-    @model_validator(mode="after")
-    def _the_image_fits(self) -> Resources:
-        """Only of the default image do we know the size and the root device."""
-        if self.image is not None:
-            return self
-        if self.disk_size < LEAST_DISK_GIB:
-            message = (
-                f"expected {LEAST_DISK_GIB} GiB or more, which the default image takes, got {self.disk_size}:"
-                " EC2 would refuse every launch"
-            )
-            raise rejected(Finding(("disk_size",), message))
-        if self.root_device != DEFAULT_ROOT_DEVICE:
-            message = (
-                f"the default image's root device is {DEFAULT_ROOT_DEVICE}:"
-                " remove this, or name the image that has another in resources.image"
-            )
-            raise rejected(Finding(("root_device",), message))
-        return self
-
-    @model_validator(mode="after")
-    def _something_to_launch(self) -> Resources:
-        wanted = self.wanted
-        if not (wanted.accelerators or wanted.instance_types or wanted.accelerator_memory_gb):
-            raise rejected(
-                Finding(("accelerators",), "missing: expected accelerators such as A10G:1, or [A10G:1, L4:1]")
-            )
-        at_odds = [
-            Finding(("instance_types", index), _why_not(type_, wanted))
-            for index, name in enumerate(wanted.instance_types)
-            if wanted.accelerators
-            and (type_ := catalog.find_type(name))
-            and not any(these.are_on(type_) for these in wanted.accelerators)
-        ]
-        if at_odds:
-            raise rejected(*at_odds)
-        found = eligibility.find(wanted)
-        if not found.types:
-            fields = {exclusion.field for exclusion in found.excluded}
-            at = (fields.pop(),) if len(fields) == 1 else ()
-            raise rejected(Finding(at, eligibility.why_none(wanted, found.excluded)))
-        if wanted.instance_types and found.excluded:
-            raise rejected(*(_excluded(wanted, exclusion) for exclusion in found.excluded))
-        if self.image is None and (foreign := next((t for t in found.types if not t.is_nvidia), None)):
-            message = (
-                f"the default image has NVIDIA's driver only, and {foreign.name} has {foreign.accelerator}: "
-                "name an image that suits it in resources.image"
-            )
-            raise rejected(Finding(("accelerators",), message))
-        return self
+_REBALANCE_COST = "a share of a replica's own price from 5% to 90%, such as 20%"
 
 
-def _why_not(type_: InstanceType, wanted: Requirements) -> str:
-    wishes = " or ".join(str(accelerator) for accelerator in wanted.accelerators)
-    has = (
-        f"{type_.accelerator}:{type_.accelerator_count}" if type_.accelerator_count else "a share of one GPU"
-    )
-    return f"{type_.name} has {has}, but accelerators asks for {wishes}: change one of the two"
-
-
-def _excluded(wanted: Requirements, exclusion: Exclusion) -> Finding:
-    index = wanted.instance_types.index(exclusion.type.name)
-    message = (
-        f"{exclusion.type.name} doesn't satisfy {exclusion.field} ({exclusion.reason}): change one of the two"
-    )
-    return Finding(("instance_types", index), message)
-
-
-class SpotRelaySection(_Fields):
+class SpotRelaySection(Fields):
     """What SkyServe's format has no place for, but for what an instance must have: that is in `Resources`."""
 
     health_check: str | None = Field(
@@ -373,7 +195,7 @@ class SpotRelaySection(_Fields):
     # SkyServe's default, under the name stream_timeout_seconds. ELB takes 1 to 4000.
     idle_timeout_seconds: int = Field(default=120, ge=1, le=4000, description="whole seconds from 1 to 4000")
     standby: Annotated[int | str, BeforeValidator(_standbys)] = Field(default=0, description=_STANDBYS)
-    standby_instance_types: Annotated[list[str] | None, BeforeValidator(_known_types)] = Field(
+    standby_instance_types: Annotated[list[str] | None, BeforeValidator(parse_types)] = Field(
         default=None, min_length=1, description="a list of instance types"
     )
     standby_zones: Annotated[
@@ -382,6 +204,10 @@ class SpotRelaySection(_Fields):
     capacity_reservations: Annotated[str | None, BeforeValidator(_reservations)] = Field(
         default=None, description=_RESERVATIONS
     )
+    # Prices move by a few per cent all the time, and nothing is ever 90 % cheaper elsewhere.
+    rebalance_cost: Annotated[
+        float | None, BeforeValidator(parse_share(5, 90, _REBALANCE_COST), json_schema_input_type=str)
+    ] = Field(default=None, description=_REBALANCE_COST)
 
     # strict=False: see `ServiceSection.on_warning`.
     on_update: OnUpdate = Field(
@@ -405,10 +231,11 @@ class SpotRelaySection(_Fields):
         return -(-service.replicas * int(self.standby.removesuffix("%")) // 100)
 
 
-class ServiceFile(_Fields):
+class ServiceFile(Fields):
     """A whole service file."""
 
     name: str | None = Field(default=None, description="text")
+    num_nodes: int = Field(default=1, ge=1, le=1, description="1: a replica is one instance")
     service: ServiceSection = Field(description="fields (replicas, readiness_probe …)")
     resources: Resources = Field(description="fields (accelerators, ports …)")
     spotrelay: Annotated[SpotRelaySection, BeforeValidator(_nothing_is_empty)] = Field(
@@ -422,6 +249,12 @@ class ServiceFile(_Fields):
     )
     setup: str | None = Field(default=None, description="a bash script")
     run: str = Field(pattern=r"\S", description="a bash script, such as: run: python3 serve.py --port $PORT")
+
+    @property
+    def port(self) -> int:
+        """The one that serves. `resources.port_findings` tells where there is none."""
+        ports = self.resources.ports
+        return self.service.ports or (ports and ports.only) or 0
 
     @model_validator(mode="after")
     def _env_or_secret(self) -> ServiceFile:
@@ -477,7 +310,7 @@ class ServiceFile(_Fields):
             for index, name in enumerate(self.spotrelay.standby_instance_types or ())
             if name not in types
         ]
-        zones = self.resources.zones
+        zones = self.resources.wanted.zones
         findings += [
             Finding(
                 ("spotrelay", "standby_zones", index),
@@ -518,6 +351,32 @@ class ServiceFile(_Fields):
         return self
 
     @model_validator(mode="after")
+    def _moves_have_a_use(self) -> ServiceFile:
+        """There is Spot to move to, and room for the new replica beside the old one."""
+        own = self.spotrelay
+        if own.rebalance_cost is None:
+            return self
+        messages = []
+        if not self.resources.use_spot:
+            messages.append(
+                "replicas move to cheaper Spot, and resources.use_spot: false rules that out: "
+                "remove one of the two"
+            )
+        if own.base_on_demand == self.service.replicas > 0:
+            messages.append(
+                f"all {self.service.replicas} replicas are on-demand (spotrelay.base_on_demand), and only"
+                " those on Spot move: remove this, or make spotrelay.base_on_demand smaller"
+            )
+        if own.surge == 0:
+            messages.append(
+                "a replica moves once another runs beside it, which spotrelay.surge: 0 rules out: "
+                "remove one of the two"
+            )
+        if messages:
+            raise rejected(*(Finding(("spotrelay", "rebalance_cost"), message) for message in messages))
+        return self
+
+    @model_validator(mode="after")
     def _standbys_have_a_use(self) -> ServiceFile:
         """They can be prepared, bridge something, and keep what they load."""
         service, setup = self.service, self.setup or ""
@@ -539,7 +398,7 @@ class ServiceFile(_Fields):
                 f"all {service.replicas} replicas are on-demand (spotrelay.base_on_demand), so there is no"
                 " interruption to bridge: remove this, or make spotrelay.base_on_demand smaller"
             )
-        if not self.resources.use_spot:
+        if not self.resources.wanted.use_spot:
             messages.append(
                 "with resources.use_spot: false there is no interruption that a standby could bridge: "
                 "remove one of the two"

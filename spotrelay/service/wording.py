@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from spotrelay.service.candidate import ALTERNATIVES
 from spotrelay.service.dialect import RESOURCES_ADDITIONS, SECTION
 from spotrelay.service.document import Document, Location, field_name, shown
 from spotrelay.service.errors import Problem
@@ -22,17 +23,8 @@ _NOT_HERE = {
     "dynamic_ondemand_fallback": "use service.on_demand_fallback",
     "load_balancing_policy": "the load balancer's own algorithm is used: remove it",
     "load_balancer": "use service.idle_timeout_seconds for stream_timeout_seconds",
-    "num_nodes": "a replica is one instance: remove it",
     "workdir": "nothing is copied from your machine: fetch what you need in `setup`",
     "file_mounts": "nothing is copied from your machine: fetch what you need in `setup`",
-    "any_of": "list the alternatives in resources.accelerators",
-    "ordered": "give the order in resources.instance_types",
-    "instance_type": "use the list instance_types",
-    "image_id": "use image",
-    "infra": "the account and region are those of `cdk deploy`: remove it",
-    "cloud": "the account and region are those of `cdk deploy`: remove it",
-    "region": "the region is that of `cdk deploy`; regions lists those that may be",
-    "zone": "every zone of the VPC is used; zones limits that",
     "standby_hibernate": "EC2 hibernates no instance type that has an accelerator: a standby is stopped, and"
     " keeps its disk; remove it",
 }
@@ -85,7 +77,9 @@ def _expected(at: Location) -> str:
     described = "something else"
     model: type[BaseModel] | None = ServiceFile
     for step in at:
-        field = model.model_fields.get(str(step)) if model else None
+        if isinstance(step, int):
+            continue  # one of a list, which the field of the list describes
+        field = model.model_fields.get(step) if model else None
         if field is None:
             break
         described = field.description or described
@@ -96,25 +90,33 @@ def _expected(at: Location) -> str:
 def _model_at(at: Location) -> type[BaseModel] | None:
     model: type[BaseModel] | None = ServiceFile
     for step in at:
-        field = model.model_fields.get(str(step)) if model else None
+        if isinstance(step, int):
+            continue
+        field = model.model_fields.get(step) if model else None
         model = _model_of(field) if field else None
     return model
 
 
 def _model_of(field: FieldInfo) -> type[BaseModel] | None:
-    """The model of a section, `X` or `X | None`; None for a plain value."""
-    candidates: tuple[Any, ...] = (field.annotation, *typing.get_args(field.annotation))
-    return next((c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)), None)
+    """The model of a section, `X` or `X | None`, or of each in a list of them; None for a plain value."""
+    return _model_in(field.annotation)
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    found = (_model_in(part) for part in typing.get_args(annotation))
+    return next((model for model in found if model), None)
 
 
 def sections() -> Iterator[tuple[str, type[BaseModel]]]:
-    """Every section of the canonical form with the way to it."""
+    """Every section of the canonical form with the way to it. Alternatives repeat one."""
     todo: list[tuple[str, type[BaseModel]]] = [("", ServiceFile)]
     while todo:
         way, model = todo.pop(0)
         yield way, model
         for name, field in model.model_fields.items():
-            section = _model_of(field)
+            section = None if name in ALTERNATIVES else _model_of(field)
             if section:
                 todo.append((f"{way}.{name}".lstrip("."), section))
 

@@ -194,6 +194,22 @@ def test_a_price_cap_is_a_plain_decimal(clients: Clients, fleet: Ec2Fleet, price
     assert overrides[0]["MaxPrice"] == text
 
 
+def test_labels_are_the_instances_tags(clients: Clients, fleet: Ec2Fleet) -> None:
+    """Beside SpotRelay's own, and not on the fleet, which is gone at once."""
+    sent: list[dict[str, Any]] = []
+    clients.ec2_launching.meta.events.register_first(
+        "provide-client-params.ec2.CreateFleet", lambda params, **_: sent.append(params), unique_id="seen"
+    )
+    with Stubber(clients.ec2_launching) as stubber:
+        stubber.add_response("create_fleet", {"Errors": [_error(CAPACITY, "g5.xlarge", "subnet-a")]})
+        fleet.launch(replace(REQUEST, spec=replace(SPEC, labels={"team": "search"})))
+    clients.ec2_launching.meta.events.unregister("provide-client-params.ec2.CreateFleet", unique_id="seen")
+    label = {"Key": "team", "Value": "search"}
+    with_label = {one["ResourceType"]: label in one["Tags"] for one in sent[0]["TagSpecifications"]}
+    assert with_label == {"instance": True, "fleet": False}
+    assert {"spotrelay:service", "team"} <= {tag["Key"] for tag in sent[0]["TagSpecifications"][0]["Tags"]}
+
+
 def _sent_overrides(clients: Clients, fleet: Ec2Fleet, request: LaunchRequest) -> list[dict[str, Any]]:
     """What the request asks of each pool."""
     sent: list[dict[str, Any]] = []

@@ -46,7 +46,7 @@ def test_problems_of_all_files_go_to_standard_error_one_per_line_and_exit_2(tmp_
     assert "good" in out
     assert err.splitlines() == [
         f"{bad}:2:3: service.replicas: expected a whole number from 0 to 1000, got -1",
-        f"{bad}:6:3: resources.ports: expected one port from 1 to 65535, such as 8080, got 0",
+        f"{bad}:6:3: resources.ports: expected a port from 1 to 65535, such as 8080, got 0",
         f"{tmp_path / 'none.yaml'}: no such file",
     ]
 

@@ -63,17 +63,28 @@ ACCELERATORS = re.findall(r"^accelerators: [^#\n]*[\]}]", TEXT, re.MULTILINE)
 
 @pytest.mark.parametrize("line", ACCELERATORS)
 def test_every_way_to_write_accelerators_means_the_same(service: Loader, line: str) -> None:
-    """The three forms in the document give the same instance types."""
+    """The three forms in the document give the same instance types; only the list states a preference."""
     assert len(ACCELERATORS) == 3
     chat = service(GOOD.replace("accelerators: {A10G, L4, L40S}", line))
     reference = service(GOOD.replace("{A10G, L4, L40S}", "[A10G:1, L4:1]"))
     assert chat.instance_types == reference.instance_types
+    assert chat.ordered == ("[" in line)
+
+
+def test_the_documents_alternatives_are_what_it_says(service: Loader) -> None:
+    """The example of alternatives validates, and its third one is left out with a warning."""
+    example = re.search(r"```yaml\nresources:\n(  cpus: 4\+\n  any_of:.*?)```", TEXT, re.DOTALL)
+    assert example
+    chat = service(GOOD.replace("  accelerators: {A10G, L4, L40S}\n", example[1]))
+    assert {t.accelerator for t in chat.instance_types} == {"L4", "A10G"}
+    assert "g5.xlarge" not in chat.instance_type_names
+    assert [w.field for w in chat.warnings] == ["resources.any_of[2].infra"]
 
 
 def test_the_disk_table_is_the_codes() -> None:
     """Throughput, IOPS and the time that follows from them are what a tier buys."""
     rows = re.findall(r"^\| `(\w+)` \| (\d+) \| (\d+) \| (\d+) s \|", TEXT, re.MULTILINE)
-    assert [row[0] for row in rows] == ["low", "medium", "high", "best"]
+    assert [row[0] for row in rows] == ["low", "medium", "high", "best", "ultra"]
     for tier, throughput_mibps, iops, seconds in rows:
         bought = disk(tier, 256)
         assert (bought.throughput_mibps, bought.iops) == (int(throughput_mibps), int(iops))

@@ -52,24 +52,26 @@ def messages(service: Service, chosen: AppSettings) -> list[str]:
         ("regions: [us-east-1, us-east-2]", IN_US_EAST_1, {}, []),
         ("regions: [us-east-1, us-east-2]", {}, {"CDK_DEFAULT_REGION": "us-east-2"}, []),
         ("regions: [eu-west-1]", IN_US_EAST_1, {"CDK_DEFAULT_REGION": "eu-west-1"},
-         ["resources.regions: allows eu-west-1, and this would deploy to us-east-1: change one"]),
+         ["resources: allows eu-west-1, and this would deploy to us-east-1: change one"]),
         ("regions: [eu-west-1]", {}, {},
-         ["resources.regions: can't be held against an unknown region: name it, "
+         ["resources: the regions that it allows need one to be held against: "
           "-c account=… -c region=…"]),
         ("zones: [us-east-1a, us-east-1b]", {}, {},
-         ["resources.zones: needs a VPC whose zones are named: name all of them, two or more, and the same "
-          "at each deployment, -c zones=us-east-1a,us-east-1b"]),
+         ["resources: the zones that it allows need a VPC whose zones are named: "
+          "name all of them, two or more, and the same at each deployment, -c zones=us-east-1a,us-east-1b"]),
         ("zones: [us-east-1a, us-east-1b]", {}, {"CDK_DEFAULT_REGION": "eu-west-1"},
-         ["resources.zones: us-east-1a isn't in eu-west-1, which this would deploy to"]),
+         ["resources: us-east-1a isn't in eu-west-1, which this would deploy to"]),
         ("zones: [us-east-1a]", {}, {},
-         ["resources.zones: needs a VPC whose zones are named: name all of them, two or more, and the same "
-          "at each deployment, -c zones=us-east-1a,us-east-1b"]),
+         ["resources: the zones that it allows need a VPC whose zones are named: "
+          "name all of them, two or more, and the same at each deployment, -c zones=us-east-1a,us-east-1b"]),
         ("zones: [us-east-1a]", {"zones": "us-east-1a,us-east-1b"}, {}, []),
         ("zones: [us-east-1d]", {"zones": "us-east-1a,us-east-1b"}, {},
-         ["resources.zones: none of us-east-1d has a subnet: there are us-east-1a, us-east-1b"]),
+         ["resources: of the zones that it allows, none of us-east-1d has a subnet: "
+          "there are us-east-1a, us-east-1b"]),
         ("zones: [us-east-1c, us-east-1d]", GIVEN, {}, []),
         ("zones: [us-east-1d]", GIVEN, {},
-         ["resources.zones: none of us-east-1d has a subnet: there are us-east-1a, us-east-1b, us-east-1c"]),
+         ["resources: of the zones that it allows, none of us-east-1d has a subnet: "
+          "there are us-east-1a, us-east-1b, us-east-1c"]),
         ("cpus: 4+", {}, {}, []),
     ],
 )  # fmt: skip
@@ -111,7 +113,7 @@ def test_a_group_of_reservations_is_where_the_service_is(
 def test_nothing_is_made_where_a_service_must_not_be(tmp_path: Path) -> None:
     """A wrong region ends the synthesis like any other wrong service file."""
     file = write(tmp_path, "regions: [eu-west-1]")
-    with pytest.raises(ServiceFileError, match=r"chat\.yaml: resources\.regions: allows eu-west-1"):
+    with pytest.raises(ServiceFileError, match=r"chat\.yaml: resources: allows eu-west-1"):
         synthesize(tmp_path / "out", settings({**IN_US_EAST_1, "services": str(file)}))
 
 

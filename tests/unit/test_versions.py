@@ -9,6 +9,7 @@ import pytest
 
 from spotrelay.core import timing
 from spotrelay.core.instances import InstanceState, TargetState
+from spotrelay.core.quotas import needs
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Backoff, Rollback
 from spotrelay.core.spec import OnUpdate, ReadinessProbe, ServiceSpec
@@ -295,3 +296,13 @@ def test_the_alarm_counts_while_an_old_version_is_left() -> None:
     controller.tick("demo")
     assert "rollout_stopped" in {name for name, _ in world.telemetry.records}
     assert len(rows(world).replicas) == 3
+
+
+def test_changing_all_at_once_needs_both_versions_quota() -> None:
+    """`validate --account` and the surveys ask for twice as much."""
+    sizes = {"g5.xlarge": 4}
+    once, twice = (
+        [[need.vcpus for need in wanted] for wanted in needs(spec_of(on_update=on_update), sizes)]
+        for on_update in (OnUpdate.ROLLING, OnUpdate.BLUE_GREEN)
+    )
+    assert twice == [[2 * vcpus for vcpus in wanted] for wanted in once]

@@ -54,13 +54,14 @@ class InstanceTemplate(Construct):
         )
         security_group.add_ingress_rule(
             ec2.Peer.security_group_id(entrance.security_group.security_group_id),
-            ec2.Port.tcp(service.port),
+            # Every port: replicas of two versions may listen on two.
+            ec2.Port.all_tcp(),
             "requests and health checks",
         )
         if prober is not None:
             security_group.add_ingress_rule(
                 ec2.Peer.security_group_id(prober.security_group.security_group_id),
-                ec2.Port.tcp(service.port),
+                ec2.Port.all_tcp(),
                 "readiness probes",
             )
         files = archive(self, "Files", service)

@@ -46,9 +46,6 @@ class ServiceStack(Stack):
             if service.readiness_probe
             else None
         )
-        if prober is not None:
-            # See LoadBalancer: what has the port in it comes after the target group.
-            prober.node.add_dependency(entrance.target_group)
         template = InstanceTemplate(
             self,
             "Instances",

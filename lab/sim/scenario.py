@@ -165,6 +165,12 @@ class Scenario:
     """The services' standbys, and what befalls them."""
     moves: Moves
     """Whether replicas move to cheaper Spot."""
+    ports: tuple[int, ...] = (8081,)
+    """What versions listen on, in turn."""
+
+    def port_of(self, version: int) -> int:
+        """What a version listens on."""
+        return self.ports[(version - 1) % len(self.ports)]
 
 
 def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
@@ -198,13 +204,24 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
     moving = Moves() if target[0] in _LATE else moves.draw(seed, minutes)
     listing = moves.surveyed(Listing() if is_late else Listing.draw(own, specs[0]), moving)
     updates = Random(f"{seed}-updates")  # noqa: S311 - to be repeated
-    on_update = updates.choice((OnUpdate.KEEP, OnUpdate.REPLACE))
+    on_update = updates.choice((OnUpdate.KEEP, OnUpdate.ROLLING))
+    ports = updates.choice(((8081,), (8081, 8082)))
+    is_probed = specs[0].readiness_probe is not None or bool(known.number)
+    if on_update is OnUpdate.ROLLING and is_probed and updates.random() < 0.6:
+        on_update = OnUpdate.BLUE_GREEN  # which only a probe can tell that all are up
+    bake_s = updates.choice((None, 0.0, 40.0))
     drawn = Scenario(
         seed=seed,
         target=target,
         specs=tuple(
             _with_standbys(
-                replace(s, max_price_share=listing.cap, on_update=on_update, rebalance_cost=moving.cost),
+                replace(
+                    s,
+                    max_price_share=listing.cap,
+                    on_update=on_update,
+                    bake_s=bake_s,
+                    rebalance_cost=moving.cost,
+                ),
                 known,
             )
             for s in specs
@@ -219,7 +236,8 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
         delay_s=random.choice((0.5, 5.0, 60.0)),
         tick_lag_s=0.0 if is_late else random.choice((0.0, 2.0, 8.0, 20.0)),
         listing=listing,
-        bad_versions=0.4 if on_update is OnUpdate.REPLACE else 0.0,
+        bad_versions=0.0 if on_update is OnUpdate.KEEP else 0.4,
+        ports=ports,
         requests=() if is_late else scaling.draw(seed, [s.service for s in specs], faults_s, minutes),
         standbys=known,
         moves=moving,

@@ -312,6 +312,7 @@ class SimWorld:
                 self.cloud.groups.pop(name, None)
         else:
             self.cloud.groups.setdefault(name, {})
+            self.cloud.ports[name, spec.version] = spec.port
         operation = "Update" if spec else "Delete"
         detail = f'{{"name": "/spotrelay/services/{name}", "operation": "{operation}"}}'
         if spec is None and self.odd.random() < REMOVAL_LOST:
@@ -381,7 +382,7 @@ class SimWorld:
                 )
             )
             instance.highest_id = count
-            self.cloud.groups[spec.service][instance.id] = SimTarget(-age_s)
+            self.cloud.groups[spec.service][instance.id] = SimTarget(-age_s, port=spec.port)
             self.checker.recorded[instance.id] = -age_s
         standing_by = [self._standing_by(spec, id_, count) for id_ in range(spec.replicas + 1, count + 1)]
         self.memory.commit(Changes(spec.service, (0, count), (0, spec.replicas), create=tuple(rows)))

@@ -16,7 +16,13 @@ from spotrelay.aws.errors import (
 )
 from spotrelay.aws.remedies import remedy
 from spotrelay.core.instances import Instance, InstanceState, Refusal, RefusalKind
-from spotrelay.core.names import TAG_HIGHEST_ID, TAG_LAUNCH, TAG_LAUNCH_TEMPLATE, TAG_SERVICE
+from spotrelay.core.names import (
+    TAG_HIGHEST_ID,
+    TAG_LAUNCH,
+    TAG_LAUNCH_TEMPLATE,
+    TAG_LAUNCH_TEMPLATE_VERSION,
+    TAG_SERVICE,
+)
 from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
 from spotrelay.core.ports import Denied, LaunchRequest, LaunchResult, Throttled, Unavailable
 
@@ -283,8 +289,9 @@ def _instance(described: InstanceTypeDef, region: str) -> Instance:
         launch_id=tags.get(TAG_LAUNCH),
         address=described.get("PrivateIpAddress"),
         launch_template_id=tags.get(TAG_LAUNCH_TEMPLATE),
-        highest_id=_highest_id(tags.get(TAG_HIGHEST_ID, "")),
+        highest_id=_number(tags.get(TAG_HIGHEST_ID, "")),
         state_reason=_reason(described),
+        version=_number(tags.get(TAG_LAUNCH_TEMPLATE_VERSION, "")) or None,
     )
 
 
@@ -295,8 +302,8 @@ def _reason(described: InstanceTypeDef) -> str:
     return words if words.startswith(code) else f"{code}: {words}"
 
 
-def _highest_id(text: str) -> int:
-    """The tag's number. One that somebody edited to be none, or more than any ID, says nothing."""
+def _number(text: str) -> int:
+    """A tag's number. One that somebody edited to be none, or more than any ID, says nothing."""
     return int(text) if text.isdecimal() and len(text) <= MAX_ID_DIGITS else 0
 
 

@@ -9,6 +9,7 @@ import typer
 
 from spotrelay.cli.override import override
 from spotrelay.cli.retire import retire
+from spotrelay.cli.rollback import rollback
 from spotrelay.cli.scale import scale
 from spotrelay.cli.schema import schema
 from spotrelay.cli.secrets import secrets
@@ -55,6 +56,7 @@ app.command()(secrets)
 app.command()(schema)
 app.command()(override)
 app.command()(retire)
+app.command()(rollback)
 # Or a negative number would be called an unknown option.
 app.command(context_settings={"ignore_unknown_options": True})(scale)
 _add_laboratory()

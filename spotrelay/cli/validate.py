@@ -134,6 +134,7 @@ def _table(facts: Description) -> Table:
         "readiness probe": facts.readiness_probe,
         "idle time-out": f"{facts.idle_timeout_s} s",
         "drain": f"{facts.drain_s} s",
+        "new versions": facts.updates,
         "disk": facts.disk,
         "image": facts.image,
         "user data": f"{facts.user_data_bytes} of {MAX_BYTES} bytes",

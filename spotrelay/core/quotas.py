@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from spotrelay.core.pools import PurchaseOption, quota_of
-from spotrelay.core.spec import ServiceSettings
+from spotrelay.core.spec import OnUpdate, ServiceSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +101,8 @@ def needs(service: ServiceSettings, vcpus: Mapping[str, int]) -> list[list[Need]
     `vcpus` are those of each eligible type. Of types that no known quota counts none is needed.
     """
     fallbacks = service.on_demand_fallback or not service.use_spot
+    # While all change at once, as many again are there.
+    versions = 2 if service.on_update is OnUpdate.BLUE_GREEN else 1
     # Standbys count while they run. Where one is slow, another is resumed: in the end all of them run.
     on_demand = max(service.replicas, service.base_on_demand + service.standby)
     counts = {
@@ -114,8 +116,9 @@ def needs(service: ServiceSettings, vcpus: Mapping[str, int]) -> list[list[Need]
             quota = quota_for(name, option)
             smallest[quota] = min(size, smallest.get(quota, size))
         if count > 0 and smallest and None not in smallest:
+            total = versions * count
             found.append(
-                [Need(quota, option, size, count * size) for quota, size in smallest.items() if quota]
+                [Need(quota, option, size, total * size) for quota, size in smallest.items() if quota]
             )
     return found
 
@@ -129,7 +132,7 @@ class Shortage:
     vcpus: float
     """What the account has."""
     needed: int
-    """What all replicas need, of the smallest eligible type that it counts."""
+    """What all replicas need, of the smallest eligible type that it counts; of both versions, if need be."""
 
     def remedy(self, region: str) -> str:
         """Where to ask for how much."""

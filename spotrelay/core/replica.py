@@ -107,6 +107,8 @@ class Replica:
     replaced_by: int | None = None
     warned_at: datetime | None = None
     """When EC2 said that it takes the instance back. Such an instance is never terminated by us."""
+    port: int | None = None
+    """What its server listens on; None: it was launched before versions could differ in that."""
     unhealthy_since: datetime | None = None
     silent_since: datetime | None = None
     """Since when it doesn't answer the readiness probe, though it serves."""
@@ -129,6 +131,7 @@ class Replica:
         now: datetime,
         *,
         reason: str,
+        port: int | None = None,
         purchase_option: PurchaseOption = PurchaseOption.SPOT,
         replaces: int | None = None,
         is_fallback: bool = False,
@@ -145,6 +148,7 @@ class Replica:
             state,
             reason,
             {state: now},
+            port=port,
             purchase_option=purchase_option,
             replaces=replaces,
             is_fallback=is_fallback,

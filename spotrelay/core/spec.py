@@ -41,8 +41,10 @@ class OnUpdate(StrEnum):
 
     KEEP = "keep"
     """Nothing: what is launched from then on has it."""
-    REPLACE = "replace"
-    """They are replaced, `surge` at a time: launch first, drain only when the replacement is ready."""
+    ROLLING = "rolling"
+    """They are replaced, `surge` at a time: launch first, drain only once the replacement has stayed."""
+    BLUE_GREEN = "blue_green"
+    """As many new ones come up outside the rotation; then all of them enter it, and all old ones leave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,11 @@ class ServiceSettings:
     readiness_probe: ReadinessProbe | None = None
     """None: the load balancer's own health check is all there is."""
     on_rebalance: OnRebalance = OnRebalance.IGNORE
+    on_update: OnUpdate = OnUpdate.KEEP
+    """A document that doesn't say it is of before roll-outs. The service file has another default."""
+    bake_s: float | None = None
+    """How long what has the new version must be ready until the old one leaves; None: when rolling, as long
+    as it took to start, ten minutes at most, and not at all where all change at once."""
     surge: int = 1
     """Active replicas beyond `replicas` while one is replaced that still serves."""
     standby: int = 0
@@ -138,8 +145,6 @@ class ServiceSpec(ServiceSettings):
     on_demand_template: LaunchTemplate | None = None
     """Says the same as `launch_template_id` in `version`, and targets capacity reservations besides, which
     Spot mustn't; None: there is one launch template for both."""
-    on_update: OnUpdate = OnUpdate.KEEP
-    """The service file doesn't say it yet."""
 
     def in_version(self, version: int) -> ServiceSpec:
         """The same for launches in another version: an older one's on-demand template isn't known."""

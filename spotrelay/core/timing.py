@@ -168,6 +168,13 @@ AGAIN_S = 10.0
 FAILURE_FIRST_S, FAILURE_MAX_S = 30.0, 1800.0
 """After replicas that never became ready: doubled each time; each try costs minutes of a GPU."""
 
+ROLLOUT_FAILURES = 2
+"""Replicas of a new version in a row that never became ready: one may have met a bad host, two say that the
+version doesn't start. What runs meanwhile serves, so there is no hurry to try once more."""
+
+ROLLOUT_REFUSED_S = 1800.0
+"""Where all replicas change at once, those that are up wait outside the rotation, and cost, while EC2 refuses
+the rest. So long that a gust of scarcity passes; a quota that can't hold both versions doesn't."""
 
 FALLBACK_HELD_MAX_S = 300.0
 """After a fallback that never became ready, until the next, at most: each has had its whole start, which is

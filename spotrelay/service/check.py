@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from spotrelay.core.instance_types import InstanceType
 from spotrelay.core.quotas import Need, needs
+from spotrelay.core.spec import OnUpdate
 from spotrelay.service import userdata
 from spotrelay.service.model import Service
 
@@ -39,6 +40,7 @@ class Description:
     readiness_probe: str
     idle_timeout_s: int
     drain_s: float
+    updates: str
     disk: str
     image: str
     user_data_bytes: int
@@ -69,10 +71,22 @@ def describe(service: Service) -> Description:
         readiness_probe=f"POST {probe.path}" if probe else "the health check",
         idle_timeout_s=service.idle_timeout_s,
         drain_s=service.drain_s,
+        updates=_updates(service),
         disk=f"{disk.size_gib} GiB, {disk.throughput_mibps} MiB/s, {disk.iops} IOPS",
         image=_image(service),
         user_data_bytes=userdata.size(service),
     )
+
+
+def _updates(service: Service) -> str:
+    match service.on_update:
+        case OnUpdate.ROLLING:
+            bake = "for as long as it took to start" if service.bake_s is None else f"for {service.bake_s} s"
+            return f"rolling, {service.surge} at a time; an old one leaves once the new one was ready {bake}"
+        case OnUpdate.BLUE_GREEN:
+            return "blue_green: as many again come up, then all change at once"
+        case OnUpdate.KEEP:
+            return "keep: what is launched from then on has the new version"
 
 
 def _facts(type_: InstanceType) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from spotrelay import catalog
 from spotrelay.core import timing
 from spotrelay.core.requirements import Requirements
-from spotrelay.core.spec import OnWarning, ReadinessProbe, ServiceSettings
+from spotrelay.core.spec import OnUpdate, OnWarning, ReadinessProbe, ServiceSettings
 from spotrelay.service import eligibility, rounds, runtime, userdata
 from spotrelay.service.candidate import ALTERNATIVES
 from spotrelay.service.dialect import Canonical, Dialect, canonical
@@ -93,6 +93,7 @@ def _compile(path: Path, file: ServiceFile, found: Canonical) -> Service:
     settings["standby_auto"] = own.is_auto
     settings["standby_instance_types"] = tuple(own.standby_instance_types or ())
     settings["standby_zones"] = tuple(own.standby_zones or ())
+    settings["bake_s"] = own.bake_seconds
     settings["rebalance_cost"] = own.rebalance_cost
     settings["replicas"] = file.replicas
     settings["readiness_probe"] = None
@@ -180,6 +181,13 @@ def _without_effect(document: Document, wanted: Requirements, service: Service) 
             yield document.problem(
                 ("resources", "exclude", index), f"{name} is no known instance type or family{hint}"
             )
+    if service.on_update is OnUpdate.ROLLING and service.surge == 0:
+        yield document.problem(
+            ("service", "surge"),
+            "with 0 a new version replaces nothing: choose 1 or more, or say spotrelay.on_update: keep",
+        )
+    if service.on_update is OnUpdate.KEEP and service.bake_s is not None:
+        yield document.problem(("spotrelay", "bake_seconds"), "with on_update: keep nothing is rolled out")
     if not service.use_spot:
         if service.max_price_share is not None:
             yield document.problem(("resources", "max_price"), "is for Spot, which use_spot turns off")

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, JsonValue, ValidationInfo, model_validator
 
-from spotrelay.core.spec import OnRebalance, OnWarning
+from spotrelay.core.spec import OnRebalance, OnUpdate, OnWarning
 from spotrelay.service import eligibility
 from spotrelay.service.candidate import Fields
 from spotrelay.service.document import shown
@@ -340,6 +340,14 @@ class SpotRelaySection(Fields):
         float | None, BeforeValidator(parse_share(5, 90, _REBALANCE_COST), json_schema_input_type=str)
     ] = Field(default=None, description=_REBALANCE_COST)
 
+    # strict=False: see `ServiceSection.on_warning`.
+    on_update: OnUpdate = Field(
+        default=OnUpdate.ROLLING, strict=False, description="rolling, blue_green or keep"
+    )
+    bake_seconds: int | None = Field(
+        default=None, ge=0, le=86_400, description="whole seconds from 0 to 86400"
+    )
+
     @property
     def is_auto(self) -> bool:
         """Whether the control plane finds out how many standbys pay."""
@@ -402,6 +410,17 @@ class ServiceFile(Fields):
         ]
         if both:
             raise rejected(*both)
+        return self
+
+    @model_validator(mode="after")
+    def _new_ones_can_be_told_to_be_up(self) -> ServiceFile:
+        probe = self.service.readiness_probe
+        if self.spotrelay.on_update is OnUpdate.BLUE_GREEN and (probe is None or probe.post_data is None):
+            message = (
+                "with blue_green new replicas wait outside the rotation, where only a service.readiness_probe"
+                " with post_data tells that they are up: add one, or say rolling"
+            )
+            raise rejected(Finding(("spotrelay", "on_update"), message))
         return self
 
     @model_validator(mode="after")

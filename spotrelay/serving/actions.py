@@ -325,6 +325,8 @@ class TakeIn(_Step):
     reason: str
     is_fallback: bool = False
     """Whether it was bought on-demand though the service wants Spot there."""
+    port: int | None = None
+    """What it is registered with; None: it isn't in rotation."""
 
 
 @dataclass(frozen=True, slots=True)

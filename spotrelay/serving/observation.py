@@ -27,6 +27,8 @@ class Observation:
     """The instances that EC2 takes back, and when it said so."""
     recorded: Collection[str] = frozenset()
     """Of the instances that no row has, those that the table knows as ours."""
+    ports: Mapping[str, int] = field(default_factory=dict)
+    """Of the instances that no row has, what those in rotation are registered with."""
     of_ended: Collection[str] = frozenset()
     """Of those, the ones whose replica has ended: it had drained."""
     is_vouched_for: bool = False

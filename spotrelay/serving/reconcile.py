@@ -15,7 +15,7 @@ from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import LaunchIntent, Rows
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
-from spotrelay.serving import moves, projection, replacement, rotation, standby, strength, supersede
+from spotrelay.serving import moves, projection, replacement, rollout, rotation, standby, strength, supersede
 from spotrelay.serving.actions import (
     Action,
     Adopt,
@@ -140,8 +140,6 @@ def is_gone(seen: Observation) -> bool:
 
 def awaiting_probe(spec: ServiceSpec, seen: Observation) -> dict[int, Instance]:
     """By replica ID, the instances that are to be probed before they come into rotation."""
-    if spec.readiness_probe is None:
-        return {}
     waiting = {}
     for replica in seen.rows.replicas.values():
         instance = seen.instances.get(replica.instance_id or "")
@@ -152,6 +150,7 @@ def awaiting_probe(spec: ServiceSpec, seen: Observation) -> dict[int, Instance]:
             and instance.address is not None
             and instance.id not in seen.health
             and instance.id not in seen.warned
+            and rollout.of_version(spec, seen.rows, replica.version).readiness_probe is not None
         ):
             waiting[replica.id] = instance
     return waiting
@@ -159,10 +158,11 @@ def awaiting_probe(spec: ServiceSpec, seen: Observation) -> dict[int, Instance]:
 
 def watched(spec: ServiceSpec, seen: Observation) -> dict[int, Instance]:
     """By replica ID, the instances in rotation that are asked whether they still answer the probe."""
-    if spec.readiness_probe is None or spec.readiness_probe.failure_threshold_s is None:
-        return {}
     watched = {}
     for replica in seen.rows.replicas.values():
+        probe = rollout.of_version(spec, seen.rows, replica.version).readiness_probe
+        if probe is None or probe.failure_threshold_s is None:
+            continue
         instance = seen.instances.get(replica.instance_id or "")
         is_asked = replica.stays and instance is not None and instance.state is InstanceState.RUNNING
         if is_asked and instance is not None and instance.address and instance.id not in seen.warned:
@@ -182,15 +182,12 @@ def heard(rows: Rows, answering: Collection[str], now: datetime) -> list[Action]
 def late(spec: ServiceSpec, rows: Rows, silent: Collection[str], now: datetime) -> list[Action]:
     """Give up the starting replicas that have just not answered their probe, and have had their time.
 
-    Not without having been asked: one may be late only because no tick came to ask it.
+    Not without having been asked: one may be late only because no tick came to ask it. `rows` also says what
+    the deployed versions of before gave theirs.
     """
-    return [
-        _never_ready(spec, replica)
-        for replica in rows.replicas.values()
-        if replica.state is ReplicaState.STARTING
-        and replica.instance_id in silent
-        and is_overdue(spec, replica, now)
-    ]
+    starting = (r for r in rows.replicas.values() if r.state is ReplicaState.STARTING)
+    asked = ((r, rollout.of_version(spec, rows, r.version)) for r in starting if r.instance_id in silent)
+    return [_never_ready(its, replica) for replica, its in asked if is_overdue(its, replica, now)]
 
 
 def is_overdue(spec: ServiceSpec, replica: Replica, now: datetime) -> bool:
@@ -223,7 +220,7 @@ def _for_replica(spec: ServiceSpec, replica: Replica, seen: Observation, now: da
     elif replica.state is ReplicaState.READY:
         yield from _for_ready(replica, health, now)
     else:
-        yield from _for_rising(spec, replica, instance, health, now)
+        yield from _for_rising(spec, replica, instance, health, seen, now)
 
 
 def _for_the_record(spec: ServiceSpec | None, seen: Observation) -> Iterator[Action]:
@@ -309,9 +306,15 @@ def _may_be_unseen(replica: Replica, now: datetime) -> bool:
 
 
 def _for_rising(
-    spec: ServiceSpec, replica: Replica, instance: Instance, health: TargetState | None, now: datetime
+    spec: ServiceSpec,
+    replica: Replica,
+    instance: Instance,
+    health: TargetState | None,
+    seen: Observation,
+    now: datetime,
 ) -> Iterator[Action]:
     is_running = instance.state is InstanceState.RUNNING
+    spec = rollout.of_version(spec, seen.rows, replica.version)
     if replica.state is ReplicaState.STARTING and health is TargetState.HEALTHY:
         yield MarkReady(replica)
     elif is_running and replica.state is ReplicaState.PROVISIONING:
@@ -480,6 +483,7 @@ def _for_unowned(
             if is_healthy
             else "in rotation, and nothing on record knew it",
             is_fallback=is_on_demand and base <= 0,
+            port=seen.ports.get(instance.id),
         )
         base -= is_on_demand
 

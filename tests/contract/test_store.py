@@ -14,7 +14,7 @@ from spotrelay.core.pools import Cause, Cooldown, Offering, PoolMemory, Purchase
 from spotrelay.core.ports import Conflict, Denied, Store
 from spotrelay.core.replica import ReplicaState
 from spotrelay.core.requirements import Accelerators, Amount, Requirements
-from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal, Rows
+from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal, Rollback, Rows
 from spotrelay.core.spec import (
     LaunchTemplate,
     OnRebalance,
@@ -409,7 +409,8 @@ OTHER_SPEC = ServiceSpec(
     launch_template_id="lt-2",
     target_group_arn="arn:aws:elasticloadbalancing:eu-west-1:000000000000:targetgroup/demo/2",
     on_demand_template=LaunchTemplate("lt-3", "4"),
-    on_update=OnUpdate.REPLACE,
+    on_update=OnUpdate.ROLLING,
+    bake_s=77.0,
     port=9000,
     on_demand_fallback=False,
     base_on_demand=2,
@@ -442,6 +443,29 @@ OTHER_SPEC = ServiceSpec(
     labels={"team": "search"},
 )
 """No field is as by default, nor as in `demo_spec`: one that gets lost on the way is seen."""
+
+
+def test_documents_of_before_are_kept_until_others_are(store: Store) -> None:
+    """Beside the last one, and read with all of the service; a document that is kept alone changes none."""
+    before = {1: SPEC, 2: OTHER_SPEC}
+    earlier = {version: replace(spec, service="demo", version=version) for version, spec in before.items()}
+    store.keep_document(replace(SPEC, version=3), earlier)
+    store.keep_document(replace(SPEC, version=3, replicas=7))
+    assert store.load("demo").earlier == earlier
+    store.keep_document(SPEC, {})
+    assert store.load("demo").earlier == {}
+
+
+def test_a_rollback_is_on_record_until_it_is_taken_back(store: Store) -> None:
+    """Whoever reads a few rows sees it, too; it goes with the service."""
+    asked = Rollback(5, 4, 9000)
+    store.note_rollback("demo", asked)
+    assert store.load("demo").rollback == store.read("demo", ()).rollback == asked
+    store.note_rollback("demo", None)
+    assert store.load("demo").rollback is None
+    store.note_rollback("demo", asked)
+    store.forget("demo")
+    assert store.load("demo").rollback is None
 
 
 def test_the_other_document_is_other_in_every_field() -> None:

@@ -200,16 +200,18 @@ def no_launch_intent(self: Controller, outcome: Any, change: Changes) -> bool:
 def deregisters_first(self: Controller, decision: Any) -> Any:
     """Targets are deregistered before the row is written."""
     if decision.spec:
-        self._deregister(decision.spec, [a.takes_out for a in decision.actions if a.takes_out])
+        self._deregister(decision.spec, [a.takes_out for a in decision.actions if a.takes_out], {})
     return _perform(self, decision)
 
 
 @mistake(Controller, "_deregister", Rule.TICK_CLEANS_ROTATION, Rule.WARNING_HANDLED, Rule.STEPS_INDEPENDENT)
-def most_targets_stay_registered(self: Controller, spec: ServiceSpec, instance_ids: Any) -> None:
+def most_targets_stay_registered(
+    self: Controller, spec: ServiceSpec, instance_ids: Any, ports: Mapping[str, int]
+) -> None:
     """Most draining replicas get requests until they are gone."""
     drained = [i for i in instance_ids if i.endswith("0")]
     if drained:
-        self._ports.router.deregister(spec, drained)
+        self._ports.router.deregister(spec, drained, ports)
 
 
 @mistake(rotation, "may_leave", Rule.WARNED_SERVES_WHILE_NEEDED)
@@ -463,11 +465,11 @@ def intents_are_given_up_at_once(seen: Any, adopted: Any, now: Any) -> list[Acti
 
 @mistake(projection, "_of_replica", Rule.ONLY_PORT_ERRORS)
 def a_row_is_written_twice(
-    spec: Any, row: Replica, actions: Sequence[Action], ids: Any, now: datetime
+    spec: Any, rows: Rows, row: Replica, actions: Sequence[Action], ids: Any, now: datetime
 ) -> Iterator[projection.Delta]:
     """Each action of a replica writes its row by itself."""
     for action in actions:
-        yield from _of_replica(spec, row, [action], ids, now)
+        yield from _of_replica(spec, rows, row, [action], ids, now)
 
 
 @mistake(Intake, "_set_aside", Rule.DEAD_LETTERS_EXACT, Rule.MALFORMED_SET_ASIDE)
@@ -554,10 +556,10 @@ def durations_are_in_seconds(
 
 @mistake(Controller, "_take_out", Rule.METRICS_EXACT)
 def failed_deregistrations_are_counted(
-    self: Controller, outcome: Any, spec: ServiceSpec, instance_ids: Sequence[str], out: dict[str, datetime]
+    self: Controller, outcome: Any, spec: ServiceSpec, instance_ids: Sequence[str], ports: Any, out: Any
 ) -> bool:
     """Deregistrations count even if the load balancer doesn't answer."""
-    is_done = self._attempt(outcome, "deregister", lambda: self._deregister(spec, instance_ids))
+    is_done = self._attempt(outcome, "deregister", lambda: self._deregister(spec, instance_ids, ports))
     out |= dict.fromkeys(instance_ids, self._ports.clock.now())
     return is_done
 
@@ -588,18 +590,16 @@ def one_failure_ends_the_decision(self: Controller, outcome: Any, step: str, act
 
 
 @mistake(Controller, "_take_out", Rule.DEREGISTERED_BEFORE_LAUNCH, Rule.STEPS_INDEPENDENT)
-def deregisters_after_the_launch(
-    self: Controller, outcome: Any, spec: ServiceSpec, instance_ids: Sequence[str], out: dict[str, datetime]
-) -> None:
+def deregisters_after_the_launch(self: Controller, outcome: Any, *args: Any) -> None:
     """Targets are deregistered only after the launch."""
-    self._late = (outcome, spec, instance_ids, out)  # type: ignore[attr-defined]
+    self._late = (outcome, *args)  # type: ignore[attr-defined]
 
 
 @also(Controller, "_launch_and_tell")
 def _launch_then_take_out(self: Controller, *args: Any) -> None:
     _launch_and_tell(self, *args)
-    outcome, spec, instance_ids, out = self._late  # type: ignore[attr-defined]
-    _take_out(self, outcome, spec, instance_ids, out)
+    outcome, *rest = self._late  # type: ignore[attr-defined]
+    _take_out(self, outcome, *rest)
 
 
 @mistake(controller, "takewhile", Rule.NO_WRITE_AFTER_CONFLICT)
@@ -883,6 +883,38 @@ def standbys_are_registered(self: Controller, spec: ServiceSpec, seen: Any, *arg
     if ids := [r.instance_id for r in rising if r.instance_id]:
         self._ports.router.register(spec, ids)
     _probe(self, spec, seen, *args)
+
+
+@mistake(rollout, "admitted", Rule.CHANGED_AT_ONCE)
+def new_ones_enter_as_they_come(_spec: ServiceSpec, _rows: Rows, answering: Iterable[Replica]) -> Any:
+    """Clients meet both versions while the new one comes up."""
+    return list(answering)
+
+
+@mistake(rollout, "changes_at_once", Rule.CHANGED_AT_ONCE)
+def old_ones_leave_one_by_one(spec: ServiceSpec) -> bool:
+    """New ones enter, and old ones leave, as where versions roll."""
+    return False
+
+
+@mistake(
+    rollout, "ports", Rule.TICK_CLEANS_ROTATION, Rule.WARNING_HANDLED, Rule.DEREGISTERED_BEFORE_TERMINATED
+)
+def every_version_has_the_deployed_port(_spec: ServiceSpec, rows: Rows) -> dict[str, int]:
+    """Replicas of before are taken out at a port that they don't have."""
+    return {r.instance_id: _spec.port for r in rows.replicas.values() if r.instance_id}
+
+
+@mistake(rollout, "has_failed", Rule.REPLACED_BEFORE_DRAINED, Rule.VERSION_CORRECT, Rule.METRICS_EXACT)
+def a_failed_version_goes_on(_spec: ServiceSpec, _rows: Rows) -> bool:
+    """However often a version fails, replicas make place for it."""
+    return False
+
+
+@mistake(rollout, "proven", Rule.VERSION_CORRECT)
+def a_loss_tries_the_new_version(spec: ServiceSpec, _rows: Rows, _lost: Any = None) -> int:
+    """What is lost is replaced with what was never seen to serve."""
+    return spec.version
 
 
 @broken_stage(moves.decide, Rule.MOVES_SINGLY)

@@ -18,6 +18,7 @@ from spotrelay.core.requirements import Accelerators, Amount, Requirements
 from spotrelay.core.spec import (
     LaunchTemplate,
     OnRebalance,
+    OnUpdate,
     OnWarning,
     ReadinessProbe,
     ServiceSettings,
@@ -107,6 +108,8 @@ BRIDGED: dict[str, Any] = {
         "standby_instance_types": ["g5.2xlarge"],
         "standby_zones": ["us-east-1b"],
         "certificate_arn": "arn:aws:acm:us-east-1:000000000000:certificate/0123-4567",
+        "on_update": "blue_green",
+        "bake_seconds": 90,
         "capacity_reservations": GROUP,
         "rebalance_cost": "20%",
     },
@@ -172,6 +175,8 @@ SETTINGS = ServiceSettings(
         failure_threshold_s=222,
     ),
     on_rebalance=OnRebalance.REPLACE,
+    on_update=OnUpdate.BLUE_GREEN,
+    bake_s=90,
     surge=3,
     standby=33,
     standby_auto=True,
@@ -268,15 +273,19 @@ def test_a_setting_arrives_at_the_controller(
     name: str, spec: ServiceSpec, bridged: ServiceSpec, plain: Service
 ) -> None:
     """With the value that the file gives it, which is another than that of a file without it."""
-    spec = bridged if name.startswith(("standby", "rebalance_cost")) else spec
+    spec = bridged if name.startswith(("standby", "rebalance_cost", "on_update", "bake")) else spec
     assert getattr(spec, name) == getattr(SETTINGS, name)
     assert getattr(spec, name) != getattr(plain, name)
 
 
 def test_a_document_without_a_setting_says_what_a_file_without_it_says(plain: Service) -> None:
-    """The default in the file's schema is the default that an earlier version's document gets."""
+    """The default in the file's schema is the default that an earlier version's document gets.
+
+    But for roll-outs: an earlier version's document is of a stack that promised none.
+    """
     for field in fields(ServiceSettings):
-        if field.default is not MISSING and field.name != "requirements":  # which every file has
+        # Every file has requirements.
+        if field.default is not MISSING and field.name not in ("requirements", "on_update"):
             assert getattr(plain, field.name) == field.default, field.name
 
 
@@ -291,7 +300,7 @@ def test_the_document_has_the_choice_of_types_and_zones(spec: ServiceSpec, templ
 def test_the_load_balancer_does_what_the_file_says(template: Template) -> None:
     """Its check's path and port, how long it lets a replica drain, and how long it waits for an answer."""
     group = template.only("AWS::ElasticLoadBalancingV2::TargetGroup")
-    assert (group["HealthCheckPath"], group["Port"]) == ("/healthy", 9000)
+    assert group["HealthCheckPath"] == "/healthy"
     assert {"Key": "deregistration_delay.timeout_seconds", "Value": "45"} in group["TargetGroupAttributes"]
     balancer = template.only("AWS::ElasticLoadBalancingV2::LoadBalancer")
     assert {"Key": "idle_timeout.timeout_seconds", "Value": "77"} in balancer["LoadBalancerAttributes"]
@@ -319,13 +328,16 @@ def test_the_files_certificate_is_the_listeners(tmp_path: Path) -> None:
     ]
 
 
-def test_replicas_are_reached_at_the_files_port(template: Template) -> None:
-    """By the load balancer and by the probe: out of the group of each, and into that of the replicas."""
+def test_replicas_are_reached_at_any_port(template: Template) -> None:
+    """By the load balancer and by the probe: out of the group of each, and into that of the replicas.
+
+    While a new port rolls out, some listen on the old one.
+    """
     groups = template.all("AWS::EC2::SecurityGroup").values()
     rules = [r for g in groups for way in ("Ingress", "Egress") for r in g.get(f"SecurityGroup{way}", ())]
     for purpose in ("requests and health checks", "readiness probes"):
         ports = [(rule["FromPort"], rule["ToPort"]) for rule in rules if rule["Description"] == purpose]
-        assert ports == [(9000, 9000)] * 2, purpose
+        assert ports == [(0, 65_535)] * 2, purpose
 
 
 def test_the_alarms_wait_as_long_as_the_file_says(template: Template) -> None:

@@ -262,7 +262,7 @@ def test_nothing_moves_beside_what_another_stage_does() -> None:
 
 def test_nothing_moves_while_a_version_is_rolled_out_or_fails() -> None:
     """Nor while a launch is open, or where nothing may run beside."""
-    spec = replace(SPEC, on_update=OnUpdate.REPLACE, version=2, surge=5)
+    spec = replace(SPEC, on_update=OnUpdate.ROLLING, version=2, surge=5)
     newer = [replace(r, version=2) for r in three()]
     assert moved(decide(*newer, spec=spec)) == [1]
     stopped = Backoff(failures=9, version=2)

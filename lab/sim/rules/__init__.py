@@ -140,6 +140,10 @@ class Rule(StrEnum):
         "A replica that is unhealthy for a minute, recommended to leave or of an old version is replaced "
         "before it goes: unhealthy ones first, `surge` at a time, and recommended ones all at once"
     )
+    CHANGED_AT_ONCE = (
+        "Where all replicas change at once, the new ones enter the rotation together, and the old ones leave "
+        "it together once as many new ones serve"
+    )
     LAUNCHED_WHEN_DUE = "A waiting replica is launched when it is due, and not before"
     FAILURE_BACKOFF = "After replicas that never became ready, launches wait, twice as long each time"
 

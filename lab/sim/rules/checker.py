@@ -19,7 +19,7 @@ from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.ports import LaunchRequest
 from spotrelay.core.replica import TRANSITIONS, Replica, ReplicaState
 from spotrelay.core.rows import Changes, LaunchWindow
-from spotrelay.core.spec import ServiceSpec
+from spotrelay.core.spec import OnUpdate, ServiceSpec
 from spotrelay.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ class Checker:
         documents = self.in_force(invocation, service)
         # What EC2 recommends to leave is replaced all at once.
         advised = sum(r.rebalance_at is not None and r.is_counted for r in after.values())
-        at_rest = max((spec.replicas + spec.surge for spec in documents), default=0)
+        at_rest = max((limits.most_regular(spec) for spec in documents), default=0)
         now = self.scheduler.now + SKEW_S  # one that is about to be late may be so by another clock
         for is_fallback, most in ((False, at_rest + advised), (True, at_rest)):
             was, active = (
@@ -454,6 +454,30 @@ class Checker:
                 self.report(
                     Rule.FOREIGN_UNTOUCHED, f"{instance_id} registered or deregistered for {spec.service}"
                 )
+
+    def before_enter(self, spec: ServiceSpec, instance_ids: Collection[str], store: MemoryStore) -> None:
+        """Targets are about to be registered: do new ones enter together, if they must?"""
+        rows = store.load(spec.service).replicas.values()
+        is_kept_apart = any(r.serves and r.version != spec.version for r in rows)
+        # By what was done to them: of these some may have been lost since.
+        new = {
+            id_
+            for id_ in (*instance_ids, *self.cloud.groups.get(spec.service, ()))
+            if (self.cloud.instances[id_].version or 1) == spec.version
+            and (id_ in instance_ids or self.cloud.in_rotation(spec.service, id_))
+        }
+        entering = {r.instance_id for r in rows if r.state is ReplicaState.STARTING} & new & set(instance_ids)
+        if (
+            spec.on_update is OnUpdate.BLUE_GREEN
+            and is_kept_apart
+            and entering
+            and len(new) < spec.replicas
+            and spec.service not in self.damaged
+        ):
+            self.report(
+                Rule.CHANGED_AT_ONCE,
+                f"{sorted(map(str, entering))} enter, which makes {len(new)} of v{spec.version}",
+            )
 
     def before_deregister(
         self, invocation: Invocation, spec: ServiceSpec, instance_ids: Collection[str], store: MemoryStore

@@ -38,6 +38,7 @@ def check_tick(view: InvocationView, memory: MemoryStore) -> None:
     check_resumed(view, view.spec)
     moves.check_after_tick(view)
     _check_needless_replicas(view, view.spec)
+    _check_change_at_once(view, view.spec)
     _check_next(view, view.spec, memory)
 
 
@@ -170,6 +171,21 @@ def _orphans(view: InvocationView) -> Iterator[Instance]:
             yield instance
 
 
+def _check_change_at_once(view: InvocationView, spec: ServiceSpec) -> None:
+    """An old replica made place for the new ones: did all of them, and do as many new ones serve?"""
+    if spec.on_update is not OnUpdate.BLUE_GREEN or not view.is_alone:
+        return
+    why = f"version {spec.version} is deployed"
+    old = [r for r in view.rows.replicas.values() if r.is_counted and r.version != spec.version]
+    now = view.now.replicas
+    gone = [r for r in old if r.id in now and now[r.id].state is ReplicaState.DRAINING]
+    gone = [r for r in gone if r.serves and now[r.id].reason == why]
+    left = [r for r in old if r.id in now and now[r.id].is_counted and r.id <= view.rows.highest_id]
+    new = sum(r.stays and r.version == spec.version for r in now.values())
+    if gone and (left or new < spec.replicas):
+        view.report(Rule.CHANGED_AT_ONCE, f"{gone[0]} goes, {left} stay, and {new} of the new ones serve")
+
+
 def _check_needless_replicas(view: InvocationView, spec: ServiceSpec) -> None:
     """Does no warned replica serve on though enough others serve?"""
     # One decision may take several commits.
@@ -236,7 +252,7 @@ def _check_wait(view: InvocationView, next_tick: float | None) -> None:
     missing = spec.replicas - len(regular(view.rows))
     if missing < 0 or not (missing or waiting):
         return
-    if spec.on_update is OnUpdate.REPLACE and any(row.version != spec.version for row in replicas):
+    if spec.on_update is not OnUpdate.KEEP and any(row.version != spec.version for row in replicas):
         return  # which version is launched next, and may have to wait, depends on what has served
     launches_from = held_until(view, spec.version, is_fallback=False)
     retries = [time_of(row.retry_at) if row.retry_at else now for row in waiting]

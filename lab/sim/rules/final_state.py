@@ -110,7 +110,7 @@ def _check_versions(world: SimWorld, spec: ServiceSpec, rows: Rows) -> None:
     old = [
         f"{r} v{r.version}" for r in rows.replicas.values() if r.version < spec.version and not r.stands_by
     ]
-    if old and spec.on_update is OnUpdate.REPLACE:
+    if old and spec.on_update is not OnUpdate.KEEP:
         world.checker.report(Rule.ROLLED_OUT, f"{spec.service} v{spec.version} is deployed, there are {old}")
 
 

@@ -173,7 +173,7 @@ def _unrest(view: InvocationView, spec: ServiceSpec, commit: Commit, moving: set
         return f"{len(replicas)} are there of {spec.replicas}"
     for row in replicas:
         is_warned = row.is_warned or row.instance_id in view.invocation.warned
-        is_old = spec.on_update is OnUpdate.REPLACE and row.version < spec.version
+        is_old = spec.on_update is not OnUpdate.KEEP and row.version != spec.version
         if not row.stays or is_warned or row.is_fallback or is_old:
             return f"{row} {row.state}"
         if view.target(row) is not TargetState.HEALTHY:

@@ -288,8 +288,11 @@ def _check_proactive_replacement(view: InvocationView, spec: ServiceSpec, commit
     ]
     if not moved:
         return
-    pairs = sum(r.is_counted and not r.is_fallback and _gives_way(r, commit.after) for r in after.values())
-    if pairs > spec.surge:
+    counted = (r for r in after.values() if r.is_counted and not r.is_fallback)
+    paired = [r for r in counted if _gives_way(r, commit.after)]
+    at_once = [r for r in paired if spec.on_update is OnUpdate.BLUE_GREEN and r.version != spec.version]
+    pairs = len(paired) - len(at_once)
+    if pairs > spec.surge or len(at_once) > spec.replicas:
         view.report(Rule.REPLACED_BEFORE_DRAINED, f"{pairs} are replaced at a time, `surge` is {spec.surge}")
     now = commit.at + SKEW_S
     for old in moved:
@@ -313,7 +316,9 @@ def _check_proactive_replacement(view: InvocationView, spec: ServiceSpec, commit
         # One decision may be several commits.
         and not (r.id in view.now.replicas and view.now.replicas[r.id].superseded_in(view.now))
     ]
-    if waiting and any(old.serves and _gives_way(after[old.id], commit.after) for old in moved):
+    is_one_by_one = spec.on_update is not OnUpdate.BLUE_GREEN
+    gave_way = any(old.serves and _gives_way(after[old.id], commit.after) for old in moved)
+    if waiting and is_one_by_one and gave_way:
         view.report(
             Rule.REPLACED_BEFORE_DRAINED,
             f"{waiting[0]} is unhealthy, and {[str(r) for r in moved]} are replaced first",
@@ -381,7 +386,13 @@ def _check_launch_times(view: InvocationView, spec: ServiceSpec, commit: Commit)
             view.report(Rule.FAILURE_BACKOFF, f"{row} is launched, and waits by {view.rows.backoff}")
     # What goes in a later commit of the same decision doesn't stay either.
     staying = sum(r.stays and stays_in(r, commit.after) and stays_in(r, view.now) for r in loaded.values())
-    spot = [r for r in again if r.purchase_option is PurchaseOption.SPOT]
+    # What waits for others of its version doesn't return to Spot: it replaces nothing until they are there.
+    is_apart = spec.on_update is OnUpdate.BLUE_GREEN
+    spot = [
+        r
+        for r in again
+        if r.purchase_option is PurchaseOption.SPOT and not (is_apart and r.version == spec.version)
+    ]
     if spot and spec.use_spot and staying >= spec.replicas:
         starting = [
             r
@@ -390,6 +401,7 @@ def _check_launch_times(view: InvocationView, spec: ServiceSpec, commit: Commit)
             and r.state in STARTING_STATES
             and r.id in commit.after.replicas
             and commit.after.replicas[r.id].state in STARTING_STATES
+            and not (is_apart and r.version == spec.version)
         ]
         most = limits.most_returning(spec.replicas)
         if len(spot) > max(most - len(starting), 0):
@@ -454,7 +466,7 @@ RECOMMENDED = "rebalance recommendation"
 
 def may_roll_out(view: InvocationView, spec: ServiceSpec, row: Replica) -> bool:
     """Whether a replica may make place for a newer version."""
-    is_old = spec.on_update is OnUpdate.REPLACE and row.version < spec.version
+    is_old = spec.on_update is not OnUpdate.KEEP and row.version != spec.version
     return is_old and not rollout_stopped(spec, backoffs(view), view.now)
 
 

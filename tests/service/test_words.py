@@ -203,6 +203,7 @@ def test_secrets_without_a_parameter_have_one_of_their_service(tmp_path: Path) -
         ("3d", "s-3d"),
         ("a" * 20_000, "a" * 24),
         ("Müller: chat!", "muller-chat"),
+        ("a" * 23 + "-b", "a" * 23),
     ],
 )
 def test_any_name_becomes_one_that_aws_takes_and_says_so(tmp_path: Path, name: str, becomes: str) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from aws_cdk import Aws, CfnMapping, CfnTag, Fn, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3_assets as s3_assets
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
 from spotrelay.core.names import INSTANCE_ROLE_PATH, TAG_SERVICE
 from spotrelay.core.spec import LaunchTemplate
 from spotrelay.service import Service, user_data
+from stacks.instance_files import archive, statements
 from stacks.load_balancer import LoadBalancer
 from stacks.network import Network
 from stacks.prober import ProberFunction
@@ -61,13 +63,15 @@ class InstanceTemplate(Construct):
                 ec2.Port.tcp(service.port),
                 "readiness probes",
             )
-        role = self._role(service)
+        files = archive(self, "Files", service)
+        role = self._role(service, files)
         profile = iam.InstanceProfile(self, "Profile", role=role, path=INSTANCE_ROLE_PATH)
         tags = [CfnTag(key=TAG_SERVICE, value=service.name)]
         labels = [CfnTag(key=name, value=value) for name, value in service.labels.items()]
         # The L2 construct would tag instances like the stack. But that tag on an instance says that the
         # controller launched it, so the controller alone writes it.
         image_id = self._image_id(service)
+        text = _user_data(service, Stack.of(self).region, files)
 
         def template(id_: str, reservations: str | None = None) -> ec2.CfnLaunchTemplate:
             data = ec2.CfnLaunchTemplate.LaunchTemplateDataProperty(
@@ -80,7 +84,8 @@ class InstanceTemplate(Construct):
                 metadata_options=ec2.CfnLaunchTemplate.MetadataOptionsProperty(
                     http_endpoint="enabled",
                     http_tokens="required",
-                    # None for containers: what the role gives, the service's secrets, run.sh hands on.
+                    # None for containers with a network of their own: what the role gives, the service's
+                    # secrets, run.sh hands on.
                     http_put_response_hop_limit=1,
                 ),
                 block_device_mappings=[
@@ -105,7 +110,7 @@ class InstanceTemplate(Construct):
                         resource_type="volume", tags=[*tags, *labels]
                     )
                 ],
-                user_data=Fn.base64(user_data(service, Stack.of(self).region)),
+                user_data=Fn.base64(text),
             )
             return ec2.CfnLaunchTemplate(
                 self,
@@ -153,7 +158,7 @@ class InstanceTemplate(Construct):
             self, service.image.reference, ssm.ParameterValueType.AWS_EC2_IMAGE_ID
         )
 
-    def _role(self, service: Service) -> iam.Role:
+    def _role(self, service: Service, files: s3_assets.Asset | None) -> iam.Role:
         role = iam.Role(
             self,
             "Role",
@@ -179,6 +184,8 @@ class InstanceTemplate(Construct):
                     ],
                 )
             )
+        for statement in statements(role, service, files):
+            role.add_to_policy(statement)
         return role
 
 
@@ -198,3 +205,9 @@ def _targeting(
             capacity_reservation_resource_group_arn=group_arn
         )
     )
+
+
+def _user_data(service: Service, region: str, files: s3_assets.Asset | None) -> str:
+    if files is None:
+        return user_data(service, region)
+    return user_data(service, region, files.s3_object_url)

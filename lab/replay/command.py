@@ -125,6 +125,15 @@ def replay(
     standby_refusal: Annotated[
         str, typer.Option(metavar="SHARE", help="Share of the resumes that EC2 refuses, 0 to 1.")
     ] = f"{DEFAULTS.standby_refusal:g}",
+    rebalance_cost: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHARE",
+            help=f"{PRODUCTION} moves a replica where Spot is cheaper by this share, such as 20%; needs "
+            "--prices. [default: none moves]",
+            show_default=False,
+        ),
+    ] = None,
     od_price_ratio: Annotated[
         str, typer.Option(metavar="R", help="On-demand price / mean Spot price.")
     ] = f"{DEFAULTS.od_price_ratio:g}",
@@ -193,6 +202,7 @@ def replay(
             standby=_standbys(standby),
             standby_start_s=_number("--standby-start", standby_start),
             standby_refusal=_number("--standby-refusal", standby_refusal),
+            rebalance_cost=_rebalance_cost(rebalance_cost, prices or []),
         )
         cold_starts = dict.fromkeys(
             _number("--cold-start", s) for s in cold_start or [f"{DEFAULTS.cold_start_s}"]
@@ -370,6 +380,16 @@ def _standbys(text: str) -> int | Literal["auto"]:
     if not text.isdecimal():
         raise UsageError(f"--standby must be auto or a whole number, not {text!r}")
     return _whole("--standby", text, 0, MAX_REPLICAS)
+
+
+def _rebalance_cost(text: str | None, prices: Sequence[str]) -> float | None:
+    if text is None:
+        return None
+    if not text.removesuffix("%").isdecimal() or not text.endswith("%"):
+        raise UsageError(f"--rebalance-cost must be a share such as 20%, not {text!r}")
+    if not prices:
+        raise UsageError(f"--rebalance-cost {text} moves nothing where prices are equal: give --prices, too")
+    return int(text.removesuffix("%")) / 100
 
 
 def _whole(option: str, text: str, least: int, most: int | None = None) -> int:

@@ -79,10 +79,12 @@ def _title(settings: ReplaySettings) -> str:
         if settings.standby
         else ""
     )
+    share = settings.rebalance_cost
+    moves = f", moving for {share:.0%} less" if share is not None else ""
     return (
         f"{_count(settings.replicas, 'replica')}, cold start {settings.cold_start_s:g} s, "
         f"{warning}{lost}{advised}, "
-        f"on-demand = {settings.od_price_ratio:g} times Spot{dry}{standby}"
+        f"on-demand = {settings.od_price_ratio:g} times Spot{dry}{standby}{moves}"
     )
 
 

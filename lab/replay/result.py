@@ -148,6 +148,7 @@ class Result:
             "standby": self.settings.standby,
             "standby_start_s": self.settings.standby_start_s,
             "standby_refusal": self.settings.standby_refusal,
+            "rebalance_cost": self.settings.rebalance_cost,
             "standbys_found": [found._asdict() for found in self.standbys_found],
             "availability": self.availability,
             "in_rotation": self.in_rotation,

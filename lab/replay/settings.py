@@ -64,6 +64,9 @@ class ReplaySettings:
     200 GB beside one GPU."""
     drain_s: float = 30.0
     """How long its replicas may finish their requests: 30 s for short answers, as a chat's."""
+    rebalance_cost: float | None = None
+    """By which share Spot must be cheaper elsewhere for the production controller to move a replica; None: it
+    moves none. No other policy does."""
 
     def __post_init__(self) -> None:
         if self.replicas < 1:
@@ -81,6 +84,9 @@ class ReplaySettings:
         _check("standby start", self.standby_start_s, "more than 0 seconds", self.standby_start_s > 0)
         _check("standby refusal", self.standby_refusal, "a share from 0 to 1", 0 <= self.standby_refusal <= 1)
         _check("standby price", self.standby_price, "a share from 0 to 1", 0 <= self.standby_price <= 1)
+        if self.rebalance_cost is not None:
+            share = self.rebalance_cost
+            _check("rebalance cost", share, "a share from 0.05 to 0.9", 0.05 <= share <= 0.9)
         _check("drain", self.drain_s, "0 seconds or more", self.drain_s >= 0)
 
     @property

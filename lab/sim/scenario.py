@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from random import Random
 
-from lab.sim import scaling, standbys
+from lab.sim import moves, scaling, standbys
 from lab.sim.cloud import ON_DEMAND_TEMPLATE, TEMPLATE
 from lab.sim.faults import USUAL_PAIRS, Call, Pair
+from lab.sim.moves import Moves
 from lab.sim.offers import Listing
 from lab.sim.standbys import Standbys
 from spotrelay.core.pools import Offering, PurchaseOption
@@ -162,6 +163,8 @@ class Scenario:
     """What operators will ask for."""
     standbys: Standbys
     """The services' standbys, and what befalls them."""
+    moves: Moves
+    """Whether replicas move to cheaper Spot."""
 
 
 def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
@@ -192,17 +195,22 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
         misfortunes += _additions(random, misfortunes)
     # A generator of its own: the rest of the scenario doesn't depend on it.
     own = Random(f"{seed}-offers")  # noqa: S311 - to be repeated
-    listing = Listing() if is_late else Listing.draw(own, specs[0])
+    moving = Moves() if target[0] in _LATE else moves.draw(seed, minutes)
+    listing = moves.surveyed(Listing() if is_late else Listing.draw(own, specs[0]), moving)
     updates = Random(f"{seed}-updates")  # noqa: S311 - to be repeated
     on_update = updates.choice((OnUpdate.KEEP, OnUpdate.REPLACE))
     drawn = Scenario(
         seed=seed,
         target=target,
         specs=tuple(
-            _with_standbys(replace(s, max_price_share=listing.cap, on_update=on_update), known) for s in specs
+            _with_standbys(
+                replace(s, max_price_share=listing.cap, on_update=on_update, rebalance_cost=moving.cost),
+                known,
+            )
+            for s in specs
         ),
         capacity=_capacity(random, specs[0], sum(s.replicas for s in specs)),
-        is_warm=random.random() < 0.8 and target[0] is not Call.FORGIVE,
+        is_warm=(random.random() < 0.8 and target[0] is not Call.FORGIVE) or moving.cost is not None,
         faults_s=faults_s,
         misfortunes=tuple(sorted(misfortunes)),
         lost=random.choice((0.0, 0.2, 1.0)),
@@ -214,6 +222,7 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
         bad_versions=0.4 if on_update is OnUpdate.REPLACE else 0.0,
         requests=() if is_late else scaling.draw(seed, [s.service for s in specs], faults_s, minutes),
         standbys=known,
+        moves=moving,
     )
     drawn = drawn if is_late else _with_mute(drawn)
     most = 2 * sum(spec.replicas for spec in specs)

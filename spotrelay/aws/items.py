@@ -240,6 +240,8 @@ def replica_item(replica: Replica) -> dict[str, Any]:
         "unhealthy_since": _optional_text(replica.unhealthy_since),
         "silent_since": _optional_text(replica.silent_since),
         "rebalance_at": _optional_text(replica.rebalance_at),
+        "max_price": replica.max_price,
+        "move_tried_at": _optional_text(replica.move_tried_at),
     }
     said = {name: value for name, value in row.items() if value is not None}
     item: dict[str, Any] = {"row": to_json(said), "revision": replica.revision}
@@ -278,6 +280,8 @@ def replica_of(item: Values) -> Replica:
         unhealthy_since=_optional_time(row.get("unhealthy_since")),
         silent_since=_optional_time(row.get("silent_since")),
         rebalance_at=_optional_time(row.get("rebalance_at")),
+        max_price=row.get("max_price"),
+        move_tried_at=_optional_time(row.get("move_tried_at")),
         revision=int(item["revision"]),
         unknown={name: row[name] for name in row.keys() - _KNOWN},
     )

@@ -206,7 +206,7 @@ class Controller:
             return ports.store.document(service)
 
     def _read(self, service: str, replica_ids: set[int], spec: ServiceSpec | None) -> Rows:
-        """The replicas, and those that are to take over from them while they still serve.
+        """The replicas, those that are to take over from them while they still serve, and what was to move.
 
         All of the service's where it has standbys: one is resumed only for what nothing else comes for.
         """
@@ -217,10 +217,11 @@ class Controller:
             rows = store.read(service, replica_ids)
         if spec and spec.may_have_standbys:
             return store.load(service)
-        successors = {r.replaced_by for r in rows.replicas.values() if r.state.is_active and r.replaced_by}
-        if successors <= replica_ids:
+        related = {r.replaced_by for r in rows.replicas.values() if r.state.is_active and r.replaced_by}
+        related |= {r.replaces for r in rows.replicas.values() if r.max_price is not None and r.replaces}
+        if related <= replica_ids:
             return rows
-        return store.read(service, replica_ids | successors)
+        return store.read(service, replica_ids | related)
 
     def _mend_ids(self, service: str) -> None:
         """Raise the highest ID on record to the highest in the table: or IDs would be given twice.
@@ -251,8 +252,10 @@ class Controller:
         counted = _Outcome()
         if deployed and spec and spec.standby_auto:
             spec = replace(spec, standby=self._standbys(counted, deployed, spec, rows))
+        pools = self._pools(counted, spec)
         # The load balancer of a removed service stays until its replicas have left it.
         seen = self._look(service, spec or rows.document, rows, is_vouched_for=is_vouched_for)
+        seen = replace(seen, pools=pools)
         now = ports.clock.now()
         actions = reconcile.decide(spec, seen, now) if spec else reconcile.retire(seen, now)
         if spec:
@@ -316,6 +319,16 @@ class Controller:
             self._note_trouble(outcome, "count_standbys", error)
             return spec.standby
         return wanted.count
+
+    def _pools(self, outcome: _Outcome, spec: ServiceSpec | None) -> PoolMemory:
+        """What is known of the pools, where replicas move to cheaper ones; nothing if nobody can tell."""
+        if spec is None or spec.rebalance_cost is None:
+            return PoolMemory()
+        try:
+            return self._ports.store.recall(spec.service, spec.region, self._ports.clock.now())
+        except PortError as error:  # no reason not to replace what is lost
+            self._note_trouble(outcome, "recall", error)
+            return PoolMemory()
 
     def _note_presence(self, service: str, rows: Rows) -> None:
         """The service has a document: whatever was told of a removal is over."""

@@ -108,6 +108,9 @@ class ServiceSettings:
     """The types that standbys may have; none named: all that replicas may have."""
     standby_zones: tuple[str, ...] = ()
     """The zones that standbys are spread over; none named: all of the service's."""
+    rebalance_cost: float | None = None
+    """By which share of its own price Spot must be cheaper elsewhere for a replica to move there; None: none
+    ever does."""
     max_launches_per_minute: int = 100
     """The brake that keeps a mistake, of ours or anybody's, from becoming a bill."""
     labels: Mapping[str, str] = field(default_factory=dict)

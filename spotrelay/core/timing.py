@@ -101,6 +101,19 @@ LESSON_WORTH = 0.05
 """Share of a cooldown by which it must end later to be worth writing anew. A pool loses its instances within
 moments, in one batch of warnings after the other, and all but the first have nothing to add."""
 
+MOVE_AFTER_S = 3600.0
+"""A replica moves to cheaper Spot once it has been ready for an hour, and an hour after the last move of any
+was tried. Prices are surveyed hourly, so by then they are others than those that it was launched or refused
+by; and a pool has shown whether it keeps what has moved there, before all others follow."""
+
+MOVE_PAYS_WITHIN_S = 3600.0
+"""What a move saves in an hour must be worth running double for a start and a drain. How long it goes on to
+save, nobody knows: the next survey comes in an hour, and where Spot is scarce EC2 takes instances back within
+hours."""
+
+SURVEY_OLD_S = 7200.0
+"""A survey that is older says nothing of what Spot costs: two in a row have failed."""
+
 STAY_MAX_S = 600.0
 """A Spot replica has stayed when it has been ready for as long as it took to start, which is what giving up
 its fallback too early would cost; ten minutes at most, since on-demand is paid for meanwhile."""

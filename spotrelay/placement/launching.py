@@ -150,6 +150,7 @@ def _order(
         is_return=spec.on_demand_fallback and all(r.attempts % timing.LOW_SCORE_EVERY for r in waiting),
         is_last_resort=ordered.is_last_resort or not spec.on_demand_fallback,
         standbys=standbys if waiting[0].is_standby else None,
+        max_price=waiting[0].max_price,
     )
     return _Order(spec, plan, memory, option)
 

@@ -31,7 +31,7 @@ Location = tuple[str | int, ...]
 """The way to a value: `("resources", "accelerators", 0)`."""
 
 MAX_FILE_BYTES = 262_144
-"""A service must fit into 16 KiB of user data; with any amount of comment it stays far below this."""
+"""Longer scripts belong into files of `workdir`; with any amount of comment a service stays far below."""
 
 MAX_NODES = 10_000
 """A few aliases can make an endless tree out of a small file, and no service has so many values."""

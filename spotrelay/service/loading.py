@@ -19,6 +19,7 @@ from spotrelay.service.disk import disk
 from spotrelay.service.document import Document, Location, read
 from spotrelay.service.elsewhere import why_not_on_aws
 from spotrelay.service.errors import InvalidServiceFileError, Problem
+from spotrelay.service.file_fields import with_registry
 from spotrelay.service.inputs import NOTHING, Inputs
 from spotrelay.service.limits import LEAST_FAILURE_THRESHOLD_S, MAX_PROBE_TIMEOUT_S
 from spotrelay.service.model import Service
@@ -62,6 +63,10 @@ def load(path: str | Path, inputs: Inputs = NOTHING) -> Service:
     if file is None or problems:
         raise InvalidServiceFileError(problems)
     service = _compile(path, file, found)
+    service = replace(service, is_skyserve=found.dialect is Dialect.SKYSERVE)
+    if userdata.size(service) > userdata.MAX_BYTES:
+        # They come with the service's files then.
+        service = replace(service, scripts_in_bundle=True)
     problems = [
         *_size_problems(document, service),
         *_document_problems(document, service),
@@ -90,6 +95,7 @@ def _compile(path: Path, file: ServiceFile, found: Canonical) -> Service:
     settings["standby_instance_types"] = tuple(own.standby_instance_types or ())
     settings["standby_zones"] = tuple(own.standby_zones or ())
     settings["replicas"] = file.replicas
+    settings["rebalance_cost"] = own.rebalance_cost
     settings["readiness_probe"] = None
     promised = own.health_check or (DEFAULT_HEALTH_CHECK if found.dialect is Dialect.SPOTRELAY else None)
     if probe := section.readiness_probe:
@@ -122,11 +128,13 @@ def _compile(path: Path, file: ServiceFile, found: Canonical) -> Service:
         capacity_reservations=own.capacity_reservations,
         disk=disk(resources.disk_tier, resources.disk_size, resources.disk_initialization_rate),
         image=resources.boot_image,
-        container=resources.container,
+        container=resources.container and with_registry(resources.container, file.envs),
         arch=arch,
         envs=file.envs,
         secrets=file.secrets,
         secret_values=found.secret_values,
+        workdir=file.workdir,
+        file_mounts=file.file_mounts,
         setup=file.setup,
         run=file.run,
         warnings=(),
@@ -137,12 +145,10 @@ def _compile(path: Path, file: ServiceFile, found: Canonical) -> Service:
 def _size_problems(document: Document, service: Service) -> Iterator[Problem]:
     size = userdata.size(service)
     if size > userdata.MAX_BYTES:
-        parts = {"run": service.run, "setup": service.setup or "", "envs": "".join(service.envs.values())}
-        largest = max(parts, key=lambda part: len(parts[part]))
         yield document.problem(
-            (largest,),
-            f"setup, run and envs make {size} bytes of user data, EC2 takes {userdata.MAX_BYTES}: "
-            f"put the larger part of `{largest}` into an image or a file that `setup` fetches",
+            ("envs",),
+            f"make {size} bytes of user data, EC2 takes {userdata.MAX_BYTES}: put long values into a file of"
+            " `workdir`, or into secrets",
         )
 
 

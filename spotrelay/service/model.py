@@ -11,6 +11,7 @@ from spotrelay.core.requirements import Requirements
 from spotrelay.core.spec import ServiceSettings
 from spotrelay.service.disk import Disk
 from spotrelay.service.errors import Problem
+from spotrelay.service.files import FileMount, GitRepository
 
 DEFAULT_ROOT_DEVICE = "/dev/sda1"
 """Of Ubuntu's images, the default among them."""
@@ -79,8 +80,15 @@ class Service(ServiceSettings):
     """Of the secrets that stand in the file in the clear, for `spotrelay secrets`."""
     setup: str | None
     run: str
+    is_skyserve: bool = False
+    """The file is in SkyServe's words: its scripts find what SkyServe gives them."""
     container: str | None = None
     """The image in which both scripts run, with its registry; None: they run on the instance itself."""
+    workdir: Path | GitRepository | None = None
+    """What is in `~/sky_workdir`: a directory of the machine that deploys, or a repository."""
+    file_mounts: tuple[FileMount, ...] = ()
+    scripts_in_bundle: bool = False
+    """Both scripts are too long for user data, and come with the files."""
     warnings: tuple[Problem, ...]
     """What is allowed and probably not meant."""
     notices: tuple[Problem, ...]

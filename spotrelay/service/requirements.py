@@ -110,17 +110,16 @@ def parse_size(value: Any) -> Any:
     return value if found is None or found[1] else int(found[0])
 
 
-def parse_share(value: Any) -> float:
-    """`70%` as 0.7. Nothing else: a bare number might be meant as dollars.
+def parse_share(least: int, most: int, expected: str) -> Callable[[Any], float]:
+    """A validator that reads `70%` as 0.7. It takes no bare number, which might be meant as dollars."""
 
-    Raises:
-        PydanticCustomError: it isn't that, or not from 1 to 100.
-    """
-    written = re.fullmatch(r"([1-9][0-9]?|100) ?%", value) if isinstance(value, str) else None
-    if written is None:
-        message = f"expected a share of the on-demand price from 1% to 100%, such as 70%, got {shown(value)}"
-        raise rejected(Finding((), message))
-    return int(written[1]) / 100
+    def parse(value: Any) -> float:
+        written = re.fullmatch(r"([1-9][0-9]{0,2}) ?%", value) if isinstance(value, str) else None
+        if written is None or not least <= int(written[1]) <= most:
+            raise rejected(Finding((), f"expected {expected}, got {shown(value)}"))
+        return int(written[1]) / 100
+
+    return parse
 
 
 def parse_type(value: Any) -> str:

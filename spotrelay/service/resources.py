@@ -26,6 +26,7 @@ from spotrelay.service import eligibility
 from spotrelay.service.candidate import ALTERNATIVES, MAX_REGIONS, SAME, Alternatives, Candidate, Lack
 from spotrelay.service.document import Location, shown
 from spotrelay.service.environment import PARAMETER_NAME
+from spotrelay.service.file_fields import parse_container
 from spotrelay.service.model import (
     DEFAULT_IMAGE,
     DEFAULT_ROOT_DEVICE,
@@ -83,14 +84,17 @@ _PORTS = BeforeValidator(parse_ports, json_schema_input_type=int | str | list[in
 _IMAGE = BeforeValidator(lambda value: _image_id(value), json_schema_input_type=str | dict[str, str])
 
 
+_MAX_PRICE = "a share of the on-demand price from 1% to 100%, such as 70%"
+
+
 class Resources(Candidate):
     """What an instance must have, in one way or another, and what it boots from."""
 
     any_of: Alternatives = None
     ordered: Alternatives = None
-    max_price: Annotated[float | None, BeforeValidator(parse_share, json_schema_input_type=str)] = Field(
-        default=None, description="a share of the on-demand price from 1% to 100%, such as 70%"
-    )
+    max_price: Annotated[
+        float | None, BeforeValidator(parse_share(1, 100, _MAX_PRICE), json_schema_input_type=str)
+    ] = Field(default=None, description=_MAX_PRICE)
     disk_size: Annotated[int, BeforeValidator(parse_size, json_schema_input_type=float | str)] = Field(
         default=256, ge=8, le=16_384, description="GiB from 8 to 16384, such as 256, 256GB or 1TB"
     )
@@ -393,9 +397,9 @@ def _image_id(value: Any) -> Image | str:
             raise rejected(*findings)
         return Image("", by_region=value)
     if isinstance(value, str):
-        kind, _, name = value.partition(":")
-        if kind == "docker" and re.fullmatch(r"[\x21-\x7e]+", name):
-            return name
+        kind = value.partition(":")[0]
+        if kind == "docker":
+            return parse_container(value)
         if re.fullmatch(AMI, value):
             return Image(value)
         if kind == "skypilot":

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, JsonValue, ValidationInfo, model_validator
@@ -20,7 +21,17 @@ from spotrelay.service.candidate import Fields
 from spotrelay.service.document import shown
 from spotrelay.service.draft import Dialect
 from spotrelay.service.environment import PARAMETER_NAME
-from spotrelay.service.requirements import MAX_PORT, ZONE, Finding, parse_names, parse_types, rejected
+from spotrelay.service.file_fields import parse_file_mounts, parse_workdir
+from spotrelay.service.files import FileMount, GitRepository
+from spotrelay.service.requirements import (
+    MAX_PORT,
+    ZONE,
+    Finding,
+    parse_names,
+    parse_share,
+    parse_types,
+    rejected,
+)
 from spotrelay.service.resources import Resources
 
 MAX_REPLICAS = 1000
@@ -282,6 +293,9 @@ class ServiceSection(Fields):
     tls: TlsSection | None = Field(default=None, description="fields (keyfile, certfile)")
 
 
+_REBALANCE_COST = "a share of a replica's own price from 5% to 90%, such as 20%"
+
+
 class SpotRelaySection(Fields):
     """What SkyServe's format has no place for, but for what an instance must have: that is in `Resources`."""
 
@@ -321,6 +335,10 @@ class SpotRelaySection(Fields):
     capacity_reservations: Annotated[str | None, BeforeValidator(_reservations)] = Field(
         default=None, description=_RESERVATIONS
     )
+    # Prices move by a few per cent all the time, and nothing is ever 90 % cheaper elsewhere.
+    rebalance_cost: Annotated[
+        float | None, BeforeValidator(parse_share(5, 90, _REBALANCE_COST), json_schema_input_type=str)
+    ] = Field(default=None, description=_REBALANCE_COST)
 
     @property
     def is_auto(self) -> bool:
@@ -352,6 +370,12 @@ class ServiceFile(Fields):
     secrets: Annotated[dict[str, str], BeforeValidator(_secret_names), BeforeValidator(_nothing_is_empty)] = (
         Field(default_factory=dict, description="SSM parameters (NAME: /parameter/name)")
     )
+    workdir: Annotated[Path | GitRepository | None, BeforeValidator(parse_workdir)] = Field(
+        default=None, description="a directory such as `.`, or fields (url, ref)"
+    )
+    file_mounts: Annotated[
+        tuple[FileMount, ...], BeforeValidator(parse_file_mounts), BeforeValidator(_nothing_is_empty)
+    ] = Field(default=(), description="targets, each with a path, s3://bucket/prefix or fields (source …)")
     setup: str | None = Field(default=None, description="a bash script")
     run: str = Field(pattern=r"\S", description="a bash script, such as: run: python3 serve.py --port $PORT")
 
@@ -451,6 +475,32 @@ class ServiceFile(Fields):
         if messages:
             at = ("spotrelay", "capacity_reservations")
             raise rejected(*(Finding(at, message) for message in messages))
+        return self
+
+    @model_validator(mode="after")
+    def _moves_have_a_use(self) -> ServiceFile:
+        """There is Spot to move to, and room for the new replica beside the old one."""
+        own = self.spotrelay
+        if own.rebalance_cost is None:
+            return self
+        messages = []
+        if not self.resources.use_spot:
+            messages.append(
+                "replicas move to cheaper Spot, and resources.use_spot: false rules that out: "
+                "remove one of the two"
+            )
+        if own.base_on_demand == self.replicas > 0:
+            messages.append(
+                f"all {self.replicas} replicas are on-demand (spotrelay.base_on_demand), and only"
+                " those on Spot move: remove this, or make spotrelay.base_on_demand smaller"
+            )
+        if own.surge == 0:
+            messages.append(
+                "a replica moves once another runs beside it, which spotrelay.surge: 0 rules out: "
+                "remove one of the two"
+            )
+        if messages:
+            raise rejected(*(Finding(("spotrelay", "rebalance_cost"), message) for message in messages))
         return self
 
     @model_validator(mode="after")

@@ -18,8 +18,6 @@ from spotrelay.service.schema import ServiceFile
 from spotrelay.service.skyserve import SAME
 
 _NOT_HERE = {
-    "workdir": "nothing is copied from your machine: fetch what you need in `setup`",
-    "file_mounts": "nothing is copied from your machine: fetch what you need in `setup`",
     "standby_hibernate": "EC2 hibernates no instance type that has an accelerator: a standby is stopped, and"
     " keeps its disk; remove it",
 }

@@ -129,6 +129,8 @@ class Replace(_OfReplica):
 
     reason: str
     version: int
+    max_price: float | None = None
+    """Only where Spot costs no more, USD per hour: the replica is to move there; None: wherever it may be."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,10 +41,10 @@ class Delta:
     is_last_resort: bool = False
 
     @property
-    def order(self) -> tuple[PurchaseOption, int, bool] | None:
-        """How what it launches is bought, in which version, whether it is to stand by; None: nothing."""
+    def order(self) -> tuple[PurchaseOption, int, bool, float | None] | None:
+        """How what it launches is bought, its version, whether for a standby, its price; None: nothing."""
         launched = (r for r in (*self.create, *self.launch) if r.state is ReplicaState.REQUESTED)
-        return next(((r.purchase_option, r.version, r.is_standby) for r in launched), None)
+        return next(((r.purchase_option, r.version, r.is_standby, r.max_price) for r in launched), None)
 
     @property
     def size(self) -> int:
@@ -130,6 +130,7 @@ def _of_replica(
     for action in actions:
         row = action.after(row, now)
         if isinstance(action, Replace) and spec:
+            row = row if action.max_price is None else replace(row, move_tried_at=now)
             successor = _replacement(spec, row, action, next(ids), now)
             row, created = replace(row, replaced_by=successor.id), (successor,)
         elif isinstance(action, Resume):
@@ -168,6 +169,9 @@ def _replacement(spec: ServiceSpec, row: Replica, action: Replace, id_: int, now
         reason=action.reason,
         purchase_option=row.purchase_option if spec.use_spot else PurchaseOption.ON_DEMAND,
         replaces=row.id,
+        max_price=action.max_price,
+        # On both, because only one of them stays; and a pool that loses what moved there gets no other soon.
+        move_tried_at=row.move_tried_at,
     )
 
 
@@ -253,9 +257,13 @@ def backoff_after(
     if ready:
         backoff = failures.after_success(backoff, ready)
     newest = max((replica.version for replica in ready), default=-1)
-    # A standby that can't be prepared holds up nothing that is needed.
-    of_replicas = (a for a in actions if isinstance(a, Fail) and not a.replica.stands_by)
-    failed = [a for a in of_replicas if a.replica.version > newest]
+    # Neither a standby that can't be prepared nor a move that fails holds up anything that is needed.
+    failed = [
+        a
+        for a in actions
+        if isinstance(a, Fail) and not a.replica.stands_by and a.replica.max_price is None
+        if a.replica.version > newest
+    ]
     if failed:
         by_ec2 = {action.replica.id for action in failed if action.is_ec2s}
         backoff = failures.after_failures(backoff, [a.replica for a in failed], now, by_ec2=by_ec2)

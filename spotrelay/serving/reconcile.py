@@ -15,7 +15,7 @@ from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import LaunchIntent, Rows
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
-from spotrelay.serving import projection, replacement, rotation, standby, strength, supersede
+from spotrelay.serving import moves, projection, replacement, rotation, standby, strength, supersede
 from spotrelay.serving.actions import (
     Action,
     Adopt,
@@ -98,12 +98,14 @@ STAGES: tuple[Stage, ...] = (
     warned,
     replacement.decide,
     supersede.decide,
+    moves.give_up,
     standby.resume,
     strength.decide,
     standby.keep,
+    moves.decide,
 )
-"""What is so, what is lost, what replaces it, what else should be replaced, what standbys bridge, how many
-there should be, and how many stand by."""
+"""What is so, what is lost, what replaces it, what else should be replaced, which moves come to nothing, what
+standbys bridge, how many there should be, how many stand by, and, where all is well, what moves."""
 
 
 def retire(seen: Observation, now: datetime) -> list[Action]:
@@ -347,7 +349,8 @@ def _for_draining(
     now: datetime,
 ) -> Iterator[Action]:
     is_in_rotation = health is not None and health.is_in_rotation
-    if replica.instance_id and health not in (None, TargetState.DRAINING):
+    is_unseen = health is None and bool(_unseen(seen))
+    if replica.instance_id and (is_unseen or health not in (None, TargetState.DRAINING)):
         yield TakeOut(
             replica.instance_id
         )  # a registration that raced the drain, or a drain that nobody heard
@@ -358,9 +361,9 @@ def _for_draining(
     if instance.id in seen.warned and not replica.is_warned:
         yield NoteWarning(replica, seen.warned[instance.id])
     drained_for = now - replica.since
-    is_done = health is None and drained_for >= seconds(timing.DRAIN_SETTLE_S)
+    is_done = health is None and not is_unseen and drained_for >= seconds(timing.DRAIN_SETTLE_S)
     # It may have been taken out only just now: the load balancer says when its requests have finished.
-    is_busy = instance.state.is_alive and (is_in_rotation or health is TargetState.DRAINING)
+    is_busy = instance.state.is_alive and (is_unseen or is_in_rotation or health is TargetState.DRAINING)
     is_out_of_time = drained_for >= (1 + is_busy) * seconds(drain_s + timing.DRAIN_SETTLE_S)
     if _is_left_to_ec2(replica, instance, seen, now) or not (is_done or is_out_of_time):
         return
@@ -368,6 +371,12 @@ def _for_draining(
         yield StandBy(replica)
     else:
         yield from _terminate(instance, seen, f"drained: {replica.reason}", replica)
+
+
+def _unseen(seen: Observation) -> list[int]:
+    """The replicas that are ready and that the load balancer doesn't show: it may hide others, too."""
+    ready = (r for r in seen.rows.replicas.values() if r.state is ReplicaState.READY)
+    return [r.id for r in ready if r.instance_id not in seen.health]
 
 
 def _is_left_to_ec2(replica: Replica, instance: Instance, seen: Observation, now: datetime) -> bool:
@@ -439,8 +448,7 @@ def _for_unowned(
     """
     taken = {a.instance.id for a in adopted.values()}
     base = strength.base_left(spec, seen) if spec else 0
-    ready = [r for r in seen.rows.replicas.values() if r.state is ReplicaState.READY]
-    unseen = [r.id for r in ready if spec is not None and r.instance_id not in seen.health]
+    unseen = _unseen(seen) if spec is not None else []
     is_blind = bool(unseen) or (spec is not None and spec.replicas > 0 and not seen.health)
     shown = f"replica {unseen[0]} either, which is ready" if unseen else "any instance at all"
     blind = f"the load balancer doesn't show {shown}"

@@ -298,7 +298,8 @@ def _as_wanted(replica: Replica, spec: ServiceSpec, rows: Rows) -> Replica:
     # It may have been requested under an earlier version: what it comes to, the launched one answers for.
     version = rollout.to_launch(spec, rows, replica)
     option = replica.purchase_option if spec.use_spot else PurchaseOption.ON_DEMAND
-    return replace(replica, purchase_option=option, version=version)
+    # What was to move is gone, or going, by now: `moves` ends all others that aren't launched at once.
+    return replace(replica, purchase_option=option, version=version, max_price=None)
 
 
 def _drop(replica: Replica, reason: str, seen: Observation) -> Iterator[Action]:

@@ -15,7 +15,14 @@ from spotrelay.core.ports import Conflict, Denied, Store
 from spotrelay.core.replica import ReplicaState
 from spotrelay.core.requirements import Accelerators, Amount, Requirements
 from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal, Rows
-from spotrelay.core.spec import OnRebalance, OnUpdate, OnWarning, ReadinessProbe, ServiceSpec
+from spotrelay.core.spec import (
+    LaunchTemplate,
+    OnRebalance,
+    OnUpdate,
+    OnWarning,
+    ReadinessProbe,
+    ServiceSpec,
+)
 from spotrelay.core.timing import seconds
 from tests.contract.conftest import Monotonic
 from tests.contract.rows import NOW, OFFERING, create, ended, provisioned, row, update
@@ -55,6 +62,8 @@ def test_rows_come_back_as_written(store: Store) -> None:
         launch="on-demand in 4 of 4 pools (rested); EC2: us-east-1b/g6.xlarge/on-demand",
         rebalance_at=NOW + seconds(8),
         silent_since=NOW + seconds(7.5),
+        max_price=0.3125,
+        move_tried_at=NOW + seconds(9),
         state=ReplicaState.DRAINING,
         reason="interruption warning",
         entered={state: NOW + seconds(n / 7) for n, state in enumerate(ReplicaState)},
@@ -399,6 +408,7 @@ OTHER_SPEC = ServiceSpec(
     subnets={"subnet-c": "eu-west-1c"},
     launch_template_id="lt-2",
     target_group_arn="arn:aws:elasticloadbalancing:eu-west-1:000000000000:targetgroup/demo/2",
+    on_demand_template=LaunchTemplate("lt-3", "4"),
     on_update=OnUpdate.REPLACE,
     port=9000,
     on_demand_fallback=False,
@@ -427,6 +437,7 @@ OTHER_SPEC = ServiceSpec(
     standby_auto=True,
     standby_instance_types=("g6.xlarge",),
     standby_zones=("us-east-1a",),
+    rebalance_cost=0.15,
     max_launches_per_minute=9,
     labels={"team": "search"},
 )

@@ -87,7 +87,7 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "successors-not-read",
         "control.controller",
-        old="        if successors <= replica_ids:\n",
+        old="        if related <= replica_ids:\n",
         new="        if True:\n",
         wrong="a warned replica whose replacement is under way gets a second one",
     ),
@@ -356,8 +356,8 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "launched-under-the-old-version",
         "serving.strength",
-        old="return replace(replica, purchase_option=option, version=version)",
-        new="return replace(replica, purchase_option=option)",
+        old="purchase_option=option, version=version, max_price=None)",
+        new="purchase_option=option, max_price=None)",
         wrong="what a new version fails at is booked to the one before",
     ),
     HandMade(
@@ -495,5 +495,33 @@ HAND_MADE: Sequence[HandMade] = (
         old="        row = action.after(row, now)\n",
         new="        row = action.after(row, now) if action is actions[0] else row\n",
         wrong="a replica that gets ready and is one too many serves on, and no next stage knows",
+    ),
+    HandMade(
+        "moves-leave-no-note",
+        "serving.projection",
+        old="row if action.max_price is None else replace(row, move_tried_at=now)",
+        new="row",
+        wrong="a move that EC2 refused is tried again by every tick",
+    ),
+    HandMade(
+        "refused-moves-wait",
+        "serving.moves",
+        old="        if is_waiting and replica.moves_in(seen.rows):\n",
+        new="        if False:\n",
+        wrong="a move that was refused is launched again for days, though what was to move serves",
+    ),
+    HandMade(
+        "moves-beside-a-resumed-standby",
+        "serving.moves",
+        old="r.stays and not r.is_fallback and not",
+        new="r.stays and not",
+        wrong="a replica moves while a standby stands in for another that is missing",
+    ),
+    HandMade(
+        "lost-moves-are-replaced",
+        "serving.replacement",
+        old="is_moving = lost.max_price is not None and lost.moves_in(rows)",
+        new="is_moving = False",
+        wrong="a move whose new instance is warned gets another, for any price, and one replica too many",
     ),
 )

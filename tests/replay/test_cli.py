@@ -77,6 +77,22 @@ def test_the_number_of_standbys_may_be_left_to_the_controller(traces: Path) -> N
     assert "auto standbys" in out
 
 
+def test_moves_need_prices_that_differ(traces: Path) -> None:
+    """The share reaches the run and its results, and where there is nothing to move for the error says so."""
+    moving = ("--policy", "spotrelay", "--rebalance-cost", "20%")
+    code, out, _ = replay(traces, *moving, "--prices", "made-up:1", "--json")
+    assert (code, {entry["rebalance_cost"] for entry in json.loads(out)}) == (0, {0.2})
+    _, out, _ = replay(traces, *moving, "--prices", "made-up:1")
+    assert "moving for 20% less" in out
+    code, _, err = replay(traces, *moving)
+    wrong = "--rebalance-cost 20% moves nothing where prices are equal: give --prices, too"
+    assert (code, err) == (2, f"spotrelay replay: {wrong}\n")
+    code, _, err = replay(traces, "--rebalance-cost", "0.2", "--prices", "made-up:1")
+    assert (code, err) == (2, "spotrelay replay: --rebalance-cost must be a share such as 20%, not '0.2'\n")
+    code, _, err = replay(traces, "--rebalance-cost", "95%", "--prices", "made-up:1")
+    assert (code, err) == (2, "spotrelay replay: rebalance cost is 0.95: give a share from 0.05 to 0.9\n")
+
+
 def test_options_reach_the_run(traces: Path) -> None:
     """Each number is what was asked for; a repeated cold start is run once."""
     options: tuple[object, ...] = ("--replicas", 2, "--warning", 60, "--warning-loss", 0.5, "--seed", 9)

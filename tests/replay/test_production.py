@@ -330,3 +330,17 @@ def test_refusals_are_in_ec2s_words(option: PurchaseOption, code: str) -> None:
     answer = deployment.fleet.launch(LaunchRequest("launch-1", deployment.spec, option, pools, 1))
     assert answer.instances == ()
     assert [(r.code, r.offering) for r in answer.refusals] == [(code, Offering(p, option)) for p in pools]
+
+
+def test_a_replica_moves_where_spot_has_become_cheaper() -> None:
+    """At the hourly survey that shows it, and with the new one ready before the old one drains."""
+    prices = [((0.0, 1.0), (5000.0, 1.5)), ((0.0, 1.2), (5000.0, 0.5))]
+    capacities = market([(0, 3)], [(0, 3)], duration_s=20_000)
+    pools = tuple(replace(p, prices=price) for p, price in zip(capacities.pools, prices, strict=True))
+    trace = replace(capacities, pools=pools, prices="made-up:0")
+    stays, moves = (spot(replayed(trace, replace(ONE, rebalance_cost=share))) for share in (None, 0.2))
+    assert [m.offering.pool for m in stays] == [pool()]
+    assert [m.offering.pool for m in moves] == [pool(), pool("us-east-1b")]
+    old, new = moves
+    assert 7200 <= new.launched_at < 7200 + SCHEDULE_S + 10, "the first survey with the new prices"
+    assert old.out_at > new.up_at

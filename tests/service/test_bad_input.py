@@ -53,6 +53,14 @@ def reserved(group: str = "arn:aws:resource-groups:us-east-1:123456789012:group/
     return GOOD + f"spotrelay: {{capacity_reservations: {group}}}\n"
 
 
+SHARE = "a share of a replica's own price from 5% to 90%, such as 20%"
+
+
+def moving(share: str, more: str = "") -> str:
+    """The good file with replicas that move to cheaper Spot."""
+    return changed(f"{REPLICAS}\n", f"{REPLICAS}\n{more}") + f"spotrelay: {{rebalance_cost: {share}}}\n"
+
+
 BAD = {  # name: (text, the error after "chat.yaml:")
     "negative replicas": (
         changed(REPLICAS, "replicas: -1"),
@@ -188,6 +196,33 @@ BAD = {  # name: (text, the error after "chat.yaml:")
         standby("1") + "setup: fetch-model /opt/dlami/nvme/model\n",
         "10:1: setup: a stopped standby loses what is below /opt/dlami/nvme, and setup isn't run again when "
         "it is resumed: let it write to the root volume, or remove spotrelay.standby",
+    ),
+    "a move for a share that prices always move by": (
+        moving("4%"),
+        f"8:13: spotrelay.rebalance_cost: expected {SHARE}, got '4%'",
+    ),
+    "a move for a share that is never saved": (
+        moving("91%"),
+        f"8:13: spotrelay.rebalance_cost: expected {SHARE}, got '91%'",
+    ),
+    "a move for what may be dollars": (
+        moving("0.2"),
+        f"8:13: spotrelay.rebalance_cost: expected {SHARE}, got 0.2",
+    ),
+    "a move without Spot": (
+        moving("20%").replace("ports: 8081", "ports: 8081\n  use_spot: false"),
+        "9:13: spotrelay.rebalance_cost: replicas move to cheaper Spot, and resources.use_spot: false rules "
+        "that out: remove one of the two",
+    ),
+    "a move of what is all on-demand": (
+        moving("20%", "  base_on_demand: 2\n"),
+        "9:13: spotrelay.rebalance_cost: all 2 replicas are on-demand (service.base_on_demand), and only "
+        "those on Spot move: remove this, or make service.base_on_demand smaller",
+    ),
+    "a move with no room beside": (
+        moving("20%").replace("surge: 1", "surge: 0"),
+        "8:13: spotrelay.rebalance_cost: a replica moves once another runs beside it, which service.surge: 0 "
+        "rules out: remove one of the two",
     ),
     "standbys of a type that replicas can't have": (
         standby("1, standby_instance_types: [p4d.24xlarge]"),
@@ -495,11 +530,11 @@ def test_all_problems_are_reported_at_once_in_the_order_of_their_lines(problems:
     ]
 
 
-def test_a_script_that_does_not_fit_into_user_data_is_refused_with_its_size(problems: Refuser) -> None:
-    """EC2's 16 KiB are checked before anything is deployed, and the largest part is named."""
-    (problem,) = problems(GOOD + "setup: |\n" + "  echo 0123456789\n" * 1200)
-    assert (problem.line, problem.field) == (8, "setup")
-    assert "bytes of user data, EC2 takes 16384: put the larger part of `setup`" in problem.message
+def test_an_environment_that_does_not_fit_into_user_data_is_refused_with_its_size(problems: Refuser) -> None:
+    """EC2's 16 KiB are checked before anything is deployed; only scripts may be elsewhere."""
+    (problem,) = problems(GOOD + "envs:\n" + "".join(f"  A{n}: {'x' * 90}\n" for n in range(200)))
+    assert (problem.line, problem.field) == (8, "envs")
+    assert "bytes of user data, EC2 takes 16384: put long values into a file of `workdir`" in problem.message
 
 
 def test_a_file_name_of_nothing_asks_for_a_name(tmp_path: Path) -> None:

@@ -60,8 +60,8 @@ def arrives(service: Service, text: str) -> None:
     """It holds the text unchanged where the instance and the controller read it."""
     written = files(user_data(service, "us-east-1"))
     assert envfile.parse(written["service.env"])["TEXT"] == text
-    assert written["run.sh"] == f"#!/bin/bash\nserve {text}".rstrip("\n") + "\n"
-    assert written["setup.sh"] == f"#!/bin/bash\n# {text}".rstrip("\n") + "\n"
+    assert written["run.sh"].endswith(f"\nserve {text}".rstrip("\n") + "\n")
+    assert written["setup.sh"].endswith(f"\n# {text}".rstrip("\n") + "\n")
     document = runtime.document(
         service,
         subnets={"subnet-1": "us-east-1a"},

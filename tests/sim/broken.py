@@ -41,6 +41,7 @@ from spotrelay.serving import (
     changes,
     failures,
     interruption,
+    moves,
     observation,
     projection,
     reconcile,
@@ -882,6 +883,57 @@ def standbys_are_registered(self: Controller, spec: ServiceSpec, seen: Any, *arg
     if ids := [r.instance_id for r in rising if r.instance_id]:
         self._ports.router.register(spec, ids)
     _probe(self, spec, seen, *args)
+
+
+@broken_stage(moves.decide, Rule.MOVES_SINGLY)
+def two_move_at_once(spec: ServiceSpec, seen: Any, now: datetime) -> Iterator[Action]:
+    """Beside the replica that moves goes another."""
+    for move in moves.decide(spec, seen, now):
+        others = (r for r in seen.rows.replicas.values() if r.id != move.replica.id)
+        on_spot = [r for r in others if r.purchase_option is PurchaseOption.SPOT]
+        yield from (replace(move, replica=replica) for replica in (move.replica, *on_spot[:1]))
+
+
+@mistake(moves, "_is_calm", Rule.MOVES_WHEN_CALM)
+def moves_while_something_is_missing(spec: ServiceSpec, seen: Any, now: datetime) -> bool:
+    """A move doesn't wait until as many as desired serve."""
+    return not any(moves._was_just_tried(r, now) for r in seen.rows.replicas.values())
+
+
+@broken_stage(moves.decide, Rule.MOVED_SERVES_FIRST)
+def what_moves_drains_first(spec: ServiceSpec, seen: Any, now: datetime) -> Iterator[Action]:
+    """The old replica goes when the new one is launched, not when it is ready."""
+    rising = (ReplicaState.PROVISIONING, ReplicaState.STARTING)
+    successors = [r for r in seen.rows.replicas.values() if r.state in rising and r.moves_in(seen.rows)]
+    yield from (Drain(seen.rows.replicas[r.replaces or 0], r.reason) for r in successors)
+    yield from moves.decide(spec, seen, now)
+
+
+@mistake(moves, "_was_just_tried", Rule.MOVES_SINGLY)
+def moves_follow_each_other(*args: Any) -> bool:
+    """One replica moves after the other, whatever became of the last."""
+    return False
+
+
+@broken_stage(moves.decide, Rule.MOVES_ONLY_SPOT)
+def standbys_and_on_demand_replicas_move(spec: ServiceSpec, seen: Any, now: datetime) -> Iterator[Action]:
+    """Whatever moves to Spot, it saves."""
+    if spec.rebalance_cost is not None and moves._is_calm(spec, seen, now):
+        there = (r for r in seen.rows.replicas.values() if r.purchase_option is PurchaseOption.ON_DEMAND)
+        for replica in [r for r in there if r.id in seen.read.replicas][:1]:
+            yield Replace(replica, "costs too much", replica.version, 1.0)
+
+
+@mistake(moves, "worth", Rule.MOVES_PAY)
+def any_saving_is_worth_a_move(spec: Any, share: float, replica: Any, price: float) -> float:
+    """A replica moves wherever Spot isn't dearer."""
+    return price
+
+
+@broken_stage(moves.give_up, Rule.MOVES_END)
+def refused_moves_wait(*args: Any) -> list[Action]:
+    """A move that EC2 refused is tried again and again."""
+    return []
 
 
 MISTAKES += [

@@ -81,6 +81,8 @@ FILE: dict[str, Any] = {
     },
     "envs": {"TEXT": HOSTILE, "REST": "en[TOKEN.1]}"},
     "secrets": {"API_KEY": "/tuned/api-key"},
+    "workdir": {"url": "https://github.com/me/chat", "ref": "main"},
+    "file_mounts": {"/models": "s3://models/llama"},
     "setup": HOSTILE,
     "run": f"serve {HOSTILE}",
 }
@@ -106,9 +108,10 @@ BRIDGED: dict[str, Any] = {
         "standby_zones": ["us-east-1b"],
         "certificate_arn": "arn:aws:acm:us-east-1:000000000000:certificate/0123-4567",
         "capacity_reservations": GROUP,
+        "rebalance_cost": "20%",
     },
 }
-"""Standbys stand in for Spot, which the file above has not."""
+"""Standbys stand in for Spot, and replicas move on it, which the file above has not."""
 
 SKYSERVES: dict[str, Any] = {
     "name": "theirs",
@@ -174,6 +177,7 @@ SETTINGS = ServiceSettings(
     standby_auto=True,
     standby_instance_types=("g5.2xlarge",),
     standby_zones=("us-east-1b",),
+    rebalance_cost=0.2,
     max_launches_per_minute=17,
     labels={"team": "search"},
 )
@@ -216,7 +220,7 @@ def spec(template: Template) -> ServiceSpec:
 
 @pytest.fixture(scope="module")
 def bridged_template(tmp_path_factory: pytest.TempPathFactory) -> Template:
-    """The stack of the service that has standbys, and capacity reservations."""
+    """The stack of the service that has standbys, capacity reservations and moves."""
     return _stack(tmp_path_factory.mktemp("bridged"), BRIDGED)
 
 
@@ -264,7 +268,7 @@ def test_a_setting_arrives_at_the_controller(
     name: str, spec: ServiceSpec, bridged: ServiceSpec, plain: Service
 ) -> None:
     """With the value that the file gives it, which is another than that of a file without it."""
-    spec = bridged if name.startswith("standby") else spec
+    spec = bridged if name.startswith(("standby", "rebalance_cost")) else spec
     assert getattr(spec, name) == getattr(SETTINGS, name)
     assert getattr(spec, name) != getattr(plain, name)
 
@@ -364,6 +368,7 @@ def test_on_demand_has_a_launch_template_that_targets_the_reservations(
     targeted = {"CapacityReservationTarget": {"CapacityReservationResourceGroupArn": GROUP}}
     data = {**other["LaunchTemplateData"], "CapacityReservationSpecification": targeted}
     assert ours["LaunchTemplateData"] == data
+    assert "CapacityReservationSpecification" not in other["LaunchTemplateData"], "Spot's"
     # A role of ours launches only from templates that bear our tag.
     assert ours["TagSpecifications"] == other["TagSpecifications"]
 

@@ -160,6 +160,22 @@ class Rule(StrEnum):
     STANDBYS_AT_REST = "There are as many standbys as wanted, all of them stopped"
     STANDBYS_COUNTED = "The number of standbys that is kept on record is the one that pays"
 
+    # Moves to cheaper Spot, at every step: `moves`.
+    MOVES_SINGLY = "One replica moves at a time, and none within an hour of the last try"
+    MOVES_ONLY_SPOT = (
+        "Only what has been ready on Spot for an hour moves, never a standby, a fallback or the base"
+    )
+    MOVES_PAY = (
+        "A replica moves only where Spot costs less by the share, "
+        "and saves within the hour what it costs to run two"
+    )
+    MOVES_WHEN_CALM = (
+        "A move is requested only while exactly as many as desired serve, each for good, "
+        "and nothing else changes"
+    )
+    MOVED_SERVES_FIRST = "What moves drains only once its replacement serves"
+    MOVES_END = "A move that isn't launched at once ends, and counts as no failure"
+
     # After settling: `final_state`.
     SETTLES = "Everything comes to rest"
     DESIRED_AT_REST = (

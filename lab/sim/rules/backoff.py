@@ -27,7 +27,12 @@ class BackoffChecker:
         failed: list[Replica] = []
         ready: list[int] = []
         for commit in view.invocation.commits:
-            failed += [r for r in commit.changes.update if r.state is ReplicaState.FAILED and not r.stands_by]
+            # Neither of these two holds up anything that is needed.
+            failed += [
+                r
+                for r in commit.changes.update
+                if r.state is ReplicaState.FAILED and not r.stands_by and r.max_price is None
+            ]
             ready += [row.version for row in commit.changes.update if _becomes_ready(row, commit)]
             if commit.changes.backoff is not None:
                 self._check(view, commit, failed, commit.changes.backoff, ready)

@@ -24,6 +24,7 @@ from spotrelay.memory import MemoryStore
 
 if TYPE_CHECKING:
     from lab.sim.rules.launches import LaunchChecker
+    from lab.sim.rules.moves import MoveChecker
     from lab.sim.rules.standbys import StandbyChecker
 
 MAX_DOCUMENT_AGE_S = limits.TIMEOUT_S + limits.DOCUMENT_CACHE_S
@@ -89,6 +90,8 @@ class Checker:
     """When a row or an intent last changed."""
     standby_checker: StandbyChecker = field(init=False)
     """Checks standbys."""
+    move_checker: MoveChecker = field(init=False)
+    """Checks moves to cheaper Spot."""
     launch_checker: LaunchChecker = field(init=False)
     """Checks launches, and the cooldowns that follow from them."""
 
@@ -137,6 +140,7 @@ class Checker:
         self._check_departures(invocation, changes, before, after)
         self._check_launch_rate(changes)
         self.standby_checker.after_commit(invocation, changes, before, after)
+        self.move_checker.after_commit(invocation, changes, before, after)
         if changes.create:
             self._check_creations(invocation, changes, before, after)
             self._check_fallbacks(invocation, changes, before, after)

@@ -89,7 +89,8 @@ def _is_crash_loop(spec: ServiceSpec | None, rows: Rows) -> bool:
     if spec is None or not is_looping(rows.backoff, spec.version):
         return False
     serving = sum(r.serves for r in rows.replicas.values())
-    return serving >= spec.replicas or not (spec.use_spot and spec.on_demand_fallback)
+    has_fallbacks = spec.use_spot and spec.on_demand_fallback and spec.base_on_demand < spec.replicas
+    return serving >= spec.replicas or not has_fallbacks
 
 
 def _check_strength(world: SimWorld, service: str, desired: int, rows: Rows) -> None:

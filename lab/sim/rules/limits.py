@@ -164,6 +164,16 @@ COOLDOWNS_S = {
 """How long a cooldown lasts at first, and at most."""
 
 
+MOVE_AFTER_S = 3600.0
+"""A replica moves once it has been ready for an hour, and an hour after the last try."""
+
+MOVE_PAYS_WITHIN_S = 3600.0
+"""Within this time a move saves what it costs to run two replicas."""
+
+SURVEY_OLD_S = 7200.0
+"""A survey that is older says nothing of prices."""
+
+
 def most_returning(replicas: int) -> int:
     """How many replicas return to Spot at a time: a quarter, or two."""
     return max(2, -(-replicas // 4))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from lab.sim.gate import Commit, time_of
-from lab.sim.rules import Rule, limits
+from lab.sim.rules import Rule, limits, moves
 from lab.sim.rules.backoff import backoffs, held_until, is_held, is_looping, rollout_stopped
 from lab.sim.rules.checker import SKEW_S
 from lab.sim.rules.invocation_view import InvocationView, stays_in
@@ -36,6 +36,7 @@ def check(view: InvocationView, commit: Commit) -> None:
     _check_scale_in(view, spec, commit)
     _check_fallback_removal(view, commit)
     _check_loss_replacement(view, spec, commit)
+    moves.check(view, spec, commit)
     if changes.create:
         _check_purchase_options(view, spec, commit)
         _check_proactive_replacement(view, spec, commit)
@@ -171,12 +172,15 @@ def _check_loss_replacement(view: InvocationView, spec: ServiceSpec, commit: Com
         and row.instance_id is not None
         and row.state is not ReplicaState.FAILED
     ]
-    # A replica that is due to go gets the next replacement if its own was lost. A roll-out can wait.
+    # A replica that is due to go gets the next replacement if its own was lost. A roll-out can wait, and
+    # so can a move.
     before = commit.before
     due = {
         r.id
         for r in before.replicas.values()
-        if r.superseded_in(before) and before.replicas[r.replaced_by or 0].version == r.version
+        if r.superseded_in(before)
+        and (successor := before.replicas[r.replaced_by or 0]).version == r.version
+        and successor.max_price is None
     }
     count = sum(r.id not in due for r in regular(commit.after))
     for row in lost:
@@ -186,6 +190,8 @@ def _check_loss_replacement(view: InvocationView, spec: ServiceSpec, commit: Com
                     Rule.LOSS_REPLACED_IF_NEEDED,
                     f"{row} is replaced, and {count} are left of {spec.replicas}",
                 )
+        elif moves.is_extra(row, view.rows.replicas):
+            continue  # what was to move stayed when that was decided; the next tick looks
         elif row.reason.endswith(NEEDLESS) and count < spec.replicas:
             view.report(
                 Rule.LOSS_REPLACED_IF_NEEDED, f"{row} isn't replaced, and {count} are left of {spec.replicas}"
@@ -276,7 +282,9 @@ def _check_proactive_replacement(view: InvocationView, spec: ServiceSpec, commit
     moved = [
         old
         for row in commit.changes.create
-        if (old := commit.before.replicas.get(row.replaces or 0)) is not None and after[old.id].is_counted
+        if row.max_price is None  # see `moves`
+        and (old := commit.before.replicas.get(row.replaces or 0)) is not None
+        and after[old.id].is_counted
     ]
     if not moved:
         return

@@ -6,6 +6,7 @@ from lab.sim.gate import Commit, time_of
 from lab.sim.rules import Rule, limits
 from lab.sim.rules.checker import MAX_DOCUMENT_AGE_S, SKEW_S, in_force
 from lab.sim.rules.invocation_view import InvocationView
+from lab.sim.rules.moves import is_true_reason as is_true_of_move
 from lab.sim.rules.standbys import got_instance_of_another, was_refused
 from spotrelay.core.instances import InstanceState, TargetState
 from spotrelay.core.replica import Replica, ReplicaState
@@ -177,7 +178,11 @@ def _check_orphan_row(view: InvocationView, commit: Commit, row: Replica) -> Non
 def _check_reason(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> None:
     """A replica goes: is the row's reason true?"""
     reason = row.reason.removesuffix(NEEDLESS)
-    is_right = _is_true_of_standby(row, old, reason) or _is_true_reason(view, commit, row, old, reason)
+    is_right = (
+        _is_true_of_standby(row, old, reason)
+        or is_true_of_move(row, old, commit.before.replicas, reason)
+        or _is_true_reason(view, commit, row, old, reason)
+    )
     if reason != row.reason:
         # A replacement that it got earlier may be going, too.
         is_right = is_right and row.replaced_by == old.replaced_by and not row.is_fallback

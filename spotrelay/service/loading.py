@@ -63,7 +63,6 @@ def load(path: str | Path, inputs: Inputs = NOTHING) -> Service:
     if file is None or problems:
         raise InvalidServiceFileError(problems)
     service = _compile(path, file, found)
-    service = replace(service, is_skyserve=found.dialect is Dialect.SKYSERVE)
     if userdata.size(service) > userdata.MAX_BYTES:
         # They come with the service's files then.
         service = replace(service, scripts_in_bundle=True)
@@ -94,8 +93,8 @@ def _compile(path: Path, file: ServiceFile, found: Canonical) -> Service:
     settings["standby_auto"] = own.is_auto
     settings["standby_instance_types"] = tuple(own.standby_instance_types or ())
     settings["standby_zones"] = tuple(own.standby_zones or ())
-    settings["replicas"] = file.replicas
     settings["rebalance_cost"] = own.rebalance_cost
+    settings["replicas"] = file.replicas
     settings["readiness_probe"] = None
     promised = own.health_check or (DEFAULT_HEALTH_CHECK if found.dialect is Dialect.SPOTRELAY else None)
     if probe := section.readiness_probe:
@@ -132,9 +131,10 @@ def _compile(path: Path, file: ServiceFile, found: Canonical) -> Service:
         arch=arch,
         envs=file.envs,
         secrets=file.secrets,
-        secret_values=found.secret_values,
         workdir=file.workdir,
         file_mounts=file.file_mounts,
+        secret_values=found.secret_values,
+        is_skyserve=found.dialect is Dialect.SKYSERVE,
         setup=file.setup,
         run=file.run,
         warnings=(),

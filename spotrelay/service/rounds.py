@@ -55,6 +55,11 @@ _DEPENDS: dict[Location, tuple[Location, ...]] = {
         ("spotrelay", "base_on_demand"),
     ),
     ("spotrelay", "base_on_demand"): (("service",),),
+    ("spotrelay", "rebalance_cost"): (
+        ("service",),
+        ("resources", "use_spot"),
+        ("spotrelay", "base_on_demand"),
+    ),
     ("spotrelay", "health_check"): (("service", "readiness_probe"),),
     ("spotrelay", "standby_instance_types"): _CHOICE,
     ("spotrelay", "standby_zones"): (("resources", "zones"), ("resources", "regions")),

@@ -69,7 +69,6 @@ def _replica_policy(draft: Draft) -> None:
         draft.problem(
             ("service", "replicas"), "stands beside replica_policy, which says it, too: keep one of the two"
         )
-        draft.pop(("service", "replicas"))
     if not isinstance(policy, dict):
         return
     least, most = policy.get("min_replicas"), policy.get("max_replicas")

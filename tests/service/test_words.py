@@ -203,6 +203,7 @@ def test_secrets_without_a_parameter_have_one_of_their_service(tmp_path: Path) -
         ("3d", "s-3d"),
         ("a" * 20_000, "a" * 24),
         ("Müller: chat!", "muller-chat"),
+        ("a" * 23 + "-b", "a" * 23),
     ],
 )
 def test_any_name_becomes_one_that_aws_takes_and_says_so(tmp_path: Path, name: str, becomes: str) -> None:
@@ -280,6 +281,8 @@ def test_what_is_wrong_brings_no_second_error_with_it(tmp_path: Path) -> None:
     """A choice of types that can't be read isn't missing, and one that was taken for it isn't at odds."""
     text = THEIRS.replace("{A10G, L4, L40S}", "A10X") + "spotrelay: {instance_types: [g5.xlarge, x]}\n"
     assert len(refused(tmp_path, text)) == 2
+    many = THEIRS.replace("service:", "service:\n  replicas: many") + "spotrelay: {base_on_demand: 2}\n"
+    assert len(refused(tmp_path, many)) == 1
     both = THEIRS.replace("/v1/models", "{path: v1, post_data: {a: 1}}") + "spotrelay: {standby: 1}\n"
     assert len(refused(tmp_path, both)) == 1
 

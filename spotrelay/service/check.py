@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from spotrelay.core.instance_types import InstanceType
 from spotrelay.core.quotas import Need, needs
-from spotrelay.core.spec import OnUpdate
+from spotrelay.core.spec import OnUpdate, ReadinessProbe
 from spotrelay.service import userdata
 from spotrelay.service.model import Service
 
@@ -68,7 +68,7 @@ def describe(service: Service) -> Description:
         zones=service.requirements.zones,
         port=service.port,
         health_check=f"GET {service.health_check_path}",
-        readiness_probe=f"POST {probe.path}" if probe else "the health check",
+        readiness_probe=_probe(probe) if probe else "the health check",
         idle_timeout_s=service.idle_timeout_s,
         drain_s=service.drain_s,
         updates=_updates(service),
@@ -106,6 +106,10 @@ def _image(service: Service) -> str:
     by_region = ", ".join(f"{ami} ({region})" for region, ami in image.by_region.items())
     inside = f", and in it the container {service.container}" if service.container else ""
     return (by_region or image.reference) + inside
+
+
+def _probe(probe: ReadinessProbe) -> str:
+    return f"{'GET' if probe.post_data is None else 'POST'} {probe.path}"
 
 
 def _purchase(service: Service) -> str:

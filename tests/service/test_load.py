@@ -373,6 +373,10 @@ def test_a_description_tells_what_the_service_amounts_to(service: Loader) -> Non
     assert facts.accelerators == ("A10G:1 (5 types)", "L4:1 (7 types)", "L40S:1 (5 types)")
     assert facts.pools_per_zone == 17
     assert facts.purchase == "Spot, on-demand when there is none"
+    asking = service(
+        GOOD.replace("replicas: 2", "replicas: 2\n  readiness_probe: {path: /up, headers: {x: y}}")
+    )
+    assert describe(asking).readiness_probe == "GET /up"
     only = service(GOOD.replace("replicas: 2", "replicas: 2\n  on_demand_fallback: false"))
     assert describe(only).purchase == "Spot only"
     capped = service(

@@ -141,7 +141,7 @@ failure before."""
 STABLE_MAX_S = 600.0
 """A fallback goes once Spot has been ready for as long as it took to start, ten minutes at most."""
 
-STANDBY_STABLE_MAX_S = 90.0
+STANDBY_STABLE_MAX_S = 30.0
 """A standby that was resumed goes after a minute and a half at most: it comes back sooner."""
 
 LOW_SCORE = 3

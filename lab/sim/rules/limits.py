@@ -142,7 +142,7 @@ STABLE_MAX_S = 600.0
 """A fallback goes once Spot has been ready for as long as it took to start, ten minutes at most."""
 
 STANDBY_STABLE_MAX_S = 30.0
-"""A standby that was resumed goes after a minute and a half at most: it comes back sooner."""
+"""A standby that was resumed goes after half a minute at most: it comes back sooner."""
 
 LOW_SCORE = 3
 """Zones with this score or a lower one come after the others."""

@@ -1,4 +1,4 @@
-"""Stable Diffusion XL over HTTP: POST /v1/images/generations draws, GET /health says that the server is there."""
+"""Stable Diffusion XL over HTTP: POST /v1/images/generations draws, GET /health tells that it is there."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def document(template: Template) -> ServiceSpec:
 
 def test_a_service_without_a_gpu(tmp_path: Path) -> None:
     """It boots the Ubuntu that is looked up at deployment, on types of the size that is looked for."""
-    template = stack(tmp_path, {"cpus": "4+", "labels": {"team": "search"}})
+    template = stack(tmp_path, {"cpus": "4+", "use_spot": True, "labels": {"team": "search"}})
     parameter = template.body["Parameters"][refers_to(launch(template)["ImageId"])]
     assert parameter["Default"].startswith("/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/")
     spec = document(template)
@@ -75,7 +75,7 @@ def test_labels_are_on_disks_and_in_the_document(tmp_path: Path) -> None:
 def test_alternatives_reach_the_controller(tmp_path: Path) -> None:
     """The survey gets each of them as the file says it, with what stands outside."""
     one, other = {"accelerators": "L4:1", "zone": "us-east-1a"}, {"accelerators": "A10G:1"}
-    spec = document(stack(tmp_path, {"cpus": "4+", "ordered": [one, other]}))
+    spec = document(stack(tmp_path, {"cpus": "4+", "use_spot": True, "ordered": [one, other]}))
     four = Amount(4, at_least=True)
     assert spec.ordered
     assert spec.requirements == Requirements(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from spotrelay.core.replica import Replica
+from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
-from spotrelay.core.spec import ServiceSpec
+from spotrelay.core.spec import OnUpdate, ServiceSpec
 from spotrelay.serving import rollout
 from spotrelay.serving.actions import Action, Drain, GoWithout, Replace, ServeOn
 from spotrelay.serving.observation import Observation, counted
@@ -62,10 +62,21 @@ def beside(action: Action, spec: ServiceSpec | None, rows: Rows) -> Iterator[Act
     lost = action.replica
     is_moving = lost.max_price is not None and lost.moves_in(rows)
     if not is_moving and _is_missed(lost, rows):
-        version = rollout.proven(spec, rows, lost) if spec else 0
-        yield Replace(lost, action.reason, version)
+        yield Replace(lost, action.reason, _version(spec, rows, lost) if spec else 0)
     elif is_moving or _goes_without(lost):
         yield GoWithout(lost)
+
+
+def _version(spec: ServiceSpec, rows: Rows, lost: Replica) -> int:
+    """Which version comes in its place.
+
+    A signal's document may be one of before the last deployment, which looks as if that had been taken back.
+    What was lost is right then; if it was taken back indeed, the tick replaces it once more.
+    """
+    is_newer = spec.on_update is not OnUpdate.KEEP and lost.version > spec.version
+    if is_newer and ReplicaState.READY in lost.entered:
+        return lost.version
+    return rollout.proven(spec, rows, lost)
 
 
 def _is_missed(replica: Replica, rows: Rows) -> bool:

@@ -425,6 +425,17 @@ def test_a_signal_replaces_a_loss_with_the_version_that_serves() -> None:
     assert interruption.decide([(warning, lost)], rows, spec_of(), NOW) == told(leaves, version=1)
 
 
+def test_a_signal_goes_by_no_document_of_before() -> None:
+    """It may have read it a minute ago: what has served since isn't replaced by the version before it."""
+    warning = InterruptionWarning("i-4", NOW, "terminate")
+    stale = replace(spec_of(), version=1)
+    for lost, version in ((new(4), 2), (new(4, STARTING), 1)):
+        rows = replace(rows_of(lost), serving=3, is_whole=False)
+        (*_, replacement) = interruption.decide([(warning, lost)], rows, stale, NOW)
+        assert isinstance(replacement, Replace)
+        assert replacement.version == version
+
+
 def test_a_new_one_that_is_lost_before_it_served_is_replaced_as_a_loss() -> None:
     """Its place is made up for with what has served, if anybody misses it."""
     rising = new(4, STARTING)

@@ -12,9 +12,9 @@ from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.instances import Instance, InstanceState, Refusal, RefusalKind, TargetState
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import Cooldown, Offering, PoolMemory, Scope, Survey
-from spotrelay.core.ports import Conflict, LaunchRequest, LaunchResult, Ports
+from spotrelay.core.ports import NO_PORTS, Conflict, LaunchRequest, LaunchResult, Ports
 from spotrelay.core.replica import Replica
-from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal, Rows
+from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal, Rollback, Rows
 from spotrelay.core.scaling import Load
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
@@ -48,6 +48,8 @@ class MemoryService:
     serving: int = 0
     removal: Removal = field(default_factory=Removal)
     document: ServiceSpec | None = None
+    earlier: dict[int, ServiceSpec] = field(default_factory=dict)
+    rollback: Rollback | None = None
     backoff: Backoff = field(default_factory=Backoff)
     standby_backoff: Backoff = field(default_factory=Backoff)
     window: LaunchWindow = field(default_factory=LaunchWindow)
@@ -74,6 +76,7 @@ class MemoryStore:
         """See `ports.Store.forget`."""
         self._known.discard(service)
         self._of(service).requests.clear()
+        self._of(service).rollback = None
 
     def locate(self, instance_ids: Collection[str]) -> Mapping[str, tuple[str, int]]:
         """See `ports.Store.locate`."""
@@ -91,6 +94,7 @@ class MemoryStore:
             standby_backoff=kept.standby_backoff,
             window=kept.window,
             requests=dict(kept.requests),
+            rollback=kept.rollback,
         )
 
     def load(self, service: str) -> Rows:
@@ -103,6 +107,8 @@ class MemoryStore:
             is_whole=True,
             removal=kept.removal,
             document=kept.document,
+            earlier=dict(kept.earlier),
+            rollback=kept.rollback,
             replicas=replicas,
             intents=dict(kept.intents),
             backoff=kept.backoff,
@@ -116,9 +122,12 @@ class MemoryStore:
         kept = self._of(service)
         return None if kept.removal.told_at else kept.document
 
-    def keep_document(self, spec: ServiceSpec) -> None:
+    def keep_document(self, spec: ServiceSpec, earlier: Mapping[int, ServiceSpec] | None = None) -> None:
         """See `ports.Store.keep_document`."""
-        self._of(spec.service).document = spec
+        kept = self._of(spec.service)
+        kept.document = spec
+        if earlier is not None:
+            kept.earlier = dict(earlier)
 
     def note_removal(self, service: str, removal: Removal) -> None:
         """See `ports.Store.note_removal`."""
@@ -130,6 +139,10 @@ class MemoryStore:
         requests.pop(source, None)
         if request is not None:
             requests[source] = request
+
+    def note_rollback(self, service: str, rollback: Rollback | None) -> None:
+        """See `ports.Store.note_rollback`."""
+        self._of(service).rollback = rollback
 
     def history(self, service: str, limit: int) -> Sequence[Replica]:
         """See `ports.Store.history`."""
@@ -361,8 +374,9 @@ class MemoryFleet:
             self._clock.now(),
             request.launch_id,
             f"10.0.{number // 256}.{number % 256}",
-            request.spec.launch_template_id,
+            request.spec.template(offering.purchase_option).id,
             request.highest_id,
+            version=request.spec.version,
         )
         self.instances[instance_id] = instance
         self.services[instance_id] = request.spec.service
@@ -376,9 +390,13 @@ class MemoryRouter:
         self.groups: dict[str, dict[str, TargetState]] = {}
         """By target group: its targets."""
         self.calls: list[tuple[str, tuple[str, ...]]] = []
+        self.registered: dict[str, int] = {}
+        """By instance, the port that it was registered with."""
         self._fleet = fleet
 
-    def register(self, spec: ServiceSpec, instance_ids: Collection[str]) -> frozenset[str]:
+    def register(
+        self, spec: ServiceSpec, instance_ids: Collection[str], ports: Mapping[str, int] = NO_PORTS
+    ) -> frozenset[str]:
         """See `ports.Router.register`."""
         self.calls.append(("register", tuple(instance_ids)))
         running = {
@@ -388,16 +406,25 @@ class MemoryRouter:
         }
         targets = self._of(spec)
         for instance_id in running:
+            self.registered.setdefault(instance_id, ports.get(instance_id, spec.port))
             if targets.get(instance_id) in (None, TargetState.DRAINING):
                 targets[instance_id] = TargetState.INITIAL
         return frozenset(instance_ids) - running
 
-    def deregister(self, spec: ServiceSpec, instance_ids: Collection[str]) -> None:
+    def deregister(
+        self, spec: ServiceSpec, instance_ids: Collection[str], ports: Mapping[str, int] = NO_PORTS
+    ) -> None:
         """See `ports.Router.deregister`."""
         self.calls.append(("deregister", tuple(instance_ids)))
         targets = self._of(spec)
         for instance_id in targets.keys() & set(instance_ids):
-            targets[instance_id] = TargetState.DRAINING
+            # A target is known by ID and port together; who puts one in here by hand says no port.
+            if self.registered.get(instance_id) in (None, ports.get(instance_id, spec.port)):
+                targets[instance_id] = TargetState.DRAINING
+
+    def ports(self, spec: ServiceSpec) -> Mapping[str, int]:
+        """See `ports.Router.ports`."""
+        return {i: self.registered.get(i, spec.port) for i in self._of(spec)}
 
     def health(self, spec: ServiceSpec) -> Mapping[str, TargetState]:
         """See `ports.Router.health`."""

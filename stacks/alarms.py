@@ -13,6 +13,7 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from spotrelay.core.names import METRICS_DIMENSION, METRICS_NAMESPACE, METRICS_NO_SERVICE, Metric
+from spotrelay.core.spec import OnUpdate
 from spotrelay.service import Service
 from stacks.dashboard import BLOCKED_TITLE
 from stacks.functions import ControlFunction
@@ -34,6 +35,9 @@ is a quota's longest cooldown."""
 UNLAUNCHED_PERIODS = 2
 """Minutes beyond those that the launches take, `max_launches_per_minute` at a time: a request takes seconds,
 and a fallback is asked for a second after Spot refuses. Three in all, so that it rings within five."""
+
+STOPPED_PERIODS = 3
+"""It is counted with every tick, so at least once a minute; one may be lost."""
 
 STARTED_WITHIN_S = 600
 """Beyond the time that a start may take: for the launch, the first health checks, and a second attempt's."""
@@ -223,6 +227,8 @@ class ServiceAlarms(_AlarmSet):
         self._on_missing_instances()
         self._on_missing_replicas()
         self._on_slow_answers(balancer)
+        if service.on_update is not OnUpdate.KEEP:
+            self._on_stopped_rollouts()
 
     def _on_blocked_launches(self) -> None:
         """What no retry mends, at once, and even if something else serves meanwhile."""
@@ -268,6 +274,22 @@ class ServiceAlarms(_AlarmSet):
             " fail."
             f" If they have none: {WHERE_WORDS}",
             periods=-(-int(quiet_s) // period_s),
+        )
+
+    def _on_stopped_rollouts(self) -> None:
+        """A version that doesn't start, while the one before serves on: nothing else rings for that."""
+        name = self._service.name
+        self._add(
+            "RolloutStopped",
+            self._counted(Metric.ROLLOUT_STOPPED, MINUTE, "Sum"),
+            1,
+            "the deployed version was given up: two of its replicas never became ready, one stopped"
+            " answering, or EC2 can't hold both versions at once. The version before serves on, and replaces"
+            " what is lost. The log of the functions says why replicas fail, in the lines Fail. Deploy a"
+            f" version that starts; `spotrelay rollback {name} --reset` tries this one again.",
+            periods=STOPPED_PERIODS,
+            of_them=1,
+            missing=cloudwatch.TreatMissingData.NOT_BREACHING,
         )
 
     def _on_slow_answers(self, balancer: elbv2.ApplicationLoadBalancer) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import aws_cdk as cdk
 
-from spotrelay.service import Problem, Service, ServiceFileError, load
+from spotrelay.service import Problem, Service, ServiceFileError, in_region, load
+from spotrelay.service.inputs import NOTHING, Inputs
 from stacks import placement
 from stacks.control_plane import ControlPlaneStack
 from stacks.network import NetworkStack
@@ -38,7 +39,8 @@ def build(app: cdk.App, settings: AppSettings) -> None:
         SettingsError: two service files have the same name.
         BundlingError: the functions' code can't be put together from what is installed.
     """
-    services = load_all(settings.services)
+    loaded = load_all(settings.services, settings.inputs)
+    services = [in_region(service, settings.target_region) for service in loaded]
     if problems := [problem for service in services for problem in placement.problems(service, settings)]:
         raise ServiceFileError(problems)
     env = cdk.Environment(account=settings.account, region=settings.region)
@@ -53,7 +55,7 @@ def build(app: cdk.App, settings: AppSettings) -> None:
         stack.add_stack_dependency(control_plane)
 
 
-def load_all(paths: Iterable[Path]) -> list[Service]:
+def load_all(paths: Iterable[Path], inputs: Inputs = NOTHING) -> list[Service]:
     """Read every service file.
 
     Raises:
@@ -64,7 +66,7 @@ def load_all(paths: Iterable[Path]) -> list[Service]:
     problems: list[Problem] = []
     for path in paths:
         try:
-            services.append(load(path))
+            services.append(load(path, inputs))
         except ServiceFileError as error:
             problems += error.problems
     if problems:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from aws_cdk import CfnTag, Fn, Stack
+from aws_cdk import Aws, CfnMapping, CfnTag, Fn, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3_assets as s3_assets
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
 from spotrelay.core.names import INSTANCE_ROLE_PATH, TAG_SERVICE
+from spotrelay.core.spec import LaunchTemplate
 from spotrelay.service import Service, user_data
+from stacks.instance_files import archive, statements
 from stacks.load_balancer import LoadBalancer
 from stacks.network import Network
 from stacks.prober import ProberFunction
@@ -27,7 +30,11 @@ the instance read *every* parameter of the account, the secrets of other service
 
 
 class InstanceTemplate(Construct):
-    """A launch template and all it refers to. Everything but instance type and subnet is in it."""
+    """A launch template and all it refers to. Everything but instance type and subnet is in it.
+
+    Where the service has capacity reservations, on-demand has a second one, which targets them: a Spot
+    request can't, and no override of a fleet's can say it.
+    """
 
     def __init__(
         self,
@@ -47,30 +54,30 @@ class InstanceTemplate(Construct):
         )
         security_group.add_ingress_rule(
             ec2.Peer.security_group_id(entrance.security_group.security_group_id),
-            ec2.Port.tcp(service.port),
+            # Every port: replicas of two versions may listen on two.
+            ec2.Port.all_tcp(),
             "requests and health checks",
         )
         if prober is not None:
             security_group.add_ingress_rule(
                 ec2.Peer.security_group_id(prober.security_group.security_group_id),
-                ec2.Port.tcp(service.port),
+                ec2.Port.all_tcp(),
                 "readiness probes",
             )
-        role = self._role(service)
+        files = archive(self, "Files", service)
+        role = self._role(service, files)
         profile = iam.InstanceProfile(self, "Profile", role=role, path=INSTANCE_ROLE_PATH)
         tags = [CfnTag(key=TAG_SERVICE, value=service.name)]
+        labels = [CfnTag(key=name, value=value) for name, value in service.labels.items()]
         # The L2 construct would tag instances like the stack. But that tag on an instance says that the
         # controller launched it, so the controller alone writes it.
-        self.template = ec2.CfnLaunchTemplate(
-            self,
-            "Template",
-            tag_specifications=[
-                ec2.CfnLaunchTemplate.LaunchTemplateTagSpecificationProperty(
-                    resource_type="launch-template", tags=tags
-                )
-            ],
-            launch_template_data=ec2.CfnLaunchTemplate.LaunchTemplateDataProperty(
-                image_id=self._image_id(service),
+        image_id = self._image_id(service)
+        text = _user_data(service, Stack.of(self).region, files)
+
+        def template(id_: str, reservations: str | None = None) -> ec2.CfnLaunchTemplate:
+            data = ec2.CfnLaunchTemplate.LaunchTemplateDataProperty(
+                image_id=image_id,
+                capacity_reservation_specification=_targeting(reservations),
                 iam_instance_profile=ec2.CfnLaunchTemplate.IamInstanceProfileProperty(
                     arn=profile.instance_profile_arn
                 ),
@@ -78,7 +85,8 @@ class InstanceTemplate(Construct):
                 metadata_options=ec2.CfnLaunchTemplate.MetadataOptionsProperty(
                     http_endpoint="enabled",
                     http_tokens="required",
-                    # None for containers: what the role gives, the service's secrets, run.sh hands on.
+                    # None for containers with a network of their own: what the role gives, the service's
+                    # secrets, run.sh hands on.
                     http_put_response_hop_limit=1,
                 ),
                 block_device_mappings=[
@@ -99,10 +107,28 @@ class InstanceTemplate(Construct):
                 # The instance's tags are in the fleet's request, all of them: what EC2 does with a key that
                 # stands in both isn't documented.
                 tag_specifications=[
-                    ec2.CfnLaunchTemplate.TagSpecificationProperty(resource_type="volume", tags=tags)
+                    ec2.CfnLaunchTemplate.TagSpecificationProperty(
+                        resource_type="volume", tags=[*tags, *labels]
+                    )
                 ],
-                user_data=Fn.base64(user_data(service, Stack.of(self).region)),
-            ),
+                user_data=Fn.base64(text),
+            )
+            return ec2.CfnLaunchTemplate(
+                self,
+                id_,
+                tag_specifications=[
+                    ec2.CfnLaunchTemplate.LaunchTemplateTagSpecificationProperty(
+                        resource_type="launch-template", tags=tags
+                    )
+                ],
+                launch_template_data=data,
+            )
+
+        self.template = template("Template")
+        self._on_demand = (
+            template("OnDemandTemplate", service.capacity_reservations)
+            if service.capacity_reservations
+            else None
         )
 
     @property
@@ -115,7 +141,17 @@ class InstanceTemplate(Construct):
         """The number of the version that this deployment makes or keeps."""
         return self.template.attr_latest_version_number
 
+    @property
+    def on_demand(self) -> LaunchTemplate | None:
+        """The launch template for on-demand, where there is one of its own."""
+        if self._on_demand is None:
+            return None
+        return LaunchTemplate(self._on_demand.ref, self._on_demand.attr_latest_version_number)
+
     def _image_id(self, service: Service) -> str:
+        if by_region := service.image.by_region:
+            images = {region: {"ami": ami} for region, ami in by_region.items()}
+            return CfnMapping(self, "Images", mapping=images).find_in_map(Aws.REGION, "ami")
         if not service.image.is_parameter:
             return service.image.reference
         # CloudFormation looks it up at each deployment: a new image is a new version, and a rollout.
@@ -123,7 +159,7 @@ class InstanceTemplate(Construct):
             self, service.image.reference, ssm.ParameterValueType.AWS_EC2_IMAGE_ID
         )
 
-    def _role(self, service: Service) -> iam.Role:
+    def _role(self, service: Service, files: s3_assets.Asset | None) -> iam.Role:
         role = iam.Role(
             self,
             "Role",
@@ -149,4 +185,30 @@ class InstanceTemplate(Construct):
                     ],
                 )
             )
+        for statement in statements(role, service, files):
+            role.add_to_policy(statement)
         return role
+
+
+def _targeting(
+    group_arn: str | None,
+) -> ec2.CfnLaunchTemplate.CapacityReservationSpecificationProperty | None:
+    """Have an instance use a group's capacity reservations, as long as one matches and has room.
+
+    A preference beside the target would be `capacity-reservations-only`: nothing would be launched, nor a
+    stopped instance started, once the group is full. Source:
+    https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CapacityReservationSpecification.html
+    """
+    if group_arn is None:
+        return None
+    return ec2.CfnLaunchTemplate.CapacityReservationSpecificationProperty(
+        capacity_reservation_target=ec2.CfnLaunchTemplate.CapacityReservationTargetProperty(
+            capacity_reservation_resource_group_arn=group_arn
+        )
+    )
+
+
+def _user_data(service: Service, region: str, files: s3_assets.Asset | None) -> str:
+    if files is None:
+        return user_data(service, region)
+    return user_data(service, region, files.s3_object_url)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from aws_cdk import Annotations, CfnOutput, Duration, Stack
+from aws_cdk import Annotations, CfnOutput, CfnParameter, Duration, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_elasticloadbalancingv2 as elbv2
 from aws_cdk import aws_secretsmanager as secretsmanager
@@ -51,9 +51,9 @@ NO_KEY = json.dumps(
 def target_group_name(service: str) -> str:
     """The target group's name: ELB takes 32 characters, and a service's name has 24 at most.
 
-    It is fixed so that CloudFormation refuses every update that would replace the target group (another port,
-    another VPC): the new one would be empty, with every replica still in the old one. Where CloudFormation
-    chooses the name, it replaces the group without a word.
+    It is fixed so that CloudFormation refuses every update that would replace the target group (another VPC):
+    the new one would be empty, with every replica still in the old one. Where CloudFormation chooses the
+    name, it replaces the group without a word.
     """
     return f"relay-{service}"
 
@@ -72,10 +72,11 @@ class LoadBalancer(Construct):
             description=f"Load balancer of {service.name}",
             allow_all_outbound=False,
         )
-        # A balancer connects to its targets and to nothing else, so the port is enough: naming the instances'
-        # group would make each of the two groups refer to the other.
+        # A balancer connects to its targets and to nothing else: naming the instances' group would make each
+        # of the two groups refer to the other. Every port: replicas of two versions may listen on two, and
+        # CloudFormation would close the old one before they are gone.
         self.security_group.add_egress_rule(
-            ec2.Peer.any_ipv4(), ec2.Port.tcp(service.port), "requests and health checks"
+            ec2.Peer.any_ipv4(), ec2.Port.all_tcp(), "requests and health checks"
         )
         self.load_balancer = elbv2.ApplicationLoadBalancer(
             self,
@@ -94,39 +95,57 @@ class LoadBalancer(Construct):
             vpc=network.vpc,
             target_type=elbv2.TargetType.INSTANCE,
             protocol=elbv2.ApplicationProtocol.HTTP,
-            port=service.port,
+            port=self._nominal_port(service),
             # ELB's own default is 300 s: more than the 120 s that a warned instance has left.
             deregistration_delay=Duration.seconds(service.drain_s),
             # Answers take a second or a minute: taking turns would pile the long ones up on one replica.
-            load_balancing_algorithm_type=elbv2.TargetGroupLoadBalancingAlgorithmType.LEAST_OUTSTANDING_REQUESTS,
+            load_balancing_algorithm_type=(
+                elbv2.TargetGroupLoadBalancingAlgorithmType.ROUND_ROBIN
+                if service.load_balancing == "round_robin"
+                else elbv2.TargetGroupLoadBalancingAlgorithmType.LEAST_OUTSTANDING_REQUESTS
+            ),
             health_check=elbv2.HealthCheck(
                 path=service.health_check_path,
                 interval=HEALTH_CHECK_INTERVAL,
                 timeout=HEALTH_CHECK_TIMEOUT,
                 healthy_threshold_count=2,
                 unhealthy_threshold_count=UNHEALTHY_THRESHOLD,
-                healthy_http_codes="200",
+                healthy_http_codes=service.health_check_codes,
             ),
         )
-        # All else with the port in it comes after the target group, where a change of it is refused.
-        # Otherwise the balancer's way to its replicas would be closed until CloudFormation has rolled that
-        # back. Another scheme needs no such care: a target group can't belong to two balancers, so the new
-        # one's listener is refused, and the old one hasn't been touched.
-        self.security_group.node.add_dependency(self.target_group)
-        listener, ports = self._listen(settings)
+        # Another scheme is refused before anything is touched: a target group can't belong to two balancers,
+        # so it is the new one's listener that CloudFormation fails at.
+        listener, ports = self._listen(settings, service.certificate_arn or settings.certificate_arn)
         if settings.api_keys:
             self._ask_for_key(listener, settings)
         self._let_in(settings, ports)
         self._log(settings)
 
-    def _listen(self, settings: AppSettings) -> tuple[elbv2.ApplicationListener, list[int]]:
+    def _nominal_port(self, service: Service) -> float:
+        """The port that the target group was made with, whatever the service's is by now.
+
+        Each target is registered with the port of its own version, so this one serves nobody. But it can't be
+        changed. A parameter keeps the value of the stack's last deployment, unless one is given.
+        """
+        parameter = CfnParameter(
+            Stack.of(self),
+            "TargetGroupPort",
+            type="Number",
+            default=service.port,
+            description="What the target group was made with. Never change it: targets have their own ports",
+        )
+        return parameter.value_as_number
+
+    def _listen(
+        self, settings: AppSettings, certificate_arn: str | None
+    ) -> tuple[elbv2.ApplicationListener, list[int]]:
         """The listener that requests are served at, and every port that is listened on."""
         answer = (
             elbv2.ListenerAction.fixed_response(401, content_type="application/json", message_body=NO_KEY)
             if settings.api_keys
             else elbv2.ListenerAction.forward([self.target_group])
         )
-        if not settings.certificate_arn:
+        if not certificate_arn:
             if settings.internet_facing:
                 Annotations.of(self).add_warning_v2(
                     "spotrelay:plain-http",
@@ -138,7 +157,7 @@ class LoadBalancer(Construct):
             "Https",
             port=443,
             protocol=elbv2.ApplicationProtocol.HTTPS,
-            certificates=[elbv2.ListenerCertificate.from_arn(settings.certificate_arn)],
+            certificates=[elbv2.ListenerCertificate.from_arn(certificate_arn)],
             ssl_policy=elbv2.SslPolicy.RECOMMENDED_TLS,
             default_action=answer,
             open=False,

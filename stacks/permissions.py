@@ -263,6 +263,13 @@ def _launching(place: Place) -> tuple[Grant, ...]:
             ),
         ),
         Grant(
+            # AWS's ParallelCluster grants these three for fleets that target a group. They launch nothing by
+            # themselves, and which keys a group has isn't documented.
+            "use the capacity reservations of a group that a launch template of ours targets",
+            (*fleet, *run, "resource-groups:ListGroupResources"),
+            (place.arn("resource-groups", "group/*"),),
+        ),
+        Grant(
             "tag what a launch makes, at the launch and never later",
             ("ec2:CreateTags",),
             place.ec2("fleet", "instance", "network-interface", "spot-instances-request", "volume"),

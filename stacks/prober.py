@@ -31,7 +31,7 @@ NETWORK_INTERFACE_ACTIONS = (
 
 
 class ProberFunction(Construct):
-    """A function that can reach the service's port on its replicas, and nothing else."""
+    """A function that can reach the replicas' servers, and nothing else: only they let it in."""
 
     def __init__(self, scope: Construct, id_: str, *, service: Service, network: Network) -> None:
         super().__init__(scope, id_)
@@ -42,9 +42,7 @@ class ProberFunction(Construct):
             description=f"Readiness probe of {service.name}",
             allow_all_outbound=False,
         )
-        self.security_group.add_egress_rule(
-            ec2.Peer.any_ipv4(), ec2.Port.tcp(service.port), "readiness probes"
-        )
+        self.security_group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.all_tcp(), "readiness probes")
         log_group, role = logged_role(self, f"Readiness probe of {service.name}")
         role.add_to_policy(iam.PolicyStatement(actions=list(NETWORK_INTERFACE_ACTIONS), resources=["*"]))
         acknowledge(

@@ -37,6 +37,8 @@ class ServiceStack(Stack):
         Tags.of(self).add(TAG_SERVICE, service.name)
         for problem in service.warnings:
             Annotations.of(self).add_warning_v2(f"spotrelay:{problem.field}", str(problem))
+        for problem in service.notices:
+            Annotations.of(self).add_info(str(problem))
         network = within(self._network(settings, shared), service.requirements.zones)
         entrance = LoadBalancer(self, "Entrance", service=service, network=network, settings=settings)
         prober = (
@@ -44,9 +46,6 @@ class ServiceStack(Stack):
             if service.readiness_probe
             else None
         )
-        if prober is not None:
-            # See LoadBalancer: what has the port in it comes after the target group.
-            prober.node.add_dependency(entrance.target_group)
         template = InstanceTemplate(
             self,
             "Instances",
@@ -75,6 +74,7 @@ class ServiceStack(Stack):
                 version=template.version,
                 target_group_arn=entrance.target_group.target_group_arn,
                 load_balancer=entrance.load_balancer.load_balancer_full_name,
+                on_demand_template=template.on_demand,
             ),
         )
         # Before there is a way in, there must be no replica that waits for one.

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from spotrelay.service.inputs import NOTHING, Inputs, InputsError, inputs
+
 ID = r"([0-9a-f]{8}|[0-9a-f]{17})"
 REGION = r"[a-z]{2}(-[a-z]+)+-\d"
 ZONE = REGION + "[a-z]"
@@ -72,6 +74,8 @@ class AppSettings:
     """Every choice, with its default where none was made."""
 
     services: tuple[Path, ...] = ()
+    inputs: Inputs = NOTHING
+    """Values for what the service files leave open."""
     account: str | None = None
     region: str | None = None
     target_region: str | None = None
@@ -126,6 +130,7 @@ class AppSettings:
         allowed_cidrs = _cidrs(context, is_public=internet_facing, has_key=bool(api_keys))
         return cls(
             services=tuple(Path(name) for name in _list(context, "services")),
+            inputs=_inputs(context),
             account=account,
             region=region,
             target_region=target_region,
@@ -170,6 +175,17 @@ def _network(context: Context) -> GivenNetwork | None:
             " request. Add one, or take that zone out of subnets"
         )
     return GivenNetwork(vpc_id, subnets, load_balancer_subnets)
+
+
+def _inputs(context: Context) -> Inputs:
+    file = context("env_file")
+    if file is not None and not isinstance(file, str):
+        raise SettingsError(f"context env_file: expected a path, got {file!r}")
+    try:
+        return inputs(_list(context, "env"), Path(file) if file else None)
+    except InputsError as error:
+        message = str(error).replace("--env-file", "context env_file").replace("--env", "context env")
+        raise SettingsError(message) from error
 
 
 def _zones(context: Context) -> tuple[str, ...]:

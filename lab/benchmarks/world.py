@@ -135,6 +135,7 @@ class MeasuredService:
                 entered={state: began + timedelta(seconds=60 * n) for n, state in enumerate(up)},
                 offering=Offering(next(pools), PurchaseOption.SPOT),
                 instance_id=self.instance_id(id_),
+                port=8081,
                 launch_id=f"{int(began.timestamp() * 1000):012x}{id_:020x}",
             )
 

@@ -36,8 +36,9 @@ class LocalCloud:
     def instances(self) -> Rows:
         """All instances, the terminated ones of the last hour, too.
 
-        Each has instance_id, state, instance_type, zone, lifecycle ("spot" or "on-demand"), service, launch,
-        address, launched_at, warned_at.
+        Each has instance_id, state, instance_type, zone, lifecycle ("spot" or "on-demand"),
+        capacity_reservation (the ID of that which it uses, or None), service, launch, address, launched_at,
+        warned_at.
         """
         return cast("Rows", self._call("instances"))
 
@@ -69,6 +70,11 @@ class LocalCloud:
     def set_quota(self, code: str, vcpus: float) -> None:
         """Give the account another quota of vCPUs, by its code in Service Quotas, as in "L-3819A6DF"."""
         self._call("set_quota", code=code, vcpus=vcpus)
+
+    def reserve(self, group: str, zone: str, instance_type: str, count: int) -> str:
+        """Reserve capacity of a pool, beside what it has, for who targets the resource group; its ID."""
+        reserved = {"group": group, "zone": zone, "instance_type": instance_type, "count": count}
+        return cast("str", self._call("reserve", **reserved))
 
     def warn(self, instance_id: str, *, deliver: Literal["once", "lost"] | int = "once") -> None:
         """Warn a Spot instance now; EC2 takes it when the warning is over.

@@ -29,6 +29,7 @@ from lab.local.instances import (
     SpotStatus,
 )
 from lab.local.ministack import MiniStack
+from lab.local.reservations import Reservations
 from lab.local.service_quotas import ServiceQuotas
 from lab.market import Market
 from spotrelay.core.pools import Offering, PurchaseOption
@@ -126,6 +127,7 @@ class EmulatedCloud:
     ) -> None:
         self.market = market
         self.quotas = ServiceQuotas()
+        self.reservations = Reservations()
         self.settings = settings
         self.instances: dict[str, LocalInstance] = {}
         self.interruptions: list[LocalInterruption] = []
@@ -150,8 +152,14 @@ class EmulatedCloud:
         instance = self.instances.get(instance_id)
         return instance.address if instance and instance.state is LocalInstanceState.RUNNING else None
 
-    def launch(self, offering: Offering, spec: LaunchSpec, reservation_id: str) -> LocalInstance:
-        """A new instance; its place in the market is taken already."""
+    def launch(
+        self,
+        offering: Offering,
+        spec: LaunchSpec,
+        reservation_id: str,
+        capacity_reservation: str | None = None,
+    ) -> LocalInstance:
+        """A new instance; its place in the market, or in a capacity reservation, is taken already."""
         now = self.now()
         spot = (
             SpotRequest(f"sir-{secrets.token_hex(4)}", SpotStatus.FULFILLED, now)
@@ -168,6 +176,7 @@ class EmulatedCloud:
             tags={**spec.tags, **spec.system_tags},
             spot_request=spot,
             is_protected=spec.is_protected and spot is None,
+            capacity_reservation=capacity_reservation,
         )
         self.instances[instance.id] = instance
         if self._stillborn:
@@ -205,10 +214,12 @@ class EmulatedCloud:
         self._after(self.settings.boot_s, lambda: self._booted(instance))
 
     def release(self, instance: LocalInstance) -> None:
-        """Its place in the market is free again, if it has one."""
-        if instance.has_place:
+        """Its place in the market, or in a capacity reservation, is free again, if it has one."""
+        if instance.has_place and instance.capacity_reservation:
+            self.reservations.release(instance.capacity_reservation)
+        elif instance.has_place:
             self.market.release(instance.offering)
-        instance.has_place = False
+        instance.has_place, instance.capacity_reservation = False, None
 
     def warn(self, instance_id: str, deliveries: int = 1) -> None:
         """EC2 will take the instance back when the warning is over.

@@ -47,6 +47,7 @@ class Control:
             "counters": lambda arguments: self._balancer.counters(arguments["load_balancer"]),
             "interruptions": lambda _: [i.to_json() for i in self._cloud.interruptions],
             "inject_fault": self._inject_fault,
+            "reserve": self._reserve,
             "deny": lambda arguments: self._faults.deny(arguments["action"], arguments["resource"]),
             "faults": lambda _: self._faults.pending(),
             "set_quota": lambda arguments: self._cloud.quotas.set(
@@ -113,6 +114,12 @@ class Control:
                 for pool in self._cloud.market.select(zone, instance_type):
                     self._cloud.market.set_capacity(Offering(pool, option), int(capacity))
 
+    def _reserve(self, arguments: Arguments) -> str:
+        zone, instance_type = arguments["zone"], arguments["instance_type"]
+        self._must_exist(zone, instance_type)
+        (pool,) = self._cloud.market.select(zone, instance_type)
+        return self._cloud.reservations.add(arguments["group"], pool, int(arguments["count"]))
+
     def _must_exist(self, zone: str | None, instance_type: str | None) -> None:
         if not self._cloud.market.select(zone, instance_type):
             raise NotPossibleError(
@@ -144,6 +151,7 @@ def _shown(instance: LocalInstance) -> dict[str, Any]:
         "instance_type": instance.instance_type,
         "zone": instance.zone,
         "lifecycle": instance.offering.purchase_option.value,
+        "capacity_reservation": instance.capacity_reservation,
         "service": instance.tags.get(TAG_SERVICE),
         "launch": instance.tags.get(TAG_LAUNCH),
         "address": instance.address,

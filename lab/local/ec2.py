@@ -258,7 +258,11 @@ def _take_place(context: Context, instance: LocalInstance) -> None:
     cloud, offering = context.cloud, instance.offering
     if cloud.quotas.room_for(offering, cloud.instances.values()) < 1:
         raise AwsError(*cloud.quotas.refusal(offering))
-    take_place(context, offering.pool, offering.purchase_option, 1, 1)
+    # An instance keeps what it targets through a stop.
+    group = instance.spec.reservation_group
+    instance.capacity_reservation = cloud.reservations.take(group, offering.pool)
+    if instance.capacity_reservation is None:
+        take_place(context, offering.pool, offering.purchase_option, 1, 1)
     instance.has_place = True
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lab.local.context import Context, Result, ec2_arn, request_tag_conditions, tags_for
@@ -22,7 +22,8 @@ from lab.local.launch import (
 )
 from lab.local.tokens import Tokens
 from lab.local.wire import AwsError
-from lab.market import Candidate, MarketRequest, Strategy
+from lab.market import Allocation, Candidate, MarketGrant, MarketRequest, RefusalCode, Strategy
+from lab.market.allocation import Standing, allocate
 from spotrelay.core.pools import Offering, PurchaseOption
 
 MAX_CONFIGS = 50
@@ -92,6 +93,7 @@ def _options(context: Context, fleet_id: str, tags: dict[str, str]) -> tuple[lis
         raise AwsError(
             "InvalidParameterValue", f"LaunchTemplateConfigs: 1 to {MAX_CONFIGS}, not {len(configs)}"
         )
+    spot = _counts(context.params["TargetCapacitySpecification"])[0] > 0
     options: list[_Option] = []
     errors: list[Result] = []
     for config in configs:
@@ -105,7 +107,7 @@ def _options(context: Context, fleet_id: str, tags: dict[str, str]) -> tuple[lis
             data = {**(template.data or {}), **overrides}
             try:
                 place = find_place(context, data)
-                spec = make_spec(context, data, place, template, tags, fleet_id)
+                spec = make_spec(context, data, place, template, tags, fleet_id, spot=spot)
             except AwsError as error:
                 shown = {"LaunchTemplateSpecification": template.specification(), "Overrides": overrides}
                 errors.append(
@@ -177,20 +179,30 @@ def _fulfil(
         bool(choices.get("SingleAvailabilityZone")),
         bool(choices.get("SingleInstanceType")),
     )
-    now = context.cloud.now()
-    allocation = context.cloud.market.launch(request, now)
+    reserved = _reserved(context, [options[i] for i in allowed], request)
+    left = count - sum(grant.count for grant in reserved)
+    rest = replace(request, count=left, minimum=max(request.minimum - count + left, 0))
+    allocation = context.cloud.market.launch(rest, context.cloud.now()) if left else Allocation((), ())
     instances = []
     beyond: list[Result] = []
-    for grant in allocation.grants:
+    for position, grant in enumerate((*reserved, *allocation.grants)):
+        is_reserved = position < len(reserved)
         option = options[allowed[grant.index]]
         offering = Offering(option.place.pool, purchase_option)
         room = context.cloud.quotas.room_for(offering, context.cloud.instances.values())
         if room < grant.count:
-            for _ in range(grant.count - room):
+            for _ in range(0 if is_reserved else grant.count - room):
                 context.cloud.market.release(offering)
             beyond.append(_error(option, purchase_option, *context.cloud.quotas.refusal(offering)))
         launched = [
-            context.cloud.launch(offering, option.spec, reservation_id())
+            context.cloud.launch(
+                offering,
+                option.spec,
+                reservation_id(),
+                context.cloud.reservations.take(option.spec.reservation_group, option.place.pool)
+                if is_reserved
+                else None,
+            )
             for _ in range(min(grant.count, room))
         ]
         if not launched:
@@ -211,6 +223,30 @@ def _fulfil(
         why = why_refused(refusal.code, option.place.pool, purchase_option)
         errors.append(_error(option, purchase_option, refusal.code.value, why))
     return instances, errors + beyond
+
+
+def _reserved(
+    context: Context, options: Sequence[_Option], request: MarketRequest
+) -> tuple[MarketGrant, ...]:
+    """What comes from the capacity reservations that the options' templates target, before anything else.
+
+    EC2 might use them without being asked to use them first, too; here nothing does.
+    """
+    if request.purchase_option is PurchaseOption.SPOT or not _uses_reservations(context):
+        return ()
+    cloud, now = context.cloud, context.cloud.now()
+    standings = [
+        Standing(
+            cloud.reservations.free(option.spec.reservation_group, option.place.pool),
+            # A zone that lacks the type has no price for it, and no reservation of it.
+            cloud.market.price(Offering(option.place.pool, PurchaseOption.ON_DEMAND), now)
+            if option.place.pool in cloud.market
+            else 0.0,
+            RefusalCode.INSUFFICIENT_INSTANCE_CAPACITY,
+        )
+        for option in options
+    ]
+    return allocate(replace(request, minimum=0), standings).grants
 
 
 def _denials(context: Context, options: list[_Option], *, spot: bool) -> dict[int, str]:

@@ -31,6 +31,8 @@ from lab.local.http import (
     replay,
     rewrite,
 )
+from lab.local.metadata import PREFIX as METADATA_PREFIX
+from lab.local.metadata import Metadata
 from lab.local.ministack import UNKNOWN_SERVICES, MiniStack
 from lab.local.thinning import Answer, thin, thin_json
 from lab.local.wire import AwsError
@@ -58,7 +60,7 @@ class _Call:
 
 
 class Front:
-    """Routes a request: control API, load balancer, our AWS actions, MiniStack. Logs every AWS call."""
+    """Routes a request: control API, metadata, load balancer, our AWS actions, MiniStack. Logs AWS calls."""
 
     def __init__(
         self,
@@ -76,6 +78,7 @@ class Front:
         self._balancer = balancer
         self._routing = routing
         self._control = control
+        self._metadata = Metadata(cloud, ministack)
         self._calls = calls
         self._faults = faults
         self._handlers = handlers
@@ -94,6 +97,9 @@ class Front:
         path: str = scope["path"]
         if path.startswith(CONTROL_PREFIX):
             await self._control.answer(HttpRequest.of(scope, await read_body(receive))).send(send)
+            return
+        if path.startswith(METADATA_PREFIX):
+            await self._metadata.answer(HttpRequest.of(scope, await read_body(receive))).send(send)
             return
         target = self._load_balancer(scope)
         if target:

@@ -133,6 +133,8 @@ class LaunchSpec:
     template_id: str | None = None
     template_version: int | None = None
     is_protected: bool = False
+    reservation_group: str | None = None
+    """ARN of the resource group whose capacity reservations it uses first, at each start."""
 
     @property
     def system_tags(self) -> dict[str, str]:
@@ -169,6 +171,8 @@ class LocalInstance:
     """Nobody can terminate it by the API: `DisableApiTermination`."""
     has_place: bool = True
     """It takes part of its pool's capacity, and of the account's quota: one that is stopped doesn't."""
+    capacity_reservation: str | None = None
+    """The capacity reservation that it uses, rather than what the pool has for everybody."""
 
     @property
     def zone(self) -> str:
@@ -239,6 +243,8 @@ def describe(instance: LocalInstance) -> dict[str, Any]:
         shown["KeyName"] = spec.key_name
     if spec.instance_profile_arn:
         shown["IamInstanceProfile"] = {"Arn": spec.instance_profile_arn}
+    if instance.capacity_reservation:
+        shown["CapacityReservationId"] = instance.capacity_reservation
     if instance.spot_request:
         shown["InstanceLifecycle"] = "spot"
         shown["SpotInstanceRequestId"] = instance.spot_request.id

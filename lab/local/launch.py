@@ -125,12 +125,14 @@ def make_spec(
     template: Template,
     tags: Mapping[str, str],
     fleet_id: str | None = None,
+    *,
+    spot: bool,
 ) -> LaunchSpec:
     """What an instance is made of. `data` is the template's data with overrides and request laid over it.
 
     Raises:
-        AwsError: no image, no such instance profile, user data that isn't base64, or a root volume that the
-            image doesn't fit into.
+        AwsError: no image, no such instance profile, user data that isn't base64, a root volume that the
+            image doesn't fit into, or capacity reservations that it can't have.
     """
     if not data.get("ImageId"):
         raise AwsError("MissingParameter", "The request must contain the parameter ImageId")
@@ -151,6 +153,7 @@ def make_spec(
         template_id=template.id,
         template_version=template.version,
         is_protected=bool(data.get("DisableApiTermination")),
+        reservation_group=context.cloud.reservations.targeted(data, spot=spot),
     )
 
 
@@ -193,8 +196,8 @@ def touched(
 ) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Every resource on which a launch needs permission: its kind, its ARN and the condition keys with it.
 
-    `reserved`: it would use capacity reservations, of which there are none here. By the stricter reading of
-    AWS's documents the right is needed all the same.
+    `reserved`: it would use capacity reservations, if there are any. By the stricter reading of AWS's
+    documents the right is needed in any case; and on the group that the template targets, whichever that is.
     """
     made = request_tag_conditions(spec.tags)
     if spec.instance_profile_arn:
@@ -213,6 +216,8 @@ def touched(
         used.append(("launch-template", template.id))
     if spec.key_name:
         used.append(("key-pair", spec.key_name))
+    if spec.reservation_group:
+        yield "group", spec.reservation_group, {}
     for kind, name in used:
         yield kind, ec2_arn(kind, name), resource_tag_conditions(context.ministack.tags_of(name))
 

@@ -14,12 +14,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from lab.local import machine_init
+from lab.local import machine_init, metadata
 from lab.local.environment import EC2_WARNING_S
 from lab.local.user_data import ServiceFiles, UserDataError
 from lab.local.user_data import parse as parse_user_data
 
 _log = logging.getLogger(__name__)
+
+COMMANDS = Path(__file__).parent / "commands"
+"""What the default image has on its PATH, and this machine may not."""
 
 _INSTANCE_ID = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -40,10 +43,17 @@ class Machines:
     An instance is a session of processes under `machine_init`, which restarts the service when it ends and
     takes everything down when this process ends, however it ends. Logs stay in `logs`, one per instance;
     the scratch directory goes with the instance. `warning_s` is how long this cloud's warnings last, which
-    a service may go by.
+    a service may go by. `endpoint` is where instances find AWS and their metadata; None: nowhere.
     """
 
-    def __init__(self, root: Path, logs: Path | None = None, warning_s: float = EC2_WARNING_S) -> None:
+    def __init__(
+        self,
+        root: Path,
+        logs: Path | None = None,
+        warning_s: float = EC2_WARNING_S,
+        endpoint: str | None = None,
+    ) -> None:
+        self._endpoint = endpoint
         self._scratch = root / "instances"
         self._warning_s = warning_s
         self._logs = logs or root / "logs"
@@ -131,7 +141,9 @@ class Machines:
     ) -> subprocess.Popen[bytes]:
         work = directory / "work"
         work.mkdir(parents=True, exist_ok=True)
-        (directory / "run.sh").write_text(files.run, encoding="utf-8")
+        for name, content in {**files.others, "run.sh": files.run}.items():
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
+            (directory / name).write_text(content, encoding="utf-8")
         if files.setup is not None and not (directory / machine_init.SETUP_DONE).exists():
             (directory / "setup.sh").write_text(files.setup, encoding="utf-8")
         self._logs.mkdir(parents=True, exist_ok=True)
@@ -139,13 +151,25 @@ class Machines:
             return subprocess.Popen(
                 # Isolated (-I): the service's PYTHONPATH and the like are for the service, not for its init.
                 [sys.executable, "-I", machine_init.__file__, str(directory)],
-                env=_environment(files.environment, address, work, self._warning_s),
+                env={
+                    **_environment(files.environment, address, work, self._warning_s),
+                    **self._aws(instance_id),
+                },
                 cwd=directory,
                 stdin=subprocess.PIPE,  # never written to; see machine_init
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+
+    def _aws(self, instance_id: str) -> dict[str, str]:
+        """Where the instance finds AWS. On EC2 it knows by itself."""
+        if self._endpoint is None:
+            return {}
+        return {
+            "AWS_ENDPOINT_URL": self._endpoint,
+            "AWS_EC2_METADATA_SERVICE_ENDPOINT": metadata.address(self._endpoint, instance_id),
+        }
 
     def _write_log(self, instance_id: str, message: str) -> None:
         self._logs.mkdir(parents=True, exist_ok=True)
@@ -168,8 +192,9 @@ def _bury(machine: _Machine) -> None:
 def _environment(service: dict[str, str], address: str, home: Path, warning_s: float) -> dict[str, str]:
     """What the service sees: its own environment, the little that systemd gives, and WARNING_S.
 
-    Credentials and endpoints of the local cloud must not leak into an instance. How long warnings last here
-    is for services that are slow in relation to it: they would be too fast where somebody chose longer ones.
+    The operator's credentials must not leak into an instance: it has those of its role, and no others. How
+    long warnings last here is for services that are slow in relation to it: they would be too fast where
+    somebody chose longer ones.
     """
     path = service.get("PATH", os.environ.get("PATH", os.defpath))
     return {
@@ -177,6 +202,6 @@ def _environment(service: dict[str, str], address: str, home: Path, warning_s: f
         "LANG": "C.UTF-8",
         "WARNING_S": f"{warning_s:g}",
         **service,
-        "PATH": os.pathsep.join((str(Path(sys.executable).parent), path)),
+        "PATH": os.pathsep.join((str(Path(sys.executable).parent), str(COMMANDS), path)),
         "HOST": address,
     }

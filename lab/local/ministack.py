@@ -13,6 +13,7 @@ stores, replace some of its functions and add four CloudFormation types. What we
 - `cloudwatch_logs._append_log_events`, which every log line of a function passes;
 - `lambda_svc._execute_function_dispatch`, which every invocation passes, though not all are counted;
 - `cloudwatch._evaluate_alarm`, which ignores dimensions, so that one queue's depth sets off another's alarm;
+- `sts.register_session`, by which MiniStack gives functions their roles, and we instances theirs;
 - `ssm._put_parameter`, which takes values that Parameter Store refuses;
 - `iam_actions.extract_resource_arn`, which IAM asks what a request is about, and which misses some;
 - `iam_evaluator.enforce`, which IAM's every decision passes, and DynamoDB's condition keys, which lack one;
@@ -27,6 +28,7 @@ import contextlib
 import json
 import logging
 import os
+import secrets
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -95,6 +97,7 @@ class MiniStack:
                 "sns",
                 "sqs",
                 "ssm",
+                "sts",
             )
         }
 
@@ -216,6 +219,26 @@ class MiniStack:
         role = roles[0] if roles else {}
         record = role if isinstance(role, dict) else (iam._roles.get(role) or {})
         return str(profile["Arn"]), str(record.get("Arn", ""))
+
+    def role_credentials(self, role_arn: str, session: str) -> tuple[str, str, str]:
+        """Access key, secret and token by which an instance is its role."""
+        key, secret, token = (
+            f"ASIA{secrets.token_hex(8).upper()}",
+            secrets.token_hex(20),
+            secrets.token_hex(20),
+        )
+        _, _, _, _, account, resource = role_arn.split(":", 5)
+        name = resource.rpartition("/")[2]
+        self._services["sts"].register_session(
+            key,
+            {
+                "Arn": f"arn:aws:sts::{account}:assumed-role/{name}/{session}",
+                "UserId": f"{name}:{session}",
+                "SecretAccessKey": secret,
+                "SessionToken": token,
+            },
+        )
+        return key, secret, token
 
     def mirror_tags(self, resource_id: str, tags: Mapping[str, str]) -> None:
         """Let MiniStack's DescribeTags see the tags of a resource of ours."""

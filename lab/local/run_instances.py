@@ -38,10 +38,13 @@ class RunActions:
         data["TagSpecifications"] = (template.data or {}).get("TagSpecifications", [])
         place = find_place(context, data)
         tags = tags_for(params.get("TagSpecifications", []), "instance")
-        spec = make_spec(context, data, place, template, tags)
         market_type = (data.get("InstanceMarketOptions") or {}).get("MarketType", "on-demand")
         option = PurchaseOption(market_type)
         spot = option is PurchaseOption.SPOT
+        spec = make_spec(context, data, place, template, tags, spot=spot)
+        if spec.reservation_group:
+            message = "The local cloud launches into capacity reservations by fleets only"
+            raise AwsError("UnsupportedOperation", message)
         for refusal in refusals(context, "RunInstances", spec, template, params, spot=spot):
             raise AwsError("UnauthorizedOperation", refusal, status=403)
         count = take_place(context, place.pool, option, params["MinCount"], params["MaxCount"])

@@ -111,7 +111,8 @@ async def _run(
     ministack.name_leading_keys()
     ministack.ask_resource_policies()
     wire.warm_up()
-    machines = Machines(root, options.instance_logs, options.settings.warning_s)
+    endpoint = f"http://{HOST}:{listener.getsockname()[1]}"
+    machines = Machines(root, options.instance_logs, options.settings.warning_s, endpoint)
     market = Market(catalog.pools())
     cloud = EmulatedCloud(ministack, market, machines, options.settings, loop.call_later)
     balancer = Balancer(cloud.address_of, cloud.zone_of)

@@ -44,6 +44,8 @@ class ServiceFiles:
     run: str
     setup: str | None = None
     environment: dict[str, str] = field(default_factory=dict)
+    others: dict[str, str] = field(default_factory=dict)
+    """What these two call, by its path below their directory."""
 
 
 def parse(user_data: str) -> ServiceFiles | None:
@@ -65,7 +67,12 @@ def parse(user_data: str) -> ServiceFiles | None:
     return ServiceFiles(
         run=files[RUN_SCRIPT],
         setup=files.get(SETUP_SCRIPT),
-        environment=parse_environment(files.get(ENVIRONMENT_FILE, "")),
+        environment=parse_environment(files.pop(ENVIRONMENT_FILE, "")),
+        others={
+            path.removeprefix(f"{DIRECTORY}/"): content
+            for path, content in files.items()
+            if path not in (RUN_SCRIPT, SETUP_SCRIPT)
+        },
     )
 
 
@@ -128,7 +135,7 @@ def _files(document: Any) -> dict[str, str]:
     for number, entry in enumerate(entries):
         if not isinstance(entry, dict) or not isinstance(entry.get("path"), str):
             raise UserDataError(f"user data: write_files[{number}] has no path")
-        if not entry["path"].startswith(f"{DIRECTORY}/"):
+        if not entry["path"].startswith(f"{DIRECTORY}/") or ".." in entry["path"].split("/"):
             continue
         files[entry["path"]] = _content(entry, f"write_files[{number}] ({entry['path']})")
     return files

@@ -25,6 +25,7 @@ from lab.market import Candidate, MarketRequest, RefusalCode, Strategy
 from lab.market.allocation import Standing, allocate
 from lab.replay.capacity import dry_spells
 from lab.replay.ledger import Ledger
+from lab.replay.recommendations import Recommendation, recommendations
 from lab.replay.settings import ReplaySettings
 from lab.replay.traces import PoolTrace, Trace
 from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
@@ -35,12 +36,14 @@ NEVER = math.inf
 class Kind(StrEnum):
     """What can happen to a machine."""
 
+    ADVISED = "advised"
+    """EC2 recommends to leave it."""
     WARNED = "warned"
     LOST = "lost"
     UP = "up"
 
 
-WARNED, LOST, UP = Kind.WARNED, Kind.LOST, Kind.UP
+ADVISED, WARNED, LOST, UP = Kind.ADVISED, Kind.WARNED, Kind.LOST, Kind.UP
 
 
 @dataclass(slots=True, eq=False)
@@ -53,6 +56,8 @@ class Machine:
     up_at: float
     """When it can serve, if it lives that long."""
     launch_id: str | None = None
+    is_advised: bool = False
+    """Whether EC2 has recommended to leave it."""
     warned_at: float = NEVER
     lost_at: float = NEVER
     """When EC2 takes it: known from the warning on, or when it happens where there are no warnings."""
@@ -143,6 +148,7 @@ class ReplayCloud:
         self._new_prices = deque(
             sorted(_NewPrice(at, p.pool, price) for p in trace.pools for at, price in p.prices[1:])
         )
+        self._recommendations = deque(recommendations(trace, settings))
         self._dry = dry_spells(trace, settings)
         self._due: list[tuple[float, int, Kind, Machine]] = []
         self._numbers = count(1)
@@ -267,7 +273,9 @@ class ReplayCloud:
         """When something may happen at the earliest; `NEVER` if nothing will."""
         change = self._changes[self._next_change].at if self._next_change < len(self._changes) else NEVER
         price = self._new_prices[0].at if self._new_prices else NEVER
-        return min(change, price, self._due[0][0]) if self._due else min(change, price)
+        advice = self._recommendations[0].at if self._recommendations else NEVER
+        due = self._due[0][0] if self._due else NEVER
+        return min(change, price, advice, due)
 
     def advance(self, to: float) -> list[Event]:
         """Let time pass up to and including `to`; what happened, in order.
@@ -279,6 +287,8 @@ class ReplayCloud:
             self.now = max(self.now, at)
             if self._new_prices and self._new_prices[0].at == at:
                 self._reprice(self._new_prices.popleft())
+            elif self._recommendations and self._recommendations[0].at == at:
+                self._advise(self._recommendations.popleft(), at, events)
             elif self._due and self._due[0][0] == at:
                 _, _, kind, machine = heappop(self._due)
                 if kind is UP:
@@ -330,7 +340,7 @@ class ReplayCloud:
         pool.floor = change.floor
         if pool.free >= 0:
             return
-        for machine in self._takes.sample(list(pool.machines.values()), -pool.free):
+        for machine in self._chosen(pool, -pool.free):
             del pool.machines[machine.id]
             machine.lost_at = change.lost_at
             self._plan(change.lost_at, LOST, machine)
@@ -339,6 +349,21 @@ class ReplayCloud:
                 self._warned[machine.id] = machine
                 if self._losses.random() >= self.settings.warning_loss:
                     events.append(Event(change.at, WARNED, machine))
+
+    def _chosen(self, pool: _Pool, count: int) -> list[Machine]:
+        """So many of a pool's machines, at random: first of those that EC2 recommended to leave."""
+        advised = [m for m in pool.machines.values() if m.is_advised]
+        others = [m for m in pool.machines.values() if not m.is_advised]
+        first = self._takes.sample(advised, min(count, len(advised)))
+        return first + self._takes.sample(others, count - len(first))
+
+    def _advise(self, made: Recommendation, at: float, events: list[Event]) -> None:
+        pool = self._pools[made.pool]
+        for machine in self._chosen(pool, max(0, len(pool.machines) - made.held)):
+            # EC2 may say it again; one more event changes nothing.
+            if not machine.is_advised:
+                machine.is_advised = True
+                events.append(Event(at, ADVISED, machine))
 
     def _reprice(self, new: _NewPrice) -> None:
         pool = self._pools[new.pool]

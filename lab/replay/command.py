@@ -29,7 +29,7 @@ from lab.replay.settings import ReplaySettings, ReplaySettingsError
 from lab.replay.synthetic import generate
 from lab.replay.traces import Regions, Trace, TraceError, by_region, load
 from spotrelay.core.scaling import Scaling
-from spotrelay.core.spec import OnWarning
+from spotrelay.core.spec import OnRebalance, OnWarning
 from spotrelay.service.scaling import MAX_REPLICAS
 
 EXIT_USAGE = 2
@@ -83,6 +83,23 @@ def replay(
     warning_loss: Annotated[
         str, typer.Option(metavar="SHARE", help="Share of warnings that never arrive, 0 to 1.")
     ] = f"{DEFAULTS.warning_loss:g}",
+    recommendations: Annotated[
+        str,
+        typer.Option(
+            metavar="SHARE", help="Share of the losses that rebalance recommendations announce, 0 to 1."
+        ),
+    ] = f"{DEFAULTS.recommendations:g}",
+    false_recommendations: Annotated[
+        str, typer.Option(metavar="SHARE", help="Share of the recommendations that nothing follows.")
+    ] = f"{DEFAULTS.false_recommendations:g}",
+    on_rebalance: Annotated[
+        str,
+        typer.Option(
+            metavar="WHAT",
+            help=f"What {PRODUCTION} does about recommendations: {' or '.join(OnRebalance)}. "
+            "No other policy hears them.",
+        ),
+    ] = DEFAULTS.on_rebalance.value,
     on_warning: Annotated[
         str,
         typer.Option(
@@ -111,6 +128,15 @@ def replay(
     standby_refusal: Annotated[
         str, typer.Option(metavar="SHARE", help="Share of the resumes that EC2 refuses, 0 to 1.")
     ] = f"{DEFAULTS.standby_refusal:g}",
+    rebalance_cost: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHARE",
+            help=f"{PRODUCTION} moves a replica where Spot is cheaper by this share, such as 20%; needs "
+            "--prices. [default: none moves]",
+            show_default=False,
+        ),
+    ] = None,
     od_price_ratio: Annotated[
         str, typer.Option(metavar="R", help="On-demand price / mean Spot price.")
     ] = f"{DEFAULTS.od_price_ratio:g}",
@@ -182,6 +208,11 @@ def replay(
             replicas=_whole("--replicas", replicas, 1, MAX_REPLICAS),
             warning_s=_number("--warning", warning),
             warning_loss=_number("--warning-loss", warning_loss),
+            recommendations=_number("--recommendations", recommendations),
+            false_recommendations=_number("--false-recommendations", false_recommendations),
+            on_rebalance=OnRebalance(
+                _one_of("--on-rebalance", on_rebalance, [what.value for what in OnRebalance])
+            ),
             od_price_ratio=_number("--od-price-ratio", od_price_ratio),
             on_demand_dry=_number("--on-demand-dry", on_demand_dry),
             seed=_whole("--seed", seed, 0),
@@ -190,6 +221,7 @@ def replay(
             standby=_standbys(standby),
             standby_start_s=_number("--standby-start", standby_start),
             standby_refusal=_number("--standby-refusal", standby_refusal),
+            rebalance_cost=_rebalance_cost(rebalance_cost, prices or []),
         )
         cold_starts = dict.fromkeys(
             _number("--cold-start", s) for s in cold_start or [f"{DEFAULTS.cold_start_s}"]
@@ -400,6 +432,16 @@ def _standbys(text: str) -> int | Literal["auto"]:
     if not text.isdecimal():
         raise UsageError(f"--standby must be auto or a whole number, not {text!r}")
     return _whole("--standby", text, 0, MAX_REPLICAS)
+
+
+def _rebalance_cost(text: str | None, prices: Sequence[str]) -> float | None:
+    if text is None:
+        return None
+    if not text.removesuffix("%").isdecimal() or not text.endswith("%"):
+        raise UsageError(f"--rebalance-cost must be a share such as 20%, not {text!r}")
+    if not prices:
+        raise UsageError(f"--rebalance-cost {text} moves nothing where prices are equal: give --prices, too")
+    return int(text.removesuffix("%")) / 100
 
 
 def _whole(option: str, text: str, least: int, most: int | None = None) -> int:

@@ -19,7 +19,7 @@ from lab.sim.gate import at
 from spotrelay.core.instances import Instance, InstanceState, Refusal, RefusalKind, TargetState
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
-from spotrelay.core.ports import LaunchRequest, LaunchResult
+from spotrelay.core.ports import NO_PORTS, LaunchRequest, LaunchResult
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.events.ticks import Tick, TickKind
 
@@ -253,7 +253,7 @@ class ReplayFleet:
             at(machine.launched_at),
             machine.launch_id,
             "10.0.0.1",
-            request.spec.launch_template_id,
+            request.spec.template(offering.purchase_option).id,
             request.highest_id,
         )
         boot_s = min(BOOT_S, self._cloud.settings.cold_start_s / 2)
@@ -280,7 +280,12 @@ class ReplayRouter:
         self._fleet = fleet
         self._targets: dict[str, _Target] = {}
 
-    def register(self, spec: ServiceSpec, instance_ids: Collection[str]) -> frozenset[str]:  # noqa: ARG002
+    def register(
+        self,
+        spec: ServiceSpec,  # noqa: ARG002
+        instance_ids: Collection[str],
+        ports: Mapping[str, int] = NO_PORTS,  # noqa: ARG002
+    ) -> frozenset[str]:
         """See `ports.Router.register`."""
         self._time.spend(CALL_S)
         refused = set()
@@ -298,7 +303,12 @@ class ReplayRouter:
                     self._cloud.postpone(machine, max(serves_at, self._cloud.now + CHECK_S))
         return frozenset(refused)
 
-    def deregister(self, spec: ServiceSpec, instance_ids: Collection[str]) -> None:
+    def deregister(
+        self,
+        spec: ServiceSpec,
+        instance_ids: Collection[str],
+        ports: Mapping[str, int] = NO_PORTS,  # noqa: ARG002
+    ) -> None:
         """See `ports.Router.deregister`."""
         self._time.spend(CALL_S)
         for instance_id in instance_ids:
@@ -306,6 +316,10 @@ class ReplayRouter:
             if target is not None and target.gone_at == NEVER:
                 target.gone_at = self._cloud.now + spec.drain_s
                 self._cloud.drain(target.machine)
+
+    def ports(self, spec: ServiceSpec) -> Mapping[str, int]:
+        """See `ports.Router.ports`."""
+        return dict.fromkeys(self._targets, spec.port)
 
     def health(self, spec: ServiceSpec) -> Mapping[str, TargetState]:  # noqa: ARG002
         """See `ports.Router.health`."""

@@ -9,7 +9,8 @@ message waits, and the last tick saw just this and changed nothing, then the nex
 the time; and nothing that production does to such a fleet depends on that: cooldowns, back-offs and retries
 are looked at when there is something to launch, hysteresis when there is a fallback, last safe moments when a
 warned replica serves on. So the minute's ticks stop until something happens, an unheard warning included, and
-go on at the next full minute. In any other state each one runs.
+go on at the next full minute. In any other state each one runs; and where replicas move to cheaper Spot, in
+this one, too: they do so after a time.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from itertools import count
 from random import Random
 from typing import NamedTuple
 
-from lab.replay.cloud import LOST, NEVER, WARNED, Machine, ReplayCloud
+from lab.replay.cloud import ADVISED, LOST, NEVER, WARNED, Machine, ReplayCloud
 from lab.replay.ports import (
     ReplayDeadLetters,
     ReplayFleet,
@@ -34,12 +35,13 @@ from lab.replay.ports import (
 )
 from lab.replay.result import StandbysFound
 from lab.replay.settings import ReplaySettings
-from lab.sim.ec2_events import state_change, warning
+from lab.sim.ec2_events import rebalance, state_change, warning
+from lab.sim.gate import at as time_at
 from spotrelay.control.controller import Controller
 from spotrelay.control.intake import Intake
 from spotrelay.core.instances import InstanceState
 from spotrelay.core.names import service_parameter
-from spotrelay.core.pools import PurchaseOption
+from spotrelay.core.pools import PurchaseOption, Survey
 from spotrelay.core.ports import Ports
 from spotrelay.core.replica import ReplicaState
 from spotrelay.core.spec import ReadinessProbe, ServiceSpec
@@ -63,6 +65,9 @@ BATCH = 10
 SCHEDULE_S = 60.0
 """EventBridge's schedule of ticks."""
 
+SURVEY_S = 3600.0
+"""Between surveys of what Spot costs, as the control plane's stack has it."""
+
 SCHEDULE_EVENT = '{"source": "aws.events", "detail-type": "Scheduled Event", "detail": {}}'
 
 DEPLOYED_EVENT = f'{{"source": "aws.ssm", "detail": {{"name": "{service_parameter(SERVICE)}"}}}}'
@@ -84,12 +89,14 @@ def spec_of(settings: ReplaySettings, zones: Zones) -> ServiceSpec:
         on_demand_fallback=True,
         drain_s=settings.drain_s,
         on_warning=settings.on_warning,
+        on_rebalance=settings.on_rebalance,
         # No replica fails to start here: late enough that none is given up.
         initial_delay_s=600 + 3 * settings.cold_start_s,
         # A standby must show that it is prepared; without standbys the health check is all there is.
         readiness_probe=PROBE if settings.standby else None,
         standby=settings.replicas if settings.standby == "auto" else settings.standby,
         standby_auto=settings.standby == "auto",
+        rebalance_cost=settings.rebalance_cost,
     )
 
 
@@ -113,12 +120,13 @@ class ReplayDeployment:
         self.telemetry = ReplayTelemetry(cloud)
         self._queue: list[_Message] = []
         self._numbers = count()
+        self._zones = Zones(cloud.pools)
+        self._survey_at = NEVER if cloud.settings.rebalance_cost is None else 0.0
         self._random = Random(f"{cloud.settings.seed} delivery")  # noqa: S311 - to be repeated
-        zones = Zones(cloud.pools)
-        self.spec = spec_of(cloud.settings, zones)
+        self.spec = spec_of(cloud.settings, self._zones)
         time = Time(cloud, self._advance)
         self._spend = time.spend
-        self.fleet = ReplayFleet(cloud, time, zones, self._tell)
+        self.fleet = ReplayFleet(cloud, time, self._zones, self._tell)
         launches = count(1)
         ports = Ports(
             store=self.store,
@@ -145,10 +153,12 @@ class ReplayDeployment:
         cloud, queue = self.cloud, self._queue
         while True:
             due = min(queue[0].at if queue else NEVER, self._minute)
-            at = min(due, cloud.next_event_at())
+            at = min(due, self._survey_at, cloud.next_event_at())
             if at >= until:
                 return
             self._advance(at)
+            if self._survey_at <= cloud.now:
+                self._survey()
             if due <= cloud.now:
                 if queue and queue[0].at <= cloud.now:
                     self._invoke()
@@ -164,6 +174,8 @@ class ReplayDeployment:
         for at, kind, machine in self.cloud.advance(max(to, self.cloud.now)):
             if kind is WARNED:
                 self._say(warning(machine.id, at, "terminate"), at)
+            elif kind is ADVISED:
+                self._say(rebalance(machine.id, at), at)
             elif kind is LOST:
                 self.fleet.ended(machine)
 
@@ -197,6 +209,14 @@ class ReplayDeployment:
         self.ticks += 1
         self.intake.tick(SCHEDULE_EVENT)
 
+    def _survey(self) -> None:
+        """Put on record what Spot costs now: nothing else that a survey finds out is in a recording."""
+        cloud = self.cloud
+        prices = {known: cloud.price(pool) for known, pool in self._zones.real.items()}
+        survey = Survey(SERVICE, self.spec.asked, time_at(cloud.now), tuple(prices), spot_prices=prices)
+        self.store.note_survey(survey)
+        self._survey_at += SURVEY_S
+
     def _next_minute(self) -> float:
         passed = (self.cloud.now - self._first_minute) // SCHEDULE_S
         minute = self._first_minute + (passed + 1) * SCHEDULE_S
@@ -209,11 +229,16 @@ class ReplayDeployment:
         standbys = [r for r in rows.replicas.values() if r.state is ReplicaState.STANDBY]
         replicas = [r for r in rows.replicas.values() if r.state is not ReplicaState.STANDBY]
         is_at_rest = (
-            len(replicas) == self.spec.replicas
+            self.spec.rebalance_cost is None
+            and len(replicas) == self.spec.replicas
             and len(standbys) == (rows.document or self.spec).standby
             and not rows.intents
             and all(
-                r.stays and r.offering is not None and r.offering.purchase_option is PurchaseOption.SPOT
+                r.stays
+                # Whether it is replaced may depend on the time.
+                and r.rebalance_at is None
+                and r.offering is not None
+                and r.offering.purchase_option is PurchaseOption.SPOT
                 for r in replicas
             )
         )

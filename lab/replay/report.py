@@ -64,6 +64,12 @@ def _standbys(number: int | str) -> str:
 def _title(settings: ReplaySettings) -> str:
     warning = f"warning {settings.warning_s:g} s" if settings.warning_s else "no warnings"
     lost = f", {settings.warning_loss:.0%} of them lost" if settings.warning_loss else ""
+    advised = (
+        f", {settings.recommendations:.0%} of losses recommended"
+        f" ({settings.false_recommendations:.0%} false, {settings.on_rebalance})"
+        if settings.recommendations
+        else ""
+    )
     dry = (
         f", dry in {settings.on_demand_dry:.0%} of the spells without Spot" if settings.on_demand_dry else ""
     )
@@ -73,9 +79,12 @@ def _title(settings: ReplaySettings) -> str:
         if settings.standby
         else ""
     )
+    share = settings.rebalance_cost
+    moves = f", moving for {share:.0%} less" if share is not None else ""
     return (
-        f"{_count(settings.replicas, 'replica')}, cold start {settings.cold_start_s:g} s, {warning}{lost}, "
-        f"on-demand = {settings.od_price_ratio:g} times Spot{dry}{standby}"
+        f"{_count(settings.replicas, 'replica')}, cold start {settings.cold_start_s:g} s, "
+        f"{warning}{lost}{advised}, "
+        f"on-demand = {settings.od_price_ratio:g} times Spot{dry}{standby}{moves}"
     )
 
 

@@ -11,7 +11,7 @@ from lab.replay.baselines import BASELINES
 from lab.replay.baselines.baseline import Baseline
 from lab.replay.baselines.optimal import NAME as OPTIMAL
 from lab.replay.baselines.optimal import optimal_cost
-from lab.replay.cloud import WARNED, ReplayCloud
+from lab.replay.cloud import ADVISED, WARNED, ReplayCloud
 from lab.replay.result import Result, StandbysFound, oracle, result_of
 from lab.replay.settings import ReplaySettings, ReplaySettingsError
 from lab.replay.traces import EQUAL_PRICES, Trace
@@ -71,7 +71,7 @@ def drive(baseline: Baseline, cloud: ReplayCloud, until: float, progress: Progre
     """Wake the policy at the beginning, when it asked for it, and when something happens to its machines."""
     wake_at = baseline.wake(cloud, [])
     while (at := min(wake_at, cloud.next_event_at())) < until:
-        events = cloud.advance(at)
+        events = [event for event in cloud.advance(at) if event.kind is not ADVISED]
         if not baseline.hears_warnings:
             events = [event for event in events if event.kind is not WARNED]
         if events or at == wake_at:

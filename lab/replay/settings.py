@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from spotrelay.core.spec import OnWarning
+from spotrelay.core.spec import OnRebalance, OnWarning
 
 SETTLED_AFTER_COLD_STARTS = 3.0
 """Measuring begins so many cold starts after the trace does, for every policy alike. A fleet that is launched
@@ -16,6 +16,10 @@ before it launches on-demand, the third is slack."""
 
 class ReplaySettingsError(ValueError):
     """A setting that no replay can be run with: which, its value, what to give instead."""
+
+
+MOST_FALSE = 0.99
+"""With this share of false recommendations there are ninety-nine for a true one: more is noise only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,10 @@ class ReplaySettings:
     """How long before it takes an instance EC2 says so; 0 for never."""
     warning_loss: float = 0.0
     """Share of the warnings whose event reaches nobody."""
+    recommendations: float = 0.0
+    """Share of the moments in which a pool comes to hold less that rebalance recommendations announce."""
+    false_recommendations: float = 0.0
+    """Share of all the recommendations that nothing follows."""
     od_price_ratio: float = 3.0
     """On-demand price / mean Spot price, in every pool."""
     on_demand_dry: float = 0.0
@@ -42,6 +50,8 @@ class ReplaySettings:
     """Decides everything that is left to chance."""
     on_warning: OnWarning = OnWarning.NEEDED
     """When the production controller takes a warned replica out of rotation. No other policy knows it."""
+    on_rebalance: OnRebalance = OnRebalance.IGNORE
+    """What the production controller does about recommendations. No other policy hears them."""
     standby: int | Literal["auto"] = 0
     """Standbys of the production controller: stopped on-demand instances that it resumes; auto: as many as it
     finds to pay. No other policy has any."""
@@ -54,6 +64,9 @@ class ReplaySettings:
     200 GB beside one GPU."""
     drain_s: float = 30.0
     """How long its replicas may finish their requests: 30 s for short answers, as a chat's."""
+    rebalance_cost: float | None = None
+    """By which share Spot must be cheaper elsewhere for the production controller to move a replica; None: it
+    moves none. No other policy does."""
 
     def __post_init__(self) -> None:
         if self.replicas < 1:
@@ -61,6 +74,9 @@ class ReplaySettings:
         _check("cold start", self.cold_start_s, "more than 0 seconds", self.cold_start_s > 0)
         _check("warning", self.warning_s, "0 seconds (no warnings) or more", self.warning_s >= 0)
         _check("warning loss", self.warning_loss, "a share from 0 to 1", 0 <= self.warning_loss <= 1)
+        _check("recommendations", self.recommendations, "a share from 0 to 1", 0 <= self.recommendations <= 1)
+        false = self.false_recommendations
+        _check("false recommendations", false, "a share from 0 to 0.99", 0 <= false <= MOST_FALSE)
         _check("on-demand price ratio", self.od_price_ratio, "more than 0", self.od_price_ratio > 0)
         _check("on-demand dry", self.on_demand_dry, "a share from 0 to 1", 0 <= self.on_demand_dry <= 1)
         if self.standby != "auto":
@@ -68,6 +84,9 @@ class ReplaySettings:
         _check("standby start", self.standby_start_s, "more than 0 seconds", self.standby_start_s > 0)
         _check("standby refusal", self.standby_refusal, "a share from 0 to 1", 0 <= self.standby_refusal <= 1)
         _check("standby price", self.standby_price, "a share from 0 to 1", 0 <= self.standby_price <= 1)
+        if self.rebalance_cost is not None:
+            share = self.rebalance_cost
+            _check("rebalance cost", share, "a share from 0.05 to 0.9", 0.05 <= share <= 0.9)
         _check("drain", self.drain_s, "0 seconds or more", self.drain_s >= 0)
 
     @property

@@ -18,6 +18,7 @@ from lab.sim.scheduler import Scheduler
 from spotrelay.core.instances import InstanceState, Refusal, RefusalKind, TargetState
 from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
 from spotrelay.core.ports import LaunchRequest, LaunchResult
+from spotrelay.core.spec import LaunchTemplate, ServiceSpec
 
 BOOT_S = (3.0, 25.0)
 LOAD_S = (1.0, 20.0)
@@ -46,6 +47,9 @@ UNREGISTERED_S = 300.0
 TEMPLATE = "lt-1"
 """The launch template of every simulated service."""
 
+ON_DEMAND_TEMPLATE = LaunchTemplate("lt-2", "1")
+"""What targets their capacity reservations."""
+
 STRATEGIES = {
     (PurchaseOption.SPOT, False): Strategy.PRICE_CAPACITY_OPTIMIZED,
     (PurchaseOption.SPOT, True): Strategy.CAPACITY_OPTIMIZED_PRIORITIZED,
@@ -65,6 +69,8 @@ class SimTarget:
     gone_at: float = NEVER
     by: object = None
     """The invocation that registered it."""
+    port: int | None = None
+    """None: whatever its server listens on."""
 
 
 Emit = Callable[[str, str | None], None]
@@ -92,6 +98,8 @@ class SimCloud:
     """Which answers are wrong."""
     offers: SimOffers = field(default_factory=lambda: SimOffers(Random(0), Listing()))  # noqa: S311 - to be repeated
     """Prices, and what is refused for another reason than capacity."""
+    ports: dict[tuple[str, int], int] = field(default_factory=dict)
+    """By service and version, what its servers listen on."""
     bad_versions: set[int] = field(default_factory=set)
     """Versions whose instances never become ready."""
     bad: set[CapacityPool] = field(default_factory=set)
@@ -272,10 +280,12 @@ class SimCloud:
         for group in self.groups.values():
             group.pop(instance_id, None)
 
-    def register(self, service: str, instance_ids: Collection[str], by: object = None) -> frozenset[str]:
+    def register(
+        self, spec: ServiceSpec, instance_ids: Collection[str], ports: Mapping[str, int], by: object = None
+    ) -> frozenset[str]:
         """RegisterTargets, of running instances; returns the others."""
         now = self.scheduler.now
-        group = self.groups.get(service)
+        group = self.groups.get(spec.service)
         if group is None:
             return frozenset(instance_ids)
         running = [
@@ -286,18 +296,20 @@ class SimCloud:
         for instance_id in running:
             target = group.get(instance_id)
             if target is None or target.drained_at <= now:
-                group[instance_id] = SimTarget(now, by=by)
+                group[instance_id] = SimTarget(now, by=by, port=ports.get(instance_id, spec.port))
                 self.changed_at = now
         return frozenset(instance_ids) - frozenset(running)
 
-    def deregister(self, service: str, instance_ids: Collection[str], drain_s: float) -> None:
-        """DeregisterTargets; what isn't registered is fine."""
+    def deregister(self, spec: ServiceSpec, instance_ids: Collection[str], ports: Mapping[str, int]) -> None:
+        """DeregisterTargets; what isn't registered, at this port, is fine."""
         now = self.scheduler.now
-        group = self.groups.get(service, {})
+        group = self.groups.get(spec.service, {})
         for instance_id in instance_ids:
             target = group.get(instance_id)
-            if target is not None and target.drained_at > now:
-                target.drained_at, target.gone_at = now, now + drain_s
+            if target is None or target.port not in (None, ports.get(instance_id, spec.port)):
+                continue
+            if target.drained_at > now:
+                target.drained_at, target.gone_at = now, now + spec.drain_s
                 self.changed_at = now
 
     def in_rotation(self, service: str, instance_id: str) -> SimTarget | None:
@@ -330,11 +342,17 @@ class SimCloud:
             return TargetState.UNUSED
         if not state.is_alive or instance.broken_at <= time or instance.is_sick(time):
             return TargetState.UNHEALTHY
+        if target.port not in (None, self.port_of(instance)):
+            return TargetState.UNHEALTHY
         found_at = max(target.registered_at, instance.ready_at) + CHECK_S
         if found_at <= time:
             return TargetState.HEALTHY
         is_new = time < target.registered_at + INITIAL_S
         return TargetState.INITIAL if is_new else TargetState.UNHEALTHY
+
+    def port_of(self, instance: SimInstance) -> int | None:
+        """What its server listens on; None for one that nobody deployed."""
+        return self.ports.get((instance.launched_for or "", instance.version or 1))
 
     def _begin(self, service: str, offering: Offering, request: LaunchRequest) -> SimInstance:
         now, random = self.scheduler.now, self.random
@@ -351,7 +369,7 @@ class SimCloud:
             NEVER if is_broken else running_at + random.uniform(*LOAD_S),
             [(now, InstanceState.PENDING), (running_at, InstanceState.RUNNING)],
             request.launch_id,
-            request.spec.launch_template_id,
+            request.spec.template(offering.purchase_option).id,
         )
         instance.highest_id, instance.launched_for = request.highest_id, service
         instance.version = request.spec.version

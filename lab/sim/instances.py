@@ -108,5 +108,6 @@ class SimInstance:
                 self.template,
                 self.highest_id,
                 "" if state.is_alive else self.end,
+                self.version,
             )
         return self.view

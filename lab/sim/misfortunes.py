@@ -239,7 +239,7 @@ def _deploy(victim: _Victim) -> None:
     if victim.spec is None:
         return
     world, version = victim.world, victim.spec.version + 1
-    world.deploy(replace(victim.spec, version=version))
+    world.deploy(replace(victim.spec, version=version, port=world.scenario.port_of(version)))
     if world.scenario.bad_versions and world.random.random() < world.scenario.bad_versions:
         world.cloud.bad_versions.add(version)
         # Long enough for more than one of its replicas to fail.
@@ -251,7 +251,8 @@ def _mend(world: SimWorld, service: str) -> None:
     """A bad version is followed by a good one."""
     spec = world.services.valid(service, world.scheduler.now)
     if spec and spec.version in world.cloud.bad_versions:
-        world.deploy(replace(spec, version=spec.version + 1))
+        version = spec.version + 1
+        world.deploy(replace(spec, version=version, port=world.scenario.port_of(version)))
 
 
 def _remove(victim: _Victim) -> None:
@@ -276,7 +277,10 @@ def _switch(victim: _Victim) -> None:
 
 def _take_out(victim: _Victim) -> None:
     if victim.alive:
-        victim.world.cloud.deregister(victim.service, [victim.world.random.choice(victim.alive).id], 5)
+        instance = victim.world.random.choice(victim.alive)
+        spec = replace(victim.world.scenario.specs[0], service=victim.service, drain_s=5)
+        ports = {instance.id: victim.world.cloud.port_of(instance) or spec.port}
+        victim.world.cloud.deregister(spec, [instance.id], ports)
 
 
 def _foreign(victim: _Victim) -> None:

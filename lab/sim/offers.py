@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -122,9 +122,11 @@ class SimOffers:
             {zone: self._score() for zone in zones if self._is_known(0.9)},
         )
 
-    def change_prices(self) -> None:
-        """Draw new Spot prices."""
-        self._spot_prices.clear()
+    def change_prices(self, dear: Collection[CapacityPool] = ()) -> None:
+        """Draw new Spot prices; some pools become dear."""
+        # At last no service waits for a pool that is below its cap.
+        share = SHARES[1] if self._is_recovered and self.listing.cap else SHARES[-1]
+        self._spot_prices = {p: share * ON_DEMAND_PRICES[p.instance_type] for p in dear}
 
     def price(self, pool: CapacityPool) -> float:
         """The price of a Spot instance, USD per hour."""

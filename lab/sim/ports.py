@@ -17,6 +17,7 @@ from lab.sim.scheduler import Scheduler
 from spotrelay.core.instances import Instance, Refusal, TargetState
 from spotrelay.core.names import Metric
 from spotrelay.core.ports import (
+    NO_PORTS,
     Denied,
     LaunchRequest,
     LaunchResult,
@@ -169,14 +170,17 @@ class SimRouter:
     cloud: SimCloud
     memory: MemoryStore
 
-    def register(self, spec: ServiceSpec, instance_ids: Collection[str]) -> frozenset[str]:
+    def register(
+        self, spec: ServiceSpec, instance_ids: Collection[str], ports: Mapping[str, int] = NO_PORTS
+    ) -> frozenset[str]:
         """See `ports.Router.register`."""
         invocation = self.gate.invocation
         self.checker.standby_checker.before_register(instance_ids)
 
         def effect(ids: Collection[str] = instance_ids) -> frozenset[str]:
             self.checker.before_route(spec, ids)
-            return self.cloud.register(spec.service, ids, invocation)
+            self.checker.before_enter(spec, ids, self.memory)
+            return self.cloud.register(spec, ids, ports, invocation)
 
         def partly() -> frozenset[str]:
             effect(list(instance_ids)[: len(instance_ids) // 2])
@@ -184,20 +188,28 @@ class SimRouter:
 
         return self.gate(Call.REGISTER, instance_ids, effect, partly=partly)
 
-    def deregister(self, spec: ServiceSpec, instance_ids: Collection[str]) -> None:
+    def deregister(
+        self, spec: ServiceSpec, instance_ids: Collection[str], ports: Mapping[str, int] = NO_PORTS
+    ) -> None:
         """See `ports.Router.deregister`."""
         invocation = self.gate.invocation
 
         def effect(ids: Collection[str] = instance_ids) -> None:
             self.checker.before_route(spec, ids)
             self.checker.before_deregister(invocation, spec, ids, self.memory)
-            self.cloud.deregister(spec.service, ids, spec.drain_s)
+            self.cloud.deregister(spec, ids, ports)
 
         def partly() -> None:
             effect(list(instance_ids)[: len(instance_ids) // 2])
             raise Throttled("load balancer: too many requests")
 
         self.gate(Call.DEREGISTER, instance_ids, effect, partly=partly)
+
+    def ports(self, spec: ServiceSpec) -> Mapping[str, int]:
+        """See `ports.Router.ports`."""
+        group = self.cloud.groups.get(spec.service, {})
+        known = {i: target.port for i, target in group.items() if target.port is not None}
+        return self.gate(Call.HEALTH, None, lambda: known)
 
     def health(self, spec: ServiceSpec) -> Mapping[str, TargetState]:
         """See `ports.Router.health`."""

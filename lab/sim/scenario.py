@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from random import Random
 
-from lab.sim import load, scaling, standbys
-from lab.sim.cloud import TEMPLATE
+from lab.sim import load, moves, scaling, standbys
+from lab.sim.cloud import ON_DEMAND_TEMPLATE, TEMPLATE
 from lab.sim.faults import USUAL_PAIRS, Call, Pair
 from lab.sim.load import Loads
+from lab.sim.moves import Moves
 from lab.sim.offers import Listing
 from lab.sim.standbys import Standbys
 from spotrelay.core.pools import Offering, PurchaseOption
@@ -165,6 +166,14 @@ class Scenario:
     """What operators will ask for."""
     standbys: Standbys
     """The services' standbys, and what befalls them."""
+    moves: Moves
+    """Whether replicas move to cheaper Spot."""
+    ports: tuple[int, ...] = (8081,)
+    """What versions listen on, in turn."""
+
+    def port_of(self, version: int) -> int:
+        """What a version listens on."""
+        return self.ports[(version - 1) % len(self.ports)]
 
 
 def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
@@ -196,9 +205,15 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
         misfortunes += _additions(random, misfortunes)
     # A generator of its own: the rest of the scenario doesn't depend on it.
     own = Random(f"{seed}-offers")  # noqa: S311 - to be repeated
-    listing = Listing() if is_late else Listing.draw(own, specs[0])
+    moving = Moves() if target[0] in _LATE else moves.draw(seed, minutes)
+    listing = moves.surveyed(Listing() if is_late else Listing.draw(own, specs[0]), moving)
     updates = Random(f"{seed}-updates")  # noqa: S311 - to be repeated
-    on_update = updates.choice((OnUpdate.KEEP, OnUpdate.REPLACE))
+    on_update = updates.choice((OnUpdate.KEEP, OnUpdate.ROLLING))
+    ports = updates.choice(((8081,), (8081, 8082)))
+    is_probed = specs[0].readiness_probe is not None or bool(known.number)
+    if on_update is OnUpdate.ROLLING and is_probed and updates.random() < 0.6:
+        on_update = OnUpdate.BLUE_GREEN  # which only a probe can tell that all are up
+    bake_s = updates.choice((None, 0.0, 40.0))
     drawn = Scenario(
         seed=seed,
         target=target,
@@ -210,13 +225,15 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
                     on_update=on_update,
                     scaling=loads.scaling,
                     overprovision=loads.overprovision,
+                    bake_s=bake_s,
+                    rebalance_cost=moving.cost,
                 ),
                 known,
             )
             for s in specs
         ),
         capacity=_capacity(random, specs[0], sum(s.replicas for s in specs)),
-        is_warm=random.random() < 0.8 and target[0] is not Call.FORGIVE,
+        is_warm=(random.random() < 0.8 and target[0] is not Call.FORGIVE) or moving.cost is not None,
         faults_s=faults_s,
         misfortunes=tuple(sorted(misfortunes)),
         lost=random.choice((0.0, 0.2, 1.0)),
@@ -225,10 +242,12 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
         delay_s=random.choice((0.5, 5.0, 60.0)),
         tick_lag_s=0.0 if is_late else random.choice((0.0, 2.0, 8.0, 20.0)),
         listing=listing,
-        bad_versions=0.4 if on_update is OnUpdate.REPLACE else 0.0,
+        bad_versions=0.0 if on_update is OnUpdate.KEEP else 0.4,
+        ports=ports,
         requests=() if is_late else scaling.draw(seed, [s.service for s in specs], faults_s, minutes),
         standbys=known,
         loads=loads,
+        moves=moving,
     )
     drawn = drawn if is_late else _with_mute(drawn)
     most = 2 * sum(spec.replicas for spec in specs)
@@ -320,6 +339,7 @@ def _spec(random: Random, service: str, replicas: int, target: Pair) -> ServiceS
         ordered=random.random() < 0.3,
         subnets=ZONES,
         launch_template_id=TEMPLATE,
+        on_demand_template=ON_DEMAND_TEMPLATE,
         target_group_arn=f"arn:aws:elasticloadbalancing:us-east-1:0:targetgroup/{service}/1",
         port=8081,
         on_demand_fallback=random.random() < 0.7,

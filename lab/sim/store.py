@@ -16,7 +16,7 @@ from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.pools import Cooldown, PoolMemory, Scope, Survey
 from spotrelay.core.ports import Conflict, Throttled
 from spotrelay.core.replica import Replica
-from spotrelay.core.rows import Changes, Removal, Rows
+from spotrelay.core.rows import Changes, Removal, Rollback, Rows
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.memory import MemoryStore
 
@@ -85,9 +85,9 @@ class SimStore:
         """See `ports.Store.document`."""
         return self.gate(Call.DOCUMENT, service, lambda: self.memory.document(service))
 
-    def keep_document(self, spec: ServiceSpec) -> None:
+    def keep_document(self, spec: ServiceSpec, earlier: Mapping[int, ServiceSpec] | None = None) -> None:
         """See `ports.Store.keep_document`."""
-        self.gate(Call.KEEP_DOCUMENT, spec, lambda: self.memory.keep_document(spec))
+        self.gate(Call.KEEP_DOCUMENT, spec, lambda: self.memory.keep_document(spec, earlier))
 
     def note_removal(self, service: str, removal: Removal) -> None:
         """See `ports.Store.note_removal`."""
@@ -101,6 +101,10 @@ class SimStore:
             self.checker.note_in_effect(service)
 
         self.gate(Call.NOTE_REQUEST, request, effect)
+
+    def note_rollback(self, service: str, rollback: Rollback | None) -> None:
+        """See `ports.Store.note_rollback`."""
+        self.memory.note_rollback(service, rollback)
 
     def history(self, service: str, limit: int) -> Sequence[Replica]:
         """See `ports.Store.history`."""

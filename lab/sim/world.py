@@ -9,7 +9,7 @@ from itertools import count
 from random import Random
 
 from lab.sim import cloud as clouds
-from lab.sim import load, misfortunes, scaling, standbys
+from lab.sim import load, misfortunes, moves, scaling, standbys
 from lab.sim.cloud import SimCloud, SimTarget
 from lab.sim.faults import FaultPlan
 from lab.sim.gate import CallGate, Invocation, SimClock, at, time_of
@@ -28,6 +28,7 @@ from lab.sim.rules.launches import LaunchChecker
 from lab.sim.rules.load import LoadChecker
 from lab.sim.rules.messages import MessageChecker
 from lab.sim.rules.metrics import MetricChecker
+from lab.sim.rules.moves import MoveChecker
 from lab.sim.rules.standbys import StandbyChecker
 from lab.sim.scenario import Scenario
 from lab.sim.scheduler import Scheduler
@@ -107,6 +108,7 @@ class SimWorld:
         self.checker.launch_checker = LaunchChecker(
             self.scheduler, self.checker.report, learning, self.services.since
         )
+        self.checker.move_checker = MoveChecker(self.checker)
         self.invocation_checker = InvocationChecker(self.checker, self.memory)
         self.cloud.end_in_rotation = self.checker.end_in_rotation
         self.signals = self._queue(SIGNALS, self._on_signals)
@@ -157,6 +159,7 @@ class SimWorld:
             self.scheduler.at(asked.at, partial(scaling.ask, self, asked))
         standbys.schedule(self, self.scenario.standbys)
         load.schedule(self, self.scenario.loads)
+        moves.schedule(self, self.scenario.moves)
         self.scheduler.at(self.scenario.faults_s, self._end_faults)
         self.scheduler.at(self.random.uniform(0, SCHEDULE_S), self._schedule)
         until = self.scenario.faults_s + SETTLED_WITHIN_S
@@ -325,6 +328,7 @@ class SimWorld:
                 self.cloud.groups.pop(name, None)
         else:
             self.cloud.groups.setdefault(name, {})
+            self.cloud.ports[name, spec.version] = spec.port
         operation = "Update" if spec else "Delete"
         detail = f'{{"name": "/spotrelay/services/{name}", "operation": "{operation}"}}'
         if spec is None and self.odd.random() < REMOVAL_LOST:
@@ -365,11 +369,12 @@ class SimWorld:
         """Give the service replicas that have been ready for a while."""
         rows = []
         on_demand = spec.base_on_demand if spec.use_spot else spec.replicas
+        age_s = self.scenario.moves.age_s or WARM_S
         entered = {
-            ReplicaState.REQUESTED: at(-WARM_S - 60),
-            ReplicaState.PROVISIONING: at(-WARM_S - 60),
-            ReplicaState.STARTING: at(-WARM_S - 30),
-            ReplicaState.READY: at(-WARM_S),
+            ReplicaState.REQUESTED: at(-age_s - 60),
+            ReplicaState.PROVISIONING: at(-age_s - 60),
+            ReplicaState.STARTING: at(-age_s - 30),
+            ReplicaState.READY: at(-age_s),
         }
         number = spec.standby if self.scenario.standbys.is_warm else 0
         count = spec.replicas + number
@@ -377,7 +382,7 @@ class SimWorld:
             is_spot = id_ <= spec.replicas - on_demand
             option = PurchaseOption.SPOT if is_spot else PurchaseOption.ON_DEMAND
             pool = next(p for p in spec.pools if self._free(Offering(p, option)))
-            instance = self.cloud.add(spec.service, Offering(pool, option), age_s=WARM_S + 60)
+            instance = self.cloud.add(spec.service, Offering(pool, option), age_s=age_s + 60)
             rows.append(
                 Replica(
                     spec.service,
@@ -392,8 +397,8 @@ class SimWorld:
                 )
             )
             instance.highest_id = count
-            self.cloud.groups[spec.service][instance.id] = SimTarget(-WARM_S)
-            self.checker.recorded[instance.id] = -WARM_S
+            self.cloud.groups[spec.service][instance.id] = SimTarget(-age_s, port=spec.port)
+            self.checker.recorded[instance.id] = -age_s
         standing_by = [self._standing_by(spec, id_, count) for id_ in range(spec.replicas + 1, count + 1)]
         self.memory.commit(Changes(spec.service, (0, count), (0, spec.replicas), create=tuple(rows)))
         # By itself: so many rows are more than a transaction takes.

@@ -16,7 +16,13 @@ from spotrelay.aws.errors import (
 )
 from spotrelay.aws.remedies import remedy
 from spotrelay.core.instances import Instance, InstanceState, Refusal, RefusalKind
-from spotrelay.core.names import TAG_HIGHEST_ID, TAG_LAUNCH, TAG_LAUNCH_TEMPLATE, TAG_SERVICE
+from spotrelay.core.names import (
+    TAG_HIGHEST_ID,
+    TAG_LAUNCH,
+    TAG_LAUNCH_TEMPLATE,
+    TAG_LAUNCH_TEMPLATE_VERSION,
+    TAG_SERVICE,
+)
 from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
 from spotrelay.core.ports import Denied, LaunchRequest, LaunchResult, Throttled, Unavailable
 
@@ -164,14 +170,15 @@ def _start_refusal(denied: Denied, region: str) -> Refusal:
 
 
 def _create_fleet(request: LaunchRequest) -> CreateFleetRequestTypeDef:
-    spec = request.spec
+    spec, template = request.spec, request.spec.template(request.purchase_option)
     is_spot = request.purchase_option is PurchaseOption.SPOT
     tags = [
         {"Key": TAG_SERVICE, "Value": spec.service},
         {"Key": TAG_LAUNCH, "Value": request.launch_id},
     ]
     known = {"Key": TAG_HIGHEST_ID, "Value": str(request.highest_id)}
-    named = [*tags, known, {"Key": "Name", "Value": f"spotrelay {spec.service}"}]
+    labels = [{"Key": name, "Value": value} for name, value in spec.labels.items()]
+    named = [*tags, known, {"Key": "Name", "Value": f"spotrelay {spec.service}"}, *labels]
     fleet: dict[str, Any] = {
         "Type": "instant",
         # boto3's own repeats carry the same token, so that an answer that got lost starts nothing twice.
@@ -179,8 +186,8 @@ def _create_fleet(request: LaunchRequest) -> CreateFleetRequestTypeDef:
         "LaunchTemplateConfigs": [
             {
                 "LaunchTemplateSpecification": {
-                    "LaunchTemplateId": spec.launch_template_id,
-                    "Version": str(spec.version),
+                    "LaunchTemplateId": template.id,
+                    "Version": template.version,
                 },
                 "Overrides": _overrides(request),
             }
@@ -205,7 +212,8 @@ def _create_fleet(request: LaunchRequest) -> CreateFleetRequestTypeDef:
     else:
         fleet["OnDemandOptions"] = {
             "AllocationStrategy": "prioritized" if spec.ordered else "lowest-price",
-            # What is reserved is paid for, used or not.
+            # What is reserved is paid for, used or not: open reservations, and those that the launch
+            # template targets. What they have no room for is launched all the same.
             "CapacityReservationOptions": {"UsageStrategy": "use-capacity-reservations-first"},
         }
     return fleet  # type: ignore[return-value]  # put together in steps, which a TypedDict can't follow
@@ -281,8 +289,9 @@ def _instance(described: InstanceTypeDef, region: str) -> Instance:
         launch_id=tags.get(TAG_LAUNCH),
         address=described.get("PrivateIpAddress"),
         launch_template_id=tags.get(TAG_LAUNCH_TEMPLATE),
-        highest_id=_highest_id(tags.get(TAG_HIGHEST_ID, "")),
+        highest_id=_number(tags.get(TAG_HIGHEST_ID, "")),
         state_reason=_reason(described),
+        version=_number(tags.get(TAG_LAUNCH_TEMPLATE_VERSION, "")) or None,
     )
 
 
@@ -293,8 +302,8 @@ def _reason(described: InstanceTypeDef) -> str:
     return words if words.startswith(code) else f"{code}: {words}"
 
 
-def _highest_id(text: str) -> int:
-    """The tag's number. One that somebody edited to be none, or more than any ID, says nothing."""
+def _number(text: str) -> int:
+    """A tag's number. One that somebody edited to be none, or more than any ID, says nothing."""
     return int(text) if text.isdecimal() and len(text) <= MAX_ID_DIGITS else 0
 
 

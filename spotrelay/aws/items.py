@@ -28,7 +28,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime
 from functools import reduce
 from operator import and_
@@ -42,7 +42,7 @@ from spotrelay.core.names import TABLE_TTL, Partition
 from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
 from spotrelay.core.ports import NewerRows
 from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal, Rows
+from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal, Rollback, Rows
 from spotrelay.core.spec import ServiceSpec, SpecError
 from spotrelay.core.timing import seconds
 
@@ -135,6 +135,8 @@ def rows_of(service: str, found: Mapping[Key, Values]) -> Rows:
         serving=int(meta.get("serving", 0)),
         removal=removal_of(document),
         document=document_of(document),
+        earlier=earlier_of(document),
+        rollback=rollback_of(meta),
         replicas={r.id: r for r in sorted(replicas, key=lambda r: r.id)},
         intents={i.id: i for i in intents},
         backoff=Backoff(
@@ -236,10 +238,13 @@ def replica_item(replica: Replica) -> dict[str, Any]:
         "launch": replica.launch,
         "replaces": replica.replaces,
         "replaced_by": replica.replaced_by,
+        "port": replica.port,
         "warned_at": _optional_text(replica.warned_at),
         "unhealthy_since": _optional_text(replica.unhealthy_since),
         "silent_since": _optional_text(replica.silent_since),
         "rebalance_at": _optional_text(replica.rebalance_at),
+        "max_price": replica.max_price,
+        "move_tried_at": _optional_text(replica.move_tried_at),
     }
     said = {name: value for name, value in row.items() if value is not None}
     item: dict[str, Any] = {"row": to_json(said), "revision": replica.revision}
@@ -274,10 +279,13 @@ def replica_of(item: Values) -> Replica:
         launch=row.get("launch"),
         replaces=row.get("replaces"),
         replaced_by=row.get("replaced_by"),
+        port=row.get("port"),
         warned_at=_optional_time(row.get("warned_at")),
         unhealthy_since=_optional_time(row.get("unhealthy_since")),
         silent_since=_optional_time(row.get("silent_since")),
         rebalance_at=_optional_time(row.get("rebalance_at")),
+        max_price=row.get("max_price"),
+        move_tried_at=_optional_time(row.get("move_tried_at")),
         revision=int(item["revision"]),
         unknown={name: row[name] for name in row.keys() - _KNOWN},
     )
@@ -357,9 +365,25 @@ def requests_of(meta: Values) -> dict[Source, ScaleRequest]:
     return {source: request for source, request in found.items() if request is not None}
 
 
-def document_item(spec: ServiceSpec) -> dict[str, Any]:
-    """A runtime document as an attribute of a service's DOCUMENT item."""
-    return {"document": to_json(spec.to_dict())}
+def rollback_item(rollback: Rollback | None) -> dict[str, Any]:
+    """A rollback as an attribute of a service's META item; None removes it."""
+    return {"rollback": rollback and asdict(rollback)}
+
+
+def rollback_of(meta: Values) -> Rollback | None:
+    """The rollback in a service's META item; None without one, or if it can't be read."""
+    try:
+        return Rollback(**{name: int(number) for name, number in meta["rollback"].items()})
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
+        return None
+
+
+def document_item(spec: ServiceSpec, earlier: Mapping[int, ServiceSpec] | None = None) -> dict[str, Any]:
+    """A runtime document, and those of before if they change, as attributes of a service's DOCUMENT item."""
+    item: dict[str, Any] = {"document": to_json(spec.to_dict())}
+    if earlier is not None:
+        item["earlier"] = [to_json(document.to_dict()) for document in earlier.values()]
+    return item
 
 
 def document_of(item: Values) -> ServiceSpec | None:
@@ -368,6 +392,12 @@ def document_of(item: Values) -> ServiceSpec | None:
         return ServiceSpec.from_json(item["document"]) if "document" in item else None
     except SpecError:
         return None
+
+
+def earlier_of(item: Values) -> dict[int, ServiceSpec]:
+    """The documents of before in a service's DOCUMENT item, without those that can't be read any more."""
+    read = (document_of({"document": text}) for text in item.get("earlier", ()))
+    return {document.version: document for document in read if document is not None}
 
 
 def removal_item(removal: Removal) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What EC2 offers in a region: instance types with an accelerator, and the zones that have them."""
+"""What EC2 offers in a region: instance types, and the zones that have them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Offers:
         self._zone_ids: Kept[str, Mapping[str, str]] = Kept(KEPT_S, monotonic_s)
 
     def types(self, wanted: Requirements) -> Sequence[InstanceType]:
-        """Types with an accelerator that may satisfy the requirements: all that do, and others."""
+        """Types that may satisfy the requirements, which have no alternatives: all that do, and others."""
         filters = _filters(wanted)
         return self._types.get(filters, lambda: self._describe_types(filters))
 
@@ -52,8 +52,7 @@ class Offers:
             pages = self._clients.ec2_surveying.get_paginator("describe_instance_types").paginate(
                 Filters=[_filter(name, values) for name, values in filters]
             )
-            found = [described(answer) for page in pages for answer in page["InstanceTypes"]]
-        return tuple(type_ for type_ in found if type_ is not None)
+            return tuple(described(answer) for page in pages for answer in page["InstanceTypes"])
 
     def _describe_offerings(self, names: tuple[str, ...]) -> Mapping[str, frozenset[str]]:
         found: dict[str, set[str]] = {}

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.errors import TARGET_GROUP_NOT_FOUND, TARGET_INVALID, translated
 from spotrelay.core.instances import TargetState
-from spotrelay.core.ports import Denied
+from spotrelay.core.ports import NO_PORTS, Denied
 from spotrelay.core.spec import ServiceSpec
 
 if TYPE_CHECKING:
-    from mypy_boto3_elbv2.type_defs import TargetDescriptionTypeDef
+    from mypy_boto3_elbv2.type_defs import TargetDescriptionTypeDef, TargetHealthDescriptionTypeDef
 
 
 class TargetGroupRouter:
@@ -21,28 +21,40 @@ class TargetGroupRouter:
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
 
-    def register(self, spec: ServiceSpec, instance_ids: Collection[str]) -> frozenset[str]:
+    def register(
+        self, spec: ServiceSpec, instance_ids: Collection[str], ports: Mapping[str, int] = NO_PORTS
+    ) -> frozenset[str]:
         """See `ports.Router.register`."""
-        return _call(spec, instance_ids, self._register)
+        return _call(spec, instance_ids, ports, self._register)
 
-    def deregister(self, spec: ServiceSpec, instance_ids: Collection[str]) -> None:
+    def deregister(
+        self, spec: ServiceSpec, instance_ids: Collection[str], ports: Mapping[str, int] = NO_PORTS
+    ) -> None:
         """See `ports.Router.deregister`."""
         # AWS says that an absent target is fine. One that it calls invalid can't be in rotation either.
-        _call(spec, instance_ids, self._deregister)
+        _call(spec, instance_ids, ports, self._deregister)
+
+    def ports(self, spec: ServiceSpec) -> Mapping[str, int]:
+        """See `ports.Router.ports`."""
+        targets = (described["Target"] for described in self._described(spec))
+        return {target["Id"]: target.get("Port", spec.port) for target in targets}
 
     def health(self, spec: ServiceSpec) -> Mapping[str, TargetState]:
         """See `ports.Router.health`."""
+        return {
+            described["Target"]["Id"]: _state(described["TargetHealth"].get("State", ""))
+            for described in self._described(spec)
+        }
+
+    def _described(self, spec: ServiceSpec) -> Sequence[TargetHealthDescriptionTypeDef]:
         try:
             with translated():
                 answer = self._clients.elbv2.describe_target_health(TargetGroupArn=spec.target_group_arn)
         except Denied as denied:
             if denied.code != TARGET_GROUP_NOT_FOUND:
                 raise
-            return {}
-        return {
-            described["Target"]["Id"]: _state(described["TargetHealth"].get("State", ""))
-            for described in answer["TargetHealthDescriptions"]
-        }
+            return ()
+        return answer["TargetHealthDescriptions"]
 
     def _register(self, target_group_arn: str, targets: Sequence[TargetDescriptionTypeDef]) -> None:
         self._clients.elbv2.register_targets(TargetGroupArn=target_group_arn, Targets=targets)
@@ -54,6 +66,7 @@ class TargetGroupRouter:
 def _call(
     spec: ServiceSpec,
     instance_ids: Collection[str],
+    ports: Mapping[str, int],
     call: Callable[[str, Sequence[TargetDescriptionTypeDef]], None],
 ) -> frozenset[str]:
     """Call for all the targets at once; the ones that ELBv2 can't take.
@@ -64,7 +77,8 @@ def _call(
         return frozenset()
     # Registered with a port, a target is known by ID and port together.
     targets: list[TargetDescriptionTypeDef] = [
-        {"Id": instance_id, "Port": spec.port} for instance_id in dict.fromkeys(instance_ids)
+        {"Id": instance_id, "Port": ports.get(instance_id, spec.port)}
+        for instance_id in dict.fromkeys(instance_ids)
     ]
     try:
         with translated():
@@ -73,7 +87,7 @@ def _call(
         if denied.code not in (TARGET_INVALID, TARGET_GROUP_NOT_FOUND):
             raise
         if denied.code == TARGET_INVALID and len(targets) > 1:
-            return frozenset().union(*(_call(spec, [target["Id"]], call) for target in targets))
+            return frozenset().union(*(_call(spec, [target["Id"]], ports, call) for target in targets))
         return frozenset(instance_ids)
     return frozenset()
 

@@ -17,7 +17,7 @@ from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.pools import Cooldown, PoolMemory, Scope, Survey
 from spotrelay.core.ports import Conflict
 from spotrelay.core.replica import Replica
-from spotrelay.core.rows import Changes, Removal, Rows
+from spotrelay.core.rows import Changes, Removal, Rollback, Rows
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 
@@ -42,7 +42,7 @@ class DynamoStore:
 
     def forget(self, service: str) -> None:
         """See `ports.Store.forget`. The META item, and with it the highest ID, stays."""
-        nothing = items.requests_item(dict.fromkeys(Source))
+        nothing = items.requests_item(dict.fromkeys(Source)) | items.rollback_item(None)
         self._table.write(Update(items.meta_key(service), nothing, ~ABSENT))
         self._table.write(Delete(items.registry_key(service)))
 
@@ -71,9 +71,9 @@ class DynamoStore:
         item = self._table.get(items.document_key(service))
         return None if items.removal_of(item).told_at else items.document_of(item)
 
-    def keep_document(self, spec: ServiceSpec) -> None:
+    def keep_document(self, spec: ServiceSpec, earlier: Mapping[int, ServiceSpec] | None = None) -> None:
         """See `ports.Store.keep_document`."""
-        self._table.write(Update(items.document_key(spec.service), items.document_item(spec)))
+        self._table.write(Update(items.document_key(spec.service), items.document_item(spec, earlier)))
 
     def note_removal(self, service: str, removal: Removal) -> None:
         """See `ports.Store.note_removal`."""
@@ -82,6 +82,10 @@ class DynamoStore:
     def note_request(self, service: str, source: Source, request: ScaleRequest | None) -> None:
         """See `ports.Store.note_request`."""
         self._table.write(Update(items.meta_key(service), items.requests_item({source: request})))
+
+    def note_rollback(self, service: str, rollback: Rollback | None) -> None:
+        """See `ports.Store.note_rollback`."""
+        self._table.write(Update(items.meta_key(service), items.rollback_item(rollback)))
 
     def load(self, service: str) -> Rows:
         """See `ports.Store.load`."""

@@ -42,10 +42,14 @@ class AwsSurveyor:
     def survey(self, spec: ServiceSpec, now: datetime) -> Survey:
         """See `ports.Surveyor.survey`."""
         wanted = spec.asked
-        eligible = find(wanted, self._offers.types(wanted)).types
-        pools = self._pools(spec, wanted, [type_.name for type_ in eligible])
+        eligible = [
+            (type_, choice)
+            for choice in wanted.within(spec.region).choices
+            for type_ in find(choice, self._offers.types(choice)).types
+        ]
+        pools = self._pools(spec, eligible)
         types = tuple(dict.fromkeys(pool.instance_type for pool in pools))
-        self._look_at_quotas(spec, [type_ for type_ in eligible if type_.name in types])
+        self._look_at_quotas(spec, [type_ for type_, _ in eligible if type_.name in types])
         is_spot = spec.use_spot and bool(pools)
         return Survey(
             service=spec.service,
@@ -58,19 +62,20 @@ class AwsSurveyor:
         )
 
     def _pools(
-        self, spec: ServiceSpec, wanted: Requirements, types: Sequence[str]
+        self, spec: ServiceSpec, eligible: Sequence[tuple[InstanceType, Requirements]]
     ) -> tuple[CapacityPool, ...]:
         """Types in their order of preference, zones within a type; without them there is nothing to say."""
-        if not types:
+        if not eligible:
             return ()
-        offered = self._offers.types_by_zone(types)
-        zones = _zones(spec, wanted)
-        return tuple(
-            CapacityPool(spec.region, zone, type_)
-            for type_ in types
-            for zone in zones
-            if type_ in offered.get(zone, ())
+        offered = self._offers.types_by_zone({type_.name for type_, _ in eligible})
+        pools = (
+            CapacityPool(spec.region, zone, type_.name)
+            for type_, choice in eligible
+            for zone in _zones(spec, choice)
+            if type_.name in offered.get(zone, ())
         )
+        # Two alternatives may have the same pool.
+        return tuple(dict.fromkeys(pools))
 
     def _look_at_quotas(self, spec: ServiceSpec, types: Collection[InstanceType]) -> None:
         """For people: who deploys into a new account learns here that nothing can be launched, and why."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 
 _NEEDED = {"greenlet", "typer", "click", "rich", "pydantic", "ruamel"}
@@ -18,4 +20,15 @@ def main() -> None:
             raise
         sys.stderr.write(f"spotrelay: {package} is not installed: run `uv sync --group operator`\n")
         raise SystemExit(1) from None
-    app()
+    try:
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        # What is still buffered can't be written at the exit either: Python would say so, in its own words.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if error.errno == errno.EPIPE:  # the reader has seen enough, as `head` does
+            raise SystemExit(1) from None
+        sys.stderr.write(f"spotrelay: can't write the output: {error.strerror}\n")
+        raise SystemExit(1) from None

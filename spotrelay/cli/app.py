@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
+from importlib.metadata import entry_points, version
+from typing import Annotated
 
 import typer
 
 from spotrelay.cli.override import override
 from spotrelay.cli.retire import retire
+from spotrelay.cli.rollback import rollback
 from spotrelay.cli.scale import scale
+from spotrelay.cli.schema import schema
+from spotrelay.cli.secrets import secrets
 from spotrelay.cli.validate import validate
 
 app = typer.Typer(
     name="spotrelay",
     help="Keeps GPU inference running on EC2 Spot.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,  # a traceback is for a bug of ours, and then in full
 )
 
 LABORATORY = "lab"
 
 
+def _say_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"spotrelay {version('spotrelay')}")
+        raise typer.Exit
+
+
 @app.callback()
-def _spotrelay() -> None:
+def _spotrelay(
+    is_version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_say_version, is_eager=True)
+    ] = False,
+) -> None:
     """Keeps GPU inference running on EC2 Spot."""
 
 
@@ -38,8 +52,11 @@ def _add_laboratory() -> None:
 
 
 app.command()(validate)
+app.command()(secrets)
+app.command()(schema)
 app.command()(override)
 app.command()(retire)
+app.command()(rollback)
 # Or a negative number would be called an unknown option.
 app.command(context_settings={"ignore_unknown_options": True})(scale)
 _add_laboratory()

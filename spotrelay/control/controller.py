@@ -19,7 +19,7 @@ to launch. What failed is raised in the end, so that the message comes again.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -32,7 +32,7 @@ from spotrelay.core import desired, timing
 from spotrelay.core.desired import Source
 from spotrelay.core.instances import Instance
 from spotrelay.core.names import Metric
-from spotrelay.core.pools import Offering, PoolMemory
+from spotrelay.core.pools import PoolMemory
 from spotrelay.core.ports import Conflict, Denied, OtherControlPlane, PortError, Ports, UnreadableDocument
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Changes, Removal, Rows
@@ -45,6 +45,7 @@ from spotrelay.serving import (
     changes,
     interruption,
     reconcile,
+    rollout,
     rotation,
     scaling,
     standby_count,
@@ -181,7 +182,7 @@ class Controller:
             return
         for _ in range(MAX_DECISIONS):
             rows, now = self._ports.store.load(service), self._ports.clock.now()
-            wanted = desired.in_effect(spec, rows.requests, now)
+            wanted = _in_effect(spec, rows, now)
             actions = interruption.due(wanted, rows, now)
             outcome = self._perform(_Decision(service, wanted, rows, actions))
             outcome.raise_first()
@@ -194,7 +195,7 @@ class Controller:
         for _ in range(MAX_DECISIONS):
             rows, now = self._read(service, ids, spec), self._ports.clock.now()
             sightings = [(s, rows.replicas[i]) for s, i in about if i in rows.replicas]
-            wanted = spec and desired.in_effect(spec, rows.requests, now)
+            wanted = spec and _in_effect(spec, rows, now)
             actions = interruption.decide(sightings, rows, wanted, now)
             outcome = self._perform(_Decision(service, wanted, rows, actions, [s for s, _ in about]))
             outcome.raise_first()
@@ -217,7 +218,7 @@ class Controller:
             return ports.store.document(service)
 
     def _read(self, service: str, replica_ids: set[int], spec: ServiceSpec | None) -> Rows:
-        """The replicas, and those that are to take over from them while they still serve.
+        """The replicas, those that are to take over from them while they still serve, and what was to move.
 
         All of the service's where it has standbys: one is resumed only for what nothing else comes for.
         """
@@ -228,10 +229,11 @@ class Controller:
             rows = store.read(service, replica_ids)
         if spec and spec.may_have_standbys:
             return store.load(service)
-        successors = {r.replaced_by for r in rows.replicas.values() if r.state.is_active and r.replaced_by}
-        if successors <= replica_ids:
+        related = {r.replaced_by for r in rows.replicas.values() if r.state.is_active and r.replaced_by}
+        related |= {r.replaces for r in rows.replicas.values() if r.max_price is not None and r.replaces}
+        if related <= replica_ids:
             return rows
-        return store.read(service, replica_ids | successors)
+        return store.read(service, replica_ids | related)
 
     def _mend_ids(self, service: str) -> None:
         """Raise the highest ID on record to the highest in the table: or IDs would be given twice.
@@ -259,15 +261,15 @@ class Controller:
         counted = _Outcome()
         if deployed and deployed.scaling:
             rows = self._with_load(counted, deployed, deployed.scaling, rows)
-        spec = deployed and desired.in_effect(deployed, rows.requests, ports.clock.now())
+        spec = deployed and _in_effect(deployed, rows, ports.clock.now())
         if spec is None and not is_removed:
             return self._soon() if rows.removal.told_at or is_vouched_for else None
         if deployed and spec and spec.standby_auto:
             spec = replace(spec, standby=self._standbys(counted, deployed, spec, rows))
+        pools = self._pools(counted, spec, rows)
         # The load balancer of a removed service stays until its replicas have left it.
         seen = self._look(service, spec or rows.document, rows, is_vouched_for=is_vouched_for)
-        if spec and strength.surplus(spec, rows):
-            seen = replace(seen, prices=self._prices(counted, spec))
+        seen = replace(seen, pools=pools, prices=pools.prices)
         now = ports.clock.now()
         actions = reconcile.decide(spec, seen, now) if spec else reconcile.retire(seen, now)
         if spec:
@@ -316,7 +318,7 @@ class Controller:
             )
             return kept, False
         if spec != kept:
-            store.keep_document(spec)
+            store.keep_document(spec, rollout.earlier_kept(kept, spec, rows))
         return spec, False
 
     def _with_load(self, outcome: _Outcome, deployed: ServiceSpec, wanted: Scaling, rows: Rows) -> Rows:
@@ -355,6 +357,19 @@ class Controller:
             self._note_trouble(outcome, "count_standbys", error)
             return spec.standby
         return wanted.count
+
+    def _pools(self, outcome: _Outcome, spec: ServiceSpec | None, rows: Rows) -> PoolMemory:
+        """What is known of the pools, where replicas move to cheaper ones or some are to go.
+
+        Nothing if nobody can tell.
+        """
+        if spec is None or (spec.rebalance_cost is None and not strength.surplus(spec, rows)):
+            return PoolMemory()
+        try:
+            return self._ports.store.recall(spec.service, spec.region, self._ports.clock.now())
+        except PortError as error:  # no reason not to replace what is lost
+            self._note_trouble(outcome, "recall", error)
+            return PoolMemory()
 
     def _note_presence(self, service: str, rows: Rows) -> None:
         """The service has a document: whatever was told of a removal is over."""
@@ -396,20 +411,12 @@ class Controller:
             # A row may have ended, and whoever was to terminate its instance died over it.
             ended = {r.id for r in ports.store.history(service, ENDED_LOOKED_AT)} if recorded else set()
             of_ended = frozenset(i for i, id_ in recorded.items() if id_ in ended)
-            seen = replace(seen, recorded=frozenset(recorded), of_ended=of_ended)
+            registered = ports.router.ports(spec) if spec and strangers & health.keys() else {}
+            seen = replace(seen, recorded=frozenset(recorded), of_ended=of_ended, ports=registered)
         # A new service, or one whose entry got lost with all that it had: then the history knows its IDs.
         if rows.highest_id == 0:
             seen = replace(seen, ended_id=self._highest_ended_id(service))
         return seen
-
-    def _prices(self, outcome: _Outcome, spec: ServiceSpec) -> Mapping[Offering, float]:
-        """What instances cost, for the choice of those that go; nothing if nobody knows."""
-        ports = self._ports
-        try:
-            return ports.store.recall(spec.service, spec.region, ports.clock.now()).prices
-        except PortError as error:
-            self._note_trouble(outcome, "recall_prices", error)
-            return {}
 
     def _highest_ended_id(self, service: str) -> int:
         return next((replica.id for replica in self._ports.store.history(service, 1)), 0)
@@ -420,14 +427,22 @@ class Controller:
         What serves and doesn't answer is only noted. Last, because a probe may take its time-out.
         """
         waiting = {**reconcile.awaiting_probe(spec, seen), **watched}
-        addresses = {i.id: i.address for i in waiting.values() if i.address}
+        by_version: dict[int, dict[str, str]] = defaultdict(dict)
+        for id_, instance in waiting.items():
+            if instance.address:
+                by_version[seen.rows.replicas[id_].version][instance.id] = instance.address
+        addresses: dict[str, str] = {}
+        answering: set[str] = set()
+        for version, asked in by_version.items():
+            try:
+                its = rollout.of_version(spec, seen.rows, version)
+                answering |= self._ports.prober.answering(its, asked)
+            except PortError as error:  # nobody was asked: nobody is late for it
+                self._ports.telemetry.record("probe_failed", service=spec.service, error=repr(error))
+                launching.count_denied(self._ports, error)
+            else:
+                addresses |= asked
         if not addresses:
-            return
-        try:
-            answering = self._ports.prober.answering(spec, addresses)
-        except PortError as error:  # nobody was asked: nobody is late for it
-            self._ports.telemetry.record("probe_failed", service=spec.service, error=repr(error))
-            launching.count_denied(self._ports, error)
             return
         self._ports.telemetry.record(
             "probed",
@@ -439,15 +454,19 @@ class Controller:
         if not (answering or watched or reconcile.late(spec, seen.rows, addresses, now)):
             return
         # Much may have happened since: this very tick may have drained one, and a probe takes seconds.
-        rows = self._ports.store.read(spec.service, waiting.keys())
+        asked_of = seen.read.replicas if rollout.changes_at_once(spec) else waiting
+        rows = self._ports.store.read(spec.service, asked_of.keys())
+        rows = replace(rows, document=seen.rows.document, earlier=seen.rows.earlier)
         starting = [r for r in rows.replicas.values() if r.state is ReplicaState.STARTING]
         up = [r for r in starting if r.instance_id in answering]
-        ready = [r.instance_id for r in up if r.instance_id and not r.stands_by]
+        entering = rollout.admitted(spec, rows, (r for r in up if not r.stands_by))
+        ready = [r.instance_id for r in entering if r.instance_id]
         if ready:
-            self._ports.router.register(spec, ready)
+            self._ports.router.register(spec, ready, rollout.ports(spec, rows))
         prepared = [StandBy(r) for r in up if r.stands_by]
         late = reconcile.late(spec, rows, addresses.keys() - answering, now)
-        heard = reconcile.heard(rows, answering, now) if watched else []
+        asked_rows = {r.id: r for r in rows.replicas.values() if r.instance_id in addresses}
+        heard = reconcile.heard(replace(rows, replicas=asked_rows), answering, now) if watched else []
         self._perform(_Decision(spec.service, spec, rows, [*prepared, *late, *heard])).raise_first()
 
     def _perform(self, decision: _Decision) -> _Outcome:
@@ -469,8 +488,9 @@ class Controller:
         try:
             if spec:
                 self._attempt(outcome, "look_again", lambda: self._call_back(spec, done))
-                is_out = self._take_out(outcome, spec, leaving, out)
-                self._attempt(outcome, "register", lambda: self._enter(spec, done))
+                ports = self._registered_ports(outcome, spec, decision.rows, leaving)
+                is_out = self._take_out(outcome, spec, leaving, ports, out)
+                self._attempt(outcome, "register", lambda: self._enter(decision, spec, done, ports))
                 # Before the launches: it is what serves first.
                 self._attempt(outcome, "start", lambda: self._start(spec, done, committed))
                 self._attempt(
@@ -481,7 +501,7 @@ class Controller:
                 # Once more what a tick may have been about to register when the warning came.
                 settled = interruption.settled(decision.rows, now)
                 again = [i for i in leaving if i not in settled] if signals else []
-                self._take_out(outcome, spec, again, out)
+                self._take_out(outcome, spec, again, ports, out)
         finally:
             for action in done:
                 self._reporting.done(service, action)
@@ -501,6 +521,21 @@ class Controller:
         if terminate:
             self._attempt(outcome, "terminate", lambda: self._terminate(service, terminate))
         return outcome
+
+    def _registered_ports(
+        self, outcome: _Outcome, spec: ServiceSpec, rows: Rows, leaving: Collection[str]
+    ) -> Mapping[str, int]:
+        """By instance, what its server listens on; the load balancer knows it of whom the rows don't say it.
+
+        Those are of before rows said it, or have none any more.
+        """
+        known = {r.instance_id: r.port for r in rows.replicas.values() if r.instance_id and r.port}
+        if any(r.instance_id and not r.port for r in rows.replicas.values()):
+            known = rollout.ports(spec, rows)
+        asked: dict[str, int] = {}
+        if not known.keys() >= set(leaving):
+            self._attempt(outcome, "ports", lambda: asked.update(self._ports.router.ports(spec)))
+        return asked | known
 
     def _attempt(self, outcome: _Outcome, step: str, act: Callable[[], object]) -> bool:
         """Take a step; what fails (False) is for the next ones no reason not to be taken."""
@@ -530,19 +565,24 @@ class Controller:
             ticker.schedule_leave(spec.service, max(ceil((at - clock.now()).total_seconds()), 0))
 
     def _take_out(
-        self, outcome: _Outcome, spec: ServiceSpec, instance_ids: Sequence[str], out: dict[str, datetime]
+        self,
+        outcome: _Outcome,
+        spec: ServiceSpec,
+        instance_ids: Sequence[str],
+        ports: Mapping[str, int],
+        out: dict[str, datetime],
     ) -> bool:
         """Take instances out of rotation; `out` comes to say since when they are, if they are for certain."""
-        is_done = self._attempt(outcome, "deregister", lambda: self._deregister(spec, instance_ids))
+        is_done = self._attempt(outcome, "deregister", lambda: self._deregister(spec, instance_ids, ports))
         if is_done:
             now = self._ports.clock.now()
             for instance_id in instance_ids:
                 out.setdefault(instance_id, now)
         return is_done
 
-    def _deregister(self, spec: ServiceSpec, instance_ids: Sequence[str]) -> None:
+    def _deregister(self, spec: ServiceSpec, instance_ids: Sequence[str], ports: Mapping[str, int]) -> None:
         if instance_ids:
-            self._ports.router.deregister(spec, instance_ids)
+            self._ports.router.deregister(spec, instance_ids, ports)
 
     def _terminate(self, service: str, instance_ids: Sequence[str]) -> None:
         for instance_id, why in self._ports.fleet.terminate(instance_ids).items():
@@ -582,14 +622,17 @@ class Controller:
             return False
         return True
 
-    def _enter(self, spec: ServiceSpec, done: Sequence[Action]) -> None:
-        """Register what runs; what has a readiness probe once it answers that, see `_admit`."""
+    def _enter(
+        self, decision: _Decision, spec: ServiceSpec, done: Sequence[Action], ports: Mapping[str, int]
+    ) -> None:
+        """Register what runs; what has a readiness probe once it answers that, see `_probe`."""
         entering = Register if spec.readiness_probe else (Start, Register)
         leaving = {a.takes_out for a in done}
         coming = (a.replica.instance_id for a in done if isinstance(a, entering))
-        entrants = [instance_id for instance_id in coming if instance_id and instance_id not in leaving]
+        # What a few rows don't tell the port of, the tick puts in.
+        entrants = [i for i in coming if i and i not in leaving and (i in ports or decision.rows.is_whole)]
         if entrants:
-            self._ports.router.register(spec, entrants)
+            self._ports.router.register(spec, entrants, ports)
 
     def _launch_and_tell(
         self,
@@ -624,6 +667,12 @@ class Controller:
         now = self._ports.clock.now()
         if self._ports.store.claim_tick(service, due, now, serving):
             self._ports.ticker.schedule(service, due, (due - now).total_seconds())
+
+
+def _in_effect(spec: ServiceSpec, rows: Rows, now: datetime) -> ServiceSpec:
+    """The document that decisions go by: the deployed one, but for what operators ask for."""
+    wanted = rollout.in_effect(spec, rows) if rows.rollback else spec
+    return desired.in_effect(wanted, rows.requests, now)
 
 
 def _is_won(action: Action, won: Mapping[int, Replica]) -> bool:

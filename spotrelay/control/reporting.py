@@ -46,15 +46,13 @@ class Reporting:
         if spec.may_have_standbys:
             standing_by = sum(r.state is ReplicaState.STANDBY for r in rows.replicas.values())
             telemetry.count(Metric.STANDBYS, standing_by, service=spec.service)
-        is_looping = failures.is_crash_looping(spec.version, rows.backoff)
-        if is_looping or rollout.is_stopped(spec, rows):
+        facts = {"version": spec.version, "failures": rows.backoff.failures}
+        if failures.is_crash_looping(spec.version, rows.backoff):
             telemetry.count(Metric.CRASH_LOOPING)
-            telemetry.record(
-                "crash_looping" if is_looping else "rollout_stopped",
-                service=spec.service,
-                version=spec.version,
-                failures=rows.backoff.failures,
-            )
+            telemetry.record("crash_looping", service=spec.service, **facts)
+        if rollout.has_failed(spec, rows) and rollout.old_ones(spec, rows):
+            telemetry.count(Metric.ROLLOUT_STOPPED, service=spec.service)
+            telemetry.record("rollout_stopped", service=spec.service, **facts)
 
     def kept_off(self, service: str, error: OtherControlPlane) -> None:
         """Say that another control plane looks after the service."""

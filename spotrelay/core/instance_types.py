@@ -11,11 +11,11 @@ from spotrelay.core.accelerators import canonical
 
 @dataclass(frozen=True, slots=True)
 class InstanceType:
-    """One instance type with an accelerator, as AWS describes it."""
+    """One instance type, as AWS describes it."""
 
     name: str
     accelerator: str
-    """Our name of the GPU or chip; see `spotrelay.core.accelerators`."""
+    """Our name of the GPU or chip; see `spotrelay.core.accelerators`. Empty: the type has none."""
     accelerator_count: int
     """Whole accelerators on one instance; 0 where the instance has only a share of one (g6f, gr6f)."""
     accelerator_memory_mib: int
@@ -25,12 +25,6 @@ class InstanceType:
     memory_mib: int
     arch: str
     """`x86_64` or `arm64`."""
-    network: str
-    """In AWS's words, such as `Up to 10 Gigabit`."""
-    efa: bool
-    """Has the Elastic Fabric Adapter."""
-    nvme_gb: int
-    """Local SSD, all disks together."""
     spot: bool
     """Sold as Spot at all."""
     bare_metal: bool
@@ -61,32 +55,28 @@ class InstanceType:
         return self.manufacturer == "NVIDIA"
 
 
-def described(answer: Mapping[str, Any]) -> InstanceType | None:
-    """A type from its entry in DescribeInstanceTypes' answer; None if it has no accelerator."""
+def described(answer: Mapping[str, Any]) -> InstanceType:
+    """A type from its entry in DescribeInstanceTypes' answer."""
     chip = _chip(answer)
-    if chip is None:
-        return None
     memory_mib = int(chip.get("MemoryInfo", {}).get("SizeInMiB", 0))
-    network = answer.get("NetworkInfo", {})
+    archs = answer["ProcessorInfo"]["SupportedArchitectures"]
     return InstanceType(
         name=answer["InstanceType"],
-        accelerator=canonical(chip["Name"], memory_mib),
+        accelerator=canonical(chip["Name"], memory_mib) if chip else "",
         accelerator_count=int(chip.get("Count", 0)),
         accelerator_memory_mib=memory_mib,
         manufacturer=chip.get("Manufacturer", ""),
         vcpus=int(answer["VCpuInfo"]["DefaultVCpus"]),
         memory_mib=int(answer["MemoryInfo"]["SizeInMiB"]),
-        arch=answer["ProcessorInfo"]["SupportedArchitectures"][0],
-        network=network.get("NetworkPerformance", ""),
-        efa=bool(network.get("EfaSupported")),
-        nvme_gb=int(answer.get("InstanceStorageInfo", {}).get("TotalSizeInGB", 0)),
+        # Small old types run i386, too, which stands first.
+        arch="x86_64" if "x86_64" in archs else archs[0],
         spot="spot" in answer.get("SupportedUsageClasses", ()),
         bare_metal=bool(answer.get("BareMetal")),
     )
 
 
-def _chip(answer: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The accelerator, if the type has one. No type has two kinds.
+def _chip(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The accelerator; empty if the type has none. No type has two kinds.
 
     AWS describes GPUs, Neuron chips and other inference chips under three names; inf2 has two of them.
     """
@@ -96,4 +86,4 @@ def _chip(answer: Mapping[str, Any]) -> Mapping[str, Any] | None:
         return {"Manufacturer": "AWS", **devices[0]}
     if chips := answer.get("InferenceAcceleratorInfo", {}).get("Accelerators"):
         return dict(chips[0])
-    return None
+    return {}

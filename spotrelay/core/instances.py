@@ -43,6 +43,8 @@ class Instance:
     """The highest replica ID given when it was launched, from its `spotrelay:highest-id` tag."""
     state_reason: str = ""
     """Why it is in its state, as EC2 says it: a code, a colon, and words. Empty if EC2 gives no reason."""
+    version: int | None = None
+    """The launch template's version that it is of, by EC2's own tag."""
 
     @property
     def was_reclaimed(self) -> bool:

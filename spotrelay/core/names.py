@@ -24,6 +24,9 @@ restored from a backup, can't say any more."""
 TAG_LAUNCH_TEMPLATE = "aws:ec2launchtemplate:id"
 """EC2's own tag with the launch template that the instance came from. Nobody can set a tag named `aws:`."""
 
+TAG_LAUNCH_TEMPLATE_VERSION = "aws:ec2launchtemplate:version"
+"""EC2's own tag with that template's version: a service's version."""
+
 CONTROL_PLANE_PARAMETER = "/spotrelay/control-plane"
 """Parameter with what the region's one control plane is: its table (whoever has another one keeps off), and
 the tick queue, which the operator's commands write to."""
@@ -99,6 +102,8 @@ class Metric(StrEnum):
     """Replicas that never became ready."""
     CRASH_LOOPING = "CrashLooping"
     """Services whose present version never became ready so often that launches have stopped."""
+    ROLLOUT_STOPPED = "RolloutStopped"
+    """A service whose deployed version was given up, while an earlier one serves on."""
     LAUNCHES_HELD = "LaunchesHeld"
     """Replicas that `max_launches_per_minute` made wait."""
     HELD_BACK = "HeldBack"

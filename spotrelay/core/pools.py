@@ -92,6 +92,10 @@ class Scope:
         return "/".join(part for part in parts if part) or self.region
 
 
+STANDARD_FAMILIES = frozenset({"a", "c", "d", "h", "i", "im", "is", "m", "r", "t", "z"})
+"""Families that share one quota: `Standard (A, C, D, H, I, M, R, T, Z)`."""
+
+
 def quota_of(instance_type: str) -> str:
     """The group of families that the type shares its vCPU quota with, one for Spot and one for on-demand.
 
@@ -99,6 +103,8 @@ def quota_of(instance_type: str) -> str:
     """
     letters = re.match(r"[a-z]*?(?=\d|$)", instance_type.partition(".")[0])
     family = letters.group() if letters else ""
+    if family in STANDARD_FAMILIES:
+        return "standard"
     return "g" if family in ("g", "gr", "vt") else family
 
 

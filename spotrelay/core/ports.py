@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import MappingProxyType
 from typing import Protocol
 
 from spotrelay.core.desired import ScaleRequest, Source
@@ -25,7 +26,7 @@ from spotrelay.core.instances import Instance, Refusal, TargetState
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import CapacityPool, Cooldown, PoolMemory, PurchaseOption, Scope, Survey
 from spotrelay.core.replica import Replica
-from spotrelay.core.rows import Changes, Removal, Rows
+from spotrelay.core.rows import Changes, Removal, Rollback, Rows
 from spotrelay.core.scaling import Load
 from spotrelay.core.spec import ServiceSpec
 
@@ -122,8 +123,11 @@ class Store(Protocol):
         """The last runtime document that was kept for the service; None if none ever was."""
         ...
 
-    def keep_document(self, spec: ServiceSpec) -> None:
-        """Keep a document that could be read, for when it can't be any more."""
+    def keep_document(self, spec: ServiceSpec, earlier: Mapping[int, ServiceSpec] | None = None) -> None:
+        """Keep a document that could be read, for when it can't be any more.
+
+        `earlier`: what `Rows.earlier` is to be; None: as it is.
+        """
         ...
 
     def note_removal(self, service: str, removal: Removal) -> None:
@@ -135,6 +139,10 @@ class Store(Protocol):
 
         None: they ask for nothing any more. Others' requests stay as they are.
         """
+        ...
+
+    def note_rollback(self, service: str, rollback: Rollback | None) -> None:
+        """Put on record that an operator goes back from a version; None: that nobody does."""
         ...
 
     def history(self, service: str, limit: int) -> Sequence[Replica]:
@@ -263,15 +271,33 @@ class Fleet(Protocol):
         ...
 
 
+NO_PORTS: Mapping[str, int] = MappingProxyType({})
+"""Every server listens on the document's port."""
+
+
 class Router(Protocol):
     """The load balancer."""
 
-    def register(self, spec: ServiceSpec, instance_ids: Collection[str]) -> frozenset[str]:
-        """Put running instances into rotation; the ones that couldn't be (not running any more) come back."""
+    def register(
+        self, spec: ServiceSpec, instance_ids: Collection[str], ports: Mapping[str, int] = NO_PORTS
+    ) -> frozenset[str]:
+        """Put running instances into rotation; the ones that couldn't be (not running any more) come back.
+
+        `ports`: by instance, what its server listens on, where that isn't the document's port.
+        """
         ...
 
-    def deregister(self, spec: ServiceSpec, instance_ids: Collection[str]) -> None:
-        """Take instances out of rotation, in one call. One not in it, or no such group, is fine."""
+    def deregister(
+        self, spec: ServiceSpec, instance_ids: Collection[str], ports: Mapping[str, int] = NO_PORTS
+    ) -> None:
+        """Take instances out of rotation, in one call. One not in it, or no such group, is fine.
+
+        `ports`: those that they were registered with, as for `register`.
+        """
+        ...
+
+    def ports(self, spec: ServiceSpec) -> Mapping[str, int]:
+        """By instance, the port that every target is registered with."""
         ...
 
     def health(self, spec: ServiceSpec) -> Mapping[str, TargetState]:

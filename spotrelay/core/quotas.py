@@ -1,8 +1,8 @@
 """EC2's vCPU quotas: which one counts which instance types.
 
 Spot and on-demand are counted apart, and each region has its own. New accounts have 0 of both for everything
-that has an accelerator: docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html, as of
-2026-11-22, has the codes, too.
+that has an accelerator, and a few vCPU for the standard families:
+docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html, as of 2026-11-22, has the codes, too.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from spotrelay.core.pools import PurchaseOption, quota_of
-from spotrelay.core.spec import ServiceSettings
+from spotrelay.core.spec import OnUpdate, ServiceSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,6 @@ interruptions must not be what fills the quota up, nor have others' functions wa
 
 
 _STANDARD = "Standard (A, C, D, H, I, M, R, T, Z)"
-_STANDARD_FAMILIES = frozenset({"a", "c", "d", "h", "i", "im", "is", "m", "r", "t", "z"})
 
 _SPOT = {
     "dl": Quota("L-85EED4F7", "All DL Spot Instance Requests"),
@@ -75,8 +74,6 @@ _ON_DEMAND = {
 def quota_for(instance_type: str, option: PurchaseOption) -> Quota | None:
     """The quota that counts instances of the type; None for a type of which AWS doesn't say it."""
     group = quota_of(instance_type)
-    if group in _STANDARD_FAMILIES:
-        group = "standard"
     if option is PurchaseOption.ON_DEMAND:
         return _ON_DEMAND.get(group)
     if group == "p":
@@ -88,6 +85,45 @@ def quota_for(instance_type: str, option: PurchaseOption) -> Quota | None:
 
 
 @dataclass(frozen=True, slots=True)
+class Need:
+    """What all replicas take of a quota, if all are of the smallest type that it counts."""
+
+    quota: Quota
+    option: PurchaseOption
+    each: int
+    """vCPU of that type."""
+    vcpus: int
+
+
+def needs(service: ServiceSettings, vcpus: Mapping[str, int]) -> list[list[Need]]:
+    """What the service takes of each way of buying: of the quotas of one list any, or several together.
+
+    `vcpus` are those of each eligible type. Of types that no known quota counts none is needed.
+    """
+    fallbacks = service.on_demand_fallback or not service.use_spot
+    # While all change at once, as many again are there.
+    versions = 2 if service.on_update is OnUpdate.BLUE_GREEN else 1
+    # Standbys count while they run. Where one is slow, another is resumed: in the end all of them run.
+    on_demand = max(service.replicas, service.base_on_demand + service.standby)
+    counts = {
+        PurchaseOption.SPOT: service.replicas - service.base_on_demand if service.use_spot else 0,
+        PurchaseOption.ON_DEMAND: on_demand if fallbacks else service.base_on_demand,
+    }
+    found: list[list[Need]] = []
+    for option, count in counts.items():
+        smallest: dict[Quota | None, int] = {}
+        for name, size in vcpus.items():
+            quota = quota_for(name, option)
+            smallest[quota] = min(size, smallest.get(quota, size))
+        if count > 0 and smallest and None not in smallest:
+            total = versions * count
+            found.append(
+                [Need(quota, option, size, total * size) for quota, size in smallest.items() if quota]
+            )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
 class Shortage:
     """A quota that is too small for a service, taken alone: others use it, too."""
 
@@ -96,7 +132,7 @@ class Shortage:
     vcpus: float
     """What the account has."""
     needed: int
-    """What all replicas need, of the smallest eligible type that it counts."""
+    """What all replicas need, of the smallest eligible type that it counts; of both versions, if need be."""
 
     def remedy(self, region: str) -> str:
         """Where to ask for how much."""
@@ -114,22 +150,10 @@ def shortages(
     `vcpus` are those of each eligible type. Where several families are eligible, it takes all of their quotas
     together to be too small; a type that no known quota counts may always be launched.
     """
-    fallbacks = service.on_demand_fallback or not service.use_spot
-    # Standbys count while they run. Where one is slow, another is resumed: in the end all of them run.
-    on_demand = max(service.replicas, service.base_on_demand + service.standby)
-    counts = {
-        PurchaseOption.SPOT: service.replicas - service.base_on_demand if service.use_spot else 0,
-        PurchaseOption.ON_DEMAND: on_demand if fallbacks else service.base_on_demand,
-    }
     found: list[Shortage] = []
-    for option, count in counts.items():
-        smallest: dict[Quota | None, int] = {}
-        for name, size in vcpus.items():
-            quota = quota_for(name, option)
-            smallest[quota] = min(size, smallest.get(quota, size))
-        if count <= 0 or None in smallest:
-            continue
-        values = {quota: value_of(quota) for quota in smallest if quota}
-        if sum(value // smallest[quota] for quota, value in values.items()) < count:
-            found += [Shortage(q, option, value, count * smallest[q]) for q, value in values.items()]
+    for wanted in needs(service, vcpus):
+        values = {need.quota: value_of(need.quota) for need in wanted}
+        count = wanted[0].vcpus // wanted[0].each
+        if sum(values[need.quota] // need.each for need in wanted) < count:
+            found += [Shortage(n.quota, n.option, values[n.quota], n.vcpus) for n in wanted]
     return found

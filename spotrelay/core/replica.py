@@ -107,11 +107,17 @@ class Replica:
     replaced_by: int | None = None
     warned_at: datetime | None = None
     """When EC2 said that it takes the instance back. Such an instance is never terminated by us."""
+    port: int | None = None
+    """What its server listens on; None: it was launched before versions could differ in that."""
     unhealthy_since: datetime | None = None
     silent_since: datetime | None = None
     """Since when it doesn't answer the readiness probe, though it serves."""
     rebalance_at: datetime | None = None
     """When EC2 recommended to leave its instance."""
+    max_price: float | None = None
+    """It was requested for another to move to cheaper Spot: only where that costs no more, USD per hour."""
+    move_tried_at: datetime | None = None
+    """When it, or what it came in place of, was last to move to cheaper Spot."""
     revision: int = 0
     unknown: Mapping[str, Any] = field(default_factory=dict)
     """What a later version noted of it, for after a rollback. Nothing here reads it."""
@@ -125,10 +131,13 @@ class Replica:
         now: datetime,
         *,
         reason: str,
+        port: int | None = None,
         purchase_option: PurchaseOption = PurchaseOption.SPOT,
         replaces: int | None = None,
         is_fallback: bool = False,
         is_standby: bool = False,
+        max_price: float | None = None,
+        move_tried_at: datetime | None = None,
     ) -> Replica:
         """A replica that should exist and has no instance yet."""
         state = ReplicaState.REQUESTED
@@ -139,10 +148,13 @@ class Replica:
             state,
             reason,
             {state: now},
+            port=port,
             purchase_option=purchase_option,
             replaces=replaces,
             is_fallback=is_fallback,
             is_standby=is_standby,
+            max_price=max_price,
+            move_tried_at=move_tried_at,
         )
 
     def to(self, state: ReplicaState, now: datetime, reason: str | None = None, **changes: Any) -> Replica:
@@ -171,6 +183,11 @@ class Replica:
         """Its replacement is active already: the two of them count as one."""
         successor = rows.replicas.get(self.replaced_by or 0)
         return self.state.is_active and successor is not None and successor.is_counted
+
+    def moves_in(self, rows: Rows) -> bool:
+        """It was requested to come in place of one that is there and needn't go: nothing waits for it."""
+        before = rows.replicas.get(self.replaces or 0)
+        return self.max_price is not None and before is not None and before.is_counted
 
     @property
     def is_warned(self) -> bool:

@@ -8,10 +8,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from spotrelay.core.instance_types import InstanceType
+
+GENERAL = re.compile(r"[cmr]([6-9]|[1-9]\d)[ai]")
+"""Families that do where no accelerator is asked for: compute, general purpose and memory, on Intel and AMD,
+of the last generations. Not their relatives: burstable and `flex` types don't always give all of their vCPUs,
+and local disks and faster networks only cost more. Whoever wants one of those names it."""
+
+GIB_PER_VCPU = 4
+"""Without an accelerator and without an amount of memory: SkyServe's rule."""
+
+MOST_TIMES = 2
+"""How much larger than the smallest that will do a type without an accelerator may be. Spot usually costs
+half of on-demand or less: twice the size then costs no more than the smallest does on-demand. There are a
+dozen types of each size, so nothing is gained by more."""
+
+GIB_LIKE_A_VCPU = 10
+"""So much memory costs as much as one vCPU, by on-demand prices of c, m and r types (us-east-1, 2026). The
+size of a type is its vCPUs, and its GiB divided by this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +92,8 @@ class Requirements:
     """What an instance must have; what is left at its default is not asked for.
 
     Types come from `instance_types` where there are any; else they are those with one of the `accelerators`;
-    else, with `accelerator_memory_gb` alone, those with one NVIDIA GPU of that size.
+    else, with `accelerator_memory_gb` alone, those with one NVIDIA GPU of that size; else, with `cpus` or
+    `memory_gib` alone, those of the `GENERAL` families. Or they are those of the `alternatives`.
     """
 
     accelerators: tuple[Accelerators, ...] = ()
@@ -95,6 +113,33 @@ class Requirements:
     arch: str = ""
     """`x86_64` or `arm64`, the image's; empty: x86_64, unless every type with the accelerators is arm64."""
     use_spot: bool = True
+    alternatives: tuple[Requirements, ...] = ()
+    """What satisfies any of these will do, the preferred one first. Each says all that it asks, but for
+    `arch` and `use_spot`, which are above. So are all their `zones` where each names some; `regions`
+    likewise."""
+
+    @property
+    def choices(self) -> tuple[Requirements, ...]:
+        """The alternatives; this alone where there are none."""
+        each = (replace(one, arch=self.arch, use_spot=self.use_spot) for one in self.alternatives)
+        return tuple(each) or (self,)
+
+    def within(self, region: str) -> Requirements:
+        """The same without alternatives that are for other regions only."""
+        there = tuple(one for one in self.alternatives if one.allows_region(region) and one._has_zone(region))
+        if not there:
+            return self
+        zones = tuple(zone for zone in self.zones if zone[:-1] == region)
+        return replace(self, alternatives=there, zones=zones)
+
+    def _has_zone(self, region: str) -> bool:
+        return not self.zones or any(zone[:-1] == region for zone in self.zones)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether types without an accelerator are asked for, by their size alone."""
+        by_name = self.instance_types or self.accelerators or self.accelerator_memory_gb
+        return not by_name and bool(self.cpus or self.memory_gib)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready values, without those that are as by default: a parameter takes 4 KB."""
@@ -108,6 +153,7 @@ class Requirements:
             "zones": list(self.zones),
             "regions": list(self.regions),
             "arch": self.arch,
+            "alternatives": [one.to_dict() for one in self.alternatives],
         }
         return {name: value for name, value in values.items() if value} | {"use_spot": self.use_spot}
 
@@ -121,6 +167,8 @@ class Requirements:
         """
         if unknown := values.keys() - {field.name for field in fields(cls)}:
             raise ValueError(f"unknown requirements: {', '.join(sorted(unknown))}")
+        if any(one.get("alternatives") for one in values.get("alternatives", ())):
+            raise ValueError("alternatives of alternatives")
 
         def amount(name: str) -> Amount | None:
             return Amount.parse(values[name]) if name in values else None
@@ -136,6 +184,7 @@ class Requirements:
             regions=tuple(values.get("regions", ())),
             arch=str(values.get("arch", "")),
             use_spot=bool(values.get("use_spot", True)),
+            alternatives=tuple(cls.from_dict(one) for one in values.get("alternatives", ())),
         )
 
     def allows_zone(self, zone: str) -> bool:
@@ -153,7 +202,7 @@ class Exclusion:
 
     type: InstanceType
     field: str
-    """The requirement, as a field of the service file's `resources`."""
+    """The requirement, as a field of the service file's `resources`; empty where the file doesn't say it."""
     reason: str
 
 
@@ -168,19 +217,31 @@ class Eligibility:
 def find(wanted: Requirements, described: Iterable[InstanceType]) -> Eligibility:
     """Every described type that satisfies all requirements, however the descriptions are ordered.
 
-    In the order of `instance_types` where there is one; otherwise by accelerators in the order in which they
-    are wanted, small before large.
+    In the order of the alternatives; within one in the order of `instance_types` where there is one,
+    otherwise by accelerators in the order in which they are wanted, small before large. What one alternative
+    takes isn't excluded by the others.
     """
-    candidates = tuple(_candidates(wanted, described))
-    arch = wanted.arch or arch_of(candidates)
-    types, excluded = [], []
-    for type_ in candidates:
-        exclusion = _exclusion(type_, wanted, arch)
-        if exclusion:
-            excluded.append(exclusion)
-        else:
-            types.append(type_)
-    return Eligibility(tuple(types), tuple(excluded))
+    described = tuple(described)
+    candidates = [(choice, _candidates(choice, described)) for choice in wanted.choices]
+    arch = wanted.arch or arch_of(type_ for _, types in candidates for type_ in types)
+    eligible: dict[str, InstanceType] = {}
+    excluded: dict[str, Exclusion] = {}
+    for choice, types in candidates:
+        fitting = []
+        for type_ in types:
+            if exclusion := _exclusion(type_, choice, arch):
+                excluded.setdefault(type_.name, exclusion)
+            else:
+                fitting.append(type_)
+        smallest = min(fitting, key=_size, default=None) if choice.is_plain else None
+        for type_ in fitting:
+            if smallest and _size(type_) > MOST_TIMES * _size(smallest):
+                reason = f"more than {MOST_TIMES} times as large as {smallest.name}"
+                excluded.setdefault(type_.name, Exclusion(type_, "", reason))
+            else:
+                eligible.setdefault(type_.name, type_)
+    left_out = tuple(exclusion for name, exclusion in excluded.items() if name not in eligible)
+    return Eligibility(tuple(eligible.values()), left_out)
 
 
 def arch_of(candidates: Iterable[InstanceType]) -> str:
@@ -189,16 +250,30 @@ def arch_of(candidates: Iterable[InstanceType]) -> str:
     return "arm64" if archs == {"arm64"} else "x86_64"
 
 
-def _candidates(wanted: Requirements, described: Iterable[InstanceType]) -> Iterable[InstanceType]:
+def _candidates(wanted: Requirements, described: Iterable[InstanceType]) -> list[InstanceType]:
     by_name = {type_.name: type_ for type_ in described}
     if wanted.instance_types:
         return [by_name[name] for name in wanted.instance_types if name in by_name]
-    ordered = sorted(by_name.values(), key=_small_first)
+    types = by_name.values()
     if wanted.accelerators:
-        return [type_ for these in wanted.accelerators for type_ in ordered if these.are_on(type_)]
+        kinds = [[type_ for type_ in types if these.are_on(type_)] for these in wanted.accelerators]
+        return [type_ for kind in kinds for type_ in sorted(kind, key=_small_first)]
     if wanted.accelerator_memory_gb:
-        return [type_ for type_ in ordered if type_.is_nvidia and type_.accelerator_count == 1]
+        single = (type_ for type_ in types if type_.is_nvidia and type_.accelerator_count == 1)
+        return sorted(single, key=_small_first)
+    if wanted.is_plain:
+        general = (type_ for type_ in types if _is_general(type_, wanted.arch or "x86_64"))
+        return sorted(general, key=lambda type_: (_size(type_), type_.name))
     return []
+
+
+def _is_general(type_: InstanceType, arch: str) -> bool:
+    is_general = GENERAL.fullmatch(type_.family) is not None
+    return is_general and type_.arch == arch and not (type_.accelerator or type_.bare_metal)
+
+
+def _size(type_: InstanceType) -> float:
+    return type_.vcpus + type_.memory_gib / GIB_LIKE_A_VCPU
 
 
 def _small_first(type_: InstanceType) -> tuple[str, int, int, str]:
@@ -220,6 +295,8 @@ def _exclusion(type_: InstanceType, wanted: Requirements, arch: str) -> Exclusio
         return Exclusion(type_, "cpus", f"{type_.vcpus} vCPU")
     if wanted.memory_gib and not wanted.memory_gib.accepts(type_.memory_gib):
         return Exclusion(type_, "memory", f"{type_.memory_gib:g} GiB")
+    if wanted.is_plain and not wanted.memory_gib and type_.memory_gib < GIB_PER_VCPU * type_.vcpus:
+        return Exclusion(type_, "", f"less than {GIB_PER_VCPU} GiB per vCPU")
     if wanted.use_spot and not type_.spot:
         return Exclusion(type_, "use_spot", "not sold as Spot")
     return None

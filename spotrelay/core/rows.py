@@ -55,6 +55,18 @@ class Removal:
 
 
 @dataclass(frozen=True, slots=True)
+class Rollback:
+    """An operator gives a deployed version up. It counts until another one is deployed."""
+
+    version: int
+    """The one that is given up."""
+    to: int
+    """The one that replicas have instead."""
+    port: int
+    """What that one listens on: who reads a few rows doesn't know its document."""
+
+
+@dataclass(frozen=True, slots=True)
 class Rows:
     """What the table says about one service: the whole of it, or the replicas that were asked for."""
 
@@ -68,6 +80,10 @@ class Rows:
     """Only where every replica was read."""
     document: ServiceSpec | None = None
     """The last runtime document that could be read; only where every replica was read."""
+    earlier: Mapping[int, ServiceSpec] = field(default_factory=dict)
+    """By version, the documents of before that replicas may still have, or go back to; as `document`."""
+    rollback: Rollback | None = None
+    """What an operator asks to go back to."""
     replicas: Mapping[int, Replica] = field(default_factory=dict)
     """By ID, ended ones excluded."""
     intents: Mapping[str, LaunchIntent] = field(default_factory=dict)

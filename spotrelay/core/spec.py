@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, get_type_hints
 
-from spotrelay.core.pools import CapacityPool
+from spotrelay.core.pools import CapacityPool, PurchaseOption
 from spotrelay.core.requirements import Requirements
 from spotrelay.core.scaling import Scaling
 
@@ -42,8 +42,10 @@ class OnUpdate(StrEnum):
 
     KEEP = "keep"
     """Nothing: what is launched from then on has it."""
-    REPLACE = "replace"
-    """They are replaced, `surge` at a time: launch first, drain only when the replacement is ready."""
+    ROLLING = "rolling"
+    """They are replaced, `surge` at a time: launch first, drain only once the replacement has stayed."""
+    BLUE_GREEN = "blue_green"
+    """As many new ones come up outside the rotation; then all of them enter it, and all old ones leave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,15 @@ class ReadinessProbe:
     """A replica that serves and doesn't answer for this long is replaced; None: serving ones aren't asked."""
 
 
+@dataclass(frozen=True, slots=True)
+class LaunchTemplate:
+    """One version of a launch template."""
+
+    id: str
+    version: str
+    """Its number, as EC2 takes it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSettings:
     """What a service file decides and the control plane acts by.
@@ -71,7 +82,7 @@ class ServiceSettings:
     """Where the number follows the load, the one to begin with."""
     use_spot: bool
     ordered: bool
-    """Whether the file lists instance types, so that their order is a preference."""
+    """Whether the order of the instance types is the file's preference."""
     port: int
     on_demand_fallback: bool = True
     """Whether what Spot doesn't give is bought on-demand. Without Spot it is bought on-demand anyway."""
@@ -95,6 +106,11 @@ class ServiceSettings:
     readiness_probe: ReadinessProbe | None = None
     """None: the load balancer's own health check is all there is."""
     on_rebalance: OnRebalance = OnRebalance.IGNORE
+    on_update: OnUpdate = OnUpdate.KEEP
+    """A document that doesn't say it is of before roll-outs. The service file has another default."""
+    bake_s: float | None = None
+    """How long what has the new version must be ready until the old one leaves; None: when rolling, as long
+    as it took to start, ten minutes at most, and not at all where all change at once."""
     surge: int = 1
     """Active replicas beyond `replicas` while one is replaced that still serves."""
     standby: int = 0
@@ -106,8 +122,13 @@ class ServiceSettings:
     """The types that standbys may have; none named: all that replicas may have."""
     standby_zones: tuple[str, ...] = ()
     """The zones that standbys are spread over; none named: all of the service's."""
+    rebalance_cost: float | None = None
+    """By which share of its own price Spot must be cheaper elsewhere for a replica to move there; None: none
+    ever does."""
     max_launches_per_minute: int = 100
     """The brake that keeps a mistake, of ours or anybody's, from becoming a bill."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """The user's own tags for instances."""
 
     @property
     def most_replicas(self) -> int:
@@ -135,8 +156,20 @@ class ServiceSpec(ServiceSettings):
     target_group_arn: str
     load_balancer: str = ""
     """Its name in metrics, `app/name/id`. A document of before there was scaling has none, and needs none."""
-    on_update: OnUpdate = OnUpdate.KEEP
-    """The service file doesn't say it yet."""
+    on_demand_template: LaunchTemplate | None = None
+    """Says the same as `launch_template_id` in `version`, and targets capacity reservations besides, which
+    Spot mustn't; None: there is one launch template for both."""
+
+    def in_version(self, version: int) -> ServiceSpec:
+        """The same for launches in another version: an older one's on-demand template isn't known."""
+        kept = self.on_demand_template if version == self.version else None
+        return replace(self, version=version, on_demand_template=kept)
+
+    def template(self, option: PurchaseOption) -> LaunchTemplate:
+        """What instances are launched from that are bought one way."""
+        if option is PurchaseOption.ON_DEMAND and self.on_demand_template:
+            return self.on_demand_template
+        return LaunchTemplate(self.launch_template_id, str(self.version))
 
     @property
     def region(self) -> str:
@@ -199,6 +232,7 @@ _READERS: Mapping[Any, Callable[[Any], Any]] = {
     float | None: lambda stored: None if stored is None else float(stored),
     Scaling | None: lambda stored: Scaling.from_dict(stored) if stored else None,
     Requirements | None: lambda stored: Requirements.from_dict(stored) if stored else None,
+    LaunchTemplate | None: lambda stored: LaunchTemplate(**stored) if stored else None,
     ReadinessProbe | None: lambda stored: ReadinessProbe(**stored) if stored else None,
 }
 """Type → what makes such a value of JSON's. A type that isn't here does it itself: `int(stored)`."""

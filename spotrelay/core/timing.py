@@ -101,6 +101,19 @@ LESSON_WORTH = 0.05
 """Share of a cooldown by which it must end later to be worth writing anew. A pool loses its instances within
 moments, in one batch of warnings after the other, and all but the first have nothing to add."""
 
+MOVE_AFTER_S = 3600.0
+"""A replica moves to cheaper Spot once it has been ready for an hour, and an hour after the last move of any
+was tried. Prices are surveyed hourly, so by then they are others than those that it was launched or refused
+by; and a pool has shown whether it keeps what has moved there, before all others follow."""
+
+MOVE_PAYS_WITHIN_S = 3600.0
+"""What a move saves in an hour must be worth running double for a start and a drain. How long it goes on to
+save, nobody knows: the next survey comes in an hour, and where Spot is scarce EC2 takes instances back within
+hours."""
+
+SURVEY_OLD_S = 7200.0
+"""A survey that is older says nothing of what Spot costs: two in a row have failed."""
+
 STAY_MAX_S = 600.0
 """A Spot replica has stayed when it has been ready for as long as it took to start, which is what giving up
 its fallback too early would cost; ten minutes at most, since on-demand is paid for meanwhile."""
@@ -134,9 +147,10 @@ a fallback launched. A resume takes about a minute; EC2's warning leaves two, le
 STANDBY_RETRY_S = 30.0
 """After EC2 refused to start a standby: asking again costs nothing, and others are asked meanwhile."""
 
-STANDBY_STAYS_S = 90.0
-"""A Spot replica that has been ready for so long lets a resumed standby go. To give that up too early costs
-another resume, not another start, and on-demand is paid for meanwhile."""
+STANDBY_STAYS_S = 30.0
+"""A Spot replica that has been ready for so long lets a resumed standby go: some health checks, and the first
+requests. To give that up too early costs another resume, not another start, and on-demand is paid for
+meanwhile: 90 s cost one per cent more in replays, and served no better."""
 
 STANDBY_TRIES = 2
 """Resumes in a row that didn't come up: once the service is whole again, another standby is prepared in its
@@ -155,6 +169,13 @@ AGAIN_S = 10.0
 FAILURE_FIRST_S, FAILURE_MAX_S = 30.0, 1800.0
 """After replicas that never became ready: doubled each time; each try costs minutes of a GPU."""
 
+ROLLOUT_FAILURES = 2
+"""Replicas of a new version in a row that never became ready: one may have met a bad host, two say that the
+version doesn't start. What runs meanwhile serves, so there is no hurry to try once more."""
+
+ROLLOUT_REFUSED_S = 1800.0
+"""Where all replicas change at once, those that are up wait outside the rotation, and cost, while EC2 refuses
+the rest. So long that a gust of scarcity passes; a quota that can't hold both versions doesn't."""
 
 FALLBACK_HELD_MAX_S = 300.0
 """After a fallback that never became ready, until the next, at most: each has had its whole start, which is

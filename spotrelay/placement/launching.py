@@ -52,7 +52,7 @@ def launch(
     its intent, and the tick finds out. Neither raises: repeating the signals at once would mend neither.
     """
     # Perhaps an older one than is deployed, see `serving.rollout`.
-    spec = replace(spec, version=ordered.to_launch[0].version)
+    spec = spec.in_version(ordered.to_launch[0].version)
     order = _order(spec, ordered, memory, replicas, ports.clock.now())
     if not order.plan.steps:
         _nowhere(ports, order, ordered)
@@ -150,6 +150,7 @@ def _order(
         is_return=spec.on_demand_fallback and all(r.attempts % timing.LOW_SCORE_EVERY for r in waiting),
         is_last_resort=ordered.is_last_resort or not spec.on_demand_fallback,
         standbys=standbys if waiting[0].is_standby else None,
+        max_price=waiting[0].max_price,
     )
     return _Order(spec, plan, memory, option)
 

@@ -44,6 +44,7 @@ def plan(
     is_return: bool = False,
     is_last_resort: bool = False,
     standbys: Sequence[CapacityPool] | None = None,
+    max_price: float | None = None,
 ) -> Plan:
     """How to launch replicas that are to be bought one way.
 
@@ -51,8 +52,12 @@ def plan(
     as a last resort, when that isn't to be had either, it is tried after the others. On-demand pools that are
     cooling always are. `is_return` says that Spot has refused before and on-demand stands in: there is no
     hurry, so zones that score low are left out, too. `standbys` says that a standby is to be launched, and
-    where the others are: what empties one pool should not be what refuses the start of all.
+    where the others are: what empties one pool should not be what refuses the start of all. `max_price` says
+    that a replica is to move to cheaper Spot: only where that is known to cost no more, in USD per hour, and
+    nothing speaks against the pool, because the replica serves where it is.
     """
+    if max_price is not None:
+        is_return, is_last_resort = True, False
     eligible = _eligible(spec, memory)
     if standbys is not None:
         eligible = tuple(pool for pool in eligible if _may_stand_by(spec, pool))
@@ -64,7 +69,7 @@ def plan(
     left_out: dict[CapacityPool, str] = {}
     rested, low, cooling = [], [], []
     for pool in eligible:
-        too_dear = _too_dear(spec, pool, memory, caps) if is_spot else None
+        too_dear = _too_dear(spec, pool, memory, caps, max_price) if is_spot else None
         cooldown = memory.cooling(Offering(pool, option), now)
         if too_dear:
             left_out[pool] = too_dear
@@ -140,14 +145,20 @@ def _rounded_down(usd: Decimal) -> Decimal:
 
 
 def _too_dear(
-    spec: ServiceSpec, pool: CapacityPool, memory: PoolMemory, caps: Mapping[str, float]
+    spec: ServiceSpec,
+    pool: CapacityPool,
+    memory: PoolMemory,
+    caps: Mapping[str, float],
+    max_price: float | None,
 ) -> str | None:
+    price = memory.survey.spot_prices.get(pool) if memory.survey else None
+    if max_price is not None and (price is None or price > max_price):
+        return f"costs {price or 'nobody knows how many'} USD: no move for more than {max_price}"
     if spec.max_price_share is None:
         return None
     cap = caps.get(pool.instance_type)
     if cap is None:
         return "no on-demand price known to cap the Spot price by"
-    price = memory.survey.spot_prices.get(pool) if memory.survey else None
     return f"costs {price} USD, more than {cap}" if price is not None and price > cap else None
 
 

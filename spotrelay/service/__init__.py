@@ -7,7 +7,10 @@ ruamel.yaml, which their asset doesn't have. They read the runtime document inst
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from spotrelay.core.instance_types import InstanceType
+from spotrelay.service import eligibility
 from spotrelay.service.check import Description, describe
 from spotrelay.service.disk import Disk
 from spotrelay.service.errors import (
@@ -33,9 +36,18 @@ __all__ = [
     "UnreadableServiceFileError",
     "describe",
     "eligible_instance_types",
+    "in_region",
     "load",
     "user_data",
 ]
+
+
+def in_region(service: Service, region: str | None) -> Service:
+    """The service as it is deployed there: without alternatives that are for other regions only."""
+    if region is None:
+        return service
+    wanted = service.requirements.within(region)
+    return replace(service, requirements=wanted, instance_types=eligibility.find(wanted).types)
 
 
 def eligible_instance_types(service: Service) -> list[InstanceType]:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from spotrelay.core.instance_types import InstanceType
+from spotrelay.core.quotas import Need, needs
+from spotrelay.core.spec import OnUpdate, ReadinessProbe
 from spotrelay.service import userdata
 from spotrelay.service.model import Service
 
@@ -20,8 +24,13 @@ class Description:
     """On-demand instances that stand by, stopped; if `standby_auto`, to begin with."""
     standby_auto: bool
     instance_types: tuple[str, ...]
+    """With what makes each eligible: `g5.xlarge: A10G:1 of 24 GB, 4 vCPU, 16 GiB`."""
     accelerators: tuple[str, ...]
     """With the number of types that have each: `A10G:1 (4 types)`."""
+    quotas: tuple[str, ...]
+    """What the account's quotas must be, at least."""
+    regions: tuple[str, ...]
+    """None: the one that it is deployed to."""
     pools_per_zone: int
     """Capacity pools in one zone; a service has that many times the zones of its VPC."""
     zones: tuple[str, ...]
@@ -31,6 +40,7 @@ class Description:
     readiness_probe: str
     idle_timeout_s: int
     drain_s: float
+    updates: str
     disk: str
     image: str
     user_data_bytes: int
@@ -38,7 +48,8 @@ class Description:
 
 def describe(service: Service) -> Description:
     """The facts of a validated service."""
-    counts = Counter(f"{t.accelerator}:{t.accelerator_count}" for t in service.instance_types)
+    with_any = [type_ for type_ in service.instance_types if type_.accelerator]
+    counts = Counter(f"{t.accelerator}:{t.accelerator_count}" for t in with_any)
     probe = service.readiness_probe
     disk = service.disk
     return Description(
@@ -47,26 +58,67 @@ def describe(service: Service) -> Description:
         purchase=_purchase(service),
         standby=service.standby,
         standby_auto=service.standby_auto,
-        instance_types=service.instance_type_names,
+        instance_types=tuple(_facts(type_) for type_ in service.instance_types),
         accelerators=tuple(f"{name} ({n} type{'s' if n > 1 else ''})" for name, n in counts.items()),
+        quotas=tuple(
+            _needed(wanted) for wanted in needs(service, {t.name: t.vcpus for t in service.instance_types})
+        ),
+        regions=service.requirements.regions,
         pools_per_zone=len(service.instance_types),
         zones=service.requirements.zones,
         port=service.port,
         health_check=f"GET {service.health_check_path}",
-        readiness_probe=f"POST {probe.path}" if probe else "the health check",
+        readiness_probe=_probe(probe) if probe else "the health check",
         idle_timeout_s=service.idle_timeout_s,
         drain_s=service.drain_s,
+        updates=_updates(service),
         disk=f"{disk.size_gib} GiB, {disk.throughput_mibps} MiB/s, {disk.iops} IOPS",
-        image=service.image.reference,
+        image=_image(service),
         user_data_bytes=userdata.size(service),
     )
 
 
+def _updates(service: Service) -> str:
+    match service.on_update:
+        case OnUpdate.ROLLING:
+            bake = "for as long as it took to start" if service.bake_s is None else f"for {service.bake_s} s"
+            return f"rolling, {service.surge} at a time; an old one leaves once the new one was ready {bake}"
+        case OnUpdate.BLUE_GREEN:
+            return "blue_green: as many again come up, then all change at once"
+        case OnUpdate.KEEP:
+            return "keep: what is launched from then on has the new version"
+
+
+def _facts(type_: InstanceType) -> str:
+    size = f"{type_.vcpus} vCPU, {type_.memory_gib:g} GiB"
+    if not type_.accelerator:
+        return f"{type_.name}: {size}"
+    many = f":{type_.accelerator_count}" if type_.accelerator_count else ", a share,"
+    return f"{type_.name}: {type_.accelerator}{many} of {type_.accelerator_memory_gb} GB, {size}"
+
+
+def _needed(wanted: Sequence[Need]) -> str:
+    return " or ".join(f"{need.quota}: {need.vcpus} vCPU" for need in wanted)
+
+
+def _image(service: Service) -> str:
+    image = service.image
+    by_region = ", ".join(f"{ami} ({region})" for region, ami in image.by_region.items())
+    inside = f", and in it the container {service.container}" if service.container else ""
+    return (by_region or image.reference) + inside
+
+
+def _probe(probe: ReadinessProbe) -> str:
+    return f"{'GET' if probe.post_data is None else 'POST'} {probe.path}"
+
+
 def _purchase(service: Service) -> str:
+    group = (service.capacity_reservations or "").rpartition("/")[2]
+    reserved = f"; on-demand in the capacity reservations of {group} first" if group else ""
     if not service.use_spot:
-        return "on-demand"
+        return f"on-demand{reserved}"
     fallback = "Spot, on-demand when there is none" if service.on_demand_fallback else "Spot only"
     base = f"{service.base_on_demand} always on-demand, the rest " if service.base_on_demand else ""
     share = service.max_price_share
     cap = "" if share is None else f"; Spot for at most {share:.0%} of the on-demand price"
-    return f"{base}{fallback}{cap}"
+    return f"{base}{fallback}{cap}{reserved}"

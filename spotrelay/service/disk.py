@@ -25,7 +25,8 @@ _TIERS = {
         250,
     ),  # twice that, for little; more than a small instance sustains (g5.2xlarge: 106 MB/s)
     "high": (3000, 500),  # about what a g5.2xlarge or g6.2xlarge reads in bursts (437 and 625 MB/s)
-    "best": (4000, 1000),  # the classic limit of gp3; g6.4xlarge, g6e.4xlarge and larger can use all of it
+    "best": (4000, 1000),  # g6.4xlarge, g6e.4xlarge and larger can use all of it
+    "ultra": (8000, 2000),  # gp3's limit since 2025; of the types with one GPU only the largest can use it
 }
 
 

@@ -10,25 +10,34 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+import stat
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ruamel.yaml import YAML
+from ruamel.yaml.composer import ComposerError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from spotrelay.service.errors import MalformedServiceFileError, Problem, UnreadableServiceFileError
 
+STANDARD_INPUT = "-"
+"""The path that stands for it."""
+
 Location = tuple[str | int, ...]
 """The way to a value: `("resources", "accelerators", 0)`."""
 
 MAX_FILE_BYTES = 262_144
-"""A service must fit into 16 KiB of user data; with any amount of comment it stays far below this."""
+"""Longer scripts belong into files of `workdir`; with any amount of comment a service stays far below."""
 
 MAX_NODES = 10_000
-"""A few aliases can make an endless tree out of a small file."""
+"""A few aliases can make an endless tree out of a small file, and no service has so many values."""
+
+MAX_DEPTH = 50
+"""Far below the depth at which Python gives up."""
 
 MAX_NUMBER = 1000
 """Characters of a number; a longer one is text. Python can't print numbers of some thousands of digits."""
@@ -39,6 +48,12 @@ _REPLACED_LATER = {
     "#{Token[": "it is the CDK's mark for a list of its own: write it in another way",
 }
 """What wouldn't reach an instance as it was written, and what to do instead."""
+
+_BOOLEANS = {
+    **dict.fromkeys(("true", "yes", "on", "y"), True),
+    **dict.fromkeys(("false", "no", "off", "n"), False),
+}
+"""Words that a file makes booleans by `!!bool` or `%YAML 1.1`, besides YAML 1.2's own two."""
 
 _TAG = "tag:yaml.org,2002:"
 _KNOWN_TAGS = {
@@ -61,8 +76,15 @@ class Document:
     values: dict[str, Any]
     places: Mapping[Location, Place]
     """Of every entry, by its location in the file."""
+    plain: frozenset[Location] = frozenset()
+    """Of what keeps its text, the values that stand without quotes."""
     origins: Mapping[Location, Location] = field(default_factory=dict)
     """Location in `values` → location in the file, where the two differ (`spotrelay.service.dialect`)."""
+
+    @property
+    def stem(self) -> str:
+        """The file's name without its suffix; empty where there is no file."""
+        return "" if self.file == STANDARD_INPUT else Path(self.file).stem
 
     def in_file(self, location: Location) -> Location:
         """Where the file has, or would have, what is at this location in `values`."""
@@ -110,6 +132,13 @@ def read(path: Path, *, as_written: frozenset[str] = frozenset()) -> Document:
     text = _text(path)
     try:
         root = YAML(typ="rt", pure=True).compose(text)
+    except ComposerError as error:
+        if error.context != "expected a single document in the stream":
+            raise MalformedServiceFileError([_not_yaml(file, error)]) from error
+        mark = error.problem_mark
+        message = "a second document begins here: one service per file, split it"
+        problem = Problem(file, mark.line + 1, "", message, mark.column + 1)
+        raise MalformedServiceFileError([problem]) from error
     except MarkedYAMLError as error:
         raise MalformedServiceFileError([_not_yaml(file, error)]) from error
     except YAMLError as error:  # a character that YAML doesn't allow
@@ -127,7 +156,7 @@ def read(path: Path, *, as_written: frozenset[str] = frozenset()) -> Document:
     if not isinstance(values, dict):
         message = f"expected fields (`service:`, `resources:`, `run:` …), got {shown(values)}"
         raise MalformedServiceFileError([Problem(file, 1, "", message, 1)])
-    return Document(file, values, builder.places)
+    return Document(file, values, builder.places, frozenset(builder.plain))
 
 
 def shown(value: object) -> str:
@@ -148,13 +177,23 @@ def shown(value: object) -> str:
             return str(value)
 
 
+def replaced_later(text: str) -> Iterator[str]:
+    """Why this text wouldn't reach an instance as it is."""
+    return (f"{found} can't stand here: {why}" for found, why in _REPLACED_LATER.items() if found in text)
+
+
 def _text(path: Path) -> str:
     def unreadable(message: str, line: int | None = None) -> UnreadableServiceFileError:
         return UnreadableServiceFileError([Problem(str(path), line, "", message)])
 
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
+        if str(path) == STANDARD_INPUT:
+            content = sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
+        elif (what := _no_file(path.stat().st_mode)) is not None:
+            raise unreadable(f"is {what}, not a file: give its text on standard input, with -")
+        else:
+            with path.open("rb") as file:
+                content = file.read(MAX_FILE_BYTES + 1)
     except FileNotFoundError as error:
         raise unreadable(f"no such file{_neighbours(path)}") from error
     except OSError as error:
@@ -167,6 +206,16 @@ def _text(path: Path) -> str:
         line = content[: error.start].count(b"\n") + 1
         message = f"not UTF-8 (byte 0x{content[error.start]:02x}): save the file with UTF-8 encoding"
         raise unreadable(message, line) from error
+
+
+def _no_file(mode: int) -> str | None:
+    """What can't be opened without waiting for somebody, or has no end."""
+    kinds = {
+        "a pipe": stat.S_ISFIFO,
+        "a device": lambda mode: stat.S_ISCHR(mode) or stat.S_ISBLK(mode),
+        "a socket": stat.S_ISSOCK,
+    }
+    return next((what for what, matches in kinds.items() if matches(mode)), None)
 
 
 def _neighbours(path: Path) -> str:
@@ -196,13 +245,25 @@ class _Builder:
     as_written: frozenset[str]
     places: dict[Location, Place] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+    plain: set[Location] = field(default_factory=set)
     nodes: int = 0
+    seen: set[int] = field(default_factory=set)
+    has_aliases: bool = False
 
     def build(self, node: Node, at: Location) -> Any:
         self.nodes += 1
-        if self.nodes > MAX_NODES or len(at) > 50:
-            message = "too large once its aliases are followed: write the values out"
-            raise MalformedServiceFileError([Problem(self.file, None, "", message)])
+        self.has_aliases |= id(node) in self.seen
+        self.seen.add(id(node))
+        if self.nodes > MAX_NODES or len(at) > MAX_DEPTH:
+            message = (
+                "too large once its aliases are followed: write the values out"
+                if self.has_aliases
+                else f"has more than {MAX_NODES} values: that is no service file"
+                if self.nodes > MAX_NODES
+                else f"is nested more than {MAX_DEPTH} deep: no field of a service is"
+            )
+            line, column = _place(node)
+            raise MalformedServiceFileError([Problem(self.file, line, "", message, column)])
         self.places.setdefault(at, _place(node))
         if str(node.tag) not in _KNOWN_TAGS:
             self._problem(node, at, f"YAML tag {node.tag} has no meaning in a service file: remove it")
@@ -236,12 +297,14 @@ class _Builder:
         text, kind = self._text(node, at), str(node.tag).removeprefix(_TAG)
         if kind == "null":
             return None
+        if at and at[0] in self.as_written and isinstance(node, ScalarNode) and node.style is None:
+            self.plain.add(at)
         if (at and at[0] in self.as_written) or len(text) > MAX_NUMBER:
             return text
         try:
             match kind:
                 case "bool":
-                    return text.lower() == "true"
+                    return _BOOLEANS.get(text.lower(), text)
                 case "int":
                     return int(text, 10) if text.lstrip("+-").isdigit() else int(text.replace("_", ""), 0)
                 case "float":
@@ -257,9 +320,8 @@ class _Builder:
         JSON writes characters beyond U+FFFF as such pairs (`"\\ud83e\\udd99"`), and JSON is YAML.
         """
         text = str(node.value)
-        for found, why in _REPLACED_LATER.items():
-            if found in text:
-                self._problem(node, at, f"{found} can't stand here: {why}")
+        for message in replaced_later(text):
+            self._problem(node, at, message)
         try:
             return text.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:

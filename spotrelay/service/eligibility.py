@@ -20,6 +20,10 @@ USUAL_ZONES = 3
 """Zones of SpotRelay's own VPC, where none are named."""
 
 
+MOST_NAMES = 8
+"""Types that a message names; a GPU comes in six sizes or so, and processors in hundreds."""
+
+
 def find(wanted: Requirements) -> Eligibility:
     """Every type of the catalog that satisfies all requirements; see `spotrelay.core.requirements.find`."""
     return requirements.find(wanted, catalog.all_types())
@@ -35,6 +39,8 @@ def why_none(wanted: Requirements, excluded: Sequence[Exclusion]) -> str:
         "use_spot": "true",
         "accelerators": "",
     }
+    if wanted.is_plain:
+        return _why_no_size(wanted, excluded)
     reasons = []
     for field, value in values.items():
         left_out = [e for e in excluded if e.field == field]
@@ -46,12 +52,34 @@ def why_none(wanted: Requirements, excluded: Sequence[Exclusion]) -> str:
     return f"no instance type satisfies {wishes} and the rest: {'; '.join(reasons)}. Ask for less."
 
 
+def _why_no_size(wanted: Requirements, excluded: Sequence[Exclusion]) -> str:
+    """Types without an accelerator are too many to name: the sizes say more."""
+    types = [exclusion.type for exclusion in excluded]
+    if not types or all(exclusion.field in ("exclude", "use_spot") for exclusion in excluded):
+        return "no instance type without an accelerator is left: ask for less"
+    if wanted.cpus and not any(wanted.cpus.accepts(type_.vcpus) for type_ in types):
+        sizes = ", ".join(str(vcpus) for vcpus in sorted({type_.vcpus for type_ in types}))
+        return f"no instance type without an accelerator has {wanted.cpus} vCPU: there are {sizes}"
+    with_cpus = [type_ for type_ in types if not wanted.cpus or wanted.cpus.accepts(type_.vcpus)]
+    sizes = ", ".join(f"{gib:g}" for gib in sorted({type_.memory_gib for type_ in with_cpus}))
+    vcpus = f" and {wanted.cpus} vCPU" if wanted.cpus else ""
+    return (
+        f"no instance type without an accelerator has {wanted.memory_gib} GiB{vcpus}: there are {sizes} GiB"
+    )
+
+
 def grouped(exclusions: Iterable[Exclusion]) -> list[str]:
     """The types left out, those with the same reason together: `g5.xlarge, g6.xlarge (4 vCPU)`."""
     by_reason: dict[str, list[str]] = {}
     for exclusion in exclusions:
         by_reason.setdefault(exclusion.reason, []).append(exclusion.type.name)
-    return [f"{', '.join(names)} ({reason})" for reason, names in by_reason.items()]
+    return [f"{_few(names)} ({reason})" for reason, names in by_reason.items()]
+
+
+def _few(names: Sequence[str]) -> str:
+    """The first of them, and how many more there are."""
+    more = len(names) - MOST_NAMES
+    return ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def too_few(wanted: Requirements, found: Eligibility) -> str | None:
@@ -76,8 +104,11 @@ def _counted(number: int, what: str) -> str:
 
 def how_to_widen(wanted: Requirements, found: Eligibility) -> str:
     """What would give the service more types to choose from, as one sentence."""
+    if wanted.alternatives:
+        return "Allow more alternatives."
     if wanted.instance_types:
-        return "List more in instance_types, or leave it out to take every type that has the accelerators."
+        others = "every type that has the accelerators" if wanted.accelerators else "all of a size"
+        return f"List more in instance_types, or leave it out to take {others}."
     ways = []
     for field, how in {
         "cpus": "a smaller cpus",
@@ -87,10 +118,11 @@ def how_to_widen(wanted: Requirements, found: Eligibility) -> str:
     }.items():
         left_out = [e.type.name for e in found.excluded if e.field == field]
         if left_out:
-            ways.append(f"{how} (it leaves out {', '.join(left_out)})")
+            ways.append(f"{how} (it leaves out {_few(left_out)})")
     if wanted.zones and len(wanted.zones) < USUAL_ZONES:
         ways.append(f"more zones than {' and '.join(wanted.zones)}")
-    ways += _other_accelerators(wanted, found)
+    if not wanted.is_plain:
+        ways += _other_accelerators(wanted, found)
     return f"Wider with {', or with '.join(ways)}." if ways else "There are no more types of this kind."
 
 

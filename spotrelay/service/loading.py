@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import json
 import re
-import string
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
-
-from pydantic import ValidationError
 
 from spotrelay import catalog
 from spotrelay.core import timing
-from spotrelay.core.names import MAX_NAME, SERVICE_NAME
 from spotrelay.core.requirements import Requirements
-from spotrelay.core.spec import OnWarning, ReadinessProbe, ServiceSettings
-from spotrelay.service import eligibility, runtime, scaling, userdata, wording
-from spotrelay.service.dialect import canonical
+from spotrelay.core.spec import OnUpdate, OnWarning, ReadinessProbe, ServiceSettings
+from spotrelay.service import eligibility, rounds, runtime, scaling, userdata
+from spotrelay.service.candidate import ALTERNATIVES
+from spotrelay.service.dialect import Canonical, Dialect, canonical
 from spotrelay.service.disk import disk
-from spotrelay.service.document import Document, Location, read, shown
+from spotrelay.service.document import Document, Location, read
+from spotrelay.service.elsewhere import why_not_on_aws
 from spotrelay.service.errors import InvalidServiceFileError, Problem
-from spotrelay.service.model import DEFAULT_IMAGE, Image, Service
+from spotrelay.service.file_fields import with_registry
+from spotrelay.service.inputs import NOTHING, Inputs
+from spotrelay.service.limits import LEAST_FAILURE_THRESHOLD_S, MAX_PROBE_TIMEOUT_S
+from spotrelay.service.model import Service
 from spotrelay.service.requirements import did_you_mean
+from spotrelay.service.resources import port_findings
 from spotrelay.service.schema import INSTANCE_STORE, ServiceFile
 
 WARNING_S = 120
@@ -34,84 +35,110 @@ BALANCER_LAG_S = 20
 
 DEFAULT_HEALTH_CHECK = "/health"
 
+PROMISED_CODES = "200"
+
+ALIVE_CODES = "200-499"
+"""Where no path was promised that answers a GET: a server that says 404 to / is there, one with 502 isn't."""
+
+
 _PROBE_DATA: Location = ("service", "readiness_probe", "post_data")
 
 _LOOKS_SECRET = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_KEY|ACCESS_KEY|PRIVATE_KEY)$")
 
 
-def load(path: str | Path) -> Service:
-    """Read a service file.
+def load(path: str | Path, inputs: Inputs = NOTHING) -> Service:
+    """Read a service file (`-`: standard input), with what its user says beside it.
 
     Raises:
         ServiceFileError: with every problem found; see `spotrelay.service.errors` for the kinds.
     """
     path = Path(path)
-    read_file = canonical(read(path, as_written=frozenset({"envs", "secrets"})))
-    document = read_file.document
-    problems = [*read_file.problems, *_name_problems(document, path)]
-    try:
-        file = ServiceFile.model_validate(document.values)
-    except ValidationError as error:
-        problems += wording.problems(error, document)
-        raise InvalidServiceFileError(problems) from None
-    expander = _Expander(document, file)
-    service = _compile(path, document, file, expander)
-    problems += [
-        *expander.problems,
+    found = canonical(read(path, as_written=frozenset({"envs", "secrets"})), inputs)
+    document, problems = found.document, [*found.problems]
+    if lack := why_not_on_aws(document.values):
+        raise InvalidServiceFileError([document.problem(lack.at, lack.message)])
+    problems += [document.problem(port.at, port.message) for port in port_findings(document.values)]
+    file, more = rounds.validated(found)
+    problems += more
+    if file is None or problems:
+        raise InvalidServiceFileError(problems)
+    service = _compile(path, file, found)
+    if userdata.size(service) > userdata.MAX_BYTES:
+        # They come with the service's files then.
+        service = replace(service, scripts_in_bundle=True)
+    problems = [
         *_size_problems(document, service),
         *_document_problems(document, service),
     ]
     if problems:
         raise InvalidServiceFileError(problems)
-    return replace(service, warnings=tuple(_warnings(document, file, service)), notices=read_file.notices)
+    notices = (document.problem(("resources", *one.at), one.message) for one in file.resources.notices())
+    return replace(
+        service,
+        warnings=tuple(_warnings(document, file, service)),
+        notices=(*found.notices, *notices),
+    )
 
 
-def _compile(path: Path, document: Document, file: ServiceFile, expander: _Expander) -> Service:
+def _compile(path: Path, file: ServiceFile, found: Canonical) -> Service:
     section, own, resources = file.service, file.spotrelay, file.resources
-    types = eligibility.find(resources.wanted).types
+    types = resources.found.types
     arch = types[0].arch
     # A setting that has the same name in the file is taken as it is; only these are looked at first.
     names = {field.name for field in fields(ServiceSettings)}
     settings = {name: value for name, value in (*section, *own, *resources) if name in names}
-    settings["standby"] = own.standbys(section)
+    settings["ordered"] = resources.has_order
+    settings["use_spot"] = resources.wanted.use_spot  # which only the alternatives may say
+    settings["standby"] = own.standbys(file.replicas)
     settings["standby_auto"] = own.is_auto
     settings["standby_instance_types"] = tuple(own.standby_instance_types or ())
     settings["standby_zones"] = tuple(own.standby_zones or ())
+    settings["bake_s"] = own.bake_seconds
+    settings["rebalance_cost"] = own.rebalance_cost
+    settings["replicas"] = file.replicas
     policy = section.replica_policy
-    settings["scaling"] = scaling.compiled(section.replicas, policy, own.scaling, types)
+    settings["scaling"] = scaling.compiled(file.replicas, policy, own.scaling, types)
     settings["overprovision"] = policy.num_overprovision if policy else 0
     settings["readiness_probe"] = None
-    health_check_path = own.health_check or DEFAULT_HEALTH_CHECK
+    promised = own.health_check or (DEFAULT_HEALTH_CHECK if found.dialect is Dialect.SPOTRELAY else None)
     if probe := section.readiness_probe:
         settings["initial_delay_s"] = probe.initial_delay_seconds
-        if probe.post_data is None:  # a GET, and GETs are the load balancer's
-            health_check_path = probe.path
+        if probe.post_data is None and not probe.headers:  # a plain GET, as the load balancer sends it
+            promised = probe.path
         else:
-            data = expander.expand(probe.post_data)
             settings["readiness_probe"] = ReadinessProbe(
                 probe.path,
-                data,
-                probe.timeout_seconds,
-                failure_threshold_s=probe.consecutive_failure_threshold_timeout,
+                probe.post_data,
+                min(probe.timeout_seconds, MAX_PROBE_TIMEOUT_S),
+                probe.headers,
+                max(probe.consecutive_failure_threshold_timeout, LEAST_FAILURE_THRESHOLD_S),
             )
     return Service(
         **settings,
         path=path,
-        name=document.values.get("name") or path.stem,
+        name=file.name,
         # The image is chosen now, so what the survey finds later must suit it.
         requirements=replace(resources.wanted, arch=arch),
         max_price_share=resources.max_price,
         instance_types=types,
-        ordered=resources.instance_types is not None,
-        port=resources.ports,
-        health_check_path=health_check_path,
+        port=file.port,
+        health_check_path=promised or "/",
+        health_check_codes=PROMISED_CODES if promised else ALIVE_CODES,
+        load_balancing=section.load_balancing_policy,
+        certificate_arn=own.certificate_arn,
         drain_s=own.drain_seconds,
         idle_timeout_s=own.idle_timeout_seconds,
+        capacity_reservations=own.capacity_reservations,
         disk=disk(resources.disk_tier, resources.disk_size, resources.disk_initialization_rate),
-        image=Image(resources.image or DEFAULT_IMAGE.format(arch=arch), resources.root_device),
+        image=resources.boot_image,
+        container=resources.container and with_registry(resources.container, file.envs),
         arch=arch,
         envs=file.envs,
         secrets=file.secrets,
+        workdir=file.workdir,
+        file_mounts=file.file_mounts,
+        secret_values=found.secret_values,
+        is_skyserve=found.dialect is Dialect.SKYSERVE,
         setup=file.setup,
         run=file.run,
         warnings=(),
@@ -119,30 +146,13 @@ def _compile(path: Path, document: Document, file: ServiceFile, expander: _Expan
     )
 
 
-def _name_problems(document: Document, path: Path) -> Iterator[Problem]:
-    given = document.values.get("name")
-    name = path.stem if given is None else given
-    if not isinstance(name, str) or re.fullmatch(SERVICE_NAME, name):
-        return  # what isn't text the schema refuses
-    rule = (
-        f"expected lower-case letters, digits and hyphens, a letter first and no hyphen last, "
-        f"at most {MAX_NAME} characters (it becomes part of AWS names), got {shown(name)}"
-    )
-    if given is None:
-        yield document.problem(("name",), f"the file's own name serves as the service's: {rule}: add `name:`")
-    else:
-        yield document.problem(("name",), rule)
-
-
 def _size_problems(document: Document, service: Service) -> Iterator[Problem]:
     size = userdata.size(service)
     if size > userdata.MAX_BYTES:
-        parts = {"run": service.run, "setup": service.setup or "", "envs": "".join(service.envs.values())}
-        largest = max(parts, key=lambda part: len(parts[part]))
         yield document.problem(
-            (largest,),
-            f"setup, run and envs make {size} bytes of user data, EC2 takes {userdata.MAX_BYTES}: "
-            f"put the larger part of `{largest}` into an image or a file that `setup` fetches",
+            ("envs",),
+            f"make {size} bytes of user data, EC2 takes {userdata.MAX_BYTES}: put long values into a file of"
+            " `workdir`, or into secrets",
         )
 
 
@@ -150,10 +160,12 @@ def _document_problems(document: Document, service: Service) -> Iterator[Problem
     size = runtime.size(service)
     if size > runtime.MAX_CHARACTERS:
         probe = service.readiness_probe
+        way = next((name for name in ALTERNATIVES if name in document.values["resources"]), "any_of")
         parts: dict[Location, object] = {
             _PROBE_DATA: dict(probe.post_data or {}) if probe else {},
             ("resources", "exclude"): service.requirements.exclude,
             ("resources", "instance_types"): service.requirements.instance_types,
+            ("resources", way): [one.to_dict() for one in service.requirements.alternatives],
         }
         largest = max(parts, key=lambda at: len(json.dumps(parts[at])))
         yield document.problem(
@@ -161,52 +173,6 @@ def _document_problems(document: Document, service: Service) -> Iterator[Problem
             f"makes the service's runtime document {size} characters long, and Parameter Store takes"
             f" {runtime.MAX_CHARACTERS}: make it shorter",
         )
-
-
-class _Expander:
-    """Replaces `$NAME` and `${NAME}` in the probe's data; `$$` stands for a dollar sign."""
-
-    def __init__(self, document: Document, file: ServiceFile) -> None:
-        self.problems: list[Problem] = []
-        self._document = document
-        self._values: Mapping[str, str] = {"PORT": str(file.resources.ports), **file.envs}
-        self._secrets = file.secrets
-
-    def expand(self, value: Any, at: Location = _PROBE_DATA) -> Any:
-        """The value with every variable in every text replaced; problems are collected."""
-        match value:
-            case str():
-                return self._text(value, at)
-            case list():
-                return [self.expand(item, (*at, index)) for index, item in enumerate(value)]
-            case dict():
-                return {key: self.expand(item, (*at, key)) for key, item in value.items()}
-            case _:
-                return value
-
-    def _text(self, text: str, at: Location) -> str:
-        try:
-            return string.Template(text).substitute(self._values)
-        except KeyError as error:
-            name = str(error.args[0])
-            if name in self._secrets:
-                message = f"${name} is a secret, and the probe is stored in the clear: leave it out"
-            else:
-                hint = did_you_mean(name, list(self._values))
-                message = (
-                    f"${name} isn't defined under envs{hint}: define it there, or write $$ for a dollar sign"
-                )
-        except ValueError:
-            message = f"a $ without a name in {shown(text)}: write $$ for a dollar sign"
-        self.problems.append(self._document.problem(at, message))
-        return text
-
-
-def _field_of_choice(wanted: Requirements) -> str:
-    """The field that the choice of types starts from."""
-    if wanted.instance_types:
-        return "instance_types"
-    return "accelerators" if wanted.accelerators else "accelerator_memory"
 
 
 def _without_effect(document: Document, wanted: Requirements, service: Service) -> Iterator[Problem]:
@@ -218,6 +184,13 @@ def _without_effect(document: Document, wanted: Requirements, service: Service) 
             yield document.problem(
                 ("resources", "exclude", index), f"{name} is no known instance type or family{hint}"
             )
+    if service.on_update is OnUpdate.ROLLING and service.surge == 0:
+        yield document.problem(
+            ("service", "surge"),
+            "with 0 a new version replaces nothing: choose 1 or more, or say spotrelay.on_update: keep",
+        )
+    if service.on_update is OnUpdate.KEEP and service.bake_s is not None:
+        yield document.problem(("spotrelay", "bake_seconds"), "with on_update: keep nothing is rolled out")
     if not service.use_spot:
         if service.max_price_share is not None:
             yield document.problem(("resources", "max_price"), "is for Spot, which use_spot turns off")
@@ -266,10 +239,12 @@ def _without_bridge(service: Service) -> tuple[str, str] | None:
 
 def _warnings(document: Document, file: ServiceFile, service: Service) -> Iterator[Problem]:
     wanted = file.resources.wanted
-    found = eligibility.find(wanted)
+    found = file.resources.found
+    for skipped in file.resources.warnings():
+        yield document.problem(("resources", *skipped.at), skipped.message)
     if service.use_spot and (message := eligibility.too_few(wanted, found)):
-        yield document.problem(("resources", _field_of_choice(wanted)), message)
-    for accelerators in wanted.accelerators:
+        yield document.problem(("resources", file.resources.field_of_choice), message)
+    for accelerators in dict.fromkeys(a for choice in wanted.choices for a in choice.accelerators):
         if not any(accelerators.are_on(type_) for type_ in found.types):
             left_out = [e for e in found.excluded if accelerators.are_on(e.type)]
             reasons = "; ".join(eligibility.grouped(left_out))

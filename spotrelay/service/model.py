@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from spotrelay.core.instance_types import InstanceType
@@ -11,6 +11,7 @@ from spotrelay.core.requirements import Requirements
 from spotrelay.core.spec import ServiceSettings
 from spotrelay.service.disk import Disk
 from spotrelay.service.errors import Problem
+from spotrelay.service.files import FileMount, GitRepository
 
 DEFAULT_ROOT_DEVICE = "/dev/sda1"
 """Of Ubuntu's images, the default among them."""
@@ -18,6 +19,13 @@ DEFAULT_ROOT_DEVICE = "/dev/sda1"
 LEAST_DISK_GIB = 75
 """Size of the default image's snapshot, as of 2026: no root volume may be smaller. EC2 says so only at the
 launch (InvalidBlockDeviceMapping, `expect size >= 75GB`)."""
+
+LEAST_PLAIN_DISK_GIB = 8
+"""Size of the snapshot of Ubuntu's image."""
+
+PLAIN_IMAGE = "/aws/service/canonical/ubuntu/server/24.04/stable/current/{arch}/hvm/ebs-gp3/ami-id"
+"""Canonical's Ubuntu, for services without an accelerator: no driver, no Docker, no AWS CLI. It calls the
+architectures amd64 and arm64."""
 
 DEFAULT_IMAGE = "/aws/service/deeplearning/ami/{arch}/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"
 """AWS's Deep Learning Base AMI: Ubuntu with NVIDIA's driver, Docker and the AWS CLI, and no framework."""
@@ -30,6 +38,9 @@ class Image:
     reference: str
     root_device: str = DEFAULT_ROOT_DEVICE
     """What the image calls its root volume. Another name in the launch template would be a second disk."""
+
+    by_region: Mapping[str, str] = field(default_factory=dict)
+    """Region → AMI, instead of a reference."""
 
     @property
     def is_parameter(self) -> bool:
@@ -48,8 +59,16 @@ class Service(ServiceSettings):
     """Every type that may be launched: in the file's order if `ordered`, else grouped by accelerator."""
     health_check_path: str
     """What the load balancer GETs."""
+    health_check_codes: str
+    """The statuses that mean it is alive, as ELB takes them: `200`, `200-499`."""
+    load_balancing: str
+    """`least_load`, `round_robin` or `instance_aware_least_load`, in SkyServe's words."""
+    certificate_arn: str | None
+    """The certificate with which the load balancer speaks TLS; None: as the deployment says."""
     idle_timeout_s: int
     """A request whose replica sends nothing for this long is given up by the load balancer."""
+    capacity_reservations: str | None
+    """ARN of the resource group whose capacity reservations on-demand launches use first."""
     disk: Disk
     image: Image
     arch: str
@@ -57,8 +76,19 @@ class Service(ServiceSettings):
     envs: Mapping[str, str]
     secrets: Mapping[str, str]
     """Environment variable → SSM parameter. The instance's role must be allowed to read each."""
+    secret_values: Mapping[str, str] = field(repr=False)
+    """Of the secrets that stand in the file in the clear, for `spotrelay secrets`."""
     setup: str | None
     run: str
+    is_skyserve: bool = False
+    """The file is in SkyServe's words: its scripts find what SkyServe gives them."""
+    container: str | None = None
+    """The image in which both scripts run, with its registry; None: they run on the instance itself."""
+    workdir: Path | GitRepository | None = None
+    """What is in `~/sky_workdir`: a directory of the machine that deploys, or a repository."""
+    file_mounts: tuple[FileMount, ...] = ()
+    scripts_in_bundle: bool = False
+    """Both scripts are too long for user data, and come with the files."""
     warnings: tuple[Problem, ...]
     """What is allowed and probably not meant."""
     notices: tuple[Problem, ...]

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields
 
-from spotrelay.core.spec import ServiceSettings, ServiceSpec
+from spotrelay.core.spec import LaunchTemplate, ServiceSettings, ServiceSpec
 from spotrelay.service.model import Service
 from spotrelay.service.userdata import LONGEST_REGION
 
@@ -28,6 +28,7 @@ def document(
     version: str,
     target_group_arn: str,
     load_balancer: str,
+    on_demand_template: LaunchTemplate | None = None,
 ) -> str:
     """The document's JSON. What isn't from the file may be a CDK token; `version` is a number, or one."""
     settings = {field.name: getattr(service, field.name) for field in fields(ServiceSettings)}
@@ -40,28 +41,32 @@ def document(
         launch_template_id=launch_template_id,
         target_group_arn=target_group_arn,
         load_balancer=load_balancer,
+        on_demand_template=on_demand_template,
     ).to_dict()
     probe = json.dumps(values["readiness_probe"])
     text = json.dumps({**values, "version": version, "readiness_probe": _PROBE})
     # A token is text, and the version a number: take the quotes off that JSON puts around it.
-    text = text.replace(json.dumps(version), version)
+    text = text.replace(f'"version": {json.dumps(version)}', f'"version": {version}', 1)
     return text.replace(json.dumps(_PROBE), _harmless(probe))
 
 
 def size(service: Service) -> int:
     """Characters of the document, where all that isn't known yet is as long as it can be."""
-    zone = f"{LONGEST_REGION}a"
+    zone, template_id, version = f"{LONGEST_REGION}a", "lt-" + "0" * 17, "99999"
     return len(
         document(
             service,
             subnets={f"subnet-{number:017x}": zone for number in range(MOST_ZONES)},
-            launch_template_id="lt-" + "0" * 17,
-            version="99999",
+            launch_template_id=template_id,
+            version=version,
             target_group_arn=f"arn:aws-us-gov:elasticloadbalancing:{LONGEST_REGION}:000000000000:targetgroup/"
             + "x" * 32
             + "/"
             + "0" * 16,
             load_balancer="app/" + "x" * 32 + "/" + "0" * 16,
+            on_demand_template=LaunchTemplate(template_id, version)
+            if service.capacity_reservations
+            else None,
         )
     )
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from spotrelay.core.instance_types import InstanceType
 from spotrelay.core.requirements import Accelerators
@@ -14,6 +15,9 @@ from spotrelay.core.scaling import MetricTarget, Scaling, Schedule
 from spotrelay.core.schedules import Cron, CronError
 from spotrelay.service.document import shown
 from spotrelay.service.requirements import Finding, parse_accelerators, rejected
+
+if TYPE_CHECKING:
+    from spotrelay.service.schema import ReplicaPolicy
 
 MAX_REPLICAS = 1000
 """Targets of one Application Load Balancer (default quota)."""
@@ -31,22 +35,6 @@ class _Fields(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
-def _qps(value: Any) -> Any:
-    if not isinstance(value, dict):
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-            message = f"expected a number more than 0, or one for each accelerator, got {shown(value)}"
-            raise rejected(Finding((), message))
-        return float(value)
-    findings = [
-        Finding((name,), f"expected a number more than 0, got {shown(qps)}")
-        for name, qps in value.items()
-        if isinstance(qps, bool) or not isinstance(qps, int | float) or not 0 < qps < float("inf")
-    ]
-    if findings or not value:
-        raise rejected(*findings or [Finding((), "expected a number for at least one accelerator")])
-    return {str(known): float(value[name]) for name in value for known in parse_accelerators(name)}
-
-
 class _Range(_Fields):
     min_replicas: int = Field(ge=0, le=MAX_REPLICAS, description=_REPLICAS)
     max_replicas: int | None = Field(default=None, ge=0, le=MAX_REPLICAS, description=_REPLICAS)
@@ -62,17 +50,6 @@ class _Range(_Fields):
             message = f"expected at least min_replicas, {self.min_replicas}, got {self.max_replicas}"
             raise rejected(Finding(("max_replicas",), message))
         return self
-
-
-class ReplicaPolicy(_Range):
-    """SkyServe's `replica_policy`."""
-
-    target_qps_per_replica: Annotated[float | dict[str, float] | None, BeforeValidator(_qps)] = Field(
-        default=None, description="a number more than 0, or one for each accelerator"
-    )
-    upscale_delay_seconds: int = Field(default=300, ge=0, le=LONGEST_DELAY_S, description=_DELAY)
-    downscale_delay_seconds: int = Field(default=1200, ge=0, le=LONGEST_DELAY_S, description=_DELAY)
-    num_overprovision: int = Field(default=0, ge=0, le=MAX_REPLICAS, description=_REPLICAS)
 
 
 class MetricSection(_Fields):
@@ -172,19 +149,21 @@ def findings(policy: ReplicaPolicy | None, extra: ScalingSection | None) -> list
             " max_replicas instead of service.replicas"
         )
         found.append(Finding(("spotrelay", "scaling"), message))
-    has_target = (extra and extra.metric) or (policy and policy.target_qps_per_replica is not None)
-    ranges: list[tuple[tuple[str | int, ...], _Range]] = (
-        [(("service", "replica_policy"), policy)] if policy else []
-    )
-    schedules = extra.schedules if extra else []
-    ranges += [(("spotrelay", "scaling", "schedules", i), s) for i, s in enumerate(schedules)]
-    for at, one in ranges:
-        if one.most > one.min_replicas and not has_target:
+    if (extra and extra.metric) or (policy and policy.target_qps_per_replica is not None):
+        return found
+    if policy and policy.most > policy.min_replicas:
+        message = (
+            "missing: between min_replicas and max_replicas the number follows the load, so say how many"
+            " requests a second one replica is to have"
+        )
+        found.append(Finding(("service", "replica_policy", "target_qps_per_replica"), message))
+    for index, one in enumerate(extra.schedules if extra else []):
+        if one.most > one.min_replicas:
             message = (
                 f"is {one.most} and min_replicas is {one.min_replicas}, and nothing says what decides in"
                 " between: add service.replica_policy.target_qps_per_replica, or make the two equal"
             )
-            found.append(Finding((*at, "max_replicas"), message))
+            found.append(Finding(("spotrelay", "scaling", "schedules", index, "max_replicas"), message))
     return found
 
 
@@ -210,7 +189,15 @@ def compiled(
 
 def _by_type(qps: Mapping[str, float], types: Sequence[InstanceType]) -> dict[str, float]:
     """What types are to have that aren't to have the least. One that the survey finds later has the least."""
-    wanted = [(Accelerators.parse(name), value) for name, value in qps.items()]
+    wanted = [(these, value) for name, value in qps.items() for these in _accelerators(name)]
     least = min(qps.values())
     named = ((t.name, next((value for these, value in wanted if these.are_on(t)), least)) for t in types)
     return {name: value for name, value in named if value > least}
+
+
+def _accelerators(name: str) -> tuple[Accelerators, ...]:
+    """What a key names; nothing where AWS lacks it, as SkyServe's files often name all there are."""
+    try:
+        return parse_accelerators(name).accelerators
+    except PydanticCustomError:
+        return ()

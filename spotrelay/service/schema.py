@@ -8,47 +8,38 @@ elsewhere. Defaults and limits are explained in docs/service-file.md; a test hol
 from __future__ import annotations
 
 import json
+import math
 import re
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
+from pydantic import BeforeValidator, Field, JsonValue, ValidationInfo, model_validator
 
-from spotrelay import catalog
-from spotrelay.core.instance_types import InstanceType
-from spotrelay.core.requirements import Accelerators, Amount, Exclusion, Requirements
-from spotrelay.core.spec import OnRebalance, OnWarning
+from spotrelay.core.spec import OnRebalance, OnUpdate, OnWarning
 from spotrelay.service import eligibility
+from spotrelay.service.candidate import Fields
 from spotrelay.service.document import shown
-from spotrelay.service.model import DEFAULT_ROOT_DEVICE, LEAST_DISK_GIB
+from spotrelay.service.draft import Dialect
+from spotrelay.service.environment import PARAMETER_NAME
+from spotrelay.service.file_fields import parse_file_mounts, parse_workdir
+from spotrelay.service.files import FileMount, GitRepository
 from spotrelay.service.requirements import (
-    REGION,
-    TYPE_OR_FAMILY,
+    MAX_PORT,
     ZONE,
     Finding,
-    did_you_mean,
-    parse_accelerators,
-    parse_amount,
     parse_names,
     parse_share,
+    parse_types,
     rejected,
 )
-from spotrelay.service.scaling import MAX_REPLICAS, ReplicaPolicy, ScalingSection
+from spotrelay.service.resources import Resources
+from spotrelay.service.scaling import MAX_REPLICAS, ScalingSection
 from spotrelay.service.scaling import findings as scaling_findings
-
-MAX_REGIONS = 10
-"""The most that EC2 takes in one question for placement scores."""
-
-PARAMETER_NAME = r"/[A-Za-z0-9_.\-/]{1,1010}"
-"""An SSM parameter in a hierarchy. IAM wants its name exactly, so the leading slash is not optional."""
 
 INSTANCE_STORE = "/opt/dlami/nvme"
 """Where the default image mounts the disks of the host, which are empty after each stop."""
 
 SET_BY_SPOTRELAY = {"HOST": "is always 0.0.0.0", "PORT": "is resources.ports"}
-
-
-class _Fields(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
 def _path_only(value: Any) -> Any:
@@ -67,19 +58,36 @@ def _post_data(value: Any) -> Any:
     return parsed
 
 
+def _headers(value: Any) -> Any:
+    """Names and values as HTTP takes them. A number is taken as its text."""
+    if not isinstance(value, dict):
+        return value
+    findings, headers = [], {}
+    for name, content in value.items():
+        text = str(content) if isinstance(content, int | float) and not isinstance(content, bool) else content
+        if not re.fullmatch(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+", name):
+            findings.append(Finding((name,), "expected a header's name, as in Content-Type"))
+        elif not isinstance(text, str) or not re.fullmatch(r"[\t\x20-\x7e]*", text):
+            findings.append(Finding((name,), f"expected a header's value, in ASCII, got {shown(content)}"))
+        headers[name] = text
+    if findings:
+        raise rejected(*findings)
+    return headers
+
+
 def _nothing_is_empty(value: Any) -> Any:
     """A section whose entries are all commented out."""
     return {} if value is None else value
 
 
-def _env_names(value: Any, *, secret: bool = False) -> Any:
+def _env_names(value: Any, info: ValidationInfo, *, secret: bool = False) -> Any:
     if not isinstance(value, dict):
         return value
     findings = []
     for name, content in value.items():
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             findings.append(Finding((name,), "expected a name of letters, digits and _, as in MODEL_NAME"))
-        elif name in SET_BY_SPOTRELAY or name.startswith("SPOTRELAY_"):
+        elif name.startswith("SPOTRELAY_") or (name in SET_BY_SPOTRELAY and not _is_skyserves(info)):
             reason = SET_BY_SPOTRELAY.get(name, "starts with SPOTRELAY_")
             findings.append(Finding((name,), f"is set by SpotRelay ({reason}): use another name"))
         message = _bad_secret(content) if secret else _bad_env(content)
@@ -90,9 +98,17 @@ def _env_names(value: Any, *, secret: bool = False) -> Any:
     return value
 
 
+def _is_skyserves(info: ValidationInfo) -> bool:
+    """Whether the file is in SkyServe's words, in which it may set HOST and PORT for itself."""
+    return (info.context or {}).get("dialect") is Dialect.SKYSERVE
+
+
 def _bad_env(content: Any) -> str | None:
     if content is None:
-        return 'has no value: write "" for an empty one; what must stay secret belongs under `secrets`'
+        return (
+            "has no value: give it with --env NAME=VALUE or --env-file (for cdk: -c env=NAME=VALUE), or write"
+            ' "" for an empty one; what must stay secret belongs under `secrets`'
+        )
     if not isinstance(content, str):
         return f"expected text or a number, got {shown(content)}"
     # systemd ignores an assignment with any other control character, and says so only in the journal.
@@ -107,28 +123,8 @@ def _bad_secret(content: Any) -> str | None:
     return f"expected the name of an SSM parameter, such as /spotrelay/llama3/hf-token, got {shown(content)}"
 
 
-def _secret_names(value: Any) -> Any:
-    return _env_names(value, secret=True)
-
-
-def _known_types(value: Any) -> Any:
-    if not isinstance(value, list) or not value:
-        return value
-    findings = []
-    names = [type_.name for type_ in catalog.all_types()]
-    for index, name in enumerate(value):
-        if not isinstance(name, str):
-            findings.append(
-                Finding((index,), f"expected an instance type such as g5.2xlarge, got {shown(name)}")
-            )
-        elif name not in names:
-            hint = did_you_mean(name, names)
-            findings.append(Finding((index,), f"{name!r} is no instance type with an accelerator{hint}"))
-        elif name in value[:index]:
-            findings.append(Finding((index,), f"{name} stands in the list twice: remove one"))
-    if findings:
-        raise rejected(*findings)
-    return value
+def _secret_names(value: Any, info: ValidationInfo) -> Any:
+    return _env_names(value, info, secret=True)
 
 
 AUTO = "auto"
@@ -147,204 +143,150 @@ def _standbys(value: Any) -> Any:
     return value
 
 
+RESERVATIONS = re.compile(
+    r"arn:aws[a-z-]*:resource-groups:(?P<region>[a-z0-9-]+):(?P<account>[0-9]{12}):group/[A-Za-z0-9_.-]{1,300}"
+)
+"""A resource group, as AWS Resource Groups names it."""
+
+_RESERVATIONS = (
+    "the ARN of a resource group of capacity reservations, such as"
+    " arn:aws:resource-groups:us-east-1:123456789012:group/chat"
+)
+
+
+def _reservations(value: Any) -> Any:
+    if isinstance(value, str) and RESERVATIONS.fullmatch(value):
+        return value
+    message = f"expected {_RESERVATIONS}, got {shown(value)}"
+    names = value if isinstance(value, list) else [value]
+    if any(re.match(r"cr-|arn:.*:capacity-reservation/", str(name)) for name in names):
+        # What targets one reservation isn't launched when that is full, nor started again once it has ended.
+        message += ": put reservations into a group, which may be full or change: docs/cold-start.md says how"
+    raise rejected(Finding((), message))
+
+
 ROOTED = r"^/[\x21-\x7e]*$"
 """The path part of a URL, as ELB takes it."""
 
 
-class ProbeSection(_Fields):
+class ProbeSection(Fields):
     """A request that a replica answers with 200 once it can serve."""
 
-    path: str = Field(pattern=ROOTED, max_length=1024, description="a path such as /v1/chat/completions")
+    path: str = Field(
+        default="/", pattern=ROOTED, max_length=1024, description="a path such as /v1/chat/completions"
+    )
     post_data: Annotated[dict[str, JsonValue] | None, BeforeValidator(_post_data)] = Field(
         default=None, description="fields to be sent as a JSON object"
     )
     initial_delay_seconds: int = Field(
         default=1200, ge=1, le=86_400, description="whole seconds from 1 to 86400"
     )
-    timeout_seconds: int = Field(default=15, ge=1, le=20, description="whole seconds from 1 to 20")
+    headers: Annotated[dict[str, str], BeforeValidator(_headers), BeforeValidator(_nothing_is_empty)] = Field(
+        default_factory=dict, description="HTTP headers (NAME: value)"
+    )
+    timeout_seconds: int = Field(default=15, ge=1, le=3600, description="whole seconds from 1 to 3600")
+    endpoint_probe_interval_seconds: int = Field(
+        default=10, ge=1, le=3600, description="whole seconds from 1 to 3600"
+    )
     consecutive_failure_threshold_timeout: int = Field(
-        default=180, ge=60, le=86_400, description="whole seconds from 60 to 86400"
+        default=180, ge=1, le=86_400, description="whole seconds from 1 to 86400"
     )
 
 
-class ServiceSection(_Fields):
+_COUNT = f"a whole number from 0 to {MAX_REPLICAS}"
+
+
+def _qps(value: Any) -> Any:
+    """A number, or one for each accelerator."""
+    if isinstance(value, dict) and value:
+        wrong = [name for name, qps in value.items() if not _is_positive(qps)]
+        if not wrong:
+            return {name: float(qps) for name, qps in value.items()}
+        findings = [
+            Finding((name,), f"expected a number more than 0, got {shown(value[name])}") for name in wrong
+        ]
+        raise rejected(*findings)
+    if not _is_positive(value):
+        raise rejected(Finding((), f"expected {_QPS}, got {shown(value)}"))
+    return float(value)
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+
+
+_QPS = "requests a second, more than 0, or a mapping of accelerators to them"
+
+
+class ReplicaPolicy(Fields):
+    """A number of replicas that follows the load, in SkyServe's words; see `dialect` for the fallbacks."""
+
+    min_replicas: int = Field(ge=0, le=MAX_REPLICAS, description=_COUNT)
+    max_replicas: int | None = Field(default=None, ge=0, le=MAX_REPLICAS, description=_COUNT)
+    target_qps_per_replica: Annotated[float | dict[str, float] | None, BeforeValidator(_qps)] = Field(
+        default=None, description=_QPS
+    )
+    upscale_delay_seconds: int = Field(
+        default=300, ge=0, le=86_400, description="whole seconds from 0 to 86400"
+    )
+    downscale_delay_seconds: int = Field(
+        default=1200, ge=0, le=86_400, description="whole seconds from 0 to 86400"
+    )
+    num_overprovision: int = Field(default=0, ge=0, le=MAX_REPLICAS, description=_COUNT)
+    spot_placer: str | None = Field(
+        default=None, pattern="^dynamic_fallback$", description="dynamic_fallback"
+    )
+
+    @property
+    def most(self) -> int:
+        """The most replicas that there may be."""
+        return self.min_replicas if self.max_replicas is None else self.max_replicas
+
+    @model_validator(mode="after")
+    def _in_order(self) -> ReplicaPolicy:
+        if self.most < self.min_replicas:
+            message = f"expected min_replicas, {self.min_replicas}, or more, got {self.most}"
+            raise rejected(Finding(("max_replicas",), message))
+        return self
+
+
+class TlsSection(Fields):
+    """SkyServe's certificate. Here it belongs into AWS Certificate Manager."""
+
+    keyfile: str = Field(description="a path")
+    certfile: str = Field(description="a path")
+
+
+class LoadBalancerSection(Fields):
+    """What `dialect` leaves of it: its one field is `spotrelay.idle_timeout_seconds`."""
+
+
+class ServiceSection(Fields):
     """How many replicas, and when one is well."""
 
-    replicas: int = Field(ge=0, le=MAX_REPLICAS, description=f"a whole number from 0 to {MAX_REPLICAS}")
+    replicas: int | None = Field(default=None, ge=0, le=MAX_REPLICAS, description=_COUNT)
+    ports: int | None = Field(
+        default=None, ge=1, le=MAX_PORT, description=f"one port from 1 to {MAX_PORT}, such as 8080"
+    )
     replica_policy: ReplicaPolicy | None = Field(
         default=None, description="fields (min_replicas, max_replicas …)"
     )
     readiness_probe: Annotated[ProbeSection | None, BeforeValidator(_path_only)] = Field(
         default=None, description="a path, or fields (path, post_data …)"
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _a_policy_gives_the_number(cls, values: Any) -> Any:
-        """What is begun with where `replica_policy` says between which numbers."""
-        if not isinstance(values, dict) or not isinstance(policy := values.get("replica_policy"), dict):
-            return values
-        if "replicas" in values:
-            message = "says how many there are, too: remove one of the two"
-            raise rejected(Finding(("replica_policy",), f"service.replicas {message}"))
-        return {**values, "replicas": policy.get("min_replicas", 0)}
-
-    @property
-    def most_replicas(self) -> int:
-        """As many as there may be by `replicas` or `replica_policy`."""
-        return self.replica_policy.most if self.replica_policy else self.replicas
-
-
-class Resources(_Fields):
-    """What an instance must have."""
-
-    accelerators: Annotated[tuple[Accelerators, ...] | None, BeforeValidator(parse_accelerators)] = Field(
-        default=None, description="accelerators such as A10G:1, or [A10G:1, L4:1]"
+    load_balancing_policy: Literal["least_load", "round_robin", "instance_aware_least_load"] = Field(
+        default="least_load", description="least_load, round_robin or instance_aware_least_load"
     )
-    accelerator_memory: Annotated[Amount | None, BeforeValidator(parse_amount)] = Field(
-        default=None, description="24 or 24+"
+    load_balancer: LoadBalancerSection | None = Field(
+        default=None, description="fields (stream_timeout_seconds)"
     )
-    instance_types: Annotated[list[str] | None, BeforeValidator(_known_types)] = Field(
-        default=None, min_length=1, description="a list of instance types, the preferred one first"
-    )
-    exclude: Annotated[
-        list[str],
-        BeforeValidator(parse_names(TYPE_OR_FAMILY, "a type such as g5.xlarge, or a family such as g5")),
-    ] = Field(
-        default_factory=list, description="a list of instance types or families, such as [g5.xlarge, g4dn]"
-    )
-    cpus: Annotated[Amount | None, BeforeValidator(parse_amount)] = Field(default=None, description="8 or 8+")
-    memory: Annotated[Amount | None, BeforeValidator(parse_amount)] = Field(
-        default=None, description="32 or 32+"
-    )
-    zones: Annotated[list[str] | None, BeforeValidator(parse_names(ZONE, "a zone such as us-east-1a"))] = (
-        Field(default=None, min_length=1, description="a list of zones, such as [us-east-1a, us-east-1b]")
-    )
-    regions: Annotated[
-        list[str] | None, BeforeValidator(parse_names(REGION, "a region such as us-east-1"))
-    ] = Field(
-        default=None,
-        min_length=1,
-        max_length=MAX_REGIONS,
-        description=f"a list of at most {MAX_REGIONS} regions, such as [us-east-1, us-east-2]",
-    )
-    use_spot: bool = Field(default=True, description="true or false")
-    max_price: Annotated[float | None, BeforeValidator(parse_share)] = Field(
-        default=None, description="a share of the on-demand price from 1% to 100%, such as 70%"
-    )
-    disk_size: int = Field(default=256, ge=8, le=16_384, description="a whole number of GiB from 8 to 16384")
-    disk_tier: Literal["low", "medium", "high", "best"] = Field(
-        default="medium", description="low, medium, high or best"
-    )
-    disk_initialization_rate: int | None = Field(
-        default=None, ge=100, le=300, description="a whole number of MiB/s from 100 to 300"
-    )
-    ports: int = Field(ge=1, le=65_535, description="one port from 1 to 65535, such as 8080")
-    image: str | None = Field(
-        default=None,
-        pattern=rf"^(ami-[0-9a-f]{{8,17}}|{PARAMETER_NAME})$",
-        description="an AMI (ami-0123456789abcdef0) or the SSM parameter that holds one (/aws/service/…)",
-    )
-    root_device: str = Field(
-        default=DEFAULT_ROOT_DEVICE,
-        pattern=r"^/dev/(sd|xvd)[a-z][0-9]{0,2}$",
-        description="a device name such as /dev/sda1 or /dev/xvda",
-    )
-
-    @property
-    def wanted(self) -> Requirements:
-        """The requirements on the instance type and where it is."""
-        return Requirements(
-            accelerators=self.accelerators or (),
-            accelerator_memory_gb=self.accelerator_memory,
-            cpus=self.cpus,
-            memory_gib=self.memory,
-            instance_types=tuple(self.instance_types or ()),
-            exclude=tuple(self.exclude),
-            zones=tuple(self.zones or ()),
-            regions=tuple(self.regions or ()),
-            use_spot=self.use_spot,
-        )
-
-    @model_validator(mode="after")
-    def _zones_are_in_regions(self) -> Resources:
-        elsewhere = [
-            Finding(("zones", index), f"{zone} is in none of the regions {', '.join(self.regions or ())}")
-            for index, zone in enumerate(self.zones or ())
-            if self.regions and zone[:-1] not in self.regions
-        ]
-        if elsewhere:
-            raise rejected(*elsewhere)
-        return self
-
-    @model_validator(mode="after")
-    def _the_image_fits(self) -> Resources:
-        """Only of the default image do we know the size and the root device."""
-        if self.image is not None:
-            return self
-        if self.disk_size < LEAST_DISK_GIB:
-            message = (
-                f"expected {LEAST_DISK_GIB} GiB or more, which the default image takes, got {self.disk_size}:"
-                " EC2 would refuse every launch"
-            )
-            raise rejected(Finding(("disk_size",), message))
-        if self.root_device != DEFAULT_ROOT_DEVICE:
-            message = (
-                f"the default image's root device is {DEFAULT_ROOT_DEVICE}:"
-                " remove this, or name the image that has another in resources.image"
-            )
-            raise rejected(Finding(("root_device",), message))
-        return self
-
-    @model_validator(mode="after")
-    def _something_to_launch(self) -> Resources:
-        wanted = self.wanted
-        if not (wanted.accelerators or wanted.instance_types or wanted.accelerator_memory_gb):
-            raise rejected(
-                Finding(("accelerators",), "missing: expected accelerators such as A10G:1, or [A10G:1, L4:1]")
-            )
-        at_odds = [
-            Finding(("instance_types", index), _why_not(type_, wanted))
-            for index, name in enumerate(wanted.instance_types)
-            if wanted.accelerators
-            and (type_ := catalog.find_type(name))
-            and not any(these.are_on(type_) for these in wanted.accelerators)
-        ]
-        if at_odds:
-            raise rejected(*at_odds)
-        found = eligibility.find(wanted)
-        if not found.types:
-            fields = {exclusion.field for exclusion in found.excluded}
-            at = (fields.pop(),) if len(fields) == 1 else ()
-            raise rejected(Finding(at, eligibility.why_none(wanted, found.excluded)))
-        if wanted.instance_types and found.excluded:
-            raise rejected(*(_excluded(wanted, exclusion) for exclusion in found.excluded))
-        if self.image is None and (foreign := next((t for t in found.types if not t.is_nvidia), None)):
-            message = (
-                f"the default image has NVIDIA's driver only, and {foreign.name} has {foreign.accelerator}: "
-                "name an image that suits it in resources.image"
-            )
-            raise rejected(Finding(("accelerators",), message))
-        return self
+    tls: TlsSection | None = Field(default=None, description="fields (keyfile, certfile)")
 
 
-def _why_not(type_: InstanceType, wanted: Requirements) -> str:
-    wishes = " or ".join(str(accelerator) for accelerator in wanted.accelerators)
-    has = (
-        f"{type_.accelerator}:{type_.accelerator_count}" if type_.accelerator_count else "a share of one GPU"
-    )
-    return f"{type_.name} has {has}, but accelerators asks for {wishes}: change one of the two"
+_REBALANCE_COST = "a share of a replica's own price from 5% to 90%, such as 20%"
 
 
-def _excluded(wanted: Requirements, exclusion: Exclusion) -> Finding:
-    index = wanted.instance_types.index(exclusion.type.name)
-    message = (
-        f"{exclusion.type.name} doesn't satisfy {exclusion.field} ({exclusion.reason}): change one of the two"
-    )
-    return Finding(("instance_types", index), message)
-
-
-class SpotRelaySection(_Fields):
+class SpotRelaySection(Fields):
     """What SkyServe's format has no place for, but for what an instance must have: that is in `Resources`."""
 
     health_check: str | None = Field(
@@ -368,13 +310,33 @@ class SpotRelaySection(_Fields):
     )
     # SkyServe's default, under the name stream_timeout_seconds. ELB takes 1 to 4000.
     idle_timeout_seconds: int = Field(default=120, ge=1, le=4000, description="whole seconds from 1 to 4000")
+    certificate_arn: str | None = Field(
+        default=None,
+        pattern=r"^arn:[\w-]+:acm:[\w-]+:\d{12}:certificate/[\w-]+$",
+        description="an ACM certificate's ARN, arn:aws:acm:REGION:ACCOUNT:certificate/…",
+    )
     standby: Annotated[int | str, BeforeValidator(_standbys)] = Field(default=0, description=_STANDBYS)
-    standby_instance_types: Annotated[list[str] | None, BeforeValidator(_known_types)] = Field(
+    standby_instance_types: Annotated[list[str] | None, BeforeValidator(parse_types)] = Field(
         default=None, min_length=1, description="a list of instance types"
     )
     standby_zones: Annotated[
         list[str] | None, BeforeValidator(parse_names(ZONE, "a zone such as us-east-1a"))
     ] = Field(default=None, min_length=1, description="a list of zones, such as [us-east-1a, us-east-1b]")
+    capacity_reservations: Annotated[str | None, BeforeValidator(_reservations)] = Field(
+        default=None, description=_RESERVATIONS
+    )
+    # Prices move by a few per cent all the time, and nothing is ever 90 % cheaper elsewhere.
+    rebalance_cost: Annotated[
+        float | None, BeforeValidator(parse_share(5, 90, _REBALANCE_COST), json_schema_input_type=str)
+    ] = Field(default=None, description=_REBALANCE_COST)
+
+    # strict=False: see `ServiceSection.on_warning`.
+    on_update: OnUpdate = Field(
+        default=OnUpdate.ROLLING, strict=False, description="rolling, blue_green or keep"
+    )
+    bake_seconds: int | None = Field(
+        default=None, ge=0, le=86_400, description="whole seconds from 0 to 86400"
+    )
 
     scaling: ScalingSection | None = Field(default=None, description="fields (metric, schedules …)")
 
@@ -383,19 +345,20 @@ class SpotRelaySection(_Fields):
         """Whether the control plane finds out how many standbys pay."""
         return self.standby == AUTO
 
-    def standbys(self, service: ServiceSection) -> int:
+    def standbys(self, replicas: int) -> int:
         """How many, to begin with if `is_auto`: one for each replica on Spot. A share is rounded up."""
         if isinstance(self.standby, int):
             return self.standby
         if self.is_auto:
-            return max(service.replicas - self.base_on_demand, 0)
-        return -(-service.replicas * int(self.standby.removesuffix("%")) // 100)
+            return replicas - self.base_on_demand
+        return -(-replicas * int(self.standby.removesuffix("%")) // 100)
 
 
-class ServiceFile(_Fields):
+class ServiceFile(Fields):
     """A whole service file."""
 
-    name: str | None = Field(default=None, description="text")
+    name: str = Field(default="", description="text")
+    num_nodes: int = Field(default=1, ge=1, le=1, description="1: a replica is one instance")
     service: ServiceSection = Field(description="fields (replicas, readiness_probe …)")
     resources: Resources = Field(description="fields (accelerators, ports …)")
     spotrelay: Annotated[SpotRelaySection, BeforeValidator(_nothing_is_empty)] = Field(
@@ -407,8 +370,28 @@ class ServiceFile(_Fields):
     secrets: Annotated[dict[str, str], BeforeValidator(_secret_names), BeforeValidator(_nothing_is_empty)] = (
         Field(default_factory=dict, description="SSM parameters (NAME: /parameter/name)")
     )
+    workdir: Annotated[Path | GitRepository | None, BeforeValidator(parse_workdir)] = Field(
+        default=None, description="a directory such as `.`, or fields (url, ref)"
+    )
+    file_mounts: Annotated[
+        tuple[FileMount, ...], BeforeValidator(parse_file_mounts), BeforeValidator(_nothing_is_empty)
+    ] = Field(default=(), description="targets, each with a path, s3://bucket/prefix or fields (source …)")
     setup: str | None = Field(default=None, description="a bash script")
     run: str = Field(pattern=r"\S", description="a bash script, such as: run: python3 serve.py --port $PORT")
+
+    @property
+    def replicas(self) -> int:
+        """How many there are, to begin with if the number follows the load."""
+        policy = self.service.replica_policy
+        if policy is not None:
+            return policy.min_replicas
+        return 1 if self.service.replicas is None else self.service.replicas
+
+    @property
+    def port(self) -> int:
+        """The one that serves. `resources.port_findings` tells where there is none."""
+        ports = self.resources.ports
+        return self.service.ports or (ports and ports.only) or 0
 
     @model_validator(mode="after")
     def _env_or_secret(self) -> ServiceFile:
@@ -428,8 +411,20 @@ class ServiceFile(_Fields):
         return self
 
     @model_validator(mode="after")
+    def _new_ones_can_be_told_to_be_up(self) -> ServiceFile:
+        probe = self.service.readiness_probe
+        if self.spotrelay.on_update is OnUpdate.BLUE_GREEN and (probe is None or probe.post_data is None):
+            message = (
+                "with blue_green new replicas wait outside the rotation, where only a service.readiness_probe"
+                " with post_data tells that they are up: add one, or say rolling"
+            )
+            raise rejected(Finding(("spotrelay", "on_update"), message))
+        return self
+
+    @model_validator(mode="after")
     def _base_is_a_part(self) -> ServiceFile:
-        replicas, base = self.service.most_replicas, self.spotrelay.base_on_demand
+        policy = self.service.replica_policy
+        replicas, base = (policy.most if policy else self.replicas), self.spotrelay.base_on_demand
         if base > replicas:
             message = f"expected a whole number from 0 to replicas, {replicas}, got {base}"
             raise rejected(Finding(("spotrelay", "base_on_demand"), message))
@@ -459,7 +454,7 @@ class ServiceFile(_Fields):
             for index, name in enumerate(self.spotrelay.standby_instance_types or ())
             if name not in types
         ]
-        zones = self.resources.zones
+        zones = self.resources.wanted.zones
         findings += [
             Finding(
                 ("spotrelay", "standby_zones", index),
@@ -473,10 +468,63 @@ class ServiceFile(_Fields):
         return self
 
     @model_validator(mode="after")
+    def _reservations_have_a_use(self) -> ServiceFile:
+        """They are where replicas may be, and something may be launched that can use them."""
+        found = RESERVATIONS.fullmatch(self.spotrelay.capacity_reservations or "")
+        if found is None:
+            return self
+        region, resources, own = found["region"], self.resources, self.spotrelay
+        messages = []
+        for field, regions in (
+            ("zones", [zone[:-1] for zone in resources.zones or ()]),
+            ("regions", resources.regions or []),
+        ):
+            if regions and region not in regions:
+                listed = ", ".join(getattr(resources, field))
+                messages.append(
+                    f"the group is in {region}, and resources.{field} is {listed}: change one of the two"
+                )
+        if resources.use_spot and not own.on_demand_fallback and not own.base_on_demand:
+            messages.append(
+                "only on-demand instances use capacity reservations, and this service has none: set"
+                " spotrelay.base_on_demand, let spotrelay.on_demand_fallback be true, or remove this"
+            )
+        if messages:
+            at = ("spotrelay", "capacity_reservations")
+            raise rejected(*(Finding(at, message) for message in messages))
+        return self
+
+    @model_validator(mode="after")
+    def _moves_have_a_use(self) -> ServiceFile:
+        """There is Spot to move to, and room for the new replica beside the old one."""
+        own = self.spotrelay
+        if own.rebalance_cost is None:
+            return self
+        messages = []
+        if not self.resources.use_spot:
+            messages.append(
+                "replicas move to cheaper Spot, and resources.use_spot: false rules that out: "
+                "remove one of the two"
+            )
+        if own.base_on_demand == self.replicas > 0:
+            messages.append(
+                f"all {self.replicas} replicas are on-demand (spotrelay.base_on_demand), and only"
+                " those on Spot move: remove this, or make spotrelay.base_on_demand smaller"
+            )
+        if own.surge == 0:
+            messages.append(
+                "a replica moves once another runs beside it, which spotrelay.surge: 0 rules out: "
+                "remove one of the two"
+            )
+        if messages:
+            raise rejected(*(Finding(("spotrelay", "rebalance_cost"), message) for message in messages))
+        return self
+
+    @model_validator(mode="after")
     def _standbys_have_a_use(self) -> ServiceFile:
         """They can be prepared, bridge something, and keep what they load."""
         service, setup = self.service, self.setup or ""
-        if not (self.spotrelay.is_auto or self.spotrelay.standbys(service)):
+        if not (self.spotrelay.is_auto or self.spotrelay.standbys(self.replicas)):
             return self
         messages = []
         if service.readiness_probe is None or service.readiness_probe.post_data is None:
@@ -489,12 +537,12 @@ class ServiceFile(_Fields):
                 "a standby is an on-demand instance that stands in for Spot, which"
                 " spotrelay.on_demand_fallback: false rules out: remove one of the two"
             )
-        if self.spotrelay.base_on_demand == service.replicas > 0:
+        if self.spotrelay.base_on_demand == self.replicas > 0:
             messages.append(
-                f"all {service.replicas} replicas are on-demand (spotrelay.base_on_demand), so there is no"
+                f"all {self.replicas} replicas are on-demand (spotrelay.base_on_demand), so there is no"
                 " interruption to bridge: remove this, or make spotrelay.base_on_demand smaller"
             )
-        if not self.resources.use_spot:
+        if not self.resources.wanted.use_spot:
             messages.append(
                 "with resources.use_spot: false there is no interruption that a standby could bridge: "
                 "remove one of the two"

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import io
 import re
-import shlex
 from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString, LiteralScalarString
 
-from spotrelay.service import envfile
+from spotrelay.service import boot, envfile
 from spotrelay.service.model import Service
 
 HOME = "/opt/spotrelay"
@@ -26,11 +25,14 @@ MAX_BYTES = 16_384
 LONGEST_REGION = "xx-northeast-99"
 """Stands for a region whose name isn't known yet, and is no shorter than any."""
 
+LONGEST_ARCHIVE = f"s3://{'b' * 63}/{'0' * 64}.tar.gz"
+"""Stands for the address of the service's files, which isn't known before they are packed."""
+
 _UNIT = """\
 [Unit]
 Description=SpotRelay replica of {name}
-Wants=network-online.target
-After=network-online.target
+Wants={after}
+After={after}
 # A replica that can't start is replaced by SpotRelay in its own time; until then it keeps trying.
 StartLimitIntervalSec=0
 
@@ -53,38 +55,27 @@ _SETUP_ONCE = (
     "ExecStartPre=/bin/bash -c 'test -e .setup-done || {{ bash {home}/setup.sh && touch .setup-done; }}'\n"
 )
 
-_SECRETS = """\
-# Secrets come from Parameter Store with the instance's role, never from user data.
-spotrelay_secret() {{
-  aws ssm get-parameter --region {region} --name "$1" --with-decryption \
-    --query Parameter.Value --output text && return
-  echo "spotrelay: can't read parameter $1: does it exist, may the instance's role read it?" >&2
-  return 1
-}}
-"""
-
-
 _NOT_LITERAL = re.compile(
     r"[^\t\n -~\u00a0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]|[\u2028\u2029]"
 )
 """What no literal block may hold (control characters, U+FEFF), and what YAML 1.1 takes for a line break."""
 
 
-def user_data(service: Service, region: str) -> str:
+def user_data(service: Service, region: str, archive: str = LONGEST_ARCHIVE) -> str:
     """The cloud-config of a service's instances.
 
-    `region` may be a CDK token: it is put in as it is, once per script that needs secrets, and never wrapped
-    or escaped. The result must not be encoded before CDK has resolved it (use `Fn.base64`).
+    `region` and `archive`, the address of the service's files if it has any (`bundle.is_needed`), may hold
+    CDK tokens: they are put in as they are, and never wrapped or escaped. The result must not be encoded
+    before CDK has resolved it (use `Fn.base64`).
     """
-    files = [("service.env", "0600", envfile.render(environment(service)))]
-    if service.setup is not None:
-        files.append(("setup.sh", "0755", _script(service.setup, service, region)))
-    files.append(("run.sh", "0755", _script(service.run, service, region)))
-    setup = _SETUP_ONCE.format(home=HOME) if service.setup is not None else ""
-    unit = _UNIT.format(name=service.name, home=HOME, setup=setup)
+    scripts = boot.scripts(service, region, archive, tuple(environment(service)))
+    setup = _SETUP_ONCE.format(home=HOME) if "setup.sh" in scripts else ""
+    after = "network-online.target" if service.container is None else "network-online.target docker.service"
+    unit = _UNIT.format(name=service.name, home=HOME, setup=setup, after=after)
     config = {
         "write_files": [
-            *(_file(f"{HOME}/{name}", permissions, content) for name, permissions, content in files),
+            _file(f"{HOME}/service.env", "0600", envfile.render(environment(service))),
+            *(_file(f"{HOME}/{name}", "0755", content) for name, content in scripts.items()),
             _file(UNIT, "0644", unit),
         ],
         "runcmd": [
@@ -106,15 +97,6 @@ def environment(service: Service) -> dict[str, str]:
 def size(service: Service) -> int:
     """Bytes of user data, in the region with the longest name."""
     return len(user_data(service, LONGEST_REGION).encode())
-
-
-def _script(body: str, service: Service, region: str) -> str:
-    text = "#!/bin/bash\n"
-    if service.secrets:
-        text += _SECRETS.format(region=shlex.quote(region))
-        for name, parameter in service.secrets.items():
-            text += f"{name}=$(spotrelay_secret {shlex.quote(parameter)}) || exit 1\nexport {name}\n"
-    return text + body.rstrip("\n") + "\n"
 
 
 def _file(path: str, permissions: str, content: str) -> dict[str, Any]:

@@ -10,57 +10,48 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from spotrelay.service.candidate import ALTERNATIVES
 from spotrelay.service.dialect import RESOURCES_ADDITIONS, SECTION
-from spotrelay.service.document import Document, Location, field_name, shown
-from spotrelay.service.errors import Problem
+from spotrelay.service.document import Location, field_name, shown
 from spotrelay.service.requirements import FINDINGS, Finding, did_you_mean
 from spotrelay.service.schema import ServiceFile
+from spotrelay.service.skyserve import SAME
 
 _NOT_HERE = {
-    "base_ondemand_fallback_replicas": "use service.base_on_demand",
-    "dynamic_ondemand_fallback": "use service.on_demand_fallback",
-    "load_balancing_policy": "the load balancer's own algorithm is used: remove it",
-    "load_balancer": "use service.idle_timeout_seconds for stream_timeout_seconds",
-    "num_nodes": "a replica is one instance: remove it",
-    "workdir": "nothing is copied from your machine: fetch what you need in `setup`",
-    "file_mounts": "nothing is copied from your machine: fetch what you need in `setup`",
-    "any_of": "list the alternatives in resources.accelerators",
-    "ordered": "give the order in resources.instance_types",
-    "instance_type": "use the list instance_types",
-    "image_id": "use image",
-    "infra": "the account and region are those of `cdk deploy`: remove it",
-    "cloud": "the account and region are those of `cdk deploy`: remove it",
-    "region": "the region is that of `cdk deploy`; regions lists those that may be",
-    "zone": "every zone of the VPC is used; zones limits that",
+    "standby_hibernate": "EC2 hibernates no instance type that has an accelerator: a standby is stopped, and"
+    " keeps its disk; remove it",
 }
-"""SkyServe's fields that SpotRelay lacks, with what to do instead: many files start as a SkyServe file."""
+"""Fields that SpotRelay lacks, with what to do instead. All but the last are SkyServe's: many files start as
+a SkyServe file."""
 
 
-def problems(error: ValidationError, document: Document) -> Iterator[Problem]:
-    """Every problem that pydantic found, placed in the document."""
+def placed(error: ValidationError) -> Iterator[tuple[Location, str]]:
+    """Every problem that pydantic found: where in the canonical form, and a sentence."""
     for detail in error.errors(include_url=False):
-        yield from _problems(detail, document)
+        yield from _placed(detail)
 
 
-def _problems(detail: ErrorDetails, document: Document) -> Iterator[Problem]:
+def _placed(detail: ErrorDetails) -> Iterator[tuple[Location, str]]:
     at: Location = detail["loc"]
     match detail["type"]:
         case "findings":
             findings: tuple[Finding, ...] = detail["ctx"][FINDINGS]
             for finding in findings:
-                yield document.problem((*at, *finding.at), finding.message)
+                yield (*at, *finding.at), finding.message
         case "extra_forbidden":
-            yield document.problem(at, _unknown(at))
+            yield at, _unknown(at)
         case "missing":
-            yield document.problem(at, f"missing: expected {_expected(at)}")
+            yield at, f"missing: expected {_expected(at)}"
         case _:
-            yield document.problem(at, f"expected {_expected(at)}, got {shown(detail['input'])}")
+            yield at, f"expected {_expected(at)}, got {shown(detail['input'])}"
 
 
 def _unknown(at: Location) -> str:
     name = str(at[-1])
     section = _model_at(at[:-1])
     known = list(section.model_fields) if section else []
+    known += [str(other[len(at) - 1]) for other in SAME.values() if other[: len(at) - 1] == at[:-1]]
+    known = list(dict.fromkeys(known))
     if name in _NOT_HERE:
         return f"unknown field: {_NOT_HERE[name]}"
     if hint := did_you_mean(name, known):
@@ -81,36 +72,46 @@ def _expected(at: Location) -> str:
     described = "something else"
     model: type[BaseModel] | None = ServiceFile
     for step in at:
-        field = model.model_fields.get(str(step)) if model else None
+        if isinstance(step, int):
+            continue  # one of a list, which the field of the list describes
+        field = model.model_fields.get(step) if model else None
         if field is None:
             break
         described = field.description or described
-        model = _model_of(field)
+        model = model_of(field)
     return described
 
 
 def _model_at(at: Location) -> type[BaseModel] | None:
     model: type[BaseModel] | None = ServiceFile
     for step in at:
-        field = model.model_fields.get(str(step)) if model else None
-        model = _model_of(field) if field else None
+        if isinstance(step, int):
+            continue
+        field = model.model_fields.get(step) if model else None
+        model = model_of(field) if field else None
     return model
 
 
-def _model_of(field: FieldInfo) -> type[BaseModel] | None:
-    """The model of a section, `X` or `X | None`; None for a plain value."""
-    candidates: tuple[Any, ...] = (field.annotation, *typing.get_args(field.annotation))
-    return next((c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)), None)
+def model_of(field: FieldInfo) -> type[BaseModel] | None:
+    """The model of a section, `X` or `X | None`, or of each in a list of them; None for a plain value."""
+    return _model_in(field.annotation)
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    found = (_model_in(part) for part in typing.get_args(annotation))
+    return next((model for model in found if model), None)
 
 
 def sections() -> Iterator[tuple[str, type[BaseModel]]]:
-    """Every section of the canonical form with the way to it."""
+    """Every section of the canonical form with the way to it. Alternatives repeat one."""
     todo: list[tuple[str, type[BaseModel]]] = [("", ServiceFile)]
     while todo:
         way, model = todo.pop(0)
         yield way, model
         for name, field in model.model_fields.items():
-            section = _model_of(field)
+            section = None if name in ALTERNATIVES else model_of(field)
             if section:
                 todo.append((f"{way}.{name}".lstrip("."), section))
 

@@ -129,6 +129,8 @@ class Replace(_OfReplica):
 
     reason: str
     version: int
+    max_price: float | None = None
+    """Only where Spot costs no more, USD per hour: the replica is to move there; None: wherever it may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +325,8 @@ class TakeIn(_Step):
     reason: str
     is_fallback: bool = False
     """Whether it was bought on-demand though the service wants Spot there."""
+    port: int | None = None
+    """What it is registered with; None: it isn't in rotation."""
 
 
 @dataclass(frozen=True, slots=True)

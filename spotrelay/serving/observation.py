@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from spotrelay.core import timing
 from spotrelay.core.instances import Instance, TargetState
-from spotrelay.core.pools import Offering
+from spotrelay.core.pools import Offering, PoolMemory
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
 from spotrelay.core.spec import ServiceSpec
@@ -27,6 +27,8 @@ class Observation:
     """The instances that EC2 takes back, and when it said so."""
     recorded: Collection[str] = frozenset()
     """Of the instances that no row has, those that the table knows as ours."""
+    ports: Mapping[str, int] = field(default_factory=dict)
+    """Of the instances that no row has, what those in rotation are registered with."""
     of_ended: Collection[str] = frozenset()
     """Of those, the ones whose replica has ended: it had drained."""
     is_vouched_for: bool = False
@@ -35,6 +37,8 @@ class Observation:
     """The highest ID of the replicas that ended, where the rows say that there never was one."""
     prices: Mapping[Offering, float] = field(default_factory=dict)
     """What an instance costs, USD per hour, if some are to go: of those equally missed the dearest go."""
+    pools: PoolMemory = field(default_factory=PoolMemory)
+    """What is known of the pools, for a service whose replicas move to cheaper Spot."""
     as_read: Rows | None = None
     """The rows as they were read, once a stage has changed them."""
 
@@ -130,6 +134,10 @@ def is_due(replica: Replica, seen: Observation, now: datetime) -> bool:
 
 def stays_from(replica: Replica, most_s: float = timing.STAY_MAX_S) -> datetime:
     """When it has stayed: it has been ready for as long as another one would take to become so."""
+    return replica.entered[ReplicaState.READY] + min(cold_start(replica), seconds(most_s))
+
+
+def cold_start(replica: Replica) -> timedelta:
+    """How long a replica that has been ready took to become so."""
     ready = replica.entered[ReplicaState.READY]
-    cold_start = ready - replica.entered.get(ReplicaState.PROVISIONING, ready)
-    return ready + min(cold_start, seconds(most_s))
+    return ready - replica.entered.get(ReplicaState.PROVISIONING, ready)

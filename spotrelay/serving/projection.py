@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import count
 
+from spotrelay.core import timing
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Backoff, Changes, Rows
 from spotrelay.core.spec import ServiceSpec
-from spotrelay.serving import failures
+from spotrelay.serving import failures, rollout
 from spotrelay.serving.actions import (
     Action,
     CloseIntent,
@@ -41,10 +42,10 @@ class Delta:
     is_last_resort: bool = False
 
     @property
-    def order(self) -> tuple[PurchaseOption, int, bool] | None:
-        """How what it launches is bought, in which version, whether it is to stand by; None: nothing."""
+    def order(self) -> tuple[PurchaseOption, int, bool, float | None] | None:
+        """How what it launches is bought, its version, whether for a standby, its price; None: nothing."""
         launched = (r for r in (*self.create, *self.launch) if r.state is ReplicaState.REQUESTED)
-        return next(((r.purchase_option, r.version, r.is_standby) for r in launched), None)
+        return next(((r.purchase_option, r.version, r.is_standby, r.max_price) for r in launched), None)
 
     @property
     def size(self) -> int:
@@ -89,9 +90,9 @@ def deltas(
     # One launch intent is for one way to buy one version: their IDs follow each other.
     for group in sorted(groups.values(), key=lambda group: max(map(_turn, group))):
         if replica := group[0].about:
-            yield from _of_replica(spec, replica, group, ids, now)
+            yield from _of_replica(spec, rows, replica, group, ids, now)
         else:
-            yield from _of_service(service, spec, group[0], ids, now)
+            yield from _of_service(service, spec, rows, group[0], ids, now)
 
 
 def packed(
@@ -123,14 +124,22 @@ def _turn(action: Action) -> tuple[bool, int, bool]:
 
 
 def _of_replica(
-    spec: ServiceSpec | None, row: Replica, actions: Sequence[Action], ids: Iterator[int], now: datetime
+    spec: ServiceSpec | None,
+    rows: Rows,
+    row: Replica,
+    actions: Sequence[Action],
+    ids: Iterator[int],
+    now: datetime,
 ) -> Iterator[Delta]:
     """What happens to one replica, in order."""
     created: tuple[Replica, ...] = ()
     for action in actions:
         row = action.after(row, now)
         if isinstance(action, Replace) and spec:
-            successor = _replacement(spec, row, action, next(ids), now)
+            row = row if action.max_price is None else replace(row, move_tried_at=now)
+            is_like = action.version == row.version and row.port
+            port = row.port if is_like else rollout.port_of(spec, rows, action.version)
+            successor = _replacement(spec, row, action, next(ids), port, now)
             row, created = replace(row, replaced_by=successor.id), (successor,)
         elif isinstance(action, Resume):
             created = (_resumed(action, next(ids), now),)
@@ -141,7 +150,7 @@ def _of_replica(
 
 
 def _of_service(
-    service: str, spec: ServiceSpec | None, action: Action, ids: Iterator[int], now: datetime
+    service: str, spec: ServiceSpec | None, rows: Rows, action: Action, ids: Iterator[int], now: datetime
 ) -> Iterator[Delta]:
     """What happens to no replica that is there."""
     match action:
@@ -150,24 +159,31 @@ def _of_service(
         case CloseIntent():
             yield Delta(close_intents=(action.intent_id,))
         case TakeIn():
-            yield Delta(create=(_taken_in(service, spec, next(ids), action, now),))
+            yield Delta(create=(_taken_in(service, spec, rows, next(ids), action, now),))
         case Request() if spec:
+            port = rollout.port_of(spec, rows, action.version)
             for _ in range(action.count):
-                yield Delta(create=(_requested(spec, next(ids), action, now),))
+                yield Delta(create=(_requested(spec, next(ids), action, port, now),))
         case Launch() if spec:
             for replica in action.replicas:
                 yield Delta(launch=(replica,), is_last_resort=action.is_last_resort)
 
 
-def _replacement(spec: ServiceSpec, row: Replica, action: Replace, id_: int, now: datetime) -> Replica:
+def _replacement(
+    spec: ServiceSpec, row: Replica, action: Replace, id_: int, port: int | None, now: datetime
+) -> Replica:
     return Replica.requested(
         spec.service,
         id_,
         action.version,
         now,
         reason=action.reason,
+        port=port,
         purchase_option=row.purchase_option if spec.use_spot else PurchaseOption.ON_DEMAND,
         replaces=row.id,
+        max_price=action.max_price,
+        # On both, because only one of them stays; and a pool that loses what moved there gets no other soon.
+        move_tried_at=row.move_tried_at,
     )
 
 
@@ -204,6 +220,7 @@ def _with_instance_of(other: Replica, id_: int, state: ReplicaState, now: dateti
         instance_id=other.instance_id,
         launch_id=other.launch_id,
         attempts=other.attempts,
+        port=other.port,
         purchase_option=other.purchase_option,
         is_standby=True,
         # Whoever still holds a row of this ID, of before the table was lost, has another revision.
@@ -211,33 +228,39 @@ def _with_instance_of(other: Replica, id_: int, state: ReplicaState, now: dateti
     )
 
 
-def _requested(spec: ServiceSpec, id_: int, request: Request, now: datetime) -> Replica:
+def _requested(spec: ServiceSpec, id_: int, request: Request, port: int | None, now: datetime) -> Replica:
     return Replica.requested(
         spec.service,
         id_,
         request.version,
         now,
         reason=request.reason,
+        port=port,
         purchase_option=request.purchase_option,
         is_fallback=request.is_fallback,
         is_standby=request.is_standby,
     )
 
 
-def _taken_in(service: str, spec: ServiceSpec | None, id_: int, action: TakeIn, now: datetime) -> Replica:
+def _taken_in(
+    service: str, spec: ServiceSpec | None, rows: Rows, id_: int, action: TakeIn, now: datetime
+) -> Replica:
     """A row for an instance that had none, as if it had just come to where it is."""
     instance, state = action.instance, action.state
+    is_of_template = spec is not None and instance.launch_template_id == spec.launch_template_id
+    version = (instance.version if is_of_template else None) or (spec.version if spec else 0)
     launched_at = min(instance.launched_at, now)
     return Replica(
         service,
         id_,
-        spec.version if spec else 0,
+        version,
         state,
         action.reason,
         {ReplicaState.REQUESTED: now, ReplicaState.PROVISIONING: launched_at, state: now},
         offering=instance.offering,
         instance_id=instance.id,
         launch_id=instance.launch_id,
+        port=action.port or (rollout.port_of(spec, rows, version) if spec else None),
         purchase_option=instance.offering.purchase_option,
         is_fallback=action.is_fallback,
         # Whoever still holds a row of this ID, of before the table was lost, has another revision.
@@ -253,14 +276,18 @@ def backoff_after(
     if ready:
         backoff = failures.after_success(backoff, ready)
     newest = max((replica.version for replica in ready), default=-1)
-    # A standby that can't be prepared holds up nothing that is needed.
-    of_replicas = (a for a in actions if isinstance(a, Fail) and not a.replica.stands_by)
-    failed = [a for a in of_replicas if a.replica.version > newest]
+    # Neither a standby that can't be prepared nor a move that fails holds up anything that is needed.
+    failed = [
+        a
+        for a in actions
+        if isinstance(a, Fail) and not a.replica.stands_by and a.replica.max_price is None
+        if a.replica.version > newest
+    ]
     if failed:
         by_ec2 = {action.replica.id for action in failed if action.is_ec2s}
         backoff = failures.after_failures(backoff, [a.replica for a in failed], now, by_ec2=by_ec2)
     if spec and any(isinstance(action, GiveUp) for action in actions):
-        backoff = failures.given_up(backoff, spec.version, spec.surge + 1)
+        backoff = failures.given_up(backoff, spec.version, timing.ROLLOUT_FAILURES)
     return backoff
 
 

@@ -15,7 +15,7 @@ from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import LaunchIntent, Rows
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
-from spotrelay.serving import projection, replacement, rotation, standby, strength, supersede
+from spotrelay.serving import moves, projection, replacement, rollout, rotation, standby, strength, supersede
 from spotrelay.serving.actions import (
     Action,
     Adopt,
@@ -98,12 +98,14 @@ STAGES: tuple[Stage, ...] = (
     warned,
     replacement.decide,
     supersede.decide,
+    moves.give_up,
     standby.resume,
     strength.decide,
     standby.keep,
+    moves.decide,
 )
-"""What is so, what is lost, what replaces it, what else should be replaced, what standbys bridge, how many
-there should be, and how many stand by."""
+"""What is so, what is lost, what replaces it, what else should be replaced, which moves come to nothing, what
+standbys bridge, how many there should be, how many stand by, and, where all is well, what moves."""
 
 
 def retire(seen: Observation, now: datetime) -> list[Action]:
@@ -138,8 +140,6 @@ def is_gone(seen: Observation) -> bool:
 
 def awaiting_probe(spec: ServiceSpec, seen: Observation) -> dict[int, Instance]:
     """By replica ID, the instances that are to be probed before they come into rotation."""
-    if spec.readiness_probe is None:
-        return {}
     waiting = {}
     for replica in seen.rows.replicas.values():
         instance = seen.instances.get(replica.instance_id or "")
@@ -150,6 +150,7 @@ def awaiting_probe(spec: ServiceSpec, seen: Observation) -> dict[int, Instance]:
             and instance.address is not None
             and instance.id not in seen.health
             and instance.id not in seen.warned
+            and rollout.of_version(spec, seen.rows, replica.version).readiness_probe is not None
         ):
             waiting[replica.id] = instance
     return waiting
@@ -157,10 +158,11 @@ def awaiting_probe(spec: ServiceSpec, seen: Observation) -> dict[int, Instance]:
 
 def watched(spec: ServiceSpec, seen: Observation) -> dict[int, Instance]:
     """By replica ID, the instances in rotation that are asked whether they still answer the probe."""
-    if spec.readiness_probe is None or spec.readiness_probe.failure_threshold_s is None:
-        return {}
     watched = {}
     for replica in seen.rows.replicas.values():
+        probe = rollout.of_version(spec, seen.rows, replica.version).readiness_probe
+        if probe is None or probe.failure_threshold_s is None:
+            continue
         instance = seen.instances.get(replica.instance_id or "")
         is_asked = replica.stays and instance is not None and instance.state is InstanceState.RUNNING
         if is_asked and instance is not None and instance.address and instance.id not in seen.warned:
@@ -180,15 +182,12 @@ def heard(rows: Rows, answering: Collection[str], now: datetime) -> list[Action]
 def late(spec: ServiceSpec, rows: Rows, silent: Collection[str], now: datetime) -> list[Action]:
     """Give up the starting replicas that have just not answered their probe, and have had their time.
 
-    Not without having been asked: one may be late only because no tick came to ask it.
+    Not without having been asked: one may be late only because no tick came to ask it. `rows` also says what
+    the deployed versions of before gave theirs.
     """
-    return [
-        _never_ready(spec, replica)
-        for replica in rows.replicas.values()
-        if replica.state is ReplicaState.STARTING
-        and replica.instance_id in silent
-        and is_overdue(spec, replica, now)
-    ]
+    starting = (r for r in rows.replicas.values() if r.state is ReplicaState.STARTING)
+    asked = ((r, rollout.of_version(spec, rows, r.version)) for r in starting if r.instance_id in silent)
+    return [_never_ready(its, replica) for replica, its in asked if is_overdue(its, replica, now)]
 
 
 def is_overdue(spec: ServiceSpec, replica: Replica, now: datetime) -> bool:
@@ -221,7 +220,7 @@ def _for_replica(spec: ServiceSpec, replica: Replica, seen: Observation, now: da
     elif replica.state is ReplicaState.READY:
         yield from _for_ready(replica, health, now)
     else:
-        yield from _for_rising(spec, replica, instance, health, now)
+        yield from _for_rising(spec, replica, instance, health, seen, now)
 
 
 def _for_the_record(spec: ServiceSpec | None, seen: Observation) -> Iterator[Action]:
@@ -307,9 +306,15 @@ def _may_be_unseen(replica: Replica, now: datetime) -> bool:
 
 
 def _for_rising(
-    spec: ServiceSpec, replica: Replica, instance: Instance, health: TargetState | None, now: datetime
+    spec: ServiceSpec,
+    replica: Replica,
+    instance: Instance,
+    health: TargetState | None,
+    seen: Observation,
+    now: datetime,
 ) -> Iterator[Action]:
     is_running = instance.state is InstanceState.RUNNING
+    spec = rollout.of_version(spec, seen.rows, replica.version)
     if replica.state is ReplicaState.STARTING and health is TargetState.HEALTHY:
         yield MarkReady(replica)
     elif is_running and replica.state is ReplicaState.PROVISIONING:
@@ -347,7 +352,8 @@ def _for_draining(
     now: datetime,
 ) -> Iterator[Action]:
     is_in_rotation = health is not None and health.is_in_rotation
-    if replica.instance_id and health not in (None, TargetState.DRAINING):
+    is_unseen = health is None and bool(_unseen(seen))
+    if replica.instance_id and (is_unseen or health not in (None, TargetState.DRAINING)):
         yield TakeOut(
             replica.instance_id
         )  # a registration that raced the drain, or a drain that nobody heard
@@ -358,9 +364,9 @@ def _for_draining(
     if instance.id in seen.warned and not replica.is_warned:
         yield NoteWarning(replica, seen.warned[instance.id])
     drained_for = now - replica.since
-    is_done = health is None and drained_for >= seconds(timing.DRAIN_SETTLE_S)
+    is_done = health is None and not is_unseen and drained_for >= seconds(timing.DRAIN_SETTLE_S)
     # It may have been taken out only just now: the load balancer says when its requests have finished.
-    is_busy = instance.state.is_alive and (is_in_rotation or health is TargetState.DRAINING)
+    is_busy = instance.state.is_alive and (is_unseen or is_in_rotation or health is TargetState.DRAINING)
     is_out_of_time = drained_for >= (1 + is_busy) * seconds(drain_s + timing.DRAIN_SETTLE_S)
     if _is_left_to_ec2(replica, instance, seen, now) or not (is_done or is_out_of_time):
         return
@@ -368,6 +374,12 @@ def _for_draining(
         yield StandBy(replica)
     else:
         yield from _terminate(instance, seen, f"drained: {replica.reason}", replica)
+
+
+def _unseen(seen: Observation) -> list[int]:
+    """The replicas that are ready and that the load balancer doesn't show: it may hide others, too."""
+    ready = (r for r in seen.rows.replicas.values() if r.state is ReplicaState.READY)
+    return [r.id for r in ready if r.instance_id not in seen.health]
 
 
 def _is_left_to_ec2(replica: Replica, instance: Instance, seen: Observation, now: datetime) -> bool:
@@ -439,8 +451,7 @@ def _for_unowned(
     """
     taken = {a.instance.id for a in adopted.values()}
     base = strength.base_left(spec, seen) if spec else 0
-    ready = [r for r in seen.rows.replicas.values() if r.state is ReplicaState.READY]
-    unseen = [r.id for r in ready if spec is not None and r.instance_id not in seen.health]
+    unseen = _unseen(seen) if spec is not None else []
     is_blind = bool(unseen) or (spec is not None and spec.replicas > 0 and not seen.health)
     shown = f"replica {unseen[0]} either, which is ready" if unseen else "any instance at all"
     blind = f"the load balancer doesn't show {shown}"
@@ -472,6 +483,7 @@ def _for_unowned(
             if is_healthy
             else "in rotation, and nothing on record knew it",
             is_fallback=is_on_demand and base <= 0,
+            port=seen.ports.get(instance.id),
         )
         base -= is_on_demand
 
@@ -488,7 +500,10 @@ def _for_leftovers(seen: Observation) -> Iterator[TakeOut]:
 
 def _is_ours(instance: Instance, spec: ServiceSpec | None, seen: Observation) -> bool:
     """Whether we launched it. Anybody can set our tags, but not EC2's, nor write into the table."""
-    is_from_ours = spec is not None and instance.launch_template_id == spec.launch_template_id
+    option = instance.offering.purchase_option
+    # Where there is a template for on-demand, instances from before there was one may still run.
+    ours = (spec.launch_template_id, spec.template(option).id) if spec else ()
+    is_from_ours = instance.launch_template_id in ours
     return instance.id in seen.recorded or (is_from_ours and instance.launch_id is not None)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from spotrelay.core.replica import Replica
+from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
-from spotrelay.core.spec import ServiceSpec
+from spotrelay.core.spec import OnUpdate, ServiceSpec
 from spotrelay.serving import rollout
 from spotrelay.serving.actions import Action, Drain, GoWithout, Replace, ServeOn
 from spotrelay.serving.observation import Observation, counted
@@ -27,13 +27,17 @@ def decide(spec: ServiceSpec, seen: Observation, _: datetime) -> Iterator[Replac
         and not row.is_counted
         and (replica.is_counted or not row.state.is_active)
     ]
-    missed = [replica.id for replica in lost if _is_missed(replica, seen.read)]
-    # One that is due to go needs its replacement, and the next one if that is lost. A roll-out can wait.
+    # Nothing waits for what was to come where another stays for it.
+    moving = {r.id for r in lost if r.moves_in(seen.rows)}
+    missed = [r.id for r in lost if r.id not in moving and _is_missed(r, seen.read)]
+    # One that is due to go needs its replacement, and the next one if that is lost. A roll-out can wait, and
+    # so can a move.
     due = {
         replica.id
         for replica in seen.read.replicas.values()
         if replica.superseded_in(seen.read)
-        and seen.read.replicas[replica.replaced_by or 0].version == replica.version
+        and (successor := seen.read.replicas[replica.replaced_by or 0]).version == replica.version
+        and successor.max_price is None
     }
     left = sum(not replica.is_fallback and replica.id not in due for replica in counted(seen.rows))
     needless = set(missed[: max(len(missed) + left - spec.replicas, 0)])
@@ -43,7 +47,7 @@ def decide(spec: ServiceSpec, seen: Observation, _: datetime) -> Iterator[Replac
         if replica.id in replaced:
             reason = WARNED if row.state.is_active else row.reason
             yield Replace(row, reason, rollout.proven(spec, seen.rows, replica))
-        elif replica.id in needless or _goes_without(replica):
+        elif replica.id in needless | moving or _goes_without(replica):
             yield GoWithout(row)
 
 
@@ -55,11 +59,24 @@ def beside(action: Action, spec: ServiceSpec | None, rows: Rows) -> Iterator[Act
     yield action
     if not isinstance(action, Drain | ServeOn):
         return
-    if _is_missed(action.replica, rows):
-        version = rollout.proven(spec, rows, action.replica) if spec else 0
-        yield Replace(action.replica, action.reason, version)
-    elif _goes_without(action.replica):
-        yield GoWithout(action.replica)
+    lost = action.replica
+    is_moving = lost.max_price is not None and lost.moves_in(rows)
+    if not is_moving and _is_missed(lost, rows):
+        yield Replace(lost, action.reason, _version(spec, rows, lost) if spec else 0)
+    elif is_moving or _goes_without(lost):
+        yield GoWithout(lost)
+
+
+def _version(spec: ServiceSpec, rows: Rows, lost: Replica) -> int:
+    """Which version comes in its place.
+
+    A signal's document may be one of before the last deployment, which looks as if that had been taken back.
+    What was lost is right then; if it was taken back indeed, the tick replaces it once more.
+    """
+    is_newer = spec.on_update is not OnUpdate.KEEP and lost.version > spec.version
+    if is_newer and ReplicaState.READY in lost.entered:
+        return lost.version
+    return rollout.proven(spec, rows, lost)
 
 
 def _is_missed(replica: Replica, rows: Rows) -> bool:

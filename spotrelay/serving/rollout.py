@@ -1,16 +1,23 @@
-"""Which version a replica is launched with, and whether a new version may replace the ones before it.
+"""Which version a replica is launched with, and whether another version may replace what there is.
 
 Where a service rolls out, only a replacement that comes up beside a serving replica tries a new version. A
 loss is replaced with a version that has served. A new version that fails stops the roll-out.
+
+What is deployed is what should run, be its number higher or lower: CloudFormation takes a failed deployment
+back, and so does an operator (`Rollback`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 from datetime import datetime
 
+from spotrelay.core import timing
 from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Rows
+from spotrelay.core.rows import Rollback, Rows
 from spotrelay.core.spec import OnUpdate, ServiceSpec
+from spotrelay.core.timing import seconds
 from spotrelay.serving import failures
 from spotrelay.serving.observation import stays_from
 
@@ -25,15 +32,19 @@ def proven(spec: ServiceSpec, rows: Rows, lost: Replica | None = None) -> int:
     # One that serves as a fallback may fail again and again on Spot: then the deployed one is its repair.
     is_repair = failures.is_crash_looping(rows.backoff.version, rows.backoff)
     given_up = rows.backoff.version if is_repair and rows.backoff.version < spec.version else None
+
+    def may_be(version: int) -> bool:
+        return version != given_up and version <= spec.version
+
     ready = (r for r in rows.replicas.values() if ReplicaState.READY in r.entered)
-    have_served = [r for r in ready if r.version != given_up]
+    have_served = [r for r in ready if may_be(r.version)]
     # Where none of them answers now, that says nothing about their versions.
     answering = [r for r in have_served if r.unhealthy_since is None]
     served = [r.version for r in answering or have_served]
     older = [version for version in served if version < spec.version]
     if older and is_stopped(spec, rows):
         return max(older)
-    is_to_stay = lost is not None and lost.version != given_up
+    is_to_stay = lost is not None and may_be(lost.version)
     return max(served, default=lost.version if lost and is_to_stay else spec.version)
 
 
@@ -42,7 +53,8 @@ def to_launch(spec: ServiceSpec, rows: Rows, waiting: Replica) -> int:
     if spec.on_update is OnUpdate.KEEP:
         return spec.version
     served = proven(spec, rows, waiting)
-    return served if is_stopped(spec, rows) else max(waiting.version, served)
+    is_taken_back = waiting.version > spec.version
+    return served if is_taken_back or is_stopped(spec, rows) else max(waiting.version, served)
 
 
 def is_called_off(spec: ServiceSpec, rows: Rows, waiting: Replica) -> bool:
@@ -61,8 +73,8 @@ def is_replaced(spec: ServiceSpec, rows: Rows, replica: Replica) -> bool:
 
 
 def is_old(spec: ServiceSpec, replica: Replica) -> bool:
-    """Whether the service rolls out a newer version than the replica's."""
-    return spec.on_update is OnUpdate.REPLACE and replica.version < spec.version
+    """Whether the service rolls out another version than the replica's."""
+    return spec.on_update is not OnUpdate.KEEP and replica.version != spec.version
 
 
 def due_from(spec: ServiceSpec, rows: Rows, replica: Replica) -> datetime:
@@ -71,20 +83,162 @@ def due_from(spec: ServiceSpec, rows: Rows, replica: Replica) -> datetime:
     return max(stays, failures.held_until(spec.version, rows.backoff) or stays)
 
 
+def baked_at(spec: ServiceSpec, successor: Replica) -> datetime:
+    """When a ready replica of a new version may be relied on: it may turn ill soon after it got ready."""
+    if spec.bake_s is not None:
+        return successor.entered[ReplicaState.READY] + seconds(spec.bake_s)
+    if changes_at_once(spec):
+        return successor.entered[ReplicaState.READY]
+    return stays_from(successor)
+
+
 def is_stopped(spec: ServiceSpec, rows: Rows) -> bool:
-    """Whether the deployed version is given up: it failed repeatedly, or doesn't answer its health checks.
+    """Whether the deployed version is given up, or one of it doesn't answer its health checks at present.
 
     A replica of it that gets ready lets the roll-out go on; so does another version.
     """
     if spec.on_update is OnUpdate.KEEP:
         return False
-    backoff, known = rows.backoff, rows.replicas.values()
-    # More in a row than come of one launch, which may fail together for a reason that isn't the version's.
-    has_failed = backoff.version == spec.version and backoff.failures > spec.surge
-    return has_failed or any(r.version == spec.version and r.unhealthy_since is not None for r in known)
+    known = rows.replicas.values()
+    return has_failed(spec, rows) or any(
+        r.version == spec.version and r.unhealthy_since is not None for r in known
+    )
+
+
+def has_failed(spec: ServiceSpec, rows: Rows) -> bool:
+    """Whether the deployed version failed repeatedly, or was given up."""
+    backoff = rows.backoff
+    return backoff.version == spec.version and backoff.failures >= timing.ROLLOUT_FAILURES
 
 
 def is_under_way(spec: ServiceSpec, rows: Rows, replica: Replica) -> bool:
     """Whether the replica is one of the new version, and others are still to follow it."""
     is_new = replica.version == spec.version
     return is_new and any(r.is_counted and is_old(spec, r) for r in rows.replicas.values())
+
+
+# All at once.
+
+
+def changes_at_once(spec: ServiceSpec) -> bool:
+    """Whether no client is to meet both versions for longer than the change takes."""
+    return spec.on_update is OnUpdate.BLUE_GREEN
+
+
+def old_ones(spec: ServiceSpec, rows: Rows) -> list[Replica]:
+    """The regular replicas that are still to be replaced by the deployed version, or are being so."""
+    return [r for r in rows.replicas.values() if r.is_counted and not r.is_fallback and is_old(spec, r)]
+
+
+def is_waiting(spec: ServiceSpec, rows: Rows, replica: Replica) -> bool:
+    """Whether a replica of the new version stays outside the rotation until all of them are up.
+
+    Where none of the old ones serves, there is nothing to be kept apart from.
+    """
+    is_new = replica.version == spec.version and replica.state.is_active and not replica.stands_by
+    if not (changes_at_once(spec) and is_new) or ReplicaState.READY in replica.entered:
+        return False
+    return any(r.serves and is_old(spec, r) for r in rows.replicas.values())
+
+
+def admitted(spec: ServiceSpec, rows: Rows, answering: Iterable[Replica]) -> list[Replica]:
+    """Of the replicas that answer their probe, those that enter the rotation now.
+
+    Where all change at once, the new ones enter only together: what isn't there yet keeps the others out.
+    """
+    answering = list(answering)
+    up = {r.id for r in answering if r.version == spec.version}
+    up |= {r.id for r in rows.replicas.values() if r.stays and r.version == spec.version}
+    is_complete = len(up) >= spec.replicas and all(r.replaced_by in up for r in old_ones(spec, rows))
+    return [r for r in answering if is_complete or not is_waiting(spec, rows, r)]
+
+
+def may_change(spec: ServiceSpec, rows: Rows, now: datetime) -> bool:
+    """Whether there are old ones, and all that is to come in their place serves, for long enough."""
+    old = old_ones(spec, rows)
+    serving = [r for r in rows.replicas.values() if r.stays and r.version == spec.version]
+    settled = {r.id for r in serving if baked_at(spec, r) <= now}
+    return bool(old) and len(serving) >= spec.replicas and all(r.replaced_by in settled for r in old)
+
+
+def is_refused_for_good(spec: ServiceSpec, rows: Rows, now: datetime) -> bool:
+    """Whether EC2 has refused one that the others wait for, for so long that it can't hold both versions."""
+    latest = now - seconds(timing.ROLLOUT_REFUSED_S)
+    return any(
+        r.state is ReplicaState.REQUESTED and r.attempts > 0 and r.since <= latest
+        for r in rows.replicas.values()
+        if is_waiting(spec, rows, r)
+    )
+
+
+# What belongs to a version.
+
+
+def port_of(spec: ServiceSpec, rows: Rows, version: int) -> int | None:
+    """What the servers of a version listen on; None: these rows don't tell."""
+    if version == spec.version:
+        return spec.port
+    if earlier := _document(rows, version):
+        return earlier.port
+    return next((r.port for r in rows.replicas.values() if r.version == version and r.port), None)
+
+
+def ports(spec: ServiceSpec, rows: Rows) -> dict[str, int]:
+    """By instance, what its server listens on, as far as these rows tell."""
+    by_version = {v: port_of(spec, rows, v) for v in {r.version for r in rows.replicas.values()}}
+    known = {r.instance_id: r.port or by_version[r.version] for r in rows.replicas.values()}
+    return {instance_id: port for instance_id, port in known.items() if instance_id and port}
+
+
+def of_version(spec: ServiceSpec, rows: Rows, version: int) -> ServiceSpec:
+    """The document with what belongs to the version of a replica: its port, and how it says that it is up.
+
+    An old version would never pass the new one's probe, which may ask for another model.
+    """
+    if version == spec.version:
+        return spec
+    earlier = _document(rows, version)
+    if earlier is None:
+        return replace(spec.in_version(version), port=port_of(spec, rows, version) or spec.port)
+    return replace(
+        spec,
+        version=version,
+        on_demand_template=earlier.on_demand_template,
+        port=earlier.port,
+        # The function that asks is the deployed version's: without one nobody can be asked.
+        readiness_probe=spec.readiness_probe and earlier.readiness_probe,
+        initial_delay_s=earlier.initial_delay_s,
+    )
+
+
+def _document(rows: Rows, version: int) -> ServiceSpec | None:
+    """The document of a version that isn't in effect."""
+    last = rows.document
+    return last if last and last.version == version else rows.earlier.get(version)
+
+
+def in_effect(spec: ServiceSpec, rows: Rows) -> ServiceSpec:
+    """The document that decisions go by: the deployed one, or what an operator asked to go back to."""
+    back = rows.rollback
+    if back is None or back.version != spec.version:
+        return spec
+    return replace(of_version(spec, rows, back.to), port=back.port)
+
+
+def earlier_kept(kept: ServiceSpec | None, deployed: ServiceSpec, rows: Rows) -> dict[int, ServiceSpec]:
+    """The documents to keep beside the deployed one: of what replicas have, and of the version before it."""
+    known = {**rows.earlier, **({kept.version: kept} if kept else {})}
+    in_use = {r.version for r in rows.replicas.values()}
+    before = max((version for version in known if version < deployed.version), default=None)
+    return {v: doc for v, doc in known.items() if v != deployed.version and (v in in_use or v == before)}
+
+
+def before(spec: ServiceSpec, rows: Rows) -> Rollback | None:
+    """What an operator can go back to: the newest earlier version that serves, else the one before.
+
+    None: nothing is known of any earlier one.
+    """
+    serving = {r.version for r in rows.replicas.values() if r.stays and r.version < spec.version}
+    known: Collection[int] = serving or {version for version in rows.earlier if version < spec.version}
+    to = max(known, default=None)
+    return None if to is None else Rollback(spec.version, to, port_of(spec, rows, to) or spec.port)

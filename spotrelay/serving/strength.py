@@ -76,7 +76,12 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Acti
     ]
     due = [r for r in due if not failures.is_held(r.version, rows.backoff, now, is_fallback=r.is_fallback)]
     is_whole = sum(r.stays and r.id not in gone for r in rows.replicas.values()) >= spec.replicas
-    yield from _launches(spec, due, kept, is_whole=is_whole, is_last_resort=bool(refused))
+    # What others wait for doesn't return to Spot: it replaces nothing until all of them are there.
+    apart = [r for r in due if rollout.is_waiting(spec, rows, r)]
+    yield from _launches(spec, apart, [], is_whole=False, is_last_resort=bool(refused))
+    due = [r for r in due if r not in apart]
+    rising = [r for r in kept if r.state in _RISING and not rollout.is_waiting(spec, rows, r)]
+    yield from _launches(spec, due, rising, is_whole=is_whole, is_last_resort=bool(refused))
 
 
 def _as_serving(replica: Replica, found_ill: Collection[int]) -> Replica:
@@ -103,8 +108,9 @@ def next_look(spec: ServiceSpec | None, seen: Observation, now: datetime) -> dat
         if replica.stays:
             if spec and rollout.is_replaced(spec, rows, replica):
                 waits.append(rollout.due_from(spec, rows, replica))
-            elif is_stood_in_for and stays_from(replica) > now:
-                waits.append(stays_from(replica))
+            elif is_stood_in_for:
+                settled = (stays_from(replica), rollout.baked_at(spec, replica) if spec else now)
+                waits += [at for at in settled if at > now]
         elif replica.state is ReplicaState.REQUESTED and (held := _held_until(spec, replica, rows)) > now:
             waits.append(held)
         elif not _is_left_alone(spec, replica, now):
@@ -292,7 +298,7 @@ def _bought_on_demand(bought: Iterable[Replica | Offering]) -> int:
 def _launches(
     spec: ServiceSpec,
     due: Sequence[Replica],
-    regular: Sequence[Replica],
+    rising: Sequence[Replica],
     *,
     is_whole: bool,
     is_last_resort: bool,
@@ -301,8 +307,8 @@ def _launches(
     on_demand = [r for r in due if r.purchase_option is PurchaseOption.ON_DEMAND]
     if is_whole:
         at_once = max(RETURN_LEAST, -(-spec.replicas // RETURN_SHARE))
-        rising = sum(r.state in _RISING and r.purchase_option is PurchaseOption.SPOT for r in regular)
-        spot = spot[: max(at_once - rising, 0)]
+        returning = sum(r.purchase_option is PurchaseOption.SPOT for r in rising)
+        spot = spot[: max(at_once - returning, 0)]
     for version in sorted({r.version for r in due}):
         if of_version := tuple(r for r in spot if r.version == version):
             yield Launch(of_version, is_last_resort=is_last_resort)
@@ -318,7 +324,9 @@ def _as_wanted(replica: Replica, spec: ServiceSpec, rows: Rows) -> Replica:
     # It may have been requested under an earlier version: what it comes to, the launched one answers for.
     version = rollout.to_launch(spec, rows, replica)
     option = replica.purchase_option if spec.use_spot else PurchaseOption.ON_DEMAND
-    return replace(replica, purchase_option=option, version=version)
+    port = rollout.port_of(spec, rows, version)
+    # What was to move is gone, or going, by now: `moves` ends all others that aren't launched at once.
+    return replace(replica, purchase_option=option, version=version, port=port, max_price=None)
 
 
 def _drop(replica: Replica, reason: str, seen: Observation) -> Iterator[Action]:

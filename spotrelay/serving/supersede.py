@@ -8,7 +8,7 @@ there it still helps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from spotrelay.core import timing
@@ -17,22 +17,35 @@ from spotrelay.core.spec import OnRebalance, ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.serving import rollout
 from spotrelay.serving.actions import Drain, End, GiveUp, GoWithout, Replace
-from spotrelay.serving.observation import Observation, spare, stays_from
+from spotrelay.serving.observation import Observation, spare
 
 
 def decide(
     spec: ServiceSpec, seen: Observation, now: datetime
 ) -> Iterator[Drain | End | Replace | GoWithout | GiveUp]:
-    """Drain what has its replacement, and request the next ones: no more at a time than `surge`."""
+    """Drain what has its replacement, and request the next ones: no more at a time than `surge`.
+
+    All that EC2 recommends to leave is replaced at once: it takes a pool's instances together.
+    """
     rows = seen.rows
     staying = [r for r in rows.replicas.values() if r.is_counted and not r.is_fallback]
     superseded = {r.id: r for r in staying if r.superseded_in(rows)}
     may_go, found_ill = spare(spec, rows), seen.found_ill
+    if all_ := list(_at_once(spec, seen, now)):
+        yield from all_
+        return
+    at_once = {
+        r.id
+        for r in superseded.values()
+        if rollout.changes_at_once(spec) and rows.replicas[r.replaced_by or 0].version == spec.version
+    }
     extra, given_up = 0, set()
     for replica in superseded.values():
         successor = rows.replicas[replica.replaced_by or 0]
         serves = replica.serves or replica.id in found_ill
-        if successor.stays and (not serves or (may_go > 0 and _is_settled(successor, replica, now))):
+        if serves and replica.id in at_once and rollout.is_old(spec, replica):
+            continue
+        if successor.stays and (not serves or (may_go > 0 and _is_settled(spec, successor, replica, now))):
             may_go -= serves
             yield Drain(replica, successor.reason)
         elif successor.stays:
@@ -54,16 +67,80 @@ def decide(
         yield GoWithout(unhealthy)
     # A replica that should be superseded may have lost its replacement, which was itself replaced since.
     beyond = max(len(superseded), len(staying) - spec.replicas)
+    beyond -= sum(rows.replicas[r.replaced_by or 0].reason == RECOMMENDED for r in superseded.values())
     # Of more than wanted some go anyway.
     is_surplus = len(staying) - len(superseded) - len(given_up) > spec.replicas
-    most = 0 if is_surplus else max(spec.surge - beyond, 0)
-    replacements = sorted(due.values(), key=_urgency)[:most]
+    replacements = [] if is_surplus else _in_turn(spec, seen, list(due.values()), beyond)
     yield from replacements
     given_up |= {r.replica.id for r in replacements if not r.replica.serves}
     if any(rollout.is_under_way(spec, rows, rows.replicas[id_]) for id_ in given_up):
         yield GiveUp(spec.version)
 
 
+def _in_turn(spec: ServiceSpec, seen: Observation, due: Sequence[Replace], beyond: int) -> list[Replace]:
+    """The replacements that may begin now, while so many beyond those wanted are there."""
+    recommended = [r for r in due if r.reason == RECOMMENDED]
+    in_turn = sorted((r for r in due if r.reason != RECOMMENDED), key=_urgency)
+    if not rollout.changes_at_once(spec):
+        return [*in_turn[: max(spec.surge - beyond, 0)], *recommended]
+    # Those that wait outside the rotation are no reason to let one be that doesn't answer.
+    updates = [r for r in in_turn if r.version == spec.version and rollout.is_old(spec, r.replica)]
+    others = [r for r in in_turn if r not in updates]
+    waiting = sum(rollout.is_waiting(spec, seen.rows, r) for r in seen.rows.replicas.values())
+    others = others[: max(spec.surge - beyond + waiting, 0)]
+    return [*others, *updates[: max(spec.replicas - beyond - len(others), 0)], *recommended]
+
+
+def _at_once(
+    spec: ServiceSpec, seen: Observation, now: datetime
+) -> Iterator[Drain | End | Replace | GoWithout | GiveUp]:
+    """Where no client is to meet both versions for long: all old ones go, or all new ones."""
+    if not rollout.changes_at_once(spec):
+        return
+    rows = seen.rows
+    old = [r for r in rows.replicas.values() if r.is_counted and rollout.is_old(spec, r)]
+    new = [r for r in rows.replicas.values() if r.is_counted and r.version == spec.version]
+    if rollout.may_change(spec, rows, now):
+        for replica in old:
+            yield from _away(replica, f"version {spec.version} is deployed", seen)
+    elif not any(r.serves for r in old):
+        return
+    elif rollout.has_failed(spec, rows):
+        yield from _take_back(spec, seen, old, new)
+    elif any(_is_ill(r, now) for r in new) or rollout.is_refused_for_good(spec, rows, now):
+        yield GiveUp(spec.version)
+
+
+def _take_back(
+    spec: ServiceSpec, seen: Observation, old: Sequence[Replica], new: Sequence[Replica]
+) -> Iterator[Drain | End | Replace | GoWithout]:
+    """The new ones go, but for those that are needed: in place of one that doesn't answer, or of many."""
+    kept = {r.replaced_by for r in old if not r.serves}
+    superseding = {r.replaced_by for r in old}
+    is_enough = spare(spec, seen.rows) >= sum(r.serves for r in new)
+    for replica in new:
+        if replica.id in kept or (replica.serves and not is_enough):
+            continue
+        going = list(_away(replica, GIVEN_UP, seen))
+        yield from going
+        if going and replica.id not in superseding and not replica.is_fallback:
+            # What it replaced was lost meanwhile.
+            yield Replace(replica, GIVEN_UP, rollout.proven(spec, seen.rows, replica))
+        elif going and replica.instance_id is not None:
+            yield GoWithout(replica)
+
+
+def _away(replica: Replica, reason: str, seen: Observation) -> Iterator[Drain | End]:
+    """One that has no instance ends; one that is just being launched goes once it has been."""
+    if replica.id not in seen.read.replicas:
+        return
+    if replica.state is not ReplicaState.REQUESTED:
+        yield Drain(replica, reason)
+    elif replica.launch_id not in seen.rows.intents:
+        yield End(replica, reason)
+
+
+RECOMMENDED = "rebalance recommendation"
 UNHEALTHY = f"unhealthy for {timing.UNHEALTHY_REPLACED_S:.0f} s"
 SILENT = "no answer to its readiness probe"
 GIVEN_UP = "its version is given up"
@@ -93,9 +170,9 @@ def _is_needless(spec: ServiceSpec, successor: Replica, seen: Observation) -> bo
     return is_waiting and rollout.is_called_off(spec, seen.rows, successor)
 
 
-def _is_settled(successor: Replica, replica: Replica, now: datetime) -> bool:
+def _is_settled(spec: ServiceSpec, successor: Replica, replica: Replica, now: datetime) -> bool:
     """Whether the successor may be relied on: one of a new version may turn ill soon after it got ready."""
-    return successor.version == replica.version or stays_from(successor) <= now
+    return successor.version == replica.version or rollout.baked_at(spec, successor) <= now
 
 
 def _due(spec: ServiceSpec, replica: Replica, seen: Observation, now: datetime) -> Replace | None:
@@ -107,10 +184,10 @@ def _due(spec: ServiceSpec, replica: Replica, seen: Observation, now: datetime) 
         reason = UNHEALTHY
     elif not replica.serves:
         return None
+    elif is_followed and now - replica.since >= seconds(timing.REBALANCE_MIN_AGE_S):
+        reason = RECOMMENDED
     elif is_silent(spec, replica, now):
         reason = SILENT
-    elif is_followed and now - replica.since >= seconds(timing.REBALANCE_MIN_AGE_S):
-        reason = "rebalance recommendation"
     elif rollout.is_next(spec, seen.rows, replica, now):
         return Replace(replica, f"version {spec.version} is deployed", spec.version)
     else:

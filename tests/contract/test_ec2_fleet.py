@@ -15,6 +15,7 @@ from spotrelay.aws.fleet import Ec2Fleet
 from spotrelay.core.instances import Instance, Refusal, RefusalKind
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.ports import Denied, Fleet, LaunchRequest, Throttled, Unavailable
+from spotrelay.core.spec import LaunchTemplate
 from spotrelay.core.timing import seconds
 from spotrelay.memory import MemoryClock, MemoryFleet
 from tests.contract.rows import NOW
@@ -145,7 +146,32 @@ def test_priorities_go_where_they_count(
     assert [o.get("Priority") for o in overrides] == priorities
     assert {"SpotOptions", "OnDemandOptions"} & sent[0].keys() == {options}
     reserved_first = {"UsageStrategy": "use-capacity-reservations-first"}
-    assert sent[0][options].get("CapacityReservationOptions", reserved_first) == reserved_first
+    is_spot = option is PurchaseOption.SPOT
+    assert sent[0][options].get("CapacityReservationOptions") == (None if is_spot else reserved_first)
+
+
+@pytest.mark.parametrize(
+    ("option", "template"),
+    [
+        (PurchaseOption.SPOT, {"LaunchTemplateId": "lt-1", "Version": "1"}),
+        (PurchaseOption.ON_DEMAND, {"LaunchTemplateId": "lt-2", "Version": "5"}),
+    ],
+)
+def test_only_on_demand_targets_reservations(
+    clients: Clients, fleet: Ec2Fleet, option: PurchaseOption, template: dict[str, str]
+) -> None:
+    """Where there is a launch template for on-demand, Spot is launched from the other one."""
+    spec = replace(SPEC, on_demand_template=LaunchTemplate("lt-2", "5"))
+    sent: list[dict[str, Any]] = []
+    clients.ec2_launching.meta.events.register_first(
+        "provide-client-params.ec2.CreateFleet", lambda params, **_: sent.append(params), unique_id="seen"
+    )
+    with Stubber(clients.ec2_launching) as stubber:
+        stubber.add_response("create_fleet", {"Errors": [_error(CAPACITY, "g5.xlarge", "subnet-a")]})
+        fleet.launch(replace(REQUEST, spec=spec, purchase_option=option))
+    clients.ec2_launching.meta.events.unregister("provide-client-params.ec2.CreateFleet", unique_id="seen")
+    (config,) = sent[0]["LaunchTemplateConfigs"]
+    assert config["LaunchTemplateSpecification"] == template
 
 
 def test_each_type_has_its_price_cap(clients: Clients, fleet: Ec2Fleet) -> None:
@@ -166,6 +192,22 @@ def test_a_price_cap_is_a_plain_decimal(clients: Clients, fleet: Ec2Fleet, price
     """EC2 takes USD per hour in a few decimals: never an exponent, whatever the price."""
     overrides = _sent_overrides(clients, fleet, replace(REQUEST, max_prices={"g5.xlarge": price}))
     assert overrides[0]["MaxPrice"] == text
+
+
+def test_labels_are_the_instances_tags(clients: Clients, fleet: Ec2Fleet) -> None:
+    """Beside SpotRelay's own, and not on the fleet, which is gone at once."""
+    sent: list[dict[str, Any]] = []
+    clients.ec2_launching.meta.events.register_first(
+        "provide-client-params.ec2.CreateFleet", lambda params, **_: sent.append(params), unique_id="seen"
+    )
+    with Stubber(clients.ec2_launching) as stubber:
+        stubber.add_response("create_fleet", {"Errors": [_error(CAPACITY, "g5.xlarge", "subnet-a")]})
+        fleet.launch(replace(REQUEST, spec=replace(SPEC, labels={"team": "search"})))
+    clients.ec2_launching.meta.events.unregister("provide-client-params.ec2.CreateFleet", unique_id="seen")
+    label = {"Key": "team", "Value": "search"}
+    with_label = {one["ResourceType"]: label in one["Tags"] for one in sent[0]["TagSpecifications"]}
+    assert with_label == {"instance": True, "fleet": False}
+    assert {"spotrelay:service", "team"} <= {tag["Key"] for tag in sent[0]["TagSpecifications"][0]["Tags"]}
 
 
 def _sent_overrides(clients: Clients, fleet: Ec2Fleet, request: LaunchRequest) -> list[dict[str, Any]]:

@@ -51,6 +51,8 @@ replicas = st.builds(
     unhealthy_since=st.none() | times,
     rebalance_at=st.none() | times,
     silent_since=st.none() | times,
+    max_price=st.none() | st.floats(0, 1000),
+    move_tried_at=st.none() | times,
     revision=numbers,
 )
 prices = st.floats(0.0001, 100)

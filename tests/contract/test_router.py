@@ -96,6 +96,17 @@ def test_each_service_has_its_own_targets(world: World) -> None:
     assert world.router.health(world.other)[second].is_in_rotation
 
 
+def test_each_target_has_its_own_port(world: World) -> None:
+    """Two versions listen on two ports, and each is taken out at the port that it is registered with."""
+    first, second = world.launch(2)
+    world.router.register(world.spec, [first, second], {second: 9000})
+    assert world.router.ports(world.spec) == {first: world.spec.port, second: 9000}
+    world.router.deregister(world.spec, [first])
+    assert world.in_rotation() == {second}
+    world.router.deregister(world.spec, [second], {second: 9000})
+    assert world.in_rotation() == set()
+
+
 def test_nothing_to_do(world: World) -> None:
     """No instances, no call, no error."""
     assert world.router.register(world.spec, []) == frozenset()

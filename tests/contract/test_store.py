@@ -14,9 +14,16 @@ from spotrelay.core.pools import Cause, Cooldown, Offering, PoolMemory, Purchase
 from spotrelay.core.ports import Conflict, Denied, Store
 from spotrelay.core.replica import ReplicaState
 from spotrelay.core.requirements import Accelerators, Amount, Requirements
-from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal, Rows
+from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal, Rollback, Rows
 from spotrelay.core.scaling import MetricTarget, Scaling, Schedule
-from spotrelay.core.spec import OnRebalance, OnUpdate, OnWarning, ReadinessProbe, ServiceSpec
+from spotrelay.core.spec import (
+    LaunchTemplate,
+    OnRebalance,
+    OnUpdate,
+    OnWarning,
+    ReadinessProbe,
+    ServiceSpec,
+)
 from spotrelay.core.timing import seconds
 from tests.contract.conftest import Monotonic
 from tests.contract.rows import NOW, OFFERING, create, ended, provisioned, row, update
@@ -56,6 +63,8 @@ def test_rows_come_back_as_written(store: Store) -> None:
         launch="on-demand in 4 of 4 pools (rested); EC2: us-east-1b/g6.xlarge/on-demand",
         rebalance_at=NOW + seconds(8),
         silent_since=NOW + seconds(7.5),
+        max_price=0.3125,
+        move_tried_at=NOW + seconds(9),
         state=ReplicaState.DRAINING,
         reason="interruption warning",
         entered={state: NOW + seconds(n / 7) for n, state in enumerate(ReplicaState)},
@@ -400,7 +409,9 @@ OTHER_SPEC = ServiceSpec(
     subnets={"subnet-c": "eu-west-1c"},
     launch_template_id="lt-2",
     target_group_arn="arn:aws:elasticloadbalancing:eu-west-1:000000000000:targetgroup/demo/2",
-    on_update=OnUpdate.REPLACE,
+    on_demand_template=LaunchTemplate("lt-3", "4"),
+    on_update=OnUpdate.ROLLING,
+    bake_s=77.0,
     port=9000,
     on_demand_fallback=False,
     base_on_demand=2,
@@ -416,6 +427,7 @@ OTHER_SPEC = ServiceSpec(
         regions=("us-east-1",),
         arch="arm64",
         use_spot=False,
+        alternatives=(Requirements(cpus=Amount(8, at_least=True)), Requirements(zones=("us-east-1a",))),
     ),
     drain_s=12.5,
     on_warning=OnWarning.LEAVE,
@@ -427,6 +439,7 @@ OTHER_SPEC = ServiceSpec(
     standby_auto=True,
     standby_instance_types=("g6.xlarge",),
     standby_zones=("us-east-1a",),
+    rebalance_cost=0.15,
     max_launches_per_minute=9,
     scaling=Scaling(
         min_replicas=1,
@@ -449,8 +462,32 @@ OTHER_SPEC = ServiceSpec(
     ),
     overprovision=1,
     load_balancer="app/demo/2",
+    labels={"team": "search"},
 )
 """No field is as by default, nor as in `demo_spec`: one that gets lost on the way is seen."""
+
+
+def test_documents_of_before_are_kept_until_others_are(store: Store) -> None:
+    """Beside the last one, and read with all of the service; a document that is kept alone changes none."""
+    before = {1: SPEC, 2: OTHER_SPEC}
+    earlier = {version: replace(spec, service="demo", version=version) for version, spec in before.items()}
+    store.keep_document(replace(SPEC, version=3), earlier)
+    store.keep_document(replace(SPEC, version=3, replicas=7))
+    assert store.load("demo").earlier == earlier
+    store.keep_document(SPEC, {})
+    assert store.load("demo").earlier == {}
+
+
+def test_a_rollback_is_on_record_until_it_is_taken_back(store: Store) -> None:
+    """Whoever reads a few rows sees it, too; it goes with the service."""
+    asked = Rollback(5, 4, 9000)
+    store.note_rollback("demo", asked)
+    assert store.load("demo").rollback == store.read("demo", ()).rollback == asked
+    store.note_rollback("demo", None)
+    assert store.load("demo").rollback is None
+    store.note_rollback("demo", asked)
+    store.forget("demo")
+    assert store.load("demo").rollback is None
 
 
 def test_the_other_document_is_other_in_every_field() -> None:

@@ -292,6 +292,46 @@ def test_zones_of_the_file_limit_the_pools(aws: Answers) -> None:
     assert survey.scores == {"us-east-1a": 8}
 
 
+def test_a_service_without_a_gpu_gets_types_without_one(aws: Answers) -> None:
+    """Asked for by its size alone, an m7i is found among all that EC2 describes."""
+    aws.types(ALL)
+    aws.offerings([("m7i.large", "us-east-1b")], types=["m7i.large"])
+    aws.listed("m7i.large", product("0.1"))
+    aws.spot(types=["m7i.large"])
+    wanted = Requirements(cpus=Amount(4, at_least=True), arch="x86_64")
+    survey = aws.survey(replace(SPEC, requirements=wanted))
+    assert [str(p) for p in survey.pools] == ["us-east-1b/m7i.large"]
+
+
+def test_each_alternative_has_its_own_zones(aws: Answers) -> None:
+    """A pool belongs to an alternative that allows type and zone; one of another region asks nothing."""
+    l4, a10g = (replace(Requirements(), accelerators=(one,)) for one in WANTED.accelerators)
+    wanted = Requirements(
+        arch="x86_64",
+        use_spot=False,
+        alternatives=(
+            replace(l4, zones=("us-east-1b",)),
+            replace(a10g, zones=("us-east-1a",), cpus=Amount(4, at_least=False)),
+            replace(l4, regions=("eu-west-1",), cpus=Amount(16, at_least=False)),
+            replace(l4, cpus=Amount(4, at_least=False)),
+        ),
+    )
+    arch = FILTERS[:1]
+    four = [*arch, {"Name": "vcpu-info.default-vcpus", "Values": ["4"]}]
+    aws.types(ALL, filters=arch)
+    aws.types([ALL[1], ALL[3]], filters=four)
+    aws.offerings([(name, zone) for name in TYPES for zone in ("us-east-1a", "us-east-1b")])
+    for name in ("g6.xlarge", "g6.2xlarge", "g5.xlarge"):
+        aws.listed(name, product("1.0"))
+    survey = aws.survey(replace(SPEC, requirements=wanted, use_spot=False))
+    assert [str(p) for p in survey.pools] == [
+        "us-east-1b/g6.xlarge",
+        "us-east-1b/g6.2xlarge",
+        "us-east-1a/g5.xlarge",
+        "us-east-1a/g6.xlarge",
+    ]
+
+
 def test_the_second_survey_asks_only_what_changes(aws: Answers) -> None:
     """Types, offerings, list prices and zone IDs are kept for hours; Spot prices and scores aren't."""
     aws.discovery()

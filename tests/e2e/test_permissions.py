@@ -37,13 +37,20 @@ PLACE = permissions.AS_CDK_NAG_WRITES
 UNSEEN = {
     # An account's first Spot request makes a role of EC2's; the local cloud has none. And signals register
     # replicas only for a service without a readiness probe: tests/e2e/faults has one. The service here has no
-    # standbys: tests/local/test_grants asks for what they need.
+    # standbys: tests/local/test_grants asks for what they need. Nor does it name a group of capacity
+    # reservations, which EC2 lists in the name of whoever launches into it.
     Function.ON_SIGNAL: {
         "iam:CreateServiceLinkedRole",
+        "resource-groups:ListGroupResources",
         "elasticloadbalancing:RegisterTargets",
         "ec2:StartInstances",
     },
-    Function.RECONCILE: {"iam:CreateServiceLinkedRole", "ec2:StartInstances", "ec2:StopInstances"},
+    Function.RECONCILE: {
+        "iam:CreateServiceLinkedRole",
+        "resource-groups:ListGroupResources",
+        "ec2:StartInstances",
+        "ec2:StopInstances",
+    },
     # Lambda itself sends to the dead-letter queue, in the role's name; the local cloud asks nobody for that.
     Function.SURVEY: {"sqs:SendMessage"},
 }

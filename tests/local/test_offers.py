@@ -10,10 +10,12 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
+from spotrelay import catalog
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.surveyor import AwsSurveyor
-from spotrelay.core.requirements import Accelerators, Amount, Requirements
+from spotrelay.core.requirements import Accelerators, Amount, Requirements, find
 from spotrelay.memory import MemoryTelemetry
+from spotrelay.service.model import DEFAULT_IMAGE, PLAIN_IMAGE
 from tests.examples import demo_spec
 from tests.local.conftest import Aws, Ground
 
@@ -106,15 +108,20 @@ def test_list_prices_need_their_permission(aws: Aws) -> None:
         aws.assume().client("pricing").get_products(**query)
 
 
+def test_a_survey_for_a_service_without_a_gpu(aws: Aws) -> None:
+    """What EC2 describes of 8+ vCPU is what the catalog says, in the same order, with a price for each."""
+    wanted = Requirements(cpus=Amount(8, at_least=True), arch="x86_64")
+    spec = replace(demo_spec(), subnets={"subnet-a": "us-east-1a"}, requirements=wanted)
+    survey = AwsSurveyor(_clients(aws), MemoryTelemetry()).survey(spec, datetime.now(UTC))
+    offered = list(dict.fromkeys(pool.instance_type for pool in survey.pools))
+    assert offered == [t.name for t in find(wanted, catalog.all_types()).types if t.name in offered]
+    assert len(offered) >= 10
+    assert set(survey.on_demand_prices) == set(offered)
+
+
 def test_a_survey_finds_what_the_market_has(aws: Aws) -> None:
     """The production surveyor over the local cloud: pools, prices and scores; a dry zone scores low."""
-    session = boto3.Session("test", "test", region_name="us-east-1")
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("AWS_ENDPOINT_URL", aws.endpoint)
-        clients = Clients(session)
-        assert clients.ec2_surveying
-        assert clients.pricing
-        assert clients.service_quotas
+    clients = _clients(aws)
     spec = replace(
         demo_spec(),
         subnets={"subnet-a": "us-east-1a", "subnet-b": "us-east-1b"},
@@ -140,7 +147,18 @@ def test_a_survey_finds_what_the_market_has(aws: Aws) -> None:
 
 
 def test_public_ami_parameters_are_there(aws: Aws) -> None:
-    """The Deep Learning AMI can be looked up as in any account."""
-    base = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04"
-    value = aws.client("ssm").get_parameter(Name=f"{base}/latest/ami-id")["Parameter"]["Value"]
-    assert value.startswith("ami-")
+    """The images that services boot by default can be looked up as in any account."""
+    for name in (DEFAULT_IMAGE.format(arch="x86_64"), PLAIN_IMAGE.format(arch="amd64")):
+        value = aws.client("ssm").get_parameter(Name=name)["Parameter"]["Value"]
+        assert value.startswith("ami-")
+
+
+def _clients(aws: Aws) -> Clients:
+    session = boto3.Session("test", "test", region_name="us-east-1")
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("AWS_ENDPOINT_URL", aws.endpoint)
+        clients = Clients(session)
+        assert clients.ec2_surveying
+        assert clients.pricing
+        assert clients.service_quotas
+    return clients

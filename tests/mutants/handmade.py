@@ -86,15 +86,15 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "warnings-go-by-the-file",
         "control.controller",
-        "wanted = spec and desired.in_effect(spec, rows.requests, now)",
+        "wanted = spec and _in_effect(spec, rows, now)",
         "wanted = spec",
         "the fast path reads the service file's number, whatever an operator asks for",
     ),
     HandMade(
         "document-in-effect-kept",
         "control.controller",
-        "store.keep_document(spec)",
-        "store.keep_document(desired.in_effect(spec, rows.requests, self._ports.clock.now()))",
+        "store.keep_document(spec, rollout.earlier_kept(kept, spec, rows))",
+        "store.keep_document(_in_effect(spec, rows, self._ports.clock.now()), {})",
         "what an operator asks for is kept as the service file's number, and outlives its time",
     ),
     HandMade(
@@ -107,7 +107,7 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "successors-not-read",
         "control.controller",
-        old="        if successors <= replica_ids:\n",
+        old="        if related <= replica_ids:\n",
         new="        if True:\n",
         wrong="a warned replica whose replacement is under way gets a second one",
     ),
@@ -142,7 +142,7 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "drained-but-in-rotation",
         "control.controller",
-        old="self._take_out(outcome, spec, leaving, out)",
+        old="self._take_out(outcome, spec, leaving, ports, out)",
         new="True",
         wrong="what the tick drains stays in rotation",
         is_quick=True,
@@ -174,14 +174,14 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "not-deregistered-again",
         "control.controller",
-        old="self._take_out(outcome, spec, again, out)",
+        old="self._take_out(outcome, spec, again, ports, out)",
         new="pass",
         wrong="what a tick registered while the warning was handled stays in rotation",
     ),
     HandMade(
         "registered-without-reading-again",
         "control.controller",
-        old="ready = [r.instance_id for r in up if r.instance_id and not r.stands_by]",
+        old="ready = [r.instance_id for r in entering if r.instance_id]",
         new="ready = sorted(answering)",
         wrong="a replica that drained while it was probed comes back into rotation",
     ),
@@ -279,8 +279,8 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "surge-off-by-one",
         "serving.supersede",
-        old="max(spec.surge - beyond, 0)",
-        new="max(spec.surge - beyond + 1, 0)",
+        old="in_turn[: max(spec.surge - beyond, 0)]",
+        new="in_turn[: max(spec.surge - beyond + 1, 0)]",
         wrong="one replica more than the service allows is superseded at a time",
     ),
     HandMade(
@@ -376,8 +376,8 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "launched-under-the-old-version",
         "serving.strength",
-        old="return replace(replica, purchase_option=option, version=version)",
-        new="return replace(replica, purchase_option=option)",
+        old="purchase_option=option, version=version, port=port, max_price=None)",
+        new="purchase_option=option, max_price=None)",
         wrong="what a new version fails at is booked to the one before",
     ),
     HandMade(
@@ -456,8 +456,8 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "rolls-out-all-at-once",
         "serving.supersede",
-        old="most = 0 if is_surplus else max(spec.surge - beyond, 0)",
-        new="most = len(due)",
+        old="replacements = [] if is_surplus else _in_turn(",
+        new="replacements = list(due.values()) or _in_turn(",
         wrong="a deployment doubles the fleet, and a version that fails is tried by every replica",
     ),
     HandMade(
@@ -466,6 +466,27 @@ HAND_MADE: Sequence[HandMade] = (
         old="    return max(served, default=lost.version if lost and is_to_stay else spec.version)\n",
         new="    return spec.version\n",
         wrong="what is lost is replaced with a version of which nobody knows that it serves",
+    ),
+    HandMade(
+        "what-waits-for-the-others-enters-alone",
+        "serving.rollout",
+        old="if is_complete or not is_waiting(spec, rows, r)]",
+        new="if True or not is_waiting(spec, rows, r)]",
+        wrong="where all change at once, clients meet both versions while the new one comes up",
+    ),
+    HandMade(
+        "half-of-the-old-ones-leave",
+        "serving.rollout",
+        old="len(serving) >= spec.replicas and all(r.replaced_by in settled for r in old)",
+        new="any(r.replaced_by in settled for r in old)",
+        wrong="all old ones leave as soon as one new one serves",
+    ),
+    HandMade(
+        "an-old-version-has-the-new-port",
+        "serving.rollout",
+        old="    if version == spec.version:\n        return spec.port\n",
+        new="    if True:\n        return spec.port\n",
+        wrong="what is launched with the version before is registered at a port where nobody listens",
     ),
     HandMade(
         "a-stopped-roll-out-goes-on",
@@ -477,22 +498,22 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "a-new-version-that-does-not-answer-rolls-on",
         "serving.rollout",
-        old="    return has_failed or any(",
-        new="    return has_failed or False and any(",
+        old="    return has_failed(spec, rows) or any(",
+        new="    return has_failed(spec, rows) or False and any(",
         wrong="replicas that serve are given up for ones that don't answer their checks",
     ),
     HandMade(
         "a-roll-out-does-not-wait-for-the-new-one-to-stay",
         "serving.supersede",
-        old="return successor.version == replica.version or stays_from(successor) <= now",
+        old="return successor.version == replica.version or rollout.baked_at(spec, successor) <= now",
         new="return True",
         wrong="the one before is gone when the new version turns ill soon after it got ready",
     ),
     HandMade(
         "an-ill-version-is-tried-again",
         "serving.supersede",
-        old="        yield GiveUp(spec.version)\n",
-        new="        pass\n",
+        old="for id_ in given_up):\n        yield GiveUp(spec.version)\n",
+        new="for id_ in given_up):\n        pass\n",
         wrong="a version that turns ill is launched and given up for ever, each time by another replica",
     ),
     HandMade(
@@ -515,5 +536,33 @@ HAND_MADE: Sequence[HandMade] = (
         old="        row = action.after(row, now)\n",
         new="        row = action.after(row, now) if action is actions[0] else row\n",
         wrong="a replica that gets ready and is one too many serves on, and no next stage knows",
+    ),
+    HandMade(
+        "moves-leave-no-note",
+        "serving.projection",
+        old="row if action.max_price is None else replace(row, move_tried_at=now)",
+        new="row",
+        wrong="a move that EC2 refused is tried again by every tick",
+    ),
+    HandMade(
+        "refused-moves-wait",
+        "serving.moves",
+        old="        if is_waiting and replica.moves_in(seen.rows):\n",
+        new="        if False:\n",
+        wrong="a move that was refused is launched again for days, though what was to move serves",
+    ),
+    HandMade(
+        "moves-beside-a-resumed-standby",
+        "serving.moves",
+        old="r.stays and not r.is_fallback and not",
+        new="r.stays and not",
+        wrong="a replica moves while a standby stands in for another that is missing",
+    ),
+    HandMade(
+        "lost-moves-are-replaced",
+        "serving.replacement",
+        old="is_moving = lost.max_price is not None and lost.moves_in(rows)",
+        new="is_moving = False",
+        wrong="a move whose new instance is warned gets another, for any price, and one replica too many",
     ),
 )

@@ -77,11 +77,28 @@ def test_the_number_of_standbys_may_be_left_to_the_controller(traces: Path) -> N
     assert "auto standbys" in out
 
 
+def test_moves_need_prices_that_differ(traces: Path) -> None:
+    """The share reaches the run and its results, and where there is nothing to move for the error says so."""
+    moving = ("--policy", "spotrelay", "--rebalance-cost", "20%")
+    code, out, _ = replay(traces, *moving, "--prices", "made-up:1", "--json")
+    assert (code, {entry["rebalance_cost"] for entry in json.loads(out)}) == (0, {0.2})
+    _, out, _ = replay(traces, *moving, "--prices", "made-up:1")
+    assert "moving for 20% less" in out
+    code, _, err = replay(traces, *moving)
+    wrong = "--rebalance-cost 20% moves nothing where prices are equal: give --prices, too"
+    assert (code, err) == (2, f"spotrelay replay: {wrong}\n")
+    code, _, err = replay(traces, "--rebalance-cost", "0.2", "--prices", "made-up:1")
+    assert (code, err) == (2, "spotrelay replay: --rebalance-cost must be a share such as 20%, not '0.2'\n")
+    code, _, err = replay(traces, "--rebalance-cost", "95%", "--prices", "made-up:1")
+    assert (code, err) == (2, "spotrelay replay: rebalance cost is 0.95: give a share from 0.05 to 0.9\n")
+
+
 def test_options_reach_the_run(traces: Path) -> None:
     """Each number is what was asked for; a repeated cold start is run once."""
     options: tuple[object, ...] = ("--replicas", 2, "--warning", 60, "--warning-loss", 0.5, "--seed", 9)
     options += ("--od-price-ratio", 4, "--on-warning", "serve_on", "--drain", 45)
     options += ("--regions", "all", "--on-demand-dry", 0.25)
+    options += ("--recommendations", 0.5, "--false-recommendations", 0.75, "--on-rebalance", "replace")
     cold_starts = ("--cold-start", 90, "--cold-start", 300, "--cold-start", 90.0)
     code, out, _ = replay(traces, "--policy", "asg", *options, *cold_starts, "--json")
     entries = json.loads(out)
@@ -91,6 +108,7 @@ def test_options_reach_the_run(traces: Path) -> None:
         (e["replicas"], e["warning_s"], e["warning_loss"], e["od_price_ratio"], e["seed"])
         == (2, 60, 0.5, 4, 9)
         and (e["on_warning"], e["drain_s"], e["on_demand_dry"]) == ("serve_on", 45, 0.25)
+        and (e["recommendations"], e["false_recommendations"], e["on_rebalance"]) == (0.5, 0.75, "replace")
         for e in entries
     )
 
@@ -219,6 +237,8 @@ def test_progress_is_shown_where_it_is_wanted(traces: Path) -> None:
             ("--on-warning", "serve-on"),
             "--on-warning 'serve-on' is unknown (did you mean serve_on?): give one of needed, ",
         ),
+        (("--on-rebalance", "replaced"), "--on-rebalance 'replaced' is unknown (did you mean replace?)"),
+        (("--recommendations", "some"), "--recommendations must be a number, not 'some'"),
         (("--on-warning", ""), "--on-warning '' is unknown: give one of needed, serve_on, leave"),
         (("--drain", -1), "drain is -1: give 0 seconds or more"),
         (("--drain", "inf"), "drain is inf: give 0 seconds or more"),

@@ -1,12 +1,14 @@
 """The market of the replay: every rule of who gets what, and who loses it when."""
 
 import itertools
+from dataclasses import replace
 from random import Random
 
 import pytest
 
 from lab.replay.capacity import dry_spells
-from lab.replay.cloud import LOST, NEVER, UP, WARNED, Machine, ReplayCloud, floors
+from lab.replay.cloud import ADVISED, LOST, NEVER, UP, WARNED, Machine, ReplayCloud, floors
+from lab.replay.recommendations import AHEAD_S, recommendations
 from lab.replay.settings import ReplaySettings, ReplaySettingsError
 from lab.replay.traces import ANY_NUMBER, PoolTrace, Trace
 from tests.replay.markets import ON_DEMAND, SPOT, market, pool
@@ -95,6 +97,46 @@ def test_which_is_taken_depends_on_the_seed_alone() -> None:
         return [e.machine.id for e in cloud.advance(2000) if e.kind is LOST]
 
     assert taken(1) == taken(1) != taken(2)
+
+
+def test_a_recommendation_names_who_is_taken() -> None:
+    """Minutes before a pool sinks, as many as it will lose are recommended to leave, and these are lost."""
+    cloud = ReplayCloud(market([(0, 3), (1000, 1)]), replace(PLAIN, recommendations=1.0))
+    granted(cloud, 3)
+    events = cloud.advance(2000)
+    advised = [e.machine for e in events if e.kind is ADVISED]
+    assert len(advised) == 2
+    assert all(AHEAD_S[0] <= 1000 - e.at <= AHEAD_S[1] for e in events if e.kind is ADVISED)
+    assert {m.id for m in advised} == {e.machine.id for e in events if e.kind is LOST}
+
+
+def test_only_who_is_there_is_recommended_to_leave() -> None:
+    """What is launched later gets no recommendation, and nothing is recommended unless it is asked for."""
+    cloud = ReplayCloud(market([(0, 3), (1000, 0)]), replace(PLAIN, recommendations=1.0))
+    cloud.advance(800)
+    granted(cloud, 2)
+    assert told(cloud, 2000) == [(880, "warned")] * 2 + [(900, "up")] * 2 + [(1000, "lost")] * 2
+    assert recommendations(market([(0, 3), (1000, 0)]), PLAIN) == []
+
+
+def test_the_shares_of_recommendations_are_kept() -> None:
+    """About the given share of all drops is announced, and the given share of all announcements is false."""
+    trace = market([(t * 10.0, 1 - t % 2) for t in range(4001)], duration_s=40_010)
+    settings = replace(PLAIN, recommendations=0.5, false_recommendations=0.75)
+    made = recommendations(trace, settings)
+    assert made == sorted(made) == recommendations(trace, settings)
+    assert made != recommendations(trace, replace(settings, seed=1))
+    true = recommendations(trace, replace(settings, false_recommendations=0))
+    assert 900 < len(true) < 1100, "of two thousand drops"
+    assert 3600 < len(made) < 4400
+
+
+def test_a_false_recommendation_takes_nobody() -> None:
+    """The whole pool gets it, and lives on."""
+    settings = replace(PLAIN, recommendations=1.0, false_recommendations=0.99)
+    cloud = ReplayCloud(market([(0, 4), (9000, 3)]), settings)
+    granted(cloud, 3)
+    assert {kind for _, kind in told(cloud, 9000)} == {"up", "advised"}
 
 
 def test_a_short_dip_is_foreseen() -> None:
@@ -303,6 +345,8 @@ def test_an_idle_trace_costs_only_its_changes() -> None:
         ({"cold_start_s": 0}, "cold start is 0: give more than 0 seconds"),
         ({"cold_start_s": float("nan")}, "cold start is nan"),
         ({"warning_s": -1}, "warning is -1: give 0 seconds"),
+        ({"recommendations": 1.5}, "recommendations is 1.5: give a share from 0 to 1"),
+        ({"false_recommendations": 1}, "false recommendations is 1: give a share from 0 to 0.99"),
         ({"warning_loss": 1.5}, "warning loss is 1.5: give a share from 0 to 1"),
         ({"on_demand_dry": 1.5}, "on-demand dry is 1.5: give a share from 0 to 1"),
         ({"od_price_ratio": float("inf")}, "on-demand price ratio is inf"),

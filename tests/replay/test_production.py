@@ -18,7 +18,7 @@ from spotrelay.core.instances import InstanceState
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
 from spotrelay.core.ports import LaunchRequest
-from spotrelay.core.spec import OnWarning
+from spotrelay.core.spec import OnRebalance, OnWarning
 from spotrelay.core.timing import DRAIN_SETTLE_S, LAST_ONE_STAYS_S
 from spotrelay.events import InterruptionWarning, StateChange, parse
 from spotrelay.events.ticks import Tick, TickKind, parse_tick
@@ -101,6 +101,25 @@ def test_who_leaves_at_once_may_leave_nobody() -> None:
     assert 85 < result.zero_longest_s < 95, (
         "a cold start, less the time from the first one's leave to the last's"
     )
+
+
+@pytest.mark.parametrize(("on_rebalance", "least"), [(OnRebalance.IGNORE, 0), (OnRebalance.REPLACE, 3)])
+def test_recommendations_reach_the_controller(on_rebalance: OnRebalance, least: int) -> None:
+    """One pool has all replicas and is recommended to be left: who follows serves elsewhere when it goes."""
+    settings = replace(THREE, cold_start_s=200, recommendations=1.0, on_rebalance=on_rebalance)
+    result = run(ONE_POOL_GOES, "spotrelay", settings)
+    elsewhere = [life for life in result.timeline if life.up_at < 3000 and life.ended_at == NEVER]
+    assert len(elsewhere) == least
+    assert (result.in_rotation == 1.0) is (least == 3)
+
+
+def test_nobody_else_hears_recommendations() -> None:
+    """The other policies do the same with them as without."""
+    lives = [
+        run(ONE_POOL_GOES, "spothedge-warned", replace(THREE, recommendations=share)).timeline
+        for share in (0, 1)
+    ]
+    assert lives[0] == lives[1]
 
 
 def test_a_seed_decides_everything() -> None:
@@ -311,3 +330,17 @@ def test_refusals_are_in_ec2s_words(option: PurchaseOption, code: str) -> None:
     answer = deployment.fleet.launch(LaunchRequest("launch-1", deployment.spec, option, pools, 1))
     assert answer.instances == ()
     assert [(r.code, r.offering) for r in answer.refusals] == [(code, Offering(p, option)) for p in pools]
+
+
+def test_a_replica_moves_where_spot_has_become_cheaper() -> None:
+    """At the hourly survey that shows it, and with the new one ready before the old one drains."""
+    prices = [((0.0, 1.0), (5000.0, 1.5)), ((0.0, 1.2), (5000.0, 0.5))]
+    capacities = market([(0, 3)], [(0, 3)], duration_s=20_000)
+    pools = tuple(replace(p, prices=price) for p, price in zip(capacities.pools, prices, strict=True))
+    trace = replace(capacities, pools=pools, prices="made-up:0")
+    stays, moves = (spot(replayed(trace, replace(ONE, rebalance_cost=share))) for share in (None, 0.2))
+    assert [m.offering.pool for m in stays] == [pool()]
+    assert [m.offering.pool for m in moves] == [pool(), pool("us-east-1b")]
+    old, new = moves
+    assert 7200 <= new.launched_at < 7200 + SCHEDULE_S + 10, "the first survey with the new prices"
+    assert old.out_at > new.up_at

@@ -101,6 +101,10 @@ def test_settings_have_tables_each_under_a_title_that_says_them() -> None:
     assert "dry" not in text
     dry = printed(TRACE, result(settings=ReplaySettings(on_demand_dry=0.1)))
     assert "on-demand = 3 times Spot, dry in 10% of the spells without Spot; cost relative" in dry
+    advised = ReplaySettings(recommendations=0.5, false_recommendations=0.25)
+    assert "warning 120 s, 50% of losses recommended (25% false, ignore), on-demand" in printed(
+        TRACE, result(settings=advised)
+    )
     assert "on_warning" not in text, "nobody here knows it"
     text = printed(TRACE, result("spotrelay", ReplaySettings(on_warning=OnWarning.SERVE_ON, drain_s=45)))
     assert "spotrelay: on_warning serve_on, drain 45 s" in text

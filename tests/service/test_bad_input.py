@@ -42,6 +42,25 @@ def standby(value: str, more: str = "") -> str:
     return changed(f"{REPLICAS}\n", f"{REPLICAS}\n{PROBE}{more}") + f"spotrelay: {{standby: {value}}}\n"
 
 
+RESERVATIONS = (
+    "the ARN of a resource group of capacity reservations, such as "
+    "arn:aws:resource-groups:us-east-1:123456789012:group/chat"
+)
+
+
+def reserved(group: str = "arn:aws:resource-groups:us-east-1:123456789012:group/chat") -> str:
+    """The good file with capacity reservations."""
+    return GOOD + f"spotrelay: {{capacity_reservations: {group}}}\n"
+
+
+SHARE = "a share of a replica's own price from 5% to 90%, such as 20%"
+
+
+def moving(share: str, more: str = "") -> str:
+    """The good file with replicas that move to cheaper Spot."""
+    return changed(f"{REPLICAS}\n", f"{REPLICAS}\n{more}") + f"spotrelay: {{rebalance_cost: {share}}}\n"
+
+
 BAD = {  # name: (text, the error after "chat.yaml:")
     "negative replicas": (
         changed(REPLICAS, "replicas: -1"),
@@ -63,22 +82,58 @@ BAD = {  # name: (text, the error after "chat.yaml:")
         changed(REPLICAS, "replicas: 2\n  use_spot: true"),
         "3:3: service.use_spot: unknown field here: it belongs at resources.use_spot",
     ),
-    "unknown field, SkyServe's": (
-        changed(REPLICAS, "replicas: 2\n  num_nodes: 1"),
-        "3:3: service.num_nodes: unknown field: a replica is one instance: remove it",
-    ),
     "unknown field, no idea": (
         changed(REPLICAS, "replicas: 2\n  zzz: 1"),
-        "3:3: service.zzz: unknown field: there are replicas, replica_policy, readiness_probe",
+        "3:3: service.zzz: unknown field: there are replicas, ports, replica_policy, readiness_probe, "
+        "load_balancing_policy, load_balancer, tls",
     ),
-    "unknown field, SkyServe's load balancer": (
-        changed(REPLICAS, "replicas: 2\n  load_balancer: {stream_timeout_seconds: 600}"),
-        "3:3: service.load_balancer: unknown field: "
-        "use service.idle_timeout_seconds for stream_timeout_seconds",
+    "unknown field, within SkyServe's": (
+        changed(REPLICAS, "replicas: 2\n  load_balancer: {stream_timeout: 600}"),
+        "3:19: service.load_balancer.stream_timeout: unknown field (did you mean stream_timeout_seconds?)",
+    ),
+    "a policy beside a number": (
+        changed(REPLICAS, "replicas: 2\n  replica_policy: {min_replicas: 1}"),
+        "2:3: service.replicas: stands beside replica_policy, which says it, too: keep one of the two",
+    ),
+    "a policy without a target": (
+        changed(REPLICAS, "replica_policy: {min_replicas: 1, max_replicas: 3}"),
+        "2:3: service.replica_policy.target_qps_per_replica: missing: between min_replicas and max_replicas "
+        "the number follows the load, so say how many requests a second one replica is to have",
+    ),
+    "a policy without a minimum": (
+        changed(REPLICAS, "replica_policy: {max_replicas: 3, target_qps_per_replica: 1}"),
+        "2:3: service.replica_policy.min_replicas: missing: expected a whole number from 0 to 1000",
+    ),
+    "a policy whose range is empty": (
+        changed(REPLICAS, "replica_policy: {min_replicas: 4, max_replicas: 3}"),
+        "2:37: service.replica_policy.max_replicas: expected min_replicas, 4, or more, got 3",
+    ),
+    "a slip within a policy": (
+        changed(REPLICAS, "replica_policy: {min_replicas: 1, base_ondemand_fallback_replica: 1}"),
+        "2:37: service.replica_policy.base_ondemand_fallback_replica: unknown field "
+        "(did you mean base_ondemand_fallback_replicas?)",
+    ),
+    "a fraction of nothing": (
+        changed(REPLICAS, "replica_policy: {min_replicas: 1, max_replicas: 2, target_qps_per_replica: 0}"),
+        "2:54: service.replica_policy.target_qps_per_replica: expected requests a second, more than 0, or a "
+        "mapping of accelerators to them, got 0",
+    ),
+    "a header that is two": (
+        changed(REPLICAS, 'replicas: 2\n  readiness_probe: {path: /, headers: {X-A: "b\\nC: d"}}'),
+        "3:40: service.readiness_probe.headers.X-A: expected a header's value, in ASCII, got 'b\\nC: d'",
+    ),
+    "a certificate of another kind": (
+        GOOD + "spotrelay: {certificate_arn: cert.pem}",
+        "8:13: spotrelay.certificate_arn: expected an ACM certificate's ARN, "
+        "arn:aws:acm:REGION:ACCOUNT:certificate/…, got 'cert.pem'",
+    ),
+    "a pool of workers": (
+        GOOD + "pool: {workers: 3}\nenvs: 3",
+        "8:1: pool: a pool of workers serves no HTTP: SpotRelay runs services, as in `service:`",
     ),
     "missing field": (
         changed(PORTS, "use_spot: true"),
-        "4:1: resources.ports: missing: expected one port from 1 to 65535, such as 8080",
+        "4:1: resources.ports: missing: expected the port that `run` listens on, such as 8080",
     ),
     "missing section": (
         "run: x\nservice: {replicas: 1}",
@@ -90,7 +145,7 @@ BAD = {  # name: (text, the error after "chat.yaml:")
     ),
     "port too high": (
         changed(PORTS, "ports: 70000"),
-        "6:3: resources.ports: expected one port from 1 to 65535, such as 8080, got 70000",
+        "6:3: resources.ports: expected a port from 1 to 65535, such as 8080, got 70000",
     ),
     "standbys of another kind": (
         standby("Auto"),
@@ -142,6 +197,33 @@ BAD = {  # name: (text, the error after "chat.yaml:")
         "10:1: setup: a stopped standby loses what is below /opt/dlami/nvme, and setup isn't run again when "
         "it is resumed: let it write to the root volume, or remove spotrelay.standby",
     ),
+    "a move for a share that prices always move by": (
+        moving("4%"),
+        f"8:13: spotrelay.rebalance_cost: expected {SHARE}, got '4%'",
+    ),
+    "a move for a share that is never saved": (
+        moving("91%"),
+        f"8:13: spotrelay.rebalance_cost: expected {SHARE}, got '91%'",
+    ),
+    "a move for what may be dollars": (
+        moving("0.2"),
+        f"8:13: spotrelay.rebalance_cost: expected {SHARE}, got 0.2",
+    ),
+    "a move without Spot": (
+        moving("20%").replace("ports: 8081", "ports: 8081\n  use_spot: false"),
+        "9:13: spotrelay.rebalance_cost: replicas move to cheaper Spot, and resources.use_spot: false rules "
+        "that out: remove one of the two",
+    ),
+    "a move of what is all on-demand": (
+        moving("20%", "  base_on_demand: 2\n"),
+        "9:13: spotrelay.rebalance_cost: all 2 replicas are on-demand (service.base_on_demand), and only "
+        "those on Spot move: remove this, or make service.base_on_demand smaller",
+    ),
+    "a move with no room beside": (
+        moving("20%").replace("surge: 1", "surge: 0"),
+        "8:13: spotrelay.rebalance_cost: a replica moves once another runs beside it, which service.surge: 0 "
+        "rules out: remove one of the two",
+    ),
     "standbys of a type that replicas can't have": (
         standby("1, standby_instance_types: [p4d.24xlarge]"),
         "9:50: spotrelay.standby_instance_types[0]: p4d.24xlarge isn't a type that resources allow for a "
@@ -158,30 +240,62 @@ BAD = {  # name: (text, the error after "chat.yaml:")
         changed(REPLICAS, "replicas: 2\n  standby: 1"),
         "3:3: service.standby: unknown field here: it belongs at spotrelay.standby",
     ),
+    "standbys that hibernate": (
+        standby("1, standby_hibernate: true"),
+        "9:25: spotrelay.standby_hibernate: unknown field: EC2 hibernates no instance type that has an "
+        "accelerator: a standby is stopped, and keeps its disk; remove it",
+    ),
+    "a capacity reservation in no group": (
+        reserved("cr-0123456789abcdef0"),
+        f"8:13: spotrelay.capacity_reservations: expected {RESERVATIONS}, got 'cr-0123456789abcdef0': put "
+        "reservations into a group, which may be full or change: docs/cold-start.md says how",
+    ),
+    "several capacity reservations": (
+        reserved("[cr-0123456789abcdef0, cr-0123456789abcdef1]"),
+        f"8:13: spotrelay.capacity_reservations: expected {RESERVATIONS}, got a list: put "
+        "reservations into a group, which may be full or change: docs/cold-start.md says how",
+    ),
+    "no group": (
+        reserved("chat"),
+        f"8:13: spotrelay.capacity_reservations: expected {RESERVATIONS}, got 'chat'",
+    ),
+    "reservations in another region's zones": (
+        reserved().replace("ports: 8081", "ports: 8081\n  zones: [us-east-2a, us-east-2b]"),
+        "9:13: spotrelay.capacity_reservations: the group is in us-east-1, and resources.zones is "
+        "us-east-2a, us-east-2b: change one of the two",
+    ),
+    "reservations in another region": (
+        reserved().replace("ports: 8081", "ports: 8081\n  regions: [us-east-2]"),
+        "9:13: spotrelay.capacity_reservations: the group is in us-east-1, and resources.regions is "
+        "us-east-2: change one of the two",
+    ),
+    "reservations that Spot can't use": (
+        reserved().replace(REPLICAS, f"{REPLICAS}\n  on_demand_fallback: false"),
+        "9:13: spotrelay.capacity_reservations: only on-demand instances use capacity reservations, and this "
+        "service has none: set spotrelay.base_on_demand, let service.on_demand_fallback be true, or remove "
+        "this",
+    ),
     "several ports": (
         changed(PORTS, "ports: [80, 81]"),
-        "6:3: resources.ports: expected one port from 1 to 65535, such as 8080, got a list",
+        "6:3: resources.ports: several ports, and service.ports doesn't say which one serves: "
+        "add it, or leave one here",
     ),
     "YAML 1.1's yes": (
         changed(PORTS, "ports: 80\n  use_spot: yes"),
         "7:3: resources.use_spot: expected true or false, got 'yes'",
     ),
     "unknown disk tier": (
-        changed(PORTS, "ports: 80\n  disk_tier: ultra"),
-        "7:3: resources.disk_tier: expected low, medium, high or best, got 'ultra'",
+        changed(PORTS, "ports: 80\n  disk_tier: huge"),
+        "7:3: resources.disk_tier: expected low, medium, high, best or ultra, got 'huge'",
     ),
     "not an amount": (
         changed(PORTS, "ports: 80\n  cpus: 8-16"),
-        "7:3: resources.cpus: expected a whole number (8: exactly) or 8+ (at least), got '8-16'",
+        "7:3: resources.cpus: expected a number (8: exactly) or 8+ (at least), got '8-16'",
     ),
     "not an image": (
         changed(PORTS, "ports: 80\n  image: ubuntu"),
         "7:3: resources.image: expected an AMI (ami-0123456789abcdef0) or the SSM parameter "
         "that holds one (/aws/service/…), got 'ubuntu'",
-    ),
-    "no accelerators": (
-        changed(ACCELERATORS, "cpus: 8+"),
-        "4:1: resources.accelerators: missing: expected accelerators such as A10G:1, or [A10G:1, L4:1]",
     ),
     "empty accelerators": (
         changed(ACCELERATORS, "accelerators: []"),
@@ -207,8 +321,7 @@ BAD = {  # name: (text, the error after "chat.yaml:")
     ),
     "unknown instance type": (
         changed(ACCELERATORS, "instance_types:\n  - g5.xlarge\n  - g5.3xlarge"),
-        "7:5: resources.instance_types[1]: "
-        "'g5.3xlarge' is no instance type with an accelerator (did you mean g5.xlarge?)",
+        "7:5: resources.instance_types[1]: 'g5.3xlarge' is no known instance type (did you mean g5.xlarge?)",
     ),
     "instance type twice": (
         changed(ACCELERATORS, "instance_types: [g5.xlarge, g5.xlarge]"),
@@ -284,8 +397,8 @@ BAD = {  # name: (text, the error after "chat.yaml:")
     ),
     "env without a value": (
         GOOD + "envs:\n  HF_TOKEN:",
-        "9:3: envs.HF_TOKEN: has no value: "
-        'write "" for an empty one; what must stay secret belongs under `secrets`',
+        "9:3: envs.HF_TOKEN: has no value: give it with --env NAME=VALUE or --env-file (for cdk: "
+        '-c env=NAME=VALUE), or write "" for an empty one; what must stay secret belongs under `secrets`',
     ),
     "env that is a list": (
         GOOD + "envs:\n  A: [1]",
@@ -304,19 +417,19 @@ BAD = {  # name: (text, the error after "chat.yaml:")
         "9:3: envs.BELL: control characters other than tab and newline can't stand in an environment "
         "variable",
     ),
-    "secret in the clear": (
-        GOOD + "secrets:\n  HF_TOKEN: hf_abc",
+    "secret that is no parameter": (
+        GOOD + "secrets:\n  HF_TOKEN: /abc+d=",
         "9:3: secrets.HF_TOKEN: "
-        "expected the name of an SSM parameter, such as /spotrelay/llama3/hf-token, got 'hf_abc'",
+        "expected the name of an SSM parameter, such as /spotrelay/llama3/hf-token, got '/abc+d='",
     ),
     "env and secret": (
         GOOD + "envs: {A: 1}\nsecrets: {A: /a}",
         "9:11: secrets.A: stands under envs, too: remove one",
     ),
-    "name with capitals": (
-        GOOD + "name: Chat",
-        "8:1: name: expected lower-case letters, digits and hyphens, a letter first and no hyphen last, "
-        "at most 24 characters (it becomes part of AWS names), got 'Chat'",
+    "name of nothing": (
+        GOOD + "name: 模型",
+        "8:1: name: name has no letter or digit that AWS takes, got '模型': choose one of lower-case "
+        "letters, digits and hyphens",
     ),
     "name of another type": (GOOD + "name: 8", "8:1: name: expected text, got 8"),
     "probe variable unknown": (
@@ -336,7 +449,7 @@ BAD = {  # name: (text, the error after "chat.yaml:")
         changed(REPLICAS, "replicas: 2\n  readiness_probe: {path: /v1, post_data: {q: $KEY}}")
         + "secrets: {KEY: /key}",
         "3:44: service.readiness_probe.post_data.q: "
-        "$KEY is a secret, and the probe is stored in the clear: leave it out",
+        "$KEY is a secret, and this is stored in the clear: leave it out",
     ),
     "probe without a path": (
         changed(REPLICAS, "replicas: 2\n  readiness_probe: v1/models"),
@@ -406,7 +519,7 @@ def test_two_requirements_that_exclude_each_other_are_both_named(problems: Refus
 
 def test_all_problems_are_reported_at_once_in_the_order_of_their_lines(problems: Refuser) -> None:
     """Several errors in one file come together, sorted by line."""
-    resources = "resources:\n  acelerators: T4\n  accelerators: T5\n  ports: 0\n"
+    resources = "resources:\n  acelerators: T4\n  accelerators: A10X\n  ports: 0\n"
     text = f"service:\n  replicas: -1\n{resources}env: {{}}\nrun: x\n"
     assert [(p.line, p.field) for p in problems(text)] == [
         (2, "service.replicas"),
@@ -417,20 +530,18 @@ def test_all_problems_are_reported_at_once_in_the_order_of_their_lines(problems:
     ]
 
 
-def test_a_script_that_does_not_fit_into_user_data_is_refused_with_its_size(problems: Refuser) -> None:
-    """EC2's 16 KiB are checked before anything is deployed, and the largest part is named."""
-    (problem,) = problems(GOOD + "setup: |\n" + "  echo 0123456789\n" * 1200)
-    assert (problem.line, problem.field) == (8, "setup")
-    assert "bytes of user data, EC2 takes 16384: put the larger part of `setup`" in problem.message
+def test_an_environment_that_does_not_fit_into_user_data_is_refused_with_its_size(problems: Refuser) -> None:
+    """EC2's 16 KiB are checked before anything is deployed; only scripts may be elsewhere."""
+    (problem,) = problems(GOOD + "envs:\n" + "".join(f"  A{n}: {'x' * 90}\n" for n in range(200)))
+    assert (problem.line, problem.field) == (8, "envs")
+    assert "bytes of user data, EC2 takes 16384: put long values into a file of `workdir`" in problem.message
 
 
-def test_a_file_name_that_is_no_service_name_asks_for_a_name(tmp_path: Path) -> None:
-    """The file's stem serves as name; where it can't, the error says to add one."""
-    file = tmp_path / "My_Service.yaml"
+def test_a_file_name_of_nothing_asks_for_a_name(tmp_path: Path) -> None:
+    """The file's stem serves as name; where nothing of it can, the error says so."""
+    file = tmp_path / "模型.yaml"
     file.write_text(GOOD, encoding="utf-8")
-    with pytest.raises(
-        InvalidServiceFileError, match=r"My_Service.yaml:1:1: name: .*got 'My_Service': add `name:`"
-    ):
+    with pytest.raises(InvalidServiceFileError, match=r":1:1: name: the file's own name, as it says no"):
         load(file)
 
 
@@ -444,7 +555,7 @@ NOT_YAML = {
     ),
     "two documents": (
         "a: 1\n---\nb: 1",
-        "chat.yaml:2:1: not YAML: but found another document expected a single document in the stream",
+        "chat.yaml:2:1: a second document begins here: one service per file, split it",
     ),
     "a control character": ("a: \x01", "chat.yaml: not YAML: unacceptable character #x0001"),
     "a list": ("- a", "chat.yaml:1:1: expected fields (`service:`, `resources:`, `run:` …), got a list"),
@@ -455,7 +566,7 @@ NOT_YAML = {
         "chat.yaml:3:3: c: merge keys (<<) are not supported: write the fields out",
     ),
     "a mapping as key": ("? {a: 1}\n: 2", "chat.yaml:1:3: expected a plain name as key"),
-    "an alias of itself": ("a: &a [*a]", "chat.yaml: too large once its aliases are followed"),
+    "an alias of itself": ("a: &a [*a]", "chat.yaml:1:4: too large once its aliases are followed"),
     "nesting without end": ("[" * 5000, "chat.yaml: nested too deeply"),
 }
 

@@ -14,13 +14,53 @@ from hypothesis import strategies as st
 
 from spotrelay import catalog
 from spotrelay.catalog import refresh
+from spotrelay.core.instance_types import described
 
 
-def test_the_data_file_is_what_refresh_makes_of_the_installed_moto() -> None:
+def test_the_data_files_are_what_refresh_makes_of_the_installed_moto() -> None:
     """The committed data is not edited by hand, and not older than the pinned moto."""
-    committed = resources.files("spotrelay.catalog").joinpath(catalog.DATA_FILE).read_text(encoding="utf-8")
-    fresh = json.loads(refresh.render(refresh.types_from_moto(), catalog.origin().date))
-    assert json.loads(committed)["types"] == fresh["types"], "run: python -m spotrelay.catalog.refresh"
+    source = refresh.source_of_moto(catalog.origin().date)
+    for name, fresh in refresh.files(refresh.answers_of_moto(), source).items():
+        committed = resources.files("spotrelay.catalog").joinpath(name).read_text(encoding="utf-8")
+        assert json.loads(committed) == json.loads(fresh), "run: python -m spotrelay.catalog.refresh"
+
+
+def test_ec2_itself_may_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a region, refresh reads every page of EC2's own answer; the rows are made as of moto's."""
+    (sample,) = [a for a in refresh.answers_of_moto() if a["InstanceType"] == "m7i.2xlarge"]
+    asked: list[str] = []
+
+    class Ec2:
+        def get_paginator(self, name: str) -> Ec2:
+            asked.append(name)
+            return self
+
+        def paginate(self) -> list[dict[str, object]]:
+            return [{"InstanceTypes": []}, {"InstanceTypes": [sample]}]
+
+    def client(name: str, region_name: str) -> Ec2:
+        asked.extend((name, region_name))
+        return Ec2()
+
+    monkeypatch.setattr("boto3.client", client)
+    answers = refresh.answers_of_ec2("us-east-1")
+    assert asked == ["ec2", "us-east-1", "describe_instance_types"]
+    assert refresh.plain(answers) == [["m7i", "x86_64", {"2xlarge": [8, 32768]}]]
+
+
+def test_the_catalog_reads_a_plain_type_as_ec2_describes_it() -> None:
+    """A line for each family loses nothing that a type without an accelerator has."""
+    told = {type_.name: type_ for type_ in map(described, refresh.answers_of_moto())}
+    plain = [type_ for type_ in catalog.all_types() if not type_.accelerator]
+    assert len(plain) > 500
+    assert all(told[type_.name] == type_ for type_ in plain)
+
+
+def test_no_type_with_an_accelerator_can_hibernate() -> None:
+    """EC2 says so of each; once it says otherwise, standbys may hibernate: see the record on standbys."""
+    able = {answer["InstanceType"] for answer in refresh.answers_of_moto() if answer["HibernationSupported"]}
+    assert able, "EC2 says it at all"
+    assert not [t.name for t in catalog.all_types() if t.accelerator and t.name in able]
 
 
 def test_the_data_says_where_it_comes_from_and_when() -> None:
@@ -32,26 +72,30 @@ def test_the_data_says_where_it_comes_from_and_when() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "accelerator", "count", "vcpus", "memory_gib", "nvme_gb"),
+    ("name", "accelerator", "count", "vcpus", "memory_gib"),
     [
-        ("g5.12xlarge", "A10G", 4, 48, 192, 3800),  # more GPUs than the larger g5.16xlarge
-        ("g5.16xlarge", "A10G", 1, 64, 256, 1900),
-        ("g6e.2xlarge", "L40S", 1, 8, 64, 450),
-        ("g4dn.xlarge", "T4", 1, 4, 16, 125),
-        ("p4d.24xlarge", "A100", 8, 96, 1152, 8000),
-        ("p4de.24xlarge", "A100-80GB", 8, 96, 1152, 8000),
-        ("p5e.48xlarge", "H200", 8, 192, 2048, 30400),
-        ("inf2.xlarge", "Inferentia2", 1, 4, 16, 0),
+        ("g5.12xlarge", "A10G", 4, 48, 192),  # more GPUs than the larger g5.16xlarge
+        ("g5.16xlarge", "A10G", 1, 64, 256),
+        ("g6e.2xlarge", "L40S", 1, 8, 64),
+        ("g4dn.xlarge", "T4", 1, 4, 16),
+        ("p4d.24xlarge", "A100", 8, 96, 1152),
+        ("p4de.24xlarge", "A100-80GB", 8, 96, 1152),
+        ("p5e.48xlarge", "H200", 8, 192, 2048),
+        ("inf2.xlarge", "Inferentia2", 1, 4, 16),
+        ("m7i.2xlarge", "", 0, 8, 32),
+        ("c7a.4xlarge", "", 0, 16, 32),
+        ("r6i.large", "", 0, 2, 16),
+        ("t3.medium", "", 0, 2, 4),
     ],
 )
 def test_well_known_types_are_as_aws_publishes_them(
-    name: str, accelerator: str, count: int, vcpus: int, memory_gib: int, nvme_gb: int
+    name: str, accelerator: str, count: int, vcpus: int, memory_gib: int
 ) -> None:
     """A sample of types, checked against AWS's published tables."""
     found = catalog.find_type(name)
     assert found is not None
     assert (found.accelerator, found.accelerator_count, found.vcpus) == (accelerator, count, vcpus)
-    assert (found.memory_gib, found.nvme_gb) == (memory_gib, nvme_gb)
+    assert found.memory_gib == memory_gib
 
 
 def test_a_share_of_a_gpu_counts_as_none() -> None:
@@ -63,7 +107,7 @@ def test_a_share_of_a_gpu_counts_as_none() -> None:
 
 def test_only_nvidias_chips_count_as_nvidias() -> None:
     """Inferentia, Trainium and other makes are told apart from CUDA GPUs."""
-    assert {t.accelerator for t in catalog.all_types() if not t.is_nvidia} == {
+    assert {t.accelerator for t in catalog.all_types() if t.accelerator and not t.is_nvidia} == {
         "Inferentia",
         "Inferentia2",
         "Qualcomm AI100",
@@ -86,7 +130,8 @@ def test_other_peoples_names_are_understood() -> None:
     assert catalog.find_accelerator("RTXPRO6000") == "RTX-PRO-6000"
     assert catalog.find_accelerator("RTX PRO Server 6000") == "RTX-PRO-6000"
     assert catalog.find_accelerator("GTX1080") is None
-    assert catalog.find_type("m5.large") is None
+    assert catalog.find_accelerator("") is None
+    assert catalog.find_type("m4.large") is None
 
 
 def test_the_catalog_needs_the_standard_library_only() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import boto3
 import pytest
 from typer.testing import CliRunner
 
@@ -14,6 +17,8 @@ from spotrelay.aws.quotas import Quotas
 from spotrelay.cli.app import app
 from spotrelay.core.ports import Denied
 from spotrelay.core.quotas import Quota
+from spotrelay.service.inputs import inputs
+from spotrelay.service.reference import schema_text
 
 from .conftest import GOOD
 
@@ -46,7 +51,7 @@ def test_problems_of_all_files_go_to_standard_error_one_per_line_and_exit_2(tmp_
     assert "good" in out
     assert err.splitlines() == [
         f"{bad}:2:3: service.replicas: expected a whole number from 0 to 1000, got -1",
-        f"{bad}:6:3: resources.ports: expected one port from 1 to 65535, such as 8080, got 0",
+        f"{bad}:6:3: resources.ports: expected a port from 1 to 65535, such as 8080, got 0",
         f"{tmp_path / 'none.yaml'}: no such file",
     ]
 
@@ -121,3 +126,165 @@ def test_an_accounts_quotas(
         assert line.startswith(str(file))
         assert f"({quota_code}) is 0 vCPU" in line
         assert f"us-east-1.console.aws.amazon.com/servicequotas/home/services/ec2/quotas/{quota_code}" in line
+
+
+def invoke(*arguments: str, stdin: str | None = None) -> tuple[int, str, str]:
+    """Exit code, standard output, standard error of any command."""
+    result = CliRunner().invoke(app, arguments, input=stdin, catch_exceptions=False)
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_a_file_may_come_on_standard_input() -> None:
+    """It has no name of its own: it says one, or the command does."""
+    code, out, err = invoke("validate", "-", "-n", "chat", stdin=GOOD)
+    assert (code, err) == (0, "")
+    assert "chat" in out
+    code, _, err = invoke("validate", "-", stdin=GOOD)
+    assert (code, err) == (
+        2,
+        "-:1:1: name: text from standard input has no name: add `name:`, or give --name\n",
+    )
+
+
+def test_a_directory_means_the_service_files_in_it(tmp_path: Path) -> None:
+    """Both endings; a directory without one is an error."""
+    for name in ("a.yaml", "b.yml", "c.txt"):
+        (tmp_path / name).write_text(GOOD, encoding="utf-8")
+    code, out, _ = invoke("validate", str(tmp_path), "--json")
+    assert (code, [service["name"] for service in json.loads(out)["services"]]) == (0, ["a", "b"])
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    code, _, err = invoke("validate", str(empty))
+    assert (code, err) == (2, f"{empty}: has no service file (*.yaml, *.yml) in it\n")
+
+
+def test_two_files_with_one_name_are_an_error(tmp_path: Path) -> None:
+    """Also if only their slugs are one."""
+    for name in ("a_b.yaml", "a-b.yml"):
+        (tmp_path / name).write_text(GOOD, encoding="utf-8")
+    code, _, err = invoke("validate", str(tmp_path))
+    assert code == 2
+    assert f"{tmp_path / 'a_b.yaml'}: name: {tmp_path / 'a-b.yml'} is named a-b, too" in err
+
+
+def test_what_is_no_file_gets_one_line_and_nothing_hangs(tmp_path: Path) -> None:
+    """A pipe that nobody writes to, a device without an end."""
+    pipe = tmp_path / "pipe.yaml"
+    os.mkfifo(pipe)
+    for path, what in ((pipe, "a pipe"), (Path("/dev/zero"), "a device")):
+        code, _, err = invoke("validate", str(path))
+        assert (code, err) == (
+            2,
+            f"{path}: is {what}, not a file: give its text on standard input, with -\n",
+        )
+
+
+def test_thousands_of_values_get_one_line(tmp_path: Path) -> None:
+    """That isn't blamed on aliases, nor on the script."""
+    file = tmp_path / "chat.yaml"
+    file.write_text(GOOD + "envs:\n" + "".join(f"  E{n}: x\n" for n in range(12_000)), encoding="utf-8")
+    code, _, err = invoke("validate", str(file))
+    assert code == 2
+    assert len(err.splitlines()) == 1
+    assert err.endswith("has more than 10000 values: that is no service file\n")
+    file.write_text("a: " + "[" * 60 + "]" * 60, encoding="utf-8")
+    assert invoke("validate", str(file))[2].endswith(
+        "is nested more than 50 deep: no field of a service is\n"
+    )
+
+
+def test_values_come_from_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--env counts before --env-file; K alone takes the caller's; a slip is one line without the value."""
+    file, values = tmp_path / "chat.yaml", tmp_path / "values.env"
+    file.write_text(
+        GOOD + "envs: {A: null, B: null, C: null, D: null}\nsecrets: {S: null}\n", encoding="utf-8"
+    )
+    values.write_text("# ours\nexport A=1\nB='two words' \nC=3 # three\n\n", encoding="utf-8")
+    monkeypatch.setenv("D", "here")
+    said = inputs(["A=one", "D"], values, ["S=hush"])
+    assert said.envs == {"A": "one", "B": "two words", "C": "3", "D": "here"}
+    code, _, err = invoke(
+        "validate", str(file), "--env", "A=one", "--env", "D", "--env-file", str(values), "--secret", "S=hush"
+    )
+    assert code == 0
+    assert "hush" not in err
+    assert "hush" not in repr(said)
+    for options in (
+        ["--env", "1=2"],
+        ["--env", "NOWHERE"],
+        ["--env-file", "/dev/zero"],
+        ["--secret", "a b=hush"],
+    ):
+        code, _, err = invoke("validate", str(file), *options)
+        assert code == 2
+        assert "hush" not in err
+        assert options[0] in err
+
+
+def test_json_has_everything_for_scripts(tmp_path: Path) -> None:
+    """Facts, warnings, notices and problems with their places."""
+    good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
+    good.write_text(GOOD.replace("{A10G, L4, L40S}", "T4") + "name: Good\n", encoding="utf-8")
+    bad.write_text(GOOD.replace("8081", "0"), encoding="utf-8")
+    code, out, err = invoke("validate", "--json", str(good), str(bad))
+    assert (code, err) == (2, "")
+    said = json.loads(out)
+    (service,) = said["services"]
+    assert (service["name"], service["port"], service["file"]) == ("good", 8081, str(good))
+    assert [w["field"] for w in service["warnings"]] == ["resources.accelerators"]
+    assert [n["field"] for n in service["notices"]] == ["name"]
+    (problem,) = said["problems"]
+    assert (problem["file"], problem["line"], problem["column"]) == (str(bad), 6, 3)
+
+
+def test_help_version_and_completion_are_there() -> None:
+    """As of any command."""
+    assert invoke("-h")[0] == 0
+    assert invoke("validate", "-h")[0] == 0
+    code, out, _ = invoke("--version")
+    assert code == 0
+    assert re.fullmatch(r"spotrelay \d+\.\d+\.\d+\n", out)
+    assert "--show-completion" in invoke("--help")[1]
+
+
+def test_the_schema_is_printed() -> None:
+    """For a file of one's own beside the service files."""
+    code, out, _ = invoke("schema")
+    assert (code, out) == (0, schema_text())
+
+
+def test_an_output_that_takes_nothing_is_one_line() -> None:
+    """No traceback from a full disk, and none from a reader that has gone."""
+    command = [sys.executable, "-m", "spotrelay", "schema"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (
+        1,
+        "spotrelay: can't write the output: No space left on device\n",
+    )
+
+
+def test_secrets_are_written_encrypted_and_never_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that get a value, by an option or in the file; the others are named with the option."""
+    file = tmp_path / "chat.yaml"
+    file.write_text(GOOD + "secrets: {A: null, B: in the file, C: /own/c, D: null}\n", encoding="utf-8")
+    written: list[dict[str, object]] = []
+
+    class Parameters:
+        def put_parameter(self, **request: object) -> None:
+            written.append(request)
+
+    monkeypatch.setattr(boto3.Session, "client", lambda *_: Parameters())
+    code, out, err = invoke(
+        "secrets", str(file), "--secret", "A=hush", "--secret", "C=quiet", "--region", "us-east-1"
+    )
+    assert (code, err) == (0, "")
+    assert [(w["Name"], w["Value"], w["Type"]) for w in written] == [
+        ("/spotrelay/chat/A", "hush", "SecureString"),
+        ("/spotrelay/chat/B", "in the file", "SecureString"),
+        ("/own/c", "quiet", "SecureString"),
+    ]
+    assert "D: /spotrelay/chat/D isn't written: give it with --secret D=…" in out
+    assert not any(value in out for value in ("hush", "quiet", "in the file"))

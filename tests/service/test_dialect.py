@@ -37,7 +37,7 @@ def test_a_word_of_ours_makes_a_file_ours(values: dict[str, object]) -> None:
         {},
         {"service": None, "resources": [], "secrets": 3},
         {"service": {"replicas": 2}, "resources": {"use_spot": True}},
-        {"secrets": {"TOKEN": None, "OTHER": "abc", "PATH": "/", "TAIL": "/abc"}},
+        {"secrets": {"TOKEN": None, "OTHER": "abc", "PATH": "/", "TAIL": "/abc+d="}},
     ],
 )
 def test_every_other_file_is_in_skyserves_words(values: dict[str, object]) -> None:
@@ -49,7 +49,7 @@ def test_every_other_file_is_in_skyserves_words(values: dict[str, object]) -> No
 def test_an_addition_to_the_service_moves_to_our_section(name: str) -> None:
     """Its older place means the same, and is remembered."""
     found = canonical(Document("f", {"service": {name: 1}}, {})).document
-    assert found.values == {"service": {}, "spotrelay": {name: 1}}
+    assert (found.values["service"], found.values["spotrelay"]) == ({}, {name: 1})
     assert found.in_file(("spotrelay", name, 0)) == ("service", name, 0)
 
 
@@ -57,10 +57,10 @@ def test_an_addition_to_the_service_moves_to_our_section(name: str) -> None:
 def test_an_addition_to_the_resources_is_read_with_them(name: str) -> None:
     """Our section is its place in the file, and the other one in the form that is validated."""
     found = canonical(Document("f", {"spotrelay": {name: 1}}, {})).document
-    assert found.values == {"spotrelay": {}, "resources": {name: 1}}
+    assert (found.values["spotrelay"], found.values["resources"]) == ({}, {name: 1})
     assert found.in_file(("resources", name, 0)) == ("spotrelay", name, 0)
     older = canonical(Document("f", {"resources": {name: 1}}, {})).document
-    assert older.values == {"resources": {name: 1}}
+    assert older.values["resources"] == {name: 1}
     assert older.in_file(("resources", name)) == ("resources", name)
 
 
@@ -96,7 +96,7 @@ def test_a_message_names_the_users_own_field_line_and_column(problems: Refuser) 
         str(p) for p in problems(GOOD + "spotrelay: {drain_seconds: 0, instance_types: [g5.xlarge, x]}")
     ] == [
         "chat.yaml:8:13: spotrelay.drain_seconds: expected whole seconds from 1 to 3600, got 0",
-        "chat.yaml:8:59: spotrelay.instance_types[1]: 'x' is no instance type with an accelerator",
+        "chat.yaml:8:59: spotrelay.instance_types[1]: 'x' is no known instance type",
     ]
     (problem,) = problems(GOOD.replace("{A10G, L4, L40S}", "Inferentia2"))
     assert problem.message.endswith("name an image that suits it in spotrelay.image")

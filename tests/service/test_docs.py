@@ -3,50 +3,89 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
+from ruamel.yaml import YAML
 
 from spotrelay.service.disk import disk
 from spotrelay.service.document import field_name
+from spotrelay.service.reference import SCHEMA_FILE, entries, json_schema, schema_text, with_table
 from spotrelay.service.schema import ServiceFile
 from spotrelay.service.wording import fields, sections
 
 from .conftest import GOOD, Loader
 
-TEXT = (Path(__file__).parents[2] / "docs" / "service-file.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+
+TEXT = (ROOT / "docs" / "service-file.md").read_text(encoding="utf-8")
 
 
-def schema() -> dict[str, Any]:
-    """Every field of the schema with its default, `...` where it has none."""
-    return {
-        field_name(place): ... if field.is_required() else field.default
-        for place, field in fields().items()
-        if place not in (("service",), ("resources",), ("spotrelay",))
+def test_the_table_of_fields_is_current() -> None:
+    """`python -m spotrelay.service.reference` would write what is there."""
+    assert with_table(TEXT) == TEXT
+
+
+def test_the_schema_is_current() -> None:
+    """The file that editors read is what the models say."""
+    shipped = (ROOT / "spotrelay" / "service" / SCHEMA_FILE).read_text(encoding="utf-8")
+    assert shipped == schema_text()
+
+
+def test_every_entry_of_the_reference_is_a_field() -> None:
+    """A field that went is taken out of reference.toml, too."""
+    written = tomllib.loads((ROOT / "spotrelay" / "service" / "reference.toml").read_text(encoding="utf-8"))
+    assert written.keys() == entries().keys()
+
+
+def test_a_default_that_the_reference_words_is_the_models() -> None:
+    """Where it gives a value in code, it is the model's own or that of what is made of it."""
+    for place, field in fields().items():
+        entry = entries().get(field_name(place))
+        worded = re.fullmatch(r"`([a-z0-9_/]+)`", entry.default) if entry else None
+        if worded and field.default not in (None, ""):
+            assert worded[1] == str(field.default).lower(), place
+
+
+def unknown(values: Any, schema: dict[str, Any], way: str = "") -> list[str]:
+    """Every key that the schema lacks."""
+    if not isinstance(values, dict):
+        return []
+    section = next((one for one in (schema, *schema.get("anyOf", ())) if "properties" in one), None)
+    if section is None:
+        return []
+    known = section["properties"]
+    lacking = [f"{way}{name}" for name in values if name not in known]
+    return lacking + [
+        found
+        for name in values
+        if name in known
+        for found in unknown(values[name], known[name], f"{way}{name}.")
+    ]
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "services").glob("*.yaml")), ids=lambda file: file.name)
+def test_the_schema_has_every_field_of_our_service_files(file: Path) -> None:
+    """What validates isn't underlined in an editor; a slip is."""
+    values = YAML(typ="safe").load(file.read_text(encoding="utf-8"))
+    assert unknown(values, json_schema()) == []
+    assert unknown({**values, "service": {"replica": 1}}, json_schema()) == ["service.replica"]
+
+
+def test_the_schema_has_the_older_places_and_skyserves() -> None:
+    """The older ones as deprecated; SkyServe's words are as good as ours."""
+    schema = json_schema()
+    sections = {
+        name: schema["properties"][name]["anyOf"][0]["properties"] for name in ("service", "resources")
     }
-
-
-def documented() -> dict[str, str]:
-    """Every field in the table with the text of its default."""
-    return dict(re.findall(r"^\| `([a-z_.]+)` \| (.*?) \|", TEXT, re.MULTILINE))
-
-
-def test_the_table_has_every_field_and_no_other() -> None:
-    """A new field fails this test until it is documented."""
-    assert set(documented()) >= set(schema())
-    assert {name for name in documented() if "." in name} <= set(schema())
-
-
-def test_the_table_gives_the_defaults_of_the_schema() -> None:
-    """Where the schema has a default, the table has the same; where it has none, it says `required`."""
-    table = documented()
-    for name, default in schema().items():
-        if default is ...:
-            assert table[name] == "required", name
-        elif isinstance(default, bool | int | str):
-            assert table[name].lower() == f"`{str(default).lower()}`", name
+    assert sections["service"]["drain_seconds"]["deprecated"]
+    assert sections["resources"]["exclude"]["deprecated"]
+    policy = sections["service"]["replica_policy"]["anyOf"][0]["properties"]
+    assert policy["dynamic_ondemand_fallback"]["type"] == "boolean"
+    assert "deprecated" not in policy["dynamic_ondemand_fallback"]
 
 
 def test_the_whole_example_is_a_right_service_file(service: Loader) -> None:
@@ -63,17 +102,28 @@ ACCELERATORS = re.findall(r"^accelerators: [^#\n]*[\]}]", TEXT, re.MULTILINE)
 
 @pytest.mark.parametrize("line", ACCELERATORS)
 def test_every_way_to_write_accelerators_means_the_same(service: Loader, line: str) -> None:
-    """The three forms in the document give the same instance types."""
+    """The three forms in the document give the same instance types; only the list states a preference."""
     assert len(ACCELERATORS) == 3
     chat = service(GOOD.replace("accelerators: {A10G, L4, L40S}", line))
     reference = service(GOOD.replace("{A10G, L4, L40S}", "[A10G:1, L4:1]"))
     assert chat.instance_types == reference.instance_types
+    assert chat.ordered == ("[" in line)
+
+
+def test_the_documents_alternatives_are_what_it_says(service: Loader) -> None:
+    """The example of alternatives validates, and its third one is left out with a warning."""
+    example = re.search(r"```yaml\nresources:\n(  cpus: 4\+\n  any_of:.*?)```", TEXT, re.DOTALL)
+    assert example
+    chat = service(GOOD.replace("  accelerators: {A10G, L4, L40S}\n", example[1]))
+    assert {t.accelerator for t in chat.instance_types} == {"L4", "A10G"}
+    assert "g5.xlarge" not in chat.instance_type_names
+    assert [w.field for w in chat.warnings] == ["resources.any_of[2].infra"]
 
 
 def test_the_disk_table_is_the_codes() -> None:
     """Throughput, IOPS and the time that follows from them are what a tier buys."""
     rows = re.findall(r"^\| `(\w+)` \| (\d+) \| (\d+) \| (\d+) s \|", TEXT, re.MULTILINE)
-    assert [row[0] for row in rows] == ["low", "medium", "high", "best"]
+    assert [row[0] for row in rows] == ["low", "medium", "high", "best", "ultra"]
     for tier, throughput_mibps, iops, seconds in rows:
         bought = disk(tier, 256)
         assert (bought.throughput_mibps, bought.iops) == (int(throughput_mibps), int(iops))
@@ -84,6 +134,6 @@ def test_every_section_of_the_schema_is_strict() -> None:
     """No section takes unknown fields or converts types silently."""
     models: list[type[BaseModel]] = [model for _, model in sections()]
     assert ServiceFile in models
-    assert len(models) == 9
+    assert len(models) == 8
     assert all(model.model_config.get("extra") == "forbid" for model in models)
     assert all(model.model_config.get("strict") for model in models)

@@ -11,8 +11,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from spotrelay.core.names import SERVICE_NAME
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.service import Service, ServiceFileError, envfile, load, runtime, user_data
+from spotrelay.service.naming import slug
 
 from .conftest import GOOD, Loader, Refuser
 from .test_bad_input import REPLICAS, changed
@@ -46,7 +48,7 @@ def file_with(text: str) -> dict[str, object]:
         "post_data": {"prompt": text.replace("$", "$$"), text.replace("$", "S"): [text == ""]},
     }
     return {
-        "service": {"replicas": 1, "readiness_probe": probe},
+        "service": {"replicas": 1, "surge": 1, "readiness_probe": probe},
         "resources": {"accelerators": ["A10G", "L4"], "ports": 80},
         "envs": {"TEXT": text},
         "setup": f"# {text}",
@@ -58,8 +60,8 @@ def arrives(service: Service, text: str) -> None:
     """It holds the text unchanged where the instance and the controller read it."""
     written = files(user_data(service, "us-east-1"))
     assert envfile.parse(written["service.env"])["TEXT"] == text
-    assert written["run.sh"] == f"#!/bin/bash\nserve {text}".rstrip("\n") + "\n"
-    assert written["setup.sh"] == f"#!/bin/bash\n# {text}".rstrip("\n") + "\n"
+    assert written["run.sh"].endswith(f"\nserve {text}".rstrip("\n") + "\n")
+    assert written["setup.sh"].endswith(f"\n# {text}".rstrip("\n") + "\n")
     document = runtime.document(
         service,
         subnets={"subnet-1": "us-east-1a"},
@@ -105,7 +107,6 @@ def test_any_text_arrives_or_is_refused_with_its_place(tmp_path: Path, text: str
 
 
 NAMES: dict[str, tuple[str, Callable[[str], dict[str, object]]]] = {  # a good one, and where it stands
-    "name": ("chat", lambda name: {"name": name}),
     "service.health_check": ("/health", lambda name: {"service": {"replicas": 1, "health_check": name}}),
     "service.readiness_probe.path": (
         "/v1",
@@ -143,6 +144,17 @@ def test_names_and_paths_are_nothing_else(field: str, service: Loader, problems:
         (problem,) = problems(as_json({**file, **put(good + tail)}))
         assert problem.field.startswith(field), tail
         assert len(str(problem).splitlines()) == 1
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
+@example("模型")
+@example("3D Model_v2 (new!)")
+@example("x" * 20_000)
+def test_any_name_becomes_one_that_aws_takes(text: str) -> None:
+    """Whatever a service is called, nothing or a right name comes of it, and that stays as it is."""
+    name = slug(text)
+    assert name == "" or re.fullmatch(SERVICE_NAME, name)
+    assert slug(name) == name
 
 
 def probe_with(data: str) -> str:

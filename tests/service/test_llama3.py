@@ -1,24 +1,21 @@
-"""The scripts of services/llama3.yaml, run with fallbacks for what they fetch and start."""
+"""The scripts of services/llama3.yaml, run with stand-ins for what they call."""
 
 from __future__ import annotations
 
-import hashlib
 import os
-import re
 import subprocess
-import tomllib
-import zipfile
 from pathlib import Path
 
 import pytest
 
 from spotrelay.service import load
+from spotrelay.service.tools import needs_uv
 
 ROOT = Path(__file__).parents[2]
 LLAMA3 = load(ROOT / "services" / "llama3.yaml")
 
 # As uv: a directory that exists is refused.
-UV = """#!/bin/bash
+UV = """\
 target="${@: -1}"
 if [ "$1" = venv ]; then
   test -e "$target" && { echo "$target exists" >&2; exit 2; }
@@ -34,10 +31,7 @@ class Instance:
     def __init__(self, root: Path) -> None:
         self.root = root
         (root / "bin").mkdir()
-        self.wheel = root / "served.whl"
-        with zipfile.ZipFile(self.wheel, "w") as wheel:
-            wheel.writestr("uv-0.13.8.data/scripts/uv", UV)
-        self.command("curl", f'while [ "$1" != -o ]; do shift; done; cp {self.wheel} "$2"')
+        self.command("uv", UV)
 
     def command(self, name: str, script: str) -> None:
         """Something on PATH."""
@@ -47,7 +41,7 @@ class Instance:
 
     def run(self, script: str, **env: str) -> subprocess.CompletedProcess[str]:
         """The script, with the directories that it writes to in here."""
-        for there, here in {"/usr/local/bin": "bin", "/opt/vllm": "vllm"}.items():
+        for there, here in {"/opt/vllm": "vllm"}.items():
             script = script.replace(there, str(self.root / here))
         return subprocess.run(
             ["bash", "-c", script],
@@ -65,21 +59,10 @@ def instance(tmp_path: Path) -> Instance:
     return Instance(tmp_path)
 
 
-def setup() -> str:
-    """The set-up script."""
-    assert LLAMA3.setup
-    return LLAMA3.setup
-
-
-def expecting(instance: Instance) -> str:
-    """The set-up script, told to expect the fallback for the installer."""
-    digest = hashlib.sha256(instance.wheel.read_bytes()).hexdigest()
-    return re.sub(r"[0-9a-f]{64}  uv.whl", f"{digest}  uv.whl", setup())
-
-
 def test_set_up_works_again_after_it_broke_off(instance: Instance) -> None:
     """A try that failed halfway leaves nothing that the next one, or one more, stumbles over."""
-    script = expecting(instance)
+    script = LLAMA3.setup
+    assert script
     assert instance.run(script, FAIL="1").returncode == 1
     for _ in range(2):
         done = instance.run(script)
@@ -87,21 +70,10 @@ def test_set_up_works_again_after_it_broke_off(instance: Instance) -> None:
     assert "vllm==" in (instance.root / "installed").read_text()
 
 
-def test_nothing_is_run_that_is_not_what_was_pinned(instance: Instance) -> None:
-    """An installer with another hash ends the set-up before any of it is unpacked."""
-    done = instance.run(setup())
-    assert done.returncode == 1
-    assert "uv.whl: FAILED" in done.stdout
-    assert not (instance.root / "bin" / "uv").exists()
-    assert not re.search(r"\|\s*(env\s.*)?(ba)?sh\b", setup()), "and no script is run as it comes"
-
-
-def test_the_installer_is_the_one_that_the_repository_locks() -> None:
-    """Address and hash are those of uv.lock, which were checked when it was made."""
-    packages = tomllib.loads((ROOT / "uv.lock").read_text(encoding="utf-8"))["package"]
-    wheels = {wheel["url"]: wheel["hash"] for p in packages if p["name"] == "uv" for wheel in p["wheels"]}
-    (url,) = re.findall(r"https://\S+\.whl", setup())
-    assert f"sha256:{re.findall(r'[0-9a-f]{64}(?=  uv.whl)', setup())[0]}" == wheels[url]
+def test_uv_is_there_and_no_script_is_run_as_it_comes() -> None:
+    """SpotRelay installs uv before the set-up, which fetches no installer of its own."""
+    assert needs_uv(LLAMA3)
+    assert "curl" not in f"{LLAMA3.setup}{LLAMA3.run}"
 
 
 @pytest.mark.parametrize(

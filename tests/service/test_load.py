@@ -15,7 +15,7 @@ from spotrelay.core.spec import ReadinessProbe
 from spotrelay.core.timing import DRAIN_SETTLE_S
 from spotrelay.service import Disk, describe, eligible_instance_types, load
 from spotrelay.service.loading import BALANCER_LAG_S
-from spotrelay.service.requirements import parse_accelerators, parse_amount
+from spotrelay.service.requirements import Wishes, parse_accelerators, parse_cpus, parse_memory
 
 from .conftest import GOOD, Loader
 
@@ -373,6 +373,10 @@ def test_a_description_tells_what_the_service_amounts_to(service: Loader) -> Non
     assert facts.accelerators == ("A10G:1 (5 types)", "L4:1 (7 types)", "L40S:1 (5 types)")
     assert facts.pools_per_zone == 17
     assert facts.purchase == "Spot, on-demand when there is none"
+    asking = service(
+        GOOD.replace("replicas: 2", "replicas: 2\n  readiness_probe: {path: /up, headers: {x: y}}")
+    )
+    assert describe(asking).readiness_probe == "GET /up"
     only = service(GOOD.replace("replicas: 2", "replicas: 2\n  on_demand_fallback: false"))
     assert describe(only).purchase == "Spot only"
     capped = service(
@@ -386,6 +390,11 @@ def test_a_description_tells_what_the_service_amounts_to(service: Loader) -> Non
     )
     assert describe(capped).zones == ("us-east-1a", "us-east-1b")
     assert describe(service(GOOD.replace("ports", "use_spot: false\n  ports"))).purchase == "on-demand"
+    group = "arn:aws:resource-groups:us-east-1:123456789012:group/chat"
+    reserved = service(GOOD + f"spotrelay: {{capacity_reservations: {group}}}\n")
+    assert describe(reserved).purchase == (
+        "Spot, on-demand when there is none; on-demand in the capacity reservations of chat first"
+    )
 
 
 OFFERED = sorted({(t.accelerator, t.accelerator_count) for t in catalog.all_types() if t.accelerator_count})
@@ -393,24 +402,27 @@ OFFERED = sorted({(t.accelerator, t.accelerator_count) for t in catalog.all_type
 
 @given(st.lists(st.sampled_from(OFFERED), min_size=1, unique_by=lambda offered: offered[0]))
 def test_every_way_of_writing_accelerators_means_the_same(wanted: list[tuple[str, int]]) -> None:
-    """A list, a mapping, a set and, for one, a string give the same accelerators."""
+    """A list, a mapping, a set and, for one, a string give the same accelerators; only a list orders them."""
     expected = tuple(Accelerators(name, count) for name, count in wanted)
     texts = [f"{name}:{count}" for name, count in wanted]
-    assert parse_accelerators(texts) == expected
-    assert parse_accelerators(dict(wanted)) == expected
-    assert parse_accelerators(dict.fromkeys(texts)) == expected
-    assert parse_accelerators(texts * 2) == expected
-    assert tuple(found for text in texts for found in parse_accelerators(text)) == expected
-    assert tuple(found for item in expected for found in parse_accelerators(str(item))) == expected
+    in_order, any_of_them = Wishes(expected, ordered=len(expected) > 1), Wishes(expected)
+    assert parse_accelerators(texts) == in_order
+    assert parse_accelerators(texts * 2) == in_order
+    assert parse_accelerators(dict(wanted)) == any_of_them
+    assert parse_accelerators({name: float(count) for name, count in wanted}) == any_of_them
+    assert parse_accelerators(dict.fromkeys(texts)) == any_of_them
+    for item in expected:
+        assert parse_accelerators(str(item)) == parse_accelerators(f"{item}.0") == Wishes((item,))
     if all(count == 1 for _, count in wanted):
-        assert parse_accelerators([name for name, _ in wanted]) == expected
-        assert parse_accelerators(dict.fromkeys(name for name, _ in wanted)) == expected
+        assert parse_accelerators([name for name, _ in wanted]) == in_order
+        assert parse_accelerators(dict.fromkeys(name for name, _ in wanted)) == any_of_them
 
 
 @given(st.integers(1, 9_999_999), st.booleans(), st.integers(0, 10_000_000))
 def test_amounts_read_back_as_written_and_accept_what_they_say(value: int, plus: bool, offered: int) -> None:
     """`8` accepts 8 and nothing else, `8+` accepts 8 and everything above."""
-    amount = parse_amount(f"{value}+" if plus else value)
-    assert amount == Amount(value, plus)
-    assert parse_amount(str(amount)) == amount
-    assert amount.accepts(offered) == (offered >= value if plus else offered == value)
+    for parse in (parse_cpus, parse_memory):
+        amount = parse(f"{value}+" if plus else value)
+        assert amount == Amount(value, plus)
+        assert parse(str(amount)) == amount
+        assert amount.accepts(offered) == (offered >= value if plus else offered == value)

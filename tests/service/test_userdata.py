@@ -75,7 +75,7 @@ def test_an_env_file_in_another_form_is_refused(text: str) -> None:
 
 def test_the_cloud_config_has_environment_scripts_and_a_unit_that_runs_them(service: Loader) -> None:
     """The files that the contract with the instance names are all there, with their permissions."""
-    text = user_data(service(GOOD + "setup: pip install x\nenvs: {MODEL: 'a b'}"), TOKEN)
+    text = user_data(service(GOOD + "setup: make install\nenvs: {MODEL: 'a b'}"), TOKEN)
     entries = {entry["path"]: entry["permissions"] for entry in config(text)["write_files"]}
     assert entries == {
         "/opt/spotrelay/service.env": "0600",
@@ -90,7 +90,7 @@ def test_the_cloud_config_has_environment_scripts_and_a_unit_that_runs_them(serv
         "SPOTRELAY_SERVICE": "chat",
         "MODEL": "a b",
     }
-    assert written["setup.sh"] == "#!/bin/bash\npip install x\n"
+    assert written["setup.sh"] == "#!/bin/bash\nmake install\n"
     assert written["run.sh"] == "#!/bin/bash\npython3 serve.py\n"
     unit = written["spotrelay.service"].splitlines()
     assert "EnvironmentFile=/opt/spotrelay/service.env" in unit

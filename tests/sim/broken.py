@@ -42,6 +42,7 @@ from spotrelay.serving import (
     changes,
     failures,
     interruption,
+    moves,
     observation,
     projection,
     reconcile,
@@ -58,11 +59,13 @@ from spotrelay.serving.actions import (
     CloseIntent,
     Drain,
     NoteSilence,
+    Replace,
     Request,
     Resume,
     StopInstance,
     Terminate,
 )
+from spotrelay.serving.observation import Observation
 from spotrelay.serving.reconcile import Stage
 
 
@@ -202,16 +205,18 @@ def no_launch_intent(self: Controller, outcome: Any, change: Changes) -> bool:
 def deregisters_first(self: Controller, decision: Any) -> Any:
     """Targets are deregistered before the row is written."""
     if decision.spec:
-        self._deregister(decision.spec, [a.takes_out for a in decision.actions if a.takes_out])
+        self._deregister(decision.spec, [a.takes_out for a in decision.actions if a.takes_out], {})
     return _perform(self, decision)
 
 
 @mistake(Controller, "_deregister", Rule.TICK_CLEANS_ROTATION, Rule.WARNING_HANDLED, Rule.STEPS_INDEPENDENT)
-def most_targets_stay_registered(self: Controller, spec: ServiceSpec, instance_ids: Any) -> None:
+def most_targets_stay_registered(
+    self: Controller, spec: ServiceSpec, instance_ids: Any, ports: Mapping[str, int]
+) -> None:
     """Most draining replicas get requests until they are gone."""
     drained = [i for i in instance_ids if i.endswith("0")]
     if drained:
-        self._ports.router.deregister(spec, drained)
+        self._ports.router.deregister(spec, drained, ports)
 
 
 @mistake(rotation, "may_leave", Rule.WARNED_SERVES_WHILE_NEEDED)
@@ -392,7 +397,7 @@ def all_warned_instances_are_terminated(self: Controller, *args: Any, **kwargs: 
 
 @broken_stage(supersede.decide, Rule.NEVER_ABOVE_SURGE)
 def supersedes_all_at_once(spec: ServiceSpec, *args: Any) -> Iterator[Action]:
-    """All recommended replicas are replaced at the same time."""
+    """All unhealthy or old replicas are replaced at the same time."""
     return supersede.decide(replace(spec, surge=99), *args)
 
 
@@ -413,6 +418,18 @@ def who_is_silent_once_stays_so(rows: Rows, answering: Collection[str], now: dat
     """That a replica answers its probe again is noted nowhere, and silence anew each time."""
     silent = [r for r in rows.replicas.values() if r.stays and r.instance_id not in answering]
     return [NoteSilence(replica, now) for replica in silent]
+
+
+@broken_stage(supersede.decide, Rule.REPLACED_BEFORE_DRAINED)
+def recommended_ones_queue(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Action]:
+    """Of the replicas that EC2 recommends to leave only one at a time is replaced."""
+    is_busy = any(r.superseded_in(seen.rows) for r in seen.rows.replicas.values())
+    for action in supersede.decide(spec, seen, now):
+        if isinstance(action, Replace) and action.reason == supersede.RECOMMENDED:
+            if is_busy:
+                continue
+            is_busy = True
+        yield action
 
 
 @mistake(rollout, "proven", Rule.VERSION_CORRECT)
@@ -453,11 +470,11 @@ def intents_are_given_up_at_once(seen: Any, adopted: Any, now: Any) -> list[Acti
 
 @mistake(projection, "_of_replica", Rule.ONLY_PORT_ERRORS)
 def a_row_is_written_twice(
-    spec: Any, row: Replica, actions: Sequence[Action], ids: Any, now: datetime
+    spec: Any, rows: Rows, row: Replica, actions: Sequence[Action], ids: Any, now: datetime
 ) -> Iterator[projection.Delta]:
     """Each action of a replica writes its row by itself."""
     for action in actions:
-        yield from _of_replica(spec, row, [action], ids, now)
+        yield from _of_replica(spec, rows, row, [action], ids, now)
 
 
 @mistake(Intake, "_set_aside", Rule.DEAD_LETTERS_EXACT, Rule.MALFORMED_SET_ASIDE)
@@ -544,10 +561,10 @@ def durations_are_in_seconds(
 
 @mistake(Controller, "_take_out", Rule.METRICS_EXACT)
 def failed_deregistrations_are_counted(
-    self: Controller, outcome: Any, spec: ServiceSpec, instance_ids: Sequence[str], out: dict[str, datetime]
+    self: Controller, outcome: Any, spec: ServiceSpec, instance_ids: Sequence[str], ports: Any, out: Any
 ) -> bool:
     """Deregistrations count even if the load balancer doesn't answer."""
-    is_done = self._attempt(outcome, "deregister", lambda: self._deregister(spec, instance_ids))
+    is_done = self._attempt(outcome, "deregister", lambda: self._deregister(spec, instance_ids, ports))
     out |= dict.fromkeys(instance_ids, self._ports.clock.now())
     return is_done
 
@@ -578,18 +595,16 @@ def one_failure_ends_the_decision(self: Controller, outcome: Any, step: str, act
 
 
 @mistake(Controller, "_take_out", Rule.DEREGISTERED_BEFORE_LAUNCH, Rule.STEPS_INDEPENDENT)
-def deregisters_after_the_launch(
-    self: Controller, outcome: Any, spec: ServiceSpec, instance_ids: Sequence[str], out: dict[str, datetime]
-) -> None:
+def deregisters_after_the_launch(self: Controller, outcome: Any, *args: Any) -> None:
     """Targets are deregistered only after the launch."""
-    self._late = (outcome, spec, instance_ids, out)  # type: ignore[attr-defined]
+    self._late = (outcome, *args)  # type: ignore[attr-defined]
 
 
 @also(Controller, "_launch_and_tell")
 def _launch_then_take_out(self: Controller, *args: Any) -> None:
     _launch_and_tell(self, *args)
-    outcome, spec, instance_ids, out = self._late  # type: ignore[attr-defined]
-    _take_out(self, outcome, spec, instance_ids, out)
+    outcome, *rest = self._late  # type: ignore[attr-defined]
+    _take_out(self, outcome, *rest)
 
 
 @mistake(controller, "takewhile", Rule.NO_WRITE_AFTER_CONFLICT)
@@ -915,6 +930,89 @@ def standbys_are_registered(self: Controller, spec: ServiceSpec, seen: Any, *arg
     if ids := [r.instance_id for r in rising if r.instance_id]:
         self._ports.router.register(spec, ids)
     _probe(self, spec, seen, *args)
+
+
+@mistake(rollout, "admitted", Rule.CHANGED_AT_ONCE)
+def new_ones_enter_as_they_come(_spec: ServiceSpec, _rows: Rows, answering: Iterable[Replica]) -> Any:
+    """Clients meet both versions while the new one comes up."""
+    return list(answering)
+
+
+@mistake(rollout, "changes_at_once", Rule.CHANGED_AT_ONCE)
+def old_ones_leave_one_by_one(spec: ServiceSpec) -> bool:
+    """New ones enter, and old ones leave, as where versions roll."""
+    return False
+
+
+@mistake(
+    rollout, "ports", Rule.TICK_CLEANS_ROTATION, Rule.WARNING_HANDLED, Rule.DEREGISTERED_BEFORE_TERMINATED
+)
+def every_version_has_the_deployed_port(_spec: ServiceSpec, rows: Rows) -> dict[str, int]:
+    """Replicas of before are taken out at a port that they don't have."""
+    return {r.instance_id: _spec.port for r in rows.replicas.values() if r.instance_id}
+
+
+@mistake(rollout, "has_failed", Rule.REPLACED_BEFORE_DRAINED, Rule.VERSION_CORRECT, Rule.METRICS_EXACT)
+def a_failed_version_goes_on(_spec: ServiceSpec, _rows: Rows) -> bool:
+    """However often a version fails, replicas make place for it."""
+    return False
+
+
+@mistake(rollout, "proven", Rule.VERSION_CORRECT)
+def a_loss_tries_the_new_version(spec: ServiceSpec, _rows: Rows, _lost: Any = None) -> int:
+    """What is lost is replaced with what was never seen to serve."""
+    return spec.version
+
+
+@broken_stage(moves.decide, Rule.MOVES_SINGLY)
+def two_move_at_once(spec: ServiceSpec, seen: Any, now: datetime) -> Iterator[Action]:
+    """Beside the replica that moves goes another."""
+    for move in moves.decide(spec, seen, now):
+        others = (r for r in seen.rows.replicas.values() if r.id != move.replica.id)
+        on_spot = [r for r in others if r.purchase_option is PurchaseOption.SPOT]
+        yield from (replace(move, replica=replica) for replica in (move.replica, *on_spot[:1]))
+
+
+@mistake(moves, "_is_calm", Rule.MOVES_WHEN_CALM)
+def moves_while_something_is_missing(spec: ServiceSpec, seen: Any, now: datetime) -> bool:
+    """A move doesn't wait until as many as desired serve."""
+    return not any(moves._was_just_tried(r, now) for r in seen.rows.replicas.values())
+
+
+@broken_stage(moves.decide, Rule.MOVED_SERVES_FIRST)
+def what_moves_drains_first(spec: ServiceSpec, seen: Any, now: datetime) -> Iterator[Action]:
+    """The old replica goes when the new one is launched, not when it is ready."""
+    rising = (ReplicaState.PROVISIONING, ReplicaState.STARTING)
+    successors = [r for r in seen.rows.replicas.values() if r.state in rising and r.moves_in(seen.rows)]
+    yield from (Drain(seen.rows.replicas[r.replaces or 0], r.reason) for r in successors)
+    yield from moves.decide(spec, seen, now)
+
+
+@mistake(moves, "_was_just_tried", Rule.MOVES_SINGLY)
+def moves_follow_each_other(*args: Any) -> bool:
+    """One replica moves after the other, whatever became of the last."""
+    return False
+
+
+@broken_stage(moves.decide, Rule.MOVES_ONLY_SPOT)
+def standbys_and_on_demand_replicas_move(spec: ServiceSpec, seen: Any, now: datetime) -> Iterator[Action]:
+    """Whatever moves to Spot, it saves."""
+    if spec.rebalance_cost is not None and moves._is_calm(spec, seen, now):
+        there = (r for r in seen.rows.replicas.values() if r.purchase_option is PurchaseOption.ON_DEMAND)
+        for replica in [r for r in there if r.id in seen.read.replicas][:1]:
+            yield Replace(replica, "costs too much", replica.version, 1.0)
+
+
+@mistake(moves, "worth", Rule.MOVES_PAY)
+def any_saving_is_worth_a_move(spec: Any, share: float, replica: Any, price: float) -> float:
+    """A replica moves wherever Spot isn't dearer."""
+    return price
+
+
+@broken_stage(moves.give_up, Rule.MOVES_END)
+def refused_moves_wait(*args: Any) -> list[Action]:
+    """A move that EC2 refused is tried again and again."""
+    return []
 
 
 MISTAKES += [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,6 +103,8 @@ def flat(value: Any) -> str:
             return flat(inner)
         case {"Ref": name}:
             return f"<{name}>"
+        case {"Fn::Sub": str(text)}:
+            return re.sub(r"\$\{(.*?)\}", r"<\1>", text)
         case {"Fn::GetAtt": [id_, attribute]}:
             return f"<{id_}.{attribute}>"
         case {"Fn::ImportValue": name}:

@@ -140,6 +140,7 @@ def test_no_alarm_is_left_out(control_plane: Template, service_stack: Template) 
         Metric.LAUNCHES_BLOCKED,
         Metric.REPLICAS_UNLAUNCHED,
         Metric.REPLICAS_MISSING,
+        Metric.ROLLOUT_STOPPED,
         "TargetResponseTime",
     }
 

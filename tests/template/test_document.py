@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import MISSING, fields
 from functools import reduce
-from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,18 @@ import yaml  # type: ignore[import-untyped]  # what cloud-init reads with
 from pydantic import BaseModel
 
 from spotrelay.core.names import Metric
+from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.requirements import Accelerators, Amount, Requirements
 from spotrelay.core.scaling import MetricTarget, Scaling, Schedule
-from spotrelay.core.spec import OnRebalance, OnWarning, ReadinessProbe, ServiceSettings, ServiceSpec
+from spotrelay.core.spec import (
+    LaunchTemplate,
+    OnRebalance,
+    OnUpdate,
+    OnWarning,
+    ReadinessProbe,
+    ServiceSettings,
+    ServiceSpec,
+)
 from spotrelay.service import Service, envfile, load
 from spotrelay.service.dialect import canonical
 from spotrelay.service.document import Document
@@ -27,6 +35,8 @@ from stacks.settings import AppSettings, GivenNetwork
 from tests.template.support import Template, flat
 
 KEY = "arn:aws:kms:us-east-1:000000000000:key/mrk-0123456789abcdef"
+
+GROUP = "arn:aws:resource-groups:us-east-1:000000000000:group/tuned"
 
 HOSTILE = "\"'`\\ %n $(id) ${HOME} ${AWS::Region} {{ x }} \U0001f999\n---\n- a: {b: !!c 'd'}\u2028"
 """What the CDK, its two languages, CloudFormation and YAML might each take for something of theirs."""
@@ -63,6 +73,7 @@ FILE: dict[str, Any] = {
         "regions": ["us-east-1"],
         "use_spot": False,
         "max_price": "70%",
+        "labels": {"team": "search"},
         "disk_size": 20,
         "disk_tier": "best",
         "disk_initialization_rate": 200,
@@ -72,10 +83,22 @@ FILE: dict[str, Any] = {
     },
     "envs": {"TEXT": HOSTILE, "REST": "en[TOKEN.1]}"},
     "secrets": {"API_KEY": "/tuned/api-key"},
+    "workdir": {"url": "https://github.com/me/chat", "ref": "main"},
+    "file_mounts": {"/models": "s3://models/llama"},
     "setup": HOSTILE,
     "run": f"serve {HOSTILE}",
 }
 """Every field of a service file, each with another value than its default; but for one, see below."""
+
+OTHERWISE = {
+    "": {"num_nodes"},
+    "service": {"ports"},
+    "resources": {
+        *("gpus", "any_of", "ordered", "instance_type", "infra", "cloud", "region", "zone", "image_id"),
+        *("autostop", "job_recovery", "spot_recovery", "priority", "network_tier", "accelerator_args"),
+    },
+}
+"""But for those that say the same in other words, or have no effect: see tests/service/test_resources.py."""
 
 BRIDGED: dict[str, Any] = {
     **FILE,
@@ -85,9 +108,43 @@ BRIDGED: dict[str, Any] = {
         "standby": "auto",
         "standby_instance_types": ["g5.2xlarge"],
         "standby_zones": ["us-east-1b"],
+        "certificate_arn": "arn:aws:acm:us-east-1:000000000000:certificate/0123-4567",
+        "on_update": "blue_green",
+        "bake_seconds": 90,
+        "capacity_reservations": GROUP,
+        "rebalance_cost": "20%",
     },
 }
-"""Standbys stand in for Spot, which the file above has not."""
+"""Standbys stand in for Spot, and replicas move on it, which the file above has not."""
+
+SKYSERVES: dict[str, Any] = {
+    "name": "theirs",
+    "service": {
+        "readiness_probe": {
+            "path": "/v1/models",
+            "headers": {"Authorization": "Bearer x"},
+            "endpoint_probe_interval_seconds": 20,
+            "consecutive_failure_threshold_timeout": 300,
+        },
+        "replica_policy": {
+            "min_replicas": 2,
+            "max_replicas": 4,
+            "target_qps_per_replica": 2.5,
+            "upscale_delay_seconds": 60,
+            "downscale_delay_seconds": 600,
+            "num_overprovision": 1,
+            "spot_placer": "dynamic_fallback",
+            "base_ondemand_fallback_replicas": 1,
+            "dynamic_ondemand_fallback": True,
+        },
+        "load_balancing_policy": "round_robin",
+        "load_balancer": {"stream_timeout_seconds": 300},
+        "tls": {"keyfile": "key.pem", "certfile": "cert.pem"},
+    },
+    "resources": {"accelerators": "A10G", "ports": 8000, "use_spot": True},
+    "run": "serve",
+}
+"""What stands in SkyServe's words and not in the files above."""
 
 FOLLOWED: dict[str, Any] = {
     **FILE,
@@ -149,11 +206,14 @@ SETTINGS = ServiceSettings(
         failure_threshold_s=222,
     ),
     on_rebalance=OnRebalance.REPLACE,
+    on_update=OnUpdate.BLUE_GREEN,
+    bake_s=90,
     surge=3,
     standby=33,
     standby_auto=True,
     standby_instance_types=("g5.2xlarge",),
     standby_zones=("us-east-1b",),
+    rebalance_cost=0.2,
     max_launches_per_minute=17,
     scaling=Scaling(
         min_replicas=35,
@@ -172,10 +232,12 @@ SETTINGS = ServiceSettings(
         schedules=(Schedule(cron="0 8 * * 1-5", min_replicas=2, max_replicas=4, time_zone="Asia/Tokyo"),),
     ),
     overprovision=2,
+    labels={"team": "search"},
 )
 """What those files say. A new setting keeps its default here, and fails below, until one of them has it."""
 
 PLAIN = {
+    "spotrelay": {},
     "service": {"replicas": 1},
     "resources": {"accelerators": "A10G", "ports": 80},
     "run": "serve",
@@ -210,9 +272,15 @@ def spec(template: Template) -> ServiceSpec:
 
 
 @pytest.fixture(scope="module")
-def bridged(tmp_path_factory: pytest.TempPathFactory) -> ServiceSpec:
-    """The same of the service that has standbys."""
-    return _document(_stack(tmp_path_factory.mktemp("bridged"), BRIDGED))
+def bridged_template(tmp_path_factory: pytest.TempPathFactory) -> Template:
+    """The stack of the service that has standbys, capacity reservations and moves."""
+    return _stack(tmp_path_factory.mktemp("bridged"), BRIDGED)
+
+
+@pytest.fixture(scope="module")
+def bridged(bridged_template: Template) -> ServiceSpec:
+    """What the controller reads of it."""
+    return _document(bridged_template)
 
 
 @pytest.fixture(scope="module")
@@ -226,9 +294,12 @@ def _canonical(file: dict[str, Any]) -> dict[str, Any]:
 
 
 def _document(template: Template) -> ServiceSpec:
-    (launch_template,) = template.all("AWS::EC2::LaunchTemplate")
+    """As of version 7 of the launch template, and version 2 of that for on-demand."""
     text = flat(template.only("AWS::SSM::Parameter")["Value"])
-    return ServiceSpec.from_json(text.replace(f"<{launch_template}.LatestVersionNumber>", "7"))
+    for launch_template in template.all("AWS::EC2::LaunchTemplate"):
+        version = "2" if "OnDemand" in launch_template else "7"
+        text = text.replace(f"<{launch_template}.LatestVersionNumber>", version)
+    return ServiceSpec.from_json(text)
 
 
 @pytest.fixture(scope="module")
@@ -242,22 +313,13 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Service:
 @pytest.mark.parametrize(("way", "model"), list(sections()))
 def test_every_field_of_the_file_is_tried(way: str, model: type[BaseModel]) -> None:
     """A new field of the schema fails this test until the file above has it, off its default."""
-    file = _canonical(
-        {
-            **FILE,
-            "service": {**FILE["service"], **FOLLOWED["service"]},
-            "spotrelay": {**BRIDGED["spotrelay"], **FOLLOWED["spotrelay"]},
-        }
-    )
-    written: Any = reduce(getitem, way.split("."), file) if way else file
-    written = written[0] if isinstance(written, list) else written
-    # A metric has one of the two.
-    left_out = {"target_value"} if way == "spotrelay.scaling.metric" else set()
-    assert written.keys() == model.model_fields.keys() - left_out
-    for name, field in model.model_fields.items():
-        if name in left_out:
-            continue
-        assert written[name] != field.get_default(call_default_factory=True), name
+    files = [_canonical(file) for file in ({**FILE, "spotrelay": BRIDGED["spotrelay"]}, SKYSERVES, FOLLOWED)]
+    written = [reduce(lambda at, step: at.get(step, {}), way.split(".") if way else (), f) for f in files]
+    tried = {name: f for name, f in model.model_fields.items() if name not in OTHERWISE.get(way, set())}
+    assert {name for section in written for name in section} == tried.keys()
+    for name, field in tried.items():
+        values = [section[name] for section in written if name in section]
+        assert any(value != field.get_default(call_default_factory=True) for value in values), name
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(ServiceSettings)])
@@ -265,16 +327,20 @@ def test_a_setting_arrives_at_the_controller(
     name: str, spec: ServiceSpec, bridged: ServiceSpec, followed: ServiceSpec, plain: Service
 ) -> None:
     """With the value that the file gives it, which is another than that of a file without it."""
-    spec = bridged if name.startswith("standby") else spec
+    spec = bridged if name.startswith(("standby", "rebalance_cost", "on_update", "bake")) else spec
     spec = followed if name in ("scaling", "overprovision") else spec
     assert getattr(spec, name) == getattr(SETTINGS, name)
     assert getattr(spec, name) != getattr(plain, name)
 
 
 def test_a_document_without_a_setting_says_what_a_file_without_it_says(plain: Service) -> None:
-    """The default in the file's schema is the default that an earlier version's document gets."""
+    """The default in the file's schema is the default that an earlier version's document gets.
+
+    But for roll-outs: an earlier version's document is of a stack that promised none.
+    """
     for field in fields(ServiceSettings):
-        if field.default is not MISSING and field.name != "requirements":  # which every file has
+        # Every file has requirements.
+        if field.default is not MISSING and field.name not in ("requirements", "on_update"):
             assert getattr(plain, field.name) == field.default, field.name
 
 
@@ -294,19 +360,44 @@ def test_the_document_has_the_choice_of_types_and_zones(spec: ServiceSpec, templ
 def test_the_load_balancer_does_what_the_file_says(template: Template) -> None:
     """Its check's path and port, how long it lets a replica drain, and how long it waits for an answer."""
     group = template.only("AWS::ElasticLoadBalancingV2::TargetGroup")
-    assert (group["HealthCheckPath"], group["Port"]) == ("/healthy", 9000)
+    assert group["HealthCheckPath"] == "/healthy"
     assert {"Key": "deregistration_delay.timeout_seconds", "Value": "45"} in group["TargetGroupAttributes"]
     balancer = template.only("AWS::ElasticLoadBalancingV2::LoadBalancer")
     assert {"Key": "idle_timeout.timeout_seconds", "Value": "77"} in balancer["LoadBalancerAttributes"]
 
 
-def test_replicas_are_reached_at_the_files_port(template: Template) -> None:
-    """By the load balancer and by the probe: out of the group of each, and into that of the replicas."""
+def test_skyserves_words_reach_the_load_balancer(tmp_path: Path) -> None:
+    """In turn, by their time-out, with a certificate of the file's; a 404 to / is a sign of life."""
+    service = {**SKYSERVES["service"], "readiness_probe": {"path": "/v1", "post_data": {"a": 1}}}
+    del service["tls"]
+    template = _stack(tmp_path, {**SKYSERVES, "service": service})
+    group = template.only("AWS::ElasticLoadBalancingV2::TargetGroup")
+    assert (group["HealthCheckPath"], group["Matcher"]) == ("/", {"HttpCode": "200-499"})
+    algorithm = {"Key": "load_balancing.algorithm.type", "Value": "round_robin"}
+    assert algorithm in group["TargetGroupAttributes"]
+    balancer = template.only("AWS::ElasticLoadBalancingV2::LoadBalancer")
+    assert {"Key": "idle_timeout.timeout_seconds", "Value": "300"} in balancer["LoadBalancerAttributes"]
+
+
+def test_the_files_certificate_is_the_listeners(tmp_path: Path) -> None:
+    """A deployment's own setting isn't needed then."""
+    arn = BRIDGED["spotrelay"]["certificate_arn"]
+    listeners = _stack(tmp_path, BRIDGED).all("AWS::ElasticLoadBalancingV2::Listener").values()
+    assert [listener["Certificates"] for listener in listeners if "Certificates" in listener] == [
+        [{"CertificateArn": arn}]
+    ]
+
+
+def test_replicas_are_reached_at_any_port(template: Template) -> None:
+    """By the load balancer and by the probe: out of the group of each, and into that of the replicas.
+
+    While a new port rolls out, some listen on the old one.
+    """
     groups = template.all("AWS::EC2::SecurityGroup").values()
     rules = [r for g in groups for way in ("Ingress", "Egress") for r in g.get(f"SecurityGroup{way}", ())]
     for purpose in ("requests and health checks", "readiness probes"):
         ports = [(rule["FromPort"], rule["ToPort"]) for rule in rules if rule["Description"] == purpose]
-        assert ports == [(9000, 9000)] * 2, purpose
+        assert ports == [(0, 65_535)] * 2, purpose
 
 
 def test_the_alarms_wait_as_long_as_the_file_says(template: Template) -> None:
@@ -334,6 +425,30 @@ def test_the_root_volume_is_what_the_file_and_the_context_say(template: Template
     assert (volume["VolumeSize"], volume["VolumeInitializationRate"]) == (20, 200)
     assert (volume["Iops"], volume["Throughput"]) == (4000, 1000)
     assert (volume["Encrypted"], volume["KmsKeyId"]) == (True, KEY)
+
+
+def test_on_demand_has_a_launch_template_that_targets_the_reservations(
+    bridged_template: Template, bridged: ServiceSpec
+) -> None:
+    """It says all that the other one says, and the group besides, without a preference beside it."""
+    templates = bridged_template.all("AWS::EC2::LaunchTemplate")
+    on_demand = bridged_template.id_with("AWS::EC2::LaunchTemplate", "InstancesOnDemand")
+    assert bridged.template(PurchaseOption.ON_DEMAND) == LaunchTemplate(f"<{on_demand}>", "2")
+    assert bridged.template(PurchaseOption.SPOT) == LaunchTemplate(bridged.launch_template_id, "7")
+    ours = templates.pop(on_demand)
+    (other,) = templates.values()
+    targeted = {"CapacityReservationTarget": {"CapacityReservationResourceGroupArn": GROUP}}
+    data = {**other["LaunchTemplateData"], "CapacityReservationSpecification": targeted}
+    assert ours["LaunchTemplateData"] == data
+    assert "CapacityReservationSpecification" not in other["LaunchTemplateData"], "Spot's"
+    # A role of ours launches only from templates that bear our tag.
+    assert ours["TagSpecifications"] == other["TagSpecifications"]
+
+
+def test_without_reservations_there_is_one_launch_template(template: Template, spec: ServiceSpec) -> None:
+    """Which targets none, so that Spot and on-demand can both be launched from it."""
+    assert "CapacityReservationSpecification" not in str(template.only("AWS::EC2::LaunchTemplate"))
+    assert spec.template(PurchaseOption.ON_DEMAND) == spec.template(PurchaseOption.SPOT)
 
 
 def test_scripts_and_environment_reach_user_data_unchanged(template: Template) -> None:

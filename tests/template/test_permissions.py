@@ -150,7 +150,7 @@ Source: https://docs.aws.amazon.com/service-authorization/latest/reference/list_
 def test_launches_are_ours(control_plane: Template, name: Function) -> None:
     """A launch is only possible from a launch template of ours, and only of instances that get our tag."""
     run, fleet = (_by_kind(control_plane, name, f"ec2:{a}") for a in ("RunInstances", "CreateFleet"))
-    rest = {"launch-template", "spot-instances-request"}
+    rest = {"launch-template", "spot-instances-request", "group"}
     assert set(run) == MADE | USED | rest
     assert set(fleet) == MADE | USED | rest | {"fleet"}
     assert run["launch-template"] == fleet["launch-template"] == ONLY_OURS
@@ -159,6 +159,9 @@ def test_launches_are_ours(control_plane: Template, name: Function) -> None:
     templates = "arn:<AWS::Partition>:ec2:<AWS::Region>:<AWS::AccountId>:launch-template/*"
     for kind in MADE | USED:
         assert flat(run[kind]["ArnLike"]["ec2:LaunchTemplate"]) == templates, kind
+    groups = "arn:<AWS::Partition>:resource-groups:<AWS::Region>:<AWS::AccountId>:group/*"
+    (reserved,) = _allowed(control_plane, name, "resource-groups:ListGroupResources")
+    assert flat(reserved["Resource"]) == groups
     # What a template names can't be replaced; instance type and subnet are for us to choose.
     for kind in ("image", "security-group"):
         assert run[kind]["Bool"] == {"ec2:IsLaunchTemplateResource": "true"}

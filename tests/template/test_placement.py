@@ -47,29 +47,54 @@ def messages(service: Service, chosen: AppSettings) -> list[str]:
 
 
 @pytest.mark.parametrize(
+    ("context", "wrong"),
+    [
+        (IN_US_EAST_1, ["us-west-2", "111111111111"]),
+        ({**IN_US_EAST_1, "account": "111111111111"}, ["us-west-2"]),
+        ({}, []),
+    ],
+)
+def test_a_certificate_is_of_the_balancers_region_and_account(
+    tmp_path: Path, context: dict[str, Any], wrong: list[str]
+) -> None:
+    """ELB refuses any other, in the middle of a deployment."""
+    file = write(tmp_path)
+    arn = "arn:aws:acm:us-west-2:111111111111:certificate/01-23"
+    file.write_text(
+        file.read_text(encoding="utf-8") + f"spotrelay: {{certificate_arn: '{arn}'}}\n", encoding="utf-8"
+    )
+    found = messages(load(file), settings(context))
+    assert [f"spotrelay.certificate_arn: the certificate is in {its}" for its in wrong] == [
+        message.partition(",")[0] for message in found
+    ]
+
+
+@pytest.mark.parametrize(
     ("line", "context", "environment", "expected"),
     [
         ("regions: [us-east-1, us-east-2]", IN_US_EAST_1, {}, []),
         ("regions: [us-east-1, us-east-2]", {}, {"CDK_DEFAULT_REGION": "us-east-2"}, []),
         ("regions: [eu-west-1]", IN_US_EAST_1, {"CDK_DEFAULT_REGION": "eu-west-1"},
-         ["resources.regions: allows eu-west-1, and this would deploy to us-east-1: change one"]),
+         ["resources: allows eu-west-1, and this would deploy to us-east-1: change one"]),
         ("regions: [eu-west-1]", {}, {},
-         ["resources.regions: can't be held against an unknown region: name it, "
+         ["resources: the regions that it allows need one to be held against: "
           "-c account=… -c region=…"]),
         ("zones: [us-east-1a, us-east-1b]", {}, {},
-         ["resources.zones: needs a VPC whose zones are named: name all of them, two or more, and the same "
-          "at each deployment, -c zones=us-east-1a,us-east-1b"]),
+         ["resources: the zones that it allows need a VPC whose zones are named: "
+          "name all of them, two or more, and the same at each deployment, -c zones=us-east-1a,us-east-1b"]),
         ("zones: [us-east-1a, us-east-1b]", {}, {"CDK_DEFAULT_REGION": "eu-west-1"},
-         ["resources.zones: us-east-1a isn't in eu-west-1, which this would deploy to"]),
+         ["resources: us-east-1a isn't in eu-west-1, which this would deploy to"]),
         ("zones: [us-east-1a]", {}, {},
-         ["resources.zones: needs a VPC whose zones are named: name all of them, two or more, and the same "
-          "at each deployment, -c zones=us-east-1a,us-east-1b"]),
+         ["resources: the zones that it allows need a VPC whose zones are named: "
+          "name all of them, two or more, and the same at each deployment, -c zones=us-east-1a,us-east-1b"]),
         ("zones: [us-east-1a]", {"zones": "us-east-1a,us-east-1b"}, {}, []),
         ("zones: [us-east-1d]", {"zones": "us-east-1a,us-east-1b"}, {},
-         ["resources.zones: none of us-east-1d has a subnet: there are us-east-1a, us-east-1b"]),
+         ["resources: of the zones that it allows, none of us-east-1d has a subnet: "
+          "there are us-east-1a, us-east-1b"]),
         ("zones: [us-east-1c, us-east-1d]", GIVEN, {}, []),
         ("zones: [us-east-1d]", GIVEN, {},
-         ["resources.zones: none of us-east-1d has a subnet: there are us-east-1a, us-east-1b, us-east-1c"]),
+         ["resources: of the zones that it allows, none of us-east-1d has a subnet: "
+          "there are us-east-1a, us-east-1b, us-east-1c"]),
         ("cpus: 4+", {}, {}, []),
     ],
 )  # fmt: skip
@@ -80,10 +105,38 @@ def test_what_stands_against_a_place(
     assert messages(load(write(tmp_path, line)), settings(context, **environment)) == expected
 
 
+GROUP = "arn:aws:resource-groups:us-east-1:000000000000:group/chat"
+
+
+@pytest.mark.parametrize(
+    ("context", "environment", "expected"),
+    [
+        (IN_US_EAST_1, {}, []),
+        ({}, {}, []),
+        ({**IN_US_EAST_1, "region": "us-east-2"}, {},
+         ["spotrelay.capacity_reservations: the group's region is us-east-1, and this would deploy to "
+          "us-east-2: name a group there, or remove this"]),
+        ({}, {"CDK_DEFAULT_REGION": "us-east-2"},
+         ["spotrelay.capacity_reservations: the group's region is us-east-1, and this would deploy to "
+          "us-east-2: name a group there, or remove this"]),
+        ({**IN_US_EAST_1, "account": "111111111111"}, {},
+         ["spotrelay.capacity_reservations: the group's account is 000000000000, and this would deploy to "
+          "111111111111: name a group there, or remove this"]),
+    ],
+)  # fmt: skip
+def test_a_group_of_reservations_is_where_the_service_is(
+    tmp_path: Path, context: dict[str, Any], environment: dict[str, str], expected: list[str]
+) -> None:
+    """EC2 would refuse every on-demand launch that targets a group of elsewhere, and only at the launch."""
+    file = write(tmp_path)
+    file.write_text(file.read_text() + f"spotrelay: {{capacity_reservations: {GROUP}}}\n")
+    assert messages(load(file), settings(context, **environment)) == expected
+
+
 def test_nothing_is_made_where_a_service_must_not_be(tmp_path: Path) -> None:
     """A wrong region ends the synthesis like any other wrong service file."""
     file = write(tmp_path, "regions: [eu-west-1]")
-    with pytest.raises(ServiceFileError, match=r"chat\.yaml: resources\.regions: allows eu-west-1"):
+    with pytest.raises(ServiceFileError, match=r"chat\.yaml: resources: allows eu-west-1"):
         synthesize(tmp_path / "out", settings({**IN_US_EAST_1, "services": str(file)}))
 
 

@@ -18,7 +18,7 @@ from spotrelay.core.names import (
 )
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.service import Service, load
-from spotrelay.service.schema import ProbeSection
+from spotrelay.service.limits import MAX_PROBE_TIMEOUT_S
 from stacks.dashboard import BLOCKED_TITLE
 from stacks.load_balancer import target_group_name
 from tests.template.conftest import SERVICE_FILES
@@ -47,9 +47,10 @@ def test_draining_ends_before_the_instance_does(service_stack: Template, service
 
 
 def test_health_is_checked_where_the_service_answers(service_stack: Template, service: Service) -> None:
-    """The load balancer asks the service's own path at the service's own port, and over HTTP."""
+    """The load balancer asks the service's own path at each target's own port, and over HTTP."""
     group = service_stack.only("AWS::ElasticLoadBalancingV2::TargetGroup")
-    assert (group["Port"], group["Protocol"], group["TargetType"]) == (service.port, "HTTP", "instance")
+    assert (group["Protocol"], group["TargetType"]) == ("HTTP", "instance")
+    assert group.get("HealthCheckPort", "traffic-port") == "traffic-port"
     assert group["HealthCheckPath"] == service.health_check_path
     assert group["HealthCheckTimeoutSeconds"] < group["HealthCheckIntervalSeconds"]
 
@@ -81,17 +82,17 @@ def test_target_groups_have_names_that_elb_takes() -> None:
     assert len(target_group_name("x" * MAX_NAME)) <= 32
 
 
-def test_another_port_is_refused_before_anything_is_touched(
-    service_stack: Template, service: Service
-) -> None:
-    """Whatever else has the port in it comes after the target group: its way stays open where that fails."""
-    (group,) = service_stack.all("AWS::ElasticLoadBalancingV2::TargetGroup")
-    with_port = {
-        id_ for id_, resource in service_stack.body["Resources"].items() if str(service.port) in str(resource)
-    }
-    assert len(with_port) >= 6  # the group, two rules, two security groups, launch template, document
-    for id_ in with_port - {group}:
-        assert group in service_stack.comes_after(id_), id_
+def test_another_port_changes_nothing_but_what_is_launched(service_stack: Template, service: Service) -> None:
+    """The launch template and the document alone have it; the target group keeps the one it was made with.
+
+    Its property is a parameter, of which CloudFormation keeps the value of the last deployment.
+    """
+    resources = service_stack.body["Resources"]
+    with_port = {r["Type"] for r in resources.values() if str(service.port) in str(r)}
+    assert with_port == {"AWS::EC2::LaunchTemplate", "AWS::SSM::Parameter"}
+    group = service_stack.only("AWS::ElasticLoadBalancingV2::TargetGroup")
+    parameter = service_stack.body["Parameters"][refers_to(group["Port"])]
+    assert (parameter["Type"], parameter["Default"]) == ("Number", service.port)
 
 
 def test_answers_that_a_drain_would_cut_are_heard_of(service_stack: Template, service: Service) -> None:
@@ -164,9 +165,9 @@ def test_the_controller_chooses_type_and_subnet(launch: dict[str, Any]) -> None:
 
 
 def test_only_load_balancer_and_prober_reach_the_instances(
-    service_stack: Template, launch: dict[str, Any], service: Service
+    service_stack: Template, launch: dict[str, Any]
 ) -> None:
-    """One port, from these two security groups; and there is no SSH."""
+    """Nobody else at any port, so that two versions may listen on two; and there is no SSH."""
     groups = service_stack.all("AWS::EC2::SecurityGroup")
     (group,) = launch["SecurityGroupIds"]
     rules = groups[refers_to(group)]["SecurityGroupIngress"]
@@ -176,7 +177,7 @@ def test_only_load_balancer_and_prober_reach_the_instances(
         refers_to(balancer["SecurityGroups"][0]),
         refers_to(prober["VpcConfig"]["SecurityGroupIds"][0]),
     ]
-    assert {(rule["FromPort"], rule["ToPort"]) for rule in rules} == {(service.port, service.port)}
+    assert {(rule["IpProtocol"], rule["FromPort"], rule["ToPort"]) for rule in rules} == {("tcp", 0, 65_535)}
     assert "KeyName" not in launch
 
 
@@ -188,13 +189,13 @@ def test_the_prober_is_where_the_replicas_are(service_stack: Template, service_n
     group = service_stack.all("AWS::EC2::SecurityGroup")[
         refers_to(prober["VpcConfig"]["SecurityGroupIds"][0])
     ]
-    assert [(rule["FromPort"], rule["ToPort"]) for rule in group["SecurityGroupEgress"]] == [(8081, 8081)]
+    assert [(rule["FromPort"], rule["ToPort"]) for rule in group["SecurityGroupEgress"]] == [(0, 65_535)]
 
 
 def test_the_prober_answers_before_nobody_waits_for_it(service_stack: Template) -> None:
     """The longest probe of a service file, then its function's time-out, then the controller's patience."""
     patience: int = vars(PROBING)["read_timeout"]  # botocore's types don't know it
-    longest = ProbeSection.model_json_schema()["properties"]["timeout_seconds"]["maximum"]
+    longest = MAX_PROBE_TIMEOUT_S
     assert longest < function(service_stack, "probe")["Timeout"] < patience
 
 

@@ -45,10 +45,21 @@ def test_lists_come_from_a_file_or_a_command_line() -> None:
     assert AppSettings.from_context({"services": ["a.yaml", "b.yaml"]}.get).services == wanted
 
 
+def test_envs_come_from_the_command_line_and_a_file(tmp_path: Path) -> None:
+    """As with `spotrelay validate`: what is said by name counts before the file."""
+    file = tmp_path / "more.env"
+    file.write_text("A=1\nB=2\n", encoding="utf-8")
+    settings = AppSettings.from_context({"env": "B=two,C=3", "env_file": str(file)}.get)
+    assert settings.inputs.envs == {"A": "1", "B": "two", "C": "3"}
+
+
 @pytest.mark.parametrize(
     ("context", "expected"),
     [
         ({"services": 3}, "services: expected a list or comma-separated text, got 3"),
+        ({"env": "1=x"}, "env: expected NAME=VALUE, such as MODEL=my/model, got '1'"),
+        ({"env_file": 3}, "env_file: expected a path, got 3"),
+        ({"env_file": "/none"}, "env_file: /none is no file with NAME=VALUE lines"),
         ({"account": "12"}, "account: expected twelve digits, got '12'"),
         ({"account": "000000000000"}, "belong together"),
         ({"region": "mars"}, "region: expected a region such as us-east-1, got 'mars'"),

@@ -23,6 +23,10 @@ LONG_AGO = EPOCH
 POOL = spot_pool("us-east-1a", "g5.xlarge")
 
 
+PORT = 8081
+"""Of the demo, and so of every version of these cases but where one says another."""
+
+
 def a_replica(id_: int, state: ReplicaState, since_s: float = 3600, **facts: Any) -> Replica:
     """A replica in a state since so many seconds before `NOW`, with the instance `i-<id>`."""
     at = NOW - seconds(since_s)
@@ -37,6 +41,7 @@ def a_replica(id_: int, state: ReplicaState, since_s: float = 3600, **facts: Any
         entered if has_instance else {state: at},
         offering=POOL if has_instance else None,
         instance_id=f"i-{id_}" if has_instance else None,
+        port=PORT,
     )
     return replace(row, **facts)
 

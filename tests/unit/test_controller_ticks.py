@@ -162,7 +162,7 @@ def test_every_service_gets_its_own_tick() -> None:
 
 
 def test_a_recommendation_is_followed_make_before_break() -> None:
-    """Each replacement is READY before its replica drains, one after the other: 3 serve, 4 exist at most."""
+    """Each replacement is READY before its replica drains, all together; 3 serve throughout."""
     world, controller = serving(replace(demo_spec(), on_rebalance=OnRebalance.REPLACE))
     world.clock.advance(timing.REBALANCE_MIN_AGE_S)
     signals = [RebalanceRecommendation(instance_of(r), world.clock.now()) for r in active(world)]
@@ -172,9 +172,9 @@ def test_a_recommendation_is_followed_make_before_break() -> None:
         settle(world, controller, rounds=1)
         seen.append([r.state for r in active(world)])
         assert seen[-1].count(ReplicaState.READY) >= 3
-        assert len(seen[-1]) <= 4
-    assert [r.id for r in active(world)] == [4, 5, 6], "one after the other"
-    assert [r.replaced_by for r in world.store.history("demo", 9)] == [6, 5, 4]
+        assert len(seen[-1]) <= 6
+    assert [r.id for r in active(world)] == [4, 5, 6]
+    assert {r.replaced_by for r in world.store.history("demo", 9)} == {4, 5, 6}
 
 
 def test_ticks_that_did_not_come_are_not_held_against_a_replica() -> None:

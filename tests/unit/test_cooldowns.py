@@ -229,11 +229,12 @@ def test_a_refusal_cools_what_it_is_about(
         ),
         (("p3.2xlarge", "p4d.24xlarge", "p5en.48xlarge"), ("g5.xlarge", "inf2.xlarge", "c7i.large")),
         (("inf1.xlarge", "inf2.xlarge"), ("i4i.large", "g5.xlarge")),
+        (("m7i.large", "c6a.xlarge", "r8i.large", "i4i.large"), ("inf1.xlarge", "g5.xlarge")),
         (("trn1.2xlarge", "trn2.48xlarge"), ("t3.large", "g5.xlarge")),
     ],
 )
 def test_families_share_a_quota_as_ec2_groups_them(group: tuple[str, ...], others: tuple[str, ...]) -> None:
-    """G and VT have one vCPU quota, P another, and so on; no other family is held back with them."""
+    """G and VT have one vCPU quota, P another, M, C and R one; no other family is held back with them."""
     assert len({quota_of(type_) for type_ in group}) == 1
     assert quota_of(group[0]) not in {quota_of(type_) for type_ in others}
 

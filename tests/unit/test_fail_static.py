@@ -12,7 +12,7 @@ from spotrelay.core.instances import Instance, InstanceState, TargetState
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.replica import ReplicaState
 from spotrelay.core.rows import Rows
-from spotrelay.core.spec import ServiceSpec
+from spotrelay.core.spec import LaunchTemplate, ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.serving import reconcile, strength
 from spotrelay.serving.actions import (
@@ -207,6 +207,20 @@ def test_a_foreign_instance_with_our_tag_is_left_alone() -> None:
         assert "terminate it" in action.remedy
         recorded = replace(seen, recorded=frozenset({"i-7"}))
         assert [type(a) for a in decide(recorded, demo_spec(replicas=0))] == [TakeIn], "the table knows it"
+
+
+def test_what_came_from_the_on_demand_template_is_ours() -> None:
+    """An orphan may be of either template. Spot is never launched from on-demand's: such is foreign."""
+    spec = replace(demo_spec(replicas=0), on_demand_template=LaunchTemplate("lt-2", "5"))
+    for facts, action in (
+        ({"launch_template_id": "lt-2", "offering": ON_DEMAND}, TakeIn),
+        ({"launch_template_id": "lt-1", "offering": ON_DEMAND}, TakeIn),
+        ({"launch_template_id": "lt-1"}, TakeIn),
+        ({"launch_template_id": "lt-2"}, HoldBack),
+        ({"launch_template_id": "lt-other", "offering": ON_DEMAND}, HoldBack),
+    ):
+        seen = seen_of(instances=[ours(7, **facts)], health={7: HEALTHY})
+        assert [type(a) for a in decide(seen, spec)] == [action], facts
 
 
 def test_a_removed_service_drains_its_orphans_and_leaves_the_foreign() -> None:

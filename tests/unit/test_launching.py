@@ -24,7 +24,7 @@ from spotrelay.core.pools import (
 from spotrelay.core.ports import Conflict, Denied, LaunchRequest, LaunchResult, Throttled, Unavailable
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Changes, LaunchIntent
-from spotrelay.core.spec import ServiceSpec
+from spotrelay.core.spec import LaunchTemplate, ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.memory import World
 from spotrelay.placement import launching
@@ -100,6 +100,27 @@ def cooling(world: World, *pools: CapacityPool) -> list[bool]:
 
 
 # What is asked.
+
+
+@pytest.mark.parametrize(
+    ("option", "deployed", "template"),
+    [
+        (SPOT, 1, LaunchTemplate("lt-1", "1")),
+        (ON_DEMAND, 1, LaunchTemplate("lt-2", "5")),
+        (ON_DEMAND, 2, LaunchTemplate("lt-1", "1")),
+    ],
+)
+def test_a_launch_is_from_its_options_template(
+    option: PurchaseOption, deployed: int, template: LaunchTemplate
+) -> None:
+    """Of the replica's version: an older one than is deployed has no on-demand template that is known."""
+    spec = replace(demo_spec(), version=deployed, on_demand_template=LaunchTemplate("lt-2", "5"))
+    world = World.of(spec)
+    assert launch(world, ordered(world, option=option), spec) == 1
+    (request,) = world.fleet.launches
+    assert request.spec.template(request.purchase_option) == template
+    (instance,) = world.fleet.instances.values()
+    assert instance.launch_template_id == template.id
 
 
 def test_a_first_try_asks_low_zones_after_the_others() -> None:

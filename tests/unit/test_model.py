@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from spotrelay.core.pools import Cause, Cooldown, PoolMemory, PurchaseOption, Scope
 from spotrelay.core.replica import TRANSITIONS, IllegalTransitionError, Replica, ReplicaState
 from spotrelay.core.requirements import Accelerators, Amount, Requirements
-from spotrelay.core.spec import ServiceSpec, SpecError
+from spotrelay.core.spec import LaunchTemplate, ServiceSpec, SpecError
 from spotrelay.core.timing import seconds
 from spotrelay.memory import EPOCH
 from tests.examples import demo_spec, on_demand_pool, spot_pool
@@ -64,6 +64,20 @@ def test_the_runtime_document_round_trips() -> None:
         spec, on_demand_fallback=False, base_on_demand=2, max_price_share=0.6, requirements=wanted
     )
     assert ServiceSpec.from_json(json.dumps(placed.to_dict())) == placed
+    reserved = replace(spec, on_demand_template=LaunchTemplate("lt-2", "5"))
+    assert ServiceSpec.from_json(json.dumps(reserved.to_dict())) == reserved
+
+
+def test_on_demand_may_have_a_launch_template_of_its_own() -> None:
+    """Spot never gets it; nor does a launch in another version, which it may not say the same as."""
+    spec = replace(demo_spec(), version=3)
+    one, own = LaunchTemplate("lt-1", "3"), LaunchTemplate("lt-2", "5")
+    assert spec.template(PurchaseOption.SPOT) == spec.template(PurchaseOption.ON_DEMAND) == one
+    spec = replace(spec, on_demand_template=own)
+    assert (spec.template(PurchaseOption.SPOT), spec.template(PurchaseOption.ON_DEMAND)) == (one, own)
+    assert spec.in_version(3) == spec
+    for option in PurchaseOption:
+        assert spec.in_version(2).template(option) == LaunchTemplate("lt-1", "2")
 
 
 @pytest.mark.parametrize(
@@ -78,6 +92,7 @@ def test_the_runtime_document_round_trips() -> None:
         ({"max_price_share": "half"}, "deploy the service again"),
         ({"requirements": ["L4:1"]}, "deploy the service again"),
         ({"on_warning": "run"}, "deploy the service again"),
+        ({"on_demand_template": {"id": "lt-2"}}, "deploy the service again"),
     ],
 )
 def test_a_document_that_cannot_be_read_says_what_to_do(change: dict[str, object], complaint: str) -> None:
@@ -124,12 +139,13 @@ def test_a_document_of_before_there_was_a_setting_is_read(field: Field[Any]) -> 
     """Unreadable would be worse than the default; what has no default was always there, and is missed."""
     document = written.DOCUMENT.to_dict()
     del document[field.name]
-    if field.default is MISSING:
+    default: Any = field.default if field.default_factory is MISSING else field.default_factory()
+    if default is MISSING:
         with pytest.raises(SpecError, match=f"'{field.name}'.*deploy the service again"):
             ServiceSpec.from_json(json.dumps(document))
     else:
         read = ServiceSpec.from_json(json.dumps(document))
-        assert read == replace(written.DOCUMENT, **{field.name: field.default})
+        assert read == replace(written.DOCUMENT, **{field.name: default})
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ def test_an_open_launch_and_a_wrong_number_are_looked_at_in_seconds() -> None:
 
 def test_a_fallback_of_an_old_version_is_no_reason_to_look() -> None:
     """It isn't rolled out: it goes when Spot is back."""
-    spec = replace(demo_spec(replicas=0), version=2, on_update=OnUpdate.REPLACE)
+    spec = replace(demo_spec(replicas=0), version=2, on_update=OnUpdate.ROLLING)
     stands_in = a_replica(1, READY, is_fallback=True)
     assert strength.next_look(spec, seen_of(stands_in), NOW) is None
     assert strength.next_look(spec, seen_of(replace(stands_in, is_fallback=False)), NOW) is not None

@@ -240,7 +240,8 @@ def decided(draw: st.DrawFn) -> tuple[Rows, list[Action]]:
     order = draw(st.permutations(list(chain(*([i] * len(life) for i, life in enumerate(lives))))))
     left = [iter(life) for life in lives]
     backoff = draw(st.sampled_from([Backoff(), Backoff(3, NOW, version=1), Backoff(1, NOW, version=2)]))
-    return rows_of(*rows, highest_id=20, backoff=backoff), [next(left[i]) for i in order]
+    earlier = {2: replace(SPEC, version=2)}  # or which port it has would depend on what is there at a stage
+    return rows_of(*rows, highest_id=20, backoff=backoff, earlier=earlier), [next(left[i]) for i in order]
 
 
 def _as_committed(rows: Rows, commits: Sequence[Changes]) -> Rows:

@@ -64,7 +64,17 @@ def test_a_fleet_at_rest_needs_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("position", "after"),
-    [(1, [Replace]), (2, [Replace]), (3, [Request]), (4, [Request]), (5, [Request]), (6, []), (7, [])],
+    [
+        (1, [Replace]),
+        (2, [Replace]),
+        (3, [Request]),
+        (4, [Request]),
+        (5, [Request]),
+        (6, [Request]),
+        (7, []),
+        (8, []),
+        (9, []),
+    ],
 )
 def test_a_stage_sees_what_those_before_it_did(
     monkeypatch: pytest.MonkeyPatch, position: int, after: list[type[Action]]
@@ -552,3 +562,21 @@ def test_a_removed_service_ends_without_replacements() -> None:
     ended = an_instance(1, InstanceState.TERMINATED)
     assert reconcile.retire(seen_of(draining, instances=[ended]), NOW) == [End(draining, "test")]
     assert reconcile.retire(seen_of(draining), NOW) == [End(draining, "test")]
+
+
+@pytest.mark.parametrize(("since_s", "after"), [(1, [TakeOut]), (99, [TakeOut]), (100, [TakeOut, Terminate])])
+def test_what_drains_is_not_believed_to_be_out_where_what_is_ready_is_not_shown(
+    since_s: float, after: list[type[Action]]
+) -> None:
+    """An answer without the ready one says nothing of the other: it may be in rotation, and is taken out."""
+    drains = a_replica(2, ReplicaState.DRAINING, since_s=since_s)
+    fleet = (a_replica(1, ReplicaState.READY), drains)
+    instances = [an_instance(1), an_instance(2)]
+    spec = replace(demo_spec(replicas=1), drain_s=30.0)
+
+    def about_it(health: dict[int, TargetState]) -> list[type[Action]]:
+        actions = reconcile.decide(spec, seen_of(*fleet, instances=instances, health=health), NOW)
+        return [type(a) for a in actions if isinstance(a, TakeOut | Terminate)]
+
+    assert about_it({}) == after
+    assert about_it({1: TargetState.HEALTHY}) == ([Terminate] if since_s >= timing.DRAIN_SETTLE_S else [])

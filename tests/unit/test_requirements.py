@@ -15,11 +15,11 @@ from spotrelay.core.requirements import Accelerators, Amount, Requirements, find
 
 TYPES = catalog.all_types()
 KINDS = sorted({(t.accelerator, t.accelerator_count) for t in TYPES if t.accelerator_count})
-NAMES = [t.name for t in TYPES]
+NAMES = [t.name for t in TYPES if t.accelerator]
 
 amounts = st.builds(Amount, st.sampled_from([4, 8, 16, 24, 32, 64, 96]), st.booleans())
 maybe = st.none() | amounts
-requirements = st.builds(
+simple = st.builds(
     Requirements,
     accelerators=st.lists(
         st.sampled_from([Accelerators(*kind) for kind in KINDS]), min_size=1, max_size=4, unique=True
@@ -33,6 +33,12 @@ requirements = st.builds(
     arch=st.sampled_from(["x86_64", "arm64"]),
     use_spot=st.booleans(),
 )
+requirements = simple | st.builds(
+    Requirements,
+    alternatives=st.lists(simple, min_size=1, max_size=3).map(tuple),
+    arch=st.sampled_from(["x86_64", "arm64"]),
+    use_spot=st.booleans(),
+)
 
 
 def names(wanted: Requirements) -> set[str]:
@@ -40,7 +46,7 @@ def names(wanted: Requirements) -> set[str]:
     return {t.name for t in find(wanted, TYPES).types}
 
 
-@given(requirements)
+@given(simple)
 def test_asking_for_less_never_loses_a_type(wanted: Requirements) -> None:
     """The eligible set is monotonic: a requirement dropped or relaxed loses no eligible type."""
     looser = [
@@ -50,6 +56,7 @@ def test_asking_for_less_never_loses_a_type(wanted: Requirements) -> None:
         replace(wanted, exclude=wanted.exclude[1:]),
         replace(wanted, use_spot=False),
         replace(wanted, accelerators=(*wanted.accelerators, Accelerators("L4", 1))),
+        Requirements(alternatives=(Requirements((L4,)), wanted), arch=wanted.arch, use_spot=wanted.use_spot),
     ]
     if wanted.cpus:
         looser.append(replace(wanted, cpus=Amount(max(1, wanted.cpus.value // 2), at_least=True)))
@@ -69,7 +76,8 @@ def test_the_order_of_descriptions_makes_no_difference(wanted: Requirements, ran
 def test_every_candidate_is_eligible_or_told_why_not(wanted: Requirements) -> None:
     """Each type with the accelerators is in exactly one of the two lists."""
     found = find(wanted, TYPES)
-    candidates = [t.name for t in TYPES if any(these.are_on(t) for these in wanted.accelerators)]
+    kinds = [these for choice in wanted.choices for these in choice.accelerators]
+    candidates = [t.name for t in TYPES if any(these.are_on(t) for these in kinds)]
     assert sorted(candidates) == sorted([t.name for t in found.types] + [e.type.name for e in found.excluded])
     assert all(exclusion.reason for exclusion in found.excluded)
 
@@ -126,15 +134,97 @@ def test_zones_and_regions_limit_only_where_they_are_named() -> None:
     assert not somewhere.allows_region("eu-west-1")
 
 
-def test_a_description_without_an_accelerator_is_none() -> None:
-    """m5.large is no candidate for anything, and a description with the least that EC2 says is read."""
+def test_the_least_that_ec2_describes_is_read() -> None:
+    """A type may have no accelerator, or one of which no memory is told; old types say i386 first."""
     plain = {
         "InstanceType": "x9.large",
         "VCpuInfo": {"DefaultVCpus": 2},
         "MemoryInfo": {"SizeInMiB": 8192},
-        "ProcessorInfo": {"SupportedArchitectures": ["x86_64"]},
+        "ProcessorInfo": {"SupportedArchitectures": ["i386", "x86_64"]},
     }
-    assert described(plain) is None
+    without = described(plain)
+    assert (without.accelerator, without.accelerator_count, without.arch) == ("", 0, "x86_64")
     with_gpu = described({**plain, "GpuInfo": {"Gpus": [{"Name": "X9", "Count": 1}]}})
-    assert with_gpu is not None
     assert (with_gpu.accelerator, with_gpu.accelerator_count, with_gpu.spot) == ("X9", 1, False)
+
+
+PLAIN = [t for t in TYPES if not t.accelerator]
+eight = Amount(8, at_least=True)
+
+
+def test_size_alone_takes_types_without_an_accelerator() -> None:
+    """`8+` takes general and memory types on x86_64 with 4 GiB per vCPU, none twice as large as needed."""
+    found = find(Requirements(cpus=eight), TYPES)
+    assert [t.name for t in found.types] == [
+        *(f"{family}.2xlarge" for family in ("m6a", "m6i", "m7a", "m7i", "m8a", "m8i")),
+        *(f"{family}.2xlarge" for family in ("r6a", "r6i", "r7a", "r7i", "r8a", "r8i")),
+        *(f"{family}.4xlarge" for family in ("m6a", "m6i", "m7a", "m7i", "m8a", "m8i")),
+    ]
+    reasons = {e.type.name: (e.field, e.reason) for e in found.excluded}
+    assert reasons["m7i.xlarge"] == ("cpus", "4 vCPU")
+    assert reasons["c7i.4xlarge"] == ("", "less than 4 GiB per vCPU")
+    assert reasons["m7i.8xlarge"] == ("", "more than 2 times as large as m6a.2xlarge")
+
+
+@given(
+    st.builds(Amount, st.integers(1, 192), st.booleans()),
+    st.none() | st.integers(1, 768).map(lambda gib: Amount(gib, at_least=True)),
+)
+def test_whatever_is_asked_the_smallest_that_does_is_there(cpus: Amount, memory: Amount | None) -> None:
+    """The limit on size never empties the choice, and nothing that is chosen lacks what was asked."""
+    wanted = Requirements(cpus=cpus, memory_gib=memory)
+    found = find(wanted, PLAIN)
+    assert all(cpus.accepts(t.vcpus) and (not memory or memory.accepts(t.memory_gib)) for t in found.types)
+    assert {t.arch for t in found.types} <= {"x86_64"}
+    fit = [e for e in found.excluded if not e.field and "as large" in e.reason]
+    assert found.types or not fit
+
+
+def test_a_gpu_is_never_launched_for_a_service_without_one() -> None:
+    """No type with an accelerator, bare metal, burstable or of another architecture is general."""
+    for memory in (1, 16, 64, 512):
+        types = find(Requirements(memory_gib=Amount(memory, at_least=True)), TYPES).types
+        assert types
+        assert not [t.name for t in types if t.accelerator or t.bare_metal or t.arch != "x86_64"]
+        assert {t.family[0] for t in types} <= set("cmr")
+
+
+def test_named_types_need_not_be_general() -> None:
+    """A burstable type and an arm64 one are taken if they are named."""
+    assert names(Requirements(instance_types=("t3.large",))) == {"t3.large"}
+    assert names(Requirements(instance_types=("m7g.large", "c7g.large"))) == {"m7g.large", "c7g.large"}
+
+
+L4, A10G = Accelerators("L4", 1), Accelerators("A10G", 1)
+
+
+def test_alternatives_are_taken_in_their_order() -> None:
+    """Each asks on its own; a type that one takes isn't excluded because another doesn't."""
+    wanted = Requirements(
+        alternatives=(
+            Requirements((L4,), cpus=Amount(8, at_least=False)),
+            Requirements((A10G,), exclude=("g5.xlarge",)),
+            Requirements((L4,), cpus=Amount(4, at_least=False)),
+        )
+    )
+    found = find(wanted, TYPES)
+    g5 = [f"g5.{size}" for size in ("2xlarge", "4xlarge", "8xlarge", "16xlarge")]
+    assert [t.name for t in found.types] == ["g6.2xlarge", *g5, "g6.xlarge"]
+    assert {e.type.name: e.field for e in found.excluded}["g5.xlarge"] == "exclude"
+    assert "g6.2xlarge" not in {e.type.name for e in found.excluded}
+
+
+def test_alternatives_share_one_architecture_and_the_way_of_buying() -> None:
+    """One image serves all: T4g beside L4 adds nothing, and what isn't sold as Spot is no Spot candidate."""
+    both = (Requirements((Accelerators("T4g", 1),)), Requirements((L4,)))
+    assert {t.accelerator for t in find(Requirements(alternatives=both), TYPES).types} == {"L4"}
+    unsold = [replace(t, spot=False) for t in TYPES]
+    assert not find(Requirements(alternatives=both), unsold).types
+    assert find(Requirements(alternatives=both, use_spot=False), unsold).types
+
+
+def test_alternatives_of_alternatives_cannot_be_read() -> None:
+    """One level is all that there is; a document that is deeper would recurse."""
+    inner = Requirements(alternatives=(Requirements((L4,)),))
+    with pytest.raises(ValueError, match="alternatives of alternatives"):
+        Requirements.from_dict(Requirements(alternatives=(inner,)).to_dict())

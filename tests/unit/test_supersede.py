@@ -76,13 +76,30 @@ def test_a_recommendation_launches_first_and_drains_last() -> None:
     assert decide(superseded, new) == [Drain(superseded, RECOMMENDED)]
 
 
+def test_all_that_are_recommended_to_leave_are_replaced_together() -> None:
+    """EC2 takes a pool's instances together, so `surge` doesn't hold their replacements back."""
+    old = [a_replica(i, READY, since_s=3600 - i, rebalance_at=NOW) for i in (1, 2, 3)]
+    assert decide(*old) == [Replace(r, RECOMMENDED, 1) for r in old]
+    first = replace(old[0], replaced_by=4)
+    successor = replace(starting(4), reason=RECOMMENDED, replaces=1)
+    assert decide(first, old[1], successor) == [Replace(old[1], RECOMMENDED, 1)]
+
+
 def test_recommendations_cannot_churn_the_fleet() -> None:
-    """No more at a time than `surge`, the longest-serving first, and none that is new itself."""
-    old = [a_replica(i, READY, since_s=3600 - i, rebalance_at=NOW) for i in (1, 2, 4)]
-    fresh = a_replica(3, READY, since_s=60, rebalance_at=NOW)
-    assert decide(fresh, *old) == [Replace(old[0], RECOMMENDED, 1)]
-    assert decide(fresh, *old, surge=2) == [Replace(old[0], RECOMMENDED, 1), Replace(old[1], RECOMMENDED, 1)]
-    assert decide(fresh) == []
+    """None that is new itself is replaced: a fleet takes ten minutes at least to be replaced again."""
+    fresh = [a_replica(i, READY, since_s=599, rebalance_at=NOW) for i in (1, 2)]
+    old = a_replica(3, READY, since_s=600, rebalance_at=NOW)
+    assert decide(*fresh, old) == [Replace(old, RECOMMENDED, 1)]
+
+
+def test_recommendations_leave_the_surge_to_others() -> None:
+    """While what EC2 is about to take is replaced, one that doesn't answer needn't wait for it."""
+    advised = a_replica(1, READY, rebalance_at=NOW, replaced_by=4)
+    successor = replace(starting(4), reason=RECOMMENDED, replaces=1)
+    sick = [ill(i, since_s=100 + i) for i in (2, 3)]
+    assert decide(advised, *sick, successor) == [Replace(sick[1], UNHEALTHY, 1)]
+    by_another = replace(successor, reason=UNHEALTHY)
+    assert decide(advised, *sick, by_another) == []
 
 
 def test_surge_counts_whatever_is_active() -> None:
@@ -225,13 +242,13 @@ def test_one_that_was_just_found_ill_stays_while_it_may_be_needed() -> None:
 
 
 def test_many_unhealthy_are_replaced_a_few_at_a_time() -> None:
-    """Perhaps it isn't theirs: no more than `surge` are replaced at once, and before any recommendation."""
+    """Perhaps it isn't theirs: no more than `surge` are replaced at once."""
     sick = [ill(i, since_s=100 + i) for i in (1, 2, 3)]
-    advised = a_replica(4, READY, since_s=3600, rebalance_at=NOW)
-    assert decide(advised, *sick) == [Replace(sick[2], UNHEALTHY, 1)]
-    assert decide(advised, *sick, surge=2) == [Replace(sick[2], UNHEALTHY, 1), Replace(sick[1], UNHEALTHY, 1)]
+    well = a_replica(4, READY, since_s=3600)
+    assert decide(well, *sick) == [Replace(sick[2], UNHEALTHY, 1)]
+    assert decide(well, *sick, surge=2) == [Replace(sick[2], UNHEALTHY, 1), Replace(sick[1], UNHEALTHY, 1)]
     replaced = replace(sick[2], replaced_by=5)
-    assert decide(advised, *sick[:2], replaced, starting(5)) == []
+    assert decide(well, *sick[:2], replaced, starting(5)) == []
 
 
 @pytest.mark.parametrize("option", PurchaseOption)

@@ -22,7 +22,10 @@ class Rule(StrEnum):
 
     # Rows, launches and calls, at every step: `checker`.
     IDS_IN_ORDER = "Replica IDs are unique, rise without gaps and with time, and are never reused"
-    NEVER_ABOVE_SURGE = "There are never more regular replicas than desired + surge, nor more fallbacks"
+    NEVER_ABOVE_SURGE = (
+        "There are never more regular replicas than desired + surge + those recommended to leave, "
+        "nor more fallbacks than desired + surge"
+    )
     LEGAL_TRANSITIONS = "A row changes state only as its state machine allows, and never leaves a final state"
     ONE_REPLACEMENT_PER_REPLICA = "No replica is replaced twice"
     ONE_FALLBACK_PER_REPLICA = (
@@ -135,7 +138,11 @@ class Rule(StrEnum):
     )
     REPLACED_BEFORE_DRAINED = (
         "A replica that is unhealthy for a minute, recommended to leave or of an old version is replaced "
-        "before it goes: unhealthy ones first, `surge` at a time"
+        "before it goes: unhealthy ones first, `surge` at a time, and recommended ones all at once"
+    )
+    CHANGED_AT_ONCE = (
+        "Where all replicas change at once, the new ones enter the rotation together, and the old ones leave "
+        "it together once as many new ones serve"
     )
     LAUNCHED_WHEN_DUE = "A waiting replica is launched when it is due, and not before"
     FAILURE_BACKOFF = "After replicas that never became ready, launches wait, twice as long each time"
@@ -166,6 +173,22 @@ class Rule(StrEnum):
     SCALED_AFTER_DELAY = "The number follows the load once it has asked for another for the delay, and then"
 
     LOAD_AT_REST = "At rest the number is the one that the load asks for"
+
+    # Moves to cheaper Spot, at every step: `moves`.
+    MOVES_SINGLY = "One replica moves at a time, and none within an hour of the last try"
+    MOVES_ONLY_SPOT = (
+        "Only what has been ready on Spot for an hour moves, never a standby, a fallback or the base"
+    )
+    MOVES_PAY = (
+        "A replica moves only where Spot costs less by the share, "
+        "and saves within the hour what it costs to run two"
+    )
+    MOVES_WHEN_CALM = (
+        "A move is requested only while exactly as many as desired serve, each for good, "
+        "and nothing else changes"
+    )
+    MOVED_SERVES_FIRST = "What moves drains only once its replacement serves"
+    MOVES_END = "A move that isn't launched at once ends, and counts as no failure"
 
     # After settling: `final_state`.
     SETTLES = "Everything comes to rest"

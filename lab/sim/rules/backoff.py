@@ -27,7 +27,12 @@ class BackoffChecker:
         failed: list[Replica] = []
         ready: list[int] = []
         for commit in view.invocation.commits:
-            failed += [r for r in commit.changes.update if r.state is ReplicaState.FAILED and not r.stands_by]
+            # Neither of these two holds up anything that is needed.
+            failed += [
+                r
+                for r in commit.changes.update
+                if r.state is ReplicaState.FAILED and not r.stands_by and r.max_price is None
+            ]
             ready += [row.version for row in commit.changes.update if _becomes_ready(row, commit)]
             if commit.changes.backoff is not None:
                 self._check(view, commit, failed, commit.changes.backoff, ready)
@@ -128,10 +133,15 @@ def _given_up(view: InvocationView, before: Backoff) -> Backoff | None:
     spec = view.spec
     rows = (*view.rows.replicas.values(), *view.now.replicas.values())
     is_ill = any(spec and r.version == spec.version and r.unhealthy_since for r in rows)
-    if spec is None or spec.on_update is OnUpdate.KEEP or not is_ill:
+    latest = view.checker.scheduler.now - limits.ROLLOUT_REFUSED_S
+    is_refused = any(
+        r.state is ReplicaState.REQUESTED and r.attempts and time_of(r.since) <= latest for r in rows
+    )
+    is_refused &= spec is not None and spec.on_update is OnUpdate.BLUE_GREEN
+    if spec is None or spec.on_update is OnUpdate.KEEP or not (is_ill or is_refused):
         return None
     before = before if before.version == spec.version else Backoff(version=spec.version)
-    return replace(before, failures=max(before.failures, spec.surge + 1), until=None)
+    return replace(before, failures=max(before.failures, limits.ROLLOUT_FAILURES), until=None)
 
 
 def _is_now(view: InvocationView, commit: Commit, until: datetime | None, held_s: float) -> bool:
@@ -156,9 +166,18 @@ def rollout_stopped(spec: ServiceSpec, known: Sequence[Backoff], rows: Rows) -> 
     """Whether the deployed version failed too often, by all that is known, or a replica of it is ill."""
     if spec.on_update is OnUpdate.KEEP:
         return False
-    has_failed = all(b.version == spec.version and b.failures > spec.surge for b in known)
+    has_failed = all(b.version == spec.version and b.failures >= limits.ROLLOUT_FAILURES for b in known)
     is_ill = any(r.version == spec.version and r.unhealthy_since for r in rows.replicas.values())
     return has_failed or is_ill
+
+
+def has_stopped_short(spec: ServiceSpec, rows: Rows) -> bool:
+    """Whether the deployed version failed too often, and replicas of another one are left."""
+    if spec.on_update is OnUpdate.KEEP or rows.backoff.version != spec.version:
+        return False
+    left = [r for r in rows.replicas.values() if r.is_counted and not r.is_fallback]
+    is_left = any(r.version != spec.version for r in left)
+    return is_left and rows.backoff.failures >= limits.ROLLOUT_FAILURES
 
 
 def backoffs(view: InvocationView) -> list[Backoff]:

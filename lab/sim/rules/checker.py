@@ -19,11 +19,12 @@ from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.ports import LaunchRequest
 from spotrelay.core.replica import TRANSITIONS, Replica, ReplicaState
 from spotrelay.core.rows import Changes, LaunchWindow
-from spotrelay.core.spec import ServiceSpec
+from spotrelay.core.spec import OnUpdate, ServiceSpec
 from spotrelay.memory import MemoryStore
 
 if TYPE_CHECKING:
     from lab.sim.rules.launches import LaunchChecker
+    from lab.sim.rules.moves import MoveChecker
     from lab.sim.rules.standbys import StandbyChecker
 
 MAX_DOCUMENT_AGE_S = limits.TIMEOUT_S + limits.DOCUMENT_CACHE_S
@@ -89,6 +90,8 @@ class Checker:
     """When a row or an intent last changed."""
     standby_checker: StandbyChecker = field(init=False)
     """Checks standbys."""
+    move_checker: MoveChecker = field(init=False)
+    """Checks moves to cheaper Spot."""
     launch_checker: LaunchChecker = field(init=False)
     """Checks launches, and the cooldowns that follow from them."""
 
@@ -137,6 +140,7 @@ class Checker:
         self._check_departures(invocation, changes, before, after)
         self._check_launch_rate(changes)
         self.standby_checker.after_commit(invocation, changes, before, after)
+        self.move_checker.after_commit(invocation, changes, before, after)
         if changes.create:
             self._check_creations(invocation, changes, before, after)
             self._check_fallbacks(invocation, changes, before, after)
@@ -197,9 +201,11 @@ class Checker:
         self.requested[service] = requested
         # If the document is missing, the last one that was read stays valid.
         documents = self.in_force(invocation, service)
-        most = max((spec.replicas + spec.surge for spec in documents), default=0)
+        # What EC2 recommends to leave is replaced all at once.
+        advised = sum(r.rebalance_at is not None and r.is_counted for r in after.values())
+        at_rest = max((limits.most_regular(spec) for spec in documents), default=0)
         now = self.scheduler.now + SKEW_S  # one that is about to be late may be so by another clock
-        for is_fallback in (False, True):
+        for is_fallback, most in ((False, at_rest + advised), (True, at_rest)):
             was, active = (
                 sum(
                     r.is_counted and r.is_fallback is is_fallback and not is_late(r, now)
@@ -455,6 +461,30 @@ class Checker:
                 self.report(
                     Rule.FOREIGN_UNTOUCHED, f"{instance_id} registered or deregistered for {spec.service}"
                 )
+
+    def before_enter(self, spec: ServiceSpec, instance_ids: Collection[str], store: MemoryStore) -> None:
+        """Targets are about to be registered: do new ones enter together, if they must?"""
+        rows = store.load(spec.service).replicas.values()
+        is_kept_apart = any(r.serves and r.version != spec.version for r in rows)
+        # By what was done to them: of these some may have been lost since.
+        new = {
+            id_
+            for id_ in (*instance_ids, *self.cloud.groups.get(spec.service, ()))
+            if (self.cloud.instances[id_].version or 1) == spec.version
+            and (id_ in instance_ids or self.cloud.in_rotation(spec.service, id_))
+        }
+        entering = {r.instance_id for r in rows if r.state is ReplicaState.STARTING} & new & set(instance_ids)
+        if (
+            spec.on_update is OnUpdate.BLUE_GREEN
+            and is_kept_apart
+            and entering
+            and len(new) < spec.replicas
+            and spec.service not in self.damaged
+        ):
+            self.report(
+                Rule.CHANGED_AT_ONCE,
+                f"{sorted(map(str, entering))} enter, which makes {len(new)} of v{spec.version}",
+            )
 
     def before_deregister(
         self, invocation: Invocation, spec: ServiceSpec, instance_ids: Collection[str], store: MemoryStore

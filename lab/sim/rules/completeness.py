@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from lab.sim.faults import Call
 from lab.sim.gate import time_of
 from lab.sim.instances import ENDING_STATES, NEVER
-from lab.sim.rules import Rule, limits
+from lab.sim.rules import Rule, limits, moves
 from lab.sim.rules.backoff import held_until
 from lab.sim.rules.checker import SKEW_S
 from lab.sim.rules.desired import ends_between, in_effect
@@ -36,7 +36,9 @@ def check_tick(view: InvocationView, memory: MemoryStore) -> None:
         view.report(Rule.TICK_COMPLETE, f"{instance.id}, launched at {instance.launched_at}, has no row")
     check_after_tick(view, view.spec)
     check_resumed(view, view.spec)
+    moves.check_after_tick(view)
     _check_needless_replicas(view, view.spec)
+    _check_change_at_once(view, view.spec)
     _check_next(view, view.spec, memory)
 
 
@@ -133,9 +135,13 @@ def _overdue_while_draining(
     if instance.state in ENDING_STATES or is_marked:
         return ""
     is_spared = row.warned_at is None or view.is_over(row.warned_at, limits.SPARED_END_S)
-    is_done = view.target(row) is None and view.is_over(row.since, limits.DEREGISTRATION_LAG_S)
+    # Where the load balancer doesn't show a replica that is ready, it may not show this one either.
+    ready = (r for r in view.rows.replicas.values() if r.state is ReplicaState.READY)
+    is_shown = all(view.target(r) is not None for r in ready)
+    is_done = is_shown and view.target(row) is None and view.is_over(row.since, limits.DEREGISTRATION_LAG_S)
     # While requests may be in flight it has that time twice: perhaps it was deregistered late.
-    is_busy = instance.state.is_alive and view.target(row) not in (None, TargetState.UNUSED)
+    is_out = view.target(row) is TargetState.UNUSED or (is_shown and view.target(row) is None)
+    is_busy = instance.state.is_alive and not is_out
     is_late = view.is_over(row.since, (1 + is_busy) * (limits.DEREGISTRATION_LAG_S + spec.drain_s))
     if (is_spared or instance.state is InstanceState.STOPPED) and (is_done or is_late):
         return f"drains since {time_of(row.since):.1f} s, and its instance is {instance.state}"
@@ -163,6 +169,21 @@ def _orphans(view: InvocationView) -> Iterator[Instance]:
             and is_old
         ):
             yield instance
+
+
+def _check_change_at_once(view: InvocationView, spec: ServiceSpec) -> None:
+    """An old replica made place for the new ones: did all of them, and do as many new ones serve?"""
+    if spec.on_update is not OnUpdate.BLUE_GREEN or not view.is_alone:
+        return
+    why = f"version {spec.version} is deployed"
+    old = [r for r in view.rows.replicas.values() if r.is_counted and r.version != spec.version]
+    now = view.now.replicas
+    gone = [r for r in old if r.id in now and now[r.id].state is ReplicaState.DRAINING]
+    gone = [r for r in gone if r.serves and now[r.id].reason == why]
+    left = [r for r in old if r.id in now and now[r.id].is_counted and r.id <= view.rows.highest_id]
+    new = sum(r.stays and r.version == spec.version for r in now.values())
+    if gone and (left or new < spec.replicas):
+        view.report(Rule.CHANGED_AT_ONCE, f"{gone[0]} goes, {left} stay, and {new} of the new ones serve")
 
 
 def _check_needless_replicas(view: InvocationView, spec: ServiceSpec) -> None:
@@ -231,7 +252,7 @@ def _check_wait(view: InvocationView, next_tick: float | None) -> None:
     missing = spec.replicas - len(regular(view.rows))
     if missing < 0 or not (missing or waiting):
         return
-    if spec.on_update is OnUpdate.REPLACE and any(row.version != spec.version for row in replicas):
+    if spec.on_update is not OnUpdate.KEEP and any(row.version != spec.version for row in replicas):
         return  # which version is launched next, and may have to wait, depends on what has served
     launches_from = held_until(view, spec.version, is_fallback=False)
     retries = [time_of(row.retry_at) if row.retry_at else now for row in waiting]

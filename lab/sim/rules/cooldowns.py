@@ -35,6 +35,8 @@ class Evidence:
     """What the cooldown's reason must say."""
     is_owed: bool = True
     """Whether the cooldown must be recorded, or only may be."""
+    is_blind: bool = False
+    """Whether it is judged without what is known of the pools, though that may have been read."""
 
 
 @dataclass(slots=True)
@@ -123,7 +125,7 @@ class CooldownChecker:
         """EC2 answered to starts of standbys: what it refused for lack of capacity cools."""
         now = at(self.scheduler.now + invocation.skew_s)
         self.of(invocation).evidence += [
-            Evidence(invocation.tick_service, *about, now, refusal.code)
+            Evidence(invocation.tick_service, *about, now, refusal.code, is_blind=True)
             for refusal in refusals
             if refusal.offering
             and (about := _scope_and_cause(refusal, refusal.offering.pool.region, PurchaseOption.ON_DEMAND))
@@ -205,6 +207,8 @@ def _scope_and_cause(refusal: Refusal, region: str, option: PurchaseOption) -> t
 
 def _strikes(evidence: Evidence, since: datetime, seen: InvocationEvidence) -> set[int]:
     """How many times in a row it may have happened: once more after a cooldown that isn't long past."""
+    if evidence.is_blind:
+        return {1}
     known = seen.known(evidence.service, evidence.scope, evidence.cause)
     others = (e for e in seen.fresh[evidence.service] if e.cause is not evidence.cause)
     # The table has one cooldown per scope: another cause may have replaced it a moment before.

@@ -104,7 +104,8 @@ def _is_crash_loop(spec: ServiceSpec | None, rows: Rows) -> bool:
     if spec is None or not is_looping(rows.backoff, spec.version):
         return False
     serving = sum(r.serves for r in rows.replicas.values())
-    return serving >= spec.replicas or not (spec.use_spot and spec.on_demand_fallback)
+    has_fallbacks = spec.use_spot and spec.on_demand_fallback and spec.base_on_demand < spec.replicas
+    return serving >= spec.replicas or not has_fallbacks
 
 
 def _check_strength(world: SimWorld, service: str, desired: int, rows: Rows) -> None:
@@ -124,7 +125,7 @@ def _check_versions(world: SimWorld, spec: ServiceSpec, rows: Rows) -> None:
     old = [
         f"{r} v{r.version}" for r in rows.replicas.values() if r.version < spec.version and not r.stands_by
     ]
-    if old and spec.on_update is OnUpdate.REPLACE:
+    if old and spec.on_update is not OnUpdate.KEEP:
         world.checker.report(Rule.ROLLED_OUT, f"{spec.service} v{spec.version} is deployed, there are {old}")
 
 

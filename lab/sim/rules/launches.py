@@ -433,7 +433,7 @@ def _plan(
     scores = survey.scores if survey and survey.asked == spec.asked else {}
     for pool in _eligible(spec, memory):
         offering = Offering(pool, option)
-        if is_spot and _is_too_dear(spec, pool, memory):
+        if is_spot and (_is_too_dear(spec, pool, memory) or _is_no_move(order, pool, memory)):
             continue
         if _cools_until(memory, offering, now) or any(scope.covers(offering) for scope in taught):
             cooling.add(pool)
@@ -442,6 +442,8 @@ def _plan(
         else:
             available.add(pool)
     is_return = spec.on_demand_fallback and all(row.attempts % limits.LOW_SCORE_EVERY for row in order.rows)
+    if order.rows[0].max_price is not None:  # what moves serves where it is
+        is_return, is_last_resort = True, False
     steps = [available]
     if order.rows[0].stands_by and available:
         in_zone = {p: sum(p.zone == other.zone for other in standbys) for p in available}
@@ -462,6 +464,13 @@ def _is_too_dear(spec: ServiceSpec, pool: CapacityPool, memory: PoolMemory) -> b
         return True  # its price is unknown
     most = spec.max_price_share * memory.survey.on_demand_prices[pool.instance_type]
     return memory.survey.spot_prices.get(pool, 0.0) > most
+
+
+def _is_no_move(order: Order, pool: CapacityPool, memory: PoolMemory) -> bool:
+    """Whether it is a move that is launched, and the pool isn't known to be cheap enough."""
+    most = order.rows[0].max_price
+    price = memory.survey.spot_prices.get(pool) if memory.survey else None
+    return most is not None and (price is None or price > most)
 
 
 def _cools_until(memory: PoolMemory, offering: Offering, now: datetime) -> datetime | None:

@@ -10,7 +10,7 @@ from datetime import datetime
 from lab.sim.gate import time_of
 from spotrelay.core.pools import Cause
 from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.spec import OnWarning, ServiceSpec
+from spotrelay.core.spec import OnUpdate, OnWarning, ServiceSpec
 
 # Interruptions: docs/service-file.md.
 
@@ -126,6 +126,12 @@ fallbacks five minutes at most."""
 STANDBY_FAILURE_S = 600.0, 86_400.0
 """After a standby that couldn't be prepared, the next waits ten minutes at first, a day at most."""
 
+ROLLOUT_FAILURES = 2
+"""So many failures in a row stop a roll-out."""
+
+ROLLOUT_REFUSED_S = 1800.0
+"""Where all change at once, EC2 may refuse one of the new ones for so long."""
+
 CRASH_LOOP = 5
 """So many failures in a row stop launches until a deployment, if the last replica was launched after the
 failure before."""
@@ -135,8 +141,8 @@ failure before."""
 STABLE_MAX_S = 600.0
 """A fallback goes once Spot has been ready for as long as it took to start, ten minutes at most."""
 
-STANDBY_STABLE_MAX_S = 90.0
-"""A standby that was resumed goes after a minute and a half at most: it comes back sooner."""
+STANDBY_STABLE_MAX_S = 30.0
+"""A standby that was resumed goes after half a minute at most: it comes back sooner."""
 
 LOW_SCORE = 3
 """Zones with this score or a lower one come after the others."""
@@ -164,6 +170,16 @@ COOLDOWNS_S = {
 """How long a cooldown lasts at first, and at most."""
 
 
+MOVE_AFTER_S = 3600.0
+"""A replica moves once it has been ready for an hour, and an hour after the last try."""
+
+MOVE_PAYS_WITHIN_S = 3600.0
+"""Within this time a move saves what it costs to run two replicas."""
+
+SURVEY_OLD_S = 7200.0
+"""A survey that is older says nothing of prices."""
+
+
 def most_returning(replicas: int) -> int:
     """How many replicas return to Spot at a time: a quarter, or two."""
     return max(2, -(-replicas // 4))
@@ -177,3 +193,9 @@ def cooldown_s(cause: Cause, strikes: int) -> float:
 def doubled_s(times: int, first_s: float, longest_s: float) -> float:
     """The duration for the n-th time (≥ 1) in a row: doubled each time, up to a ceiling."""
     return min(first_s * 2.0 ** (times - 1), longest_s)
+
+
+def most_regular(spec: ServiceSpec) -> int:
+    """The most regular replicas; while all of them change at once, there are as many again."""
+    again = spec.replicas if spec.on_update is OnUpdate.BLUE_GREEN else 0
+    return spec.replicas + again + spec.surge

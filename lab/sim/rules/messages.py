@@ -255,7 +255,9 @@ class MessageChecker:
         if row.state is ReplicaState.FAILED and not _any_about(after, Call.TERMINATE, instance_id):
             self._report_step(invocation, f"{row} has failed, and isn't terminated")
         is_starting = row.state is ReplicaState.STARTING and before.state is not row.state
-        is_to_enter = is_starting and spec.readiness_probe is None
+        # A signal doesn't know what an old version listens on, if the row is of before rows said it.
+        is_known = row.port is not None or row.version == spec.version or invocation.observed_at is not None
+        is_to_enter = is_starting and spec.readiness_probe is None and is_known
         if is_to_enter and not _any_about(after, Call.REGISTER, instance_id):
             self._report_step(invocation, f"{row} starts, and isn't registered")
         if row.warned_at and not before.warned_at and row.state is ReplicaState.READY:

@@ -17,7 +17,7 @@ from lab.sim.instances import ENDING_STATES
 from lab.sim.odd_messages import SimSignal
 from lab.sim.queues import MAX_SKEW_S
 from lab.sim.rules import Rule, limits
-from lab.sim.rules.backoff import is_looping, rollout_stopped
+from lab.sim.rules.backoff import has_stopped_short, is_looping
 from lab.sim.rules.checker import Checker
 from lab.sim.rules.desired import CLOCKS_S, gone_by, in_effect
 from lab.sim.rules.standbys import got_instance_of_another
@@ -159,8 +159,10 @@ class MetricChecker:
         if _has(records, Call.HEALTH) and spec is not None and not is_removed:
             least = 1 if is_whole else 0
             self._add_service(invocation, spec, rows, bounds, is_whole=is_whole)
-            if is_looping(rows.backoff, spec.version) or rollout_stopped(spec, [rows.backoff], rows):
+            if is_looping(rows.backoff, spec.version):
                 bounds.add(Metric.CRASH_LOOPING, service, least, 1)
+            if has_stopped_short(spec, rows):
+                bounds.add(Metric.ROLLOUT_STOPPED, service, least, 1)
         if _has(records, Call.OBSERVE):
             held = self._held_back(invocation, rows, is_override=is_override or is_removed)
             # A forgotten service has no instances, whatever tags say.

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from lab.sim.faults import Call
 from lab.sim.gate import Commit, first, time_of
-from lab.sim.rules import Rule, limits
+from lab.sim.rules import Rule, limits, moves
 from lab.sim.rules.backoff import backoffs, held_until, is_held, is_looping, rollout_stopped
 from lab.sim.rules.checker import SKEW_S
 from lab.sim.rules.invocation_view import InvocationView, stays_in
@@ -37,6 +37,7 @@ def check(view: InvocationView, commit: Commit) -> None:
     _check_scale_in(view, spec, commit)
     _check_fallback_removal(view, commit)
     _check_loss_replacement(view, spec, commit)
+    moves.check(view, spec, commit)
     if changes.create:
         _check_purchase_options(view, spec, commit)
         _check_proactive_replacement(view, spec, commit)
@@ -195,12 +196,15 @@ def _check_loss_replacement(view: InvocationView, spec: ServiceSpec, commit: Com
         and row.instance_id is not None
         and row.state is not ReplicaState.FAILED
     ]
-    # A replica that is due to go gets the next replacement if its own was lost. A roll-out can wait.
+    # A replica that is due to go gets the next replacement if its own was lost. A roll-out can wait, and
+    # so can a move.
     before = commit.before
     due = {
         r.id
         for r in before.replicas.values()
-        if r.superseded_in(before) and before.replicas[r.replaced_by or 0].version == r.version
+        if r.superseded_in(before)
+        and (successor := before.replicas[r.replaced_by or 0]).version == r.version
+        and successor.max_price is None
     }
     count = sum(r.id not in due for r in regular(commit.after))
     for row in lost:
@@ -210,6 +214,8 @@ def _check_loss_replacement(view: InvocationView, spec: ServiceSpec, commit: Com
                     Rule.LOSS_REPLACED_IF_NEEDED,
                     f"{row} is replaced, and {count} are left of {spec.replicas}",
                 )
+        elif moves.is_extra(row, view.rows.replicas):
+            continue  # what was to move stayed when that was decided; the next tick looks
         elif row.reason.endswith(NEEDLESS) and count < spec.replicas:
             view.report(
                 Rule.LOSS_REPLACED_IF_NEEDED, f"{row} isn't replaced, and {count} are left of {spec.replicas}"
@@ -292,17 +298,25 @@ def _check_orphan_purchase(view: InvocationView, row: Replica, base: int) -> Non
 
 
 def _check_proactive_replacement(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
-    """Replicas are replaced before they go: is that due, and at most `surge` at a time?"""
+    """Replicas are replaced before they go: is that due, and at most `surge` at a time?
+
+    Those that EC2 recommends to leave are replaced together.
+    """
     after = commit.after.replicas
     moved = [
         old
         for row in commit.changes.create
-        if (old := commit.before.replicas.get(row.replaces or 0)) is not None and after[old.id].is_counted
+        if row.max_price is None  # see `moves`
+        and (old := commit.before.replicas.get(row.replaces or 0)) is not None
+        and after[old.id].is_counted
     ]
     if not moved:
         return
-    pairs = sum(r.superseded_in(commit.after) and r.is_counted and not r.is_fallback for r in after.values())
-    if pairs > spec.surge:
+    counted = (r for r in after.values() if r.is_counted and not r.is_fallback)
+    paired = [r for r in counted if _gives_way(r, commit.after)]
+    at_once = [r for r in paired if spec.on_update is OnUpdate.BLUE_GREEN and r.version != spec.version]
+    pairs = len(paired) - len(at_once)
+    if pairs > spec.surge or len(at_once) > spec.replicas:
         view.report(Rule.REPLACED_BEFORE_DRAINED, f"{pairs} are replaced at a time, `surge` is {spec.surge}")
     now = commit.at + SKEW_S
     for old in moved:
@@ -326,7 +340,9 @@ def _check_proactive_replacement(view: InvocationView, spec: ServiceSpec, commit
         # One decision may be several commits.
         and not (r.id in view.now.replicas and view.now.replicas[r.id].superseded_in(view.now))
     ]
-    if waiting and any(old.serves for old in moved):
+    is_one_by_one = spec.on_update is not OnUpdate.BLUE_GREEN
+    gave_way = any(old.serves and _gives_way(after[old.id], commit.after) for old in moved)
+    if waiting and is_one_by_one and gave_way:
         view.report(
             Rule.REPLACED_BEFORE_DRAINED,
             f"{waiting[0]} is unhealthy, and {[str(r) for r in moved]} are replaced first",
@@ -394,7 +410,13 @@ def _check_launch_times(view: InvocationView, spec: ServiceSpec, commit: Commit)
             view.report(Rule.FAILURE_BACKOFF, f"{row} is launched, and waits by {view.rows.backoff}")
     # What goes in a later commit of the same decision doesn't stay either.
     staying = sum(r.stays and stays_in(r, commit.after) and stays_in(r, view.now) for r in loaded.values())
-    spot = [r for r in again if r.purchase_option is PurchaseOption.SPOT]
+    # What waits for others of its version doesn't return to Spot: it replaces nothing until they are there.
+    is_apart = spec.on_update is OnUpdate.BLUE_GREEN
+    spot = [
+        r
+        for r in again
+        if r.purchase_option is PurchaseOption.SPOT and not (is_apart and r.version == spec.version)
+    ]
     if spot and spec.use_spot and staying >= spec.replicas:
         starting = [
             r
@@ -403,6 +425,7 @@ def _check_launch_times(view: InvocationView, spec: ServiceSpec, commit: Commit)
             and r.state in STARTING_STATES
             and r.id in commit.after.replicas
             and commit.after.replicas[r.id].state in STARTING_STATES
+            and not (is_apart and r.version == spec.version)
         ]
         most = limits.most_returning(spec.replicas)
         if len(spot) > max(most - len(starting), 0):
@@ -456,9 +479,18 @@ def _has_lost_replicas(view: InvocationView) -> bool:
     return any(row.is_counted and row.id not in left for row in view.rows.replicas.values())
 
 
+def _gives_way(row: Replica, rows: Rows) -> bool:
+    """Whether it is being replaced, for a reason that `surge` limits."""
+    return row.superseded_in(rows) and rows.replicas[row.replaced_by or 0].reason != RECOMMENDED
+
+
+RECOMMENDED = "rebalance recommendation"
+"""Why the new one of such a pair is there, in the words of its row."""
+
+
 def may_roll_out(view: InvocationView, spec: ServiceSpec, row: Replica) -> bool:
     """Whether a replica may make place for a newer version."""
-    is_old = spec.on_update is OnUpdate.REPLACE and row.version < spec.version
+    is_old = spec.on_update is not OnUpdate.KEEP and row.version != spec.version
     return is_old and not rollout_stopped(spec, backoffs(view), view.now)
 
 
@@ -475,22 +507,25 @@ def _check_due(view: InvocationView, spec: ServiceSpec) -> None:
     """Are replicas that are due replaced, as far as `surge` allows?"""
     if _has_lost_replicas(view):
         return
+    is_full = False
     for rows in (view.rows, view.now):
         there = [r for r in rows.replicas.values() if r.is_counted and not r.is_fallback]
         pairs = sum(r.superseded_in(rows) for r in there)
-        if max(pairs, len(there) - spec.replicas) >= spec.surge:
+        if len(there) - pairs > spec.replicas:
             return
+        recommended = pairs - sum(_gives_way(r, rows) for r in there)
+        is_full = is_full or max(pairs, len(there) - spec.replicas) - recommended >= spec.surge
     for row in view.unchanged_rows():
         if row.state is not ReplicaState.READY or not row.is_counted or row.is_fallback:
             continue
         if row.unhealthy_since is not None:
-            is_due = view.is_over(row.unhealthy_since, limits.UNHEALTHY_S)
+            is_due = not is_full and view.is_over(row.unhealthy_since, limits.UNHEALTHY_S)
         else:
             is_advised = row.rebalance_at is not None and spec.on_rebalance is OnRebalance.REPLACE
             is_due = is_advised and view.is_over(row.since, limits.MIN_READY_S)
             silent_from = limits.silent_from(row, spec)
-            is_due = is_due or (silent_from is not None and silent_from + SKEW_S <= view.invocation.loaded_at)
-            is_due = is_due or _must_roll_out(view, spec, row)
+            is_silent = silent_from is not None and silent_from + SKEW_S <= view.invocation.loaded_at
+            is_due = is_due or (not is_full and (is_silent or _must_roll_out(view, spec, row)))
         if is_due and not row.superseded_in(view.rows):
             view.report(
                 Rule.REPLACED_BEFORE_DRAINED,

@@ -6,10 +6,12 @@ from lab.sim.gate import Commit, time_of
 from lab.sim.rules import Rule, limits
 from lab.sim.rules.checker import MAX_DOCUMENT_AGE_S, SKEW_S, in_force
 from lab.sim.rules.invocation_view import InvocationView
+from lab.sim.rules.moves import is_true_reason as is_true_of_move
 from lab.sim.rules.standbys import got_instance_of_another, was_refused
 from spotrelay.core.instances import InstanceState, TargetState
 from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.spec import OnRebalance
+from spotrelay.core.rows import Rows
+from spotrelay.core.spec import OnRebalance, OnUpdate, ServiceSpec
 
 NEEDLESS = "; as many as wanted are left"
 """The end of the reason of a loss that needs no replacement."""
@@ -177,7 +179,11 @@ def _check_orphan_row(view: InvocationView, commit: Commit, row: Replica) -> Non
 def _check_reason(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> None:
     """A replica goes: is the row's reason true?"""
     reason = row.reason.removesuffix(NEEDLESS)
-    is_right = _is_true_of_standby(row, old, reason) or _is_true_reason(view, commit, row, old, reason)
+    is_right = (
+        _is_true_of_standby(row, old, reason)
+        or is_true_of_move(row, old, commit.before.replicas, reason)
+        or _is_true_reason(view, commit, row, old, reason)
+    )
     if reason != row.reason:
         # A replacement that it got earlier may be going, too.
         is_right = is_right and row.replaced_by == old.replaced_by and not row.is_fallback
@@ -211,15 +217,14 @@ def _is_true_reason(view: InvocationView, commit: Commit, row: Replica, old: Rep
         case "instance gone":
             return view.instance_of(row) is None
         case "its version is given up":
-            # It was to replace one that serves, and nothing was asked for yet.
-            served = commit.before.replicas.get(old.replaces or 0)
-            is_waiting = old.state is ReplicaState.REQUESTED
-            return is_waiting and served is not None and served.stays and served.version < old.version
+            return _is_given_up(view.spec, commit.before, old)
     if reason.startswith("interruption warning"):
         return row.is_warned
     if reason.startswith("version "):
         successor = commit.after.replicas.get(row.replaced_by or 0)
-        return was_ready and successor is not None and row.version < successor.version
+        is_with_others = successor is None and old.is_fallback and _is_at_once(view.spec)
+        is_replaced = was_ready and successor is not None and row.version != successor.version
+        return is_with_others or is_replaced
     if reason.startswith("unhealthy for "):
         return was_ready and (old.unhealthy_since is not None or old.replaced_by is not None)
     if reason.startswith("instance "):
@@ -235,6 +240,23 @@ def _is_true_reason(view: InvocationView, commit: Commit, row: Replica, old: Rep
         is_true = words in ("", instance.end, shown.state_reason if shown else "")
         return state in states and is_true and (not is_failed or may_fail)
     return row.state is ReplicaState.FAILED and reason.startswith("not ready ")
+
+
+def _is_at_once(spec: ServiceSpec | None) -> bool:
+    return spec is not None and spec.on_update is OnUpdate.BLUE_GREEN
+
+
+def _is_given_up(spec: ServiceSpec | None, before: Rows, old: Replica) -> bool:
+    """Whether a replica that goes was to replace one that serves, and nothing was asked for yet.
+
+    Where all change at once, all of the new ones go, while others serve.
+    """
+    if spec is not None and _is_at_once(spec):
+        others = sum(r.serves and r.version != old.version for r in before.replicas.values())
+        return old.version == spec.version and others > 0
+    served = before.replicas.get(old.replaces or 0)
+    is_waiting = old.state is ReplicaState.REQUESTED
+    return is_waiting and served is not None and served.stays and served.version < old.version
 
 
 def _check_time(view: InvocationView, commit: Commit, row: Replica, old: Replica) -> None:

@@ -42,8 +42,8 @@ def removed(operator: Operator, stories: Stories) -> Iterator[tuple[Clients, str
         yield clients, id_
 
 
-def test_another_port_is_refused_under_running_replicas(demo: Bench) -> None:
-    """Its target group would be a new one, without targets: the stack stays as it was."""
+def test_another_port_of_the_target_group_is_refused_under_running_replicas(demo: Bench) -> None:
+    """Who doesn't keep that parameter's value would get another group: the stack stays as it was."""
     cloudformation = demo.operator.session.client("cloudformation")
     before, document, stack = demo.settled(has_history=False), demo.spec, SERVICE_STACK + demo.service
     template = _template(demo.operator, stack)

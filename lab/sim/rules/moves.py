@@ -1,0 +1,203 @@
+"""The rules about moves to cheaper Spot: only where all is well, one at a time, and never for worse."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lab.sim.gate import Commit, Invocation, time_of
+from lab.sim.instances import NEVER
+from lab.sim.rules import Rule, limits
+from spotrelay.core.instances import TargetState
+from spotrelay.core.pools import PoolMemory, PurchaseOption, Survey
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.rows import Changes
+from spotrelay.core.spec import OnUpdate, ServiceSpec
+
+if TYPE_CHECKING:
+    from lab.sim.rules.checker import Checker
+    from lab.sim.rules.invocation_view import InvocationView
+
+SKEW_S = 1.5
+"""As `checker.SKEW_S`, which can't be imported here."""
+
+GIVEN_UP_REASON = "no cheaper Spot was to be had"
+
+MOVED_REASON = "costs "
+"""The beginning of the reason of one that has moved."""
+
+
+def is_extra(row: Replica, rows: Mapping[int, Replica]) -> bool:
+    """Whether it was requested for another to move, and that one needn't go."""
+    before = rows.get(row.replaces or 0)
+    return row.max_price is not None and before is not None and before.is_counted
+
+
+@dataclass(slots=True)
+class _Try:
+    """The last move of a service."""
+
+    at: float = -NEVER
+    heirs: set[int] = field(default_factory=set)
+    """The two replicas, and what came in their place."""
+
+
+@dataclass(slots=True)
+class MoveChecker:
+    """Checks moves at every commit."""
+
+    checker: Checker
+    tries: dict[str, _Try] = field(default_factory=dict)
+
+    def after_commit(
+        self,
+        invocation: Invocation,
+        changes: Changes,
+        before: Mapping[int, Replica],
+        after: Mapping[int, Replica],
+    ) -> None:
+        """A commit took effect."""
+        last = self.tries.setdefault(changes.service, _Try())
+        requested = [row for row in changes.create if row.max_price is not None]
+        for row in requested:
+            self._check_request(invocation, row, before, last)
+        if requested:
+            last = self.tries[changes.service] = _Try(self.checker.scheduler.now)
+            last.heirs = {id_ for row in requested for id_ in (row.id, row.replaces or 0)}
+        last.heirs |= {row.id for row in changes.create if row.replaces in last.heirs}
+        if changes.service in self.checker.damaged:
+            return
+        moving = [r for r in after.values() if r.state.is_active and is_extra(r, after)]
+        if requested and len(moving) > 1:
+            self._report(Rule.MOVES_SINGLY, f"{[str(r) for r in moving]} come at a time")
+        for row in changes.update:
+            self._check_departure(row, before, after)
+            self._check_repeat(changes, row, before, after)
+
+    def _check_request(
+        self, invocation: Invocation, row: Replica, before: Mapping[int, Replica], last: _Try
+    ) -> None:
+        """A replica is to move: may it, was none moved just now, and does it pay?"""
+        old = before.get(row.replaces or 0)
+        if old is None or row.service in self.checker.damaged:
+            return
+        now = self.checker.scheduler.now
+        if now < last.at + limits.MOVE_AFTER_S - SKEW_S and last.heirs & before.keys():
+            self._report(Rule.MOVES_SINGLY, f"{old} is to move, and the last try was at {last.at:.1f} s")
+        is_spot = old.purchase_option is PurchaseOption.SPOT and not (old.is_standby or old.is_fallback)
+        is_ready = old.state is ReplicaState.READY
+        if not (is_spot and is_ready) or now < time_of(old.since) + limits.MOVE_AFTER_S - SKEW_S:
+            self._report(Rule.MOVES_ONLY_SPOT, f"{old}, {old.state}, is to move")
+        survey = _survey(invocation)
+        specs = self.checker.in_force(invocation, row.service)
+        if not any(self._pays(spec, survey, old, row.max_price or NEVER) for spec in specs):
+            self._report(Rule.MOVES_PAY, f"{old} is to move to where Spot costs {row.max_price}: {survey}")
+
+    def _pays(self, spec: ServiceSpec, survey: Survey | None, old: Replica, most: float) -> bool:
+        """Whether a move saves the share, and within the hour what it costs to run two of them."""
+        now = self.checker.scheduler.now
+        if (
+            spec.rebalance_cost is None
+            or survey is None
+            or survey.asked != spec.asked
+            or old.offering is None
+        ):
+            return False
+        if now > time_of(survey.at) + limits.SURVEY_OLD_S + SKEW_S + limits.TIMEOUT_S:
+            return False
+        price, ready = survey.spot_prices.get(old.offering.pool), old.entered[ReplicaState.READY]
+        if price is None or not any(0 < other <= most for other in survey.spot_prices.values()):
+            return False
+        started = time_of(old.entered.get(ReplicaState.PROVISIONING, ready))
+        start_s = min(time_of(ready) - started, spec.initial_delay_s)
+        double_s = start_s + spec.drain_s + limits.DEREGISTRATION_LAG_S
+        saved = (price - most) * limits.MOVE_PAYS_WITHIN_S
+        return most <= price * (1 - spec.rebalance_cost) + 1e-6 and saved >= most * double_s - 0.01
+
+    def _check_departure(
+        self, row: Replica, before: Mapping[int, Replica], after: Mapping[int, Replica]
+    ) -> None:
+        """What has moved goes: is its replacement there?"""
+        old = before.get(row.id)
+        if old is None or not old.state.is_active or row.state.is_active:
+            return
+        successor = after.get(old.replaced_by or 0)
+        has_moved = row.reason.startswith(MOVED_REASON)
+        # It may go in the same commit, if fewer are wanted from now on.
+        if has_moved and (successor is None or ReplicaState.READY not in successor.entered):
+            self._report(Rule.MOVED_SERVES_FIRST, f"{row} goes, and what comes in its place is {successor}")
+
+    def _check_repeat(
+        self,
+        changes: Changes,
+        row: Replica,
+        before: Mapping[int, Replica],
+        after: Mapping[int, Replica],
+    ) -> None:
+        """A replica is launched: it was asked for before, so it is no move."""
+        intent, old = changes.open_intent, before.get(row.id)
+        is_launched = intent is not None and row.id in intent.replica_ids and changes.window is not None
+        if is_launched and old is not None and old.state is ReplicaState.REQUESTED and is_extra(row, after):
+            self._report(Rule.MOVES_END, f"{row} is launched again, and {row.replaces} stays")
+
+    def _report(self, rule: Rule, what: str) -> None:
+        self.checker.report(rule, what)
+
+
+def _survey(invocation: Invocation) -> Survey | None:
+    """The survey that a tick decided on: it asks once more before it launches."""
+    answers = (record.answer for record in invocation.calls)
+    return next((known.survey for known in answers if isinstance(known, PoolMemory)), None)
+
+
+# Ends of invocations.
+
+
+def check(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
+    """A tick requests moves: was all well, by what it was shown, and did nothing else go on?"""
+    requested = [row for row in commit.changes.create if row.max_price is not None]
+    if not requested:
+        return
+    row = requested[0]
+    why = _unrest(view, spec, commit, {r.replaces for r in requested})
+    if why:
+        view.report(Rule.MOVES_WHEN_CALM, f"{row} is requested for {row.replaces} to move: {why}")
+
+
+def _unrest(view: InvocationView, spec: ServiceSpec, commit: Commit, moving: set[int | None]) -> str:
+    """What else goes on; empty if nothing does."""
+    rows = view.rows
+    replicas = [r for r in rows.replicas.values() if not r.stands_by]
+    if len(replicas) != spec.replicas:
+        return f"{len(replicas)} are there of {spec.replicas}"
+    for row in replicas:
+        is_warned = row.is_warned or row.instance_id in view.invocation.warned
+        is_old = spec.on_update is not OnUpdate.KEEP and row.version != spec.version
+        if not row.stays or is_warned or row.is_fallback or is_old:
+            return f"{row} {row.state}"
+        if view.target(row) is not TargetState.HEALTHY:
+            return f"{row} is {view.target(row)}"
+    if rows.intents or rows.backoff.failures:
+        return f"{rows.intents}, {rows.backoff}"
+    written = [str(row) for row in commit.changes.update if row.id not in moving]
+    others = [str(row) for row in commit.changes.create if row.max_price is None]
+    return f"{written} and {others} change, too" if written or others else ""
+
+
+def check_after_tick(view: InvocationView) -> None:
+    """After an undisturbed tick: does no move wait?"""
+    for row in view.unchanged_rows():
+        is_waiting = row.state is ReplicaState.REQUESTED and row.launch_id not in view.rows.intents
+        is_left = is_waiting and is_extra(row, view.rows.replicas) and is_extra(row, view.now.replicas)
+        if is_left and not view.now.intents:
+            view.report(Rule.MOVES_END, f"{row} waits, and {row.replaces} stays")
+
+
+def is_true_reason(row: Replica, old: Replica, before: Mapping[int, Replica], reason: str) -> bool:
+    """Whether the reason is one of moves, and true."""
+    if reason == GIVEN_UP_REASON:
+        return old.state is ReplicaState.REQUESTED and is_extra(old, before)
+    successor = before.get(row.replaced_by or 0)
+    is_moved = successor is not None and successor.max_price is not None
+    return reason.startswith(MOVED_REASON) and old.state is ReplicaState.READY and is_moved

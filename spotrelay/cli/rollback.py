@@ -1,0 +1,59 @@
+"""`spotrelay rollback`: gives the deployed version up, until another one is deployed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from spotrelay.core.rows import Rollback
+    from spotrelay.core.spec import ServiceSpec
+
+
+def rollback(
+    name: Annotated[str, typer.Argument(help="The service.", metavar="NAME", show_default=False)],
+    is_reset: Annotated[
+        bool, typer.Option("--reset", help="Let the deployed version count, and try it again if it failed.")
+    ] = False,
+    region: Annotated[
+        str | None, typer.Option(help="Of the control plane.", metavar="R", show_default=False)
+    ] = None,
+) -> None:
+    """Go back to the version before the deployed one, as it rolled out: launched first, then drained.
+
+    The service file still says what it says: change it and deploy, which ends the rollback.
+    """
+    from spotrelay.cli import control_plane
+    from spotrelay.core.rows import Backoff, Changes
+    from spotrelay.serving import rollout
+
+    with control_plane.errors_shown("rollback"):
+        plane = control_plane.find(name, region)
+        spec = plane.services.get(name, fresh=True)
+        if spec is None:
+            raise control_plane.CommandError(
+                f"no service {name} is deployed in {plane.region}: check the name, or deploy it first"
+            )
+        if is_reset:
+            plane.store.note_rollback(name, None)
+            plane.store.commit(Changes(name, backoff=Backoff()))
+            typer.echo(f"{name}: version {spec.version} counts, as it is deployed")
+        else:
+            back = rollout.before(spec, plane.store.load(name))
+            if back is None:
+                raise control_plane.CommandError(
+                    f"no version of {name} before {spec.version} is known: deploy an earlier service file"
+                )
+            plane.store.note_rollback(name, back)
+            typer.echo(_in_words(spec, back))
+        plane.tell(name, "tick")
+
+
+def _in_words(spec: ServiceSpec, back: Rollback) -> str:
+    from spotrelay.core.spec import OnUpdate
+
+    which = "what is launched from now on has" if spec.on_update is OnUpdate.KEEP else "replicas get"
+    return (
+        f"{spec.service}: {which} version {back.to} instead of {back.version}, until another one is deployed"
+    )

@@ -1,0 +1,16 @@
+"""`spotrelay schema`: the JSON Schema of a service file, for editors."""
+
+from __future__ import annotations
+
+import typer
+
+
+def schema() -> None:
+    """Print the JSON Schema of service files.
+
+    An editor with a YAML language server completes and checks a file by it whose first line is
+    `# yaml-language-server: $schema=PATH`.
+    """
+    from spotrelay.service.reference import schema_text
+
+    typer.echo(schema_text(), nl=False)

@@ -1,0 +1,56 @@
+"""`spotrelay secrets`: writes the secrets of service files to Parameter Store."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from spotrelay.cli.files import Env, EnvFile, Files, Name, Secret, given, load_all
+
+
+def secrets(
+    files: Files,
+    secret: Secret = None,
+    env: Env = None,
+    env_file: EnvFile = None,
+    name: Name = None,
+    region: Annotated[
+        str | None, typer.Option(help="Where the service is, or will be.", metavar="R", show_default=False)
+    ] = None,
+) -> None:
+    """Write secrets to the parameters from which the files' instances read them, encrypted.
+
+    A secret that has its value in the file is written, too. Parameters that get no value stay as they are.
+    """
+    import boto3
+
+    from spotrelay.cli.control_plane import CommandError, errors_shown
+
+    said = given(env, env_file, secret, name)
+    services, problems = load_all(files, said)
+    for problem in problems:
+        typer.echo(str(problem), err=True)
+    if problems:
+        raise typer.Exit(2)
+    with errors_shown("secrets"):
+        todo = [
+            (service, key, parameter, said.secrets.get(key) or service.secret_values.get(key))
+            for service in services
+            for key, parameter in service.secrets.items()
+        ]
+        if unknown := said.secrets.keys() - {key for _, key, _, _ in todo}:
+            raise CommandError(f"no file has a secret {min(unknown)}")
+        parameters = boto3.Session(region_name=region).client("ssm")
+        for service, key, parameter, value in todo:
+            if value is None:
+                typer.echo(f"{service.name}: {key}: {parameter} isn't written: give it with --secret {key}=…")
+                continue
+            parameters.put_parameter(
+                Name=parameter,
+                Value=value,
+                Type="SecureString",
+                Overwrite=True,
+                Description=f"Secret {key} of the SpotRelay service {service.name}",
+            )
+            typer.echo(f"{service.name}: {key}: written to {parameter}")

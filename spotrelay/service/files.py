@@ -1,0 +1,137 @@
+"""What a service's instances get of files: a work directory, and what is copied or mounted elsewhere."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+WORK_DIRECTORY = "sky_workdir"
+"""Below the home directory of whoever runs the scripts: SkyServe's files know it by this name."""
+
+BUCKET_NAME = r"[a-z0-9][a-z0-9.\-]{1,61}[a-z0-9]"
+
+_S3_URL = re.compile(rf"s3://(?P<bucket>{BUCKET_NAME})(?:/(?P<key>.*))?")
+
+_OTHER_STORES = {
+    "gs": "Google's storage",
+    "gcs": "Google's storage",
+    "r2": "Cloudflare's R2",
+    "cos": "IBM's storage",
+    "oci": "Oracle's storage",
+    "nebius": "Nebius's storage",
+    "coreweave": "CoreWeave's storage",
+    "azure": "Azure's storage",
+}
+
+
+class MountMode(StrEnum):
+    """How a bucket gets onto an instance."""
+
+    COPY = "COPY"
+    """Copied once, at set-up."""
+    MOUNT = "MOUNT"
+    """Read from S3 as it is needed."""
+    MOUNT_CACHED = "MOUNT_CACHED"
+    """The same, and what was read is kept on the disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class GitRepository:
+    """A work directory that the instance fetches by itself."""
+
+    url: str
+    ref: str | None = None
+    """Branch, tag or commit; None: the repository's default branch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A bucket, or all in it whose key begins with `prefix`."""
+
+    name: str
+    prefix: str = ""
+    """Without a slash at either end; empty: the whole bucket."""
+
+    @property
+    def url(self) -> str:
+        """As the AWS CLI takes it."""
+        return f"s3://{self.name}/{self.prefix}".rstrip("/")
+
+
+@dataclass(frozen=True, slots=True)
+class FileMount:
+    """One entry of `file_mounts`."""
+
+    target: str
+    """Absolute, or below the home directory (`~/…`)."""
+    source: Path | Bucket
+    """A path of the machine that deploys, or a bucket."""
+    mode: MountMode = MountMode.COPY
+
+
+class FilesError(ValueError):
+    """A source or target can't be used; the text says why and what to do instead."""
+
+
+def local_path(text: str) -> Path:
+    """A path as the user wrote it: relative to where the command runs, `~` for the home directory."""
+    return Path(text).expanduser().absolute()
+
+
+def target(text: str) -> str:
+    """Where a file mount goes; a relative one is below the work directory.
+
+    Raises:
+        FilesError: it is no place for files.
+    """
+    if not text.isprintable() or ":" in text or ".." in text.split("/"):
+        raise FilesError("expected a path such as /data or ~/models, without `..` and without a colon")
+    whole = text if text.startswith(("/", "~/")) else f"~/{WORK_DIRECTORY}/{text}"
+    found = posixpath.normpath(whole)
+    if found.strip("/") in ("", "~", f"~/{WORK_DIRECTORY}") or text in ("", "~"):
+        raise FilesError("would hide the whole directory: name one below it, such as /data or ~/models")
+    return found
+
+
+def bucket(url: str) -> Bucket:
+    """The bucket and prefix that an `s3://` URL names.
+
+    Raises:
+        FilesError: it names another store, or none.
+    """
+    scheme = url.partition("://")[0].lower()
+    if scheme == "s3":
+        match = _S3_URL.fullmatch(url)
+        prefix = (match["key"] or "").strip("/") if match else ""
+        # IAM would read wildcards and variables in the name of what the instances may read.
+        if match is None or re.search(r"[*?$]", prefix) or not prefix.isprintable():
+            raise FilesError("expected s3://bucket/prefix, without *, ? and $")
+        return Bucket(match["bucket"], prefix)
+    if scheme in ("http", "https"):
+        raise FilesError("SpotRelay copies from S3 only: fetch this with curl in `setup`")
+    store = _OTHER_STORES.get(scheme, f"{scheme}://")
+    raise FilesError(f"SpotRelay copies from S3 only, and this is {store}: copy it to a bucket on S3 first")
+
+
+def is_url(text: str) -> bool:
+    """Whether a source is somewhere else than on this machine."""
+    return re.match(r"[A-Za-z][A-Za-z0-9+.\-]*://", text) is not None
+
+
+def repository(url: str, ref: str | None) -> GitRepository:
+    """A repository to fetch the work directory from.
+
+    Raises:
+        FilesError: instances can't fetch from there.
+    """
+    if not re.fullmatch(r"https://[\x21-\x7e]+", url):
+        raise FilesError(
+            "expected an https:// address: instances have no SSH key of yours"
+            " (for a private repository put a token into the secret GIT_TOKEN)"
+        )
+    if ref is not None and not re.fullmatch(r"[\w./][\w./\-]*", ref):
+        raise FilesError("expected a branch, tag or commit")
+    return GitRepository(url, ref)

@@ -1,0 +1,9 @@
+"""Limits of SpotRelay's own that a service file may go beyond: it then says so, and keeps to them."""
+
+from __future__ import annotations
+
+MAX_PROBE_TIMEOUT_S = 20
+"""The prober's limit: the service's tick waits for it."""
+
+LEAST_FAILURE_THRESHOLD_S = 60
+"""Replicas that serve are asked once a minute."""

@@ -1,0 +1,80 @@
+"""The files of a service's instances: their archive in the bootstrap bucket, and who may read what."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from aws_cdk import AssetHashType, Stack
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3_assets as s3_assets
+from constructs import Construct
+
+from spotrelay.service import Service, bundle
+from spotrelay.service.files import Bucket, MountMode
+from spotrelay.service.registry import ecr_registry
+from stacks.validation import acknowledge
+
+
+def archive(scope: Construct, id_: str, service: Service) -> s3_assets.Asset | None:
+    """The archive as an asset; None for a service that needs no file of this machine.
+
+    Raises:
+        FilesError: a file went, or can't be read any more, since the service file was loaded.
+    """
+    if not bundle.is_needed(service):
+        return None
+    directory = tempfile.mkdtemp(prefix="spotrelay-files-")
+    # The CDK copies it into its output while the app synthesizes.
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    file = Path(directory) / f"{service.name}.tar.gz"
+    files_hash = bundle.write(service, file)
+    return s3_assets.Asset(
+        scope, id_, path=str(file), asset_hash=files_hash, asset_hash_type=AssetHashType.CUSTOM
+    )
+
+
+def statements(
+    role: iam.Role, service: Service, files: s3_assets.Asset | None
+) -> Iterator[iam.PolicyStatement]:
+    """What the instances' role may read and write for the service's files and its container, and no more."""
+    partition = Stack.of(role).partition
+    if files is not None:
+        object_arn = f"arn:{partition}:s3:::{files.s3_bucket_name}/{files.s3_object_key}"
+        yield iam.PolicyStatement(actions=["s3:GetObject"], resources=[object_arn])
+    for mount in service.file_mounts:
+        if isinstance(mount.source, Bucket):
+            yield from _bucket_statements(role, mount.source, mount.mode)
+    if service.container is not None and (repository := ecr_registry(service.container)):
+        yield iam.PolicyStatement(
+            actions=["ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"],
+            resources=[
+                f"arn:{partition}:ecr:{repository.region}:{repository.account}:repository/{repository.name}"
+            ],
+        )
+        yield iam.PolicyStatement(actions=["ecr:GetAuthorizationToken"], resources=["*"])
+        # Session Manager's actions have the same finding, which is acknowledged beside them.
+
+
+def _bucket_statements(role: iam.Role, bucket: Bucket, mode: MountMode) -> Iterator[iam.PolicyStatement]:
+    arn = f"arn:{Stack.of(role).partition}:s3:::{bucket.name}"
+    # A prefix may be the key of a single object, too.
+    objects = [f"{arn}/{bucket.prefix}", f"{arn}/{bucket.prefix}/*"] if bucket.prefix else [f"{arn}/*"]
+    actions = ["s3:GetObject"]
+    if mode is not MountMode.COPY:
+        # New files; Mountpoint, as we start it, neither replaces nor deletes any.
+        actions += ["s3:AbortMultipartUpload", "s3:PutObject"]
+    yield iam.PolicyStatement(actions=actions, resources=objects)
+    listed = {"StringLike": {"s3:prefix": [bucket.prefix, f"{bucket.prefix}/*"]}} if bucket.prefix else {}
+    yield iam.PolicyStatement(actions=["s3:ListBucket"], resources=[arn], conditions=listed)
+    for resource in objects:
+        if resource.endswith("*"):
+            shown = resource.replace(Stack.of(role).partition, "<AWS::Partition>")
+            acknowledge(
+                role,
+                f"AwsSolutions-IAM5[Resource::{shown}]",
+                "The objects of the bucket and prefix that the service file names.",
+            )

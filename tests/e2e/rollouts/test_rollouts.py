@@ -1,0 +1,103 @@
+"""A service's stack is updated while clients stream answers: what rolls out costs none of them anything."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lab.demo.deployment import SERVICE_STACK
+from spotrelay.core.names import Metric
+from spotrelay.core.replica import ReplicaState
+from tests.e2e.clients import Clients
+from tests.e2e.faults.bench import Bench
+
+CAPABILITIES = ["CAPABILITY_IAM", "CAPABILITY_NAMED_IAM", "CAPABILITY_AUTO_EXPAND"]
+
+ROLLED_OUT_WITHIN_S = 150.0
+"""Three replicas one after the other, each of which must stay for as long as it took to start."""
+
+KEPT = [{"ParameterKey": "TargetGroupPort", "UsePreviousValue": True}]
+"""As `cdk deploy` does it for every parameter that the stack has."""
+
+Change = Callable[[str], str]
+
+
+def _other_port(template: str) -> str:
+    return template.replace("8081", "8082")
+
+
+def _other_image_at_once(template: str) -> str:
+    body = json.loads(template.replace('on_update\\": \\"rolling', 'on_update\\": \\"blue_green'))
+    (launch,) = (r for r in body["Resources"].values() if r["Type"] == "AWS::EC2::LaunchTemplate")
+    launch["Properties"]["LaunchTemplateData"]["ImageId"] = "ami-0123456789abcdef0"
+    return json.dumps(body)
+
+
+def _other_environment(template: str) -> str:
+    return template.replace("LOAD_S", "LOADED_S")
+
+
+@pytest.mark.timeout(3 * ROLLED_OUT_WITHIN_S)
+@pytest.mark.parametrize("change", [_other_port, _other_image_at_once])
+def test_a_new_version_rolls_out_under_load(demo: Bench, change: Change) -> None:
+    """Another port one by one, another image all at once: no request fails, and no target group is new."""
+    before = demo.spec
+    with Clients(demo) as clients:
+        _update(demo, change)
+        spec = demo.spec
+        assert (spec.version, spec.target_group_arn) == (before.version + 1, before.target_group_arn)
+        demo.watch.until(
+            lambda seen: (
+                len(seen.present) == spec.replicas
+                and all(r.version == spec.version and r.serves for r in seen.present)
+            ),
+            f"version {spec.version} on all replicas",
+            ROLLED_OUT_WITHIN_S,
+        )
+        clients.were_served()
+    assert {r.port for r in demo.watch.look().present} == {spec.port}
+
+
+@pytest.mark.timeout(3 * ROLLED_OUT_WITHIN_S)
+def test_a_bad_version_stops_and_the_one_before_serves_on(demo: Bench) -> None:
+    """Two of its instances die at birth: no third is launched, the alarm rings, no request fails."""
+    before = demo.watch.look()
+    demo.cloud.let_die("Client.VolumeLimitExceeded", 2)
+    with Clients(demo) as clients:
+        _update(demo, _other_environment)
+        demo.watch.until(
+            lambda seen: sum(r.state is ReplicaState.FAILED for r in seen.replicas.values()) == 2,
+            "two failures",
+            ROLLED_OUT_WITHIN_S,
+        )
+        demo.until_alarm(Metric.ROLLOUT_STOPPED, service="demo")
+        victim = demo.victim()
+        demo.warn(victim)
+        demo.until_state(victim.id, ReplicaState.TERMINATED)
+        clients.were_served()
+    after = demo.whole(demo.spec.replicas)
+    assert {r.version for r in after.present} == {demo.spec.version - 1}
+    assert len({r.id for r in before.ready} & {r.id for r in after.ready}) == len(before.ready) - 1
+
+
+def _update(bench: Bench, change: Change) -> None:
+    """Update the service's stack as a deployment of a changed service file does."""
+    cloudformation = bench.operator.session.client("cloudformation")
+    stack = SERVICE_STACK + bench.service
+    body: Any = cloudformation.get_template(StackName=stack)["TemplateBody"]
+    template = json.loads(body) if isinstance(body, str) else body
+    for resource in template["Resources"].values():
+        resource.pop("Metadata", None)
+    changed = change(json.dumps(template, separators=(",", ":")))
+    cloudformation.update_stack(
+        StackName=stack, TemplateBody=changed, Parameters=KEPT, Capabilities=CAPABILITIES
+    )
+
+    def status() -> str:
+        return str(cloudformation.describe_stacks(StackName=stack)["Stacks"][0]["StackStatus"])
+
+    bench.eventually(lambda: not status().endswith("_IN_PROGRESS"), f"{stack} is at rest")
+    assert status() == "UPDATE_COMPLETE"

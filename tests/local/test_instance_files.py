@@ -1,0 +1,105 @@
+"""Instances with files: what the user data fetches with the instance's role, on the local cloud."""
+
+from __future__ import annotations
+
+import base64
+import json
+import uuid
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+
+from spotrelay.service import Service, bundle, load, user_data
+from spotrelay.service.files import Bucket, FileMount
+from tests.local.conftest import Aws, Ground, eventually
+
+pytestmark = pytest.mark.xdist_group("local")
+
+FILE = """\
+service: {replicas: 1}
+resources: {accelerators: L4, ports: 8081}
+secrets: {TOKEN: /chat/token}
+setup: cp ~/models/llama/8b/weights page/
+run: |
+  echo "$TOKEN $SKYPILOT_NODE_IPS $SKYPILOT_NUM_NODES" > page/told
+  cd page && exec python -m http.server --bind "$HOST" "$PORT"
+"""
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Service:
+    """It serves a directory of this machine, beside a model from a bucket and a secret."""
+    file = tmp_path / "chat.yaml"
+    file.write_text(FILE)
+    (tmp_path / "code" / "page").mkdir(parents=True)
+    (tmp_path / "code" / "page" / "index.html").write_text("from the work directory")
+    mount = FileMount("~/models/llama", Bucket("models", "llama"))
+    return replace(load(file), workdir=tmp_path / "code", file_mounts=(mount,))
+
+
+def launched(ground: Ground, service: Service, archive: Path, *statements: dict[str, Any]) -> str:
+    """The address of an instance of the service whose role may do this."""
+    aws = ground.aws
+    for bucket in ("assets", "models"):
+        aws.client("s3").create_bucket(Bucket=bucket)
+    bundle.write(service, archive)
+    aws.client("s3").upload_file(str(archive), "assets", "files.tar.gz")
+    aws.client("s3").put_object(Bucket="models", Key="llama/8b/weights", Body=b"0.1 0.2")
+    aws.client("ssm").put_parameter(Name="/chat/token", Value="hush", Type="String", Overwrite=True)
+    name, iam = f"role-{uuid.uuid4().hex[:8]}", aws.client("iam")
+    trust = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}
+    iam.create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps({"Statement": [trust]}))
+    policy = json.dumps({"Version": "2012-10-17", "Statement": statements})
+    iam.put_role_policy(RoleName=name, PolicyName="p", PolicyDocument=policy)
+    iam.create_instance_profile(InstanceProfileName=name)
+    iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=name)
+    text = user_data(service, "us-east-1", "s3://assets/files.tar.gz")
+    template = aws.ec2.create_launch_template(
+        LaunchTemplateName=name,
+        LaunchTemplateData={
+            "ImageId": "ami-0abcdef1234567890",
+            "UserData": base64.b64encode(text.encode()).decode(),
+            "IamInstanceProfile": {"Name": name},
+        },
+    )["LaunchTemplate"]["LaunchTemplateId"]
+    (id_,) = replace(ground, template=template).running(1, ["g6.2xlarge"])
+    return address_of(aws, id_)
+
+
+def address_of(aws: Aws, id_: str) -> str:
+    """Where an instance listens."""
+    (instance,) = (i for i in aws.local.instances() if i["instance_id"] == id_)
+    return str(instance["address"])
+
+
+def get(address: str, path: str) -> str | None:
+    """What a replica says; None while it doesn't."""
+    try:
+        with urlopen(f"http://{address}:8081/{path}", timeout=2) as answer:
+            return str(answer.read().decode())
+    except OSError:
+        return None
+
+
+def allow(action: str, resource: str) -> dict[str, Any]:
+    """A statement of the instance's role."""
+    return {"Effect": "Allow", "Action": action, "Resource": resource}
+
+
+def test_a_service_with_a_work_directory_serves(ground: Ground, service: Service, tmp_path: Path) -> None:
+    """Its files, a bucket's and a secret are there, fetched with what the role may do and no more."""
+    address = launched(
+        ground,
+        service,
+        tmp_path / "files.tar.gz",
+        allow("s3:GetObject", "arn:aws:s3:::assets/files.tar.gz"),
+        allow("s3:GetObject", "arn:aws:s3:::models/llama/*"),
+        allow("s3:ListBucket", "arn:aws:s3:::models"),
+        allow("ssm:GetParameter", "arn:aws:ssm:us-east-1:000000000000:parameter/chat/token"),
+    )
+    assert eventually(lambda: get(address, ""), "it serves") == "from the work directory"
+    assert get(address, "weights") == "0.1 0.2"
+    assert get(address, "told") == f"hush {address} 1\n"

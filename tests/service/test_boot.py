@@ -1,0 +1,589 @@
+"""The scripts of an instance, run in bash with stand-ins for what they call."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tarfile
+import tomllib
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spotrelay.service import Service, bundle, tools, user_data
+from spotrelay.service.files import Bucket, FileMount, GitRepository, MountMode
+from spotrelay.service.tools import Download
+
+from .conftest import GOOD, Loader
+from .test_userdata import config
+
+ROOT = Path(__file__).parents[2]
+
+ARCHIVE = "s3://assets/files.tar.gz"
+
+# Ubuntu's, for root: it ends at once in a shell without a prompt.
+BASHRC = '[ -z "$PS1" ] && return\nexport FROM_BASHRC=yes\n'
+
+STANDINS = {
+    # The address is the file's name: anything that is downloaded lies in `served`.
+    "curl": """\
+    case "$*" in
+      */latest/api/token) echo token ;;
+      *"X-aws-ec2-metadata-token: token"*/latest/meta-data/local-ipv4) echo 10.0.7.8 ;;
+      *"X-aws-ec2-metadata-token: token"*/latest/meta-data/instance-id) echo i-0123456789abcdef0 ;;
+      *) url="${@: -1}"; while [ "$1" != -o ]; do shift; done; cp "$SERVED/$(basename "$url")" "$2" ;;
+    esac""",
+    "aws": """\
+    case "$1 $2" in
+      "ssm get-parameter") echo "secret of $6" ;;
+      "ecr get-login-password") echo ecr-password ;;
+      "s3api head-object") [ "${*: -1}" = model.bin ] ;;
+      "s3 cp") cp "$SERVED/$(basename "$4")" "$5" ;;
+      "s3 sync") case "$4" in *empty*) ;; *) touch "$5/synced" ;; esac ;;
+    esac""",
+    "docker": """\
+    case "$1" in
+      login) cat >> "$CALLS" ;;
+      run) echo "${CONTAINER_USER:-0 /root}" ;;
+      exec) while [ "$1" != spotrelay ]; do shift; done; shift; exec "$@" ;;
+    esac""",
+    "nvidia-smi": "echo 'GPU 0: L4 (UUID: GPU-1)'; echo 'GPU 1: L4 (UUID: GPU-2)'",
+    "mountpoint": "exit 1",
+    "umount": "exit 1",
+    "systemd-run": "true",
+    "apt-get": "true",
+    "mount-s3": "true",
+    "chown": "true",
+}
+
+
+class Instance:
+    """Directories that serve as an instance's file system, with its commands first on PATH."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.home, self.served = root, root / "home", root / "served"
+        self.directory = root / "opt"
+        self.calls_file = root / "calls"
+        for directory in (root / "bin", self.home, self.served):
+            directory.mkdir()
+        (self.home / ".bashrc").write_text(BASHRC)
+        for name, script in STANDINS.items():
+            self.command(name, script)
+
+    def command(self, name: str, script: str) -> None:
+        """Something on PATH that notes how it was called."""
+        file = self.root / "bin" / name
+        file.write_text(f'#!/bin/bash\necho "{name} $*" >> "$CALLS"\n{script}\n')
+        file.chmod(0o755)
+
+    def boot(self, service: Service) -> dict[str, str]:
+        """Write what cloud-init would; the variables of service.env."""
+        if bundle.is_needed(service):
+            bundle.write(service, self.served / "files.tar.gz")
+        for entry in config(user_data(service, "eu-west-1", ARCHIVE))["write_files"]:
+            if entry["path"].startswith("/opt/spotrelay/"):
+                file = self.directory / entry["path"].removeprefix("/opt/spotrelay/")
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(entry["content"])
+        return {"PORT": "8081", **service.envs}
+
+    def run(self, name: str, **env: str) -> subprocess.CompletedProcess[str]:
+        """One of the two scripts, as systemd starts it."""
+        path = f"{self.root / 'bin'}:{os.environ['PATH']}"
+        own = {
+            "PATH": path,
+            "HOME": str(self.home),
+            "CALLS": str(self.calls_file),
+            "SERVED": str(self.served),
+        }
+        return subprocess.run(
+            ["bash", str(self.directory / name)],
+            cwd=self.directory,
+            env={**own, **env},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def without(self, *names: str) -> str:
+        """PATH without commands that this machine may have."""
+        commands = self.root / "commands"
+        commands.mkdir()
+        for directory in ("/bin", "/usr/bin"):
+            for command in Path(directory).iterdir():
+                if command.name not in names and not (commands / command.name).exists():
+                    (commands / command.name).symlink_to(command)
+        return f"{self.root / 'bin'}:{commands}"
+
+    def start(self, service: Service) -> str:
+        """Boot, set up and run; what `run` says."""
+        env = self.boot(service)
+        for name in ("setup.sh", "run.sh"):
+            if (self.directory / name).exists():
+                done = self.run(name, **env)
+                assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def calls(self, name: str) -> list[str]:
+        """How a command was called."""
+        lines = self.calls_file.read_text().splitlines() if self.calls_file.exists() else []
+        return [line.partition(" ")[2] for line in lines if line.partition(" ")[0] == name]
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Instance:
+    """One that has just booted."""
+    (tmp_path / "instance").mkdir()
+    return Instance(tmp_path / "instance")
+
+
+@pytest.fixture
+def sky(service: Loader) -> Any:
+    """A service in SkyServe's words with this `run` and `setup`."""
+
+    def make(run: str, setup: str | None = None, **fields: Any) -> Service:
+        return replace(service(GOOD), is_skyserve=True, run=run, setup=setup, **fields)
+
+    return make
+
+
+def serve(instance: Instance, monkeypatch: pytest.MonkeyPatch, tool: str, content: bytes) -> None:
+    """Let a download be this, with its checksum."""
+    (instance.served / "tool").write_bytes(content)
+    download = Download("https://example.com/tool", hashlib.sha256(content).hexdigest())
+    monkeypatch.setattr(tools, tool, {"x86_64": download})
+
+
+def test_a_script_finds_what_skypilot_tells_it(instance: Instance, sky: Any) -> None:
+    """The variables of one node, its address and its GPUs, in both scripts and in what they start."""
+    names = "NUM_NODES NODE_RANK NODE_IPS NUM_GPUS_PER_NODE SERVE_REPLICA_ID"
+    script = f"bash -c 'for name in {names}; do name=SKYPILOT_$name; echo ${{!name}}; done'"
+    said = instance.start(sky(script, setup=script)).split()
+    assert said == ["1", "0", "10.0.7.8", "2", str(0xBCDEF0 + 0xA000000)]
+
+
+def test_an_instance_without_metadata_runs_all_the_same(instance: Instance, sky: Any) -> None:
+    """What only informs a script must not keep it from starting."""
+    instance.command("curl", "exit 7")
+    instance.command("nvidia-smi", "exit 9")
+    instance.command("hostname", "echo 10.9.9.9 172.17.0.1")
+    said = instance.start(
+        sky('echo "$SKYPILOT_NODE_IPS $SKYPILOT_NUM_GPUS_PER_NODE $SKYPILOT_SERVE_REPLICA_ID"')
+    )
+    assert said == "10.9.9.9 0 0\n"
+
+
+def test_a_script_runs_in_a_login_shell_in_the_work_directory(instance: Instance, sky: Any) -> None:
+    """.bashrc holds although there is no prompt, PATH keeps its order, and both are in ~/sky_workdir."""
+    said = instance.start(sky('pwd; echo "$FROM_BASHRC"; echo "${PATH%%:*}"', setup="pwd > where"))
+    work = instance.home / "sky_workdir"
+    assert said.splitlines() == [str(work), "yes", str(instance.root / "bin")]
+    assert (work / "where").read_text() == f"{work}\n"
+
+
+@pytest.mark.parametrize("run", ["echo $SKYPILOT_NODE_IPS", "cd ~/sky_workdir"])
+def test_a_file_in_our_words_gets_the_same_where_its_scripts_rely_on_it(service: Loader, run: str) -> None:
+    """`spotrelay:` added to a SkyServe file takes nothing from its scripts."""
+    assert "/host.sh" in user_data(service(GOOD.replace("python3 serve.py", run)), "eu-west-1")
+
+
+def test_skyserves_fields_bring_its_shell_in_any_words(service: Loader, tmp_path: Path) -> None:
+    """A container, a work directory and file mounts are about ~/sky_workdir."""
+    mount = FileMount("/models", Bucket("models"))
+    for fields in ({"container": "x"}, {"workdir": tmp_path}, {"file_mounts": (mount,)}):
+        changed: Any = fields
+        assert "/host.sh" in user_data(replace(service(GOOD), **changed), "eu-west-1")
+
+
+def test_who_needs_nothing_gets_nothing(service: Loader) -> None:
+    """A file in our words without any of it has the two scripts as they are written."""
+    paths = {entry["path"] for entry in config(user_data(service(GOOD), "eu-west-1"))["write_files"]}
+    assert {Path(path).name for path in paths} == {"service.env", "run.sh", "spotrelay.service"}
+
+
+@pytest.mark.parametrize(
+    ("script", "wanted"),
+    [
+        ("conda activate x", "conda"),
+        ("pip install vllm", "conda"),
+        ("cd x && python serve.py", "conda"),
+        ("uv pip install vllm", "uv"),
+        ("uv venv --python 3.12\n.venv/bin/python serve.py", "uv"),
+        ("uvx vllm serve", "uv"),
+        ("python3 -m http.server $PORT", ""),
+        ("# pip install nothing\n/opt/venv/bin/pip install x", ""),
+        ("apt-get install python-is-python3 my-uv", ""),
+    ],
+)
+def test_tools_are_there_for_those_who_call_them(sky: Any, script: str, wanted: str) -> None:
+    """conda and uv are installed where a script calls them, or the `pip` that comes with conda."""
+    chat = sky(script)
+    found = [name for name, needs in (("conda", tools.needs_conda), ("uv", tools.needs_uv)) if needs(chat)]
+    assert " ".join(found) == wanted
+    assert ("/prepare.sh" in user_data(chat, "eu-west-1")) == bool(wanted)
+
+
+def test_an_image_of_the_users_own_has_the_python_that_they_mean(sky: Any) -> None:
+    """conda's `python` would hide the one of a container."""
+    assert not tools.needs_conda(sky("pip list; python serve.py", container="vllm/vllm-openai"))
+    assert tools.needs_conda(sky("conda activate x", container="vllm/vllm-openai"))
+
+
+def test_conda_is_installed_once_and_its_python_is_active(
+    instance: Instance, sky: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The installer runs once; both scripts, and what they call, have conda's functions."""
+    installer = """\
+    while [ "$1" != -p ]; do shift; done
+    echo installed >> "$CALLS"
+    mkdir -p $2/bin $2/etc/profile.d && touch $2/bin/conda && chmod +x $2/bin/conda
+    echo 'conda() { echo "conda $*"; }' > $2/etc/profile.d/conda.sh"""
+    serve(instance, monkeypatch, "CONDA", installer.encode())
+    chat = sky("bash -c 'conda activate mine'", setup="conda create -n mine")
+    assert instance.start(chat) == "conda activate base\nconda activate mine\n"
+    assert instance.run("setup.sh").returncode == 0
+    assert instance.calls_file.read_text().splitlines().count("installed") == 1
+
+
+def test_uv_is_on_the_path(instance: Instance, sky: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """uv's own programs come out of its wheel and can be run."""
+    wheel = instance.root / "uv.whl"
+    with zipfile.ZipFile(wheel, "w") as file:
+        for name in ("uv", "uvx"):
+            file.writestr(f"uv-1.data/scripts/{name}", f"#!/bin/bash\necho {name} $*")
+    serve(instance, monkeypatch, "UV", wheel.read_bytes())
+    chat = sky("uvx vllm serve")
+    instance.boot(chat)
+    path = instance.without("uv", "uvx")
+    assert instance.run("setup.sh", PATH=path).returncode == 0
+    assert instance.run("run.sh", PATH=path).stdout == "uvx vllm serve\n"
+
+
+def test_a_step_that_fails_ends_the_set_up(
+    instance: Instance, sky: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither is the service started, nor is the instance taken for a prepared one."""
+    serve(instance, monkeypatch, "UV", b"no archive")
+    instance.boot(sky("uv --version", setup="touch reached"))
+    done = instance.run("setup.sh", PATH=instance.without("uv"))
+    assert done.returncode == 1
+    assert not (instance.directory / ".prepared").exists()
+    assert not (instance.home / "sky_workdir").exists()
+
+
+def test_an_image_that_has_a_tool_gets_no_other(instance: Instance, sky: Any) -> None:
+    """What its owner chose is used, and nothing is fetched."""
+    instance.command("uv", "echo of the image")
+    instance.command(
+        "conda", "mkdir -p ~/base/etc/profile.d; touch ~/base/etc/profile.d/conda.sh; echo ~/base"
+    )
+    assert instance.start(sky("uv --version; conda activate x")).startswith("of the image\n")
+    assert not any("-o" in call for call in instance.calls("curl"))
+
+
+def test_what_is_not_what_was_pinned_is_not_run(
+    instance: Instance, sky: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A download with another checksum ends the set-up, and says which it was."""
+    serve(instance, monkeypatch, "CONDA", b"echo original")
+    (instance.served / "tool").write_text('echo installed >> "$CALLS"')
+    instance.boot(sky("conda activate x"))
+    done = instance.run("setup.sh")
+    assert done.returncode == 1
+    assert "https://example.com/tool isn't what was checked" in done.stderr
+    assert "installed" not in instance.calls_file.read_text().splitlines()
+
+
+def test_uvs_wheels_are_those_that_the_repository_locks() -> None:
+    """Address and hash are those of uv.lock, which were checked when it was made."""
+    packages = tomllib.loads((ROOT / "uv.lock").read_text(encoding="utf-8"))["package"]
+    wheels = {wheel["url"]: wheel["hash"] for p in packages if p["name"] == "uv" for wheel in p["wheels"]}
+    for download in tools.UV.values():
+        assert wheels[download.url] == f"sha256:{download.sha256}"
+
+
+@pytest.mark.parametrize("arch", ["x86_64", "arm64"])
+def test_every_tool_is_pinned_for_both_architectures(arch: str) -> None:
+    """A service on Graviton finds the same."""
+    for tool in (tools.UV, tools.CONDA, tools.MOUNTPOINT, tools.AWS_CLI):
+        assert tool[arch].url.startswith("https://")
+        assert len(bytes.fromhex(tool[arch].sha256)) == 32
+    assert len({t["x86_64"].url for t in (tools.UV, tools.CONDA, tools.MOUNTPOINT, tools.AWS_CLI)}) == 4
+
+
+def test_the_aws_cli_is_installed_before_a_secret_is_read(
+    instance: Instance, service: Loader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An image of which we don't know whether it has the CLI gets it; the Deep Learning images have it."""
+    chat = service(GOOD + "secrets: {TOKEN: /chat/token}")
+    assert "aws.sh" not in user_data(chat, "eu-west-1")
+    cli = instance.root / "cli.zip"
+    with zipfile.ZipFile(cli, "w") as file:
+        file.writestr("aws/install", '#!/bin/bash\nmv "$SERVED/aws" "$(dirname "$CALLS")/bin/"')
+        file.writestr("aws/dist/aws", "")
+    serve(instance, monkeypatch, "AWS_CLI", cli.read_bytes())
+    (instance.root / "bin" / "aws").rename(instance.served / "aws")
+    own = replace(chat, image=replace(chat.image, reference="ami-1"), run='echo "$TOKEN"')
+    env = instance.boot(own)
+    path = instance.without("aws")
+    assert instance.run("setup.sh", PATH=path).returncode == 0
+    assert instance.run("run.sh", PATH=path, **env).stdout == "secret of /chat/token\n"
+
+
+def test_a_work_directory_is_unpacked_once(instance: Instance, sky: Any, tmp_path: Path) -> None:
+    """Both scripts find its files, modes and links, and keep what they changed after a stop."""
+    work = tmp_path / "code"
+    (work / "sub").mkdir(parents=True)
+    (work / "sub" / "serve.sh").write_text("#!/bin/bash\ncat sub/../linked\n")
+    (work / "sub" / "serve.sh").chmod(0o755)
+    (work / "data").write_text("data\n")
+    (work / "linked").symlink_to("data")
+    chat = sky("sub/serve.sh", setup="echo changed >> data", workdir=work)
+    assert instance.start(chat) == "data\nchanged\n"
+    assert instance.run("run.sh", PORT="8081").stdout == "data\nchanged\n"
+    assert instance.run("setup.sh").returncode == 0, "as after a set-up that failed"
+    assert instance.calls("aws") == [f"s3 cp --only-show-errors {ARCHIVE} files.tar.gz"]
+    assert not (instance.directory / "files").exists()
+
+
+def test_a_repository_is_fetched_at_its_commit(instance: Instance, sky: Any, tmp_path: Path) -> None:
+    """A branch, a whole commit ID or the beginning of one; what isn't there is said."""
+    origin = tmp_path / "origin"
+    git = ["git", "-C", str(origin), "-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run(["git", "init", "-q", "-b", "main", str(origin)], check=True)
+    for content in ("first", "second"):
+        (origin / "file").write_text(content)
+        subprocess.run([*git, "add", "."], check=True)
+        subprocess.run([*git, "commit", "-q", "-m", content], check=True)
+    show = [*git, "rev-parse", "--short", "main~1"]
+    short = subprocess.run(show, capture_output=True, text=True, check=True).stdout.strip()
+    for ref, content in (("main", "second"), (None, "second"), (short, "first")):
+        chat = sky("cat file", workdir=GitRepository(f"file://{origin}", ref))
+        assert instance.start(chat) == content
+        (instance.directory / ".prepared").unlink()
+        shutil.rmtree(instance.home / "sky_workdir")
+    instance.boot(sky("cat file", workdir=GitRepository(f"file://{origin}", "nowhere")))
+    assert "can't fetch nowhere of file://" in instance.run("setup.sh").stderr
+
+
+def test_a_private_repositorys_token_stands_in_no_command_line(instance: Instance, sky: Any) -> None:
+    """Git asks a helper for it, which reads the secret from the environment."""
+    instance.command("git", 'if [ "$1" = -c ]; then eval "${2#*!}"; fi')
+    chat = sky("true", workdir=GitRepository("https://example.com/x.git"), secrets={"GIT_TOKEN": "/git"})
+    instance.boot(chat)
+    done = instance.run("setup.sh")
+    assert "password=secret of /git" in done.stdout.splitlines(), done.stderr
+    assert not any("secret of" in call for call in instance.calls("git"))
+
+
+def test_files_are_copied_to_where_they_are_wanted(instance: Instance, sky: Any, tmp_path: Path) -> None:
+    """A file, a directory, an object and a prefix: each at its target, below home or anywhere."""
+    (tmp_path / "one").write_text("a file")
+    (tmp_path / "many").mkdir()
+    (tmp_path / "many" / "two").write_text("of a directory")
+    (instance.served / "model.bin").write_text("an object")
+    there = f"{instance.root}/data"
+    mounts = (
+        FileMount("~/sky_workdir/it's here", tmp_path / "one"),
+        FileMount(f"{there}/many", tmp_path / "many"),
+        FileMount(f"{there}/model.bin", Bucket("models", "model.bin")),
+        FileMount(f"{there}/all", Bucket("models", "llama/8b")),
+    )
+    said = instance.start(sky(f'cat "it\'s here" {there}/many/two {there}/model.bin', file_mounts=mounts))
+    assert said == "a fileof a directoryan object"
+    assert (Path(there) / "all" / "synced").exists()
+    assert f"s3 sync --only-show-errors s3://models/llama/8b/ {there}/all" in instance.calls("aws")
+
+
+def test_a_prefix_with_nothing_is_an_error(instance: Instance, sky: Any) -> None:
+    """A name that is misspelt fails the set-up instead of leaving an empty directory."""
+    mount = FileMount(f"{instance.root}/data", Bucket("models", "empty"))
+    instance.boot(sky("true", file_mounts=(mount,)))
+    done = instance.run("setup.sh")
+    assert done.returncode == 1
+    assert "there is nothing at s3://models/empty" in done.stderr
+
+
+def test_buckets_are_mounted_at_each_start(instance: Instance, sky: Any) -> None:
+    """Mountpoint runs in a unit of its own, with prefix and cache; what is mounted already stays."""
+    mounts = (
+        FileMount(f"{instance.root}/a", Bucket("models", "llama/8b"), MountMode.MOUNT),
+        FileMount("~/b", Bucket("data"), MountMode.MOUNT_CACHED),
+    )
+    chat = sky("true", setup="true", file_mounts=mounts)
+    instance.start(chat)
+    runs = instance.calls("systemd-run")
+    program = f"--service-type forking {instance.root}/bin/mount-s3"
+    assert (
+        runs[:2]
+        == runs[2:]
+        == [
+            f"--quiet --collect --unit spotrelay-mount-0 {program} models {instance.root}/a --allow-other"
+            " --prefix llama/8b/",
+            f"--quiet --collect --unit spotrelay-mount-1 {program} data {instance.home}/b --allow-other"
+            f" --cache {instance.directory}/cache/1",
+        ]
+    )
+    instance.command("mountpoint", "exit 0")
+    instance.run("run.sh")
+    assert len(instance.calls("systemd-run")) == 4
+
+
+def test_both_scripts_run_in_the_container(instance: Instance, sky: Any) -> None:
+    """It has the host's network, all GPUs, the work directory, and the values by name alone."""
+    chat = sky(
+        'echo "$MODEL $TOKEN $SKYPILOT_NUM_GPUS_PER_NODE"',
+        setup="echo prepared > ~/sky_workdir/done",
+        container="vllm/vllm-openai:v1",
+        envs={"MODEL": "a b"},
+        secrets={"TOKEN": "/token"},
+    )
+    assert instance.start(chat) == "a b secret of /token 2\n"
+    assert (instance.home / "sky_workdir" / "done").exists()
+    calls = instance.calls("docker")
+    assert calls[0] == "pull --quiet vllm/vllm-openai:v1"
+    (create,) = (call for call in calls if call.startswith("create "))
+    assert "--network host --ipc host" in create
+    assert "--gpus all" in create
+    assert f"--volume {instance.home}/sky_workdir:/root/sky_workdir:rslave" in create
+    executed = [call for call in calls if call.startswith("exec ")]
+    assert len(executed) == 2
+    assert "--env MODEL --env TOKEN --env SPOTRELAY_DIR" in executed[0]
+    assert not any("secret of" in call for call in calls)
+    assert calls.index("start spotrelay") < calls.index("restart -t 10 spotrelay")
+
+
+def test_after_a_stop_the_container_is_the_same_one(instance: Instance, sky: Any) -> None:
+    """It is neither pulled nor made again: what `setup` installed is in it."""
+    chat = sky("true", setup="true", container="vllm/vllm-openai")
+    instance.start(chat)
+    before = len(instance.calls("docker"))
+    assert instance.run("run.sh").returncode == 0
+    again = [call.split()[0] for call in instance.calls("docker")[before:]]
+    assert again == ["restart", "exec"]
+
+
+def test_a_container_without_gpus_or_root(instance: Instance, sky: Any) -> None:
+    """Without a GPU none is asked for; another user than root owns the files, at a home of its own."""
+    instance.command("nvidia-smi", "exit 127")
+    instance.command("docker", 'if [ "$1" = run ]; then echo "1000 /home/ray"; fi')
+    mount = FileMount("~/models", Bucket("models"))
+    instance.start(sky("true", container="rayproject/ray", file_mounts=(mount,)))
+    (create,) = (call for call in instance.calls("docker") if call.startswith("create "))
+    assert "--gpus" not in create
+    assert f"--volume {instance.home}/models:/home/ray/models:rslave" in create
+    assert instance.calls("chown") == [
+        f"-R 1000 {instance.home}/{name}" for name in ("sky_workdir", "models")
+    ]
+
+
+def test_an_image_without_bash_is_said_so(instance: Instance, sky: Any) -> None:
+    """The one thing that every image must have."""
+    instance.command("docker", 'if [ "$1" = run ]; then exit 127; fi')
+    instance.boot(sky("true", container="alpine"))
+    done = instance.run("setup.sh")
+    assert done.returncode == 1
+    assert "alpine has no /bin/bash" in done.stderr
+
+
+def test_docker_is_installed_where_it_is_missing(instance: Instance, sky: Any) -> None:
+    """An image for CPUs has none."""
+    (instance.root / "bin" / "docker").rename(instance.served / "docker")
+    instance.command("apt-get", 'case "$*" in *docker.io) mv "$SERVED/docker" "$(dirname "$0")" ;; esac')
+    instance.boot(sky("true", container="alpine"))
+    done = instance.run("setup.sh", PATH=instance.without("docker"))
+    assert done.returncode == 0, done.stderr
+    assert instance.calls("apt-get") == ["update -qq", "install -y -qq docker.io"]
+
+
+def test_a_registry_is_logged_in_to_with_what_the_file_gives(instance: Instance, sky: Any) -> None:
+    """The password goes by standard input, and nothing of the login is kept."""
+    envs = {"SKYPILOT_DOCKER_USERNAME": "me", "SKYPILOT_DOCKER_SERVER": "ghcr.io"}
+    secrets = {"SKYPILOT_DOCKER_PASSWORD": "/password"}
+    instance.start(sky("true", container="ghcr.io/me/x", envs=envs, secrets=secrets))
+    assert instance.calls("docker")[0] == "login --username me --password-stdin ghcr.io"
+    assert "secret of /password" in instance.calls_file.read_text().splitlines()
+
+
+def test_amazons_registry_is_logged_in_to_with_the_role(instance: Instance, sky: Any) -> None:
+    """In the registry's own region, which may be another one; no other registry gets that password."""
+    image = "123456789012.dkr.ecr.us-west-2.amazonaws.com/team/chat:1"
+    instance.start(sky("true", container=image))
+    assert "ecr get-login-password --region us-west-2" in instance.calls("aws")
+    assert instance.calls("docker")[0] == (
+        "login --username AWS --password-stdin 123456789012.dkr.ecr.us-west-2.amazonaws.com"
+    )
+    assert "ecr" not in user_data(sky("true", container="vllm/vllm-openai"), "eu-west-1")
+
+
+def test_scripts_that_are_too_long_come_with_the_files(instance: Instance, sky: Any) -> None:
+    """User data stays small, and both run as they would have."""
+    chat = sky("echo ran " + "x" * 20_000, setup="echo set up > log\n#" + "y" * 20_000)
+    moved = replace(chat, scripts_in_bundle=True)
+    assert len(user_data(moved, "eu-west-1").encode()) < 8192
+    assert instance.start(moved).startswith("ran xxx")
+    assert (instance.home / "sky_workdir" / "log").read_text() == "set up\n"
+
+
+def test_a_file_whose_scripts_are_too_long_puts_them_there_by_itself(service: Loader) -> None:
+    """16 KiB are EC2's limit, and nobody need know it."""
+    assert not service(GOOD).scripts_in_bundle
+    assert service(GOOD + "setup: |\n" + "  echo 0123456789\n" * 1200).scripts_in_bundle
+
+
+def test_a_file_says_what_its_instances_get(service: Loader, tmp_path: Path) -> None:
+    """Its words decide on the shell; its fields arrive."""
+    text = GOOD.replace("  surge: 1\n", "")
+    chat = service(f"{text}workdir: {tmp_path}\nfile_mounts:\n  /models: s3://models/llama\n")
+    assert chat.is_skyserve
+    assert chat.workdir == tmp_path
+    assert chat.file_mounts == (FileMount("/models", Bucket("models", "llama")),)
+    assert not service(GOOD).is_skyserve
+    container = GOOD.replace("  ports", "  image_id: docker:me/chat:1\n  ports")
+    assert service(container).container == "me/chat:1"
+    registry = container + "envs: {SKYPILOT_DOCKER_SERVER: ghcr.io}"
+    assert service(registry).container == "ghcr.io/me/chat:1"
+
+
+def test_the_same_files_make_the_same_archive(sky: Any, tmp_path: Path) -> None:
+    """Neither time nor owner nor umask is in it, and a changed byte or mode makes another."""
+    work = tmp_path / "code"
+    work.mkdir()
+    (work / "a").write_text("a")
+    chat = sky("true", workdir=work)
+    first = bundle.write(chat, tmp_path / "first.tar.gz")
+    os.utime(work / "a", (1, 1))
+    (work / "a").chmod(0o600)
+    assert bundle.write(chat, tmp_path / "second.tar.gz") == first
+    assert (tmp_path / "first.tar.gz").read_bytes() == (tmp_path / "second.tar.gz").read_bytes()
+    assert (tmp_path / "first.tar.gz").read_bytes()[4:8] == bytes(4), "no time in gzip's header"
+    with tarfile.open(tmp_path / "first.tar.gz") as archive:
+        assert archive.getnames() == ["workdir", "workdir/a"]
+    (work / "a").chmod(0o700)
+    assert bundle.write(chat, tmp_path / "third.tar.gz") != first
+
+
+@pytest.mark.parametrize("name", ["prepare.sh", "setup.sh", "run.sh", "mount.sh", "aws.sh", "task/shell.sh"])
+def test_bash_takes_every_script(sky: Any, tmp_path: Path, name: str) -> None:
+    """With everything that a service may ask for at once, no script has an error in its syntax."""
+    chat = sky(
+        "conda activate x; uv run y",
+        setup="true",
+        container="123456789012.dkr.ecr.us-west-2.amazonaws.com/x",
+        workdir=tmp_path,
+        file_mounts=(
+            FileMount("/a", Bucket("models", "p"), MountMode.MOUNT_CACHED),
+            FileMount("/b", Bucket("models", "q")),
+            FileMount("/c", tmp_path),
+        ),
+        secrets={"A": "/a"},
+    )
+    own = replace(chat, image=replace(chat.image, reference="ami-1"))
+    found = {e["path"]: e["content"] for e in config(user_data(own, "eu-west-1", ARCHIVE))["write_files"]}
+    subprocess.run(["bash", "-n"], input=found[f"/opt/spotrelay/{name}"], text=True, check=True)
+    assert len(user_data(own, "eu-west-1", ARCHIVE).encode()) < 14_000

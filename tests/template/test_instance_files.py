@@ -1,0 +1,137 @@
+"""Files and container of a service's instances: what is uploaded, what fetches it, and who may read it."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spotrelay.service import Service, load
+from spotrelay.service.files import Bucket, FileMount, MountMode
+from stacks.service import ServiceStack
+from stacks.settings import AppSettings, GivenNetwork
+from tests.template.conftest import SERVICE_FILES
+from tests.template.support import Template, as_list, flat
+
+SUBNETS = {"subnet-00000001": "us-east-1a", "subnet-00000002": "us-east-1b"}
+ASSETS = "cdk-hnb659fds-assets-<AWS::AccountId>-<AWS::Region>"
+S3 = "arn:<AWS::Partition>:s3:::"
+
+
+def synthesized(directory: Path, service: Service) -> Template:
+    """The service's stack."""
+    import aws_cdk as cdk  # see conftest
+    import cdk_nag
+
+    app = cdk.App(outdir=str(directory))
+    settings = AppSettings(network=GivenNetwork("vpc-00000001", SUBNETS, SUBNETS))
+    ServiceStack(app, "Chosen", service=service, settings=settings)
+    cdk.Validations.of(app).add_plugins(cdk_nag.AwsSolutionsChecks(app))
+    try:
+        app.synth()
+    except RuntimeError:
+        report = (directory / "validation-report.json").read_text(encoding="utf-8")
+        raise AssertionError(json.dumps(json.loads(report), indent=1)) from None
+    return Template.read(directory, "Chosen")
+
+
+def granted(template: Template) -> dict[tuple[str, ...], tuple[list[str], Any]]:
+    """Of the instances' role: actions → resources and condition, but for Session Manager's."""
+    role = template.id_with("AWS::IAM::Role", "Instances")
+    return {
+        tuple(as_list(s["Action"])): ([flat(r) for r in as_list(s["Resource"])], s.get("Condition"))
+        for s in template.statements(role)
+        if not as_list(s["Action"])[0].startswith("ssm")
+    }
+
+
+def user_data_of(template: Template) -> str:
+    """As text."""
+    return flat(template.only("AWS::EC2::LaunchTemplate")["LaunchTemplateData"]["UserData"])
+
+
+@pytest.fixture
+def service() -> Service:
+    """One without any of it."""
+    return load(SERVICE_FILES["demo"])
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    """A work directory."""
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "serve.py").write_text("print('hello')")
+    return tmp_path / "code"
+
+
+def test_a_work_directory_is_an_asset_that_only_its_instances_read(
+    service: Service, code: Path, tmp_path: Path
+) -> None:
+    """One archive in the bootstrap bucket; user data names it, and the role may read that one object."""
+    out = tmp_path / "out"
+    template = synthesized(out, replace(service, workdir=code))
+    (asset,) = out.glob("asset.*.gz")
+    with tarfile.open(asset) as archive:
+        assert archive.getnames() == ["workdir", "workdir/serve.py"]
+    files = json.loads((out / "Chosen.assets.json").read_text())["files"]
+    keys = [d["objectKey"] for f in files.values() if f["source"]["path"] == asset.name
+            for d in f["destinations"].values()]  # fmt: skip
+    assert granted(template) == {("s3:GetObject",): ([f"{S3}{ASSETS}/{keys[0]}"], None)}
+    assert f"unpack 's3://{ASSETS}/{keys[0]}'" in user_data_of(template)
+
+
+def test_another_file_is_another_version_and_the_same_files_are_none(
+    service: Service, code: Path, tmp_path: Path
+) -> None:
+    """The launch template's user data changes with the files' content, and with nothing else."""
+    first = user_data_of(synthesized(tmp_path / "1", replace(service, workdir=code)))
+    (code / "serve.py").touch()
+    assert user_data_of(synthesized(tmp_path / "2", replace(service, workdir=code))) == first
+    (code / "serve.py").write_text("print('hello again')")
+    assert user_data_of(synthesized(tmp_path / "3", replace(service, workdir=code))) != first
+
+
+def test_a_bucket_is_read_where_the_file_names_it(service: Service, tmp_path: Path) -> None:
+    """Below its prefix alone; a mount may add files there, a copy may not; nothing may be deleted."""
+    mounts = (
+        FileMount("/a", Bucket("models", "llama/8b")),
+        FileMount("/b", Bucket("data"), MountMode.MOUNT),
+    )
+    template = synthesized(tmp_path / "out", replace(service, file_mounts=mounts))
+    role = template.id_with("AWS::IAM::Role", "Instances")
+    found = [
+        (as_list(s["Action"]), [flat(r) for r in as_list(s["Resource"])], s.get("Condition"))
+        for s in template.statements(role)
+        if "s3" in str(s["Action"])
+    ]
+    below = {"StringLike": {"s3:prefix": ["llama/8b", "llama/8b/*"]}}
+    assert found == [
+        (["s3:GetObject"], [f"{S3}models/llama/8b", f"{S3}models/llama/8b/*"], None),
+        (["s3:ListBucket"], [f"{S3}models"], below),
+        (["s3:GetObject", "s3:AbortMultipartUpload", "s3:PutObject"], [f"{S3}data/*"], None),
+        (["s3:ListBucket"], [f"{S3}data"], None),
+    ]
+
+
+def test_a_container_from_amazons_registry_is_pulled_with_the_role(service: Service, tmp_path: Path) -> None:
+    """Of that one repository; an image from elsewhere needs no permission."""
+    image = "123456789012.dkr.ecr.us-west-2.amazonaws.com/team/chat:1"
+    template = synthesized(tmp_path / "ecr", replace(service, container=image))
+    repository = "arn:<AWS::Partition>:ecr:us-west-2:123456789012:repository/team/chat"
+    assert granted(template) == {
+        ("ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"): ([repository], None),
+        ("ecr:GetAuthorizationToken",): (["*"], None),
+    }
+    other = synthesized(tmp_path / "hub", replace(service, container="vllm/vllm-openai:v0.11.0"))
+    assert granted(other) == {}
+
+
+def test_who_needs_no_file_uploads_none(service: Service, tmp_path: Path) -> None:
+    """A service of scripts alone has the same stack as ever."""
+    template = synthesized(tmp_path / "out", service)
+    assert not list((tmp_path / "out").glob("asset.*.gz"))
+    assert granted(template) == {}

@@ -113,6 +113,7 @@ def _section(root: dict[str, Any], at: Location) -> dict[str, Any]:
     schema = root
     for step in at:
         schema = schema["properties"][str(step)]
+        schema = schema.get("items", schema)
         # A probe may be a path, too: its fields are in the second of two.
         schema = next((one for one in schema.get("anyOf", ()) if one.get("type") == "object"), schema)
     properties: dict[str, Any] = schema["properties"]
@@ -122,6 +123,8 @@ def _section(root: dict[str, Any], at: Location) -> dict[str, Any]:
 def _of(place: Location, field: FieldInfo) -> dict[str, Any]:
     entry = entries().get(field_name(place))
     described = entry.meaning if entry else field.description or ""
+    if model_of(field) and typing.get_origin(field.annotation) is list:
+        return {"description": described, "type": "array", "items": _object()}
     if model_of(field):
         return {"description": described, "anyOf": [_object(), {"type": _OTHERWISE.get(place, "null")}]}
     schema: dict[str, Any] = {"description": described}

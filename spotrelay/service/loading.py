@@ -175,8 +175,9 @@ def _document_problems(document: Document, service: Service) -> Iterator[Problem
         )
 
 
-def _without_effect(document: Document, wanted: Requirements, service: Service) -> Iterator[Problem]:
+def _without_effect(document: Document, file: ServiceFile, service: Service) -> Iterator[Problem]:
     """Fields that change nothing."""
+    wanted = file.resources.wanted
     known = {name for type_ in catalog.all_types() for name in (type_.name, type_.family)}
     for index, name in enumerate(wanted.exclude):
         if name not in known:
@@ -184,6 +185,8 @@ def _without_effect(document: Document, wanted: Requirements, service: Service) 
             yield document.problem(
                 ("resources", "exclude", index), f"{name} is no known instance type or family{hint}"
             )
+    for idle in scaling.without_effect(file.service.replica_policy, service.instance_types):
+        yield document.problem(idle.at, idle.message)
     if service.on_update is OnUpdate.ROLLING and service.surge == 0:
         yield document.problem(
             ("service", "surge"),
@@ -251,7 +254,7 @@ def _warnings(document: Document, file: ServiceFile, service: Service) -> Iterat
             yield document.problem(
                 ("resources", "accelerators"), f"{accelerators} adds no instance type: {reasons}"
             )
-    yield from _without_effect(document, wanted, service)
+    yield from _without_effect(document, file, service)
     if service.use_spot and (message := _drain_too_long(service)):
         yield document.problem(("spotrelay", "drain_seconds"), message)
     elif found_gap := _without_bridge(service):

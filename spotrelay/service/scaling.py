@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 from zoneinfo import ZoneInfo
 
@@ -185,6 +185,15 @@ def compiled(
         downscale_delay_s=policy.downscale_delay_seconds if policy else 1200,
         schedules=tuple(schedule.compiled for schedule in section.schedules),
     )
+
+
+def without_effect(policy: ReplicaPolicy | None, types: Sequence[InstanceType]) -> Iterator[Finding]:
+    """Figures for accelerators that none of the instance types has."""
+    qps = policy.target_qps_per_replica if policy else None
+    for name in qps if isinstance(qps, Mapping) else ():
+        if not any(these.are_on(type_) for these in _accelerators(name) for type_ in types):
+            message = f"no instance type of this service has {name}: its figure has no effect"
+            yield Finding(("service", "replica_policy", "target_qps_per_replica"), message)
 
 
 def _by_type(qps: Mapping[str, float], types: Sequence[InstanceType]) -> dict[str, float]:

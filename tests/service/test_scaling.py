@@ -89,12 +89,15 @@ def test_the_base_is_a_part_of_the_most(service: Loader) -> None:
     [
         ({**POLICY, "replicas": 2}, None, "service.replica_policy.replicas: unknown field"),
         ({"max_replicas": 2}, None, "service.replica_policy.min_replicas: missing"),
-        ({"min_replicas": 2, "max_replicas": 1}, None, "max_replicas: expected at least min_replicas, 2"),
-        ({"min_replicas": 1, "max_replicas": 2}, None, "add service.replica_policy.target_qps_per_replica"),
-        ({**POLICY, "target_qps_per_replica": 0}, None, "target_qps_per_replica: expected a number more"),
+        ({"min_replicas": 2, "max_replicas": 1}, None, "max_replicas: expected min_replicas, 2, or more"),
+        ({"min_replicas": 1, "max_replicas": 2}, None, "target_qps_per_replica: missing: between"),
+        ({**POLICY, "target_qps_per_replica": 0}, None, "target_qps_per_replica: expected requests a second"),
         ({**POLICY, "target_qps_per_replica": {"A10G": -1}}, None, "target_qps_per_replica.A10G: expected"),
-        ({**POLICY, "target_qps_per_replica": {"H999": 1}}, None, "H999"),
-        ({**POLICY, "target_qps_per_replica": {}}, None, "at least one accelerator"),
+        (
+            {**POLICY, "target_qps_per_replica": {}},
+            None,
+            "target_qps_per_replica: expected requests a second",
+        ),
         ({**POLICY, "upscale_delay_seconds": -1}, None, "upscale_delay_seconds: expected whole seconds"),
         (POLICY, {"schedules": [{**DAY, "cron": "daily"}]}, "cron: expected a cron expression such as"),
         (POLICY, {"schedules": [{**DAY, "time_zone": "Berlin"}]}, "time_zone: expected a time zone such as"),
@@ -118,5 +121,14 @@ def test_a_range_without_a_target_is_refused_in_a_schedule_too(service: Loader) 
 
 def test_a_fixed_number_beside_a_policy_is_refused(service: Loader) -> None:
     """Both say how many there are."""
-    with pytest.raises(InvalidServiceFileError, match=r"service\.replica_policy: service\.replicas says"):
+    with pytest.raises(InvalidServiceFileError, match=r"service\.replicas: stands beside replica_policy"):
         service(file(POLICY, replicas=2))
+
+
+@pytest.mark.parametrize("name", ["H999", "A100"])
+def test_an_accelerator_that_no_replica_has_is_told(service: Loader, name: str) -> None:
+    """Its figure has no effect, be it a slip or what AWS lacks."""
+    chat = service(file({**POLICY, "target_qps_per_replica": {"A10G": 2, name: 9}}))
+    assert [(one.field, name in one.message) for one in chat.warnings] == [
+        ("service.replica_policy.target_qps_per_replica", True)
+    ]

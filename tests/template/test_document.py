@@ -99,7 +99,7 @@ OTHERWISE = {
         *("autostop", "job_recovery", "spot_recovery", "priority", "network_tier", "accelerator_args"),
     },
 }
-"""But for those that say the same in other words, exclude another, or have no effect: see tests/service/test_resources.py."""
+"""But for those that say the same in other words, exclude another, or have no effect."""
 
 BRIDGED: dict[str, Any] = {
     **FILE,
@@ -315,7 +315,8 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Service:
 def test_every_field_of_the_file_is_tried(way: str, model: type[BaseModel]) -> None:
     """A new field of the schema fails this test until the file above has it, off its default."""
     files = [_canonical(file) for file in ({**FILE, "spotrelay": BRIDGED["spotrelay"]}, SKYSERVES, FOLLOWED)]
-    found = [reduce(lambda at, step: at.get(step, {}), way.split(".") if way else (), f) for f in files]
+    steps = way.split(".") if way else ()
+    found: list[Any] = [reduce(lambda at, step: at.get(step, {}), steps, f) for f in files]
     written = [at[0] if isinstance(at, list) else at for at in found]
     tried = {name: f for name, f in model.model_fields.items() if name not in OTHERWISE.get(way, set())}
     assert {name for section in written for name in section} == tried.keys()

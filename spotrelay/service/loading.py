@@ -10,7 +10,6 @@ from pathlib import Path
 
 from spotrelay import catalog
 from spotrelay.core import timing
-from spotrelay.core.requirements import Requirements
 from spotrelay.core.spec import OnUpdate, OnWarning, ReadinessProbe, ServiceSettings
 from spotrelay.service import eligibility, rounds, runtime, scaling, userdata
 from spotrelay.service.candidate import ALTERNATIVES

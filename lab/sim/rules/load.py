@@ -56,7 +56,9 @@ class LoadChecker:
         noted = first(reversed(invocation.calls), Call.NOTE_REQUEST)
         about = next((c.about for c in invocation.calls if c.call is Call.NOTE_REQUEST), None)
         became = about.replicas if isinstance(about, ScaleRequest) else was
-        self._check_change(spec.service, scaling, seen, was, became, invocation.began_at)
+        # With the highest ID the number got lost, too: rows don't tell what it began with.
+        if before is not None or all(id_ <= rows.highest_id for id_ in rows.replicas):
+            self._check_change(spec.service, scaling, seen, was, became, invocation.began_at)
         if invocation.disturbances:  # perhaps it was killed before it could write anything
             self.kept_since[spec.service] = asked.at + SLACK_S
         is_whole = not invocation.disturbances and not isinstance(noted, Exception)

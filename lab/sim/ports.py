@@ -205,13 +205,13 @@ class SimRouter:
 
         self.gate(Call.DEREGISTER, instance_ids, effect, partly=partly)
 
-    def ports(self, spec: ServiceSpec) -> Mapping[str, int]:
+    def ports(self, spec: ServiceSpec, slots: Collection[str] = ()) -> Mapping[str, int]:  # noqa: ARG002
         """See `ports.Router.ports`."""
         group = self.cloud.groups.get(spec.service, {})
         known = {i: target.port for i, target in group.items() if target.port is not None}
         return self.gate(Call.HEALTH, None, lambda: known, stale=lambda: known)
 
-    def health(self, spec: ServiceSpec) -> Mapping[str, TargetState]:
+    def health(self, spec: ServiceSpec, slots: Collection[str] = ()) -> Mapping[str, TargetState]:  # noqa: ARG002
         """See `ports.Router.health`."""
         invocation = self.gate.invocation
 

@@ -226,8 +226,12 @@ def _overrides(request: LaunchRequest) -> list[dict[str, Any]]:
     overrides = []
     for pool in request.pools:
         override: dict[str, Any] = {"InstanceType": pool.instance_type, "SubnetId": subnet_in[pool.zone]}
+        slots = request.spec.hosted_by(pool.instance_type)
+        if request.spec.slots:
+            override["WeightedCapacity"] = slots
         if pool.instance_type in request.max_prices:
-            override["MaxPrice"] = f"{request.max_prices[pool.instance_type]:.4f}"
+            # Of one unit of capacity, where there are weights.
+            override["MaxPrice"] = f"{request.max_prices[pool.instance_type] / slots:.4f}"
         if request.spec.ordered:
             override["Priority"] = ranks[pool.instance_type]
         overrides.append(override)

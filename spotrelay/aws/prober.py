@@ -12,6 +12,7 @@ from spotrelay.aws.clients import PROBE_S, Clients, Deadline
 from spotrelay.aws.errors import translated
 from spotrelay.core.names import prober_function
 from spotrelay.core.ports import Unavailable
+from spotrelay.core.slots import port
 from spotrelay.core.spec import ServiceSpec
 
 if TYPE_CHECKING:
@@ -42,7 +43,10 @@ class FunctionProber:
             return frozenset(addresses)
         if not self._deadline.leaves(PROBE_S):
             raise Unavailable("not enough time is left in this invocation: the next tick asks")
-        urls = [(id_, f"http://{address}:{spec.port}{probe.path}") for id_, address in addresses.items()]
+        urls = [
+            (id_, f"http://{address}:{port(id_) or spec.port}{probe.path}")
+            for id_, address in addresses.items()
+        ]
         requests = [
             {
                 "urls": dict(urls[at : at + MAX_PER_CALL]),

@@ -186,12 +186,12 @@ def port_of(spec: ServiceSpec, rows: Rows, version: int) -> int | None:
 def ports(spec: ServiceSpec, rows: Rows) -> dict[str, int]:
     """By instance, what its server listens on, as far as these rows tell."""
     by_version = {v: port_of(spec, rows, v) for v in {r.version for r in rows.replicas.values()}}
-    known = {r.instance_id: r.port or by_version[r.version] for r in rows.replicas.values()}
+    known = {r.instance_id: r.listens_on or by_version[r.version] for r in rows.replicas.values()}
     return {instance_id: port for instance_id, port in known.items() if instance_id and port}
 
 
 def of_version(spec: ServiceSpec, rows: Rows, version: int) -> ServiceSpec:
-    """The document with what belongs to the version of a replica: its port, and how it says that it is up.
+    """The document with what belongs to a replica's version: port, slots, and how it says that it is up.
 
     An old version would never pass the new one's probe, which may ask for another model.
     """
@@ -199,12 +199,14 @@ def of_version(spec: ServiceSpec, rows: Rows, version: int) -> ServiceSpec:
         return spec
     earlier = _document(rows, version)
     if earlier is None:
-        return replace(spec.in_version(version), port=port_of(spec, rows, version) or spec.port)
+        port = port_of(spec, rows, version) or spec.port
+        return replace(spec.in_version(version), port=port, slots={})
     return replace(
         spec,
         version=version,
         on_demand_template=earlier.on_demand_template,
         port=earlier.port,
+        slots=earlier.slots,
         # The function that asks is the deployed version's: without one nobody can be asked.
         readiness_probe=spec.readiness_probe and earlier.readiness_probe,
         initial_delay_s=earlier.initial_delay_s,

@@ -317,11 +317,11 @@ class ReplayRouter:
                 target.gone_at = self._cloud.now + spec.drain_s
                 self._cloud.drain(target.machine)
 
-    def ports(self, spec: ServiceSpec) -> Mapping[str, int]:
+    def ports(self, spec: ServiceSpec, slots: Collection[str] = ()) -> Mapping[str, int]:  # noqa: ARG002
         """See `ports.Router.ports`."""
         return dict.fromkeys(self._targets, spec.port)
 
-    def health(self, spec: ServiceSpec) -> Mapping[str, TargetState]:  # noqa: ARG002
+    def health(self, spec: ServiceSpec, slots: Collection[str] = ()) -> Mapping[str, TargetState]:  # noqa: ARG002
         """See `ports.Router.health`."""
         self._time.spend(CALL_S)
         now = self._cloud.now

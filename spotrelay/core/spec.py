@@ -235,6 +235,7 @@ _TYPES = get_type_hints(ServiceSpec)
 
 _READERS: Mapping[Any, Callable[[Any], Any]] = {
     Mapping[str, str]: dict,
+    Mapping[str, int]: dict,
     float | None: lambda stored: None if stored is None else float(stored),
     Scaling | None: lambda stored: Scaling.from_dict(stored) if stored else None,
     Requirements | None: lambda stored: Requirements.from_dict(stored) if stored else None,

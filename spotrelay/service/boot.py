@@ -2,6 +2,7 @@
 
     setup.sh    until it has succeeded once: prepare.sh, then the file's `setup`
     run.sh      at each start: the file's `run`
+    slots.sh    where an instance hosts several replicas: run.sh for each of them
     aws.sh, prepare.sh, mount.sh    see `spotrelay.service.prepare`
     host.sh     the SKYPILOT_* variables
     task/       what the file's scripts run in: shell.sh and, in a container, setup.sh and run.sh
@@ -62,7 +63,23 @@ SKYPILOT_NUM_GPUS_PER_NODE=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
 # The same at each start, and another one on each instance.
 SKYPILOT_SERVE_REPLICA_ID=$(spotrelay_imds instance-id)
 SKYPILOT_SERVE_REPLICA_ID=$((16#0${SKYPILOT_SERVE_REPLICA_ID: -7}))
+if [ -n "${SPOTRELAY_SLOT-}" ]; then  # one of the instance's GPUs
+  SKYPILOT_NUM_GPUS_PER_NODE=1
+  SKYPILOT_SERVE_REPLICA_ID=$((SKYPILOT_SERVE_REPLICA_ID * 16 + SPOTRELAY_SLOT))
+fi
 export ${!SKYPILOT_@} PYTHONUNBUFFERED=1
+"""
+
+_SLOTS = """\
+# One server for each GPU, on a port of its own; one that ends is started again, and the others serve on.
+gpus=$(nvidia-smi -L | grep -c '^GPU ')
+for ((slot = 0; slot < (gpus > 0 ? gpus : 1); slot++)); do
+  while true; do
+    SPOTRELAY_SLOT=$slot CUDA_VISIBLE_DEVICES=$slot PORT=$((PORT + slot)) bash "$SPOTRELAY_DIR/run.sh"
+    sleep 5
+  done &
+done
+wait
 """
 
 _LOGIN = """\
@@ -133,6 +150,8 @@ def scripts(service: Service, region: str, archive: str, environment: tuple[str,
     if service.setup is not None or {"aws.sh", "prepare.sh"} & others:
         found["setup.sh"] = _script("setup", service, region, others)
     found["run.sh"] = _script("run", service, region, others)
+    if service.slots:
+        found["slots.sh"] = _SHEBANG + _HERE + _SLOTS
     if service.container is not None:
         found["setup.sh"] += _enter(environment, service, "setup") if service.setup is not None else ""
         found["run.sh"] += _enter(environment, service, "run")

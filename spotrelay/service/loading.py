@@ -10,6 +10,7 @@ from pathlib import Path
 
 from spotrelay import catalog
 from spotrelay.core import timing
+from spotrelay.core.requirements import Eligibility, Requirements
 from spotrelay.core.spec import OnUpdate, OnWarning, ReadinessProbe, ServiceSettings
 from spotrelay.service import eligibility, rounds, runtime, scaling, userdata
 from spotrelay.service.candidate import ALTERNATIVES
@@ -79,9 +80,18 @@ def load(path: str | Path, inputs: Inputs = NOTHING) -> Service:
     )
 
 
+def _wanted(file: ServiceFile) -> tuple[Requirements, Eligibility]:
+    """What an instance must have, and the types that have it: of one replica, or of several that share it."""
+    if not file.spotrelay.shares_instances:
+        return file.resources.wanted, file.resources.found
+    wanted = file.resources.wanted.shared()
+    return wanted, eligibility.find(wanted)
+
+
 def _compile(path: Path, file: ServiceFile, found: Canonical) -> Service:
     section, own, resources = file.service, file.spotrelay, file.resources
-    types = resources.found.types
+    wanted, eligible = _wanted(file)
+    types = eligible.types
     arch = types[0].arch
     # A setting that has the same name in the file is taken as it is; only these are looked at first.
     names = {field.name for field in fields(ServiceSettings)}
@@ -95,6 +105,13 @@ def _compile(path: Path, file: ServiceFile, found: Canonical) -> Service:
     settings["bake_s"] = own.bake_seconds
     settings["rebalance_cost"] = own.rebalance_cost
     settings["replicas"] = file.replicas
+    settings["slots"] = {}
+    if own.shares_instances:
+        settings["slots"] = {t.name: t.accelerator_count for t in types if t.accelerator_count > 1}
+        # The survey may find other types by then: how many replicas those host the document wouldn't say.
+        wanted = replace(
+            wanted, alternatives=(), instance_types=tuple(type_.name for type_ in types), accelerators=()
+        )
     policy = section.replica_policy
     settings["scaling"] = scaling.compiled(file.replicas, policy, own.scaling, types)
     settings["overprovision"] = policy.num_overprovision if policy else 0
@@ -117,7 +134,7 @@ def _compile(path: Path, file: ServiceFile, found: Canonical) -> Service:
         path=path,
         name=file.name,
         # The image is chosen now, so what the survey finds later must suit it.
-        requirements=replace(resources.wanted, arch=arch),
+        requirements=replace(wanted, arch=arch),
         max_price_share=resources.max_price,
         instance_types=types,
         port=file.port,
@@ -240,11 +257,10 @@ def _without_bridge(service: Service) -> tuple[str, str] | None:
 
 
 def _warnings(document: Document, file: ServiceFile, service: Service) -> Iterator[Problem]:
-    wanted = file.resources.wanted
-    found = file.resources.found
+    wanted, found = file.resources.wanted, file.resources.found
     for skipped in file.resources.warnings():
         yield document.problem(("resources", *skipped.at), skipped.message)
-    if service.use_spot and (message := eligibility.too_few(wanted, found)):
+    if service.use_spot and (message := eligibility.too_few(*_wanted(file))):
         yield document.problem(("resources", file.resources.field_of_choice), message)
     for accelerators in dict.fromkeys(a for choice in wanted.choices for a in choice.accelerators):
         if not any(accelerators.are_on(type_) for type_ in found.types):

@@ -339,6 +339,12 @@ class SpotRelaySection(Fields):
     )
 
     scaling: ScalingSection | None = Field(default=None, description="fields (metric, schedules …)")
+    replicas_per_instance: Literal[1, "auto"] = Field(default=1, description="1 or auto")
+
+    @property
+    def shares_instances(self) -> bool:
+        """Whether an instance with several accelerators hosts as many replicas."""
+        return self.replicas_per_instance == AUTO
 
     @property
     def is_auto(self) -> bool:
@@ -440,6 +446,40 @@ class ServiceFile(Fields):
                 f"and that is {probe.path}: remove one of the two, or give the probe post_data"
             )
             raise rejected(Finding(("spotrelay", "health_check"), message))
+        return self
+
+    @model_validator(mode="after")
+    def _instances_can_be_shared(self) -> ServiceFile:
+        """Each replica has one accelerator and a port of its own."""
+        own, wanted = self.spotrelay, self.resources.wanted
+        if not own.shares_instances:
+            return self
+        messages = []
+        counts = [{one.count for one in choice.accelerators} for choice in wanted.choices]
+        if any(each != {1} for each in counts):
+            messages.append(
+                "instances are shared by replicas that have one accelerator each: name them in"
+                " resources.accelerators, with no number or 1, or remove this"
+            )
+        if re.search(r"\bPORT\b", self.run) is None:
+            messages.append(
+                "each replica of an instance listens on a port of its own, and run doesn't name it: use"
+                " $PORT there, or remove this"
+            )
+        if self.resources.container:
+            messages.append(
+                "with resources.image_id: docker:… an instance has one container: remove one of the two"
+            )
+        if own.is_auto or own.standbys(self.replicas):
+            messages.append("a standby is an instance of its own: remove this, or spotrelay.standby")
+        if own.rebalance_cost is not None:
+            messages.append(
+                "a move to cheaper Spot is one replica's, and its instance's others would stay: remove this,"
+                " or spotrelay.rebalance_cost"
+            )
+        if messages:
+            at = ("spotrelay", "replicas_per_instance")
+            raise rejected(*(Finding(at, message) for message in messages))
         return self
 
     @model_validator(mode="after")

@@ -463,6 +463,7 @@ OTHER_SPEC = ServiceSpec(
     overprovision=1,
     load_balancer="app/demo/2",
     labels={"team": "search"},
+    slots={"g5.12xlarge": 4},
 )
 """No field is as by default, nor as in `demo_spec`: one that gets lost on the way is seen."""
 

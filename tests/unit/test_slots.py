@@ -12,9 +12,11 @@ from spotrelay.core import timing
 from spotrelay.core.instances import InstanceState, TargetState
 from spotrelay.core.pools import Offering, PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.rows import Rows
 from spotrelay.core.slots import host
 from spotrelay.core.spec import OnWarning, ServiceSpec
 from spotrelay.events import InterruptionWarning, Signal, StateChange
+from spotrelay.serving import slots
 from tests.examples import demo_spec
 from tests.unit.worlds import Troubled, active, alive, dry, in_rotation, rows, settle, table, world_of
 
@@ -226,3 +228,21 @@ def test_a_dry_market_brings_fallbacks_on_shared_instances() -> None:
     fallbacks = [r for r in active(world) if r.is_fallback]
     assert len(fallbacks) == 4
     assert len({host(r.instance_id or "") for r in fallbacks}) == 1
+
+
+def test_what_shares_an_instance_ends_nothing_where_others_were_not_read() -> None:
+    """A few rows don't say who else is there; all rows do."""
+    one, other = (replica_on(slot, number) for number, slot in enumerate(SLOTS[:2], 1))
+    alone = replace(other, slots=1)
+    some = Rows(replicas={2: other})
+    assert slots.free(some, {SLOTS[1]}) == []
+    assert slots.free(replace(some, replicas={2: alone}), {SLOTS[1]}) == [FIRST]
+    assert slots.free(replace(some, is_whole=True), {SLOTS[1]}) == [FIRST]
+    assert slots.free(Rows(is_whole=True, replicas={1: one, 2: other}), {SLOTS[1]}) == []
+
+
+def replica_on(slot: str, id_: int) -> Replica:
+    """One that serves in a slot."""
+    now = world_of().clock.now()
+    requested = Replica.requested("demo", id_, 1, now, reason="test", port=8081)
+    return replace(requested, state=ReplicaState.READY, instance_id=slot, slots=4)

@@ -11,7 +11,7 @@ from spotrelay.core.names import Metric
 from spotrelay.core.ports import OtherControlPlane, Telemetry
 from spotrelay.core.replica import ReplicaState
 from spotrelay.core.rows import Rows
-from spotrelay.core.scaling import Load
+from spotrelay.core.scaling import Load, Ongoing
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.events import InterruptionWarning, Signal
 from spotrelay.serving import failures, rollout
@@ -81,6 +81,13 @@ class Reporting:
             self.telemetry.record(
                 "scaled", service=service, before=before.replicas, count=decided.replicas, load=asdict(load)
             )
+
+    def ongoing(self, service: str, told: Ongoing, replicas: int) -> None:
+        """How many requests so many replicas have by their own account: a later tick reads it in CloudWatch."""
+        self.telemetry.count(Metric.ONGOING_REQUESTS, sum(told.requests.values()), service=service)
+        self.telemetry.count(Metric.ONGOING_UNKNOWN, replicas - len(told.requests), service=service)
+        if told.unknown:
+            self.telemetry.record("ongoing_unknown", service=service, why=told.unknown)
 
     def since_warning(
         self, metric: Metric, service: str, signals: Sequence[Signal], happened: Mapping[str, datetime]

@@ -83,7 +83,7 @@ class Reporting:
             )
 
     def ongoing(self, service: str, told: Ongoing, replicas: int) -> None:
-        """How many requests so many replicas have by their own account: a later tick reads it in CloudWatch."""
+        """How many requests so many replicas have by their own account, for a later tick."""
         self.telemetry.count(Metric.ONGOING_REQUESTS, sum(told.requests.values()), service=service)
         self.telemetry.count(Metric.ONGOING_UNKNOWN, replicas - len(told.requests), service=service)
         if told.unknown:

@@ -41,6 +41,12 @@ METRICS_DIMENSION = "service"
 METRICS_NO_SERVICE = "SpotRelay"
 """Value of the dimension for what belongs to no one service. Those names are lower case: no collision."""
 
+
+def instances_namespace(service: str) -> str:
+    """Namespace of what a service's instances report: another for each, so that none can speak for another."""
+    return f"{METRICS_NAMESPACE}/{service}"
+
+
 TABLE_PARTITION_KEY = "PK"
 TABLE_SORT_KEY = "SK"
 TABLE_TTL = "TTL"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 from zoneinfo import ZoneInfo
 
@@ -13,6 +13,7 @@ from spotrelay.core.instance_types import InstanceType
 from spotrelay.core.requirements import Accelerators
 from spotrelay.core.scaling import MetricTarget, OngoingTarget, Scaling, Schedule
 from spotrelay.core.schedules import Cron, CronError
+from spotrelay.service import gpu
 from spotrelay.service.document import shown
 from spotrelay.service.requirements import Finding, parse_accelerators, rejected
 
@@ -168,6 +169,9 @@ class ScalingSection(_Fields):
     """What SkyServe's `replica_policy` has no place for."""
 
     ongoing: OngoingSection | None = Field(default=None, description="fields (target_per_replica, metric …)")
+    gpu_utilization: float | None = Field(
+        default=None, gt=0, le=100, allow_inf_nan=False, description="percent, more than 0 and at most 100"
+    )
     metric: MetricSection | None = Field(default=None, description="fields (namespace, name …)")
     schedules: list[ScheduleSection] = Field(
         default_factory=list,
@@ -178,12 +182,16 @@ class ScalingSection(_Fields):
     @property
     def has_target(self) -> bool:
         """Whether it says what the number follows."""
-        return self.metric is not None or self.ongoing is not None
+        return not (self.metric is self.ongoing is self.gpu_utilization is None)
 
 
-def findings(policy: ReplicaPolicy | None, extra: ScalingSection | None) -> list[Finding]:
-    """What is wrong with the two together, each at its place in the whole file."""
-    found = []
+def findings(
+    policy: ReplicaPolicy | None, extra: ScalingSection | None, types: Iterable[InstanceType]
+) -> list[Finding]:
+    """What is wrong with these together, each at its place in the whole file."""
+    found: list[Finding] = []
+    if extra and extra.gpu_utilization is not None:
+        found += [*_gpu_findings(extra, types)]
     if policy is None and extra and extra.has_target:
         message = (
             "without service.replica_policy nothing says between which numbers: give it min_replicas and"
@@ -208,8 +216,23 @@ def findings(policy: ReplicaPolicy | None, extra: ScalingSection | None) -> list
     return found
 
 
+def _gpu_findings(extra: ScalingSection, types: Iterable[InstanceType]) -> Iterator[Finding]:
+    at = ("spotrelay", "scaling", "gpu_utilization")
+    if extra.metric is not None:
+        yield Finding(at, "is a metric itself, and spotrelay.scaling.metric another: keep one of the two")
+    if without := next((t for t in types if not t.is_nvidia), None):
+        yield Finding(
+            at,
+            f"is NVIDIA's, and {without.name} may be launched, which has none: name resources.accelerators",
+        )
+
+
 def compiled(
-    replicas: int, policy: ReplicaPolicy | None, extra: ScalingSection | None, types: Sequence[InstanceType]
+    name: str,
+    replicas: int,
+    policy: ReplicaPolicy | None,
+    extra: ScalingSection | None,
+    types: Sequence[InstanceType],
 ) -> Scaling | None:
     """As the controller reads it; None if the number is fixed."""
     section = extra or ScalingSection()
@@ -221,12 +244,18 @@ def compiled(
         max_replicas=policy.most if policy else replicas,
         target_qps_per_replica=min(qps.values()) if isinstance(qps, Mapping) else qps,
         qps_by_instance_type=_by_type(qps, types) if isinstance(qps, Mapping) else {},
-        metric=section.metric.compiled if section.metric else None,
+        metric=_metric(name, section),
         ongoing=section.ongoing.compiled if section.ongoing else None,
         upscale_delay_s=policy.upscale_delay_seconds if policy else 300,
         downscale_delay_s=policy.downscale_delay_seconds if policy else 1200,
         schedules=tuple(schedule.compiled for schedule in section.schedules),
     )
+
+
+def _metric(service: str, section: ScalingSection) -> MetricTarget | None:
+    if section.gpu_utilization is not None:
+        return gpu.target(service, section.gpu_utilization)
+    return section.metric.compiled if section.metric else None
 
 
 def without_effect(policy: ReplicaPolicy | None, types: Sequence[InstanceType]) -> Iterator[Finding]:

@@ -43,7 +43,7 @@ METRICS_NO_SERVICE = "SpotRelay"
 
 
 def instances_namespace(service: str) -> str:
-    """Namespace of what a service's instances report: another for each, so that none can speak for another."""
+    """Namespace of what a service's instances report: one for each, so that none can speak for another."""
     return f"{METRICS_NAMESPACE}/{service}"
 
 

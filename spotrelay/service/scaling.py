@@ -168,11 +168,11 @@ class OngoingSection(_Fields):
 class ScalingSection(_Fields):
     """What SkyServe's `replica_policy` has no place for."""
 
+    metric: MetricSection | None = Field(default=None, description="fields (namespace, name …)")
     ongoing: OngoingSection | None = Field(default=None, description="fields (target_per_replica, metric …)")
     gpu_utilization: float | None = Field(
         default=None, gt=0, le=100, allow_inf_nan=False, description="percent, more than 0 and at most 100"
     )
-    metric: MetricSection | None = Field(default=None, description="fields (namespace, name …)")
     schedules: list[ScheduleSection] = Field(
         default_factory=list,
         max_length=MAX_SCHEDULES,
@@ -182,7 +182,7 @@ class ScalingSection(_Fields):
     @property
     def has_target(self) -> bool:
         """Whether it says what the number follows."""
-        return not (self.metric is self.ongoing is self.gpu_utilization is None)
+        return any(one is not None for one in (self.metric, self.ongoing, self.gpu_utilization))
 
 
 def findings(

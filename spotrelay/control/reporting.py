@@ -27,6 +27,9 @@ _COUNTED = {
 _FACTS = ("reason", "instance_id", "count")
 """Of an action's fields, those that its log line has beside the replica's."""
 
+SHOWN_UNKNOWN = 10
+"""Replicas of which a log line says why their requests are unknown: of hundreds it is the same."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reporting:
@@ -87,7 +90,8 @@ class Reporting:
         self.telemetry.count(Metric.ONGOING_REQUESTS, sum(told.requests.values()), service=service)
         self.telemetry.count(Metric.ONGOING_UNKNOWN, replicas - len(told.requests), service=service)
         if told.unknown:
-            self.telemetry.record("ongoing_unknown", service=service, why=told.unknown)
+            shown = dict(sorted(told.unknown.items())[:SHOWN_UNKNOWN])
+            self.telemetry.record("ongoing_unknown", service=service, replicas=len(told.unknown), why=shown)
 
     def since_warning(
         self, metric: Metric, service: str, signals: Sequence[Signal], happened: Mapping[str, datetime]

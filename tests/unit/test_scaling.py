@@ -13,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotrelay.control.controller import Controller
+from spotrelay.control.reporting import SHOWN_UNKNOWN, Reporting
 from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import CapacityPool, PurchaseOption, Survey
 from spotrelay.core.ports import Denied, Unavailable
 from spotrelay.core.replica import ReplicaState
-from spotrelay.core.scaling import Load, MetricTarget, OngoingTarget, Scaling, Schedule
+from spotrelay.core.scaling import Load, MetricTarget, Ongoing, OngoingTarget, Scaling, Schedule
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.memory import EPOCH
@@ -429,6 +430,15 @@ def test_an_instance_that_is_not_seen_is_unknown() -> None:
     seen = world.fleet.instances[lost]
     world.fleet.instances[lost] = replace(seen, address=None)
     assert told(world, lambda: controller.tick("demo"))[Metric.ONGOING_UNKNOWN] == 1
+
+
+def test_of_many_that_do_not_tell_a_few_are_shown() -> None:
+    """A log line is as long as CloudWatch takes it, however many replicas there are."""
+    world = world_of()
+    unknown = {f"i-{n}": "late" for n in range(500)}
+    Reporting(world.telemetry).ongoing("demo", Ongoing({}, unknown), 500)
+    ((_, facts),) = world.telemetry.records
+    assert (facts["replicas"], facts["why"]) == (500, dict(sorted(unknown.items())[:SHOWN_UNKNOWN]))
 
 
 def test_nobody_is_asked_without_need() -> None:

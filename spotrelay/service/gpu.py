@@ -23,19 +23,20 @@ SCRIPT = """\
 #!/bin/bash
 # AWS's Deep Learning images have the agent, and Amazon Linux its package.
 set -euo pipefail
+cd "$(dirname "$0")"
 agent=/opt/aws/amazon-cloudwatch-agent/bin/amazon-cloudwatch-agent-ctl
 if [ ! -x "$agent" ]; then
   if command -v dnf >/dev/null; then
     dnf install -y -q amazon-cloudwatch-agent
   else
-    package=$(mktemp --suffix .deb)
+    # Always the same file: what keeps trying mustn't fill the disk.
     from=https://amazoncloudwatch-agent.s3.amazonaws.com/ubuntu/$(dpkg --print-architecture)/latest
-    curl -fsSL --retry 5 -o "$package" "$from/amazon-cloudwatch-agent.deb"
-    dpkg -i "$package"
-    rm "$package"
+    curl -fsSL --retry 5 -o agent.deb "$from/amazon-cloudwatch-agent.deb"
+    dpkg -i agent.deb
+    rm agent.deb
   fi
 fi
-exec "$agent" -a fetch-config -m ec2 -s -c "file:$(cd "$(dirname "$0")" && pwd)/gpu.json"
+exec "$agent" -a fetch-config -m ec2 -s -c "file:$PWD/gpu.json"
 """
 
 UNIT = """\

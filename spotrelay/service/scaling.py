@@ -144,13 +144,11 @@ class OngoingSection(_Fields):
     target_per_replica: float = Field(
         gt=0, allow_inf_nan=False, description="how many requests a replica is to have, more than 0"
     )
-    metric: list[
-        Annotated[str, Field(pattern=_METRIC_NAME, max_length=200, description="a name without labels")]
-    ] = Field(
+    metric: list[Annotated[str, Field(pattern=_METRIC_NAME, max_length=200)]] = Field(
         default_factory=lambda: [*VLLM_METRICS],
         min_length=1,
         max_length=MAX_ONGOING_METRICS,
-        description=f"a list of 1 to {MAX_ONGOING_METRICS} metrics of the server",
+        description=f"a list of 1 to {MAX_ONGOING_METRICS} names of the server's metrics, without labels",
     )
     path: str = Field(
         default="/metrics", pattern=r"^/[\x21-\x7e]*$", max_length=1024, description="a path such as /metrics"

@@ -141,6 +141,8 @@ def test_a_failure_is_one_and_nothing_is_started(tmp_path: Path, commands: dict[
     status, said = ran(tmp_path, **commands)
     assert status != 0
     assert not any(line.startswith("agent") for line in said)
+    if commands.get("curl") == "exit 22":
+        assert not any(line.startswith("dpkg -i") for line in said), "what was fetched in part"
 
 
 def test_the_script_is_bash() -> None:

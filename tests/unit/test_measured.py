@@ -98,7 +98,7 @@ def test_the_format_is_read(body: bytes, expected: float) -> None:
         (b"busy 1e\n", "no number of requests"),
         (b"busy e\n", "no number of requests"),
         (b"busy 1.2.3\n", "no number of requests"),
-        (b"busy " + b"1" * 33 + b"\n", "no number of requests"),
+        (b"busy " + b"0" * 33 + b"\n", "no number of requests"),
         (b"busy \xd9\xa3\n", "no number of requests"),
         (b"busy \n3\n", "no number of requests"),
         (b'busy{a="x" 3\n', "no number of requests"),
@@ -260,7 +260,7 @@ def test_who_never_ends_costs_the_others_nothing(serve: Callable[..., str]) -> N
     poured = [b"x" * (1 << 20)] * 50
     urls = {
         "i-1": serve(page(VLLM)[:100], 10.0),
-        "i-2": serve(b"HTTP/1.1 200 OK\r\n\r\n", *poured),
+        "i-2": serve(b"HTTP/1.1 200 OK\r\n\r\n" + VLLM, *poured),
         "i-3": serve(10.0),
         "i-4": serve(page(VLLM)),
     }

@@ -406,7 +406,9 @@ def test_the_minute_s_tick_asks_those_that_serve() -> None:
     ((service, target, addresses),) = asked
     assert (service, target, set(addresses)) == ("demo", ONGOING, {first, second, third})
     assert {port for _, port in addresses.values()} == {world.services.specs["demo"].port}
-    assert any(name == "ongoing_unknown" and third in facts["why"] for name, facts in world.telemetry.records)
+    assert any(
+        name == "ongoing_unknown" and third in str(facts["why"]) for name, facts in world.telemetry.records
+    )
     world.calls.clear()
     controller.tick("demo", world.clock.now())
     assert "prober.ongoing" not in world.calls

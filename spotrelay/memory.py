@@ -15,7 +15,7 @@ from spotrelay.core.pools import Cooldown, Offering, PoolMemory, Scope, Survey
 from spotrelay.core.ports import NO_PORTS, Conflict, LaunchRequest, LaunchResult, Ports
 from spotrelay.core.replica import Replica
 from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal, Rollback, Rows
-from spotrelay.core.scaling import Load
+from spotrelay.core.scaling import Load, Ongoing, OngoingTarget
 from spotrelay.core.slots import host, port
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
@@ -463,10 +463,22 @@ class MemoryProber:
 
     def __init__(self) -> None:
         self.silent: set[str] = set()
+        self.requests: dict[str, float] = {}
+        """By instance, those in progress or waiting; who isn't silent and isn't here has none."""
 
     def answering(self, spec: ServiceSpec, addresses: Mapping[str, str]) -> frozenset[str]:  # noqa: ARG002
         """See `ports.Prober.answering`."""
         return frozenset(addresses.keys() - self.silent)
+
+    def ongoing(
+        self,
+        service: str,  # noqa: ARG002
+        target: OngoingTarget,  # noqa: ARG002
+        addresses: Mapping[str, tuple[str, int]],
+    ) -> Ongoing:
+        """See `ports.Prober.ongoing`."""
+        told = {id_: self.requests.get(id_, 0.0) for id_ in addresses if id_ not in self.silent}
+        return Ongoing(told, dict.fromkeys(addresses.keys() - told.keys(), "it doesn't answer in time"))
 
 
 class MemoryLoads:

@@ -9,9 +9,9 @@ from aws_cdk import aws_s3_assets as s3_assets
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
-from spotrelay.core.names import INSTANCE_ROLE_PATH, TAG_SERVICE
+from spotrelay.core.names import INSTANCE_ROLE_PATH, TAG_SERVICE, instances_namespace
 from spotrelay.core.spec import LaunchTemplate
-from spotrelay.service import Service, user_data
+from spotrelay.service import Service, gpu, user_data
 from stacks.instance_files import archive, statements
 from stacks.load_balancer import LoadBalancer
 from stacks.network import Network
@@ -183,6 +183,14 @@ class InstanceTemplate(Construct):
                         stack.format_arn(service="ssm", resource="parameter", resource_name=name.lstrip("/"))
                         for name in sorted(set(service.secrets.values()))
                     ],
+                )
+            )
+        if gpu.is_measured(service):
+            # It knows no narrower resource than all, but a namespace: another service's is closed to it.
+            namespace = {"StringEquals": {"cloudwatch:namespace": instances_namespace(service.name)}}
+            role.add_to_policy(
+                iam.PolicyStatement(
+                    actions=["cloudwatch:PutMetricData"], resources=["*"], conditions=namespace
                 )
             )
         for statement in statements(role, service, files):

@@ -43,7 +43,7 @@ class ServiceStack(Stack):
         entrance = LoadBalancer(self, "Entrance", service=service, network=network, settings=settings)
         prober = (
             ProberFunction(self, "Prober", service=service, network=network)
-            if service.readiness_probe
+            if service.readiness_probe or (service.scaling and service.scaling.ongoing)
             else None
         )
         template = InstanceTemplate(

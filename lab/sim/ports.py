@@ -26,6 +26,7 @@ from spotrelay.core.ports import (
     Unavailable,
     UnreadableDocument,
 )
+from spotrelay.core.scaling import Ongoing, OngoingTarget
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.events.ticks import Tick, TickKind
 from spotrelay.memory import MemoryStore
@@ -249,6 +250,15 @@ class SimProber:
         invocation.probed |= frozenset(addresses)
         invocation.silent |= frozenset(addresses) - answering
         return answering
+
+    def ongoing(
+        self,
+        service: str,  # noqa: ARG002
+        target: OngoingTarget,  # noqa: ARG002
+        addresses: Mapping[str, tuple[str, int]],
+    ) -> Ongoing:
+        """See `ports.Prober.ongoing`. No run's load is counted by the replicas."""
+        return Ongoing(unknown=dict.fromkeys(addresses, "nobody counts"))
 
 
 @dataclass(slots=True)

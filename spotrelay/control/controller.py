@@ -36,7 +36,7 @@ from spotrelay.core.pools import PoolMemory
 from spotrelay.core.ports import Conflict, Denied, OtherControlPlane, PortError, Ports, UnreadableDocument
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Changes, Removal, Rows
-from spotrelay.core.scaling import Load, Scaling
+from spotrelay.core.scaling import Load, Ongoing, OngoingTarget, Scaling
 from spotrelay.core.slots import host
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
@@ -288,6 +288,8 @@ class Controller:
         if spec:
             # Those that serve are asked once a minute: each probe is a request that a model answers.
             self._probe(spec, seen, reconcile.watched(spec, seen) if serving is None else {})
+            if serving is None and deployed and deployed.scaling and deployed.scaling.ongoing:
+                self._measure(spec, seen, deployed.scaling.ongoing)
         outcome.raise_first()
         counted.raise_first()
         is_moving = any(not isinstance(action, HoldBack) for action in actions)
@@ -475,6 +477,27 @@ class Controller:
         asked_rows = {r.id: r for r in rows.replicas.values() if r.instance_id in addresses}
         heard = reconcile.heard(replace(rows, replicas=asked_rows), answering, now) if watched else []
         self._perform(_Decision(spec.service, spec, rows, [*prepared, *late, *heard])).raise_first()
+
+    def _measure(self, spec: ServiceSpec, seen: Observation, target: OngoingTarget) -> None:
+        """Ask the replicas that serve how many requests they have, and report it.
+
+        The next tick goes by it: what waits for replicas that don't answer comes last in a tick.
+        """
+        serving = [r for r in seen.rows.replicas.values() if r.serves]
+        if not serving:
+            return
+        listening = rollout.ports(spec, seen.rows)
+        instances = (seen.instances.get(r.instance_id or "") for r in serving)
+        asked = {
+            i.id: (i.address, listening[i.id]) for i in instances if i and i.address and i.id in listening
+        }
+        try:
+            told = self._ports.prober.ongoing(spec.service, target, asked)
+        except PortError as error:
+            self._ports.telemetry.record("ongoing_unknown", service=spec.service, error=repr(error))
+            launching.count_denied(self._ports, error)
+            told = Ongoing()
+        self._reporting.ongoing(spec.service, told, len(serving))
 
     def _perform(self, decision: _Decision) -> _Outcome:
         """Carry the actions out, as far as their rows haven't changed since they were read."""

@@ -41,6 +41,12 @@ METRICS_DIMENSION = "service"
 METRICS_NO_SERVICE = "SpotRelay"
 """Value of the dimension for what belongs to no one service. Those names are lower case: no collision."""
 
+
+def instances_namespace(service: str) -> str:
+    """Namespace of what a service's instances report: one for each, so that none can speak for another."""
+    return f"{METRICS_NAMESPACE}/{service}"
+
+
 TABLE_PARTITION_KEY = "PK"
 TABLE_SORT_KEY = "SK"
 TABLE_TTL = "TTL"
@@ -117,6 +123,10 @@ class Metric(StrEnum):
     """Those desired that aren't ready, fallbacks taken into account."""
     REPLICAS_UNLAUNCHED = "ReplicasUnlaunched"
     """Those desired for which there isn't even an instance, nor one of a fallback."""
+    ONGOING_REQUESTS = "OngoingRequests"
+    """In progress or waiting at the replicas that told, once a minute; only of services that follow them."""
+    ONGOING_UNKNOWN = "OngoingUnknown"
+    """Replicas that serve and didn't tell how many requests they have, once a minute."""
     STANDBYS = "Standbys"
     """Those that can be resumed; only of services that may have any: a metric costs 0.30 USD a month."""
     ELIGIBLE_POOLS = "EligiblePools"

@@ -27,7 +27,7 @@ from spotrelay.core.names import Metric
 from spotrelay.core.pools import CapacityPool, Cooldown, PoolMemory, PurchaseOption, Scope, Survey
 from spotrelay.core.replica import Replica
 from spotrelay.core.rows import Changes, Removal, Rollback, Rows
-from spotrelay.core.scaling import Load
+from spotrelay.core.scaling import Load, Ongoing, OngoingTarget
 from spotrelay.core.spec import ServiceSpec
 
 
@@ -350,6 +350,16 @@ class Prober(Protocol):
         """The instances (ID → private address) that answer the service's readiness probe with 200.
 
         All are asked at once; one that doesn't answer takes its time-out, and costs the others nothing.
+        """
+        ...
+
+    def ongoing(
+        self, service: str, target: OngoingTarget, addresses: Mapping[str, tuple[str, int]]
+    ) -> Ongoing:
+        """How many requests the instances have (ID → private address and port), as their servers count them.
+
+        Raises:
+            PortError: nobody could be asked.
         """
         ...
 

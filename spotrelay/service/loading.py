@@ -113,7 +113,7 @@ def _compile(path: Path, file: ServiceFile, found: Canonical) -> Service:
             wanted, alternatives=(), instance_types=tuple(type_.name for type_ in types), accelerators=()
         )
     policy = section.replica_policy
-    settings["scaling"] = scaling.compiled(file.replicas, policy, own.scaling, types)
+    settings["scaling"] = scaling.compiled(file.name, file.replicas, policy, own.scaling, types)
     settings["overprovision"] = policy.num_overprovision if policy else 0
     settings["readiness_probe"] = None
     promised = own.health_check or (DEFAULT_HEALTH_CHECK if found.dialect is Dialect.SPOTRELAY else None)

@@ -412,7 +412,8 @@ class ServiceFile(Fields):
 
     @model_validator(mode="after")
     def _something_decides_the_number(self) -> ServiceFile:
-        if found := scaling_findings(self.service.replica_policy, self.spotrelay.scaling):
+        types = eligibility.find(self.resources.wanted).types
+        if found := scaling_findings(self.service.replica_policy, self.spotrelay.scaling, types):
             raise rejected(*found)
         return self
 

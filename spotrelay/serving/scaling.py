@@ -80,6 +80,11 @@ def _asked_for(scaling: Scaling, load: Load, serving: Sequence[str]) -> Iterator
             yield _divided(load.metric, metric.target) if metric.is_total else None
         else:
             yield _divided(None if load.metric is None else load.metric * len(serving), metric.target)
+    if ongoing := scaling.ongoing:
+        # Those of nobody say nothing of the requests to come.
+        yield _divided(load.ongoing, ongoing.target) if serving else None
+        if load.is_ongoing_partial:
+            yield None
 
 
 def _divided(value: float | None, by: float) -> int | None:

@@ -1,19 +1,20 @@
-"""The number of replicas follows the load, by what the load balancer's metrics say of it."""
+"""The number of replicas follows the load: the load balancer's metrics, or what replicas themselves tell."""
 
 from __future__ import annotations
 
 import http.client
+import json
 import threading
 import time
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
 import pytest
 
-from spotrelay.core.scaling import Scaling
+from spotrelay.core.scaling import OngoingTarget, Scaling
 from tests.e2e.stand import WITHIN_S, Stand
 
 SCALING = Scaling(
@@ -22,6 +23,13 @@ SCALING = Scaling(
 
 MEASURED_S = 240.0
 """Fewer requests are known to be fewer once a whole minute of them is over, and complete a minute later."""
+
+STREAMS = replace(
+    SCALING,
+    target_qps_per_replica=None,
+    # The server counts the request for its metrics, too: with four streams a replica says five.
+    ongoing=OngoingTarget(target=5.0, metrics=("chat_server_requests_in_flight",)),
+)
 
 
 class Requests:
@@ -44,6 +52,23 @@ class Requests:
         try:
             connection.request("GET", "/health", headers={"Host": self._host})
             return connection.getresponse().status
+        finally:
+            connection.close()
+
+    def chat(self) -> int:
+        """Send one that takes seconds to answer, and wait for its end; the status."""
+        connection = http.client.HTTPConnection(self._address, timeout=WITHIN_S)
+        question = {"model": "spotrelay-demo", "messages": [{"role": "user", "content": "Hello"}]}
+        try:
+            connection.request(
+                "POST",
+                "/v1/chat/completions",
+                body=json.dumps(question),
+                headers={"Host": self._host, "Content-Type": "application/json"},
+            )
+            answer = connection.getresponse()
+            answer.read()
+            return answer.status
         finally:
             connection.close()
 
@@ -90,6 +115,52 @@ def test_the_number_follows_a_ramp_and_back_and_wakes_from_none(stand: Stand) ->
         stand.whole(0, within_s=MEASURED_S)
         assert Requests(stand, rate=1).send() == 503
         stand.whole(1)
+    finally:
+        stand.change(scaling=None, replicas=3)
+        stand.whole(3)
+
+
+class Streams:
+    """So many answers under way at any time, until the end of the `with` block."""
+
+    def __init__(self, requests: Requests, number: int) -> None:
+        self._requests = requests
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._send) for _ in range(number)]
+        self.statuses: Counter[int] = Counter()
+
+    def _send(self) -> None:
+        while not self._stop.is_set():
+            self.statuses[self._requests.chat()] += 1
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(4 * WITHIN_S + 3 * MEASURED_S)
+def test_the_number_follows_the_answers_under_way(stand: Stand) -> None:
+    """Twelve at any time, whatever their rate, are three replicas' at four each; without any it is one again.
+
+    None of the requests fails.
+    """
+    stand.want(1)
+    stand.whole(1)
+    stand.change(scaling=asdict(STREAMS))
+    try:
+        with Streams(Requests(stand, rate=1), 12) as streams:
+            stand.whole(3, within_s=MEASURED_S)
+        assert {*streams.statuses} == {200}
+        stand.whole(1, within_s=MEASURED_S)
     finally:
         stand.change(scaling=None, replicas=3)
         stand.whole(3)

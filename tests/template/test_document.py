@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.requirements import Accelerators, Amount, Requirements
-from spotrelay.core.scaling import MetricTarget, Scaling, Schedule
+from spotrelay.core.scaling import MetricTarget, OngoingTarget, Scaling, Schedule
 from spotrelay.core.spec import (
     LaunchTemplate,
     OnRebalance,
@@ -93,6 +93,7 @@ FILE: dict[str, Any] = {
 OTHERWISE = {
     "": {"num_nodes"},
     "service": {"ports"},
+    "spotrelay.scaling": {"gpu_utilization"},
     "spotrelay.scaling.metric": {"target_value"},
     "resources": {
         *("gpus", "any_of", "ordered", "instance_type", "infra", "cloud", "region", "zone", "image_id"),
@@ -169,6 +170,7 @@ FOLLOWED: dict[str, Any] = {
                 "statistic": "Maximum",
                 "target_per_replica": 100,
             },
+            "ongoing": {"target_per_replica": 6, "metric": ["busy", "queued"], "path": "/stats"},
             "schedules": [
                 {"cron": "0 8 * * 1-5", "min_replicas": 2, "max_replicas": 4, "time_zone": "Asia/Tokyo"}
             ],
@@ -228,6 +230,7 @@ SETTINGS = ServiceSettings(
             statistic="Maximum",
             is_total=True,
         ),
+        ongoing=OngoingTarget(target=6.0, metrics=("busy", "queued"), path="/stats"),
         upscale_delay_s=60,
         downscale_delay_s=600,
         schedules=(Schedule(cron="0 8 * * 1-5", min_replicas=2, max_replicas=4, time_zone="Asia/Tokyo"),),

@@ -2,7 +2,7 @@
 
     setup.sh    until it has succeeded once: prepare.sh, then the file's `setup`
     run.sh      at each start: the file's `run`
-    slots.sh    where an instance hosts several replicas: run.sh for each of them
+    slot.sh     where an instance hosts several replicas: `run` for one of them, and run.sh starts it for each
     aws.sh, prepare.sh, mount.sh    see `spotrelay.service.prepare`
     host.sh     the SKYPILOT_* variables
     task/       what the file's scripts run in: shell.sh and, in a container, setup.sh and run.sh
@@ -75,7 +75,7 @@ _SLOTS = """\
 gpus=$(nvidia-smi -L | grep -c '^GPU ')
 for ((slot = 0; slot < (gpus > 0 ? gpus : 1); slot++)); do
   while true; do
-    SPOTRELAY_SLOT=$slot CUDA_VISIBLE_DEVICES=$slot PORT=$((PORT + slot)) bash "$SPOTRELAY_DIR/run.sh"
+    SPOTRELAY_SLOT=$slot CUDA_VISIBLE_DEVICES=$slot PORT=$((PORT + slot)) bash "$SPOTRELAY_DIR/slot.sh"
     sleep 5
   done &
 done
@@ -150,8 +150,6 @@ def scripts(service: Service, region: str, archive: str, environment: tuple[str,
     if service.setup is not None or {"aws.sh", "prepare.sh"} & others:
         found["setup.sh"] = _script("setup", service, region, others)
     found["run.sh"] = _script("run", service, region, others)
-    if service.slots:
-        found["slots.sh"] = _SHEBANG + _HERE + _SLOTS
     if service.container is not None:
         found["setup.sh"] += _enter(environment, service, "setup") if service.setup is not None else ""
         found["run.sh"] += _enter(environment, service, "run")
@@ -162,6 +160,8 @@ def scripts(service: Service, region: str, archive: str, environment: tuple[str,
         if "setup.sh" in found:
             found["setup.sh"] += _inner("setup", service.setup, service)
         found["run.sh"] += _inner("run", service.run, service)
+    if service.slots:
+        found |= {"slot.sh": found["run.sh"], "run.sh": _SHEBANG + _HERE + _SLOTS}
     return found
 
 

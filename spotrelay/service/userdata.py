@@ -42,7 +42,7 @@ StartLimitIntervalSec=0
 User=root
 WorkingDirectory={home}
 EnvironmentFile={home}/service.env
-{setup}ExecStart=/bin/bash {home}/{main}
+{setup}ExecStart=/bin/bash {home}/run.sh
 Restart=always
 RestartSec=5
 # Setup installs software and may fetch a model: initial_delay_seconds is the limit, kept by SpotRelay.
@@ -72,8 +72,7 @@ def user_data(service: Service, region: str, archive: str = LONGEST_ARCHIVE) -> 
     scripts = boot.scripts(service, region, archive, tuple(environment(service)))
     setup = _SETUP_ONCE.format(home=HOME) if "setup.sh" in scripts else ""
     after = "network-online.target" if service.container is None else "network-online.target docker.service"
-    main = "slots.sh" if "slots.sh" in scripts else "run.sh"
-    unit = _UNIT.format(name=service.name, home=HOME, setup=setup, main=main, after=after)
+    unit = _UNIT.format(name=service.name, home=HOME, setup=setup, after=after)
     config: dict[str, list[Any]] = {
         "write_files": [
             _file(f"{HOME}/service.env", "0600", envfile.render(environment(service))),

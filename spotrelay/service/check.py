@@ -58,7 +58,7 @@ def describe(service: Service) -> Description:
         purchase=_purchase(service),
         standby=service.standby,
         standby_auto=service.standby_auto,
-        instance_types=tuple(_facts(type_) for type_ in service.instance_types),
+        instance_types=tuple(_facts(service, type_) for type_ in service.instance_types),
         accelerators=tuple(f"{name} ({n} type{'s' if n > 1 else ''})" for name, n in counts.items()),
         quotas=tuple(
             _needed(wanted) for wanted in needs(service, {t.name: t.vcpus for t in service.instance_types})
@@ -89,12 +89,14 @@ def _updates(service: Service) -> str:
             return "keep: what is launched from then on has the new version"
 
 
-def _facts(type_: InstanceType) -> str:
+def _facts(service: Service, type_: InstanceType) -> str:
     size = f"{type_.vcpus} vCPU, {type_.memory_gib:g} GiB"
     if not type_.accelerator:
         return f"{type_.name}: {size}"
     many = f":{type_.accelerator_count}" if type_.accelerator_count else ", a share,"
-    return f"{type_.name}: {type_.accelerator}{many} of {type_.accelerator_memory_gb} GB, {size}"
+    hosted = service.hosted_by(type_.name)
+    hosts = f"; hosts {hosted} replicas" if hosted > 1 else ""
+    return f"{type_.name}: {type_.accelerator}{many} of {type_.accelerator_memory_gb} GB, {size}{hosts}"
 
 
 def _needed(wanted: Sequence[Need]) -> str:

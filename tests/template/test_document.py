@@ -179,6 +179,15 @@ FOLLOWED: dict[str, Any] = {
 }
 """A number of replicas that follows the load, in place of a fixed one."""
 
+SHARED: dict[str, Any] = {
+    **{name: value for name, value in FILE.items() if name in ("name", "service")},
+    "service": {"replicas": 4},
+    "spotrelay": {"replicas_per_instance": "auto"},
+    "resources": {"accelerators": "A10G", "ports": 8000},
+    "run": "serve --port $PORT",
+}
+"""Instances that replicas share, which files of one instance for each exclude."""
+
 SETTINGS = ServiceSettings(
     replicas=35,
     use_spot=False,
@@ -237,6 +246,7 @@ SETTINGS = ServiceSettings(
     ),
     overprovision=2,
     labels={"team": "search"},
+    slots={"g5.12xlarge": 4, "g5.24xlarge": 4, "g5.48xlarge": 8},
 )
 """What those files say. A new setting keeps its default here, and fails below, until one of them has it."""
 
@@ -293,6 +303,12 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> ServiceSpec:
     return _document(_stack(tmp_path_factory.mktemp("followed"), FOLLOWED))
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> ServiceSpec:
+    """What the controller is told of instances that replicas share."""
+    return _document(_stack(tmp_path_factory.mktemp("shared"), SHARED))
+
+
 def _canonical(file: dict[str, Any]) -> dict[str, Any]:
     return canonical(Document("chosen.yaml", file, {})).document.values
 
@@ -317,7 +333,8 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Service:
 @pytest.mark.parametrize(("way", "model"), list(sections()))
 def test_every_field_of_the_file_is_tried(way: str, model: type[BaseModel]) -> None:
     """A new field of the schema fails this test until the file above has it, off its default."""
-    files = [_canonical(file) for file in ({**FILE, "spotrelay": BRIDGED["spotrelay"]}, SKYSERVES, FOLLOWED)]
+    written_as = ({**FILE, "spotrelay": BRIDGED["spotrelay"]}, SKYSERVES, FOLLOWED, SHARED)
+    files = [_canonical(file) for file in written_as]
     steps = way.split(".") if way else ()
     found: list[Any] = [reduce(lambda at, step: at.get(step, {}), steps, f) for f in files]
     written = [at[0] if isinstance(at, list) else at for at in found]
@@ -330,11 +347,17 @@ def test_every_field_of_the_file_is_tried(way: str, model: type[BaseModel]) -> N
 
 @pytest.mark.parametrize("name", [field.name for field in fields(ServiceSettings)])
 def test_a_setting_arrives_at_the_controller(
-    name: str, spec: ServiceSpec, bridged: ServiceSpec, followed: ServiceSpec, plain: Service
+    name: str,
+    spec: ServiceSpec,
+    bridged: ServiceSpec,
+    followed: ServiceSpec,
+    shared: ServiceSpec,
+    plain: Service,
 ) -> None:
     """With the value that the file gives it, which is another than that of a file without it."""
     spec = bridged if name.startswith(("standby", "rebalance_cost", "on_update", "bake")) else spec
     spec = followed if name in ("scaling", "overprovision") else spec
+    spec = shared if name == "slots" else spec
     assert getattr(spec, name) == getattr(SETTINGS, name)
     assert getattr(spec, name) != getattr(plain, name)
 

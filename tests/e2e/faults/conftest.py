@@ -15,7 +15,7 @@ from tests.e2e import deploying
 from tests.e2e.conftest import WARNING_S
 from tests.e2e.faults.bench import Bench
 
-FILES = [Path(__file__).parent / f"{name}.yaml" for name in ("light", "shared")]
+LIGHT_FILE = Path(__file__).parent / "light.yaml"
 
 REPLICAS_TO_KILL = 8
 """Six are lost while nobody notes that a replacement is ready, and one or two more if a fault is missed."""
@@ -23,10 +23,9 @@ REPLICAS_TO_KILL = 8
 
 @pytest.fixture(scope="package")
 def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
-    """The unmodified app with three services: the demo's, and two with light replicas, which may share
-    instances in one of them."""
+    """The unmodified app with two services: the demo's, and one with light replicas."""
     settings = DemoSettings(WARNING_S, tmp_path_factory.mktemp("faults"))
-    with deploying.deployed(settings, tmp_path_factory.mktemp("scratch"), FILES) as operator:
+    with deploying.deployed(settings, tmp_path_factory.mktemp("scratch"), [LIGHT_FILE]) as operator:
         yield operator
 
 

@@ -6,7 +6,7 @@ All of it is told by ID or ARN, and AWS isn't asked: what can be known without i
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -51,7 +51,7 @@ class Arn:
         return cls(partition, region, account)
 
     def disagrees(self, other: Arn) -> tuple[str, str, str] | None:
-        """By what they can't belong to one stack: what it is, this one's and the other's; None if they can."""
+        """Why no stack can have both: what differs, this one's and the other's; None if one can."""
         for what in ("partition", "account", "region"):
             ours, theirs = getattr(self, what), getattr(other, what)
             if ours and theirs and ours != theirs:
@@ -121,9 +121,7 @@ def _arn_only(value: Any) -> Any:
 
 Profile = Annotated[ProfileSection | None, BeforeValidator(_arn_only)]
 
-TargetGroup = Annotated[
-    str | None, Field(pattern=_ELB + r"targetgroup/[A-Za-z0-9-]{1,32}/[0-9a-f]{16}$")
-]
+TargetGroup = Annotated[str | None, Field(pattern=_ELB + r"targetgroup/[A-Za-z0-9-]{1,32}/[0-9a-f]{16}$")]
 
 _OF_OUR_BALANCER: Mapping[Location, str] = {
     ("spotrelay", "certificate_arn"): "your load balancer's listener has its certificate",
@@ -221,9 +219,10 @@ def notices(service: Service) -> Iterator[tuple[Location, str]]:
     if service.target_group:
         yield (
             ("spotrelay", "target_group"),
-            f"your target group's own settings count: it needs the target type instance, HTTP, a health check"
-            f" that a replica answers, and a deregistration delay of {service.drain_s:g} s, as drain_seconds"
-            " says. What is in it and isn't SpotRelay's is left alone: `spotrelay adopt` changes that",
+            "your target group's own settings count: it needs the target type instance, HTTP, a health check"
+            f" that a replica answers, such as GET {service.health_check_path}, and a deregistration delay of"
+            f" {service.drain_s:g} s, as drain_seconds says. What is in it and isn't SpotRelay's is left alone:"
+            " `spotrelay adopt` changes that",
         )
     if service.security_groups and service.is_behind_a_given_balancer:
         yield (
@@ -246,20 +245,3 @@ def _permissions(service: Service) -> Sequence[str]:
     if service.container and re.search(r"\.dkr\.ecr\.", service.container):
         needed.append(f"to pull {service.container} from ECR")
     return needed
-
-
-def same_rules(services: Collection[Service]) -> Iterator[tuple[Service, str, str]]:
-    """Services of one deployment that bring the same: the second one, its field, and what is wrong."""
-    seen: dict[tuple[str, int], str] = {}
-    for service in services:
-        if service.target_group:
-            key, field = (service.target_group, 0), "spotrelay.target_group"
-            message = "has the same target group: give each its own"
-        elif service.listener:
-            key, field = (service.listener.arn, service.listener.priority), "spotrelay.listener.priority"
-            message = "has a rule of the same priority at the same listener: choose another"
-        else:
-            continue
-        if key in seen:
-            yield service, field, f"{seen[key]} {message}"
-        seen.setdefault(key, service.name)

@@ -349,7 +349,8 @@ class SpotRelaySection(Fields):
     )
     instance_profile: brought.Profile = Field(
         default=None,
-        description="an instance profile's ARN, arn:aws:iam::ACCOUNT:instance-profile/…, or fields (arn, role)",
+        description="an instance profile's ARN, arn:aws:iam::ACCOUNT:instance-profile/…, or fields"
+        " (arn, role)",
     )
     listener: brought.ListenerSection | None = Field(
         default=None, description="fields (arn, priority, paths …)"

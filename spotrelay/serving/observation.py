@@ -93,6 +93,17 @@ def _has_been_there(replica: Replica, newest: datetime) -> bool:
     return replica.instance_id is not None or replica.entered[ReplicaState.REQUESTED] < newest
 
 
+def of_ours(
+    health: Mapping[str, TargetState], instances: Collection[str], rows: Rows
+) -> dict[str, TargetState]:
+    """Of a target group's targets those that bear the service's tag or have a row.
+
+    A target group that a service brings may have others: those are nobody's here, and count for nothing.
+    """
+    owned = {r.instance_id for r in rows.replicas.values()}
+    return {id_: state for id_, state in health.items() if id_ in instances or id_ in owned}
+
+
 def ready_count(rows: Rows) -> int:
     """Replicas that serve."""
     return sum(r.serves for r in rows.replicas.values())

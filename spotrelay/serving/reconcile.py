@@ -161,7 +161,7 @@ def watched(spec: ServiceSpec, seen: Observation) -> dict[int, Instance]:
     watched = {}
     for replica in seen.rows.replicas.values():
         probe = rollout.of_version(spec, seen.rows, replica.version).readiness_probe
-        if probe is None or probe.failure_threshold_s is None:
+        if probe is None or probe.failure_threshold_s is None or replica.is_adopted:
             continue
         instance = seen.instances.get(replica.instance_id or "")
         is_asked = replica.stays and instance is not None and instance.state is InstanceState.RUNNING

@@ -1,4 +1,4 @@
-"""What a service brings: it is used instead of what the stack would make, and the functions may use only that."""
+"""What a service brings is used instead of what the stack would make; the functions may use only that."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def test_given_groups_come_beside_the_balancers(stack: Stack) -> None:
 
 
 def test_a_given_profile_is_the_instances(behind_group: Template) -> None:
-    """No profile is made, nor any role that EC2 may take, and the notice says what the given one must allow."""
+    """No profile is made, nor any role that EC2 may take."""
     assert launched(behind_group)["IamInstanceProfile"] == {"Arn": PROFILE}
     assert not behind_group.all("AWS::IAM::InstanceProfile")
     roles = behind_group.all("AWS::IAM::Role").values()
@@ -260,13 +260,13 @@ def test_a_service_at_a_given_listener_grants_nothing(behind_listener: Template)
         (
             {"target_group": TARGET_GROUP, "security_groups": [GROUP]},
             {"region": "eu-west-1", **dict.fromkeys(NETWORK, "")},
-            "spotrelay.target_group: its region is us-east-1, and this would deploy to eu-west-1: name one there",
+            "spotrelay.target_group: its region is us-east-1, and this would deploy to eu-west-1: name one",
         ),
         (
             {"instance_profile": PROFILE},
             {"account": "111111111111"},
-            "spotrelay.instance_profile.arn: its account is 000000000000, and this would deploy to 111111111111:"
-            " name one there",
+            "spotrelay.instance_profile.arn: its account is 000000000000, and this would deploy to"
+            " 111111111111: name one there",
         ),
         (
             {"instance_profile": PROFILE},
@@ -277,13 +277,13 @@ def test_a_service_at_a_given_listener_grants_nothing(behind_listener: Template)
         (
             {"security_groups": [GROUP]},
             dict.fromkeys(NETWORK, ""),
-            "spotrelay.security_groups: is in a VPC that exists, and without one named SpotRelay makes its own:",
+            "spotrelay.security_groups: is in a VPC that exists, and without one named SpotRelay makes its",
         ),
         (
             {"target_group": TARGET_GROUP, "security_groups": [GROUP]},
             {"api_keys": "web"},
-            "spotrelay.target_group: context api_keys is for load balancers of SpotRelay's own, and yours would"
-            " serve without a key:",
+            "spotrelay.target_group: context api_keys is for load balancers of SpotRelay's own, and yours"
+            " would serve without a key:",
         ),
     ],
 )

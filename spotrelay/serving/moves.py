@@ -39,7 +39,8 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Repl
         for replica in seen.rows.replicas.values()
         if replica.offering is not None
         and replica.offering.pool in prices
-        # As it was bought: an adopted one may be on-demand where the service wants Spot.
+        and replica.purchase_option is PurchaseOption.SPOT
+        # An adopted one may be on-demand where the service wants Spot.
         and replica.offering.purchase_option is PurchaseOption.SPOT
         and now - replica.since >= seconds(timing.MOVE_AFTER_S)
     ]

@@ -216,6 +216,7 @@ def test_the_probe_doesnt_judge_them() -> None:
     probe = ReadinessProbe("/v1", {"a": 1}, failure_threshold_s=60)
     spec = spec_of(readiness_probe=probe)
     world = world_of(spec)
+    world.prober.silent = set(OLD)
     adopt(world, spec, with_old(world, spec, SPOT, SPOT, SPOT))
     settle(world)
     assert serving(world) == dict.fromkeys(OLD, 1)
@@ -305,4 +306,4 @@ def test_an_adopted_row_is_ready_and_says_so() -> None:
         (2, "i-old2", ReplicaState.READY),
     ]
     assert (kept.highest_id, kept.serving) == (2, 2)
-    assert all(r.is_adopted for r in kept.replicas.values())
+    assert all(r.is_adopted and r.port == 8081 for r in kept.replicas.values())

@@ -223,6 +223,21 @@ def test_the_probe_doesnt_judge_them() -> None:
     assert not world.fleet.launches
 
 
+def test_one_can_be_taken_back() -> None:
+    """Without its tags and out of the target group it is replaced, and never terminated or registered."""
+    spec = spec_of()
+    world = world_of(spec)
+    adopt(world, spec, with_old(world, spec, SPOT, SPOT, SPOT))
+    settle(world, 2)
+    world.fleet.services[OLD[0]] = "nobody's"
+    del world.router.groups[spec.target_group_arn][OLD[0]]
+    settle(world)
+    assert len(serving(world)) == 3
+    assert OLD[0] not in serving(world)
+    assert OLD[0] not in called_for(world, "register")
+    assert world.fleet.instances[OLD[0]].state is InstanceState.RUNNING
+
+
 def test_that_they_serve_proves_no_version() -> None:
     """Where the deployed one fails, a version that they were counted to isn't one to fall back to."""
     spec = spec_of()

@@ -30,7 +30,7 @@ BALANCERS = "SpotRelay doesn't know the security group of your load balancer, so
 BAD = {
     "no security group": (
         bringing("security_groups: [web]"),
-        "spotrelay.security_groups[0]: expected a security group's ID such as sg-0123456789abcdef0, got 'web'",
+        "spotrelay.security_groups[0]: expected a security group's ID such as sg-0123456789abcdef0,",
     ),
     "too many security groups": (
         bringing(f"security_groups: [{', '.join(f'sg-0000000{n}' for n in range(5))}]"),

@@ -245,8 +245,9 @@ class SimProber:
             lambda: frozenset(answers()),
             partly=lambda: frozenset(answers()[::2]),
         )
-        invocation.probed = frozenset(addresses)
-        invocation.silent = invocation.probed - answering
+        # Each version is asked by itself.
+        invocation.probed |= frozenset(addresses)
+        invocation.silent |= frozenset(addresses) - answering
         return answering
 
 

@@ -161,9 +161,9 @@ class Scenario:
     bad_versions: float
     """How many of the versions that are deployed never become ready."""
     requests: tuple[scaling.Asked, ...]
+    """What operators will ask for."""
     loads: Loads
     """What the services have to do, if their number of replicas follows it."""
-    """What operators will ask for."""
     standbys: Standbys
     """The services' standbys, and what befalls them."""
     moves: Moves

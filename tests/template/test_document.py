@@ -497,6 +497,6 @@ def test_the_files_image_boots_and_may_read_the_files_secrets(template: Template
     assert launch["ImageId"] == "ami-0123456789abcdef0"
     assert "API_KEY" in flat(launch["UserData"])
     assert "/tuned/api-key" in flat(launch["UserData"])
-    policies = template.all("AWS::IAM::Policy").values()
+    policies = template.policies.values()
     readable = [s["Resource"] for p in policies for s in p["PolicyDocument"]["Statement"] if "Resource" in s]
     assert any(flat(resource).endswith(":parameter/tuned/api-key") for resource in readable)

@@ -43,9 +43,7 @@ def test_it_can_look_until_the_end_and_do_nothing_else(service_stack: Template, 
     """Its role goes after it, reads its own service's document, and has no right to change anything."""
     waits = function(service_stack, "removal")
     role = refers_to(waits["Role"])
-    policies = {
-        id_ for id_, p in service_stack.all("AWS::IAM::Policy").items() if {"Ref": role} in p["Roles"]
-    }
+    policies = {id_ for id_, p in service_stack.policies.items() if {"Ref": role} in p["Roles"]}
     assert {role, *policies} <= service_stack.comes_after(function_id(service_stack, "removal"))
     actions = {a for s in service_stack.statements(role) for a in as_list(s["Action"])}
     assert actions == {

@@ -98,7 +98,8 @@ def _check_scale_in(view: InvocationView, spec: ServiceSpec, commit: Commit) -> 
             or known.launch_id in view.rows.intents
         ):
             continue
-        on_demand = of(left, PurchaseOption.ON_DEMAND)
+        # What an ended replacement was to replace counts again only now.
+        on_demand = of([r for r in left if r.id in there], PurchaseOption.ON_DEMAND)
         for row in gone:
             if not _goes_before(view, row, known, is_base=on_demand < base, is_beyond=on_demand > base):
                 view.report(

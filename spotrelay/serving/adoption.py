@@ -138,7 +138,7 @@ def _row(
         ReplicaState.READY,
         REASON,
         # It has served for long: when it was launched says nothing about how long one of ours takes to start.
-        {ReplicaState.REQUESTED: now, ReplicaState.READY: now},
+        dict.fromkeys((ReplicaState.REQUESTED, ReplicaState.PROVISIONING, ReplicaState.READY), now),
         offering=instance.offering,
         instance_id=instance.id,
         # What comes in its place is bought as the service file says.

@@ -251,7 +251,7 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
         standbys=known,
         loads=loads,
         moves=moving,
-        adopted=adopted.draw(seed, may_be_replaced=on_update is not OnUpdate.KEEP),
+        adopted=adopted.draw(seed, may_be_replaced=on_update is OnUpdate.ROLLING),
     )
     drawn = drawn if is_late else _with_mute(drawn)
     most = 2 * sum(spec.replicas for spec in specs)

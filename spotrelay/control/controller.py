@@ -63,7 +63,7 @@ from spotrelay.serving.actions import (
     StartInstance,
     TakeIn,
 )
-from spotrelay.serving.observation import Observation, has_lost_its_ids, known, of_ours
+from spotrelay.serving.observation import Observation, has_lost_its_ids, known
 
 ENDED_LOOKED_AT = 100
 """Ended replicas, the newest first, among which the owners of leftover instances are looked for: a page."""
@@ -403,7 +403,7 @@ class Controller:
         # The warned ones before the instances: what is warned no more by then is seen gone.
         warned = ports.fleet.warned()
         instances = {i.id: i for i in ports.fleet.observe(service)}
-        health = of_ours(ports.router.health(spec), instances, rows) if spec else {}
+        health = ports.router.health(spec) if spec else {}
         seen = Observation(rows, instances, health, warned, is_vouched_for=is_vouched_for)
         if strangers := {i.id for i in reconcile.unowned(seen, ports.clock.now())}:
             located = ports.store.locate(strangers)

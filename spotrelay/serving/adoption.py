@@ -88,9 +88,11 @@ def check(spec: ServiceSpec, rows: Rows, count: int, *, is_to_be_replaced: bool)
     Raises:
         NotAdoptableError: there would be more than wanted, and some would be ended; or nothing replaces them.
     """
-    if is_to_be_replaced and spec.on_update is OnUpdate.KEEP:
+    if is_to_be_replaced and spec.on_update is not OnUpdate.ROLLING:
+        # All at once, a version that fails is taken back to the one before, and these have none.
         raise NotAdoptableError(
-            "spotrelay.on_update is keep, which replaces nothing: leave out --replace, or change that"
+            f"spotrelay.on_update is {spec.on_update}, and only rolling replaces one after the other: leave out"
+            " --replace, or change that"
         )
     serving = sum(r.stays and not r.is_fallback for r in counted(rows))
     if serving + count > spec.replicas:

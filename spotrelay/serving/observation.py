@@ -53,6 +53,15 @@ class Observation:
         return [r for r in self.rows.replicas.values() if r.id in self.read.replicas]
 
     @property
+    def shows_ours(self) -> bool:
+        """Whether the load balancer shows any instance that bears the service's tag or has a row.
+
+        A target group that a service brings may have others. Those are nobody's here, and vouch for nothing.
+        """
+        owned = {r.instance_id for r in self.rows.replicas.values()}
+        return any(id_ in self.instances or id_ in owned for id_ in self.health)
+
+    @property
     def found_ill(self) -> frozenset[int]:
         """The replicas that this very tick found not to answer. They may only be busy: the next one tells."""
         ready = (r for r in self.known if r.state is ReplicaState.READY and not r.serves)
@@ -91,17 +100,6 @@ def has_lost_its_ids(rows: Rows, now: datetime) -> bool:
 
 def _has_been_there(replica: Replica, newest: datetime) -> bool:
     return replica.instance_id is not None or replica.entered[ReplicaState.REQUESTED] < newest
-
-
-def of_ours(
-    health: Mapping[str, TargetState], instances: Collection[str], rows: Rows
-) -> dict[str, TargetState]:
-    """Of a target group's targets those that bear the service's tag or have a row.
-
-    A target group that a service brings may have others: those are nobody's here, and count for nothing.
-    """
-    owned = {r.instance_id for r in rows.replicas.values()}
-    return {id_: state for id_, state in health.items() if id_ in instances or id_ in owned}
 
 
 def ready_count(rows: Rows) -> int:

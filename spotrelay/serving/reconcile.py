@@ -452,7 +452,7 @@ def _for_unowned(
     taken = {a.instance.id for a in adopted.values()}
     base = strength.base_left(spec, seen) if spec else 0
     unseen = _unseen(seen) if spec is not None else []
-    is_blind = bool(unseen) or (spec is not None and spec.replicas > 0 and not seen.health)
+    is_blind = bool(unseen) or (spec is not None and spec.replicas > 0 and not seen.shows_ours)
     shown = f"replica {unseen[0]} either, which is ready" if unseen else "any instance at all"
     blind = f"the load balancer doesn't show {shown}"
     for instance in unowned(seen, now):

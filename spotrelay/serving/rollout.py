@@ -37,9 +37,7 @@ def proven(spec: ServiceSpec, rows: Rows, lost: Replica | None = None) -> int:
         # What was adopted to be replaced has none.
         return version != given_up and 0 < version <= spec.version
 
-    # That an adopted instance serves says nothing about what is launched.
-    known = rows.replicas.values()
-    ready = (r for r in known if ReplicaState.READY in r.entered and not r.is_adopted)
+    ready = (r for r in rows.replicas.values() if ReplicaState.READY in r.entered)
     have_served = [r for r in ready if may_be(r.version)]
     # Where none of them answers now, that says nothing about their versions.
     answering = [r for r in have_served if r.unhealthy_since is None]

@@ -28,7 +28,7 @@ OLD = ("i-old1", "i-old2", "i-old3")
 
 def spec_of(**changes: Any) -> ServiceSpec:
     """Three replicas, rolled out one at a time."""
-    return replace(demo_spec(), on_update=OnUpdate.ROLLING, bake_s=0, **changes)
+    return replace(demo_spec(), **{"on_update": OnUpdate.ROLLING, "bake_s": 0, **changes})
 
 
 def with_old(world: Troubled, spec: ServiceSpec, *offerings: Offering, port: int = 8081) -> list[Target]:
@@ -238,16 +238,15 @@ def test_one_can_be_taken_back() -> None:
     assert world.fleet.instances[OLD[0]].state is InstanceState.RUNNING
 
 
-def test_that_they_serve_proves_no_version() -> None:
-    """Where the deployed one fails, a version that they were counted to isn't one to fall back to."""
+def test_the_version_that_they_count_as_is_one_to_fall_back_to() -> None:
+    """Where a later one fails; and that one of them is ill doesn't stop the roll-out of that version."""
     spec = spec_of()
     world = world_of(spec)
     adopt(world, spec, with_old(world, spec, SPOT, SPOT, SPOT))
-    newer = replace(spec, version=2)
     there = replace(rows(world), backoff=Backoff(failures=5, version=2))
-    assert rollout.proven(newer, there) == 2
-    ill = {id_: replace(r, unhealthy_since=world.clock.now(), version=2) for id_, r in there.replicas.items()}
-    assert not rollout.is_stopped(newer, replace(rows(world), replicas=ill))
+    assert rollout.proven(replace(spec, version=2), there) == 1
+    ill = {id_: replace(r, unhealthy_since=world.clock.now()) for id_, r in there.replicas.items()}
+    assert not rollout.is_stopped(spec, replace(rows(world), replicas=ill))
 
 
 def test_what_was_to_be_replaced_is_no_version_to_go_back_to() -> None:
@@ -304,10 +303,11 @@ def test_no_more_are_adopted_than_are_wanted() -> None:
         adopt(world, spec, found[1:])
 
 
-def test_where_nothing_is_replaced_there_is_no_replace() -> None:
-    """A service that keeps its replicas at an update would never replace them."""
-    with pytest.raises(NotAdoptableError, match="on_update is keep"):
-        adoption.check(demo_spec(), rows(world_of()), 1, is_to_be_replaced=True)
+@pytest.mark.parametrize("on_update", [OnUpdate.KEEP, OnUpdate.BLUE_GREEN])
+def test_only_a_rolling_service_replaces_them(on_update: OnUpdate) -> None:
+    """One replaces nothing; the other goes back to the version before if one fails, which these lack."""
+    with pytest.raises(NotAdoptableError, match=f"on_update is {on_update}"):
+        adoption.check(spec_of(on_update=on_update), rows(world_of()), 1, is_to_be_replaced=True)
 
 
 def test_an_adopted_row_is_ready_and_says_so() -> None:

@@ -91,8 +91,8 @@ def check(spec: ServiceSpec, rows: Rows, count: int, *, is_to_be_replaced: bool)
     if is_to_be_replaced and spec.on_update is not OnUpdate.ROLLING:
         # All at once, a version that fails is taken back to the one before, and these have none.
         raise NotAdoptableError(
-            f"spotrelay.on_update is {spec.on_update}, and only rolling replaces one after the other: leave out"
-            " --replace, or change that"
+            f"spotrelay.on_update is {spec.on_update}, and only rolling replaces one after the other: leave"
+            " out --replace, or change that"
         )
     serving = sum(r.stays and not r.is_fallback for r in counted(rows))
     if serving + count > spec.replicas:

@@ -16,9 +16,10 @@ from spotrelay.core.spec import OnUpdate, ReadinessProbe, ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.events import InterruptionWarning
 from spotrelay.memory import EPOCH
-from spotrelay.serving import adoption, rollout
+from spotrelay.serving import adoption, rollout, supersede
 from spotrelay.serving.adoption import NotAdoptableError, Target
 from tests.examples import demo_spec, on_demand_pool, spot_pool
+from tests.unit.cases import NOW, a_replica, seen_of
 from tests.unit.worlds import Troubled, rows, world_of
 
 SPOT = spot_pool("us-east-1a", "p4d.24xlarge")
@@ -188,6 +189,18 @@ def test_those_to_be_replaced_are_one_after_the_other() -> None:
     assert list(serving(world).values()) == [1, 1, 1]
     assert not set(OLD) & set(serving(world))
     assert all(world.fleet.instances[id_].state is InstanceState.TERMINATED for id_ in OLD)
+
+
+def test_a_version_that_fails_isnt_launched_for_ever_in_its_own_place() -> None:
+    """Where all change at once, it is taken back to the one before: what was to be replaced has none."""
+    spec = spec_of(on_update=OnUpdate.BLUE_GREEN, readiness_probe=ReadinessProbe("/v1", {"a": 1}))
+    fleet = [a_replica(id_, ReplicaState.READY, version=version) for id_, version in ((1, 0), (2, 0))]
+    fleet.append(a_replica(3, ReplicaState.STARTING))
+    seen = seen_of(*fleet, backoff=Backoff(failures=5, version=1))
+    assert list(supersede.decide(spec, seen, NOW)) == []
+    older = [replace(r, version=1) for r in fleet[:2]]
+    seen = seen_of(*older, replace(fleet[2], version=2), backoff=Backoff(failures=5, version=2))
+    assert list(supersede.decide(replace(spec, version=2), seen, NOW))
 
 
 def test_a_new_version_replaces_them() -> None:

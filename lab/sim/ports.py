@@ -209,7 +209,7 @@ class SimRouter:
         """See `ports.Router.ports`."""
         group = self.cloud.groups.get(spec.service, {})
         known = {i: target.port for i, target in group.items() if target.port is not None}
-        return self.gate(Call.HEALTH, None, lambda: known)
+        return self.gate(Call.HEALTH, None, lambda: known, stale=lambda: known)
 
     def health(self, spec: ServiceSpec) -> Mapping[str, TargetState]:
         """See `ports.Router.health`."""

@@ -140,6 +140,7 @@ _get = SimServices.get
 _commit = Controller._commit
 _perform = Controller._perform
 _store_commit = MemoryStore.commit
+_check = MemoryStore._check
 _terminate = SimFleet.terminate
 _warned = SimFleet.warned
 _launch = SimFleet.launch
@@ -180,10 +181,7 @@ MISTAKES[-1] = replace(
 @staticmethod  # type: ignore[misc]  # it stands in for one
 def ids_without_condition(kept: Any, changes: Changes) -> None:
     """New rows are written although others took IDs since the highest was read."""
-    for row in changes.update:
-        stored = kept.replicas.get(row.id)
-        if stored is None or stored.revision != row.revision:
-            raise Conflict("revision")
+    _check(kept, replace(changes, highest_id=None, create=()))
 
 
 MISTAKES.append(

@@ -162,10 +162,12 @@ def _check_fallback_removal(view: InvocationView, commit: Commit) -> None:
     # A standby comes back sooner than another start would.
     is_any_cold = any(not loaded[id_].is_standby for id_ in gone)
     most_s = limits.STABLE_MAX_S if is_any_cold else limits.STANDBY_STABLE_MAX_S
+    counted = {r.id for r in regular(commit.after)}
     fresh = [
         r
         for r in regular(view.rows)
-        if stays_in(r, commit.after)
+        if r.id in counted  # what is replaced from now on goes anyway
+        and stays_in(r, commit.after)
         and r.serves
         and r.purchase_option is PurchaseOption.SPOT
         and time_of(_stable_from(r, most_s)) > commit.at + SKEW_S

@@ -42,7 +42,7 @@ class TargetGroupRouter:
     def health(self, spec: ServiceSpec) -> Mapping[str, TargetState]:
         """See `ports.Router.health`."""
         return {
-            described["Target"]["Id"]: _state(described["TargetHealth"].get("State", ""))
+            described["Target"]["Id"]: state_of(described["TargetHealth"].get("State", ""))
             for described in self._described(spec)
         }
 
@@ -92,7 +92,8 @@ def _call(
     return frozenset()
 
 
-def _state(state: str) -> TargetState:
+def state_of(state: str) -> TargetState:
+    """A target's state, as DescribeTargetHealth names it."""
     try:
         return TargetState(state)
     except ValueError:

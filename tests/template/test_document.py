@@ -179,6 +179,29 @@ FOLLOWED: dict[str, Any] = {
 }
 """A number of replicas that follows the load, in place of a fixed one."""
 
+BROUGHT: dict[str, Any] = {
+    **FILE,
+    "service": {
+        name: value for name, value in FILE["service"].items() if name not in ("idle_timeout_seconds",)
+    },
+    "spotrelay": {
+        "security_groups": ["sg-0123456789abcdef0"],
+        "instance_profile": {
+            "arn": "arn:aws:iam::000000000000:instance-profile/gpu",
+            "role": "arn:aws:iam::000000000000:role/serving",
+        },
+        "listener": {
+            "arn": "arn:aws:elasticloadbalancing:us-east-1:000000000000:listener/app/web/0123456789abcdef/"
+            "fedcba9876543210",
+            "priority": 7,
+            "paths": ["/chat/*"],
+            "hosts": ["chat.example.com"],
+        },
+        "target_group": "arn:aws:elasticloadbalancing:us-east-1:000000000000:targetgroup/a/0123456789abcdef",
+    },
+}
+"""What exists already; a file has one of the last two. What becomes of them test_bring_your_own has."""
+
 SETTINGS = ServiceSettings(
     replicas=35,
     use_spot=False,
@@ -317,7 +340,10 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Service:
 @pytest.mark.parametrize(("way", "model"), list(sections()))
 def test_every_field_of_the_file_is_tried(way: str, model: type[BaseModel]) -> None:
     """A new field of the schema fails this test until the file above has it, off its default."""
-    files = [_canonical(file) for file in ({**FILE, "spotrelay": BRIDGED["spotrelay"]}, SKYSERVES, FOLLOWED)]
+    files = [
+        _canonical(file)
+        for file in ({**FILE, "spotrelay": BRIDGED["spotrelay"]}, SKYSERVES, FOLLOWED, BROUGHT)
+    ]
     steps = way.split(".") if way else ()
     found: list[Any] = [reduce(lambda at, step: at.get(step, {}), steps, f) for f in files]
     written = [at[0] if isinstance(at, list) else at for at in found]

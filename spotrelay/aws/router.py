@@ -43,7 +43,7 @@ class TargetGroupRouter:
     def health(self, spec: ServiceSpec, slots: Collection[str] = ()) -> Mapping[str, TargetState]:
         """See `ports.Router.health`."""
         found = self._by_slot(spec, slots).items()
-        return {slot: _state(described["TargetHealth"].get("State", "")) for slot, described in found}
+        return {slot: state_of(described["TargetHealth"].get("State", "")) for slot, described in found}
 
     def _by_slot(
         self, spec: ServiceSpec, slots: Collection[str]
@@ -102,7 +102,8 @@ def _call(
     return frozenset()
 
 
-def _state(state: str) -> TargetState:
+def state_of(state: str) -> TargetState:
+    """A target's state, as DescribeTargetHealth names it."""
     try:
         return TargetState(state)
     except ValueError:

@@ -21,6 +21,9 @@ TAG_HIGHEST_ID = "spotrelay:highest-id"
 """Tag with the highest replica ID given when the instance was launched: what a table that was lost, or
 restored from a backup, can't say any more."""
 
+TAG_ADOPTED = "spotrelay:adopted"
+"""Tag of what an operator handed over that SpotRelay didn't launch: it may be terminated like the rest."""
+
 TAG_LAUNCH_TEMPLATE = "aws:ec2launchtemplate:id"
 """EC2's own tag with the launch template that the instance came from. Nobody can set a tag named `aws:`."""
 
@@ -153,3 +156,13 @@ def prober_function(service: str) -> str:
 def service_parameter(service: str) -> str:
     """Name of the parameter with the runtime document of `service`."""
     return f"{SERVICES_PATH}/{service}"
+
+
+def target_group_name(service: str) -> str:
+    """The target group that a service's stack makes: ELB takes 32 characters, and a service's name has 24.
+
+    It is fixed so that CloudFormation refuses every update that would replace the target group (another VPC):
+    the new one would be empty, with every replica still in the old one. Where CloudFormation chooses the
+    name, it replaces the group without a word.
+    """
+    return f"relay-{service}"

@@ -103,6 +103,9 @@ class Replica:
     is_standby: bool = False
     """Its instance is a standby's: prepared once, and stopped while nobody needs it. A fallback that has one
     is a standby that was resumed."""
+    is_adopted: bool = False
+    """An operator handed its instance over, which something else launched: it is of none of our versions,
+    and the readiness probe may not reach it."""
     launch: str | None = None
     """How its launch was decided and what EC2 answered, for people."""
     replaces: int | None = None

@@ -67,7 +67,7 @@ def describe(service: Service) -> Description:
         pools_per_zone=len(service.instance_types),
         zones=service.requirements.zones,
         port=service.port,
-        health_check=f"GET {service.health_check_path}",
+        health_check="your target group's" if service.target_group else f"GET {service.health_check_path}",
         readiness_probe=_probe(probe) if probe else "the health check",
         idle_timeout_s=service.idle_timeout_s,
         drain_s=service.drain_s,

@@ -12,7 +12,7 @@ from spotrelay import catalog
 from spotrelay.core import timing
 from spotrelay.core.requirements import Eligibility, Requirements
 from spotrelay.core.spec import OnUpdate, OnWarning, ReadinessProbe, ServiceSettings
-from spotrelay.service import eligibility, rounds, runtime, scaling, userdata
+from spotrelay.service import brought, eligibility, rounds, runtime, scaling, userdata
 from spotrelay.service.candidate import ALTERNATIVES
 from spotrelay.service.dialect import Canonical, Dialect, canonical
 from spotrelay.service.disk import disk
@@ -69,6 +69,7 @@ def load(path: str | Path, inputs: Inputs = NOTHING) -> Service:
     problems = [
         *_size_problems(document, service),
         *_document_problems(document, service),
+        *_unseen_requests(document, service),
     ]
     if problems:
         raise InvalidServiceFileError(problems)
@@ -76,7 +77,7 @@ def load(path: str | Path, inputs: Inputs = NOTHING) -> Service:
     return replace(
         service,
         warnings=tuple(_warnings(document, file, service)),
-        notices=(*found.notices, *notices),
+        notices=(*found.notices, *notices, *(document.problem(*one) for one in brought.notices(service))),
     )
 
 
@@ -154,6 +155,10 @@ def _compile(path: Path, file: ServiceFile, found: Canonical) -> Service:
         workdir=file.workdir,
         file_mounts=file.file_mounts,
         secret_values=found.secret_values,
+        security_groups=tuple(own.security_groups or ()),
+        instance_profile=own.instance_profile,
+        listener=own.listener,
+        target_group=own.target_group,
         is_skyserve=found.dialect is Dialect.SKYSERVE,
         setup=file.setup,
         run=file.run,
@@ -188,6 +193,17 @@ def _document_problems(document: Document, service: Service) -> Iterator[Problem
             largest,
             f"makes the service's runtime document {size} characters long, and Parameter Store takes"
             f" {runtime.MAX_CHARACTERS}: make it shorter",
+        )
+
+
+def _unseen_requests(document: Document, service: Service) -> Iterator[Problem]:
+    """A load balancer counts its requests under its own name, which a target group doesn't tell."""
+    if service.target_group and service.scaling and service.scaling.counts_requests:
+        yield document.problem(
+            ("spotrelay", "target_group"),
+            "a target group doesn't tell its load balancer, which counts the requests: name the load"
+            " balancer's listener instead, spotrelay.listener, scale by a metric of yours,"
+            " spotrelay.scaling.metric, and let min_replicas be 1 or more",
         )
 
 

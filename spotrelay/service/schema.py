@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, JsonValue, ValidationInfo, model_validator
 
 from spotrelay.core.spec import OnRebalance, OnUpdate, OnWarning
-from spotrelay.service import eligibility
+from spotrelay.service import brought, eligibility
 from spotrelay.service.candidate import Fields
 from spotrelay.service.document import shown
 from spotrelay.service.draft import Dialect
@@ -346,6 +346,27 @@ class SpotRelaySection(Fields):
         """Whether an instance with several accelerators hosts as many replicas."""
         return self.replicas_per_instance == AUTO
 
+    security_groups: Annotated[list[str] | None, BeforeValidator(brought.parse_security_groups)] = Field(
+        default=None,
+        min_length=1,
+        max_length=brought.MAX_SECURITY_GROUPS,
+        description=f"a list of at most {brought.MAX_SECURITY_GROUPS} security groups, such as"
+        " [sg-0123456789abcdef0]",
+    )
+    instance_profile: brought.Profile = Field(
+        default=None,
+        description="an instance profile's ARN, arn:aws:iam::ACCOUNT:instance-profile/…, or fields"
+        " (arn, role)",
+    )
+    listener: brought.ListenerSection | None = Field(
+        default=None, description="fields (arn, priority, paths …)"
+    )
+    target_group: brought.TargetGroup = Field(
+        default=None,
+        description="an Application Load Balancer's target group,"
+        " arn:aws:elasticloadbalancing:REGION:ACCOUNT:targetgroup/…",
+    )
+
     @property
     def is_auto(self) -> bool:
         """Whether the control plane finds out how many standbys pay."""
@@ -414,6 +435,12 @@ class ServiceFile(Fields):
     def _something_decides_the_number(self) -> ServiceFile:
         types = eligibility.find(self.resources.wanted).types
         if found := scaling_findings(self.service.replica_policy, self.spotrelay.scaling, types):
+            raise rejected(*found)
+        return self
+
+    @model_validator(mode="after")
+    def _what_is_brought_fits(self) -> ServiceFile:
+        if found := tuple(brought.findings(self)):
             raise rejected(*found)
         return self
 

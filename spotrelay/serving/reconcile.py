@@ -161,7 +161,7 @@ def watched(spec: ServiceSpec, seen: Observation) -> dict[int, Instance]:
     watched = {}
     for replica in seen.rows.replicas.values():
         probe = rollout.of_version(spec, seen.rows, replica.version).readiness_probe
-        if probe is None or probe.failure_threshold_s is None:
+        if probe is None or probe.failure_threshold_s is None or replica.is_adopted:
             continue
         instance = seen.instances.get(replica.instance_id or "")
         is_asked = replica.stays and instance is not None and instance.state is InstanceState.RUNNING
@@ -459,7 +459,7 @@ def _for_unowned(
     taken = {a.instance.id for a in adopted.values()}
     base = strength.base_left(spec, seen) if spec else 0
     unseen = _unseen(seen) if spec is not None else []
-    is_blind = bool(unseen) or (spec is not None and spec.replicas > 0 and not seen.health)
+    is_blind = bool(unseen) or (spec is not None and spec.replicas > 0 and not seen.shows_ours)
     shown = f"replica {unseen[0]} either, which is ready" if unseen else "any instance at all"
     blind = f"the load balancer doesn't show {shown}"
     for instance in unowned(seen, now):

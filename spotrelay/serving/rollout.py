@@ -34,7 +34,8 @@ def proven(spec: ServiceSpec, rows: Rows, lost: Replica | None = None) -> int:
     given_up = rows.backoff.version if is_repair and rows.backoff.version < spec.version else None
 
     def may_be(version: int) -> bool:
-        return version != given_up and version <= spec.version
+        # What was adopted to be replaced has none.
+        return version != given_up and 0 < version <= spec.version
 
     ready = (r for r in rows.replicas.values() if ReplicaState.READY in r.entered)
     have_served = [r for r in ready if may_be(r.version)]
@@ -101,7 +102,7 @@ def is_stopped(spec: ServiceSpec, rows: Rows) -> bool:
         return False
     known = rows.replicas.values()
     return has_failed(spec, rows) or any(
-        r.version == spec.version and r.unhealthy_since is not None for r in known
+        r.version == spec.version and r.unhealthy_since is not None and not r.is_adopted for r in known
     )
 
 
@@ -240,7 +241,7 @@ def before(spec: ServiceSpec, rows: Rows) -> Rollback | None:
 
     None: nothing is known of any earlier one.
     """
-    serving = {r.version for r in rows.replicas.values() if r.stays and r.version < spec.version}
+    serving = {r.version for r in rows.replicas.values() if r.stays and 0 < r.version < spec.version}
     known: Collection[int] = serving or {version for version in rows.earlier if version < spec.version}
     to = max(known, default=None)
     return None if to is None else Rollback(spec.version, to, port_of(spec, rows, to) or spec.port)

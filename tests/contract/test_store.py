@@ -62,6 +62,7 @@ def test_rows_come_back_as_written(store: Store) -> None:
         is_fallback=True,
         launch="on-demand in 4 of 4 pools (rested); EC2: us-east-1b/g6.xlarge/on-demand",
         rebalance_at=NOW + seconds(8),
+        is_adopted=True,
         silent_since=NOW + seconds(7.5),
         max_price=0.3125,
         move_tried_at=NOW + seconds(9),

@@ -188,6 +188,29 @@ SHARED: dict[str, Any] = {
 }
 """Instances that replicas share, which files of one instance for each exclude."""
 
+BROUGHT: dict[str, Any] = {
+    **FILE,
+    "service": {
+        name: value for name, value in FILE["service"].items() if name not in ("idle_timeout_seconds",)
+    },
+    "spotrelay": {
+        "security_groups": ["sg-0123456789abcdef0"],
+        "instance_profile": {
+            "arn": "arn:aws:iam::000000000000:instance-profile/gpu",
+            "role": "arn:aws:iam::000000000000:role/serving",
+        },
+        "listener": {
+            "arn": "arn:aws:elasticloadbalancing:us-east-1:000000000000:listener/app/web/0123456789abcdef/"
+            "fedcba9876543210",
+            "priority": 7,
+            "paths": ["/chat/*"],
+            "hosts": ["chat.example.com"],
+        },
+        "target_group": "arn:aws:elasticloadbalancing:us-east-1:000000000000:targetgroup/a/0123456789abcdef",
+    },
+}
+"""What exists already; a file has one of the last two. What becomes of them test_bring_your_own has."""
+
 SETTINGS = ServiceSettings(
     replicas=35,
     use_spot=False,
@@ -333,7 +356,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Service:
 @pytest.mark.parametrize(("way", "model"), list(sections()))
 def test_every_field_of_the_file_is_tried(way: str, model: type[BaseModel]) -> None:
     """A new field of the schema fails this test until the file above has it, off its default."""
-    written_as = ({**FILE, "spotrelay": BRIDGED["spotrelay"]}, SKYSERVES, FOLLOWED, SHARED)
+    written_as = ({**FILE, "spotrelay": BRIDGED["spotrelay"]}, SKYSERVES, FOLLOWED, SHARED, BROUGHT)
     files = [_canonical(file) for file in written_as]
     steps = way.split(".") if way else ()
     found: list[Any] = [reduce(lambda at, step: at.get(step, {}), steps, f) for f in files]

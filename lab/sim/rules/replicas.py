@@ -19,6 +19,7 @@ from spotrelay.core.pools import Offering, PoolMemory, PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Changes, Rows
 from spotrelay.core.spec import OnRebalance, OnUpdate, ServiceSpec
+from spotrelay.serving.adoption import NO_VERSION
 
 STARTING_STATES = (ReplicaState.PROVISIONING, ReplicaState.STARTING)
 
@@ -263,7 +264,8 @@ def _check_purchase_options(view: InvocationView, spec: ServiceSpec, commit: Com
 def _check_version(view: InvocationView, spec: ServiceSpec, commit: Commit, row: Replica) -> None:
     """A replica is requested: with the deployed version, or one that serves if that isn't known to?"""
     # One may get ready in this very tick; of one that ends in it nothing is left to tell.
-    served = {r.version for r in view.now.replicas.values() if ReplicaState.READY in r.entered}
+    ready = (r for r in view.now.replicas.values() if ReplicaState.READY in r.entered)
+    served = {r.version for r in ready if r.version != NO_VERSION}
     # A version that serves as a fallback may have failed too often on Spot. A later one is its repair.
     looping = {v for v in served for known in backoffs(view) if is_looping(known, v)}
     served -= looping - {spec.version}

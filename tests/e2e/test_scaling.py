@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from types import TracebackType
 from typing import Self
-from urllib.parse import urlsplit
 
 import pytest
 
 from spotrelay.core.scaling import OngoingTarget, Scaling
+from tests.e2e.clients import MODEL, Answer, Client, Requests
 from tests.e2e.stand import WITHIN_S, Stand
 
 SCALING = Scaling(
@@ -32,64 +32,6 @@ STREAMS = replace(
 )
 
 
-class Requests:
-    """So many requests a second, each by itself, until the end of the `with` block."""
-
-    def __init__(self, stand: Stand, rate: float) -> None:
-        elb = stand.operator.session.client("elbv2")
-        (group,) = elb.describe_target_groups(TargetGroupArns=[stand.spec.target_group_arn])["TargetGroups"]
-        (front,) = elb.describe_load_balancers(LoadBalancerArns=group["LoadBalancerArns"])["LoadBalancers"]
-        self._host = str(front["DNSName"])
-        self._address = urlsplit(stand.cloud.endpoint).netloc
-        self._every_s = 1 / rate
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._send)
-        self.statuses: Counter[int] = Counter()
-
-    def send(self) -> int:
-        """Send one now; the status of its answer."""
-        connection = http.client.HTTPConnection(self._address, timeout=WITHIN_S)
-        try:
-            connection.request("GET", "/health", headers={"Host": self._host})
-            return connection.getresponse().status
-        finally:
-            connection.close()
-
-    def chat(self) -> int:
-        """Send one that takes seconds to answer, and wait for its end; the status."""
-        connection = http.client.HTTPConnection(self._address, timeout=WITHIN_S)
-        question = {"model": "spotrelay-demo", "messages": [{"role": "user", "content": "Hello"}]}
-        try:
-            connection.request(
-                "POST",
-                "/v1/chat/completions",
-                body=json.dumps(question),
-                headers={"Host": self._host, "Content-Type": "application/json"},
-            )
-            answer = connection.getresponse()
-            answer.read()
-            return answer.status
-        finally:
-            connection.close()
-
-    def _send(self) -> None:
-        due = time.monotonic()
-        while not self._stop.is_set():
-            self.statuses[self.send()] += 1
-            due += self._every_s
-            self._stop.wait(due - time.monotonic())
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        self._thread.join()
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(4 * WITHIN_S + 2 * MEASURED_S)
 def test_the_number_follows_a_ramp_and_back_and_wakes_from_none(stand: Stand) -> None:
@@ -99,21 +41,22 @@ def test_the_number_follows_a_ramp_and_back_and_wakes_from_none(stand: Stand) ->
     """
     stand.want(1)
     stand.whole(1)
+    ask = partial(Client(stand).ask, "GET", "/health")
     stand.change(scaling=asdict(SCALING))
     try:
-        with Requests(stand, rate=50) as many:
+        with Requests(ask, rate=50) as many:
             began = time.monotonic()
             stand.whole(3)
             assert time.monotonic() - began >= SCALING.upscale_delay_s
-        with Requests(stand, rate=1) as few:
+        with Requests(ask, rate=1) as few:
             began = time.monotonic()
             stand.whole(1, within_s=MEASURED_S)
             assert time.monotonic() - began >= SCALING.downscale_delay_s
-        assert {*many.statuses, *few.statuses} == {200}
+        assert many.statuses | few.statuses == {200}
 
         stand.change(scaling={**asdict(SCALING), "min_replicas": 0})
         stand.whole(0, within_s=MEASURED_S)
-        assert Requests(stand, rate=1).send() == 503
+        assert ask().status == 503
         stand.whole(1)
     finally:
         stand.change(scaling=None, replicas=3)
@@ -123,15 +66,15 @@ def test_the_number_follows_a_ramp_and_back_and_wakes_from_none(stand: Stand) ->
 class Streams:
     """So many answers under way at any time, until the end of the `with` block."""
 
-    def __init__(self, requests: Requests, number: int) -> None:
-        self._requests = requests
+    def __init__(self, ask: Callable[[], Answer], number: int) -> None:
+        self._ask = ask
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._send) for _ in range(number)]
         self.statuses: Counter[int] = Counter()
 
     def _send(self) -> None:
         while not self._stop.is_set():
-            self.statuses[self._requests.chat()] += 1
+            self.statuses[self._ask().status] += 1
 
     def __enter__(self) -> Self:
         for thread in self._threads:
@@ -155,9 +98,10 @@ def test_the_number_follows_the_answers_under_way(stand: Stand) -> None:
     """
     stand.want(1)
     stand.whole(1)
+    question = {"model": MODEL, "messages": [{"role": "user", "content": "Hello"}]}
     stand.change(scaling=asdict(STREAMS))
     try:
-        with Streams(Requests(stand, rate=1), 12) as streams:
+        with Streams(partial(Client(stand).ask, "POST", "/v1/chat/completions", question), 12) as streams:
             stand.whole(3, within_s=MEASURED_S)
         assert {*streams.statuses} == {200}
         stand.whole(1, within_s=MEASURED_S)

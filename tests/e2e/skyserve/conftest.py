@@ -18,6 +18,9 @@ from tests.service.test_skyserve import DIRECTORY
 WORK = Path(__file__).parent / "work"
 SERVER = WORK / "server.py"
 
+SECRET = "made-up"
+"""What HF_TOKEN is."""
+
 
 def adapted(gate: Path) -> Mapping[str, Mapping[str, str]]:
     """What is other in a file than among the twenty, and why."""
@@ -35,6 +38,10 @@ def adapted(gate: Path) -> Mapping[str, Mapping[str, str]]:
             'accelerators: "L4:1"': "cpus: 2+",
             "run: serve": f"run: python3 {SERVER} --port 9000",
             "MODEL: qwen": f"MODEL: qwen, GATE: {gate}",
+        },
+        "secrets-null": {
+            "accelerators: {L4: 1}": "cpus: 2+",
+            "vllm serve m": f"python3 {SERVER} --port 8000 --api-key $HF_TOKEN",
         },
     }
 
@@ -67,4 +74,8 @@ def deployed_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deploye
         files[-1].write_text(text, encoding="utf-8")
     settings = DemoSettings(WARNING_S, tmp_path_factory.mktemp("skyserve"))
     with deploying.deployed(settings, tmp_path_factory.mktemp("scratch"), files) as operator:
+        # What `spotrelay secrets` does. Until then its instances try again.
+        operator.session.client("ssm").put_parameter(
+            Name="/spotrelay/secrets-null/HF_TOKEN", Value=SECRET, Type="SecureString"
+        )
         yield Deployed(operator, gate)

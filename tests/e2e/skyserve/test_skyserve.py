@@ -7,7 +7,7 @@ from typing import Any
 
 from spotrelay.core.replica import Replica, ReplicaState
 from tests.e2e.clients import Answer, Client, Requests
-from tests.e2e.skyserve.conftest import Deployed
+from tests.e2e.skyserve.conftest import SECRET, Deployed
 
 ASK: dict[str, Any] = {"model": "qwen", "prompt": "hello"}
 
@@ -37,9 +37,17 @@ def test_a_probe_with_a_header_is_let_in(deployed_files: Deployed) -> None:
     stand = deployed_files.stand("headers-and-key")
     (replica,) = stand.whole(1).ready
     address, client = _address(deployed_files, replica), Client(stand)
-    key = {"Authorization": "Bearer local-test"}
-    assert client.ask("GET", "/v1/models", headers=key) == Answer(200, f"{address}: ")
+    assert client.ask("GET", "/v1/models", headers=_bearer("local-test")) == Answer(200, f"{address}: ")
     assert client.ask("GET", "/v1/models") == Answer(401, f"{address}: no key")
+
+
+def test_a_secret_reaches_its_server(deployed_files: Deployed) -> None:
+    """The instance fetches what the file leaves open with its own role; the server takes nobody without."""
+    stand = deployed_files.stand("secrets-null")
+    (replica,) = stand.whole(1).ready
+    address, client = _address(deployed_files, replica), Client(stand)
+    assert client.ask("GET", "/v1/models", headers=_bearer(SECRET)) == Answer(200, f"{address}: ")
+    assert client.ask("GET", "/v1/models").status == 401
 
 
 def test_a_probe_with_a_body_is_answered(deployed_files: Deployed) -> None:
@@ -77,6 +85,10 @@ def test_a_replica_gets_requests_once_it_has_answered_a_post(deployed_files: Dep
         gate.touch()
         # Nobody waits here for the drain of half a minute: each test waits for the number that it needs.
         stand.want(2)
+
+
+def _bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
 
 
 def _lines(file: Path) -> int:

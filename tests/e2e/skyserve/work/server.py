@@ -1,7 +1,8 @@
 """A stand-in for the server of a user's work directory, as small as one can be.
 
-GET is always fine, but without the API key if there is one. POST wants this server's own model; where GATE
-names a file, it answers 503 until that file has been there once, as a server does whose model still loads.
+GET is fine: /health for everybody, the rest with the API key if there is one. POST wants this server's own model;
+where GATE names a file, it answers 503 until that file has been there once, as a server does whose model still
+loads.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Whoever has the key gets the greeting of the directory that the server runs in."""
-        if arguments.api_key and self.headers["Authorization"] != f"Bearer {arguments.api_key}":
+        if self.path == "/health":
+            self._answer(HTTPStatus.OK, "healthy")
+        elif arguments.api_key and self.headers["Authorization"] != f"Bearer {arguments.api_key}":
             self._answer(HTTPStatus.UNAUTHORIZED, "no key")
         elif self.path == "/":
             self._answer(HTTPStatus.NOT_FOUND, "nothing here")

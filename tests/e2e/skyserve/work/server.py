@@ -1,8 +1,8 @@
 """A stand-in for the server of a user's work directory, as small as one can be.
 
-GET is fine: /health for everybody, the rest with the API key if there is one. POST wants this server's own model;
-where GATE names a file, it answers 503 until that file has been there once, as a server does whose model still
-loads.
+GET is fine: /health for everybody, the rest with the API key if there is one. POST wants this server's own
+model; where GATE names a file, it answers 503 until that file has been there once, as a server does whose
+model still loads.
 """
 
 from __future__ import annotations

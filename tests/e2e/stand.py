@@ -79,6 +79,12 @@ class Stand:
         )
         return seen.replicas[replica_id]
 
+    def targets(self) -> set[str]:
+        """The instances in the service's target group, whatever their health."""
+        elb = self.operator.session.client("elbv2")
+        found = elb.describe_target_health(TargetGroupArn=self.spec.target_group_arn)
+        return {target["Target"]["Id"] for target in found["TargetHealthDescriptions"]}
+
     def deliver(self, *bodies: str) -> None:
         """Put messages into the signal queue, in one batch, and wait until none is left there."""
         queue = self.outputs["SignalQueueUrl"]

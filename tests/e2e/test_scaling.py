@@ -5,13 +5,16 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from types import TracebackType
 from typing import Self
 
 import pytest
 
 from spotrelay.core.scaling import OngoingTarget, Scaling
+from tests.e2e.clients import MODEL, Answer, Client, Requests
 from tests.e2e.stand import WITHIN_S, Stand
 from tests.e2e.steady import Requests
 
@@ -39,21 +42,22 @@ def test_the_number_follows_a_ramp_and_back_and_wakes_from_none(stand: Stand) ->
     """
     stand.want(1)
     stand.whole(1)
+    ask = partial(Client(stand).ask, "GET", "/health")
     stand.change(scaling=asdict(SCALING))
     try:
-        with Requests(stand, rate=50) as many:
+        with Requests(ask, rate=50) as many:
             began = time.monotonic()
             stand.whole(3)
             assert time.monotonic() - began >= SCALING.upscale_delay_s
-        with Requests(stand, rate=1) as few:
+        with Requests(ask, rate=1) as few:
             began = time.monotonic()
             stand.whole(1, within_s=MEASURED_S)
             assert time.monotonic() - began >= SCALING.downscale_delay_s
-        assert {*many.statuses, *few.statuses} == {200}
+        assert many.statuses | few.statuses == {200}
 
         stand.change(scaling={**asdict(SCALING), "min_replicas": 0})
         stand.whole(0, within_s=MEASURED_S)
-        assert Requests(stand, rate=1).send() == 503
+        assert ask().status == 503
         stand.whole(1)
     finally:
         stand.change(scaling=None, replicas=3)
@@ -63,15 +67,15 @@ def test_the_number_follows_a_ramp_and_back_and_wakes_from_none(stand: Stand) ->
 class Streams:
     """So many answers under way at any time, until the end of the `with` block."""
 
-    def __init__(self, requests: Requests, number: int) -> None:
-        self._requests = requests
+    def __init__(self, ask: Callable[[], Answer], number: int) -> None:
+        self._ask = ask
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._send) for _ in range(number)]
         self.statuses: Counter[int] = Counter()
 
     def _send(self) -> None:
         while not self._stop.is_set():
-            self.statuses[self._requests.chat()] += 1
+            self.statuses[self._ask().status] += 1
 
     def __enter__(self) -> Self:
         for thread in self._threads:
@@ -95,9 +99,10 @@ def test_the_number_follows_the_answers_under_way(stand: Stand) -> None:
     """
     stand.want(1)
     stand.whole(1)
+    question = {"model": MODEL, "messages": [{"role": "user", "content": "Hello"}]}
     stand.change(scaling=asdict(STREAMS))
     try:
-        with Streams(Requests(stand, rate=1), 12) as streams:
+        with Streams(partial(Client(stand).ask, "POST", "/v1/chat/completions", question), 12) as streams:
             stand.whole(3, within_s=MEASURED_S)
         assert {*streams.statuses} == {200}
         stand.whole(1, within_s=MEASURED_S)

@@ -16,7 +16,6 @@ import pytest
 from spotrelay.core.scaling import OngoingTarget, Scaling
 from tests.e2e.clients import MODEL, Answer, Client, Requests
 from tests.e2e.stand import WITHIN_S, Stand
-from tests.e2e.steady import Requests
 
 SCALING = Scaling(
     min_replicas=1, max_replicas=3, target_qps_per_replica=5.0, upscale_delay_s=5, downscale_delay_s=10

@@ -76,6 +76,8 @@ class Mistake:
     name: str
     rules: frozenset[Rule]
     replaced: tuple[tuple[Any, str, Any], ...]
+    since: int = 0
+    """The first seed to look at, for what is rare: tests have minutes, and a campaign a hundred thousand."""
 
     @contextmanager
     def patched(self) -> Iterator[None]:
@@ -189,6 +191,7 @@ MISTAKES.append(
         "ids_without_condition",
         frozenset({Rule.IDS_IN_ORDER}),
         ((MemoryStore, "_check", ids_without_condition),),
+        since=1600,
     )
 )
 

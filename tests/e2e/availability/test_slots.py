@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from lab.demo.operator import Operator
 from spotrelay.core.slots import host
+from tests.e2e.clients import Client, Requests
 from tests.e2e.faults.bench import Bench
-from tests.e2e.steady import Requests
 
 SINGLE = "g4dn.xlarge"
 LARGE = "g4dn.12xlarge"
@@ -26,7 +28,7 @@ def test_four_that_share_an_instance_leave_together_and_come_back_on_four(operat
     (shared,) = {host(str(r.instance_id)) for r in before}
     assert len({r.instance_id for r in before}) == REPLICAS
     bench.cloud.bring_back(instance_type=SINGLE)
-    with Requests(bench, RATE) as requests:
+    with Requests(partial(Client(bench).ask, "GET", "/"), RATE) as requests:
         bench.cloud.dry_up(instance_type=LARGE, warn=False)
         bench.cloud.warn(shared)
         bench.watch.until(
@@ -38,7 +40,7 @@ def test_four_that_share_an_instance_leave_together_and_come_back_on_four(operat
         )
     after = bench.whole(REPLICAS).ready
     assert len({host(str(r.instance_id)) for r in after}) == REPLICAS
-    assert requests.statuses.keys() == {200}, requests.statuses
+    assert requests.statuses == {200}, requests.answers
     ids = {r.id for r in before}
     ended = [r for r in bench.operator.store.history("shared", 100) if r.id in ids]
     left = [r for r in bench.watch.look().replicas.values() if r.id in ids]

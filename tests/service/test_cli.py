@@ -179,6 +179,62 @@ def test_what_is_no_file_gets_one_line_and_nothing_hangs(tmp_path: Path) -> None
         )
 
 
+LONG = "n" * 20_000
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes", "place"),
+    [
+        ("{A10G, L4, L40S}", "LONG", ":5:3: resources.accelerators"),
+        ("run:", "? LONG\n: 1\nrun:", ":7:3: nnn"),
+        ("  surge: 1", "  ? LONG\n  : 1\n  surge: 1", ":3:5: service.nnn"),
+        ("run:", "envs: {? LONG : x}\nrun:", ":7:1: envs"),
+        ("run:", "secrets: {? LONG : /a/b}\nrun:", ":7:1: secrets"),
+        ("run:", "file_mounts: {? /LONG : s3://abc}\nrun:", ":7:1: file_mounts"),
+        ("run:", "file_mounts: {/m: LONG}\nrun:", ":7:15: file_mounts./m"),
+        ("run:", "workdir: LONG\nrun:", ":7:1: workdir"),
+        ("run:", "workdir: ~no-such-user/x\nrun:", ":7:1: workdir"),
+        ("run:", "spotrelay: {instance_types: [LONG.xlarge]}\nrun:", ":7:30: spotrelay.instance_types[0]"),
+        ("  ports", "  image_id: docker:LONG\n  ports", ":6:3: resources.image_id"),
+        ("  ports", "  labels: {? LONG : x}\n  ports", ":6:14: resources.labels.nnn"),
+    ],
+)
+def test_a_name_of_thousands_of_characters_gets_one_line(
+    tmp_path: Path, was: str, becomes: str, place: str
+) -> None:
+    """Which says where it stands, and doesn't repeat it in full."""
+    file = tmp_path / "chat.yaml"
+    file.write_text(GOOD.replace(was, becomes.replace("LONG", LONG), 1), encoding="utf-8")
+    code, _, err = invoke("validate", str(file))
+    assert code == 2
+    (line,) = err.splitlines()
+    assert line.startswith(f"{file}{place}")
+    assert len(line) < len(str(file)) + 350
+
+
+def test_a_service_of_a_long_name_says_what_becomes_of_it(tmp_path: Path) -> None:
+    """AWS has room for a few characters of it."""
+    file = tmp_path / "chat.yaml"
+    file.write_text(f"name: {LONG}\n{GOOD}", encoding="utf-8")
+    code, out, err = invoke("validate", str(file))
+    assert (code, len(err.splitlines())) == (0, 1)
+    assert LONG[:24] in out
+    assert len(err) < len(str(file)) + 350
+
+
+@pytest.mark.parametrize("path", [LONG, "a/" * 10_000])
+def test_a_path_that_no_system_has_is_one_line(path: str) -> None:
+    """Not a failure of the output, nor a traceback."""
+    done = subprocess.run(
+        [sys.executable, "-m", "spotrelay", "validate", path],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    assert (done.returncode, done.stderr) == (2, f"{path[:60]}…: can't be read: File name too long\n")
+
+
 def test_thousands_of_values_get_one_line(tmp_path: Path) -> None:
     """That isn't blamed on aliases, nor on the script."""
     file = tmp_path / "chat.yaml"

@@ -173,16 +173,18 @@ def _price(name: str, costs: Costs | None) -> str:
     if costs is None:
         return ""
     if not found:
-        return f"; not sold in {costs.region}"
+        return f"; no price in {costs.region}"
     listed = "" if found.on_demand_usd is None else f"; {found.on_demand_usd:.3f} USD/h"
-    spot = sorted(found.spot_usd.values())
-    return listed + (f", Spot {spot[0]:.3f} to {spot[-1]:.3f}" if spot else "")
+    spot = [f"{usd:.3f}" for usd in sorted(found.spot_usd.values())]
+    if not spot:
+        return listed
+    return f"{listed}, Spot {spot[0]}" + (f" to {spot[-1]}" if spot[-1] != spot[0] else "")
 
 
 def _cost(costs: Costs | None) -> str:
     if costs is None:
         return (
-            "not asked for: --prices asks AWS, with your credentials, in the region of --region or of your"
+            "unknown here: --prices asks AWS, with your credentials, in the region of --region or of your"
             " configuration"
         )
     lines = []
@@ -190,8 +192,8 @@ def _cost(costs: Costs | None) -> str:
         line = f"{month.replicas} replicas: on-demand {_usd(month.on_demand_usd)}"
         if month.spot_usd is not None:
             line += (
-                f", with Spot usually {_usd(month.spot_usd)} ({_usd(month.spot_least_usd)} in the cheapest"
-                f" pool, {_usd(month.spot_most_usd)} in the dearest)"
+                f", with Spot usually {_usd(month.spot_usd)} ({_usd(month.spot_dearest_usd)}"
+                " if all were in the dearest pool)"
             )
         lines.append(line)
     return "\n".join([*lines, f"In {costs.region}; {costs.of}. docs/cost.md has the rest."])
@@ -203,7 +205,7 @@ def _usd(amount: float | None) -> str:
 
 def _pools(facts: Description, costs: Costs | None) -> str:
     where = f"each of {', '.join(facts.zones)}" if facts.zones else "each zone"
-    known = f"; {costs.pools} have a Spot price in {costs.region}" if costs and costs.pools else ""
+    known = f"; {costs.pools} with a Spot price in {costs.region}" if costs and costs.pools else ""
     return f"{facts.pools_per_zone} in {where}{known}"
 
 

@@ -277,6 +277,48 @@ def test_values_come_from_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert options[0] in err
 
 
+def test_without_credentials_all_but_the_costs_is_shown(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """One line says what to do, for two files, too, and the exit code that AWS couldn't be asked."""
+    for name in (
+        "AWS_PROFILE",
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_REGION",
+        "AWS_DEFAULT_REGION",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, "/dev/null")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("a.yaml", "b.yaml"):
+        (tmp_path / name).write_text(GOOD, encoding="utf-8")
+    code, out, err = invoke("validate", "--prices", "--region", "us-east-1", str(tmp_path), "--json")
+    assert (code, len(err.splitlines())) == (1, 1)
+    assert err.startswith("spotrelay validate --prices: no AWS credentials")
+    assert [service["costs"] for service in json.loads(out)["services"]] == [None, None]
+    code, out, err = invoke("validate", "--prices", str(tmp_path))
+    assert code == 1
+    assert err == (
+        "spotrelay validate --prices: which region? Name it with --region, or set AWS_DEFAULT_REGION\n"
+    )
+    assert out.count("cost a month") == 2
+
+
+def test_a_service_of_other_regions_has_no_costs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """AWS isn't asked, and a warning names the region to ask for."""
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    file = tmp_path / "chat.yaml"
+    file.write_text(GOOD.replace("  ports", "  regions: [eu-west-1]\n  ports"), encoding="utf-8")
+    code, _, err = invoke("validate", "--prices", "--region", "us-east-1", str(file))
+    assert code == 0
+    assert err == (
+        f"warning: {file}: may run in eu-west-1 only, so there is no cost in us-east-1:"
+        " say --region eu-west-1\n"
+    )
+
+
 def test_json_has_everything_for_scripts(tmp_path: Path) -> None:
     """Facts, warnings, notices and problems with their places."""
     good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
@@ -287,6 +329,20 @@ def test_json_has_everything_for_scripts(tmp_path: Path) -> None:
     said = json.loads(out)
     (service,) = said["services"]
     assert (service["name"], service["port"], service["file"]) == ("good", 8081, str(good))
+    assert service["costs"] is None
+    assert service["instance_types"][0] == {
+        "name": "g4dn.xlarge",
+        "accelerator": "T4",
+        "accelerator_count": 1,
+        "accelerator_memory_gb": 16,
+        "vcpus": 4,
+        "memory_gib": 16.0,
+        "why": ["T4:1"],
+    }
+    assert service["quotas"][1] == {
+        "purchase_option": "on-demand",
+        "any_of": [{"code": "L-DB2E81BA", "name": "Running On-Demand G and VT instances", "vcpus": 8}],
+    }
     assert [w["field"] for w in service["warnings"]] == ["resources.accelerators"]
     assert [n["field"] for n in service["notices"]] == ["name"]
     (problem,) = said["problems"]
@@ -303,15 +359,57 @@ def test_help_version_and_completion_are_there() -> None:
     assert "--show-completion" in invoke("--help")[1]
 
 
+def spotrelay(*arguments: str, **environment: str) -> str:
+    """What the command prints under its own name, which names the variables of its completion."""
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys; sys.argv[0] = 'spotrelay'; from spotrelay.cli import main; main()",
+            *arguments,
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+    )
+    assert done.returncode == 0, done
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("shell", "script"),
+    [("bash", ".bash_completions/spotrelay.sh"), ("zsh", ".zfunc/_spotrelay")],
+)
+def test_completion_installs_and_answers(shell: str, script: str, tmp_path: Path) -> None:
+    """The script goes to the home directory, and what it asks is answered: commands, and their options."""
+    unguessed = "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"
+    spotrelay("--install-completion", shell, HOME=str(tmp_path), **{unguessed: "1"})
+    assert f"_SPOTRELAY_COMPLETE=complete_{shell}" in (tmp_path / script).read_text(encoding="utf-8")
+    for words, expected in (("spotrelay val", "validate"), ("spotrelay validate --pri", "--prices")):
+        told = spotrelay(
+            _SPOTRELAY_COMPLETE=f"complete_{shell}",
+            COMP_WORDS=words,
+            COMP_CWORD=str(words.count(" ")),
+            _TYPER_COMPLETE_ARGS=words,
+        )
+        assert expected in told
+
+
 def test_the_schema_is_printed() -> None:
     """For a file of one's own beside the service files."""
     code, out, _ = invoke("schema")
     assert (code, out) == (0, schema_text())
 
 
-def test_an_output_that_takes_nothing_is_one_line() -> None:
+@pytest.mark.parametrize(
+    "arguments",
+    [["schema"], ["validate", "services/demo.yaml"], ["validate", "--json", "services/demo.yaml"]],
+)
+def test_an_output_that_takes_nothing_is_one_line(arguments: list[str]) -> None:
     """No traceback from a full disk, and none from a reader that has gone."""
-    command = [sys.executable, "-m", "spotrelay", "schema"]
+    command = [sys.executable, "-m", "spotrelay", *arguments]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, cwd=ROOT)
     assert (done.returncode, done.stderr) == (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -38,19 +38,24 @@ class Prices:
 
     def spot(self, region: str, types: Collection[str], now: datetime) -> Mapping[CapacityPool, float]:
         """The present price of every pool of the types; of each pool EC2 shows the last change."""
-        newest: dict[CapacityPool, tuple[datetime, float]] = {}
+        return {pool: max(changes)[1] for pool, changes in self.spot_since(region, types, now).items()}
+
+    def spot_since(
+        self, region: str, types: Collection[str], start: datetime
+    ) -> Mapping[CapacityPool, Sequence[tuple[datetime, float]]]:
+        """Every change of the types' prices since then, and before it the last one of each pool."""
+        found: dict[CapacityPool, list[tuple[datetime, float]]] = {}
         with translated():
             pages = self._clients.ec2_surveying.get_paginator("describe_spot_price_history").paginate(
                 InstanceTypes=sorted(types),  # type: ignore[arg-type]  # types are newer than any list of them
                 ProductDescriptions=[LINUX],
-                StartTime=now,
+                StartTime=start,
             )
             for page in pages:
                 for row in page["SpotPriceHistory"]:
                     pool = CapacityPool(region, row["AvailabilityZone"], row["InstanceType"])
-                    found = row["Timestamp"], float(row["SpotPrice"])
-                    newest[pool] = max(found, newest.get(pool, found))
-        return {pool: price for pool, (_, price) in newest.items()}
+                    found.setdefault(pool, []).append((row["Timestamp"], float(row["SpotPrice"])))
+        return found
 
     def on_demand(self, region: str, instance_type: str) -> float | None:
         """The list price; None if the list hasn't got it in dollars."""

@@ -26,6 +26,9 @@ def main() -> None:
         finally:
             sys.stdout.flush()
     except OSError as error:
+        if error.filename is not None:  # what is written goes to a file that is open, and has no name then
+            sys.stderr.write(f"spotrelay: {error.filename}: {error.strerror}\n")
+            raise SystemExit(1) from None
         # What is still buffered can't be written at the exit either: Python would say so, in its own words.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if error.errno == errno.EPIPE:  # the reader has seen enough, as `head` does

@@ -12,6 +12,7 @@ from spotrelay.cli.control_plane import CommandError
 from spotrelay.core.ports import Denied, PortError
 from spotrelay.core.quotas import CONCURRENCY, LEAST_CONCURRENCY, Quota, shortages
 from spotrelay.service import Service
+from spotrelay.service.check import at_most
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class Account:
             CommandError, BotoCoreError: the account can't be asked.
         """
         vcpus = {type_.name: type_.vcpus for type_ in service.instance_types}
-        found = shortages(service, vcpus, self._value)
+        found = shortages(at_most(service), vcpus, self._value)
         return [f"{s.option}, {self.region}: {s}; {s.remedy(self.region)}" for s in found]
 
     def warnings(self) -> list[str]:

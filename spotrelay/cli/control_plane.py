@@ -56,18 +56,26 @@ def find(service: str, region: str | None) -> ControlPlane:
 @contextmanager
 def errors_shown(command: str) -> Iterator[None]:
     """End the command with one line on standard error where it can't go on."""
-    try:
+    with errors_told(command) as told:
         yield
+    if told:
+        raise typer.Exit(EXIT_UNDONE)
+
+
+@contextmanager
+def errors_told(command: str) -> Iterator[list[str]]:
+    """Say in one line on standard error what can't be done, and go on; the list then has the line."""
+    told: list[str] = []
+    try:
+        yield told
     except (CommandError, UnreadableControlPlaneError, UnreadableDocument, OtherControlPlane) as error:
-        why = str(error)
+        told.append(str(error))
     except PortError as error:
-        why = _with_remedy(error)
+        told.append(_with_remedy(error))
     except (BotoCoreError, ClientError) as error:
-        why = _why(error)
-    else:
-        return
-    typer.echo(f"spotrelay {command}: {why}", err=True)
-    raise typer.Exit(EXIT_UNDONE)
+        told.append(_why(error))
+    for why in told:
+        typer.echo(f"spotrelay {command}: {why}", err=True)
 
 
 def confirm(question: str, *, is_confirmed: bool) -> None:

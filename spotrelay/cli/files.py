@@ -60,11 +60,18 @@ def given(env: list[str] | None, env_file: Path | None, secret: list[str] | None
 def expanded(paths: Iterable[Path]) -> Iterator[Path]:
     """Each file, and for a directory the service files in it."""
     for path in paths:
-        if path.is_dir():
+        if _is_directory(path):
             found = sorted(file for file in path.iterdir() if file.suffix in (".yaml", ".yml"))
             yield from found or [path]
         else:
             yield path
+
+
+def _is_directory(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # a name that is too long, say: `load` tells
+        return False
 
 
 def load_all(paths: Iterable[Path], said: Inputs) -> tuple[list[Service], list[Problem]]:
@@ -73,7 +80,7 @@ def load_all(paths: Iterable[Path], said: Inputs) -> tuple[list[Service], list[P
     problems: list[Problem] = []
     by_name: dict[str, Path] = {}
     for path in expanded(paths):
-        if path.is_dir():
+        if _is_directory(path):
             problems.append(Problem(str(path), None, "", "has no service file (*.yaml, *.yml) in it"))
             continue
         try:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from itertools import groupby
 from typing import Annotated
 
 import typer
@@ -14,10 +15,14 @@ from rich.text import Text
 
 from spotrelay.cli.files import Env, EnvFile, Files, Name, Secret, given, load_all
 from spotrelay.service import Description, Problem, Service, describe
+from spotrelay.service.costs import Costs
 from spotrelay.service.userdata import MAX_BYTES
 
 EXIT_INVALID = 2
 """The same code as for wrong arguments: nothing was done, the input must change."""
+
+EXIT_UNASKED = 1
+"""AWS couldn't be asked; all that needs no AWS is shown."""
 
 
 def validate(
@@ -30,8 +35,12 @@ def validate(
     account: Annotated[
         bool, typer.Option("--account", help="Ask AWS whether the account's quotas suffice for them.")
     ] = False,
+    prices: Annotated[
+        bool, typer.Option("--prices", help="Ask AWS what their instances cost a month.")
+    ] = False,
     region: Annotated[
-        str | None, typer.Option(help="Whose quotas --account asks for.", metavar="R", show_default=False)
+        str | None,
+        typer.Option(help="Where --account and --prices ask.", metavar="R", show_default=False),
     ] = None,
 ) -> None:
     """Check service files, and show what they would run on.
@@ -46,11 +55,13 @@ def validate(
     if account and services:
         lacks, advice = _lacks(services, region)
         problems += lacks
+    priced = _priced(services, region) if prices and services else _Priced([None] * len(services))
+    advice = [*advice, *priced.advice]
     if is_json:
-        typer.echo(_json(services, problems, advice))
+        typer.echo(_json(services, priced.costs, problems, advice))
     else:
-        for service in services:
-            out.print(_table(describe(service)))
+        for service, cost in zip(services, priced.costs, strict=True):
+            out.print(_table(describe(service), cost))
             for kind, told in (("warning", service.warnings), ("notice", service.notices)):
                 for problem in told:
                     _labelled(err, kind, str(problem))
@@ -60,6 +71,8 @@ def validate(
             _line(err, problem)
     if problems:
         raise typer.Exit(EXIT_INVALID)
+    if not priced.is_complete:
+        raise typer.Exit(EXIT_UNASKED)
 
 
 def _labelled(console: Console, kind: str, text: str) -> None:
@@ -67,7 +80,12 @@ def _labelled(console: Console, kind: str, text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def _json(services: Sequence[Service], problems: Sequence[Problem], advice: Sequence[str]) -> str:
+def _json(
+    services: Sequence[Service],
+    costs: Sequence[Costs | None],
+    problems: Sequence[Problem],
+    advice: Sequence[str],
+) -> str:
     """Everything that the tables and lines say, for scripts."""
     return json.dumps(
         {
@@ -75,10 +93,11 @@ def _json(services: Sequence[Service], problems: Sequence[Problem], advice: Sequ
                 {
                     "file": str(service.path),
                     **asdict(describe(service)),
+                    "costs": cost and asdict(cost),
                     "warnings": [asdict(problem) for problem in service.warnings],
                     "notices": [asdict(problem) for problem in service.notices],
                 }
-                for service in services
+                for service, cost in zip(services, costs, strict=True)
             ],
             "warnings": list(advice),
             "problems": [asdict(problem) for problem in problems],
@@ -103,6 +122,31 @@ def _lacks(services: Sequence[Service], region: str | None) -> tuple[list[Proble
         return lacks, asked.warnings()
 
 
+@dataclass(frozen=True, slots=True)
+class _Priced:
+    """What each service costs, as far as AWS tells."""
+
+    costs: Sequence[Costs | None]
+    advice: Sequence[str] = ()
+    is_complete: bool = True
+
+
+def _priced(services: Sequence[Service], region: str | None) -> _Priced:
+    from spotrelay.cli.control_plane import errors_told
+    from spotrelay.cli.prices import prices_in
+
+    found: list[Costs | None] = []
+    advice: list[str] = []
+    with errors_told("validate --prices") as failed:
+        asked = prices_in(region)
+        for service in services:
+            elsewhere = asked.why_not(service)
+            advice += [elsewhere] if elsewhere else []
+            found.append(None if elsewhere else asked.costs(service))
+    missing = len(services) - len(found)
+    return _Priced([*found, *[None] * missing], advice, is_complete=not failed)
+
+
 def _line(console: Console, problem: Problem) -> None:
     """One problem on one line, unwrapped, so that editors and scripts can read it."""
     console.print(str(problem), markup=False, highlight=False, soft_wrap=True)
@@ -115,7 +159,57 @@ def _standbys(facts: Description) -> str:
     return f"{many}, on-demand, stopped until a replica is missing"
 
 
-def _table(facts: Description) -> Table:
+def _types(facts: Description, costs: Costs | None) -> str:
+    """Each type below what it satisfies; types that satisfy the same in turn together."""
+    lines = []
+    for why, types in groupby(facts.instance_types, lambda type_: type_.why):
+        lines.append(f"{'; or '.join(why)}:")
+        lines += (f"  {type_}{_price(type_.name, costs)}" for type_ in types)
+    return "\n".join(lines)
+
+
+def _price(name: str, costs: Costs | None) -> str:
+    found = costs and costs.instance_types.get(name)
+    if costs is None:
+        return ""
+    if not found:
+        return f"; no price in {costs.region}"
+    listed = "" if found.on_demand_usd is None else f"; {found.on_demand_usd:.3f} USD/h"
+    spot = [f"{usd:.3f}" for usd in sorted(found.spot_usd.values())]
+    if not spot:
+        return listed
+    return f"{listed}, Spot {spot[0]}" + (f" to {spot[-1]}" if spot[-1] != spot[0] else "")
+
+
+def _cost(costs: Costs | None) -> str:
+    if costs is None:
+        return (
+            "unknown here: --prices asks AWS, with your credentials, in the region of --region or of your"
+            " configuration"
+        )
+    lines = []
+    for month in costs.months:
+        line = f"{month.replicas} replicas: on-demand {_usd(month.on_demand_usd)}"
+        if month.spot_usd is not None:
+            line += (
+                f", with Spot usually {_usd(month.spot_usd)} ({_usd(month.spot_dearest_usd)}"
+                " if all were in the dearest pool)"
+            )
+        lines.append(line)
+    return "\n".join([*lines, f"In {costs.region}; {costs.of}. docs/cost.md has the rest."])
+
+
+def _usd(amount: float | None) -> str:
+    return "unknown" if amount is None else f"{amount:,.0f} USD"
+
+
+def _pools(facts: Description, costs: Costs | None) -> str:
+    where = f"each of {', '.join(facts.zones)}" if facts.zones else "each zone"
+    known = f"; {costs.pools} with a Spot price in {costs.region}" if costs and costs.pools else ""
+    return f"{facts.pools_per_zone} in {where}{known}"
+
+
+def _table(facts: Description, costs: Costs | None) -> Table:
     table = Table(title=facts.name, title_justify="left", show_header=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
@@ -123,12 +217,11 @@ def _table(facts: Description) -> Table:
         "replicas": f"{facts.replicas}, {facts.purchase}",
         "standbys": _standbys(facts),
         "accelerators": "\n".join(facts.accelerators) or "none",
-        "instance types": "\n".join(facts.instance_types),
-        "capacity pools": f"{facts.pools_per_zone} in each of {', '.join(facts.zones)}"
-        if facts.zones
-        else f"{facts.pools_per_zone} in each zone",
+        "instance types": _types(facts, costs),
+        "capacity pools": _pools(facts, costs),
         "regions": ", ".join(facts.regions) or "the one that it is deployed to",
-        "quotas": "\n".join(facts.quotas) or "none is known",
+        "quotas": "\n".join(map(str, facts.quotas)) or "none is known",
+        "cost a month": _cost(costs),
         "port": str(facts.port),
         "health check": facts.health_check,
         "readiness probe": facts.readiness_probe,

@@ -105,7 +105,8 @@ def needs(service: ServiceSettings, vcpus: Mapping[str, int]) -> list[list[Need]
     # While all change at once, as many again are there.
     versions = 2 if service.on_update is OnUpdate.BLUE_GREEN else 1
     # Standbys count while they run. Where one is slow, another is resumed: in the end all of them run.
-    on_demand = max(service.replicas, service.base_on_demand + service.standby)
+    # Nothing on-demand stands in for what is there beyond the replicas.
+    on_demand = max(service.replicas - service.overprovision, service.base_on_demand + service.standby)
     counts = {
         PurchaseOption.SPOT: service.replicas - service.base_on_demand if service.use_spot else 0,
         PurchaseOption.ON_DEMAND: on_demand if fallbacks else service.base_on_demand,

@@ -4,13 +4,58 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from spotrelay.core.instance_types import InstanceType
 from spotrelay.core.quotas import Need, needs
 from spotrelay.core.spec import OnUpdate, ReadinessProbe
-from spotrelay.service import userdata
+from spotrelay.service import eligibility, userdata
 from spotrelay.service.model import Service
+
+
+@dataclass(frozen=True, slots=True)
+class EligibleType:
+    """An instance type that the service may run on."""
+
+    name: str
+    accelerator: str
+    """Empty: it has none."""
+    accelerator_count: int
+    """0 where it has a share of one only."""
+    accelerator_memory_gb: int
+    vcpus: int
+    memory_gib: float
+    replicas: int
+    """How many an instance of it hosts."""
+    why: tuple[str, ...]
+    """What it satisfies; of several alternatives, every one that it does."""
+
+    def __str__(self) -> str:
+        size = f"{self.vcpus} vCPU, {self.memory_gib:g} GiB"
+        if not self.accelerator:
+            return f"{self.name}: {size}"
+        many = f":{self.accelerator_count}" if self.accelerator_count else ", a share,"
+        hosts = f"; hosts {self.replicas} replicas" if self.replicas > 1 else ""
+        return f"{self.name}: {self.accelerator}{many} of {self.accelerator_memory_gb} GB, {size}{hosts}"
+
+
+@dataclass(frozen=True, slots=True)
+class NeededQuota:
+    """A quota, and how much of it all replicas take, if all are of the smallest type that it counts."""
+
+    code: str
+    name: str
+    vcpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class NeededQuotas:
+    """What one way of buying takes: of one of the quotas all, or of several together as much."""
+
+    purchase_option: str
+    any_of: tuple[NeededQuota, ...]
+
+    def __str__(self) -> str:
+        return " or ".join(f"{quota.name} ({quota.code}): {quota.vcpus} vCPU" for quota in self.any_of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +68,15 @@ class Description:
     standby: int
     """On-demand instances that stand by, stopped; if `standby_auto`, to begin with."""
     standby_auto: bool
-    instance_types: tuple[str, ...]
-    """With what makes each eligible: `g5.xlarge: A10G:1 of 24 GB, 4 vCPU, 16 GiB`."""
+    most_replicas: int
+    """As many as it may come to have by itself."""
+    instance_types: tuple[EligibleType, ...]
+    """In the file's order of preference if `ordered`."""
+    ordered: bool
     accelerators: tuple[str, ...]
     """With the number of types that have each: `A10G:1 (4 types)`."""
-    quotas: tuple[str, ...]
-    """What the account's quotas must be, at least."""
+    quotas: tuple[NeededQuotas, ...]
+    """What the account's quotas must be, at least, for the most replicas."""
     regions: tuple[str, ...]
     """None: the one that it is deployed to."""
     pools_per_zone: int
@@ -58,10 +106,13 @@ def describe(service: Service) -> Description:
         purchase=_purchase(service),
         standby=service.standby,
         standby_auto=service.standby_auto,
-        instance_types=tuple(_facts(service, type_) for type_ in service.instance_types),
+        most_replicas=service.most_replicas,
+        instance_types=_eligible(service),
+        ordered=service.ordered,
         accelerators=tuple(f"{name} ({n} type{'s' if n > 1 else ''})" for name, n in counts.items()),
         quotas=tuple(
-            _needed(wanted) for wanted in needs(service, {t.name: t.vcpus for t in service.instance_types})
+            _needed(wanted)
+            for wanted in needs(at_most(service), {t.name: t.vcpus for t in service.instance_types})
         ),
         regions=service.requirements.regions,
         pools_per_zone=len(service.instance_types),
@@ -89,18 +140,33 @@ def _updates(service: Service) -> str:
             return "keep: what is launched from then on has the new version"
 
 
-def _facts(service: Service, type_: InstanceType) -> str:
-    size = f"{type_.vcpus} vCPU, {type_.memory_gib:g} GiB"
-    if not type_.accelerator:
-        return f"{type_.name}: {size}"
-    many = f":{type_.accelerator_count}" if type_.accelerator_count else ", a share,"
-    hosted = service.hosted_by(type_.name)
-    hosts = f"; hosts {hosted} replicas" if hosted > 1 else ""
-    return f"{type_.name}: {type_.accelerator}{many} of {type_.accelerator_memory_gb} GB, {size}{hosts}"
+def at_most(service: Service) -> Service:
+    """The service when it has as many replicas as it may come to have by itself."""
+    return replace(service, replicas=service.most_replicas)
 
 
-def _needed(wanted: Sequence[Need]) -> str:
-    return " or ".join(f"{need.quota}: {need.vcpus} vCPU" for need in wanted)
+def _eligible(service: Service) -> tuple[EligibleType, ...]:
+    why = eligibility.reasons(service.requirements)
+    return tuple(
+        EligibleType(
+            name=type_.name,
+            accelerator=type_.accelerator,
+            accelerator_count=type_.accelerator_count,
+            accelerator_memory_gb=type_.accelerator_memory_gb,
+            vcpus=type_.vcpus,
+            memory_gib=type_.memory_gib,
+            replicas=service.hosted_by(type_.name),
+            why=why.get(type_.name, ()),
+        )
+        for type_ in service.instance_types
+    )
+
+
+def _needed(wanted: Sequence[Need]) -> NeededQuotas:
+    return NeededQuotas(
+        str(wanted[0].option),
+        tuple(NeededQuota(need.quota.code, need.quota.name, need.vcpus) for need in wanted),
+    )
 
 
 def _image(service: Service) -> str:

@@ -29,6 +29,28 @@ def find(wanted: Requirements) -> Eligibility:
     return requirements.find(wanted, catalog.all_types())
 
 
+def reasons(wanted: Requirements) -> dict[str, tuple[str, ...]]:
+    """What each eligible type satisfies, in the file's words: of several alternatives, every one."""
+    found: dict[str, list[str]] = {}
+    for choice in wanted.choices:
+        place = f"in {', '.join(choice.zones or choice.regions)}" if wanted.alternatives else ""
+        for type_ in find(choice).types:
+            accelerators = next((str(a) for a in choice.accelerators if a.are_on(type_)), "")
+            asked = {
+                "accelerator_memory": choice.accelerator_memory_gb,
+                "cpus": choice.cpus,
+                "memory": choice.memory_gib,
+            }
+            parts = [
+                "named in instance_types" if choice.instance_types else "",
+                accelerators,
+                *(f"{field} {amount}" for field, amount in asked.items() if amount),
+                place if choice.zones or choice.regions else "",
+            ]
+            found.setdefault(type_.name, []).append(", ".join(part for part in parts if part))
+    return {name: tuple(dict.fromkeys(texts)) for name, texts in found.items()}
+
+
 def why_none(wanted: Requirements, excluded: Sequence[Exclusion]) -> str:
     """Why no type is left: each requirement with the types that it leaves out."""
     values = {

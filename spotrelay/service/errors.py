@@ -8,8 +8,18 @@ ServiceFileError                 every problem found, in `problems`
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+LONGEST_WORD = 200
+"""Characters in a row that a message shows: more than any field, instance type or address of a page has."""
+
+LONGEST_PATH = 4096
+"""Linux opens no longer one, so whoever reads the message can't do so either."""
+
+_SHOWN = 60
+"""Characters that are left of what is longer: enough to recognize it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +35,16 @@ class Problem:
     column: int | None = None
 
     def __str__(self) -> str:
-        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
-        return ": ".join(part for part in (place, self.field, self.message) if part)
+        """For a terminal, in one line of which no name takes all: the fields have them in full."""
+        file = shortened(self.file, LONGEST_PATH)
+        place = ":".join(str(part) for part in (file, self.line, self.column) if part is not None)
+        message = re.sub(rf"\S{{{LONGEST_WORD + 1},}}", lambda word: shortened(word[0]), self.message)
+        return ": ".join(part for part in (place, shortened(self.field), message) if part)
+
+
+def shortened(text: str, longest: int = LONGEST_WORD) -> str:
+    """The text, or how it begins."""
+    return text if len(text) <= longest else f"{text[:_SHOWN]}…"
 
 
 class ServiceFileError(Exception):

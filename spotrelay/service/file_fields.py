@@ -49,14 +49,14 @@ def parse_workdir(value: Any) -> Any:
                 (), "expected a directory such as `.`; a repository is written {url: https://…, ref: main}"
             )
         )
-    path = local_path(value)
-    if path.is_file():
-        raise rejected(Finding((), f"{path} is a file: name the directory that it is in"))
     try:
-        bundle.check(path)
+        path = local_path(value)
+        if not path.is_file():
+            bundle.check(path)
+            return path
     except FilesError as error:
         raise rejected(Finding((), str(error))) from error
-    return path
+    raise rejected(Finding((), f"{path} is a file: name the directory that it is in"))
 
 
 def parse_file_mounts(value: Any) -> Any:

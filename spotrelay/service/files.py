@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from spotrelay.service.document import shown
+
 WORK_DIRECTORY = "sky_workdir"
 """Below the home directory of whoever runs the scripts: SkyServe's files know it by this name."""
 
@@ -77,8 +79,19 @@ class FilesError(ValueError):
 
 
 def local_path(text: str) -> Path:
-    """A path as the user wrote it: relative to where the command runs, `~` for the home directory."""
-    return Path(text).expanduser().absolute()
+    """A path as the user wrote it: relative to where the command runs, `~` for the home directory.
+
+    Raises:
+        FilesError: nothing can be there.
+    """
+    try:
+        path = Path(text).expanduser().absolute()
+        path.exists()
+    except OSError as error:  # a name that is too long
+        raise FilesError(f"can't be read: {error.strerror}") from error
+    except RuntimeError as error:  # ~nobody
+        raise FilesError(f"expected a path, got {shown(text)}: there is no such home directory") from error
+    return path
 
 
 def target(text: str) -> str:

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from spotrelay.service.errors import LONGEST_PATH, shortened
+
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 
 MAX_ENV_FILE_BYTES = 262_144
@@ -56,7 +58,7 @@ def _pairs(texts: Iterable[str], option: str) -> dict[str, str]:
             raise InputsError(f"{option}: expected NAME=VALUE, such as MODEL=my/model, got {name[:40]!r}")
         if not equals:
             if name not in os.environ:
-                raise InputsError(f"{option} {name}: has no value here: write {option} {name}=VALUE")
+                raise InputsError(f"{option} {shortened(name)}: has no value here: write {option} NAME=VALUE")
             value = os.environ[name]
         try:
             value.encode()
@@ -67,16 +69,17 @@ def _pairs(texts: Iterable[str], option: str) -> dict[str, str]:
 
 
 def _from_file(path: Path) -> dict[str, str]:
+    name = shortened(str(path), LONGEST_PATH)
     try:
         if not path.is_file():
-            raise InputsError(f"--env-file: {path} is no file with NAME=VALUE lines")
+            raise InputsError(f"--env-file: {name} is no file with NAME=VALUE lines")
         with path.open("rb") as file:
             content = file.read(MAX_ENV_FILE_BYTES + 1)
         if len(content) > MAX_ENV_FILE_BYTES:
             raise InputsError(f"--env-file: {path} is larger than {MAX_ENV_FILE_BYTES} bytes")
         lines = content.decode("utf-8-sig").splitlines()
     except OSError as error:
-        raise InputsError(f"--env-file: {path} can't be read: {error.strerror}") from error
+        raise InputsError(f"--env-file: {name} can't be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise InputsError(f"--env-file: {path} isn't UTF-8") from error
     found: dict[str, str] = {}

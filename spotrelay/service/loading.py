@@ -170,10 +170,17 @@ def _compile(path: Path, file: ServiceFile, found: Canonical) -> Service:
 def _size_problems(document: Document, service: Service) -> Iterator[Problem]:
     size = userdata.size(service)
     if size > userdata.MAX_BYTES:
+        parts: dict[Location, tuple[object, str]] = {
+            ("envs",): (service.envs, "put long values into a file of `workdir`, or into secrets"),
+            ("secrets",): (service.secrets, "have fewer, with shorter names"),
+            ("file_mounts",): (service.file_mounts, "have fewer, with shorter paths"),
+            ("resources", "image_id"): (service.container or "", "name a shorter one"),
+        }
+        largest = max(parts, key=lambda at: len(str(parts[at][0])))
         yield document.problem(
-            ("envs",),
-            f"make {size} bytes of user data, EC2 takes {userdata.MAX_BYTES}: put long values into a file of"
-            " `workdir`, or into secrets",
+            largest,
+            f"too much for an instance: all user data would be {size} bytes, and EC2 takes"
+            f" {userdata.MAX_BYTES}: {parts[largest][1]}",
         )
 
 

@@ -132,7 +132,7 @@ def parse_type(value: Any) -> str:
         raise rejected(Finding((), f"expected an instance type such as g5.2xlarge, got {shown(value)}"))
     if catalog.find_type(value) is None:
         hint = did_you_mean(value, [type_.name for type_ in catalog.all_types()])
-        raise rejected(Finding((), f"{value!r} is no known instance type{hint}", is_lack=not hint))
+        raise rejected(Finding((), f"{shown(value)} is no known instance type{hint}", is_lack=not hint))
     return value
 
 
@@ -245,8 +245,8 @@ def _one(at: Location, name: Any, count: Any) -> Accelerators | Finding:
         is_elsewhere = _ELSEWHERE.fullmatch(comparable(name)) is not None
         hint = "" if is_elsewhere else did_you_mean(name, names)
         if hint:
-            return Finding(at, f"no instance type has {name!r}{hint}: there are {', '.join(names)}")
-        return Finding(at, f"no instance type has {name!r}", is_lack=True)
+            return Finding(at, f"no instance type has {shown(name)}{hint}: there are {', '.join(names)}")
+        return Finding(at, f"no instance type has {shown(name)}", is_lack=True)
     counts = sorted({t.accelerator_count for t in catalog.all_types() if t.accelerator == known} - {0})
     if count not in counts:
         offered = ", ".join(f"{known}:{offered}" for offered in counts)

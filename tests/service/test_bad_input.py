@@ -534,7 +534,7 @@ def test_an_environment_that_does_not_fit_into_user_data_is_refused_with_its_siz
     """EC2's 16 KiB are checked before anything is deployed; only scripts may be elsewhere."""
     (problem,) = problems(GOOD + "envs:\n" + "".join(f"  A{n}: {'x' * 90}\n" for n in range(200)))
     assert (problem.line, problem.field) == (8, "envs")
-    assert "bytes of user data, EC2 takes 16384: put long values into a file of `workdir`" in problem.message
+    assert "bytes, and EC2 takes 16384: put long values into a file of `workdir`" in problem.message
 
 
 def test_a_file_name_of_nothing_asks_for_a_name(tmp_path: Path) -> None:

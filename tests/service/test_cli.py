@@ -179,6 +179,62 @@ def test_what_is_no_file_gets_one_line_and_nothing_hangs(tmp_path: Path) -> None
         )
 
 
+LONG = "n" * 20_000
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes", "place"),
+    [
+        ("{A10G, L4, L40S}", "LONG", ":5:3: resources.accelerators"),
+        ("run:", "? LONG\n: 1\nrun:", ":7:3: nnn"),
+        ("  surge: 1", "  ? LONG\n  : 1\n  surge: 1", ":3:5: service.nnn"),
+        ("run:", "envs: {? LONG : x}\nrun:", ":7:1: envs"),
+        ("run:", "secrets: {? LONG : /a/b}\nrun:", ":7:1: secrets"),
+        ("run:", "file_mounts: {? /LONG : s3://abc}\nrun:", ":7:1: file_mounts"),
+        ("run:", "file_mounts: {/m: LONG}\nrun:", ":7:15: file_mounts./m"),
+        ("run:", "workdir: LONG\nrun:", ":7:1: workdir"),
+        ("run:", "workdir: ~no-such-user/x\nrun:", ":7:1: workdir"),
+        ("run:", "spotrelay: {instance_types: [LONG.xlarge]}\nrun:", ":7:30: spotrelay.instance_types[0]"),
+        ("  ports", "  image_id: docker:LONG\n  ports", ":6:3: resources.image_id"),
+        ("  ports", "  labels: {? LONG : x}\n  ports", ":6:14: resources.labels.nnn"),
+    ],
+)
+def test_a_name_of_thousands_of_characters_gets_one_line(
+    tmp_path: Path, was: str, becomes: str, place: str
+) -> None:
+    """Which says where it stands, and doesn't repeat it in full."""
+    file = tmp_path / "chat.yaml"
+    file.write_text(GOOD.replace(was, becomes.replace("LONG", LONG), 1), encoding="utf-8")
+    code, _, err = invoke("validate", str(file))
+    assert code == 2
+    (line,) = err.splitlines()
+    assert line.startswith(f"{file}{place}")
+    assert len(line) < len(str(file)) + 350
+
+
+def test_a_service_of_a_long_name_says_what_becomes_of_it(tmp_path: Path) -> None:
+    """AWS has room for a few characters of it."""
+    file = tmp_path / "chat.yaml"
+    file.write_text(f"name: {LONG}\n{GOOD}", encoding="utf-8")
+    code, out, err = invoke("validate", str(file))
+    assert (code, len(err.splitlines())) == (0, 1)
+    assert LONG[:24] in out
+    assert len(err) < len(str(file)) + 350
+
+
+@pytest.mark.parametrize("path", [LONG, "a/" * 10_000])
+def test_a_path_that_no_system_has_is_one_line(path: str) -> None:
+    """Not a failure of the output, nor a traceback."""
+    done = subprocess.run(
+        [sys.executable, "-m", "spotrelay", "validate", path],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    assert (done.returncode, done.stderr) == (2, f"{path[:60]}…: can't be read: File name too long\n")
+
+
 def test_thousands_of_values_get_one_line(tmp_path: Path) -> None:
     """That isn't blamed on aliases, nor on the script."""
     file = tmp_path / "chat.yaml"
@@ -221,6 +277,48 @@ def test_values_come_from_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert options[0] in err
 
 
+def test_without_credentials_all_but_the_costs_is_shown(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """One line says what to do, for two files, too, and the exit code that AWS couldn't be asked."""
+    for name in (
+        "AWS_PROFILE",
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_REGION",
+        "AWS_DEFAULT_REGION",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, "/dev/null")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("a.yaml", "b.yaml"):
+        (tmp_path / name).write_text(GOOD, encoding="utf-8")
+    code, out, err = invoke("validate", "--prices", "--region", "us-east-1", str(tmp_path), "--json")
+    assert (code, len(err.splitlines())) == (1, 1)
+    assert err.startswith("spotrelay validate --prices: no AWS credentials")
+    assert [service["costs"] for service in json.loads(out)["services"]] == [None, None]
+    code, out, err = invoke("validate", "--prices", str(tmp_path))
+    assert code == 1
+    assert err == (
+        "spotrelay validate --prices: which region? Name it with --region, or set AWS_DEFAULT_REGION\n"
+    )
+    assert out.count("cost a month") == 2
+
+
+def test_a_service_of_other_regions_has_no_costs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """AWS isn't asked, and a warning names the region to ask for."""
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    file = tmp_path / "chat.yaml"
+    file.write_text(GOOD.replace("  ports", "  regions: [eu-west-1]\n  ports"), encoding="utf-8")
+    code, _, err = invoke("validate", "--prices", "--region", "us-east-1", str(file))
+    assert code == 0
+    assert err == (
+        f"warning: {file}: may run in eu-west-1 only, so there is no cost in us-east-1:"
+        " say --region eu-west-1\n"
+    )
+
+
 def test_json_has_everything_for_scripts(tmp_path: Path) -> None:
     """Facts, warnings, notices and problems with their places."""
     good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
@@ -231,6 +329,20 @@ def test_json_has_everything_for_scripts(tmp_path: Path) -> None:
     said = json.loads(out)
     (service,) = said["services"]
     assert (service["name"], service["port"], service["file"]) == ("good", 8081, str(good))
+    assert service["costs"] is None
+    assert service["instance_types"][0] == {
+        "name": "g4dn.xlarge",
+        "accelerator": "T4",
+        "accelerator_count": 1,
+        "accelerator_memory_gb": 16,
+        "vcpus": 4,
+        "memory_gib": 16.0,
+        "why": ["T4:1"],
+    }
+    assert service["quotas"][1] == {
+        "purchase_option": "on-demand",
+        "any_of": [{"code": "L-DB2E81BA", "name": "Running On-Demand G and VT instances", "vcpus": 8}],
+    }
     assert [w["field"] for w in service["warnings"]] == ["resources.accelerators"]
     assert [n["field"] for n in service["notices"]] == ["name"]
     (problem,) = said["problems"]
@@ -247,15 +359,57 @@ def test_help_version_and_completion_are_there() -> None:
     assert "--show-completion" in invoke("--help")[1]
 
 
+def spotrelay(*arguments: str, **environment: str) -> str:
+    """What the command prints under its own name, which names the variables of its completion."""
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys; sys.argv[0] = 'spotrelay'; from spotrelay.cli import main; main()",
+            *arguments,
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+    )
+    assert done.returncode == 0, done
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("shell", "script"),
+    [("bash", ".bash_completions/spotrelay.sh"), ("zsh", ".zfunc/_spotrelay")],
+)
+def test_completion_installs_and_answers(shell: str, script: str, tmp_path: Path) -> None:
+    """The script goes to the home directory, and what it asks is answered: commands, and their options."""
+    unguessed = "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"
+    spotrelay("--install-completion", shell, HOME=str(tmp_path), **{unguessed: "1"})
+    assert f"_SPOTRELAY_COMPLETE=complete_{shell}" in (tmp_path / script).read_text(encoding="utf-8")
+    for words, expected in (("spotrelay val", "validate"), ("spotrelay validate --pri", "--prices")):
+        told = spotrelay(
+            _SPOTRELAY_COMPLETE=f"complete_{shell}",
+            COMP_WORDS=words,
+            COMP_CWORD=str(words.count(" ")),
+            _TYPER_COMPLETE_ARGS=words,
+        )
+        assert expected in told
+
+
 def test_the_schema_is_printed() -> None:
     """For a file of one's own beside the service files."""
     code, out, _ = invoke("schema")
     assert (code, out) == (0, schema_text())
 
 
-def test_an_output_that_takes_nothing_is_one_line() -> None:
+@pytest.mark.parametrize(
+    "arguments",
+    [["schema"], ["validate", "services/demo.yaml"], ["validate", "--json", "services/demo.yaml"]],
+)
+def test_an_output_that_takes_nothing_is_one_line(arguments: list[str]) -> None:
     """No traceback from a full disk, and none from a reader that has gone."""
-    command = [sys.executable, "-m", "spotrelay", "schema"]
+    command = [sys.executable, "-m", "spotrelay", *arguments]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, cwd=ROOT)
     assert (done.returncode, done.stderr) == (

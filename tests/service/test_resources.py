@@ -80,8 +80,8 @@ def test_a_service_without_a_gpu_boots_ubuntu(service: Loader) -> None:
     assert chat.warnings == ()
     facts = describe(chat)
     assert facts.accelerators == ()
-    assert facts.instance_types[0] == "m6a.2xlarge: 8 vCPU, 32 GiB"
-    assert [re.sub(r".*\((L-\w+)\)", r"\1", quota) for quota in facts.quotas] == [
+    assert str(facts.instance_types[0]) == "m6a.2xlarge: 8 vCPU, 32 GiB"
+    assert [re.sub(r".*\((L-\w+)\)", r"\1", str(quota)) for quota in facts.quotas] == [
         "L-34B43A08: 16 vCPU",
         "L-1216C47A: 16 vCPU",
     ]
@@ -92,7 +92,9 @@ def test_a_size_leaves_the_gpu_alone(service: Loader) -> None:
     chat = service(file("accelerators: A10G:1\ncpus: 8\nmemory: 32GB\nports: 80"))
     assert chat.instance_type_names == ("g5.2xlarge",)
     assert "deeplearning" in chat.image.reference
-    assert describe(chat).instance_types == ("g5.2xlarge: A10G:1 of 24 GB, 8 vCPU, 32 GiB",)
+    (type_,) = describe(chat).instance_types
+    assert str(type_) == "g5.2xlarge: A10G:1 of 24 GB, 8 vCPU, 32 GiB"
+    assert type_.why == ("A10G:1, cpus 8, memory 32",)
 
 
 @pytest.mark.parametrize(

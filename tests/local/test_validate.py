@@ -1,0 +1,61 @@
+"""`spotrelay validate --prices` at the local cloud's prices."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from spotrelay.cli.app import app
+from tests.local.conftest import Aws
+
+pytestmark = pytest.mark.xdist_group("local")
+
+FILE = Path(__file__).parents[2] / "services" / "llama3.yaml"
+
+
+def run(monkeypatch: pytest.MonkeyPatch, aws: Aws, *options: str) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of the command, with its user's credentials."""
+    key, secret, token = aws.credentials
+    for name, value in {
+        "AWS_ENDPOINT_URL": aws.endpoint,
+        "AWS_ACCESS_KEY_ID": key,
+        "AWS_SECRET_ACCESS_KEY": secret,
+        "AWS_SESSION_TOKEN": token or "",
+    }.items():
+        monkeypatch.setenv(name, value)
+    arguments = ["validate", str(FILE), "--prices", "--region", "us-east-1", *options]
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_the_costs_are_at_the_accounts_prices(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    """List prices and a week of Spot's, for every type and zone; the table says the sums."""
+    code, out, err = run(monkeypatch, aws, "--json")
+    assert (code, err) == (0, "")
+    (service,) = json.loads(out)["services"]
+    costs = service["costs"]
+    (month,) = costs["months"]
+    assert month["on_demand_usd"] == pytest.approx(2 * 730 * 0.978)  # g6.2xlarge
+    assert 0.2 < month["spot_usd"] / month["on_demand_usd"] < 0.7
+    assert month["spot_usd"] < month["spot_dearest_usd"]
+    assert costs["pools"] == 33
+    assert list(costs["instance_types"]) == [type_["name"] for type_ in service["instance_types"]]
+    code, out, err = run(monkeypatch, aws)
+    assert (code, err) == (0, "")
+    told = " ".join(out.replace("│", " ").split())  # unwrapped
+    assert f"2 replicas: on-demand 1,428 USD, with Spot usually {month['spot_usd']:,.0f} USD" in told
+    assert "11 in each zone; 33 with a Spot price in us-east-1" in told
+
+
+def test_who_may_not_ask_for_prices_sees_the_rest(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line names the permissions, and the exit code is 1: nothing is wrong with the file."""
+    code, out, err = run(monkeypatch, aws.assume(), "--json")
+    assert code == 1
+    assert len(err.splitlines()) == 1
+    assert "needs the permissions pricing:GetProducts and ec2:DescribeSpotPriceHistory" in err
+    (service,) = json.loads(out)["services"]
+    assert service["costs"] is None
+    assert service["quotas"]

@@ -9,6 +9,7 @@ from math import inf
 from statistics import median
 
 from spotrelay.core.pools import CapacityPool
+from spotrelay.core.slots import fitting
 from spotrelay.service import eligibility
 from spotrelay.service.model import Service
 
@@ -114,7 +115,8 @@ def costs(
         for name in service.instance_type_names
     }
     prices = {name: found for name, found in prices.items() if found.on_demand_usd or found.spot_usd}
-    each = {name: found.shared_by(service.hosted_by(name)) for name, found in prices.items()}
+    used = fitting(list(prices), service.slots, service.most_replicas)
+    each = {name: prices[name].shared_by(service.hosted_by(name)) for name in used}
     listed = {name: p.on_demand_usd for name, p in each.items() if p.on_demand_usd is not None}
     # `min` takes the first of equals: with one price for all, the first type.
     chosen = min(listed, key=lambda name: 0.0 if service.ordered else listed[name], default="")

@@ -1,12 +1,11 @@
-"""The number of replicas follows the load: the load balancer's metrics, or what replicas themselves tell."""
+"""The number of replicas follows the load, by what they themselves tell of it."""
 
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -14,53 +13,20 @@ from typing import Self
 import pytest
 
 from spotrelay.core.scaling import OngoingTarget, Scaling
-from tests.e2e.clients import MODEL, Answer, Client, Requests
+from tests.e2e.clients import MODEL, Answer, Client
 from tests.e2e.stand import WITHIN_S, Stand
-
-SCALING = Scaling(
-    min_replicas=1, max_replicas=3, target_qps_per_replica=5.0, upscale_delay_s=5, downscale_delay_s=10
-)
 
 MEASURED_S = 240.0
 """Fewer requests are known to be fewer once a whole minute of them is over, and complete a minute later."""
 
-STREAMS = replace(
-    SCALING,
-    target_qps_per_replica=None,
+STREAMS = Scaling(
+    min_replicas=1,
+    max_replicas=3,
+    upscale_delay_s=5,
+    downscale_delay_s=10,
     # The server counts the request for its metrics, too: with four streams a replica says five.
     ongoing=OngoingTarget(target=5.0, metrics=("chat_server_requests_in_flight",)),
 )
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(4 * WITHIN_S + 2 * MEASURED_S)
-def test_the_number_follows_a_ramp_and_back_and_wakes_from_none(stand: Stand) -> None:
-    """From 1 to 50 requests a second: one replica, three, one; and from none the first request brings one.
-
-    None of the requests fails but the one that finds nobody.
-    """
-    stand.want(1)
-    stand.whole(1)
-    ask = partial(Client(stand).ask, "GET", "/health")
-    stand.change(scaling=asdict(SCALING))
-    try:
-        with Requests(ask, rate=50) as many:
-            began = time.monotonic()
-            stand.whole(3)
-            assert time.monotonic() - began >= SCALING.upscale_delay_s
-        with Requests(ask, rate=1) as few:
-            began = time.monotonic()
-            stand.whole(1, within_s=MEASURED_S)
-            assert time.monotonic() - began >= SCALING.downscale_delay_s
-        assert many.statuses | few.statuses == {200}
-
-        stand.change(scaling={**asdict(SCALING), "min_replicas": 0})
-        stand.whole(0, within_s=MEASURED_S)
-        assert ask().status == 503
-        stand.whole(1)
-    finally:
-        stand.change(scaling=None, replicas=3)
-        stand.whole(3)
 
 
 class Streams:

@@ -43,6 +43,12 @@ def adapted(gate: Path) -> Mapping[str, Mapping[str, str]]:
             "accelerators: {L4: 1}": "cpus: 2+",
             "vllm serve m": f"python3 {SERVER} --port 8000 --api-key $HF_TOKEN",
         },
+        # And delays that a test can wait for. Ticks of a service at rest come every 6 s, so they are longer.
+        "tgi-autoscaled": {
+            "accelerators: [A10G:1, L4:1]": "cpus: 2+",
+            "text-generation-launcher --model-id mistralai/Mistral-7B-v0.1": f"python3 {SERVER}",
+            "upscale_delay_seconds: 120": "upscale_delay_seconds: 8\n    downscale_delay_seconds: 10",
+        },
     }
 
 

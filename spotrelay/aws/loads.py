@@ -66,8 +66,10 @@ class CloudWatchLoads:
             )
         known = {result["Id"]: _values(result) for result in answer["MetricDataResults"]}
         ongoing, unknown = _ongoing(known.get(ONGOING) or {}, known.get(UNKNOWN) or {}, now)
+        rate, is_partial = _rate(known, now) if {REQUESTS, HOSTS, NOBODY} <= known.keys() else (None, False)
         return Load(
-            requests_per_s=_rate(known, now) if {REQUESTS, HOSTS, NOBODY} <= known.keys() else None,
+            requests_per_s=rate,
+            is_rate_partial=is_partial,
             metric=_latest(known.get(METRIC) or {}, now),
             ongoing=ongoing,
             is_ongoing_partial=unknown > 0,
@@ -118,19 +120,21 @@ def _values(result: Mapping[str, Any]) -> Values | None:
     return dict(zip(result["Timestamps"], result["Values"], strict=True))
 
 
-def _rate(known: Mapping[str, Values | None], now: datetime) -> float | None:
+def _rate(known: Mapping[str, Values | None], now: datetime) -> tuple[float | None, bool]:
     """Requests a second in the last complete minute, or in what is seen of a later one if that is more.
+
+    And whether there is no complete one.
 
     The load balancer counts nothing in a minute without requests, so it is known by its targets' health that
     there were none. A request that found no target isn't among its target group's, but a 503 of its own.
     """
     requests, hosts, nobody = (known[id_] for id_ in (REQUESTS, HOSTS, NOBODY))
     if requests is None or hosts is None or nobody is None:
-        return None
+        return None, False
     minutes = [at for at in {*requests, *hosts, *nobody} if now - at <= seconds(LOAD_KNOWN_S)]
     since = max((at for at in minutes if _is_settled(at, now)), default=None)
     counted = (requests.get(at, 0.0) + nobody.get(at, 0.0) for at in minutes if since is None or at >= since)
-    return max((number / PERIOD_S for number in counted), default=None)
+    return max((number / PERIOD_S for number in counted), default=None), bool(minutes) and since is None
 
 
 def _latest(values: Values, now: datetime) -> float | None:

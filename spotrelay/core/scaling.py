@@ -134,6 +134,8 @@ class Load:
 
     requests_per_s: float | None = None
     """In the last minute that was measured, those that found no replica among them."""
+    is_rate_partial: bool = False
+    """Whether no whole minute was measured lately: then there are at least as many."""
     metric: float | None = None
     """The value of `Scaling.metric`."""
     ongoing: float | None = None

@@ -72,6 +72,8 @@ def _asked_for(scaling: Scaling, load: Load, serving: Sequence[str]) -> Iterator
     if scaling.target_qps_per_replica is not None:
         rate = load.requests_per_s
         yield None if rate is None else _by_rate(scaling, rate, serving, scaling.target_qps_per_replica)
+        if load.is_rate_partial:
+            yield None
     elif scaling.counts_requests:
         # What else is measured is measured of replicas: where there are none, requests must wake the first.
         yield None if load.requests_per_s is None else int(load.requests_per_s > 0)

@@ -132,6 +132,19 @@ def test_requests_a_second(
     assert rate(clients, metrics, **points) == expected
 
 
+@pytest.mark.parametrize(
+    ("points", "expected"),
+    [({"nobody": {0: 6.0}}, True), ({"requests": {1: 6.0}}, True), ({"hosts": {2: 3.0}}, False), ({}, False)],
+)
+def test_without_a_whole_minute_there_are_at_least_as_many(
+    clients: Clients, metrics: Stubber, points: dict[str, Points], expected: bool
+) -> None:
+    """After a gap of CloudWatch's, or at a service's beginning, only a part is known."""
+    known: dict[str, Any] = {"requests": {}, "hosts": {}, "nobody": {}, **points}
+    metrics.add_response("get_metric_data", answer(**known))
+    assert CloudWatchLoads(clients).observe(spec_of(), NOW).is_rate_partial is expected
+
+
 @pytest.mark.parametrize("status", ["PartialData", "InternalError", "Forbidden"])
 def test_a_part_of_an_answer_is_none(clients: Clients, metrics: Stubber, status: str) -> None:
     """It would look like less load than there is."""

@@ -172,6 +172,15 @@ def test_as_many_as_have_the_requests_in_progress(ongoing: float, expected: int)
     assert after(STREAMS, 3, Load(ongoing=ongoing), serving=TWO) == expected
 
 
+def test_a_part_of_a_minute_has_at_least_its_requests() -> None:
+    """It may bring more replicas, and never takes one away."""
+    assert after(QPS, 3, Load(40.0), serving=TWO) > 3 > after(QPS, 3, Load(0.0), serving=TWO)
+    assert after(QPS, 3, Load(40.0, is_rate_partial=True), serving=TWO) == after(
+        QPS, 3, Load(40.0), serving=TWO
+    )
+    assert after(QPS, 3, Load(0.0, is_rate_partial=True), serving=TWO) == 3
+
+
 def test_who_does_not_tell_its_requests_has_at_least_none() -> None:
     """What the others have is a lower bound: it may bring more replicas, and never takes one away."""
     assert after(STREAMS, 3, Load(ongoing=40.0, is_ongoing_partial=True), serving=TWO) == 5

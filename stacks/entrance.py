@@ -9,13 +9,13 @@ from aws_cdk import aws_elasticloadbalancingv2 as elbv2
 from constructs import Construct
 
 from spotrelay.core.names import target_group_name
-from spotrelay.service import Service
+from spotrelay.service import Service, limits
 from stacks.network import Network
 
 HEALTH_CHECK_INTERVAL = Duration.seconds(5)
 """The shortest ELB offers: a replacement gets its first request this much after it can serve, at most."""
 
-HEALTH_CHECK_TIMEOUT = Duration.seconds(4)
+HEALTH_CHECK_TIMEOUT = Duration.seconds(limits.BALANCER_TIMEOUT_S)
 """Must be shorter than the interval; a busy model server answers its health check late."""
 
 UNHEALTHY_THRESHOLD = 3

@@ -5,5 +5,9 @@ from __future__ import annotations
 MAX_PROBE_TIMEOUT_S = 20
 """The prober's limit: the service's tick waits for it."""
 
+BALANCER_TIMEOUT_S = 4
+"""How long the load balancer waits for its check's answer: less than the 5 s until the next one, which are the
+fewest that ELB offers."""
+
 LEAST_FAILURE_THRESHOLD_S = 60
 """Replicas that serve are asked once a minute."""

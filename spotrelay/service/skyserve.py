@@ -7,7 +7,7 @@ from typing import Any
 
 from spotrelay.service.document import Location
 from spotrelay.service.draft import SECTION, Dialect, Draft
-from spotrelay.service.limits import LEAST_FAILURE_THRESHOLD_S, MAX_PROBE_TIMEOUT_S
+from spotrelay.service.limits import BALANCER_TIMEOUT_S, LEAST_FAILURE_THRESHOLD_S, MAX_PROBE_TIMEOUT_S
 
 _PROBE: Location = ("service", "readiness_probe")
 
@@ -92,7 +92,16 @@ def _probe(draft: Draft) -> None:
     probe = draft.get(_PROBE)
     if not isinstance(probe, dict):
         return
-    if _number(probe.get("timeout_seconds")) > MAX_PROBE_TIMEOUT_S:
+    timeout_s = _number(probe.get("timeout_seconds"))
+    if not (probe.get("post_data") or probe.get("headers")):
+        if timeout_s > BALANCER_TIMEOUT_S:
+            draft.note(
+                (*_PROBE, "timeout_seconds"),
+                f"without post_data or headers this is the load balancer's own check, which waits for"
+                f" {BALANCER_TIMEOUT_S} s: a server that answers later is taken for unhealthy. With post_data"
+                f" SpotRelay's prober asks, and waits for {MAX_PROBE_TIMEOUT_S} s at most",
+            )
+    elif timeout_s > MAX_PROBE_TIMEOUT_S:
         draft.note(
             (*_PROBE, "timeout_seconds"),
             f"SpotRelay's prober waits for {MAX_PROBE_TIMEOUT_S} s: ask for less, such as one token",

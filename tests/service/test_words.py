@@ -101,6 +101,24 @@ def test_the_whole_probe_is_read(tmp_path: Path) -> None:
     } < notices(service).keys()
 
 
+@pytest.mark.parametrize(
+    ("probe", "said"),
+    [
+        ("{path: /v1, timeout_seconds: 60}", "the load balancer's own check, which waits for 4 s"),
+        ("{path: /v1, timeout_seconds: 5}", "the load balancer's own check, which waits for 4 s"),
+        ("{path: /v1, timeout_seconds: 4}", None),
+        ("{path: /v1}", None),
+        ("{path: /v1, timeout_seconds: 60, headers: {A: b}}", "prober waits for 20 s"),
+        ("{path: /v1, timeout_seconds: 20, headers: {A: b}}", None),
+    ],
+)
+def test_who_asks_and_how_long_it_waits_is_said(tmp_path: Path, probe: str, said: str | None) -> None:
+    """A plain GET is the load balancer's, whatever the file would wait."""
+    told = notices(loaded(tmp_path, THEIRS.replace("/v1/models", probe)))
+    found = told.get("service.readiness_probe.timeout_seconds")
+    assert (said in str(found)) if said else found is None
+
+
 def test_the_balancers_words(tmp_path: Path) -> None:
     """The stream's time-out is the idle time-out; a policy is the balancer's algorithm; tls is ACM's."""
     text = THEIRS.replace(

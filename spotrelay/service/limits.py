@@ -6,7 +6,7 @@ MAX_PROBE_TIMEOUT_S = 20
 """The prober's limit: the service's tick waits for it."""
 
 BALANCER_TIMEOUT_S = 4
-"""How long the load balancer waits for its check's answer: less than the 5 s until the next one, which are the
+"""How long the load balancer waits for its check's answer: less than the 5 s until the next one, the
 fewest that ELB offers."""
 
 LEAST_FAILURE_THRESHOLD_S = 60

@@ -238,7 +238,10 @@ def test_a_path_that_no_system_has_is_one_line(path: str) -> None:
 
 def test_a_failure_of_a_file_isnt_blamed_on_the_output() -> None:
     """Whatever file it is: the line names it."""
-    code = "import spotrelay.cli.app as a; a.app = lambda: open('/nowhere/x'); from spotrelay.cli import main; main()"
+    code = (
+        "import spotrelay.cli.app as module; module.app = lambda: open('/nowhere/x');"
+        "from spotrelay.cli import main; main()"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
     assert (done.returncode, done.stderr) == (1, "spotrelay: /nowhere/x: No such file or directory\n")
 

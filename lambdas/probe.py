@@ -1,10 +1,11 @@
-"""Asks replicas whether they are ready, with the request that their service file gives.
+"""Asks replicas whether they are ready, with the request of their service file, and how much they have to do.
 
 Load balancers check with GET only, and a model server may answer that long before it can generate a token.
+Nor do they know how many requests a server has in progress or waiting: the server's own metrics do.
 The function runs in the service's network, and can do nothing but reach its replicas.
 
 No replica may hold up the answer about the others, whatever it sends: all are asked at the same time, under
-one deadline, and MAX_BYTES are read of each. That is why this is written on sockets: the time-outs of
+one deadline, and so many bytes are read of each. That is why this is written on sockets: the time-outs of
 `http.client` hold for each read, and a server that sends a byte at a time never meets one.
 """
 
@@ -14,7 +15,7 @@ import asyncio
 import json
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from ipaddress import IPv4Address
 from typing import Any
@@ -23,11 +24,25 @@ MAX_BYTES = 64 * 1024
 """The answer to a probe is one token: some hundred bytes, or tens of thousands if it is an embedding. Five
 hundred replicas, which is what one call asks, may fill this without filling the function's memory."""
 
+MAX_METRICS_BYTES = 1024 * 1024
+"""vLLM's page of metrics has some 60 KiB for each engine. One call reads a hundred at the same time."""
+
+MAX_REQUESTS = 1e9
+"""No server has more: what says so is broken. It keeps sums far from what CloudWatch doesn't take."""
+
 _URL = re.compile(r"http://(?P<host>[0-9.]+):(?P<port>[0-9]{1,5})(?P<path>/[!-~]*)")
 _HEAD = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?![0-9]).*?\r?\n\r?\n", re.DOTALL)
 _CHUNKED = re.compile(rb"^transfer-encoding:[^\n]*chunked", re.IGNORECASE | re.MULTILINE)
 _LENGTH = re.compile(rb"^content-length:[ \t]*([0-9]{1,18})", re.IGNORECASE | re.MULTILINE)
 _CHUNK = re.compile(rb"([0-9a-f]{1,16})[^\n]*\n", re.IGNORECASE)
+
+_SAMPLE = re.compile(
+    rb"""[ \t]*+(?:\{(?:[^"{}]|"(?:[^"\\]|\\.)*+")*+\}[ \t]*+)?+([0-9.eE+-]{1,32})(?:[ \t\r].*)?"""
+)
+"""What stands behind a metric's name: labels, a value, and perhaps its time. `NaN` is no number of requests.
+All repetitions are possessive: no line takes longer than its length."""
+
+SHOWN_BYTES = 80
 
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t -~\x80-\U0010ffff]*")
 """RFC 9110: a token, and a value on one line."""
@@ -35,33 +50,45 @@ _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t -~\x80-\U0010ffff]*")
 _OURS = frozenset({"connection", "content-length", "transfer-encoding"})
 """Headers that say how the request is sent, which no file may."""
 
+_Answer = tuple[bytes, bool]
+"""What was received, and whether the server closed the connection behind it."""
+
 _Probe = tuple[tuple[str, int], bytes]
 """Where to connect to, and what to send."""
 
 
-def handler(event: dict[str, Any], context: object) -> dict[str, list[str]]:  # noqa: ARG001 - Lambda's signature
-    """Of `urls` (instance → URL) those that answer with 200 within `timeout_s`.
+def handler(event: dict[str, Any], context: object) -> dict[str, Any]:  # noqa: ARG001 - Lambda's signature
+    """Who of `urls` (instance → URL) is ready or, if the event has `metrics`, how many requests each has.
 
-    They are sent a POST of `post_data`, or a GET if there is none. The time counts to the end of the answers.
-    Redirects aren't followed, and no proxy is used.
+    `answering` are those that answer with 200 within `timeout_s`. They are sent a POST of `post_data`, or a
+    GET if there is none. The time counts to the end of the answers. Redirects aren't followed, and no proxy
+    is used.
+
+    With `metrics`, the names of some in the Prometheus text format: `ongoing` has the sum of these by
+    instance, and `unknown` why somebody's isn't known.
 
     Raises:
         ValueError: one of the URLs isn't http://<private IPv4 address>:<port>/…, or a header isn't one line.
             Then none is asked.
     """
+    urls, timeout_s = event["urls"], event["timeout_s"]
+    if metrics := event.get("metrics"):
+        probes = {id_: _probe(url, {"Accept": "text/plain"}, None) for id_, url in urls.items()}
+        return _measured(asyncio.run(_answers(probes, timeout_s, MAX_METRICS_BYTES)), metrics)
     data, headers = event.get("post_data"), event.get("headers", {})
     body = None if data is None else json.dumps(data).encode()
-    probes = {id_: _probe(url, headers, body) for id_, url in event["urls"].items()}
-    return {"answering": asyncio.run(_answering(probes, event["timeout_s"]))}
+    probes = {id_: _probe(url, headers, body) for id_, url in urls.items()}
+    answers = asyncio.run(_answers(probes, timeout_s, MAX_BYTES))
+    return {"answering": [id_ for id_, (answer, closed) in answers.items() if is_good(answer, closed=closed)]}
 
 
-async def _answering(probes: Mapping[str, _Probe], timeout_s: float) -> list[str]:
+async def _answers(probes: Mapping[str, _Probe], timeout_s: float, most: int) -> dict[str, _Answer]:
     deadline = asyncio.get_running_loop().time() + timeout_s
-    answers = await asyncio.gather(*(_answers(probe, deadline) for probe in probes.values()))
-    return [id_ for id_, good in zip(probes, answers, strict=True) if good]
+    answers = await asyncio.gather(*(_answer(probe, deadline, most) for probe in probes.values()))
+    return dict(zip(probes, answers, strict=True))
 
 
-async def _answers(probe: _Probe, deadline: float) -> bool:
+async def _answer(probe: _Probe, deadline: float, most: int) -> _Answer:
     address, request = probe
     loop = asyncio.get_running_loop()
     answer = bytearray()
@@ -72,11 +99,11 @@ async def _answers(probe: _Probe, deadline: float) -> bool:
         async with asyncio.timeout_at(deadline):
             await loop.sock_connect(connection, address)
             await loop.sock_sendall(connection, request)
-            while not closed and len(answer) < MAX_BYTES:
-                piece = await loop.sock_recv(connection, MAX_BYTES - len(answer))
+            while not closed and len(answer) < most:
+                piece = await loop.sock_recv(connection, min(most - len(answer), MAX_BYTES))
                 answer += piece
                 closed = not piece
-    return is_good(bytes(answer), closed=closed)
+    return bytes(answer), closed
 
 
 def is_good(answer: bytes, *, closed: bool) -> bool:
@@ -85,27 +112,98 @@ def is_good(answer: bytes, *, closed: bool) -> bool:
     Headers without an end are no answer, nor is a body that ends before it should. `closed` says that the
     server closed the connection behind it: where the headers don't say how long the body is, that is its end.
     """
+    head = _head_of(answer)
+    if head is None:
+        return False
+    return len(answer) >= MAX_BYTES or _body(answer, head, closed=closed) is not None
+
+
+def _head_of(answer: bytes) -> re.Match[bytes] | None:
+    """The headers of an answer with status 200."""
     head = _HEAD.match(answer)
     while head and head[1].startswith(b"1"):  # what may precede an answer
         head = _HEAD.match(answer, head.end())
-    if not head or head[1] != b"200":
-        return False
-    if len(answer) >= MAX_BYTES:
-        return True
+    return head if head and head[1] == b"200" else None
+
+
+def _body(answer: bytes, head: re.Match[bytes], *, closed: bool) -> bytes | None:
+    """The whole body; None if it isn't all there."""
     if _CHUNKED.search(head[0]):
-        return _has_last_chunk(answer, head.end())
+        return _unchunked(answer, head.end())
     if length := _LENGTH.search(head[0]):
-        return len(answer) - head.end() >= int(length[1])
-    return closed
+        end = head.end() + int(length[1])
+        return answer[head.end() : end] if len(answer) >= end else None
+    return answer[head.end() :] if closed else None
 
 
-def _has_last_chunk(answer: bytes, at: int) -> bool:
+def _unchunked(answer: bytes, at: int) -> bytes | None:
+    parts: list[bytes] = []
     while chunk := _CHUNK.match(answer, at):
         size = int(chunk[1], 16)
         if size == 0:
-            return True
+            return b"".join(parts)
+        parts.append(answer[chunk.end() : chunk.end() + size])
         at = chunk.end() + size + len(b"\r\n")
-    return False
+    return None
+
+
+def _measured(answers: Mapping[str, _Answer], metrics: Sequence[str]) -> dict[str, Any]:
+    ongoing: dict[str, float] = {}
+    unknown: dict[str, str] = {}
+    for id_, (answer, closed) in answers.items():
+        try:
+            ongoing[id_] = ongoing_in(answer, metrics, closed=closed)
+        except ValueError as error:
+            unknown[id_] = str(error)
+    return {"ongoing": ongoing, "unknown": unknown}
+
+
+def ongoing_in(answer: bytes, metrics: Sequence[str], *, closed: bool) -> float:
+    """The sum of these metrics over all their labels, in a server's answer.
+
+    A metric that is only announced counts as 0: a server may have no value of it before its first request.
+
+    Raises:
+        ValueError: that isn't known. A part of the sum would look like less to do.
+    """
+    if not answer:
+        raise ValueError("it doesn't answer in time")
+    head = _head_of(answer)
+    body = head and _body(answer, head, closed=closed)
+    if body is None:
+        raise ValueError(
+            f"no whole answer with status 200, of {MAX_METRICS_BYTES} bytes at most, but {shown(answer)}"
+        )
+    text = b"\n" + body + b"\n"
+    return sum(sum(_values(text, name)) for name in metrics)
+
+
+def _values(text: bytes, name: str) -> Iterator[float]:
+    """A metric's value for each combination of labels."""
+    named = re.escape(name.encode())
+    found = False
+    for line in re.finditer(rb"\n[ \t]*+" + named + rb"(?=[ \t{])([^\n]*+)", text):
+        found = True
+        sample = _SAMPLE.fullmatch(line[1])
+        value = _number(sample[1]) if sample else None
+        if value is None:
+            raise ValueError(f"{name} has no number of requests: {shown(line[1])}")
+        yield value
+    if not found and not re.search(rb"\n#[ \t]++(?:TYPE|HELP)[ \t]++" + named + rb"[ \t\r\n]", text):
+        raise ValueError(f"there is no metric {name} in the answer: see spotrelay.scaling.ongoing.metric")
+
+
+def _number(text: bytes) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 0 <= value <= MAX_REQUESTS else None
+
+
+def shown(text: bytes) -> str:
+    """The beginning of what a server sent, harmless in a log."""
+    return ascii(text[:SHOWN_BYTES].decode("latin-1"))
 
 
 def _probe(url: str, headers: Mapping[str, str], body: bytes | None) -> _Probe:

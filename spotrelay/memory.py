@@ -15,7 +15,8 @@ from spotrelay.core.pools import Cooldown, Offering, PoolMemory, Scope, Survey
 from spotrelay.core.ports import NO_PORTS, Conflict, LaunchRequest, LaunchResult, Ports
 from spotrelay.core.replica import Replica
 from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal, Rollback, Rows
-from spotrelay.core.scaling import Load
+from spotrelay.core.scaling import Load, Ongoing, OngoingTarget
+from spotrelay.core.slots import host, port
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 
@@ -65,6 +66,8 @@ class MemoryStore:
         self._services: dict[str, MemoryService] = {}
         self._known: set[str] = set()
         self._located: dict[str, tuple[str, int]] = {}
+        self._slots: dict[str, list[str]] = {}
+        """By instance, its slots beside the first one."""
         self._cooldowns: dict[Scope, Cooldown] = {}
         self._surveys: dict[str, Survey] = {}
 
@@ -80,7 +83,9 @@ class MemoryStore:
 
     def locate(self, instance_ids: Collection[str]) -> Mapping[str, tuple[str, int]]:
         """See `ports.Store.locate`."""
-        return {i: self._located[i] for i in instance_ids if i in self._located}
+        found = {i: self._located[i] for i in instance_ids if i in self._located}
+        others = [slot for i in found for slot in self._slots.get(i, ()) if slot in self._located]
+        return found | {slot: self._located[slot] for slot in others}
 
     def read(self, service: str, replica_ids: Collection[int]) -> Rows:
         """See `ports.Store.read`."""
@@ -163,6 +168,7 @@ class MemoryStore:
         for row in changes.stored:
             if row.instance_id and not (row.state.is_ended and row.instance_id in passed_on):
                 self._located[row.instance_id] = (row.service, row.id)
+                self._slots[row.instance_id] = row.siblings
             if row.state.is_ended:
                 kept.history[row.id] = row
                 kept.replicas.pop(row.id, None)
@@ -289,9 +295,12 @@ class MemoryFleet:
         offerings = [Offering(pool, request.purchase_option) for pool in request.pools]
         instances: list[Instance] = []
         refusals = []
+        wanted = request.count
         for offering in offerings:
             room = self.capacity.get(offering, request.count)
-            taken = min(room, request.count - len(instances))
+            hosted = request.spec.hosted_by(offering.pool.instance_type)
+            taken = min(room, -(-max(wanted, 0) // hosted))
+            wanted -= taken * hosted
             instances += [self._start(offering, request) for _ in range(taken)]
             if offering in self.capacity:
                 self.capacity[offering] -= taken
@@ -402,11 +411,12 @@ class MemoryRouter:
         running = {
             i
             for i in instance_ids
-            if i in self._fleet.instances and self._fleet.instances[i].state is InstanceState.RUNNING
+            if host(i) in self._fleet.instances
+            and self._fleet.instances[host(i)].state is InstanceState.RUNNING
         }
         targets = self._of(spec)
         for instance_id in running:
-            self.registered.setdefault(instance_id, ports.get(instance_id, spec.port))
+            self.registered.setdefault(instance_id, port(instance_id) or ports.get(instance_id, spec.port))
             if targets.get(instance_id) in (None, TargetState.DRAINING):
                 targets[instance_id] = TargetState.INITIAL
         return frozenset(instance_ids) - running
@@ -419,14 +429,15 @@ class MemoryRouter:
         targets = self._of(spec)
         for instance_id in targets.keys() & set(instance_ids):
             # A target is known by ID and port together; who puts one in here by hand says no port.
-            if self.registered.get(instance_id) in (None, ports.get(instance_id, spec.port)):
+            known = port(instance_id) or ports.get(instance_id, spec.port)
+            if self.registered.get(instance_id) in (None, known):
                 targets[instance_id] = TargetState.DRAINING
 
-    def ports(self, spec: ServiceSpec) -> Mapping[str, int]:
+    def ports(self, spec: ServiceSpec, slots: Collection[str] = ()) -> Mapping[str, int]:  # noqa: ARG002
         """See `ports.Router.ports`."""
         return {i: self.registered.get(i, spec.port) for i in self._of(spec)}
 
-    def health(self, spec: ServiceSpec) -> Mapping[str, TargetState]:
+    def health(self, spec: ServiceSpec, slots: Collection[str] = ()) -> Mapping[str, TargetState]:  # noqa: ARG002
         """See `ports.Router.health`."""
         return dict(self._of(spec))
 
@@ -452,10 +463,22 @@ class MemoryProber:
 
     def __init__(self) -> None:
         self.silent: set[str] = set()
+        self.requests: dict[str, float] = {}
+        """By instance, those in progress or waiting; who isn't silent and isn't here has none."""
 
     def answering(self, spec: ServiceSpec, addresses: Mapping[str, str]) -> frozenset[str]:  # noqa: ARG002
         """See `ports.Prober.answering`."""
         return frozenset(addresses.keys() - self.silent)
+
+    def ongoing(
+        self,
+        service: str,  # noqa: ARG002
+        target: OngoingTarget,  # noqa: ARG002
+        addresses: Mapping[str, tuple[str, int]],
+    ) -> Ongoing:
+        """See `ports.Prober.ongoing`."""
+        told = {id_: self.requests.get(id_, 0.0) for id_ in addresses if id_ not in self.silent}
+        return Ongoing(told, dict.fromkeys(addresses.keys() - told.keys(), "it doesn't answer in time"))
 
 
 class MemoryLoads:

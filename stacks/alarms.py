@@ -5,7 +5,6 @@ from __future__ import annotations
 from aws_cdk import Duration, Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
-from aws_cdk import aws_elasticloadbalancingv2 as elbv2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
@@ -25,8 +24,9 @@ TOPIC_NAME = "spotrelay-alarms"
 """Fixed, so that a service's stack can tell the topic's ARN. An export of the control plane's stack would say
 it, too, and then forbid to change the topic while any service is deployed."""
 
-SLOW_PERIOD, SLOW_PERIODS = Duration.minutes(5), 3
-"""A quarter of an hour: one long answer is no habit, and the threshold is no emergency."""
+SLOW_PERIODS = 3
+"""A quarter of an hour, by `entrance.RESPONSE_PERIOD`: one long answer is no habit, and the threshold is no
+emergency."""
 
 BLOCKED_PERIODS = 20
 """Minutes after the last refusal until it counts as mended. EC2 is asked again after 15 minutes at most: that
@@ -212,8 +212,9 @@ class ServiceAlarms(_AlarmSet):
     without_data = cloudwatch.TreatMissingData.IGNORE
 
     def __init__(
-        self, scope: Construct, id_: str, *, service: Service, balancer: elbv2.ApplicationLoadBalancer
+        self, scope: Construct, id_: str, *, service: Service, response_time: cloudwatch.IMetric | None
     ) -> None:
+        """`response_time` is how long answers take; None: nobody counts that."""
         super().__init__(scope, id_)
         self._service = service
         # What is missing is counted of an operator's number while one is asked for.
@@ -226,7 +227,8 @@ class ServiceAlarms(_AlarmSet):
         self._on_blocked_launches()
         self._on_missing_instances()
         self._on_missing_replicas()
-        self._on_slow_answers(balancer)
+        if response_time is not None:
+            self._on_slow_answers(response_time)
         if service.on_update is not OnUpdate.KEEP:
             self._on_stopped_rollouts()
 
@@ -292,12 +294,12 @@ class ServiceAlarms(_AlarmSet):
             missing=cloudwatch.TreatMissingData.NOT_BREACHING,
         )
 
-    def _on_slow_answers(self, balancer: elbv2.ApplicationLoadBalancer) -> None:
+    def _on_slow_answers(self, response_time: cloudwatch.IMetric) -> None:
         """Answers that a drain would cut."""
         drain_s = self._service.drain_s
         self._add(
             "SlowAnswers",
-            balancer.metrics.target_response_time(period=SLOW_PERIOD, statistic="p99"),
+            response_time,
             drain_s,
             f"answers take longer than drain_seconds ({drain_s}): those in flight are cut when EC2 takes an"
             " instance. Raise it in the service file, or limit the answers. This is the time until an"

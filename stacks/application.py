@@ -41,7 +41,8 @@ def build(app: cdk.App, settings: AppSettings) -> None:
     """
     loaded = load_all(settings.services, settings.inputs)
     services = [in_region(service, settings.target_region) for service in loaded]
-    if problems := [problem for service in services for problem in placement.problems(service, settings)]:
+    problems = [problem for service in services for problem in placement.problems(service, settings)]
+    if problems := [*problems, *placement.conflicts(services)]:
         raise ServiceFileError(problems)
     env = cdk.Environment(account=settings.account, region=settings.region)
     control_plane = ControlPlaneStack(app, CONTROL_PLANE, settings=settings, env=env)

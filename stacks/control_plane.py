@@ -28,7 +28,7 @@ from stacks import permissions
 from stacks.alarms import Alarms
 from stacks.bundling import functions_code
 from stacks.dashboard import dashboard
-from stacks.functions import ControlFunction
+from stacks.functions import ControlFunction, role_export
 from stacks.permissions import Function
 from stacks.queues import FunctionQueue, dead_letter_queue
 from stacks.removal import SERVICES_GO_FIRST
@@ -289,15 +289,16 @@ class ControlPlaneStack(Stack):
             "TickQueueUrl": ticks.queue.queue_url,
             "TickDeadLetterQueueUrl": ticks.dead_letters.queue_url,
             "OnSignalFunction": on_signal.function.function_name,
-            "OnSignalRole": on_signal.role.role_name,
             "ReconcileFunction": reconcile.function.function_name,
-            "ReconcileRole": reconcile.role.role_name,
             "SurveyFunction": survey.function.function_name,
             "SurveyRole": survey.role.role_name,
             "AlarmTopic": alarms.topic.topic_arn,
             "DashboardName": board.dashboard_name,
         }.items():
             CfnOutput(self, name, value=value)
+        for name, control in {"OnSignalRole": on_signal, "ReconcileRole": reconcile}.items():
+            # Always exported, used or not: an export in use can't be taken away.
+            CfnOutput(self, name, value=control.role.role_name, export_name=role_export(control.name))
         # A fixed value: CloudFormation refuses to change an export that is in use, too.
         CfnOutput(
             self,

@@ -9,11 +9,11 @@ from aws_cdk import aws_s3_assets as s3_assets
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
-from spotrelay.core.names import INSTANCE_ROLE_PATH, TAG_SERVICE
+from spotrelay.core.names import INSTANCE_ROLE_PATH, TAG_SERVICE, instances_namespace
 from spotrelay.core.spec import LaunchTemplate
-from spotrelay.service import Service, user_data
+from spotrelay.service import Service, gpu, user_data
+from stacks.entrance import Entrance
 from stacks.instance_files import archive, statements
-from stacks.load_balancer import LoadBalancer
 from stacks.network import Network
 from stacks.prober import ProberFunction
 from stacks.validation import acknowledge
@@ -43,30 +43,15 @@ class InstanceTemplate(Construct):
         *,
         service: Service,
         network: Network,
-        entrance: LoadBalancer,
+        entrance: Entrance,
         prober: ProberFunction | None,
         kms_key_arn: str | None,
     ) -> None:
         """`kms_key_arn`: what encrypts the volumes; None: the account's default key for EBS."""
         super().__init__(scope, id_)
-        security_group = ec2.SecurityGroup(
-            self, "SecurityGroup", vpc=network.vpc, description=f"Replicas of {service.name}"
-        )
-        security_group.add_ingress_rule(
-            ec2.Peer.security_group_id(entrance.security_group.security_group_id),
-            # Every port: replicas of two versions may listen on two.
-            ec2.Port.all_tcp(),
-            "requests and health checks",
-        )
-        if prober is not None:
-            security_group.add_ingress_rule(
-                ec2.Peer.security_group_id(prober.security_group.security_group_id),
-                ec2.Port.all_tcp(),
-                "readiness probes",
-            )
         files = archive(self, "Files", service)
-        role = self._role(service, files)
-        profile = iam.InstanceProfile(self, "Profile", role=role, path=INSTANCE_ROLE_PATH)
+        profile_arn = self._profile_arn(service, files)
+        security_groups = self._security_groups(service, network, entrance, prober)
         tags = [CfnTag(key=TAG_SERVICE, value=service.name)]
         labels = [CfnTag(key=name, value=value) for name, value in service.labels.items()]
         # The L2 construct would tag instances like the stack. But that tag on an instance says that the
@@ -78,10 +63,8 @@ class InstanceTemplate(Construct):
             data = ec2.CfnLaunchTemplate.LaunchTemplateDataProperty(
                 image_id=image_id,
                 capacity_reservation_specification=_targeting(reservations),
-                iam_instance_profile=ec2.CfnLaunchTemplate.IamInstanceProfileProperty(
-                    arn=profile.instance_profile_arn
-                ),
-                security_group_ids=[security_group.security_group_id],
+                iam_instance_profile=ec2.CfnLaunchTemplate.IamInstanceProfileProperty(arn=profile_arn),
+                security_group_ids=security_groups,
                 metadata_options=ec2.CfnLaunchTemplate.MetadataOptionsProperty(
                     http_endpoint="enabled",
                     http_tokens="required",
@@ -148,6 +131,46 @@ class InstanceTemplate(Construct):
             return None
         return LaunchTemplate(self._on_demand.ref, self._on_demand.attr_latest_version_number)
 
+    def _security_groups(
+        self, service: Service, network: Network, entrance: Entrance, prober: ProberFunction | None
+    ) -> list[str]:
+        """The user's own, if there are any, and one that lets in what is SpotRelay's."""
+        given = list(service.security_groups)
+        let_in = {
+            purpose: group
+            for purpose, group in (
+                ("requests and health checks", entrance.security_group),
+                ("readiness probes", prober.security_group if prober else None),
+            )
+            if group is not None
+        }
+        if given and not let_in:
+            return given
+        security_group = ec2.SecurityGroup(
+            self,
+            "SecurityGroup",
+            vpc=network.vpc,
+            description=f"Replicas of {service.name}",
+            # Where the user has groups, those decide what instances may connect to.
+            allow_all_outbound=not given,
+        )
+        for purpose, group in let_in.items():
+            security_group.add_ingress_rule(
+                ec2.Peer.security_group_id(group.security_group_id),
+                # Every port: replicas of two versions may listen on two.
+                ec2.Port.all_tcp(),
+                purpose,
+            )
+        return [security_group.security_group_id, *given]
+
+    def _profile_arn(self, service: Service, files: s3_assets.Asset | None) -> str:
+        if service.instance_profile is not None:
+            return service.instance_profile.arn
+        profile = iam.InstanceProfile(
+            self, "Profile", role=self._role(service, files), path=INSTANCE_ROLE_PATH
+        )
+        return profile.instance_profile_arn
+
     def _image_id(self, service: Service) -> str:
         if by_region := service.image.by_region:
             images = {region: {"ami": ami} for region, ami in by_region.items()}
@@ -183,6 +206,14 @@ class InstanceTemplate(Construct):
                         stack.format_arn(service="ssm", resource="parameter", resource_name=name.lstrip("/"))
                         for name in sorted(set(service.secrets.values()))
                     ],
+                )
+            )
+        if gpu.is_measured(service):
+            # It knows no narrower resource than all, but a namespace: another service's is closed to it.
+            namespace = {"StringEquals": {"cloudwatch:namespace": instances_namespace(service.name)}}
+            role.add_to_policy(
+                iam.PolicyStatement(
+                    actions=["cloudwatch:PutMetricData"], resources=["*"], conditions=namespace
                 )
             )
         for statement in statements(role, service, files):

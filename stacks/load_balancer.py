@@ -1,30 +1,20 @@
-"""The way in: a load balancer, its listener, and the target group whose members the controller decides."""
+"""The way in that a service has unless its file names one: a load balancer of its own, and its listener."""
 
 from __future__ import annotations
 
 import json
 
-from aws_cdk import Annotations, CfnOutput, CfnParameter, Duration, Stack
+from aws_cdk import Annotations, CfnOutput, Duration, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_elasticloadbalancingv2 as elbv2
 from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
 
 from spotrelay.service import Service
+from stacks.entrance import RESPONSE_PERIOD, RESPONSE_STATISTIC, Entrance, target_group
 from stacks.network import Network
 from stacks.settings import AppSettings
 from stacks.validation import acknowledge
-
-HEALTH_CHECK_INTERVAL = Duration.seconds(5)
-"""The shortest ELB offers: a replacement gets its first request this much after it can serve, at most."""
-
-HEALTH_CHECK_TIMEOUT = Duration.seconds(4)
-"""Must be shorter than the interval; a busy model server answers its health check late."""
-
-UNHEALTHY_THRESHOLD = 3
-"""Late three times in a row is more than busy. A server that hangs gets no new request after 14 to 19 s: at
-most five until the next check, ten for two more, four until the last has timed out. EC2 announces losses
-itself: no need to be quicker (docs/decisions/2026-11-22-hung-servers.md)."""
 
 PRIVATE = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
 """RFC 1918. Of these, what has a route into the VPC reaches an internal load balancer: the VPC itself, and
@@ -48,24 +38,14 @@ NO_KEY = json.dumps(
 """In the words and the form of OpenAI's API, whose clients show it."""
 
 
-def target_group_name(service: str) -> str:
-    """The target group's name: ELB takes 32 characters, and a service's name has 24 at most.
-
-    It is fixed so that CloudFormation refuses every update that would replace the target group (another VPC):
-    the new one would be empty, with every replica still in the old one. Where CloudFormation chooses the
-    name, it replaces the group without a word.
-    """
-    return f"relay-{service}"
-
-
-class LoadBalancer(Construct):
-    """An Application Load Balancer in front of one target group."""
+class LoadBalancer(Entrance):
+    """An Application Load Balancer of the service's own, in front of its target group."""
 
     def __init__(
         self, scope: Construct, id_: str, *, service: Service, network: Network, settings: AppSettings
     ) -> None:
         super().__init__(scope, id_)
-        self.security_group = ec2.SecurityGroup(
+        self.security_group = security_group = ec2.SecurityGroup(
             self,
             "SecurityGroup",
             vpc=network.vpc,
@@ -75,66 +55,31 @@ class LoadBalancer(Construct):
         # A balancer connects to its targets and to nothing else: naming the instances' group would make each
         # of the two groups refer to the other. Every port: replicas of two versions may listen on two, and
         # CloudFormation would close the old one before they are gone.
-        self.security_group.add_egress_rule(
-            ec2.Peer.any_ipv4(), ec2.Port.all_tcp(), "requests and health checks"
-        )
+        security_group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.all_tcp(), "requests and health checks")
         self.load_balancer = elbv2.ApplicationLoadBalancer(
             self,
             "Balancer",
             vpc=network.vpc,
             vpc_subnets=network.load_balancer_selection,
             internet_facing=settings.internet_facing,
-            security_group=self.security_group,
+            security_group=security_group,
             drop_invalid_header_fields=True,
             idle_timeout=Duration.seconds(service.idle_timeout_s),
         )
-        self.target_group = elbv2.ApplicationTargetGroup(
-            self,
-            "Targets",
-            target_group_name=target_group_name(service.name),
-            vpc=network.vpc,
-            target_type=elbv2.TargetType.INSTANCE,
-            protocol=elbv2.ApplicationProtocol.HTTP,
-            port=self._nominal_port(service),
-            # ELB's own default is 300 s: more than the 120 s that a warned instance has left.
-            deregistration_delay=Duration.seconds(service.drain_s),
-            # Answers take a second or a minute: taking turns would pile the long ones up on one replica.
-            load_balancing_algorithm_type=(
-                elbv2.TargetGroupLoadBalancingAlgorithmType.ROUND_ROBIN
-                if service.load_balancing == "round_robin"
-                else elbv2.TargetGroupLoadBalancingAlgorithmType.LEAST_OUTSTANDING_REQUESTS
-            ),
-            health_check=elbv2.HealthCheck(
-                path=service.health_check_path,
-                interval=HEALTH_CHECK_INTERVAL,
-                timeout=HEALTH_CHECK_TIMEOUT,
-                healthy_threshold_count=2,
-                unhealthy_threshold_count=UNHEALTHY_THRESHOLD,
-                healthy_http_codes=service.health_check_codes,
-            ),
+        self.target_group = target_group(self, service, network)
+        self.target_group_arn = self.target_group.target_group_arn
+        self.balancer = self.load_balancer.load_balancer_full_name
+        self.response_time = self.load_balancer.metrics.target_response_time(
+            period=RESPONSE_PERIOD, statistic=RESPONSE_STATISTIC
         )
         # Another scheme is refused before anything is touched: a target group can't belong to two balancers,
         # so it is the new one's listener that CloudFormation fails at.
         listener, ports = self._listen(settings, service.certificate_arn or settings.certificate_arn)
         if settings.api_keys:
             self._ask_for_key(listener, settings)
-        self._let_in(settings, ports)
+        self._let_in(security_group, settings, ports)
         self._log(settings)
-
-    def _nominal_port(self, service: Service) -> float:
-        """The port that the target group was made with, whatever the service's is by now.
-
-        Each target is registered with the port of its own version, so this one serves nobody. But it can't be
-        changed. A parameter keeps the value of the stack's last deployment, unless one is given.
-        """
-        parameter = CfnParameter(
-            Stack.of(self),
-            "TargetGroupPort",
-            type="Number",
-            default=service.port,
-            description="What the target group was made with. Never change it: targets have their own ports",
-        )
-        return parameter.value_as_number
+        CfnOutput(Stack.of(self), "Endpoint", value=self.load_balancer.load_balancer_dns_name)
 
     def _listen(
         self, settings: AppSettings, certificate_arn: str | None
@@ -213,14 +158,14 @@ class LoadBalancer(Construct):
             action=elbv2.ListenerAction.forward([self.target_group]),
         )
 
-    def _let_in(self, settings: AppSettings, ports: list[int]) -> None:
+    def _let_in(self, security_group: ec2.SecurityGroup, settings: AppSettings, ports: list[int]) -> None:
         everybody = settings.internet_facing and not settings.allowed_cidrs
         for cidr in settings.allowed_cidrs or (EVERYBODY if everybody else PRIVATE):
             for port in ports:
-                self.security_group.add_ingress_rule(ec2.Peer.ipv4(cidr), ec2.Port.tcp(port), "clients")
+                security_group.add_ingress_rule(ec2.Peer.ipv4(cidr), ec2.Port.tcp(port), "clients")
         if everybody:
             acknowledge(
-                self.security_group,
+                security_group,
                 "AwsSolutions-EC23",
                 "Asked for with `-c internet_facing=true`: anybody may connect, and only who has an API key"
                 " is served. `-c allowed_cidrs=…` narrows it.",

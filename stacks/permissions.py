@@ -17,6 +17,7 @@ from spotrelay.core.names import (
     CONTROL_PLANE_PARAMETER,
     INSTANCE_ROLE_PATH,
     SERVICES_PATH,
+    TAG_ADOPTED,
     TAG_LAUNCH_TEMPLATE,
     TAG_SERVICE,
     Partition,
@@ -53,16 +54,39 @@ class Place:
             for kind in kinds
         )
 
+    @classmethod
+    def without_own(cls, partition: str, region: str, account: str) -> Place:
+        """Where the grants hold for what a service brings: none of them is about the control plane's own."""
+        return cls(partition, region, account, "", "", dict.fromkeys(Function, ""))
+
     def arn(self, service: str, resource: str, *, region: str | None = None) -> str:
         """An ARN in this account, and in this region unless the service is global (`region=""`)."""
         where = self.region if region is None else region
         return f"arn:{self.partition}:{service}:{where}:{self.account}:{resource}"
 
 
+@dataclass(frozen=True)
+class Given:
+    """What a service brings that the functions must use: nothing of it bears our tags or paths."""
+
+    service: str
+    target_group_arn: str | None = None
+    profile_arn: str | None = None
+    role_arn: str | None = None
+    """The role in the profile."""
+
+
 Condition = Mapping[str, Mapping[str, str | Sequence[str]]]
 
 ONLY_OUR_RESOURCES: Condition = {"Null": {f"aws:ResourceTag/{TAG_SERVICE}": "false"}}
 ONLY_TAGGED_AS_OURS: Condition = {"Null": {f"aws:RequestTag/{TAG_SERVICE}": "false"}}
+ONLY_TO_EC2: Condition = {
+    "StringEquals": {"iam:PassedToService": ["ec2.amazonaws.com", "ec2.amazonaws.com.cn"]}
+}
+
+ROUTING = ("elasticloadbalancing:RegisterTargets", "elasticloadbalancing:DeregisterTargets")
+STARTING = ("ec2:StartInstances",)
+ENDING = ("ec2:StartInstances", "ec2:StopInstances", "ec2:TerminateInstances")
 
 
 def in_partitions(*partitions: str) -> Condition:
@@ -110,20 +134,52 @@ def grants(function: Function, place: Place) -> tuple[Grant, ...]:
             )
 
 
-AS_CDK_NAG_WRITES = Place(
-    partition="<AWS::Partition>",
-    region="<AWS::Region>",
-    account="<AWS::AccountId>",
-    table_arn="",
-    tick_queue_arn="",
-    dead_letter_queue_arns=dict.fromkeys(Function, ""),
-)
+def grants_for(given: Given, function: Function, place: Place) -> tuple[Grant, ...]:
+    """What `function` may do besides, for a service that brings something: with that, and nothing else."""
+    if function is Function.SURVEY:
+        return ()
+    granted: list[Grant] = []
+    if given.target_group_arn:
+        why = f"take replicas of {given.service} into and out of the target group that it brings"
+        granted.append(Grant(why, ROUTING, (given.target_group_arn,)))
+    if given.role_arn:
+        why = f"give instances of {given.service} the role that it brings"
+        granted.append(Grant(why, ("iam:PassRole",), (given.role_arn,), ONLY_TO_EC2))
+    if given.profile_arn:
+        tags = {f"aws:ResourceTag/{TAG_SERVICE}": given.service}
+        from_a_template = {f"aws:ResourceTag/{TAG_LAUNCH_TEMPLATE}": "lt-*"}
+        granted.append(
+            Grant(
+                f"what it may do with every instance of ours, for those with the profile of {given.service}",
+                STARTING if function is Function.ON_SIGNAL else ENDING,
+                place.ec2("instance"),
+                {
+                    "StringEquals": tags,
+                    "StringLike": from_a_template,
+                    "ArnEquals": {"ec2:InstanceProfile": given.profile_arn},
+                },
+            )
+        )
+    if given.target_group_arn and function is Function.RECONCILE:
+        tags = {f"aws:ResourceTag/{TAG_SERVICE}": given.service}
+        granted.append(
+            Grant(
+                f"terminate what was adopted for {given.service} and has drained",
+                ("ec2:TerminateInstances",),
+                place.ec2("instance"),
+                {"StringEquals": tags, "Null": {f"aws:ResourceTag/{TAG_ADOPTED}": "false"}},
+            )
+        )
+    return tuple(granted)
 
 
-def wildcards(function: Function) -> dict[str, str]:
-    """Every resource with a wildcard, as cdk-nag writes it, and why the function may use it."""
+AS_CDK_NAG_WRITES = Place.without_own("<AWS::Partition>", "<AWS::Region>", "<AWS::AccountId>")
+
+
+def wildcards(granted: Iterable[Grant]) -> dict[str, str]:
+    """Every resource with a wildcard, as cdk-nag writes it (`AS_CDK_NAG_WRITES`), and why it may be used."""
     reasons: dict[str, list[str]] = {}
-    for grant in grants(function, AS_CDK_NAG_WRITES):
+    for grant in granted:
         for resource in grant.resources:
             if "*" in resource:
                 reasons.setdefault(resource, []).append(grant.why)
@@ -207,7 +263,7 @@ def _routing(place: Place) -> tuple[Grant, ...]:
     return (
         Grant(
             "take replicas into and out of rotation",
-            ("elasticloadbalancing:RegisterTargets", "elasticloadbalancing:DeregisterTargets"),
+            ROUTING,
             (place.arn("elasticloadbalancing", "targetgroup/*"),),
             ONLY_OUR_RESOURCES,
         ),
@@ -279,7 +335,7 @@ def _launching(place: Place) -> tuple[Grant, ...]:
             "give an instance its service's role, and no other role to anything",
             ("iam:PassRole",),
             (place.arn("iam", f"role{INSTANCE_ROLE_PATH}*", region=""),),
-            {"StringEquals": {"iam:PassedToService": ["ec2.amazonaws.com", "ec2.amazonaws.com.cn"]}},
+            ONLY_TO_EC2,
         ),
         Grant(
             # An instant fleet needs no role of EC2 Fleet's own. Source: "EC2 Fleet prerequisites" in
@@ -404,11 +460,10 @@ def _our_instances(place: Place, why: str, *actions: str) -> Grant:
 
 def _resuming(place: Place) -> tuple[Grant, ...]:
     why = "resume a standby with the warning: an instance of ours that was stopped"
-    return (_our_instances(place, why, "ec2:StartInstances"),)
+    return (_our_instances(place, why, *STARTING),)
 
 
 def _ending(place: Place) -> tuple[Grant, ...]:
     """All in one, since a role's policies may be 10,240 characters long together."""
     why = "terminate drained replicas and orphans, stop standbys and resume them"
-    actions = ("ec2:StartInstances", "ec2:StopInstances", "ec2:TerminateInstances")
-    return (_our_instances(place, why, *actions),)
+    return (_our_instances(place, why, *ENDING),)

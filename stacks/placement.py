@@ -1,12 +1,12 @@
-"""Whether a service may be where it is deployed to: its zones, regions, certificate and reservations."""
+"""Whether a service may be where it is deployed to: its zones and regions, and all that it names there."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from spotrelay.service import Problem, Service
+from spotrelay.service import Problem, Service, brought
 from spotrelay.service.schema import RESERVATIONS
-from stacks.settings import LOAD_BALANCER_ZONES, AppSettings
+from stacks.settings import LOAD_BALANCER_ZONES, SUBNETS_EXAMPLE, AppSettings
 
 
 def problems(service: Service, settings: AppSettings) -> Iterator[Problem]:
@@ -15,6 +15,71 @@ def problems(service: Service, settings: AppSettings) -> Iterator[Problem]:
     yield from _of_zones(service, settings)
     yield from _of_certificate(service, settings)
     yield from _of_reservations(service, settings)
+    yield from _of_what_it_brings(service, settings)
+
+
+def _of_what_it_brings(service: Service, settings: AppSettings) -> Iterator[Problem]:
+    """It is where this would deploy to, in a VPC that exists, and no setting means another balancer."""
+    file, listener = str(service.path), service.listener
+    for place, arn in brought.arns(
+        certificate=None,
+        reservations=None,
+        profile=service.instance_profile,
+        listener=listener,
+        target_group=service.target_group,
+    ).items():
+        its = brought.Arn.of(arn)
+        for what, ours, deployed in (
+            ("region", its.region, settings.target_region),
+            ("account", its.account, settings.account),
+            ("partition", its.partition, _partition(settings.target_region)),
+        ):
+            if ours and deployed and ours != deployed:
+                message = f"its {what} is {ours}, and this would deploy to {deployed}: name one there"
+                yield Problem(file, None, ".".join(map(str, place)), message)
+    fields = {
+        "security_groups": service.security_groups,
+        "listener": listener,
+        "target_group": service.target_group,
+    }
+    named = [f"spotrelay.{name}" for name, value in fields.items() if value]
+    if named and settings.network is None:
+        message = (
+            "is in a VPC that exists, and without one named SpotRelay makes its own: name it,"
+            f" -c vpc_id=vpc-… -c subnets={SUBNETS_EXAMPLE}"
+        )
+        yield Problem(file, None, named[0], message)
+    if service.is_behind_a_given_balancer and settings.api_keys:
+        message = (
+            "context api_keys is for load balancers of SpotRelay's own, and yours would serve without a key:"
+            " ask for one there, and deploy this service without api_keys"
+        )
+        yield Problem(file, None, named[-1], message)
+
+
+def _partition(region: str | None) -> str | None:
+    """The partition that a region is in; None: no region is known."""
+    if region is None:
+        return None
+    begins = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
+    return next((its for start, its in begins.items() if region.startswith(start)), "aws")
+
+
+def conflicts(services: Sequence[Service]) -> Iterator[Problem]:
+    """What two services of one deployment bring and only one of them can have."""
+    seen: dict[tuple[str, int], str] = {}
+    for service in services:
+        if service.target_group:
+            key, field = (service.target_group, 0), "spotrelay.target_group"
+            message = "has the same target group: give each its own"
+        elif service.listener:
+            key, field = (service.listener.arn, service.listener.priority), "spotrelay.listener.priority"
+            message = "has a rule of the same priority at the same listener: choose another"
+        else:
+            continue
+        if key in seen:
+            yield Problem(str(service.path), None, field, f"{seen[key]} {message}")
+        seen.setdefault(key, service.name)
 
 
 def _of_certificate(service: Service, settings: AppSettings) -> Iterator[Problem]:

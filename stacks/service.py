@@ -11,6 +11,8 @@ from constructs import Construct
 from spotrelay.core.names import TAG_SERVICE, service_parameter
 from spotrelay.service import Service, runtime
 from stacks.alarms import ServiceAlarms
+from stacks.entrance import Entrance, GivenListener, GivenTargetGroup
+from stacks.given import GivenPermissions
 from stacks.launch_template import InstanceTemplate
 from stacks.load_balancer import LoadBalancer
 from stacks.network import Network, NetworkStack, given, within
@@ -40,10 +42,10 @@ class ServiceStack(Stack):
         for problem in service.notices:
             Annotations.of(self).add_info(str(problem))
         network = within(self._network(settings, shared), service.requirements.zones)
-        entrance = LoadBalancer(self, "Entrance", service=service, network=network, settings=settings)
+        entrance = self._entrance(service, network, settings)
         prober = (
             ProberFunction(self, "Prober", service=service, network=network)
-            if service.readiness_probe
+            if service.readiness_probe or (service.scaling and service.scaling.ongoing)
             else None
         )
         template = InstanceTemplate(
@@ -57,7 +59,9 @@ class ServiceStack(Stack):
         )
         removal = RemovalResource(self, "Removal", service=service)
         # All that replicas need while they drain goes after them.
-        removal.resource.node.add_dependency(entrance, template)
+        removal.resource.node.add_dependency(
+            entrance, template, GivenPermissions(self, "Given", service=service)
+        )
         if prober is not None:
             removal.resource.node.add_dependency(prober)
         parameter = ssm.StringParameter(
@@ -72,8 +76,8 @@ class ServiceStack(Stack):
                 subnets=network.zones,
                 launch_template_id=template.id,
                 version=template.version,
-                target_group_arn=entrance.target_group.target_group_arn,
-                load_balancer=entrance.load_balancer.load_balancer_full_name,
+                target_group_arn=entrance.target_group_arn,
+                load_balancer=entrance.balancer,
                 on_demand_template=template.on_demand,
             ),
         )
@@ -83,9 +87,15 @@ class ServiceStack(Stack):
             parameter.node.add_dependency(prober)
         # When the stack goes, the document goes first: that is what the control plane learns of.
         parameter.node.add_dependency(removal)
-        ServiceAlarms(self, "Alarms", service=service, balancer=entrance.load_balancer)
-        CfnOutput(self, "Endpoint", value=entrance.load_balancer.load_balancer_dns_name)
+        ServiceAlarms(self, "Alarms", service=service, response_time=entrance.response_time)
         CfnOutput(self, "ParameterName", value=service_parameter(service.name))
+
+    def _entrance(self, service: Service, network: Network, settings: AppSettings) -> Entrance:
+        if service.target_group is not None:
+            return GivenTargetGroup(self, "Entrance", target_group_arn=service.target_group)
+        if service.listener is not None:
+            return GivenListener(self, "Entrance", service=service, network=network)
+        return LoadBalancer(self, "Entrance", service=service, network=network, settings=settings)
 
     def _network(self, settings: AppSettings, shared: NetworkStack | None) -> Network:
         if settings.network is not None:

@@ -88,6 +88,12 @@ def offerings() -> list[tuple[str, str]]:
     return [(row["InstanceType"], row["Location"]) for row in rows if row["Location"] in ZONES]
 
 
+def gpu_count(instance_type: str) -> int:
+    """How many whole GPUs it has."""
+    gpus = instance_types()[instance_type].get("GpuInfo", {}).get("Gpus", ())
+    return sum(int(gpu.get("Count", 0)) for gpu in gpus)
+
+
 def on_demand_usd(instance_type: str) -> float:
     """USD per hour."""
     if instance_type in ON_DEMAND_USD:

@@ -133,6 +133,13 @@ class LocalCloud:
         """The load balancer's totals, named like CloudWatch's metrics, and Cut and ClientClosed."""
         return cast("dict[str, int]", self._call("counters", load_balancer=load_balancer_name))
 
+    def age_metrics(self, by_s: float) -> None:
+        """Have every datum that CloudWatch has, the load balancers' latest included, be so much older.
+
+        A load balancer's minute counts once it has been over for a minute: nobody need wait for that here.
+        """
+        self._call("age_metrics", by_s=by_s)
+
     def interruptions(self) -> Rows:
         """instance_id, warned_at, deregistered_at, reclaimed_at, event ("once", "lost" or a number).
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
+from lab.local.catalog import gpu_count
 from lab.local.environment import EC2_WARNING_S
 from lab.local.instances import (
     BY_EC2,
@@ -49,7 +50,7 @@ VISIBLE_S = 3600.0
 class MachineRoom(Protocol):
     """Where instances run; see `lab.local.machines`."""
 
-    def start(self, instance_id: str, address: str, user_data: str) -> None:
+    def start(self, instance_id: str, address: str, user_data: str, gpus: int = 0) -> None:
         """Boot it."""
 
     def hang(self, instance_id: str) -> None:
@@ -354,7 +355,8 @@ class EmulatedCloud:
             self._shut_down(instance, instance.dies_of)
             return
         instance.state = LocalInstanceState.RUNNING
-        self._machines.start(instance.id, instance.address, instance.spec.user_data)
+        gpus = gpu_count(instance.offering.pool.instance_type)
+        self._machines.start(instance.id, instance.address, instance.spec.user_data, gpus)
         self._emit_state(instance)
 
     def _reclaim(self, instance: LocalInstance, interruption: LocalInterruption) -> None:

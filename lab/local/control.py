@@ -13,6 +13,7 @@ from lab.local.cloud import EmulatedCloud, NotPossibleError
 from lab.local.faults import ApiFault, Faults
 from lab.local.http import HttpRequest, Response
 from lab.local.instances import LocalInstance
+from lab.local.metrics import Metrics
 from spotrelay.core.names import TAG_LAUNCH, TAG_SERVICE
 from spotrelay.core.pools import Offering, PurchaseOption
 
@@ -23,7 +24,9 @@ Arguments = Mapping[str, Any]
 class Control:
     """Each operation is a POST of JSON arguments to its name; `lab.local.client` calls them."""
 
-    def __init__(self, cloud: EmulatedCloud, balancer: Balancer, calls: CallLog, faults: Faults) -> None:
+    def __init__(
+        self, cloud: EmulatedCloud, balancer: Balancer, metrics: Metrics, calls: CallLog, faults: Faults
+    ) -> None:
         self._cloud = cloud
         self._balancer = balancer
         self._calls = calls
@@ -45,6 +48,7 @@ class Control:
             "decisions": lambda _: self._calls.decisions(),
             "requests": lambda arguments: self._balancer.requests(arguments["load_balancer"]),
             "counters": lambda arguments: self._balancer.counters(arguments["load_balancer"]),
+            "age_metrics": lambda arguments: metrics.age(float(arguments["by_s"])),
             "interruptions": lambda _: [i.to_json() for i in self._cloud.interruptions],
             "inject_fault": self._inject_fault,
             "reserve": self._reserve,

@@ -27,7 +27,8 @@ from lab.market.allocation import Standing, allocate
 from spotrelay.core.pools import Offering, PurchaseOption
 
 MAX_CONFIGS = 50
-UNSUPPORTED_OVERRIDES = ("WeightedCapacity", "InstanceRequirements")
+UNSUPPORTED_OVERRIDES = ("InstanceRequirements",)
+MAX_WEIGHT = 999
 DEFAULT_STRATEGY = Strategy.LOWEST_PRICE
 """What EC2 takes for either purchase option when the request names no strategy."""
 
@@ -180,9 +181,9 @@ def _fulfil(
         bool(choices.get("SingleInstanceType")),
     )
     reserved = _reserved(context, [options[i] for i in allowed], request)
-    left = count - sum(grant.count for grant in reserved)
-    rest = replace(request, count=left, minimum=max(request.minimum - count + left, 0))
-    allocation = context.cloud.market.launch(rest, context.cloud.now()) if left else Allocation((), ())
+    left = count - sum(grant.count * request.candidates[grant.index].weight for grant in reserved)
+    rest = replace(request, count=max(left, 0), minimum=max(request.minimum - count + left, 0))
+    allocation = context.cloud.market.launch(rest, context.cloud.now()) if left > 0 else Allocation((), ())
     instances = []
     beyond: list[Result] = []
     for position, grant in enumerate((*reserved, *allocation.grants)):
@@ -273,7 +274,12 @@ def _candidate(option: _Option) -> Candidate:
     # An override without a priority comes last, says the API reference.
     priority = option.overrides.get("Priority", float("inf"))
     price = option.overrides.get("MaxPrice")
-    return Candidate(option.place.pool, float(priority), float(price) if price else None)
+    # Where there are weights, a price is that of one unit of capacity. EC2 takes whole numbers from 1 to 999.
+    weight = option.overrides.get("WeightedCapacity", 1)
+    if not 1 <= weight <= MAX_WEIGHT or weight != int(weight):
+        raise AwsError("InvalidParameterValue", f"WeightedCapacity: 1 to {MAX_WEIGHT}, not {weight}")
+    most = float(price) * weight if price else None
+    return Candidate(option.place.pool, float(priority), most, int(weight))
 
 
 def _strategy(choices: Mapping[str, Any]) -> Strategy:

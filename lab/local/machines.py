@@ -61,7 +61,7 @@ class Machines:
         self._halted: set[str] = set()
         self._funerals = ThreadPoolExecutor(1, "spotrelay-machines")
 
-    def start(self, instance_id: str, address: str, user_data: str) -> None:
+    def start(self, instance_id: str, address: str, user_data: str, gpus: int = 0) -> None:
         """Boots an instance: the setup and run scripts of its user data, with HOST set to `address`.
 
         One that was halted boots with the disk that it had, and runs no setup that has succeeded before.
@@ -81,7 +81,7 @@ class Machines:
             _log.warning("instance %s runs nothing: %s", instance_id, error)
             self._write_log(instance_id, str(error))
             files = None
-        process = None if files is None else self._boot(instance_id, address, directory, files)
+        process = None if files is None else self._boot(instance_id, address, directory, files, gpus)
         self._halted.discard(instance_id)
         self._machines[instance_id] = _Machine(directory, process)
 
@@ -137,7 +137,7 @@ class Machines:
             do(machine.process.pid)
 
     def _boot(
-        self, instance_id: str, address: str, directory: Path, files: ServiceFiles
+        self, instance_id: str, address: str, directory: Path, files: ServiceFiles, gpus: int
     ) -> subprocess.Popen[bytes]:
         work = directory / "work"
         work.mkdir(parents=True, exist_ok=True)
@@ -154,6 +154,7 @@ class Machines:
                 env={
                     **_environment(files.environment, address, work, self._warning_s),
                     **self._aws(instance_id),
+                    "LOCAL_GPUS": str(gpus),
                 },
                 cwd=directory,
                 stdin=subprocess.PIPE,  # never written to; see machine_init

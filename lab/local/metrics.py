@@ -82,6 +82,12 @@ class Metrics:
             for alarm in self._ministack.alarms():
                 self.evaluate(alarm)
 
+    def age(self, by_s: float) -> None:
+        """Have all that was measured until now be so much older."""
+        self.publish()
+        with self._ministack.scope():
+            self._ministack.age_data_points(by_s)
+
     def evaluate(self, alarm: dict[str, Any]) -> None:
         """Set the alarm's state from its own metric's last periods. Metric math isn't emulated."""
         if not alarm.get("MetricName"):

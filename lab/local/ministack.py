@@ -434,6 +434,12 @@ class MiniStack:
         key = (namespace, name, cloudwatch._dims_key(dict(dimensions)))
         return list(cloudwatch._metrics.get(key) or [])
 
+    def age_data_points(self, by_s: float) -> None:
+        """Have every datum of every metric be so much older."""
+        for points in list(self._services["cloudwatch"]._metrics.values()):
+            for point in points:
+                point["Timestamp"] -= by_s
+
     def statistic(self, points: list[JsonObject], name: str) -> float:
         """Sum, Average, p90, … of data points; there must be at least one."""
         cloudwatch = self._services["cloudwatch"]

@@ -121,7 +121,7 @@ async def _run(
     metrics = Metrics(ministack, balancer, routing)
     calls, faults = CallLog(options.call_log), Faults()
     ministack.on_permission(calls.decided)
-    control = Control(cloud, balancer, calls, faults)
+    control = Control(cloud, balancer, metrics, calls, faults)
     front = Front(
         ministack, cloud, balancer, routing, control, calls, faults, _handlers(cloud, balancer, routing)
     )

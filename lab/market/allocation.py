@@ -56,11 +56,15 @@ class Candidate:
     pool: CapacityPool
     priority: float = 0.0
     max_price: float | None = None
+    weight: int = 1
+    """How much of what is asked for one of its instances is."""
 
 
 @dataclass(frozen=True, slots=True)
 class MarketRequest:
-    """So many instances, bought one way, from any of the candidates.
+    """So much, in instances of weight 1, bought one way, from any of the candidates.
+
+    The last instance may bring more than was asked.
 
     `minimum` is all or nothing: below it the whole request is refused. The `single_…` flags demand that every
     instance comes from one zone, or is of one type.
@@ -118,12 +122,12 @@ def allocate(request: MarketRequest, standings: Sequence[Standing]) -> Allocatio
     # With a single zone or type demanded, the group that can give most is chosen, the first of equals.
     takes = [_take(request, standings, group) for group in _groups(request)]
     taken, free = max(takes, key=lambda take: sum(take[0].values()), default=({}, {}))
-    granted = sum(taken.values())
+    granted = sum(n * request.candidates[i].weight for i, n in taken.items())
     if granted < request.minimum:
         taken, free, granted = {}, {}, 0
     grants = tuple(MarketGrant(i, n) for i, n in sorted(taken.items()) if n)
     exhausted = [i for i in range(len(standings)) if free.get(i, 0) <= 0]
-    if granted == request.count:
+    if granted >= request.count:
         exhausted = _tried(request, standings, taken, exhausted)
     return Allocation(grants, tuple(MarketRefusal(i, standings[i].refusal) for i in exhausted))
 
@@ -147,7 +151,7 @@ def _take(
     taken: dict[int, int] = dict.fromkeys(group, 0)
     choose = _CHOICES[request.strategy]
     free = {i: standings[i].free for i in group}
-    for _ in range(request.count):
+    while sum(n * request.candidates[i].weight for i, n in taken.items()) < request.count:
         open_ = [i for i in group if free[i] > 0]
         if not open_:
             break
@@ -179,13 +183,24 @@ def _shallow(free: dict[int, int], index: int) -> float:
     return float(free[index] < DEEP_SHARE * max(free.values()))
 
 
+def _price(candidates: Sequence[Candidate], standings: Sequence[Standing], index: int) -> float:
+    """Of one unit of what is asked for."""
+    return standings[index].price / candidates[index].weight
+
+
 _CHOICES: dict[Strategy, _Choice] = {
-    Strategy.PRICE_CAPACITY_OPTIMIZED: lambda _, s, free, __: lambda i: (_shallow(free, i), s[i].price, i),
+    Strategy.PRICE_CAPACITY_OPTIMIZED: lambda c, s, free, _: (
+        lambda i: (
+            _shallow(free, i),
+            _price(c, s, i),
+            i,
+        )
+    ),
     Strategy.CAPACITY_OPTIMIZED: lambda _, __, free, ___: lambda i: (-free[i], i),
     Strategy.CAPACITY_OPTIMIZED_PRIORITIZED: lambda c, _, free, __: (
         lambda i: (_shallow(free, i), c[i].priority, i)
     ),
-    Strategy.DIVERSIFIED: lambda _, s, __, taken: lambda i: (taken[i], s[i].price, i),
-    Strategy.LOWEST_PRICE: lambda _, s, __, ___: lambda i: (s[i].price, i),
+    Strategy.DIVERSIFIED: lambda c, s, _, taken: lambda i: (taken[i], _price(c, s, i), i),
+    Strategy.LOWEST_PRICE: lambda c, s, _, __: lambda i: (_price(c, s, i), i),
     Strategy.PRIORITIZED: lambda c, _, __, ___: lambda i: (c[i].priority, i),
 }

@@ -20,6 +20,7 @@ from spotrelay.core.instances import Instance, InstanceState, Refusal, RefusalKi
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
 from spotrelay.core.ports import NO_PORTS, LaunchRequest, LaunchResult
+from spotrelay.core.scaling import Ongoing, OngoingTarget
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.events.ticks import Tick, TickKind
 
@@ -317,11 +318,11 @@ class ReplayRouter:
                 target.gone_at = self._cloud.now + spec.drain_s
                 self._cloud.drain(target.machine)
 
-    def ports(self, spec: ServiceSpec) -> Mapping[str, int]:
+    def ports(self, spec: ServiceSpec, slots: Collection[str] = ()) -> Mapping[str, int]:  # noqa: ARG002
         """See `ports.Router.ports`."""
         return dict.fromkeys(self._targets, spec.port)
 
-    def health(self, spec: ServiceSpec) -> Mapping[str, TargetState]:  # noqa: ARG002
+    def health(self, spec: ServiceSpec, slots: Collection[str] = ()) -> Mapping[str, TargetState]:  # noqa: ARG002
         """See `ports.Router.health`."""
         self._time.spend(CALL_S)
         now = self._cloud.now
@@ -365,6 +366,15 @@ class ReplayProber:
         """See `ports.Prober.answering`. What still loads refuses at once: nobody listens there yet."""
         self._time.spend(CALL_S)
         return frozenset(i for i in addresses if self._fleet.answers(i))
+
+    def ongoing(
+        self,
+        service: str,  # noqa: ARG002
+        target: OngoingTarget,  # noqa: ARG002
+        addresses: Mapping[str, tuple[str, int]],
+    ) -> Ongoing:
+        """See `ports.Prober.ongoing`. A replay's load is requests a second."""
+        return Ongoing(unknown=dict.fromkeys(addresses, "nobody counts"))
 
 
 class ReplayTicker:

@@ -26,6 +26,7 @@ from spotrelay.core.ports import (
     Unavailable,
     UnreadableDocument,
 )
+from spotrelay.core.scaling import Ongoing, OngoingTarget
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.events.ticks import Tick, TickKind
 from spotrelay.memory import MemoryStore
@@ -205,13 +206,13 @@ class SimRouter:
 
         self.gate(Call.DEREGISTER, instance_ids, effect, partly=partly)
 
-    def ports(self, spec: ServiceSpec) -> Mapping[str, int]:
+    def ports(self, spec: ServiceSpec, slots: Collection[str] = ()) -> Mapping[str, int]:  # noqa: ARG002
         """See `ports.Router.ports`."""
         group = self.cloud.groups.get(spec.service, {})
         known = {i: target.port for i, target in group.items() if target.port is not None}
-        return self.gate(Call.HEALTH, None, lambda: known)
+        return self.gate(Call.HEALTH, None, lambda: known, stale=lambda: known)
 
-    def health(self, spec: ServiceSpec) -> Mapping[str, TargetState]:
+    def health(self, spec: ServiceSpec, slots: Collection[str] = ()) -> Mapping[str, TargetState]:  # noqa: ARG002
         """See `ports.Router.health`."""
         invocation = self.gate.invocation
 
@@ -245,9 +246,19 @@ class SimProber:
             lambda: frozenset(answers()),
             partly=lambda: frozenset(answers()[::2]),
         )
-        invocation.probed = frozenset(addresses)
-        invocation.silent = invocation.probed - answering
+        # Each version is asked by itself.
+        invocation.probed |= frozenset(addresses)
+        invocation.silent |= frozenset(addresses) - answering
         return answering
+
+    def ongoing(
+        self,
+        service: str,  # noqa: ARG002
+        target: OngoingTarget,  # noqa: ARG002
+        addresses: Mapping[str, tuple[str, int]],
+    ) -> Ongoing:
+        """See `ports.Prober.ongoing`. No run's load is counted by the replicas."""
+        return Ongoing(unknown=dict.fromkeys(addresses, "nobody counts"))
 
 
 @dataclass(slots=True)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from random import Random
 
-from lab.sim import load, moves, scaling, standbys
+from lab.sim import adopted, load, moves, scaling, standbys
+from lab.sim.adopted import Adopted
 from lab.sim.cloud import ON_DEMAND_TEMPLATE, TEMPLATE
 from lab.sim.faults import USUAL_PAIRS, Call, Pair
 from lab.sim.load import Loads
@@ -161,13 +162,15 @@ class Scenario:
     bad_versions: float
     """How many of the versions that are deployed never become ready."""
     requests: tuple[scaling.Asked, ...]
+    """What operators will ask for."""
     loads: Loads
     """What the services have to do, if their number of replicas follows it."""
-    """What operators will ask for."""
     standbys: Standbys
     """The services' standbys, and what befalls them."""
     moves: Moves
     """Whether replicas move to cheaper Spot."""
+    adopted: Adopted
+    """What something else launched."""
     ports: tuple[int, ...] = (8081,)
     """What versions listen on, in turn."""
 
@@ -248,6 +251,7 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
         standbys=known,
         loads=loads,
         moves=moving,
+        adopted=adopted.draw(seed, may_be_replaced=on_update is OnUpdate.ROLLING),
     )
     drawn = drawn if is_late else _with_mute(drawn)
     most = 2 * sum(spec.replicas for spec in specs)

@@ -151,6 +151,8 @@ class SimWorld:
             self.deploy(spec)
             if self.scenario.is_warm:
                 self._warm(spec)
+            if self.scenario.adopted.has_foreign:
+                self._add_foreign(spec)
             if self.scenario.listing.is_surveyed:
                 self.survey(spec)
         for when, kind in self.scenario.misfortunes:
@@ -380,6 +382,7 @@ class SimWorld:
         count = spec.replicas + number
         for id_ in range(1, spec.replicas + 1):
             is_spot = id_ <= spec.replicas - on_demand
+            is_adopted = id_ <= self.scenario.adopted.count
             option = PurchaseOption.SPOT if is_spot else PurchaseOption.ON_DEMAND
             pool = next(p for p in spec.pools if self._free(Offering(p, option)))
             instance = self.cloud.add(spec.service, Offering(pool, option), age_s=age_s + 60)
@@ -387,13 +390,15 @@ class SimWorld:
                 Replica(
                     spec.service,
                     id_,
-                    spec.version,
+                    self.scenario.adopted.version_of(id_, spec.version),
                     ReplicaState.READY,
                     "fewer replicas than wanted",
-                    entered,
+                    self.scenario.adopted.entered(id_, entered),
                     instance.offering,
                     instance.id,
                     purchase_option=option,
+                    port=spec.port if is_adopted else None,
+                    is_adopted=is_adopted,
                 )
             )
             instance.highest_id = count
@@ -405,6 +410,12 @@ class SimWorld:
         self.memory.commit(Changes(spec.service, (count, count), create=tuple(standing_by)))
         self.memory.keep_document(spec)
         self.checker.ids[spec.service] = count
+
+    def _add_foreign(self, spec: ServiceSpec) -> None:
+        """An instance of nobody's, in the service's target group."""
+        pool = next(p for p in spec.pools if self._free(Offering(p, PurchaseOption.ON_DEMAND)))
+        instance = self.cloud.add(None, Offering(pool, PurchaseOption.ON_DEMAND), age_s=WARM_S)
+        self.cloud.groups[spec.service][instance.id] = SimTarget(-WARM_S, port=spec.port)
 
     def _standing_by(self, spec: ServiceSpec, id_: int, highest_id: int) -> Replica:
         """A standby that has been stopped for a while."""

@@ -98,7 +98,7 @@ class Ec2Fleet:
                 Filters=[{"Name": f"tag:{TAG_SERVICE}", "Values": [service]}]
             )
             return [
-                _instance(described, ec2.meta.region_name)
+                instance_of(described, ec2.meta.region_name)
                 for page in pages
                 for reservation in page["Reservations"]
                 for described in reservation["Instances"]
@@ -226,8 +226,12 @@ def _overrides(request: LaunchRequest) -> list[dict[str, Any]]:
     overrides = []
     for pool in request.pools:
         override: dict[str, Any] = {"InstanceType": pool.instance_type, "SubnetId": subnet_in[pool.zone]}
+        slots = request.spec.hosted_by(pool.instance_type)
+        if request.spec.slots:
+            override["WeightedCapacity"] = slots
         if pool.instance_type in request.max_prices:
-            override["MaxPrice"] = f"{request.max_prices[pool.instance_type]:.4f}"
+            # Of one unit of capacity, where there are weights.
+            override["MaxPrice"] = f"{request.max_prices[pool.instance_type] / slots:.4f}"
         if request.spec.ordered:
             override["Priority"] = ranks[pool.instance_type]
         overrides.append(override)
@@ -276,11 +280,12 @@ def _pool(request: LaunchRequest, named: Mapping[str, Any]) -> CapacityPool | No
     return next(matching, None)
 
 
-def _instance(described: InstanceTypeDef, region: str) -> Instance:
+def instance_of(described: InstanceTypeDef, region: str) -> Instance:
+    """An instance as DescribeInstances has it."""
     is_spot = described.get("InstanceLifecycle") == "spot"
     option = PurchaseOption.SPOT if is_spot else PurchaseOption.ON_DEMAND
     pool = CapacityPool(region, described["Placement"]["AvailabilityZone"], described["InstanceType"])
-    tags = _tags(described.get("Tags", []))
+    tags = tags_of(described.get("Tags", []))
     return Instance(
         id=described["InstanceId"],
         state=InstanceState(described["State"]["Name"]),
@@ -307,5 +312,6 @@ def _number(text: str) -> int:
     return int(text) if text.isdecimal() and len(text) <= MAX_ID_DIGITS else 0
 
 
-def _tags(tags: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+def tags_of(tags: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Tags as EC2 lists them, by their keys."""
     return {tag["Key"]: tag["Value"] for tag in tags}

@@ -235,10 +235,12 @@ def replica_item(replica: Replica) -> dict[str, Any]:
         "purchase_option": replica.purchase_option.value,
         FALLBACK: replica.is_fallback,
         "is_standby": replica.is_standby or None,
+        "is_adopted": replica.is_adopted or None,
         "launch": replica.launch,
         "replaces": replica.replaces,
         "replaced_by": replica.replaced_by,
         "port": replica.port,
+        "slots": replica.slots if replica.slots > 1 else None,
         "warned_at": _optional_text(replica.warned_at),
         "unhealthy_since": _optional_text(replica.unhealthy_since),
         "silent_since": _optional_text(replica.silent_since),
@@ -276,10 +278,12 @@ def replica_of(item: Values) -> Replica:
         purchase_option=PurchaseOption(row["purchase_option"]),
         is_fallback=row[FALLBACK],
         is_standby=row.get("is_standby", False),
+        is_adopted=row.get("is_adopted", False),
         launch=row.get("launch"),
         replaces=row.get("replaces"),
         replaced_by=row.get("replaced_by"),
         port=row.get("port"),
+        slots=row.get("slots", 1),
         warned_at=_optional_time(row.get("warned_at")),
         unhealthy_since=_optional_time(row.get("unhealthy_since")),
         silent_since=_optional_time(row.get("silent_since")),
@@ -298,6 +302,8 @@ _KNOWN = {f.name for f in fields(Replica)} - {"revision", "unknown", "is_fallbac
 def instance_item(replica: Replica) -> dict[str, Any]:
     """What an instance's entry says about its replica; it expires together with the replica's history."""
     item: dict[str, Any] = {"service": replica.service, "replica": replica.id}
+    if replica.slots > 1:
+        item["slots"] = replica.siblings
     if replica.state.is_ended:
         item[TABLE_TTL] = _ttl_of_history(replica)
     return item

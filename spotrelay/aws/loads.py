@@ -1,4 +1,6 @@
-"""`ports.Loads` with what CloudWatch knows of a load balancer, and of the metric that a file names."""
+"""`ports.Loads` with what CloudWatch knows: of a load balancer, of the metric that a file names, and of the
+requests that replicas have by their own account, which the controller itself reports once a minute.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from typing import Any
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.errors import translated
 from spotrelay.aws.kept import Kept
+from spotrelay.core.names import METRICS_DIMENSION, METRICS_NAMESPACE, Metric
 from spotrelay.core.scaling import Load
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
@@ -29,6 +32,7 @@ KEPT_S = 15.0
 """Ticks come every three seconds while replicas start, and a minute's metric has nothing new to say."""
 
 REQUESTS, HOSTS, NOBODY, METRIC = "requests", "hosts", "nobody", "metric"
+ONGOING, UNKNOWN = "ongoing", "unknown"
 """The IDs of what is asked for."""
 
 BALANCER = "AWS/ApplicationELB"
@@ -61,9 +65,14 @@ class CloudWatchLoads:
                 ScanBy="TimestampDescending",
             )
         known = {result["Id"]: _values(result) for result in answer["MetricDataResults"]}
+        ongoing, unknown = _ongoing(known.get(ONGOING) or {}, known.get(UNKNOWN) or {}, now)
+        rate, is_partial = _rate(known, now) if {REQUESTS, HOSTS, NOBODY} <= known.keys() else (None, False)
         return Load(
-            requests_per_s=_rate(known, now) if {REQUESTS, HOSTS, NOBODY} <= known.keys() else None,
+            requests_per_s=rate,
+            is_rate_partial=is_partial,
             metric=_latest(known.get(METRIC) or {}, now),
+            ongoing=ongoing,
+            is_ongoing_partial=unknown > 0,
         )
 
 
@@ -80,6 +89,11 @@ def _queries(spec: ServiceSpec) -> Iterator[dict[str, Any]]:
         yield _query(NOBODY, BALANCER, "HTTPCode_ELB_503_Count", balancer, "Sum")
     if metric := scaling.metric:
         yield _query(METRIC, metric.namespace, metric.name, metric.dimensions, metric.statistic)
+    if scaling.ongoing:
+        ours = {METRICS_DIMENSION: spec.service}
+        # Of several looks in a minute the one that saw most, and the one that missed most.
+        yield _query(ONGOING, METRICS_NAMESPACE, Metric.ONGOING_REQUESTS.value, ours, "Maximum")
+        yield _query(UNKNOWN, METRICS_NAMESPACE, Metric.ONGOING_UNKNOWN.value, ours, "Maximum")
 
 
 def _query(
@@ -106,25 +120,36 @@ def _values(result: Mapping[str, Any]) -> Values | None:
     return dict(zip(result["Timestamps"], result["Values"], strict=True))
 
 
-def _rate(known: Mapping[str, Values | None], now: datetime) -> float | None:
+def _rate(known: Mapping[str, Values | None], now: datetime) -> tuple[float | None, bool]:
     """Requests a second in the last complete minute, or in what is seen of a later one if that is more.
+
+    And whether there is no complete one.
 
     The load balancer counts nothing in a minute without requests, so it is known by its targets' health that
     there were none. A request that found no target isn't among its target group's, but a 503 of its own.
     """
     requests, hosts, nobody = (known[id_] for id_ in (REQUESTS, HOSTS, NOBODY))
     if requests is None or hosts is None or nobody is None:
-        return None
+        return None, False
     minutes = [at for at in {*requests, *hosts, *nobody} if now - at <= seconds(LOAD_KNOWN_S)]
     since = max((at for at in minutes if _is_settled(at, now)), default=None)
     counted = (requests.get(at, 0.0) + nobody.get(at, 0.0) for at in minutes if since is None or at >= since)
-    return max((number / PERIOD_S for number in counted), default=None)
+    return max((number / PERIOD_S for number in counted), default=None), bool(minutes) and since is None
 
 
 def _latest(values: Values, now: datetime) -> float | None:
     """The last complete minute's value; what is only just coming in if there is no other."""
     settled = [at for at in values if _is_settled(at, now)]
     return values[max(settled or values)] if values else None
+
+
+def _ongoing(requests: Values, unknown: Values, now: datetime) -> tuple[float | None, float]:
+    """The last minute's requests, and how many replicas didn't tell theirs: both, or nothing is known.
+
+    They are of one look, so there is no more to wait for.
+    """
+    minutes = [at for at in requests.keys() & unknown.keys() if now - at <= seconds(LOAD_KNOWN_S)]
+    return (requests[max(minutes)], unknown[max(minutes)]) if minutes else (None, 0)
 
 
 def _is_settled(at: datetime, now: datetime) -> bool:

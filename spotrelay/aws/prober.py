@@ -12,6 +12,8 @@ from spotrelay.aws.clients import PROBE_S, Clients, Deadline
 from spotrelay.aws.errors import translated
 from spotrelay.core.names import prober_function
 from spotrelay.core.ports import Unavailable
+from spotrelay.core.scaling import Ongoing, OngoingTarget
+from spotrelay.core.slots import port
 from spotrelay.core.spec import ServiceSpec
 
 if TYPE_CHECKING:
@@ -20,6 +22,12 @@ if TYPE_CHECKING:
 MAX_PER_CALL = 500
 """Lambda lets a function have 1,024 files open, and each replica that it asks is one. A service has twice its
 replicas starting at most, since on-demand may stand in for each: 2,000, in four calls at the same time."""
+
+MAX_MEASURED_PER_CALL = 100
+"""The function reads up to a mebibyte of each replica's metrics, and has 256 for all."""
+
+MEASURE_TIMEOUT_S = 5.0
+"""A server gives its metrics in milliseconds, or is so busy that another minute must do."""
 
 
 class FunctionProber:
@@ -40,30 +48,52 @@ class FunctionProber:
         probe = spec.readiness_probe
         if probe is None or not addresses:
             return frozenset(addresses)
+        urls = {
+            id_: f"http://{address}:{port(id_) or spec.port}{probe.path}"
+            for id_, address in addresses.items()
+        }
+        request = {"post_data": probe.post_data, "headers": probe.headers, "timeout_s": probe.timeout_s}
+        answers = self._asked(spec.service, urls, request, MAX_PER_CALL)
+        return frozenset().union(*(answer["answering"] for answer in answers))
+
+    def ongoing(
+        self, service: str, target: OngoingTarget, addresses: Mapping[str, tuple[str, int]]
+    ) -> Ongoing:
+        """See `ports.Prober.ongoing`.
+
+        Raises: as `answering` does.
+        """
+        if not addresses:
+            return Ongoing()
+        urls = {id_: f"http://{address}:{at}{target.path}" for id_, (address, at) in addresses.items()}
+        request = {"metrics": target.metrics, "timeout_s": MEASURE_TIMEOUT_S}
+        requests: dict[str, float] = {}
+        unknown: dict[str, str] = {}
+        for answer in self._asked(service, urls, request, MAX_MEASURED_PER_CALL):
+            requests |= answer["ongoing"]
+            unknown |= answer["unknown"]
+        return Ongoing(requests, unknown)
+
+    def _asked(
+        self, service: str, urls: Mapping[str, str], request: Mapping[str, Any], most: int
+    ) -> list[dict[str, Any]]:
+        """What the service's function says of these URLs, so many of them in a call."""
         if not self._deadline.leaves(PROBE_S):
             raise Unavailable("not enough time is left in this invocation: the next tick asks")
-        urls = [(id_, f"http://{address}:{spec.port}{probe.path}") for id_, address in addresses.items()]
-        requests = [
-            {
-                "urls": dict(urls[at : at + MAX_PER_CALL]),
-                "post_data": probe.post_data,
-                "headers": probe.headers,
-                "timeout_s": probe.timeout_s,
-            }
-            for at in range(0, len(urls), MAX_PER_CALL)
-        ]
+        each = [*urls.items()]
+        requests = [{"urls": dict(each[at : at + most]), **request} for at in range(0, len(each), most)]
         # Built here, because threads could build several.
-        ask = partial(_ask, self._clients.lambda_, prober_function(spec.service))
-        # One after the other, each might take the probe's time-out.
+        ask = partial(_ask, self._clients.lambda_, prober_function(service))
+        # One after the other, each might take the request's time-out.
         with ThreadPoolExecutor(len(requests)) as threads:
-            return frozenset().union(*threads.map(ask, requests))
+            return [*threads.map(ask, requests)]
 
 
-def _ask(client: LambdaClient, function: str, request: Mapping[str, Any]) -> list[str]:
+def _ask(client: LambdaClient, function: str, request: Mapping[str, Any]) -> dict[str, Any]:
     with translated():
         answer = client.invoke(FunctionName=function, Payload=json.dumps(request))
         payload = answer["Payload"].read()
     if answer.get("FunctionError"):
         raise Unavailable(f"{function}: {payload[:1000].decode(errors='replace')}")
-    answering: list[str] = json.loads(payload)["answering"]
-    return answering
+    said: dict[str, Any] = json.loads(payload)
+    return said

@@ -9,6 +9,7 @@ from spotrelay.aws.clients import Clients
 from spotrelay.aws.errors import TARGET_GROUP_NOT_FOUND, TARGET_INVALID, translated
 from spotrelay.core.instances import TargetState
 from spotrelay.core.ports import NO_PORTS, Denied
+from spotrelay.core.slots import host, port
 from spotrelay.core.spec import ServiceSpec
 
 if TYPE_CHECKING:
@@ -34,17 +35,26 @@ class TargetGroupRouter:
         # AWS says that an absent target is fine. One that it calls invalid can't be in rotation either.
         _call(spec, instance_ids, ports, self._deregister)
 
-    def ports(self, spec: ServiceSpec) -> Mapping[str, int]:
+    def ports(self, spec: ServiceSpec, slots: Collection[str] = ()) -> Mapping[str, int]:
         """See `ports.Router.ports`."""
-        targets = (described["Target"] for described in self._described(spec))
-        return {target["Id"]: target.get("Port", spec.port) for target in targets}
+        found = self._by_slot(spec, slots).items()
+        return {slot: described["Target"].get("Port", spec.port) for slot, described in found}
 
-    def health(self, spec: ServiceSpec) -> Mapping[str, TargetState]:
+    def health(self, spec: ServiceSpec, slots: Collection[str] = ()) -> Mapping[str, TargetState]:
         """See `ports.Router.health`."""
-        return {
-            described["Target"]["Id"]: _state(described["TargetHealth"].get("State", ""))
-            for described in self._described(spec)
-        }
+        found = self._by_slot(spec, slots).items()
+        return {slot: state_of(described["TargetHealth"].get("State", "")) for slot, described in found}
+
+    def _by_slot(
+        self, spec: ServiceSpec, slots: Collection[str]
+    ) -> Mapping[str, TargetHealthDescriptionTypeDef]:
+        """Every target by the slot that it is; an instance's first one has the lowest port."""
+        found: dict[str, TargetHealthDescriptionTypeDef] = {}
+        for described in sorted(self._described(spec), key=lambda d: d["Target"].get("Port", spec.port)):
+            target = described["Target"]
+            by_port = f"{target['Id']}:{target.get('Port', spec.port)}"
+            found[by_port if by_port in slots or target["Id"] in found else target["Id"]] = described
+        return found
 
     def _described(self, spec: ServiceSpec) -> Sequence[TargetHealthDescriptionTypeDef]:
         try:
@@ -76,9 +86,9 @@ def _call(
     if not instance_ids:
         return frozenset()
     # Registered with a port, a target is known by ID and port together.
+    slots = dict.fromkeys(instance_ids)
     targets: list[TargetDescriptionTypeDef] = [
-        {"Id": instance_id, "Port": ports.get(instance_id, spec.port)}
-        for instance_id in dict.fromkeys(instance_ids)
+        {"Id": host(slot), "Port": port(slot) or ports.get(slot, spec.port)} for slot in slots
     ]
     try:
         with translated():
@@ -87,12 +97,13 @@ def _call(
         if denied.code not in (TARGET_INVALID, TARGET_GROUP_NOT_FOUND):
             raise
         if denied.code == TARGET_INVALID and len(targets) > 1:
-            return frozenset().union(*(_call(spec, [target["Id"]], ports, call) for target in targets))
+            return frozenset().union(*(_call(spec, [slot], ports, call) for slot in slots))
         return frozenset(instance_ids)
     return frozenset()
 
 
-def _state(state: str) -> TargetState:
+def state_of(state: str) -> TargetState:
+    """A target's state, as DescribeTargetHealth names it."""
     try:
         return TargetState(state)
     except ValueError:

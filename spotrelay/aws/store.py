@@ -31,8 +31,8 @@ class DynamoStore:
     def __init__(self, table: Table, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._table = table
         self._pools = DynamoPoolMemory(table, monotonic_s)
-        self._located: dict[str, tuple[str, int]] = {}
-        """By instance: its service and replica, which never change, and each brings several events."""
+        self._located: dict[str, tuple[str, int, tuple[str, ...]]] = {}
+        """By instance: its service, replica and other slots, which never change; it brings many events."""
         self._announced: dict[str, datetime] = {}
         """By service: the tick that was last announced here."""
 
@@ -48,12 +48,18 @@ class DynamoStore:
 
     def locate(self, instance_ids: Collection[str]) -> Mapping[str, tuple[str, int]]:
         """See `ports.Store.locate`."""
-        known = {i: self._located[i] for i in instance_ids if i in self._located}
-        unknown = {items.instance_key(i): i for i in instance_ids if i not in known}
-        if unknown:
-            for key, item in self._table.get_many(unknown).items():
-                known[unknown[key]] = item["service"], int(item["replica"])
-        self._located |= known
+        asked, known = set(instance_ids), dict[str, tuple[str, int]]()
+        # A second time for the other slots of instances that host several replicas.
+        while asked:
+            located = {i: self._located[i] for i in asked if i in self._located}
+            unknown = {items.instance_key(i): i for i in asked - located.keys()}
+            if unknown:
+                for key, item in self._table.get_many(unknown).items():
+                    where = item["service"], int(item["replica"])
+                    located[unknown[key]] = (*where, tuple(item.get("slots", ())))
+            self._located |= located
+            known |= {i: (service, id_) for i, (service, id_, _) in located.items()}
+            asked = {other for *_, others in located.values() for other in others} - known.keys()
         while len(self._located) > LOCATED_KEPT:
             del self._located[next(iter(self._located))]
         return known

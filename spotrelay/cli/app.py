@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from spotrelay.cli.adopt import adopt
 from spotrelay.cli.override import override
 from spotrelay.cli.retire import retire
 from spotrelay.cli.rollback import rollback
@@ -54,6 +55,7 @@ def _add_laboratory() -> None:
 app.command()(validate)
 app.command()(secrets)
 app.command()(schema)
+app.command()(adopt)
 app.command()(override)
 app.command()(retire)
 app.command()(rollback)

@@ -36,7 +36,8 @@ from spotrelay.core.pools import PoolMemory
 from spotrelay.core.ports import Conflict, Denied, OtherControlPlane, PortError, Ports, UnreadableDocument
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Changes, Removal, Rows
-from spotrelay.core.scaling import Load, Scaling
+from spotrelay.core.scaling import Load, Ongoing, OngoingTarget, Scaling
+from spotrelay.core.slots import host
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.events import Signal
@@ -48,6 +49,7 @@ from spotrelay.serving import (
     rollout,
     rotation,
     scaling,
+    slots,
     standby_count,
     strength,
 )
@@ -120,10 +122,13 @@ class Controller:
         ports.telemetry.count(Metric.SIGNALS_RECEIVED, len(signals))
         located = ports.store.locate({s.instance_id for s in signals})
         by_service: dict[str, list[tuple[Signal, int]]] = defaultdict(list)
+        hosts = defaultdict[str, list[str]](list)
+        for slot in located:
+            hosts[host(slot)].append(slot)
         for signal in signals:
-            if signal.instance_id in located:
-                service, replica_id = located[signal.instance_id]
-                by_service[service].append((signal, replica_id))
+            for slot in hosts[signal.instance_id]:
+                service, replica_id = located[slot]
+                by_service[service].append((replace(signal, instance_id=slot), replica_id))
         foreign = len({s.instance_id for s in signals} - located.keys())
         if foreign:
             ports.telemetry.count(Metric.FOREIGN_INSTANCES, foreign)
@@ -135,7 +140,7 @@ class Controller:
                 self._reporting.kept_off(service, error)
             except Exception as error:  # noqa: BLE001 - one service's trouble must not hold up the others'
                 ports.telemetry.record("signals_failed", service=service, error=repr(error))
-                failed += [signal for signal, _ in about]
+                failed += {replace(signal, instance_id=host(signal.instance_id)): None for signal, _ in about}
         return failed
 
     def tick(self, service: str, serving: datetime | None = None, *, is_vouched_for: bool = False) -> None:
@@ -283,6 +288,8 @@ class Controller:
         if spec:
             # Those that serve are asked once a minute: each probe is a request that a model answers.
             self._probe(spec, seen, reconcile.watched(spec, seen) if serving is None else {})
+            if serving is None and deployed and deployed.scaling and deployed.scaling.ongoing:
+                self._measure(spec, seen, deployed.scaling.ongoing)
         outcome.raise_first()
         counted.raise_first()
         is_moving = any(not isinstance(action, HoldBack) for action in actions)
@@ -401,9 +408,11 @@ class Controller:
         """What EC2 and the load balancer show."""
         ports = self._ports
         # The warned ones before the instances: what is warned no more by then is seen gone.
-        warned = ports.fleet.warned()
-        instances = {i.id: i for i in ports.fleet.observe(service)}
-        health = ports.router.health(spec) if spec else {}
+        warned = slots.warned(rows, ports.fleet.warned())
+        observed = ports.fleet.observe(service)
+        known = {r.instance_id for r in rows.replicas.values() if r.instance_id}
+        health = ports.router.health(spec, known) if spec else {}
+        instances = slots.instances(spec, rows, observed, health)
         seen = Observation(rows, instances, health, warned, is_vouched_for=is_vouched_for)
         if strangers := {i.id for i in reconcile.unowned(seen, ports.clock.now())}:
             located = ports.store.locate(strangers)
@@ -411,7 +420,7 @@ class Controller:
             # A row may have ended, and whoever was to terminate its instance died over it.
             ended = {r.id for r in ports.store.history(service, ENDED_LOOKED_AT)} if recorded else set()
             of_ended = frozenset(i for i, id_ in recorded.items() if id_ in ended)
-            registered = ports.router.ports(spec) if spec and strangers & health.keys() else {}
+            registered = ports.router.ports(spec, known) if spec and strangers & health.keys() else {}
             seen = replace(seen, recorded=frozenset(recorded), of_ended=of_ended, ports=registered)
         # A new service, or one whose entry got lost with all that it had: then the history knows its IDs.
         if rows.highest_id == 0:
@@ -469,6 +478,27 @@ class Controller:
         heard = reconcile.heard(replace(rows, replicas=asked_rows), answering, now) if watched else []
         self._perform(_Decision(spec.service, spec, rows, [*prepared, *late, *heard])).raise_first()
 
+    def _measure(self, spec: ServiceSpec, seen: Observation, target: OngoingTarget) -> None:
+        """Ask the replicas that serve how many requests they have, and report it.
+
+        The next tick goes by it: what waits for replicas that don't answer comes last in a tick.
+        """
+        serving = [r for r in seen.rows.replicas.values() if r.serves]
+        if not serving:
+            return
+        listening = rollout.ports(spec, seen.rows)
+        instances = (seen.instances.get(r.instance_id or "") for r in serving)
+        asked = {
+            i.id: (i.address, listening[i.id]) for i in instances if i and i.address and i.id in listening
+        }
+        try:
+            told = self._ports.prober.ongoing(spec.service, target, asked)
+        except PortError as error:
+            self._ports.telemetry.record("ongoing_unknown", service=spec.service, error=repr(error))
+            launching.count_denied(self._ports, error)
+            told = Ongoing()
+        self._reporting.ongoing(spec.service, told, len(serving))
+
     def _perform(self, decision: _Decision) -> _Outcome:
         """Carry the actions out, as far as their rows haven't changed since they were read."""
         service, spec, signals = decision.service, decision.spec, decision.signals
@@ -517,8 +547,10 @@ class Controller:
         # What the load balancer may still send requests to waits; what never became ready gets none.
         stuck = set() if is_out else set(leaving)
         ended = [a for a in done if isinstance(a, Fail) or a.terminates not in stuck]
-        terminate = [a.terminates for a in ended if a.terminates]
-        if terminate:
+        slots_ended = {a.terminates for a in ended if a.terminates}
+        left = {**decision.rows.replicas, **won}
+        left = {id_: row for id_, row in left.items() if not row.state.is_ended}
+        if terminate := slots.free(replace(decision.rows, replicas=left), slots_ended):
             self._attempt(outcome, "terminate", lambda: self._terminate(service, terminate))
         return outcome
 
@@ -529,7 +561,8 @@ class Controller:
 
         Those are of before rows said it, or have none any more.
         """
-        known = {r.instance_id: r.port for r in rows.replicas.values() if r.instance_id and r.port}
+        listens_on = {r.instance_id: r.listens_on for r in rows.replicas.values()}
+        known = {slot: port for slot, port in listens_on.items() if slot and port}
         if any(r.instance_id and not r.port for r in rows.replicas.values()):
             known = rollout.ports(spec, rows)
         asked: dict[str, int] = {}
@@ -651,7 +684,11 @@ class Controller:
         lessons = cooldowns.news(changes.lessons(done, memory, now), memory)
         memory = cooldowns.with_lessons(memory, lessons)
         known = rows.replicas.values()
-        if sum(launching.launch(self._ports, spec, order, memory, known) for order in orders):
+        launched_count = 0
+        for order in orders:
+            its = rollout.of_version(spec, rows, order.to_launch[0].version)
+            launched_count += launching.launch(self._ports, its, order, memory, known)
+        if launched_count:
             launched = dict.fromkeys((s.instance_id for s in signals), self._ports.clock.now())
             self._reporting.since_warning(Metric.WARNING_TO_LAUNCHED_MS, spec.service, signals, launched)
         if lessons:

@@ -11,7 +11,7 @@ from spotrelay.core.names import Metric
 from spotrelay.core.ports import OtherControlPlane, Telemetry
 from spotrelay.core.replica import ReplicaState
 from spotrelay.core.rows import Rows
-from spotrelay.core.scaling import Load
+from spotrelay.core.scaling import Load, Ongoing
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.events import InterruptionWarning, Signal
 from spotrelay.serving import failures, rollout
@@ -26,6 +26,9 @@ _COUNTED = {
 
 _FACTS = ("reason", "instance_id", "count")
 """Of an action's fields, those that its log line has beside the replica's."""
+
+SHOWN_UNKNOWN = 10
+"""Replicas of which a log line says why their requests are unknown: of hundreds it is the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,14 @@ class Reporting:
             self.telemetry.record(
                 "scaled", service=service, before=before.replicas, count=decided.replicas, load=asdict(load)
             )
+
+    def ongoing(self, service: str, told: Ongoing, replicas: int) -> None:
+        """How many requests so many replicas have by their own account, for a later tick."""
+        self.telemetry.count(Metric.ONGOING_REQUESTS, sum(told.requests.values()), service=service)
+        self.telemetry.count(Metric.ONGOING_UNKNOWN, replicas - len(told.requests), service=service)
+        if told.unknown:
+            shown = dict(sorted(told.unknown.items())[:SHOWN_UNKNOWN])
+            self.telemetry.record("ongoing_unknown", service=service, replicas=len(told.unknown), why=shown)
 
     def since_warning(
         self, metric: Metric, service: str, signals: Sequence[Signal], happened: Mapping[str, datetime]

@@ -45,6 +45,8 @@ class Instance:
     """Why it is in its state, as EC2 says it: a code, a colon, and words. Empty if EC2 gives no reason."""
     version: int | None = None
     """The launch template's version that it is of, by EC2's own tag."""
+    slots: int = 1
+    """How many replicas it hosts, see `core.slots`; then `id` is one of its slots."""
 
     @property
     def was_reclaimed(self) -> bool:

@@ -21,6 +21,9 @@ TAG_HIGHEST_ID = "spotrelay:highest-id"
 """Tag with the highest replica ID given when the instance was launched: what a table that was lost, or
 restored from a backup, can't say any more."""
 
+TAG_ADOPTED = "spotrelay:adopted"
+"""Tag of what an operator handed over that SpotRelay didn't launch: it may be terminated like the rest."""
+
 TAG_LAUNCH_TEMPLATE = "aws:ec2launchtemplate:id"
 """EC2's own tag with the launch template that the instance came from. Nobody can set a tag named `aws:`."""
 
@@ -40,6 +43,12 @@ METRICS_DIMENSION = "service"
 
 METRICS_NO_SERVICE = "SpotRelay"
 """Value of the dimension for what belongs to no one service. Those names are lower case: no collision."""
+
+
+def instances_namespace(service: str) -> str:
+    """Namespace of what a service's instances report: one for each, so that none can speak for another."""
+    return f"{METRICS_NAMESPACE}/{service}"
+
 
 TABLE_PARTITION_KEY = "PK"
 TABLE_SORT_KEY = "SK"
@@ -117,6 +126,10 @@ class Metric(StrEnum):
     """Those desired that aren't ready, fallbacks taken into account."""
     REPLICAS_UNLAUNCHED = "ReplicasUnlaunched"
     """Those desired for which there isn't even an instance, nor one of a fallback."""
+    ONGOING_REQUESTS = "OngoingRequests"
+    """In progress or waiting at the replicas that told, once a minute; only of services that follow them."""
+    ONGOING_UNKNOWN = "OngoingUnknown"
+    """Replicas that serve and didn't tell how many requests they have, once a minute."""
     STANDBYS = "Standbys"
     """Those that can be resumed; only of services that may have any: a metric costs 0.30 USD a month."""
     ELIGIBLE_POOLS = "EligiblePools"
@@ -143,3 +156,13 @@ def prober_function(service: str) -> str:
 def service_parameter(service: str) -> str:
     """Name of the parameter with the runtime document of `service`."""
     return f"{SERVICES_PATH}/{service}"
+
+
+def target_group_name(service: str) -> str:
+    """The target group that a service's stack makes: ELB takes 32 characters, and a service's name has 24.
+
+    It is fixed so that CloudFormation refuses every update that would replace the target group (another VPC):
+    the new one would be empty, with every replica still in the old one. Where CloudFormation chooses the
+    name, it replaces the group without a word.
+    """
+    return f"relay-{service}"

@@ -27,7 +27,7 @@ from spotrelay.core.names import Metric
 from spotrelay.core.pools import CapacityPool, Cooldown, PoolMemory, PurchaseOption, Scope, Survey
 from spotrelay.core.replica import Replica
 from spotrelay.core.rows import Changes, Removal, Rollback, Rows
-from spotrelay.core.scaling import Load
+from spotrelay.core.scaling import Load, Ongoing, OngoingTarget
 from spotrelay.core.spec import ServiceSpec
 
 
@@ -97,7 +97,10 @@ class Store(Protocol):
         ...
 
     def locate(self, instance_ids: Collection[str]) -> Mapping[str, tuple[str, int]]:
-        """Instance ID → (service, replica ID), for those that are or were ours. Any number of IDs."""
+        """Instance ID → (service, replica ID), for those that are or were ours. Any number of IDs.
+
+        An instance that hosts several replicas comes with each of its slots.
+        """
         ...
 
     def read(self, service: str, replica_ids: Collection[int]) -> Rows:
@@ -199,7 +202,10 @@ class Store(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
-    """`count` instances from any of the pools, bought one way, once."""
+    """Instances for `count` replicas from any of the pools, bought one way, once.
+
+    Where instances host several, `spec` says how many; the last one may have room for more than are asked.
+    """
 
     launch_id: str
     spec: ServiceSpec
@@ -283,6 +289,8 @@ class Router(Protocol):
     ) -> frozenset[str]:
         """Put running instances into rotation; the ones that couldn't be (not running any more) come back.
 
+        Those that have slots are named by them, here and in all that follows.
+
         `ports`: by instance, what its server listens on, where that isn't the document's port.
         """
         ...
@@ -296,12 +304,16 @@ class Router(Protocol):
         """
         ...
 
-    def ports(self, spec: ServiceSpec) -> Mapping[str, int]:
-        """By instance, the port that every target is registered with."""
+    def ports(self, spec: ServiceSpec, slots: Collection[str] = ()) -> Mapping[str, int]:
+        """By instance, the port that every target is registered with; `slots` as for `health`."""
         ...
 
-    def health(self, spec: ServiceSpec) -> Mapping[str, TargetState]:
-        """Every registered or draining target."""
+    def health(self, spec: ServiceSpec, slots: Collection[str] = ()) -> Mapping[str, TargetState]:
+        """Every registered or draining target, by instance.
+
+        An instance with several is in it with each of its slots; which of them is the first one, whoever asks
+        may know: `slots` are those that it knows not to be.
+        """
         ...
 
 
@@ -338,6 +350,16 @@ class Prober(Protocol):
         """The instances (ID → private address) that answer the service's readiness probe with 200.
 
         All are asked at once; one that doesn't answer takes its time-out, and costs the others nothing.
+        """
+        ...
+
+    def ongoing(
+        self, service: str, target: OngoingTarget, addresses: Mapping[str, tuple[str, int]]
+    ) -> Ongoing:
+        """How many requests the instances have (ID → private address and port), as their servers count them.
+
+        Raises:
+            PortError: nobody could be asked.
         """
         ...
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import ceil
 
 from spotrelay.core.pools import PurchaseOption, quota_of
 from spotrelay.core.spec import OnUpdate, ServiceSettings
@@ -91,7 +92,7 @@ class Need:
     quota: Quota
     option: PurchaseOption
     each: int
-    """vCPU of that type."""
+    """vCPU of that type, or a replica's part of them."""
     vcpus: int
 
 
@@ -115,6 +116,7 @@ def needs(service: ServiceSettings, vcpus: Mapping[str, int]) -> list[list[Need]
         smallest: dict[Quota | None, int] = {}
         for name, size in vcpus.items():
             quota = quota_for(name, option)
+            size = ceil(size / service.hosted_by(name))
             smallest[quota] = min(size, smallest.get(quota, size))
         if count > 0 and smallest and None not in smallest:
             total = versions * count

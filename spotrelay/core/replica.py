@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from spotrelay.core import slots
 from spotrelay.core.instances import Instance
 from spotrelay.core.pools import Offering, PurchaseOption
 
@@ -88,6 +89,7 @@ class Replica:
     entered: Mapping[ReplicaState, datetime]
     offering: Offering | None = None
     instance_id: str | None = None
+    """Its instance, or the slot there that hosts it: see `core.slots`."""
     launch_id: str | None = None
     """The launch intent that is to bring, or brought, the instance."""
     attempts: int = 0
@@ -101,6 +103,9 @@ class Replica:
     is_standby: bool = False
     """Its instance is a standby's: prepared once, and stopped while nobody needs it. A fallback that has one
     is a standby that was resumed."""
+    is_adopted: bool = False
+    """An operator handed its instance over, which something else launched: it is of none of our versions,
+    and the readiness probe may not reach it."""
     launch: str | None = None
     """How its launch was decided and what EC2 answered, for people."""
     replaces: int | None = None
@@ -108,7 +113,9 @@ class Replica:
     warned_at: datetime | None = None
     """When EC2 said that it takes the instance back. Such an instance is never terminated by us."""
     port: int | None = None
-    """What its server listens on; None: it was launched before versions could differ in that."""
+    """What its service listens on; None: it was launched before versions could differ in that."""
+    slots: int = 1
+    """How many replicas its instance hosts, this one among them; see `core.slots`."""
     unhealthy_since: datetime | None = None
     silent_since: datetime | None = None
     """Since when it doesn't answer the readiness probe, though it serves."""
@@ -169,10 +176,32 @@ class Replica:
         return replace(self, state=state, entered=entered, reason=reason or self.reason, **changes)
 
     def provisioned(self, instance: Instance, now: datetime) -> Replica:
-        """The replica with the instance that it waited for."""
+        """The replica with the instance, or the slot of one, that it waited for."""
         return self.to(
-            ReplicaState.PROVISIONING, now, offering=instance.offering, instance_id=instance.id, retry_at=None
+            ReplicaState.PROVISIONING,
+            now,
+            offering=instance.offering,
+            instance_id=instance.id,
+            slots=instance.slots,
+            retry_at=None,
         )
+
+    @property
+    def listens_on(self) -> int | None:
+        """The port of its server: its slot's, or the service's."""
+        return slots.port(self.instance_id or "") or self.port
+
+    @property
+    def siblings(self) -> list[str]:
+        """The other slots of its instance, as the first one tells them."""
+        if self.instance_id is None or self.port is None or slots.port(self.instance_id):
+            return []
+        return [slots.slot(self.instance_id, number, self.port) for number in range(1, self.slots)]
+
+    def shares_with(self, other: Replica) -> bool:
+        """Whether the other one is on the same instance."""
+        ids = (self.instance_id, other.instance_id)
+        return None not in ids and len({slots.host(id_ or "") for id_ in ids}) == 1 and self.id != other.id
 
     @property
     def since(self) -> datetime:

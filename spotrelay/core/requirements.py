@@ -18,6 +18,9 @@ GENERAL = re.compile(r"[cmr]([6-9]|[1-9]\d)[ai]")
 of the last generations. Not their relatives: burstable and `flex` types don't always give all of their vCPUs,
 and local disks and faster networks only cost more. Whoever wants one of those names it."""
 
+MOST_ACCELERATORS = 16
+"""On one instance: no type has more."""
+
 GIB_PER_VCPU = 4
 """Without an accelerator and without an amount of memory: SkyServe's rule."""
 
@@ -49,6 +52,10 @@ class Amount:
         if written is None:
             raise ValueError(f"{text!r} is no amount")
         return cls(int(written[1]), at_least=bool(written[2]))
+
+    def times(self, number: int) -> Amount:
+        """So many times as much."""
+        return Amount(self.value * number, self.at_least)
 
     def accepts(self, offered: float) -> bool:
         """Whether what an instance type offers will do."""
@@ -123,6 +130,20 @@ class Requirements:
         """The alternatives; this alone where there are none."""
         each = (replace(one, arch=self.arch, use_spot=self.use_spot) for one in self.alternatives)
         return tuple(each) or (self,)
+
+    def shared(self) -> Requirements:
+        """The same, but that an instance may have what several replicas ask for, and hosts as many."""
+        each = (
+            replace(
+                choice,
+                accelerators=tuple(replace(one, count=count) for one in choice.accelerators),
+                cpus=choice.cpus and choice.cpus.times(count),
+                memory_gib=choice.memory_gib and choice.memory_gib.times(count),
+            )
+            for choice in self.choices
+            for count in range(1, MOST_ACCELERATORS + 1)
+        )
+        return replace(self, accelerators=(), cpus=None, memory_gib=None, alternatives=tuple(each))
 
     def within(self, region: str) -> Requirements:
         """The same without alternatives that are for other regions only."""

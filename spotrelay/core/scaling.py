@@ -28,6 +28,21 @@ class MetricTarget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OngoingTarget:
+    """So many requests that a replica is to have, in progress or waiting, as its own server counts them."""
+
+    target: float
+    """More than 0."""
+    metrics: tuple[str, ...]
+    """Of the server, in the Prometheus text format. Their sum over all labels is its requests."""
+    path: str = "/metrics"
+    """Where the server publishes them."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "metrics", tuple(self.metrics))  # JSON has lists alone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
     """From each of its times on, until a schedule's next, these bounds count instead of the service's own."""
 
@@ -61,6 +76,7 @@ class Scaling:
     for what `qps_by_instance_type` doesn't name."""
     qps_by_instance_type: Mapping[str, float] = field(default_factory=dict)
     metric: MetricTarget | None = None
+    ongoing: OngoingTarget | None = None
     upscale_delay_s: float = 300
     """So long must the load ask for more before there are more."""
     downscale_delay_s: float = 1200
@@ -102,6 +118,8 @@ class Scaling:
         known = _known(cls, values)
         metric = values.get("metric")
         known["metric"] = MetricTarget(**_known(MetricTarget, metric)) if metric else None
+        ongoing = values.get("ongoing")
+        known["ongoing"] = OngoingTarget(**_known(OngoingTarget, ongoing)) if ongoing else None
         known["schedules"] = tuple(Schedule(**_known(Schedule, s)) for s in values.get("schedules", ()))
         return cls(**known)
 
@@ -116,5 +134,21 @@ class Load:
 
     requests_per_s: float | None = None
     """In the last minute that was measured, those that found no replica among them."""
+    is_rate_partial: bool = False
+    """Whether no whole minute was measured lately: then there are at least as many."""
     metric: float | None = None
     """The value of `Scaling.metric`."""
+    ongoing: float | None = None
+    """Requests in progress or waiting, of all replicas that told theirs."""
+    is_ongoing_partial: bool = False
+    """Whether a replica that serves didn't tell: then there are at least as many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ongoing:
+    """How many requests replicas have in progress or waiting, by their own account."""
+
+    requests: Mapping[str, float] = field(default_factory=dict)
+    """By instance."""
+    unknown: Mapping[str, str] = field(default_factory=dict)
+    """Why it isn't known of the others that were asked."""

@@ -129,6 +129,12 @@ class ServiceSettings:
     """The brake that keeps a mistake, of ours or anybody's, from becoming a bill."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """The user's own tags for instances."""
+    slots: Mapping[str, int] = field(default_factory=dict)
+    """How many replicas an instance hosts, by its type, where it is more than one: see `core.slots`."""
+
+    def hosted_by(self, instance_type: str) -> int:
+        """How many replicas an instance of the type hosts."""
+        return self.slots.get(instance_type, 1)
 
     @property
     def most_replicas(self) -> int:
@@ -229,6 +235,7 @@ _TYPES = get_type_hints(ServiceSpec)
 
 _READERS: Mapping[Any, Callable[[Any], Any]] = {
     Mapping[str, str]: dict,
+    Mapping[str, int]: dict,
     float | None: lambda stored: None if stored is None else float(stored),
     Scaling | None: lambda stored: Scaling.from_dict(stored) if stored else None,
     Requirements | None: lambda stored: Requirements.from_dict(stored) if stored else None,

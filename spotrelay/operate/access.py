@@ -7,9 +7,11 @@ import json
 import boto3
 
 from spotrelay.aws.clients import Clients
+from spotrelay.aws.fleet import Ec2Fleet
 from spotrelay.aws.services import ParameterServices
 from spotrelay.aws.store import DynamoStore
 from spotrelay.aws.table import Table
+from spotrelay.aws.targets import RegisteredTargets
 from spotrelay.core.names import CONTROL_PLANE_PARAMETER, SERVICES_PATH, service_parameter
 
 
@@ -25,6 +27,8 @@ class ControlPlane:
         self._tick_queue_url = tick_queue_url
         self.store = DynamoStore(Table(clients, table))
         self.services = ParameterServices(clients, SERVICES_PATH, table)
+        self.fleet = Ec2Fleet(clients)
+        self.targets = RegisteredTargets(clients)
 
     @property
     def region(self) -> str:

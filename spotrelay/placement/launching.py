@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import zip_longest
 
-from spotrelay.core import timing
+from spotrelay.core import slots, timing
 from spotrelay.core.instances import RefusalKind
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import PoolMemory, PurchaseOption
@@ -67,7 +67,7 @@ def launch(
         now = ports.clock.now()
         match answer:
             case LaunchResult():
-                filled, rest = _assign(waiting, order.plan, step, answer, now)
+                filled, rest = _assign(spec, waiting, order.plan, step, answer, now)
                 ordered = _after(ports, order, intent, filled, rest, next_step, now)
             case Throttled():
                 filled, ordered = (), _postponed(spec, intent, waiting, now)
@@ -187,11 +187,12 @@ def _ask(
 ) -> LaunchResult | Throttled | Unavailable | Denied:
     """One launch request, with a log line that says everything that led to it and what EC2 answered."""
     spec = order.spec
+    types = slots.fitting([pool.instance_type for pool in step.pools], spec.slots, len(waiting))
     request = LaunchRequest(
         intent.id,
         spec,
         step.purchase_option,
-        step.pools,
+        tuple(pool for pool in step.pools if pool.instance_type in types),
         len(waiting),
         max_prices=order.plan.max_prices,
         highest_id=intent.highest_id,
@@ -203,7 +204,7 @@ def _ask(
         answer = error
     facts: dict[str, object] = {
         "launch": intent.id,
-        "pools": [str(p) for p in step.pools],
+        "pools": [str(p) for p in request.pools],
         "why_these": step.why,
     }
     if isinstance(answer, LaunchResult):
@@ -293,7 +294,12 @@ def _call_fallbacks(ports: Ports, order: _Order, waiting: Sequence[Replica]) -> 
 
 
 def _assign(
-    waiting: Sequence[Replica], plan: Plan, step: Step, answer: LaunchResult, now: datetime
+    spec: ServiceSpec,
+    waiting: Sequence[Replica],
+    plan: Plan,
+    step: Step,
+    answer: LaunchResult,
+    now: datetime,
 ) -> tuple[tuple[Replica, ...], tuple[Replica, ...]]:
     """(replicas that got an instance, replicas that still wait), lowest ID first."""
     refused = ", ".join(sorted({r.code: r.words for r in answer.refusals}.values()))
@@ -302,9 +308,12 @@ def _assign(
         answered = f"{given}; refused elsewhere: {refused}" if refused and given else given or refused
         return replace(replica, launch=placement.in_words(plan, step, answered))
 
+    # Where EC2 gives room for more than wait, the largest instances are filled first: the last one that has
+    # no replica is ended.
+    largest_first = sorted(answer.instances, key=lambda i: -spec.hosted_by(i.offering.pool.instance_type))
+    given = [slot for instance in largest_first for slot in slots.of(instance, spec)]
     filled = tuple(
-        with_words(r, str(i.offering)).provisioned(i, now)
-        for r, i in zip(waiting, answer.instances, strict=False)
+        with_words(r, str(i.offering)).provisioned(i, now) for r, i in zip(waiting, given, strict=False)
     )
     return filled, tuple(with_words(r, "") for r in waiting[len(filled) :])
 

@@ -2,6 +2,7 @@
 
     setup.sh    until it has succeeded once: prepare.sh, then the file's `setup`
     run.sh      at each start: the file's `run`
+    slot.sh     where an instance hosts several replicas: `run` for one of them, and run.sh starts it for each
     aws.sh, prepare.sh, mount.sh    see `spotrelay.service.prepare`
     host.sh     the SKYPILOT_* variables
     task/       what the file's scripts run in: shell.sh and, in a container, setup.sh and run.sh
@@ -62,7 +63,23 @@ SKYPILOT_NUM_GPUS_PER_NODE=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
 # The same at each start, and another one on each instance.
 SKYPILOT_SERVE_REPLICA_ID=$(spotrelay_imds instance-id)
 SKYPILOT_SERVE_REPLICA_ID=$((16#0${SKYPILOT_SERVE_REPLICA_ID: -7}))
+if [ -n "${SPOTRELAY_SLOT-}" ]; then  # one of the instance's GPUs
+  SKYPILOT_NUM_GPUS_PER_NODE=1
+  SKYPILOT_SERVE_REPLICA_ID=$((SKYPILOT_SERVE_REPLICA_ID * 16 + SPOTRELAY_SLOT))
+fi
 export ${!SKYPILOT_@} PYTHONUNBUFFERED=1
+"""
+
+_SLOTS = """\
+# One server for each GPU, on a port of its own; one that ends is started again, and the others serve on.
+gpus=$(nvidia-smi -L | grep -c '^GPU ')
+for ((slot = 0; slot < (gpus > 0 ? gpus : 1); slot++)); do
+  while true; do
+    SPOTRELAY_SLOT=$slot CUDA_VISIBLE_DEVICES=$slot PORT=$((PORT + slot)) bash "$SPOTRELAY_DIR/slot.sh"
+    sleep 5
+  done &
+done
+wait
 """
 
 _LOGIN = """\
@@ -143,6 +160,8 @@ def scripts(service: Service, region: str, archive: str, environment: tuple[str,
         if "setup.sh" in found:
             found["setup.sh"] += _inner("setup", service.setup, service)
         found["run.sh"] += _inner("run", service.run, service)
+    if service.slots:
+        found |= {"slot.sh": found["run.sh"], "run.sh": _SHEBANG + _HERE + _SLOTS}
     return found
 
 

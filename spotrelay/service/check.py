@@ -24,6 +24,8 @@ class EligibleType:
     accelerator_memory_gb: int
     vcpus: int
     memory_gib: float
+    replicas: int
+    """How many an instance of it hosts."""
     why: tuple[str, ...]
     """What it satisfies; of several alternatives, every one that it does."""
 
@@ -32,7 +34,8 @@ class EligibleType:
         if not self.accelerator:
             return f"{self.name}: {size}"
         many = f":{self.accelerator_count}" if self.accelerator_count else ", a share,"
-        return f"{self.name}: {self.accelerator}{many} of {self.accelerator_memory_gb} GB, {size}"
+        hosts = f"; hosts {self.replicas} replicas" if self.replicas > 1 else ""
+        return f"{self.name}: {self.accelerator}{many} of {self.accelerator_memory_gb} GB, {size}{hosts}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,7 @@ def describe(service: Service) -> Description:
         pools_per_zone=len(service.instance_types),
         zones=service.requirements.zones,
         port=service.port,
-        health_check=f"GET {service.health_check_path}",
+        health_check="your target group's" if service.target_group else f"GET {service.health_check_path}",
         readiness_probe=_probe(probe) if probe else "the health check",
         idle_timeout_s=service.idle_timeout_s,
         drain_s=service.drain_s,
@@ -152,6 +155,7 @@ def _eligible(service: Service) -> tuple[EligibleType, ...]:
             accelerator_memory_gb=type_.accelerator_memory_gb,
             vcpus=type_.vcpus,
             memory_gib=type_.memory_gib,
+            replicas=service.hosted_by(type_.name),
             why=why.get(type_.name, ()),
         )
         for type_ in service.instance_types

@@ -9,6 +9,7 @@ from math import inf
 from statistics import median
 
 from spotrelay.core.pools import CapacityPool
+from spotrelay.core.slots import fitting
 from spotrelay.service import eligibility
 from spotrelay.service.model import Service
 
@@ -31,6 +32,11 @@ class TypePrices:
     """The list price; None: the list has none."""
     spot_usd: Mapping[str, float]
     """What Spot usually costs, by zone."""
+
+    def shared_by(self, replicas: int) -> TypePrices:
+        """What each of so many replicas costs that share an instance."""
+        on_demand = None if self.on_demand_usd is None else self.on_demand_usd / replicas
+        return TypePrices(on_demand, {zone: price / replicas for zone, price in self.spot_usd.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +115,12 @@ def costs(
         for name in service.instance_type_names
     }
     prices = {name: found for name, found in prices.items() if found.on_demand_usd or found.spot_usd}
-    listed = {name: p.on_demand_usd for name, p in prices.items() if p.on_demand_usd is not None}
+    used = fitting(list(prices), service.slots, service.most_replicas)
+    each = {name: prices[name].shared_by(service.hosted_by(name)) for name in used}
+    listed = {name: p.on_demand_usd for name, p in each.items() if p.on_demand_usd is not None}
     # `min` takes the first of equals: with one price for all, the first type.
     chosen = min(listed, key=lambda name: 0.0 if service.ordered else listed[name], default="")
-    within = _within_cap(service, prices)
+    within = _within_cap(service, each)
     by_zone = _by_zone(service, within)
     dearest = max((price for found in within.values() for price in found.values()), default=0.0)
     return Costs(

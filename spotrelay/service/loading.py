@@ -10,8 +10,9 @@ from pathlib import Path
 
 from spotrelay import catalog
 from spotrelay.core import timing
+from spotrelay.core.requirements import Eligibility, Requirements
 from spotrelay.core.spec import OnUpdate, OnWarning, ReadinessProbe, ServiceSettings
-from spotrelay.service import eligibility, rounds, runtime, scaling, userdata
+from spotrelay.service import brought, eligibility, rounds, runtime, scaling, userdata
 from spotrelay.service.candidate import ALTERNATIVES
 from spotrelay.service.dialect import Canonical, Dialect, canonical
 from spotrelay.service.disk import disk
@@ -68,6 +69,7 @@ def load(path: str | Path, inputs: Inputs = NOTHING) -> Service:
     problems = [
         *_size_problems(document, service),
         *_document_problems(document, service),
+        *_unseen_requests(document, service),
     ]
     if problems:
         raise InvalidServiceFileError(problems)
@@ -75,13 +77,22 @@ def load(path: str | Path, inputs: Inputs = NOTHING) -> Service:
     return replace(
         service,
         warnings=tuple(_warnings(document, file, service)),
-        notices=(*found.notices, *notices),
+        notices=(*found.notices, *notices, *(document.problem(*one) for one in brought.notices(service))),
     )
+
+
+def _wanted(file: ServiceFile) -> tuple[Requirements, Eligibility]:
+    """What an instance must have, and the types that have it: of one replica, or of several that share it."""
+    if not file.spotrelay.shares_instances:
+        return file.resources.wanted, file.resources.found
+    wanted = file.resources.wanted.shared()
+    return wanted, eligibility.find(wanted)
 
 
 def _compile(path: Path, file: ServiceFile, found: Canonical) -> Service:
     section, own, resources = file.service, file.spotrelay, file.resources
-    types = resources.found.types
+    wanted, eligible = _wanted(file)
+    types = eligible.types
     arch = types[0].arch
     # A setting that has the same name in the file is taken as it is; only these are looked at first.
     names = {field.name for field in fields(ServiceSettings)}
@@ -95,8 +106,15 @@ def _compile(path: Path, file: ServiceFile, found: Canonical) -> Service:
     settings["bake_s"] = own.bake_seconds
     settings["rebalance_cost"] = own.rebalance_cost
     settings["replicas"] = file.replicas
+    settings["slots"] = {}
+    if own.shares_instances:
+        settings["slots"] = {t.name: t.accelerator_count for t in types if t.accelerator_count > 1}
+        # The survey may find other types by then: how many replicas those host the document wouldn't say.
+        wanted = replace(
+            wanted, alternatives=(), instance_types=tuple(type_.name for type_ in types), accelerators=()
+        )
     policy = section.replica_policy
-    settings["scaling"] = scaling.compiled(file.replicas, policy, own.scaling, types)
+    settings["scaling"] = scaling.compiled(file.name, file.replicas, policy, own.scaling, types)
     settings["overprovision"] = policy.num_overprovision if policy else 0
     settings["readiness_probe"] = None
     promised = own.health_check or (DEFAULT_HEALTH_CHECK if found.dialect is Dialect.SPOTRELAY else None)
@@ -117,7 +135,7 @@ def _compile(path: Path, file: ServiceFile, found: Canonical) -> Service:
         path=path,
         name=file.name,
         # The image is chosen now, so what the survey finds later must suit it.
-        requirements=replace(resources.wanted, arch=arch),
+        requirements=replace(wanted, arch=arch),
         max_price_share=resources.max_price,
         instance_types=types,
         port=file.port,
@@ -137,6 +155,10 @@ def _compile(path: Path, file: ServiceFile, found: Canonical) -> Service:
         workdir=file.workdir,
         file_mounts=file.file_mounts,
         secret_values=found.secret_values,
+        security_groups=tuple(own.security_groups or ()),
+        instance_profile=own.instance_profile,
+        listener=own.listener,
+        target_group=own.target_group,
         is_skyserve=found.dialect is Dialect.SKYSERVE,
         setup=file.setup,
         run=file.run,
@@ -178,6 +200,17 @@ def _document_problems(document: Document, service: Service) -> Iterator[Problem
             largest,
             f"makes the service's runtime document {size} characters long, and Parameter Store takes"
             f" {runtime.MAX_CHARACTERS}: make it shorter",
+        )
+
+
+def _unseen_requests(document: Document, service: Service) -> Iterator[Problem]:
+    """A load balancer counts its requests under its own name, which a target group doesn't tell."""
+    if service.target_group and service.scaling and service.scaling.counts_requests:
+        yield document.problem(
+            ("spotrelay", "target_group"),
+            "a target group doesn't tell its load balancer, which counts the requests: name the load"
+            " balancer's listener instead, spotrelay.listener, scale by a metric of yours,"
+            " spotrelay.scaling.metric, and let min_replicas be 1 or more",
         )
 
 
@@ -247,11 +280,10 @@ def _without_bridge(service: Service) -> tuple[str, str] | None:
 
 
 def _warnings(document: Document, file: ServiceFile, service: Service) -> Iterator[Problem]:
-    wanted = file.resources.wanted
-    found = file.resources.found
+    wanted, found = file.resources.wanted, file.resources.found
     for skipped in file.resources.warnings():
         yield document.problem(("resources", *skipped.at), skipped.message)
-    if service.use_spot and (message := eligibility.too_few(wanted, found)):
+    if service.use_spot and (message := eligibility.too_few(*_wanted(file))):
         yield document.problem(("resources", file.resources.field_of_choice), message)
     for accelerators in dict.fromkeys(a for choice in wanted.choices for a in choice.accelerators):
         if not any(accelerators.are_on(type_) for type_ in found.types):

@@ -9,6 +9,7 @@ from pathlib import Path
 from spotrelay.core.instance_types import InstanceType
 from spotrelay.core.requirements import Requirements
 from spotrelay.core.spec import ServiceSettings
+from spotrelay.service.brought import ListenerSection, ProfileSection
 from spotrelay.service.disk import Disk
 from spotrelay.service.errors import Problem
 from spotrelay.service.files import FileMount, GitRepository
@@ -80,6 +81,14 @@ class Service(ServiceSettings):
     """Of the secrets that stand in the file in the clear, for `spotrelay secrets`."""
     setup: str | None
     run: str
+    security_groups: tuple[str, ...] = ()
+    """Groups of the user's that instances are in."""
+    instance_profile: ProfileSection | None = None
+    """The user's own; None: one is made, with a role that may do what the service needs."""
+    listener: ListenerSection | None = None
+    """The user's own, at which a rule sends requests to the service; None: a load balancer is made."""
+    target_group: str | None = None
+    """ARN of the user's own; None: one is made."""
     is_skyserve: bool = False
     """The file is in SkyServe's words: its scripts find what SkyServe gives them."""
     container: str | None = None
@@ -93,6 +102,11 @@ class Service(ServiceSettings):
     """What is allowed and probably not meant."""
     notices: tuple[Problem, ...]
     """What is meant otherwise here than in SkyServe, or is done in another way."""
+
+    @property
+    def is_behind_a_given_balancer(self) -> bool:
+        """Whether the load balancer is the user's own."""
+        return self.listener is not None or self.target_group is not None
 
     @property
     def instance_type_names(self) -> tuple[str, ...]:

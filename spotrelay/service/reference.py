@@ -139,7 +139,10 @@ def _of(place: Location, field: FieldInfo) -> dict[str, Any]:
     return schema
 
 
-_OTHERWISE: dict[Location, str] = {("service", "readiness_probe"): "string"}
+_OTHERWISE: dict[Location, str] = {
+    ("service", "readiness_probe"): "string",
+    (SECTION, "instance_profile"): "string",
+}
 """What a section may be instead; else nothing, where all that is in it is commented out."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 from zoneinfo import ZoneInfo
 
@@ -11,8 +11,9 @@ from pydantic_core import PydanticCustomError
 
 from spotrelay.core.instance_types import InstanceType
 from spotrelay.core.requirements import Accelerators
-from spotrelay.core.scaling import MetricTarget, Scaling, Schedule
+from spotrelay.core.scaling import MetricTarget, OngoingTarget, Scaling, Schedule
 from spotrelay.core.schedules import Cron, CronError
+from spotrelay.service import gpu
 from spotrelay.service.document import shown
 from spotrelay.service.requirements import Finding, parse_accelerators, rejected
 
@@ -24,6 +25,14 @@ MAX_REPLICAS = 1000
 
 MAX_SCHEDULES = 20
 """Each is looked at in every tick, and is some 100 of the runtime document's 8,192 characters."""
+
+MAX_ONGOING_METRICS = 10
+"""Of one server. vLLM's requests are two; a handful of servers behind one port may have some each."""
+
+VLLM_METRICS = ("vllm:num_requests_running", "vllm:num_requests_waiting")
+
+_METRIC_NAME = r"^[a-zA-Z_:][a-zA-Z0-9_:]*$"
+"""As the Prometheus text format has it, without labels: all of them are summed."""
 
 LONGEST_DELAY_S = 86_400
 
@@ -129,27 +138,65 @@ class ScheduleSection(_Range):
         )
 
 
+class OngoingSection(_Fields):
+    """Requests in progress or waiting, as each replica's own server counts them."""
+
+    target_per_replica: float = Field(
+        gt=0, allow_inf_nan=False, description="how many requests a replica is to have, more than 0"
+    )
+    metric: list[Annotated[str, Field(pattern=_METRIC_NAME, max_length=200)]] = Field(
+        default_factory=lambda: [*VLLM_METRICS],
+        min_length=1,
+        max_length=MAX_ONGOING_METRICS,
+        description=f"a list of 1 to {MAX_ONGOING_METRICS} names of the server's metrics, without labels",
+    )
+    path: str = Field(
+        default="/metrics", pattern=r"^/[\x21-\x7e]*$", max_length=1024, description="a path such as /metrics"
+    )
+
+    @property
+    def compiled(self) -> OngoingTarget:
+        """As the controller reads it."""
+        # One that is named twice would count twice.
+        return OngoingTarget(
+            target=self.target_per_replica, metrics=tuple(dict.fromkeys(self.metric)), path=self.path
+        )
+
+
 class ScalingSection(_Fields):
     """What SkyServe's `replica_policy` has no place for."""
 
     metric: MetricSection | None = Field(default=None, description="fields (namespace, name …)")
+    ongoing: OngoingSection | None = Field(default=None, description="fields (target_per_replica, metric …)")
+    gpu_utilization: float | None = Field(
+        default=None, gt=0, le=100, allow_inf_nan=False, description="percent, more than 0 and at most 100"
+    )
     schedules: list[ScheduleSection] = Field(
         default_factory=list,
         max_length=MAX_SCHEDULES,
         description="a list of schedules (cron, min_replicas …)",
     )
 
+    @property
+    def has_target(self) -> bool:
+        """Whether it says what the number follows."""
+        return any(one is not None for one in (self.metric, self.ongoing, self.gpu_utilization))
 
-def findings(policy: ReplicaPolicy | None, extra: ScalingSection | None) -> list[Finding]:
-    """What is wrong with the two together, each at its place in the whole file."""
-    found = []
-    if policy is None and extra and extra.metric:
+
+def findings(
+    policy: ReplicaPolicy | None, extra: ScalingSection | None, types: Iterable[InstanceType]
+) -> list[Finding]:
+    """What is wrong with these together, each at its place in the whole file."""
+    found: list[Finding] = []
+    if extra and extra.gpu_utilization is not None:
+        found += [*_gpu_findings(extra, types)]
+    if policy is None and extra and extra.has_target:
         message = (
             "without service.replica_policy nothing says between which numbers: give it min_replicas and"
             " max_replicas instead of service.replicas"
         )
         found.append(Finding(("spotrelay", "scaling"), message))
-    if (extra and extra.metric) or (policy and policy.target_qps_per_replica is not None):
+    if (extra and extra.has_target) or (policy and policy.target_qps_per_replica is not None):
         return found
     if policy and policy.most > policy.min_replicas:
         message = (
@@ -167,8 +214,23 @@ def findings(policy: ReplicaPolicy | None, extra: ScalingSection | None) -> list
     return found
 
 
+def _gpu_findings(extra: ScalingSection, types: Iterable[InstanceType]) -> Iterator[Finding]:
+    at = ("spotrelay", "scaling", "gpu_utilization")
+    if extra.metric is not None:
+        yield Finding(at, "is a metric itself, and spotrelay.scaling.metric another: keep one of the two")
+    if without := next((t for t in types if not t.is_nvidia), None):
+        yield Finding(
+            at,
+            f"is NVIDIA's, and {without.name} may be launched, which has none: name resources.accelerators",
+        )
+
+
 def compiled(
-    replicas: int, policy: ReplicaPolicy | None, extra: ScalingSection | None, types: Sequence[InstanceType]
+    name: str,
+    replicas: int,
+    policy: ReplicaPolicy | None,
+    extra: ScalingSection | None,
+    types: Sequence[InstanceType],
 ) -> Scaling | None:
     """As the controller reads it; None if the number is fixed."""
     section = extra or ScalingSection()
@@ -180,11 +242,18 @@ def compiled(
         max_replicas=policy.most if policy else replicas,
         target_qps_per_replica=min(qps.values()) if isinstance(qps, Mapping) else qps,
         qps_by_instance_type=_by_type(qps, types) if isinstance(qps, Mapping) else {},
-        metric=section.metric.compiled if section.metric else None,
+        metric=_metric(name, section),
+        ongoing=section.ongoing.compiled if section.ongoing else None,
         upscale_delay_s=policy.upscale_delay_seconds if policy else 300,
         downscale_delay_s=policy.downscale_delay_seconds if policy else 1200,
         schedules=tuple(schedule.compiled for schedule in section.schedules),
     )
+
+
+def _metric(service: str, section: ScalingSection) -> MetricTarget | None:
+    if section.gpu_utilization is not None:
+        return gpu.target(service, section.gpu_utilization)
+    return section.metric.compiled if section.metric else None
 
 
 def without_effect(policy: ReplicaPolicy | None, types: Sequence[InstanceType]) -> Iterator[Finding]:

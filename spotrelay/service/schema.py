@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, JsonValue, ValidationInfo, model_validator
 
 from spotrelay.core.spec import OnRebalance, OnUpdate, OnWarning
-from spotrelay.service import eligibility
+from spotrelay.service import brought, eligibility
 from spotrelay.service.candidate import Fields
 from spotrelay.service.document import shown
 from spotrelay.service.draft import Dialect
@@ -339,6 +339,33 @@ class SpotRelaySection(Fields):
     )
 
     scaling: ScalingSection | None = Field(default=None, description="fields (metric, schedules …)")
+    replicas_per_instance: Literal[1, "auto"] = Field(default=1, description="1 or auto")
+
+    @property
+    def shares_instances(self) -> bool:
+        """Whether an instance with several accelerators hosts as many replicas."""
+        return self.replicas_per_instance == AUTO
+
+    security_groups: Annotated[list[str] | None, BeforeValidator(brought.parse_security_groups)] = Field(
+        default=None,
+        min_length=1,
+        max_length=brought.MAX_SECURITY_GROUPS,
+        description=f"a list of at most {brought.MAX_SECURITY_GROUPS} security groups, such as"
+        " [sg-0123456789abcdef0]",
+    )
+    instance_profile: brought.Profile = Field(
+        default=None,
+        description="an instance profile's ARN, arn:aws:iam::ACCOUNT:instance-profile/…, or fields"
+        " (arn, role)",
+    )
+    listener: brought.ListenerSection | None = Field(
+        default=None, description="fields (arn, priority, paths …)"
+    )
+    target_group: brought.TargetGroup = Field(
+        default=None,
+        description="an Application Load Balancer's target group,"
+        " arn:aws:elasticloadbalancing:REGION:ACCOUNT:targetgroup/…",
+    )
 
     @property
     def is_auto(self) -> bool:
@@ -406,7 +433,14 @@ class ServiceFile(Fields):
 
     @model_validator(mode="after")
     def _something_decides_the_number(self) -> ServiceFile:
-        if found := scaling_findings(self.service.replica_policy, self.spotrelay.scaling):
+        types = eligibility.find(self.resources.wanted).types
+        if found := scaling_findings(self.service.replica_policy, self.spotrelay.scaling, types):
+            raise rejected(*found)
+        return self
+
+    @model_validator(mode="after")
+    def _what_is_brought_fits(self) -> ServiceFile:
+        if found := tuple(brought.findings(self)):
             raise rejected(*found)
         return self
 
@@ -440,6 +474,40 @@ class ServiceFile(Fields):
                 f"and that is {probe.path}: remove one of the two, or give the probe post_data"
             )
             raise rejected(Finding(("spotrelay", "health_check"), message))
+        return self
+
+    @model_validator(mode="after")
+    def _instances_can_be_shared(self) -> ServiceFile:
+        """Each replica has one accelerator and a port of its own."""
+        own, wanted = self.spotrelay, self.resources.wanted
+        if not own.shares_instances:
+            return self
+        messages = []
+        counts = [{one.count for one in choice.accelerators} for choice in wanted.choices]
+        if any(each != {1} for each in counts):
+            messages.append(
+                "instances are shared by replicas that have one accelerator each: name them in"
+                " resources.accelerators, with no number or 1, or remove this"
+            )
+        if re.search(r"\bPORT\b", self.run) is None:
+            messages.append(
+                "each replica of an instance listens on a port of its own, and run doesn't name it: use"
+                " $PORT there, or remove this"
+            )
+        if self.resources.container:
+            messages.append(
+                "with resources.image_id: docker:… an instance has one container: remove one of the two"
+            )
+        if own.is_auto or own.standbys(self.replicas):
+            messages.append("a standby is an instance of its own: remove this, or spotrelay.standby")
+        if own.rebalance_cost is not None:
+            messages.append(
+                "a move to cheaper Spot is one replica's, and its instance's others would stay: remove this,"
+                " or spotrelay.rebalance_cost"
+            )
+        if messages:
+            at = ("spotrelay", "replicas_per_instance")
+            raise rejected(*(Finding(at, message) for message in messages))
         return self
 
     @model_validator(mode="after")

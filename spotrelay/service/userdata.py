@@ -13,11 +13,12 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString, LiteralScalarString
 
-from spotrelay.service import boot, envfile
+from spotrelay.service import boot, envfile, gpu
 from spotrelay.service.model import Service
 
 HOME = "/opt/spotrelay"
 UNIT = "/etc/systemd/system/spotrelay.service"
+GPU_UNIT = "/etc/systemd/system/spotrelay-gpu.service"
 
 MAX_BYTES = 16_384
 """EC2's limit for user data, before base64."""
@@ -72,7 +73,7 @@ def user_data(service: Service, region: str, archive: str = LONGEST_ARCHIVE) -> 
     setup = _SETUP_ONCE.format(home=HOME) if "setup.sh" in scripts else ""
     after = "network-online.target" if service.container is None else "network-online.target docker.service"
     unit = _UNIT.format(name=service.name, home=HOME, setup=setup, after=after)
-    config = {
+    config: dict[str, list[Any]] = {
         "write_files": [
             _file(f"{HOME}/service.env", "0600", envfile.render(environment(service))),
             *(_file(f"{HOME}/{name}", "0755", content) for name, content in scripts.items()),
@@ -84,6 +85,13 @@ def user_data(service: Service, region: str, archive: str = LONGEST_ARCHIVE) -> 
             ["systemctl", "enable", "--now", "--no-block", "spotrelay.service"],
         ],
     }
+    if gpu.is_measured(service):
+        config["write_files"] += [
+            _file(f"{HOME}/gpu.json", "0644", gpu.agent_config(service)),
+            _file(f"{HOME}/gpu.sh", "0755", gpu.SCRIPT),
+            _file(GPU_UNIT, "0644", gpu.UNIT.format(name=service.name, home=HOME)),
+        ]
+        config["runcmd"].append(["systemctl", "enable", "--now", "--no-block", "spotrelay-gpu.service"])
     return "#cloud-config\n" + _yaml(config)
 
 

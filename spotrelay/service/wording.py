@@ -20,9 +20,14 @@ from spotrelay.service.skyserve import SAME
 _NOT_HERE = {
     "standby_hibernate": "EC2 hibernates no instance type that has an accelerator: a standby is stopped, and"
     " keeps its disk; remove it",
+    "launch_template": "a launch template can't be made from another one, and SpotRelay's says all that an"
+    " instance is: name what yours says in resources.image_id, resources.disk_size, resources.labels,"
+    " spotrelay.security_groups and spotrelay.instance_profile",
+    "vpc": "one VPC is for all services: -c vpc_id=vpc-… -c subnets=subnet-…=ZONE,…",
+    "subnets": "one VPC is for all services: -c vpc_id=vpc-… -c subnets=subnet-…=ZONE,…",
+    "kms_key": "one key is for all services: -c kms_key_arn=arn:aws:kms:…",
 }
-"""Fields that SpotRelay lacks, with what to do instead. All but the last are SkyServe's: many files start as
-a SkyServe file."""
+"""Fields that SpotRelay lacks, with what to do instead."""
 
 
 def placed(error: ValidationError) -> Iterator[tuple[Location, str]]:

@@ -40,6 +40,8 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Repl
         if replica.offering is not None
         and replica.offering.pool in prices
         and replica.purchase_option is PurchaseOption.SPOT
+        # An adopted one may be on-demand where the service wants Spot.
+        and replica.offering.purchase_option is PurchaseOption.SPOT
         and now - replica.since >= seconds(timing.MOVE_AFTER_S)
     ]
     for price, replica in sorted(priced, key=lambda each: (-each[0], each[1].id)):

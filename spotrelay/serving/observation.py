@@ -53,6 +53,15 @@ class Observation:
         return [r for r in self.rows.replicas.values() if r.id in self.read.replicas]
 
     @property
+    def shows_ours(self) -> bool:
+        """Whether the load balancer shows any instance that bears the service's tag or has a row.
+
+        A target group that a service brings may have others. Those are nobody's here, and vouch for nothing.
+        """
+        owned = {r.instance_id for r in self.rows.replicas.values()}
+        return any(id_ in self.instances or id_ in owned for id_ in self.health)
+
+    @property
     def found_ill(self) -> frozenset[int]:
         """The replicas that this very tick found not to answer. They may only be busy: the next one tells."""
         ready = (r for r in self.known if r.state is ReplicaState.READY and not r.serves)

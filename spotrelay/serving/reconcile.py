@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from spotrelay.core import timing
+from spotrelay.core import slots, timing
 from spotrelay.core.instances import Instance, InstanceState, TargetState
 from spotrelay.core.names import TAG_SERVICE
 from spotrelay.core.pools import PurchaseOption
@@ -56,7 +56,7 @@ def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> list[Action]:
 def observed(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Action]:
     """What EC2 and the load balancer show put on record: at most one step of each replica's life."""
     yield from _for_the_record(spec, seen)
-    adopted = _adoptions(seen, now)
+    adopted = _adoptions(spec, seen, now)
     missing = _missing(seen, now)
     for replica in seen.rows.replicas.values():
         if replica.id in missing:
@@ -161,7 +161,7 @@ def watched(spec: ServiceSpec, seen: Observation) -> dict[int, Instance]:
     watched = {}
     for replica in seen.rows.replicas.values():
         probe = rollout.of_version(spec, seen.rows, replica.version).readiness_probe
-        if probe is None or probe.failure_threshold_s is None:
+        if probe is None or probe.failure_threshold_s is None or replica.is_adopted:
             continue
         instance = seen.instances.get(replica.instance_id or "")
         is_asked = replica.stays and instance is not None and instance.state is InstanceState.RUNNING
@@ -370,7 +370,12 @@ def _for_draining(
     is_out_of_time = drained_for >= (1 + is_busy) * seconds(drain_s + timing.DRAIN_SETTLE_S)
     if _is_left_to_ec2(replica, instance, seen, now) or not (is_done or is_out_of_time):
         return
-    if standby.returns(replica, instance):
+    others = [r for r in seen.rows.replicas.values() if r.shares_with(replica)]
+    if any(r.state is not ReplicaState.DRAINING or r.id > replica.id for r in others):
+        yield End(replica, replica.reason)  # its instance hosts another: the last one ends it
+    elif others:
+        return
+    elif standby.returns(replica, instance):
         yield StandBy(replica)
     else:
         yield from _terminate(instance, seen, f"drained: {replica.reason}", replica)
@@ -390,7 +395,7 @@ def _is_left_to_ec2(replica: Replica, instance: Instance, seen: Observation, now
     return instance.id in seen.warned or not was_spared
 
 
-def _adoptions(seen: Observation, now: datetime) -> dict[int, Adopt]:
+def _adoptions(spec: ServiceSpec, seen: Observation, now: datetime) -> dict[int, Adopt]:
     """Instances that an open intent asked for and no row owns, given to the replicas that wait for them."""
     overdue = [i for i in seen.rows.intents.values() if now - i.created_at >= seconds(timing.ADOPT_AFTER_S)]
     owned = {r.instance_id for r in seen.rows.replicas.values()}
@@ -401,7 +406,9 @@ def _adoptions(seen: Observation, now: datetime) -> dict[int, Adopt]:
     adopted: dict[int, Adopt] = {}
     for intent in overdue:
         waiting = _waiting_for(intent, seen.rows)
-        adopted |= {r.id: Adopt(r, i) for r, i in zip(waiting, found[intent.id], strict=False)}
+        its = rollout.of_version(spec, seen.rows, waiting[0].version) if waiting else spec
+        given = [slot for instance in found[intent.id] for slot in slots.of(instance, its)]
+        adopted |= {r.id: Adopt(r, i) for r, i in zip(waiting, given, strict=False)}
     return adopted
 
 
@@ -452,7 +459,7 @@ def _for_unowned(
     taken = {a.instance.id for a in adopted.values()}
     base = strength.base_left(spec, seen) if spec else 0
     unseen = _unseen(seen) if spec is not None else []
-    is_blind = bool(unseen) or (spec is not None and spec.replicas > 0 and not seen.health)
+    is_blind = bool(unseen) or (spec is not None and spec.replicas > 0 and not seen.shows_ours)
     shown = f"replica {unseen[0]} either, which is ready" if unseen else "any instance at all"
     blind = f"the load balancer doesn't show {shown}"
     for instance in unowned(seen, now):

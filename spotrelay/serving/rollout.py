@@ -34,7 +34,8 @@ def proven(spec: ServiceSpec, rows: Rows, lost: Replica | None = None) -> int:
     given_up = rows.backoff.version if is_repair and rows.backoff.version < spec.version else None
 
     def may_be(version: int) -> bool:
-        return version != given_up and version <= spec.version
+        # What was adopted to be replaced has none.
+        return version != given_up and 0 < version <= spec.version
 
     ready = (r for r in rows.replicas.values() if ReplicaState.READY in r.entered)
     have_served = [r for r in ready if may_be(r.version)]
@@ -101,7 +102,7 @@ def is_stopped(spec: ServiceSpec, rows: Rows) -> bool:
         return False
     known = rows.replicas.values()
     return has_failed(spec, rows) or any(
-        r.version == spec.version and r.unhealthy_since is not None for r in known
+        r.version == spec.version and r.unhealthy_since is not None and not r.is_adopted for r in known
     )
 
 
@@ -186,12 +187,12 @@ def port_of(spec: ServiceSpec, rows: Rows, version: int) -> int | None:
 def ports(spec: ServiceSpec, rows: Rows) -> dict[str, int]:
     """By instance, what its server listens on, as far as these rows tell."""
     by_version = {v: port_of(spec, rows, v) for v in {r.version for r in rows.replicas.values()}}
-    known = {r.instance_id: r.port or by_version[r.version] for r in rows.replicas.values()}
+    known = {r.instance_id: r.listens_on or by_version[r.version] for r in rows.replicas.values()}
     return {instance_id: port for instance_id, port in known.items() if instance_id and port}
 
 
 def of_version(spec: ServiceSpec, rows: Rows, version: int) -> ServiceSpec:
-    """The document with what belongs to the version of a replica: its port, and how it says that it is up.
+    """The document with what belongs to a replica's version: port, slots, and how it says that it is up.
 
     An old version would never pass the new one's probe, which may ask for another model.
     """
@@ -199,12 +200,14 @@ def of_version(spec: ServiceSpec, rows: Rows, version: int) -> ServiceSpec:
         return spec
     earlier = _document(rows, version)
     if earlier is None:
-        return replace(spec.in_version(version), port=port_of(spec, rows, version) or spec.port)
+        port = port_of(spec, rows, version) or spec.port
+        return replace(spec.in_version(version), port=port, slots={})
     return replace(
         spec,
         version=version,
         on_demand_template=earlier.on_demand_template,
         port=earlier.port,
+        slots=earlier.slots,
         # The function that asks is the deployed version's: without one nobody can be asked.
         readiness_probe=spec.readiness_probe and earlier.readiness_probe,
         initial_delay_s=earlier.initial_delay_s,
@@ -238,7 +241,7 @@ def before(spec: ServiceSpec, rows: Rows) -> Rollback | None:
 
     None: nothing is known of any earlier one.
     """
-    serving = {r.version for r in rows.replicas.values() if r.stays and r.version < spec.version}
+    serving = {r.version for r in rows.replicas.values() if r.stays and 0 < r.version < spec.version}
     known: Collection[int] = serving or {version for version in rows.earlier if version < spec.version}
     to = max(known, default=None)
     return None if to is None else Rollback(spec.version, to, port_of(spec, rows, to) or spec.port)

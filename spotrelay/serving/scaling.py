@@ -72,6 +72,8 @@ def _asked_for(scaling: Scaling, load: Load, serving: Sequence[str]) -> Iterator
     if scaling.target_qps_per_replica is not None:
         rate = load.requests_per_s
         yield None if rate is None else _by_rate(scaling, rate, serving, scaling.target_qps_per_replica)
+        if load.is_rate_partial:
+            yield None
     elif scaling.counts_requests:
         # What else is measured is measured of replicas: where there are none, requests must wake the first.
         yield None if load.requests_per_s is None else int(load.requests_per_s > 0)
@@ -80,6 +82,11 @@ def _asked_for(scaling: Scaling, load: Load, serving: Sequence[str]) -> Iterator
             yield _divided(load.metric, metric.target) if metric.is_total else None
         else:
             yield _divided(None if load.metric is None else load.metric * len(serving), metric.target)
+    if ongoing := scaling.ongoing:
+        # Those of nobody say nothing of the requests to come.
+        yield _divided(load.ongoing, ongoing.target) if serving else None
+        if load.is_ongoing_partial:
+            yield None
 
 
 def _divided(value: float | None, by: float) -> int | None:

@@ -265,7 +265,7 @@ def _surplus(
     """
 
     def price(replica: Replica) -> float:
-        return prices.get(replica.offering, 0.0) if replica.offering else 0.0
+        return prices.get(replica.offering, 0.0) / replica.slots if replica.offering else 0.0
 
     def least_missed(replica: Replica) -> tuple[int, bool, float, int]:
         distance, serves, age = _least_missed(replica)

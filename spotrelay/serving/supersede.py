@@ -106,7 +106,9 @@ def _at_once(
     elif not any(r.serves for r in old):
         return
     elif rollout.has_failed(spec, rows):
-        yield from _take_back(spec, seen, old, new)
+        # Where nothing earlier can be launched, the same would come in their place.
+        if rollout.proven(spec, rows) != spec.version:
+            yield from _take_back(spec, seen, old, new)
     elif any(_is_ill(r, now) for r in new) or rollout.is_refused_for_good(spec, rows, now):
         yield GiveUp(spec.version)
 

@@ -50,6 +50,7 @@ replicas = st.builds(
     warned_at=st.none() | times,
     unhealthy_since=st.none() | times,
     rebalance_at=st.none() | times,
+    is_adopted=st.booleans(),
     silent_since=st.none() | times,
     max_price=st.none() | st.floats(0, 1000),
     move_tried_at=st.none() | times,

@@ -13,7 +13,7 @@ from botocore.stub import Stubber
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.loads import KEPT_S, CloudWatchLoads
 from spotrelay.core.ports import Denied, Throttled
-from spotrelay.core.scaling import Load, MetricTarget, Scaling
+from spotrelay.core.scaling import Load, MetricTarget, OngoingTarget, Scaling
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.memory import MemoryLoads
@@ -132,6 +132,19 @@ def test_requests_a_second(
     assert rate(clients, metrics, **points) == expected
 
 
+@pytest.mark.parametrize(
+    ("points", "expected"),
+    [({"nobody": {0: 6.0}}, True), ({"requests": {1: 6.0}}, True), ({"hosts": {2: 3.0}}, False), ({}, False)],
+)
+def test_without_a_whole_minute_there_are_at_least_as_many(
+    clients: Clients, metrics: Stubber, points: dict[str, Points], expected: bool
+) -> None:
+    """After a gap of CloudWatch's, or at a service's beginning, only a part is known."""
+    known: dict[str, Any] = {"requests": {}, "hosts": {}, "nobody": {}, **points}
+    metrics.add_response("get_metric_data", answer(**known))
+    assert CloudWatchLoads(clients).observe(spec_of(), NOW).is_rate_partial is expected
+
+
 @pytest.mark.parametrize("status", ["PartialData", "InternalError", "Forbidden"])
 def test_a_part_of_an_answer_is_none(clients: Clients, metrics: Stubber, status: str) -> None:
     """It would look like less load than there is."""
@@ -147,6 +160,67 @@ def test_a_metric_that_comes_every_five_minutes_is_known(clients: Clients, metri
     assert CloudWatchLoads(clients).observe(spec_of(scaling), NOW) == Load(metric=70.0)
     metrics.add_response("get_metric_data", answer(metric={}))
     assert CloudWatchLoads(clients).observe(spec_of(scaling), NOW) == Load()
+
+
+STREAMS = Scaling(min_replicas=1, max_replicas=9, ongoing=OngoingTarget(target=8.0, metrics=("busy",)))
+
+
+def test_requests_in_progress_are_our_own_metrics(clients: Clients, metrics: Stubber) -> None:
+    """What the controller reported last of this service: the most of a minute, and who didn't tell."""
+    ours = [{"Name": "service", "Value": "demo"}]
+    queries = [
+        {
+            "Id": id_,
+            "MetricStat": {
+                "Metric": {"Namespace": "SpotRelay", "MetricName": name, "Dimensions": ours},
+                "Period": 60,
+                "Stat": "Maximum",
+            },
+        }
+        for id_, name in (("ongoing", "OngoingRequests"), ("unknown", "OngoingUnknown"))
+    ]
+    metrics.add_response(
+        "get_metric_data",
+        answer(ongoing={0: 21.0, 1: 9.0}, unknown={0: 0.0, 1: 2.0}),
+        {
+            "MetricDataQueries": queries,
+            "StartTime": NOW - seconds(600),
+            "EndTime": NOW,
+            "ScanBy": "TimestampDescending",
+        },
+    )
+    assert CloudWatchLoads(clients).observe(spec_of(STREAMS), NOW) == Load(ongoing=21.0)
+
+
+@pytest.mark.parametrize(
+    ("ongoing", "unknown", "expected"),
+    [
+        (
+            {0: 21.0, 1: 9.0},
+            {1: 2.0},
+            Load(ongoing=9.0, is_ongoing_partial=True),
+        ),  # one came before the other
+        ({1: 9.0}, {0: 0.0, 1: 0.0}, Load(ongoing=9.0)),
+        ({0: 0.0}, {0: 3.0}, Load(ongoing=0.0, is_ongoing_partial=True)),  # nobody told
+        ({4: 9.0}, {4: 0.0}, Load(ongoing=9.0)),
+        ({5: 9.0}, {5: 0.0}, Load()),  # that was more than five minutes ago
+        ({0: 9.0}, {}, Load()),
+        ({}, {0: 0.0}, Load()),
+        ({}, {}, Load()),
+    ],
+)
+def test_requests_in_progress_are_those_of_one_look(
+    clients: Clients, metrics: Stubber, ongoing: Points, unknown: Points, expected: Load
+) -> None:
+    """The last minute of which both are there; without one, or if it is old, nothing is known."""
+    metrics.add_response("get_metric_data", answer(ongoing=ongoing, unknown=unknown))
+    assert CloudWatchLoads(clients).observe(spec_of(STREAMS), NOW) == expected
+
+
+def test_a_part_of_an_answer_is_no_requests_in_progress(clients: Clients, metrics: Stubber) -> None:
+    """It would look like fewer."""
+    metrics.add_response("get_metric_data", answer(status="PartialData", ongoing={0: 1.0}, unknown={0: 0.0}))
+    assert CloudWatchLoads(clients).observe(spec_of(STREAMS), NOW) == Load()
 
 
 def test_what_needs_no_metric_asks_none(clients: Clients, metrics: Stubber) -> None:

@@ -17,14 +17,18 @@ from botocore.stub import Stubber
 
 from spotrelay.aws.clients import Clients, Deadline
 from spotrelay.aws.dead_letters import SqsDeadLetters
-from spotrelay.aws.prober import FunctionProber
+from spotrelay.aws.prober import MEASURE_TIMEOUT_S, FunctionProber
 from spotrelay.core.ports import Denied, Throttled, Unavailable
+from spotrelay.core.scaling import Ongoing, OngoingTarget
 from spotrelay.core.spec import ReadinessProbe
+from spotrelay.memory import MemoryProber
 from tests.examples import demo_spec
 
 SPEC = replace(
     demo_spec(), readiness_probe=ReadinessProbe("/v1/chat/completions", {"max_tokens": 1}, 7, {"x-key": "1"})
 )
+
+TARGET = OngoingTarget(target=8.0, metrics=("running", "waiting"), path="/stats")
 
 
 @pytest.fixture
@@ -72,6 +76,41 @@ def test_nobody_to_ask(functions: Stubber, clients: Clients) -> None:
     prober = FunctionProber(clients)
     assert prober.answering(replace(SPEC, readiness_probe=None), {"i-1": "10.0.0.1"}) == {"i-1"}
     assert prober.answering(SPEC, {}) == frozenset()
+
+
+def test_the_same_function_reads_what_replicas_have_to_do(functions: Stubber, clients: Clients) -> None:
+    """It gets each one's own port, the metrics' names and their path, and says of whom it knows what."""
+    request = {
+        "urls": {"i-1": "http://10.0.0.1:8081/stats", "i-2": "http://10.0.0.2:9000/stats"},
+        "metrics": ["running", "waiting"],
+        "timeout_s": MEASURE_TIMEOUT_S,
+    }
+    functions.add_response(
+        "invoke",
+        {"StatusCode": 200, "Payload": _body('{"ongoing": {"i-2": 3.0}, "unknown": {"i-1": "late"}}')},
+        {"FunctionName": "spotrelay-probe-demo", "Payload": json.dumps(request)},
+    )
+    addresses = {"i-1": ("10.0.0.1", 8081), "i-2": ("10.0.0.2", 9000)}
+    found = FunctionProber(clients).ongoing("demo", TARGET, addresses)
+    assert found == Ongoing({"i-2": 3.0}, {"i-1": "late"})
+
+
+def test_what_cannot_be_read_in_time_or_of_nobody(functions: Stubber, clients: Clients) -> None:
+    """Without replicas there is no call; with less time than it may take none either."""
+    assert FunctionProber(clients).ongoing("demo", TARGET, {}) == Ongoing()
+    deadline = Deadline(lambda: 0.0)
+    deadline.begin(31)
+    with pytest.raises(Unavailable, match="time is left"):
+        FunctionProber(clients, deadline).ongoing("demo", TARGET, {"i-1": ("10.0.0.1", 80)})
+
+
+def test_the_ports_in_memory_tell_as_they_are_told() -> None:
+    """Who is silent is unknown, who has nothing to do has none."""
+    prober = MemoryProber()
+    prober.requests["i-1"] = 3.0
+    prober.silent.add("i-2")
+    found = prober.ongoing("demo", TARGET, dict.fromkeys(("i-1", "i-2", "i-3"), ("10.0.0.1", 80)))
+    assert (found.requests, set(found.unknown)) == ({"i-1": 3.0, "i-3": 0.0}, {"i-2"})
 
 
 def test_a_prober_that_fails_says_nothing_about_replicas(functions: Stubber, clients: Clients) -> None:
@@ -128,6 +167,9 @@ class Functions:
         urls = list(json.loads(Payload)["urls"])
         self.sizes.append(len(urls))
         self._under_way.wait()
+        if "metrics" in json.loads(Payload):
+            answer = {"ongoing": dict.fromkeys(urls[:1], 1.0), "unknown": dict.fromkeys(urls[1:], "no")}
+            return {"StatusCode": 200, "Payload": _body(json.dumps(answer))}
         answering = [id_ for id_ in urls if int(id_.removeprefix("i-")) % 2]
         return {"StatusCode": 200, "Payload": _body(json.dumps({"answering": answering}))}
 
@@ -148,3 +190,12 @@ def test_what_is_set_aside_says_why(aws: Clients) -> None:
     (message,) = aws.sqs.receive_message(QueueUrl=url, MessageAttributeNames=["why"])["Messages"]
     assert message["Body"] == "{"
     assert message["MessageAttributes"]["why"]["StringValue"].startswith("not JSON not JSON")
+
+
+def test_pages_of_metrics_are_read_by_fewer_in_a_call() -> None:
+    """Each may be a mebibyte, and the function has 256; what all of them say is one answer."""
+    functions = Functions(expected=3)
+    prober = FunctionProber(Clients(cast("boto3.Session", functions)))
+    found = prober.ongoing("demo", TARGET, {f"i-{n}": ("10.0.0.1", 80) for n in range(201)})
+    assert sorted(functions.sizes) == [1, 100, 100]
+    assert (len(found.requests), len(found.unknown)) == (3, 198)

@@ -62,6 +62,7 @@ def test_rows_come_back_as_written(store: Store) -> None:
         is_fallback=True,
         launch="on-demand in 4 of 4 pools (rested); EC2: us-east-1b/g6.xlarge/on-demand",
         rebalance_at=NOW + seconds(8),
+        is_adopted=True,
         silent_since=NOW + seconds(7.5),
         max_price=0.3125,
         move_tried_at=NOW + seconds(9),
@@ -463,6 +464,7 @@ OTHER_SPEC = ServiceSpec(
     overprovision=1,
     load_balancer="app/demo/2",
     labels={"team": "search"},
+    slots={"g5.12xlarge": 4},
 )
 """No field is as by default, nor as in `demo_spec`: one that gets lost on the way is seen."""
 

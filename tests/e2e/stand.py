@@ -46,8 +46,8 @@ class Stand:
 
     @property
     def spec(self) -> ServiceSpec:
-        """The service's runtime document."""
-        return self.operator.spec(self.service)
+        """The service's runtime document, never an old one."""
+        return ServiceSpec.from_json(self.document())
 
     def whole(self, replicas: int, within_s: float = WITHIN_S) -> Snapshot:
         """Wait for exactly so many replicas, all serving."""
@@ -63,11 +63,14 @@ class Stand:
 
     def change(self, **settings: object) -> None:
         """Change settings of the runtime document, as deploying a changed service file does."""
+        value = json.dumps({**json.loads(self.document()), **settings})
         ssm = self.operator.session.client("ssm")
-        name = service_parameter(self.service)
-        document = json.loads(ssm.get_parameter(Name=name)["Parameter"]["Value"])
-        value = json.dumps({**document, **settings})
-        ssm.put_parameter(Name=name, Value=value, Type="String", Overwrite=True)
+        ssm.put_parameter(Name=service_parameter(self.service), Value=value, Type="String", Overwrite=True)
+
+    def document(self) -> str:
+        """The service's parameter."""
+        ssm = self.operator.session.client("ssm")
+        return str(ssm.get_parameter(Name=service_parameter(self.service))["Parameter"]["Value"])
 
     def until_state(self, replica_id: int, state: ReplicaState) -> Replica:
         """Wait until the replica is in the state."""
@@ -75,6 +78,12 @@ class Stand:
             lambda seen: seen.replicas[replica_id].state is state, f"replica {replica_id} {state}", WITHIN_S
         )
         return seen.replicas[replica_id]
+
+    def targets(self) -> set[str]:
+        """The instances in the service's target group, whatever their health."""
+        elb = self.operator.session.client("elbv2")
+        found = elb.describe_target_health(TargetGroupArn=self.spec.target_group_arn)
+        return {target["Target"]["Id"] for target in found["TargetHealthDescriptions"]}
 
     def deliver(self, *bodies: str) -> None:
         """Put messages into the signal queue, in one batch, and wait until none is left there."""

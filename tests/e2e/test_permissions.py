@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -15,6 +16,7 @@ from botocore.exceptions import ClientError
 from lab.local.environment import ACCOUNT, REGION
 from spotrelay.core.names import prober_function, service_parameter
 from spotrelay.core.replica import ReplicaState
+from spotrelay.core.scaling import Scaling
 from spotrelay.core.timing import LEASE_S
 from stacks import permissions
 from stacks.permissions import Function
@@ -126,6 +128,13 @@ def test_every_grant_is_used_and_nothing_else_is_asked_for(stand: Stand, rescale
     # As every hour; that a service was deployed has set off the survey of this one only.
     functions = stand.operator.session.client("lambda")
     functions.invoke(FunctionName=stand.outputs["SurveyFunction"], Payload=b'{"source": "aws.events"}')
+    # A number that follows the load, and is the same.
+    stand.change(scaling=asdict(Scaling(min_replicas=3, max_replicas=3, target_qps_per_replica=5.0)))
+    measured = {"role": stand.outputs["ReconcileRole"], "action": "cloudwatch:GetMetricData"}
+    stand.eventually(
+        lambda: any(d.items() >= measured.items() for d in stand.cloud.decisions()), "a tick has asked"
+    )
+    stand.change(scaling=None)
     decisions = stand.cloud.decisions()
     for function, role in ROLES.items():
         asked = {d["action"]: d for d in decisions if d["role"] == stand.outputs[role]}

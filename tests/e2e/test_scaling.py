@@ -1,95 +1,76 @@
-"""The number of replicas follows the load, by what the load balancer's metrics say of it."""
+"""The number of replicas follows the load, by what they themselves tell of it."""
 
 from __future__ import annotations
 
-import http.client
 import threading
-import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from types import TracebackType
 from typing import Self
-from urllib.parse import urlsplit
 
 import pytest
 
-from spotrelay.core.scaling import Scaling
+from spotrelay.core.scaling import OngoingTarget, Scaling
+from tests.e2e.clients import MODEL, Answer, Client
 from tests.e2e.stand import WITHIN_S, Stand
-
-SCALING = Scaling(
-    min_replicas=1, max_replicas=3, target_qps_per_replica=5.0, upscale_delay_s=5, downscale_delay_s=10
-)
 
 MEASURED_S = 240.0
 """Fewer requests are known to be fewer once a whole minute of them is over, and complete a minute later."""
 
+STREAMS = Scaling(
+    min_replicas=1,
+    max_replicas=3,
+    upscale_delay_s=5,
+    downscale_delay_s=10,
+    # The server counts the request for its metrics, too: with four streams a replica says five.
+    ongoing=OngoingTarget(target=5.0, metrics=("chat_server_requests_in_flight",)),
+)
 
-class Requests:
-    """So many requests a second, each by itself, until the end of the `with` block."""
 
-    def __init__(self, stand: Stand, rate: float) -> None:
-        elb = stand.operator.session.client("elbv2")
-        (group,) = elb.describe_target_groups(TargetGroupArns=[stand.spec.target_group_arn])["TargetGroups"]
-        (front,) = elb.describe_load_balancers(LoadBalancerArns=group["LoadBalancerArns"])["LoadBalancers"]
-        self._host = str(front["DNSName"])
-        self._address = urlsplit(stand.cloud.endpoint).netloc
-        self._every_s = 1 / rate
+class Streams:
+    """So many answers under way at any time, until the end of the `with` block."""
+
+    def __init__(self, ask: Callable[[], Answer], number: int) -> None:
+        self._ask = ask
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._send)
+        self._threads = [threading.Thread(target=self._send) for _ in range(number)]
         self.statuses: Counter[int] = Counter()
 
-    def send(self) -> int:
-        """Send one now; the status of its answer."""
-        connection = http.client.HTTPConnection(self._address, timeout=WITHIN_S)
-        try:
-            connection.request("GET", "/health", headers={"Host": self._host})
-            return connection.getresponse().status
-        finally:
-            connection.close()
-
     def _send(self) -> None:
-        due = time.monotonic()
         while not self._stop.is_set():
-            self.statuses[self.send()] += 1
-            due += self._every_s
-            self._stop.wait(due - time.monotonic())
+            self.statuses[self._ask().status] += 1
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stop.set()
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(4 * WITHIN_S + 2 * MEASURED_S)
-def test_the_number_follows_a_ramp_and_back_and_wakes_from_none(stand: Stand) -> None:
-    """From 1 to 50 requests a second: one replica, three, one; and from none the first request brings one.
+@pytest.mark.timeout(4 * WITHIN_S + 3 * MEASURED_S)
+def test_the_number_follows_the_answers_under_way(stand: Stand) -> None:
+    """Twelve at any time, whatever their rate, are three replicas' at four each; without any it is one again.
 
-    None of the requests fails but the one that finds nobody.
+    None of the requests fails.
     """
     stand.want(1)
     stand.whole(1)
-    stand.change(scaling=asdict(SCALING))
+    question = {"model": MODEL, "messages": [{"role": "user", "content": "Hello"}]}
+    stand.change(scaling=asdict(STREAMS))
     try:
-        with Requests(stand, rate=50) as many:
-            began = time.monotonic()
-            stand.whole(3)
-            assert time.monotonic() - began >= SCALING.upscale_delay_s
-        with Requests(stand, rate=1) as few:
-            began = time.monotonic()
-            stand.whole(1, within_s=MEASURED_S)
-            assert time.monotonic() - began >= SCALING.downscale_delay_s
-        assert {*many.statuses, *few.statuses} == {200}
-
-        stand.change(scaling={**asdict(SCALING), "min_replicas": 0})
-        stand.whole(0, within_s=MEASURED_S)
-        assert Requests(stand, rate=1).send() == 503
-        stand.whole(1)
+        with Streams(partial(Client(stand).ask, "POST", "/v1/chat/completions", question), 12) as streams:
+            stand.whole(3, within_s=MEASURED_S)
+        assert {*streams.statuses} == {200}
+        stand.whole(1, within_s=MEASURED_S)
     finally:
         stand.change(scaling=None, replicas=3)
         stand.whole(3)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import uuid
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from lab.local.metrics import Datum, alarm_state, embedded_metrics
-from tests.local.conftest import Aws, eventually
+from tests.local.conftest import PATIENCE_S, Aws, eventually
 
 
 def line(**values: object) -> str:
@@ -189,3 +190,30 @@ def test_an_alarm_reaches_a_topic_by_its_policy_only(
     eventually(rings, "the alarm rings")
     # The alarm's own actions come before anybody can see its state.
     assert bool(aws.sqs.receive_message(QueueUrl=url).get("Messages")) == arrives
+
+
+@pytest.mark.xdist_group("local")
+def test_what_was_measured_can_be_made_older(aws: Aws) -> None:
+    """CloudWatch has it two minutes earlier then; what is measured afterwards is of now."""
+    cloudwatch, namespace = aws.client("cloudwatch"), f"ns-{uuid.uuid4().hex[:8]}"
+
+    def ages_s() -> list[float]:
+        now = datetime.now(UTC)
+        query = {
+            "Id": "m",
+            "MetricStat": {"Metric": {"Namespace": namespace, "MetricName": "M"}, "Period": 1, "Stat": "Sum"},
+        }
+        answer = cloudwatch.get_metric_data(
+            MetricDataQueries=[query],
+            StartTime=now - timedelta(hours=1),
+            EndTime=now + timedelta(minutes=1),
+            ScanBy="TimestampAscending",
+        )
+        return [(now - at).total_seconds() for at in answer["MetricDataResults"][0]["Timestamps"]]
+
+    cloudwatch.put_metric_data(Namespace=namespace, MetricData=[{"MetricName": "M", "Value": 1}])
+    aws.local.age_metrics(120)
+    cloudwatch.put_metric_data(Namespace=namespace, MetricData=[{"MetricName": "M", "Value": 1}])
+    old, new = ages_s()
+    assert 120 <= old - new < 120 + PATIENCE_S
+    assert new < PATIENCE_S

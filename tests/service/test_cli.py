@@ -355,6 +355,7 @@ def test_json_has_everything_for_scripts(tmp_path: Path) -> None:
         "accelerator_memory_gb": 16,
         "vcpus": 4,
         "memory_gib": 16.0,
+        "replicas": 1,
         "why": ["T4:1"],
     }
     assert service["quotas"][1] == {

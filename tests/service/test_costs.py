@@ -150,3 +150,19 @@ def test_quotas_suffice_for_the_most_replicas(service: Loader) -> None:
     text = UNORDERED.replace("  replicas: 2\n", f"  replica_policy: {policy}\n")
     by_option = {q.purchase_option: [one.vcpus for one in q.any_of] for q in describe(service(text)).quotas}
     assert by_option == {"spot": [24], "on-demand": [16]}
+
+
+def test_who_shares_an_instance_pays_a_part_of_it(service: Loader) -> None:
+    """Four on one instance cost as much as the instance, and two have none of their own with four GPUs."""
+    text = GOOD.replace("{A10G, L4, L40S}", "A10G").replace("replicas: 2", "replicas: 4")
+    text = text.replace("serve.py", "serve.py --port $PORT")
+    shared = service(f"{text}\nspotrelay: {{replicas_per_instance: auto}}\n")
+    found = costs(shared, "us-east-1", {"g5.xlarge": 2.0, "g5.12xlarge": 4.0}, {}, NOW)
+    (month,) = found.months
+    assert month.on_demand_usd == 4.0 * HOURS
+    assert found.instance_types["g5.12xlarge"].on_demand_usd == 4.0
+    two = service(
+        f"{text.replace('replicas: 4', 'replicas: 2')}\nspotrelay: {{replicas_per_instance: auto}}\n"
+    )
+    (month,) = costs(two, "us-east-1", {"g5.xlarge": 2.0, "g5.12xlarge": 4.0}, {}, NOW).months
+    assert month.on_demand_usd == 2 * 2.0 * HOURS

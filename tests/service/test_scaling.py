@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 
-from spotrelay.core.scaling import MetricTarget, Scaling, Schedule
+from spotrelay.core.scaling import MetricTarget, OngoingTarget, Scaling, Schedule
 from spotrelay.service import InvalidServiceFileError
 
 from .conftest import Loader
 
 POLICY = {"min_replicas": 1, "max_replicas": 5, "target_qps_per_replica": 2.5}
 QUEUE = {"namespace": "AWS/SQS", "name": "Visible", "dimensions": {"QueueName": "q"}, "target_per_replica": 9}
+BUSY = {"target_per_replica": 8, "metric": ["busy"]}
 DAY = {"cron": "0 8 * * *", "min_replicas": 2}
 
 
@@ -70,6 +72,49 @@ def test_what_skyserve_has_no_place_for(service: Loader) -> None:
     )
 
 
+def test_requests_in_progress(service: Loader) -> None:
+    """vLLM's own metrics unless others are named; one that is named twice counts once."""
+    policy = {"min_replicas": 1, "max_replicas": 5}
+    vllm = service(file(policy, {"ongoing": {"target_per_replica": 8}})).scaling
+    assert vllm == Scaling(
+        min_replicas=1,
+        max_replicas=5,
+        ongoing=OngoingTarget(
+            target=8, metrics=("vllm:num_requests_running", "vllm:num_requests_waiting"), path="/metrics"
+        ),
+    )
+    own = {"target_per_replica": 0.5, "metric": ["busy", "busy"], "path": "/stats"}
+    chat = service(file(policy, {"ongoing": own}))
+    assert chat.scaling
+    assert chat.scaling.ongoing == OngoingTarget(target=0.5, metrics=("busy",), path="/stats")
+
+
+def test_gpu_utilisation_is_a_metric_of_the_service_s_own(service: Loader) -> None:
+    """The average of all its GPUs, in a namespace that only its instances write to."""
+    scaling = service(file({"min_replicas": 1, "max_replicas": 5}, {"gpu_utilization": 60})).scaling
+    assert scaling == Scaling(
+        min_replicas=1,
+        max_replicas=5,
+        metric=MetricTarget(
+            namespace="SpotRelay/chat",
+            name="nvidia_smi_utilization_gpu",
+            target=60,
+            dimensions={"service": "chat"},
+        ),
+    )
+
+
+@pytest.mark.parametrize("cpus", [{"cpus": "4+"}, {"instance_types": ["c7i.xlarge"]}])
+def test_gpu_utilisation_of_no_gpu_is_refused(service: Loader, cpus: dict[str, Any]) -> None:
+    """Nobody would ever know it, and the number would hold for good."""
+    values = json.loads(file({"min_replicas": 1, "max_replicas": 5}, {"gpu_utilization": 60}))
+    del values["resources"]["accelerators"]
+    values["resources"] |= cpus
+    said = r"scaling\.gpu_utilization: is NVIDIA's, and \S+ may be launched, which has none"
+    with pytest.raises(InvalidServiceFileError, match=said):
+        service(json.dumps(values, indent=1))
+
+
 def test_schedules_alone_begin_with_the_fixed_number(service: Loader) -> None:
     """Until the first of them has fired."""
     scaling = service(file(None, {"schedules": [DAY]}, replicas=4)).scaling
@@ -104,12 +149,29 @@ def test_the_base_is_a_part_of_the_most(service: Loader) -> None:
         (POLICY, {"schedules": [{**DAY, "time_zone": "../x"}]}, "time_zone: expected a time zone such as"),
         (POLICY, {"metric": {**QUEUE, "target_value": 1}}, "expected one of target_value"),
         (POLICY, {"metric": {**QUEUE, "statistic": "Mean"}}, "statistic: expected Average"),
+        (POLICY, {"ongoing": {}}, "ongoing.target_per_replica: missing"),
+        (POLICY, {"ongoing": {**BUSY, "target_per_replica": 0}}, "target_per_replica: expected how many"),
+        (POLICY, {"ongoing": {**BUSY, "metric": []}}, "ongoing.metric: expected a list of 1 to 10"),
+        (POLICY, {"ongoing": {**BUSY, "metric": ["a"] * 11}}, "ongoing.metric: expected a list of 1 to 10"),
+        (
+            POLICY,
+            {"ongoing": {**BUSY, "metric": ["busy{}"]}},
+            "ongoing.metric[0]: expected a list of 1 to 10",
+        ),
+        (POLICY, {"ongoing": {**BUSY, "metric": "busy"}}, "ongoing.metric: expected a list of 1 to 10"),
+        (POLICY, {"ongoing": {**BUSY, "path": "metrics"}}, "ongoing.path: expected a path such as"),
+        (POLICY, {"ongoing": {**BUSY, "path": "/a b"}}, "ongoing.path: expected a path such as"),
+        (None, {"ongoing": BUSY}, "without service.replica_policy nothing says between which numbers"),
+        (None, {"gpu_utilization": 60}, "without service.replica_policy nothing says between which"),
+        (POLICY, {"gpu_utilization": 0}, "gpu_utilization: expected percent"),
+        (POLICY, {"gpu_utilization": 101}, "gpu_utilization: expected percent"),
+        (POLICY, {"gpu_utilization": 60, "metric": QUEUE}, "gpu_utilization: is a metric itself"),
         (None, {"metric": QUEUE}, "without service.replica_policy nothing says between which numbers"),
     ],
 )
 def test_what_is_wrong_is_said_at_its_place(service: Loader, policy: Any, scaling: Any, said: str) -> None:
     """The field, what would be right, and what to do."""
-    with pytest.raises(InvalidServiceFileError, match=said.replace(".", r"\.")):
+    with pytest.raises(InvalidServiceFileError, match=re.escape(said)):
         service(file(policy, scaling, **({} if policy else {"replicas": 2})))
 
 

@@ -56,11 +56,16 @@ class Template:
                     waiting.append(other)
         return found
 
+    @property
+    def policies(self) -> dict[str, Properties]:
+        """By logical ID. What is too long for an inline policy, CDK puts into a managed one of the stack."""
+        return {**self.all("AWS::IAM::Policy"), **self.all("AWS::IAM::ManagedPolicy")}
+
     def statements(self, role: str) -> list[Properties]:
         """Every policy statement attached to a role."""
         return [
             statement
-            for policy in self.all("AWS::IAM::Policy").values()
+            for policy in self.policies.values()
             if {"Ref": role} in policy["Roles"]
             for statement in policy["PolicyDocument"]["Statement"]
         ]

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.requirements import Accelerators, Amount, Requirements
-from spotrelay.core.scaling import MetricTarget, Scaling, Schedule
+from spotrelay.core.scaling import MetricTarget, OngoingTarget, Scaling, Schedule
 from spotrelay.core.spec import (
     LaunchTemplate,
     OnRebalance,
@@ -93,6 +93,7 @@ FILE: dict[str, Any] = {
 OTHERWISE = {
     "": {"num_nodes"},
     "service": {"ports"},
+    "spotrelay.scaling": {"gpu_utilization"},
     "spotrelay.scaling.metric": {"target_value"},
     "resources": {
         *("gpus", "any_of", "ordered", "instance_type", "infra", "cloud", "region", "zone", "image_id"),
@@ -169,6 +170,7 @@ FOLLOWED: dict[str, Any] = {
                 "statistic": "Maximum",
                 "target_per_replica": 100,
             },
+            "ongoing": {"target_per_replica": 6, "metric": ["busy", "queued"], "path": "/stats"},
             "schedules": [
                 {"cron": "0 8 * * 1-5", "min_replicas": 2, "max_replicas": 4, "time_zone": "Asia/Tokyo"}
             ],
@@ -176,6 +178,38 @@ FOLLOWED: dict[str, Any] = {
     },
 }
 """A number of replicas that follows the load, in place of a fixed one."""
+
+SHARED: dict[str, Any] = {
+    **{name: value for name, value in FILE.items() if name in ("name", "service")},
+    "service": {"replicas": 4},
+    "spotrelay": {"replicas_per_instance": "auto"},
+    "resources": {"accelerators": "A10G", "ports": 8000},
+    "run": "serve --port $PORT",
+}
+"""Instances that replicas share, which files of one instance for each exclude."""
+
+BROUGHT: dict[str, Any] = {
+    **FILE,
+    "service": {
+        name: value for name, value in FILE["service"].items() if name not in ("idle_timeout_seconds",)
+    },
+    "spotrelay": {
+        "security_groups": ["sg-0123456789abcdef0"],
+        "instance_profile": {
+            "arn": "arn:aws:iam::000000000000:instance-profile/gpu",
+            "role": "arn:aws:iam::000000000000:role/serving",
+        },
+        "listener": {
+            "arn": "arn:aws:elasticloadbalancing:us-east-1:000000000000:listener/app/web/0123456789abcdef/"
+            "fedcba9876543210",
+            "priority": 7,
+            "paths": ["/chat/*"],
+            "hosts": ["chat.example.com"],
+        },
+        "target_group": "arn:aws:elasticloadbalancing:us-east-1:000000000000:targetgroup/a/0123456789abcdef",
+    },
+}
+"""What exists already; a file has one of the last two. What becomes of them test_bring_your_own has."""
 
 SETTINGS = ServiceSettings(
     replicas=35,
@@ -228,12 +262,14 @@ SETTINGS = ServiceSettings(
             statistic="Maximum",
             is_total=True,
         ),
+        ongoing=OngoingTarget(target=6.0, metrics=("busy", "queued"), path="/stats"),
         upscale_delay_s=60,
         downscale_delay_s=600,
         schedules=(Schedule(cron="0 8 * * 1-5", min_replicas=2, max_replicas=4, time_zone="Asia/Tokyo"),),
     ),
     overprovision=2,
     labels={"team": "search"},
+    slots={"g5.12xlarge": 4, "g5.24xlarge": 4, "g5.48xlarge": 8},
 )
 """What those files say. A new setting keeps its default here, and fails below, until one of them has it."""
 
@@ -290,6 +326,12 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> ServiceSpec:
     return _document(_stack(tmp_path_factory.mktemp("followed"), FOLLOWED))
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> ServiceSpec:
+    """What the controller is told of instances that replicas share."""
+    return _document(_stack(tmp_path_factory.mktemp("shared"), SHARED))
+
+
 def _canonical(file: dict[str, Any]) -> dict[str, Any]:
     return canonical(Document("chosen.yaml", file, {})).document.values
 
@@ -314,7 +356,8 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Service:
 @pytest.mark.parametrize(("way", "model"), list(sections()))
 def test_every_field_of_the_file_is_tried(way: str, model: type[BaseModel]) -> None:
     """A new field of the schema fails this test until the file above has it, off its default."""
-    files = [_canonical(file) for file in ({**FILE, "spotrelay": BRIDGED["spotrelay"]}, SKYSERVES, FOLLOWED)]
+    written_as = ({**FILE, "spotrelay": BRIDGED["spotrelay"]}, SKYSERVES, FOLLOWED, SHARED, BROUGHT)
+    files = [_canonical(file) for file in written_as]
     steps = way.split(".") if way else ()
     found: list[Any] = [reduce(lambda at, step: at.get(step, {}), steps, f) for f in files]
     written = [at[0] if isinstance(at, list) else at for at in found]
@@ -327,11 +370,17 @@ def test_every_field_of_the_file_is_tried(way: str, model: type[BaseModel]) -> N
 
 @pytest.mark.parametrize("name", [field.name for field in fields(ServiceSettings)])
 def test_a_setting_arrives_at_the_controller(
-    name: str, spec: ServiceSpec, bridged: ServiceSpec, followed: ServiceSpec, plain: Service
+    name: str,
+    spec: ServiceSpec,
+    bridged: ServiceSpec,
+    followed: ServiceSpec,
+    shared: ServiceSpec,
+    plain: Service,
 ) -> None:
     """With the value that the file gives it, which is another than that of a file without it."""
     spec = bridged if name.startswith(("standby", "rebalance_cost", "on_update", "bake")) else spec
     spec = followed if name in ("scaling", "overprovision") else spec
+    spec = shared if name == "slots" else spec
     assert getattr(spec, name) == getattr(SETTINGS, name)
     assert getattr(spec, name) != getattr(plain, name)
 
@@ -471,6 +520,6 @@ def test_the_files_image_boots_and_may_read_the_files_secrets(template: Template
     assert launch["ImageId"] == "ami-0123456789abcdef0"
     assert "API_KEY" in flat(launch["UserData"])
     assert "/tuned/api-key" in flat(launch["UserData"])
-    policies = template.all("AWS::IAM::Policy").values()
+    policies = template.policies.values()
     readable = [s["Resource"] for p in policies for s in p["PolicyDocument"]["Statement"] if "Resource" in s]
     assert any(flat(resource).endswith(":parameter/tuned/api-key") for resource in readable)

@@ -15,12 +15,12 @@ from spotrelay.core.names import (
     TAG_SERVICE,
     Metric,
     prober_function,
+    target_group_name,
 )
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.service import Service, load
 from spotrelay.service.limits import MAX_PROBE_TIMEOUT_S
 from stacks.dashboard import BLOCKED_TITLE
-from stacks.load_balancer import target_group_name
 from tests.template.conftest import SERVICE_FILES
 from tests.template.support import Template, as_list, exported, flat, function, refers_to
 

@@ -165,7 +165,7 @@ def test_a_key_may_be_used_by_who_launches(tmp_path: Path) -> None:
     control_plane = Template.read(synthesize(tmp_path, AppSettings(kms_key_arn=KEY)), CONTROL_PLANE)
     named = [
         statement["Resource"]
-        for policy in control_plane.all("AWS::IAM::Policy").values()
+        for policy in control_plane.policies.values()
         for statement in policy["PolicyDocument"]["Statement"]
         if "kms:CreateGrant" in as_list(statement["Action"])
     ]

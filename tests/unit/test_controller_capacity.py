@@ -221,7 +221,7 @@ def test_a_crash_loop_stops_costing_and_a_new_version_ends_it(*, fallback: bool)
     """
     world = world_of(replace(demo_spec(replicas=1), initial_delay_s=60, on_demand_fallback=fallback))
     controller = Controller(world.ports())
-    world.meddle("router.health", lambda _: world.router.fail_checks(), times=None)
+    world.meddle("router.health", lambda *_: world.router.fail_checks(), times=None)
     settle(world, controller, rounds=2000)
     bought = Counter(i.offering.purchase_option for i in world.fleet.instances.values())
     assert bought[SPOT] + bought[ON_DEMAND] >= timing.CRASH_LOOP_FAILURES
@@ -254,7 +254,7 @@ def test_on_demand_serves_what_fails_on_spot_for_good() -> None:
                 health[instance_id] = TargetState.UNHEALTHY
 
     has_served = False
-    world.meddle("router.health", lambda _: spot_is_ill(), times=None)
+    world.meddle("router.health", lambda *_: spot_is_ill(), times=None)
     for _ in range(2000):
         settle(world, controller, rounds=1)
         is_served = any(r.serves for r in active(world))
@@ -271,7 +271,7 @@ def test_many_failures_at_once_are_no_crash_loop() -> None:
     """What keeps all replicas from becoming ready, once, may not be the service: it gets another try."""
     world = world_of(replace(demo_spec(replicas=10), initial_delay_s=60))
     controller = Controller(world.ports())
-    world.meddle("router.health", lambda _: world.router.fail_checks(), times=None)
+    world.meddle("router.health", lambda *_: world.router.fail_checks(), times=None)
     settle(world, controller, rounds=int((60 + timing.BOOT_S) / timing.TICK_IN_TRANSITION_S) + 5)
     assert len(world.store.history("demo", 99)) == 10
     world.before.clear()

@@ -261,7 +261,7 @@ def test_what_fails_leaves_the_rotation_before_it_ends() -> None:
     """Registered and never healthy: the load balancer isn't left with the target of a dead instance."""
     world = world_of(replace(demo_spec(replicas=1), initial_delay_s=60, on_demand_fallback=False))
     controller = Controller(world.ports())
-    world.meddle("router.health", lambda _: world.router.fail_checks(), times=None)
+    world.meddle("router.health", lambda *_: world.router.fail_checks(), times=None)
     settle(world, controller, rounds=int((60 + timing.BOOT_S) / timing.TICK_IN_TRANSITION_S) + 5)
     (failed,) = world.store.history("demo", 9)
     assert failed.state is ReplicaState.FAILED

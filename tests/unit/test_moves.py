@@ -115,6 +115,12 @@ def test_what_runs_on_demand_stays() -> None:
     assert decide(base, spec=replace(spec, replicas=1)) == []
 
 
+def test_what_was_adopted_on_demand_stays() -> None:
+    """What comes after it is Spot, but it costs what on-demand costs, which a survey doesn't say."""
+    adopted = replace(a_replica(1, READY, offering=Offering(A5, ON_DEMAND)), is_adopted=True)
+    assert moved(decide(adopted, a_replica(2, READY), a_replica(3, READY))) == [2]
+
+
 # An hour's saving pays for running double.
 
 

@@ -45,7 +45,8 @@ Listen = Callable[[], socket.socket]
 def ask(urls: Mapping[str, str], timeout_s: float = PATIENCE_S) -> list[str]:
     """Invoke the function as the controller does; those that are ready."""
     event: dict[str, Any] = {"urls": urls, "post_data": {"max_tokens": 1}, "timeout_s": timeout_s}
-    return probe.handler(event, object())["answering"]
+    answering: list[str] = probe.handler(event, object())["answering"]
+    return answering
 
 
 def url_of(listener: socket.socket) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
 
@@ -12,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotrelay.control.controller import Controller
+from spotrelay.control.reporting import SHOWN_UNKNOWN, Reporting
 from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.names import Metric
 from spotrelay.core.pools import CapacityPool, PurchaseOption, Survey
 from spotrelay.core.ports import Denied, Unavailable
 from spotrelay.core.replica import ReplicaState
-from spotrelay.core.scaling import Load, MetricTarget, Scaling, Schedule
+from spotrelay.core.scaling import Load, MetricTarget, Ongoing, OngoingTarget, Scaling, Schedule
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.memory import EPOCH
@@ -37,6 +39,9 @@ from tests.unit.worlds import warn as warned
 
 NOW = EPOCH + seconds(10_000)
 QPS = Scaling(min_replicas=1, max_replicas=10, target_qps_per_replica=2.0)
+ONGOING = OngoingTarget(target=8.0, metrics=("running", "waiting"))
+STREAMS = Scaling(min_replicas=1, max_replicas=10, ongoing=ONGOING)
+TWO = ("g5.xlarge",) * 2
 
 
 def held(replicas: int, **since: datetime) -> ScaleRequest:
@@ -101,7 +106,7 @@ def test_nothing_known_holds() -> None:
 
 @given(
     st.integers(0, 20),
-    st.builds(Load, *[st.none() | st.floats(0, 1000)] * 2),
+    st.builds(Load, *[st.none() | st.floats(0, 1000)] * 3, st.booleans()),
     st.none() | st.integers(-3000, 0),
     st.none() | st.integers(-3000, 0),
     st.integers(0, 12),
@@ -114,6 +119,7 @@ def test_it_never_leaves_its_bounds_and_never_falls_for_want_of_data(
         QPS,
         min_replicas=2,
         metric=MetricTarget(namespace="AWS/EC2", name="CPUUtilization", target=50.0),
+        ongoing=ONGOING,
     )
     asked = ScaleRequest(
         before,
@@ -123,7 +129,8 @@ def test_it_never_leaves_its_bounds_and_never_falls_for_want_of_data(
     )
     found = decide(scaling, asked, load, ["g5.xlarge"] * serving, NOW)
     assert 2 <= found.replicas <= 10
-    if None in (load.requests_per_s, load.metric) and before <= 10:
+    is_known = None not in (load.requests_per_s, load.metric, load.ongoing) and not load.is_ongoing_partial
+    if not is_known and before <= 10:
         assert found.replicas >= before
 
 
@@ -155,6 +162,58 @@ def test_an_average_of_no_replicas_says_nothing() -> None:
     assert after(scaling, 3, Load(0.0, metric=1.0)) == 3
     assert after(scaling, 0, Load(0.1)) == 1
     assert after(scaling, 3, Load(0.0, metric=0.0), serving=("g5.xlarge",)) == 0
+
+
+@pytest.mark.parametrize(
+    ("ongoing", "expected"), [(0, 1), (8, 1), (9, 2), (40, 5), (40 + 1e-12, 5), (1e9, 10)]
+)
+def test_as_many_as_have_the_requests_in_progress(ongoing: float, expected: int) -> None:
+    """All of them by what each replica is to have, rounded up, within the bounds."""
+    assert after(STREAMS, 3, Load(ongoing=ongoing), serving=TWO) == expected
+
+
+def test_a_part_of_a_minute_has_at_least_its_requests() -> None:
+    """It may bring more replicas, and never takes one away."""
+    assert after(QPS, 3, Load(40.0), serving=TWO) > 3 > after(QPS, 3, Load(0.0), serving=TWO)
+    assert after(QPS, 3, Load(40.0, is_rate_partial=True), serving=TWO) == after(
+        QPS, 3, Load(40.0), serving=TWO
+    )
+    assert after(QPS, 3, Load(0.0, is_rate_partial=True), serving=TWO) == 3
+
+
+def test_who_does_not_tell_its_requests_has_at_least_none() -> None:
+    """What the others have is a lower bound: it may bring more replicas, and never takes one away."""
+    assert after(STREAMS, 3, Load(ongoing=40.0, is_ongoing_partial=True), serving=TWO) == 5
+    assert after(STREAMS, 3, Load(ongoing=8.0, is_ongoing_partial=True), serving=TWO) == 3
+    assert after(STREAMS, 3, Load(ongoing=8.0), serving=TWO) == 1
+    assert after(STREAMS, 3, Load(), serving=TWO) == 3
+    waited = held(3, falling_since=NOW - seconds(1e6))
+    assert decide(STREAMS, waited, Load(ongoing=8.0, is_ongoing_partial=True), TWO, NOW) == held(3)
+
+
+def test_requests_of_no_replica_say_nothing() -> None:
+    """Where none serves, nobody has told anything: the number holds, and a request wakes what has none."""
+    assert after(STREAMS, 3, Load(ongoing=0.0)) == 3
+    asleep = replace(STREAMS, min_replicas=0)
+    assert after(asleep, 0, Load(0.0, ongoing=40.0)) == 0
+    assert after(asleep, 0, Load(0.1, ongoing=0.0)) == 1
+    assert after(asleep, 1, Load(0.0, ongoing=0.0), serving=TWO[:1]) == 0
+    assert after(asleep, 1, Load(0.0, ongoing=1.0), serving=TWO[:1]) == 1
+
+
+def test_requests_in_progress_and_a_rate_count_by_the_higher_number() -> None:
+    """Short requests by their rate, long ones by how many there are."""
+    both = replace(QPS, ongoing=ONGOING)
+    assert after(both, 3, Load(12.0, ongoing=8.0), serving=TWO) == 6
+    assert after(both, 3, Load(2.0, ongoing=40.0), serving=TWO) == 5
+    assert after(both, 3, Load(None, ongoing=8.0), serving=TWO) == 3
+
+
+def test_a_document_of_before_has_no_such_target() -> None:
+    """And one of today comes back as it was."""
+    stored = json.loads(json.dumps(asdict(STREAMS)))
+    assert Scaling.from_dict(stored) == STREAMS
+    assert Scaling.from_dict({k: v for k, v in stored.items() if k != "ongoing"}).ongoing is None
 
 
 def test_the_target_may_depend_on_the_accelerator() -> None:
@@ -330,6 +389,79 @@ def test_an_unknown_time_zone_holds_the_number() -> None:
     settle(world, controller)
     assert len(in_rotation(world)) == 3
     assert world.telemetry.counts[Metric.HELD_BACK] > 0
+
+
+# What replicas tell.
+
+
+def told(world: Troubled, act: Callable[[], object]) -> dict[Metric, int]:
+    """What was counted of the replicas' requests meanwhile."""
+    of_requests = (Metric.ONGOING_REQUESTS, Metric.ONGOING_UNKNOWN)
+    before = {metric: world.telemetry.counts[metric] for metric in of_requests}
+    act()
+    return {metric: world.telemetry.counts[metric] - before[metric] for metric in of_requests}
+
+
+def test_the_minute_s_tick_asks_those_that_serve() -> None:
+    """And reports the sum, and who didn't tell. Ticks that follow a change don't ask: they come often."""
+    world, controller = scaled(STREAMS)
+    first, second, third = (r.instance_id or "" for r in active(world))
+    world.prober.requests |= {first: 5.0, second: 6.0, third: 100.0}
+    world.prober.silent.add(third)
+    asked: list[Any] = []
+    world.meddle("prober.ongoing", lambda *arguments: asked.append(arguments), times=None)
+    found = told(world, lambda: controller.tick("demo"))
+    assert found == {Metric.ONGOING_REQUESTS: 11, Metric.ONGOING_UNKNOWN: 1}
+    ((service, target, addresses),) = asked
+    assert (service, target, set(addresses)) == ("demo", ONGOING, {first, second, third})
+    assert {port for _, port in addresses.values()} == {world.services.specs["demo"].port}
+    assert any(
+        name == "ongoing_unknown" and third in str(facts["why"]) for name, facts in world.telemetry.records
+    )
+    world.calls.clear()
+    controller.tick("demo", world.clock.now())
+    assert "prober.ongoing" not in world.calls
+
+
+@pytest.mark.parametrize("error", [Unavailable("no answer"), Denied("not allowed", "AccessDenied")])
+def test_where_nobody_can_ask_all_are_unknown(error: Exception) -> None:
+    """It is counted as that, it is told, and the tick doesn't fail."""
+    world, controller = scaled(STREAMS)
+    world.refuse("prober.ongoing", error)
+    found = told(world, lambda: controller.tick("demo"))
+    assert found == {Metric.ONGOING_REQUESTS: 0, Metric.ONGOING_UNKNOWN: 3}
+    assert any(name == "ongoing_unknown" and "error" in facts for name, facts in world.telemetry.records)
+    assert (world.telemetry.counts[Metric.CALLS_DENIED] > 0) is isinstance(error, Denied)
+
+
+def test_an_instance_that_is_not_seen_is_unknown() -> None:
+    """One without an address can't be asked, and may have many."""
+    world, controller = scaled(STREAMS)
+    lost = active(world)[0].instance_id or ""
+    seen = world.fleet.instances[lost]
+    world.fleet.instances[lost] = replace(seen, address=None)
+    assert told(world, lambda: controller.tick("demo"))[Metric.ONGOING_UNKNOWN] == 1
+
+
+def test_of_many_that_do_not_tell_a_few_are_shown() -> None:
+    """A log line is as long as CloudWatch takes it, however many replicas there are."""
+    world = world_of()
+    unknown = {f"i-{n}": "late" for n in range(500)}
+    Reporting(world.telemetry).ongoing("demo", Ongoing({}, unknown), 500)
+    ((_, facts),) = world.telemetry.records
+    assert (facts["replicas"], facts["why"]) == (500, dict(sorted(unknown.items())[:SHOWN_UNKNOWN]))
+
+
+def test_nobody_is_asked_without_need() -> None:
+    """Not what doesn't serve yet, nor where the number doesn't follow it."""
+    world = world_of(replace(demo_spec(), scaling=STREAMS))
+    Controller(world.ports()).tick("demo")
+    assert "prober.ongoing" not in world.calls
+    assert Metric.ONGOING_UNKNOWN not in world.telemetry.counts
+    world, controller = scaled(QPS)
+    world.calls.clear()
+    controller.tick("demo")
+    assert "prober.ongoing" not in world.calls
 
 
 # Which go, and how they are bought.

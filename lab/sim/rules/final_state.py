@@ -70,7 +70,11 @@ def _check_service(world: SimWorld, service: str) -> None:
     alive = {i.id for i in world.cloud.of(service) if i.is_alive(now) and not i.is_foreign}
     if ready - alive:
         report(Rule.NO_ROW_WITHOUT_INSTANCE, f"{service}: {sorted(i or '' for i in ready - alive)}")
-    targets = {i for i in world.cloud.groups.get(service, {}) if world.cloud.in_rotation(service, i)}
+    group = world.cloud.groups.get(service, {})
+    # What is foreign there is nobody's business, and FOREIGN_UNTOUCHED's.
+    targets = {
+        i for i in group if world.cloud.in_rotation(service, i) and not world.cloud.instances[i].is_foreign
+    }
     if targets != ready and spec:
         report(
             Rule.ONLY_READY_IN_ROTATION,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from dataclasses import dataclass, field
 from math import ceil
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from lab.sim.faults import Call
@@ -48,17 +50,23 @@ class LoadChecker:
         load = asked.answer if isinstance(asked.answer, Load) else Load()
         rate = load.requests_per_s
         number = None if rate is None else asked_for(scaling, rate)
-        seen = self.seen.setdefault(spec.service, [])
-        seen.append((asked.at, number))
+        known = self.seen.setdefault(spec.service, [])
+        # Two may be under way at once, and the later one end first.
+        insort(known, (asked.at, number), key=itemgetter(0))
+        seen = [one for one in known if one[0] <= asked.at]
         rows = invocation.rows or Rows()
         before = rows.requests.get(Source.LOAD)
         was = begun(spec, rows) if before is None else before.replicas
+        was = min(max(was, scaling.min_replicas), scaling.max_replicas)
         noted = first(reversed(invocation.calls), Call.NOTE_REQUEST)
         about = next((c.about for c in invocation.calls if c.call is Call.NOTE_REQUEST), None)
         became = about.replicas if isinstance(about, ScaleRequest) else was
-        self._check_change(spec.service, scaling, seen, was, became, invocation.began_at)
+        # With the highest ID the number got lost, too: rows don't tell what it began with.
+        if before is not None or all(id_ <= rows.highest_id for id_ in rows.replicas):
+            self._check_change(spec.service, scaling, seen, was, became, invocation.began_at)
         if invocation.disturbances:  # perhaps it was killed before it could write anything
-            self.kept_since[spec.service] = asked.at + SLACK_S
+            earlier = self.kept_since.get(spec.service, 0.0)
+            self.kept_since[spec.service] = max(earlier, asked.at + SLACK_S)
         is_whole = not invocation.disturbances and not isinstance(noted, Exception)
         if is_whole and not self.checker.is_damaged(spec.service, 0.0):
             self._check_waiting(spec.service, scaling, seen, became, before)
@@ -75,7 +83,6 @@ class LoadChecker:
         if not scaling.min_replicas <= became <= scaling.max_replicas:
             bounds = f"{scaling.min_replicas} to {scaling.max_replicas}"
             self.checker.report(Rule.SCALED_WITHIN_BOUNDS, f"{service}: {became}, and it is {bounds}")
-        was = min(max(was, scaling.min_replicas), scaling.max_replicas)
         now, number = seen[-1]
         if became != was and (number is None or became != number):
             self.checker.report(

@@ -19,6 +19,7 @@ from spotrelay.core.pools import Offering, PoolMemory, PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Changes, Rows
 from spotrelay.core.spec import OnRebalance, OnUpdate, ServiceSpec
+from spotrelay.serving.adoption import NO_VERSION
 
 STARTING_STATES = (ReplicaState.PROVISIONING, ReplicaState.STARTING)
 
@@ -98,7 +99,8 @@ def _check_scale_in(view: InvocationView, spec: ServiceSpec, commit: Commit) -> 
             or known.launch_id in view.rows.intents
         ):
             continue
-        on_demand = of(left, PurchaseOption.ON_DEMAND)
+        # What an ended replacement was to replace counts again only now.
+        on_demand = of([r for r in left if r.id in there], PurchaseOption.ON_DEMAND)
         for row in gone:
             if not _goes_before(view, row, known, is_base=on_demand < base, is_beyond=on_demand > base):
                 view.report(
@@ -161,10 +163,12 @@ def _check_fallback_removal(view: InvocationView, commit: Commit) -> None:
     # A standby comes back sooner than another start would.
     is_any_cold = any(not loaded[id_].is_standby for id_ in gone)
     most_s = limits.STABLE_MAX_S if is_any_cold else limits.STANDBY_STABLE_MAX_S
+    counted = {r.id for r in regular(commit.after)}
     fresh = [
         r
         for r in regular(view.rows)
-        if stays_in(r, commit.after)
+        if r.id in counted  # what is replaced from now on goes anyway
+        and stays_in(r, commit.after)
         and r.serves
         and r.purchase_option is PurchaseOption.SPOT
         and time_of(_stable_from(r, most_s)) > commit.at + SKEW_S
@@ -260,7 +264,8 @@ def _check_purchase_options(view: InvocationView, spec: ServiceSpec, commit: Com
 def _check_version(view: InvocationView, spec: ServiceSpec, commit: Commit, row: Replica) -> None:
     """A replica is requested: with the deployed version, or one that serves if that isn't known to?"""
     # One may get ready in this very tick; of one that ends in it nothing is left to tell.
-    served = {r.version for r in view.now.replicas.values() if ReplicaState.READY in r.entered}
+    ready = (r for r in view.now.replicas.values() if ReplicaState.READY in r.entered)
+    served = {r.version for r in ready if r.version != NO_VERSION}
     # A version that serves as a fallback may have failed too often on Spot. A later one is its repair.
     looping = {v for v in served for known in backoffs(view) if is_looping(known, v)}
     served -= looping - {spec.version}

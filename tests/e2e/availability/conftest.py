@@ -73,6 +73,10 @@ run: |
 """A start without an engine on the disk takes for as long as the gate is shut. Its pools are its own, too."""
 
 
+SHARED_FILE = Path(__file__).parent / "shared.yaml"
+"""A service whose replicas share instances; none to begin with."""
+
+
 @dataclass(frozen=True, slots=True)
 class Unhurried(DemoSettings):
     """A schedule that is compressed while warnings are not."""
@@ -91,13 +95,13 @@ def gate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="package")
 def operator(tmp_path_factory: pytest.TempPathFactory, gate: Path) -> Iterator[Operator]:
-    """The unmodified app with the demo's service and four others, all whole, and standbys for one."""
+    """The unmodified app with the demo's service and five others, all whole, and standbys for one."""
     settings = Unhurried(EC2_WARNING_S, tmp_path_factory.mktemp("availability"))
     scratch = tmp_path_factory.mktemp("scratch")
     slow = scratch / f"{SLOW}.yaml"
     text = SLOW_SERVICE.format(name=SLOW, probe=PROBE, drain_s=DRAIN_S, model=MODEL, gate=gate)
     slow.write_text(text, encoding="utf-8")
-    files = [slow]
+    files = [slow, SHARED_FILE]
     for name, accelerators in ACCELERATORS.items():
         file = scratch / f"{name}.yaml"
         probe = PROBE if name == "stuck" else ""

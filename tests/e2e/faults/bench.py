@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Literal
 
-from lab.demo.operator import Operator
-from spotrelay.core.names import service_parameter
 from spotrelay.core.ports import Unavailable
 from spotrelay.core.replica import Replica
-from spotrelay.core.spec import ServiceSpec
 from tests.e2e.faults import rules
 from tests.e2e.stand import POLL_S, Stand
 
@@ -27,11 +23,6 @@ WARNERS = 8
 class Bench(Stand):
     """A service of the faults' own deployment. Each test leaves it whole."""
 
-    def __init__(self, operator: Operator, service: str) -> None:
-        super().__init__(operator, service)
-        self._ssm = operator.session.client("ssm")
-        self._parameter = service_parameter(service)
-
     @property
     def on_signal(self) -> str:
         """The role of the function that reacts to signals."""
@@ -41,11 +32,6 @@ class Bench(Stand):
     def reconcile(self) -> str:
         """The role of the function that runs ticks."""
         return self.outputs["ReconcileRole"]
-
-    @property
-    def spec(self) -> ServiceSpec:
-        """The service's runtime document, never an old one."""
-        return ServiceSpec.from_json(self._document())
 
     def victim(self) -> Replica:
         """A regular replica that serves and has a future; waits for one."""
@@ -93,13 +79,9 @@ class Bench(Stand):
         """The local cloud's record of the interruption of a replica's instance."""
         return next(i for i in self.cloud.interruptions() if i["instance_id"] == replica.instance_id)
 
-    def want(self, replicas: int) -> None:
-        """Change the number of replicas, as deploying a changed service file does."""
-        self._change(replicas=replicas)
-
     def want_standbys(self, standby: int) -> None:
         """Change the number of standbys, as deploying a changed service file does."""
-        self._change(standby=standby)
+        self.change(standby=standby)
 
     def settled(self, *, has_history: bool = True) -> rules.Facts:
         """Wait until every rule holds; the facts then. `has_history` is for `rules.broken`.
@@ -141,13 +123,6 @@ class Bench(Stand):
             if url not in work
             for message in self._peek(url)
         ]
-
-    def _change(self, **settings: int) -> None:
-        value = json.dumps({**json.loads(self._document()), **settings})
-        self._ssm.put_parameter(Name=self._parameter, Value=value, Type="String", Overwrite=True)
-
-    def _document(self) -> str:
-        return str(self._ssm.get_parameter(Name=self._parameter)["Parameter"]["Value"])
 
     def _is_empty(self, url: str) -> bool:
         return self._waiting(url) == 0

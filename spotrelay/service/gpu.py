@@ -1,0 +1,92 @@
+"""How busy the GPUs are, as CloudWatch's agent reports it, for services whose number follows that.
+
+The agent has a unit of its own. A service runs without it: then nobody knows its load, and its number holds.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from spotrelay.core.names import METRICS_DIMENSION, instances_namespace
+from spotrelay.core.scaling import MetricTarget
+from spotrelay.service.model import Service
+
+MEASUREMENT = "utilization_gpu"
+METRIC = f"nvidia_smi_{MEASUREMENT}"
+"""What the agent calls it in CloudWatch."""
+
+INTERVAL_S = 60
+"""More often would make it a metric of high resolution, of which nothing here would know more."""
+
+SCRIPT = """\
+#!/bin/bash
+# AWS's Deep Learning images have the agent, and Amazon Linux its package.
+set -euo pipefail
+cd "$(dirname "$0")"
+agent=/opt/aws/amazon-cloudwatch-agent/bin/amazon-cloudwatch-agent-ctl
+if [ ! -x "$agent" ]; then
+  if command -v dnf >/dev/null; then
+    dnf install -y -q amazon-cloudwatch-agent
+  else
+    # Always the same file: what keeps trying mustn't fill the disk.
+    from=https://amazoncloudwatch-agent.s3.amazonaws.com/ubuntu/$(dpkg --print-architecture)/latest
+    curl -fsSL --retry 5 -o agent.deb "$from/amazon-cloudwatch-agent.deb"
+    dpkg -i agent.deb
+    rm agent.deb
+  fi
+fi
+exec "$agent" -a fetch-config -m ec2 -s -c "file:$PWD/gpu.json"
+"""
+
+UNIT = """\
+[Unit]
+Description=SpotRelay: GPU utilisation of {name}
+Wants=network-online.target
+# Not while the service is set up: only one of the two can install packages at a time.
+After=network-online.target spotrelay.service
+# Without it nobody knows how busy the GPUs are, and the number of replicas holds: it keeps trying.
+StartLimitIntervalSec=0
+
+[Service]
+Type=oneshot
+ExecStart=/bin/bash {home}/gpu.sh
+Restart=on-failure
+RestartSec=300
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def target(service: str, percent: float) -> MetricTarget:
+    """The average of all GPUs of all instances is to be this, in percent."""
+    return MetricTarget(
+        namespace=instances_namespace(service),
+        name=METRIC,
+        target=percent,
+        dimensions={METRICS_DIMENSION: service},
+    )
+
+
+def is_measured(service: Service) -> bool:
+    """Whether instances report it."""
+    metric = service.scaling.metric if service.scaling else None
+    return metric is not None and metric.namespace == instances_namespace(service.name)
+
+
+def agent_config(service: Service) -> str:
+    """The agent's configuration. One metric for the whole service: each costs 0.30 USD a month."""
+    section: dict[str, Any] = {
+        "measurement": [MEASUREMENT],
+        "metrics_collection_interval": INTERVAL_S,
+        "append_dimensions": {METRICS_DIMENSION: service.name},
+        # Those of each GPU of each instance, which nobody reads.
+        "drop_original_metrics": [MEASUREMENT],
+    }
+    metrics = {
+        "namespace": instances_namespace(service.name),
+        "aggregation_dimensions": [[METRICS_DIMENSION]],
+        "metrics_collected": {"nvidia_gpu": section},
+    }
+    return json.dumps({"metrics": metrics}, indent=1) + "\n"

@@ -1,0 +1,64 @@
+"""What EC2 and the load balancer show, by slot: see `core.slots`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from spotrelay.core.instances import Instance
+from spotrelay.core.rows import Rows
+from spotrelay.core.slots import host
+from spotrelay.core.spec import ServiceSpec
+
+
+def taken(rows: Rows) -> dict[str, set[str]]:
+    """By instance, the slots that replicas have."""
+    return _by_host(r.instance_id for r in rows.replicas.values() if r.instance_id)
+
+
+def _by_host(slots: Iterable[str]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = defaultdict(set)
+    for slot in slots:
+        found[host(slot)].add(slot)
+    return found
+
+
+def instances(
+    spec: ServiceSpec | None, rows: Rows, seen: Collection[Instance], targets: Collection[str]
+) -> dict[str, Instance]:
+    """The instances by slot: those that replicas have, and those that are in rotation though none has them.
+
+    Of an instance without a replica the document says how many it hosts, and the load balancer no fewer than
+    are registered.
+    """
+    owned, registered = taken(rows), _by_host(targets)
+    counts = {host(r.instance_id): r.slots for r in rows.replicas.values() if r.instance_id}
+    by_slot: dict[str, Instance] = {}
+    for instance in seen:
+        there = registered.get(instance.id, set())
+        usual = spec.hosted_by(instance.offering.pool.instance_type) if spec else 1
+        count = counts.get(instance.id) or max(usual, len(there))
+        slots = owned.get(instance.id, set()) | (there if count > 1 else set()) or {instance.id}
+        by_slot |= {slot: replace(instance, id=slot, slots=count) for slot in sorted(slots)}
+    return by_slot
+
+
+def warned(rows: Rows, seen: Mapping[str, datetime]) -> dict[str, datetime]:
+    """When EC2 said that it takes an instance back, by slot."""
+    owned = taken(rows)
+    return {
+        slot: at for instance_id, at in seen.items() for slot in {instance_id, *owned.get(instance_id, ())}
+    }
+
+
+def free(rows: Rows, slot_ids: Collection[str]) -> list[str]:
+    """Of the slots that are to be ended, the instances on which no other replica is left: those may end.
+
+    Where not all of the replicas were read, one that shares its instance ends nothing: the next tick does.
+    """
+    owned = taken(rows)
+    sharing = {r.instance_id for r in rows.replicas.values() if r.slots > 1}
+    ending = {host(slot) for slot in slot_ids if rows.is_whole or slot not in sharing}
+    return sorted(i for i in ending if owned.get(i, set()) <= set(slot_ids))

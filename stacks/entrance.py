@@ -1,0 +1,131 @@
+"""The way in: the target group whose members the controller decides, and the load balancer before it."""
+
+from __future__ import annotations
+
+from aws_cdk import CfnParameter, Duration, Stack
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_elasticloadbalancingv2 as elbv2
+from constructs import Construct
+
+from spotrelay.core.names import target_group_name
+from spotrelay.service import Service
+from stacks.network import Network
+
+HEALTH_CHECK_INTERVAL = Duration.seconds(5)
+"""The shortest ELB offers: a replacement gets its first request this much after it can serve, at most."""
+
+HEALTH_CHECK_TIMEOUT = Duration.seconds(4)
+"""Must be shorter than the interval; a busy model server answers its health check late."""
+
+UNHEALTHY_THRESHOLD = 3
+"""Late three times in a row is more than busy. A server that hangs gets no new request after 14 to 19 s: at
+most five until the next check, ten for two more, four until the last has timed out. EC2 announces losses
+itself: no need to be quicker (docs/decisions/2026-11-22-hung-servers.md)."""
+
+RESPONSE_PERIOD, RESPONSE_STATISTIC = Duration.minutes(5), "p99"
+
+
+class Entrance(Construct):
+    """What the rest of a service's stack must know of its way in."""
+
+    target_group_arn: str
+    balancer: str = ""
+    """The load balancer's name in metrics, `app/name/id`; empty where nobody says which one it is."""
+    security_group: ec2.ISecurityGroup | None = None
+    """The load balancer's; None: the user's own groups let it in."""
+    response_time: cloudwatch.IMetric | None = None
+    """How long answers take; None where nobody says what load balancer counts it."""
+
+
+class GivenListener(Entrance):
+    """A listener that exists already, and a rule of it that forwards to a target group of the service's."""
+
+    def __init__(self, scope: Construct, id_: str, *, service: Service, network: Network) -> None:
+        super().__init__(scope, id_)
+        listener = service.listener
+        if listener is None:
+            raise ValueError(f"{service.name} names no listener")
+        group = target_group(self, service, network)
+        conditions = {"path-pattern": listener.paths, "host-header": listener.hosts}
+        rule = elbv2.CfnListenerRule(
+            self,
+            "Rule",
+            listener_arn=listener.arn,
+            priority=listener.priority,
+            conditions=[
+                elbv2.CfnListenerRule.RuleConditionProperty(field=field, values=values)
+                for field, values in conditions.items()
+                if values
+            ],
+            actions=[
+                elbv2.CfnListenerRule.ActionProperty(type="forward", target_group_arn=group.target_group_arn)
+            ],
+        )
+        rule.node.add_dependency(group)
+        self.target_group_arn = group.target_group_arn
+        self.balancer = listener.balancer
+        # The balancer may have other services: only this one's answers count.
+        self.response_time = cloudwatch.Metric(
+            namespace="AWS/ApplicationELB",
+            metric_name="TargetResponseTime",
+            dimensions_map={
+                "LoadBalancer": listener.balancer,
+                "TargetGroup": group.target_group_full_name,
+            },
+            period=RESPONSE_PERIOD,
+            statistic=RESPONSE_STATISTIC,
+        )
+
+
+class GivenTargetGroup(Entrance):
+    """A target group that exists already, behind whatever load balancer it is."""
+
+    def __init__(self, scope: Construct, id_: str, *, target_group_arn: str) -> None:
+        super().__init__(scope, id_)
+        self.target_group_arn = target_group_arn
+
+
+def target_group(scope: Construct, service: Service, network: Network) -> elbv2.ApplicationTargetGroup:
+    """The target group of a service that brings none."""
+    return elbv2.ApplicationTargetGroup(
+        scope,
+        "Targets",
+        target_group_name=target_group_name(service.name),
+        vpc=network.vpc,
+        target_type=elbv2.TargetType.INSTANCE,
+        protocol=elbv2.ApplicationProtocol.HTTP,
+        port=_nominal_port(scope, service),
+        # ELB's own default is 300 s: more than the 120 s that a warned instance has left.
+        deregistration_delay=Duration.seconds(service.drain_s),
+        # Answers take a second or a minute: taking turns would pile the long ones up on one replica.
+        load_balancing_algorithm_type=(
+            elbv2.TargetGroupLoadBalancingAlgorithmType.ROUND_ROBIN
+            if service.load_balancing == "round_robin"
+            else elbv2.TargetGroupLoadBalancingAlgorithmType.LEAST_OUTSTANDING_REQUESTS
+        ),
+        health_check=elbv2.HealthCheck(
+            path=service.health_check_path,
+            interval=HEALTH_CHECK_INTERVAL,
+            timeout=HEALTH_CHECK_TIMEOUT,
+            healthy_threshold_count=2,
+            unhealthy_threshold_count=UNHEALTHY_THRESHOLD,
+            healthy_http_codes=service.health_check_codes,
+        ),
+    )
+
+
+def _nominal_port(scope: Construct, service: Service) -> float:
+    """The port that the target group was made with, whatever the service's is by now.
+
+    Each target is registered with the port of its own version, so this one serves nobody. But it can't be
+    changed. A parameter keeps the value of the stack's last deployment, unless one is given.
+    """
+    parameter = CfnParameter(
+        Stack.of(scope),
+        "TargetGroupPort",
+        type="Number",
+        default=service.port,
+        description="What the target group was made with. Never change it: targets have their own ports",
+    )
+    return parameter.value_as_number

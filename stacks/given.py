@@ -1,0 +1,52 @@
+"""What the control plane's functions may do with what a service brings: in the service's own stack.
+
+So the control plane's template doesn't depend on the services, and the rights go with the service.
+"""
+
+from __future__ import annotations
+
+from aws_cdk import Fn, Stack
+from aws_cdk import aws_iam as iam
+from constructs import Construct
+
+from spotrelay.service import Service
+from stacks.functions import role_export
+from stacks.permissions import AS_CDK_NAG_WRITES, Function, Given, Place, grants_for, wildcards
+from stacks.validation import acknowledge
+
+
+class GivenPermissions(Construct):
+    """A managed policy for each function that needs one. IAM attaches ten to a role by default."""
+
+    def __init__(self, scope: Construct, id_: str, *, service: Service) -> None:
+        super().__init__(scope, id_)
+        stack = Stack.of(self)
+        place = Place.without_own(stack.partition, stack.region, stack.account)
+        given = given_by(service)
+        for function in Function:
+            granted = grants_for(given, function, place)
+            if not granted:
+                continue
+            role = iam.Role.from_role_name(
+                self, f"Role-{function}", Fn.import_value(role_export(function)), mutable=False
+            )
+            policy = iam.ManagedPolicy(
+                self,
+                f"For-{function}",
+                description=f"What SpotRelay may do with what {service.name} brings",
+                statements=[grant.statement() for grant in granted],
+            )
+            policy.attach_to_role(role)
+            for resource, why in wildcards(grants_for(given, function, AS_CDK_NAG_WRITES)).items():
+                acknowledge(policy, f"AwsSolutions-IAM5[Resource::{resource}]", why)
+
+
+def given_by(service: Service) -> Given:
+    """What of a service's own the functions must use."""
+    profile = service.instance_profile
+    return Given(
+        service.name,
+        target_group_arn=service.target_group,
+        profile_arn=profile.arn if profile else None,
+        role_arn=profile.role_arn if profile else None,
+    )

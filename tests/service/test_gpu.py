@@ -1,0 +1,150 @@
+"""How busy the GPUs are: what instances run for services whose number of replicas follows it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]  # what cloud-init reads with
+
+from spotrelay.service import Service, gpu, user_data
+
+from .conftest import Loader
+from .test_scaling import POLICY, QUEUE, file
+
+AGENT = "/opt/aws/amazon-cloudwatch-agent/bin/amazon-cloudwatch-agent-ctl"
+
+
+def config(service: Service) -> dict[str, Any]:
+    """The cloud-config, as cloud-init reads it."""
+    loaded: dict[str, Any] = yaml.safe_load(user_data(service, "us-east-1"))
+    return loaded
+
+
+@pytest.fixture
+def busy(service: Loader) -> Service:
+    """A service that follows its GPUs."""
+    return service(file({"min_replicas": 1, "max_replicas": 5}, {"gpu_utilization": 60}))
+
+
+def test_the_agent_reports_what_the_controller_reads(busy: Service) -> None:
+    """The very metric, of all the service's GPUs in one, and none of each GPU."""
+    assert busy.scaling
+    read = busy.scaling.metric
+    assert read
+    metrics = json.loads(gpu.agent_config(busy))["metrics"]
+    assert metrics["namespace"] == read.namespace
+    assert metrics["aggregation_dimensions"] == [list(read.dimensions)]
+    (section,) = metrics["metrics_collected"].values()
+    assert section["append_dimensions"] == read.dimensions
+    assert section["measurement"] == section["drop_original_metrics"] == ["utilization_gpu"]
+    assert read.name == "nvidia_smi_utilization_gpu"
+    assert read.statistic == "Average"
+
+
+def test_the_agent_is_beside_the_service(busy: Service) -> None:
+    """A unit of its own comes after the service's, and neither needs the other."""
+    found = config(busy)
+    files = {Path(f["path"]).name: f["content"] for f in found["write_files"]}
+    assert json.loads(files["gpu.json"]) == json.loads(gpu.agent_config(busy))
+    assert "gpu" not in files["spotrelay.service"]
+    unit = files["spotrelay-gpu.service"].splitlines()
+    assert "After=network-online.target spotrelay.service" in unit
+    assert not any(line.startswith(("Requires", "BindsTo", "PartOf")) for line in unit)
+    assert "ExecStart=/bin/bash /opt/spotrelay/gpu.sh" in unit
+    assert unit[-1] == "WantedBy=multi-user.target"
+    enabled = [command[-1] for command in found["runcmd"] if command[:2] == ["systemctl", "enable"]]
+    assert enabled == ["spotrelay.service", "spotrelay-gpu.service"]
+    assert all("--no-block" in command for command in found["runcmd"] if "enable" in command)
+
+
+@pytest.mark.parametrize("scaling", [None, {"metric": QUEUE}, {"ongoing": {"target_per_replica": 8}}])
+def test_no_other_service_has_it(service: Loader, scaling: Any) -> None:
+    """Its user data is as before."""
+    chat = service(file(POLICY, scaling))
+    assert not gpu.is_measured(chat)
+    assert "gpu" not in json.dumps(config(chat)["write_files"]).replace("nvidia", "")
+    assert config(chat)["runcmd"][-1][-1] == "spotrelay.service"
+
+
+def ran(directory: Path, **commands: str) -> tuple[int, list[str]]:
+    """Run the script where these commands are all there is, each a line of bash; its status, who was called.
+
+    `agent` is the agent's own, present from the beginning; `installed` what an installation brings.
+    """
+    programs, opt, log = directory / "bin", directory / "opt", directory / "log"
+    programs.mkdir()
+    opt.mkdir()
+    for name in ("chmod", "dirname", "rm", "touch"):
+        (programs / name).symlink_to(f"/usr/bin/{name}")
+
+    def write(path: Path, line: str) -> None:
+        path.write_text(f'#!/bin/bash\necho "{path.name} $*" >> {log}\n{line}\n', encoding="utf-8")
+        path.chmod(0o755)
+
+    for name, line in commands.items():
+        write(opt / name if name == "agent" else programs / name, line.replace("OPT", str(opt)))
+    script = directory / "gpu.sh"
+    script.write_text(gpu.SCRIPT.replace(AGENT, f"{opt}/agent"), encoding="utf-8")
+    done = subprocess.run(
+        ["/bin/bash", str(script)],
+        env={"PATH": str(programs), "TMPDIR": str(directory)},
+        check=False,
+        capture_output=True,
+    )
+    said = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+    return done.returncode, said
+
+
+INSTALLS = "printf '#!/bin/bash\\nexit 0\\n' > OPT/agent; chmod +x OPT/agent"
+
+
+def test_an_image_that_has_the_agent_installs_nothing(tmp_path: Path) -> None:
+    """It gets its configuration and is started, also where it ran with another one."""
+    status, said = ran(tmp_path, agent=":", dnf=":", curl=":", dpkg=":")
+    assert status == 0
+    assert said == [f"agent -a fetch-config -m ec2 -s -c file:{tmp_path}/gpu.json"]
+
+
+def test_amazon_linux_has_it_as_a_package(tmp_path: Path) -> None:
+    """With dnf, which checks who signed it."""
+    status, said = ran(tmp_path, dnf=INSTALLS)
+    assert (status, said) == (0, ["dnf install -y -q amazon-cloudwatch-agent"])
+
+
+@pytest.mark.parametrize("arch", ["amd64", "arm64"])
+def test_ubuntu_gets_aws_s_package(tmp_path: Path, arch: str) -> None:
+    """From AWS's own bucket, for its architecture; nothing is left of it."""
+    dpkg = f'if [ "$1" = --print-architecture ]; then echo {arch}; else {INSTALLS}; fi'
+    status, said = ran(tmp_path, curl="touch agent.deb", dpkg=dpkg)
+    assert status == 0
+    assert not (tmp_path / "agent.deb").exists()
+    (url,) = (word for line in said if line.startswith("curl") for word in line.split() if "://" in word)
+    base = "https://amazoncloudwatch-agent.s3.amazonaws.com/ubuntu"
+    assert url == f"{base}/{arch}/latest/amazon-cloudwatch-agent.deb"
+
+
+@pytest.mark.parametrize(
+    "commands",
+    [
+        {"dnf": "exit 1"},
+        {"curl": "exit 22", "dpkg": "echo amd64"},
+        {"curl": ":", "dpkg": "echo amd64; exit 1"},
+    ],
+)
+def test_a_failure_is_one_and_nothing_is_started(tmp_path: Path, commands: dict[str, str]) -> None:
+    """Its own unit tries again later."""
+    status, said = ran(tmp_path, **commands)
+    assert status != 0
+    assert not any(line.startswith("agent") for line in said)
+    if commands.get("curl") == "exit 22":
+        assert not any(line.startswith("dpkg -i") for line in said), "what was fetched in part"
+
+
+def test_the_script_is_bash() -> None:
+    """No slip in it."""
+    subprocess.run(["/bin/bash", "-n"], input=gpu.SCRIPT, text=True, check=True, env=dict(os.environ))

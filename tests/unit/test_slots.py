@@ -1,0 +1,248 @@
+"""Instances that host several replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from spotrelay.control.controller import Controller
+from spotrelay.core import timing
+from spotrelay.core.instances import InstanceState, TargetState
+from spotrelay.core.pools import Offering, PurchaseOption
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.rows import Rows
+from spotrelay.core.slots import host
+from spotrelay.core.spec import OnWarning, ServiceSpec
+from spotrelay.events import InterruptionWarning, Signal, StateChange
+from spotrelay.serving import slots
+from tests.examples import demo_spec
+from tests.unit.worlds import Troubled, active, alive, dry, in_rotation, rows, settle, table, world_of
+
+LARGE = "g5.12xlarge"
+FIRST = "i-00000000000000001"
+SLOTS = [FIRST, f"{FIRST}:8082", f"{FIRST}:8083", f"{FIRST}:8084"]
+
+
+def shared(replicas: int = 4) -> ServiceSpec:
+    """The demo on instances with four GPUs, or with one."""
+    types = (LARGE, *demo_spec().instance_types)
+    return replace(
+        demo_spec(replicas=replicas), instance_types=types, slots={LARGE: 4}, on_warning=OnWarning.LEAVE
+    )
+
+
+def of_slots(spec: ServiceSpec) -> tuple[Troubled, Controller]:
+    """A service that serves, on instances with four GPUs as far as they are of use."""
+    world = world_of(spec)
+    controller = Controller(world.ports())
+    settle(world, controller)
+    assert [r.state for r in active(world)] == [ReplicaState.READY] * spec.replicas
+    world.clock.advance(timing.LEASE_S)
+    world.router.calls.clear()
+    world.fleet.launches.clear()
+    return world, controller
+
+
+def warning(world: Troubled, *instance_ids: str) -> list[Signal]:
+    """EC2 warns instances; the events."""
+    now = world.clock.now()
+    world.fleet.interrupted |= dict.fromkeys(instance_ids, now)
+    return [InterruptionWarning(i, now, "terminate") for i in instance_ids]
+
+
+def no_large_ones(world: Troubled) -> None:
+    """EC2 has no instances with four GPUs any more."""
+    pools = [p for p in shared().pools if p.instance_type == LARGE]
+    world.fleet.capacity.update({Offering(p, o): 0 for p in pools for o in PurchaseOption})
+
+
+def ids(replicas: Sequence[Replica]) -> list[str | None]:
+    """Their slots."""
+    return [r.instance_id for r in replicas]
+
+
+def test_four_replicas_share_an_instance() -> None:
+    """One instance is launched; each replica has a row, a port and a target of its own."""
+    world, _ = of_slots(shared())
+    assert len(world.fleet.instances) == 1
+    assert ids(active(world)) == SLOTS
+    assert in_rotation(world) == set(SLOTS)
+    assert [world.router.registered[slot] for slot in SLOTS] == [8081, 8082, 8083, 8084]
+    assert {r.slots for r in active(world)} == {4}
+
+
+@pytest.mark.parametrize(("replicas", "instances"), [(3, 3), (5, 2), (8, 2), (9, 3)])
+def test_no_accelerator_is_paid_for_nothing(replicas: int, instances: int) -> None:
+    """Types with more room than replicas are wanted are left out, and what is over when they are full.
+
+    EC2 may give one more large instance for the last ones.
+    """
+    world, _ = of_slots(shared(replicas))
+    assert len(alive(world)) == instances
+
+
+def test_a_warning_takes_all_of_them_out_at_once() -> None:
+    """One deregistration for the four, one launch for their four replacements, and four rows say so."""
+    world, controller = of_slots(shared())
+    no_large_ones(world)
+    assert controller.handle(warning(world, FIRST)) == []
+    assert [call for call, _ in world.router.calls] == ["deregister"]
+    assert set(world.router.calls[0][1]) == set(SLOTS)
+    assert [launch.count for launch in world.fleet.launches] == [4]
+    assert ids(active(world)) == [f"i-{number:017x}" for number in (2, 3, 4, 5)]
+    settle(world, controller)
+    assert [r.state for r in active(world)] == [ReplicaState.READY] * 4
+    assert not any(slot in in_rotation(world) for slot in SLOTS)
+
+
+def test_a_lost_warning_is_found_for_all_of_them() -> None:
+    """No event at all: the next tick drains and replaces the four."""
+    world, controller = of_slots(shared())
+    warning(world, FIRST)
+    controller.tick("demo")
+    assert [r.state for r in rows(world).replicas.values()][:4] == [ReplicaState.DRAINING] * 4
+    assert len([r for r in active(world) if host(r.instance_id or "") != FIRST]) == 4
+
+
+def test_what_could_not_be_reacted_to_comes_again_as_it_came() -> None:
+    """A failed service's signal names the instance, and comes back once."""
+    world, controller = of_slots(shared())
+    signals = warning(world, FIRST)
+    world.refuse("store.commit", RuntimeError("no"), None)
+    assert list(controller.handle(signals)) == signals
+
+
+def test_an_instance_stays_while_one_of_its_replicas_serves() -> None:
+    """Three go one after the other; the instance serves on, and ends with the last of them."""
+    world, controller = of_slots(shared())
+    for left in (3, 2, 1):
+        world.services.specs["demo"] = shared(left)
+        settle(world, controller, 20)
+        assert ids(active(world)) == SLOTS[:left]
+        assert in_rotation(world) == set(SLOTS[:left])
+        assert alive(world) == {FIRST}
+    world.services.specs["demo"] = shared(0)
+    settle(world, controller, 20)
+    assert not alive(world)
+    assert not rows(world).replicas
+
+
+def test_all_that_go_together_end_their_instance_by_themselves() -> None:
+    """No orphan has to be found: the last of them terminates it."""
+    world, controller = of_slots(shared())
+    world.services.specs["demo"] = shared(0)
+    settle(world, controller, 20)
+    assert not alive(world)
+    assert {r.id for r in world.store.history("demo", 10)} == {1, 2, 3, 4}
+
+
+def test_one_that_never_gets_ready_costs_the_others_nothing() -> None:
+    """It fails and is replaced elsewhere, and its instance serves on."""
+    world = world_of(shared())
+    controller = Controller(world.ports())
+
+    def third_is_ill() -> None:
+        world.router.pass_checks()
+        targets = world.router.groups[shared().target_group_arn]
+        if SLOTS[2] in targets:
+            targets[SLOTS[2]] = TargetState.UNHEALTHY
+
+    for _ in range(12):
+        world.clock.advance(timing.TICK_IN_TRANSITION_S)
+        world.fleet.run()
+        controller.tick("demo")
+        third_is_ill()
+    world.clock.advance(shared().initial_delay_s + timing.BOOT_S + 1)
+    for _ in range(6):
+        world.clock.advance(timing.TICK_IN_TRANSITION_S)
+        controller.tick("demo")
+        third_is_ill()
+    failed = [r for r in world.store.history("demo", 10) if r.state is ReplicaState.FAILED]
+    assert ids(failed) == [SLOTS[2]]
+    assert FIRST in alive(world)
+    assert {SLOTS[0], SLOTS[1], SLOTS[3]} <= in_rotation(world)
+
+
+def test_rows_that_got_lost_come_back_for_all_that_serve() -> None:
+    """The table is empty: each target gets a row again, none leaves the rotation, nothing is terminated."""
+    world, controller = of_slots(shared())
+    kept = table(world)
+    kept.replicas.clear()
+    kept.highest_id = kept.serving = 0
+    world.clock.advance(timing.ORPHAN_GRACE_S)
+    settle(world, controller)
+    assert sorted(str(i) for i in ids(active(world))) == SLOTS
+    assert in_rotation(world) == set(SLOTS)
+    assert alive(world) == {FIRST}
+    assert {r.slots for r in active(world)} == {4}
+
+
+def test_one_row_that_got_lost_comes_back() -> None:
+    """The others are there: its target gets a row, and stays in rotation."""
+    world, controller = of_slots(shared())
+    kept = table(world)
+    del kept.replicas[3]
+    kept.serving = 3
+    world.clock.advance(timing.ORPHAN_GRACE_S)
+    settle(world, controller)
+    assert set(SLOTS) <= in_rotation(world)
+    assert set(SLOTS) <= {str(i) for i in ids(active(world))}
+    assert FIRST in alive(world)
+
+
+def test_an_answer_that_got_lost_brings_all_of_its_slots() -> None:
+    """The launch took effect and nobody recorded it: the tick gives the instance to the four that wait."""
+    world = world_of(shared())
+    controller = Controller(world.ports())
+    world.lose("fleet.launch", RuntimeError("killed"))
+    with pytest.raises(RuntimeError, match="killed"):
+        controller.tick("demo")
+    world.clock.advance(timing.ADOPT_AFTER_S)
+    settle(world, controller)
+    assert ids(active(world)) == SLOTS
+    assert len(world.fleet.instances) == 1
+
+
+def test_an_end_is_an_end_for_all() -> None:
+    """The instance is terminated behind our back: the four are replaced."""
+    world, controller = of_slots(shared())
+    world.fleet.enter(InstanceState.TERMINATED, [FIRST])
+    assert controller.handle([StateChange(FIRST, world.clock.now(), InstanceState.TERMINATED)]) == []
+    settle(world, controller)
+    assert [r.state for r in active(world)] == [ReplicaState.READY] * 4
+    assert not any(host(i or "") == FIRST for i in ids(active(world)))
+
+
+def test_a_dry_market_brings_fallbacks_on_shared_instances() -> None:
+    """Spot has nothing: the four fallbacks share an on-demand instance."""
+    world, controller = of_slots(shared())
+    dry(world, PurchaseOption.SPOT)
+    world.fleet.capacity.update(
+        {Offering(p, PurchaseOption.SPOT): 0 for p in shared().pools if p.instance_type == LARGE}
+    )
+    controller.handle(warning(world, FIRST))
+    world.clock.advance(2)
+    settle(world, controller)
+    fallbacks = [r for r in active(world) if r.is_fallback]
+    assert len(fallbacks) == 4
+    assert len({host(r.instance_id or "") for r in fallbacks}) == 1
+
+
+def test_what_shares_an_instance_ends_nothing_where_others_were_not_read() -> None:
+    """A few rows don't say who else is there; all rows do."""
+    one, other = (replica_on(slot, number) for number, slot in enumerate(SLOTS[:2], 1))
+    alone = replace(other, slots=1)
+    some = Rows(replicas={2: other})
+    assert slots.free(some, {SLOTS[1]}) == []
+    assert slots.free(replace(some, replicas={2: alone}), {SLOTS[1]}) == [FIRST]
+    assert slots.free(replace(some, is_whole=True), {SLOTS[1]}) == [FIRST]
+    assert slots.free(Rows(is_whole=True, replicas={1: one, 2: other}), {SLOTS[1]}) == []
+
+
+def replica_on(slot: str, id_: int) -> Replica:
+    """One that serves in a slot."""
+    now = world_of().clock.now()
+    requested = Replica.requested("demo", id_, 1, now, reason="test", port=8081)
+    return replace(requested, state=ReplicaState.READY, instance_id=slot, slots=4)

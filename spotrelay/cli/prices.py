@@ -43,7 +43,7 @@ class PriceList:
             BotoCoreError: there are no credentials.
         """
         there = in_region(service, self.region)
-        now = datetime.now(UTC)
+        now = datetime.now(UTC).replace(microsecond=0)  # as the answer tells it
         try:
             listed = {name: self._prices.on_demand(self.region, name) for name in there.instance_type_names}
             types = there.instance_type_names if there.use_spot else ()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from spotrelay.cli.app import app
+from spotrelay.service.costs import LOOK_BACK, usual
 from tests.local.conftest import Aws
 
 pytestmark = pytest.mark.xdist_group("local")
@@ -46,8 +49,37 @@ def test_the_costs_are_at_the_accounts_prices(aws: Aws, monkeypatch: pytest.Monk
     code, out, err = run(monkeypatch, aws)
     assert (code, err) == (0, "")
     told = " ".join(out.replace("│", " ").split())  # unwrapped
-    assert f"2 replicas: on-demand 1,428 USD, with Spot usually {month['spot_usd']:,.0f} USD" in told
+    sums = re.search(r"2 replicas: on-demand 1,428 USD, with Spot usually ([\d,]+) USD", told)
+    assert sums is not None, told
+    # The week goes on between two commands, and with it the median.
+    assert float(sums[1].replace(",", "")) == pytest.approx(month["spot_usd"], rel=0.1)
     assert "11 in each zone; 33 with a Spot price in us-east-1" in told
+
+
+def test_a_price_is_of_the_last_week_and_of_types_that_run_there(
+    aws: Aws, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It is the median of the changes that EC2 tells; an alternative for another region isn't asked about."""
+    file = tmp_path / "chat.yaml"
+    ways = "any_of: [{accelerators: L4, region: us-east-1}, {accelerators: T4, region: us-west-2}]"
+    resources = f"resources: {{{ways}, cpus: 4, ports: 80}}"
+    text = f"{{service: {{replicas: 1}}, {resources}, spotrelay: {{}}, run: serve}}"
+    file.write_text(text, encoding="utf-8")
+    monkeypatch.setattr("tests.local.test_validate.FILE", file)
+    code, out, err = run(monkeypatch, aws, "--json")
+    assert code == 0, err
+    costs = json.loads(out)["services"][0]["costs"]
+    assert list(costs["instance_types"]) == ["g6.xlarge"]
+    now = datetime.fromisoformat(costs["at"])
+    rows = aws.ec2.describe_spot_price_history(
+        InstanceTypes=["g6.xlarge"],
+        AvailabilityZone="us-east-1a",
+        ProductDescriptions=["Linux/UNIX"],
+        StartTime=now - LOOK_BACK,
+    )["SpotPriceHistory"]
+    assert len(rows) > 10
+    changes = [(row["Timestamp"], float(row["SpotPrice"])) for row in rows]
+    assert costs["instance_types"]["g6.xlarge"]["spot_usd"]["us-east-1a"] == usual(changes, now)
 
 
 def test_who_may_not_ask_for_prices_sees_the_rest(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:

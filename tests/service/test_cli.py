@@ -17,6 +17,7 @@ from spotrelay.aws.quotas import Quotas
 from spotrelay.cli.app import app
 from spotrelay.core.ports import Denied
 from spotrelay.core.quotas import Quota
+from spotrelay.service.errors import Problem
 from spotrelay.service.inputs import inputs
 from spotrelay.service.reference import schema_text
 
@@ -233,6 +234,23 @@ def test_a_path_that_no_system_has_is_one_line(path: str) -> None:
         cwd=ROOT,
     )
     assert (done.returncode, done.stderr) == (2, f"{path[:60]}…: can't be read: File name too long\n")
+
+
+def test_a_failure_of_a_file_isnt_blamed_on_the_output() -> None:
+    """Whatever file it is: the line names it."""
+    code = (
+        "import spotrelay.cli.app as module; module.app = lambda: open('/nowhere/x');"
+        "from spotrelay.cli import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (1, "spotrelay: /nowhere/x: No such file or directory\n")
+
+
+def test_a_problem_shows_no_word_in_full_that_nobody_reads() -> None:
+    """Neither of its parts; what a program reads has them."""
+    problem = Problem("f.yaml", 1, f"envs.{LONG}", f"expected x, got {LONG} there")
+    assert str(problem) == f"f.yaml:1: envs.{LONG[:55]}…: expected x, got {LONG[:60]}… there"
+    assert problem.field.endswith(LONG)
 
 
 def test_thousands_of_values_get_one_line(tmp_path: Path) -> None:

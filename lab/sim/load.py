@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from random import Random
@@ -108,10 +108,18 @@ class SimLoads:
     scheduler: Scheduler
     loads: Loads
     faults_s: float
+    told: dict[str, list[tuple[float, Load]]] = field(default_factory=dict)
+    """By service: what was answered, and when."""
 
     def observe(self, spec: ServiceSpec, now: datetime) -> Load:  # noqa: ARG002
         """See `ports.Loads.observe`."""
-        return self.gate(Call.OBSERVE_LOAD, spec, lambda: self.seen(self.scheduler.now))
+
+        def answer() -> Load:
+            load = self.seen(self.scheduler.now)
+            self.told.setdefault(spec.service, []).append((self.scheduler.now, load))
+            return load
+
+        return self.gate(Call.OBSERVE_LOAD, spec, answer)
 
     def seen(self, time: float) -> Load:
         """What is measured at a time."""

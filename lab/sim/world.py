@@ -116,7 +116,7 @@ class SimWorld:
         self.dead_letters = SimDeadLetters(self.gate)
         self.ticker = SimTicker(self.gate, self.checker, self.ticks, scenario.tick_lag_s)
         self.loads = SimLoads(self.gate, self.scheduler, scenario.loads, scenario.faults_s)
-        self.load_checker = LoadChecker(self.checker)
+        self.load_checker = LoadChecker(self.checker, self.loads)
         store = SimStore(self.gate, self.checker, self.scheduler, self.random, self.memory)
         numbers = count(1)
         self.ports = Ports(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import insort
 from dataclasses import dataclass, field
 from math import ceil
-from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from lab.sim.faults import Call
@@ -18,6 +16,7 @@ from spotrelay.core.scaling import Load, Scaling
 from spotrelay.core.spec import ServiceSpec
 
 if TYPE_CHECKING:
+    from lab.sim.load import SimLoads
     from lab.sim.rules.checker import Checker
 
 SLACK_S = 2.0
@@ -36,6 +35,7 @@ class LoadChecker:
     """Checks every tick of a service whose number follows the load."""
 
     checker: Checker
+    loads: SimLoads
     seen: dict[str, list[tuple[float, int | None]]] = field(default_factory=dict)
     """By service: when it was measured, and what was asked for; None if nobody could tell."""
     kept_since: dict[str, float] = field(default_factory=dict)
@@ -50,9 +50,12 @@ class LoadChecker:
         load = asked.answer if isinstance(asked.answer, Load) else Load()
         rate = load.requests_per_s
         number = None if rate is None else asked_for(scaling, rate)
-        known = self.seen.setdefault(spec.service, [])
-        # Two may be under way at once, and the later one end first.
-        insort(known, (asked.at, number), key=itemgetter(0))
+        ended = self.seen.setdefault(spec.service, [])
+        ended.append((asked.at, number))
+        # Others may be under way, and have written down what they made of theirs.
+        told = self.loads.told.get(spec.service, ())
+        under_way = {at: asked_for(scaling, one.requests_per_s or 0.0) for at, one in told if one != Load()}
+        known = sorted((under_way | dict(ended)).items())
         seen = [one for one in known if one[0] <= asked.at]
         rows = invocation.rows or Rows()
         before = rows.requests.get(Source.LOAD)
@@ -61,6 +64,8 @@ class LoadChecker:
         noted = first(reversed(invocation.calls), Call.NOTE_REQUEST)
         about = next((c.about for c in invocation.calls if c.call is Call.NOTE_REQUEST), None)
         became = about.replicas if isinstance(about, ScaleRequest) else was
+        damaged_at = self.checker.damaged.get(spec.service, 0.0)
+        self.kept_since[spec.service] = max(self.kept_since.get(spec.service, 0.0), damaged_at)
         # With the highest ID the number got lost, too: rows don't tell what it began with.
         if before is not None or all(id_ <= rows.highest_id for id_ in rows.replicas):
             self._check_change(spec.service, scaling, seen, was, became, invocation.began_at)

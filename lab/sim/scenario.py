@@ -213,7 +213,7 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
     updates = Random(f"{seed}-updates")  # noqa: S311 - to be repeated
     on_update = updates.choice((OnUpdate.KEEP, OnUpdate.ROLLING))
     ports = updates.choice(((8081,), (8081, 8082)))
-    is_probed = specs[0].readiness_probe is not None or bool(known.number)
+    is_probed = all(s.readiness_probe for s in specs) or bool(known.number)
     if on_update is OnUpdate.ROLLING and is_probed and updates.random() < 0.6:
         on_update = OnUpdate.BLUE_GREEN  # which only a probe can tell that all are up
     bake_s = updates.choice((None, 0.0, 40.0))

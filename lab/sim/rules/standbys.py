@@ -120,6 +120,8 @@ class StandbyChecker:
         intent = changes.open_intent
         if intent is None or not any(r.stands_by for r in changes.stored if r.id in intent.replica_ids):
             return
+        if changes.close_intents:
+            return  # the next step of a launch that has begun
         # By what it read, less what it has taken out itself.
         staying = sum(r.stays and r.id in after and after[r.id].stays for r in invocation.loaded.values())
         staying = max(staying, sum(r.stays for r in after.values()))

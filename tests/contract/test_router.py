@@ -173,3 +173,21 @@ def test_errors_are_not_taken_for_absent_targets(
         router.deregister(SPEC, ["i-1"])
     with pytest.raises(error):
         router.health(SPEC)
+
+
+def test_a_slot_is_a_target_of_its_own(elbv2: Stubber, clients: Clients) -> None:
+    """Each is named by its instance and its port, and comes back under the name that it was given."""
+    group, slots = {"TargetGroupArn": SPEC.target_group_arn}, ["i-1", "i-1:8082", "i-1:8083"]
+    targets = [{"Id": "i-1", "Port": port} for port in (8081, 8082, 8083)]
+    elbv2.add_response("register_targets", {}, {**group, "Targets": targets})
+    elbv2.add_response("deregister_targets", {}, {**group, "Targets": targets})
+    shown = [{"Target": target, "TargetHealth": {"State": "healthy"}} for target in reversed(targets)]
+    for answer in (shown, shown[:2], shown[:2], shown):
+        elbv2.add_response("describe_target_health", {"TargetHealthDescriptions": answer}, group)
+    router = TargetGroupRouter(clients)
+    assert router.register(SPEC, slots) == frozenset()
+    router.deregister(SPEC, slots)
+    assert list(router.health(SPEC)) == slots  # of an instance that nobody knows the lowest port is the first
+    assert list(router.health(SPEC, slots)) == slots[1:]  # its first slot has gone
+    assert list(router.health(SPEC)) == ["i-1", "i-1:8083"]
+    assert router.ports(SPEC, slots) == dict(zip(slots, (8081, 8082, 8083), strict=True))

@@ -174,6 +174,19 @@ def test_only_on_demand_targets_reservations(
     assert config["LaunchTemplateSpecification"] == template
 
 
+def test_who_hosts_several_weighs_as_much(clients: Clients, fleet: Ec2Fleet) -> None:
+    """Capacity is counted in replicas then, and a price cap is one replica's; else nothing is weighed."""
+    types = {pool.instance_type for pool in REQUEST.pools}
+    shared = replace(REQUEST.spec, slots={"g5.xlarge": 4})
+    request = replace(REQUEST, spec=shared, max_prices={"g5.xlarge": 2.0})
+    for override in _sent_overrides(clients, fleet, request):
+        is_shared = override["InstanceType"] == "g5.xlarge"
+        assert override["WeightedCapacity"] == (4 if is_shared else 1)
+        assert override.get("MaxPrice") == ("0.5000" if is_shared else None)
+    assert {"g5.xlarge"} < types
+    assert not any("WeightedCapacity" in override for override in _sent_overrides(clients, fleet, REQUEST))
+
+
 def test_each_type_has_its_price_cap(clients: Clients, fleet: Ec2Fleet) -> None:
     """The most to pay goes to every pool of a type that has a cap; the others are left to EC2's own."""
     overrides = _sent_overrides(clients, fleet, replace(REQUEST, max_prices={"g5.xlarge": 0.5}))

@@ -58,8 +58,8 @@ def given(env: list[str] | None, env_file: Path | None, secret: list[str] | None
 
 
 def expanded(paths: Iterable[Path]) -> Iterator[Path]:
-    """Each file, and for a directory the service files in it."""
-    for path in paths:
+    """Each file once, and for a directory the service files in it."""
+    for path in dict.fromkeys(paths):
         if _is_directory(path):
             found = sorted(file for file in path.iterdir() if file.suffix in (".yaml", ".yml"))
             yield from found or [path]

@@ -188,6 +188,8 @@ def _text(path: Path) -> str:
 
     try:
         if str(path) == STANDARD_INPUT:
+            if sys.stdin is None:
+                raise unreadable("standard input is closed: give it a service file's text")
             content = sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
         elif (what := _no_file(path.stat().st_mode)) is not None:
             raise unreadable(f"is {what}, not a file: give its text on standard input, with -")
@@ -195,6 +197,8 @@ def _text(path: Path) -> str:
             with path.open("rb") as file:
                 content = file.read(MAX_FILE_BYTES + 1)
     except FileNotFoundError as error:
+        if path.is_symlink():
+            raise unreadable(f"is a symbolic link to {path.readlink()}, which isn't there") from error
         raise unreadable(f"no such file{_neighbours(path)}") from error
     except OSError as error:
         raise unreadable(f"can't be read: {error.strerror}") from error

@@ -349,11 +349,9 @@ def test_any_number_of_instances_is_located(store: Store) -> None:
 
 def test_an_instance_is_located_with_all_of_its_slots(store: Store) -> None:
     """An event names the instance; each replica that it hosts is found, and each slot by itself."""
-    shared = {"port": 8081, "slots": 3}
+    created = [replace(provisioned(r), port=8081, slots=3) for r in create(store, 3)]
     slots = ("i-7", "i-7:8082", "i-7:8083")
-    rows = [
-        replace(provisioned(r), instance_id=s, **shared) for r, s in zip(create(store, 3), slots, strict=True)
-    ]
+    rows = [replace(r, instance_id=slot) for r, slot in zip(created, slots, strict=True)]
     update(store, *rows)
     everyone = {slot: ("demo", row.id) for slot, row in zip(slots, rows, strict=True)}
     assert store.locate({"i-7"}) == everyone

@@ -461,3 +461,28 @@ def test_secrets_are_written_encrypted_and_never_shown(
     ]
     assert "D: /spotrelay/chat/D isn't written: give it with --secret D=…" in out
     assert not any(value in out for value in ("hush", "quiet", "in the file"))
+
+
+def test_a_link_that_leads_nowhere_is_told(tmp_path: Path) -> None:
+    """Not that there is no such file: there is a link of that name."""
+    (tmp_path / "chat.yaml").symlink_to("gone.yaml")
+    code, _, err = invoke("validate", str(tmp_path / "chat.yaml"))
+    assert code == 2
+    assert "is a symbolic link to gone.yaml, which isn't there" in err
+
+
+def test_a_file_that_is_named_twice_is_one(tmp_path: Path) -> None:
+    """It isn't at odds with itself."""
+    file = tmp_path / "chat.yaml"
+    file.write_text(GOOD, encoding="utf-8")
+    code, out, _ = invoke("validate", "--json", str(file), str(file))
+    assert (code, len(json.loads(out)["services"])) == (0, 1)
+
+
+def test_standard_input_that_is_closed_is_told(tmp_path: Path) -> None:
+    """One line with the remedy, and no traceback."""
+    command = f"exec {sys.executable} -m spotrelay validate - -n chat <&-"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "standard input is closed" in done.stderr
+    assert "Traceback" not in done.stderr

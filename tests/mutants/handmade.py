@@ -115,12 +115,12 @@ HAND_MADE: Sequence[HandMade] = (
         "warnings-after-instances",
         "control.controller",
         old="""\
-        warned = ports.fleet.warned()
-        instances = {i.id: i for i in ports.fleet.observe(service)}
+        warned = slots.warned(rows, ports.fleet.warned())
+        observed = ports.fleet.observe(service)
 """,
         new="""\
-        instances = {i.id: i for i in ports.fleet.observe(service)}
-        warned = ports.fleet.warned()
+        observed = ports.fleet.observe(service)
+        warned = slots.warned(rows, ports.fleet.warned())
 """,
         wrong="an instance that dies between the two looks is seen by neither",
     ),

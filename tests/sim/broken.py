@@ -316,7 +316,7 @@ def replaces_for_each_warning(replica: Replica, told: Any) -> Action | None:
 
 
 @mistake(reconcile, "_adoptions", Rule.ADOPTED_BEFORE_INTENT_CLOSES)
-def no_adoption(seen: Any, now: Any) -> dict[int, Any]:
+def no_adoption(*args: Any) -> dict[int, Any]:
     """An instance from a launch without an answer is never adopted."""
     return {}
 

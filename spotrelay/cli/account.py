@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import boto3
-
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.quotas import Quotas
-from spotrelay.cli.control_plane import CommandError
+from spotrelay.cli.control_plane import EXIT_FAILED, EXIT_NO_ACCESS, CommandError
+from spotrelay.cli.options import Where
 from spotrelay.core.ports import Denied, PortError
 from spotrelay.core.quotas import CONCURRENCY, LEAST_CONCURRENCY, Quota, shortages
 from spotrelay.service import Service
@@ -51,16 +50,18 @@ class Account:
             return self._quotas.value(quota)
         except Denied as error:
             needed = "--account needs the permission servicequotas:GetServiceQuota"
-            raise CommandError(f"{error}: {needed}") from error
+            raise CommandError(f"{error}: {needed}", EXIT_NO_ACCESS) from error
         except PortError as error:
-            raise CommandError(f"the quotas couldn't be looked up, try again: {error}") from error
+            raise CommandError(
+                f"the quotas couldn't be looked up, try again: {error}", EXIT_FAILED
+            ) from error
 
 
-def account_in(region: str | None) -> Account:
-    """The account of the credentials, None: in the region that the AWS configuration names.
+def account_in(where: Where) -> Account:
+    """The account of the credentials.
 
     Raises:
         BotoCoreError: there is no region, or its configuration is broken.
     """
-    clients = Clients(boto3.Session(region_name=region))
+    clients = Clients(where.session())
     return Account(str(clients.service_quotas.meta.region_name), Quotas(clients))

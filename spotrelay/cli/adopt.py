@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spotrelay.cli.options import Confirmed, EndpointUrl, Profile, Region, ServiceName, Where
 from spotrelay.core import desired
 from spotrelay.core.names import target_group_name
 
@@ -26,7 +27,7 @@ ATTEMPTS = 5
 
 
 def adopt(
-    name: Annotated[str, typer.Argument(help="The service.", metavar="NAME", show_default=False)],
+    name: ServiceName,
     is_to_be_replaced: Annotated[
         bool,
         typer.Option(
@@ -34,10 +35,10 @@ def adopt(
             help="Replace them by new ones, in turn: launched first, then drained.",
         ),
     ] = False,
-    region: Annotated[
-        str | None, typer.Option(help="Of the control plane.", metavar="R", show_default=False)
-    ] = None,
-    is_confirmed: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
+    region: Region = None,
+    profile: Profile = None,
+    endpoint_url: EndpointUrl = None,
+    is_confirmed: Confirmed = False,
 ) -> None:
     """Make replicas of the instances that serve in the target group that a service brings.
 
@@ -47,12 +48,8 @@ def adopt(
     from spotrelay.serving import adoption
 
     with control_plane.errors_shown("adopt"):
-        plane = control_plane.find(name, region)
-        spec = plane.services.get(name, fresh=True)
-        if spec is None:
-            raise control_plane.CommandError(
-                f"no service {name} is deployed in {plane.region}: check the name, or deploy it first"
-            )
+        plane = control_plane.find(name, Where(region, profile, endpoint_url))
+        spec = control_plane.deployed(plane, name)
         if f":targetgroup/{target_group_name(name)}/" in spec.target_group_arn:
             raise control_plane.CommandError(
                 f"the target group of {name} is SpotRelay's own, and has nothing else in it: name yours in"

@@ -8,24 +8,34 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 
-import boto3
 import typer
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
+    EndpointConnectionError,
     NoCredentialsError,
     NoRegionError,
     PartialCredentialsError,
     ProfileNotFound,
 )
 
+from spotrelay.cli.options import Where
 from spotrelay.core.names import CONTROL_PLANE_PARAMETER, SERVICE_NAME
-from spotrelay.core.ports import Denied, OtherControlPlane, PortError, UnreadableDocument
+from spotrelay.core.ports import Denied, NewerRows, OtherControlPlane, PortError, UnreadableDocument
+from spotrelay.core.spec import ServiceSpec
 from spotrelay.operate.access import ControlPlane, UnreadableControlPlaneError
+from spotrelay.operate.permissions import missing_action
 
-EXIT_UNDONE = 1
-"""The control plane wasn't told."""
+EXIT_FAILED = 1
+"""What was asked for failed, or the fleet isn't whole."""
+
+EXIT_BAD_INPUT = 2
+"""What was asked for can't be: a wrong argument, a service or control plane that isn't there."""
+
+EXIT_NO_ACCESS = 3
+"""There are no credentials, or they lack a permission."""
 
 PERMISSIONS = "docs/operating.md lists the permissions that this needs"
 
@@ -33,9 +43,13 @@ PERMISSIONS = "docs/operating.md lists the permissions that this needs"
 class CommandError(Exception):
     """Why a command can't do what it is for: one line, with the remedy."""
 
+    def __init__(self, message: str, exit_code: int = EXIT_BAD_INPUT) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
 
-def find(service: str, region: str | None) -> ControlPlane:
-    """The control plane of the region, None: of the region that the AWS configuration names.
+
+def find(service: str, where: Where) -> ControlPlane:
+    """The control plane of the region.
 
     Raises:
         CommandError: there is none, or no service can have this name.
@@ -43,7 +57,12 @@ def find(service: str, region: str | None) -> ControlPlane:
     """
     if not re.fullmatch(SERVICE_NAME, service):
         raise CommandError(f"{service!r} can't be a service's name: those are lower-case, as in its file")
-    session = boto3.Session(region_name=region)
+    return find_any(where)
+
+
+def find_any(where: Where) -> ControlPlane:
+    """The same, for a command that isn't about one service."""
+    session = where.session()
     plane = ControlPlane.found_with(session)
     if plane is None:
         raise CommandError(
@@ -53,53 +72,108 @@ def find(service: str, region: str | None) -> ControlPlane:
     return plane
 
 
+def deployed(plane: ControlPlane, service: str) -> ServiceSpec:
+    """The service's document, as it is deployed.
+
+    Raises:
+        CommandError: no such service is deployed; the nearest name is named.
+        PortError, UnreadableDocument, OtherControlPlane: see `ports.Services.get`.
+    """
+    spec = plane.services.get(service, fresh=True)
+    if spec is not None:
+        return spec
+    raise CommandError(not_deployed(plane, service))
+
+
+def not_deployed(plane: ControlPlane, service: str) -> str:
+    """That there is no such service, and what was probably meant."""
+    try:
+        names = plane.services.names()
+    except PortError:
+        names = ()  # the names are a help, and nothing that the command needs
+    nearest = get_close_matches(service, names, n=1)
+    meant = f"; did you mean {nearest[0]}?" if nearest else ": check the name, or deploy it first"
+    return f"no service {service} is deployed in {plane.region}{meant}"
+
+
 @contextmanager
 def errors_shown(command: str) -> Iterator[None]:
     """End the command with one line on standard error where it can't go on."""
     with errors_told(command) as told:
         yield
     if told:
-        raise typer.Exit(EXIT_UNDONE)
+        raise typer.Exit(told[0].exit_code)
+
+
+class Told(str):
+    """A line about what can't be done, and the exit code that goes with it."""
+
+    __slots__ = ("exit_code",)
+    exit_code: int
+
+    def __new__(cls, line: str, exit_code: int) -> Told:
+        """See the class."""
+        told = super().__new__(cls, line)
+        told.exit_code = exit_code
+        return told
 
 
 @contextmanager
-def errors_told(command: str) -> Iterator[list[str]]:
+def errors_told(command: str) -> Iterator[list[Told]]:
     """Say in one line on standard error what can't be done, and go on; the list then has the line."""
-    told: list[str] = []
+    told: list[Told] = []
     try:
         yield told
-    except (CommandError, UnreadableControlPlaneError, UnreadableDocument, OtherControlPlane) as error:
-        told.append(str(error))
-    except PortError as error:
-        told.append(_with_remedy(error))
-    except (BotoCoreError, ClientError) as error:
-        told.append(_why(error))
+    except Exception as error:
+        line = explained(error)
+        if line is None:
+            raise
+        told.append(line)
     for why in told:
         typer.echo(f"spotrelay {command}: {why}", err=True)
+
+
+def explained(error: Exception) -> Told | None:
+    """What the error means to whoever runs a command; None: it is a bug of ours."""
+    match error:
+        case CommandError():
+            return Told(str(error), error.exit_code)
+        case NewerRows():
+            return Told(
+                f"{error}: run the `spotrelay` of the version that is deployed, or a later one", EXIT_FAILED
+            )
+        case UnreadableControlPlaneError() | UnreadableDocument() | OtherControlPlane():
+            return Told(str(error), EXIT_FAILED)
+        case PortError() | ClientError():
+            action = missing_action(error)
+            if action is not None:
+                return Told(f"{error}: missing {action}; {PERMISSIONS}", EXIT_NO_ACCESS)
+            again = isinstance(error, PortError) and not isinstance(error, Denied)
+            return Told(f"{error}: try again" if again else str(error), EXIT_FAILED)
+        case BotoCoreError():
+            return _of_configuration(error)
+        case _:
+            return None
+
+
+def _of_configuration(error: BotoCoreError) -> Told:
+    """What boto3 itself has to say: before AWS was asked, or because it can't be reached."""
+    match error:
+        case NoRegionError():
+            return Told("which region? Name it with --region, or set AWS_DEFAULT_REGION", EXIT_BAD_INPUT)
+        case NoCredentialsError() | PartialCredentialsError():
+            remedy = "set AWS_PROFILE, or run `aws configure`"
+            return Told(f"no AWS credentials ({error}): {remedy}", EXIT_NO_ACCESS)
+        case ProfileNotFound():
+            remedy = "name one that `aws configure list-profiles` shows, with --profile or AWS_PROFILE"
+            return Told(f"{error}: {remedy}", EXIT_BAD_INPUT)
+        case EndpointConnectionError():
+            return Told(f"{error}: is the region right, or the address of --endpoint-url?", EXIT_FAILED)
+        case _:
+            return Told(str(error), EXIT_FAILED)
 
 
 def confirm(question: str, *, is_confirmed: bool) -> None:
     """Ask, unless it is confirmed already; anything but a yes ends the command."""
     if not is_confirmed:
         typer.confirm(question, abort=True)
-
-
-def _why(error: BotoCoreError | ClientError) -> str:
-    match error:
-        case NoRegionError():
-            return "which region? Name it with --region, or set AWS_DEFAULT_REGION"
-        case NoCredentialsError() | PartialCredentialsError():
-            return f"no AWS credentials ({error}): set AWS_PROFILE, or run `aws configure`"
-        case ProfileNotFound():
-            return f"{error}: set AWS_PROFILE to one that `aws configure list-profiles` shows"
-        case ClientError() if "AccessDenied" in error.response["Error"]["Code"]:
-            return f"{error}: {PERMISSIONS}"
-        case _:
-            return str(error)
-
-
-def _with_remedy(error: PortError) -> str:
-    """The same for what the control plane's own ports raise."""
-    if isinstance(error, Denied):
-        return f"{error}: {PERMISSIONS}"
-    return f"{error}: try again"

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
+
+from spotrelay.cli.options import Confirmed, EndpointUrl, Profile, Region, ServiceName, Where
 
 
 def override(
-    name: Annotated[str, typer.Argument(help="The service.", metavar="NAME", show_default=False)],
-    region: Annotated[
-        str | None, typer.Option(help="Of the control plane.", metavar="R", show_default=False)
-    ] = None,
-    is_confirmed: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
+    name: ServiceName,
+    region: Region = None,
+    profile: Profile = None,
+    endpoint_url: EndpointUrl = None,
+    is_confirmed: Confirmed = False,
 ) -> None:
     """Let the controller carry out what it holds back for one service.
 
@@ -21,7 +21,7 @@ def override(
     from spotrelay.cli import control_plane
 
     with control_plane.errors_shown("override"):
-        plane = control_plane.find(name, region)
+        plane = control_plane.find(name, Where(region, profile, endpoint_url))
         if not plane.is_deployed(name):
             typer.echo(f"warning: no service {name} is deployed in {plane.region}", err=True)
         typer.echo(

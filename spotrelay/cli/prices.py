@@ -8,11 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-import boto3
-
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.prices import Prices
-from spotrelay.cli.control_plane import CommandError
+from spotrelay.cli.control_plane import EXIT_FAILED, EXIT_NO_ACCESS, CommandError
+from spotrelay.cli.options import Where
 from spotrelay.core.ports import Denied, PortError
 from spotrelay.service import Service, in_region
 from spotrelay.service.costs import LOOK_BACK, Costs, costs
@@ -50,17 +49,19 @@ class PriceList:
             spot = self._prices.spot_since(self.region, types, now - LOOK_BACK) if types else {}
         except Denied as error:
             needed = "--prices needs the permissions pricing:GetProducts and ec2:DescribeSpotPriceHistory"
-            raise CommandError(f"{error}: {needed}") from error
+            raise CommandError(f"{error}: {needed}", EXIT_NO_ACCESS) from error
         except PortError as error:
-            raise CommandError(f"the prices couldn't be looked up, try again: {error}") from error
+            raise CommandError(
+                f"the prices couldn't be looked up, try again: {error}", EXIT_FAILED
+            ) from error
         return costs(there, self.region, listed, spot, now)
 
 
-def prices_in(region: str | None) -> PriceList:
-    """Those of the region, None: of the region that the AWS configuration names.
+def prices_in(where: Where) -> PriceList:
+    """Those of the region.
 
     Raises:
         BotoCoreError: there is no region, or its configuration is broken.
     """
-    clients = Clients(boto3.Session(region_name=region))
+    clients = Clients(where.session())
     return PriceList(str(clients.ec2_surveying.meta.region_name), Prices(clients))

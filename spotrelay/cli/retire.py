@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
+from spotrelay.cli.options import Confirmed, EndpointUrl, Profile, Region, ServiceName, Where
 from spotrelay.core.names import service_parameter
 
 
 def retire(
-    name: Annotated[str, typer.Argument(help="The service.", metavar="NAME", show_default=False)],
-    region: Annotated[
-        str | None, typer.Option(help="Of the control plane.", metavar="R", show_default=False)
-    ] = None,
-    is_confirmed: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
+    name: ServiceName,
+    region: Region = None,
+    profile: Profile = None,
+    endpoint_url: EndpointUrl = None,
+    is_confirmed: Confirmed = False,
 ) -> None:
     """Tell the controller that a service's stack is gone, so that it ends the replicas that are left.
 
@@ -23,7 +22,7 @@ def retire(
     from spotrelay.cli import control_plane
 
     with control_plane.errors_shown("retire"):
-        plane = control_plane.find(name, region)
+        plane = control_plane.find(name, Where(region, profile, endpoint_url))
         if plane.is_deployed(name):
             raise control_plane.CommandError(
                 f"{name} is deployed in {plane.region} (parameter {service_parameter(name)}): "

@@ -6,19 +6,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spotrelay.cli.options import EndpointUrl, Profile, Region, ServiceName, Where
+
 if TYPE_CHECKING:
     from spotrelay.core.rows import Rollback
     from spotrelay.core.spec import ServiceSpec
 
 
 def rollback(
-    name: Annotated[str, typer.Argument(help="The service.", metavar="NAME", show_default=False)],
+    name: ServiceName,
     is_reset: Annotated[
         bool, typer.Option("--reset", help="Let the deployed version count, and try it again if it failed.")
     ] = False,
-    region: Annotated[
-        str | None, typer.Option(help="Of the control plane.", metavar="R", show_default=False)
-    ] = None,
+    region: Region = None,
+    profile: Profile = None,
+    endpoint_url: EndpointUrl = None,
 ) -> None:
     """Go back to the version before the deployed one, as it rolled out: launched first, then drained.
 
@@ -29,12 +31,8 @@ def rollback(
     from spotrelay.serving import rollout
 
     with control_plane.errors_shown("rollback"):
-        plane = control_plane.find(name, region)
-        spec = plane.services.get(name, fresh=True)
-        if spec is None:
-            raise control_plane.CommandError(
-                f"no service {name} is deployed in {plane.region}: check the name, or deploy it first"
-            )
+        plane = control_plane.find(name, Where(region, profile, endpoint_url))
+        spec = control_plane.deployed(plane, name)
         if is_reset:
             plane.store.note_rollback(name, None)
             plane.store.commit(Changes(name, backoff=Backoff()))

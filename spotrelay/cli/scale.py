@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spotrelay.cli.options import EndpointUrl, Profile, Region, ServiceName, Where
 from spotrelay.core.desired import Desired, ScaleRequest, Source, derive
 from spotrelay.core.timing import seconds
 
@@ -22,7 +23,7 @@ SHORTEST_S, LONGEST_S = 60, 7 * 86_400
 
 
 def scale(
-    name: Annotated[str, typer.Argument(help="The service.", metavar="NAME", show_default=False)],
+    name: ServiceName,
     replicas: Annotated[
         str | None,
         typer.Argument(
@@ -36,9 +37,9 @@ def scale(
         typer.Option("--for", help="For how long: 90m, 2h or 1d.", metavar="TIME", show_default=False),
     ] = None,
     is_reset: Annotated[bool, typer.Option("--reset", help="Let the service file's number count.")] = False,
-    region: Annotated[
-        str | None, typer.Option(help="Of the control plane.", metavar="R", show_default=False)
-    ] = None,
+    region: Region = None,
+    profile: Profile = None,
+    endpoint_url: EndpointUrl = None,
 ) -> None:
     """Have another number of replicas than the service file says, for a while, or show the number.
 
@@ -49,12 +50,8 @@ def scale(
     with control_plane.errors_shown("scale"):
         now = datetime.now(UTC)
         request = _request(replicas, lasts, now, is_reset=is_reset)
-        plane = control_plane.find(name, region)
-        spec = plane.services.get(name, fresh=True)
-        if spec is None:
-            raise control_plane.CommandError(
-                f"no service {name} is deployed in {plane.region}: check the name, or deploy it first"
-            )
+        plane = control_plane.find(name, Where(region, profile, endpoint_url))
+        spec = control_plane.deployed(plane, name)
         if request or is_reset:
             plane.store.note_request(name, Source.OPERATOR, request)
         _show(plane, spec, now)

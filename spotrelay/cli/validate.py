@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from spotrelay.cli.files import Env, EnvFile, Files, Name, Secret, given, load_all
+from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, Where
 from spotrelay.service import Description, Problem, Service, describe
 from spotrelay.service.costs import Costs
 from spotrelay.service.userdata import MAX_BYTES
@@ -21,13 +22,10 @@ from spotrelay.service.userdata import MAX_BYTES
 EXIT_INVALID = 2
 """The same code as for wrong arguments: nothing was done, the input must change."""
 
-EXIT_UNASKED = 1
-"""AWS couldn't be asked; all that needs no AWS is shown."""
-
 
 def validate(
     files: Files,
-    is_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    is_json: AsJson = False,
     env: Env = None,
     env_file: EnvFile = None,
     secret: Secret = None,
@@ -38,24 +36,25 @@ def validate(
     prices: Annotated[
         bool, typer.Option("--prices", help="Ask AWS what their instances cost a month.")
     ] = False,
-    region: Annotated[
-        str | None,
-        typer.Option(help="Where --account and --prices ask.", metavar="R", show_default=False),
-    ] = None,
+    region: Region = None,
+    profile: Profile = None,
+    endpoint_url: EndpointUrl = None,
 ) -> None:
     """Check service files, and show what they would run on.
 
     Problems go to standard error, one line each (file:line:column: field: problem), and the exit code is 2;
-    so do quotas that are too small. If AWS can't be asked, it is 1. Warnings are about what is probably not
-    meant, notices about what is done in another way than in SkyServe.
+    so do quotas that are too small. If AWS can't be asked, it is 1, or 3 for want of a
+    permission. Warnings are about what is probably not meant, notices about what is done in another way than
+    in SkyServe.
     """
     out, err = Console(), Console(stderr=True)
+    where = Where(region, profile, endpoint_url)
     services, problems = load_all(files, given(env, env_file, secret, name))
     advice: Sequence[str] = ()
     if account and services:
-        lacks, advice = _lacks(services, region)
+        lacks, advice = _lacks(services, where)
         problems += lacks
-    priced = _priced(services, region) if prices and services else _Priced([None] * len(services))
+    priced = _priced(services, where) if prices and services else _Priced([None] * len(services))
     advice = [*advice, *priced.advice]
     if is_json:
         typer.echo(_json(services, priced.costs, problems, advice))
@@ -71,8 +70,8 @@ def validate(
             _line(err, problem)
     if problems:
         raise typer.Exit(EXIT_INVALID)
-    if not priced.is_complete:
-        raise typer.Exit(EXIT_UNASKED)
+    if priced.exit_code:
+        raise typer.Exit(priced.exit_code)
 
 
 def _labelled(console: Console, kind: str, text: str) -> None:
@@ -107,13 +106,13 @@ def _json(
     )
 
 
-def _lacks(services: Sequence[Service], region: str | None) -> tuple[list[Problem], list[str]]:
+def _lacks(services: Sequence[Service], where: Where) -> tuple[list[Problem], list[str]]:
     """What the account lacks for the services, and what is well to know."""
     from spotrelay.cli.account import account_in
     from spotrelay.cli.control_plane import errors_shown
 
     with errors_shown("validate --account"):
-        asked = account_in(region)
+        asked = account_in(where)
         lacks = [
             Problem(str(service.path), None, "", lack)
             for service in services
@@ -128,23 +127,23 @@ class _Priced:
 
     costs: Sequence[Costs | None]
     advice: Sequence[str] = ()
-    is_complete: bool = True
+    exit_code: int = 0
 
 
-def _priced(services: Sequence[Service], region: str | None) -> _Priced:
+def _priced(services: Sequence[Service], where: Where) -> _Priced:
     from spotrelay.cli.control_plane import errors_told
     from spotrelay.cli.prices import prices_in
 
     found: list[Costs | None] = []
     advice: list[str] = []
     with errors_told("validate --prices") as failed:
-        asked = prices_in(region)
+        asked = prices_in(where)
         for service in services:
             elsewhere = asked.why_not(service)
             advice += [elsewhere] if elsewhere else []
             found.append(None if elsewhere else asked.costs(service))
     missing = len(services) - len(found)
-    return _Priced([*found, *[None] * missing], advice, is_complete=not failed)
+    return _Priced([*found, *[None] * missing], advice, exit_code=failed[0].exit_code if failed else 0)
 
 
 def _line(console: Console, problem: Problem) -> None:

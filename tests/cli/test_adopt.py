@@ -106,7 +106,7 @@ def test_a_second_time_there_is_nothing_to_adopt(region: Region, group: Group) -
     group.instances(1)
     run("--yes")
     code, _, err = run("--yes")
-    assert code == 1
+    assert code == 2
     assert "nothing in the target group of demo can be adopted" in err
     assert len(region.store.load("demo").replicas) == 1
 
@@ -147,7 +147,7 @@ def test_more_than_wanted_arent_adopted(region: Region, group: Group) -> None:
     """Some would be terminated."""
     (id_, *_) = group.instances(4)
     code, _, err = run("--yes")
-    assert code == 1
+    assert code == 2
     assert "4 can be adopted, 0 replicas serve already, and the service wants 3" in err
     assert not group.tags(id_)
     assert not region.store.load("demo").replicas
@@ -172,7 +172,7 @@ def test_a_row_waits_for_the_tag_to_be_seen(
     with monkeypatch.context() as patched:
         patched.setattr(RegisteredTargets, "hand_over", lambda *_: None)
         code, _, err = run("--yes")
-    assert code == 1
+    assert code == 2
     assert "EC2 doesn't show the tags of" in err
     assert not region.store.load("demo").replicas
     assert run("--yes")[0] == 0
@@ -201,7 +201,7 @@ def test_a_target_group_of_spotrelays_own_has_nothing_to_adopt(group: Group) -> 
     arn = f"arn:aws:elasticloadbalancing:{REGION}:000000000000:targetgroup/{target_group_name('demo')}/1"
     group.deploy(target_group_arn=arn)
     code, _, err = run("--yes")
-    assert code == 1
+    assert code == 2
     assert "the target group of demo is SpotRelay's own" in err
 
 
@@ -210,7 +210,7 @@ def test_a_service_that_isnt_deployed_adopts_nothing(region: Region) -> None:
     region.ssm.delete_parameter(Name=service_parameter("demo"))
     code, _, err = run("--yes")
     assert (code, err) == (
-        1,
+        2,
         f"spotrelay adopt: no service demo is deployed in {REGION}: check the name, or deploy it first\n",
     )
 

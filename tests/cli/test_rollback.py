@@ -58,7 +58,7 @@ def test_where_nothing_is_known_of_before_there_is_nothing_to_go_back_to(region:
     """A service's first version, or one that isn't deployed: the error says what to do."""
     code, _, err = run("demo")
     assert (code, err) == (
-        1,
+        2,
         "spotrelay rollback: no version of demo before 1 is known: deploy an earlier service file\n",
     )
     assert "no service nobody is deployed in us-east-1" in run("nobody")[2]

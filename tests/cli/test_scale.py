@@ -121,7 +121,7 @@ def test_a_request_that_is_over_is_not_shown(region: Region) -> None:
 )
 def test_what_contradicts_itself_is_refused(region: Region, arguments: list[str], why: str) -> None:
     """One line says what is missing or too much; nothing is stored or told."""
-    assert run("demo", *arguments) == (1, "", f"spotrelay scale: {why}\n")
+    assert run("demo", *arguments) == (2, "", f"spotrelay scale: {why}\n")
     assert (region.asked(), region.told()) == (None, [])
 
 
@@ -129,7 +129,7 @@ def test_what_contradicts_itself_is_refused(region: Region, arguments: list[str]
 def test_a_number_that_no_service_file_could_have_is_refused(region: Region, text: str) -> None:
     """The limits are those of the service file."""
     code, _, err = run("demo", text, "--for", "2h")
-    assert code == 1
+    assert code == 2
     assert err == f"spotrelay scale: REPLICAS: expected a whole number from 0 to 1000, got {text!r}\n"
     assert (region.asked(), region.told()) == (None, [])
 
@@ -140,7 +140,7 @@ def test_a_number_that_no_service_file_could_have_is_refused(region: Region, tex
 def test_a_time_that_cant_be_meant_is_refused(region: Region, text: str) -> None:
     """Less than a tick's minute, more than a week, and what isn't understood."""
     code, _, err = run("demo", "5", "--for", text)
-    assert code == 1
+    assert code == 2
     assert err == (
         f"spotrelay scale: --for: expected a time from 1m to 7d, such as 90m, 2h or 1d, got {text!r}\n"
     )
@@ -150,10 +150,8 @@ def test_a_time_that_cant_be_meant_is_refused(region: Region, text: str) -> None
 def test_a_service_that_is_not_deployed_is_refused(region: Region) -> None:
     """There is no number to replace: it may be a slip."""
     code, _, err = run("dmeo", "5", "--for", "2h")
-    assert code == 1
-    assert err == (
-        "spotrelay scale: no service dmeo is deployed in us-east-1: check the name, or deploy it first\n"
-    )
+    assert code == 2
+    assert err == ("spotrelay scale: no service dmeo is deployed in us-east-1; did you mean demo?\n")
     assert region.store.load("dmeo").requests == {}
 
 
@@ -167,13 +165,13 @@ def test_a_document_that_cant_be_read_is_explained(region: Region) -> None:
 
 
 def test_a_table_that_is_gone_is_no_traceback(region: Region) -> None:
-    """What AWS refuses to read or write is one line, which says where the permissions are listed."""
+    """What AWS refuses to read or write is one line, in its own words."""
     document = json.dumps({"table": "gone", "tick_queue_url": "https://sqs/ticks"})
     region.ssm.put_parameter(Name=CONTROL_PLANE_PARAMETER, Value=document, Type="String", Overwrite=True)
     code, _, err = run("demo", "5", "--for", "2h")
     assert code == 1
     assert err.startswith("spotrelay scale: ")
-    assert "docs/operating.md lists the permissions" in err
+    assert "ResourceNotFoundException" in err
 
 
 @pytest.mark.parametrize(

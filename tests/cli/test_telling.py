@@ -15,7 +15,7 @@ from moto import mock_aws
 from typer.testing import CliRunner
 
 from spotrelay.cli.app import app
-from spotrelay.cli.control_plane import _why
+from spotrelay.cli.control_plane import EXIT_NO_ACCESS, explained
 from spotrelay.core.names import CONTROL_PLANE_PARAMETER, service_parameter
 
 REGION = "us-east-1"
@@ -98,7 +98,7 @@ def test_a_removed_service_is_told_to_be_gone(region: Region) -> None:
 def test_a_deployed_service_is_not_retired(region: Region) -> None:
     """As long as there is a document the stack isn't gone: nothing is told, whatever was confirmed."""
     code, _, err = run("retire", "chat", "--region", REGION, "--yes")
-    assert code == 1
+    assert code == 2
     assert err == (
         "spotrelay retire: chat is deployed in us-east-1 (parameter /spotrelay/services/chat): "
         "remove its stack first, with `cdk destroy`\n"
@@ -137,7 +137,7 @@ def test_an_unknown_service_is_a_warning(region: Region) -> None:
 def test_a_name_that_no_service_has_is_refused(region: Region) -> None:
     """What can't be a name, such as the file's, is refused before anybody is asked."""
     code, _, err = run("override", "services/chat.yaml", "--region", REGION, "--yes")
-    assert code == 1
+    assert code == 2
     assert err.startswith("spotrelay override: 'services/chat.yaml' can't be a service's name")
     assert region.told() == []
 
@@ -145,7 +145,7 @@ def test_a_name_that_no_service_has_is_refused(region: Region) -> None:
 def test_a_region_without_a_control_plane_is_named(region: Region) -> None:
     """Whoever asks in the wrong region reads which one that was."""
     code, _, err = run("override", "chat", "--region", "eu-west-1", "--yes")
-    assert code == 1
+    assert code == 2
     assert err == (
         "spotrelay override: no control plane in eu-west-1 (no parameter /spotrelay/control-plane): "
         "name its region with --region, or deploy it\n"
@@ -166,7 +166,7 @@ def test_no_region_is_one_line(aws: None, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
     code, _, err = run("override", "chat", "--yes")
     assert (code, err) == (
-        1,
+        2,
         "spotrelay override: which region? Name it with --region, or set AWS_DEFAULT_REGION\n",
     )
 
@@ -174,7 +174,7 @@ def test_no_region_is_one_line(aws: None, monkeypatch: pytest.MonkeyPatch) -> No
 def test_no_credentials_are_one_line() -> None:
     """Without credentials the command says how to have some, and calls nobody."""
     code, _, err = run("override", "chat", "--region", REGION, "--yes")
-    assert code == 1
+    assert code == 3
     assert err == (
         "spotrelay override: no AWS credentials (Unable to locate credentials): "
         "set AWS_PROFILE, or run `aws configure`\n"
@@ -185,10 +185,8 @@ def test_an_unknown_profile_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None
     """A profile that doesn't exist is named."""
     monkeypatch.setenv("AWS_PROFILE", "nobody")
     code, _, err = run("override", "chat", "--region", REGION)
-    assert code == 1
-    assert err.startswith(
-        "spotrelay override: The config profile (nobody) could not be found: set AWS_PROFILE"
-    )
+    assert code == 2
+    assert err.startswith("spotrelay override: The config profile (nobody) could not be found: name one that")
 
 
 def test_an_unreachable_aws_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +196,10 @@ def test_an_unreachable_aws_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     code, _, err = run("override", "chat", "--region", REGION)
     assert code == 1
-    assert err == 'spotrelay override: Could not connect to the endpoint URL: "http://127.0.0.1:9/"\n'
+    assert err == (
+        'spotrelay override: Could not connect to the endpoint URL: "http://127.0.0.1:9/": is the region'
+        " right, or the address of --endpoint-url?\n"
+    )
 
 
 def test_a_missing_permission_says_where_the_needed_ones_are() -> None:
@@ -212,4 +213,15 @@ def test_a_missing_permission_says_where_the_needed_ones_are() -> None:
         },
         "GetParameters",
     )
-    assert "ssm:GetParameters: docs/operating.md" in _why(refused)
+    told = explained(refused)
+    assert told
+    assert "missing ssm:GetParameters; docs/operating.md" in told
+    assert told.exit_code == EXIT_NO_ACCESS
+
+
+def test_a_missing_permission_is_named_where_aws_doesnt() -> None:
+    """Some answers don't say which action it was: the operation does."""
+    refused = ClientError({"Error": {"Code": "UnauthorizedOperation", "Message": "no"}}, "DescribeInstances")
+    told = explained(refused)
+    assert told
+    assert "missing ec2:DescribeInstances;" in told

@@ -97,7 +97,7 @@ def test_a_missing_package_names_the_group_to_install(missing: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spot", "on_demand", "code"), [(0, 0, 2), (1000, 0, 2), (1000, 1000, 0), (None, None, 1)]
+    ("spot", "on_demand", "code"), [(0, 0, 2), (1000, 0, 2), (1000, 1000, 0), (None, None, 3)]
 )
 def test_an_accounts_quotas(
     monkeypatch: pytest.MonkeyPatch, spot: float | None, on_demand: float | None, code: int
@@ -118,7 +118,7 @@ def test_an_accounts_quotas(
     assert result.exit_code == code
     lines = result.stderr.splitlines()
     short = [c for c, value in values.items() if value == 0]
-    if code == 1:
+    if code == 3:
         assert "servicequotas:GetServiceQuota" in lines[-1]
     else:
         assert lines.pop(0).startswith("warning: Lambda, us-east-1: Concurrent executions (L-B99A9384) is 10")
@@ -313,11 +313,11 @@ def test_without_credentials_all_but_the_costs_is_shown(
     for name in ("a.yaml", "b.yaml"):
         (tmp_path / name).write_text(GOOD, encoding="utf-8")
     code, out, err = invoke("validate", "--prices", "--region", "us-east-1", str(tmp_path), "--json")
-    assert (code, len(err.splitlines())) == (1, 1)
+    assert (code, len(err.splitlines())) == (3, 1)
     assert err.startswith("spotrelay validate --prices: no AWS credentials")
     assert [service["costs"] for service in json.loads(out)["services"]] == [None, None]
     code, out, err = invoke("validate", "--prices", str(tmp_path))
-    assert code == 1
+    assert code == 2
     assert err == (
         "spotrelay validate --prices: which region? Name it with --region, or set AWS_DEFAULT_REGION\n"
     )

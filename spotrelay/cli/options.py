@@ -1,0 +1,58 @@
+"""Arguments and options that several commands have: one grammar for all of them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    import boto3
+
+ServiceName = Annotated[str, typer.Argument(help="The service.", metavar="NAME", show_default=False)]
+
+_CONFIGURED = "as your AWS configuration says, if left out"
+
+Region = Annotated[
+    str | None,
+    typer.Option("--region", help=f"AWS region; {_CONFIGURED}.", metavar="R", show_default=False),
+]
+Profile = Annotated[
+    str | None,
+    typer.Option("--profile", help=f"Profile for AWS; {_CONFIGURED}.", metavar="P", show_default=False),
+]
+EndpointUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--endpoint-url",
+        help="Ask there instead of AWS, for instance a local cloud.",
+        metavar="URL",
+        show_default=False,
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Confirmed = Annotated[bool, typer.Option("--yes", help="Don't ask.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Which account, region and endpoint a command asks."""
+
+    region: str | None = None
+    profile: str | None = None
+    endpoint_url: str | None = None
+
+    def session(self) -> boto3.Session:
+        """A session with these.
+
+        Raises:
+            BotoCoreError: there is no such profile, or the configuration is broken.
+        """
+        import boto3
+
+        if self.endpoint_url:
+            # boto3 takes it for each client apart, or for all of them from here.
+            os.environ["AWS_ENDPOINT_URL"] = self.endpoint_url
+        return boto3.Session(region_name=self.region, profile_name=self.profile)

@@ -1,0 +1,62 @@
+"""Which permission AWS says is missing."""
+
+from __future__ import annotations
+
+import re
+
+from botocore.exceptions import ClientError
+
+from spotrelay.core.ports import PortError
+
+_CODES = ("AccessDenied", "UnauthorizedOperation", "NotAuthorized", "AuthorizationError")
+"""What the codes of such errors have in them: each service has its own."""
+
+_NO_IDENTITY = (
+    "ExpiredToken",
+    "InvalidClientTokenId",
+    "InvalidSignature",
+    "SignatureDoesNotMatch",
+    "UnrecognizedClient",
+    "AuthFailure",
+)
+"""The same of credentials that AWS doesn't take at all."""
+
+_PREFIXES = {
+    "DescribeLoadBalancers": "elasticloadbalancing",
+    "DescribeTargetHealth": "elasticloadbalancing",
+    "DescribeTargetGroups": "elasticloadbalancing",
+    "DescribeAlarms": "cloudwatch",
+    "GetMetricData": "cloudwatch",
+    "FilterLogEvents": "logs",
+    "GetProducts": "pricing",
+    "GetParameters": "ssm",
+    "GetParametersByPath": "ssm",
+    "SendMessage": "sqs",
+    "Query": "dynamodb",
+    "GetItem": "dynamodb",
+    "BatchGetItem": "dynamodb",
+    "UpdateItem": "dynamodb",
+    "PutItem": "dynamodb",
+    "TransactWriteItems": "dynamodb",
+}
+"""By operation, whose permission it takes, for answers that don't say. All others are EC2's."""
+
+
+def missing_action(error: Exception) -> str | None:
+    """The IAM action that the credentials lack, such as `dynamodb:Query`; None if that isn't what is wrong.
+
+    For credentials that AWS doesn't take at all, it is a word about them.
+    """
+    cause = error.__cause__ if isinstance(error, PortError) else error
+    if not isinstance(cause, ClientError):
+        return None
+    code = str(cause.response.get("Error", {}).get("Code", ""))
+    if any(name in code for name in _NO_IDENTITY):
+        return f"valid credentials ({code})"
+    if not any(name in code for name in _CODES):
+        return None
+    named = re.search(r"not authorized to perform:? ([a-z0-9-]+:[A-Za-z]+)", str(cause))
+    if named:
+        return named[1]
+    operation = str(cause.operation_name)
+    return f"{_PREFIXES.get(operation, 'ec2')}:{operation}"

@@ -155,7 +155,7 @@ def asked_at(fallback: Replica) -> datetime:
 
 
 def _is_loss(row: Replica) -> bool:
-    """Whether its instance was lost while it was wanted: what left for another reason by then isn't missed."""
+    """Whether its instance was lost while it was wanted, and not after it had left for another reason."""
     was_leaving = ReplicaState.DRAINING in row.entered and not row.reason.startswith((WARNED, GONE))
     return row.lost_at is not None and not (row.stands_by or was_leaving)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spotrelay.core.instances import Instance, InstanceState
+from spotrelay.core.instances import InstanceState
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.timing import seconds
@@ -17,7 +17,7 @@ from spotrelay.operate.losses import Loss, gaps, losses
 from spotrelay.serving.actions import NEEDLESS, Drain
 from spotrelay.serving.rotation import WARNED
 from tests.operate.replicas import POOL, START, replica
-from tests.unit.cases import NOW, a_replica, decide
+from tests.unit.cases import NOW, a_replica, an_instance, decide
 
 NAMES = {
     "requested": "REQUESTED",
@@ -106,7 +106,7 @@ def test_what_was_no_loss() -> None:
 def test_the_controller_calls_it_so() -> None:
     """Of an instance that ended, and of one that isn't there, the controller's own reason says so."""
     ready = a_replica(1, ReplicaState.READY)
-    dead = Instance("i-1", InstanceState.TERMINATED, ready.offering or pytest.fail(), NOW)
+    dead = an_instance(1, InstanceState.TERMINATED)
     (drain,) = (a for a in decide(ready, instances=(dead,)) if isinstance(a, Drain))
     assert [loss.is_warned for loss in told(drain.after(ready, NOW))] == [False]
     starting = a_replica(1, ReplicaState.STARTING)

@@ -18,6 +18,7 @@ from spotrelay.core import timing
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.timing import seconds
+from spotrelay.operate import losses as operate
 from spotrelay.operate.timeline import Mark
 
 Record = Mapping[str, Any]
@@ -83,34 +84,24 @@ class Interruption:
 def interruptions_of(
     losses: Iterable[Loss], records: Mapping[str, Record], replicas: Mapping[int, Replica]
 ) -> list[Interruption]:
-    """What became of each loss; `records` are the local cloud's, by instance ID.
-
-    A row doesn't say for whom a fallback stands in. It is told here by time, and none is told twice.
-    """
-    found: list[Interruption] = []
-    for loss in losses:
-        if loss.instance_id in records:
-            told = {i.fallback for i in found}
-            free = [r for r in replicas.values() if r.is_fallback and r.id not in told]
-            found.append(_interruption(loss, records[loss.instance_id], replicas, free))
-    return found
+    """What became of each loss; `records` are the local cloud's, by instance ID."""
+    told = {loss.replica: loss for loss in operate.losses(replicas.values())}
+    return [
+        _interruption(loss, records[loss.instance_id], replicas, told.get(loss.replica))
+        for loss in losses
+        if loss.instance_id in records
+    ]
 
 
 def _interruption(
-    loss: Loss, record: Record, replicas: Mapping[int, Replica], fallbacks: Iterable[Replica]
+    loss: Loss, record: Record, replicas: Mapping[int, Replica], told: operate.Loss | None
 ) -> Interruption:
+    """`told`: the loss by the product's rows; None where those know nothing of it."""
     warned_at = float(record["warned_at"])
     lost = replicas[loss.replica]
-    replacement = replicas.get(lost.replaced_by or 0)
-    asked = [r for r in fallbacks if not r.is_standby or _resumed(r).timestamp() >= warned_at]
-    fallback = next((r for r in asked if replacement and _served_before(r, replacement)), None)
-    restorer = fallback or replacement
 
-    def entered(state: ReplicaState) -> float | None:
-        at = restorer.entered.get(state) if restorer else None
-        return at.timestamp() if at else None
-
-    def since_warning(at: float | None) -> float | None:
+    def since_warning(at: float | datetime | None) -> float | None:
+        at = at.timestamp() if isinstance(at, datetime) else at
         return None if at is None else round(at - warned_at, 3)
 
     event, serves_on = record["event"], serves_on_since(lost, replicas)
@@ -121,37 +112,17 @@ def _interruption(
         story=loss.story,
         replica=loss.replica,
         replaced_by=lost.replaced_by,
-        fallback=fallback.id if fallback else None,
+        fallback=told.fallback if told else None,
         pool=str(lost.offering.pool) if lost.offering else "",
         event=event if isinstance(event, str) else f"{event} times",
         warned_at=datetime.fromtimestamp(warned_at).astimezone().isoformat(timespec="milliseconds"),
         warned_to_deregistered_s=since_warning(deregistered_at),
         served_on_s=served_on_s,
-        warned_to_launched_s=since_warning(entered(ReplicaState.PROVISIONING)),
-        warned_to_ready_s=since_warning(entered(ReplicaState.READY)),
+        warned_to_launched_s=since_warning(told.launched_at if told else None),
+        warned_to_ready_s=since_warning(told.ready_at if told else None),
         warned_to_reclaimed_s=since_warning(record["reclaimed_at"]),
         warned_to_terminated_s=since_warning(record["terminated_at"]),
     )
-
-
-def _served_before(fallback: Replica, replacement: Replica) -> bool:
-    """Whether it was requested after the replacement, and ready before it.
-
-    A standby was requested long before.
-    """
-    ready = fallback.entered.get(ReplicaState.READY)
-    by_then = replacement.entered.get(ReplicaState.READY)
-    requested_after = fallback.is_standby or _requested(fallback) >= _requested(replacement)
-    return requested_after and ready is not None and (by_then is None or ready < by_then)
-
-
-def _requested(replica: Replica) -> datetime:
-    return replica.entered[ReplicaState.REQUESTED]
-
-
-def _resumed(replica: Replica) -> datetime:
-    """When a fallback that was a standby was resumed."""
-    return replica.entered[ReplicaState.PROVISIONING]
 
 
 def summary(interruptions: Sequence[Interruption]) -> dict[str, dict[str, float]]:
@@ -256,19 +227,16 @@ class Gap:
 def gaps(interruptions: Sequence[Interruption], replicas: Mapping[int, Replica], end: datetime) -> list[Gap]:
     """When nobody was in rotation, between the first replica that served and `end`."""
     lost = {i.replica: i for i in interruptions}
-    times = sorted(
+    times = [
         (r.entered[ReplicaState.READY], _left(r, lost.get(r.id)) or end)
         for r in replicas.values()
         if ReplicaState.READY in r.entered
-    )
+    ]
     found: list[Gap] = []
-    covered = times[0][0] if times else end
-    for since, until in [*times, (end, end)]:
-        if since > covered:
-            able = (i for i in interruptions if _may_serve(replicas[i.replica], i, covered))
-            longest = max(able, default=None, key=lambda i: (i.warned_at, i.replica))
-            found.append(Gap(covered, since, longest.replica if longest else None))
-        covered = max(covered, until)
+    for since, until in operate.uncovered(times, min((ready for ready, _ in times), default=end), end):
+        able = (i for i in interruptions if _may_serve(replicas[i.replica], i, since))
+        longest = max(able, default=None, key=lambda i: (i.warned_at, i.replica))
+        found.append(Gap(since, until, longest.replica if longest else None))
     return found
 
 
@@ -385,10 +353,10 @@ def _calls_for(fallback: Replica, interruption: Interruption, replicas: Mapping[
     replacement = replicas.get(interruption.replaced_by or 0)
     if fallback.is_standby and replacement is not None:
         served = replacement.entered.get(ReplicaState.READY)
-        is_after = _resumed(fallback) >= datetime.fromisoformat(interruption.warned_at)
-        return is_after and (served is None or _resumed(fallback) < served)
-    requested = _requested(fallback)
-    if replacement is None or requested < _requested(replacement):
+        is_after = operate.asked_at(fallback) >= datetime.fromisoformat(interruption.warned_at)
+        return is_after and (served is None or operate.asked_at(fallback) < served)
+    requested = operate.requested_at(fallback)
+    if replacement is None or requested < operate.requested_at(replacement):
         return False
     ready = replacement.entered.get(ReplicaState.READY)
     if ready is not None and ready <= requested:

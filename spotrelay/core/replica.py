@@ -69,6 +69,10 @@ TRANSITIONS: Mapping[ReplicaState, frozenset[ReplicaState]] = {
 }
 
 
+GONE = "instance "
+"""How the reason of one begins whose instance was found gone, or ending: "instance terminated: Server.…"."""
+
+
 class IllegalTransitionError(ValueError):
     """A replica was asked to go where its state doesn't lead: a bug of ours, never an input's fault."""
 
@@ -222,6 +226,13 @@ class Replica:
     def is_warned(self) -> bool:
         """EC2 is taking its instance back."""
         return self.warned_at is not None
+
+    @property
+    def lost_at(self) -> datetime | None:
+        """When EC2 warned that it takes its instance, or else when that was found gone; None: it has it."""
+        if self.warned_at is not None:
+            return self.warned_at
+        return self.entered.get(ReplicaState.DRAINING) if self.reason.startswith(GONE) else None
 
     @property
     def is_counted(self) -> bool:

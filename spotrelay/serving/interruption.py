@@ -8,7 +8,7 @@ from datetime import datetime
 
 from spotrelay.core import timing
 from spotrelay.core.instances import InstanceState
-from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.replica import GONE, Replica, ReplicaState
 from spotrelay.core.rows import Rows
 from spotrelay.core.spec import OnRebalance, ServiceSpec
 from spotrelay.core.timing import seconds
@@ -142,7 +142,7 @@ def _for_one(
             return None  # why it ended at birth, the event doesn't say: the tick asks EC2
         return Drain(
             replica,
-            f"instance {summary.state}" if summary.warned_at is None else WARNED,
+            f"{GONE}{summary.state}" if summary.warned_at is None else WARNED,
             warned_at=replica.warned_at or summary.warned_at,
             cool_pool=summary.warned_at is not None,
         )

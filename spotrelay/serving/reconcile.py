@@ -11,7 +11,7 @@ from spotrelay.core import slots, timing
 from spotrelay.core.instances import Instance, InstanceState, TargetState
 from spotrelay.core.names import TAG_SERVICE
 from spotrelay.core.pools import PurchaseOption
-from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.replica import GONE, Replica, ReplicaState
 from spotrelay.core.rows import LaunchIntent, Rows
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
@@ -262,7 +262,7 @@ def _for_missing(
     serving = {r.id for r in seen.rows.replicas.values() if r.state is ReplicaState.READY}
     too_many = len(serving & set(missing)) > max(len(serving) * timing.CREDIBLE_SHARE, 1)
     if replica.id not in serving or seen.is_vouched_for:
-        yield Drain(replica, "instance gone", warned_at=replica.warned_at)
+        yield Drain(replica, f"{GONE}gone", warned_at=replica.warned_at)
     elif health is TargetState.HEALTHY:
         yield HoldBack(
             f"replica {replica.id} is kept",
@@ -278,7 +278,7 @@ def _for_missing(
     elif replica.unhealthy_since is None:
         yield NoteHealth(replica, now)
     elif now - replica.unhealthy_since >= seconds(timing.MISSING_S):
-        yield Drain(replica, "instance gone", warned_at=replica.warned_at)
+        yield Drain(replica, f"{GONE}gone", warned_at=replica.warned_at)
 
 
 def _for_dead(replica: Replica, instance: Instance, seen: Observation) -> Drain | Fail:
@@ -288,7 +288,7 @@ def _for_dead(replica: Replica, instance: Instance, seen: Observation) -> Drain 
     may use, a script that shuts down. Without the brake on failures it would be replaced within seconds, for
     ever.
     """
-    reason = f"instance {instance.state}"
+    reason = f"{GONE}{instance.state}"
     if instance.state_reason:
         reason = f"{reason}: {instance.state_reason}"
     warned_at = replica.warned_at or seen.warned.get(instance.id)

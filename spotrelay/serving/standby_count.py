@@ -146,12 +146,7 @@ def _losses(record: Iterable[Replica]) -> list[datetime]:
 
 def _lost_at(replica: Replica) -> datetime | None:
     is_spot = replica.offering is not None and replica.offering.purchase_option is PurchaseOption.SPOT
-    if not is_spot or ReplicaState.READY not in replica.entered:
-        return None
-    if replica.warned_at is not None:
-        return replica.warned_at
-    # "instance gone", "instance terminated: Server.SpotInstanceTermination": its warning got lost.
-    return replica.entered.get(ReplicaState.DRAINING) if replica.reason.startswith("instance ") else None
+    return replica.lost_at if is_spot and ReplicaState.READY in replica.entered else None
 
 
 def _lost_together(

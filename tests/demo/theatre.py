@@ -14,6 +14,7 @@ from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
 from spotrelay.core.timing import seconds
 from spotrelay.operate.watch import Watch
+from spotrelay.serving.rotation import WARNED
 
 ALL_STORIES = sorted((story for told in STORIES.values() for story in told), key=lambda story: story.key)
 
@@ -159,6 +160,7 @@ class Theatre:
         self._rows[lost.id] = replace(
             lost,
             state=ReplicaState.TERMINATED,
+            reason=WARNED,
             entered={**lost.entered, ReplicaState.DRAINING: left, ReplicaState.TERMINATED: gone},
             replaced_by=replacements[0].id,
             warned_at=self.now,

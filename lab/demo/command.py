@@ -9,16 +9,17 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from lab.demo import deployment, environment, stopping
 from lab.demo.director import Director
 from lab.demo.errors import DemoError
+from lab.demo.kept import keep
 from lab.demo.processes import Processes
 from lab.demo.settings import DEFAULT_WARNING_S, ROOT, DemoSettings, service_of, warning_s_of
 from lab.demo.view import View, conclusion
+from lab.local.environment import EC2_WARNING_S
 
 KEPT, BROKEN = 0, 1
 
@@ -40,10 +41,7 @@ def run() -> int:
     # Everything here is on loopback; boto3 and urllib would ask a proxy for it, too.
     os.environ["no_proxy"] = "127.0.0.1"
     with _alone(settings.out):
-        report = _give(settings, console)
-    console.print(conclusion(report))
-    console.print(f"Details: {os.path.relpath(settings.out)}/report.json, timeline-*.svg, logs/")
-    return KEPT if report["ok"] else BROKEN
+        return _give(settings, console)
 
 
 def _settings() -> DemoSettings:
@@ -53,9 +51,9 @@ def _settings() -> DemoSettings:
     )
     parser.add_argument(
         "--warning-s",
-        default=os.environ.get("WARNING_S") or str(DEFAULT_WARNING_S),
+        default=os.environ.get("WARNING_S"),
         help="seconds from an interruption warning until EC2 takes the instance"
-        f" (default: $WARNING_S, or {DEFAULT_WARNING_S:g})",
+        f" (default: $WARNING_S, or {DEFAULT_WARNING_S:g}; with --keep EC2's own {EC2_WARNING_S:g})",
     )
     parser.add_argument(
         "--service",
@@ -65,12 +63,19 @@ def _settings() -> DemoSettings:
     parser.add_argument(
         "--out", type=Path, default=DemoSettings().out, help="where the report goes (default: out/demo)"
     )
+    parser.add_argument(
+        "--keep",
+        action="store_true",
+        help="tell no stories: leave the local cloud up until Ctrl-C, to try things",
+    )
     options = parser.parse_args()
     service = service_of(options.service) if options.service else None
-    return DemoSettings(warning_s_of(options.warning_s), options.out.resolve(), service)
+    # What is shown of an interruption counts from the event's time, and that is right for EC2's warning alone.
+    warning_s = options.warning_s or str(EC2_WARNING_S if options.keep else DEFAULT_WARNING_S)
+    return DemoSettings(warning_s_of(warning_s), options.out.resolve(), service, options.keep)
 
 
-def _give(settings: DemoSettings, console: Console) -> dict[str, Any]:
+def _give(settings: DemoSettings, console: Console) -> int:
     deployment.clear(settings.out)
     processes = Processes(settings.logs, ROOT)
     with tempfile.TemporaryDirectory(prefix="spotrelay-demo-") as home:
@@ -78,7 +83,17 @@ def _give(settings: DemoSettings, console: Console) -> dict[str, Any]:
             with View(console) as view:
                 # What a killed child had no time to remove is removed with this directory.
                 env = {**environment.clean(os.environ), "TMPDIR": home}
-                return Director(settings, processes, view, env, Path(home)).run()
+                director = Director(settings, processes, view, env, Path(home))
+                if settings.is_kept:
+                    deployment = director.bring_up()
+                else:
+                    report = director.run()
+            if settings.is_kept:
+                keep(deployment, console)
+                return KEPT
+            console.print(conclusion(report))
+            console.print(f"Details: {os.path.relpath(settings.out)}/report.json, timeline-*.svg, logs/")
+            return KEPT if report["ok"] else BROKEN
         finally:
             stopping.ignore()
             processes.stop_all()

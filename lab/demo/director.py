@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from lab.demo import report
-from lab.demo.deployment import Deployer
+from lab.demo.deployment import Deployer, Deployment
 from lab.demo.errors import DemoError, StoryError
 from lab.demo.load import Load, LoadError, LoadSnapshot
 from lab.demo.operator import Operator
@@ -59,8 +59,24 @@ class Director:
         Raises:
             DemoError: the demo could not be given to its end.
         """
-        try:
+        with self._told_what_failed():
             return self._run()
+
+    def bring_up(self) -> Deployment:
+        """Deploy, and wait until every replica serves: no stories.
+
+        Raises:
+            DemoError: it didn't come to that.
+        """
+        with self._told_what_failed():
+            operator = self._deploy()
+            self._bring_up(operator)
+            return operator.deployment
+
+    @contextmanager
+    def _told_what_failed(self) -> Iterator[None]:
+        try:
+            yield
         except (LoadError, LocalCloudError, PortError, BotoCoreError, ClientError) as error:
             raise DemoError(
                 f"{type(error).__name__}: {error}; see the logs in {self._settings.logs}"
@@ -76,11 +92,7 @@ class Director:
                 operator.save_function_logs(self._settings.logs)
 
     def _show(self, operator: Operator) -> dict[str, Any]:
-        stages = {service: self._stage(operator, service) for service in self._told}
-        self._view.headline("The controller brings up the replicas")
-        for service, stage in stages.items():
-            self._wait_for_fleet(service, stage)
-        self._reached("ready_s")
+        stages = self._bring_up(operator)
         deployment = operator.deployment
         load = Load(deployment.endpoint, list(deployment.hosts.values()), CONCURRENCY, model=MODEL)
         with load:
@@ -92,6 +104,14 @@ class Director:
             requests = load.stop(LOAD_STOPS_WITHIN_S)
             self._view.count_with(None)
         return self._report(operator, stages, requests, problems)
+
+    def _bring_up(self, operator: Operator) -> dict[str, Stage]:
+        stages = {service: self._stage(operator, service) for service in self._told}
+        self._view.headline("The controller brings up the replicas")
+        for service, stage in stages.items():
+            self._wait_for_fleet(service, stage)
+        self._reached("ready_s")
+        return stages
 
     def _stage(self, operator: Operator, service: str) -> Stage:
         spec = operator.spec(service)

@@ -14,6 +14,7 @@ from spotrelay.cli.rollback import rollback
 from spotrelay.cli.scale import scale
 from spotrelay.cli.schema import schema
 from spotrelay.cli.secrets import secrets
+from spotrelay.cli.status import status
 from spotrelay.cli.validate import validate
 
 app = typer.Typer(
@@ -52,6 +53,7 @@ def _add_laboratory() -> None:
                 raise
 
 
+app.command()(status)
 app.command()(validate)
 app.command()(secrets)
 app.command()(schema)

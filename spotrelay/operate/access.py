@@ -31,6 +31,11 @@ class ControlPlane:
         self.targets = RegisteredTargets(clients)
 
     @property
+    def clients(self) -> Clients:
+        """For what no port asks, because only people want to know it."""
+        return self._clients
+
+    @property
     def region(self) -> str:
         """Where it is."""
         return str(self._clients.ssm.meta.region_name)

@@ -1,0 +1,195 @@
+"""`spotrelay status`: is the service whole, and what is there of it?"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, Where
+from spotrelay.cli.words import UNKNOWN, duration, percent, usd
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
+
+    from spotrelay.operate.access import ControlPlane
+    from spotrelay.operate.snapshot import ServiceSnapshot
+    from spotrelay.operate.status import ReplicaRow, Status
+
+WATCH_S = 2.0
+"""Between looks: soon enough for a person, and a few reads of the table each."""
+
+STYLES = {"READY": "green", "FAILED": "red", "UNHEALTHY": "red", "SERVES ON": "yellow", "DRAINING": "yellow"}
+
+
+def status(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="The service; all of them, if left out.", metavar="NAME", show_default=False),
+    ] = None,
+    is_watched: Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")] = False,
+    is_check: Annotated[
+        bool, typer.Option("--check", help="Exit with 1 unless every service is whole: for scripts.")
+    ] = False,
+    is_json: AsJson = False,
+    region: Region = None,
+    profile: Profile = None,
+    endpoint_url: EndpointUrl = None,
+) -> None:
+    """Show whether a service is whole, each of its replicas, what was lost and what it costs now.
+
+    The exit code is 3 if something couldn't be read for want of a permission; the rest is shown.
+    """
+    from spotrelay.cli import control_plane
+
+    with control_plane.errors_shown("status"):
+        if is_watched and is_json:
+            raise control_plane.CommandError("--watch is for people, --json for scripts: choose one")
+        where = Where(region, profile, endpoint_url)
+        plane = control_plane.find(name, where) if name else control_plane.find_any(where)
+        if is_watched:
+            _watch(plane, name)
+            return
+        found = _look(plane, name)
+        if is_json:
+            typer.echo(json.dumps([one.to_json() for one in found], indent=2, ensure_ascii=False))
+        else:
+            _print(found)
+        raise typer.Exit(_exit_code(found, is_check=is_check))
+
+
+def _look(plane: ControlPlane, name: str | None) -> list[Status]:
+    from datetime import UTC, datetime
+
+    from spotrelay.cli import control_plane
+    from spotrelay.operate.reading import SnapshotReader
+    from spotrelay.operate.status import status as judged
+
+    names = [name] if name else sorted({*plane.services.names(), *plane.store.services()})
+    if not names:
+        raise control_plane.CommandError(f"no service is deployed in {plane.region}")
+    reader = SnapshotReader(plane)
+    seen = [reader.read(one, datetime.now(UTC)) for one in names]
+    if name and _is_nothing(seen[0]):
+        raise control_plane.CommandError(control_plane.not_deployed(plane, name))
+    return [judged(one) for one in seen]
+
+
+def _is_nothing(seen: ServiceSnapshot) -> bool:
+    """Whether there is nothing of the service, though everything could be read."""
+    return seen.spec is None and not seen.replicas and not seen.missing
+
+
+def _exit_code(found: list[Status], *, is_check: bool) -> int:
+    from spotrelay.cli.control_plane import EXIT_FAILED, EXIT_NO_ACCESS
+
+    if is_check and not all(one.is_whole for one in found):
+        return EXIT_FAILED
+    return EXIT_NO_ACCESS if any("missing " in words for one in found for words in one.missing) else 0
+
+
+def _watch(plane: ControlPlane, name: str | None) -> None:
+    from rich.console import Group
+    from rich.live import Live
+
+    with Live(refresh_per_second=4) as live:
+        try:
+            while True:
+                live.update(Group(*(part for one in _look(plane, name) for part in _rendered(one))))
+                time.sleep(WATCH_S)
+        except KeyboardInterrupt:
+            return
+
+
+def _print(found: list[Status]) -> None:
+    from rich.console import Console
+
+    # Where nobody looks on, a line stays a line: no terminal's width cuts it.
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=240)
+    for index, one in enumerate(found):
+        if index:
+            console.print()
+        for part in _rendered(one):
+            console.print(part, highlight=False)
+
+
+def _rendered(one: Status) -> list[RenderableType]:
+    from rich.table import Table
+    from rich.text import Text
+
+    parts: list[RenderableType] = [_headline(one)]
+    if one.why:
+        parts.append(Text(one.why))
+    if one.replicas or one.failed:
+        table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+        numbers = {"ID", "V", "USD/H", "REPLACES"}
+        for title in ("ID", "V", "STATE", "POOL", "AS", "INSTANCE", "AGE", "USD/H", "REPLACES", ""):
+            table.add_column(title, justify="right" if title in numbers else "left", no_wrap=bool(title))
+        for row in (*one.replicas, *one.failed):
+            table.add_row(*_cells(row))
+        parts.append(table)
+    parts += [Text(line) for line in _footer(one)]
+    return parts
+
+
+def _headline(one: Status) -> Text:
+    from rich.text import Text
+
+    style = "bold green" if one.is_whole else "bold yellow" if one.judgement == "UNKNOWN" else "bold red"
+    line = Text(one.service, style="bold")
+    if one.version is not None:
+        line.append(f"  v{one.version}", style="default")
+    if one.serving_since is not None:
+        line.append(f"  up {duration((one.at - one.serving_since).total_seconds())}", style="default")
+    desired = UNKNOWN if one.desired is None else one.desired
+    line.append(f"  {one.judgement} {one.ready}/{desired}", style=style)
+    if one.on_demand:
+        line.append(f"  {one.on_demand} on-demand", style="default")
+    line.append(f"  {usd(one.usd_per_hour, 2)} USD/h", style="default")
+    if one.share_saved is not None:
+        line.append(f", {percent(one.share_saved)} under on-demand", style="default")
+    if one.address:
+        line.append(f"  {one.address}", style="default")
+    return line
+
+
+def _cells(row: ReplicaRow) -> list[Text]:
+    from rich.text import Text
+
+    cells = [
+        str(row.id),
+        str(row.version),
+        row.state,
+        row.pool,
+        row.purchase_option,
+        row.instance_id or "",
+        duration(row.age_s),
+        "" if row.state == "FAILED" else usd(row.usd_per_hour),
+        str(row.replaces or ""),
+        row.note,
+    ]
+    return [Text(cell, style=STYLES.get(row.state, "") if at == 2 else "") for at, cell in enumerate(cells)]
+
+
+def _footer(one: Status) -> list[str]:
+    lost = f"24 h: {one.lost} lost"
+    if one.lost_unwarned:
+        lost += f" ({one.lost_unwarned} without a warning)"
+    if one.slowest_whole_s is not None:
+        lost += f", slowest whole again {duration(one.slowest_whole_s)}"
+    failed = (
+        f"; {one.failed_before} more failed: spotrelay history {one.service}" if one.failed_before else ""
+    )
+    dry = ", ".join(one.cooling[:3]) + (f" and {len(one.cooling) - 3} more" if len(one.cooling) > 3 else "")
+    pools = f" of {one.pools}" if one.pools is not None else ""
+    lines = [
+        f"{lost}{failed}.",
+        f"Cooling{pools} pools: {dry or 'none'}.",
+        f"Alarms: {', '.join(one.alarms) or 'none'}.",
+    ]
+    return [*lines, *(f"Not read: {words}" for words in one.missing)]

@@ -1,0 +1,153 @@
+"""Why a replica is where it is, and why it went: told from its row and from those that it names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from spotrelay.core import timing
+from spotrelay.core.pools import Offering, PurchaseOption
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.operate.losses import losses
+from spotrelay.operate.snapshot import ServiceSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A replica's story: what it is, and a line for each thing that led to it."""
+
+    replica: int
+    headline: str
+    lines: tuple[tuple[str, str], ...]
+    """What each is about, and what there is to say."""
+    entered: tuple[tuple[str, datetime], ...]
+    """Its states, and when it entered them."""
+
+    def to_json(self) -> dict[str, Any]:
+        """It as JSON."""
+        return {
+            "replica": self.replica,
+            "headline": self.headline,
+            "facts": [{"about": about, "words": words} for about, words in self.lines],
+            "entered": {state: at.isoformat(timespec="milliseconds") for state, at in self.entered},
+        }
+
+
+def explain(seen: ServiceSnapshot, replica_id: int) -> Explanation | None:
+    """The replica's story; None: nothing is known of it."""
+    replica = seen.replicas.get(replica_id)
+    if replica is None:
+        return None
+    where = f"in {replica.offering}" if replica.offering else "without an instance"
+    instance = f", {replica.instance_id}" if replica.instance_id else ""
+    return Explanation(
+        replica.id,
+        f"replica {replica.id} of {replica.service}, version {replica.version}: {replica.state} {where}{instance}",
+        tuple(_lines(replica, seen)),
+        tuple((str(state), at) for state, at in sorted(replica.entered.items(), key=lambda entry: entry[1])),
+    )
+
+
+def _lines(replica: Replica, seen: ServiceSnapshot) -> Iterator[tuple[str, str]]:
+    yield "why it exists", _origin(replica, seen)
+    yield from _launch(replica)
+    yield from _price(replica, seen)
+    if replica.retry_at and replica.state is ReplicaState.REQUESTED:
+        tries = f"{replica.attempts} refusals" if replica.attempts != 1 else "one refusal"
+        yield "waits", f"after {tries} EC2 is asked again at {replica.retry_at:%H:%M:%S}"
+    yield from _loss(replica, seen)
+    if replica.state in (ReplicaState.DRAINING, ReplicaState.TERMINATED, ReplicaState.FAILED):
+        yield "why it went", replica.reason or "nobody noted it"
+    if replica.replaced_by is not None:
+        yield "replaced by", _named(seen.replicas.get(replica.replaced_by), replica.replaced_by)
+
+
+def _origin(replica: Replica, seen: ServiceSnapshot) -> str:
+    before = seen.replicas.get(replica.replaces or 0)
+    if replica.replaces is not None:
+        return f"it replaces {_named(before, replica.replaces)}{_left_alone(before, replica)}"
+    if replica.is_adopted:
+        return "an operator adopted its instance, which something else had launched"
+    if replica.is_fallback:
+        return "on-demand fallback: it stands in while Spot isn't ready"
+    if replica.stands_by:
+        return "a standby: prepared, then stopped until a replica is missing"
+    if replica.max_price is not None:
+        return f"to move to cheaper Spot, for {replica.max_price} USD per hour at most"
+    return "it is one of as many as the service should have"
+
+
+def _named(replica: Replica | None, replica_id: int) -> str:
+    if replica is None:
+        return f"replica {replica_id}, of which nothing is known any more"
+    where = f" in {replica.offering}" if replica.offering else ""
+    words = f"replica {replica_id}{where}"
+    if replica.warned_at:
+        return f"{words}, which EC2 took back (warned {replica.warned_at:%Y-%m-%d %H:%M:%S})"
+    return f"{words} ({replica.reason})" if replica.reason else words
+
+
+def _left_alone(before: Replica | None, replica: Replica) -> str:
+    """What the loss means for the pool that it came from, unless the launch's own words say it."""
+    if before is None or before.offering is None or not before.is_warned:
+        return ""
+    pool = before.offering.pool
+    if replica.offering and replica.offering.pool == pool:
+        return ""
+    least, most = timing.LOSS_COOLDOWN_S / 60, timing.LOSS_COOLDOWN_MAX_S / 3600
+    return (
+        f". {pool} was left out because it had just lost an instance: such a pool is left alone for"
+        f" {least:.0f} minutes, and twice as long each time that it loses another, up to {most:.0f} hours"
+    )
+
+
+def _launch(replica: Replica) -> Iterator[tuple[str, str]]:
+    """The launch's own words: what was asked, what was left out and why, what EC2 answered."""
+    for part in (replica.launch or "").split("; "):
+        about, colon, words = part.partition(": ")
+        if colon and about in ("left out", "EC2", "refused elsewhere", "resumed"):
+            yield {"EC2": "EC2 answered"}.get(about, about), words
+        elif part:
+            yield "asked", part
+
+
+def _price(replica: Replica, seen: ServiceSnapshot) -> Iterator[tuple[str, str]]:
+    if replica.offering is None or replica.state.is_ended:
+        return
+    now = seen.usd_per_hour(replica)
+    on_demand = seen.on_demand_usd_per_hour(replica)
+    if now is None:
+        yield "price", "unknown: no survey has found it"
+        return
+    spot = {
+        offering: usd
+        for offering, usd in seen.prices.items()
+        if offering.purchase_option is PurchaseOption.SPOT
+    }
+    cheapest: Offering | None = min(spot, key=lambda offering: spot[offering], default=None)
+    words = f"{now:.3f} USD an hour"
+    if on_demand:
+        words += f", on-demand {on_demand:.3f}"
+    if cheapest and cheapest != replica.offering:
+        words += f"; the cheapest Spot pool is {cheapest.pool} at {spot[cheapest]:.3f}"
+    yield "price now", words
+
+
+def _loss(replica: Replica, seen: ServiceSnapshot) -> Iterator[tuple[str, str]]:
+    loss = next((one for one in losses(seen.replicas.values()) if one.replica == replica.id), None)
+    if loss is None:
+        return
+    warned = "EC2's warning" if loss.is_warned else "a loss without a warning"
+    parts = [
+        f"{what} after {seconds:.1f} s"
+        for what, seconds in (
+            ("out of rotation", loss.out_s),
+            ("replacement launched", loss.launched_s),
+            ("ready", loss.ready_s),
+            ("fleet whole", loss.whole_s),
+        )
+        if seconds is not None
+    ]
+    yield "lost", f"{warned} at {loss.at:%Y-%m-%d %H:%M:%S}: {', '.join(parts) or 'nothing followed yet'}"

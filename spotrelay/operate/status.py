@@ -1,0 +1,277 @@
+"""Whether a service is whole, and what there is of it: a judgement, a row for each replica, what was lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from spotrelay.core.pools import PurchaseOption
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.operate.losses import Loss, losses
+from spotrelay.operate.snapshot import AlarmState, Part, ServiceSnapshot
+
+RECENT = timedelta(hours=24)
+"""Of the losses that a status counts."""
+
+FAILURES_SHOWN = timedelta(hours=1)
+"""A replica that failed longer ago isn't shown any more, only counted: what runs is what matters."""
+
+FAILURES_MOST = 3
+"""Failures that are shown one by one, the newest. A version that doesn't start fails again and again, each
+time for the same reason."""
+
+
+class Judgement(StrEnum):
+    """In one word."""
+
+    WHOLE = "WHOLE"
+    """As many are in rotation as should be."""
+    NOT_WHOLE = "NOT WHOLE"
+    NONE = "NONE WANTED"
+    """It is scaled to none, and nobody is there."""
+    UNKNOWN = "UNKNOWN"
+    """Its rows or its document couldn't be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaRow:
+    """One replica, as the table shows it."""
+
+    id: int
+    version: int
+    state: str
+    """What it does: its state, or what a standby or a warned one does in it."""
+    pool: str
+    purchase_option: str
+    region: str
+    instance_id: str | None
+    port: int | None
+    launched_at: datetime | None
+    age_s: float
+    """Since it had its instance, or was requested."""
+    usd_per_hour: float | None
+    """None: nobody knows."""
+    replaces: int | None
+    note: str
+    """What else must be known of it: that EC2 takes it back, that it stands in, what EC2 refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What there is of a service."""
+
+    service: str
+    region: str
+    at: datetime
+    judgement: Judgement
+    why: str
+    """What is missing and why; empty if nothing is."""
+    ready: int
+    desired: int | None
+    desired_by: str
+    version: int | None
+    serving_since: datetime | None
+    on_demand: int
+    """In rotation, bought on-demand."""
+    usd_per_hour: float | None
+    """What all of its instances cost now; None: not all of their prices are known."""
+    on_demand_usd_per_hour: float | None
+    """What they would cost on-demand."""
+    address: str | None
+    replicas: tuple[ReplicaRow, ...]
+    failed: tuple[ReplicaRow, ...]
+    failed_before: int
+    """Of the last day, those that aren't among `failed`."""
+    lost: int
+    """Within the last day."""
+    lost_unwarned: int
+    slowest_whole_s: float | None
+    """Of these, the longest from a loss until the fleet was whole again."""
+    cooling: tuple[str, ...]
+    pools: int | None
+    """Eligible for Spot; None: nobody has surveyed yet."""
+    alarms: tuple[str, ...]
+    """Those that ring."""
+    missing: tuple[str, ...]
+    """What couldn't be read, and why."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nobody has to do anything."""
+        return self.judgement in (Judgement.WHOLE, Judgement.NONE)
+
+    @property
+    def share_saved(self) -> float | None:
+        """Of the on-demand price; None if a price isn't known."""
+        if self.usd_per_hour is None or not self.on_demand_usd_per_hour:
+            return None
+        return 1 - self.usd_per_hour / self.on_demand_usd_per_hour
+
+    def to_json(self) -> dict[str, Any]:
+        """It as JSON: times in ISO 8601, durations in seconds."""
+        return {
+            **_jsonable(asdict(self)),
+            "is_whole": self.is_whole,
+            "share_saved": None if self.share_saved is None else round(self.share_saved, 4),
+        }
+
+
+def status(seen: ServiceSnapshot) -> Status:
+    """What a snapshot amounts to."""
+    judgement, why = _judged(seen)
+    replicas = seen.replicas.values()
+    failed = [r for r in replicas if r.state is ReplicaState.FAILED and r.since >= seen.within(RECENT)]
+    shown = [r for r in failed if r.since >= seen.within(FAILURES_SHOWN)][-FAILURES_MOST:]
+    lost = [loss for loss in losses(replicas) if loss.at >= seen.within(RECENT)]
+    wanted, survey = seen.desired, seen.memory.survey
+    costing = [r for r in seen.present if r.instance_id]
+    return Status(
+        service=seen.service,
+        region=seen.region,
+        at=seen.at,
+        judgement=judgement,
+        why=why,
+        ready=len(seen.in_rotation),
+        desired=wanted.replicas if wanted else None,
+        desired_by=str(wanted.source) if wanted else "",
+        version=seen.spec.version if seen.spec else None,
+        serving_since=seen.serving_since,
+        on_demand=sum(_option(r) is PurchaseOption.ON_DEMAND for r in seen.in_rotation),
+        usd_per_hour=_sum(seen.usd_per_hour(r) for r in costing),
+        on_demand_usd_per_hour=_sum(seen.on_demand_usd_per_hour(r) for r in costing),
+        address=seen.address,
+        replicas=tuple(_row(r, seen) for r in seen.present),
+        failed=tuple(_row(r, seen) for r in shown),
+        failed_before=len(failed) - len(shown),
+        lost=len(lost),
+        lost_unwarned=sum(not loss.is_warned for loss in lost),
+        slowest_whole_s=max((s for loss in lost if (s := loss.whole_s) is not None), default=None),
+        cooling=tuple(f"{pool} until {c.until:%H:%M} ({c.reason})" for pool, c in seen.cooling),
+        pools=len(survey.pools) if survey else None,
+        alarms=tuple(alarm.name for alarm in seen.alarms if alarm.state is AlarmState.ALARM),
+        missing=tuple(f"{part}: {words}" for part, words in seen.missing.items()),
+    )
+
+
+def _judged(seen: ServiceSnapshot) -> tuple[Judgement, str]:
+    wanted = seen.desired
+    for part in (Part.ROWS, Part.DOCUMENT):
+        if part in seen.missing:
+            return Judgement.UNKNOWN, f"the {part} couldn't be read: {seen.missing[part]}"
+    if wanted is None:
+        return Judgement.UNKNOWN, "it isn't deployed"
+    ready = len(seen.in_rotation)
+    if ready >= wanted.replicas:
+        return (Judgement.WHOLE if wanted.replicas else Judgement.NONE), ""
+    return Judgement.NOT_WHOLE, "; ".join(_reasons(seen, wanted.replicas - ready))
+
+
+def _reasons(seen: ServiceSnapshot, lacking: int) -> list[str]:
+    """What becomes of those that are missing."""
+    found = []
+    states = [r.state for r in seen.present if not r.stands_by]
+    coming = [
+        f"{count} {words}"
+        for state, words in (
+            (ReplicaState.STARTING, "starting"),
+            (ReplicaState.PROVISIONING, "launched"),
+            (ReplicaState.REQUESTED, "without an instance"),
+        )
+        if (count := states.count(state))
+    ]
+    silent = sum(r.state is ReplicaState.READY and not r.serves for r in seen.present)
+    if silent:
+        coming.append(f"{silent} ready but not answering")
+    found.append(f"{lacking} missing" + (f": {', '.join(coming)}" if coming else ", and none is coming"))
+    open_losses = [loss for loss in losses(seen.replicas.values()) if loss.whole_at is None]
+    if open_losses:
+        found.append(", ".join(_lost(loss) for loss in open_losses[-FAILURES_MOST:]))
+    refused = next((r for r in seen.present if r.state is ReplicaState.REQUESTED and r.launch), None)
+    if refused:
+        found.append(f"replica {refused.id}: {_answer(refused)}")
+    backoff = seen.rows.backoff
+    if backoff.until and backoff.until > seen.at:
+        words = f"replicas failed {backoff.failures} times in a row: the next is launched after"
+        found.append(f"{words} {backoff.until:%H:%M}")
+    return found
+
+
+def _lost(loss: Loss) -> str:
+    warned = "warned" if loss.is_warned else "without a warning"
+    return f"replica {loss.replica} was lost at {loss.at:%H:%M:%S} ({warned})"
+
+
+def _answer(replica: Replica) -> str:
+    """What EC2 answered last, from what its row says of its launch."""
+    return (replica.launch or "").rpartition("EC2: ")[2]
+
+
+def _row(replica: Replica, seen: ServiceSnapshot) -> ReplicaRow:
+    offering = replica.offering
+    launched_at = replica.entered.get(ReplicaState.PROVISIONING)
+    begun = launched_at or min(replica.entered.values())
+    ended = replica.since if replica.state.is_ended else seen.at
+    return ReplicaRow(
+        id=replica.id,
+        version=replica.version,
+        state=_state(replica),
+        pool=str(offering.pool) if offering else "",
+        purchase_option=str(_option(replica)),
+        region=offering.pool.region if offering else seen.region,
+        instance_id=replica.instance_id,
+        port=replica.listens_on,
+        launched_at=launched_at,
+        age_s=max((ended - begun).total_seconds(), 0.0),
+        usd_per_hour=None if offering and replica.state.is_ended else seen.usd_per_hour(replica),
+        replaces=replica.replaces,
+        note=_note(replica),
+    )
+
+
+def _state(replica: Replica) -> str:
+    if replica.state is ReplicaState.READY and not replica.serves:
+        return "UNHEALTHY"
+    if replica.state is ReplicaState.READY and replica.is_warned:
+        return "SERVES ON"
+    if replica.stands_by and replica.state is not ReplicaState.STANDBY:
+        return f"{replica.state} (standby)"
+    return str(replica.state)
+
+
+def _note(replica: Replica) -> str:
+    if replica.state is ReplicaState.FAILED:
+        return replica.reason
+    words = []
+    if replica.is_warned:
+        words.append("EC2 takes it back")
+    elif replica.state is ReplicaState.DRAINING:
+        words.append(replica.reason)
+    if replica.is_fallback:
+        words.append("fallback")
+    if replica.is_adopted:
+        words.append("adopted")
+    if replica.state is ReplicaState.REQUESTED and replica.launch:
+        words.append(_answer(replica))
+    return "; ".join(words)
+
+
+def _option(replica: Replica) -> PurchaseOption:
+    return replica.offering.purchase_option if replica.offering else replica.purchase_option
+
+
+def _sum(prices: Iterable[float | None]) -> float | None:
+    known = list(prices)
+    return None if None in known else round(sum(price for price in known if price is not None), 4)
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="milliseconds")
+    if isinstance(value, dict):
+        return {name: _jsonable(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_jsonable(one) for one in value]
+    return value

@@ -70,7 +70,7 @@ def _settings() -> DemoSettings:
     )
     options = parser.parse_args()
     service = service_of(options.service) if options.service else None
-    # What is shown of an interruption counts from the event's time, and that is right for EC2's warning alone.
+    # Commands count from the time of EC2's event, which a shortened warning makes earlier.
     warning_s = options.warning_s or str(EC2_WARNING_S if options.keep else DEFAULT_WARNING_S)
     return DemoSettings(warning_s_of(warning_s), options.out.resolve(), service, options.keep)
 
@@ -85,11 +85,11 @@ def _give(settings: DemoSettings, console: Console) -> int:
                 env = {**environment.clean(os.environ), "TMPDIR": home}
                 director = Director(settings, processes, view, env, Path(home))
                 if settings.is_kept:
-                    deployment = director.bring_up()
+                    kept = director.bring_up()
                 else:
                     report = director.run()
             if settings.is_kept:
-                keep(deployment, console)
+                keep(kept, console)
                 return KEPT
             console.print(conclusion(report))
             console.print(f"Details: {os.path.relpath(settings.out)}/report.json, timeline-*.svg, logs/")

@@ -8,7 +8,10 @@ from typing import Annotated
 import typer
 
 from spotrelay.cli.adopt import adopt
+from spotrelay.cli.explain import explain
+from spotrelay.cli.history import history
 from spotrelay.cli.override import override
+from spotrelay.cli.prices import prices
 from spotrelay.cli.retire import retire
 from spotrelay.cli.rollback import rollback
 from spotrelay.cli.scale import scale
@@ -54,6 +57,9 @@ def _add_laboratory() -> None:
 
 
 app.command()(status)
+app.command()(history)
+app.command()(explain)
+app.command()(prices)
 app.command()(validate)
 app.command()(secrets)
 app.command()(schema)

@@ -1,67 +1,129 @@
-"""What services cost in a region, at the prices that AWS tells whoever has credentials.
-
-None come with SpotRelay; docs/decisions/2026-11-23-costs.md says why.
-"""
+"""`spotrelay prices`: what Spot cost in each of a service's pools, and what on-demand does."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import UTC, datetime
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from spotrelay.aws.clients import Clients
-from spotrelay.aws.prices import Prices
-from spotrelay.cli.control_plane import EXIT_FAILED, EXIT_NO_ACCESS, CommandError
-from spotrelay.cli.options import Where
-from spotrelay.core.ports import Denied, PortError
-from spotrelay.service import Service, in_region
-from spotrelay.service.costs import LOOK_BACK, Costs, costs
+import typer
+
+from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, ServiceName, Where
+from spotrelay.cli.words import percent, usd
+
+if TYPE_CHECKING:
+    from spotrelay.operate.access import ControlPlane
+    from spotrelay.operate.curves import Curve
+    from spotrelay.operate.snapshot import ServiceSnapshot
+
+LONGEST = timedelta(days=90)
+"""EC2 knows no older prices."""
+
+SAMPLES = 48
+"""Of a curve in a terminal: one an hour in two days."""
+
+MOST_POOLS = 20
+"""In a terminal: the cheapest. JSON has all."""
 
 
-@dataclass(frozen=True, slots=True)
-class PriceList:
-    """A region's prices, each asked for once."""
+def prices(
+    name: ServiceName,
+    since: Annotated[
+        str, typer.Option("--since", help="How far to look back: 48h or 90d.", metavar="TIME")
+    ] = "48h",
+    picture: Annotated[
+        Path | None,
+        typer.Option("--out", help="Draw them into this file, .png or .svg.", metavar="FILE"),
+    ] = None,
+    is_json: AsJson = False,
+    region: Region = None,
+    profile: Profile = None,
+    endpoint_url: EndpointUrl = None,
+) -> None:
+    """Show the Spot price of each pool that the service may use, over time, the cheapest first."""
+    from spotrelay.cli import control_plane
+    from spotrelay.cli.times import period
 
-    region: str
-    _prices: Prices
+    with control_plane.errors_shown("prices"):
+        look_back = period(since, "--since", LONGEST)
+        _check(picture)
+        plane = control_plane.find(name, Where(region, profile, endpoint_url))
+        control_plane.deployed(plane, name)
+        now = datetime.now(UTC)
+        found = _curves(plane, _seen(plane, name, now), now - look_back)
+        if not found:
+            raise control_plane.CommandError(
+                f"EC2 has no Spot price for any pool of {name} in {plane.region}", control_plane.EXIT_FAILED
+            )
+        if picture:
+            _draw(
+                found, f"{name}: Spot prices in {plane.region}, {since} (UTC)", now - look_back, now, picture
+            )
+        if is_json:
+            typer.echo(json.dumps([curve.to_json() for curve in found], indent=2))
+        else:
+            _print(found, now - look_back, now)
 
-    def why_not(self, service: Service) -> str | None:
-        """Why the service costs nothing there; None if it may run there."""
-        allowed = service.requirements.regions
-        if service.requirements.allows_region(self.region):
-            return None
-        return (
-            f"{service.path}: may run in {', '.join(allowed)} only, so there is no cost in {self.region}:"
-            f" say --region {allowed[0]}"
+
+def _check(picture: Path | None) -> None:
+    from spotrelay.cli.control_plane import CommandError
+
+    if picture and picture.suffix.lower() not in (".png", ".svg"):
+        raise CommandError(f"--out {picture}: expected a name that ends in .png or .svg")
+
+
+def _seen(plane: ControlPlane, name: str, now: datetime) -> ServiceSnapshot:
+    from spotrelay.operate.reading import SnapshotReader
+
+    return SnapshotReader(plane).rows(name, now, ended=1)
+
+
+def _curves(plane: ControlPlane, seen: ServiceSnapshot, start: datetime) -> list[Curve]:
+    from spotrelay.aws.prices import Prices
+    from spotrelay.operate.curves import curves
+
+    survey, spec = seen.memory.survey, seen.spec
+    pools = survey.pools if survey else spec.pools if spec else ()
+    types = {pool.instance_type for pool in pools}
+    changes = Prices(plane.clients).spot_since(plane.region, types, start)
+    return curves(changes, pools, survey.on_demand_prices if survey else {}, start)
+
+
+def _draw(found: list[Curve], title: str, start: datetime, end: datetime, path: Path) -> None:
+    from spotrelay.cli.control_plane import CommandError
+    from spotrelay.operate.drawing import draw
+
+    try:
+        shown = draw(found, title, start, end, path)
+    except OSError as error:
+        raise CommandError(f"--out {path}: {error.strerror or error}") from error
+    left = f", the {len(shown)} cheapest pools of {len(found)}" if len(shown) < len(found) else ""
+    typer.echo(f"drawn into {path}{left}", err=True)
+
+
+def _print(found: list[Curve], start: datetime, end: datetime) -> None:
+    from rich.table import Table
+
+    from spotrelay.cli.tables import console
+    from spotrelay.operate.curves import sparkline
+
+    out = console()
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for title in ("POOL", "OVER TIME", "NOW", "LEAST", "MOST", "ON-DEMAND", "OF IT"):
+        table.add_column(title, no_wrap=True, justify="left" if title in ("POOL", "OVER TIME") else "right")
+    shown = found[:MOST_POOLS]
+    for curve in shown:
+        table.add_row(
+            str(curve.pool),
+            sparkline(curve.sampled(start, end, SAMPLES), curve.least, curve.most),
+            usd(curve.now, 4),
+            usd(curve.least, 4),
+            usd(curve.most, 4),
+            usd(curve.on_demand_usd, 4),
+            percent(curve.share),
         )
-
-    def costs(self, service: Service) -> Costs:
-        """What the service's instances cost there.
-
-        Raises:
-            CommandError: AWS doesn't tell.
-            BotoCoreError: there are no credentials.
-        """
-        there = in_region(service, self.region)
-        now = datetime.now(UTC).replace(microsecond=0)  # as the answer tells it
-        try:
-            listed = {name: self._prices.on_demand(self.region, name) for name in there.instance_type_names}
-            types = there.instance_type_names if there.use_spot else ()
-            spot = self._prices.spot_since(self.region, types, now - LOOK_BACK) if types else {}
-        except Denied as error:
-            needed = "--prices needs the permissions pricing:GetProducts and ec2:DescribeSpotPriceHistory"
-            raise CommandError(f"{error}: {needed}", EXIT_NO_ACCESS) from error
-        except PortError as error:
-            raise CommandError(
-                f"the prices couldn't be looked up, try again: {error}", EXIT_FAILED
-            ) from error
-        return costs(there, self.region, listed, spot, now)
-
-
-def prices_in(where: Where) -> PriceList:
-    """Those of the region.
-
-    Raises:
-        BotoCoreError: there is no region, or its configuration is broken.
-    """
-    clients = Clients(where.session())
-    return PriceList(str(clients.ec2_surveying.meta.region_name), Prices(clients))
+    out.print(table)
+    if len(shown) < len(found):
+        out.print(f"… and {len(found) - len(shown)} dearer pools: --json has all", highlight=False)
+    out.print("USD per hour and instance; each line of blocks is from its least to its most", highlight=False)

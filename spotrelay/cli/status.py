@@ -105,17 +105,14 @@ def _watch(plane: ControlPlane, name: str | None) -> None:
 
 
 def _print(found: list[Status]) -> None:
-    from rich.console import Console
+    from spotrelay.cli.tables import console
 
-    # Where nobody looks on, a line stays a line: no terminal's width cuts it.
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=240)
+    out = console()
     for index, one in enumerate(found):
         if index:
-            console.print()
+            out.print()
         for part in _rendered(one):
-            console.print(part, highlight=False)
+            out.print(part, highlight=False)
 
 
 def _rendered(one: Status) -> list[RenderableType]:

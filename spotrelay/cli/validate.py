@@ -132,7 +132,7 @@ class _Priced:
 
 def _priced(services: Sequence[Service], where: Where) -> _Priced:
     from spotrelay.cli.control_plane import errors_told
-    from spotrelay.cli.prices import prices_in
+    from spotrelay.cli.price_list import prices_in
 
     found: list[Costs | None] = []
     advice: list[str] = []

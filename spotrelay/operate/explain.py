@@ -44,7 +44,8 @@ def explain(seen: ServiceSnapshot, replica_id: int) -> Explanation | None:
     instance = f", {replica.instance_id}" if replica.instance_id else ""
     return Explanation(
         replica.id,
-        f"replica {replica.id} of {replica.service}, version {replica.version}: {replica.state} {where}{instance}",
+        f"replica {replica.id} of {replica.service}, version {replica.version}:"
+        f" {replica.state} {where}{instance}",
         tuple(_lines(replica, seen)),
         tuple((str(state), at) for state, at in sorted(replica.entered.items(), key=lambda entry: entry[1])),
     )

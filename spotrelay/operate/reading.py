@@ -29,6 +29,24 @@ class SnapshotReader:
     def __init__(self, plane: ControlPlane) -> None:
         self._plane = plane
 
+    def rows(self, service: str, now: datetime, *, ended: int) -> ServiceSnapshot:
+        """The service's replicas and pools alone, for what needs no more.
+
+        Raises:
+            PortError, UnreadableDocument: they can't be read.
+        """
+        plane = self._plane
+        rows = plane.store.load(service)
+        return ServiceSnapshot(
+            service=service,
+            region=plane.region,
+            at=now,
+            spec=plane.services.get(service, fresh=True) or rows.document,
+            rows=rows,
+            history=tuple(plane.store.history(service, ended)),
+            memory=plane.store.recall(service, plane.region, now),
+        )
+
     def read(self, service: str, now: datetime, *, ended: int = ENDED_SHOWN) -> ServiceSnapshot:
         """The service as of now, with the last `ended` replicas that are history.
 

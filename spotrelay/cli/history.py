@@ -1,0 +1,120 @@
+"""`spotrelay history`: what was lost, what replaced it, and what clients felt."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, ServiceName, Where
+from spotrelay.cli.words import clock, duration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from spotrelay.operate.access import ControlPlane
+    from spotrelay.operate.history import History
+    from spotrelay.operate.losses import Loss
+    from spotrelay.operate.snapshot import ServiceSnapshot
+
+KEPT = timedelta(days=30)
+"""For how long the table keeps replicas that ended."""
+
+ENDED = 10_000
+"""Ended replicas that are read: three hundred losses a day."""
+
+
+def history(
+    name: ServiceName,
+    since: Annotated[
+        str, typer.Option("--since", help="How far to look back: 90m, 24h or 7d.", metavar="TIME")
+    ] = "7d",
+    is_json: AsJson = False,
+    region: Region = None,
+    profile: Profile = None,
+    endpoint_url: EndpointUrl = None,
+) -> None:
+    """Show each loss with its times and what replaced it, and the starts that failed.
+
+    OUT, LAUNCHED, READY and WHOLE count from EC2's warning, or from when a loss without one was noticed. 5XX
+    are the errors that clients got from then until the fleet was whole. Times are UTC.
+    """
+    from spotrelay.cli import control_plane
+    from spotrelay.cli.times import period
+    from spotrelay.operate.history import history as told
+    from spotrelay.operate.reading import SnapshotReader
+
+    with control_plane.errors_shown("history"):
+        look_back = period(since, "--since", KEPT)
+        plane = control_plane.find(name, Where(region, profile, endpoint_url))
+        now = datetime.now(UTC)
+        seen = SnapshotReader(plane).rows(name, now, ended=ENDED)
+        if not seen.replicas and seen.spec is None:
+            raise control_plane.CommandError(control_plane.not_deployed(plane, name))
+        with control_plane.errors_told("history") as failed:
+            errors = _errors(plane, seen, now - look_back)
+        found = told(seen, now - look_back, None if failed else errors)
+        if is_json:
+            typer.echo(json.dumps(found.to_json(), indent=2, ensure_ascii=False))
+        else:
+            _print(found, since)
+        if failed:
+            raise typer.Exit(failed[0].exit_code)
+
+
+def _errors(plane: ControlPlane, seen: ServiceSnapshot, since: datetime) -> Mapping[datetime, int] | None:
+    from spotrelay.aws.client_errors import client_errors
+
+    return client_errors(plane.clients, seen.spec, since, seen.at) if seen.spec else None
+
+
+def _print(found: History, since: str) -> None:
+    from rich.table import Table
+
+    from spotrelay.cli.tables import console
+
+    out = console()
+    if not found.losses:
+        out.print(f"{found.service}: nothing was lost in the last {since}", highlight=False)
+    else:
+        table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+        for title in ("AT", "LOST", "FROM", "AS", "", "BY", "OUT", "LAUNCHED", "READY", "WHOLE", "5XX"):
+            table.add_column(title, no_wrap=True, justify="left" if title in LEFT else "right")
+        for loss in found.losses:
+            table.add_row(*_cells(loss, found))
+        out.print(table)
+    for failure in found.failures:
+        ids = ", ".join(str(id_) for id_ in failure.replicas[:5])
+        more = f" and {len(failure.replicas) - 5} more" if len(failure.replicas) > 5 else ""
+        at = clock(failure.last, found.at)
+        out.print(
+            f"{at}  failed to start: {ids}{more} (version {failure.version}): {failure.reason}",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
+
+
+LEFT = ("AT", "FROM", "AS", "", "BY")
+
+
+def _cells(loss: Loss, found: History) -> list[str]:
+    felt = found.felt(loss)
+    by = str(loss.replaced_by or "none")
+    if loss.fallback:
+        by += f" (meanwhile {loss.fallback})"
+    return [
+        clock(loss.at, found.at),
+        str(loss.replica),
+        str(loss.pool or ""),
+        str(loss.offering.purchase_option) if loss.offering else "",
+        "warned" if loss.is_warned else "no warning",
+        by,
+        duration(loss.out_s),
+        duration(loss.launched_s),
+        duration(loss.ready_s),
+        duration(loss.whole_s),
+        "?" if felt is None else str(felt),
+    ]

@@ -1,4 +1,7 @@
-"""The slow path: asks every hour, and after each deployment, what EC2 offers to the services."""
+"""The slow path: asks every hour, and after each deployment, what EC2 offers to the services.
+
+Every hour it also writes down what they cost.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from lambdas.wiring import telemetry
+from spotrelay.accounting.ledger import Ledger
 from spotrelay.aws import compose_survey
 from spotrelay.placement.surveying import Surveying
 
@@ -20,7 +24,17 @@ def surveying() -> Surveying:
     return compose_survey.surveying(os.environ, telemetry)
 
 
+@cache
+def ledger() -> Ledger:
+    """Made at the first event."""
+    return compose_survey.ledger(os.environ, telemetry)
+
+
 def handler(event: dict[str, Any], context: LambdaContext) -> None:
-    """Survey the service that the event is about, or all. What fails is raised: Lambda tries again."""
+    """Survey the service that the event is about, or all, and write their days.
+
+    What fails is raised: Lambda tries again. Both can be repeated.
+    """
     with telemetry.invocation(context):
         surveying().on_event(event)
+        ledger().on_event(event)

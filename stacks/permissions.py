@@ -408,10 +408,18 @@ def _observing() -> tuple[Grant, ...]:
 def _surveying(place: Place) -> tuple[Grant, ...]:
     return (
         Grant(
-            "keep what was found; it reads nothing there, and writes nothing else",
+            "keep what was found, and what each day cost; it writes nothing else",
             ("dynamodb:PutItem",),
             (place.table_arn,),
-            in_partitions(Partition.SURVEY),
+            in_partitions(Partition.SURVEY, Partition.DAYS),
+        ),
+        Grant(
+            "work out what a service's instances cost: from its rows, its history and what is known of pools",
+            ("dynamodb:GetItem", "dynamodb:Query"),
+            (place.table_arn,),
+            in_partitions(
+                Partition.SERVICE, Partition.HISTORY, Partition.COOLDOWNS, Partition.SURVEY, Partition.DAYS
+            ),
         ),
         Grant(
             "ask what EC2 offers, at which price and within which quotas; AWS offers no narrower resource for"

@@ -148,6 +148,11 @@ class Clients:
         return self._session.client("lambda", config=PROBING)
 
     @cached_property
+    def logs(self) -> Any:
+        """For what functions logged; its types would be one more package for one call."""
+        return self._session.client("logs", config=SURVEYING)
+
+    @cached_property
     def pricing(self) -> PricingClient:
         """For list prices, from the nearest region that serves them."""
         here = (self._session.region_name or "").partition("-")[0]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from spotrelay.accounting.ledger import Ledger
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.compose import SystemClock, setting
+from spotrelay.aws.days import DynamoDays
+from spotrelay.aws.prices import Prices
 from spotrelay.aws.services import ParameterServices
 from spotrelay.aws.store import DynamoStore
 from spotrelay.aws.surveyor import AwsSurveyor
@@ -27,6 +30,25 @@ def surveying(env: Mapping[str, str], telemetry: Telemetry, clients: Clients | N
         services=ParameterServices(clients, setting(env, Env.SERVICES_PATH), table),
         surveyor=AwsSurveyor(clients, telemetry),
         store=DynamoStore(Table(clients, table)),
+        telemetry=telemetry,
+        clock=SystemClock(),
+    )
+
+
+def ledger(env: Mapping[str, str], telemetry: Telemetry, clients: Clients | None = None) -> Ledger:
+    """What writes the days of the services of the environment's parameters; as `surveying`.
+
+    Raises:
+        MissingSettingError: the environment lacks a setting.
+    """
+    clients = clients or Clients()
+    name = setting(env, Env.TABLE)
+    table = Table(clients, name)
+    return Ledger(
+        services=ParameterServices(clients, setting(env, Env.SERVICES_PATH), name),
+        store=DynamoStore(table),
+        days=DynamoDays(table),
+        prices=Prices(clients),
         telemetry=telemetry,
         clock=SystemClock(),
     )

@@ -8,14 +8,17 @@ from typing import Annotated
 import typer
 
 from spotrelay.cli.adopt import adopt
+from spotrelay.cli.cost import cost
 from spotrelay.cli.explain import explain
 from spotrelay.cli.history import history
+from spotrelay.cli.logs import logs
 from spotrelay.cli.override import override
 from spotrelay.cli.prices import prices
 from spotrelay.cli.retire import retire
 from spotrelay.cli.rollback import rollback
 from spotrelay.cli.scale import scale
 from spotrelay.cli.schema import schema
+from spotrelay.cli.scores import scores
 from spotrelay.cli.secrets import secrets
 from spotrelay.cli.status import status
 from spotrelay.cli.validate import validate
@@ -59,7 +62,10 @@ def _add_laboratory() -> None:
 app.command()(status)
 app.command()(history)
 app.command()(explain)
+app.command()(cost)
 app.command()(prices)
+app.command()(scores)
+app.command()(logs)
 app.command()(validate)
 app.command()(secrets)
 app.command()(schema)

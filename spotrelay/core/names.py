@@ -67,6 +67,7 @@ class Partition(StrEnum):
     INSTANCE = "INSTANCE#"
     COOLDOWNS = "COOLDOWNS#"
     SURVEY = "SURVEY#"
+    DAYS = "DAYS#"
     SERVICES = "SERVICES"
     """The whole key: the list of services."""
 

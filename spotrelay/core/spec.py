@@ -131,6 +131,8 @@ class ServiceSettings:
     """The user's own tags for instances."""
     slots: Mapping[str, int] = field(default_factory=dict)
     """How many replicas an instance hosts, by its type, where it is more than one: see `core.slots`."""
+    disk_usd_per_hour: float = 0.0
+    """What an instance's disk costs, at the list price: for accounts, nothing is decided by it."""
 
     def hosted_by(self, instance_type: str) -> int:
         """How many replicas an instance of the type hosts."""

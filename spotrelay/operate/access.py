@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import boto3
 
 from spotrelay.aws.clients import Clients
+from spotrelay.aws.days import DynamoDays
 from spotrelay.aws.fleet import Ec2Fleet
 from spotrelay.aws.services import ParameterServices
 from spotrelay.aws.store import DynamoStore
@@ -22,10 +24,15 @@ class UnreadableControlPlaneError(Exception):
 class ControlPlane:
     """The control plane of a region: its rows, its services' documents, and how to tell it something."""
 
-    def __init__(self, clients: Clients, table: str, tick_queue_url: str) -> None:
+    def __init__(
+        self, clients: Clients, table: str, tick_queue_url: str, log_groups: Sequence[str] = ()
+    ) -> None:
         self._clients = clients
+        self.log_groups = tuple(log_groups)
+        """Where its functions log. A control plane of before operators had commands doesn't say."""
         self._tick_queue_url = tick_queue_url
         self.store = DynamoStore(Table(clients, table))
+        self.days = DynamoDays(Table(clients, table))
         self.services = ParameterServices(clients, SERVICES_PATH, table)
         self.fleet = Ec2Fleet(clients)
         self.targets = RegisteredTargets(clients)
@@ -55,12 +62,13 @@ class ControlPlane:
         try:
             claim = json.loads(value)
             table, queue_url = str(claim["table"]), str(claim["tick_queue_url"])
-        except (ValueError, TypeError, KeyError):
+            log_groups = [str(group) for group in claim.get("log_groups", ())]
+        except (ValueError, TypeError, KeyError, AttributeError):
             raise UnreadableControlPlaneError(
                 f"parameter {CONTROL_PLANE_PARAMETER} in {clients.ssm.meta.region_name} doesn't name a table"
                 " and a tick queue: deploy the control plane again"
             ) from None
-        return cls(clients, table, queue_url)
+        return cls(clients, table, queue_url, log_groups)
 
     def is_deployed(self, service: str) -> bool:
         """Whether the service has a runtime document, readable or not.

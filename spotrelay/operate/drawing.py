@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 
 mpl.use("agg")
 
-from matplotlib import dates  # noqa: E402 - the backend comes first
-from matplotlib import pyplot as plt  # noqa: E402
+from matplotlib import pyplot as plt
 
 from spotrelay.operate.curves import Curve
 
@@ -35,22 +35,23 @@ def draw(
     shown = tuple(curves[:MOST_CURVES])
     figure, axes = plt.subplots(figsize=(10, 4.5), layout="constrained")
     for curve, color in zip(shown, COLORS, strict=False):
-        times = dates.date2num([at for at, _ in curve.changes] + [end])
+        times: Any = [at for at, _ in curve.changes] + [end]
         prices = [price for _, price in curve.changes] + [curve.now]
         axes.step(times, prices, where="post", color=color, label=str(curve.pool))
     for index, (instance_type, usd) in enumerate(sorted(_on_demand(shown).items())):
         axes.axhline(usd, color="#888888", linestyle="--", linewidth=1)
+        origin: Any = (start, usd)
         axes.annotate(
             f"{instance_type} on demand",
-            (dates.date2num(start), usd),
+            origin,
             xytext=(4 + 150 * index, 3),
             textcoords="offset points",
             fontsize=8,
             color="#555555",
         )
     axes.set_ylim(bottom=0)
-    axes.xaxis_date("UTC")
-    axes.set_xlim(*dates.date2num([start, end]))
+    span: Any = (start, end)
+    axes.set_xlim(*span)
     axes.set_ylabel("USD per hour")
     axes.set_title(title, loc="left", fontsize=11)
     axes.grid(alpha=0.25)

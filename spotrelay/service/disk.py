@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+HOURS_OF_MONTH = 730
+"""AWS's own pages count so."""
+
 
 @dataclass(frozen=True, slots=True)
 class Disk:
@@ -14,6 +17,16 @@ class Disk:
     throughput_mibps: int
     initialization_mibps: int | None = None
     """How fast EC2 loads the image's snapshot into it; None: when its blocks are first read."""
+
+    @property
+    def usd_per_hour(self) -> float:
+        """What it costs, at the list price of us-east-1 on 2026-11-22 (https://aws.amazon.com/ebs/pricing/).
+
+        0.08 USD a month for each GiB, 0.005 for each IOPS beyond 3000, 0.04 for each MiB/s beyond 125. Other
+        regions are up to a half dearer. Loading a snapshot is charged once, and isn't in it.
+        """
+        month = 0.08 * self.size_gib + 0.005 * (self.iops - 3000) + 0.04 * (self.throughput_mibps - 125)
+        return round(month / HOURS_OF_MONTH, 6)
 
 
 # A cold start reads the model from the disk once, in large pieces from front to end. That is bound by

@@ -117,6 +117,8 @@ def _compile(path: Path, file: ServiceFile, found: Canonical) -> Service:
     settings["scaling"] = scaling.compiled(file.name, file.replicas, policy, own.scaling, types)
     settings["overprovision"] = policy.num_overprovision if policy else 0
     settings["readiness_probe"] = None
+    volume = disk(resources.disk_tier, resources.disk_size, resources.disk_initialization_rate)
+    settings["disk_usd_per_hour"] = volume.usd_per_hour
     promised = own.health_check or (DEFAULT_HEALTH_CHECK if found.dialect is Dialect.SPOTRELAY else None)
     if probe := section.readiness_probe:
         settings["initial_delay_s"] = probe.initial_delay_seconds
@@ -146,7 +148,7 @@ def _compile(path: Path, file: ServiceFile, found: Canonical) -> Service:
         drain_s=own.drain_seconds,
         idle_timeout_s=own.idle_timeout_seconds,
         capacity_reservations=own.capacity_reservations,
-        disk=disk(resources.disk_tier, resources.disk_size, resources.disk_initialization_rate),
+        disk=volume,
         image=resources.boot_image,
         container=resources.container and with_registry(resources.container, file.envs),
         arch=arch,

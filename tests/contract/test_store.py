@@ -454,6 +454,7 @@ OTHER_SPEC = ServiceSpec(
     standby_zones=("us-east-1a",),
     rebalance_cost=0.15,
     max_launches_per_minute=9,
+    disk_usd_per_hour=0.05,
     scaling=Scaling(
         min_replicas=1,
         max_replicas=9,

@@ -270,6 +270,7 @@ SETTINGS = ServiceSettings(
     overprovision=2,
     labels={"team": "search"},
     slots={"g5.12xlarge": 4, "g5.24xlarge": 4, "g5.48xlarge": 8},
+    disk_usd_per_hour=0.056986,  # 20 GiB of disk_tier: best
 )
 """What those files say. A new setting keeps its default here, and fails below, until one of them has it."""
 

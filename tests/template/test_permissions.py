@@ -97,10 +97,11 @@ def test_only_the_tick_ends_or_looks_at_instances(control_plane: Template) -> No
 
 
 def test_the_survey_asks_and_notes_and_touches_nothing(control_plane: Template) -> None:
-    """It reads what EC2 offers and the services' documents, writes into the table, and does nothing else."""
+    """It reads what EC2 offers, and services' documents and rows; it notes what it found, and that is all."""
     allowed = {a for s in _statements(control_plane, Function.SURVEY) for a in as_list(s["Action"])}
     documents = {"ssm:GetParameters", "ssm:GetParametersByPath"}
-    assert allowed == OF_OFFERS | documents | OWN_LOG | {"dynamodb:PutItem", "sqs:SendMessage"}
+    table = {"dynamodb:PutItem", "dynamodb:GetItem", "dynamodb:Query"}
+    assert allowed == OF_OFFERS | documents | OWN_LOG | table | {"sqs:SendMessage"}
     (send,) = _allowed(control_plane, Function.SURVEY, "sqs:SendMessage")
     dead_letters = function(control_plane, Function.SURVEY)["DeadLetterConfig"]["TargetArn"]
     assert refers_to(send["Resource"]) == refers_to(dead_letters)

@@ -1,0 +1,81 @@
+"""Keeps each service's days: what was spent outlives the rows that it was worked out from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from spotrelay.accounting import days
+from spotrelay.accounting.ports import Days, RowReader, SpotPrices
+from spotrelay.core.ports import Clock, OtherControlPlane, Services, Telemetry
+from spotrelay.core.spec import ServiceSpec
+from spotrelay.events.ticks import parse_tick
+
+ROWS = 5000
+"""Ended replicas that are looked at: two days of a loss every half minute."""
+
+
+class NotAccountedError(Exception):
+    """Services whose days couldn't be written, and why; the others' were."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Writes the days that aren't closed, anew each time: nothing is lost if one time fails."""
+
+    services: Services
+    store: RowReader
+    days: Days
+    prices: SpotPrices
+    telemetry: Telemetry
+    clock: Clock
+
+    def on_event(self, event: Mapping[str, Any]) -> None:
+        """Write every service's days with the schedule's event; a deployment is no reason to.
+
+        Raises:
+            MalformedTickError: it is neither.
+            NotAccountedError: see `write`.
+        """
+        if parse_tick(json.dumps(event)).service is None:
+            self.write(self.services.names())
+
+    def write(self, services: Iterable[str]) -> None:
+        """Write the open days of each service; one that isn't deployed any more is passed over.
+
+        Raises:
+            NotAccountedError: some failed. The rest are done with all the same.
+        """
+        failed: dict[str, str] = {}
+        for service in services:
+            try:
+                spec = self.services.get(service)
+                if spec is not None:
+                    self._write(spec)
+            except OtherControlPlane as error:
+                self.telemetry.record("not_accounted", service=service, why=str(error))
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is this service's, and raised at the end
+                self.telemetry.record("accounting_failed", service=service, error=repr(error))
+                failed[service] = repr(error)
+        if failed:
+            raise NotAccountedError("; ".join(f"{service}: {why}" for service, why in failed.items()))
+
+    def _write(self, spec: ServiceSpec) -> None:
+        service, now = spec.service, self.clock.now()
+        # In this order: a replica that ends in between is read twice, never missed.
+        present = self.store.load(service).replicas
+        ended = {r.id: r for r in self.store.history(service, ROWS)}
+        rows = {**present, **ended}.values()
+        memory = self.store.recall(service, spec.region, now)
+        open_days = days.open_days(now)
+        begin, _ = days.bounds(open_days[0])
+        surveyed = memory.survey.pools if memory.survey else spec.pools
+        used = (r.offering.pool for r in rows if r.offering and (not r.state.is_ended or r.since >= begin))
+        types = {pool.instance_type for pool in (*surveyed, *used)}
+        changes = self.prices.spot_since(spec.region, types, begin) if spec.use_spot else {}
+        spot = {pool: sorted(of_pool) for pool, of_pool in changes.items()}
+        for day in open_days:
+            found = days.of(service, day, rows, memory, spot, now, spec.disk_usd_per_hour)
+            self.days.note(found.with_scores_of(self.days.get(service, day)))

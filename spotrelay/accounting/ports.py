@@ -1,0 +1,54 @@
+"""What accounting needs of the world. Errors are those of `spotrelay.core.ports`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import date, datetime
+from typing import Protocol
+
+from spotrelay.accounting.days import Day
+from spotrelay.core.pools import CapacityPool, PoolMemory
+from spotrelay.core.replica import Replica
+from spotrelay.core.rows import Rows
+
+
+class RowReader(Protocol):
+    """The part of `core.ports.Store` that is read here."""
+
+    def load(self, service: str) -> Rows:
+        """See `core.ports.Store.load`."""
+        ...
+
+    def history(self, service: str, limit: int) -> Sequence[Replica]:
+        """See `core.ports.Store.history`."""
+        ...
+
+    def recall(self, service: str, region: str, now: datetime) -> PoolMemory:
+        """See `core.ports.Store.recall`."""
+        ...
+
+
+class Days(Protocol):
+    """Where days are kept, longer than the rows that they were worked out from."""
+
+    def note(self, day: Day) -> None:
+        """Keep it, in place of what was kept of the same service and date."""
+        ...
+
+    def get(self, service: str, day: date) -> Day | None:
+        """What is kept of the day; None if nothing is."""
+        ...
+
+    def since(self, service: str, first: date) -> Sequence[Day]:
+        """All that is kept of that date and of later ones, in order."""
+        ...
+
+
+class SpotPrices(Protocol):
+    """Whoever knows what Spot cost."""
+
+    def spot_since(
+        self, region: str, types: Collection[str], start: datetime
+    ) -> Mapping[CapacityPool, Sequence[tuple[datetime, float]]]:
+        """Every change of the types' prices since then, and before it the last one of each pool."""
+        ...

@@ -1,0 +1,77 @@
+"""`spotrelay scores`: how likely Spot is to be had in each of a service's zones, now and over time."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, ServiceName, Where
+from spotrelay.cli.words import duration
+
+if TYPE_CHECKING:
+    from spotrelay.operate.snapshot import ServiceSnapshot
+
+LONGEST = timedelta(days=400)
+"""Days are kept for so long."""
+
+LEAST, MOST = 1, 10
+"""A score's range."""
+
+SAMPLES = 48
+"""Of a line in a terminal: the hours of two days. A longer time has the lowest score of each part."""
+
+
+def scores(
+    name: ServiceName,
+    since: Annotated[
+        str, typer.Option("--since", help="How far to look back: 48h or 30d.", metavar="TIME")
+    ] = "48h",
+    is_json: AsJson = False,
+    region: Region = None,
+    profile: Profile = None,
+    endpoint_url: EndpointUrl = None,
+) -> None:
+    """Show each zone's Spot placement score, 1 (hardly to be had) to 10, now and as surveyed each hour."""
+    from spotrelay.cli import control_plane
+    from spotrelay.cli.times import period
+    from spotrelay.operate.reading import SnapshotReader
+    from spotrelay.operate.scores import scores_of
+
+    with control_plane.errors_shown("scores"):
+        look_back = period(since, "--since", LONGEST)
+        plane = control_plane.find(name, Where(region, profile, endpoint_url))
+        control_plane.deployed(plane, name)
+        now = datetime.now(UTC)
+        seen = SnapshotReader(plane).rows(name, now, ended=1)
+        days = plane.days.since(name, (now - look_back).date())
+        found = scores_of(seen, days, now - look_back)
+        if is_json:
+            typer.echo(json.dumps([one.to_json() for one in found], indent=2))
+        elif not found:
+            _say_why(seen)
+        else:
+            for one in found:
+                line = one.line(now - look_back, now, SAMPLES)
+                typer.echo(f"{one.zone}  {one.now if one.now is not None else '?':>2}  {line}")
+            survey = seen.memory.survey
+            age = duration((now - survey.at).total_seconds()) if survey else "an unknown time"
+            typer.echo(f"surveyed {age} ago; a blank is an hour without a survey")
+
+
+def _say_why(seen: ServiceSnapshot) -> None:
+    from spotrelay.aws.scores import LEAST_TYPES
+
+    survey = seen.memory.survey
+    types = {pool.instance_type for pool in survey.pools} if survey else set()
+    if survey is None:
+        typer.echo("no survey has been made yet: one comes within the hour, and after a deployment")
+    elif len(types) < LEAST_TYPES:
+        typer.echo(
+            f"{len(types)} instance types: with fewer than {LEAST_TYPES} EC2's score is always low and says"
+            " nothing, so it isn't asked for"
+        )
+    else:
+        typer.echo("EC2 told no score: the survey's log says why (survey_refused, survey_unanswered)")

@@ -1,0 +1,223 @@
+"""Days as they are worked out, kept and read again."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from spotrelay.accounting import days
+from spotrelay.accounting.days import Day, PoolDay
+from spotrelay.accounting.ledger import Ledger, NotAccountedError
+from spotrelay.accounting.spending import Spending
+from spotrelay.aws.clients import Clients
+from spotrelay.aws.days import DynamoDays
+from spotrelay.aws.table import Table
+from spotrelay.core.pools import (
+    CapacityPool,
+    Cause,
+    Cooldown,
+    Offering,
+    PoolMemory,
+    PurchaseOption,
+    Scope,
+    Survey,
+)
+from spotrelay.core.ports import Unavailable
+from spotrelay.core.replica import Replica
+from spotrelay.core.requirements import Requirements
+from spotrelay.core.rows import Rows
+from spotrelay.memory import MemoryTelemetry
+from tests.accounting.test_spending import HOUR, NOON, POOL, ran
+from tests.contract.conftest import TABLE, make_table
+from tests.examples import demo_spec
+
+OTHER = CapacityPool("us-east-1", "us-east-1b", "g5.xlarge")
+
+
+def survey(at: datetime = NOON, **more: Any) -> Survey:
+    """Two pools, one list price, one score."""
+    scores = more.pop("scores", {"us-east-1a": 7})
+    return Survey("demo", Requirements(), at, (POOL, OTHER), {"g5.xlarge": 1.0}, {POOL: 0.3}, scores)
+
+
+def memory(at: datetime = NOON, *cooldowns: Cooldown, **more: Any) -> PoolMemory:
+    """What is known of pools."""
+    return PoolMemory(tuple(cooldowns), survey(at, **more))
+
+
+def day_of(*rows: Replica, known: PoolMemory | None = None, now: datetime = NOON + 6 * HOUR) -> Day:
+    """The day of `NOON`."""
+    spot = {POOL: [(NOON - 24 * HOUR, 0.3)]}
+    return days.of("demo", NOON.date(), rows, known or memory(), spot, now, 0.01)
+
+
+def test_a_day_tells_what_each_pool_gave() -> None:
+    """Launches, losses, hours and refusals are those of the pool, and the price is its last one."""
+    refusal = Cooldown(
+        Scope.of(Offering(OTHER, PurchaseOption.SPOT)),
+        Cause.REFUSAL,
+        NOON,
+        NOON + HOUR,
+        "no capacity",
+        3,
+    )
+    found = day_of(ran(0, 2, 1, warned_at=NOON + HOUR), ran(1, 3, 2), known=memory(NOON, refusal))
+    assert found.pools == {
+        str(POOL): PoolDay(usd_per_hour=0.3, launched=2, lost=1, refused=0, hours=4.0),
+        str(OTHER): PoolDay(refused=3),
+    }
+    assert found.spent.spot_usd == pytest.approx(4 * 0.3)
+    assert found.spent.disk_usd == pytest.approx(0.04)
+    assert found.until == NOON + 6 * HOUR
+    assert found.scores == {"us-east-1a": {12: 7}}
+
+
+def test_a_day_ends_at_midnight() -> None:
+    """What runs on belongs to the next day."""
+    alive = replace(ran(0, 30), warned_at=None)
+    found = day_of(alive, now=NOON + 40 * HOUR)
+    assert found.spent.spot_hours == pytest.approx(12)
+    assert found.until == datetime(2026, 11, 2, tzinfo=UTC)
+
+
+def test_yesterday_is_written_until_it_is_closed() -> None:
+    """The last survey of a day misses its last minutes; two hours later it has had another."""
+    midnight = datetime(2026, 11, 2, tzinfo=UTC)
+    assert days.open_days(midnight + timedelta(minutes=40)) == [date(2026, 11, 1), date(2026, 11, 2)]
+    assert days.open_days(midnight + timedelta(hours=3)) == [date(2026, 11, 2)]
+
+
+def test_scores_of_earlier_hours_stay() -> None:
+    """Each survey knows its own; the day has all."""
+    first = day_of(known=memory(NOON))
+    second = day_of(known=memory(NOON + 2 * HOUR, scores={"us-east-1a": 3, "us-east-1b": 9}))
+    both = second.with_scores_of(first)
+    assert both.scores == {"us-east-1a": {12: 7, 14: 3}, "us-east-1b": {14: 9}}
+
+
+@pytest.fixture
+def kept() -> Iterator[DynamoDays]:
+    """Days in DynamoDB."""
+    with mock_aws():
+        clients = Clients(boto3.Session("testing", "testing", region_name="us-east-1"))
+        make_table(clients)
+        yield DynamoDays(Table(clients, TABLE))
+
+
+def test_a_day_is_kept_as_it_was(kept: DynamoDays) -> None:
+    """All of it comes back, under its date, and a later one takes its place."""
+    day = day_of(ran(0, 2, warned_at=NOON + HOUR))
+    kept.note(day)
+    found = kept.get("demo", day.date)
+    assert found
+    assert found.to_dict() == day.to_dict()
+    assert kept.get("demo", day.date + timedelta(days=1)) is None
+    later = replace(day, spent=Spending(spot_usd=9.0))
+    kept.note(later)
+    assert [one.spent.spot_usd for one in kept.since("demo", day.date)] == [9.0]
+
+
+def test_days_come_in_order_and_from_the_first_on(kept: DynamoDays) -> None:
+    """Other services' and earlier ones don't come."""
+    first = day_of()
+    for service, distance in (("demo", 2), ("demo", 0), ("demo", 1), ("other", 1)):
+        kept.note(replace(first, service=service, date=first.date + timedelta(days=distance)))
+    found = kept.since("demo", first.date + timedelta(days=1))
+    assert [(day.service, (day.date - first.date).days) for day in found] == [("demo", 1), ("demo", 2)]
+
+
+@dataclass
+class Books:
+    """What a ledger reads and writes, in memory."""
+
+    rows: Sequence[Replica] = ()
+    written: dict[tuple[str, date], Day] = field(default_factory=dict)
+    broken: str = ""
+
+    def load(self, service: str) -> Rows:
+        """See `RowReader`."""
+        if service == self.broken:
+            raise Unavailable("no answer")
+        return Rows()
+
+    def history(self, service: str, limit: int) -> Sequence[Replica]:
+        """See `RowReader`."""
+        return self.rows[:limit]
+
+    def recall(self, service: str, region: str, now: datetime) -> PoolMemory:
+        """See `RowReader`."""
+        return memory(now - timedelta(minutes=1))
+
+    def note(self, day: Day) -> None:
+        """See `Days`."""
+        self.written[day.service, day.date] = day
+
+    def get(self, service: str, day: date) -> Day | None:
+        """See `Days`."""
+        return self.written.get((service, day))
+
+    def since(self, service: str, first: date) -> Sequence[Day]:
+        """See `Days`."""
+        raise AssertionError("nothing here reads many")
+
+    def spot_since(
+        self, region: str, types: Collection[str], start: datetime
+    ) -> Mapping[CapacityPool, Sequence[tuple[datetime, float]]]:
+        """See `SpotPrices`; as EC2 tells them, the newest first."""
+        assert "g5.xlarge" in types
+        return {POOL: [(NOON + HOUR, 0.5), (start, 0.3)]}
+
+
+class _Services:
+    def names(self) -> Sequence[str]:
+        return ("demo", "other")
+
+    def get(self, service: str, *, fresh: bool = False) -> Any:
+        return replace(demo_spec(), service=service)
+
+
+@dataclass
+class _At:
+    at: datetime
+
+    def now(self) -> datetime:
+        return self.at
+
+
+def ledger(books: Books, now: datetime) -> Ledger:
+    """A ledger of these books."""
+    return Ledger(_Services(), books, books, books, MemoryTelemetry(), _At(now))
+
+
+SCHEDULE = {"source": "aws.events", "detail-type": "Scheduled Event", "detail": {}}
+
+
+def test_every_service_has_its_day_written_with_the_schedule() -> None:
+    """Prices come newest first and count in order: an hour at 0.3, one at 0.5."""
+    books = Books(rows=[ran(0, 2)])
+    ledger(books, NOON + 6 * HOUR).on_event(SCHEDULE)
+    assert {service for service, _ in books.written} == {"demo", "other"}
+    assert books.written["demo", NOON.date()].spent.spot_usd == pytest.approx(0.8)
+
+
+def test_a_service_that_fails_costs_the_others_nothing() -> None:
+    """It is raised in the end, so that it is tried again."""
+    books = Books(broken="demo")
+    with pytest.raises(NotAccountedError, match="demo: Unavailable"):
+        ledger(books, NOON).on_event(SCHEDULE)
+    assert {service for service, _ in books.written} == {"other"}
+
+
+def test_an_hour_after_midnight_both_days_are_written() -> None:
+    """What ran across midnight is charged to each day for its part."""
+    midnight = datetime(2026, 11, 2, tzinfo=UTC)
+    books = Books(rows=[ran(11, 13)])
+    ledger(books, midnight + HOUR).write(["demo"])
+    hours = {day.isoformat(): one.spent.spot_hours for (_, day), one in books.written.items()}
+    assert hours == {"2026-11-01": pytest.approx(1), "2026-11-02": pytest.approx(1)}

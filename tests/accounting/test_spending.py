@@ -143,7 +143,7 @@ def test_two_parts_of_a_time_cost_what_the_whole_does(
     """Wherever it is cut: days add up to a month, and no second is charged twice or lost."""
     rows = [ran(begin, begin + lasts, id_) for id_, (begin, lasts) in enumerate(spans, 1)]
     spot = at(*((5 * index - 10, price) for index, price in enumerate(prices)))
-    whole = of(*rows, spot=spot, begin=-24, end=24)
-    parts = of(*rows, spot=spot, begin=-24, end=cut) + of(*rows, spot=spot, begin=cut, end=24)
+    whole = of(*rows, spot=spot, begin=-40, end=40)
+    parts = of(*rows, spot=spot, begin=-40, end=cut) + of(*rows, spot=spot, begin=cut, end=40)
     assert parts.spot_usd == pytest.approx(whole.spot_usd)
     assert parts.spot_hours == pytest.approx(sum(lasts for _, lasts in spans))

@@ -386,14 +386,17 @@ def test_a_setting_arrives_at_the_controller(
     assert getattr(spec, name) != getattr(plain, name)
 
 
+OTHERWISE = ("requirements", "on_update", "disk_usd_per_hour")
+"""Every file has requirements, and a disk."""
+
+
 def test_a_document_without_a_setting_says_what_a_file_without_it_says(plain: Service) -> None:
     """The default in the file's schema is the default that an earlier version's document gets.
 
     But for roll-outs: an earlier version's document is of a stack that promised none.
     """
     for field in fields(ServiceSettings):
-        # Every file has requirements.
-        if field.default is not MISSING and field.name not in ("requirements", "on_update"):
+        if field.default is not MISSING and field.name not in OTHERWISE:
             assert getattr(plain, field.name) == field.default, field.name
 
 

@@ -196,8 +196,8 @@ WRITES = {
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_each_function_writes_its_own_partitions(control_plane: Template, name: Function) -> None:
-    """The survey writes surveys and nothing else; the others write all but surveys, and delete no history."""
-    wanted = {"dynamodb:PutItem": ["SURVEY#*"]} if name is Function.SURVEY else WRITES
+    """The survey writes surveys and days alone; the others write all but those, and delete no history."""
+    wanted = {"dynamodb:PutItem": ["SURVEY#*", "DAYS#*"]} if name is Function.SURVEY else WRITES
     for action in WRITES:
         limits = [s["Condition"]["ForAllValues:StringLike"] for s in _allowed(control_plane, name, action)]
         assert limits == ([{"dynamodb:LeadingKeys": wanted[action]}] if action in wanted else [])

@@ -16,7 +16,7 @@ import math
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,7 +29,9 @@ from moto import mock_aws
 
 import stacks  # noqa: F401 - first: it says which Node the CDK's packages start
 from lab.benchmarks.world import SUBNETS, MeasuredService, context
+from spotrelay.accounting.ledger import Ledger
 from spotrelay.aws.clients import Clients
+from spotrelay.aws.days import DynamoDays
 from spotrelay.aws.store import DynamoStore
 from spotrelay.aws.table import Delete, Key, Put, Table, Update, Values, Write
 from spotrelay.aws.telemetry import PowertoolsTelemetry
@@ -248,6 +250,7 @@ class DeployedService:
         table = WeighedTable(clients, TABLE, self.usage, self._calls)
         start = self._clock.now()
         self._store = DynamoStore(table, lambda: (self._clock.now() - start).total_seconds())
+        self._days = DynamoDays(table)
         self._services = MemoryServices(self._spec)
         self._telemetry = PowertoolsTelemetry()
         numbers = count(1)
@@ -303,7 +306,14 @@ class DeployedService:
             dict.fromkeys(zones, 7),
         )
         surveying = Surveying(self._services, _Found(found), self._store, self._telemetry, self._clock)
-        self._invoke(SURVEY_MEMORY_MIB, 0, lambda: surveying.survey([SERVICE]), SURVEY_S)
+        prices = _SpotPrices({pool: [(self._clock.now(), 0.456789)] for pool in pools})
+        ledger = Ledger(self._services, self._store, self._days, prices, self._telemetry, self._clock)
+
+        def survey() -> None:
+            surveying.survey([SERVICE])
+            ledger.write([SERVICE])
+
+        self._invoke(SURVEY_MEMORY_MIB, 0, survey, SURVEY_S)
 
     def interrupt(self) -> None:
         """EC2 warns a replica, and takes it two minutes later; each of its events comes."""
@@ -364,6 +374,22 @@ class _Found:
     def survey(self, spec: ServiceSpec, now: datetime) -> Survey:  # noqa: ARG002
         """See `ports.Surveyor`."""
         return self.survey_
+
+
+@dataclass(frozen=True)
+class _SpotPrices:
+    """Prices that don't change."""
+
+    changes: Mapping[CapacityPool, Sequence[tuple[datetime, float]]]
+
+    def spot_since(
+        self,
+        region: str,
+        types: Collection[str],
+        start: datetime,  # noqa: ARG002
+    ) -> Mapping[CapacityPool, Sequence[tuple[datetime, float]]]:
+        """See `accounting.ports.SpotPrices`."""
+        return self.changes
 
 
 TABLE = "spotrelay"

@@ -386,7 +386,7 @@ def test_a_setting_arrives_at_the_controller(
     assert getattr(spec, name) != getattr(plain, name)
 
 
-OTHERWISE = ("requirements", "on_update", "disk_usd_per_hour")
+SAID_BY_EVERY_FILE = ("requirements", "on_update", "disk_usd_per_hour")
 """Every file has requirements, and a disk."""
 
 
@@ -396,7 +396,7 @@ def test_a_document_without_a_setting_says_what_a_file_without_it_says(plain: Se
     But for roll-outs: an earlier version's document is of a stack that promised none.
     """
     for field in fields(ServiceSettings):
-        if field.default is not MISSING and field.name not in OTHERWISE:
+        if field.default is not MISSING and field.name not in SAID_BY_EVERY_FILE:
             assert getattr(plain, field.name) == field.default, field.name
 
 

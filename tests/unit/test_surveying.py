@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -191,7 +191,7 @@ def test_an_event_of_another_kind_is_an_error(world: World) -> None:
 
 
 def test_the_function_surveys_and_writes_its_metrics(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The handler hands the event over, and flushes metrics whatever comes of it."""
+    """The handler hands the event over, has the days written, and flushes metrics whatever comes of it."""
 
     class Context:
         function_name = "survey"
@@ -201,10 +201,13 @@ def test_the_function_surveys_and_writes_its_metrics(world: World, monkeypatch: 
 
     flushed: list[None] = []
     monkeypatch.setattr(FUNCTION, "surveying", lambda: world.surveying)
+    accounted: list[Any] = []
+    monkeypatch.setattr(FUNCTION, "ledger", lambda: SimpleNamespace(on_event=accounted.append))
     monkeypatch.setattr(FUNCTION.telemetry, "flush", lambda: flushed.append(None))
     world.deploy("chat", a=9)
     FUNCTION.handler(SCHEDULED, Context())
     assert world.known("chat")
+    assert accounted == [SCHEDULED]
     world.oracle.scores.clear()
     with pytest.raises(SurveyFailedError):
         FUNCTION.handler(SCHEDULED, Context())

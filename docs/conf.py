@@ -51,7 +51,10 @@ def toctree(pages: list[str], caption: str | None = None, *, hidden: bool = Fals
 
 def navigation() -> str:
     """The site's navigation, which the front page holds and doesn't show."""
-    there = {group: [page for page in pages if (DOCS / f"{page}.md").exists()] for group, pages in NAVIGATION.items()}
+    there = {
+        group: [page for page in pages if (DOCS / f"{page}.md").exists()]
+        for group, pages in NAVIGATION.items()
+    }
     return "\n".join(toctree(pages, group, hidden=True) for group, pages in there.items())
 
 
@@ -62,13 +65,13 @@ def decisions() -> str:
     return "\n".join(f"## {day}\n\n{toctree(sorted(those))}" for day, those in days)
 
 
-OUTSIDE = re.compile(r"\]\((?=(\.\./)+[A-Z]+\.md\))")
+OUTSIDE = re.compile(r"\]\(((?:\.\./)+[A-Z]+\.md)(?:#[\w-]*)?\)")
 """A link to one of the repository's own pages, such as SECURITY.md: they aren't part of the site."""
 
 
 def add_what_is_made(_: Sphinx, page: str, source: list[str]) -> None:
     """Append to a page what is made of the other files, and offer the repository's own pages as files."""
-    source[0] = OUTSIDE.sub("](path:", source[0])
+    source[0] = OUTSIDE.sub(r"](path:\1)", source[0])
     made = {"index": navigation, "decisions/index": decisions}.get(page)
     if made:
         source[0] += f"\n{made()}"

@@ -64,7 +64,13 @@ def pages(*, with_decisions: bool = False) -> list[Path]:
 def fences(file: Path) -> list[Block]:
     """Every fenced block."""
     return [
-        Block(file, token.map[0] + 2, (token.info.split() or [""])[0], tuple(token.info.split()[1:]), token.content)
+        Block(
+            file,
+            token.map[0] + 2,
+            (token.info.split() or [""])[0],
+            tuple(token.info.split()[1:]),
+            token.content,
+        )
         for token in _tokens(file)
         if token.type == "fence" and token.map
     ]
@@ -72,7 +78,11 @@ def fences(file: Path) -> list[Block]:
 
 def inline_code(file: Path) -> list[Block]:
     """Every piece of code within a sentence or a table's cell."""
-    return [Block(file, line, "", (), child.content) for line, child in _children(file) if child.type == "code_inline"]
+    return [
+        Block(file, line, "", (), child.content)
+        for line, child in _children(file)
+        if child.type == "code_inline"
+    ]
 
 
 def links(file: Path) -> list[tuple[int, str]]:
@@ -102,7 +112,9 @@ def commands(block: Block) -> list[Command]:
     if tree.has_error:
         wrong = next(node for node in _nodes(tree) if node.is_error or node.is_missing)
         line = block.line + wrong.start_point[0]
-        raise NotShellError(f"{line}: no shell command: {block.text.splitlines()[wrong.start_point[0]].strip()}")
+        raise NotShellError(
+            f"{line}: no shell command: {block.text.splitlines()[wrong.start_point[0]].strip()}"
+        )
     return [
         Command(block.file, block.line + node.start_point[0], tuple(_word(word) for word in _words(node)))
         for node in _nodes(tree)

@@ -35,6 +35,7 @@ AWS_GLOBAL = (
 
 AWS_OF_THE_CLI = {
     ("logs", "tail"): {"log-group-name", "since", "follow", "format", "filter-pattern", "log-stream-names"},
+    ("sso", "login"): {"sso-session", "no-browser", "use-device-code"},
 }
 """Commands that the AWS CLI adds to what the services have, and their options."""
 
@@ -118,7 +119,11 @@ def _cdk(words: list[str], _is_whole: bool) -> str | None:
     known = set()
     for option, what in {**_cdk_cli()["globalOptions"], **commands[name].get("options", {})}.items():
         alias = what.get("alias", [])
-        known |= {f"--{option}", f"--no-{option}", *(f"-{a}" for a in ([alias] if isinstance(alias, str) else alias))}
+        known |= {
+            f"--{option}",
+            f"--no-{option}",
+            *(f"-{a}" for a in ([alias] if isinstance(alias, str) else alias)),
+        }
     given = [word.partition("=")[0] for word in words if word.startswith("-")]
     if unknown := [option for option in given if option not in known]:
         return f"cdk {name} has no option {unknown[0]}"
@@ -168,7 +173,9 @@ def _aws_options(service: str, name: str, rest: list[str]) -> tuple[set[str], se
     operations = {xform_name(operation, "-"): operation for operation in model.operation_names}
     if name == "wait":
         waiters = _session().get_waiter_model(service)
-        waits = {xform_name(waiter, "-"): waiters.get_waiter(waiter).operation for waiter in waiters.waiter_names}
+        waits = {
+            xform_name(waiter, "-"): waiters.get_waiter(waiter).operation for waiter in waiters.waiter_names
+        }
         if not rest or rest[0] not in waits:
             raise LookupError(f"aws {service} wait knows no {rest[0] if rest else 'nothing'}")
         return _options(model.operation_model(waits[rest[0]]))

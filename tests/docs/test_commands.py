@@ -9,7 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from .blocks import ACCOUNT, LONG, ROOT, SHELL, Block, Command, NotShellError, commands, fences, inline_code, pages
+from .blocks import (
+    ACCOUNT,
+    LONG,
+    ROOT,
+    SHELL,
+    Block,
+    Command,
+    NotShellError,
+    commands,
+    fences,
+    inline_code,
+    pages,
+)
 from .checks import CHECKS, complaint, is_known
 
 LANGUAGES = (SHELL, "text", "yaml", "json", "python", "csv")

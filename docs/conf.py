@@ -1,7 +1,7 @@
 """The site of these pages: `make docs` builds it into out/site. See docs/decisions/2026-11-23-docs-site.md.
 
-The pages are plain Markdown, as a repository's front end shows them. What only the site needs is made here: its
-navigation, the index of the decisions, and anchors that are the same in both places.
+The pages are plain Markdown, as a repository's front end shows them. What only the site needs is made here:
+its navigation, the index of the decisions, and anchors that are the same in both places.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ NAVIGATION = {
     "Understand": ["architecture", "placement", "reliability", "security", "performance", "replay"],
     "Decide": ["comparison", "decisions/index"],
 }
-"""The pages, in the order of the site's navigation. One that isn't there yet is left out; one that is there and isn't
-named here fails the build."""
+"""The pages, in the order of the site's navigation. One that isn't there yet is left out; one that is there
+and isn't named here fails the build."""
 
 project = "SpotRelay"
 extensions = ["myst_parser"]
@@ -45,7 +45,7 @@ html_show_sphinx = False
 
 def toctree(pages: list[str], caption: str | None = None, *, hidden: bool = False) -> str:
     """A table of contents in MyST's words."""
-    options = [*([f":caption: {caption}"] if caption else []), *([":hidden:"] if hidden else [])]
+    options = [*([f":caption: {caption}"] if caption else []), ":hidden:" if hidden else ":maxdepth: 1"]
     return "\n".join(["```{toctree}", *options, "", *pages, "```", ""])
 
 

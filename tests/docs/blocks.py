@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,7 +97,7 @@ def headings(file: Path) -> list[str]:
     tokens = _tokens(file)
     return [
         "".join(child.content for child in after.children or () if child.type in ("text", "code_inline"))
-        for token, after in zip(tokens, tokens[1:], strict=False)
+        for token, after in itertools.pairwise(tokens)
         if token.type == "heading_open"
     ]
 

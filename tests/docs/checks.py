@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Callable
@@ -10,11 +11,11 @@ from importlib.util import find_spec
 from typing import Any
 
 import botocore.session
-import jmespath
+import jmespath  # type: ignore[import-untyped]
 import typer
 from botocore import xform_name
 from botocore.model import OperationModel
-from jmespath.exceptions import JMESPathError
+from jmespath.exceptions import JMESPathError  # type: ignore[import-untyped]
 from typer.exceptions import TyperException
 
 from spotrelay.cli.app import app
@@ -28,9 +29,20 @@ CDK_CLI = ROOT / "node_modules" / "aws-cdk" / "lib" / "cli" / "cli-type-registry
 """The CDK's commands and their options, as its own CLI reads them."""
 
 AWS_GLOBAL = (
-    "region profile endpoint-url output query no-cli-pager no-paginate cli-input-json generate-cli-skeleton"
-    " cli-binary-format max-items page-size starting-token no-verify-ssl debug dry-run no-dry-run"
-).split()
+    *(
+        "region",
+        "profile",
+        "endpoint-url",
+        "output",
+        "query",
+        "debug",
+        "dry-run",
+        "no-dry-run",
+        "no-verify-ssl",
+    ),
+    *("no-cli-pager", "no-paginate", "max-items", "page-size", "starting-token"),
+    *("cli-input-json", "cli-binary-format", "generate-cli-skeleton"),
+)
 """Options that each command of the AWS CLI takes, or each one that lists something."""
 
 AWS_OF_THE_CLI = {
@@ -127,7 +139,7 @@ def _cdk(words: list[str], _is_whole: bool) -> str | None:
     given = [word.partition("=")[0] for word in words if word.startswith("-")]
     if unknown := [option for option in given if option not in known]:
         return f"cdk {name} has no option {unknown[0]}"
-    for option, value in zip(words, words[1:], strict=False):
+    for option, value in itertools.pairwise(words):
         setting = value.partition("=")[0]
         if option in ("-c", "--context") and setting not in _settings():
             return f"there is no setting {setting}: stacks/settings.py has them all"
@@ -145,7 +157,7 @@ def _python(words: list[str], _is_whole: bool) -> str | None:
 def _aws(words: list[str], is_whole: bool) -> str | None:
     while words and words[0].startswith("--"):
         del words[: 1 if words[0].startswith("--no-") else 2]
-    if len(words) < 2:  # noqa: PLR2004  # a service and a command
+    if len(words) < 2:  # a service and a command
         return "aws takes a service and a command" if is_whole else None
     service, name, *rest = words
     if service == "s3":
@@ -164,7 +176,7 @@ def _aws(words: list[str], is_whole: bool) -> str | None:
 
 
 def _aws_options(service: str, name: str, rest: list[str]) -> tuple[set[str], set[str]]:
-    """The options of a command of the AWS CLI, and those that it needs, by botocore's model of the service."""
+    """The options of a command of the AWS CLI, and those that it needs, by botocore's model."""
     if options := AWS_OF_THE_CLI.get((service, name)):
         return options, set()
     if service not in _session().get_available_services():
@@ -194,7 +206,7 @@ def _options(operation: OperationModel) -> tuple[set[str], set[str]]:
 
 
 def _query(words: list[str]) -> str | None:
-    for option, value in zip(words, words[1:], strict=False):
+    for option, value in itertools.pairwise(words):
         if option == "--query":
             try:
                 jmespath.compile(value)

@@ -30,8 +30,8 @@ FENCES = [block for page in pages() for block in fences(page)]
 BLOCKS = [block for block in FENCES if block.language == SHELL]
 
 CONVENTION = (
-    f"mark its block ```{SHELL} {ACCOUNT} if it needs an AWS account, ```{SHELL} {LONG} if it takes minutes or needs"
-    " what the repository doesn't have"
+    f"mark its block ```{SHELL} {ACCOUNT} if it needs an AWS account, ```{SHELL} {LONG} if it takes minutes"
+    " or needs what the repository doesn't have"
 )
 
 

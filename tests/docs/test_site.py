@@ -24,7 +24,7 @@ def build(docs: Path, out: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
-    """Each page is in the navigation, each internal link and anchor leads somewhere, each block is in its language."""
+    """Each page is in the navigation, and each internal link and anchor leads somewhere."""
     done = build(ROOT / "docs", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     for page in ("index", "comparison", "decisions/index", "decisions/2026-11-21-brakes"):
@@ -43,7 +43,7 @@ def anchors(file: Path) -> set[str]:
 
 @pytest.mark.parametrize("page", pages(with_decisions=True), ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere_in_the_repository(page: Path) -> None:
-    """As the repository's front end resolves them, the front page's included, which isn't part of the site."""
+    """As the repository's front end resolves them; README.md's, too, which isn't part of the site."""
     wrong = []
     for line, link in links(page):
         parts = urlsplit(link)

@@ -97,6 +97,13 @@ def test_what_a_sentence_mentions_exists(page: Path) -> None:
     assert wrong == []
 
 
+NO_AWS = {
+    "AWS_CONFIG_FILE": os.devnull,
+    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+"""A block that somebody forgot to mark must not reach the account of whoever runs the tests."""
+
 RUN = [command for block in BLOCKS if not block.marks for command in commands(block) if is_run(command)]
 
 
@@ -108,10 +115,11 @@ def test_what_needs_no_account_runs(command: Command) -> None:
     python = ["-c", code] if program.endswith("spotrelay") else []
     environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     done = subprocess.run(
-        [sys.executable, *python, *arguments], cwd=ROOT, env={**environment, "PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, check=False,
+        [sys.executable, *python, *arguments], cwd=ROOT, env={**environment, **NO_AWS, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, f"{command.place}: {' '.join(command.words)}\n{done.stdout}{done.stderr}"
+    shown = f"{command.place}: {' '.join(command.words)}"
+    assert done.returncode == 0, f"{shown}: {CONVENTION}\n{done.stdout}{done.stderr}"
 
 
 def test_some_commands_are_run() -> None:

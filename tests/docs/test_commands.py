@@ -113,9 +113,9 @@ def test_what_needs_no_account_runs(command: Command) -> None:
     program, *arguments = command.words
     code = "from spotrelay.cli import main; main()"
     python = ["-c", code] if program.endswith("spotrelay") else []
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     done = subprocess.run(
-        [sys.executable, *python, *arguments], cwd=ROOT, env={**environment, **NO_AWS, "PYTHONPATH": str(ROOT)},
+        [sys.executable, *python, *arguments], cwd=ROOT, env={**kept, **NO_AWS, "PYTHONPATH": str(ROOT)},
         stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
     )  # fmt: skip
     shown = f"{command.place}: {' '.join(command.words)}"

@@ -51,6 +51,9 @@ AWS_OF_THE_CLI = {
 }
 """Commands that the AWS CLI adds to what the services have, and their options."""
 
+AWS_RENAMED = {("sns", "subscribe", "endpoint"): "notification-endpoint"}
+"""Options to which the AWS CLI gives another name than the service does: there `--endpoint` is a URL's."""
+
 AWS_S3 = ("cp", "ls", "mb", "mv", "rb", "rm", "sync", "presign")
 
 Check = Callable[[list[str], bool], str | None]
@@ -190,17 +193,18 @@ def _aws_options(service: str, name: str, rest: list[str]) -> tuple[set[str], se
         }
         if not rest or rest[0] not in waits:
             raise LookupError(f"aws {service} wait knows no {rest[0] if rest else 'nothing'}")
-        return _options(model.operation_model(waits[rest[0]]))
+        return _options(model.operation_model(waits[rest[0]]), service, name)
     if name not in operations:
         raise LookupError(f"aws {service} has no command {name}")
-    return _options(model.operation_model(operations[name]))
+    return _options(model.operation_model(operations[name]), service, name)
 
 
-def _options(operation: OperationModel) -> tuple[set[str], set[str]]:
+def _options(operation: OperationModel, service: str, name: str) -> tuple[set[str], set[str]]:
     shape = operation.input_shape
     if shape is None:
         return set(), set()
-    names = {member: xform_name(member, "-") for member in shape.members}
+    own = {member: xform_name(member, "-") for member in shape.members}
+    names = {member: AWS_RENAMED.get((service, name, option), option) for member, option in own.items()}
     flags = {f"no-{names[member]}" for member, of in shape.members.items() if of.type_name == "boolean"}
     return {*names.values(), *flags}, {names[member] for member in shape.required_members}
 

@@ -151,6 +151,7 @@ def test_some_commands_are_run() -> None:
         ("aws ec2 describe-instances --query 'Reservations[.x'", "--query"),
         ("aws ec2 wait instance-rnning", "knows no instance-rnning"),
         ("echo $(aws ec2 describe-instance)", "aws ec2 has no command describe-instance"),
+        ("aws sns subscribe --topic-arn x --protocol email --endpoint y", "no option --endpoint"),
         ("make demo | aws s3 copy x", "aws s3 has no command copy"),
         ("make demo TRACES=<dir> && ", "no shell command"),
         ("curl https://example.com", "no test can run curl"),

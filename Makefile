@@ -8,7 +8,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all chaos mutants replay bench bench-check bench-baseline lint format synth clean
+.PHONY: help setup demo test test-all chaos mutants replay bench bench-check bench-baseline docs lint format synth clean
 
 help: ## what there is to make
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST)
@@ -46,6 +46,10 @@ bench-check: setup ## fail if a count of calls or a ratio is worse than lab/benc
 
 bench-baseline: setup ## make the present counts and ratios the baseline
 	@exec $(BIN)/python -m lab.benchmarks --record $(ROW)
+
+docs: setup ## the site of docs/, into out/site; a link that leads nowhere fails it
+	@$(BIN)/sphinx-build -b html -W --keep-going -q -d build/doctrees docs out/site
+	@echo 'out/site/index.html is its front page'
 
 lint: setup ## style, types, and which layer may import which
 	@$(BIN)/ruff check

@@ -384,8 +384,8 @@ class _SpotPrices:
 
     def spot_since(
         self,
-        region: str,
-        types: Collection[str],
+        region: str,  # noqa: ARG002
+        types: Collection[str],  # noqa: ARG002
         start: datetime,  # noqa: ARG002
     ) -> Mapping[CapacityPool, Sequence[tuple[datetime, float]]]:
         """See `accounting.ports.SpotPrices`."""

@@ -1,0 +1,120 @@
+"""What a history and an explanation tell."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+
+from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.timing import seconds
+from spotrelay.operate.explain import explain
+from spotrelay.operate.history import history
+from tests.operate.replicas import POOL, START, replica
+from tests.operate.test_status import NOW, on, seen
+
+ELSEWHERE = Offering(CapacityPool("us-east-1", "us-east-1c", "g6.xlarge"), PurchaseOption.SPOT)
+
+
+def pair() -> tuple[Replica, Replica]:
+    """A replica that EC2 took and the one that replaced it."""
+    lost = replace(
+        on(1, ReplicaState.TERMINATED, warned_at=START + seconds(3000), replaced_by=2),
+        reason="interruption warning",
+    )
+    entered = {"PROVISIONING": 0, "READY": 10, "DRAINING": 3000.1, "TERMINATED": 3120}
+    lost = replace(lost, entered={ReplicaState(n): START + seconds(at) for n, at in entered.items()})
+    came = {"REQUESTED": 3000.1, "PROVISIONING": 3000.9, "STARTING": 3002, "READY": 3096}
+    launch = (
+        "spot in 2 of 3 pools (rested); left out: us-east-1a/g5.xlarge (us-east-1a/g5.xlarge/spot cools until"
+        " 01:05:00 (interruption warning)); EC2: us-east-1c/g6.xlarge/spot"
+    )
+    return lost, replace(on(2, entered=came, replaces=1, launch=launch), offering=ELSEWHERE)
+
+
+def test_a_loss_has_its_times_and_what_clients_felt() -> None:
+    """Errors count from the minute of the loss until the fleet was whole, and no others."""
+    minute = (START + seconds(3000)).replace(second=0)
+    errors = {minute - timedelta(minutes=1): 7, minute: 2, minute + timedelta(minutes=1): 1}
+    errors[minute + timedelta(minutes=9)] = 5
+    found = history(seen(*pair()), START, errors)
+    (loss,) = found.losses
+    assert (loss.replica, loss.replaced_by, loss.is_warned) == (1, 2, True)
+    assert (loss.out_s, loss.launched_s, loss.ready_s, loss.whole_s) == (0.1, 0.9, 96.0, 96.0)
+    assert found.felt(loss) == 3
+    assert json.loads(json.dumps(found.to_json()))["losses"][0]["errors"] == 3
+
+
+def test_where_nobody_counts_errors_nothing_is_claimed() -> None:
+    """None isn't zero."""
+    found = history(seen(*pair()), START, None)
+    assert found.felt(found.losses[0]) is None
+
+
+def test_what_is_older_is_left_out() -> None:
+    """The look back is the caller's."""
+    assert history(seen(*pair()), NOW - timedelta(minutes=5), {}).losses == ()
+
+
+def test_failures_for_one_reason_are_one_line() -> None:
+    """A version that doesn't start fails again and again."""
+    failed = [
+        replace(replica(id_, ReplicaState.FAILED, entered={"FAILED": 100.0 * id_}), reason=reason)
+        for id_, reason in ((1, "setup failed"), (2, "setup failed"), (3, "not ready"), (4, "setup failed"))
+    ]
+    found = history(seen(*failed), START, None).failures
+    assert [(one.replicas, one.reason) for one in found] == [
+        ((1, 2), "setup failed"),
+        ((3,), "not ready"),
+        ((4,), "setup failed"),
+    ]
+
+
+def test_a_replacement_names_the_lost_pool_and_why_it_was_left_out() -> None:
+    """Somebody who was paged reads why it is there, which pools were asked and what EC2 answered."""
+    found = explain(seen(*pair()), 2)
+    assert found
+    words = dict(found.lines)
+    assert "replaces replica 1 in us-east-1a/g5.xlarge/spot, which EC2 took back" in words["why it exists"]
+    assert f"{POOL} was left out because it had just lost an instance" in words["why it exists"]
+    assert words["asked"] == "spot in 2 of 3 pools (rested)"
+    assert words["left out"].startswith("us-east-1a/g5.xlarge (")
+    assert words["EC2 answered"] == "us-east-1c/g6.xlarge/spot"
+
+
+def test_a_replacement_in_the_same_pool_says_nothing_of_leaving_it_out() -> None:
+    """It wasn't."""
+    lost, came = pair()
+    found = explain(seen(lost, replace(came, offering=Offering(POOL, PurchaseOption.SPOT))), 2)
+    assert found
+    assert "was left out" not in dict(found.lines)["why it exists"]
+
+
+def test_a_lost_one_says_why_it_went_and_what_followed() -> None:
+    """With the times that the history tells."""
+    found = explain(seen(*pair()), 1)
+    assert found
+    words = dict(found.lines)
+    assert words["why it went"] == "interruption warning"
+    assert "ready after 96.0 s" in words["lost"]
+    assert words["replaced by"].startswith("replica 2 in us-east-1c/g6.xlarge/spot")
+    assert [state for state, _ in found.entered] == ["PROVISIONING", "READY", "DRAINING", "TERMINATED"]
+
+
+def test_one_that_waits_says_for_what() -> None:
+    """EC2 refused it, and is asked again."""
+    waiting = replace(
+        replica(3, ReplicaState.REQUESTED, launch="spot in 3 of 3 pools (rested); EC2: no capacity"),
+        offering=None,
+        attempts=2,
+        retry_at=NOW,
+    )
+    found = explain(seen(waiting), 3)
+    assert found
+    assert dict(found.lines)["waits"] == "after 2 refusals EC2 is asked again at 01:00:00"
+
+
+def test_of_an_unknown_one_nothing_is_told() -> None:
+    """The command says which ones are known."""
+    assert explain(seen(on(1)), 7) is None

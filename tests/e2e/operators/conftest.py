@@ -1,0 +1,83 @@
+"""A local cloud with EC2's own two minutes of warning, for the commands of people who look and decide."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from lab.demo.operator import Operator
+from lab.demo.settings import DemoSettings
+from lab.local.environment import EC2_WARNING_S, REGION
+from spotrelay.cli.app import app
+from tests.e2e import deploying
+from tests.e2e.faults.bench import Bench
+
+MINUTE_S = 6.0
+"""How long the schedule's minute is: ticks at rest, which tests wait for, are ten times as frequent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unhurried(DemoSettings):
+    """A schedule that is compressed while warnings are not: times count from the event's."""
+
+    @property
+    def schedule_s(self) -> float:
+        """See `MINUTE_S`."""
+        return MINUTE_S
+
+
+@pytest.fixture(scope="package")
+def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
+    """The unmodified app with the demo's service."""
+    settings = Unhurried(EC2_WARNING_S, tmp_path_factory.mktemp("operators"))
+    with deploying.deployed(settings, tmp_path_factory.mktemp("scratch")) as operator:
+        Bench(operator, "demo").settled()
+        yield operator
+
+
+@pytest.fixture
+def demo(operator: Operator) -> Bench:
+    """The demo's service, whole."""
+    bench = Bench(operator, "demo")
+    bench.settled(has_history=False)
+    return bench
+
+
+@dataclass(frozen=True)
+class Command:
+    """`spotrelay`, as an operator of the local cloud runs it."""
+
+    set_env: Callable[[str, str], None]
+
+    def __call__(self, *arguments: str) -> tuple[int, str, str]:
+        """Exit code, standard output, standard error."""
+        done = CliRunner().invoke(app, [*arguments, "--region", REGION], catch_exceptions=False)
+        return done.exit_code, done.stdout, done.stderr
+
+    def json(self, *arguments: str) -> Any:
+        """What `--json` prints."""
+        code, out, err = self(*arguments, "--json")
+        assert code == 0, err
+        return json.loads(out)
+
+    def as_role(self, keys: Any) -> None:
+        """From now on with these credentials."""
+        self.set_env("AWS_ACCESS_KEY_ID", str(keys.access_key))
+        self.set_env("AWS_SECRET_ACCESS_KEY", str(keys.secret_key))
+        if keys.token:
+            self.set_env("AWS_SESSION_TOKEN", str(keys.token))
+
+
+@pytest.fixture
+def spotrelay(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """See `Command`."""
+    command = Command(monkeypatch.setenv)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", operator.cloud.endpoint)
+    monkeypatch.delenv("AWS_SESSION_TOKEN", raising=False)
+    command.as_role(operator.session.get_credentials())
+    return command

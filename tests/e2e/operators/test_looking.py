@@ -1,0 +1,177 @@
+"""Status, history, explanation and cost against a fleet that loses replicas."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from lab.demo.operator import Operator
+from spotrelay.accounting.spending import HOUR
+from spotrelay.core.pools import PurchaseOption
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.timing import seconds
+from tests.e2e.faults.bench import Bench
+from tests.e2e.operators.conftest import Command
+
+OF_STATUS = (
+    "ssm:GetParameters", "dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query",
+    "elasticloadbalancing:DescribeLoadBalancers", "cloudwatch:DescribeAlarms",
+)  # fmt: skip
+
+
+def test_a_whole_fleet_is_fine(demo: Bench, spotrelay: Command) -> None:
+    """A check exits with 0, and the table has each replica with its pool and price."""
+    code, out, _ = spotrelay("status", "demo", "--check")
+    assert code == 0
+    assert "WHOLE 3/3" in out
+    (found,) = spotrelay.json("status", "demo")
+    assert found["is_whole"]
+    ready = {r.id for r in demo.watch.look().ready}
+    assert {row["id"] for row in found["replicas"] if row["state"] == "READY"} == ready
+    assert found["usd_per_hour"] > 0
+    assert found["share_saved"] > 0.3
+    assert found["address"]
+
+
+def test_a_loss_without_a_way_back_is_not_whole(demo: Bench, spotrelay: Command) -> None:
+    """Neither Spot nor on-demand has any: a check exits with 1 and quotes EC2; later it is whole again."""
+    victim = demo.victim()
+    for type_ in {pool.instance_type for pool in demo.spec.pools}:
+        demo.cloud.dry_up(instance_type=type_, warn=False)
+        demo.cloud.set_capacity(instance_type=type_, on_demand=0)
+    try:
+        demo.warn(victim)
+        demo.watch.until(
+            lambda seen: any(r.is_fallback and r.attempts for r in seen.present), "a refused fallback", 60
+        )
+        code, out, _ = spotrelay("status", "demo", "--check")
+        assert code == 1
+        assert "NOT WHOLE 2/3" in out
+        assert "InsufficientInstanceCapacity" in out
+        assert f"replica {victim.id} was lost at" in out
+    finally:
+        for type_ in {pool.instance_type for pool in demo.spec.pools}:
+            demo.cloud.set_capacity(instance_type=type_, on_demand=100)
+            demo.cloud.bring_back(instance_type=type_)
+    demo.settled(has_history=False)
+    code, _, _ = spotrelay("status", "demo", "--check")
+    assert code == 0
+
+
+def test_an_instance_that_somebody_terminates_was_lost_without_a_warning(
+    demo: Bench, operator: Operator, spotrelay: Command
+) -> None:
+    """The history says so, with what replaced it and when the fleet was whole."""
+    victim = demo.victim()
+    operator.session.client("ec2").terminate_instances(InstanceIds=[victim.instance_id])
+    demo.until_state(victim.id, ReplicaState.TERMINATED)
+    demo.whole(3)
+    (loss,) = (one for one in spotrelay.json("history", "demo")["losses"] if one["replica"] == victim.id)
+    assert (loss["is_warned"], loss["warned_at"]) == (False, None)
+    assert loss["replaced_by"] > victim.id
+    assert loss["whole_s"] >= loss["ready_s"] > loss["launched_s"]
+    _, out, _ = spotrelay("history", "demo")
+    line = next(line for line in out.splitlines() if f" {victim.id}  {victim.offering.pool}" in line)  # type: ignore[union-attr]
+    assert "no warning" in line
+
+
+def test_a_replacement_is_explained(demo: Bench, spotrelay: Command) -> None:
+    """It names the pool that was lost and why that was left out, and what EC2 answered."""
+    victim = demo.victim()
+    demo.warn(victim)
+    demo.until_state(victim.id, ReplicaState.DRAINING)
+    seen = demo.watch.until(
+        lambda seen: any(r.instance_id for r in seen.replacements(victim.id)), "a replacement", 60
+    )
+    (replacement,) = seen.replacements(victim.id)
+    assert victim.offering
+    assert replacement.offering
+    code, out, _ = spotrelay("explain", "demo", str(replacement.id))
+    assert code == 0
+    assert f"it replaces replica {victim.id} in {victim.offering}, which EC2 took back" in out
+    assert f"{victim.offering.pool} (" in out.split("left out", 1)[1], "why it was left out"
+    assert "interruption warning" in out
+    assert f"EC2 answered   {replacement.offering}" in out
+    code, _, err = spotrelay("explain", "demo", "99999")
+    assert (code, "demo has no replica 99999: known are" in err) == (2, True)
+
+
+def _hand_sum(rows: list[Replica], prices: dict[str, Any], now: datetime) -> float:
+    """Rows times prices: each instance from its launch to its end, at the prices that EC2 tells."""
+    total = 0.0
+    for row in rows:
+        if row.offering is None or ReplicaState.PROVISIONING not in row.entered:
+            continue
+        begin = row.entered[ReplicaState.PROVISIONING]
+        end = row.since if row.state.is_ended else now
+        pool = row.offering.pool
+        if row.offering.purchase_option is PurchaseOption.ON_DEMAND:
+            total += (end - begin) / HOUR * prices["on-demand"][pool.instance_type]
+            continue
+        if row.is_warned and row.state is ReplicaState.TERMINATED and end - begin <= HOUR:
+            continue  # EC2 doesn't charge for what it takes back within an hour
+        at = begin
+        while at < end:
+            step = min(end, at + seconds(1))
+            changes = prices["spot"][pool.zone, pool.instance_type]
+            price = [usd for since, usd in changes if since <= at][-1]
+            total += (step - at) / HOUR * price
+            at = step
+    return total
+
+
+def test_the_cost_is_rows_times_prices(demo: Bench, operator: Operator, spotrelay: Command) -> None:
+    """Within one per cent of a sum made by hand from the rows and EC2's own price history."""
+    found = spotrelay.json("cost", "demo", "--days", "2")
+    now = datetime.fromisoformat(found["end"])
+    rows = list(demo.watch.look().replicas.values())
+    types = sorted({r.offering.pool.instance_type for r in rows if r.offering})
+    history = operator.session.client("ec2").describe_spot_price_history(
+        InstanceTypes=types, ProductDescriptions=["Linux/UNIX"], StartTime=now - seconds(86_400)
+    )["SpotPriceHistory"]
+    spot: dict[tuple[str, str], list[tuple[datetime, float]]] = {}
+    for one in sorted(history, key=lambda one: one["Timestamp"]):
+        pool = one["AvailabilityZone"], one["InstanceType"]
+        spot.setdefault(pool, []).append((one["Timestamp"], float(one["SpotPrice"])))
+    survey = demo.operator.store.recall("demo", "us-east-1", datetime.now(UTC)).survey
+    assert survey
+    expected = _hand_sum(rows, {"spot": spot, "on-demand": survey.on_demand_prices}, now)
+    assert expected > 0
+    assert found["spot_usd"] + found["on_demand_usd"] == pytest.approx(expected, rel=0.01)
+    assert found["listed_usd"] > found["spot_usd"]
+    assert found["disk_usd"] > 0
+
+
+@pytest.mark.parametrize(
+    ("denied", "word"), [("cloudwatch:DescribeAlarms", "alarms"), ("dynamodb:GetItem", "pools and prices")]
+)
+def test_a_permission_that_is_missing_costs_its_own_part_alone(
+    demo: Bench, spotrelay: Command, denied: str, word: str
+) -> None:
+    """The rest of the status is shown, the action is named, and the exit code says no access."""
+    rights = [right for right in OF_STATUS if right != denied]
+    spotrelay.as_role(demo.assume(f"lacks-{denied.rpartition(':')[2]}", *rights).get_credentials())
+    code, out, _ = spotrelay("status", "demo")
+    assert code == 3
+    assert f"{word}: missing {denied}" in out
+    if denied.startswith("cloudwatch"):
+        assert "WHOLE 3/3" in out
+
+
+def test_with_the_listed_permissions_nothing_is_missing(demo: Bench, spotrelay: Command) -> None:
+    """What docs/operating.md lists for a status is enough."""
+    spotrelay.as_role(demo.assume("looks", *OF_STATUS).get_credentials())
+    code, out, _ = spotrelay("status", "demo", "--check")
+    assert (code, "Not read" in out) == (0, False)
+
+
+def test_scores_and_prices_are_shown(demo: Bench, spotrelay: Command) -> None:
+    """A line for each zone and each pool that the service may use."""
+    zones = {one["zone"] for one in spotrelay.json("scores", "demo")}
+    assert zones == set(demo.spec.subnets.values())
+    curves = spotrelay.json("prices", "demo")
+    pools = {(curve["zone"], curve["instance_type"]) for curve in curves}
+    assert pools <= {(pool.zone, pool.instance_type) for pool in demo.spec.pools}
+    assert all(curve["on_demand"] > curve["now"] for curve in curves)

@@ -217,3 +217,38 @@ def target_group_name(service: str) -> str:
     name, it replaces the group without a word.
     """
     return f"relay-{service}"
+
+
+class Alarm(StrEnum):
+    """The alarms of a service that tell somebody, by what comes last in their names."""
+
+    NOTHING_READY = "NothingReady"
+    CANNOT_LAUNCH = "CannotLaunch"
+    NOT_WHOLE = "NotWhole"
+    ELB_5XX = "Elb5xx"
+    FALLBACK_TOO_LONG = "FallbackTooLong"
+    ROLLOUT_STOPPED = "RolloutStopped"
+    SLOW_ANSWERS = "SlowAnswers"
+
+
+ALARMS_OF_CONTROL_PLANE = "ControlPlane"
+"""Stands in an alarm's name where others have their service. Those are lower case: no collision."""
+
+
+def alarms_prefix(of: str = ALARMS_OF_CONTROL_PLANE) -> str:
+    """How the names of all alarms of a service begin, and those of no other's: no service's name has a slash.
+
+    What has one more slash after it is a part of an alarm, `spotrelay/llama3/NotWhole/Missing`: it tells
+    nobody by itself.
+    """
+    return f"spotrelay/{of}/"
+
+
+def service_dashboard_name(service: str, region: str) -> str:
+    """Name of a service's dashboard. An account's dashboards share one list for all regions."""
+    return f"spotrelay-{service}-{region}"
+
+
+def fleet_dashboard_name(region: str) -> str:
+    """Name of the dashboard of all services of a region."""
+    return f"spotrelay-{region}"

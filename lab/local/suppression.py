@@ -1,10 +1,10 @@
 """Composite alarms that hold their tongue while another alarm rings.
 
 The rules are those of CloudWatch's user guide, "Suppressing composite alarm actions"
-(docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/Create_Composite_Alarm_Suppression.html). One that goes
-off waits WaitPeriod for its suppressor to go off, too; while that rings, and ExtensionPeriod after it, nobody
-is told anything; what still rings then tells so. What becomes of an alarm that is over before isn't documented:
-here, nobody hears of that, which is the worse case for whoever waits for the news.
+(docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/Create_Composite_Alarm_Suppression.html). One that
+goes off waits WaitPeriod for its suppressor to go off, too; while that rings, and ExtensionPeriod after it,
+nobody is told anything; what still rings then tells so. What becomes of an alarm that is over before isn't
+documented: here, nobody hears of that, which is the worse case for whoever waits for the news.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class Template:
         return [
             statement
             for policy in self.policies.values()
-            if {"Ref": role} in policy["Roles"]
+            if {"Ref": role} in policy.get("Roles", [])
             for statement in policy["PolicyDocument"]["Statement"]
         ]
 

@@ -244,7 +244,7 @@ def test_the_control_planes_alarms(control_plane: Template, name: str) -> None:
 
 
 def test_a_survey_that_always_fails_rings_once(control_plane: Template) -> None:
-    """Whatever keeps it from succeeding, its one alarm says so, and not of a failure that the next run heals."""
+    """Whatever keeps it from succeeding, its one alarm says so; what the next run heals is quiet."""
     for failures, rings in ((each(60), ["SurveySilent"]), (once(120), [])):
         streams = {"Invocations": each(60), "Errors": failures}
         watch = Watch(control_plane, "ControlPlane", {**streams}).run(6 * HOUR)

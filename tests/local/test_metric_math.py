@@ -8,14 +8,14 @@ import pytest
 
 from lab.local.metric_math import MathError, Series, check_alarm, evaluate, returned_series
 
-GUIDE = {
-    "metric1": dict(enumerate([30.0, 20.0, 0.0, 0.0])),
+GUIDE: dict[str, Series] = {
+    "metric1": {0: 30, 1: 20, 2: 0, 3: 0},
     "metric2": {0: 20.0, 2: 20.0},
 }
 """Values by their time, of "Comparison and logical operators"."""
 
-IFS = {
-    "metric1": dict(enumerate([1.0, 1.0, 0.0, 0.0])),
+IFS: dict[str, Series] = {
+    "metric1": {0: 1, 1: 1, 2: 0, 3: 0},
     "metric2": {0: 30.0, 2: 0.0, 3: 0.0, 4: 30.0},
     "metric3": {0: 0.0, 1: 0.0, 2: 20.0, 4: 20.0},
 }
@@ -24,7 +24,7 @@ IFS = {
 
 def values(series: Series) -> list[float | None]:
     """In order of time, None where there is none."""
-    return [series.get(at) for at in range(max(series, default=-1) + 1)]
+    return [series.get(at) for at in range(int(max(series, default=-1)) + 1)]
 
 
 @pytest.mark.parametrize(

@@ -412,7 +412,9 @@ def test_a_few_errors_among_many_answers_are_quiet(service_stack: Template, serv
 
 def test_a_long_fallback_rings_after_two_hours(service_stack: Template, service_name: str) -> None:
     """And it is over with the fallback: its metric then has no values."""
-    streams = {Metric.LONGEST_FALLBACK_S: lambda m: [(m - 60) * 60] if 60 <= m < 300 and m % 3 else []}
+    streams: dict[str, Stream] = {
+        Metric.LONGEST_FALLBACK_S: lambda m: [(m - 60) * 60] if 60 <= m < 300 and m % 3 else []
+    }
     (begin, alarm, _), (end, same, state) = Watch(service_stack, service_name, streams).run(DAY).told
     assert (alarm, same, state) == (Alarm.FALLBACK_TOO_LONG, Alarm.FALLBACK_TOO_LONG, "OK")
     assert 180 <= begin <= 185
@@ -421,7 +423,7 @@ def test_a_long_fallback_rings_after_two_hours(service_stack: Template, service_
 
 def test_a_stopped_rollout_rings_once(service_stack: Template, service_name: str) -> None:
     """It is counted with each tick until another version is deployed; one tick may be lost."""
-    streams = {Metric.ROLLOUT_STOPPED: lambda m: [1] if 60 <= m < 120 and m != 90 else []}
+    streams: dict[str, Stream] = {Metric.ROLLOUT_STOPPED: lambda m: [1] if 60 <= m < 120 and m != 90 else []}
     watch = Watch(service_stack, service_name, streams).run(DAY)
     assert [alarm for _, alarm, _ in watch.told] == [Alarm.ROLLOUT_STOPPED] * 2
 

@@ -101,6 +101,7 @@ def dashboard(
             Metric.SIGNALS_IGNORED,
             Metric.MESSAGES_MALFORMED,
             Metric.FOREIGN_INSTANCES,
+            Metric.EVENTS_UNSENT,
         ),
         _sums(
             "Surveys",

@@ -52,7 +52,7 @@ AWS_METRICS = {
 """AWS's own, as its pages name them."""
 
 PUBLISHED = {
-    "AllZonesScoreLow", "BestPlacementScore", "CallsDenied", "CrashLooping", "EligiblePools",
+    "AllZonesScoreLow", "BestPlacementScore", "CallsDenied", "CrashLooping", "EligiblePools", "EventsUnsent",
     "ForeignInstances", "GapS", "HeldBack", "LaunchErrors", "LaunchRefusals", "LaunchesBlocked",
     "LaunchesHeld", "LongestFallbackS", "LossesUnwarned", "LossesWarned", "MessagesMalformed",
     "OnDemandUsdPerHour", "OngoingRequests", "OngoingUnknown", "OrphansAdopted", "OrphansTerminated",

@@ -23,9 +23,10 @@ from spotrelay.core.names import (
     TABLE_TTL,
     Env,
     Metric,
+    fleet_dashboard_name,
 )
-from stacks import permissions
-from stacks.alarms import Alarms
+from stacks import operators, permissions
+from stacks.alarms import Alarms, log_search
 from stacks.bundling import functions_code
 from stacks.dashboard import dashboard
 from stacks.functions import ControlFunction, role_export
@@ -128,17 +129,7 @@ class ControlPlaneStack(Stack):
         surveys_failed = dead_letter_queue(self, "SurveysFailed")
         acknowledge(surveys_failed, "AwsSolutions-SQS3", "It is itself a dead-letter queue: a function's.")
 
-        # Its name is fixed, so that CloudFormation refuses a second control plane for the same services.
-        identity = ssm.StringParameter(
-            self,
-            "Identity",
-            parameter_name=CONTROL_PLANE_PARAMETER,
-            description="SpotRelay's one control plane in this region",
-            string_value=self.to_json_string(
-                {"table": table.table_name, "tick_queue_url": ticks.queue.queue_url}
-            ),
-        )
-
+        drill_role = operators.drill_role(self, "InterruptionRole")
         place = permissions.Place(
             partition=self.partition,
             region=self.region,
@@ -191,6 +182,24 @@ class ControlPlaneStack(Stack):
             place=place,
             dead_letters=surveys_failed,
         )
+        # Its name is fixed, so that CloudFormation refuses a second control plane for the same services.
+        identity = ssm.StringParameter(
+            self,
+            "Identity",
+            parameter_name=CONTROL_PLANE_PARAMETER,
+            description="SpotRelay's one control plane in this region",
+            string_value=self.to_json_string(
+                {
+                    "table": table.table_name,
+                    "tick_queue_url": ticks.queue.queue_url,
+                    "drill_role": drill_role.role_arn,
+                    "dashboard": fleet_dashboard_name(self.region),
+                    "log_groups": [
+                        control.log_group.log_group_name for control in (on_signal, reconcile, survey)
+                    ],
+                }
+            ),
+        )
         for control in (on_signal, reconcile, survey):
             # They compare it with their own table, so it must be there before them. And where it is another
             # control plane's, the deployment ends here, before there is a second controller.
@@ -208,6 +217,7 @@ class ControlPlaneStack(Stack):
             "LateSignals",
             signals.queue,
             LATE_SIGNAL,
+            on_signal,
             "Signals wait: interrupted replicas may stay in rotation. If on_signal fails or is throttled, its"
             " own alarms say so; else its event source mapping may be disabled.",
         )
@@ -215,31 +225,36 @@ class ControlPlaneStack(Stack):
             "LateTicks",
             ticks.queue,
             LATE_TICK,
+            reconcile,
             "Ticks wait: what went wrong is healed late. If reconcile fails or is throttled, its own alarms"
             " say so; else there are more services than it can look after every minute: raise"
             " TICK_CONCURRENCY in stacks/control_plane.py.",
         )
-        alarms.on_failures("OnSignal", on_signal, is_repeated=False)
-        alarms.on_failures("Reconcile", reconcile, is_repeated=True)
-        alarms.on_failures("Survey", survey, is_repeated=True)
-        alarms.on_dead_letters("SurveysFailed", surveys_failed, "A survey failed three times.")
+        # A message that failed comes back after SIGNAL_VISIBILITY: what fails again then isn't healed by it.
+        alarms.on_failures("OnSignal", on_signal, of_minutes=2)
+        alarms.on_failures("Reconcile", reconcile, of_minutes=3)
         alarms.on_silence(
             "ReconcileSilent",
             reconcile,
             "Lost replicas are not being replaced. Is its schedule's rule, or its event source mapping,"
             " disabled? Enable it again, or deploy the control plane again.",
         )
+        # The survey has this one alarm for all that may keep it from running: launches go on without it.
         alarms.on_silence(
             "SurveySilent",
             survey,
-            "Prices, placement scores and new instance types aren't seen any more. Is its schedule's rule"
-            " disabled? Enable it again, or deploy the control plane again.",
+            "Or ALARM: each of its runs failed. Prices, placement scores and new instance types aren't seen"
+            " any more; launches go on with the last ones. Is its schedule's rule disabled, or is it"
+            " throttled? Its log has the traceback.",
             period=SURVEY_PERIOD,
             periods=3,
+            must_succeed=True,
         )
+        survey_log, tick_log = survey.log_group, reconcile.log_group
         alarms.on_metric(
             "SurveyRefused",
             Metric.SURVEY_REFUSED,
+            log_search(survey_log, "survey_refused"),
             "AWS refuses a question of a survey; launches go on without the answer. The survey log names it:"
             " survey_refused. MaxConfigLimitExceeded is over within a day: change services less often.",
             period=SURVEY_PERIOD,
@@ -247,27 +262,23 @@ class ControlPlaneStack(Stack):
         alarms.on_metric(
             "QuotasShort",
             Metric.QUOTAS_SHORT,
+            log_search(survey_log, "quota_short"),
             "A quota of the account is too small for a service's replicas. Spot and on-demand have one each,"
             " and new accounts have 0 of what has an accelerator. The survey log names the service, the quota"
             " and where to ask for how much: quota_short. So does spotrelay validate --account.",
             period=SURVEY_PERIOD,
         )
         alarms.on_metric(
-            "AllZonesScoreLow",
-            Metric.ALL_ZONES_SCORE_LOW,
-            "EC2 thinks Spot hardly to be had in any zone of a service. The survey log names it: surveyed,"
-            " with are_all_scores_low. More accelerators, types or zones widen the choice.",
-            period=SURVEY_PERIOD,
-        )
-        alarms.on_metric(
             "CrashLooping",
             Metric.CRASH_LOOPING,
+            log_search(tick_log, "crash_looping", "Fail"),
             "A service's replicas never become ready, and launches have stopped. The reconcile log names it:"
             " crash_looping. Deploy a version that works, and launches go on.",
         )
         alarms.on_metric(
             "HeldBack",
             Metric.HELD_BACK,
+            log_search(tick_log, "held_back"),
             "The controller holds back what it would take away, because what it saw isn't credible. The log"
             " names it: held_back, with what, why and the command that lets it go on:"
             " spotrelay override NAME.",
@@ -275,8 +286,15 @@ class ControlPlaneStack(Stack):
         alarms.on_metric(
             "CallsDenied",
             Metric.CALLS_DENIED,
+            log_search(tick_log, "denied"),
             "AWS refuses calls that no repeat mends. The log names them: denied. Mend the permission or the"
             " protection, and the controller goes on by itself.",
+        )
+        policies = operators.policies(
+            self,
+            table_arn=table.table_arn,
+            log_groups=[control.log_group for control in (on_signal, reconcile, survey)],
+            drill_role=drill_role,
         )
         board = dashboard(
             self, "Dashboard", alarms=alarms.alarms, logs=[on_signal.log_group, reconcile.log_group]
@@ -294,6 +312,9 @@ class ControlPlaneStack(Stack):
             "SurveyRole": survey.role.role_name,
             "AlarmTopic": alarms.topic.topic_arn,
             "DashboardName": board.dashboard_name,
+            "OperatorPolicy": policies.operator.managed_policy_arn,
+            "DrillPolicy": policies.drill.managed_policy_arn,
+            "DrillRole": drill_role.role_arn,
         }.items():
             CfnOutput(self, name, value=value)
         for name, control in {"OnSignalRole": on_signal, "ReconcileRole": reconcile}.items():

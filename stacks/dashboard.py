@@ -1,14 +1,24 @@
-"""The first thing to look at: what was lost, how fast it was replaced, what is there, what is wrong."""
+"""The board of all services of a region, in the control plane's stack: is any of them in trouble?
+
+`service_dashboard` has each service's own. Here services can't be known: they have stacks of their own. So
+searches find their metrics, those that had a value within two weeks, which the replicas' always have.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aws_cdk import Duration, aws_logs
+from aws_cdk import Duration, Stack, aws_logs
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
-from spotrelay.core.names import METRICS_DIMENSION, METRICS_NAMESPACE, METRICS_NO_SERVICE, Metric
+from spotrelay.core.names import (
+    METRICS_DIMENSION,
+    METRICS_NAMESPACE,
+    METRICS_NO_SERVICE,
+    Metric,
+    fleet_dashboard_name,
+)
 
 PERIOD_S = 60
 SURVEY_PERIOD_S = 3600
@@ -19,46 +29,50 @@ BLOCKED_TITLE = "Launches that EC2 refuses until somebody mends the cause"
 HALF, FULL = 12, 24
 """Widths in CloudWatch's grid of 24."""
 
+DAY = "-PT24H"
+"""The last 24 hours, whatever the board shows: where a widget begins, as dashboards write it."""
+
 
 def dashboard(
     scope: Construct, id_: str, *, alarms: Sequence[cloudwatch.IAlarm], logs: Sequence[aws_logs.ILogGroup]
 ) -> cloudwatch.Dashboard:
-    """The control plane's dashboard: one line per service in every graph, services added later included.
+    """The fleet's dashboard: one line per service in every graph, services added later included.
 
     `logs` are those of the functions that launch.
     """
-    board = cloudwatch.Dashboard(scope, id_, default_interval=Duration.hours(12))
+    board = cloudwatch.Dashboard(
+        scope,
+        id_,
+        dashboard_name=fleet_dashboard_name(Stack.of(scope).region),
+        default_interval=Duration.hours(12),
+    )
     board.add_widgets(
-        cloudwatch.AlarmStatusWidget(title="Alarms", alarms=list(alarms), width=FULL, height=3),
+        cloudwatch.AlarmStatusWidget(
+            title="Alarms of the control plane; each service's are on its own board",
+            alarms=list(alarms),
+            width=FULL,
+            height=3,
+        ),
+    )
+    board.add_widgets(*_totals())
+    board.add_widgets(
+        _graph("Replicas missing, by service", "Maximum", Metric.REPLICAS_MISSING),
+        _graph("Instances lost, by service", "Sum", Metric.LOSSES_WARNED, Metric.LOSSES_UNWARNED),
+    )
+    board.add_widgets(
+        _graph("Replicas ready, by service", "Minimum", Metric.REPLICAS_SPOT, Metric.REPLICAS_ON_DEMAND),
+        _graph("USD an hour, by service", "Maximum", Metric.USD_PER_HOUR),
     )
     board.add_widgets(_blocked(logs))
     board.add_widgets(
         _graph(
-            "Replicas ready, and missing; standbys",
+            "From the warning until out of rotation, a replacement runs, and is ready (ms)",
             "Maximum",
-            Metric.REPLICAS_READY,
-            Metric.REPLICAS_MISSING,
-            Metric.STANDBYS,
+            Metric.WARNING_TO_DEREGISTERED_MS,
+            Metric.WARNING_TO_LAUNCHED_MS,
+            Metric.WARNING_TO_READY_MS,
         ),
-        _graph("Interruptions", "Sum", Metric.INTERRUPTION_WARNINGS, Metric.DEREGISTERED),
-    )
-    board.add_widgets(
-        _graph("From the warning until out of rotation (ms)", "Maximum", Metric.WARNING_TO_DEREGISTERED_MS),
-        _graph("From the warning until a replacement runs (ms)", "Maximum", Metric.WARNING_TO_LAUNCHED_MS),
-    )
-    board.add_widgets(
         _graph("Launches", "Sum", Metric.REPLICAS_LAUNCHED, Metric.LAUNCH_REFUSALS, Metric.LAUNCH_ERRORS),
-        _graph(
-            "Trouble",
-            "Sum",
-            Metric.REPLICAS_FAILED,
-            Metric.ORPHANS_ADOPTED,
-            Metric.ORPHANS_TERMINATED,
-            Metric.LAUNCHES_HELD,
-            Metric.HELD_BACK,
-            Metric.LAUNCHES_BLOCKED,
-            Metric.CALLS_DENIED,
-        ),
     )
     board.add_widgets(
         _graph(
@@ -67,7 +81,18 @@ def dashboard(
             Metric.BEST_PLACEMENT_SCORE,
             period_s=SURVEY_PERIOD_S,
         ),
-        _graph("Capacity pools that EC2 has", "Minimum", Metric.ELIGIBLE_POOLS, period_s=SURVEY_PERIOD_S),
+        _graph(
+            "Trouble",
+            "Sum",
+            Metric.REPLICAS_FAILED,
+            Metric.ORPHANS_ADOPTED,
+            Metric.ORPHANS_TERMINATED,
+            Metric.LAUNCHES_HELD,
+            Metric.LAUNCHES_BLOCKED,
+            Metric.CRASH_LOOPING,
+            Metric.HELD_BACK,
+            Metric.CALLS_DENIED,
+        ),
     )
     board.add_widgets(
         _sums(
@@ -76,6 +101,7 @@ def dashboard(
             Metric.SIGNALS_IGNORED,
             Metric.MESSAGES_MALFORMED,
             Metric.FOREIGN_INSTANCES,
+            Metric.EVENTS_UNSENT,
         ),
         _sums(
             "Surveys",
@@ -86,6 +112,36 @@ def dashboard(
         ),
     )
     return board
+
+
+def _totals() -> tuple[cloudwatch.SingleValueWidget, ...]:
+    """The sums over all services, as large numbers."""
+    usd, on_demand = (
+        _all(metric, "Maximum") for metric in (Metric.USD_PER_HOUR, Metric.ON_DEMAND_USD_PER_HOUR)
+    )
+    lost = f"{_all(Metric.LOSSES_WARNED, 'Sum')} + {_all(Metric.LOSSES_UNWARNED, 'Sum')}"
+    now = {
+        "missing": _all(Metric.REPLICAS_MISSING, "Maximum"),
+        "on demand": _all(Metric.REPLICAS_ON_DEMAND, "Maximum"),
+        "USD an hour": usd,
+        "saved, %": f"100 * (1 - {usd} / {on_demand})",
+    }
+    return (
+        cloudwatch.SingleValueWidget(
+            title="All services now",
+            metrics=[_expression(label, expression, PERIOD_S) for label, expression in now.items()],
+            width=18,
+            height=4,
+        ),
+        cloudwatch.SingleValueWidget(
+            title="Last 24 hours",
+            metrics=[_expression("lost", lost, PERIOD_S)],
+            start=DAY,
+            set_period_to_time_range=True,
+            width=6,
+            height=4,
+        ),
+    )
 
 
 def _blocked(logs: Sequence[aws_logs.ILogGroup]) -> cloudwatch.LogQueryWidget:
@@ -123,27 +179,29 @@ def _sums(title: str, *metrics: Metric) -> cloudwatch.GraphWidget:
     )
 
 
-def _graph(
-    title: str,
-    statistic: str,
-    *metrics: Metric,
-    period_s: int = PERIOD_S,
-) -> cloudwatch.GraphWidget:
-    """One line per metric and service. A search finds them as they appear: no stack knows them all."""
+def _search(metric: Metric, statistic: str, period_s: int) -> str:
+    """Finds a metric of every service, as they appear: no stack knows them all."""
+    return (
+        f"SEARCH('{{{METRICS_NAMESPACE},{METRICS_DIMENSION}}} MetricName=\"{metric}\"',"
+        f" '{statistic}', {period_s})"
+    )
+
+
+def _all(metric: Metric, statistic: str) -> str:
+    return f"SUM({_search(metric, statistic, PERIOD_S)})"
+
+
+def _expression(label: str, expression: str, period_s: int) -> cloudwatch.MathExpression:
+    return cloudwatch.MathExpression(
+        expression=expression, using_metrics={}, label=label, period=Duration.seconds(period_s)
+    )
+
+
+def _graph(title: str, statistic: str, *metrics: Metric, period_s: int = PERIOD_S) -> cloudwatch.GraphWidget:
+    """One line per metric and service."""
     return cloudwatch.GraphWidget(
         title=title,
         width=HALF,
-        left=[
-            cloudwatch.MathExpression(
-                expression=(
-                    f"SEARCH('{{{METRICS_NAMESPACE},{METRICS_DIMENSION}}} MetricName=\"{metric}\"',"
-                    f" '{statistic}', {period_s})"
-                ),
-                using_metrics={},
-                label=metric,
-                period=Duration.seconds(period_s),
-            )
-            for metric in metrics
-        ],
+        left=[_expression(metric, _search(metric, statistic, period_s), period_s) for metric in metrics],
         left_y_axis=cloudwatch.YAxisProps(min=0),
     )

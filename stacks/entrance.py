@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from aws_cdk import CfnParameter, Duration, Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_ec2 as ec2
@@ -25,6 +27,8 @@ itself: no need to be quicker (docs/decisions/2026-11-22-hung-servers.md)."""
 
 RESPONSE_PERIOD, RESPONSE_STATISTIC = Duration.minutes(5), "p99"
 
+ELB_NAMESPACE = "AWS/ApplicationELB"
+
 
 class Entrance(Construct):
     """What the rest of a service's stack must know of its way in."""
@@ -34,8 +38,37 @@ class Entrance(Construct):
     """The load balancer's name in metrics, `app/name/id`; empty where nobody says which one it is."""
     security_group: ec2.ISecurityGroup | None = None
     """The load balancer's; None: the user's own groups let it in."""
-    response_time: cloudwatch.IMetric | None = None
+    response_time: cloudwatch.Metric | None = None
     """How long answers take; None where nobody says what load balancer counts it."""
+    requests: Mapping[str, cloudwatch.Metric] = {}
+    """The load balancer's counts of requests and of 5xx, by short names for metric math; none where nobody
+    says what load balancer it is."""
+    errors: tuple[str, ...] = ()
+    """Of `requests`, those that together are all answers of 5xx."""
+    answers: tuple[str, ...] = ()
+    """Of `requests`, those that together are all answers."""
+
+    def _counted(self, *, balancer: Mapping[str, str], service: Mapping[str, str], is_own: bool) -> None:
+        """Name the counts, by the dimensions of the load balancer and of the service's part of it.
+
+        A balancer's own answers are counted without a target group: if the balancer isn't the service's own,
+        nobody knows whose they are. Those that had no target to choose aren't among its requests. Source:
+        https://docs.aws.amazon.com/elasticloadbalancing/latest/application/load-balancer-cloudwatch-metrics.html
+        """
+        self.requests = {
+            "requests": _sum("RequestCount", service),
+            "target_5xx": _sum("HTTPCode_Target_5XX_Count", service),
+            **({"balancer_5xx": _sum("HTTPCode_ELB_5XX_Count", balancer)} if is_own else {}),
+        }
+        self.errors = tuple(name for name in self.requests if name != "requests")
+        self.answers = tuple(name for name in self.requests if name != "target_5xx")
+        self.response_time = cloudwatch.Metric(
+            namespace=ELB_NAMESPACE,
+            metric_name="TargetResponseTime",
+            dimensions_map=dict(service),
+            period=RESPONSE_PERIOD,
+            statistic=RESPONSE_STATISTIC,
+        )
 
 
 class GivenListener(Entrance):
@@ -66,16 +99,9 @@ class GivenListener(Entrance):
         self.target_group_arn = group.target_group_arn
         self.balancer = listener.balancer
         # The balancer may have other services: only this one's answers count.
-        self.response_time = cloudwatch.Metric(
-            namespace="AWS/ApplicationELB",
-            metric_name="TargetResponseTime",
-            dimensions_map={
-                "LoadBalancer": listener.balancer,
-                "TargetGroup": group.target_group_full_name,
-            },
-            period=RESPONSE_PERIOD,
-            statistic=RESPONSE_STATISTIC,
-        )
+        of_balancer = {"LoadBalancer": listener.balancer}
+        of_service = {**of_balancer, "TargetGroup": group.target_group_full_name}
+        self._counted(balancer=of_balancer, service=of_service, is_own=False)
 
 
 class GivenTargetGroup(Entrance):
@@ -84,6 +110,16 @@ class GivenTargetGroup(Entrance):
     def __init__(self, scope: Construct, id_: str, *, target_group_arn: str) -> None:
         super().__init__(scope, id_)
         self.target_group_arn = target_group_arn
+
+
+def _sum(name: str, dimensions: Mapping[str, str]) -> cloudwatch.Metric:
+    return cloudwatch.Metric(
+        namespace=ELB_NAMESPACE,
+        metric_name=name,
+        dimensions_map=dict(dimensions),
+        period=Duration.minutes(1),
+        statistic="Sum",
+    )
 
 
 def target_group(scope: Construct, service: Service, network: Network) -> elbv2.ApplicationTargetGroup:

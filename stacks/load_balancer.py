@@ -11,7 +11,7 @@ from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
 
 from spotrelay.service import Service
-from stacks.entrance import RESPONSE_PERIOD, RESPONSE_STATISTIC, Entrance, target_group
+from stacks.entrance import Entrance, target_group
 from stacks.network import Network
 from stacks.settings import AppSettings
 from stacks.validation import acknowledge
@@ -69,9 +69,8 @@ class LoadBalancer(Entrance):
         self.target_group = target_group(self, service, network)
         self.target_group_arn = self.target_group.target_group_arn
         self.balancer = self.load_balancer.load_balancer_full_name
-        self.response_time = self.load_balancer.metrics.target_response_time(
-            period=RESPONSE_PERIOD, statistic=RESPONSE_STATISTIC
-        )
+        dimensions = {"LoadBalancer": self.balancer}
+        self._counted(balancer=dimensions, service=dimensions, is_own=True)
         # Another scheme is refused before anything is touched: a target group can't belong to two balancers,
         # so it is the new one's listener that CloudFormation fails at.
         listener, ports = self._listen(settings, service.certificate_arn or settings.certificate_arn)

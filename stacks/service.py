@@ -10,7 +10,6 @@ from constructs import Construct
 
 from spotrelay.core.names import TAG_SERVICE, service_parameter
 from spotrelay.service import Service, runtime
-from stacks.alarms import ServiceAlarms
 from stacks.entrance import Entrance, GivenListener, GivenTargetGroup
 from stacks.given import GivenPermissions
 from stacks.launch_template import InstanceTemplate
@@ -18,6 +17,8 @@ from stacks.load_balancer import LoadBalancer
 from stacks.network import Network, NetworkStack, given, within
 from stacks.prober import ProberFunction
 from stacks.removal import RemovalResource
+from stacks.service_alarms import ServiceAlarms
+from stacks.service_dashboard import service_dashboard
 from stacks.settings import AppSettings
 
 
@@ -87,7 +88,9 @@ class ServiceStack(Stack):
             parameter.node.add_dependency(prober)
         # When the stack goes, the document goes first: that is what the control plane learns of.
         parameter.node.add_dependency(removal)
-        ServiceAlarms(self, "Alarms", service=service, response_time=entrance.response_time)
+        alarms = ServiceAlarms(self, "Alarms", service=service, entrance=entrance)
+        board = service_dashboard(self, "Dashboard", service=service, entrance=entrance, alarms=alarms.alarms)
+        CfnOutput(self, "DashboardName", value=board.dashboard_name)
         CfnOutput(self, "ParameterName", value=service_parameter(service.name))
 
     def _entrance(self, service: Service, network: Network, settings: AppSettings) -> Entrance:

@@ -72,7 +72,8 @@ class Price:
 CLOUDWATCH = "https://aws.amazon.com/cloudwatch/pricing/"
 PRICES = {
     "metric": Price(0.30, "custom metric and month", CLOUDWATCH),
-    "alarm": Price(0.10, "alarm and month", CLOUDWATCH),
+    "alarm": Price(0.10, "metric that an alarm looks at, and month", CLOUDWATCH),
+    "composite": Price(0.50, "composite alarm and month", CLOUDWATCH),
     "dashboard": Price(3.00, "dashboard and month", CLOUDWATCH),
     "log": Price(0.50, "GB of log", CLOUDWATCH),
     "sqs": Price(0.40, "million requests", "https://aws.amazon.com/sqs/pricing/"),
@@ -431,8 +432,13 @@ class Counts:
     metrics_of_interruptions: int
     """That come with them, in every hour that has one."""
     alarms: int
+    """Metrics that the control plane's alarms look at: an alarm on metric math has several."""
     service_alarms: int
+    """The same of a service's."""
+    composites: int
+    """Of a service: the control plane has none."""
     dashboards: int
+    service_dashboards: int
     queues: int
 
 
@@ -462,9 +468,11 @@ def counted() -> Counts:
         interruption=interruption,
         metrics_at_rest=len(at_rest),
         metrics_of_interruptions=len(one.metrics - at_rest),
-        alarms=control_plane["AWS::CloudWatch::Alarm"],
-        service_alarms=service["AWS::CloudWatch::Alarm"],
+        alarms=control_plane[ALARM_METRICS],
+        service_alarms=service[ALARM_METRICS],
+        composites=service["AWS::CloudWatch::CompositeAlarm"],
         dashboards=control_plane["AWS::CloudWatch::Dashboard"],
+        service_dashboards=service["AWS::CloudWatch::Dashboard"],
         queues=control_plane["AWS::Lambda::EventSourceMapping"],
     )
 
@@ -481,8 +489,12 @@ def _quiet_aws() -> Iterator[Clients]:
         yield Clients(boto3.Session("testing", "testing", region_name="us-east-1"))
 
 
+ALARM_METRICS = "metrics of alarms"
+"""Counted beside the types of resources."""
+
+
 def _templates() -> tuple[Counter[str], Counter[str]]:
-    """How many resources of each type the control plane's stack has, and a service's."""
+    """How many resources of each type the control plane's stack has, and a service's; and `ALARM_METRICS`."""
     import aws_cdk as cdk
 
     with tempfile.TemporaryDirectory() as directory:
@@ -494,7 +506,13 @@ def _templates() -> tuple[Counter[str], Counter[str]]:
 
 def _types(assembly: Path, stack: str) -> Counter[str]:
     template = json.loads((assembly / f"{stack}.template.json").read_text(encoding="utf-8"))
-    return Counter(resource["Type"] for resource in template["Resources"].values())
+    resources = template["Resources"].values()
+    found = Counter(resource["Type"] for resource in resources)
+    for resource in resources:
+        if resource["Type"] == "AWS::CloudWatch::Alarm":
+            queries = resource["Properties"].get("Metrics", [{"MetricStat": {}}])
+            found[ALARM_METRICS] += sum("MetricStat" in query for query in queries)
+    return found
 
 
 FLEETS = (1, 10, 100)
@@ -525,9 +543,13 @@ def rows(counts: Counts) -> list[tuple[str, str, list[float]]]:
         a + b for a, b in zip(used("invocations", 1e6, "invocation"), used("gb_s", 1e6, "gb_s"), strict=True)
     ]
     return [
-        ("Dashboard", f"{counts.dashboards}", each("dashboard", counts.dashboards)),
-        ("Alarms of the control plane", f"{counts.alarms}", each("alarm", counts.alarms)),
-        ("Alarms of each service", f"{counts.service_alarms} each", each("alarm", 0, counts.service_alarms)),
+        ("Dashboards", f"{counts.dashboards}, and {counts.service_dashboards} of each service",
+         each("dashboard", counts.dashboards, counts.service_dashboards)),
+        ("Alarms of the control plane", f"{counts.alarms} metrics", each("alarm", counts.alarms)),
+        ("Alarms of each service", f"{counts.service_alarms} metrics each",
+         each("alarm", 0, counts.service_alarms)),
+        ("Composite alarms of each service", f"{counts.composites} each",
+         each("composite", 0, counts.composites)),
         ("Metrics", f"{counts.metrics_at_rest} each; {counts.metrics_of_interruptions} more in an hour with"
          " an interruption", each("metric", 0, counts.metrics_at_rest, counts.metrics_of_interruptions)),
         ("SQS: Lambda asks the queues", f"{polls / 1e6:.2f} million requests", [

@@ -9,10 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lab.local import metric_data
+from lab.local import metric_data, metric_math
 from lab.local.balancer import Balancer, UnknownTargetGroupError
 from lab.local.elbv2 import Routing
 from lab.local.ministack import MiniStack
+from lab.local.suppression import Suppression
 
 PUBLISH_S = 5.0
 """How often queues and load balancers are measured and alarms looked at. AWS takes a minute or more."""
@@ -62,6 +63,10 @@ class Metrics:
         ministack.on_log_lines(self._see_log)
         ministack.count_every_invocation()
         ministack.replace_alarm_evaluation(self.evaluate)
+        ministack.accept_metric_math(metric_math.check_alarm)
+        self._suppression = Suppression(ministack)
+        ministack.ask_before_actions(self._suppression.may_act)
+        ministack.accept_suppressors()
         ministack.answer_metric_data(metric_data.answer, metric_data.RefusedError)
 
     async def run(self) -> None:
@@ -81,29 +86,50 @@ class Metrics:
                 self._publish_requests(name)
             for alarm in self._ministack.alarms():
                 self.evaluate(alarm)
+            self._suppression.pass_time(time.time())
 
     def age(self, by_s: float) -> None:
         """Have all that was measured until now be so much older."""
         self.publish()
         with self._ministack.scope():
             self._ministack.age_data_points(by_s)
+            self._suppression.age(by_s)
 
     def evaluate(self, alarm: dict[str, Any]) -> None:
-        """Set the alarm's state from its own metric's last periods. Metric math isn't emulated."""
-        if not alarm.get("MetricName"):
-            return
+        """Set the alarm's state from the last periods of its own metric, or of its metric math.
+
+        AWS looks at an alarm of more than a day but once an hour; here it is looked at like the others.
+        """
         now = time.time()
-        state, reason = alarm_state(alarm, list(self._periods(alarm, now)))
+        if alarm.get("Metrics"):
+            periods = self._math_periods(alarm, now)
+        elif alarm.get("MetricName"):
+            periods = list(self._periods(alarm, int(alarm.get("EvaluationPeriods") or 1), now))
+        else:
+            return
+        state, reason = alarm_state(alarm, periods)
         if state != alarm["StateValue"]:
             self._ministack.set_alarm_state(alarm, state, reason, now)
 
-    def _periods(self, alarm: Mapping[str, Any], now: float) -> Iterator[float | None]:
-        """The statistic of each evaluated period, newest first; None for one without data."""
-        dimensions = {d["Name"]: d["Value"] for d in _dimension_list(alarm.get("Dimensions"))}
-        points = self._ministack.data_points(alarm["Namespace"], alarm["MetricName"], dimensions)
-        period = float(alarm.get("Period") or 60)
-        statistic = alarm.get("ExtendedStatistic") or alarm.get("Statistic") or "Average"
-        for index in range(int(alarm.get("EvaluationPeriods") or 1)):
+    def _math_periods(self, alarm: Mapping[str, Any], now: float) -> list[float | None]:
+        """What the alarm's expression makes of each evaluated period of its metrics, newest first."""
+        count = int(alarm.get("EvaluationPeriods") or 1)
+        series: dict[str, metric_math.Series] = {}
+        for query in alarm["Metrics"]:
+            if stat := query.get("MetricStat"):
+                metric = {**stat["Metric"], "Period": stat["Period"], "Statistic": stat["Stat"]}
+                values = enumerate(self._periods(metric, count, now))
+                series[query["Id"]] = {float(age): value for age, value in values if value is not None}
+        found = metric_math.returned_series(alarm["Metrics"], series)
+        return [found.get(float(age)) for age in range(count)]
+
+    def _periods(self, metric: Mapping[str, Any], count: int, now: float) -> Iterator[float | None]:
+        """The statistic of each of so many periods, newest first; None for one without data."""
+        dimensions = {d["Name"]: d["Value"] for d in _dimension_list(metric.get("Dimensions"))}
+        points = self._ministack.data_points(metric["Namespace"], metric["MetricName"], dimensions)
+        period = float(metric.get("Period") or 60)
+        statistic = metric.get("ExtendedStatistic") or metric.get("Statistic") or "Average"
+        for index in range(count):
             end = now - index * period
             inside = [p for p in points if end - period < p["Timestamp"] <= end]
             yield self._ministack.statistic(inside, statistic) if inside else None

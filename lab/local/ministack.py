@@ -1,7 +1,7 @@
 """Every touch of MiniStack's insides, in one place. Pinned to 1.5.33: read this file again when that changes.
 
 MiniStack has no extension points, so we import its modules late (it reads its settings at import), read its
-stores, replace some of its functions and add four CloudFormation types. What we rely on:
+stores, replace some of its functions and add five CloudFormation types. What we rely on:
 
 - `ministack.app.app`, the ASGI application, and `AUTH`, which makes it check signatures and IAM policies;
 - the request-scoped account and region (context variables), without which its stores look empty;
@@ -18,8 +18,10 @@ stores, replace some of its functions and add four CloudFormation types. What we
 - `iam_actions.extract_resource_arn`, which IAM asks what a request is about, and which misses some;
 - `iam_evaluator.enforce`, which IAM's every decision passes, and DynamoDB's condition keys, which lack one;
 - `cloudwatch._dispatch_alarm_actions` and `eventbridge._invoke_target`, which ask no resource policy;
+- `cloudwatch._put_metric_alarm` and `provisioners._cw_metric_alarm_record`, which know no metric math, and
+  `cloudwatch._put_composite_alarm`, which knows no suppressor;
 - `provisioners._RESOURCE_HANDLERS`, CloudFormation's resource types, which lack security group rules, elastic
-  addresses and NAT gateways.
+  addresses, NAT gateways and composite alarms.
 """
 
 from __future__ import annotations
@@ -49,6 +51,9 @@ SCHEDULER_TICK_S = 0.5
 UNKNOWN_SERVICES = {"AWSPriceListService": "pricing", "ServiceQuotasV20190624": "servicequotas"}
 """Services that MiniStack doesn't know: the target of their calls to IAM's name."""
 
+SUPPRESSION = ("ActionsSuppressor", "ActionsSuppressorWaitPeriod", "ActionsSuppressorExtensionPeriod")
+"""Of a composite alarm."""
+
 ALARM_ACTIONS = ("AlarmActions", "OKActions", "InsufficientDataActions")
 
 JsonObject = dict[str, Any]
@@ -77,6 +82,9 @@ class MiniStack:
 
     def __init__(self) -> None:
         self._app = import_module("ministack.app")
+        self._act: Callable[[JsonObject, str, str, str], None] = lambda *_: None
+        self._check_math: Callable[[list[JsonObject]], object] = lambda _: None
+        self._knows_math = False
         # It was for MiniStack. Functions inherit this environment, and their own logger would obey it, too.
         os.environ.pop("LOG_LEVEL", None)
         self._core = {
@@ -482,6 +490,88 @@ class MiniStack:
         cloudwatch._dispatch_alarm_actions(alarm, old, state, reason)
         cloudwatch._evaluate_parent_alarms(alarm)
 
+    def composite_alarms(self) -> list[JsonObject]:
+        """Composite alarms, as PutCompositeAlarm made them."""
+        return list(self._services["cloudwatch"]._composite_alarms.values())
+
+    def composite_alarm(self, name: str) -> JsonObject | None:
+        """One of them, by its name."""
+        return cast("JsonObject | None", self._services["cloudwatch"]._composite_alarms.get(name))
+
+    def alarm_state_of(self, reference: str) -> str | None:
+        """The state of an alarm of either kind, by its name or ARN; None if there is none."""
+        state = self._services["cloudwatch"]._rule_alarm_state(reference)
+        return None if state is None else str(state)
+
+    def act_on_alarm(self, alarm: JsonObject, old_state: str) -> None:
+        """Carry out what an alarm does about the state that it is in."""
+        self._act(alarm, old_state, alarm["StateValue"], alarm["StateReason"])
+
+    def ask_before_actions(self, may_act: Callable[[JsonObject, str, str, float], bool]) -> None:
+        """Carry out an alarm's actions only if `may_act` of alarm, old and new state, and time."""
+        cloudwatch: Any = self._services["cloudwatch"]
+        self._act = act = cloudwatch._dispatch_alarm_actions
+
+        def asked(alarm: JsonObject, old: str, new: str, reason: str) -> None:
+            if may_act(alarm, old, new, time.time()):
+                act(alarm, old, new, reason)
+
+        cloudwatch._dispatch_alarm_actions = asked
+
+    def accept_metric_math(self, check: Callable[[list[JsonObject]], object]) -> None:
+        """Let PutMetricAlarm take `Metrics`, which MiniStack drops; `check` raises ValueError on bad ones."""
+        cloudwatch: Any = self._services["cloudwatch"]
+        put = cloudwatch._put_metric_alarm
+
+        def accepted(params: JsonObject, data: JsonObject, is_cbor: bool, is_json: bool = False) -> Any:
+            queries = data.get("Metrics") if is_cbor or is_json else None
+            if not queries:
+                return put(params, data, is_cbor, is_json)
+            try:
+                check(queries)
+            except ValueError as refusal:
+                return cloudwatch._error("ValidationError", str(refusal), 400, is_json, is_cbor)
+            answer = put(params, data, is_cbor, is_json)
+            if answer[0] == 200:
+                alarm = cloudwatch._alarms[data["AlarmName"]]
+                _make_math_alarm(alarm, queries)
+                cloudwatch._evaluate_alarm(alarm)
+            return answer
+
+        cloudwatch._put_metric_alarm = accepted
+        self._check_math = check
+
+    def accept_suppressors(self) -> None:
+        """Let PutCompositeAlarm take an actions suppressor, which MiniStack drops."""
+        cloudwatch: Any = self._services["cloudwatch"]
+        put, dispatch = cloudwatch._put_composite_alarm, cloudwatch._dispatch_alarm_actions
+        asked_for: dict[str, JsonObject] = {}
+
+        def accepted(params: JsonObject, data: JsonObject, is_cbor: bool, is_json: bool = False) -> Any:
+            asked = {name: data[name] for name in SUPPRESSION if data.get(name) is not None}
+            refusal = ""
+            if asked and set(asked) != set(SUPPRESSION):
+                refusal = f"{' and '.join(SUPPRESSION)} must be given together."
+            elif asked and self.alarm_state_of(asked["ActionsSuppressor"]) is None:
+                refusal = f"The actions suppressor {asked['ActionsSuppressor']} does not exist"
+            if refusal:
+                return cloudwatch._error("ValidationError", refusal, 400, is_json, is_cbor)
+            # Its first evaluation comes before there is anything to ask.
+            asked_for[str(data.get("AlarmName"))] = asked
+            answer = put(params, data, is_cbor, is_json)
+            alarm = self.composite_alarm(str(data.get("AlarmName")))
+            if answer[0] == 200 and alarm is not None:
+                alarm.update(asked)
+            return answer
+
+        def dispatched(alarm: JsonObject, *rest: Any) -> None:
+            if alarm["AlarmName"] in asked_for:
+                alarm.update(asked_for.pop(alarm["AlarmName"]))
+            dispatch(alarm, *rest)
+
+        cloudwatch._put_composite_alarm = accepted
+        cloudwatch._dispatch_alarm_actions = dispatched
+
     def replace_alarm_evaluation(self, evaluate: Callable[[JsonObject], None]) -> None:
         """Evaluate alarms with our function wherever MiniStack would with its own."""
         cloudwatch: Any = self._services["cloudwatch"]
@@ -618,7 +708,8 @@ class MiniStack:
         parameters._put_parameter = checked
 
     def prepare_cloudformation(self) -> None:
-        """Teach CloudFormation AWS::EC2::SecurityGroupIngress and …Egress, EIP and NatGateway.
+        """Teach CloudFormation AWS::EC2::SecurityGroupIngress and …Egress, EIP and NatGateway,
+        AWS::CloudWatch::CompositeAlarm, and alarms on metric math.
 
         The first call imports CloudFormation, which takes a second; MiniStack, too, puts that off.
         """
@@ -628,8 +719,57 @@ class MiniStack:
             if name not in provisioners._RESOURCE_HANDLERS:
                 handlers = self._rule_handlers(store, provisioners._ec2_sg_permissions)
                 provisioners._RESOURCE_HANDLERS[name] = handlers
+        provisioners._RESOURCE_HANDLERS.setdefault(
+            "AWS::CloudWatch::CompositeAlarm", self._composite_handlers()
+        )
+        if not self._knows_math:
+            self._knows_math = True
+            self._teach_math(provisioners)
         provisioners._RESOURCE_HANDLERS.setdefault("AWS::EC2::EIP", self._address_handlers())
         provisioners._RESOURCE_HANDLERS.setdefault("AWS::EC2::NatGateway", self._nat_handlers())
+
+    def _composite_handlers(self) -> dict[str, Callable[..., Any]]:
+        cloudwatch: Any = self._services["cloudwatch"]
+
+        def put(logical_id: str, properties: JsonObject, stack: str) -> tuple[str, JsonObject]:
+            name = properties.get("AlarmName") or f"{stack}-{logical_id}"
+            numbers = {n: int(properties[n]) for n in SUPPRESSION[1:] if properties.get(n) is not None}
+            data = {**properties, **numbers, "AlarmName": name}
+            status, _, answer = cloudwatch._put_composite_alarm({}, data, False, is_json=True)
+            if status != 200:
+                raise ValueError(answer.decode())
+            return name, {"Arn": cloudwatch._composite_alarms[name]["AlarmArn"]}
+
+        def update(
+            name: str, old: JsonObject, new: JsonObject, stack: str, logical_id: str | None = None
+        ) -> tuple[str, JsonObject]:
+            made = put(logical_id or name, {"AlarmName": name, **new}, stack)
+            if made[0] != name:
+                delete(name, old)
+            return made
+
+        def delete(name: str, _properties: JsonObject) -> None:
+            status, _, answer = cloudwatch._delete_alarms({}, {"AlarmNames": [name]}, False, is_json=True)
+            if status != 200:
+                raise ValueError(answer.decode())
+
+        return {"create": put, "update": update, "update_with_logical_id": True, "delete": delete}  # type: ignore[dict-item]
+
+    def _teach_math(self, provisioners: Any) -> None:
+        """Let AWS::CloudWatch::Alarm take `Metrics`."""
+        record = provisioners._cw_metric_alarm_record
+
+        def recorded(name: str, properties: JsonObject) -> JsonObject:
+            queries = properties.get("Metrics")
+            if not queries:
+                return cast("JsonObject", record(name, properties))
+            self._check_math(queries)
+            placeholder = {"MetricName": "-", "Namespace": "-"}
+            alarm = record(name, {k: v for k, v in properties.items() if k != "Metrics"} | placeholder)
+            _make_math_alarm(alarm, queries)
+            return cast("JsonObject", alarm)
+
+        provisioners._cw_metric_alarm_record = recorded
 
     def _address_handlers(self) -> dict[str, Callable[..., Any]]:
         ec2 = self._services["ec2"]
@@ -696,6 +836,13 @@ class MiniStack:
     def stop(self) -> None:
         """Kill the function processes."""
         self._core["lambda_runtime"].reset()
+
+
+def _make_math_alarm(alarm: JsonObject, queries: list[JsonObject]) -> None:
+    """An alarm on metric math has queries, and none of what says a single metric."""
+    for name in ("MetricName", "Namespace", "Statistic", "ExtendedStatistic", "Period", "Dimensions", "Unit"):
+        alarm.pop(name, None)
+    alarm["Metrics"] = queries
 
 
 def _text_in(answer: bytes, name: str) -> str:

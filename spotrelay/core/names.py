@@ -85,8 +85,20 @@ class Env(StrEnum):
     """Parameter Store path of the runtime documents."""
 
 
+class Unit(StrEnum):
+    """What a metric is measured in: CloudWatch's own names. It has none for money, nor for points."""
+
+    COUNT = "Count"
+    MILLISECONDS = "Milliseconds"
+    SECONDS = "Seconds"
+    NONE = "None"
+
+
 class Metric(StrEnum):
-    """Metrics in `METRICS_NAMESPACE`, counts unless the name ends in `Ms`."""
+    """Metrics in `METRICS_NAMESPACE`, with the dimension `METRICS_DIMENSION` and no other.
+
+    What each is measured in says `unit`.
+    """
 
     SIGNALS_RECEIVED = "SignalsReceived"
     SIGNALS_IGNORED = "SignalsIgnored"
@@ -147,6 +159,51 @@ class Metric(StrEnum):
     """Quotas that are too small for a service's replicas, as surveys find them."""
     WARNING_TO_DEREGISTERED_MS = "WarningToDeregisteredMs"
     WARNING_TO_LAUNCHED_MS = "WarningToLaunchedMs"
+    WARNING_TO_READY_MS = "WarningToReadyMs"
+    """From the warning of a replica until the one that replaces it serves."""
+    REPLICAS_SPOT = "ReplicasSpot"
+    """Replicas that serve on Spot instances."""
+    REPLICAS_ON_DEMAND = "ReplicasOnDemand"
+    """Replicas that serve on on-demand instances, fallbacks among them. With `REPLICAS_SPOT` they make
+    `REPLICAS_READY`."""
+    LONGEST_FALLBACK_S = "LongestFallbackS"
+    """For how long the oldest fallback has had its instance. Only while there is a fallback: a metric is paid
+    for by the hour, and a zero would cost as much as a value."""
+    LOSSES_WARNED = "LossesWarned"
+    """Replicas whose instance EC2 takes back, counted with the warning. One that was leaving anyway isn't
+    lost, and neither is what we end ourselves."""
+    LOSSES_UNWARNED = "LossesUnwarned"
+    """Replicas whose instance ended or vanished, and nobody had warned."""
+    GAP_S = "GapS"
+    """For how long fewer replicas than desired were in rotation, counted when as many are again. A first
+    start and a scale-up are no gap: see `serving.news`."""
+    POOLS_COOLING = "PoolsCooling"
+    """Eligible pools that are left alone now, once a minute: as Spot, or as on-demand where the service uses
+    no Spot."""
+    USD_PER_HOUR = "UsdPerHour"
+    """What the service's instances cost now, once a minute: list prices, Spot at the last survey's. Missing
+    while the price of one of them is unknown: a part of the sum would look like less."""
+    ON_DEMAND_USD_PER_HOUR = "OnDemandUsdPerHour"
+    """What the same instances would cost on demand, once a minute. Missing as `USD_PER_HOUR` is."""
+    EVENTS_UNSENT = "EventsUnsent"
+    """Events of our own that EventBridge didn't take; the next tick tries again."""
+
+    @property
+    def unit(self) -> Unit:
+        """What it is measured in."""
+        return _UNITS.get(self, Unit.COUNT)
+
+
+_UNITS = {
+    Metric.WARNING_TO_DEREGISTERED_MS: Unit.MILLISECONDS,
+    Metric.WARNING_TO_LAUNCHED_MS: Unit.MILLISECONDS,
+    Metric.WARNING_TO_READY_MS: Unit.MILLISECONDS,
+    Metric.LONGEST_FALLBACK_S: Unit.SECONDS,
+    Metric.GAP_S: Unit.SECONDS,
+    Metric.USD_PER_HOUR: Unit.NONE,
+    Metric.ON_DEMAND_USD_PER_HOUR: Unit.NONE,
+}
+"""Of the metrics that aren't counts."""
 
 
 def prober_function(service: str) -> str:
@@ -167,3 +224,38 @@ def target_group_name(service: str) -> str:
     name, it replaces the group without a word.
     """
     return f"relay-{service}"
+
+
+class Alarm(StrEnum):
+    """The alarms of a service that tell somebody, by what comes last in their names."""
+
+    NOTHING_READY = "NothingReady"
+    CANNOT_LAUNCH = "CannotLaunch"
+    NOT_WHOLE = "NotWhole"
+    ELB_5XX = "Elb5xx"
+    FALLBACK_TOO_LONG = "FallbackTooLong"
+    ROLLOUT_STOPPED = "RolloutStopped"
+    SLOW_ANSWERS = "SlowAnswers"
+
+
+ALARMS_OF_CONTROL_PLANE = "ControlPlane"
+"""Stands in an alarm's name where others have their service. Those are lower case: no collision."""
+
+
+def alarms_prefix(of: str = ALARMS_OF_CONTROL_PLANE) -> str:
+    """How the names of all alarms of a service begin, and those of no other's: no service's name has a slash.
+
+    What has one more slash after it is a part of an alarm, `spotrelay/llama3/NotWhole/Missing`: it tells
+    nobody by itself.
+    """
+    return f"spotrelay/{of}/"
+
+
+def service_dashboard_name(service: str, region: str) -> str:
+    """Name of a service's dashboard. An account's dashboards share one list for all regions."""
+    return f"spotrelay-{service}-{region}"
+
+
+def fleet_dashboard_name(region: str) -> str:
+    """Name of the dashboard of all services of a region."""
+    return f"spotrelay-{region}"

@@ -9,6 +9,7 @@ from typing import TypeVar
 from botocore.exceptions import ClientError
 
 from spotrelay.aws.errors import translated
+from spotrelay.core.names import alarms_prefix
 from spotrelay.core.pools import PoolMemory
 from spotrelay.core.ports import Denied, NewerRows, OtherControlPlane, PortError, UnreadableDocument
 from spotrelay.core.replica import Replica
@@ -90,7 +91,7 @@ class SnapshotReader:
         return next((found["DNSName"] for found in answer["LoadBalancers"]), None)
 
     def _alarms(self, service: str) -> Iterator[Alarm]:
-        prefix = alarm_prefix(service)
+        prefix = alarms_prefix(service)
         with translated():
             pages = self._plane.clients.cloudwatch.get_paginator("describe_alarms").paginate(
                 AlarmNamePrefix=prefix, AlarmTypes=["MetricAlarm", "CompositeAlarm"]
@@ -109,11 +110,6 @@ class SnapshotReader:
 
 
 _KINDS = ("MetricAlarms", "CompositeAlarms")
-
-
-def alarm_prefix(service: str) -> str:
-    """How the names of the service's alarms begin."""
-    return f"spotrelay/{service}/"
 
 
 def _why(error: Exception) -> str:

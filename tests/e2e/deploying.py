@@ -12,6 +12,7 @@ from lab.demo.deployment import Deployer
 from lab.demo.operator import Operator
 from lab.demo.processes import Processes
 from lab.demo.settings import ROOT, DemoSettings
+from tests.e2e import emitted
 from tests.e2e.leaks import Planted
 
 
@@ -36,6 +37,8 @@ def deployed(settings: DemoSettings, scratch: Path, others: Sequence[Path] = ())
             yield operator
         finally:
             operator.save_function_logs(settings.logs)
+            if directory := os.environ.get(emitted.VARIABLE):
+                emitted.note(operator, Path(directory))
         planted.must_not_have_leaked(operator, settings.logs)
     finally:
         processes.stop_all()

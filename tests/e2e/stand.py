@@ -150,7 +150,8 @@ class Stand:
     def alarm_states(self, queue_url: str) -> set[str]:
         """States of the alarms on the queue's depth."""
         name = queue_url.rsplit("/", 1)[-1]
-        alarms = self._cloudwatch.describe_alarms()["MetricAlarms"]
+        pages = self._cloudwatch.get_paginator("describe_alarms").paginate()
+        alarms = [alarm for page in pages for alarm in page["MetricAlarms"]]
         return {
             alarm["StateValue"]
             for alarm in alarms

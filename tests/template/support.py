@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from spotrelay.core.names import alarms_prefix
+
 Properties = dict[str, Any]
 
 
@@ -30,6 +32,12 @@ class Template:
             for id_, resource in self.body["Resources"].items()
             if resource["Type"] == type_
         }
+
+    @property
+    def alarms(self) -> dict[str, Properties]:
+        """Alarms of both kinds: name → properties."""
+        kinds = ("AWS::CloudWatch::Alarm", "AWS::CloudWatch::CompositeAlarm")
+        return {str(alarm["AlarmName"]): alarm for kind in kinds for alarm in self.all(kind).values()}
 
     def only(self, type_: str) -> Properties:
         """The one resource of a type."""
@@ -66,9 +74,28 @@ class Template:
         return [
             statement
             for policy in self.policies.values()
-            if {"Ref": role} in policy["Roles"]
+            if {"Ref": role} in policy.get("Roles", [])
             for statement in policy["PolicyDocument"]["Statement"]
         ]
+
+
+def alarms_of(template: Template, of: str) -> dict[str, Properties]:
+    """The alarms of a service, or of the control plane, by what comes after the prefix of their names."""
+    prefix = alarms_prefix(of)
+    assert all(name.startswith(prefix) for name in template.alarms)
+    return {name.removeprefix(prefix): alarm for name, alarm in template.alarms.items()}
+
+
+def metrics_of(alarm: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What a metric alarm looks at: each with Namespace, MetricName, Dimensions, Period and Stat."""
+    if "Metrics" not in alarm:
+        stat = alarm.get("Statistic") or alarm["ExtendedStatistic"]
+        return [{**alarm, "Stat": stat, "Id": ""}]
+    return [
+        {**query["MetricStat"]["Metric"], **query["MetricStat"], "Id": query["Id"]}
+        for query in alarm["Metrics"]
+        if "MetricStat" in query
+    ]
 
 
 def refers_to(value: Any) -> str:

@@ -1,21 +1,24 @@
 """Every alarm, on what its metric does: silent in a good first hour and on a calm day, in time on a bad one.
 
 The alarms are those of the templates; their states are worked out minute by minute, by the rules of
-CloudWatch's user guide (`lab.local.metrics.alarm_state`).
+CloudWatch's user guide (`lab.local.metrics.alarm_state`, `lab.local.suppression`).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pytest
 
+from lab.local.metric_math import Series, returned_series
 from lab.local.metrics import alarm_state
-from spotrelay.core.names import Metric
+from lab.local.suppression import Suppression
+from spotrelay.core.names import Alarm, Metric
 from spotrelay.service import Service, load
 from tests.template.conftest import SERVICE_FILES
-from tests.template.support import Template, refers_to
+from tests.template.support import Template, alarms_of, flat, metrics_of
 
 MORE_PERIODS = 2
 """CloudWatch looks at some periods before the evaluated ones, too: in its guide's examples, two."""
@@ -25,6 +28,9 @@ HOUR, DAY = 60, 1440
 Stream = Callable[[int], Iterable[float]]
 """What is counted in a minute after the deployment (before it nothing is): any number of values."""
 
+Streams = Mapping[str, Stream]
+"""By the metric's name; of others, nothing is counted."""
+
 STATISTICS: Mapping[str, Callable[[list[float]], float]] = {
     "Sum": sum,
     "Minimum": min,
@@ -32,28 +38,113 @@ STATISTICS: Mapping[str, Callable[[list[float]], float]] = {
     "p99": max,
 }
 
-
-def told(alarm: Mapping[str, Any], stream: Stream, minutes: int) -> list[tuple[int, str]]:
-    """(minute, state) of each change of which somebody is told, good news left out."""
-    state, heard = "INSUFFICIENT_DATA", []
-    actions = {"ALARM": "AlarmActions", "INSUFFICIENT_DATA": "InsufficientDataActions"}
-    for minute in range(minutes):
-        periods = list(_periods(alarm, stream, minute))
-        after, _ = alarm_state({**alarm, "StateValue": state}, periods)
-        if after != state and after in actions and alarm.get(actions[after]):
-            heard.append((minute, after))
-        state = after
-    return heard
+ACTIONS = {"ALARM": "AlarmActions", "OK": "OKActions", "INSUFFICIENT_DATA": "InsufficientDataActions"}
 
 
-def _periods(alarm: Mapping[str, Any], stream: Stream, minute: int) -> Iterable[float | None]:
-    """The statistic of each period, newest first, the last of them ended by this minute."""
-    length = alarm["Period"] // 60
-    statistic = STATISTICS[alarm.get("Statistic") or alarm["ExtendedStatistic"]]
-    for n in range(alarm["EvaluationPeriods"] + MORE_PERIODS):
-        end = (minute // length - n) * length
-        values = [v for m in range(end - length, end) if m >= 0 for v in stream(m)]
-        yield statistic(values) if values else None
+class Watch:
+    """A stack's alarms, minute by minute."""
+
+    def __init__(self, template: Template, of: str, streams: Streams) -> None:
+        self._streams = streams
+        names = alarms_of(template, of)
+        by_id = {
+            f"<{id_}.Arn>": resource["Properties"]["AlarmName"]
+            for id_, resource in template.body["Resources"].items()
+            if "AlarmName" in resource.get("Properties", {})
+        }
+        self._alarms: dict[str, dict[str, Any]] = {}
+        for short, properties in names.items():
+            alarm = {**properties, "Short": short, "StateValue": "INSUFFICIENT_DATA"}
+            for reference in ("AlarmRule", "ActionsSuppressor"):
+                if reference in alarm:
+                    text = flat(alarm[reference])
+                    alarm[reference] = re.sub(r"<\w+\.Arn>", lambda found: by_id[found[0]], text)
+            self._alarms[alarm["AlarmName"]] = alarm
+        self._suppression = Suppression(self)
+        self.told: list[tuple[int, str, str]] = []
+        """(minute, alarm, state) of each message; left out is that a new alarm is well."""
+        self.states: dict[str, list[str]] = {short: [] for short in names}
+        self._minute = 0
+
+    def run(self, minutes: int) -> Watch:
+        """Let time pass."""
+        for _ in range(minutes):
+            for alarm in self._alarms.values():
+                if "AlarmRule" not in alarm:
+                    self._evaluate(alarm)
+            for alarm in self._alarms.values():
+                if "AlarmRule" in alarm:
+                    self._enter(alarm, "ALARM" if self._is_true(alarm["AlarmRule"]) else "OK")
+            self._suppression.pass_time(self._minute * 60)
+            for alarm in self._alarms.values():
+                self.states[alarm["Short"]].append(alarm["StateValue"])
+            self._minute += 1
+        return self
+
+    def rang(self) -> list[tuple[int, str]]:
+        """(minute, alarm) of each bad news."""
+        return [(minute, alarm) for minute, alarm, state in self.told if state != "OK"]
+
+    # --- what the suppression asks ---
+
+    def composite_alarms(self) -> list[dict[str, Any]]:
+        """See `lab.local.suppression.Alarms`."""
+        return [alarm for alarm in self._alarms.values() if "AlarmRule" in alarm]
+
+    def composite_alarm(self, name: str) -> dict[str, Any] | None:
+        """See `lab.local.suppression.Alarms`."""
+        return self._alarms.get(name)
+
+    def alarm_state_of(self, reference: str) -> str | None:
+        """See `lab.local.suppression.Alarms`."""
+        return str(self._alarms[reference]["StateValue"])
+
+    def act_on_alarm(self, alarm: dict[str, Any], old_state: str) -> None:
+        """See `lab.local.suppression.Alarms`."""
+        if alarm.get(ACTIONS[alarm["StateValue"]]) and (old_state, alarm["StateValue"]) != (
+            "INSUFFICIENT_DATA",
+            "OK",
+        ):
+            self.told.append((self._minute, alarm["Short"], alarm["StateValue"]))
+
+    def _evaluate(self, alarm: dict[str, Any]) -> None:
+        metrics = metrics_of(alarm)
+        length = metrics[0]["Period"] // 60
+        count = alarm["EvaluationPeriods"] + MORE_PERIODS
+        if length * alarm["EvaluationPeriods"] > DAY and self._minute % HOUR:
+            return  # more than a day: looked at once an hour
+        series: dict[str, Series] = {}
+        for metric in metrics:
+            values = self._periods(metric, count)
+            series[metric["Id"]] = {age: value for age, value in enumerate(values) if value is not None}
+        found = returned_series(alarm["Metrics"], series) if "Metrics" in alarm else series[""]
+        state, _ = alarm_state(alarm, [found.get(age) for age in range(count)])
+        self._enter(alarm, state)
+
+    def _periods(self, metric: Mapping[str, Any], count: int) -> Iterable[float | None]:
+        """The statistic of each period, newest first, the last of them ended by this minute."""
+        length = metric["Period"] // 60
+        statistic = STATISTICS[metric["Stat"]]
+        stream = self._streams.get(metric["MetricName"], nothing)
+        for n in range(count):
+            end = (self._minute // length - n) * length
+            values = [v for m in range(max(end - length, 0), end) for v in stream(m)]
+            yield statistic(values) if values else None
+
+    def _enter(self, alarm: dict[str, Any], state: str) -> None:
+        old = alarm["StateValue"]
+        if state == old:
+            return
+        alarm["StateValue"] = state
+        if self._suppression.may_act(alarm, old, state, self._minute * 60):
+            self.act_on_alarm(alarm, old)
+
+    def _is_true(self, rule: str) -> bool:
+        """Rules here have one operator each, AND or OR, if any."""
+        conditions = re.findall(r'(ALARM|OK)\("([^"]+)"\)', rule)
+        assert len(re.findall(r"\(\"", rule)) == len(conditions), rule
+        are = [self.alarm_state_of(name) == state for state, name in conditions]
+        return all(are) if " AND " in rule else any(are)
 
 
 def nothing(_: int) -> list[float]:
@@ -76,14 +167,23 @@ def each(minutes: int, value: float = 1) -> Stream:
     return lambda m: [value] if m % minutes == 0 else []
 
 
-def once(minute: int, value: float = 1) -> Stream:
-    """In one minute, and never again."""
-    return lambda m: [value] if m == minute else []
+def once(*minutes: int) -> Stream:
+    """1 in each of these minutes, and never again."""
+    return lambda m: [1] if m in minutes else []
 
 
-def between(start: int, end: int) -> Stream:
-    """1 from a minute to another, and 0 in all others."""
-    return lambda m: [float(start <= m < end)]
+def between(start: int, end: int, value: float = 1, otherwise: float = 0) -> Stream:
+    """A value from a minute to another, and another one in all others."""
+    return lambda m: [value if start <= m < end else otherwise]
+
+
+def replicas(ready: Stream, of: int) -> dict[str, Stream]:
+    """What a tick counts of so many desired, by how many are ready."""
+    return {
+        Metric.REPLICAS_READY: ready,
+        Metric.REPLICAS_MISSING: lambda m: [of - n for n in ready(m)],
+        Metric.REPLICAS_UNLAUNCHED: lambda m: [0 for _ in ready(m)],
+    }
 
 
 def service_of(name: str) -> Service:
@@ -91,120 +191,248 @@ def service_of(name: str) -> Service:
     return load(SERVICE_FILES[name])
 
 
-def alarm_on(template: Template, metric: str, of: str = "") -> dict[str, Any]:
-    """The alarm on a metric, of a function or queue whose logical ID begins so."""
-    (found,) = (
-        a
-        for a in template.all("AWS::CloudWatch::Alarm").values()
-        if a["MetricName"] == metric
-        and (not of or any(refers_to(d["Value"]).startswith(of) for d in a["Dimensions"]))
-    )
-    return found
+VISIBLE, AGE = "ApproximateNumberOfMessagesVisible", "ApproximateAgeOfOldestMessage"
 
-
-# What the control plane's alarms see: (metric, whose, a good first day, a busy calm hour, a bad case, the
+# What the control plane's alarms see: name → (metric, a good first day, a busy calm hour, a bad case, the
 # minute in which it must ring at the latest).
-CONTROL_PLANE: list[tuple[str, str, Stream, Stream, Stream, int]] = [
+CONTROL_PLANE: dict[str, tuple[str, Stream, Stream, Stream, int]] = {
     # The function runs every minute, and CloudWatch may lack a minute; then its rule is disabled.
-    ("Invocations", "Reconcile", lambda m: [] if m in (0, 33) else [1], always(20), until(90, 1), 100),
+    "ReconcileSilent": (
+        "Invocations", lambda m: [] if m in (0, 33) else [1], always(20), until(90, 1), 100
+    ),
     # The schedule's first survey comes after an hour, a deployed service's at once.
-    ("Invocations", "Survey", each(60), lambda m: [1] if m == 3 or m >= 60 else [], until(61, 1), 430),
-    ("Errors", "OnSignal", nothing, always(0), once(30), 32),
+    "SurveySilent": ("Invocations", each(60), lambda m: [1] if m == 3 or m >= 60 else [], until(61, 1), 430),
+    # A signal that fails comes back after 90 s: what fails again then fails for good.
+    "OnSignalErrors": ("Errors", nothing, once(20), once(30, 32), 34),
     # One tick that fails is done again within a minute; one that always fails does so every minute.
-    ("Errors", "Reconcile", always(0), once(20), always(1), 5),
-    # Three attempts, after one minute and after two more.
-    ("Errors", "Survey", each(60, 0), once(2), lambda m: [1] if m in (2, 3, 5) else [], 8),
-    ("Throttles", "OnSignal", nothing, always(0), once(30), 32),
-    ("Throttles", "Reconcile", nothing, always(0), once(30), 32),
-    ("Throttles", "Survey", nothing, always(0), once(30), 32),
-    ("ApproximateAgeOfOldestMessage", "SignalsQueue", always(0), always(15), until(999, 90), 3),
+    "ReconcileErrors": ("Errors", always(0), once(20), always(1), 5),
+    "OnSignalThrottles": ("Throttles", nothing, always(0), once(30), 32),
+    "ReconcileThrottles": ("Throttles", nothing, always(0), once(30), 32),
+    "LateSignals": (AGE, always(0), always(15), until(999, 90), 3),
     # Announced 15 minutes ahead, failed on twice, six minutes apart.
-    ("ApproximateAgeOfOldestMessage", "TicksQueue", always(0), always(900 + 2 * 360), lambda m: [60 * m], 35),
-    ("ApproximateNumberOfMessagesVisible", "SignalsDeadLetters", always(0), always(0), once(30), 32),
-    ("ApproximateNumberOfMessagesVisible", "TicksDeadLetters", always(0), always(0), once(30), 32),
-    ("ApproximateNumberOfMessagesVisible", "Undelivered", always(0), always(0), once(30), 32),
-    ("ApproximateNumberOfMessagesVisible", "SurveysFailed", always(0), always(0), once(30), 32),
-    (Metric.SURVEY_REFUSED, "", nothing, nothing, each(60), 61),
-    (Metric.QUOTAS_SHORT, "", nothing, nothing, each(60), 61),
-    (Metric.ALL_ZONES_SCORE_LOW, "", nothing, nothing, each(60), 61),
-    (Metric.CRASH_LOOPING, "", nothing, nothing, once(30), 32),
-    (Metric.HELD_BACK, "", nothing, nothing, once(30), 32),
-    (Metric.CALLS_DENIED, "", nothing, nothing, once(30), 32),
-]
+    "LateTicks": (AGE, always(0), always(900 + 2 * 360), lambda m: [60 * m], 35),
+    "SignalDeadLetters": (VISIBLE, always(0), always(0), once(30), 32),
+    "TickDeadLetters": (VISIBLE, always(0), always(0), once(30), 32),
+    "Undelivered": (VISIBLE, always(0), always(0), once(30), 32),
+    "SurveyRefused": (Metric.SURVEY_REFUSED, nothing, nothing, each(60), 61),
+    "QuotasShort": (Metric.QUOTAS_SHORT, nothing, nothing, each(60), 61),
+    "CrashLooping": (Metric.CRASH_LOOPING, nothing, nothing, once(30), 32),
+    "HeldBack": (Metric.HELD_BACK, nothing, nothing, once(30), 32),
+    "CallsDenied": (Metric.CALLS_DENIED, nothing, nothing, once(30), 32),
+}  # fmt: skip
 
 
-def test_no_alarm_is_left_out(control_plane: Template, service_stack: Template) -> None:
+def test_no_alarm_is_left_out(control_plane: Template, service_stack: Template, service_name: str) -> None:
     """Each alarm of either kind of stack is among those that are looked at here."""
-    assert len(control_plane.all("AWS::CloudWatch::Alarm")) == len(CONTROL_PLANE)
-    assert {a["MetricName"] for a in service_stack.all("AWS::CloudWatch::Alarm").values()} == {
-        Metric.LAUNCHES_BLOCKED,
-        Metric.REPLICAS_UNLAUNCHED,
-        Metric.REPLICAS_MISSING,
-        Metric.ROLLOUT_STOPPED,
-        "TargetResponseTime",
-    }
+    assert set(alarms_of(control_plane, "ControlPlane")) == set(CONTROL_PLANE)
+    named = {name for name in alarms_of(service_stack, service_name) if "/" not in name}
+    assert named == set(Alarm)
 
 
-@pytest.mark.parametrize(("metric", "of", "first_day", "calm", "bad", "within"), CONTROL_PLANE)
-def test_the_control_planes_alarms(
-    control_plane: Template, metric: str, of: str, first_day: Stream, calm: Stream, bad: Stream, within: int
-) -> None:
+@pytest.mark.parametrize("name", CONTROL_PLANE)
+def test_the_control_planes_alarms(control_plane: Template, name: str) -> None:
     """Each is silent on a good first day and in a busy calm hour, and rings in time when it must."""
-    alarm = alarm_on(control_plane, metric, of)
-    assert told(alarm, first_day, DAY) == []
-    assert told(alarm, calm, 3 * HOUR) == []
-    heard = told(alarm, bad, within + 1)
-    assert heard, f"silent within {within} minutes"
+    metric, first_day, calm, bad, within = CONTROL_PLANE[name]
+
+    def rang(stream: Stream, minutes: int) -> list[str]:
+        watch = Watch(control_plane, "ControlPlane", {metric: stream}).run(minutes)
+        return [alarm for _, alarm in watch.rang() if alarm == name]
+
+    assert rang(first_day, DAY) == []
+    assert rang(calm, 3 * HOUR) == []
+    assert rang(bad, within + 1), f"silent within {within} minutes"
 
 
-def test_a_good_first_hour_of_a_service_is_quiet(service_stack: Template, service_name: str) -> None:
-    """Launched in the second minute, ready as late as its file allows, and whole ever after."""
+def test_a_survey_that_always_fails_rings_once(control_plane: Template) -> None:
+    """Whatever keeps it from succeeding, its one alarm says so; what the next run heals is quiet."""
+    for failures, rings in ((each(60), ["SurveySilent"]), (once(120), [])):
+        streams = {"Invocations": each(60), "Errors": failures}
+        watch = Watch(control_plane, "ControlPlane", {**streams}).run(6 * HOUR)
+        assert [alarm for _, alarm in watch.rang() if "Survey" in alarm] == rings
+
+
+def test_a_good_first_day_of_a_service_is_quiet(service_stack: Template, service_name: str) -> None:
+    """Launched in the second minute, ready as late as its file allows, asked from the start; then whole."""
     service = service_of(service_name)
     start = 2 + int(service.initial_delay_s) // 60
-    for metric, stream in {
-        Metric.LAUNCHES_BLOCKED: nothing,
+    streams = {
+        **replicas(until(start, 0, then=service.replicas), service.replicas),
         Metric.REPLICAS_UNLAUNCHED: until(2, service.replicas, then=0),
-        Metric.REPLICAS_MISSING: until(start, service.replicas, then=0),
+        "HTTPCode_ELB_5XX_Count": until(start, 20),
+        "RequestCount": until(start, 0, then=20),
         "TargetResponseTime": until(start, 0.1),
-    }.items():
-        assert told(alarm_on(service_stack, metric), stream, DAY) == [], metric
+    }
+    assert Watch(service_stack, service_name, streams).run(DAY).told == []
 
 
 def test_an_interruption_is_quiet(service_stack: Template, service_name: str) -> None:
-    """One replica is lost on a calm day: its replacement is launched at once, and ready in its time."""
-    start = int(service_of(service_name).initial_delay_s) // 60
-    for metric, missing in {Metric.REPLICAS_UNLAUNCHED: 1, Metric.REPLICAS_MISSING: start}.items():
-        assert told(alarm_on(service_stack, metric), between(600, 600 + missing), DAY) == [], metric
+    """A replica is lost without a warning on a calm day, and the answers that it had are broken off.
+
+    Its replacement is launched at once, and ready in its time.
+    """
+    service = service_of(service_name)
+    start = int(service.initial_delay_s) // 60
+    streams = {
+        **replicas(between(600, 600 + start, service.replicas - 1, service.replicas), service.replicas),
+        Metric.REPLICAS_UNLAUNCHED: between(600, 601),
+        Metric.LONGEST_FALLBACK_S: lambda m: [(m - 600) * 60] if 600 <= m < 700 else [],
+        "HTTPCode_ELB_5XX_Count": once(600, 601),
+        "RequestCount": always(10),
+    }
+    assert Watch(service_stack, service_name, streams).run(DAY).told == []
 
 
 @pytest.mark.parametrize("why", ["quota", "permission", "capacity"])
-def test_a_deployment_that_cant_launch_rings_within_five_minutes(service_stack: Template, why: str) -> None:
-    """A quota is asked again after longer and longer, a permission every minute, capacity isn't counted."""
-    refused = {"quota": each(15), "permission": always(1), "capacity": nothing}[why]
-    blocked = told(alarm_on(service_stack, Metric.LAUNCHES_BLOCKED), refused, 2 * HOUR)
-    assert len(blocked) == (0 if why == "capacity" else 1), "once, and on until it is mended"
-    unlaunched = told(alarm_on(service_stack, Metric.REPLICAS_UNLAUNCHED), always(1), 2 * HOUR)
-    assert min(minute for minute, _ in (*blocked, *unlaunched)) <= 5
-    assert len(unlaunched) == 1
+def test_a_deployment_that_cant_launch_rings_once_within_five_minutes(
+    service_stack: Template, service_name: str, why: str
+) -> None:
+    """A quota is asked again after longer and longer, a permission every minute, capacity isn't counted.
+
+    Nothing is ready then, and nothing becomes ready in its time: that is no news.
+    """
+    blocked = {"quota": each(15), "permission": always(1), "capacity": nothing}[why]
+    desired = service_of(service_name).replicas
+    streams = {
+        **replicas(always(0), desired),
+        Metric.REPLICAS_UNLAUNCHED: always(desired),
+        Metric.LAUNCHES_BLOCKED: blocked,
+    }
+    watch = Watch(service_stack, service_name, streams).run(2 * HOUR)
+    ((minute, alarm),) = watch.rang()
+    assert alarm == Alarm.CANNOT_LAUNCH
+    assert minute <= 5
+    assert watch.states[Alarm.NOT_WHOLE][-1] == "ALARM", "suppressed, and not untrue"
 
 
 def test_a_service_that_never_serves_rings(service_stack: Template, service_name: str) -> None:
-    """It rings soon after the time that a start may take, and once."""
-    start = int(service_of(service_name).initial_delay_s) // 60
-    ((minute, state),) = told(alarm_on(service_stack, Metric.REPLICAS_MISSING), always(1), DAY)
-    assert state == "ALARM"
-    assert start < minute <= start + 20
+    """It rings soon after the time that a start may take, and once: its start is no outage."""
+    service = service_of(service_name)
+    start = int(service.initial_delay_s) // 60
+    watch = Watch(service_stack, service_name, replicas(always(0), service.replicas)).run(DAY)
+    ((minute, alarm),) = watch.rang()
+    assert alarm == Alarm.NOT_WHOLE
+    assert start < minute <= start + 10
 
 
-def test_an_alarm_doesnt_end_because_nobody_counts(service_stack: Template) -> None:
-    """The controller falls silent while a service lacks replicas: the alarm stays, and tells no end of it."""
-    for metric in (Metric.REPLICAS_UNLAUNCHED, Metric.REPLICAS_MISSING):
-        alarm = alarm_on(service_stack, metric)
-        state = "INSUFFICIENT_DATA"
-        for minute in range(8 * HOUR):
-            periods = list(_periods(alarm, until(4 * HOUR, 1), minute))
-            state, _ = alarm_state({**alarm, "StateValue": state}, periods)
-        assert state == "ALARM"
+@pytest.mark.parametrize("launches", ["possible", "blocked"])
+def test_an_outage_rings_within_minutes_and_once(
+    service_stack: Template, service_name: str, launches: str
+) -> None:
+    """All are lost: one message then and one when something serves, though clients see errors, and whatever
+    keeps the replacements."""
+    service, lost, back = service_of(service_name), 600, 700
+    streams = {
+        **replicas(between(lost, back, 0, service.replicas), service.replicas),
+        "HTTPCode_ELB_5XX_Count": between(lost, back, 10, 0),
+        "RequestCount": between(lost, back, 0, 10),
+    }
+    if launches == "blocked":
+        streams[Metric.REPLICAS_UNLAUNCHED] = between(lost, back - 20)
+        streams[Metric.LAUNCHES_BLOCKED] = lambda m: [1] if lost <= m < back - 20 else []
+    watch = Watch(service_stack, service_name, streams).run(DAY)
+    (begin, alarm, state), (end, same, well) = watch.told
+    assert (alarm, state, same, well) == (Alarm.NOTHING_READY, "ALARM", Alarm.NOTHING_READY, "OK")
+    assert begin <= lost + 3
+    assert end <= back + 3
+    assert "ALARM" in watch.states[Alarm.NOT_WHOLE], "suppressed, and not untrue"
+
+
+def test_what_stays_missing_after_an_outage_is_told(service_stack: Template, service_name: str) -> None:
+    """One of them serves again, the others don't come in their time: that is another matter, told then."""
+    service = service_of(service_name)
+    if service.replicas < 2:
+        pytest.skip("one replica is all")
+    ready: Stream = lambda m: [service.replicas if m < 600 else 0 if m < 660 else 1]  # noqa: E731
+    watch = Watch(service_stack, service_name, replicas(ready, service.replicas)).run(DAY)
+    assert [(alarm, state) for _, alarm, state in watch.told] == [
+        (Alarm.NOTHING_READY, "ALARM"),
+        (Alarm.NOTHING_READY, "OK"),
+        (Alarm.NOT_WHOLE, "ALARM"),
+    ]
+
+
+def test_every_pool_dry_and_one_lost_is_told_once(service_stack: Template, service_name: str) -> None:
+    """Nothing takes its place: CannotLaunch tells, NotWhole is so, too, and both are over when it is back."""
+    service = service_of(service_name)
+    if service.replicas < 2:
+        pytest.skip("one replica is all")
+    lost, launched = 600, 680
+    start = int(service.initial_delay_s) // 60
+    streams = {
+        **replicas(between(lost, launched + start, service.replicas - 1, service.replicas), service.replicas),
+        Metric.REPLICAS_UNLAUNCHED: between(lost, launched),
+    }
+    watch = Watch(service_stack, service_name, streams).run(DAY)
+    assert [(alarm, state) for _, alarm, state in watch.told] == [
+        (Alarm.CANNOT_LAUNCH, "ALARM"),
+        (Alarm.CANNOT_LAUNCH, "OK"),
+    ]
+    assert "ALARM" in watch.states[Alarm.NOT_WHOLE]
+    assert watch.states[Alarm.NOT_WHOLE][-1] == "OK"
+
+
+def test_an_alarm_doesnt_end_because_nobody_counts(service_stack: Template, service_name: str) -> None:
+    """The controller falls silent while a service lacks replicas: its alarms stay, and tell no end."""
+    desired = service_of(service_name).replicas
+    streams = {
+        **replicas(lambda m: [desired if m < 2 * HOUR else 0] if m < 4 * HOUR else [], desired),
+        Metric.REPLICAS_UNLAUNCHED: lambda m: [desired if m >= 2 * HOUR else 0] if m < 4 * HOUR else [],
+    }
+    watch = Watch(service_stack, service_name, streams).run(8 * HOUR)
+    for alarm in (Alarm.NOTHING_READY, Alarm.CANNOT_LAUNCH, Alarm.NOT_WHOLE):
+        assert watch.states[alarm][-1] == "ALARM", alarm
+
+
+def test_errors_while_something_is_ready_ring_once(service_stack: Template, service_name: str) -> None:
+    """A tenth of all answers is 5xx, by the servers or by the balancer: rings within five minutes."""
+    desired = service_of(service_name).replicas
+    for metric in ("HTTPCode_Target_5XX_Count", "HTTPCode_ELB_5XX_Count"):
+        streams = {
+            **replicas(always(desired), desired),
+            metric: lambda m: [2] if 600 <= m < 660 else [],
+            "RequestCount": always(18),
+        }
+        watch = Watch(service_stack, service_name, streams).run(DAY)
+        (begin, alarm, state), (end, same, well) = watch.told
+        assert (alarm, state, same, well) == (Alarm.ELB_5XX, "ALARM", Alarm.ELB_5XX, "OK")
+        assert begin <= 605
+        assert 660 <= end <= 665
+
+
+def test_a_few_errors_among_many_answers_are_quiet(service_stack: Template, service_name: str) -> None:
+    """One in a hundred is no incident."""
+    desired = service_of(service_name).replicas
+    streams = {
+        **replicas(always(desired), desired),
+        "HTTPCode_Target_5XX_Count": always(1),
+        "RequestCount": always(100),
+    }
+    assert Watch(service_stack, service_name, streams).run(3 * HOUR).told == []
+
+
+def test_a_long_fallback_rings_after_two_hours(service_stack: Template, service_name: str) -> None:
+    """And it is over with the fallback: its metric then has no values."""
+    streams: dict[str, Stream] = {
+        Metric.LONGEST_FALLBACK_S: lambda m: [(m - 60) * 60] if 60 <= m < 300 and m % 3 else []
+    }
+    (begin, alarm, _), (end, same, state) = Watch(service_stack, service_name, streams).run(DAY).told
+    assert (alarm, same, state) == (Alarm.FALLBACK_TOO_LONG, Alarm.FALLBACK_TOO_LONG, "OK")
+    assert 180 <= begin <= 185
+    assert 300 <= end <= 310
+
+
+def test_a_stopped_rollout_rings_once(service_stack: Template, service_name: str) -> None:
+    """It is counted with each tick until another version is deployed; one tick may be lost."""
+    streams: dict[str, Stream] = {Metric.ROLLOUT_STOPPED: lambda m: [1] if 60 <= m < 120 and m != 90 else []}
+    watch = Watch(service_stack, service_name, streams).run(DAY)
+    assert [alarm for _, alarm, _ in watch.told] == [Alarm.ROLLOUT_STOPPED] * 2
+
+
+def test_what_tells_and_what_doesnt(service_stack: Template, service_name: str) -> None:
+    """Alarms tell of both changes, their parts of none; only who looks at `Alarm` must know their names."""
+    for name, alarm in alarms_of(service_stack, service_name).items():
+        tells = {key for key in ACTIONS.values() if alarm.get(key)}
+        assert tells == (set() if "/" in name else {"AlarmActions", "OKActions"}), name
 
 
 def test_no_alarm_looks_back_further_than_cloudwatch(
@@ -212,7 +440,8 @@ def test_no_alarm_looks_back_further_than_cloudwatch(
 ) -> None:
     """A day at most with periods of less than an hour, a week with longer ones; else it isn't made."""
     for template in (control_plane, service_stack):
-        for id_, alarm in template.all("AWS::CloudWatch::Alarm").items():
-            longest_s = 7 * 86_400 if alarm["Period"] >= 3600 else 86_400
-            assert alarm["Period"] * alarm["EvaluationPeriods"] <= longest_s, id_
-            assert len(alarm["AlarmDescription"]) <= 1024, id_
+        for name, alarm in template.alarms.items():
+            assert len(alarm["AlarmDescription"]) <= 1024, name
+            for metric in metrics_of(alarm) if "AlarmRule" not in alarm else ():
+                longest_s = 7 * 86_400 if metric["Period"] >= 3600 else 86_400
+                assert metric["Period"] * alarm["EvaluationPeriods"] <= longest_s, name

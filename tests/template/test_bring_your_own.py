@@ -15,7 +15,7 @@ from stacks.application import CONTROL_PLANE, SERVICE_PREFIX
 from stacks.permissions import Function
 from stacks.settings import AppSettings
 from tests.template.conftest import synthesize
-from tests.template.support import Template, as_list, flat, refers_to
+from tests.template.support import Template, alarms_of, as_list, flat, metrics_of, refers_to
 
 GROUP = "sg-0123456789abcdef0"
 ELB = "arn:aws:elasticloadbalancing:us-east-1:000000000000"
@@ -148,9 +148,13 @@ def test_a_given_listener_gets_a_rule(behind_listener: Template) -> None:
 def test_a_given_listener_tells_its_balancer(behind_listener: Template) -> None:
     """Requests and answers are counted under its name, and the alarm is of this service's answers alone."""
     assert document(behind_listener).load_balancer == "app/web/0123456789abcdef"
-    alarms = {alarm["MetricName"]: alarm for alarm in behind_listener.all("AWS::CloudWatch::Alarm").values()}
-    names = [one["Name"] for one in alarms["TargetResponseTime"]["Dimensions"]]
-    assert names == ["LoadBalancer", "TargetGroup"]
+    (name,) = (n.split("/")[1] for n in behind_listener.alarms if n.endswith("/SlowAnswers"))
+    alarms = alarms_of(behind_listener, name)
+    for alarm in ("SlowAnswers", "Elb5xx"):
+        of_balancer = [m for m in metrics_of(alarms[alarm]) if m["Namespace"] == "AWS/ApplicationELB"]
+        assert of_balancer
+        for metric in of_balancer:
+            assert [one["Name"] for one in metric["Dimensions"]] == ["LoadBalancer", "TargetGroup"]
 
 
 def test_the_document_comes_after_the_rule_and_the_rights(

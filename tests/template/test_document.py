@@ -12,7 +12,6 @@ import pytest
 import yaml  # type: ignore[import-untyped]  # what cloud-init reads with
 from pydantic import BaseModel
 
-from spotrelay.core.names import Metric
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.requirements import Accelerators, Amount, Requirements
 from spotrelay.core.scaling import MetricTarget, OngoingTarget, Scaling, Schedule
@@ -29,10 +28,10 @@ from spotrelay.service import Service, envfile, load
 from spotrelay.service.dialect import canonical
 from spotrelay.service.document import Document
 from spotrelay.service.wording import sections
-from stacks.alarms import UNLAUNCHED_PERIODS
 from stacks.service import ServiceStack
+from stacks.service_alarms import STARTED_WITHIN_S, UNLAUNCHED_PERIODS
 from stacks.settings import AppSettings, GivenNetwork
-from tests.template.support import Template, flat
+from tests.template.support import Template, alarms_of, flat
 
 KEY = "arn:aws:kms:us-east-1:000000000000:key/mrk-0123456789abcdef"
 
@@ -458,14 +457,14 @@ def test_replicas_are_reached_at_any_port(template: Template) -> None:
 
 def test_the_alarms_wait_as_long_as_the_file_says(template: Template) -> None:
     """Three minutes of launches, a start of 1700 s, a drain of 45 s."""
-    alarms = {alarm["MetricName"]: alarm for alarm in template.all("AWS::CloudWatch::Alarm").values()}
-    unlaunched, missing = alarms[Metric.REPLICAS_UNLAUNCHED], alarms[Metric.REPLICAS_MISSING]
-    assert unlaunched["EvaluationPeriods"] == UNLAUNCHED_PERIODS + 3
-    assert "(35, unless `spotrelay scale tuned` shows another number)" in unlaunched["AlarmDescription"]
-    assert missing["EvaluationPeriods"] * missing["Period"] == 2400  # 1700 + 600, in whole periods
-    assert "(35, unless `spotrelay scale tuned` shows another number)" in missing["AlarmDescription"]
-    assert "initial_delay_seconds: 1700" in missing["AlarmDescription"]
-    assert alarms["TargetResponseTime"]["Threshold"] == 45
+    alarms = alarms_of(template, "tuned")
+    assert alarms["CannotLaunch/Unlaunched"]["EvaluationPeriods"] == UNLAUNCHED_PERIODS + 3
+    missing = alarms["NotWhole/Missing"]
+    assert missing["EvaluationPeriods"] * missing["Period"] >= 1700 + STARTED_WITHIN_S > 1700
+    for name in ("NothingReady", "CannotLaunch", "NotWhole"):
+        assert "(35, unless `spotrelay scale tuned` shows another number)" in alarms[name]["AlarmDescription"]
+    assert "initial_delay_seconds: 1700" in alarms["NotWhole"]["AlarmDescription"]
+    assert alarms["SlowAnswers"]["Threshold"] == 45
 
 
 def test_parameter_store_takes_the_document(template: Template) -> None:

@@ -13,7 +13,6 @@ from spotrelay.core.names import (
     METRICS_DIMENSION,
     METRICS_NAMESPACE,
     TAG_SERVICE,
-    Metric,
     prober_function,
     target_group_name,
 )
@@ -22,7 +21,16 @@ from spotrelay.service import Service, load
 from spotrelay.service.limits import MAX_PROBE_TIMEOUT_S
 from stacks.dashboard import BLOCKED_TITLE
 from tests.template.conftest import SERVICE_FILES
-from tests.template.support import Template, as_list, exported, flat, function, refers_to
+from tests.template.support import (
+    Template,
+    alarms_of,
+    as_list,
+    exported,
+    flat,
+    function,
+    metrics_of,
+    refers_to,
+)
 
 WARNING_S = 120
 
@@ -97,7 +105,7 @@ def test_another_port_changes_nothing_but_what_is_launched(service_stack: Templa
 
 def test_answers_that_a_drain_would_cut_are_heard_of(service_stack: Template, service: Service) -> None:
     """The slowest answers are held against the drain time, and the control plane's topic hears of it."""
-    alarm = _alarm(service_stack, "TargetResponseTime")
+    alarm = alarms_of(service_stack, service.name)["SlowAnswers"]
     (balancer,) = service_stack.all("AWS::ElasticLoadBalancingV2::LoadBalancer")
     assert alarm["Namespace"] == "AWS/ApplicationELB"
     dimension = {"Name": "LoadBalancer", "Value": {"Fn::GetAtt": [balancer, "LoadBalancerFullName"]}}
@@ -115,22 +123,26 @@ def test_a_services_alarm_reaches_the_control_planes_topic(
     """The ARN that a service's stack forms is that of the control plane's topic, in each of its alarms."""
     name = control_plane.only("AWS::SNS::Topic")["TopicName"]
     arn = f"arn:<AWS::Partition>:sns:<AWS::Region>:<AWS::AccountId>:{name}"
-    for alarm in service_stack.all("AWS::CloudWatch::Alarm").values():
-        assert [flat(a) for a in alarm["AlarmActions"] + alarm["OKActions"]] == [arn, arn]
+    told = [a["AlarmActions"] + a["OKActions"] for a in service_stack.alarms.values() if "AlarmActions" in a]
+    assert told
+    for actions in told:
+        assert [flat(a) for a in actions] == [arn, arn]
 
 
 def test_a_services_alarms_name_it(service_stack: Template, service: Service) -> None:
     """Whoever is woken reads first which service it is about, and those of ours count that one alone."""
-    for alarm in service_stack.all("AWS::CloudWatch::Alarm").values():
-        assert alarm["AlarmDescription"].startswith(f"{service.name}: ")
-        if alarm["Namespace"] == METRICS_NAMESPACE:
-            assert alarm["Dimensions"] == [{"Name": METRICS_DIMENSION, "Value": service.name}]
+    for alarm in alarms_of(service_stack, service.name).values():
+        assert f". {service.name}: " in alarm["AlarmDescription"]
+        assert f" {service.name}`" in alarm["AlarmDescription"]
+        for metric in metrics_of(alarm) if "AlarmRule" not in alarm else ():
+            if metric["Namespace"] == METRICS_NAMESPACE:
+                assert metric["Dimensions"] == [{"Name": METRICS_DIMENSION, "Value": service.name}]
 
 
-def test_alarms_on_launches_say_where_ec2s_words_are(service_stack: Template) -> None:
+def test_alarms_on_launches_say_where_ec2s_words_are(service_stack: Template, service: Service) -> None:
     """An alarm's text is written at synth: it leads to the words and the remedy of what happened."""
-    for metric in (Metric.LAUNCHES_BLOCKED, Metric.REPLICAS_UNLAUNCHED, Metric.REPLICAS_MISSING):
-        assert BLOCKED_TITLE in _alarm(service_stack, metric)["AlarmDescription"]
+    for alarm in ("CannotLaunch", "NotWhole"):
+        assert BLOCKED_TITLE in alarms_of(service_stack, service.name)[alarm]["AlarmDescription"]
 
 
 def test_a_launch_template_alone_makes_no_instance_ours(launch: dict[str, Any]) -> None:
@@ -289,8 +301,3 @@ def _document(template: Template) -> dict[str, Any]:
     text = flat(template.only("AWS::SSM::Parameter")["Value"])
     document: dict[str, Any] = json.loads(text.replace(f"<{launch_template}.LatestVersionNumber>", "7"))
     return document
-
-
-def _alarm(template: Template, metric: str) -> dict[str, Any]:
-    (found,) = (a for a in template.all("AWS::CloudWatch::Alarm").values() if a["MetricName"] == metric)
-    return found

@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError
 
 from lab.demo.deployment import CONTROL_PLANE_STACK, SERVICE_STACK
 from lab.demo.operator import Operator
-from spotrelay.core.names import TAG_SERVICE
+from spotrelay.core.names import TAG_SERVICE, alarms_prefix
 from spotrelay.core.replica import ReplicaState
 from stacks.removal import SERVICES_GO_FIRST
 from tests.e2e.availability.stories import Stories
@@ -168,12 +168,20 @@ def _left(operator: Operator, service: str) -> list[str]:
             ("lambda", "list_functions", "Functions", "FunctionName"),
             ("logs", "describe_log_groups", "logGroups", "logGroupName"),
             ("cloudwatch", "describe_alarms", "MetricAlarms", "AlarmName"),
+            ("cloudwatch", "list_dashboards", "DashboardEntries", "DashboardName"),
             ("ssm", "describe_parameters", "Parameters", "Name"),
         )
         for page in client(client_).get_paginator(list_).paginate()
         for thing in page[kind]
     ]
-    return found + [name for name in named if f"-Service-{service}" in name or name.endswith(f"/{service}")]
+    kinds = ["CompositeAlarm"]
+    named += [
+        a["AlarmName"] for a in client("cloudwatch").describe_alarms(AlarmTypes=kinds)["CompositeAlarms"]
+    ]
+    marks = (f"-Service-{service}", alarms_prefix(service), f"spotrelay-{service}-")
+    return found + [
+        name for name in named if name.endswith(f"/{service}") or any(mark in name for mark in marks)
+    ]
 
 
 def _template(operator: Operator, stack: str) -> str:

@@ -1,0 +1,108 @@
+"""The policies for people: one looks, one rehearses, and neither can do anything else."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from spotrelay.core.names import TAG_SERVICE
+from tests.template.support import Template, as_list, flat, refers_to
+
+LOOKS = {
+    "cloudwatch:DescribeAlarms", "cloudwatch:GetMetricData", "dynamodb:BatchGetItem", "dynamodb:GetItem",
+    "dynamodb:Query", "ec2:DescribeInstances", "ec2:DescribeSpotPriceHistory", "ec2:GetConsoleOutput",
+    "elasticloadbalancing:DescribeLoadBalancers", "elasticloadbalancing:DescribeTargetHealth",
+    "logs:FilterLogEvents", "pricing:GetProducts", "ssm:GetParameter", "ssm:GetParameters",
+    "ssm:GetParametersByPath",
+}  # fmt: skip
+"""What status, history, explain, cost, prices, scores and logs call."""
+
+DRILLS = {
+    "fis:CreateExperimentTemplate", "fis:DeleteExperimentTemplate", "fis:GetExperiment",
+    "fis:StartExperiment", "fis:StopExperiment", "fis:TagResource", "iam:CreateServiceLinkedRole",
+    "iam:PassRole",
+}  # fmt: skip
+
+WITHOUT_NARROWER_RESOURCE = {
+    "cloudwatch:DescribeAlarms", "cloudwatch:GetMetricData", "ec2:DescribeInstances",
+    "ec2:DescribeSpotPriceHistory", "elasticloadbalancing:DescribeLoadBalancers",
+    "elasticloadbalancing:DescribeTargetHealth", "pricing:GetProducts",
+}  # fmt: skip
+"""Read-only, and AWS knows no resource for them."""
+
+OURS = {"Null": {f"aws:ResourceTag/{TAG_SERVICE}": "false"}}
+TAGGED_AS_OURS = {"Null": {f"aws:RequestTag/{TAG_SERVICE}": "false"}}
+
+MOST_CHARACTERS = 6144
+"""Of a managed policy, white space not counted
+(https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html)."""
+
+
+def statements(template: Template, output: str) -> list[dict[str, Any]]:
+    """Of the policy that an output names."""
+    id_ = refers_to(template.body["Outputs"][output]["Value"])
+    found: list[dict[str, Any]] = template.all("AWS::IAM::ManagedPolicy")[id_]["PolicyDocument"]["Statement"]
+    return found
+
+
+def of_action(template: Template, output: str, action: str) -> list[dict[str, Any]]:
+    """Those that allow it."""
+    return [s for s in statements(template, output) if action in as_list(s["Action"])]
+
+
+@pytest.mark.parametrize(("output", "actions"), [("OperatorPolicy", LOOKS), ("DrillPolicy", LOOKS | DRILLS)])
+def test_a_policy_allows_what_its_commands_call_and_no_more(
+    control_plane: Template, output: str, actions: set[str]
+) -> None:
+    """Each action is named, everywhere only what AWS knows no resource for, and it fits into a policy."""
+    allowed = statements(control_plane, output)
+    assert {action for s in allowed for action in as_list(s["Action"])} == actions
+    assert {s["Effect"] for s in allowed} == {"Allow"}
+    everywhere = {a for s in allowed if "*" in as_list(s["Resource"]) for a in as_list(s["Action"])}
+    assert everywhere == WITHOUT_NARROWER_RESOURCE
+    assert len(json.dumps(allowed, separators=(",", ":"))) < MOST_CHARACTERS
+
+
+def test_who_looks_sees_ours_only(control_plane: Template) -> None:
+    """Parameters under our path, the control plane's table, its functions' logs, our instances' consoles."""
+    (parameters,) = of_action(control_plane, "OperatorPolicy", "ssm:GetParameter")
+    assert {flat(r).rpartition(":")[2] for r in parameters["Resource"]} == {
+        "parameter/spotrelay", "parameter/spotrelay/*"
+    }  # fmt: skip
+    (rows,) = of_action(control_plane, "OperatorPolicy", "dynamodb:Query")
+    assert refers_to(rows["Resource"]) in control_plane.all("AWS::DynamoDB::Table")
+    (logs,) = of_action(control_plane, "OperatorPolicy", "logs:FilterLogEvents")
+    assert {refers_to(r) for r in logs["Resource"]} == set(control_plane.all("AWS::Logs::LogGroup"))
+    (console,) = of_action(control_plane, "OperatorPolicy", "ec2:GetConsoleOutput")
+    assert console["Condition"] == OURS
+
+
+def test_a_drill_touches_nothing_without_our_tag(control_plane: Template) -> None:
+    """Experiments have our tag and the one action; only those with our tag can be started and ended."""
+    action, made = of_action(control_plane, "DrillPolicy", "fis:CreateExperimentTemplate")
+    assert flat(action["Resource"]).endswith(":action/aws:ec2:send-spot-instance-interruptions")
+    assert made["Condition"] == TAGGED_AS_OURS
+    (tagged,) = of_action(control_plane, "DrillPolicy", "fis:TagResource")
+    assert tagged["Condition"] == TAGGED_AS_OURS
+    for name in ("GetExperiment", "StopExperiment", "DeleteExperimentTemplate"):
+        (of_ours,) = of_action(control_plane, "DrillPolicy", f"fis:{name}")
+        assert of_ours["Condition"] == OURS
+    starts = of_action(control_plane, "DrillPolicy", "fis:StartExperiment")
+    assert [s["Condition"] for s in starts] == [TAGGED_AS_OURS, OURS]
+
+
+def test_a_drill_lends_one_role_that_interrupts_ours(control_plane: Template) -> None:
+    """To FIS alone, which may assume it for this account; it interrupts instances with our tag, no more."""
+    (lent,) = of_action(control_plane, "DrillPolicy", "iam:PassRole")
+    assert lent["Condition"] == {"StringEquals": {"iam:PassedToService": "fis.amazonaws.com"}}
+    role = refers_to(lent["Resource"])
+    assert refers_to(control_plane.body["Outputs"]["DrillRole"]["Value"]) == role
+    (trust,) = control_plane.all("AWS::IAM::Role")[role]["AssumeRolePolicyDocument"]["Statement"]
+    assert trust["Principal"] == {"Service": "fis.amazonaws.com"}
+    assert trust["Condition"] == {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}
+    (may,) = control_plane.statements(role)
+    assert as_list(may["Action"]) == ["ec2:SendSpotInstanceInterruptions"]
+    assert flat(may["Resource"]) == "arn:<AWS::Partition>:ec2:<AWS::Region>:<AWS::AccountId>:instance/*"
+    assert may["Condition"] == OURS

@@ -351,7 +351,7 @@ def test_what_needs_a_person_rings_within_a_minute(
     (alarm,) = _alarms(control_plane, metric)
     assert alarm["Dimensions"] == [{"Name": "service", "Value": "SpotRelay"}]
     assert (alarm["Period"], alarm["EvaluationPeriods"], alarm["Threshold"]) == (60, 1, 1)
-    assert remedy in alarm["AlarmDescription"]
+    assert remedy in flat(alarm["AlarmDescription"])
 
 
 def test_alarms_may_publish(control_plane: Template) -> None:

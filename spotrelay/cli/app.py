@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from spotrelay.cli.adopt import adopt
+from spotrelay.cli.drill import drill
 from spotrelay.cli.override import override
 from spotrelay.cli.retire import retire
 from spotrelay.cli.rollback import rollback
@@ -56,6 +57,7 @@ app.command()(validate)
 app.command()(secrets)
 app.command()(schema)
 app.command()(adopt)
+app.command()(drill)
 app.command()(override)
 app.command()(retire)
 app.command()(rollback)

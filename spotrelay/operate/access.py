@@ -7,7 +7,9 @@ import json
 import boto3
 
 from spotrelay.aws.clients import Clients
+from spotrelay.aws.experiments import Experiments
 from spotrelay.aws.fleet import Ec2Fleet
+from spotrelay.aws.requests import ServedRequests
 from spotrelay.aws.services import ParameterServices
 from spotrelay.aws.store import DynamoStore
 from spotrelay.aws.table import Table
@@ -22,12 +24,18 @@ class UnreadableControlPlaneError(Exception):
 class ControlPlane:
     """The control plane of a region: its rows, its services' documents, and how to tell it something."""
 
-    def __init__(self, clients: Clients, table: str, tick_queue_url: str) -> None:
+    def __init__(
+        self, clients: Clients, table: str, tick_queue_url: str, drill_role: str | None = None
+    ) -> None:
         self._clients = clients
         self._tick_queue_url = tick_queue_url
         self.store = DynamoStore(Table(clients, table))
         self.services = ParameterServices(clients, SERVICES_PATH, table)
         self.fleet = Ec2Fleet(clients)
+        self.experiments = Experiments(clients)
+        self.requests = ServedRequests(clients)
+        self.drill_role = drill_role
+        """The ARN of the role for drills; None: the control plane is of before there were any."""
         self.targets = RegisteredTargets(clients)
 
     @property
@@ -55,7 +63,7 @@ class ControlPlane:
                 f"parameter {CONTROL_PLANE_PARAMETER} in {clients.ssm.meta.region_name} doesn't name a table"
                 " and a tick queue: deploy the control plane again"
             ) from None
-        return cls(clients, table, queue_url)
+        return cls(clients, table, queue_url, claim.get("drill_role"))
 
     def is_deployed(self, service: str) -> bool:
         """Whether the service has a runtime document, readable or not.

@@ -102,7 +102,7 @@ def _why_not(spec: ServiceSpec, rows: Rows, there: Sequence[Replica]) -> Iterato
             yield f"replica {replica.id} fails its checks"
     old = rollout.old_ones(spec, rows)
     if old and spec.on_update is not OnUpdate.KEEP:
-        yield f"a roll-out is under way: version {spec.version} is to replace {len(old)} of {len(there)} replicas"
+        yield f"a roll-out is under way: version {spec.version} has {len(old)} replicas still to replace"
     staying = sum(r.stays for r in there)
     if staying != spec.replicas or not staying:
         yield f"{staying} of {spec.replicas} replicas serve"

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -32,7 +32,7 @@ FLEET = tuple(replica(n, instance_id=f"i-{n}") for n in (1, 2, 3))
 
 def planned(*rows: Replica, count: int = 1, **settings: Any) -> Plan:
     """The plan for a fleet of these rows, which should be three."""
-    return plan(demo_spec(**settings), Rows(9, replicas={r.id: r for r in rows}), count)
+    return plan(replace(demo_spec(), **settings), Rows(9, replicas={r.id: r for r in rows}), count)
 
 
 def test_it_interrupts_the_oldest_spot_replicas() -> None:
@@ -145,13 +145,16 @@ def test_what_fails_a_drill() -> None:
 # The drill itself.
 
 
+COMPLETED = ExperimentState("completed", "")
+
+
 @dataclass
 class World:
     """Rows, FIS and CloudWatch, as time passes while the drill waits; one loss unless told otherwise."""
 
     works: bool = True
     state_error: Exception | None = None
-    state: ExperimentState = ExperimentState("completed", "")
+    state: ExperimentState = COMPLETED
     failed: int = 0
     interrupt_at: float | None = None
     """When the person in front of it gives up."""
@@ -273,6 +276,15 @@ def test_nothing_happens() -> None:
     assert world.log[-1] == "clean"
 
 
+def test_no_warning_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With two minutes until the end the warning should come at once: nobody waits for a replica's start."""
+    monkeypatch.setattr(drill, "WARNED_WITHIN_S", -1.0)
+    world = World(works=False)
+    (problem,) = world.drill().run().problems
+    assert problem.startswith("no warning of replica 1 arrived within")
+    assert world.log[1:] == ["stop", "clean"]
+
+
 def test_control_c_stops_the_experiment() -> None:
     """Whoever gives up leaves no experiment and no template behind."""
     world = World(works=False, interrupt_at=10)
@@ -288,8 +300,3 @@ def test_a_permission_that_is_missing_ends_it() -> None:
         world.drill().run()
     assert world.log[1:] == ["stop", "clean"]
     assert World(state_error=Unavailable("busy")).drill().run().losses
-
-
-def test_times_of_the_watch_are_aware() -> None:
-    """The drill compares its own clock with the rows' times."""
-    assert World().drill().watch.look().at.tzinfo is UTC

@@ -222,8 +222,8 @@ class EmulatedCloud:
             self.market.release(instance.offering)
         instance.has_place, instance.capacity_reservation = False, None
 
-    def warn(self, instance_id: str, deliveries: int = 1) -> None:
-        """EC2 will take the instance back when the warning is over.
+    def warn(self, instance_id: str, deliveries: int = 1, *, by_experiment: bool = False) -> None:
+        """EC2 will take the instance back when the warning is over, because a person asked for it or not.
 
         By the event and the Spot request this was decided two minutes before the end, however short the
         warning is.
@@ -238,7 +238,8 @@ class EmulatedCloud:
             raise NotPossibleError(f"{instance_id} is warned already, at {instance.warned_at:%H:%M:%S} UTC")
         instance.warned_at = self.now()
         marked_at = instance.warned_at + timedelta(seconds=self.settings.warning_s - EC2_WARNING_S)
-        self._set_spot_status(instance, SpotStatus.MARKED_FOR_TERMINATION, marked_at)
+        status = SpotStatus.BY_EXPERIMENT if by_experiment else SpotStatus.MARKED_FOR_TERMINATION
+        self._set_spot_status(instance, status, marked_at)
         interruption = LocalInterruption(instance_id, instance.warned_at.timestamp(), deliveries)
         self.interruptions.append(interruption)
         # The reclaim is certain, whatever happens to the event.
@@ -368,8 +369,7 @@ class EmulatedCloud:
     def _shut_down(self, instance: LocalInstance, code: str) -> None:
         instance.state = LocalInstanceState.SHUTTING_DOWN
         instance.ending = Ending(code, self.now())
-        status = SpotStatus.TERMINATED_NO_CAPACITY if code == BY_EC2 else SpotStatus.TERMINATED_BY_USER
-        self._set_spot_status(instance, status, self.now())
+        self._set_spot_status(instance, _final_status(instance, code), self.now())
         self._machines.stop(instance.id)
         self._emit_state(instance)
         self._after(SHUTDOWN_S, lambda: self._terminated(instance))
@@ -402,6 +402,14 @@ class EmulatedCloud:
         _log.info("%s (%s) is %s", instance.id, instance.offering, name)
         detail = {"instance-id": instance.id, "state": name}
         self._ministack.emit("EC2 Instance State-change Notification", detail, [instance.arn], at=self.now())
+
+
+def _final_status(instance: LocalInstance, code: str) -> SpotStatus:
+    if code != BY_EC2:
+        return SpotStatus.TERMINATED_BY_USER
+    request = instance.spot_request
+    is_experiment = request is not None and request.status is SpotStatus.BY_EXPERIMENT
+    return SpotStatus.BY_EXPERIMENT if is_experiment else SpotStatus.TERMINATED_NO_CAPACITY
 
 
 class _Addresses:

@@ -33,7 +33,7 @@ from lab.local.http import (
 )
 from lab.local.metadata import PREFIX as METADATA_PREFIX
 from lab.local.metadata import Metadata
-from lab.local.ministack import UNKNOWN_SERVICES, MiniStack
+from lab.local.ministack import MiniStack, unknown_service
 from lab.local.thinning import Answer, thin, thin_json
 from lab.local.wire import AwsError
 
@@ -223,8 +223,7 @@ class Front:
 def _is_read_by_us(request: HttpRequest) -> bool:
     """Bodies that name the action (the query protocol), or that we answer; of others the head is enough."""
     names_action = request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded")
-    target = request.headers.get("x-amz-target", "").partition(".")[0]
-    return names_action or target in UNKNOWN_SERVICES
+    return names_action or bool(unknown_service(request))
 
 
 async def _nowhere(_: Message) -> None:

@@ -57,6 +57,12 @@ class SpotStatus(Enum):
         "closed",
         "Your Spot instance was terminated because there is no Spot capacity available.",
     )
+    BY_EXPERIMENT = (
+        "instance-terminated-by-experiment",
+        "closed",
+        "Your Spot Instance was terminated because of an AWS FIS experiment.",
+    )
+    """From the warning on, as marked-for-termination: EC2 has no such code of its own for experiments."""
     TERMINATED_BY_USER = (
         "instance-terminated-by-user",
         "closed",

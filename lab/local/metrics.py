@@ -18,6 +18,9 @@ from lab.local.suppression import Suppression
 PUBLISH_S = 5.0
 """How often queues and load balancers are measured and alarms looked at. AWS takes a minute or more."""
 
+ANSWERED = "HTTPCode_Target_"
+"""How the metrics begin of what targets answered. They say nothing while there is nothing to say."""
+
 
 @dataclass(frozen=True, slots=True)
 class Datum:
@@ -145,9 +148,9 @@ class Metrics:
             self._published[name, metric] = total
             if new[metric]:
                 self._ministack.record_metric("AWS/ApplicationELB", metric, new[metric], "Count", labels)
-        self._publish_targets(name, labels, new.get("RequestCount", 0))
+        self._publish_targets(name, labels, new)
 
-    def _publish_targets(self, name: str, labels: Mapping[str, str], requests: int) -> None:
+    def _publish_targets(self, name: str, labels: Mapping[str, str], new: Mapping[str, int]) -> None:
         """What AWS says of a target group while it has registered targets, be it nothing."""
         group = self._balancer.target_group(name)
         try:
@@ -156,7 +159,9 @@ class Metrics:
             return
         if group and states:
             of_group = {**labels, "TargetGroup": group.rpartition(":")[2]}
-            for metric, value in (("RequestCount", requests), ("HealthyHostCount", states.count("healthy"))):
+            answered = {name: value for name, value in new.items() if value and name.startswith(ANSWERED)}
+            always = {"RequestCount": new.get("RequestCount", 0), "HealthyHostCount": states.count("healthy")}
+            for metric, value in {**always, **answered}.items():
                 self._ministack.record_metric("AWS/ApplicationELB", metric, value, "Count", of_group)
 
     def _see_log(self, lines: Iterable[str]) -> None:

@@ -30,6 +30,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import secrets
 import time
 import uuid
@@ -40,6 +41,7 @@ from datetime import datetime
 from importlib import import_module
 from typing import Any, cast
 
+from lab.local import wire
 from lab.local.environment import ACCOUNT, REGION
 from lab.local.http import AsgiApp, HttpRequest, Response
 from lab.local.logs import LogPipe
@@ -53,6 +55,9 @@ UNKNOWN_SERVICES = {"AWSPriceListService": "pricing", "ServiceQuotasV20190624": 
 
 SUPPRESSION = ("ActionsSuppressor", "ActionsSuppressorWaitPeriod", "ActionsSuppressorExtensionPeriod")
 """Of a composite alarm."""
+
+UNKNOWN_REST_SERVICES = ("fis",)
+"""Those whose calls are told by method and path, and which are named in the signature only."""
 
 ALARM_ACTIONS = ("AlarmActions", "OKActions", "InsufficientDataActions")
 
@@ -118,9 +123,11 @@ class MiniStack:
 
     def identify(self, request: HttpRequest) -> tuple[str, str]:
         """The service and action that a request is for, as in IAM policies; empty where it is neither."""
-        target, _, targeted = request.headers.get("x-amz-target", "").partition(".")
-        if target in UNKNOWN_SERVICES:
-            return UNKNOWN_SERVICES[target], targeted
+        unknown = unknown_service(request)
+        if unknown in UNKNOWN_REST_SERVICES:
+            return unknown, wire.rest_action(unknown, request)
+        if unknown:
+            return unknown, request.headers["x-amz-target"].partition(".")[2]
         params = self._params(request)
         service = str(
             self._core["router"].detect_service(request.method, request.path, request.headers, params)
@@ -227,6 +234,29 @@ class MiniStack:
         role = roles[0] if roles else {}
         record = role if isinstance(role, dict) else (iam._roles.get(role) or {})
         return str(profile["Arn"]), str(record.get("Arn", ""))
+
+    def assumed_by(self, role_arn: str, service: str, session: str) -> str | None:
+        """An access key by which an AWS service is the role; None if no such role trusts the service."""
+        record = self._services["iam"]._roles.get(role_arn.rpartition("/")[2]) or {}
+        document = record.get("AssumeRolePolicyDocument") or "{}"
+        trust = json.loads(document) if isinstance(document, str) else document
+        trusted = [
+            principals
+            for statement in trust.get("Statement", [])
+            for principals in [(statement.get("Principal") or {}).get("Service", [])]
+        ]
+        if record.get("Arn") != role_arn or not any(service in principals for principals in trusted):
+            return None
+        return self.role_credentials(role_arn, session)[0]
+
+    def denial_of(self, key: str, action: str, resource: str, context: Mapping[str, Any]) -> str | None:
+        """Why IAM forbids whom the access key stands for `action`; None if it doesn't."""
+        evaluator: Any = self._core["iam_evaluator"]
+        denied = evaluator.enforce(key, action, action.partition(":")[0], REGION, resource, dict(context))
+        if denied is None:
+            return None
+        arn = (evaluator.resolve_caller_identity(key) or {}).get("userArn", key)
+        return f"User: {arn} is not authorized to perform: {action} on resource: {resource}"
 
     def role_credentials(self, role_arn: str, session: str) -> tuple[str, str, str]:
         """Access key, secret and token by which an instance is its role."""
@@ -843,6 +873,18 @@ def _make_math_alarm(alarm: JsonObject, queries: list[JsonObject]) -> None:
     for name in ("MetricName", "Namespace", "Statistic", "ExtendedStatistic", "Period", "Dimensions", "Unit"):
         alarm.pop(name, None)
     alarm["Metrics"] = queries
+
+
+def unknown_service(request: HttpRequest) -> str:
+    """The service that a request is for, by IAM's name, if MiniStack doesn't know it; empty if it does."""
+    target = request.headers.get("x-amz-target", "").partition(".")[0]
+    if target in UNKNOWN_SERVICES:
+        return UNKNOWN_SERVICES[target]
+    signed = _SIGNED_FOR.search(request.headers.get("authorization", ""))
+    return signed[1] if signed and signed[1] in UNKNOWN_REST_SERVICES else ""
+
+
+_SIGNED_FOR = re.compile(r"Credential=[^/]+/\d{8}/[^/]+/([^/]+)/aws4_request")
 
 
 def _text_in(answer: bytes, name: str) -> str:

@@ -29,6 +29,7 @@ from lab.local.control import Control
 from lab.local.elbv2 import Routing, TargetActions
 from lab.local.environment import WORKER_THREADS, prepare_environment
 from lab.local.faults import Faults
+from lab.local.fis import FaultInjection
 from lab.local.fleet import FleetActions
 from lab.local.front import Front
 from lab.local.instances import LocalInstance
@@ -121,9 +122,20 @@ async def _run(
     metrics = Metrics(ministack, balancer, routing)
     calls, faults = CallLog(options.call_log), Faults()
     ministack.on_permission(calls.decided)
+    fault_injection = FaultInjection(cloud, ministack, loop.call_later)
     control = Control(cloud, balancer, metrics, calls, faults)
     front = Front(
-        ministack, cloud, balancer, routing, control, calls, faults, _handlers(cloud, balancer, routing)
+        ministack,
+        cloud,
+        balancer,
+        routing,
+        control,
+        calls,
+        faults,
+        {
+            **_handlers(cloud, balancer, routing),
+            **{("fis", action): handler for action, handler in fault_injection.handlers.items()},
+        },
     )
     await balancer.start()
     background = [

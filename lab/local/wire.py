@@ -6,21 +6,24 @@ Handlers see plain dicts, spelled as boto3 spells them.
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from functools import cache
 from typing import Any, cast
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote
 
 from moto.core.model import OperationModel, ServiceModel
 from moto.core.parse import PROTOCOL_PARSERS
 from moto.core.serialize import SERIALIZERS, SerializationContext
 from moto.core.utils import get_service_model
 
+from lab.local import shapes
 from lab.local.http import HttpRequest, Response
 
 BOTOCORE_NAMES = {
     "ec2": "ec2",
     "elasticloadbalancing": "elbv2",
+    "fis": "fis",
     "pricing": "pricing",
     "servicequotas": "service-quotas",
 }
@@ -58,6 +61,16 @@ def parse(service: str, action: str, request: HttpRequest) -> dict[str, Any]:
     return parsed
 
 
+def rest_action(service: str, request: HttpRequest) -> str:
+    """The operation of a REST service that a request is for; empty if it is none."""
+    model = _model(service)
+    for name in model.operation_names:
+        operation = cast("OperationModel", model.operation_model(name))
+        if operation.http["method"] == request.method and _in_path(operation, request) is not None:
+            return str(name)
+    return ""
+
+
 def answer(service: str, action: str, result: dict[str, Any] | AwsError) -> Response:
     """A handler's result, or the error that it raised, as the client expects it."""
     model = _operation(service, action)
@@ -76,7 +89,13 @@ def warm_up() -> None:
 
 
 def _parsed(model: OperationModel, request: HttpRequest) -> dict[str, Any]:
-    if model.service_model.protocol == "json":
+    protocol = model.service_model.protocol
+    if protocol == "rest-json":
+        values = {**json.loads(request.body or b"{}"), **(_in_path(model, request) or {})}
+        if problem := shapes.problem(model.input_shape, values):
+            raise AwsError("ValidationException", f"1 validation error detected: {problem}")
+        return values
+    if protocol == "json":
         # Our clients are botocore's: types are what the model says.
         values = json.loads(request.body or b"{}")
         if not isinstance(values, dict):
@@ -93,6 +112,13 @@ def _pairs(request: HttpRequest) -> list[tuple[str, str]]:
     if not request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
         return query
     return query + parse_qsl(request.body.decode(), keep_blank_values=True)
+
+
+def _in_path(model: OperationModel, request: HttpRequest) -> dict[str, str] | None:
+    """The parameters that are part of a REST request's path; None if the path is another operation's."""
+    pattern = re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", model.http["requestUri"])
+    match = re.fullmatch(pattern, request.raw_path.partition("?")[0])
+    return match and {name: unquote(value) for name, value in match.groupdict().items()}
 
 
 @cache

@@ -143,6 +143,11 @@ class Clients:
         return self._session.client("elbv2", config=QUICK)
 
     @cached_property
+    def fis(self) -> Any:
+        """For drills; its types would be one more package for five calls."""
+        return self._session.client("fis", config=SURVEYING)
+
+    @cached_property
     def lambda_(self) -> LambdaClient:
         """For the probers."""
         return self._session.client("lambda", config=PROBING)

@@ -35,7 +35,13 @@ if TYPE_CHECKING:
         InstanceTypeDef,
     )
 
-BEING_TAKEN_BACK = ("marked-for-termination", "marked-for-stop")
+BEING_TAKEN_BACK = (
+    "marked-for-termination",
+    "marked-for-stop",
+    # The same by an experiment of Fault Injection Service: the first has no code apart from that of its end.
+    "instance-terminated-by-experiment",
+    "marked-for-stop-by-experiment",
+)
 """Status codes of Spot requests whose instance still runs, but not for long."""
 
 MAX_ID_DIGITS = 9

@@ -84,21 +84,22 @@ def _queries(spec: ServiceSpec) -> Iterator[dict[str, Any]]:
         balancer = {"LoadBalancer": spec.load_balancer}
         # arn:aws:elasticloadbalancing:region:account:targetgroup/name/id
         group = {"TargetGroup": spec.target_group_arn.rpartition(":")[2], **balancer}
-        yield _query(REQUESTS, BALANCER, "RequestCount", group, "Sum")
-        yield _query(HOSTS, BALANCER, "HealthyHostCount", group, "Maximum")
-        yield _query(NOBODY, BALANCER, "HTTPCode_ELB_503_Count", balancer, "Sum")
+        yield query(REQUESTS, BALANCER, "RequestCount", group, "Sum")
+        yield query(HOSTS, BALANCER, "HealthyHostCount", group, "Maximum")
+        yield query(NOBODY, BALANCER, "HTTPCode_ELB_503_Count", balancer, "Sum")
     if metric := scaling.metric:
-        yield _query(METRIC, metric.namespace, metric.name, metric.dimensions, metric.statistic)
+        yield query(METRIC, metric.namespace, metric.name, metric.dimensions, metric.statistic)
     if scaling.ongoing:
         ours = {METRICS_DIMENSION: spec.service}
         # Of several looks in a minute the one that saw most, and the one that missed most.
-        yield _query(ONGOING, METRICS_NAMESPACE, Metric.ONGOING_REQUESTS.value, ours, "Maximum")
-        yield _query(UNKNOWN, METRICS_NAMESPACE, Metric.ONGOING_UNKNOWN.value, ours, "Maximum")
+        yield query(ONGOING, METRICS_NAMESPACE, Metric.ONGOING_REQUESTS.value, ours, "Maximum")
+        yield query(UNKNOWN, METRICS_NAMESPACE, Metric.ONGOING_UNKNOWN.value, ours, "Maximum")
 
 
-def _query(
+def query(
     id_: str, namespace: str, name: str, dimensions: Mapping[str, str], statistic: str
 ) -> dict[str, Any]:
+    """One metric of GetMetricData, minute by minute."""
     return {
         "Id": id_,
         "MetricStat": {

@@ -9,6 +9,7 @@ import typer
 
 from spotrelay.cli.adopt import adopt
 from spotrelay.cli.cost import cost
+from spotrelay.cli.drill import drill
 from spotrelay.cli.explain import explain
 from spotrelay.cli.history import history
 from spotrelay.cli.logs import logs
@@ -70,6 +71,7 @@ app.command()(validate)
 app.command()(secrets)
 app.command()(schema)
 app.command()(adopt)
+app.command()(drill)
 app.command()(override)
 app.command()(retire)
 app.command()(rollback)

@@ -9,7 +9,9 @@ import boto3
 
 from spotrelay.aws.clients import Clients
 from spotrelay.aws.days import DynamoDays
+from spotrelay.aws.experiments import Experiments
 from spotrelay.aws.fleet import Ec2Fleet
+from spotrelay.aws.requests import ServedRequests
 from spotrelay.aws.services import ParameterServices
 from spotrelay.aws.store import DynamoStore
 from spotrelay.aws.table import Table
@@ -25,7 +27,13 @@ class ControlPlane:
     """The control plane of a region: its rows, its services' documents, and how to tell it something."""
 
     def __init__(
-        self, clients: Clients, table: str, tick_queue_url: str, log_groups: Sequence[str] = ()
+        self,
+        clients: Clients,
+        table: str,
+        tick_queue_url: str,
+        *,
+        log_groups: Sequence[str] = (),
+        drill_role: str | None = None,
     ) -> None:
         self._clients = clients
         self.log_groups = tuple(log_groups)
@@ -35,6 +43,10 @@ class ControlPlane:
         self.days = DynamoDays(Table(clients, table))
         self.services = ParameterServices(clients, SERVICES_PATH, table)
         self.fleet = Ec2Fleet(clients)
+        self.experiments = Experiments(clients)
+        self.requests = ServedRequests(clients)
+        self.drill_role = drill_role
+        """The ARN of the role for drills; None: the control plane is of before there were any."""
         self.targets = RegisteredTargets(clients)
 
     @property
@@ -68,7 +80,7 @@ class ControlPlane:
                 f"parameter {CONTROL_PLANE_PARAMETER} in {clients.ssm.meta.region_name} doesn't name a table"
                 " and a tick queue: deploy the control plane again"
             ) from None
-        return cls(clients, table, queue_url, log_groups)
+        return cls(clients, table, queue_url, log_groups=log_groups, drill_role=claim.get("drill_role"))
 
     def is_deployed(self, service: str) -> bool:
         """Whether the service has a runtime document, readable or not.

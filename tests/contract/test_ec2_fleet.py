@@ -595,7 +595,9 @@ def test_a_tag_that_was_edited_says_nothing(
 
 def test_warned_page_by_page(ec2: Stubber, fleet: Ec2Fleet) -> None:
     """The instances whose Spot request is marked are warned, on every page; a request without one is none."""
-    filters = [{"Name": "status-code", "Values": ["marked-for-termination", "marked-for-stop"]}]
+    codes = ["marked-for-termination", "marked-for-stop"]
+    by_experiment = ["instance-terminated-by-experiment", "marked-for-stop-by-experiment"]
+    filters = [{"Name": "status-code", "Values": [*codes, *by_experiment]}]
     ec2.add_response(
         "describe_spot_instance_requests",
         {

@@ -1,0 +1,161 @@
+"""`spotrelay drill`: interrupts Spot replicas as EC2 does it, and says how well that went."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spotrelay.cli.options import AsJson, Confirmed, EndpointUrl, Profile, Region, ServiceName, Where
+
+if TYPE_CHECKING:
+    from spotrelay.operate.access import ControlPlane
+    from spotrelay.operate.drill import Plan, Verdict
+
+ACTION_MINUTE_USD = 0.10
+"""Of Fault Injection Service: https://aws.amazon.com/fis/pricing/ (0.12 in GovCloud)."""
+
+RECENT_S = 300.0
+"""Requests that failed so short a time before a drill would be taken for its own."""
+
+
+def drill(
+    name: ServiceName,
+    replicas: Annotated[
+        int, typer.Option("--replicas", help="How many to interrupt, 1 to 5.", metavar="K")
+    ] = 1,
+    goes_on: Annotated[
+        bool, typer.Option("--keep-going", help="Don't stop when requests fail, nor because some have.")
+    ] = False,
+    is_confirmed: Confirmed = False,
+    as_json: AsJson = False,
+    region: Region = None,
+    profile: Profile = None,
+    endpoint_url: EndpointUrl = None,
+) -> None:
+    """Interrupt Spot replicas of a service as EC2 does, and watch until the fleet is whole again.
+
+    PASS says that no request failed and somebody always served. Ends with 0 for PASS, and 1 for FAIL or a
+    fleet that isn't whole.
+    """
+    from spotrelay.cli import control_plane
+    from spotrelay.cli.control_plane import CommandError
+    from spotrelay.core.names import TAG_SERVICE
+    from spotrelay.operate.drill import Drill
+    from spotrelay.operate.watch import Watch
+
+    with control_plane.errors_shown("drill"):
+        _check(replicas, as_json=as_json, is_confirmed=is_confirmed)
+        plane = control_plane.find(name, Where(region, profile, endpoint_url))
+        role = _role(plane)
+        plan = _plan(plane, name, replicas)
+        if not goes_on:
+            _check_requests(plane, plan)
+        if not as_json:
+            typer.echo(_question(plan))
+        control_plane.confirm("Go on?", is_confirmed=is_confirmed)
+        run = Drill(
+            plan,
+            Watch(plane.store, name, lambda _: None),
+            plane.experiments,
+            plane.requests,
+            role,
+            {TAG_SERVICE: name},
+            (lambda _: None) if as_json else typer.echo,
+            goes_on,
+        )
+        try:
+            found = run.run()
+        except KeyboardInterrupt:
+            raise CommandError(
+                "stopped; EC2 takes what it has warned all the same, and SpotRelay replaces it",
+                control_plane.EXIT_FAILED,
+            ) from None
+        typer.echo(json.dumps(found.to_json(), indent=2) if as_json else _in_words(found))
+        _end(found)
+
+
+def _check(replicas: int, *, as_json: bool, is_confirmed: bool) -> None:
+    from spotrelay.aws.experiments import MOST_INSTANCES
+    from spotrelay.cli.control_plane import CommandError
+
+    if not 1 <= replicas <= MOST_INSTANCES:
+        raise CommandError(f"--replicas: expected 1 to {MOST_INSTANCES}, got {replicas}: FIS takes no more")
+    if as_json and not is_confirmed:
+        raise CommandError("--json needs --yes: its output is one document, without a question")
+
+
+def _role(plane: ControlPlane) -> str:
+    from spotrelay.aws.experiments import UNSUPPORTED
+    from spotrelay.cli.control_plane import EXIT_FAILED, CommandError
+
+    if plane.region in UNSUPPORTED:
+        raise CommandError(
+            f"Fault Injection Service can't interrupt Spot instances in {plane.region}"
+            f" ({UNSUPPORTED[plane.region]}): rehearse in another region"
+        )
+    if plane.drill_role is None:
+        raise CommandError(
+            f"the control plane of {plane.region} has no role for drills: deploy the control plane again",
+            EXIT_FAILED,
+        )
+    return plane.drill_role
+
+
+def _plan(plane: ControlPlane, name: str, replicas: int) -> Plan:
+    from spotrelay.cli import control_plane
+    from spotrelay.core import desired
+    from spotrelay.operate.drill import RefusedError, plan
+    from spotrelay.serving import rollout
+
+    deployed = control_plane.deployed(plane, name)
+    rows = plane.store.load(name)
+    spec = desired.in_effect(rollout.in_effect(deployed, rows), rows.requests, datetime.now(UTC))
+    try:
+        return plan(spec, rows, replicas)
+    except RefusedError as error:
+        raise control_plane.CommandError(f"{name}: {error}", control_plane.EXIT_FAILED) from None
+
+
+def _check_requests(plane: ControlPlane, plan: Plan) -> None:
+    from spotrelay.cli.control_plane import EXIT_FAILED, CommandError
+    from spotrelay.core.timing import seconds
+
+    now = datetime.now(UTC)
+    recent = plane.requests.between(plan.spec, now - seconds(RECENT_S), now)
+    if recent and recent.failed:
+        raise CommandError(
+            f"{plan.spec.service}: {recent.failed} of {recent.total} requests failed in the last"
+            f" {RECENT_S / 60:.0f} minutes: find out why first, or drill with --keep-going",
+            EXIT_FAILED,
+        )
+
+
+def _question(plan: Plan) -> str:
+    from spotrelay.core.timing import NOTICE_S
+
+    count, all_of = len(plan.victims), len(plan.victims) + plan.remaining
+    lines = [f"{plan.spec.service}: EC2 will take {count} of {all_of} replicas back, as in an interruption:"]
+    lines += [f"  replica {r.id}, {r.offering}, {r.instance_id}" for r in plan.victims]
+    usd = ACTION_MINUTE_USD * NOTICE_S / 60
+    serving = f"{plan.remaining} remain{'s' if plan.remaining == 1 else ''}"
+    if not plan.remaining:
+        serving = "None remains: they serve until shortly before their end"
+    return "\n".join([*lines, f"{serving}. Fault Injection Service charges about {usd:.2f} USD."])
+
+
+def _in_words(found: Verdict) -> str:
+    late = "Requests are as far as CloudWatch knows them: it is a minute late." if found.requests else ""
+    return "\n".join(filter(None, [str(found), *(f"  {line}" for line in found.problems), late]))
+
+
+def _end(found: Verdict) -> None:
+    """Leave with what the verdict says, if it isn't PASS."""
+    from spotrelay.cli.control_plane import EXIT_FAILED, EXIT_NO_ACCESS
+
+    if any("not authorized to perform" in problem for problem in found.problems):
+        raise typer.Exit(EXIT_NO_ACCESS)
+    if not found.is_pass:
+        raise typer.Exit(EXIT_FAILED)

@@ -97,9 +97,14 @@ def _queries(spec: ServiceSpec) -> Iterator[dict[str, Any]]:
 
 
 def query(
-    id_: str, namespace: str, name: str, dimensions: Mapping[str, str], statistic: str
+    id_: str,
+    namespace: str,
+    name: str,
+    dimensions: Mapping[str, str],
+    statistic: str,
+    period_s: int = PERIOD_S,
 ) -> dict[str, Any]:
-    """One metric of GetMetricData, minute by minute."""
+    """One metric of GetMetricData, minute by minute or in longer steps."""
     return {
         "Id": id_,
         "MetricStat": {
@@ -108,7 +113,7 @@ def query(
                 "MetricName": name,
                 "Dimensions": [{"Name": key, "Value": value} for key, value in dimensions.items()],
             },
-            "Period": PERIOD_S,
+            "Period": period_s,
             "Stat": statistic,
         },
     }

@@ -65,9 +65,7 @@ def history(
 
 
 def _errors(plane: ControlPlane, seen: ServiceSnapshot, since: datetime) -> Mapping[datetime, int] | None:
-    from spotrelay.aws.client_errors import client_errors
-
-    return client_errors(plane.clients, seen.spec, since, seen.at) if seen.spec else None
+    return plane.requests.failed_by_minute(seen.spec, since, seen.at) if seen.spec else None
 
 
 def _print(found: History, since: str) -> None:

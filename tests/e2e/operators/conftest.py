@@ -16,6 +16,7 @@ from lab.local.environment import EC2_WARNING_S, REGION
 from spotrelay.cli.app import app
 from tests.e2e import deploying
 from tests.e2e.faults.bench import Bench
+from tests.e2e.stand import WITHIN_S
 
 MINUTE_S = 6.0
 """How long the schedule's minute is: ticks at rest, which tests wait for, are ten times as frequent."""
@@ -36,16 +37,24 @@ def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
     """The unmodified app with the demo's service."""
     settings = Unhurried(EC2_WARNING_S, tmp_path_factory.mktemp("operators"))
     with deploying.deployed(settings, tmp_path_factory.mktemp("scratch")) as operator:
-        Bench(operator, "demo").settled()
         yield operator
 
 
 @pytest.fixture
 def demo(operator: Operator) -> Bench:
-    """The demo's service, whole."""
+    """The demo's service, whole. What was warned may still be there: its two minutes are nobody's wait."""
     bench = Bench(operator, "demo")
-    bench.settled(has_history=False)
+    serving(bench)
     return bench
+
+
+def serving(bench: Bench) -> None:
+    """Wait until as many serve as should, and nobody is on the way."""
+    bench.watch.until(
+        lambda seen: sum(r.stays for r in seen.ready) == sum(r.state.is_active for r in seen.present) == 3,
+        "three that serve and stay",
+        WITHIN_S,
+    )
 
 
 @dataclass(frozen=True)

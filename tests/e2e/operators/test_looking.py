@@ -13,7 +13,7 @@ from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.timing import seconds
 from tests.e2e.faults.bench import Bench
-from tests.e2e.operators.conftest import Command
+from tests.e2e.operators.conftest import Command, serving
 
 OF_STATUS = (
     "ssm:GetParameters", "dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query",
@@ -55,7 +55,7 @@ def test_a_loss_without_a_way_back_is_not_whole(demo: Bench, spotrelay: Command)
         for type_ in {pool.instance_type for pool in demo.spec.pools}:
             demo.cloud.set_capacity(instance_type=type_, on_demand=100)
             demo.cloud.bring_back(instance_type=type_)
-    demo.settled(has_history=False)
+    serving(demo)
     code, _, _ = spotrelay("status", "demo", "--check")
     assert code == 0
 
@@ -67,7 +67,7 @@ def test_an_instance_that_somebody_terminates_was_lost_without_a_warning(
     victim = demo.victim()
     operator.session.client("ec2").terminate_instances(InstanceIds=[victim.instance_id])
     demo.until_state(victim.id, ReplicaState.TERMINATED)
-    demo.whole(3)
+    serving(demo)
     (loss,) = (one for one in spotrelay.json("history", "demo")["losses"] if one["replica"] == victim.id)
     assert (loss["is_warned"], loss["warned_at"]) == (False, None)
     assert loss["replaced_by"] > victim.id

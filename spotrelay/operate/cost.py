@@ -75,12 +75,12 @@ class Cost:
         return "; ".join(words)
 
     def to_json(self) -> dict[str, Any]:
-        """It as JSON: USD, rounded to a hundredth of a cent."""
+        """It as JSON: USD, rounded to six digits."""
         spent = self.spent
         return {
             "service": self.service,
-            "start": self.start.isoformat(timespec="seconds"),
-            "end": self.end.isoformat(timespec="seconds"),
+            "start": self.start.isoformat(timespec="milliseconds"),
+            "end": self.end.isoformat(timespec="milliseconds"),
             **_json(spent),
             "balancer_usd": round(self.balancer_usd, 4),
             "control_plane_usd": round(self.control_plane_usd, 4),
@@ -120,6 +120,6 @@ def cost(
 
 def _json(spent: Spending) -> dict[str, float]:
     names = ("spot_usd", "on_demand_usd", "disk_usd", "listed_usd", "saved_usd", "waived_usd")
-    found = {name: round(getattr(spent, name), 4) for name in names}
+    found = {name: round(getattr(spent, name), 6) for name in names}
     hours = ("spot_hours", "on_demand_hours", "unpriced_hours")
     return found | {name: round(getattr(spent, name), 3) for name in hours}

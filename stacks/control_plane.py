@@ -21,6 +21,7 @@ from spotrelay.core.names import (
     TABLE_PARTITION_KEY,
     TABLE_SORT_KEY,
     TABLE_TTL,
+    WIDGET_FUNCTION,
     Env,
     Metric,
     fleet_dashboard_name,
@@ -107,6 +108,12 @@ SURVEY_TIMEOUT = Duration.minutes(5)
 SURVEY_MEMORY_MIB = 512
 """A page of described instance types is a megabyte of XML."""
 
+WIDGET_TIMEOUT = Duration.seconds(30)
+"""Somebody looks on, and CloudWatch waits no longer."""
+
+WIDGET_MEMORY_MIB = 512
+"""Seldom called, it mostly starts cold; it reads a page of rows or two."""
+
 LATE_SIGNAL = Duration.seconds(60)
 """Half of a warning gone before anybody looked at it."""
 
@@ -181,6 +188,17 @@ class ControlPlaneStack(Stack):
             environment={name: value for name, value in environment.items() if name != Env.TICK_QUEUE_URL},
             place=place,
             dead_letters=surveys_failed,
+        )
+        widget = ControlFunction(
+            self,
+            "Widget",
+            name=Function.WIDGET,
+            code=code,
+            memory_mib=WIDGET_MEMORY_MIB,
+            timeout=WIDGET_TIMEOUT,
+            environment={Env.TABLE: table.table_name, Env.SERVICES_PATH: SERVICES_PATH},
+            place=place,
+            function_name=WIDGET_FUNCTION,
         )
         # Its name is fixed, so that CloudFormation refuses a second control plane for the same services.
         identity = ssm.StringParameter(
@@ -295,6 +313,7 @@ class ControlPlaneStack(Stack):
             table_arn=table.table_arn,
             log_groups=[control.log_group for control in (on_signal, reconcile, survey)],
             drill_role=drill_role,
+            widget_arn=widget.function.function_arn,
         )
         board = dashboard(
             self, "Dashboard", alarms=alarms.alarms, logs=[on_signal.log_group, reconcile.log_group]

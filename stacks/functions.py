@@ -57,8 +57,12 @@ class ControlFunction(Construct):
         environment: Mapping[str, str],
         place: Place,
         dead_letters: sqs.Queue | None = None,
+        function_name: str | None = None,
     ) -> None:
-        """`dead_letters` is for what nobody waits for: an event that the function failed on three times."""
+        """`dead_letters` is for what nobody waits for: an event that the function failed on three times.
+
+        `function_name` is for a function that other stacks name; None: CloudFormation chooses one.
+        """
         super().__init__(scope, id_)
         self.name = name
         self.log_group, self.role = logged_role(self, f"SpotRelay {name}")
@@ -73,6 +77,7 @@ class ControlFunction(Construct):
             architecture=ARCHITECTURE,
             code=code,
             handler=f"lambdas.{name}.handler",
+            function_name=function_name,
             role=self.role,
             log_group=self.log_group,
             logging_format=lambda_.LoggingFormat.JSON,

@@ -57,13 +57,18 @@ def drill_role(scope: Construct, id_: str) -> iam.Role:
 
 
 def policies(
-    scope: Construct, *, table_arn: str, log_groups: Sequence[logs.ILogGroup], drill_role: iam.Role
+    scope: Construct,
+    *,
+    table_arn: str,
+    log_groups: Sequence[logs.ILogGroup],
+    drill_role: iam.Role,
+    widget_arn: str,
 ) -> Policies:
     """Both policies. A drill looks, too, at what it did."""
     of = Construct(scope, "Operators")
     place = _place(Stack.of(scope), table_arn)
     groups = [group.log_group_arn for group in log_groups]
-    operator = looking(place, groups)
+    operator = looking(place, groups, widget_arn)
     drill = drilling(place, drill_role.role_arn)
     made = Policies(
         iam.ManagedPolicy(
@@ -79,13 +84,13 @@ def policies(
             statements=[grant.statement() for grant in (*operator, *drill)],
         ),
     )
-    as_nag = looking(AS_NAG_WRITES, [f"<{_id(group)}.Arn>" for group in log_groups])
+    as_nag = looking(AS_NAG_WRITES, [f"<{_id(group)}.Arn>" for group in log_groups], widget_arn)
     _acknowledge(made.operator, as_nag)
     _acknowledge(made.drill, (*as_nag, *drilling(AS_NAG_WRITES, "")))
     return made
 
 
-def looking(place: Place, log_groups: Sequence[str]) -> tuple[Grant, ...]:
+def looking(place: Place, log_groups: Sequence[str], widget_arn: str) -> tuple[Grant, ...]:
     """What `spotrelay status`, `history`, `explain`, `cost`, `prices`, `scores` and `logs` call."""
     return (
         Grant(
@@ -119,6 +124,11 @@ def looking(place: Place, log_groups: Sequence[str]) -> tuple[Grant, ...]:
             ONLY_OUR_RESOURCES,
         ),
         Grant("read the functions' decisions", ("logs:FilterLogEvents",), tuple(log_groups)),
+        Grant(
+            "see a dashboard's table of replicas, which CloudWatch asks for in the looker's name",
+            ("lambda:InvokeFunction",),
+            (widget_arn,),
+        ),
     )
 
 

@@ -31,6 +31,7 @@ class Function(StrEnum):
     ON_SIGNAL = "on_signal"
     RECONCILE = "reconcile"
     SURVEY = "survey"
+    WIDGET = "widget"
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,16 @@ def grants(function: Function, place: Place) -> tuple[Grant, ...]:
             *_surveying(place),
             _setting_aside(function, place),
         )
+    if function is Function.WIDGET:
+        return (
+            _services(place),
+            Grant(
+                "read a service's replicas, its history and what is known of pools",
+                ("dynamodb:GetItem", "dynamodb:Query"),
+                (place.table_arn,),
+                in_partitions(Partition.SERVICE, Partition.HISTORY, Partition.COOLDOWNS, Partition.SURVEY),
+            ),
+        )
     common = (*_state(place), *_routing(place), *_launching(place), _setting_aside(function, place))
     match function:
         case Function.ON_SIGNAL:
@@ -136,7 +147,7 @@ def grants(function: Function, place: Place) -> tuple[Grant, ...]:
 
 def grants_for(given: Given, function: Function, place: Place) -> tuple[Grant, ...]:
     """What `function` may do besides, for a service that brings something: with that, and nothing else."""
-    if function is Function.SURVEY:
+    if function in (Function.SURVEY, Function.WIDGET):
         return ()
     granted: list[Grant] = []
     if given.target_group_arn:

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from aws_cdk import Duration, Stack
+from aws_cdk import ArnFormat, Duration, Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
-from spotrelay.core.names import Metric, service_dashboard_name
+from spotrelay.core.names import WIDGET_FUNCTION, Metric, service_dashboard_name
 from spotrelay.service import Service
 from stacks.alarms import MINUTE, ours
 from stacks.dashboard import DAY, FULL, HALF, SURVEY_PERIOD_S
 from stacks.entrance import Entrance
 
-NUMBERS_HEIGHT, GRAPH_HEIGHT = 4, 6
+NUMBERS_HEIGHT, GRAPH_HEIGHT, TABLE_HEIGHT = 4, 6, 9
 
 GREEN, ORANGE, RED, GREY = "#2ca02c", "#ff7f0e", "#d62728", "#7f7f7f"
 """Of CloudWatch's own palette (`cloudwatch.Color`): Spot, on-demand, missing, the rest."""
@@ -30,12 +30,8 @@ def service_dashboard(
     service: Service,
     entrance: Entrance,
     alarms: Sequence[cloudwatch.IAlarm],
-    table: cloudwatch.IWidget | None = None,
 ) -> cloudwatch.Dashboard:
-    """The board of one service.
-
-    `table` is a widget with its replicas and last losses, `FULL` wide; None: a line says what shows them.
-    """
+    """The board of one service."""
     board = cloudwatch.Dashboard(
         scope,
         id_,
@@ -48,8 +44,8 @@ def service_dashboard(
     board.add_widgets(_replicas(of, service), _losses(of))
     if entrance.requests:
         board.add_widgets(*_balancer(entrance))
-    # The table of replicas and last losses has its place here.
-    board.add_widgets(table or _where_the_table_is(service))
+    board.add_widgets(_table(Stack.of(scope), service))
+    board.add_widgets(_commands(service))
     board.add_widgets(
         of.graph("USD an hour", "Maximum", Metric.USD_PER_HOUR, Metric.ON_DEMAND_USD_PER_HOUR),
         of.graph("How long on-demand has stood in for Spot (s)", "Maximum", Metric.LONGEST_FALLBACK_S),
@@ -246,7 +242,27 @@ def _pools(of: _Of) -> cloudwatch.GraphWidget:
     )
 
 
-def _where_the_table_is(service: Service) -> cloudwatch.TextWidget:
+def _table(stack: Stack, service: Service) -> cloudwatch.CustomWidget:
+    """Its replicas and last losses, which a function of the control plane's draws."""
+    arn = stack.format_arn(
+        service="lambda",
+        resource="function",
+        resource_name=WIDGET_FUNCTION,
+        arn_format=ArnFormat.COLON_RESOURCE_NAME,
+    )
+    return cloudwatch.CustomWidget(
+        function_arn=arn,
+        title="Replicas and last losses",
+        params={"service": service.name},
+        width=FULL,
+        height=TABLE_HEIGHT,
+        update_on_refresh=True,
+        update_on_resize=False,
+        update_on_time_range_change=False,
+    )
+
+
+def _commands(service: Service) -> cloudwatch.TextWidget:
     return cloudwatch.TextWidget(
         markdown=(
             f"Each replica, and why: `spotrelay status {service.name}`. Each loss and what became of it:"

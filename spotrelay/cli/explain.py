@@ -10,7 +10,7 @@ import typer
 
 from spotrelay.cli.history import ENDED
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, ServiceName, Where
-from spotrelay.cli.words import duration
+from spotrelay.operate.words import duration
 
 
 def explain(

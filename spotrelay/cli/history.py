@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, ServiceName, Where
-from spotrelay.cli.words import clock, duration
+from spotrelay.operate.words import clock, duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, ServiceName, Where
-from spotrelay.cli.words import percent, usd
+from spotrelay.operate.words import percent, usd
 
 if TYPE_CHECKING:
     from spotrelay.operate.access import ControlPlane

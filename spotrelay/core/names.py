@@ -211,6 +211,11 @@ def prober_function(service: str) -> str:
     return f"spotrelay-probe-{service}"
 
 
+WIDGET_FUNCTION = "spotrelay-widget"
+"""Name of the function that draws a service's replicas into its dashboard. Fixed, so that a service's
+stack can name it."""
+
+
 def service_parameter(service: str) -> str:
     """Name of the parameter with the runtime document of `service`."""
     return f"{SERVICES_PATH}/{service}"

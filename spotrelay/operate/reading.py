@@ -4,19 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from botocore.exceptions import ClientError
 
 from spotrelay.aws.errors import translated
 from spotrelay.core.names import alarms_prefix
 from spotrelay.core.pools import PoolMemory
-from spotrelay.core.ports import Denied, NewerRows, OtherControlPlane, PortError, UnreadableDocument
+from spotrelay.core.ports import (
+    Denied,
+    NewerRows,
+    OtherControlPlane,
+    PortError,
+    UnreadableDocument,
+)
 from spotrelay.core.replica import Replica
 from spotrelay.core.rows import Rows
-from spotrelay.operate.access import ControlPlane
 from spotrelay.operate.permissions import missing_action
+from spotrelay.operate.rows import Account, rows
 from spotrelay.operate.snapshot import Alarm, AlarmState, Part, ServiceSnapshot
+
+if TYPE_CHECKING:
+    from spotrelay.operate.access import ControlPlane
 
 T = TypeVar("T")
 
@@ -31,22 +40,9 @@ class SnapshotReader:
         self._plane = plane
 
     def rows(self, service: str, now: datetime, *, ended: int) -> ServiceSnapshot:
-        """The service's replicas and pools alone, for what needs no more.
-
-        Raises:
-            PortError, UnreadableDocument: they can't be read.
-        """
+        """See `rows`."""
         plane = self._plane
-        rows = plane.store.load(service)
-        return ServiceSnapshot(
-            service=service,
-            region=plane.region,
-            at=now,
-            spec=plane.services.get(service, fresh=True) or rows.document,
-            rows=rows,
-            history=tuple(plane.store.history(service, ended)),
-            memory=plane.store.recall(service, plane.region, now),
-        )
+        return rows(Account(plane.store, plane.services, plane.region), service, now, ended=ended)
 
     def read(self, service: str, now: datetime, *, ended: int = ENDED_SHOWN) -> ServiceSnapshot:
         """The service as of now, with the last `ended` replicas that are history.
@@ -64,12 +60,12 @@ class SnapshotReader:
                 return otherwise
 
         # In this order: a replica that ends in between is read twice, never missed.
-        rows = part(Part.ROWS, lambda: plane.store.load(service), Rows())
+        found = part(Part.ROWS, lambda: plane.store.load(service), Rows())
         history: tuple[Replica, ...] = part(
             Part.HISTORY, lambda: tuple(plane.store.history(service, ended)), ()
         )
         spec = part(Part.DOCUMENT, lambda: plane.services.get(service, fresh=True), None)
-        known = spec or rows.document
+        known = spec or found.document
         memory = part(Part.POOLS, lambda: plane.store.recall(service, plane.region, now), PoolMemory())
         balancer = known.load_balancer.split("/")[1] if known and known.load_balancer.count("/") else ""
         return ServiceSnapshot(
@@ -77,7 +73,7 @@ class SnapshotReader:
             region=plane.region,
             at=now,
             spec=known if Part.DOCUMENT in missing else spec,
-            rows=rows,
+            rows=found,
             history=history,
             memory=memory,
             address=part(Part.ADDRESS, lambda: self._address(balancer), None) if balancer else None,

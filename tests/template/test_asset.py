@@ -20,7 +20,7 @@ from stacks.bundling import (
 MAX_BYTES = 6_000_000
 """Uploaded in a second and unpacked at every cold start."""
 
-NOT_IN_A_FUNCTION = ("catalog", "cli", "operate", "service")
+NOT_IN_A_FUNCTION = ("catalog", "cli", "operate/access.py", "operate/drill.py", "service")
 
 OPERATORS_ONLY = ("pydantic", "ruamel", "rich", "typer", "aws_cdk", "boto3", "botocore")
 
@@ -29,7 +29,7 @@ def test_handlers_run_on_the_asset_and_lambda_alone(asset: Path, tmp_path: Path)
     """With nothing but the asset and what Lambda brings, every handler can be imported and write its log."""
     bring_runtime(tmp_path)
     program = (
-        "from lambdas import on_signal, reconcile, removal, survey, wiring;"
+        "from lambdas import on_signal, reconcile, removal, survey, widget, wiring;"
         "from spotrelay.core.names import Metric;"
         "assert on_signal.handler and reconcile.handler and removal.handler and survey.handler;"
         "wiring.telemetry.record('imported');"

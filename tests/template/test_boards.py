@@ -33,6 +33,7 @@ PROPERTIES = {
     "text": {"background", "markdown"},
     "alarm": {"alarms", "sortBy", "states", "title"},
     "log": {"query", "region", "title", "view"},
+    "custom": {"endpoint", "params", "title", "updateOn"},
 }  # fmt: skip
 """Those of each kind of widget that the reference names and that may be used here."""
 

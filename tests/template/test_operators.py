@@ -15,9 +15,9 @@ LOOKS = {
     "dynamodb:Query", "ec2:DescribeInstances", "ec2:DescribeSpotPriceHistory", "ec2:GetConsoleOutput",
     "elasticloadbalancing:DescribeLoadBalancers", "elasticloadbalancing:DescribeTargetHealth",
     "logs:FilterLogEvents", "pricing:GetProducts", "ssm:GetParameter", "ssm:GetParameters",
-    "ssm:GetParametersByPath",
+    "ssm:GetParametersByPath", "lambda:InvokeFunction",
 }  # fmt: skip
-"""What status, history, explain, cost, prices, scores and logs call."""
+"""What status, history, explain, cost, prices, scores and logs call, and a dashboard's table."""
 
 DRILLS = {
     "fis:CreateExperimentTemplate", "fis:DeleteExperimentTemplate", "fis:GetExperiment",
@@ -74,7 +74,10 @@ def test_who_looks_sees_ours_only(control_plane: Template) -> None:
     (rows,) = of_action(control_plane, "OperatorPolicy", "dynamodb:Query")
     assert refers_to(rows["Resource"]) in control_plane.all("AWS::DynamoDB::Table")
     (logs,) = of_action(control_plane, "OperatorPolicy", "logs:FilterLogEvents")
-    assert {refers_to(r) for r in logs["Resource"]} == set(control_plane.all("AWS::Logs::LogGroup"))
+    groups = {id_ for id_ in control_plane.all("AWS::Logs::LogGroup") if not id_.startswith("Widget")}
+    assert {refers_to(r) for r in logs["Resource"]} == groups
+    (drawn,) = of_action(control_plane, "OperatorPolicy", "lambda:InvokeFunction")
+    assert refers_to(drawn["Resource"]).startswith("Widget")
     (console,) = of_action(control_plane, "OperatorPolicy", "ec2:GetConsoleOutput")
     assert console["Condition"] == OURS
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -196,8 +197,9 @@ WRITES = {
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_each_function_writes_its_own_partitions(control_plane: Template, name: Function) -> None:
-    """The survey writes surveys and days alone; the others write all but those, and delete no history."""
-    wanted = {"dynamodb:PutItem": ["SURVEY#*", "DAYS#*"]} if name is Function.SURVEY else WRITES
+    """The survey writes surveys and days alone, a widget nothing, the others all but those and history."""
+    own = {Function.SURVEY: {"dynamodb:PutItem": ["SURVEY#*", "DAYS#*"]}, Function.WIDGET: {}}
+    wanted: Mapping[str, Sequence[str]] = own.get(name, WRITES)
     for action in WRITES:
         limits = [s["Condition"]["ForAllValues:StringLike"] for s in _allowed(control_plane, name, action)]
         assert limits == ([{"dynamodb:LeadingKeys": wanted[action]}] if action in wanted else [])
@@ -249,10 +251,10 @@ def test_parameters_of_services_are_readable_and_no_secrets(control_plane: Templ
     assert _parameters(control_plane, name, "ssm:GetParameters") == [
         ["/spotrelay/services/*", "/spotrelay/control-plane"]
     ]
-    # A signal names its instance, and that its service: only the others look for every service.
+    # A signal names its instance, and that its service, and a widget its own: only the others look for all.
     everyone = [["/spotrelay/services", "/spotrelay/services/*"]]
     found = _parameters(control_plane, name, "ssm:GetParametersByPath")
-    assert found == ([] if name is Function.ON_SIGNAL else everyone)
+    assert found == ([] if name in (Function.ON_SIGNAL, Function.WIDGET) else everyone)
 
 
 def _parameters(template: Template, name: Function, action: str) -> list[list[str]]:
@@ -281,7 +283,7 @@ def test_a_given_key_is_used_through_ec2_only(name: Function) -> None:
         for action in grant.actions
         if action.startswith("kms:")
     }
-    if name is Function.SURVEY:
+    if name in (Function.SURVEY, Function.WIDGET):
         assert using == {}
         return
     assert set(using) == {

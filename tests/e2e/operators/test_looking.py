@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from lab.demo.operator import Operator
 from spotrelay.accounting.spending import HOUR
+from spotrelay.core.names import WIDGET_FUNCTION
 from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.timing import seconds
@@ -175,3 +177,14 @@ def test_scores_and_prices_are_shown(demo: Bench, spotrelay: Command) -> None:
     pools = {(curve["zone"], curve["instance_type"]) for curve in curves}
     assert pools <= {(pool.zone, pool.instance_type) for pool in demo.spec.pools}
     assert all(curve["on_demand"] > curve["now"] for curve in curves)
+
+
+def test_the_dashboards_table_is_the_status(demo: Bench, operator: Operator) -> None:
+    """The function that the board names draws the replicas that are there, with its own role's rights."""
+    asked = json.dumps({"service": "demo", "widgetContext": {}})
+    answer = operator.session.client("lambda").invoke(FunctionName=WIDGET_FUNCTION, Payload=asked)
+    html = json.loads(answer["Payload"].read())
+    assert "WHOLE 3/3" in html
+    for replica in demo.watch.look().ready:
+        assert f"<td>{replica.id}</td>" in html
+        assert f"<td>{replica.instance_id}</td>" in html

@@ -1,4 +1,4 @@
-"""How commands put numbers into words: the same way everywhere."""
+"""How numbers are put into words: the same way everywhere."""
 
 from __future__ import annotations
 

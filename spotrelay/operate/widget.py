@@ -1,0 +1,87 @@
+"""A service's replicas and last losses as a piece of HTML for CloudWatch's dashboards.
+
+CloudWatch takes HTML without scripts, and shows it in its own frame:
+https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/add_custom_widget_dashboard_create.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from spotrelay.operate.losses import Loss, losses
+from spotrelay.operate.snapshot import ServiceSnapshot
+from spotrelay.operate.status import ReplicaRow, status
+from spotrelay.operate.words import duration, usd
+
+LOSSES_SHOWN = 10
+"""The last ones: `spotrelay history` has all."""
+
+REPLICAS_SHOWN = 50
+"""A table that is longer is nobody's overview, and CloudWatch takes no more than 6 MB from a function."""
+
+COLORS = {"WHOLE": "#1d8102", "NONE WANTED": "#1d8102", "NOT WHOLE": "#d13212", "UNKNOWN": "#b7791f"}
+"""Dark enough to be read on white, and light enough on CloudWatch's dark page."""
+
+
+def rendered(seen: ServiceSnapshot) -> str:
+    """The HTML of a snapshot. Whatever comes from a row or from EC2 is text in it, never markup."""
+    found = status(seen)
+    lost = losses(seen.replicas.values())[-LOSSES_SHOWN:]
+    desired = "?" if found.desired is None else found.desired
+    color = COLORS[found.judgement]
+    parts = [
+        f'<p><b style="color:{color}">{escape(found.judgement)} {found.ready}/{desired}</b> '
+        f"version {found.version or '?'}, {found.on_demand} on-demand, "
+        f"{usd(found.usd_per_hour, 2)} USD/h. {escape(found.why)}</p>",
+        _table(
+            ("ID", "Version", "State", "Pool", "As", "Instance", "Age", "USD/h", "Replaces", ""),
+            (_replica(row) for row in (*found.replicas[:REPLICAS_SHOWN], *found.failed)),
+        ),
+        "<h4>Last losses</h4>",
+        _table(
+            ("At (UTC)", "Lost", "From", "", "By", "Out", "Launched", "Ready", "Whole"),
+            (_loss(loss) for loss in reversed(lost)),
+        )
+        if lost
+        else "<p>None in 30 days.</p>",
+    ]
+    if len(found.replicas) > REPLICAS_SHOWN:
+        parts.insert(2, f"<p>… and {len(found.replicas) - REPLICAS_SHOWN} more.</p>")
+    return "".join(parts)
+
+
+def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    head = "".join(f"<th>{escape(title)}</th>" for title in titles)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>" for cells in rows)
+    return f"<table><tr>{head}</tr>{body}</table>"
+
+
+def _replica(row: ReplicaRow) -> Sequence[str]:
+    return (
+        str(row.id),
+        str(row.version),
+        row.state,
+        row.pool,
+        row.purchase_option,
+        row.instance_id or "",
+        duration(row.age_s),
+        usd(row.usd_per_hour),
+        str(row.replaces or ""),
+        row.note,
+    )
+
+
+def _loss(loss: Loss) -> Sequence[str]:
+    by = f"{loss.replaced_by or 'none'}" + (f" (meanwhile {loss.fallback})" if loss.fallback else "")
+    return (
+        f"{loss.at:%Y-%m-%d %H:%M:%S}",
+        str(loss.replica),
+        str(loss.pool or ""),
+        "warned" if loss.is_warned else "no warning",
+        by,
+        duration(loss.out_s),
+        duration(loss.launched_s),
+        duration(loss.ready_s),
+        duration(loss.whole_s),
+    )

@@ -1,0 +1,87 @@
+"""A dashboard's table of replicas and last losses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from html.parser import HTMLParser
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lambdas import widget as function
+from spotrelay.core.replica import ReplicaState
+from spotrelay.core.rows import Rows
+from spotrelay.operate.rows import Account
+from spotrelay.operate.widget import REPLICAS_SHOWN, rendered
+from tests.operate.replicas import replica
+from tests.operate.test_history import pair
+from tests.operate.test_status import on, seen
+
+HOSTILE = "<script>alert('x')</script> & <b>"
+
+
+class Cells(HTMLParser):
+    """The text of each cell, and every tag."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.cells: list[str] = []
+        self._is_in_cell = False
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        """See `HTMLParser`."""
+        self.tags.append(tag)
+        if tag == "td":
+            self.cells.append("")
+            self._is_in_cell = True
+
+    def handle_data(self, data: str) -> None:
+        """See `HTMLParser`."""
+        if self._is_in_cell:
+            self.cells[-1] += data
+
+    def handle_endtag(self, tag: str) -> None:
+        """See `HTMLParser`."""
+        if tag == "td":
+            self._is_in_cell = False
+
+
+def test_it_has_the_judgement_the_replicas_and_the_losses() -> None:
+    """What a status and a history say."""
+    found = rendered(seen(*pair()))
+    cells = Cells(found).cells
+    assert "NOT WHOLE 1/3" in found
+    assert "us-east-1c/g6.xlarge" in cells
+    assert "warned" in cells
+    assert "1 min 36 s" in cells
+
+
+def test_what_rows_say_is_text() -> None:
+    """A reason with markup in it is shown as it is, and nothing of it runs in anybody's console."""
+    failed = replace(replica(9, ReplicaState.FAILED, entered={"FAILED": 3500.0}), reason=HOSTILE)
+    found = Cells(rendered(seen(on(1), failed)))
+    assert HOSTILE in found.cells
+    assert "script" not in found.tags
+
+
+def test_a_large_fleet_is_cut_and_says_so() -> None:
+    """CloudWatch takes no endless table."""
+    found = rendered(seen(*(on(id_) for id_ in range(1, REPLICAS_SHOWN + 11))))
+    assert "… and 10 more." in found
+    assert len([tag for tag in Cells(found).tags if tag == "tr"]) == REPLICAS_SHOWN + 1
+
+
+def test_it_describes_itself_and_knows_no_unknown_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CloudWatch asks for a description with `describe`; a name that nobody deployed is told, escaped."""
+    context: Any = SimpleNamespace(
+        function_name="w", memory_limit_in_mb=1, invoked_function_arn="a", aws_request_id="r"
+    )
+    assert function.handler({"describe": True}, context).startswith("## ")
+    store = SimpleNamespace(load=lambda _: Rows(), history=lambda *_: (), recall=lambda *_: seen().memory)
+    services = SimpleNamespace(get=lambda *_, **__: None)
+    account: Any = Account(store, services, "us-east-1")
+    monkeypatch.setattr(function, "account", lambda: account)
+    assert "No service &lt;b&gt;:" in function.handler({"service": "<b>"}, context)

@@ -38,7 +38,7 @@ def deployed(settings: DemoSettings, scratch: Path, others: Sequence[Path] = ())
         finally:
             operator.save_function_logs(settings.logs)
             if directory := os.environ.get(emitted.VARIABLE):
-                emitted.note(operator, Path(directory))
+                emitted.note(operator, settings.logs, Path(directory))
         planted.must_not_have_leaked(operator, settings.logs)
     finally:
         processes.stop_all()

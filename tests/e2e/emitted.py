@@ -18,16 +18,22 @@ from typing import Any
 from uuid import uuid4
 
 from lab.demo.operator import Operator
+from lab.local.metrics import embedded_metrics
 from spotrelay.core.names import METRICS_NAMESPACE
 
 VARIABLE = "SPOTRELAY_EMITTED"
 
 
-def note(operator: Operator, directory: Path) -> None:
-    """Write down what one deployment counted, and what its boards and alarms name."""
+def note(operator: Operator, logs: Path, directory: Path) -> None:
+    """Write down what a deployment's functions counted, by their logs, and what boards and alarms name."""
+    counted = {
+        datum.name
+        for file in logs.glob("function-*.log")
+        for line in file.read_text(encoding="utf-8").splitlines()
+        for datum in embedded_metrics(line)
+        if datum.namespace == METRICS_NAMESPACE
+    }
     cloudwatch = operator.session.client("cloudwatch")
-    pages = cloudwatch.get_paginator("list_metrics").paginate(Namespace=METRICS_NAMESPACE)
-    counted = {metric["MetricName"] for page in pages for metric in page["Metrics"]}
     directory.mkdir(parents=True, exist_ok=True)
     told = {"counted": sorted(counted), "named": sorted(set(_named(cloudwatch)))}
     (directory / f"{uuid4().hex}.json").write_text(json.dumps(told), encoding="utf-8")
@@ -41,9 +47,7 @@ def missing(directory: Path) -> set[str]:
     """
     notes = [json.loads(file.read_text(encoding="utf-8")) for file in directory.glob("*.json")]
     if not notes:
-        raise FileNotFoundError(
-            f"{directory}: no deployment has noted anything; run the suite with {VARIABLE}"
-        )
+        raise FileNotFoundError(f"{directory}: nobody has noted anything; run the suite with {VARIABLE}")
     named = {name for told in notes for name in told["named"]}
     return named - {name for told in notes for name in told["counted"]}
 
@@ -52,10 +56,8 @@ def _named(cloudwatch: Any) -> Iterator[str]:
     """Of our own metrics, those that alarms and boards name."""
     for page in cloudwatch.get_paginator("describe_alarms").paginate():
         for alarm in page["MetricAlarms"]:
-            queries = [
-                query["MetricStat"]["Metric"] for query in alarm.get("Metrics", ()) if "MetricStat" in query
-            ]
-            for metric in queries or [alarm]:
+            stats = [query["MetricStat"] for query in alarm.get("Metrics", ()) if "MetricStat" in query]
+            for metric in [stat["Metric"] for stat in stats] or [alarm]:
                 if metric.get("Namespace") == METRICS_NAMESPACE:
                     yield metric["MetricName"]
     for entry in cloudwatch.list_dashboards()["DashboardEntries"]:

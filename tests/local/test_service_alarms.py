@@ -208,3 +208,21 @@ def test_an_alarm_on_metric_math_rings(aws: Aws) -> None:
     eventually(lambda: alarm()["StateValue"] == "ALARM", "9 / 3 is more than 2")
     cloudwatch.put_metric_data(Namespace="Math", MetricData=data[1:])
     eventually(lambda: alarm()["StateValue"] == "OK", "9 / 6 isn't")
+
+
+def test_a_new_alarm_is_suppressed_from_the_start(aws: Aws) -> None:
+    """What is so when it is made, and explained by an alarm that rings, is told nobody."""
+    cloudwatch, sns = aws.client("cloudwatch"), aws.client("sns")
+    topic = sns.create_topic(Name="suppressed")["TopicArn"]
+    url, arn = aws.queue("sns.amazonaws.com")
+    sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=arn)
+    cloudwatch.put_composite_alarm(AlarmName="greater", AlarmRule="TRUE")
+    cloudwatch.put_composite_alarm(
+        AlarmName="lesser", AlarmRule="TRUE", ActionsSuppressor="greater", AlarmActions=[topic],
+        ActionsSuppressorWaitPeriod=0, ActionsSuppressorExtensionPeriod=0,
+    )  # fmt: skip
+    cloudwatch.put_composite_alarm(AlarmName="told", AlarmRule="TRUE", AlarmActions=[topic])
+    (message,) = aws.sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10)["Messages"]
+    assert json.loads(json.loads(message["Body"])["Message"])["AlarmName"] == "told"
+    for name in ("lesser", "greater", "told"):
+        cloudwatch.delete_alarms(AlarmNames=[name])

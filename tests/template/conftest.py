@@ -15,6 +15,19 @@ from tests.template.support import Template
 ROOT = Path(__file__).resolve().parents[2]
 SERVICE_FILES = {"demo": ROOT / "services" / "demo.yaml", "llama3": ROOT / "services" / "llama3.yaml"}
 
+SCALED = """
+name: scaled
+resources: {accelerators: L4, use_spot: true, ports: 8080}
+service:
+  readiness_probe: {path: /v1/models, post_data: {ready: true}, initial_delay_seconds: 600}
+  replica_policy: {min_replicas: 0, max_replicas: 4}
+spotrelay:
+  standby: 1
+  scaling: {ongoing: {target_per_replica: 8}}
+run: serve
+"""
+"""Follows its requests, may sleep, and has standbys."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep these tests in one worker, so that they share the synthesis."""
@@ -70,3 +83,13 @@ def asset(assembly: Path) -> Path:
     """The functions' code as it is uploaded."""
     (found,) = assembly.glob("asset.*")
     return found
+
+
+@pytest.fixture(scope="session")
+def scaled(tmp_path_factory: pytest.TempPathFactory) -> Template:
+    """The stack of `SCALED`."""
+    directory = tmp_path_factory.mktemp("scaled")
+    file = directory / "scaled.yaml"
+    file.write_text(SCALED, encoding="utf-8")
+    assembly = synthesize(directory / "assembly", AppSettings(services=(file,)))
+    return Template.read(assembly, f"{SERVICE_PREFIX}scaled")

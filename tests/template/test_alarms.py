@@ -321,8 +321,15 @@ def test_an_outage_rings_within_minutes_and_once(
     """All are lost: one message then and one when something serves, though clients see errors, and whatever
     keeps the replacements."""
     service, lost, back = service_of(service_name), 600, 700
+
+    def ready(minute: int) -> list[float]:
+        """In the first minute, what was before it, too."""
+        return (
+            [0] if lost < minute < back else [0, service.replicas] if minute == lost else [service.replicas]
+        )
+
     streams = {
-        **replicas(between(lost, back, 0, service.replicas), service.replicas),
+        **replicas(ready, service.replicas),
         "HTTPCode_ELB_5XX_Count": between(lost, back, 10, 0),
         "RequestCount": between(lost, back, 0, 10),
     }
@@ -335,6 +342,27 @@ def test_an_outage_rings_within_minutes_and_once(
     assert begin <= lost + 3
     assert end <= back + 3
     assert "ALARM" in watch.states[Alarm.NOT_WHOLE], "suppressed, and not untrue"
+
+
+def test_waking_up_is_no_outage(scaled: Template) -> None:
+    """A service that the load brings to zero has nothing ready for as long as a start takes, time and again.
+
+    One that doesn't wake in its time is an outage.
+    """
+    start = 600 // 60
+    ready: Stream = lambda m: [0 if m < 600 or m % 240 < 120 + start else 1]  # noqa: E731
+    desired: Stream = lambda m: [1 if m < 60 or m % 240 >= 120 else 0]  # noqa: E731
+    streams: dict[str, Stream] = {
+        Metric.REPLICAS_READY: lambda m: [min(next(iter(ready(m))), next(iter(desired(m))))],
+        Metric.REPLICAS_MISSING: lambda m: [max(next(iter(desired(m))) - next(iter(ready(m))), 0)],
+        Metric.REPLICAS_UNLAUNCHED: always(0),
+    }
+    assert [alarm for m, alarm in Watch(scaled, "scaled", streams).run(DAY).rang() if m > 610] == []
+    streams[Metric.REPLICAS_MISSING] = lambda m: [1 if m >= 1000 else 0]
+    streams[Metric.REPLICAS_READY] = between(100, 200)
+    ((minute, alarm),) = Watch(scaled, "scaled", streams).run(DAY).rang()
+    assert alarm == Alarm.NOTHING_READY
+    assert 1000 + start < minute <= 1000 + start + 5
 
 
 def test_what_stays_missing_after_an_outage_is_told(service_stack: Template, service_name: str) -> None:
@@ -411,9 +439,9 @@ def test_a_few_errors_among_many_answers_are_quiet(service_stack: Template, serv
 
 
 def test_a_long_fallback_rings_after_two_hours(service_stack: Template, service_name: str) -> None:
-    """And it is over with the fallback: its metric then has no values."""
+    """And it is over with the fallback: its metric then has no values. Some ticks may be lost."""
     streams: dict[str, Stream] = {
-        Metric.LONGEST_FALLBACK_S: lambda m: [(m - 60) * 60] if 60 <= m < 300 and m % 3 else []
+        Metric.LONGEST_FALLBACK_S: lambda m: [(m - 60) * 60] if 60 <= m < 300 and m % 5 == 0 else []
     }
     (begin, alarm, _), (end, same, state) = Watch(service_stack, service_name, streams).run(DAY).told
     assert (alarm, same, state) == (Alarm.FALLBACK_TOO_LONG, Alarm.FALLBACK_TOO_LONG, "OK")

@@ -18,8 +18,7 @@ import pytest
 
 from spotrelay.core.names import METRICS_NAMESPACE, Metric
 from stacks.application import SERVICE_PREFIX
-from stacks.settings import AppSettings
-from tests.template.conftest import ROOT, SERVICE_FILES, synthesize
+from tests.template.conftest import ROOT, SERVICE_FILES
 from tests.template.support import Template, flat, metrics_of
 
 WIDTH = 24
@@ -66,19 +65,6 @@ PUBLISHED = {
 another name would leave all of them without data."""
 
 MODULES = ("spotrelay", "lambdas")
-
-SCALED = """
-name: scaled
-resources: {accelerators: L4, use_spot: true, ports: 8080}
-service:
-  readiness_probe: {path: /v1/models, post_data: {ready: true}, initial_delay_seconds: 600}
-  replica_policy: {min_replicas: 0, max_replicas: 4}
-spotrelay:
-  standby: 1
-  scaling: {ongoing: {target_per_replica: 8}}
-run: serve
-"""
-"""Follows its requests, may sleep, and has standbys."""
 
 
 @dataclass(frozen=True)
@@ -156,16 +142,6 @@ def emitted() -> set[str]:
                 if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "Metric":
                     found.add(Metric[node.attr].value)
     return found
-
-
-@pytest.fixture(scope="session")
-def scaled(tmp_path_factory: pytest.TempPathFactory) -> Template:
-    """The stack of `SCALED`."""
-    directory = tmp_path_factory.mktemp("scaled")
-    file = directory / "scaled.yaml"
-    file.write_text(SCALED, encoding="utf-8")
-    assembly = synthesize(directory / "assembly", AppSettings(services=(file,)))
-    return Template.read(assembly, f"{SERVICE_PREFIX}scaled")
 
 
 def test_every_metric_that_is_named_is_one_that_is_emitted(

@@ -55,7 +55,9 @@ class Advice:
     def more_accelerators(self) -> list[More]:
         """Those that would do and are left out as larger or dearer than it takes, most pools first."""
         found: dict[Accelerators, list[Fit]] = {}
-        fits, _ = fitting(self.question, (out.type for out in self.outs if out.cause in (Cause.LARGE, Cause.DEAR)))
+        fits, _ = fitting(
+            self.question, (out.type for out in self.outs if out.cause in (Cause.LARGE, Cause.DEAR))
+        )
         for fit in fits:
             if fit.accelerators not in self.groups():
                 found.setdefault(fit.accelerators, []).append(fit)
@@ -69,7 +71,9 @@ class Advice:
             for region in catalog.regions()
             if region not in self.question.regions
         }
-        most = sorted((region for region in counts if counts[region]), key=lambda region: (-counts[region], region))
+        most = sorted(
+            (region for region in counts if counts[region]), key=lambda region: (-counts[region], region)
+        )
         return [(region, counts[region]) for region in most[:OTHER_REGIONS]]
 
 

@@ -111,7 +111,12 @@ def given(total: float) -> Need:
 
 
 def inference(
-    params: float, precision: Precision, attention: Attention | None, context: int, batch: int, kept: float = 0.0
+    params: float,
+    precision: Precision,
+    attention: Attention | None,
+    context: int,
+    batch: int,
+    kept: float = 0.0,
 ) -> Need:
     """What serving takes: `batch` requests of `context` tokens at once."""
     quantised = precision.bits < 16
@@ -129,7 +134,9 @@ def inference(
             f" x {context} tokens x {batch} request{'s' if batch > 1 else ''}"
         )
     overhead = OVERHEAD * weights
-    lines.append(f"overhead {gib(overhead)}: {OVERHEAD:.0%} of the weights, for the forward pass and the runtime")
+    lines.append(
+        f"overhead {gib(overhead)}: {OVERHEAD:.0%} of the weights, for the forward pass and the runtime"
+    )
     return Need(weights, one * batch, overhead, tuple(lines), one)
 
 

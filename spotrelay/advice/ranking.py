@@ -193,7 +193,10 @@ def _dear(choice: Choice, others: Sequence[Choice]) -> tuple[Cause, str] | None:
         return Cause.DEAR, f"on-demand at {choice.price.on_demand:.3f} USD an hour; {best.name} does {how}"
     if choice.per_usd >= most:
         return None
-    return Cause.DEAR, f"Spot at {choice.price.spot:.3f} USD an hour; {best.name} does more for the money on-demand"
+    return (
+        Cause.DEAR,
+        f"Spot at {choice.price.spot:.3f} USD an hour; {best.name} does more for the money on-demand",
+    )
 
 
 def _large(choice: Choice, others: Sequence[Choice]) -> tuple[Cause, str] | None:
@@ -206,7 +209,9 @@ def _large(choice: Choice, others: Sequence[Choice]) -> tuple[Cause, str] | None
     alike = [other for other in others if other.fit.accelerators == choice.fit.accelerators]
     least = min(alike, key=lambda other: other.fit.type.vcpus)
     if choice.fit.type.vcpus > MOST_TIMES_VCPUS * least.fit.type.vcpus:
-        more = f"{choice.fit.type.vcpus} vCPU with the same {choice.fit.accelerators} as {least.name}, which has"
+        more = (
+            f"{choice.fit.type.vcpus} vCPU with the same {choice.fit.accelerators} as {least.name}, which has"
+        )
         return Cause.OVERSIZED, f"{more} {least.fit.type.vcpus}"
     return None
 
@@ -239,4 +244,4 @@ def ranked(found: Iterable[Choice], rank: Rank = Rank.PRICE) -> list[Choice]:
             choice.name,
         )
 
-    return sorted(found, key=key)  # type: ignore[arg-type]  # each place has one kind of value
+    return sorted(found, key=key)

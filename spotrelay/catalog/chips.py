@@ -97,9 +97,7 @@ def all_chips() -> Mapping[str, Chip]:
     chips = {}
     for name, values in told["chips"].items():
         facts = {key: fact(pair) for key, pair in values.items() if key != "tflops"}
-        shared = {
-            key: fact(pair) for key, pair in told["architectures"][facts["architecture"].value].items()
-        }
+        shared = {key: fact(pair) for key, pair in told["architectures"][facts["architecture"].value].items()}
         rates = {precision: fact(pair) for precision, pair in values.get("tflops", {}).items()}
         chips[name] = Chip(name=name, **shared, **facts, tflops=rates)
     return chips

@@ -18,7 +18,8 @@ from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
-from spotrelay.catalog import ACCELERATED, HOST_COLUMNS, OFFERED, PLAIN
+from spotrelay.catalog import ACCELERATED, OFFERED, PLAIN
+from spotrelay.catalog.hosts import COLUMNS as HOST_COLUMNS
 from spotrelay.catalog.hosts import hosted
 from spotrelay.core.instance_types import InstanceType, described
 

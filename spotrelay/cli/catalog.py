@@ -25,7 +25,10 @@ def catalog(
     gpu: Annotated[
         str | None,
         typer.Option(
-            "--gpu", help="Only this accelerator, with all that is known of it.", metavar="NAME", show_default=False
+            "--gpu",
+            help="Only this accelerator, with all that is known of it.",
+            metavar="NAME",
+            show_default=False,
         ),
     ] = None,
     is_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
@@ -153,7 +156,18 @@ def _show(chip: Chip) -> None:
     for line in table(("", "", ""), [(label, value, f"[{sources[of]}]") for label, value, of in rows])[1:]:
         typer.echo(f"  {line}")
     typer.echo()
-    head = ("TYPE", "GPUS", "GiB EACH", "vCPU", "HOST GiB", "NVMe GB", "NETWORK Gbit/s", "EFA", "EBS MB/s", "REGIONS")
+    head = (
+        "TYPE",
+        "GPUS",
+        "GiB EACH",
+        "vCPU",
+        "HOST GiB",
+        "NVMe GB",
+        "NETWORK Gbit/s",
+        "EFA",
+        "EBS MB/s",
+        "REGIONS",
+    )
     types = []
     for type_ in _types(chip.name):
         host = data.host_of(type_.name)
@@ -193,7 +207,10 @@ def _facts(chip: Chip) -> Iterator[tuple[str, str, tuple[str, date, str]]]:
         "NVLink, GB/s": chip.nvlink_gb_s,
         "NVSwitch": chip.nvswitch,
         "memory, GiB": chip.memory_gib,
-        **{f"{name.upper()}, T{'OP' if name.startswith('int') else 'FLOP'}/s dense": rate for name, rate in chip.tflops.items()},
+        **{
+            f"{name.upper()}, T{'OP' if name.startswith('int') else 'FLOP'}/s dense": rate
+            for name, rate in chip.tflops.items()
+        },
     }
     for label, fact in told.items():
         if fact is not None:

@@ -30,7 +30,9 @@ def pairs() -> Iterator[tuple[str, Any]]:
                 yield from ((f"{kind}.{name}.{key}.{sub}", pair) for sub, pair in inner)
 
 
-@pytest.mark.parametrize(("place", "pair"), list(pairs()), ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    ("place", "pair"), list(pairs()), ids=lambda value: value if isinstance(value, str) else ""
+)
 def test_no_value_is_without_a_source(place: str, pair: Any) -> None:
     """Each is a pair of the value and the key of a source that is there."""
     assert len(pair) == 2, place
@@ -64,7 +66,13 @@ def test_rates_are_of_precisions_that_the_matrix_units_have() -> None:
 def test_dense_rates_double_as_the_width_halves() -> None:
     """A rate "with sparsity" that slipped in would be four times the next wider one's."""
     for chip in all_chips().values():
-        for wide, narrow in (("tf32", "bf16"), ("bf16", "fp8"), ("bf16", "int8"), ("fp8", "fp4"), ("int8", "int4")):
+        for wide, narrow in (
+            ("tf32", "bf16"),
+            ("bf16", "fp8"),
+            ("bf16", "int8"),
+            ("fp8", "fp4"),
+            ("int8", "int4"),
+        ):
             one, other = chip.rate(wide), chip.rate(narrow)
             if one and other and not chip.architecture.value.startswith("Neuron"):
                 # Blackwell Ultra's FP4 is three times its FP8: it was made for that.
@@ -93,7 +101,12 @@ def test_well_known_values_are_as_the_makers_print_them(
 ) -> None:
     """A sample, and that what couldn't be confirmed stays unknown."""
     chip = all_chips()[name]
-    assert (chip.bandwidth, chip.rate("bf16"), chip.rate("fp8"), chip.nvlink) == (bandwidth, bf16, fp8, nvlink)
+    assert (chip.bandwidth, chip.rate("bf16"), chip.rate("fp8"), chip.nvlink) == (
+        bandwidth,
+        bf16,
+        fp8,
+        nvlink,
+    )
 
 
 def test_precisions_follow_nvidias_table() -> None:

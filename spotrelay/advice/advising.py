@@ -81,7 +81,7 @@ def advise(question: Question, market: Market, rank: Rank = Rank.PRICE) -> Advic
     """What is recommended."""
     fits, outs = fitting(question, candidates())
     kept, unworthy = worthwhile(choices(fits, question, market), question)
-    return Advice(question, tuple(ranked(kept, rank)), (*outs, *unworthy), market, rank)
+    return Advice(question, tuple(ranked(kept, question.need, rank)), (*outs, *unworthy), market, rank)
 
 
 def suitable(question: Question) -> list[Fit]:

@@ -15,7 +15,7 @@ SYSTEM_GIB = 2
 """Host memory that the system and a server's own processes take beside the weights that pass through."""
 
 TIGHT = 0.9
-"""Of a GPU's memory vLLM takes so much by default (`gpu-memory-utilization`): beyond, something must be told."""
+"""Of a GPU's memory vLLM takes so much by default (`gpu-memory-utilization`): for more it must be told."""
 
 
 class Interconnect(Enum):
@@ -52,8 +52,8 @@ class Question:
     def host_gib(self) -> Amount:
         """Host memory that a type must have.
 
-        Weights pass through it while they are loaded: 2xlarge or larger, AWS's own advice for image models, is
-        this rule for models of 16 GB.
+        Weights pass through it while they are loaded: 2xlarge or larger, AWS's own advice for image models,
+        is this rule for models of 16 GB.
         """
         if self.memory:
             return self.memory
@@ -180,16 +180,16 @@ Problem = tuple[Cause, str]
 
 def _of_another_kind(type_: InstanceType, question: Question) -> Problem | None:
     if type_.manufacturer == "AWS":
-        return Cause.MAKER, f"{type_.accelerator} runs models compiled with AWS's Neuron SDK, not CUDA"
+        return Cause.MAKER, "AWS's own chips: they run models compiled with the Neuron SDK, not CUDA"
     if not type_.is_nvidia:
         return Cause.MAKER, f"{type_.accelerator} doesn't run CUDA"
     if type_.arch != question.arch:
         return Cause.ARCH, f"{type_.arch}, which needs an image of its own (--arch {type_.arch})"
     if not type_.accelerator_count:
-        size = catalog.memory_bytes(type_) / 1024**3
-        share = catalog.host_of(type_.name).share
-        # To ask for a share is possible by name only: accelerators count whole ones.
-        return Cause.SHARE, f"{share:g} of one {type_.accelerator}, {size:.1f} GiB"
+        # A service file can ask for a share by the type's name only: accelerators are whole ones.
+        holds = catalog.memory_bytes(type_) >= question.need.total
+        how = "would hold it: resources.instance_types can name it" if holds else "is too little"
+        return Cause.SHARE, f"a share of one {type_.accelerator} {how}"
     return None
 
 

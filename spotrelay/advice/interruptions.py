@@ -6,7 +6,8 @@ The file behind https://aws.amazon.com/ec2/spot/instance-advisor/ that anybody m
      "spot_advisor": {"us-east-1": {"Linux": {"g5.xlarge": {"s": 63, "r": 4}, …}, …}, …}, …}
 
 `r` is the range of how many instances were interrupted in the last 30 days, `s` the average saving against
-on-demand, in percent. It tells neither zones nor times, so it doesn't rank: most GPU types share the top range.
+on-demand, in percent. It tells neither zones nor times, so it doesn't rank: most GPU types share the top
+range.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ Sources of the formulas:
 - Overhead: up to 20 % of the weights, says EleutherAI's "Transformer Math 101"
   (https://blog.eleuther.ai/transformer-math/). All of it is taken here.
 - Training: 16 bytes for each parameter, of Adam with mixed precision (ZeRO, arXiv:1910.02054, section 3.1): 2
-  of the weights, 2 of the gradients, 12 of the optimizer, shared evenly among the GPUs; and the same overhead.
+  of the weights, 2 of the gradients, 12 of the optimizer, shared evenly among the GPUs; and the same
+  overhead.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ TRAINING_BYTES = 16
 """For each parameter; see the module."""
 
 CACHE_BYTES = 2
-"""For each element: servers keep keys and values in 16 bits unless told otherwise (vLLM's `kv-cache-dtype`)."""
+"""For each element: servers keep keys and values in 16 bits unless told otherwise (vLLM's
+`kv-cache-dtype`)."""
 
 
 class Phase(StrEnum):
@@ -130,7 +132,8 @@ def inference(
     if attention and context:
         lines.append(
             f"KV cache {gib(one * batch)}: 2 x {attention.layers} layers x {attention.kv_heads} heads"
-            f" x {attention.head_width} x {CACHE_BYTES} bytes = {attention.bytes_per_token / 1024:g} KiB a token,"
+            f" x {attention.head_width} x {CACHE_BYTES} bytes"
+            f" = {attention.bytes_per_token / 1024:g} KiB a token,"
             f" x {context} tokens x {batch} request{'s' if batch > 1 else ''}"
         )
     overhead = OVERHEAD * weights
@@ -148,8 +151,8 @@ def training(params: float) -> Need:
         states,
         overhead=overhead,
         working=(
-            f"weights, gradients and optimizer {gib(states)}: {params / 1e9:g} B parameters x {TRAINING_BYTES} bytes"
-            " (Adam, mixed precision), shared among the GPUs",
+            f"weights, gradients and optimizer {gib(states)}: {params / 1e9:g} B parameters"
+            f" x {TRAINING_BYTES} bytes (Adam, mixed precision), shared among the GPUs",
             f"overhead {gib(overhead)}: {OVERHEAD:.0%} of that; activations of long sequences take more",
         ),
     )

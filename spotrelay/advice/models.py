@@ -42,6 +42,7 @@ def models() -> Mapping[str, Model]:
 
 
 def nearest_language_model(params: float) -> Model:
-    """The one with a cache whose size is nearest, by ratio: its shape is assumed of a model without a name."""
+    """The one with a cache whose size is nearest, by ratio: its shape is assumed of a model without a
+    name."""
     candidates = [model for model in models().values() if model.name.startswith(("llama", "qwen"))]
     return min(candidates, key=lambda model: abs(math.log(model.params / params)))

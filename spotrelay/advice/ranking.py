@@ -9,16 +9,16 @@ from enum import Enum
 from spotrelay import catalog
 from spotrelay.advice.fitting import Cause, Fit, Out, Question
 from spotrelay.advice.interruptions import Band
-from spotrelay.advice.memory import Phase
+from spotrelay.advice.memory import Need, Phase
 
 MOST_TIMES = 2.5
 """How much dearer, or larger, than the cheapest a type may be that isn't known to be cheaper as Spot. The
-source documents' own average of Spot on GPU types is 60 % and more under on-demand (63 % of g5 in Oregon): at 2.5
-times the price such a type costs as Spot what the cheapest costs on-demand, which stands in anyway."""
+source documents' own average of Spot on GPU types is 60 % and more under on-demand (63 % of g5 in Oregon): at
+2.5 times the price such a type costs as Spot what the cheapest costs on-demand, which stands in anyway."""
 
 MOST_TIMES_VCPUS = 4
-"""The same where nothing is known but sizes. Most of a small GPU type's price is the GPU: among g5, g6 and g6e
-four times the vCPU cost twice as much, eight times three to four times as much (us-east-1, 2025)."""
+"""The same where nothing is known but sizes. Most of a small GPU type's price is the GPU: among g5, g6 and
+g6e four times the vCPU cost twice as much, eight times three to four times as much (us-east-1, 2025)."""
 
 
 class Rank(Enum):
@@ -77,7 +77,8 @@ class Choice:
     price: Price
     band: Band | None
     load_s: float
-    """To read the weights over the network or from an EBS volume, whichever is faster: no start is shorter."""
+    """To read the weights over the network or from an EBS volume, whichever is faster: no start is
+    shorter."""
 
     @property
     def name(self) -> str:
@@ -107,9 +108,9 @@ def _per_usd(bound: Bound | None, price: float | None) -> float | None:
 def bound(fit: Fit, question: Question) -> Bound | None:
     """The limit of one replica: all GPUs of the instance, as if they shared the work without loss.
 
-    Decoding a token takes at least a reading of the weights, which serves a batch at once, and 2 operations for
-    each parameter. A prompt's token takes these 2, a training token 6 (arXiv:2001.08361, section 2.1). The KV
-    cache, attention and activations come on top: so this is a bound.
+    Decoding a token takes at least a reading of the weights, which serves a batch at once, and 2 operations
+    for each parameter. A prompt's token takes these 2, a training token 6 (arXiv:2001.08361, section 2.1).
+    The KV cache, attention and activations come on top: so this is a bound.
     """
     chip = catalog.all_chips()[fit.type.accelerator]
     flops = chip.rate(fit.computed_in)
@@ -216,13 +217,13 @@ def _large(choice: Choice, others: Sequence[Choice]) -> tuple[Cause, str] | None
     return None
 
 
-def ranked(found: Iterable[Choice], rank: Rank = Rank.PRICE) -> list[Choice]:
+def ranked(found: Iterable[Choice], need: Need, rank: Rank = Rank.PRICE) -> list[Choice]:
     """Most for the money first.
 
     Without any price: the highest bound for each GiB of GPU memory. Of all that the catalog knows that comes
     nearest to what AWS charges for: of the single-GPU types of g4dn, g5, g6 and g6e with 8 vCPU it gives the
-    order that on-demand prices of us-east-1 (2025) give, in decoding and in prefill. What isn't known comes last;
-    of equals the smaller host first.
+    order that on-demand prices of us-east-1 (2025) give, in decoding and in prefill. What isn't known comes
+    last, before what fits so tightly that a server must be told; of equals the smaller host comes first.
     """
     found = list(found)
     is_priced = any(choice.price.paid is not None for choice in found)
@@ -234,6 +235,7 @@ def ranked(found: Iterable[Choice], rank: Rank = Rank.PRICE) -> list[Choice]:
             score = choice.per_usd if is_priced else choice.density
         paid = choice.price.paid
         return (
+            choice.fit.is_tight(need),
             score is None,
             -(score or 0.0),
             paid is None,

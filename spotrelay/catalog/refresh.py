@@ -26,8 +26,8 @@ from spotrelay.core.instance_types import InstanceType, described
 COLUMNS = (*(field.name for field in fields(InstanceType)), *HOST_COLUMNS)
 
 ZONE_ID = re.compile(r"[a-z]+[0-9]+-az[0-9]+")
-"""Of an availability zone, such as `use1-az4`; Local Zones have longer ones. Unlike a zone's name its ID is the
-same in every account."""
+"""Of an availability zone, such as `use1-az4`; Local Zones have longer ones. Unlike a zone's name its ID is
+the same in every account."""
 
 PLAIN_FAMILIES = re.compile(r"([cmr]([5-9]|\d\d)|t[3-9]|x[2-9]|z\d)[a-z0-9-]*")
 """Without an accelerator: compute, general purpose and memory, their burstable, large and fast relatives.
@@ -140,8 +140,8 @@ def files(
 def source_of_moto(date: str) -> dict[str, str]:
     """What the data files say of where they came from."""
     return {
-        "source": f"moto {metadata.version('moto')}, moto/ec2/resources (https://github.com/getmoto/moto): AWS's "
-        "answers to DescribeInstanceTypes and DescribeInstanceTypeOfferings, reduced to what is used",
+        "source": f"moto {metadata.version('moto')}, moto/ec2/resources (https://github.com/getmoto/moto): "
+        "AWS's answers to DescribeInstanceTypes and DescribeInstanceTypeOfferings, reduced to what is used",
         "licence": "Apache-2.0",
         "date": date,
     }

@@ -35,8 +35,8 @@ def catalog(
 ) -> None:
     """Show what each accelerator has, and the instance types that have it.
 
-    What AWS's API tells is from a dated copy, which needs no credentials; the rest has its source, and is ? where
-    none could be found. Rates are dense, in TFLOP/s.
+    What AWS's API tells is from a dated copy, which needs no credentials; the rest has its source, and is ?
+    where none could be found. Rates are dense, in TFLOP/s.
     """
     from spotrelay.catalog import all_chips
 

@@ -64,7 +64,7 @@ def test_ec2_itself_may_be_asked_where_types_are_offered(monkeypatch: pytest.Mon
             rows.append(("g6.xlarge", "use1-atl2-az1"))
             return [{"InstanceTypeOfferings": [{"InstanceType": t, "Location": z} for t, z in rows]}]
 
-    monkeypatch.setattr("boto3.client", lambda name, region_name: Ec2())
+    monkeypatch.setattr("boto3.client", lambda *_, **__: Ec2())
     found = refresh.offered(["g6.xlarge", "g5.xlarge"], refresh.offerings_of_ec2("us-east-1"))
     assert asked == [{"LocationType": "availability-zone-id"}]
     assert found == {"g5.xlarge": {}, "g6.xlarge": {"us-east-1": ["use1-az1", "use1-az4"]}}

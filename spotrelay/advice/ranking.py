@@ -179,25 +179,35 @@ def worthwhile(found: Sequence[Choice], question: Question) -> tuple[list[Choice
 
 
 def _dear(choice: Choice, others: Sequence[Choice]) -> tuple[Cause, str] | None:
-    """Whether an on-demand instance does more for the money than this one."""
+    """Whether an on-demand instance, which stands in anyway, does more for the money than this one."""
+    alike = [
+        other
+        for other in others
+        if other.fit.accelerators == choice.fit.accelerators and other.price.on_demand is not None
+    ]
+    if alike:
+        # The same GPUs do the same work: here the prices say enough, even where no bound is known.
+        least = min(alike, key=lambda other: other.price.on_demand or 0.0)
+        times = (choice.price.on_demand or choice.price.paid or 0.0) / (least.price.on_demand or 1.0)
+        most = 1.0 if choice.price.spot is not None else MOST_TIMES
+        if (choice.price.paid or 0.0) > most * (least.price.on_demand or 0.0):
+            reason = f"{choice.fit.accelerators} like {least.name} at {times:.1f} times the price"
+            return Cause.DEAR, f"{reason} ({_priced(choice)})"
     by_work = [other for other in others if other.per_usd_on_demand is not None]
     if choice.per_usd is None or not by_work:
         return None
     best = max(by_work, key=lambda other: other.per_usd_on_demand or 0.0)
-    most = best.per_usd_on_demand or 0.0
-    if best is choice:
+    needed = choice.per_usd * (1.0 if choice.price.spot is not None else MOST_TIMES)
+    if best is choice or needed >= (best.per_usd_on_demand or 0.0):
         return None
-    if choice.price.spot is None:
-        if choice.per_usd * MOST_TIMES >= most:
-            return None
-        how = f"{most / choice.per_usd:.1f} times as much for the money"
-        return Cause.DEAR, f"on-demand at {choice.price.on_demand:.3f} USD an hour; {best.name} does {how}"
-    if choice.per_usd >= most:
-        return None
-    return (
-        Cause.DEAR,
-        f"Spot at {choice.price.spot:.3f} USD an hour; {best.name} does more for the money on-demand",
-    )
+    more = (best.per_usd_on_demand or 0.0) / choice.per_usd
+    return Cause.DEAR, f"{_priced(choice)}; {best.name} on-demand does {more:.1f} times as much for the money"
+
+
+def _priced(choice: Choice) -> str:
+    if choice.price.spot is not None:
+        return f"Spot at {choice.price.spot:.3f} USD an hour"
+    return f"on-demand at {choice.price.on_demand:.3f} USD an hour, Spot's price unknown"
 
 
 def _large(choice: Choice, others: Sequence[Choice]) -> tuple[Cause, str] | None:

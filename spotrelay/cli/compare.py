@@ -49,8 +49,8 @@ def compare(
 ) -> None:
     """Show side by side what an on-demand instance and a group of Spot instances have, cost and lose.
 
-    How often instances are taken is the Spot Instance Advisor's range for the last 30 days. The exit code is 2 for
-    input that can't be, 3 if AWS can't be asked.
+    How often instances are taken is the Spot Instance Advisor's range for the last 30 days. The exit code is 2
+    for input that can't be, 3 if AWS can't be asked.
     """
     from spotrelay.cli.asked import EXIT_INVALID, BadInputError
 
@@ -183,8 +183,8 @@ def _lines(
         network = catalog.host_of(many.type.name).network_gbps / 8
         if one.gpus > 1:
             yield (
-                f"Lost: NVLink. {link:g} GB/s between any two GPUs become {network:.3g} GB/s of network for each"
-                " instance: what is exchanged at each step decides whether that pays."
+                f"Lost: NVLink. {link:g} GB/s between any two GPUs become {network:.3g} GB/s of network"
+                " for each instance: what is exchanged at each step decides whether that pays."
             )
     if lost is None or band is None:
         yield "How often the group would be interrupted is unknown."

@@ -169,8 +169,11 @@ def worthwhile(found: Sequence[Choice], question: Question) -> tuple[list[Choice
             outs.append(Out(choice.fit.type, Cause.BUDGET, reason))
         else:
             affordable.append(choice)
+    large = {choice.name: out for choice in affordable if (out := _large(choice, affordable))}
+    sensible = [choice for choice in affordable if choice.name not in large]
     for choice in affordable:
-        out = _dear(choice, affordable) if choice.price.paid is not None else _large(choice, affordable)
+        is_priced = choice.price.paid is not None
+        out = large.get(choice.name) or (_dear if is_priced else _oversized)(choice, sensible)
         if out:
             outs.append(Out(choice.fit.type, *out))
         else:
@@ -211,20 +214,36 @@ def _priced(choice: Choice) -> str:
 
 
 def _large(choice: Choice, others: Sequence[Choice]) -> tuple[Cause, str] | None:
-    """Whether it is much larger than it must be, where no price says what that costs."""
+    """Whether its GPUs are much larger than they must be, and it isn't cheap all the same.
+
+    The bound alone would rather have eight GPUs than one for a model that one of them holds: together they
+    read faster, in theory. A replica is paid by the hour.
+    """
     smallest = min(others, key=lambda other: (other.fit.gpu_bytes, other.fit.type.vcpus))
-    if choice.fit.gpu_bytes > MOST_TIMES * smallest.fit.gpu_bytes:
-        have = f"{choice.fit.accelerators} has {choice.fit.gpu_bytes / 1024**3:.0f} GiB"
-        enough = f"{smallest.fit.accelerators} of {smallest.fit.gpu_bytes / 1024**3:.0f} is enough"
-        return Cause.LARGE, f"{have}, where {enough}"
+    if choice.fit.gpu_bytes <= MOST_TIMES * smallest.fit.gpu_bytes:
+        return None
+    reason = (
+        f"{choice.fit.accelerators} has {choice.fit.gpu_bytes / 1024**3:.0f} GiB, where"
+        f" {smallest.fit.accelerators} of {smallest.fit.gpu_bytes / 1024**3:.0f} is enough"
+    )
+    listed = [other for other in others if other.price.on_demand is not None]
+    if not listed or choice.price.paid is None:
+        return Cause.LARGE, reason
+    least = min(listed, key=lambda other: other.price.on_demand or 0.0)
+    if choice.price.paid <= (least.price.on_demand or 0.0):
+        return None
+    stands_in = f"{least.name} costs {least.price.on_demand:.3f} on-demand"
+    return Cause.LARGE, f"{reason}; {_priced(choice)}, where {stands_in}"
+
+
+def _oversized(choice: Choice, others: Sequence[Choice]) -> tuple[Cause, str] | None:
+    """Whether its host is much larger than it must be, where no price says what that costs."""
     alike = [other for other in others if other.fit.accelerators == choice.fit.accelerators]
     least = min(alike, key=lambda other: other.fit.type.vcpus)
-    if choice.fit.type.vcpus > MOST_TIMES_VCPUS * least.fit.type.vcpus:
-        more = (
-            f"{choice.fit.type.vcpus} vCPU with the same {choice.fit.accelerators} as {least.name}, which has"
-        )
-        return Cause.OVERSIZED, f"{more} {least.fit.type.vcpus}"
-    return None
+    if choice.fit.type.vcpus <= MOST_TIMES_VCPUS * least.fit.type.vcpus:
+        return None
+    more = f"{choice.fit.type.vcpus} vCPU with the same {choice.fit.accelerators} as {least.name}, which has"
+    return Cause.OVERSIZED, f"{more} {least.fit.type.vcpus}"
 
 
 def ranked(found: Iterable[Choice], need: Need, rank: Rank = Rank.PRICE) -> list[Choice]:

@@ -49,8 +49,8 @@ def compare(
 ) -> None:
     """Show side by side what an on-demand instance and a group of Spot instances have, cost and lose.
 
-    How often instances are taken is the Spot Instance Advisor's range for the last 30 days. The exit code is 2
-    for input that can't be, 3 if AWS can't be asked.
+    How often instances are taken is the Spot Instance Advisor's range for the last 30 days. The exit code is
+    2 for input that can't be, 3 if AWS can't be asked.
     """
     from spotrelay.cli.asked import EXIT_INVALID, BadInputError
 

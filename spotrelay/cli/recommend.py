@@ -87,9 +87,8 @@ def recommend(
     """Say which instance types suit a model, in which order, and why not the others.
 
     Prices, placement scores and how often EC2 takes Spot instances back are AWS's; without credentials, or
-    with
-    --offline, the rest is said. Bounds are what no program exceeds on this hardware: limits to compare by, no
-    forecasts. The exit code is 1 if nothing fits, 2 for input that can't be, 3 if AWS can't be asked.
+    with --offline, the rest is said. Bounds are what no program exceeds on this hardware: limits to compare
+    by, no forecasts. The exit code is 1 if nothing fits, 2 for input that can't be, 3 if AWS can't be asked.
     """
     from spotrelay.cli.asked import EXIT_INVALID, Asked, BadInputError
 

@@ -5,6 +5,8 @@ All without prices, in us-east-1 as of the bundled data. GB are thousands, GiB a
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from spotrelay.advice.fitting import Cause
@@ -128,7 +130,7 @@ def test_training_on_eight_gpus_of_80_gb() -> None:
     = 12.6, H100 989.5/80 = 12.4, H200 989.5/141 = 7.0, A100 312/80 = 3.9. B300's 2149 GiB are more than 2.5 x
     640.
     """
-    options = {"gpus": 8, "phase": "training", "interconnect": "nvlink"}
+    options: dict[str, Any] = {"gpus": 8, "phase": "training", "interconnect": "nvlink"}
     advice = advised(model_memory="600GB", **options)
     assert names(advice) == ["p6-b200.48xlarge", "p5.48xlarge", "p5en.48xlarge", "p4de.24xlarge"]
     assert why_not(advice, "g7e.48xlarge") == "no NVLink between the 8 RTX-PRO-6000"

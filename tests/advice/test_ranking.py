@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,7 +26,7 @@ LISTED = Market({(REGION, name): Price(usd) for name, usd in ON_DEMAND_USD.items
 @pytest.mark.parametrize("phase", ["decode", "prefill"])
 def test_without_prices_the_order_is_the_one_that_list_prices_give(phase: str) -> None:
     """The bound for each GiB of GPU memory orders the single-GPU types with 8 vCPU as their prices do."""
-    options = {"params": "3B", "precision": "fp16", "phase": phase, "vcpus": "8", "gpus": 1}
+    options: dict[str, Any] = {"params": "3B", "precision": "fp16", "phase": phase, "vcpus": "8", "gpus": 1}
     priced = [name for name in names(advised(LISTED, **options)) if name in ON_DEMAND_USD]
     unpriced = [name for name in names(advised(**options)) if name in ON_DEMAND_USD]
     # L40S is more than 2.5 times T4's size, and so is left out where nobody knows what it costs.

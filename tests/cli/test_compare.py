@@ -43,7 +43,8 @@ PAIR = ("--on-demand", "p4d.24xlarge", "--spot", "g6e.xlarge*8", "--region", "us
 
 
 def test_both_are_shown_side_by_side(prices: Path) -> None:
-    """8 x 0.75 = 6 USD an hour beside 20: 70 % less. 8 x 72/720 x 10 to 15 % are 0.08 to 0.12 interruptions."""
+    """8 x 0.75 = 6 USD an hour beside 20: 70 % less. 8 x 72/720 x 10 to 15 % are 0.08 to 0.12
+    interruptions."""
     code, out, err = run(*PAIR, "--prices", str(prices), "--hours", "72")
     assert (code, err) == (0, "")
     rows = {line[:24].strip(): line[24:].split() for line in out.splitlines()}

@@ -1,8 +1,8 @@
 """The answers in docs/choosing.md, as `spotrelay` gives them: `python -m lab.choosing` renews them.
 
-Each block that begins with `$ spotrelay …` is a question, and its other lines are the answer. A comment
-`<!-- without: Why not, Pools -->` before it leaves out sections. A JSON block after the words `prices.json` is
-that file. Nobody is asked and nothing kept: the answers depend on the bundled data alone.
+Each block whose first line is `$ spotrelay …` is a question, and its other lines are the answer. A comment
+`<!-- without: Why not, Pools -->` before it leaves out sections. Nobody is asked and nothing kept: the
+answers depend on the bundled data alone.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from typer.testing import CliRunner
 
 from spotrelay.cli.app import app
 
-DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "choosing.md"
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENT = ROOT / "docs" / "choosing.md"
 
 QUESTION = re.compile(
-    r"(?P<without><!-- without: (?P<sections>[^>]*) -->\n)?```console\n\$ spotrelay (?P<arguments>[^\n]*)\n"
+    r"(?P<without><!-- without: (?P<sections>[^>]*) -->\n)?```text\n\$ spotrelay (?P<arguments>[^\n]*)\n"
     r"(?P<answer>.*?)```",
     re.DOTALL,
 )
-PRICES = re.compile(r"`prices\.json`[^`]*```json\n(?P<text>.*?)```", re.DOTALL)
 
 
 def renewed(text: str) -> str:
     """The document with the answers of now."""
-    with _alone(text):
+    with _alone():
         return QUESTION.sub(_answered, text)
 
 
@@ -41,20 +41,18 @@ def _answered(question: re.Match[str]) -> str:
     dropped = {name.strip() for name in (question["sections"] or "").split(",")}
     sections = result.output.rstrip("\n").split("\n\n")
     kept = "\n\n".join(section for section in sections if section.split("\n")[0] not in dropped)
-    return f"{question['without'] or ''}```console\n$ spotrelay {question['arguments']}\n{kept}\n```"
+    return f"{question['without'] or ''}```text\n$ spotrelay {question['arguments']}\n{kept}\n```"
 
 
 @contextmanager
-def _alone(text: str) -> Iterator[None]:
-    """Without the user's cache, configuration and directory, but with the price file that the document shows."""
+def _alone() -> Iterator[None]:
+    """In the repository, without the user's cache and configuration."""
     before, environment = Path.cwd(), dict(os.environ)
     with tempfile.TemporaryDirectory() as directory:
         for name in [name for name in os.environ if name.startswith("AWS_")]:
             del os.environ[name]
-        os.environ["XDG_CACHE_HOME"] = str(Path(directory) / "cache")
-        if prices := PRICES.search(text):
-            (Path(directory) / "prices.json").write_text(prices["text"], encoding="utf-8")
-        os.chdir(directory)
+        os.environ["XDG_CACHE_HOME"] = directory
+        os.chdir(ROOT)
         try:
             yield
         finally:

@@ -19,7 +19,7 @@ class Model:
     name: str
     params: float
     precision: str
-    """Of the published weights."""
+    """In which it is usually run."""
     source: str
     attention: Attention | None = None
     """None: it keeps no cache."""

@@ -62,10 +62,11 @@ def _why(which: Accelerators, found: Sequence[Choice], advice: Advice) -> str:
         parts.append(f"no {preferred.upper()} in hardware: computed in {fit.computed_in.upper()}")
     parts.append(_limit(best, question.phase))
     if which.count > 1:
+        without = "no NVLink" if chip.nvlink == 0 else "no NVLink is known"
         parts.append(
             f"NVLink of {chip.nvlink:g} GB/s between its GPUs"
             if chip.nvlink
-            else "no NVLink is known: what its GPUs exchange goes over PCIe"
+            else f"{without}: what its GPUs exchange goes over PCIe"
         )
     return f"{which}: {'; '.join(parts)}."
 

@@ -19,7 +19,7 @@ def test_each_kind_of_gpu_is_given_its_reason() -> None:
     assert by_gpu["L40S:4"].startswith(
         "178.8 GiB hold 83.7 GiB; room for 38 more such requests; FP8 in hardware"
     )
-    assert "864 GB/s each is the limit; no NVLink is known" in by_gpu["L40S:4"]
+    assert "864 GB/s each is the limit; no NVLink: what its GPUs exchange" in by_gpu["L40S:4"]
     assert "no FP8 in hardware: computed in BF16" in by_gpu["A10G:4"]
     assert "tight: 94% of it, where vLLM takes 90% unless told otherwise" in by_gpu["L4:4"]
     assert "its bandwidth isn't known" in by_gpu["RTX-PRO-4500:4"]

@@ -138,8 +138,11 @@ def test_training_on_eight_gpus_of_80_gb() -> None:
     assert why_not(advice, "g6e.48xlarge") == "8 L40S have 357.6 GiB"
     assert why_not(advice, "p5.4xlarge") == "1 H100, where 8 are asked for"
     assert "2149 GiB" in why_not(advice, "p6-b300.48xlarge")
-    # 13 B with Adam: 13 x 16 x 1.2 = 250 GB, which p4d's 344 hold, too.
-    assert "p4d.24xlarge" in names(advised(params="13B", **options))
+    # 13 B with Adam: 13 x 16 x 1.2 = 249.6 GB, which p4d's 344 hold, too. A token takes 6 x 13 B operations.
+    smaller = advised(params="13B", **options)
+    assert smaller.question.need.total == pytest.approx(249.6e9)
+    assert "p4d.24xlarge" in names(smaller)
+    assert bounds(smaller)["A100"] == pytest.approx(8 * 312e12 / 78e9)
 
 
 def test_a_small_embedding_service() -> None:

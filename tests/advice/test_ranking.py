@@ -172,6 +172,21 @@ def test_the_cheapest_is_never_out_for_its_size_or_price() -> None:
             assert advised(known, params=params).choices, params
 
 
+def test_a_kind_of_gpu_that_is_in_is_not_one_more() -> None:
+    """Where only some of its types are out as too dear."""
+    known = market(g5_2xlarge=(1.2, 0.5), g5_16xlarge=(4.1, 1.5))
+    advice = advised(known, model="llama3-8b")
+    assert "g5.16xlarge" not in names(advice)
+    assert "A10G:1" not in {str(more.accelerators) for more in advice.more_accelerators()}
+
+
+def test_chips_of_other_makes_are_out_with_what_they_need() -> None:
+    """AWS's own run what the Neuron SDK compiled."""
+    advice = advised(model="llama3-1b")
+    assert "Neuron SDK" in why_not(advice, "inf2.xlarge")
+    assert why_not(advice, "dl2q.24xlarge") == "Qualcomm AI100 doesn't run CUDA"
+
+
 def test_arm_needs_to_be_asked_for() -> None:
     """One image can't serve both architectures."""
     assert asked(params="1B").arch == "x86_64"

@@ -20,7 +20,7 @@ DOCS = Path(__file__).parent
 
 NAVIGATION = {
     "Start": ["start", "deploy", "networking", "bring-your-own", "adopting"],
-    "Describe": ["service-file", "scaling", "cold-start", "sharing-instances"],
+    "Describe": ["choosing", "service-file", "scaling", "cold-start", "sharing-instances"],
     "Operate": ["operating", "operations", "rollouts", "upgrading", "cost"],
     "Understand": ["architecture", "placement", "reliability", "security", "performance", "replay"],
     "Decide": ["comparison", "decisions/index"],

@@ -1,27 +1,47 @@
-"""EC2's instance types: what a service file's `resources` are matched against.
+"""EC2's instance types: what a service file's `resources` are matched against, and what advice chooses from.
 
-All that have an accelerator (`accelerators.json`), and those without one that a service may run on or name
-(`processors.json`). The data is AWS's own answer to DescribeInstanceTypes as the moto project publishes it
-(Apache-2.0); `python -m spotrelay.catalog.refresh` renews it. It is part of the package so that nothing here
-needs AWS or a network. Standard library only, and for synth only: functions ask EC2 itself.
+All that have an accelerator (`accelerators.json`), where AWS offers those (`offerings.json`), and the types
+without one that a service may run on or name (`processors.json`). The data is AWS's own answer to
+DescribeInstanceTypes and DescribeInstanceTypeOfferings as the moto project publishes it (Apache-2.0);
+`python -m spotrelay.catalog.refresh` renews it. What AWS's API doesn't tell of an accelerator is in
+`chips.toml`. All is part of the package so that nothing here needs AWS or a network. Standard library only,
+and for synth and the operator only: functions ask EC2 itself.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
 
+from spotrelay.catalog.chips import Chip, all_chips
+from spotrelay.catalog.hosts import COLUMNS as HOST_COLUMNS
+from spotrelay.catalog.hosts import Host
 from spotrelay.core.accelerators import ALIASES, comparable
 from spotrelay.core.instance_types import InstanceType
 
-__all__ = ["InstanceType", "accelerator_names", "all_types", "find_accelerator", "find_type", "origin"]
+__all__ = [
+    "Chip",
+    "Host",
+    "InstanceType",
+    "accelerator_names",
+    "all_chips",
+    "all_types",
+    "find_accelerator",
+    "find_type",
+    "host_of",
+    "memory_bytes",
+    "offered",
+    "origin",
+    "regions",
+]
 
-ACCELERATED, PLAIN = "accelerators.json", "processors.json"
-"""The data files: with an accelerator, one line for each type; without, one for each family."""
+ACCELERATED, PLAIN, OFFERED = "accelerators.json", "processors.json", "offerings.json"
+"""The data files: with an accelerator, one line for each type; without, one for each family; and where those
+with an accelerator are offered, one line for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +54,7 @@ class Origin:
     licence: str
 
 
+@cache
 def _document(name: str) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(resources.files(__package__).joinpath(name).read_text("utf-8"))
     return document
@@ -42,11 +63,17 @@ def _document(name: str) -> dict[str, Any]:
 @cache
 def all_types() -> tuple[InstanceType, ...]:
     """Every type: by accelerator, count, vCPU and name; those without one last, by family and size."""
-    document = _document(ACCELERATED)
     accelerated = (
-        InstanceType(**dict(zip(document["columns"], row, strict=True))) for row in document["types"]
+        InstanceType(**{key: value for key, value in row.items() if key not in HOST_COLUMNS})
+        for row in _accelerated_rows()
     )
     return (*accelerated, *_plain_types())
+
+
+@cache
+def _accelerated_rows() -> tuple[dict[str, Any], ...]:
+    document = _document(ACCELERATED)
+    return tuple(dict(zip(document["columns"], row, strict=True)) for row in document["types"])
 
 
 def _plain_types() -> Iterator[InstanceType]:
@@ -64,6 +91,39 @@ def _plain_types() -> Iterator[InstanceType]:
                 spot=True,
                 bare_metal=False,
             )
+
+
+@cache
+def _hosts() -> dict[str, Host]:
+    return {row["name"]: Host(**{key: row[key] for key in HOST_COLUMNS}) for row in _accelerated_rows()}
+
+
+def host_of(name: str) -> Host:
+    """What a type with an accelerator has beside it.
+
+    Raises:
+        KeyError: no such type.
+    """
+    return _hosts()[name]
+
+
+def offered(name: str) -> Mapping[str, tuple[str, ...]]:
+    """Region → IDs of the zones in which AWS offers a type with an accelerator. Nothing for others."""
+    return {region: tuple(zones) for region, zones in _document(OFFERED)["types"].get(name, {}).items()}
+
+
+@cache
+def regions() -> tuple[str, ...]:
+    """Every region that has a type with an accelerator, sorted."""
+    return tuple(sorted({region for zones in _document(OFFERED)["types"].values() for region in zones}))
+
+
+def memory_bytes(type_: InstanceType) -> int:
+    """Of one accelerator of the type, or of the share of one."""
+    chip = all_chips().get(type_.accelerator)
+    if chip and chip.memory_gib:
+        return int(chip.memory_gib.value * 1024**3)
+    return type_.accelerator_memory_mib * 1024**2
 
 
 def origin() -> Origin:

@@ -12,22 +12,30 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
-from spotrelay.catalog import ACCELERATED, PLAIN
+from spotrelay.catalog import ACCELERATED, OFFERED, PLAIN
+from spotrelay.catalog.hosts import COLUMNS as HOST_COLUMNS
+from spotrelay.catalog.hosts import hosted
 from spotrelay.core.instance_types import InstanceType, described
 
-COLUMNS = tuple(field.name for field in fields(InstanceType))
+COLUMNS = (*(field.name for field in fields(InstanceType)), *HOST_COLUMNS)
+
+ZONE_ID = re.compile(r"[a-z]+[0-9]+-az[0-9]+")
+"""Of an availability zone, such as `use1-az4`; Local Zones have longer ones. Unlike a zone's name its ID is
+the same in every account."""
 
 PLAIN_FAMILIES = re.compile(r"([cmr]([5-9]|\d\d)|t[3-9]|x[2-9]|z\d)[a-z0-9-]*")
 """Without an accelerator: compute, general purpose and memory, their burstable, large and fast relatives.
 Older generations run on Xen, where disks have other names."""
 
 Answer = Mapping[str, Any]
+Offerings = Mapping[str, Mapping[str, list[str]]]
+"""Type → region → IDs of zones."""
 
 
 def answers_of_moto() -> list[Answer]:
@@ -49,11 +57,46 @@ def answers_of_ec2(region: str) -> list[Answer]:
     return [dict(answer) for page in pages for answer in page["InstanceTypes"]]
 
 
+def offerings_of_moto() -> dict[str, list[Answer]]:
+    """Region → DescribeInstanceTypeOfferings' answer, by zone ID."""
+    packed = resources.files("moto").joinpath("ec2/resources/instance_type_offerings/availability-zone-id")
+    return {
+        file.name.removesuffix(".json.gz"): json.loads(gzip.decompress(file.read_bytes()))
+        for file in sorted(packed.iterdir(), key=lambda file: file.name)
+    }
+
+
+def offerings_of_ec2(region: str) -> dict[str, list[Answer]]:
+    """The same from EC2, for one region.
+
+    Raises:
+        BotoCoreError, ClientError: there are no credentials, or EC2 refuses.
+    """
+    import boto3
+
+    paginator = boto3.client("ec2", region_name=region).get_paginator("describe_instance_type_offerings")
+    pages = paginator.paginate(LocationType="availability-zone-id")
+    return {region: [dict(answer) for page in pages for answer in page["InstanceTypeOfferings"]]}
+
+
 def accelerated(answers: Iterable[Answer]) -> list[list[Any]]:
     """One row of COLUMNS per instance type with an accelerator, sorted as the catalog promises."""
-    types = [type_ for answer in answers if (type_ := described(answer)).accelerator]
-    types.sort(key=lambda t: (t.accelerator, t.accelerator_count, t.vcpus, t.name))
-    return [[getattr(type_, column) for column in COLUMNS] for type_ in types]
+    types = [(type_, hosted(answer)) for answer in answers if (type_ := described(answer)).accelerator]
+    types.sort(key=lambda both: (both[0].accelerator, both[0].accelerator_count, both[0].vcpus, both[0].name))
+    return [list({**asdict(type_), **asdict(host)}.values()) for type_, host in types]
+
+
+def offered(names: Iterable[str], offerings: Mapping[str, Iterable[Answer]]) -> Offerings:
+    """Where each of the types is offered."""
+    found: dict[str, dict[str, list[str]]] = {name: {} for name in sorted(names)}
+    for region in sorted(offerings):
+        for row in offerings[region]:
+            if row["InstanceType"] in found and ZONE_ID.fullmatch(row["Location"]):
+                found[row["InstanceType"]].setdefault(region, []).append(row["Location"])
+    return {
+        name: {region: sorted(zones) for region, zones in by_region.items()}
+        for name, by_region in found.items()
+    }
 
 
 def plain(answers: Iterable[Answer]) -> list[list[Any]]:
@@ -75,11 +118,21 @@ def render(source: Mapping[str, str], columns: Iterable[str], rows: list[list[An
     return head[:-2] + f',\n "types": [\n{lines}\n ]\n}}\n'
 
 
-def files(answers: Iterable[Answer], source: Mapping[str, str]) -> dict[str, str]:
+def render_offered(source: Mapping[str, str], found: Offerings) -> str:
+    """The data file of where types are offered: one line for each."""
+    lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(regions)}" for name, regions in found.items())
+    return json.dumps(dict(source), indent=1)[:-2] + f',\n "types": {{\n{lines}\n }}\n}}\n'
+
+
+def files(
+    answers: Iterable[Answer], offerings: Mapping[str, Iterable[Answer]], source: Mapping[str, str]
+) -> dict[str, str]:
     """Every data file's name and text."""
     answers = list(answers)
+    rows = accelerated(answers)
     return {
-        ACCELERATED: render(source, COLUMNS, accelerated(answers)),
+        ACCELERATED: render(source, COLUMNS, rows),
+        OFFERED: render_offered(source, offered((row[0] for row in rows), offerings)),
         PLAIN: render(source, ("family", "arch", "sizes"), plain(answers)),
     }
 
@@ -87,8 +140,8 @@ def files(answers: Iterable[Answer], source: Mapping[str, str]) -> dict[str, str
 def source_of_moto(date: str) -> dict[str, str]:
     """What the data files say of where they came from."""
     return {
-        "source": f"moto {metadata.version('moto')}, moto/ec2/resources/instance_types.json.gz "
-        "(https://github.com/getmoto/moto): AWS's answers to DescribeInstanceTypes, reduced to these columns",
+        "source": f"moto {metadata.version('moto')}, moto/ec2/resources (https://github.com/getmoto/moto): "
+        "AWS's answers to DescribeInstanceTypes and DescribeInstanceTypeOfferings, reduced to what is used",
         "licence": "Apache-2.0",
         "date": date,
     }
@@ -98,10 +151,14 @@ def main(region: str | None = None) -> None:
     """Write the data files next to this module."""
     date = datetime.now(UTC).date().isoformat()
     if region is None:
-        made = files(answers_of_moto(), source_of_moto(date))
+        made = files(answers_of_moto(), offerings_of_moto(), source_of_moto(date))
     else:
-        source = f"EC2 in {region}: its answers to DescribeInstanceTypes, reduced to these columns"
-        made = files(answers_of_ec2(region), {"source": source, "licence": "AWS's own data", "date": date})
+        source = (
+            f"EC2 in {region}: its answers to DescribeInstanceTypes and DescribeInstanceTypeOfferings, "
+            "reduced to what is used"
+        )
+        told = {"source": source, "licence": "AWS's own data", "date": date}
+        made = files(answers_of_ec2(region), offerings_of_ec2(region), told)
     for name, text in made.items():
         path = Path(__file__).with_name(name)
         path.write_text(text, encoding="utf-8")

@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from spotrelay.cli.adopt import adopt
+from spotrelay.cli.catalog import catalog
+from spotrelay.cli.compare import compare
 from spotrelay.cli.cost import cost
 from spotrelay.cli.drill import drill
 from spotrelay.cli.explain import explain
@@ -15,6 +17,7 @@ from spotrelay.cli.history import history
 from spotrelay.cli.logs import logs
 from spotrelay.cli.override import override
 from spotrelay.cli.prices import prices
+from spotrelay.cli.recommend import recommend
 from spotrelay.cli.retire import retire
 from spotrelay.cli.rollback import rollback
 from spotrelay.cli.scale import scale
@@ -70,6 +73,9 @@ app.command()(logs)
 app.command()(validate)
 app.command()(secrets)
 app.command()(schema)
+app.command()(catalog)
+app.command()(recommend)
+app.command()(compare)
 app.command()(adopt)
 app.command()(drill)
 app.command()(override)

@@ -20,7 +20,8 @@ from spotrelay.core.instance_types import described
 def test_the_data_files_are_what_refresh_makes_of_the_installed_moto() -> None:
     """The committed data is not edited by hand, and not older than the pinned moto."""
     source = refresh.source_of_moto(catalog.origin().date)
-    for name, fresh in refresh.files(refresh.answers_of_moto(), source).items():
+    fresh_files = refresh.files(refresh.answers_of_moto(), refresh.offerings_of_moto(), source)
+    for name, fresh in fresh_files.items():
         committed = resources.files("spotrelay.catalog").joinpath(name).read_text(encoding="utf-8")
         assert json.loads(committed) == json.loads(fresh), "run: python -m spotrelay.catalog.refresh"
 
@@ -46,6 +47,27 @@ def test_ec2_itself_may_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = refresh.answers_of_ec2("us-east-1")
     assert asked == ["ec2", "us-east-1", "describe_instance_types"]
     assert refresh.plain(answers) == [["m7i", "x86_64", {"2xlarge": [8, 32768]}]]
+
+
+def test_ec2_itself_may_be_asked_where_types_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Zones by their IDs, which are the same in every account; Local Zones and other types are left out."""
+    asked: list[dict[str, str]] = []
+
+    class Ec2:
+        def get_paginator(self, name: str) -> Ec2:
+            assert name == "describe_instance_type_offerings"
+            return self
+
+        def paginate(self, **question: str) -> list[dict[str, object]]:
+            asked.append(question)
+            rows = [("g6.xlarge", "use1-az4"), ("g6.xlarge", "use1-az1"), ("m7i.large", "use1-az1")]
+            rows.append(("g6.xlarge", "use1-atl2-az1"))
+            return [{"InstanceTypeOfferings": [{"InstanceType": t, "Location": z} for t, z in rows]}]
+
+    monkeypatch.setattr("boto3.client", lambda *_, **__: Ec2())
+    found = refresh.offered(["g6.xlarge", "g5.xlarge"], refresh.offerings_of_ec2("us-east-1"))
+    assert asked == [{"LocationType": "availability-zone-id"}]
+    assert found == {"g5.xlarge": {}, "g6.xlarge": {"us-east-1": ["use1-az1", "use1-az4"]}}
 
 
 def test_the_catalog_reads_a_plain_type_as_ec2_describes_it() -> None:

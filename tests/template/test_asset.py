@@ -20,7 +20,7 @@ from stacks.bundling import (
 MAX_BYTES = 6_000_000
 """Uploaded in a second and unpacked at every cold start."""
 
-NOT_IN_A_FUNCTION = ("catalog", "cli", "operate/access.py", "operate/drill.py", "service")
+NOT_IN_A_FUNCTION = ("advice", "catalog", "cli", "operate/access.py", "operate/drill.py", "service")
 
 OPERATORS_ONLY = ("pydantic", "ruamel", "rich", "typer", "aws_cdk", "boto3", "botocore")
 

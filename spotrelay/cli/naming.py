@@ -1,0 +1,20 @@
+"""Names that nobody knows, with the nearest that there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def unknown_accelerator(name: str) -> str:
+    """Why a name of an accelerator leads nowhere."""
+    from spotrelay.catalog import accelerator_names
+
+    return unknown("accelerator", name, accelerator_names())
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> str:
+    """`no accelerator is called 'L40' (did you mean L40S?): there are …`."""
+    from spotrelay.service.requirements import did_you_mean
+
+    known = list(known)
+    return f"no {what} is called {name!r}{did_you_mean(name, known)}: there are {', '.join(known)}"

@@ -1,0 +1,280 @@
+"""`spotrelay recommend`: which instance types suit a model, in which order, and why not the others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spotrelay.cli.columns import table
+from spotrelay.cli.market import PriceFile, Regions
+from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Where
+
+if TYPE_CHECKING:
+    from spotrelay.advice.advising import Advice
+    from spotrelay.advice.ranking import Choice
+    from spotrelay.cli.asked import Asked
+
+EXIT_NOTHING_FITS = 1
+"""The question was understood, and no instance type is the answer."""
+
+UNKNOWN = "?"
+
+
+def _text(help_: str, metavar: str, default: bool | str = False) -> typer.models.OptionInfo:
+    option: typer.models.OptionInfo = typer.Option(help=help_, metavar=metavar, show_default=default)
+    return option
+
+
+def recommend(
+    model: Annotated[str | None, _text("A well-known model, such as llama3-8b.", "NAME")] = None,
+    params: Annotated[str | None, _text("Parameters: 8B, 350M.", "N")] = None,
+    model_memory: Annotated[
+        str | None, _text("Instead, the GPU memory that it takes with everything: 24GiB, or 24GB.", "SIZE")
+    ] = None,
+    precision: Annotated[
+        str | None, _text("Of the weights: bf16, fp16, fp8, int8, int4, fp4, tf32 or fp32.", "P", "bf16")
+    ] = None,
+    phase: Annotated[str | None, _text("decode, prefill, training or image.", "PHASE", "decode")] = None,
+    context: Annotated[
+        int | None,
+        typer.Option(
+            help="Tokens of a request, prompt and answer together; 0: no cache.",
+            min=0,
+            max=10_000_000,
+            show_default="8192",
+        ),
+    ] = None,
+    batch: Annotated[int, typer.Option(help="Requests of that length at once.", min=1, max=100_000)] = 1,
+    active_params: Annotated[
+        str | None, _text("Parameters that a token uses, of a mixture of experts.", "N")
+    ] = None,
+    attention: Annotated[
+        str | None, _text("What keeps a cache: LAYERSxKV_HEADSxHEAD_DIM.", "LxHxD", "a similar model's")
+    ] = None,
+    gpus: Annotated[
+        int | None, typer.Option(help="On each instance.", min=1, max=16, show_default="as few as will do")
+    ] = None,
+    interconnect: Annotated[str, typer.Option(help="any or nvlink.", metavar="LINK")] = "any",
+    vcpus: Annotated[str | None, _text("8, or 8+ for at least 8.", "N")] = None,
+    memory: Annotated[
+        str | None, _text("Host memory in GiB: 32+.", "N", "what loading the weights takes")
+    ] = None,
+    arch: Annotated[str, typer.Option(help="x86_64 or arm64.", metavar="ARCH")] = "x86_64",
+    budget: Annotated[str | None, _text("USD an hour for each instance: 1.5/h.", "USD")] = None,
+    rank: Annotated[str, typer.Option(help="price or speed: what comes first.", metavar="BY")] = "price",
+    region: Regions = None,
+    prices: PriceFile = None,
+    is_offline: Annotated[
+        bool, typer.Option("--offline", help="Ask nobody: no prices but given ones, no scores.")
+    ] = False,
+    write: Annotated[
+        Path | None,
+        typer.Option(
+            help="Put accelerators, cpus and memory into this service file, or into a new one.",
+            metavar="FILE",
+            show_default=False,
+        ),
+    ] = None,
+    is_json: AsJson = False,
+    profile: Profile = None,
+    endpoint_url: EndpointUrl = None,
+) -> None:
+    """Say which instance types suit a model, in which order, and why not the others.
+
+    Prices, placement scores and how often EC2 takes Spot instances back are AWS's; without credentials, or
+    with --offline, the rest is said. Bounds are what no program exceeds on this hardware: limits to compare
+    by, no forecasts. The exit code is 1 if nothing fits, 2 for input that can't be, 3 if AWS can't be asked.
+    """
+    from spotrelay.cli.asked import EXIT_INVALID, Asked, BadInputError
+
+    asked = Asked(
+        model=model,
+        params=params,
+        model_memory=model_memory,
+        precision=precision,
+        phase=phase,
+        context=context,
+        batch=batch,
+        active_params=active_params,
+        attention=attention,
+        gpus=gpus,
+        interconnect=interconnect,
+        vcpus=vcpus,
+        memory=memory,
+        arch=arch,
+        budget=budget,
+    )
+    try:
+        exit_code = _answer(
+            asked,
+            rank,
+            region,
+            prices,
+            Where(None, profile, endpoint_url),
+            write,
+            is_offline=is_offline,
+            is_json=is_json,
+        )
+    except BadInputError as error:
+        typer.echo(f"spotrelay recommend: {error}", err=True)
+        raise typer.Exit(EXIT_INVALID) from error
+    if exit_code:
+        raise typer.Exit(exit_code)
+
+
+def _answer(
+    asked: Asked,
+    rank: str,
+    regions: Sequence[str] | None,
+    prices: Path | None,
+    where: Where,
+    write: Path | None,
+    *,
+    is_offline: bool,
+    is_json: bool,
+) -> int:
+    from spotrelay.advice.advising import advise, in_regions, suitable
+    from spotrelay.advice.ranking import Rank
+    from spotrelay.cli.asked import one_of, question
+    from spotrelay.cli.market import learned, regions_of, scores, told
+
+    by = one_of(Rank, "--rank", "ranking", rank)
+    wanted = question(asked)
+    named = regions_of(regions, where, is_offline=is_offline)
+    wanted = in_regions(wanted, named.names)
+    given = told(prices, named.names)
+    types = [fit.type.name for fit in suitable(wanted)]
+    found = learned(types, named.names, where, given, is_offline=is_offline or not types)
+    advice = advise(wanted, found.market, by)
+    notes = [*named.notes, *found.notes]
+    if not advice.choices:
+        _say_nothing_fits(advice, asked, notes, is_json=is_json)
+        return EXIT_NOTHING_FITS
+    if not is_offline and not found.exit_code:
+        told_scores, note = scores([choice.name for choice in advice.choices], named.names, where)
+        advice = replace(advice, market=replace(found.market, scores=told_scores))
+        notes.append(note)
+    if wanted.budget_usd is not None and not advice.is_priced:
+        notes.append("The budget couldn't be applied: no price is known.")
+    if write is not None:
+        from spotrelay.cli.written import write_into
+
+        notes.append(f"Written to {write_into(write, advice)}.")
+    if is_json:
+        _echo_json(advice, notes)
+    else:
+        _show(advice, notes)
+    return found.exit_code
+
+
+def _echo_json(advice: Advice, notes: Sequence[str], would: Sequence[str] = ()) -> None:
+    from spotrelay.advice.reasons import document
+
+    told = {**document(advice), "notes": list(notes)}
+    typer.echo(
+        json.dumps({**told, "what_would_fit": list(would)} if would else told, indent=2, ensure_ascii=False)
+    )
+
+
+def _say_nothing_fits(advice: Advice, asked: Asked, notes: Sequence[str], *, is_json: bool) -> None:
+    from spotrelay.advice.advising import in_regions, what_would
+    from spotrelay.advice.reasons import why_out
+    from spotrelay.cli.asked import question, smaller
+
+    regions = advice.question.regions
+    narrower = {words: in_regions(question(less), regions) for words, less in smaller(asked).items()}
+    would = what_would(advice.question, advice.market, narrower)
+    if is_json:
+        _echo_json(advice, notes, would)
+        return
+    _show_need(advice)
+    typer.echo(f"\nNothing fits in {' or '.join(regions)}.")
+    for line in would:
+        typer.echo(f"What would: {line}.")
+    if not would:
+        typer.echo("Nothing smaller to ask for would help: this takes more than one instance.")
+    _section("Not", why_out(advice.outs))
+    _section("", notes)
+
+
+def _show_need(advice: Advice) -> None:
+    from spotrelay.advice.memory import gib
+
+    need = advice.question.need
+    typer.echo(f"It needs {gib(need.total)} of GPU memory, and {advice.question.host_gib} GiB of the host's:")
+    for line in need.working:
+        typer.echo(f"  {line}")
+
+
+def _show(advice: Advice, notes: Sequence[str]) -> None:
+    from spotrelay.advice.reasons import order, why_in, why_out, widening
+    from spotrelay.service.eligibility import RECOMMENDED_TYPES
+
+    _show_need(advice)
+    typer.echo(f"\n{order(advice)}\n")
+    for line in _table(advice):
+        typer.echo(line)
+    _section("Why", why_in(advice))
+    _section("Why not", why_out(advice.outs))
+    _section("Pools", widening(advice, RECOMMENDED_TYPES))
+    _section("", notes)
+
+
+def _section(title: str, lines: Iterable[str]) -> None:
+    found = list(lines)
+    if not found:
+        return
+    typer.echo(f"\n{title}" if title else "")
+    for line in found:
+        typer.echo(f"  {line}" if title else line)
+
+
+def _table(advice: Advice) -> list[str]:
+    """One line for each type; prices and risks where any is known."""
+    unit = next((choice.bound.unit for choice in advice.choices if choice.bound), "tokens/s")
+    several = len(advice.question.regions) > 1
+    head = ["", "TYPE", "GPUS", "vCPU", "HOST GiB", f"{unit.upper()} <=", "LOAD s >=", "ZONES"]
+    if advice.is_priced:
+        head += ["SPOT USD/h", "ON-DEMAND", f"M {unit.removesuffix('/s').upper()}/USD <="]
+    is_advised = any(choice.band for choice in advice.choices)
+    if is_advised:
+        head += ["INTERRUPTED IN 30 d", "SAVES"]
+    if several:
+        head.append("CHEAPEST IN")
+    rows = []
+    for number, choice in enumerate(advice.choices, 1):
+        row = [f"{number}", *_row(choice)]
+        if advice.is_priced:
+            row += [_usd(choice.price.spot), _usd(choice.price.on_demand), _millions(choice.per_usd)]
+        if is_advised:
+            row += [str(choice.band), f"{choice.band.savings}%"] if choice.band else [UNKNOWN, UNKNOWN]
+        rows.append([*row, choice.region] if several else row)
+    return table(head, rows, right=[0, *range(3, len(head) - several)])
+
+
+def _row(choice: Choice) -> list[str]:
+    from spotrelay.advice.reasons import whole_number
+
+    type_ = choice.fit.type
+    return [
+        choice.name,
+        str(choice.fit.accelerators),
+        f"{type_.vcpus}",
+        f"{type_.memory_gib:g}",
+        whole_number(choice.bound.rate) if choice.bound else UNKNOWN,
+        whole_number(choice.load_s),
+        f"{choice.fit.pools}",
+    ]
+
+
+def _usd(amount: float | None) -> str:
+    return UNKNOWN if amount is None else f"{amount:.3f}"
+
+
+def _millions(amount: float | None) -> str:
+    return UNKNOWN if amount is None else f"{amount / 1e6:.3g}"

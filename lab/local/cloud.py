@@ -65,6 +65,9 @@ class MachineRoom(Protocol):
     def stop(self, instance_id: str) -> None:
         """Kill it, and drop its disk."""
 
+    def said(self, instance_id: str) -> bytes:
+        """All that it wrote to its console."""
+
 
 @dataclass(frozen=True, slots=True)
 class LocalSettings:
@@ -297,6 +300,10 @@ class EmulatedCloud:
             NotPossibleError: it is no instance that runs.
         """
         self._machines.resume(self._booted_one(instance_id).id)
+
+    def console_output(self, instance_id: str) -> bytes:
+        """All that the instance wrote to its console."""
+        return self._machines.said(instance_id)
 
     def let_die(self, code: str, count: int) -> None:
         """The next instances end while they are pending, as they do when a disk can't be made.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
 
 from lab.local.context import (
     AWS_TAG_PREFIX,
@@ -26,6 +28,9 @@ from lab.local.instances import (
 from lab.local.launch import take_place
 from lab.local.query import Attributes, matches, page
 from lab.local.wire import AwsError
+
+CONSOLE_BYTES = 65_536
+"""EC2 keeps no more (https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_GetConsoleOutput.html)."""
 
 _PROTECTION = "disableApiTermination"
 _INSTANCE_ID = re.compile(r"i-(?:[0-9a-f]{8}|[0-9a-f]{17})")
@@ -203,6 +208,15 @@ def describe_spot_instance_requests(context: Context) -> Result:
     return {"SpotInstanceRequests": [describe_spot_request(i, r) for i, r in shown], **more}
 
 
+def get_console_output(context: Context) -> Result:
+    """The end of what one instance said; empty while it has said nothing, as on EC2 in its first minutes."""
+    (instance,) = _by_ids(context, [context.params["InstanceId"]])
+    context.require("ec2:GetConsoleOutput", instance.arn, _conditions(instance))
+    said = context.cloud.console_output(instance.id)[-CONSOLE_BYTES:]
+    output = {"Output": base64.b64encode(said).decode()} if said else {}
+    return {"InstanceId": instance.id, "Timestamp": datetime.now(UTC), **output}
+
+
 HANDLERS: dict[str, Handler] = {
     "DescribeInstances": describe_instances,
     "DescribeInstanceStatus": describe_instance_status,
@@ -211,6 +225,7 @@ HANDLERS: dict[str, Handler] = {
     "StartInstances": start_instances,
     "StopInstances": stop_instances,
     "TerminateInstances": terminate_instances,
+    "GetConsoleOutput": get_console_output,
     "CreateTags": create_tags,
     "DeleteTags": delete_tags,
     "DescribeSpotInstanceRequests": describe_spot_instance_requests,

@@ -127,6 +127,11 @@ class Machines:
             self.stop(instance_id)
         self._funerals.shutdown()
 
+    def said(self, instance_id: str) -> bytes:
+        """What is in its log; nothing if it has none yet."""
+        path = self.log_path(instance_id)
+        return path.read_bytes() if path.exists() else b""
+
     def log_path(self, instance_id: str) -> Path:
         """Where the instance's standard output and error go; absent for an instance that runs nothing."""
         return self._logs / f"{instance_id}.log"

@@ -113,7 +113,8 @@ def _decisions(plane: ControlPlane, name: str, since: datetime) -> Iterator[dict
             for page in pages:
                 for event in page["events"]:
                     line = _read(event["message"])
-                    if line is not None and "_aws" not in line:
+                    # The pattern spares the transfer of others' lines, and is only as exact as their form.
+                    if line is not None and line.get("service") == name and "_aws" not in line:
                         found.append((event["timestamp"], line))
     for at, line in sorted(found, key=lambda one: one[0])[-MOST_LINES:]:
         yield {"at": datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="milliseconds"), **line}

@@ -188,3 +188,17 @@ def test_the_dashboards_table_is_the_status(demo: Bench, operator: Operator) -> 
     for replica in demo.watch.look().ready:
         assert f"<td>{replica.id}</td>" in html
         assert f"<td>{replica.instance_id}</td>" in html
+
+
+def test_decisions_and_consoles_can_be_read(demo: Bench, spotrelay: Command) -> None:
+    """What the control plane decided about this service and no other; what an instance said."""
+    lines = spotrelay("logs", "demo", "--json", "--since", "1d")[1].splitlines()
+    told = [json.loads(line) for line in lines]
+    assert {line["service"] for line in told} == {"demo"}
+    assert "launch" in {line["message"] for line in told}
+    replica = demo.victim()
+    code, out, _ = spotrelay("logs", "demo", str(replica.id))
+    assert code == 0
+    assert out.strip()
+    code, _, err = spotrelay("logs", "demo", "99999")
+    assert (code, err) == (2, "spotrelay logs: replica 99999 of demo isn't known: `spotrelay status demo`\n")

@@ -59,7 +59,7 @@ def advisor(
     *,
     is_offline: bool = False,
     directory: Path | None = None,
-    download: Callable[[], bytes] = downloaded,
+    download: Callable[[], bytes] | None = None,
 ) -> Advisor:
     """The kept copy while it is fresh, or nobody may be asked; else AWS's, and the kept one if that fails."""
     path = (directory or cache_directory()) / FILE
@@ -69,7 +69,7 @@ def advisor(
     if is_offline:
         return Advisor(note="Spot Instance Advisor: not asked, and there is no kept copy.")
     try:
-        text = download()
+        text = (download or downloaded)()
         found = bands(text)
     except (OSError, UnreadableAdvisorError) as error:
         why = f"Spot Instance Advisor can't be read ({_why(error)})"

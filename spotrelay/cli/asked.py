@@ -13,21 +13,14 @@ from pydantic_core import PydanticCustomError
 from spotrelay.advice.fitting import Interconnect, Question
 from spotrelay.advice.memory import PRECISIONS, Attention, Need, Phase, Precision, given, inference, training
 from spotrelay.advice.models import Model, models, nearest_language_model
-from spotrelay.cli.naming import unknown
+from spotrelay.cli.naming import BadInputError, unknown
 from spotrelay.core.requirements import Amount
 from spotrelay.service.requirements import findings_of, parse_cpus, parse_memory
-
-EXIT_INVALID = 2
-"""The same code as for wrong arguments: nothing was done, the input must change."""
 
 DEFAULT_PRECISION = "bf16"
 DEFAULT_CONTEXT = 8192
 
 ARCHS = ("x86_64", "arm64")
-
-
-class BadInputError(Exception):
-    """What was asked for can't be: one line, with the option and the remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,9 +15,6 @@ from spotrelay.cli.columns import table
 if TYPE_CHECKING:
     from spotrelay.catalog import Chip, InstanceType
 
-EXIT_INVALID = 2
-"""The same code as for wrong arguments."""
-
 UNKNOWN = "?"
 
 
@@ -55,7 +52,7 @@ def catalog(
 
 def _known(gpu: str) -> str:
     from spotrelay.catalog import find_accelerator
-    from spotrelay.cli.naming import unknown_accelerator
+    from spotrelay.cli.naming import EXIT_INVALID, unknown_accelerator
 
     name = find_accelerator(gpu)
     if name is None:

@@ -52,7 +52,7 @@ def compare(
     How often instances are taken is the Spot Instance Advisor's range for the last 30 days. The exit code is
     2 for input that can't be, 3 if AWS can't be asked.
     """
-    from spotrelay.cli.asked import EXIT_INVALID, BadInputError
+    from spotrelay.cli.naming import EXIT_INVALID, BadInputError
 
     where = Where(None, profile, endpoint_url)
     try:
@@ -122,8 +122,8 @@ def _compare(
 def _side(option: str, text: str) -> tuple[Any, int]:
     """`g6e.xlarge*8` as the type and the number."""
     from spotrelay import catalog
-    from spotrelay.cli.asked import BadInputError
     from spotrelay.cli.market import unknown_type
+    from spotrelay.cli.naming import BadInputError
 
     written = re.fullmatch(r"([a-z0-9.-]+)(?: ?[*x] ?([0-9]{1,5}))?", text)
     count = int(written[2] or 1) if written else 0

@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from spotrelay.advice.ranking import Market, Price
-from spotrelay.cli.asked import BadInputError
-from spotrelay.cli.naming import unknown
+from spotrelay.cli.naming import BadInputError, unknown
 from spotrelay.cli.options import Where
-from spotrelay.cli.spot_advisor import advisor
 
 if TYPE_CHECKING:
     from spotrelay.aws.clients import Clients
@@ -160,6 +158,8 @@ def learned(
     is_offline: bool,
 ) -> Learned:
     """Prices of the types and how often they are interrupted. Nothing that can't be known ends it."""
+    from spotrelay.cli.spot_advisor import advisor
+
     now = datetime.now(UTC)
     advised = advisor(now, is_offline=is_offline)
     notes = [advised.note]

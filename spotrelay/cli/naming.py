@@ -1,8 +1,15 @@
-"""Names that nobody knows, with the nearest that there are."""
+"""What can't be asked for, and names that nobody knows, with the nearest that there are."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+
+EXIT_INVALID = 2
+"""The same code as for wrong arguments: nothing was done, the input must change."""
+
+
+class BadInputError(Exception):
+    """What was asked for can't be: one line, with the option and the remedy."""
 
 
 def unknown_accelerator(name: str) -> str:

@@ -90,7 +90,8 @@ def recommend(
     with --offline, the rest is said. Bounds are what no program exceeds on this hardware: limits to compare
     by, no forecasts. The exit code is 1 if nothing fits, 2 for input that can't be, 3 if AWS can't be asked.
     """
-    from spotrelay.cli.asked import EXIT_INVALID, Asked, BadInputError
+    from spotrelay.cli.asked import Asked
+    from spotrelay.cli.naming import EXIT_INVALID, BadInputError
 
     asked = Asked(
         model=model,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -47,6 +45,8 @@ def downloaded(url: str = URL) -> bytes:
     Raises:
         OSError: it can't be reached, or is far too large.
     """
+    import urllib.request
+
     with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:  # noqa: S310  # https, and ours
         text: bytes = answer.read(MOST_BYTES + 1)
     if len(text) > MOST_BYTES:
@@ -59,7 +59,7 @@ def advisor(
     *,
     is_offline: bool = False,
     directory: Path | None = None,
-    download: Callable[[], bytes] = downloaded,
+    download: Callable[[], bytes] | None = None,
 ) -> Advisor:
     """The kept copy while it is fresh, or nobody may be asked; else AWS's, and the kept one if that fails."""
     path = (directory or cache_directory()) / FILE
@@ -69,7 +69,7 @@ def advisor(
     if is_offline:
         return Advisor(note="Spot Instance Advisor: not asked, and there is no kept copy.")
     try:
-        text = download()
+        text = (download or downloaded)()
         found = bands(text)
     except (OSError, UnreadableAdvisorError) as error:
         why = f"Spot Instance Advisor can't be read ({_why(error)})"
@@ -81,7 +81,8 @@ def advisor(
 
 
 def _why(error: Exception) -> str:
-    return str(error.reason) if isinstance(error, urllib.error.URLError) else str(error)
+    # A URLError says less in its own words than in its reason's.
+    return str(getattr(error, "reason", error))
 
 
 def _aged(age: timedelta) -> str:

@@ -14,7 +14,7 @@ from ruamel.yaml.error import YAMLError
 from ruamel.yaml.util import load_yaml_guess_indent
 
 from spotrelay.advice.advising import Advice
-from spotrelay.cli.asked import BadInputError
+from spotrelay.cli.naming import BadInputError
 from spotrelay.core.requirements import Amount, Requirements
 from spotrelay.service import ServiceFileError, eligibility, load
 from spotrelay.service.inputs import Inputs

@@ -243,6 +243,7 @@ def test_prices_scores_and_interruptions_are_aws_own(aws: dict[str, Any]) -> Non
     (best,) = [line for line in out.splitlines() if line.startswith(" 1  ")]
     assert best.split()[1:3] == ["g5.2xlarge", "A10G:1"]
     assert best.split()[8:10] == ["0.500", "1.212"]
+    assert best.split()[11:] == [">20%", "61%"]
     assert "Prices in us-east-1: AWS's price list, and EC2's Spot price history of now." in out
     assert "Placement score of these types together, 1 to 10, as of now: us-east-1 7." in out
     assert aws["spot"] == set(aws["listed"])

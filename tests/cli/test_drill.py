@@ -10,8 +10,8 @@ from typing import Any
 import boto3
 import pytest
 import typer
-from moto import mock_aws
 from botocore.exceptions import ClientError
+from moto import mock_aws
 from typer.testing import CliRunner
 
 from spotrelay.aws.clients import Clients
@@ -133,9 +133,9 @@ def test_a_permission_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     _whole(deploy())
 
     def denied(*_: object) -> None:
-        error = {"Code": "AccessDenied", "Message": "not authorized to perform: cloudwatch:GetMetricData"}
+        message = "User x is not authorized to perform: cloudwatch:GetMetricData"
         with translated():
-            raise ClientError({"Error": error}, "GetMetricData")
+            raise ClientError({"Error": {"Code": "AccessDenied", "Message": message}}, "GetMetricData")
 
     monkeypatch.setattr(ServedRequests, "between", denied)
     code, output = run("--yes")

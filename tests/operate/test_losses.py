@@ -185,6 +185,9 @@ def test_a_replacement_that_is_lost_or_fails() -> None:
         coming(5, 260),
     )
     assert (loss.replaced_by, loss.ready_s) == (2, 310.0)
+    failed = row(2, requested=10.25, launched=11, failed=200, replaces=1, replaced_by=6)
+    (loss,) = told(lost(1, 10, replaced_by=2), failed, coming(5, 260), coming(6, 300, replaces=2))
+    assert loss.ready_s == 350.0, "the row says who came next"
 
 
 def test_a_fallback_that_is_lost() -> None:
@@ -259,3 +262,26 @@ def test_gaps_are_when_nobody_serves() -> None:
         (START + seconds(20), START + seconds(30))
     ]
     assert gaps([], START, START + seconds(30)) == [(START, START + seconds(30))]
+
+
+def test_a_fallback_of_a_fallback() -> None:
+    """Whatever stands in, and is lost in turn, leaves the same replica missing."""
+    rows = [
+        lost(1, 10, replaced_by=3),
+        row(3, requested=10.25, launched=180, ready=190, replaces=1),
+        *(
+            row(
+                id_,
+                requested=at,
+                launched=at + 1,
+                ready=at + 10,
+                out=at + 40,
+                gone=at + 50,
+                is_fallback=True,
+                reason="instance gone",
+            )
+            for id_, at in ((4, 11), (5, 60))
+        ),
+    ]
+    assert [(loss.replica, loss.fallback) for loss in told(*rows)] == [(1, 4), (4, 5), (5, None)]
+    assert told(*rows)[-1].ready_s == 90.0

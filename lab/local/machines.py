@@ -81,6 +81,8 @@ class Machines:
             _log.warning("instance %s runs nothing: %s", instance_id, error)
             self._write_log(instance_id, str(error))
             files = None
+        # As EC2's console has it: something, from the first second on.
+        self._write_log(instance_id, f"[    0.000000] {instance_id} boots")
         process = None if files is None else self._boot(instance_id, address, directory, files, gpus)
         self._halted.discard(instance_id)
         self._machines[instance_id] = _Machine(directory, process)

@@ -250,7 +250,7 @@ def ranked(found: Iterable[Choice], need: Need, rank: Rank = Rank.PRICE) -> list
     """Most for the money first.
 
     Without any price: the highest bound for each GiB of GPU memory. Of all that the catalog knows that comes
-    nearest to what AWS charges for: of the single-GPU types of g4dn, g5, g6 and g6e with 8 vCPU it gives the
+    nearest to what AWS charges for: of the single-GPU types of g4dn, g5 and g6 with 8 vCPU it gives the
     order that on-demand prices of us-east-1 (2025) give, in decoding and in prefill. What isn't known comes
     last, before what fits so tightly that a server must be told; of equals the smaller host comes first.
     """

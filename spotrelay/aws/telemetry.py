@@ -74,8 +74,7 @@ class PowertoolsTelemetry:
             # counts for several services. `EphemeralMetrics` is its own answer: one each, nothing shared.
             metrics = EphemeralMetrics(namespace=METRICS_NAMESPACE, default_dimensions=dimensions)
             for metric, value in values:
-                unit = MetricUnit.Milliseconds if metric.endswith("Ms") else MetricUnit.Count
-                metrics.add_metric(metric.value, unit, value)
+                metrics.add_metric(metric.value, MetricUnit(metric.unit.value), value)
             # Powertools writes a full set by itself, which leaves an empty one.
             if metrics.metric_set:
                 metrics.flush_metrics()

@@ -84,8 +84,20 @@ class Env(StrEnum):
     """Parameter Store path of the runtime documents."""
 
 
+class Unit(StrEnum):
+    """What a metric is measured in: CloudWatch's own names. It has none for money, nor for points."""
+
+    COUNT = "Count"
+    MILLISECONDS = "Milliseconds"
+    SECONDS = "Seconds"
+    NONE = "None"
+
+
 class Metric(StrEnum):
-    """Metrics in `METRICS_NAMESPACE`, counts unless the name ends in `Ms`."""
+    """Metrics in `METRICS_NAMESPACE`, with the dimension `METRICS_DIMENSION` and no other.
+
+    What each is measured in says `unit`.
+    """
 
     SIGNALS_RECEIVED = "SignalsReceived"
     SIGNALS_IGNORED = "SignalsIgnored"
@@ -146,6 +158,45 @@ class Metric(StrEnum):
     """Quotas that are too small for a service's replicas, as surveys find them."""
     WARNING_TO_DEREGISTERED_MS = "WarningToDeregisteredMs"
     WARNING_TO_LAUNCHED_MS = "WarningToLaunchedMs"
+    WARNING_TO_READY_MS = "WarningToReadyMs"
+    """From the warning of a replica until the one that replaces it serves."""
+    REPLICAS_SPOT = "ReplicasSpot"
+    """Replicas that are ready, on Spot instances."""
+    REPLICAS_ON_DEMAND = "ReplicasOnDemand"
+    """Replicas that are ready, on on-demand instances: the wanted ones and those that stand in for Spot."""
+    LONGEST_FALLBACK_S = "LongestFallbackS"
+    """For how long the oldest of the ready on-demand replicas that stand in for Spot has been there. Only
+    while there is one: an hour without costs nothing."""
+    LOSSES_WARNED = "LossesWarned"
+    """Instances that EC2 took from replicas and had warned of; what we ended ourselves is no loss."""
+    LOSSES_UNWARNED = "LossesUnwarned"
+    """Instances that were taken from replicas, or vanished, without a warning."""
+    GAP_S = "GapS"
+    """For how long fewer replicas than desired were in rotation; told when as many are again."""
+    POOLS_COOLING = "PoolsCooling"
+    """Eligible pools that are left alone now, as Spot: they refused a launch, or took an instance back."""
+    USD_PER_HOUR = "UsdPerHour"
+    """What the service's instances cost now, Spot at the last survey's price. Not told while one of the
+    prices isn't known."""
+    ON_DEMAND_USD_PER_HOUR = "OnDemandUsdPerHour"
+    """What the same instances would cost on demand. Not told while one of the prices isn't known."""
+
+    @property
+    def unit(self) -> Unit:
+        """What it is measured in."""
+        return _UNITS.get(self, Unit.COUNT)
+
+
+_UNITS = {
+    Metric.WARNING_TO_DEREGISTERED_MS: Unit.MILLISECONDS,
+    Metric.WARNING_TO_LAUNCHED_MS: Unit.MILLISECONDS,
+    Metric.WARNING_TO_READY_MS: Unit.MILLISECONDS,
+    Metric.LONGEST_FALLBACK_S: Unit.SECONDS,
+    Metric.GAP_S: Unit.SECONDS,
+    Metric.USD_PER_HOUR: Unit.NONE,
+    Metric.ON_DEMAND_USD_PER_HOUR: Unit.NONE,
+}
+"""Of the metrics that aren't counts."""
 
 
 def prober_function(service: str) -> str:

@@ -55,13 +55,16 @@ def test_each_service_has_its_own_metrics(
 
 
 def test_units(telemetry: PowertoolsTelemetry, capsys: pytest.CaptureFixture[str]) -> None:
-    """A metric whose name ends in Ms is in milliseconds; everything else is a count."""
+    """Each is written with its own unit: a name that ends in Ms is milliseconds, one in which an S for
+    seconds ends is seconds, money has none, and everything else is a count."""
     for metric in Metric:
         telemetry.count(metric)
     telemetry.flush()
     (directive,) = _lines(capsys)[0]["_aws"]["CloudWatchMetrics"]
     units = {metric["Name"]: metric["Unit"] for metric in directive["Metrics"]}
-    assert units == {m.value: "Milliseconds" if m.endswith("Ms") else "Count" for m in Metric}
+    seconds, money = {"LongestFallbackS", "GapS"}, {"UsdPerHour", "OnDemandUsdPerHour"}
+    wanted = {m.value: "Milliseconds" if m.endswith("Ms") else "Count" for m in Metric}
+    assert units == wanted | dict.fromkeys(seconds, "Seconds") | dict.fromkeys(money, "None")
 
 
 def test_a_flush_is_the_end(telemetry: PowertoolsTelemetry, capsys: pytest.CaptureFixture[str]) -> None:

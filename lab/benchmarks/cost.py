@@ -41,7 +41,15 @@ from spotrelay.core.ports import Ports
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.events import InterruptionWarning, Signal, StateChange
-from spotrelay.memory import MemoryClock, MemoryFleet, MemoryLoads, MemoryProber, MemoryRouter, MemoryServices
+from spotrelay.memory import (
+    MemoryClock,
+    MemoryFleet,
+    MemoryLoads,
+    MemoryNotices,
+    MemoryProber,
+    MemoryRouter,
+    MemoryServices,
+)
 from spotrelay.placement.surveying import Surveying
 from stacks.application import CONTROL_PLANE, SERVICE_PREFIX, build
 from stacks.control_plane import SIGNAL_MEMORY_MIB, SURVEY_MEMORY_MIB, TICK_MEMORY_MIB
@@ -258,6 +266,7 @@ class DeployedService:
             prober=MemoryProber(),
             loads=MemoryLoads(),
             ticker=self._queue,
+            notices=cast("Any", Called(MemoryNotices(), self._calls)),
             services=cast("Any", Called(self._services, self._calls)),
             telemetry=self._telemetry,
             clock=self._clock,

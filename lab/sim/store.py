@@ -16,7 +16,7 @@ from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.pools import Cooldown, PoolMemory, Scope, Survey
 from spotrelay.core.ports import Conflict, Throttled
 from spotrelay.core.replica import Replica
-from spotrelay.core.rows import Changes, Removal, Rollback, Rows
+from spotrelay.core.rows import Changes, Removal, Rollback, Rows, Told
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.memory import MemoryStore
 
@@ -109,6 +109,15 @@ class SimStore:
     def history(self, service: str, limit: int) -> Sequence[Replica]:
         """See `ports.Store.history`."""
         return self.gate(Call.HISTORY, service, lambda: self.memory.history(service, limit))
+
+    def ended(self, service: str, replica_ids: Collection[int]) -> Sequence[Replica]:
+        """See `ports.Store.ended`."""
+        ids = sorted(replica_ids)
+        return self.gate(Call.ENDED, ids, lambda: self.memory.ended(service, ids))
+
+    def note_told(self, service: str, told: Told) -> None:
+        """See `ports.Store.note_told`."""
+        self.gate(Call.NOTE_TOLD, told, lambda: self.memory.note_told(service, told))
 
     def commit(self, changes: Changes) -> None:
         """See `ports.Store.commit`."""

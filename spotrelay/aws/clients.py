@@ -72,6 +72,13 @@ PROBING = Config(
     read_timeout=30,
 )
 
+TELLING = Config(
+    # What isn't told now the next tick tells: no reason to hold this one up.
+    retries={"mode": "standard", "total_max_attempts": 1},
+    connect_timeout=2,
+    read_timeout=5,
+)
+
 PROBE_S = 32.0
 """The longest that it takes to ask a prober: its time-outs."""
 
@@ -141,6 +148,11 @@ class Clients:
     def elbv2(self) -> ElasticLoadBalancingv2Client:
         """For target groups."""
         return self._session.client("elbv2", config=QUICK)
+
+    @cached_property
+    def events(self) -> Any:
+        """For events of our own; its types would be one more package for one call."""
+        return self._session.client("events", config=TELLING)
 
     @cached_property
     def lambda_(self) -> LambdaClient:

@@ -37,6 +37,10 @@ the tick queue, which the operator's commands write to."""
 INSTANCE_ROLE_PATH = "/spotrelay/"
 """IAM path of the instances' roles: the functions may pass roles under this path and no others."""
 
+EVENT_SOURCE = "spotrelay"
+"""Source of our own events on EventBridge's default bus. AWS keeps `aws.` to itself, and no rule of ours
+matches any other source: what we say can't wake us."""
+
 METRICS_NAMESPACE = "SpotRelay"
 METRICS_DIMENSION = "service"
 """Dimension of every metric, and the only one: the service's name, or `METRICS_NO_SERVICE`."""
@@ -161,25 +165,31 @@ class Metric(StrEnum):
     WARNING_TO_READY_MS = "WarningToReadyMs"
     """From the warning of a replica until the one that replaces it serves."""
     REPLICAS_SPOT = "ReplicasSpot"
-    """Replicas that are ready, on Spot instances."""
+    """Replicas that serve on Spot instances."""
     REPLICAS_ON_DEMAND = "ReplicasOnDemand"
-    """Replicas that are ready, on on-demand instances: the wanted ones and those that stand in for Spot."""
+    """Replicas that serve on on-demand instances, fallbacks among them. With `REPLICAS_SPOT` they make
+    `REPLICAS_READY`."""
     LONGEST_FALLBACK_S = "LongestFallbackS"
-    """For how long the oldest of the ready on-demand replicas that stand in for Spot has been there. Only
-    while there is one: an hour without costs nothing."""
+    """For how long the oldest fallback has had its instance. Only while there is a fallback: a metric is paid
+    for by the hour, and a zero would cost as much as a value."""
     LOSSES_WARNED = "LossesWarned"
-    """Instances that EC2 took from replicas and had warned of; what we ended ourselves is no loss."""
+    """Replicas whose instance EC2 takes back, counted with the warning. One that was leaving anyway isn't
+    lost, and neither is what we end ourselves."""
     LOSSES_UNWARNED = "LossesUnwarned"
-    """Instances that were taken from replicas, or vanished, without a warning."""
+    """Replicas whose instance ended or vanished, and nobody had warned."""
     GAP_S = "GapS"
-    """For how long fewer replicas than desired were in rotation; told when as many are again."""
+    """For how long fewer replicas than desired were in rotation, counted when as many are again. A first
+    start and a scale-up are no gap: see `serving.news`."""
     POOLS_COOLING = "PoolsCooling"
-    """Eligible pools that are left alone now, as Spot: they refused a launch, or took an instance back."""
+    """Eligible pools that are left alone now, once a minute: as Spot, or as on-demand where the service uses
+    no Spot."""
     USD_PER_HOUR = "UsdPerHour"
-    """What the service's instances cost now, Spot at the last survey's price. Not told while one of the
-    prices isn't known."""
+    """What the service's instances cost now, once a minute: list prices, Spot at the last survey's. Missing
+    while the price of one of them is unknown: a part of the sum would look like less."""
     ON_DEMAND_USD_PER_HOUR = "OnDemandUsdPerHour"
-    """What the same instances would cost on demand. Not told while one of the prices isn't known."""
+    """What the same instances would cost on demand, once a minute. Missing as `USD_PER_HOUR` is."""
+    EVENTS_UNSENT = "EventsUnsent"
+    """Events of our own that EventBridge didn't take; the next tick tries again."""
 
     @property
     def unit(self) -> Unit:

@@ -35,6 +35,8 @@ class SimStore:
     memory: MemoryStore
     commits: dict[str, int] = field(default_factory=dict)
     """By service: the number of commits."""
+    first_told: dict[str, Told] = field(default_factory=dict)
+    """By service: what it had when it was first looked at, which is no news."""
 
     def services(self) -> Sequence[str]:
         """See `ports.Store.services`."""
@@ -117,7 +119,13 @@ class SimStore:
 
     def note_told(self, service: str, told: Told) -> None:
         """See `ports.Store.note_told`."""
-        self.gate(Call.NOTE_TOLD, told, lambda: self.memory.note_told(service, told))
+
+        def effect() -> None:
+            self.memory.note_told(service, told)
+            if told.revision == 0:
+                self.first_told[service] = told
+
+        self.gate(Call.NOTE_TOLD, told, effect)
 
     def commit(self, changes: Changes) -> None:
         """See `ports.Store.commit`."""

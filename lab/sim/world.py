@@ -127,10 +127,10 @@ class SimWorld:
         self.loads = SimLoads(self.gate, self.scheduler, scenario.loads, scenario.faults_s)
         self.load_checker = LoadChecker(self.checker, self.loads)
         self.notices = SimNotices(self.gate, self.scheduler)
-        store = SimStore(self.gate, self.checker, self.scheduler, self.random, self.memory)
+        self.store = SimStore(self.gate, self.checker, self.scheduler, self.random, self.memory)
         numbers = count(1)
         self.ports = Ports(
-            store,
+            self.store,
             SimFleet(self.gate, self.checker, self.scheduler, self.random, self.cloud),
             SimRouter(self.gate, self.checker, self.scheduler, self.random, self.cloud, self.memory),
             SimProber(self.gate, self.scheduler, self.cloud),

@@ -534,6 +534,14 @@ class Controller:
             unaccounted = news.unaccounted(rows)
             ended = store.ended(service, unaccounted) if unaccounted else ()
             new = news.since(rows, ended, service, spec.replicas, self._ports.clock.now())
+            if new.begins_gap(rows.told):
+                # On record first: by the next tick it may be over, and who heard of it must hear that, too.
+                first = news.with_unsent(new, {notice.id for notice in new.notices})
+                store.note_told(service, first)
+                self._reporting.news(service, new)
+                told = news.with_unsent(new, self._publish(service, new.notices))
+                store.note_told(service, replace(told, revision=first.revision + 1))
+                return
             told = news.with_unsent(new, self._publish(service, new.notices))
             if told != rows.told:
                 store.note_told(service, told)
@@ -549,6 +557,7 @@ class Controller:
         try:
             refused = self._ports.notices.publish(notices)
         except PortError as error:  # perhaps some were sent: then they come twice
+            launching.count_denied(self._ports, error)
             refused = {notice.id: repr(error) for notice in notices}
         self._reporting.unsent(service, refused)
         return refused.keys()

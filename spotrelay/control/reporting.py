@@ -15,7 +15,7 @@ from spotrelay.core.rows import Rows
 from spotrelay.core.scaling import Load, Ongoing
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.events import InterruptionWarning, Signal
-from spotrelay.placement.plan import eligible
+from spotrelay.placement.plan import eligible_pools
 from spotrelay.serving import failures, rollout
 from spotrelay.serving.actions import Action, Adopt, Drain, Fail, HoldBack, NoteWarning, ServeOn, TakeIn
 from spotrelay.serving.news import News
@@ -132,7 +132,7 @@ class Reporting:
     def pools(self, spec: ServiceSpec, memory: PoolMemory, now: datetime) -> None:
         """How many of the eligible pools are left alone."""
         option = PurchaseOption.SPOT if spec.use_spot else PurchaseOption.ON_DEMAND
-        offerings = (Offering(pool, option) for pool in eligible(spec, memory))
+        offerings = (Offering(pool, option) for pool in eligible_pools(spec, memory))
         cooling = sum(memory.cooling(offering, now) is not None for offering in offerings)
         self.telemetry.count(Metric.POOLS_COOLING, cooling, service=spec.service)
 

@@ -46,6 +46,10 @@ class News:
     dropped: tuple[Notice, ...] = ()
     """What was tried for long enough."""
 
+    def begins_gap(self, before: Told) -> bool:
+        """Whether the service has ceased to be whole since."""
+        return before.gap_since is None and self.told.gap_since is not None
+
 
 def unaccounted(rows: Rows) -> list[int]:
     """The replicas that aren't there any more, or never were seen, and of which something may be to tell."""

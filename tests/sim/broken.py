@@ -636,7 +636,7 @@ def other_control_planes_are_ignored(
         return self.valid(service, self.scheduler.now)
 
 
-@mistake(placement, "_eligible", Rule.POOL_ORDER)
+@mistake(placement, "eligible_pools", Rule.POOL_ORDER)
 def zones_without_a_subnet_are_asked(spec: ServiceSpec, memory: PoolMemory) -> Any:
     """All surveyed pools are asked, even in zones without a subnet."""
     return memory.survey.pools if memory.survey and memory.survey.pools else spec.pools

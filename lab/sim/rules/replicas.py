@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import takewhile
 
 from lab.sim.faults import Call
 from lab.sim.gate import Commit, first, time_of
@@ -132,8 +133,10 @@ def _goes_before(
 
 
 def _prices(view: InvocationView) -> Mapping[Offering, float]:
-    """What the tick knew of prices."""
-    known = first(view.invocation.calls, Call.RECALL)
+    """What the tick knew of prices when it decided."""
+    calls = view.invocation.calls
+    decided = takewhile(lambda record: record.call is not Call.RELEASE, calls)
+    known = first(decided, Call.RECALL)
     survey = known.survey if isinstance(known, PoolMemory) else None
     if survey is None:
         return {}

@@ -430,6 +430,7 @@ def counted() -> Counts:
         one = DeployedService(clients)
         one.run(SETTLED_WITHIN_S)
         assert one.is_whole(), "the service isn't at rest"
+        one.survey()  # a new service is surveyed at once: then it is known what instances cost
         one.metrics.clear()
         minute = _of(one, lambda: one.run(300)).times(1 / 5)
         hour = _of(one, one.survey)

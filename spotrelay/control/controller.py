@@ -564,14 +564,14 @@ class Controller:
 
     def _appraise(self, spec: ServiceSpec, seen: Observation) -> None:
         """Count what is known of the service's pools, and what its instances cost."""
-        now = self._ports.clock.now()
+        clock = self._ports.clock
         try:
-            memory = self._ports.store.recall(spec.service, spec.region, now)
+            memory = self._ports.store.recall(spec.service, spec.region, clock.now())
         except PortError as error:  # nobody decides by it
             self._ports.telemetry.record("not_appraised", service=spec.service, error=repr(error))
             launching.count_denied(self._ports, error)
             return
-        self._reporting.pools(spec, memory, now)
+        self._reporting.pools(spec, memory, clock.now())
         self._reporting.costs(spec.service, seen, memory)
 
     def _perform(self, decision: _Decision) -> _Outcome:

@@ -130,11 +130,12 @@ class Reporting:
             self.telemetry.record("events_unsent", service=service, count=len(refused), why=shown)
 
     def pools(self, spec: ServiceSpec, memory: PoolMemory, now: datetime) -> None:
-        """How many of the eligible pools are left alone."""
+        """How many of the eligible pools are left alone, if any is: a calm hour costs nothing."""
         option = PurchaseOption.SPOT if spec.use_spot else PurchaseOption.ON_DEMAND
         offerings = (Offering(pool, option) for pool in eligible_pools(spec, memory))
         cooling = sum(memory.cooling(offering, now) is not None for offering in offerings)
-        self.telemetry.count(Metric.POOLS_COOLING, cooling, service=spec.service)
+        if cooling:
+            self.telemetry.count(Metric.POOLS_COOLING, cooling, service=spec.service)
 
     def costs(self, service: str, seen: Observation, memory: PoolMemory) -> None:
         """What the instances cost, and would cost on demand; nothing where a price is unknown."""

@@ -181,8 +181,8 @@ class Metric(StrEnum):
     """For how long fewer replicas than desired were in rotation, counted when as many are again. A first
     start and a scale-up are no gap: see `serving.news`."""
     POOLS_COOLING = "PoolsCooling"
-    """Eligible pools that are left alone now, once a minute: as Spot, or as on-demand where the service uses
-    no Spot."""
+    """Eligible pools that are left alone now, once a minute and only while there are any: as Spot, or as
+    on-demand where the service uses no Spot."""
     USD_PER_HOUR = "UsdPerHour"
     """What the service's instances cost now, once a minute: list prices, Spot at the last survey's. Missing
     while the price of one of them is unknown: a part of the sum would look like less."""

@@ -199,7 +199,7 @@ def test_several_signals_of_one_instance_are_one_loss(signals: list[Signal]) -> 
     """
     replica = a_replica(1, READY)
     actions = react(*((s, replica) for s in signals), others=0)
-    assert actions == told(Drain(replica, WARNED, warned_at=NOW, cool_pool=True))
+    assert actions == told(Drain(replica, WARNED, warned_at=NOW, cool_pool=True, is_gone=True))
 
 
 @given(st.permutations([NOW, NOW - seconds(9), NOW + seconds(9)]))

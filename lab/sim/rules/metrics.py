@@ -254,8 +254,6 @@ class MetricChecker:
                 for slack_s in (-MAX_SKEW_S, MAX_SKEW_S)
             ]
             bounds.add(Metric.POOLS_COOLING, specs[0].service, min(counts), max(counts))
-            if not any(c.metric is Metric.POOLS_COOLING for c in invocation.metrics):
-                self._report(invocation, "PoolsCooling isn't counted at all")
             self._check_costs(invocation, rows, memory)
         elif any(c.metric in COSTS for c in invocation.metrics):
             self._report(invocation, "a cost is counted, and nobody knows a price")
@@ -329,7 +327,8 @@ class MetricChecker:
                 self._report(invocation, f"a gap of {gap_s:g} s since {since:g}")
         ended = _last(invocation.calls, Call.ENDED)
         there = [*(ended if isinstance(ended, list) else ()), *rows.replicas.values()]
-        lost = {**before.lost, **{r.id: r for r in there if r.lost_at}}
+        # As they were when they were told lost: a warning may come later.
+        lost = {**{r.id: r for r in there if r.lost_at}, **before.lost}
         came = [
             (time_of(r.entered[ReplicaState.READY]), lost[r.replaces].warned_at)
             for r in there

@@ -102,8 +102,11 @@ def _check_scale_in(view: InvocationView, spec: ServiceSpec, commit: Commit) -> 
             continue
         # What an ended replacement was to replace counts again only now.
         on_demand = of([r for r in left if r.id in there], PurchaseOption.ON_DEMAND)
+        # What is being launched at this moment can't go, however many there are.
+        settled = [r for r in left if r.id in there and loaded[r.id].launch_id not in view.rows.intents]
+        is_beyond = of(settled, PurchaseOption.ON_DEMAND) > base
         for row in gone:
-            if not _goes_before(view, row, known, is_base=on_demand < base, is_beyond=on_demand > base):
+            if not _goes_before(view, row, known, is_base=on_demand < base, is_beyond=is_beyond):
                 view.report(
                     Rule.SCALE_IN_ORDER,
                     f"{row}, {row.state}, is removed, and {known}, {known.state}, stays",

@@ -137,9 +137,8 @@ def test_a_scale_up_is_no_gap_and_a_loss_in_it_is() -> None:
     assert news.since(rows, (), "demo", 5, NOW).told.gap_since is None
     lost = a_replica(3, DRAINING, since_s=7, warned_at=NOW, lost_at=NOW)
     lost = replace(lost, entered={**lost.entered, READY: NOW - seconds(90)})
-    fewer = news.since(
-        rows_of(a_replica(1, READY), a_replica(2, READY), lost, told=WHOLE), (), "demo", 5, NOW
-    )
+    rest = [a_replica(i, READY) for i in (1, 2)]
+    fewer = news.since(rows_of(*rest, lost, told=WHOLE), (), "demo", 5, NOW)
     assert fewer.told.gap_since == NOW - seconds(7)
     assert [n.kind for n in fewer.notices] == [NoticeKind.REPLICA_LOST, NoticeKind.FLEET_NOT_WHOLE]
     again = rows_of(*rest, a_replica(8, READY, since_s=2), told=fewer.told)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -11,10 +11,11 @@ from itertools import count
 from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.instances import Instance, InstanceState, Refusal, RefusalKind, TargetState
 from spotrelay.core.names import Metric
+from spotrelay.core.notices import Notice
 from spotrelay.core.pools import Cooldown, Offering, PoolMemory, Scope, Survey
 from spotrelay.core.ports import NO_PORTS, Conflict, LaunchRequest, LaunchResult, Ports
 from spotrelay.core.replica import Replica
-from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal, Rollback, Rows
+from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal, Rollback, Rows, Told
 from spotrelay.core.scaling import Load, Ongoing, OngoingTarget
 from spotrelay.core.slots import host, port
 from spotrelay.core.spec import ServiceSpec
@@ -55,6 +56,7 @@ class MemoryService:
     standby_backoff: Backoff = field(default_factory=Backoff)
     window: LaunchWindow = field(default_factory=LaunchWindow)
     requests: dict[Source, ScaleRequest] = field(default_factory=dict)
+    told: Told = field(default_factory=Told)
     lease: tuple[str, datetime] | None = None
     next_tick: datetime | None = None
 
@@ -80,6 +82,7 @@ class MemoryStore:
         self._known.discard(service)
         self._of(service).requests.clear()
         self._of(service).rollback = None
+        self._of(service).told = Told()
 
     def locate(self, instance_ids: Collection[str]) -> Mapping[str, tuple[str, int]]:
         """See `ports.Store.locate`."""
@@ -120,6 +123,7 @@ class MemoryStore:
             standby_backoff=kept.standby_backoff,
             window=kept.window,
             requests=dict(kept.requests),
+            told=kept.told,
         )
 
     def document(self, service: str) -> ServiceSpec | None:
@@ -153,6 +157,18 @@ class MemoryStore:
         """See `ports.Store.history`."""
         ended = self._of(service).history
         return [ended[i] for i in sorted(ended, reverse=True)[:limit]]
+
+    def ended(self, service: str, replica_ids: Collection[int]) -> Sequence[Replica]:
+        """See `ports.Store.ended`."""
+        ended = self._of(service).history
+        return [ended[i] for i in sorted(replica_ids) if i in ended]
+
+    def note_told(self, service: str, told: Told) -> None:
+        """See `ports.Store.note_told`."""
+        kept = self._of(service)
+        if kept.told.revision != told.revision:
+            raise Conflict(f"{service}: somebody told of it since")
+        kept.told = replace(told, revision=told.revision + 1)
 
     def commit(self, changes: Changes) -> None:
         """See `ports.Store.commit`."""
@@ -524,6 +540,20 @@ class MemoryDeadLetters:
         self.letters.append((body, why))
 
 
+class MemoryNotices:
+    """`ports.Notices`: what was told."""
+
+    def __init__(self) -> None:
+        self.told: list[Notice] = []
+        self.refused: dict[str, str] = {}
+        """By notice ID, what isn't taken, and why."""
+
+    def publish(self, notices: Sequence[Notice]) -> Mapping[str, str]:
+        """See `ports.Notices.publish`."""
+        self.told += [notice for notice in notices if notice.id not in self.refused]
+        return {notice.id: self.refused[notice.id] for notice in notices if notice.id in self.refused}
+
+
 class MemoryServices:
     """`ports.Services`."""
 
@@ -544,11 +574,14 @@ class MemoryTelemetry:
 
     def __init__(self) -> None:
         self.counts: Counter[Metric] = Counter()
+        self.values: dict[Metric, list[float]] = defaultdict(list)
+        """Each value that was counted, as it was."""
         self.records: list[tuple[str, Mapping[str, object]]] = []
 
     def count(self, metric: Metric, value: float = 1, *, service: str | None = None) -> None:  # noqa: ARG002
         """See `ports.Telemetry.count`."""
         self.counts[metric] += int(value)
+        self.values[metric].append(value)
 
     def record(self, event: str, **facts: object) -> None:
         """See `ports.Telemetry.record`."""
@@ -566,6 +599,7 @@ class World:
     prober: MemoryProber
     loads: MemoryLoads
     ticker: MemoryTicker
+    notices: MemoryNotices
     services: MemoryServices
     telemetry: MemoryTelemetry
 
@@ -582,6 +616,7 @@ class World:
             MemoryProber(),
             MemoryLoads(),
             MemoryTicker(),
+            MemoryNotices(),
             MemoryServices(*specs),
             MemoryTelemetry(),
         )
@@ -596,6 +631,7 @@ class World:
             self.prober,
             self.loads,
             self.ticker,
+            self.notices,
             self.services,
             self.telemetry,
             self.clock,

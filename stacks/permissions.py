@@ -15,6 +15,7 @@ from aws_cdk import aws_iam as iam
 
 from spotrelay.core.names import (
     CONTROL_PLANE_PARAMETER,
+    EVENT_SOURCE,
     INSTANCE_ROLE_PATH,
     SERVICES_PATH,
     TAG_ADOPTED,
@@ -141,6 +142,7 @@ def grants(function: Function, place: Place) -> tuple[Grant, ...]:
                 _service_names(place),
                 *_observing(),
                 *_probing(place),
+                *_telling(place),
                 *_ending(place),
             )
 
@@ -455,6 +457,17 @@ def _probing(place: Place) -> tuple[Grant, ...]:
             "have a service's own function ask its replicas whether they are ready",
             ("lambda:InvokeFunction",),
             (place.arn("lambda", f"function:{prober_function('*')}"),),
+        ),
+    )
+
+
+def _telling(place: Place) -> tuple[Grant, ...]:
+    return (
+        Grant(
+            "tell what happened, in our own name and on the region's default bus only",
+            ("events:PutEvents",),
+            (place.arn("events", "event-bus/default"),),
+            {"StringEquals": {"events:source": EVENT_SOURCE}},
         ),
     )
 

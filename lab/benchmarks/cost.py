@@ -43,7 +43,15 @@ from spotrelay.core.ports import Ports
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 from spotrelay.events import InterruptionWarning, Signal, StateChange
-from spotrelay.memory import MemoryClock, MemoryFleet, MemoryLoads, MemoryProber, MemoryRouter, MemoryServices
+from spotrelay.memory import (
+    MemoryClock,
+    MemoryFleet,
+    MemoryLoads,
+    MemoryNotices,
+    MemoryProber,
+    MemoryRouter,
+    MemoryServices,
+)
 from spotrelay.placement.surveying import Surveying
 from stacks.application import CONTROL_PLANE, SERVICE_PREFIX, build
 from stacks.control_plane import SIGNAL_MEMORY_MIB, SURVEY_MEMORY_MIB, TICK_MEMORY_MIB
@@ -262,6 +270,7 @@ class DeployedService:
             prober=MemoryProber(),
             loads=MemoryLoads(),
             ticker=self._queue,
+            notices=cast("Any", Called(MemoryNotices(), self._calls)),
             services=cast("Any", Called(self._services, self._calls)),
             telemetry=self._telemetry,
             clock=self._clock,
@@ -453,6 +462,7 @@ def counted() -> Counts:
         one = DeployedService(clients)
         one.run(SETTLED_WITHIN_S)
         assert one.is_whole(), "the service isn't at rest"
+        one.survey()  # a new service is surveyed at once: then it is known what instances cost
         one.metrics.clear()
         minute = _of(one, lambda: one.run(300)).times(1 / 5)
         hour = _of(one, one.survey)

@@ -15,6 +15,7 @@ stores, replace some of its functions and add five CloudFormation types. What we
 - `cloudwatch._evaluate_alarm`, which ignores dimensions, so that one queue's depth sets off another's alarm;
 - `sts.register_session`, by which MiniStack gives functions their roles, and we instances theirs;
 - `ssm._put_parameter`, which takes values that Parameter Store refuses;
+- `eventbridge._put_events`, which takes entries and calls that EventBridge refuses;
 - `iam_actions.extract_resource_arn`, which IAM asks what a request is about, and which misses some;
 - `iam_evaluator.enforce`, which IAM's every decision passes, and DynamoDB's condition keys, which lack one;
 - `cloudwatch._dispatch_alarm_actions` and `eventbridge._invoke_target`, which ask no resource policy;
@@ -736,6 +737,34 @@ class MiniStack:
             return error("ValidationException", refusal, 400) if refusal else put(request)
 
         parameters._put_parameter = checked
+
+    def check_own_events(
+        self,
+        why_no_call: Callable[[list[JsonObject]], str | None],
+        refusal_of: Callable[[JsonObject], tuple[str, str] | None],
+    ) -> None:
+        """Let PutEvents refuse calls (in these words) and entries (code and message), each by itself."""
+        eventbridge: Any = self._services["eventbridge"]
+        put, responses = eventbridge._put_events, self._core["responses"]
+
+        def checked(request: JsonObject, *args: Any, **kwargs: Any) -> Any:
+            entries: list[JsonObject] = request.get("Entries") or []
+            if why := why_no_call(entries):
+                return responses.error_response_json("ValidationException", why, 400)
+            refused = {at: refusal for at, entry in enumerate(entries) if (refusal := refusal_of(entry))}
+            taken = [entry for at, entry in enumerate(entries) if at not in refused]
+            results = json.loads(put({**request, "Entries": taken}, *args, **kwargs)[2]) if taken else {}
+            given = iter(results.get("Entries", []))
+            told = [
+                dict(zip(("ErrorCode", "ErrorMessage"), refused[at], strict=True))
+                if at in refused
+                else next(given)
+                for at in range(len(entries))
+            ]
+            failed = sum("ErrorCode" in entry for entry in told)
+            return responses.json_response({"FailedEntryCount": failed, "Entries": told})
+
+        eventbridge._put_events = checked
 
     def prepare_cloudformation(self) -> None:
         """Teach CloudFormation AWS::EC2::SecurityGroupIngress and …Egress, EIP and NatGateway,

@@ -36,6 +36,7 @@ from lab.local.instances import LocalInstance
 from lab.local.machines import Machines
 from lab.local.metrics import Metrics
 from lab.local.ministack import MiniStack
+from lab.local.own_events import refusal_of, why_no_call
 from lab.local.parameters import ParameterChanges, why_refused
 from lab.local.run_instances import RunActions
 from lab.local.seeds import AMI_PARAMETERS
@@ -106,6 +107,7 @@ async def _run(
     ministack.seed_public_parameters(AMI_PARAMETERS)
     ministack.name_resource_of_parameter_paths()
     ministack.check_parameter_values(why_refused)
+    ministack.check_own_events(why_no_call, refusal_of)
     ministack.compress_schedules(options.settings.schedule_s / 60)
     ministack.compress_redelivery(options.settings.schedule_s / 60)
     ministack.keep_whole_logs()

@@ -18,6 +18,7 @@ from lab.replay.result import StandbysFound
 from lab.sim.gate import at
 from spotrelay.core.instances import Instance, InstanceState, Refusal, RefusalKind, TargetState
 from spotrelay.core.names import Metric
+from spotrelay.core.notices import Notice
 from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
 from spotrelay.core.ports import NO_PORTS, LaunchRequest, LaunchResult
 from spotrelay.core.scaling import Ongoing, OngoingTarget
@@ -419,6 +420,14 @@ class ReplayTelemetry:
 
 
 _FAILURES = frozenset({"signals_failed", "batch_failed", "malformed_message"})
+
+
+class ReplayNotices:
+    """`ports.Notices`: nobody listens."""
+
+    def publish(self, notices: Sequence[Notice]) -> Mapping[str, str]:  # noqa: ARG002
+        """See `ports.Notices.publish`."""
+        return {}
 
 
 class ReplayDeadLetters:

@@ -25,6 +25,7 @@ from lab.replay.cloud import ADVISED, LOST, NEVER, WARNED, Machine, ReplayCloud
 from lab.replay.ports import (
     ReplayDeadLetters,
     ReplayFleet,
+    ReplayNotices,
     ReplayProber,
     ReplayRouter,
     ReplayServices,
@@ -135,6 +136,7 @@ class ReplayDeployment:
             prober=ReplayProber(time, self.fleet),
             loads=MemoryLoads(),
             ticker=ReplayTicker(lambda body, delay_s: self._send(body, delay_s + QUEUE_S, is_tick=True)),
+            notices=ReplayNotices(),
             services=ReplayServices(self.spec),
             telemetry=self.telemetry,
             clock=time,

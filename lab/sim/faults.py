@@ -22,6 +22,8 @@ class Call(StrEnum):
     NOTE_REMOVAL = "store.note_removal"
     NOTE_REQUEST = "store.note_request"
     HISTORY = "store.history"
+    ENDED = "store.ended"
+    NOTE_TOLD = "store.note_told"
     COOL = "store.cool"
     FORGIVE = "store.forgive"
     RECALL = "store.recall"
@@ -41,6 +43,7 @@ class Call(StrEnum):
     OBSERVE_LOAD = "loads.observe"
     SCHEDULE = "ticker.schedule"
     SCHEDULE_LEAVE = "ticker.schedule_leave"
+    PUBLISH = "notices.publish"
     NAMES = "services.names"
     GET = "services.get"
     SET_ASIDE = "dead_letters.set_aside"
@@ -98,6 +101,8 @@ POSSIBLE: dict[Call, tuple[Fault, ...]] = {
     Call.NOTE_REMOVAL: _WRITE,
     Call.NOTE_REQUEST: _WRITE,
     Call.HISTORY: _READ,
+    Call.ENDED: _READ,
+    Call.NOTE_TOLD: (*_WRITE, Fault.CONFLICT),
     Call.COOL: (*_WRITE, Fault.PARTIAL),
     Call.FORGIVE: _WRITE,
     Call.RECALL: _READ,
@@ -118,6 +123,7 @@ POSSIBLE: dict[Call, tuple[Fault, ...]] = {
     Call.OBSERVE_LOAD: _READ,
     Call.SCHEDULE: _WRITE,
     Call.SCHEDULE_LEAVE: _WRITE,
+    Call.PUBLISH: (*_WRITE, Fault.PARTIAL),
     Call.NAMES: _READ,
     # A document may be a minute old, unless the caller wants a fresh one.
     Call.GET: (*_READ, Fault.STALE),

@@ -16,6 +16,7 @@ from lab.sim.rules.checker import Checker
 from lab.sim.scheduler import Scheduler
 from spotrelay.core.instances import Instance, Refusal, TargetState
 from spotrelay.core.names import Metric
+from spotrelay.core.notices import Notice
 from spotrelay.core.ports import (
     NO_PORTS,
     Denied,
@@ -306,6 +307,28 @@ class SimDeadLetters:
     def set_aside(self, body: str, why: str) -> None:
         """See `ports.DeadLetters.set_aside`."""
         self.gate(Call.SET_ASIDE, (why, body), lambda: self.letters.append(body))
+
+
+@dataclass(slots=True)
+class SimNotices:
+    """`ports.Notices`: what was told, and when."""
+
+    gate: CallGate
+    scheduler: Scheduler
+    told: list[tuple[float, Notice]] = field(default_factory=list)
+
+    def publish(self, notices: Sequence[Notice]) -> Mapping[str, str]:
+        """See `ports.Notices.publish`."""
+
+        def take(some: Sequence[Notice] = notices) -> Mapping[str, str]:
+            self.told += [(self.scheduler.now, notice) for notice in some]
+            return {}
+
+        def partly() -> Mapping[str, str]:
+            take(notices[::2])
+            return {notice.id: "ThrottlingException: slow down" for notice in notices[1::2]}
+
+        return self.gate(Call.PUBLISH, notices, take, partly=partly)
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.pools import Cooldown, PoolMemory, Scope, Survey
 from spotrelay.core.ports import Conflict, Throttled
 from spotrelay.core.replica import Replica
-from spotrelay.core.rows import Changes, Removal, Rollback, Rows
+from spotrelay.core.rows import Changes, Removal, Rollback, Rows, Told
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.memory import MemoryStore
 
@@ -35,6 +35,8 @@ class SimStore:
     memory: MemoryStore
     commits: dict[str, int] = field(default_factory=dict)
     """By service: the number of commits."""
+    first_told: dict[str, Told] = field(default_factory=dict)
+    """By service: what it had when it was first looked at, which is no news."""
 
     def services(self) -> Sequence[str]:
         """See `ports.Store.services`."""
@@ -109,6 +111,21 @@ class SimStore:
     def history(self, service: str, limit: int) -> Sequence[Replica]:
         """See `ports.Store.history`."""
         return self.gate(Call.HISTORY, service, lambda: self.memory.history(service, limit))
+
+    def ended(self, service: str, replica_ids: Collection[int]) -> Sequence[Replica]:
+        """See `ports.Store.ended`."""
+        ids = sorted(replica_ids)
+        return self.gate(Call.ENDED, ids, lambda: self.memory.ended(service, ids))
+
+    def note_told(self, service: str, told: Told) -> None:
+        """See `ports.Store.note_told`."""
+
+        def effect() -> None:
+            self.memory.note_told(service, told)
+            if told.revision == 0:
+                self.first_told[service] = told
+
+        self.gate(Call.NOTE_TOLD, told, effect)
 
     def commit(self, changes: Changes) -> None:
         """See `ports.Store.commit`."""

@@ -17,7 +17,16 @@ from lab.sim.instances import NEVER, SimInstance
 from lab.sim.load import WINDOW_S, SimLoads
 from lab.sim.odd_messages import Fate, Oddity
 from lab.sim.offers import SimOffers
-from lab.sim.ports import SimDeadLetters, SimFleet, SimProber, SimRouter, SimServices, SimTelemetry, SimTicker
+from lab.sim.ports import (
+    SimDeadLetters,
+    SimFleet,
+    SimNotices,
+    SimProber,
+    SimRouter,
+    SimServices,
+    SimTelemetry,
+    SimTicker,
+)
 from lab.sim.queues import SIGNALS, TICKS, Handler, Message, QueueSettings, SimQueue
 from lab.sim.rules import Rule, final_state, limits
 from lab.sim.rules.checker import MAX_DOCUMENT_AGE_S, Checker
@@ -117,15 +126,17 @@ class SimWorld:
         self.ticker = SimTicker(self.gate, self.checker, self.ticks, scenario.tick_lag_s)
         self.loads = SimLoads(self.gate, self.scheduler, scenario.loads, scenario.faults_s)
         self.load_checker = LoadChecker(self.checker, self.loads)
-        store = SimStore(self.gate, self.checker, self.scheduler, self.random, self.memory)
+        self.notices = SimNotices(self.gate, self.scheduler)
+        self.store = SimStore(self.gate, self.checker, self.scheduler, self.random, self.memory)
         numbers = count(1)
         self.ports = Ports(
-            store,
+            self.store,
             SimFleet(self.gate, self.checker, self.scheduler, self.random, self.cloud),
             SimRouter(self.gate, self.checker, self.scheduler, self.random, self.cloud, self.memory),
             SimProber(self.gate, self.scheduler, self.cloud),
             self.loads,
             self.ticker,
+            self.notices,
             self.services,
             SimTelemetry(self.checker, self.gate),
             SimClock(self.scheduler),

@@ -72,6 +72,13 @@ PROBING = Config(
     read_timeout=30,
 )
 
+TELLING = Config(
+    # What isn't told now the next tick tells: no reason to hold this one up.
+    retries={"mode": "standard", "total_max_attempts": 1},
+    connect_timeout=2,
+    read_timeout=5,
+)
+
 PROBE_S = 32.0
 """The longest that it takes to ask a prober: its time-outs."""
 
@@ -146,6 +153,11 @@ class Clients:
     def fis(self) -> Any:
         """For drills; its types would be one more package for five calls."""
         return self._session.client("fis", config=SURVEYING)
+
+    @cached_property
+    def events(self) -> Any:
+        """For events of our own; its types would be one more package for one call."""
+        return self._session.client("events", config=TELLING)
 
     @cached_property
     def lambda_(self) -> LambdaClient:

@@ -10,6 +10,7 @@ from spotrelay.aws.clients import Clients, Deadline
 from spotrelay.aws.dead_letters import SqsDeadLetters
 from spotrelay.aws.fleet import Ec2Fleet
 from spotrelay.aws.loads import CloudWatchLoads
+from spotrelay.aws.notices import EventBridgeNotices
 from spotrelay.aws.prober import FunctionProber
 from spotrelay.aws.router import TargetGroupRouter
 from spotrelay.aws.services import ParameterServices
@@ -57,6 +58,7 @@ def intake(
         prober=FunctionProber(clients, deadline),
         loads=CloudWatchLoads(clients),
         ticker=SqsTicker(clients, setting(env, Env.TICK_QUEUE_URL)),
+        notices=EventBridgeNotices(clients, deadline),
         services=ParameterServices(clients, setting(env, Env.SERVICES_PATH), table),
         telemetry=telemetry,
         clock=clock,

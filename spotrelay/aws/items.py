@@ -8,6 +8,8 @@
 |                   |                     | speaks for it that the service was removed              |
 | `SERVICE#name`    | `TICK`              | lease, announced tick: not in META, which commits write,|
 |                   |                     | so that neither makes the other conflict                |
+| `SERVICE#name`    | `TOLD`              | what was told of the service so far; only ticks write   |
+|                   |                     | it: not in META for the same reason                     |
 | `SERVICE#name`    | `REPLICA#000000042` | a replica that hasn't ended                             |
 | `SERVICE#name`    | `LAUNCH#id`         | an open launch intent                                   |
 | `HISTORY#name`    | `REPLICA#000000042` | a replica that ended; expires                           |
@@ -39,10 +41,11 @@ from boto3.dynamodb.conditions import Attr, ConditionBase
 from spotrelay.aws.table import ABSENT, Delete, Key, Put, Update, Values, Write
 from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.names import TABLE_TTL, Partition
+from spotrelay.core.notices import Notice, NoticeKind
 from spotrelay.core.pools import CapacityPool, Offering, PurchaseOption
 from spotrelay.core.ports import NewerRows
 from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal, Rollback, Rows
+from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal, Rollback, Rows, Told
 from spotrelay.core.spec import ServiceSpec, SpecError
 from spotrelay.core.timing import seconds
 
@@ -87,6 +90,11 @@ def document_key(service: str) -> Key:
 def tick_key(service: str) -> Key:
     """Key of a service's lease and announced tick."""
     return Key(service_partition(service), "TICK")
+
+
+def told_key(service: str) -> Key:
+    """Key of what was told of a service."""
+    return Key(service_partition(service), "TOLD")
 
 
 def replica_key(service: str, id_: int) -> Key:
@@ -152,6 +160,7 @@ def rows_of(service: str, found: Mapping[Key, Values]) -> Rows:
         ),
         window=LaunchWindow(_optional_time(meta.get("launches_since")), int(meta.get("launches", 0))),
         requests=requests_of(meta),
+        told=told_of(found.get(told_key(service), {})),
     )
 
 
@@ -242,6 +251,7 @@ def replica_item(replica: Replica) -> dict[str, Any]:
         "port": replica.port,
         "slots": replica.slots if replica.slots > 1 else None,
         "warned_at": _optional_text(replica.warned_at),
+        "lost_at": _optional_text(replica.lost_at),
         "unhealthy_since": _optional_text(replica.unhealthy_since),
         "silent_since": _optional_text(replica.silent_since),
         "rebalance_at": _optional_text(replica.rebalance_at),
@@ -285,6 +295,7 @@ def replica_of(item: Values) -> Replica:
         port=row.get("port"),
         slots=row.get("slots", 1),
         warned_at=_optional_time(row.get("warned_at")),
+        lost_at=_optional_time(row.get("lost_at")),
         unhealthy_since=_optional_time(row.get("unhealthy_since")),
         silent_since=_optional_time(row.get("silent_since")),
         rebalance_at=_optional_time(row.get("rebalance_at")),
@@ -404,6 +415,40 @@ def earlier_of(item: Values) -> dict[int, ServiceSpec]:
     """The documents of before in a service's DOCUMENT item, without those that can't be read any more."""
     read = (document_of({"document": text}) for text in item.get("earlier", ()))
     return {document.version: document for document in read if document is not None}
+
+
+def told_item(told: Told) -> dict[str, Any]:
+    """What was told of a service, as the item that the next one who tells reads: its revision is one more."""
+    written = {
+        "highest_id": told.highest_id,
+        "ready": sorted(id_ for id_, is_ready in told.replicas.items() if is_ready),
+        "rising": sorted(id_ for id_, is_ready in told.replicas.items() if not is_ready),
+        "lost": [replica_item(row)["row"] for row in told.lost.values()],
+        "whole_at": told.whole_at,
+        "gap_since": _optional_text(told.gap_since),
+        "unsent": [[n.kind.value, n.service, n.subject, to_text(n.at), n.facts] for n in told.unsent],
+    }
+    return {"schema": SCHEMA, "revision": told.revision + 1, "told": to_json(written)}
+
+
+def told_of(item: Values) -> Told:
+    """What `told_item` wrote; of a later version, or none: nothing was told that this one would know of."""
+    if "told" not in item or int(item["schema"]) > SCHEMA:
+        return Told()
+    read = json.loads(item["told"])
+    lost = [replica_of({"row": row, "revision": 0}) for row in read["lost"]]
+    return Told(
+        revision=int(item["revision"]),
+        highest_id=read["highest_id"],
+        replicas=dict.fromkeys(read["ready"], True) | dict.fromkeys(read["rising"], False),
+        lost={row.id: row for row in lost},
+        whole_at=read["whole_at"],
+        gap_since=_optional_time(read["gap_since"]),
+        unsent=tuple(
+            Notice(NoticeKind(kind), service, subject, to_time(at), facts)
+            for kind, service, subject, at, facts in read["unsent"]
+        ),
+    )
 
 
 def removal_item(removal: Removal) -> dict[str, Any]:

@@ -12,12 +12,12 @@ from boto3.dynamodb.conditions import Attr, ConditionBase
 from spotrelay.aws import items
 from spotrelay.aws.errors import Cancelled
 from spotrelay.aws.pool_memory import DynamoPoolMemory
-from spotrelay.aws.table import ABSENT, Delete, Table, Update
+from spotrelay.aws.table import ABSENT, Delete, Put, Table, Update
 from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.pools import Cooldown, PoolMemory, Scope, Survey
 from spotrelay.core.ports import Conflict
 from spotrelay.core.replica import Replica
-from spotrelay.core.rows import Changes, Removal, Rollback, Rows
+from spotrelay.core.rows import Changes, Removal, Rollback, Rows, Told
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 
@@ -44,6 +44,7 @@ class DynamoStore:
         """See `ports.Store.forget`. The META item, and with it the highest ID, stays."""
         nothing = items.requests_item(dict.fromkeys(Source)) | items.rollback_item(None)
         self._table.write(Update(items.meta_key(service), nothing, ~ABSENT))
+        self._table.write(Delete(items.told_key(service)))
         self._table.write(Delete(items.registry_key(service)))
 
     def locate(self, instance_ids: Collection[str]) -> Mapping[str, tuple[str, int]]:
@@ -105,6 +106,17 @@ class DynamoStore:
         """See `ports.Store.history`."""
         ended = self._table.query(items.history_partition(service), newest_first=True, limit=limit)
         return [items.replica_of(item) for _, item in ended]
+
+    def ended(self, service: str, replica_ids: Collection[int]) -> Sequence[Replica]:
+        """See `ports.Store.ended`."""
+        found = self._table.get_many({items.history_key(service, id_) for id_ in replica_ids})
+        return sorted((items.replica_of(item) for item in found.values()), key=lambda replica: replica.id)
+
+    def note_told(self, service: str, told: Told) -> None:
+        """See `ports.Store.note_told`."""
+        is_as_read = Attr("revision").eq(told.revision) if told.revision else ABSENT
+        if not self._table.write(Put(items.told_key(service), items.told_item(told), is_as_read)):
+            raise Conflict(f"{service}: somebody told of it since")
 
     def commit(self, changes: Changes) -> None:
         """See `ports.Store.commit`."""

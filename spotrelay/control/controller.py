@@ -12,6 +12,9 @@ Signals and ticks go through the same `_perform`. Its order is the point of it:
    up a launch, or fail it.
 6. *Terminate*, last: nothing waits for it.
 
+What became of the service is told to the outside by ticks alone, after all of that, and after the tick has
+let others in: no decision waits for it, and what isn't told now the next tick tells.
+
 A step that fails doesn't keep the next from being taken: a load balancer that doesn't answer is no reason not
 to launch. What failed is raised in the end, so that the message comes again.
 """
@@ -32,6 +35,7 @@ from spotrelay.core import desired, timing
 from spotrelay.core.desired import Source
 from spotrelay.core.instances import Instance
 from spotrelay.core.names import Metric
+from spotrelay.core.notices import Notice
 from spotrelay.core.pools import PoolMemory
 from spotrelay.core.ports import Conflict, Denied, OtherControlPlane, PortError, Ports, UnreadableDocument
 from spotrelay.core.replica import Replica, ReplicaState
@@ -45,6 +49,7 @@ from spotrelay.placement import cooldowns, launching
 from spotrelay.serving import (
     changes,
     interruption,
+    news,
     reconcile,
     rollout,
     rotation,
@@ -105,6 +110,14 @@ class _Outcome:
             raise self.troubles[0]
 
 
+@dataclass(slots=True)
+class _Round:
+    """What a tick saw of a service, as far as it came: for what is told of it afterwards."""
+
+    spec: ServiceSpec | None = None
+    seen: Observation | None = None
+
+
 class Controller:
     """Makes the replicas that exist match those that should."""
 
@@ -157,12 +170,20 @@ class Controller:
             if is_vouched_for:  # nobody says it again
                 ports.ticker.schedule_override(service, timing.OVERRIDE_AGAIN_S)
             return
+        done = _Round()
         try:
-            due = self._reconcile(service, serving, is_vouched_for=is_vouched_for)
+            try:
+                due = self._reconcile(service, serving, done, is_vouched_for=is_vouched_for)
+            finally:
+                ports.store.release(service, holder)
+            if due:
+                self._announce_tick(service, due, serving)
         finally:
-            ports.store.release(service, holder)
-        if due:
-            self._announce_tick(service, due, serving)
+            if done.spec and done.seen:
+                self._tell(done.spec, done.seen.read)
+                # By the minute, as CloudWatch shows it.
+                if serving is None:
+                    self._appraise(done.spec, done.seen)
 
     def tick_all(self) -> None:
         """Have every service's tick run, each by itself, so that one that is stuck blocks no other."""
@@ -254,7 +275,9 @@ class Controller:
             "ids_mended", service=service, was=rows.highest_id, highest_id=highest_id
         )
 
-    def _reconcile(self, service: str, serving: datetime | None, *, is_vouched_for: bool) -> datetime | None:
+    def _reconcile(
+        self, service: str, serving: datetime | None, done: _Round, *, is_vouched_for: bool
+    ) -> datetime | None:
         """One round; when another should follow, None if the minute's tick will do."""
         ports = self._ports
         try:
@@ -277,8 +300,9 @@ class Controller:
         seen = replace(seen, pools=pools, prices=pools.prices)
         now = ports.clock.now()
         actions = reconcile.decide(spec, seen, now) if spec else reconcile.retire(seen, now)
+        done.spec, done.seen = spec, seen
         if spec:
-            self._reporting.replicas(spec, rows)
+            self._reporting.replicas(spec, rows, now)
         elif reconcile.is_gone(seen):
             ports.store.forget(service)
             return None
@@ -498,6 +522,57 @@ class Controller:
             launching.count_denied(self._ports, error)
             told = Ongoing()
         self._reporting.ongoing(spec.service, told, len(serving))
+
+    def _tell(self, spec: ServiceSpec, rows: Rows) -> None:
+        """Tell the outside what happened, and count what is measured from beginning to end.
+
+        It is counted with the record of having told it, so only once; and told before, so at least once.
+        Nothing of it fails a tick.
+        """
+        store, service = self._ports.store, spec.service
+        try:
+            unaccounted = news.unaccounted(rows)
+            ended = store.ended(service, unaccounted) if unaccounted else ()
+            new = news.since(rows, ended, service, spec.replicas, self._ports.clock.now())
+            if new.begins_gap(rows.told):
+                # On record first: by the next tick it may be over, and who heard of it must hear that, too.
+                first = news.with_unsent(new, {notice.id for notice in new.notices})
+                store.note_told(service, first)
+                self._reporting.news(service, new)
+                told = news.with_unsent(new, self._publish(service, new.notices))
+                store.note_told(service, replace(told, revision=first.revision + 1))
+                return
+            told = news.with_unsent(new, self._publish(service, new.notices))
+            if told != rows.told:
+                store.note_told(service, told)
+            self._reporting.news(service, new)
+        except PortError as error:
+            self._ports.telemetry.record("not_told", service=service, error=repr(error))
+            launching.count_denied(self._ports, error)
+
+    def _publish(self, service: str, notices: Sequence[Notice]) -> Collection[str]:
+        """Send events; the IDs of those to be sent again."""
+        if not notices:
+            return ()
+        try:
+            refused = self._ports.notices.publish(notices)
+        except PortError as error:  # perhaps some were sent: then they come twice
+            launching.count_denied(self._ports, error)
+            refused = {notice.id: repr(error) for notice in notices}
+        self._reporting.unsent(service, refused)
+        return refused.keys()
+
+    def _appraise(self, spec: ServiceSpec, seen: Observation) -> None:
+        """Count what is known of the service's pools, and what its instances cost."""
+        clock = self._ports.clock
+        try:
+            memory = self._ports.store.recall(spec.service, spec.region, clock.now())
+        except PortError as error:  # nobody decides by it
+            self._ports.telemetry.record("not_appraised", service=spec.service, error=repr(error))
+            launching.count_denied(self._ports, error)
+            return
+        self._reporting.pools(spec, memory, clock.now())
+        self._reporting.costs(spec.service, seen, memory)
 
     def _perform(self, decision: _Decision) -> _Outcome:
         """Carry the actions out, as far as their rows haven't changed since they were read."""

@@ -8,15 +8,24 @@ from datetime import datetime
 
 from spotrelay.core.desired import ScaleRequest
 from spotrelay.core.names import Metric
+from spotrelay.core.pools import Offering, PoolMemory, PurchaseOption
 from spotrelay.core.ports import OtherControlPlane, Telemetry
 from spotrelay.core.replica import ReplicaState
 from spotrelay.core.rows import Rows
 from spotrelay.core.scaling import Load, Ongoing
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.events import InterruptionWarning, Signal
+from spotrelay.placement.plan import eligible_pools
 from spotrelay.serving import failures, rollout
 from spotrelay.serving.actions import Action, Adopt, Drain, Fail, HoldBack, NoteWarning, ServeOn, TakeIn
-from spotrelay.serving.observation import launched_count, ready_count
+from spotrelay.serving.news import News
+from spotrelay.serving.observation import (
+    Observation,
+    launched_count,
+    oldest_fallback,
+    paid_for,
+    ready_count,
+)
 from spotrelay.serving.standby_count import StandbyCount
 
 _COUNTED = {
@@ -37,7 +46,7 @@ class Reporting:
 
     telemetry: Telemetry
 
-    def replicas(self, spec: ServiceSpec, rows: Rows) -> None:
+    def replicas(self, spec: ServiceSpec, rows: Rows, now: datetime) -> None:
         """How many there are, each time that all of them were read."""
         telemetry = self.telemetry
         ready, launched = ready_count(rows), launched_count(rows)
@@ -46,6 +55,13 @@ class Reporting:
         # cost each service another 0.30 USD a month.
         telemetry.count(Metric.REPLICAS_MISSING, max(spec.replicas - ready, 0), service=spec.service)
         telemetry.count(Metric.REPLICAS_UNLAUNCHED, max(spec.replicas - launched, 0), service=spec.service)
+        options = [r.offering.purchase_option for r in rows.replicas.values() if r.serves and r.offering]
+        on_demand = options.count(PurchaseOption.ON_DEMAND)
+        telemetry.count(Metric.REPLICAS_SPOT, len(options) - on_demand, service=spec.service)
+        telemetry.count(Metric.REPLICAS_ON_DEMAND, on_demand, service=spec.service)
+        if since := oldest_fallback(rows):
+            there_s = max((now - since).total_seconds(), 0.0)
+            telemetry.count(Metric.LONGEST_FALLBACK_S, there_s, service=spec.service)
         if spec.may_have_standbys:
             standing_by = sum(r.state is ReplicaState.STANDBY for r in rows.replicas.values())
             telemetry.count(Metric.STANDBYS, standing_by, service=spec.service)
@@ -93,6 +109,46 @@ class Reporting:
             shown = dict(sorted(told.unknown.items())[:SHOWN_UNKNOWN])
             self.telemetry.record("ongoing_unknown", service=service, replicas=len(told.unknown), why=shown)
 
+    def news(self, service: str, news: News) -> None:
+        """What is measured from beginning to end, once that is over."""
+        count = self.telemetry.count
+        if news.gap_s is not None:
+            count(Metric.GAP_S, news.gap_s, service=service)
+        for wait_s in news.waits_s:
+            count(Metric.WARNING_TO_READY_MS, max(wait_s * 1000, 0.0), service=service)
+        for notice in news.notices:
+            self.telemetry.record("told", kind=notice.kind.value, **notice.detail)
+        if news.dropped:
+            dropped = [notice.id for notice in news.dropped[:SHOWN_UNKNOWN]]
+            self.telemetry.record("events_dropped", service=service, count=len(news.dropped), ids=dropped)
+
+    def unsent(self, service: str, refused: Mapping[str, str]) -> None:
+        """Say which events weren't taken."""
+        if refused:
+            self.telemetry.count(Metric.EVENTS_UNSENT, len(refused))
+            shown = dict(sorted(refused.items())[:SHOWN_UNKNOWN])
+            self.telemetry.record("events_unsent", service=service, count=len(refused), why=shown)
+
+    def pools(self, spec: ServiceSpec, memory: PoolMemory, now: datetime) -> None:
+        """How many of the eligible pools are left alone, if any is: a calm hour costs nothing."""
+        option = PurchaseOption.SPOT if spec.use_spot else PurchaseOption.ON_DEMAND
+        offerings = (Offering(pool, option) for pool in eligible_pools(spec, memory))
+        cooling = sum(memory.cooling(offering, now) is not None for offering in offerings)
+        if cooling:
+            self.telemetry.count(Metric.POOLS_COOLING, cooling, service=spec.service)
+
+    def costs(self, service: str, seen: Observation, memory: PoolMemory) -> None:
+        """What the instances cost, and would cost on demand; nothing where a price is unknown."""
+        offerings = paid_for(seen)
+        for metric, paid in (
+            (Metric.USD_PER_HOUR, offerings),
+            (Metric.ON_DEMAND_USD_PER_HOUR, [o.on_demand for o in offerings]),
+        ):
+            prices = [memory.price(offering) for offering in paid]
+            known = [usd for usd in prices if usd is not None]
+            if memory.survey and len(known) == len(prices):
+                self.telemetry.count(metric, sum(known), service=service)
+
     def since_warning(
         self, metric: Metric, service: str, signals: Sequence[Signal], happened: Mapping[str, datetime]
     ) -> None:
@@ -128,6 +184,11 @@ class Reporting:
             is_kept = action.state is not ReplicaState.DRAINING
             metric = Metric.ORPHANS_ADOPTED if is_kept else Metric.ORPHANS_TERMINATED
             facts["instance_id"] = action.instance.id
+        if action.loses:
+            is_warned = getattr(action, "warned_at", None) is not None
+            self.telemetry.count(
+                Metric.LOSSES_WARNED if is_warned else Metric.LOSSES_UNWARNED, service=service
+            )
         self.telemetry.record(type(action).__name__, **facts)
         if metric:
             self.telemetry.count(metric, service=service)

@@ -37,6 +37,10 @@ the tick queue, which the operator's commands write to."""
 INSTANCE_ROLE_PATH = "/spotrelay/"
 """IAM path of the instances' roles: the functions may pass roles under this path and no others."""
 
+EVENT_SOURCE = "spotrelay"
+"""Source of our own events on EventBridge's default bus. AWS keeps `aws.` to itself, and no rule of ours
+matches any other source: what we say can't wake us."""
+
 METRICS_NAMESPACE = "SpotRelay"
 METRICS_DIMENSION = "service"
 """Dimension of every metric, and the only one: the service's name, or `METRICS_NO_SERVICE`."""
@@ -178,8 +182,8 @@ class Metric(StrEnum):
     """For how long fewer replicas than desired were in rotation, counted when as many are again. A first
     start and a scale-up are no gap: see `serving.news`."""
     POOLS_COOLING = "PoolsCooling"
-    """Eligible pools that are left alone now, once a minute: as Spot, or as on-demand where the service uses
-    no Spot."""
+    """Eligible pools that are left alone now, once a minute and only while there are any: as Spot, or as
+    on-demand where the service uses no Spot."""
     USD_PER_HOUR = "UsdPerHour"
     """What the service's instances cost now, once a minute: list prices, Spot at the last survey's. Missing
     while the price of one of them is unknown: a part of the sum would look like less."""

@@ -37,6 +37,11 @@ class Offering:
     pool: CapacityPool
     purchase_option: PurchaseOption
 
+    @property
+    def on_demand(self) -> Offering:
+        """The same pool, bought on demand."""
+        return Offering(self.pool, PurchaseOption.ON_DEMAND)
+
     def __str__(self) -> str:
         return f"{self.pool}/{self.purchase_option}"
 
@@ -168,6 +173,14 @@ class PoolMemory:
         }
         spot = {Offering(pool, PurchaseOption.SPOT): usd for pool, usd in self.survey.spot_prices.items()}
         return {**on_demand, **spot}
+
+    def price(self, offering: Offering) -> float | None:
+        """USD per hour, as last asked; also of what is no eligible pool (any more). None: unknown."""
+        if self.survey is None:
+            return None
+        if offering.purchase_option is PurchaseOption.ON_DEMAND:
+            return self.survey.on_demand_prices.get(offering.pool.instance_type)
+        return self.survey.spot_prices.get(offering.pool)
 
     def cooling(self, offering: Offering, now: datetime) -> Cooldown | None:
         """The cooldown that lasts longest of those that cover the offering."""

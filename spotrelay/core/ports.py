@@ -24,9 +24,10 @@ from typing import Protocol
 from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.instances import Instance, Refusal, TargetState
 from spotrelay.core.names import Metric
+from spotrelay.core.notices import Notice
 from spotrelay.core.pools import CapacityPool, Cooldown, PoolMemory, PurchaseOption, Scope, Survey
 from spotrelay.core.replica import Replica
-from spotrelay.core.rows import Changes, Removal, Rollback, Rows
+from spotrelay.core.rows import Changes, Removal, Rollback, Rows, Told
 from spotrelay.core.scaling import Load, Ongoing, OngoingTarget
 from spotrelay.core.spec import ServiceSpec
 
@@ -90,7 +91,7 @@ class Store(Protocol):
         ...
 
     def forget(self, service: str) -> None:
-        """Drop the service from `services`, once nothing of it is left, and what was requested for it.
+        """Drop the service from `services`, once nothing of it is left, with what was requested and told.
 
         Its IDs are never given again.
         """
@@ -150,6 +151,18 @@ class Store(Protocol):
 
     def history(self, service: str, limit: int) -> Sequence[Replica]:
         """The replicas that ended, newest ID first. They expire after 30 days."""
+        ...
+
+    def ended(self, service: str, replica_ids: Collection[int]) -> Sequence[Replica]:
+        """Those of the named replicas that ended, by ID."""
+        ...
+
+    def note_told(self, service: str, told: Told) -> None:
+        """Put on record what was told of the service, with the revision that was read.
+
+        Raises:
+            Conflict: somebody else did since; nothing was written.
+        """
         ...
 
     def commit(self, changes: Changes) -> None:
@@ -388,6 +401,18 @@ class DeadLetters(Protocol):
         ...
 
 
+class Notices(Protocol):
+    """Whoever tells the outside what happened."""
+
+    def publish(self, notices: Sequence[Notice]) -> Mapping[str, str]:
+        """Tell all of it; by `Notice.id`, those that weren't taken, and why.
+
+        Raises:
+            PortError: nobody knows which of them were.
+        """
+        ...
+
+
 class Services(Protocol):
     """The runtime documents."""
 
@@ -427,6 +452,7 @@ class Ports:
     prober: Prober
     loads: Loads
     ticker: Ticker
+    notices: Notices
     services: Services
     telemetry: Telemetry
     clock: Clock

@@ -116,6 +116,8 @@ class Replica:
     replaced_by: int | None = None
     warned_at: datetime | None = None
     """When EC2 said that it takes the instance back. Such an instance is never terminated by us."""
+    lost_at: datetime | None = None
+    """When it was found lost: EC2 had warned, or its instance had ended or vanished without our doing."""
     port: int | None = None
     """What its service listens on; None: it was launched before versions could differ in that."""
     slots: int = 1

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import ClassVar
 
 from spotrelay.core.desired import ScaleRequest, Source
+from spotrelay.core.notices import Notice
 from spotrelay.core.replica import Replica
 from spotrelay.core.spec import ServiceSpec
 
@@ -67,6 +68,29 @@ class Rollback:
 
 
 @dataclass(frozen=True, slots=True)
+class Told:
+    """What was told of a service so far: what happened since is what its rows say beyond it. Ticks write it.
+
+    Not with the rows, which commits write, so that neither makes the other conflict.
+    """
+
+    revision: int = 0
+    """How often it was written; 0: never. A write names the revision that it was decided on."""
+    highest_id: int = 0
+    """Every replica up to it was seen."""
+    replicas: Mapping[int, bool] = field(default_factory=dict)
+    """The replicas that live, and neither leave nor are lost: whether it was told that they are ready."""
+    lost: Mapping[int, Replica] = field(default_factory=dict)
+    """The replicas that were told lost, as they were then, while they live or another is to replace them."""
+    whole_at: int = 0
+    """How many replicas served when there were last as many as desired."""
+    gap_since: datetime | None = None
+    """Since when there are fewer; None: there are as many, or never were."""
+    unsent: tuple[Notice, ...] = ()
+    """What couldn't be told, to be tried again."""
+
+
+@dataclass(frozen=True, slots=True)
 class Rows:
     """What the table says about one service: the whole of it, or the replicas that were asked for."""
 
@@ -94,6 +118,8 @@ class Rows:
     window: LaunchWindow = LaunchWindow()
     requests: Mapping[Source, ScaleRequest] = field(default_factory=dict)
     """What is asked for instead of the service file's `replicas`, also where it is over by now."""
+    told: Told = Told()
+    """Only where every replica was read."""
 
 
 @dataclass(frozen=True, slots=True)

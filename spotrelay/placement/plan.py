@@ -58,7 +58,7 @@ def plan(
     """
     if max_price is not None:
         is_return, is_last_resort = True, False
-    eligible = _eligible(spec, memory)
+    eligible = eligible_pools(spec, memory)
     if standbys is not None:
         eligible = tuple(pool for pool in eligible if _may_stand_by(spec, pool))
     is_spot = option is PurchaseOption.SPOT
@@ -113,7 +113,7 @@ def first_rest(
 ) -> datetime | None:
     """When the first of the eligible pools has rested; None if there is one that needn't."""
     ends = []
-    for pool in _eligible(spec, memory):
+    for pool in eligible_pools(spec, memory):
         cooldown = memory.cooling(Offering(pool, option), now)
         if cooldown is None:
             return None
@@ -121,7 +121,7 @@ def first_rest(
     return min(ends, default=None)
 
 
-def _eligible(spec: ServiceSpec, memory: PoolMemory) -> tuple[CapacityPool, ...]:
+def eligible_pools(spec: ServiceSpec, memory: PoolMemory) -> tuple[CapacityPool, ...]:
     """What EC2 said that it has, or what the service's document lists until it was asked."""
     survey = memory.survey
     if survey is None or survey.asked != spec.asked:

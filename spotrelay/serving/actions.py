@@ -42,6 +42,11 @@ class _Step:
         return None
 
     @property
+    def loses(self) -> bool:
+        """Whether it finds the replica lost: EC2 takes its instance, or that is gone without our doing."""
+        return False
+
+    @property
     def starts(self) -> str | None:
         """The stopped instance that it starts."""
         return None
@@ -82,11 +87,20 @@ class Drain(_Leaves):
     warned_at: datetime | None = None
     cool_pool: bool = False
     """Leave its pool alone for a while: EC2 is taking capacity back there."""
+    is_gone: bool = False
+    """Its instance has ended, or vanished, and it wasn't we who ended it."""
+
+    @property
+    def loses(self) -> bool:
+        """See `_Step.loses`. What served on was lost with its warning."""
+        is_news = self.warned_at is not None and not self.replica.is_warned
+        return (self.is_gone or is_news) and self.replica.lost_at is None
 
     def after(self, row: Replica, now: datetime) -> Replica:
         """See `_Step.after`."""
         warned_at = self.warned_at or row.warned_at
-        return row.to(ReplicaState.DRAINING, now, self.reason, warned_at=warned_at)
+        lost_at = now if self.loses else row.lost_at
+        return row.to(ReplicaState.DRAINING, now, self.reason, warned_at=warned_at, lost_at=lost_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +110,14 @@ class ServeOn(_OfReplica):
     reason: str
     warned_at: datetime
 
+    @property
+    def loses(self) -> bool:
+        """See `_Step.loses`."""
+        return self.replica.lost_at is None
+
     def after(self, row: Replica, now: datetime) -> Replica:
         """See `_Step.after`."""
-        return replace(row, warned_at=self.warned_at)
+        return replace(row, warned_at=self.warned_at, lost_at=row.lost_at or now)
 
 
 @dataclass(frozen=True, slots=True)

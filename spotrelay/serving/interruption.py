@@ -145,6 +145,7 @@ def _for_one(
             f"{GONE}{summary.state}" if summary.warned_at is None else WARNED,
             warned_at=replica.warned_at or summary.warned_at,
             cool_pool=summary.warned_at is not None,
+            is_gone=True,
         )
     if summary.warned_at:
         action = for_warned(replica, summary.warned_at, spec if summary.has_notice else None, staying, now)

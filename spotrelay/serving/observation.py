@@ -11,6 +11,7 @@ from spotrelay.core.instances import Instance, TargetState
 from spotrelay.core.pools import Offering, PoolMemory
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
+from spotrelay.core.slots import host
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
 
@@ -115,6 +116,26 @@ def launched_count(rows: Rows) -> int:
 def staying_count(rows: Rows) -> int:
     """Replicas that serve and that EC2 hasn't warned: `Rows.serving` as it should be."""
     return sum(r.stays for r in rows.replicas.values())
+
+
+def oldest_fallback(rows: Rows) -> datetime | None:
+    """Since when the fallback that was launched first has its instance; None: there is none."""
+    fallbacks = (r for r in rows.replicas.values() if r.is_fallback and r.is_counted and r.instance_id)
+    return min((r.entered[ReplicaState.PROVISIONING] for r in fallbacks), default=None)
+
+
+def paid_for(seen: Observation) -> list[Offering]:
+    """Of each instance that runs for a replica, once: what it was bought as.
+
+    One that EC2 doesn't show yet counts; a stopped one doesn't, though its disk is paid for.
+    """
+    there: dict[str, Offering] = {}
+    for replica in seen.read.replicas.values():
+        instance = seen.instances.get(replica.instance_id or "")
+        is_running = instance.state.is_alive if instance else replica.state.is_active
+        if replica.instance_id and replica.offering and is_running:
+            there[host(replica.instance_id)] = replica.offering
+    return list(there.values())
 
 
 def counted(rows: Rows) -> list[Replica]:

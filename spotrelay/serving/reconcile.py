@@ -262,7 +262,7 @@ def _for_missing(
     serving = {r.id for r in seen.rows.replicas.values() if r.state is ReplicaState.READY}
     too_many = len(serving & set(missing)) > max(len(serving) * timing.CREDIBLE_SHARE, 1)
     if replica.id not in serving or seen.is_vouched_for:
-        yield Drain(replica, f"{GONE}gone", warned_at=replica.warned_at)
+        yield Drain(replica, f"{GONE}gone", warned_at=replica.warned_at, is_gone=True)
     elif health is TargetState.HEALTHY:
         yield HoldBack(
             f"replica {replica.id} is kept",
@@ -278,7 +278,7 @@ def _for_missing(
     elif replica.unhealthy_since is None:
         yield NoteHealth(replica, now)
     elif now - replica.unhealthy_since >= seconds(timing.MISSING_S):
-        yield Drain(replica, f"{GONE}gone", warned_at=replica.warned_at)
+        yield Drain(replica, f"{GONE}gone", warned_at=replica.warned_at, is_gone=True)
 
 
 def _for_dead(replica: Replica, instance: Instance, seen: Observation) -> Drain | Fail:
@@ -294,7 +294,7 @@ def _for_dead(replica: Replica, instance: Instance, seen: Observation) -> Drain 
     warned_at = replica.warned_at or seen.warned.get(instance.id)
     is_taken = instance.was_reclaimed or warned_at is not None
     if is_taken or replica.state is ReplicaState.READY or standby.has_ended_before(replica):
-        return Drain(replica, reason, warned_at=warned_at, cool_pool=is_taken)
+        return Drain(replica, reason, warned_at=warned_at, cool_pool=is_taken, is_gone=True)
     return Fail(replica, f"{reason}, before it was ready", is_ec2s=instance.ended_by_ec2)
 
 

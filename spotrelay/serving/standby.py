@@ -154,7 +154,7 @@ def _as_it_should_be(replica: Replica, seen: Observation, now: datetime) -> Iter
     if replica.state is not ReplicaState.STANDBY or instance is None or replica.id not in seen.read.replicas:
         return
     if _is_gone(replica, seen):
-        yield Drain(replica, f"instance {instance.state}")
+        yield Drain(replica, f"instance {instance.state}", is_gone=True)
     elif instance.state.is_alive and now - replica.since >= seconds(timing.AGAIN_S):
         yield StopInstance(replica)
 

@@ -10,11 +10,12 @@ import pytest
 
 from spotrelay.aws.pool_memory import COOLDOWNS_KEPT_S, SURVEY_KEPT_S
 from spotrelay.core.desired import ScaleRequest, Source
+from spotrelay.core.notices import Notice, NoticeKind
 from spotrelay.core.pools import Cause, Cooldown, Offering, PoolMemory, PurchaseOption, Scope, Survey
 from spotrelay.core.ports import Conflict, Denied, Store
 from spotrelay.core.replica import ReplicaState
 from spotrelay.core.requirements import Accelerators, Amount, Requirements
-from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal, Rollback, Rows
+from spotrelay.core.rows import Backoff, Changes, LaunchIntent, LaunchWindow, Removal, Rollback, Rows, Told
 from spotrelay.core.scaling import MetricTarget, Scaling, Schedule
 from spotrelay.core.spec import (
     LaunchTemplate,
@@ -64,6 +65,7 @@ def test_rows_come_back_as_written(store: Store) -> None:
         rebalance_at=NOW + seconds(8),
         is_adopted=True,
         silent_since=NOW + seconds(7.5),
+        lost_at=NOW + seconds(6.5),
         max_price=0.3125,
         move_tried_at=NOW + seconds(9),
         state=ReplicaState.DRAINING,
@@ -273,6 +275,34 @@ def test_history_is_newest_first(store: Store) -> None:
     update(store, ended(create(store, 1, service="demo-2")[0]))
     assert [r.id for r in store.history("demo", 3)] == [12, 11, 10]
     assert [r.id for r in store.history("demo", 100)] == list(range(12, 0, -1))
+
+
+def test_ended_ones_are_found_by_id(store: Store) -> None:
+    """By ID, of this service only; what lives, or never was, isn't among them."""
+    rows = create(store, 12)
+    update(store, *(ended(r) for r in rows[:3]))
+    update(store, ended(create(store, 4, service="demo-2")[3]))
+    assert [r.id for r in store.ended("demo", [3, 2, 4, 99])] == [2, 3]
+    assert store.ended("demo", [2])[0].state.is_ended
+    assert list(store.ended("demo", [])) == []
+
+
+def test_what_was_told_comes_back_as_written(store: Store) -> None:
+    """Every field of it, and the next writer must have read it; a service that is forgotten forgets it."""
+    notice = Notice(NoticeKind.FLEET_WHOLE, "demo", "2026", NOW, {"gap_s": 1.5, "ready": None})
+    lost = row(3, lost_at=NOW, warned_at=NOW - seconds(1))
+    told = Told(0, 17, {1: True, 2: False}, {3: lost}, 3, NOW + seconds(1 / 7), (notice,))
+    store.note_told("demo", told)
+    assert store.load("demo").told == replace(told, revision=1)
+    assert store.read("demo", {1}).told == Told()
+    with pytest.raises(Conflict):
+        store.note_told("demo", told)
+    store.note_told("demo", Told(1, 18))
+    with pytest.raises(Conflict):
+        store.note_told("demo", Told(3, 19))
+    assert store.load("demo").told == Told(2, 18)
+    store.forget("demo")
+    assert store.load("demo").told == Told()
 
 
 def test_an_ended_row_changes_no_more(store: Store) -> None:

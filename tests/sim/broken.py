@@ -13,7 +13,7 @@ from unittest.mock import patch
 from lab.sim.ports import SimFleet, SimServices, SimTelemetry
 from lab.sim.rules import Rule
 from spotrelay import events
-from spotrelay.control import controller, intake
+from spotrelay.control import controller, intake, reporting
 from spotrelay.control.controller import Controller
 from spotrelay.control.intake import Intake
 from spotrelay.core import desired, timing
@@ -43,6 +43,7 @@ from spotrelay.serving import (
     failures,
     interruption,
     moves,
+    news,
     observation,
     projection,
     reconcile,
@@ -132,6 +133,8 @@ def also(owner: Any, name: str) -> Callable[[Any], Any]:
 
 _for_replica = reconcile._for_replica
 _count = SimTelemetry.count
+_price = PoolMemory.price
+_publish = Controller._publish
 _tick = Controller.tick
 _attempt = Controller._attempt
 _launch_and_tell = Controller._launch_and_tell
@@ -560,6 +563,83 @@ def durations_are_in_seconds(
     _count(self, metric, value / 1000 if metric.value.endswith("Ms") else value, service=service)
 
 
+def _losing(wrong: Callable[[Drain], bool]) -> None:
+    """A mistake: another idea of what a loss is."""
+    patched = ((Drain, "loses", property(wrong)),)
+    MISTAKES.append(Mistake(wrong.__name__, frozenset({Rule.METRICS_EXACT}), patched))
+
+
+@_losing
+def only_warned_losses_count(drain: Drain) -> bool:
+    """What ends or vanishes without a warning is no loss."""
+    return drain.warned_at is not None and not drain.replica.is_warned
+
+
+@_losing
+def every_drain_is_a_loss(drain: Drain) -> bool:
+    """What we end ourselves counts as lost."""
+    return drain.replica.lost_at is None
+
+
+def _uncounted(lost: Metric) -> None:
+    """A mistake: nobody counts the metric."""
+
+    def count(self: SimTelemetry, metric: Metric, *args: Any, **kwargs: Any) -> None:
+        if metric is not lost:
+            _count(self, metric, *args, **kwargs)
+
+    count.__name__ = f"{lost.name.lower()}_is_not_counted"
+    mistake(SimTelemetry, "count", Rule.METRICS_EXACT)(count)
+
+
+for _metric in (Metric.REPLICAS_SPOT, Metric.REPLICAS_ON_DEMAND, Metric.GAP_S, Metric.WARNING_TO_READY_MS):
+    _uncounted(_metric)
+
+
+@mistake(reporting, "paid_for", Rule.METRICS_EXACT)
+def what_has_ended_is_paid_for(seen: Observation) -> Any:
+    """The instances of all rows count, whether they run or not."""
+    return [r.offering for r in seen.read.replicas.values() if r.offering]
+
+
+@mistake(PoolMemory, "price", Rule.METRICS_EXACT)
+def unknown_prices_are_none(self: PoolMemory, offering: Any) -> float:
+    """What a sum lacks is taken for nothing."""
+    return _price(self, offering) or 0.0
+
+
+@mistake(reporting, "eligible_pools", Rule.METRICS_EXACT)
+def pools_cool_for_each_cooldown(spec: ServiceSpec, memory: PoolMemory) -> Any:
+    """Pools count as cooling once for each cooldown that there is."""
+    return [pool for _ in memory.cooldowns for pool in spec.pools]
+
+
+@mistake(reporting, "oldest_fallback", Rule.METRICS_EXACT)
+def the_newest_fallback_counts(rows: Rows) -> Any:
+    """Of several fallbacks the newest is taken for the oldest."""
+    launched = (r.entered.get(ReplicaState.PROVISIONING) for r in rows.replicas.values() if r.is_fallback)
+    return max((at for at in launched if at), default=None)
+
+
+@mistake(news, "unaccounted", Rule.NEWS_TOLD)
+def who_ended_meanwhile_is_forgotten(rows: Rows) -> list[int]:
+    """A replica that was lost and ended between two ticks is never told of."""
+    return []
+
+
+@mistake(Controller, "_publish", Rule.NEWS_TOLD)
+def events_are_sent_once(self: Controller, service: str, notices: Any) -> Any:
+    """What EventBridge didn't take isn't tried again."""
+    _publish(self, service, notices)
+    return ()
+
+
+@mistake(news.News, "begins_gap", Rule.NEWS_TOLD)
+def a_gap_is_told_before_it_is_on_record(self: Any, before: Any) -> bool:
+    """Who dies over telling that a gap began leaves nobody who knows that it ends."""
+    return False
+
+
 @mistake(Controller, "_take_out", Rule.METRICS_EXACT)
 def failed_deregistrations_are_counted(
     self: Controller, outcome: Any, spec: ServiceSpec, instance_ids: Sequence[str], ports: Any, out: Any
@@ -636,7 +716,7 @@ def other_control_planes_are_ignored(
         return self.valid(service, self.scheduler.now)
 
 
-@mistake(placement, "_eligible", Rule.POOL_ORDER)
+@mistake(placement, "eligible_pools", Rule.POOL_ORDER)
 def zones_without_a_subnet_are_asked(spec: ServiceSpec, memory: PoolMemory) -> Any:
     """All surveyed pools are asked, even in zones without a subnet."""
     return memory.survey.pools if memory.survey and memory.survey.pools else spec.pools

@@ -16,6 +16,9 @@ from lab.sim.faults import PAIRS, POSSIBLE, USUAL_PAIRS, Call, Fault
 from lab.sim.rules import Rule
 from lab.sim.run import run
 from lab.sim.scheduler import Killed, Scheduler, Task
+from lab.sim.world import SimWorld
+from spotrelay.core.notices import NoticeKind
+from tests import schemas
 
 STANDARD = 3000
 
@@ -117,6 +120,17 @@ def test_tasks_take_turns_in_order_of_time() -> None:
     scheduler.run(10)
     assert order == [("b", 1), ("a", 2), ("b", 3), ("a", 4)]
     assert not scheduler.is_busy
+
+
+def test_every_event_of_ours_fits_its_schema() -> None:
+    """What the runs of a hundred seeds tell is what is published, of every kind."""
+    told = []
+    for seed in range(100):
+        world = SimWorld(scenario.draw(seed, 3, None))
+        world.run()
+        told += [notice for _, notice in world.notices.told]
+    schemas.check(told)
+    assert {notice.kind for notice in told} == set(NoticeKind)
 
 
 def test_the_dead_do_nothing_more() -> None:

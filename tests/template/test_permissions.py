@@ -245,6 +245,24 @@ def test_a_function_takes_from_its_own_queue_and_sends_ticks(control_plane: Temp
     assert {refers_to(s["Resource"]) for s in send} == {tick_queue, refers_to(dead_letters)}
 
 
+def test_the_tick_alone_tells_and_only_in_our_name(control_plane: Template) -> None:
+    """On the default bus, with our source: nothing that it sends passes for AWS's or somebody else's."""
+    for name in FUNCTIONS:
+        statements = _allowed(control_plane, name, "events:PutEvents")
+        assert len(statements) == (name is Function.RECONCILE)
+        for statement in statements:
+            assert flat(statement["Resource"]).endswith(":event-bus/default")
+            assert statement["Condition"] == {"StringEquals": {"events:source": "spotrelay"}}
+
+
+def test_our_own_events_wake_nobody_here(control_plane: Template) -> None:
+    """Every rule matches sources of AWS's, or is a schedule."""
+    rules = control_plane.all("AWS::Events::Rule").values()
+    sources = [rule["EventPattern"]["source"] for rule in rules if "EventPattern" in rule]
+    assert len(sources) > 1
+    assert all(source.startswith("aws.") for one in sources for source in one)
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_parameters_of_services_are_readable_and_no_secrets(control_plane: Template, name: Function) -> None:
     """Functions read the runtime documents and whose they are; secrets are for the instances alone."""

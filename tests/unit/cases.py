@@ -110,7 +110,7 @@ def without(loss: Drain | ServeOn) -> GoWithout:
 
 def losing(replica: Replica, reason: str, version: int = 1, **facts: Any) -> list[Action]:
     """A replica drains, and its replacement is requested."""
-    drain = Drain(replica, reason, **facts)
+    drain = Drain(replica, reason, is_gone=reason.startswith("instance "), **facts)
     return [drain, replacing(drain, version)]
 
 

@@ -309,7 +309,7 @@ def test_who_serves_on_stays_where_it_is_and_is_replaced_at_once() -> None:
     rows = rows_of(ready(1))
     serves_on = ServeOn(rows.replicas[1], "interruption warning", NOW)
     (commit,) = commits_of(rows, *told(serves_on))
-    assert commit.update == (replace(rows.replicas[1], warned_at=NOW, replaced_by=10),)
+    assert commit.update == (replace(rows.replicas[1], warned_at=NOW, lost_at=NOW, replaced_by=10),)
     assert [(r.id, r.replaces, r.reason) for r in commit.create] == [(10, 1, "interruption warning")]
     (commit,) = commits_of(rows, serves_on)
     assert (commit.create, commit.update[0].replaced_by) == ((), None)

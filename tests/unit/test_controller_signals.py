@@ -161,7 +161,7 @@ def test_what_launches_nothing_asks_nothing_about_pools() -> None:
     settle(world, controller)
     world.calls.clear()
     controller.handle([StateChange(instance_of(active(world)[0]), world.clock.now(), InstanceState.RUNNING)])
-    controller.tick("demo")
+    controller.tick("demo", world.clock.now())
     assert "store.recall" not in world.calls
 
 
@@ -365,6 +365,7 @@ def test_what_did_not_happen_is_not_counted() -> None:
     assert set(world.telemetry.counts) == {
         Metric.SIGNALS_RECEIVED,
         Metric.INTERRUPTION_WARNINGS,
+        Metric.LOSSES_WARNED,
         Metric.DEREGISTERED,
         Metric.REPLICAS_LAUNCHED,
         Metric.WARNING_TO_DEREGISTERED_MS,

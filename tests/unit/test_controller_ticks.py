@@ -149,6 +149,7 @@ def test_a_tick_at_rest_looks_once_and_writes_nothing(probe: ReadinessProbe | No
         "fleet.observe",
         "router.health",
         "store.release",
+        "store.recall",
     ]
 
 

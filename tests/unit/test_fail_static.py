@@ -320,7 +320,7 @@ def test_a_missing_one_that_is_warned_drains_with_its_warning() -> None:
     seen = without(whole(), "i-2", unhealthy=True)
     seen = replace(seen, rows=rows_of(*{**seen.rows.replicas, 2: warned}.values()))
     (drain, *_) = decide(seen)
-    assert drain == Drain(warned, "instance gone", warned_at=LONG_AGO)
+    assert drain == Drain(warned, "instance gone", warned_at=LONG_AGO, is_gone=True)
 
 
 def test_a_drained_one_ends_when_it_is_nowhere() -> None:

@@ -299,7 +299,7 @@ def test_a_lost_fallback_makes_room_for_another() -> None:
     lost = fallback(2)
     seen = seen_of(refused(1), lost, instances=[an_instance(2, InstanceState.TERMINATED)])
     assert reconcile.decide(demo_spec(replicas=1), seen, NOW) == [
-        Drain(lost, "instance terminated"),
+        Drain(lost, "instance terminated", is_gone=True),
         Request(1, "Spot isn't ready", ON_DEMAND, 1, is_fallback=True),
     ]
 

@@ -95,7 +95,7 @@ def test_one_that_is_lost_is_no_help_to_one_that_is_warned() -> None:
     lost, warned = a_replica(1, READY), a_replica(2, READY)
     gone = StateChange("i-1", NOW, InstanceState.TERMINATED)
     assert react((gone, lost), warning(warned), others=1) == [
-        *told(Drain(lost, "instance terminated")),
+        *told(Drain(lost, "instance terminated", is_gone=True)),
         *told(ServeOn(warned, WARNED, NOW)),
     ]
 
@@ -199,7 +199,7 @@ def test_several_signals_of_one_instance_are_one_loss(signals: list[Signal]) -> 
     """
     replica = a_replica(1, READY)
     actions = react(*((s, replica) for s in signals), others=0)
-    assert actions == told(Drain(replica, WARNED, warned_at=NOW, cool_pool=True))
+    assert actions == told(Drain(replica, WARNED, warned_at=NOW, cool_pool=True, is_gone=True))
 
 
 @given(st.permutations([NOW, NOW - seconds(9), NOW + seconds(9)]))
@@ -231,7 +231,7 @@ def test_one_that_serves_on_and_is_lost_drains_without_a_second_replacement() ->
     lost = StateChange("i-1", NOW, InstanceState.TERMINATED)
     for facts, needless in (({"replaced_by": 4}, False), ({}, True), ({"is_fallback": True}, False)):
         serving_on = a_replica(1, READY, warned_at=LONG_AGO, **facts)
-        drain = Drain(serving_on, "instance terminated", warned_at=LONG_AGO)
+        drain = Drain(serving_on, "instance terminated", warned_at=LONG_AGO, is_gone=True)
         without = [GoWithout(serving_on)] if needless else []
         assert react((lost, serving_on), others=0) == [drain, *without]
 
@@ -347,7 +347,7 @@ def test_an_instance_that_goes_without_a_warning_is_replaced(state: InstanceStat
     """A loss that nobody announced is a loss all the same."""
     replica = a_replica(1, READY)
     actions = react((StateChange("i-1", NOW, state), replica), others=0)
-    assert actions == told(Drain(replica, f"instance {state}"))
+    assert actions == told(Drain(replica, f"instance {state}", is_gone=True))
 
 
 def test_why_an_instance_ended_at_birth_is_for_the_tick_to_ask() -> None:
@@ -357,7 +357,7 @@ def test_why_an_instance_ended_at_birth_is_for_the_tick_to_ask() -> None:
         born = a_replica(1, state)
         assert react((gone, born), others=0) == []
         warned = react((gone, born), (InterruptionWarning("i-1", NOW, "terminate"), born), others=0)
-        assert warned == told(Drain(born, WARNED, warned_at=NOW, cool_pool=True))
+        assert warned == told(Drain(born, WARNED, warned_at=NOW, cool_pool=True, is_gone=True))
         drain, _ = react((gone, replace(born, warned_at=NOW)), others=0)
         assert isinstance(drain, Drain)
 

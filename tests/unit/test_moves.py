@@ -494,7 +494,7 @@ def test_another_loss_is_replaced_as_ever_in_the_middle_of_a_move() -> None:
 
 
 def test_pools_that_cannot_be_recalled_hold_nothing_up() -> None:
-    """A tick does everything else, and fails in the end; a service without the setting doesn't ask."""
+    """A tick does everything else, and fails in the end; a service without the setting asks only to count."""
     world, controller = moving_world()
     reclaim(world, active(world)[0])
     world.refuse("store.recall", Throttled("slow down"))
@@ -505,4 +505,5 @@ def test_pools_that_cannot_be_recalled_hold_nothing_up() -> None:
     world.calls.clear()
     world.services.specs["demo"] = demo_spec()
     controller.tick("demo")
-    assert "store.recall" not in world.calls
+    assert world.calls[-2:] == ["store.release", "store.recall"]
+    assert world.calls.count("store.recall") == 1

@@ -94,7 +94,7 @@ def test_what_does_not_answer_and_serves_on_is_written_once() -> None:
     ill = replace(row, unhealthy_since=NOW)
     serves_on = ServeOn(ill, "interruption warning", LONG_AGO)
     (commit,) = written(rows_of(row), NoteHealth(row, NOW), serves_on, replacing(serves_on))
-    assert commit.update == (replace(ill, warned_at=LONG_AGO, replaced_by=10),)
+    assert commit.update == (replace(ill, warned_at=LONG_AGO, lost_at=NOW, replaced_by=10),)
     assert [(r.id, r.replaces, r.version) for r in commit.create] == [(10, 1, 1)]
 
 
@@ -114,7 +114,7 @@ def test_what_goes_without_a_replacement_says_so() -> None:
     assert rows.replicas[1] == row.to(DRAINING, NOW, f"lost{NEEDLESS}")
     serves_on = ServeOn(row, "interruption warning", NOW)
     rows = projection.after(SPEC, rows_of(row), [serves_on, without(serves_on)], NOW)
-    assert rows.replicas[1] == replace(row, warned_at=NOW)
+    assert rows.replicas[1] == replace(row, warned_at=NOW, lost_at=NOW)
 
 
 def test_what_happens_to_others_in_between_changes_nothing() -> None:

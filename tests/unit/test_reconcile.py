@@ -406,7 +406,7 @@ def test_a_rising_replica_whose_row_says_that_it_is_warned_leaves() -> None:
         (InstanceState.RUNNING, "interruption warning", False),
         (InstanceState.TERMINATED, "instance terminated", True),
     ):
-        drain = Drain(rising, why, warned_at=NOW, cool_pool=is_taken)
+        drain = Drain(rising, why, warned_at=NOW, cool_pool=is_taken, is_gone=is_taken)
         request = Request(1, "fewer replicas than wanted", PurchaseOption.SPOT, 1)
         assert decide(rising, instances=[an_instance(1, state)]) == [drain, without(drain), request]
 

@@ -19,6 +19,7 @@ from spotrelay.memory import (
     MemoryClock,
     MemoryFleet,
     MemoryLoads,
+    MemoryNotices,
     MemoryProber,
     MemoryRouter,
     MemoryServices,
@@ -52,7 +53,7 @@ class Troubled(World):
         ports = super().ports()
         watched = {
             name: _Watched(getattr(ports, name), name, self)
-            for name in ("store", "fleet", "router", "prober", "loads", "ticker", "services")
+            for name in ("store", "fleet", "router", "prober", "loads", "ticker", "notices", "services")
         }
         return type(ports)(
             **watched,
@@ -124,6 +125,7 @@ def world_of(*specs: ServiceSpec) -> Troubled:
         MemoryProber(),
         MemoryLoads(),
         MemoryTicker(),
+        MemoryNotices(),
         MemoryServices(*specs),
         MemoryTelemetry(),
     )

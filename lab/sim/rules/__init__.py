@@ -200,6 +200,10 @@ class Rule(StrEnum):
     NO_ROW_WITHOUT_INSTANCE = "No row is without a living instance"
     ONLY_READY_IN_ROTATION = "The targets in rotation are exactly the ready replicas"
     ONE_REPLACEMENT_PER_LOSS = "Every loss has exactly one replacement"
+    NEWS_TOLD = (
+        "That a replica became ready or was lost, and that the service ceased to be whole and is again, "
+        "is told at least once, and of no other"
+    )
     NO_OPEN_INTENT = "No launch intent is open"
     NO_LEASE_HELD = "No lease is held"
     DEAD_LETTERS_EXACT = (

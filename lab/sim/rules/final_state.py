@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from lab.sim.gate import at, time_of
@@ -14,6 +15,7 @@ from lab.sim.rules.desired import in_effect
 from lab.sim.rules.load import asked_for
 from lab.sim.rules.rows import NEEDLESS
 from spotrelay.core.desired import Source
+from spotrelay.core.notices import NoticeKind
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.rows import Rows
 from spotrelay.core.spec import OnUpdate, ServiceSpec
@@ -89,6 +91,44 @@ def _check_service(world: SimWorld, service: str) -> None:
         return
     history = {r.id: r for r in world.memory.history(service, 1000)}
     _check_replacements(world, {**rows.replicas, **history}, rows.highest_id)
+    _check_told(world, spec, {**rows.replicas, **history}, rows)
+
+
+def _check_told(world: SimWorld, spec: ServiceSpec | None, known: Mapping[int, Replica], rows: Rows) -> None:
+    """Was what happened told, and nothing else?"""
+    if spec is None or world.services.was_removed(spec.service, 0.0, world.scheduler.now):
+        return
+    service, report = spec.service, world.checker.report
+    begun = world.store.first_told.get(service)
+    if begun is None:
+        return
+    told = [notice for _, notice in world.notices.told if notice.service == service]
+    new = [r for r in known.values() if r.id in begun.replicas or r.id > begun.highest_id]
+    for kind, happened in (
+        (NoticeKind.REPLICA_LOST, {str(r.id) for r in new if r.lost_at}),
+        (
+            NoticeKind.REPLICA_READY,
+            {str(r.id) for r in new if ReplicaState.READY in r.entered and not begun.replicas.get(r.id)},
+        ),
+    ):
+        heard = {notice.subject for notice in told if notice.kind is kind}
+        if heard != happened:
+            report(Rule.NEWS_TOLD, f"{service}: {kind} of {sorted(heard)}, not {sorted(happened)}")
+    lost = {r.id: r for r in new if r.lost_at}
+    heard = {n.subject for n in told if n.kind is NoticeKind.REPLICA_LOST and n.facts["warned"]}
+    # One that was found gone may be warned later: EC2's events come in any order.
+    if not heard <= {str(r.id) for r in lost.values() if r.warned_at}:
+        report(Rule.NEWS_TOLD, f"{service}: {sorted(heard)} are told to have been warned")
+    gaps, ends = (
+        {notice.subject for notice in told if notice.kind is kind}
+        for kind in (NoticeKind.FLEET_NOT_WHOLE, NoticeKind.FLEET_WHOLE)
+    )
+    serving = sum(r.serves for r in rows.replicas.values())
+    if serving >= spec.replicas and not ends >= gaps:
+        report(Rule.NEWS_TOLD, f"{service}: gaps since {sorted(gaps - ends)} are told to last")
+    # A table that forgot what was told can't know when a gap began.
+    if not gaps >= ends:
+        report(Rule.NEWS_TOLD, f"{service}: gaps since {sorted(ends - gaps)} end, and never began")
 
 
 def _check_load(world: SimWorld, service: str) -> None:

@@ -18,7 +18,7 @@ from lab.sim.gate import CallRecord, Invocation, first, time_of
 from lab.sim.odd_messages import Fate, SimSignal
 from lab.sim.rules import Rule, limits
 from lab.sim.rules.checker import SKEW_S, Checker
-from lab.sim.rules.metrics import MetricChecker, is_about_refused_start, is_mending
+from lab.sim.rules.metrics import MetricChecker, after_release, is_about_refused_start, is_mending
 from lab.sim.rules.standbys import got_instance_of_another, was_refused
 from spotrelay.core.ports import Conflict, OtherControlPlane, PortError
 from spotrelay.core.replica import Replica, ReplicaState
@@ -35,7 +35,17 @@ LEAVE_MARGIN_S = 0.4
 """How late it must be at least: the moment must have passed by a clock that may be half a second off."""
 
 OPTIONAL_CALLS = frozenset(
-    {Call.LAUNCH, Call.COOL, Call.FORGIVE, Call.PROBE, Call.OBSERVE_LOAD, Call.SET_ASIDE}
+    {
+        Call.LAUNCH,
+        Call.COOL,
+        Call.FORGIVE,
+        Call.PROBE,
+        Call.OBSERVE_LOAD,
+        Call.SET_ASIDE,
+        Call.ENDED,
+        Call.NOTE_TOLD,
+        Call.PUBLISH,
+    }
 )
 """A message is done with even if these fail: a tick repeats them, or nothing depends on them."""
 
@@ -109,8 +119,10 @@ class MessageChecker:
             return
         message = _TickMessage.of(body)
         is_tick = message.kind in ("tick", "override")
-        may = any(_is_failure(c) for c in invocation.errors)
-        must = any(_is_needed(c, is_tick=is_tick) for c in invocation.errors)
+        asked_to_count = after_release(records, Call.RECALL)
+        errors = [c for c in invocation.errors if c is not asked_to_count]
+        may = any(_is_failure(c) for c in errors)
+        must = any(_is_needed(c, is_tick=is_tick) for c in errors)
         if must and error is None:
             self._report(invocation, Rule.REDELIVERED_ON_FAILURE, "calls failed, and its message is deleted")
         if error is not None and not may:

@@ -21,8 +21,9 @@ from lab.sim.rules.backoff import has_stopped_short, is_looping
 from lab.sim.rules.checker import Checker
 from lab.sim.rules.desired import CLOCKS_S, gone_by, in_effect
 from lab.sim.rules.standbys import got_instance_of_another
-from spotrelay.core.instances import Refusal, RefusalKind, TargetState
+from spotrelay.core.instances import InstanceState, Refusal, RefusalKind, TargetState
 from spotrelay.core.names import Metric
+from spotrelay.core.pools import Offering, PoolMemory, PurchaseOption
 from spotrelay.core.ports import (
     Conflict,
     Denied,
@@ -32,7 +33,7 @@ from spotrelay.core.ports import (
     UnreadableDocument,
 )
 from spotrelay.core.replica import Replica, ReplicaState
-from spotrelay.core.rows import Changes, Rows
+from spotrelay.core.rows import Changes, Rows, Told
 from spotrelay.core.spec import ServiceSpec
 
 ROUNDED_S = 0.001
@@ -47,11 +48,31 @@ CONTROL_PLANE_METRICS = frozenset(
         Metric.CRASH_LOOPING,
         Metric.HELD_BACK,
         Metric.CALLS_DENIED,
+        Metric.EVENTS_UNSENT,
     }
 )
 """Counted over all services, for alarms. All others are counted per service."""
 
 DURATIONS = (Metric.WARNING_TO_DEREGISTERED_MS, Metric.WARNING_TO_LAUNCHED_MS)
+
+MEASURED = frozenset(
+    {
+        *DURATIONS,
+        Metric.WARNING_TO_READY_MS,
+        Metric.GAP_S,
+        Metric.LONGEST_FALLBACK_S,
+        Metric.USD_PER_HOUR,
+        Metric.ON_DEMAND_USD_PER_HOUR,
+    }
+)
+"""Values that are no sums: each is checked by itself."""
+
+COSTS = (Metric.USD_PER_HOUR, Metric.ON_DEMAND_USD_PER_HOUR)
+
+RUNNING_STATES = frozenset({ReplicaState.PROVISIONING, ReplicaState.STARTING, ReplicaState.READY})
+
+GONE = "instance "
+"""How the reason begins of a replica whose instance ended, or isn't shown any more."""
 
 LASTING_REFUSALS = frozenset(
     {
@@ -115,6 +136,7 @@ class MetricChecker:
                 bounds.add(Metric.HELD_BACK, None)
         if not is_signals:
             self._add_tick(invocation, bounds, is_whole=is_whole, is_override=is_override)
+            self._add_told(invocation, bounds)
         self._compare(invocation, bounds)
         warnings = [e for e in events if located and e.is_warning and e.instance_id in located]
         if located and warnings:
@@ -125,7 +147,7 @@ class MetricChecker:
     def _compare(self, invocation: Invocation, bounds: MetricBounds) -> None:
         totals: dict[_Key, float] = defaultdict(float)
         for counted in invocation.metrics:
-            if counted.metric not in DURATIONS:
+            if counted.metric not in MEASURED:
                 totals[counted.metric, counted.service] += counted.value
         for key in dict.fromkeys((*bounds.least, *bounds.most, *totals)):
             least, most, total = bounds.least[key], bounds.most[key], totals.get(key, 0)
@@ -180,16 +202,143 @@ class MetricChecker:
         there = [r for r in rows.replicas.values() if r.is_counted and r.instance_id is not None]
         # A standby that was resumed while the rows were read may be left to the next tick.
         launched = {len(there), sum(r.id <= rows.highest_id or not r.is_standby for r in there)}
+        bought = Counter(
+            r.offering.purchase_option for r in rows.replicas.values() if r.serves and r.offering
+        )
         for metric, values in (
             (Metric.REPLICAS_READY, {ready}),
             (Metric.REPLICAS_MISSING, {max(number - ready, 0) for number in numbers}),
             (Metric.REPLICAS_UNLAUNCHED, {max(n - known, 0) for n in numbers for known in launched}),
+            (Metric.REPLICAS_SPOT, {bought[PurchaseOption.SPOT]}),
+            (Metric.REPLICAS_ON_DEMAND, {bought[PurchaseOption.ON_DEMAND]}),
             *([(Metric.STANDBYS, {standing_by})] if spec.may_have_standbys else []),
         ):
             bounds.add(metric, spec.service, min(values) if is_whole else 0, max(values))
             # A graph needs zeros, too.
             if is_whole and not any(c.metric is metric for c in invocation.metrics):
                 self._report(invocation, f"{metric} isn't counted at all")
+
+        self._check_fallback_age(invocation, rows)
+
+    def _check_fallback_age(self, invocation: Invocation, rows: Rows) -> None:
+        """The age of the oldest fallback that has an instance; nothing without one."""
+        launched = [
+            time_of(r.entered[ReplicaState.PROVISIONING])
+            for r in rows.replicas.values()
+            if r.is_fallback and r.instance_id and r.state in RUNNING_STATES and not r.warned_at
+        ]
+        values = [c for c in invocation.metrics if c.metric is Metric.LONGEST_FALLBACK_S]
+        if not launched and values:
+            self._report(invocation, f"the oldest fallback is {values[0].value:g} s old, and there is none")
+        for counted in values if launched else ():
+            least = invocation.began_at - min(launched) - MAX_SKEW_S
+            if not max(least, 0.0) <= counted.value <= max(counted.at - min(launched) + MAX_SKEW_S, 0.0):
+                self._report(invocation, f"the oldest fallback is {counted.value:g} s old, not {least:g}")
+
+    def _add_told(self, invocation: Invocation, bounds: MetricBounds) -> None:
+        """Add what a tick must count when it tells what happened, and what instances cost."""
+        records, rows = invocation.calls, _last(invocation.calls, Call.LOAD)
+        for record in records:
+            if record.call is Call.PUBLISH and isinstance(record.about, list | tuple):
+                refused = record.answer if isinstance(record.answer, dict) else record.about
+                bounds.add(Metric.EVENTS_UNSENT, None, len(refused))
+        recalled = after_release(records, Call.RECALL)
+        memory = recalled.answer if recalled else None
+        specs = [s for s in self._specs(invocation, rows) if isinstance(rows, Rows)]
+        if isinstance(rows, Rows) and specs:
+            self._check_told(invocation, rows)
+        if recalled and isinstance(memory, PoolMemory) and isinstance(rows, Rows) and specs:
+            counts = [
+                self._cooling(spec, memory, recalled.at + slack_s)
+                for spec in specs
+                for slack_s in (-MAX_SKEW_S, MAX_SKEW_S)
+            ]
+            bounds.add(Metric.POOLS_COOLING, specs[0].service, min(counts), max(counts))
+            self._check_costs(invocation, rows, memory)
+        elif any(c.metric in COSTS for c in invocation.metrics):
+            self._report(invocation, "a cost is counted, and nobody knows a price")
+
+    def _specs(self, invocation: Invocation, rows: object) -> list[ServiceSpec]:
+        """The documents of which one was in effect."""
+        got = first(invocation.calls, Call.GET)
+        kept = rows.document if isinstance(rows, Rows) else None
+        return [spec for spec in (got, kept) if isinstance(spec, ServiceSpec)]
+
+    def _cooling(self, spec: ServiceSpec, memory: PoolMemory, time: float) -> int:
+        """How many of the eligible pools are left alone at a time."""
+        option = PurchaseOption.SPOT if spec.use_spot else PurchaseOption.ON_DEMAND
+        survey = memory.survey
+        pools = spec.pools
+        if survey is not None and survey.asked == spec.asked:
+            pools = tuple(p for p in survey.pools if p.zone in spec.subnets.values()) or spec.pools
+        return sum(
+            any(time_of(c.until) > time and c.scope.covers(Offering(p, option)) for c in memory.cooldowns)
+            for p in pools
+        )
+
+    def _check_costs(self, invocation: Invocation, rows: Rows, memory: PoolMemory) -> None:
+        """The sum of the prices of the instances that it saw run; nothing if one of them is unknown."""
+        shown = {i.id: i.state for i in invocation.observed}
+        paid = [
+            r.offering
+            for r in rows.replicas.values()
+            if r.offering
+            and r.id <= max(rows.highest_id, *rows.replicas)
+            and (
+                shown[r.instance_id] in (InstanceState.PENDING, InstanceState.RUNNING)
+                if r.instance_id in shown
+                else r.state in RUNNING_STATES
+            )
+        ]
+        survey = memory.survey
+        for metric in COSTS:
+            values = [c.value for c in invocation.metrics if c.metric is metric]
+            prices = [
+                survey.spot_prices.get(o.pool)
+                if metric is Metric.USD_PER_HOUR and o.purchase_option is PurchaseOption.SPOT
+                else survey.on_demand_prices.get(o.pool.instance_type)
+                for o in paid
+                if survey
+            ]
+            is_known = survey is not None and None not in prices
+            wanted = [sum(p for p in prices if p is not None)] if is_known else []
+            if len(values) != len(wanted) or any(
+                abs(v - w) > 1e-9 for v, w in zip(values, wanted, strict=True)
+            ):
+                self._report(invocation, f"{metric} is {values}, not {wanted}")
+
+    def _check_told(self, invocation: Invocation, rows: Rows) -> None:
+        """What is measured from beginning to end, once it is on record that it was told."""
+        noted = next((c for c in invocation.calls if c.call is Call.NOTE_TOLD), None)
+        before = rows.told
+        is_told = noted is not None and not noted.is_error and before.revision > 0
+        gaps = [c.value for c in invocation.metrics if c.metric is Metric.GAP_S]
+        waits = sorted(c.value for c in invocation.metrics if c.metric is Metric.WARNING_TO_READY_MS)
+        if not (is_told and noted and isinstance(noted.about, Told)):
+            if gaps or waits:
+                self._report(invocation, f"gaps {gaps} and waits {waits} are counted, and not on record")
+            return
+        is_over = before.gap_since is not None and noted.about.gap_since is None
+        if len(gaps) != is_over:
+            self._report(invocation, f"{len(gaps)} gaps are counted, {is_over:d} ended")
+        for gap_s in gaps:
+            since = time_of(before.gap_since) if before.gap_since else 0.0
+            if not 0 <= gap_s <= noted.at - since + 2 * MAX_SKEW_S:
+                self._report(invocation, f"a gap of {gap_s:g} s since {since:g}")
+        ended = _last(invocation.calls, Call.ENDED)
+        there = [*(ended if isinstance(ended, list) else ()), *rows.replicas.values()]
+        # As they were when they were told lost: a warning may come later.
+        lost = {**{r.id: r for r in there if r.lost_at}, **before.lost}
+        came = [
+            (time_of(r.entered[ReplicaState.READY]), lost[r.replaces].warned_at)
+            for r in there
+            if ReplicaState.READY in r.entered
+            and (r.id > before.highest_id or before.replicas.get(r.id) is False)
+            and r.replaces in lost
+        ]
+        wanted = sorted(max((ready - time_of(at)) * 1000, 0.0) for ready, at in came if at)
+        if len(waits) != len(wanted) or any(abs(a - b) > 1 for a, b in zip(waits, wanted, strict=True)):
+            self._report(invocation, f"replacements came after {waits} ms, not {wanted}")
 
     def _held_back(self, invocation: Invocation, rows: Rows, *, is_override: bool) -> tuple[int, int]:
         """How many observations must be held back, and how many may be."""
@@ -371,6 +520,11 @@ class _CallWalk:
             bounds.add(Metric.REPLICAS_FAILED, service)
         if row.warned_at and before and not before.warned_at:
             bounds.add(Metric.INTERRUPTION_WARNINGS, service)
+        was_leaving = before is None or before.state is ReplicaState.DRAINING
+        is_warned = before is not None and not before.warned_at and row.warned_at is not None
+        is_gone = row.state is ReplicaState.DRAINING and row.reason.startswith(GONE)
+        if not was_leaving and (is_warned or (is_gone and before is not None and not before.warned_at)):
+            bounds.add(Metric.LOSSES_WARNED if is_warned else Metric.LOSSES_UNWARNED, service)
         if row.instance_id in self._launched_ids and (before is None or before.instance_id is None):
             bounds.add(Metric.REPLICAS_LAUNCHED, service)
         elif (
@@ -384,6 +538,9 @@ class _CallWalk:
 
 _COUNTED_DENIALS = frozenset(
     {
+        Call.ENDED,
+        Call.NOTE_TOLD,
+        Call.PUBLISH,
         Call.LAUNCH,
         Call.TERMINATE,
         Call.START,
@@ -399,6 +556,12 @@ _COUNTED_DENIALS = frozenset(
     }
 )
 """Calls whose refusal stops nothing else: only the metric shows it."""
+
+
+def after_release(records: Sequence[CallRecord], call: Call) -> CallRecord | None:
+    """A tick's call after it has let others in: it only counts by the answer."""
+    released = next((i for i, c in enumerate(records) if c.call is Call.RELEASE), len(records))
+    return next((c for c in records[released:] if c.call is call), None)
 
 
 def is_mending(about: object) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import takewhile
 
 from lab.sim.faults import Call
 from lab.sim.gate import Commit, first, time_of
@@ -101,8 +102,11 @@ def _check_scale_in(view: InvocationView, spec: ServiceSpec, commit: Commit) -> 
             continue
         # What an ended replacement was to replace counts again only now.
         on_demand = of([r for r in left if r.id in there], PurchaseOption.ON_DEMAND)
+        # What is being launched at this moment can't go, however many there are.
+        settled = [r for r in left if r.id in there and loaded[r.id].launch_id not in view.rows.intents]
+        is_beyond = of(settled, PurchaseOption.ON_DEMAND) > base
         for row in gone:
-            if not _goes_before(view, row, known, is_base=on_demand < base, is_beyond=on_demand > base):
+            if not _goes_before(view, row, known, is_base=on_demand < base, is_beyond=is_beyond):
                 view.report(
                     Rule.SCALE_IN_ORDER,
                     f"{row}, {row.state}, is removed, and {known}, {known.state}, stays",
@@ -132,8 +136,10 @@ def _goes_before(
 
 
 def _prices(view: InvocationView) -> Mapping[Offering, float]:
-    """What the tick knew of prices."""
-    known = first(view.invocation.calls, Call.RECALL)
+    """What the tick knew of prices when it decided."""
+    calls = view.invocation.calls
+    decided = takewhile(lambda record: record.call is not Call.RELEASE, calls)
+    known = first(decided, Call.RECALL)
     survey = known.survey if isinstance(known, PoolMemory) else None
     if survey is None:
         return {}

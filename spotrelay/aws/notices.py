@@ -1,0 +1,55 @@
+"""`ports.Notices` on EventBridge's default bus."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from spotrelay.aws.clients import Clients, Deadline
+from spotrelay.aws.errors import translated
+from spotrelay.core.names import EVENT_SOURCE
+from spotrelay.core.notices import Notice
+from spotrelay.core.ports import Unavailable
+
+MAX_ENTRIES = 10
+"""EventBridge's limit for one PutEvents. All entries together may have 256 KiB: ten of ours have some 10."""
+
+PUT_S = 8.0
+"""The longest that one PutEvents takes: its time-outs, see `clients.TELLING`."""
+
+
+class EventBridgeNotices:
+    """See `ports.Notices`."""
+
+    def __init__(self, clients: Clients, deadline: Deadline | None = None) -> None:
+        self._clients = clients
+        self._deadline = deadline or Deadline()
+
+    def publish(self, notices: Sequence[Notice]) -> Mapping[str, str]:
+        """See `ports.Notices.publish`.
+
+        Raises:
+            Unavailable: also if the invocation may end before EventBridge has answered.
+        """
+        refused: dict[str, str] = {}
+        for start in range(0, len(notices), MAX_ENTRIES):
+            some = notices[start : start + MAX_ENTRIES]
+            if not self._deadline.leaves(PUT_S):
+                raise Unavailable("not enough time is left in this invocation: the next tick tells")
+            with translated():
+                answer = self._clients.events.put_events(
+                    Entries=[
+                        {
+                            "Source": EVENT_SOURCE,
+                            "DetailType": notice.kind.value,
+                            "Time": notice.at,
+                            "Detail": json.dumps(notice.detail, separators=(",", ":")),
+                        }
+                        for notice in some
+                    ]
+                )
+            # Entries are answered in order, and each by itself: one may be throttled while others are taken.
+            for notice, entry in zip(some, answer["Entries"], strict=True):
+                if "ErrorCode" in entry:
+                    refused[notice.id] = f"{entry['ErrorCode']}: {entry.get('ErrorMessage', '')}"
+        return refused

@@ -230,10 +230,13 @@ class Replica:
         return self.warned_at is not None
 
     @property
-    def lost_at(self) -> datetime | None:
-        """When EC2 warned that it takes its instance, or else when that was found gone; None: it has it."""
-        if self.warned_at is not None:
-            return self.warned_at
+    def gone_at(self) -> datetime | None:
+        """When EC2 warned that it takes its instance, or else when that was found gone; None: it has it.
+
+        Rows of before `lost_at` was noted tell the second by their reason.
+        """
+        if self.warned_at is not None or self.lost_at is not None:
+            return self.warned_at or self.lost_at
         return self.entered.get(ReplicaState.DRAINING) if self.reason.startswith(GONE) else None
 
     @property

@@ -157,12 +157,12 @@ def asked_at(fallback: Replica) -> datetime:
 def _is_loss(row: Replica) -> bool:
     """Whether its instance was lost while it was wanted, and not after it had left for another reason."""
     was_leaving = ReplicaState.DRAINING in row.entered and not row.reason.startswith((WARNED, GONE))
-    return row.lost_at is not None and not (row.stands_by or was_leaving)
+    return row.gone_at is not None and not (row.stands_by or was_leaving)
 
 
 def _lost_at(row: Replica) -> datetime:
     """The warning of one that was found gone may come afterwards."""
-    times = (row.lost_at, row.entered.get(ReplicaState.DRAINING))
+    times = (row.gone_at, row.entered.get(ReplicaState.DRAINING))
     return min(at for at in times if at is not None)
 
 

@@ -146,7 +146,7 @@ def _losses(record: Iterable[Replica]) -> list[datetime]:
 
 def _lost_at(replica: Replica) -> datetime | None:
     is_spot = replica.offering is not None and replica.offering.purchase_option is PurchaseOption.SPOT
-    return replica.lost_at if is_spot and ReplicaState.READY in replica.entered else None
+    return replica.gone_at if is_spot and ReplicaState.READY in replica.entered else None
 
 
 def _lost_together(

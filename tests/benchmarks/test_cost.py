@@ -7,6 +7,7 @@ import re
 import pytest
 
 from lab.benchmarks import cost
+from spotrelay.operate.cost import CONTROL_PLANE_USD_PER_HOUR, HOURS_OF_MONTH
 
 MOST_USD = 16.0
 """A month at rest with one service: 6 of them for a board of its own and the fleet's, 2 for alarms that don't
@@ -33,3 +34,4 @@ def test_one_service_at_rest_costs_no_more_than_was_promised(counts: cost.Counts
     readme = (cost.ROOT / "README.md").read_text(encoding="utf-8")
     (said,) = re.findall(r"\*\*([0-9.]+) USD a month\*\* with one service at rest", readme)
     assert float(said) == round(one, 1)
+    assert round(CONTROL_PLANE_USD_PER_HOUR * HOURS_OF_MONTH, 1) == round(one, 1), "as `spotrelay cost` says"

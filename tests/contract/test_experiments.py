@@ -95,7 +95,10 @@ def test_one_that_is_over_is_stopped_already(clients: Clients, fis: Stubber) -> 
 def test_requests_from_the_minute_on(clients: Clients) -> None:
     """All that came, those without a target too; failed are the replicas' and the load balancer's 5xx."""
     sums = {"routed": [500.0, 10.0], "nobody": [2.0], "target": [1.0], "balancer": [2.0, 1.0]}
-    results = [{"Id": id_, "Values": values} for id_, values in sums.items()]
+    minutes = [NOW.replace(second=0), NOW.replace(second=0, minute=1)]
+    results = [
+        {"Id": id_, "Values": values, "Timestamps": minutes[: len(values)]} for id_, values in sums.items()
+    ]
     asked: dict[str, Any] = {
         "MetricDataQueries": ANY,
         "StartTime": NOW.replace(second=0),
@@ -103,7 +106,10 @@ def test_requests_from_the_minute_on(clients: Clients) -> None:
     }
     spec = replace(demo_spec(), load_balancer="app/demo/1")
     with Stubber(clients.cloudwatch) as cloudwatch:
-        cloudwatch.add_response("get_metric_data", {"MetricDataResults": results}, asked)
+        for _ in range(2):
+            cloudwatch.add_response("get_metric_data", {"MetricDataResults": results}, asked)
         found = ServedRequests(clients).between(spec, NOW, NOW.replace(minute=1))
+        failed = ServedRequests(clients).failed_by_minute(spec, NOW, NOW.replace(minute=1))
     assert found == Requests(512, 4)
+    assert failed == {minutes[0]: 3, minutes[1]: 1}
     assert ServedRequests(clients).between(replace(spec, load_balancer=""), NOW, NOW) is None

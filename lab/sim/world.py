@@ -423,9 +423,11 @@ class SimWorld:
         self.checker.ids[spec.service] = count
 
     def _add_foreign(self, spec: ServiceSpec) -> None:
-        """An instance of nobody's, in the service's target group."""
-        pool = next(p for p in spec.pools if self._free(Offering(p, PurchaseOption.ON_DEMAND)))
-        instance = self.cloud.add(None, Offering(pool, PurchaseOption.ON_DEMAND), age_s=WARM_S)
+        """An instance of nobody's, in the service's target group, if there is room for one."""
+        free = [p for p in spec.pools if self._free(Offering(p, PurchaseOption.ON_DEMAND))]
+        if not free:
+            return
+        instance = self.cloud.add(None, Offering(free[0], PurchaseOption.ON_DEMAND), age_s=WARM_S)
         self.cloud.groups[spec.service][instance.id] = SimTarget(-WARM_S, port=spec.port)
 
     def _standing_by(self, spec: ServiceSpec, id_: int, highest_id: int) -> Replica:

@@ -17,7 +17,8 @@ stores, replace some of its functions and add five CloudFormation types. What we
 - `ssm._put_parameter`, which takes values that Parameter Store refuses;
 - `eventbridge._put_events`, which takes entries and calls that EventBridge refuses;
 - `iam_actions.extract_resource_arn`, which IAM asks what a request is about, and which misses some;
-- `iam_evaluator.enforce`, which IAM's every decision passes, and DynamoDB's condition keys, which lack one;
+- `iam_evaluator.enforce`, which IAM's every decision passes, and the condition keys of DynamoDB, which lack
+  one, and of EventBridge, which lack all;
 - `cloudwatch._dispatch_alarm_actions` and `eventbridge._invoke_target`, which ask no resource policy;
 - `cloudwatch._put_metric_alarm` and `provisioners._cw_metric_alarm_record`, which know no metric math, and
   `cloudwatch._put_composite_alarm`, which knows no suppressor;
@@ -657,6 +658,38 @@ class MiniStack:
 
         actions.dynamodb_service_context = context
         actions.dynamodb_transaction_checks = checks
+        evaluator.enforce = enforced
+
+    def name_event_sources(self) -> None:
+        """Give IAM `events:source` and `events:detail-type` of each entry of PutEvents; each must be allowed.
+
+        Source: https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-use-conditions.html
+        """
+        actions: Any = self._core["iam_actions"]
+        evaluator: Any = self._core["iam_evaluator"]
+        buses_of, enforce = actions.eventbridge_resource_arns, evaluator.enforce
+        named: ContextVar[tuple[JsonObject, ...]] = ContextVar("entries of a PutEvents", default=())
+
+        def buses(body: bytes, *rest: Any) -> Any:
+            with contextlib.suppress(ValueError, AttributeError):
+                entries = json.loads(body or b"{}").get("Entries") or []
+                named.set(tuple(entry for entry in entries if isinstance(entry, dict)))
+            return buses_of(body, *rest)
+
+        def enforced(
+            key: str, action: str, service: str, region: str, resource_arn: str = "*",
+            service_context: JsonObject | None = None,
+        ) -> Any:  # fmt: skip
+            if action != "events:PutEvents":
+                return enforce(key, action, service, region, resource_arn, service_context)
+            told = {(str(entry.get("Source", "")), str(entry.get("DetailType", ""))) for entry in named.get()}
+            denied = None
+            for source, kind in sorted(told) or [("", "")]:
+                given = {**(service_context or {}), "events:source": source, "events:detail-type": kind}
+                denied = denied or enforce(key, action, service, region, resource_arn, given)
+            return denied
+
+        actions.eventbridge_resource_arns = buses
         evaluator.enforce = enforced
 
     def ask_resource_policies(self) -> None:

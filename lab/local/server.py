@@ -112,6 +112,7 @@ async def _run(
     ministack.compress_redelivery(options.settings.schedule_s / 60)
     ministack.keep_whole_logs()
     ministack.name_leading_keys()
+    ministack.name_event_sources()
     ministack.ask_resource_policies()
     wire.warm_up()
     endpoint = f"http://{HOST}:{listener.getsockname()[1]}"

@@ -166,7 +166,7 @@ def _cells(row: ReplicaRow) -> list[Text]:
         row.purchase_option,
         row.instance_id or "",
         duration(row.age_s),
-        "" if row.state == "FAILED" else usd(row.usd_per_hour),
+        usd(row.usd_per_hour) if row.pool and row.state != "FAILED" else "",
         str(row.replaces or ""),
         row.note,
     ]

@@ -205,8 +205,9 @@ def _lost(loss: Loss) -> str:
 
 
 def _answer(replica: Replica) -> str:
-    """What EC2 answered last, from what its row says of its launch."""
-    return (replica.launch or "").rpartition("EC2: ")[2]
+    """What EC2 answered last, from what its row says of its launch; or why it wasn't asked."""
+    words = replica.launch or ""
+    return words.rpartition("EC2: ")[2] if "EC2: " in words else words.partition("; ")[0]
 
 
 def _row(replica: Replica, seen: ServiceSnapshot) -> ReplicaRow:

@@ -107,6 +107,14 @@ def test_what_ec2_answered_is_quoted() -> None:
     assert found.replicas[-1].note == "InsufficientInstanceCapacity: no g5.xlarge"
 
 
+def test_where_ec2_was_not_asked_the_reason_is_short() -> None:
+    """A table's line has no room for every pool that rests: `explain` has all."""
+    words = "no pool to ask; left out: us-east-1a/g5.xlarge (cools), us-east-1b/g5.xlarge (cools)"
+    waiting = replica(3, ReplicaState.REQUESTED, entered={"REQUESTED": 3000}, launch=words)
+    found = status(seen(on(1), on(2), replace(waiting, offering=None)))
+    assert found.replicas[-1].note == "no pool to ask"
+
+
 def test_launches_that_are_held_are_told() -> None:
     """Replicas failed in a row: until when nothing is launched."""
     backoff = Backoff(3, NOW + seconds(600), 1)

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from spotrelay.core.names import Metric
+import json
+from typing import Any
+
+from lab.local.environment import ACCOUNT, REGION
+from spotrelay.core.names import EVENT_SOURCE, Metric
+from spotrelay.core.notices import NoticeKind
 from spotrelay.core.replica import ReplicaState
+from tests import schemas
 from tests.e2e.stand import Stand, event
 
 
@@ -76,3 +82,42 @@ def test_a_warning_that_comes_late_makes_no_second_replacement(stand: Stand) -> 
     ]  # one may stand in on a busy machine
     assert max(regular) == seen.replacements(victim.id)[0].id
     assert stand.dead_letters() == []
+
+
+def test_our_own_events_reach_a_rule_of_somebody_else_s(stand: Stand) -> None:
+    """A loss and its replacement are told to whoever listens on the bus, and each event fits its schema."""
+    sqs, events = (stand.operator.session.client(name) for name in ("sqs", "events"))
+    allowed = {
+        "Effect": "Allow",
+        "Principal": {"Service": "events.amazonaws.com"},
+        "Action": "sqs:SendMessage",
+        "Resource": "*",
+    }
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [allowed]})
+    url = sqs.create_queue(QueueName="what-happened", Attributes={"Policy": policy})["QueueUrl"]
+    events.put_rule(Name="what-happened", EventPattern=json.dumps({"source": [EVENT_SOURCE]}))
+    arn = f"arn:aws:sqs:{REGION}:{ACCOUNT}:what-happened"
+    events.put_targets(Rule="what-happened", Targets=[{"Id": "queue", "Arn": arn}])
+    unsent, denied = (stand.count(metric) for metric in (Metric.EVENTS_UNSENT, Metric.CALLS_DENIED))
+    victim = stand.watch.look().ready[0]
+    assert victim.instance_id
+    stand.cloud.warn(victim.instance_id)
+    heard: dict[str, dict[str, Any]] = {}
+
+    def has_heard() -> bool:
+        taken = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", [])
+        for message in taken:
+            told = json.loads(message["Body"])
+            schemas.VALIDATORS[NoticeKind(told["detail-type"])].validate(told["detail"])
+            if told["detail"]["service"] == stand.service:
+                heard[told["detail-type"]] = told["detail"]
+        return {"ReplicaLost", "ReplicaReplaced", "ReplicaReady"} <= heard.keys()
+
+    stand.eventually(has_heard, "the loss and its replacement are told")
+    replaced = heard["ReplicaReplaced"]
+    assert (replaced["replica"], replaced["instance"]) == (victim.id, victim.instance_id)
+    assert replaced["warned"]
+    assert replaced["lost_at"] <= replaced["by"]["launched_at"] < replaced["by"]["ready_at"]
+    assert stand.count(Metric.WARNING_TO_READY_MS, stand.service) > 0
+    assert stand.count(Metric.LOSSES_WARNED, stand.service) >= 1
+    assert (stand.count(Metric.EVENTS_UNSENT), stand.count(Metric.CALLS_DENIED)) == (unsent, denied)

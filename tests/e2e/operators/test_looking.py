@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,7 +16,7 @@ from spotrelay.core.pools import PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.timing import seconds
 from tests.e2e.faults.bench import Bench
-from tests.e2e.operators.conftest import Command, serving
+from tests.e2e.operators.conftest import MINUTE_S, Command, serving
 
 OF_STATUS = (
     "ssm:GetParameters", "dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query",
@@ -53,6 +54,7 @@ def test_a_loss_without_a_way_back_is_not_whole(demo: Bench, spotrelay: Command)
         assert "NOT WHOLE 2/3" in out
         assert "InsufficientInstanceCapacity" in out
         assert f"replica {victim.id} was lost at" in out
+        rings(demo, spotrelay, "NotWhole", is_to_ring=True)
     finally:
         for type_ in {pool.instance_type for pool in demo.spec.pools}:
             demo.cloud.set_capacity(instance_type=type_, on_demand=100)
@@ -60,6 +62,19 @@ def test_a_loss_without_a_way_back_is_not_whole(demo: Bench, spotrelay: Command)
     serving(demo)
     code, _, _ = spotrelay("status", "demo", "--check")
     assert code == 0
+    rings(demo, spotrelay, "NotWhole", is_to_ring=False)
+
+
+def rings(demo: Bench, spotrelay: Command, alarm: str, *, is_to_ring: bool) -> None:
+    """Let CloudWatch's minutes pass, a tick or two in each, until the alarm rings or has ceased to."""
+
+    def is_so() -> bool:
+        demo.cloud.age_metrics(60)
+        time.sleep(MINUTE_S)
+        (found,) = spotrelay.json("status", "demo")
+        return (alarm in found["alarms"]) is is_to_ring
+
+    demo.eventually(is_so, f"{alarm} {'rings' if is_to_ring else 'has cleared'}")
 
 
 def test_an_instance_that_somebody_terminates_was_lost_without_a_warning(

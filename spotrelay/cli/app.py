@@ -9,6 +9,7 @@ import typer
 
 from spotrelay.cli.adopt import adopt
 from spotrelay.cli.cost import cost
+from spotrelay.cli.down import down
 from spotrelay.cli.explain import explain
 from spotrelay.cli.history import history
 from spotrelay.cli.logs import logs
@@ -21,6 +22,8 @@ from spotrelay.cli.schema import schema
 from spotrelay.cli.scores import scores
 from spotrelay.cli.secrets import secrets
 from spotrelay.cli.status import status
+from spotrelay.cli.up import up
+from spotrelay.cli.update import update
 from spotrelay.cli.validate import validate
 
 app = typer.Typer(
@@ -59,6 +62,9 @@ def _add_laboratory() -> None:
                 raise
 
 
+app.command()(up)
+app.command()(update)
+app.command()(down)
 app.command()(status)
 app.command()(history)
 app.command()(explain)

@@ -376,7 +376,9 @@ def found(where: Where) -> ControlPlane:
     return control_plane.find_any(where)
 
 
-def told(reached: Reached) -> None:
+def told(command: str, reached: Reached) -> None:
     """Say on standard error why a service isn't where it should be."""
     made = reached.progress
-    typer.echo(f"{made.service} {made.ready}/{made.desired} ready: {reached.why_not}", err=True)
+    typer.echo(
+        f"spotrelay {command}: {made.service} {made.ready}/{made.desired} ready: {reached.why_not}", err=True
+    )

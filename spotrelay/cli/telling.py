@@ -40,7 +40,7 @@ class Teller:
         """The last thing that is said: a line, or the document."""
         if self._is_json:
             typer.echo(json.dumps(result, indent=2, ensure_ascii=False))
-        else:
+        elif line:
             self.say(line)
 
     @contextmanager

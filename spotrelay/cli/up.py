@@ -72,7 +72,7 @@ def up(
         _end(deployer, assembly, reached, teller, limit)
         for one in reached:
             if one.why_not:
-                deploying.told(one)
+                deploying.told("up", one)
         if any(one.why_not for one in reached):
             raise typer.Exit(control_plane.EXIT_FAILED)
 
@@ -91,7 +91,7 @@ def _must_lose_nothing(deployer: Deployer, assembly: Assembly, teller: Teller, *
 
 
 def _line(made: Progress) -> str:
-    rolls = f" ({made})" if made.to_go else ""
+    rolls = f" ({made.rolling(made.before[-1])})" if made.before else ""
     why = f": {made.waits_for}" if made.waits_for else ""
     return f"{made.service} {made.ready}/{made.desired} ready{rolls}{why}"
 

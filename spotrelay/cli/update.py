@@ -24,9 +24,10 @@ from spotrelay.cli.words import duration
 from spotrelay.core.names import SERVICE_STACK
 
 if TYPE_CHECKING:
-    from spotrelay.cli.deploying import Following, Limit
+    from spotrelay.cli.deploying import Limit
     from spotrelay.cli.telling import Teller
     from spotrelay.core.spec import ServiceSpec
+    from spotrelay.operate.access import ControlPlane
     from spotrelay.operate.difference import Difference
     from spotrelay.operate.rollout import Progress
 
@@ -95,7 +96,7 @@ def update(
         deploying.confirm_removed(name, made, teller, is_confirmed=is_confirmed)
         since = datetime.now(UTC)
         deployer.deploy(assembly)
-        _follow(deploying.Following(plane, teller, limit, since, str), name, spec.version, teller)
+        _follow(plane, spec, teller, limit, since)
 
 
 def _name(file: Path, said: dict[str, str]) -> str:
@@ -105,7 +106,7 @@ def _name(file: Path, said: dict[str, str]) -> str:
 
 
 def _back(name: str, where: Where, teller: Teller, limit: Limit) -> None:
-    from spotrelay.cli import control_plane, deploying
+    from spotrelay.cli import control_plane
     from spotrelay.cli.rollback import give_up
 
     plane = control_plane.find(name, where)
@@ -113,13 +114,16 @@ def _back(name: str, where: Where, teller: Teller, limit: Limit) -> None:
     since = datetime.now(UTC)
     teller.say(give_up(plane, spec))
     plane.tell(name, "tick")
-    _follow(deploying.Following(plane, teller, limit, since, str), name, spec.version, teller)
+    _follow(plane, spec, teller, limit, since)
 
 
-def _follow(following: Following, name: str, before: int, teller: Teller) -> None:
+def _follow(plane: ControlPlane, spec: ServiceSpec, teller: Teller, limit: Limit, since: datetime) -> None:
+    """Until all replicas are as they should be; `spec` is the document of before."""
     from spotrelay.cli import deploying
     from spotrelay.cli.control_plane import EXIT_FAILED
 
+    name, before = spec.service, spec.version
+    following = deploying.Following(plane, teller, limit, since, lambda made: made.rolling(before))
     (reached,) = following.until_done([name])
     made = reached.progress
     teller.end(
@@ -139,7 +143,7 @@ def _follow(following: Following, name: str, before: int, teller: Teller) -> Non
         },
     )
     if reached.why_not:
-        deploying.told(reached)
+        deploying.told("update", reached)
         raise typer.Exit(EXIT_FAILED)
 
 

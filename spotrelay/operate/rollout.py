@@ -22,6 +22,9 @@ _DENIED = "EC2 refuses the request: "
 _CODE = re.compile(r"(?:^|[,;:] )([A-Z][A-Za-z]+(?:\.[A-Za-z]+)*)(?=:|,|;|$)")
 """An error code of EC2's in such an answer."""
 
+_DENIED_CODE = re.compile(r"\(([A-Za-z.]+)\)")
+"""The same, as boto3 says it."""
+
 _OF_EC2 = ": Server."
 """In the reason of a replica whose instance EC2 ended for a cause of its own."""
 
@@ -50,11 +53,13 @@ class Progress:
     waits_for: str
     """What is missing, for people; empty if nothing is."""
 
-    def __str__(self) -> str:
-        """For people, where a version rolls out."""
+    def rolling(self, before: int) -> str:
+        """For people, where replicas had the version `before`: how far the roll-out is."""
+        if before == self.version:
+            return f"v{self.version}: {self.ready}/{self.desired} ready"
         return (
-            f"{'/'.join(f'v{v}' for v in self.before) or '…'}→v{self.version}: {self.new}/{self.desired} new,"
-            f" {self.failed} failed, {self.to_go} to go"
+            f"v{before}→v{self.version}: {self.new}/{self.desired} new, {self.failed} failed,"
+            f" {self.to_go} to go"
         )
 
 
@@ -91,13 +96,19 @@ def _failed(seen: ServiceSnapshot, version: int, since: datetime) -> list[Replic
 def _stopped(seen: ServiceSnapshot, spec: ServiceSpec, failed: list[Replica]) -> str:
     """Why it won't end well by itself."""
     if rollout.has_failed(spec, seen.rows) and _is_its_own_doing(seen, spec, failed):
-        last = f": replica {failed[-1].id}: {failed[-1].reason}" if failed else ""
+        last = _in_words(failed[-1]) if failed else ""
         serving = sorted({r.version for r in seen.in_rotation if r.version != spec.version})
         serves = f"; version {serving[-1]} serves on" if serving else ""
         return (
             f"version {spec.version} was given up after {seen.rows.backoff.failures} replicas{last}{serves}"
         )
     return _blocked(seen, spec)
+
+
+def _in_words(failed: Replica) -> str:
+    """What is known of it, and where more is."""
+    console = f"spotrelay logs {failed.service} {failed.id} shows its console"
+    return f": replica {failed.id}: {failed.reason} ({console})"
 
 
 def _is_its_own_doing(seen: ServiceSnapshot, spec: ServiceSpec, failed: list[Replica]) -> bool:
@@ -119,18 +130,18 @@ def _blocked(seen: ServiceSnapshot, spec: ServiceSpec) -> str:
     if not all(answers.values()):
         return ""
     first = next(iter(answers))
-    return f"EC2 can't launch {len(coming)}: replica {first}: {answers[first]}"
+    return f"EC2 launches nothing: replica {first}: {answers[first]}"
 
 
 def _lasting(replica: Replica, region: str) -> str:
     """What EC2 refuses for good, and what to do; empty if another pool, or time, may help."""
     text = replica.launch or ""
-    if _DENIED in text:
-        return text
-    answer = text.rpartition(_ANSWERED)[2] if _ANSWERED in text else ""
-    codes = _CODE.findall(answer)
+    is_denied = text.startswith(_DENIED)
+    answer = text.removeprefix(_DENIED) if is_denied else text.rpartition(_ANSWERED)[2]
+    codes = (_DENIED_CODE if is_denied else _CODE).findall(answer)
     kinds = [refusal_kind(code) for code in codes]
-    if not codes or not all(kind.is_lasting for kind in kinds):
+    # What is denied as a whole, every pool is.
+    if not codes or not (is_denied or all(kind.is_lasting for kind in kinds)):
         return ""
     remedy = remedies.remedy(kinds[0], codes[0], answer, region, replica.offering)
     return f"{answer}: {remedy}" if remedy else answer

@@ -124,7 +124,8 @@ def _blocked(seen: ServiceSnapshot, spec: ServiceSpec) -> str:
     coming = [r for r in seen.present if r.is_counted and r.state is not ReplicaState.READY]
     if not coming or any(r.state is not ReplicaState.REQUESTED or not r.attempts for r in coming):
         return ""
-    if spec.use_spot and spec.on_demand_fallback and not any(r.is_fallback for r in coming):
+    is_short = sum(r.stays for r in seen.present) < spec.replicas
+    if is_short and spec.use_spot and spec.on_demand_fallback and not any(r.is_fallback for r in coming):
         return ""  # one is asked for within a second or two, and may well be launched
     answers = {r.id: _lasting(r, seen.region) for r in coming}
     if not all(answers.values()):

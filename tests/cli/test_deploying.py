@@ -102,7 +102,7 @@ def test_why_a_deployment_failed_is_cloudformations_word() -> None:
     lines = [
         "SpotRelay-Service-chat |  3 | 10:17:31 AM | CREATE_IN_PROGRESS   | AWS::EC2::Subnet | a",
         "SpotRelay-Service-chat |  3 | 10:17:31 AM | CREATE_FAILED        | AWS::EC2::Subnet | No room",
-        "SpotRelay-Service-chat |  3 | 10:17:32 AM | CREATE_FAILED        | AWS::EC2::EIP | creation cancelled",
+        "SpotRelay-Service-chat |  3 | 10:17:32 AM | CREATE_FAILED        | AWS::EC2::EIP | cancelled",
         "Stack ARN:",
     ]  # fmt: skip
     assert cdk.why(lines).endswith("No room")

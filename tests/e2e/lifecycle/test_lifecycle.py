@@ -37,6 +37,9 @@ def test_a_service_comes_changes_and_goes(operator: Operator, spotrelay: Command
     demo = Bench(operator, "demo")
     before = {r.id for r in demo.settled(has_history=False).present}
 
+    code, _, err = spotrelay("up", str(service_file(tmp_path)), "--context", "nat_gateways=2")
+    assert (code, "which demo uses, too" in err) == (2, True), err
+
     code, out, err = spotrelay("up", str(service_file(tmp_path)))
     assert code == 0, err
     assert re.search(rf"^{MINE} 2/2 ready after .* s: http://spotrelay-service-", out, re.MULTILINE), out

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import aws_cdk as cdk
 
+from spotrelay.core.names import CONTROL_PLANE_STACK, NETWORK_STACK, SERVICE_STACK
 from spotrelay.service import Problem, Service, ServiceFileError, in_region, load
 from spotrelay.service.inputs import NOTHING, Inputs
 from stacks import placement
@@ -16,9 +17,9 @@ from stacks.network import NetworkStack
 from stacks.service import ServiceStack
 from stacks.settings import AppSettings, SettingsError
 
-CONTROL_PLANE = "SpotRelay-ControlPlane"
-NETWORK = "SpotRelay-Network"
-SERVICE_PREFIX = "SpotRelay-Service-"
+CONTROL_PLANE = CONTROL_PLANE_STACK
+NETWORK = NETWORK_STACK
+SERVICE_PREFIX = SERVICE_STACK
 
 
 def application() -> cdk.App:

@@ -120,6 +120,11 @@ class Clients:
         self._given = session
 
     @cached_property
+    def cloudformation(self) -> Any:
+        """For stacks, which only an operator's commands ask about."""
+        return self._session.client("cloudformation", config=SURVEYING)
+
+    @cached_property
     def cloudwatch(self) -> Any:
         """For what a service has to do; its types would be one more package for one call."""
         return self._session.client("cloudwatch", config=QUICK)
@@ -190,6 +195,11 @@ class Clients:
     def ssm(self) -> SSMClient:
         """For the runtime documents."""
         return self._session.client("ssm", config=QUICK)
+
+    @cached_property
+    def sts(self) -> Any:
+        """For whose credentials these are."""
+        return self._session.client("sts", config=QUICK)
 
     @cached_property
     def _session(self) -> boto3.Session:

@@ -11,6 +11,7 @@ from spotrelay.cli.adopt import adopt
 from spotrelay.cli.catalog import catalog
 from spotrelay.cli.compare import compare
 from spotrelay.cli.cost import cost
+from spotrelay.cli.down import down
 from spotrelay.cli.drill import drill
 from spotrelay.cli.explain import explain
 from spotrelay.cli.history import history
@@ -25,6 +26,8 @@ from spotrelay.cli.schema import schema
 from spotrelay.cli.scores import scores
 from spotrelay.cli.secrets import secrets
 from spotrelay.cli.status import status
+from spotrelay.cli.up import up
+from spotrelay.cli.update import update
 from spotrelay.cli.validate import validate
 
 app = typer.Typer(
@@ -63,6 +66,9 @@ def _add_laboratory() -> None:
                 raise
 
 
+app.command()(up)
+app.command()(update)
+app.command()(down)
 app.command()(status)
 app.command()(history)
 app.command()(explain)

@@ -33,6 +33,22 @@ EndpointUrl = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Timeout = Annotated[
+    str,
+    typer.Option(
+        "--timeout", help="How long to wait: 90m, 2h or 1d. What was begun goes on.", metavar="TIME"
+    ),
+]
+Contexts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-c",
+        "--context",
+        help="A setting of the deployment, in place of cdk.json's.",
+        metavar="K=V",
+        show_default=False,
+    ),
+]
 Confirmed = Annotated[bool, typer.Option("--yes", help="Don't ask.")]
 
 

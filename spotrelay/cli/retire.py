@@ -26,7 +26,7 @@ def retire(
         if plane.is_deployed(name):
             raise control_plane.CommandError(
                 f"{name} is deployed in {plane.region} (parameter {service_parameter(name)}): "
-                "remove its stack first, with `cdk destroy`"
+                f"remove its stack first, with `spotrelay down {name}`"
             )
         typer.echo(
             f"The control plane of {plane.region} will take the stack of {name} for gone.\n"

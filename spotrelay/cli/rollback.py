@@ -11,6 +11,7 @@ from spotrelay.cli.options import EndpointUrl, Profile, Region, ServiceName, Whe
 if TYPE_CHECKING:
     from spotrelay.core.rows import Rollback
     from spotrelay.core.spec import ServiceSpec
+    from spotrelay.operate.access import ControlPlane
 
 
 def rollback(
@@ -28,7 +29,6 @@ def rollback(
     """
     from spotrelay.cli import control_plane
     from spotrelay.core.rows import Backoff, Changes
-    from spotrelay.serving import rollout
 
     with control_plane.errors_shown("rollback"):
         plane = control_plane.find(name, Where(region, profile, endpoint_url))
@@ -38,14 +38,27 @@ def rollback(
             plane.store.commit(Changes(name, backoff=Backoff()))
             typer.echo(f"{name}: version {spec.version} counts, as it is deployed")
         else:
-            back = rollout.before(spec, plane.store.load(name))
-            if back is None:
-                raise control_plane.CommandError(
-                    f"no version of {name} before {spec.version} is known: deploy an earlier service file"
-                )
-            plane.store.note_rollback(name, back)
-            typer.echo(_in_words(spec, back))
+            typer.echo(give_up(plane, spec))
         plane.tell(name, "tick")
+
+
+def give_up(plane: ControlPlane, spec: ServiceSpec) -> str:
+    """Note that the version before counts; the line that says so. Who calls it tells the control plane.
+
+    Raises:
+        CommandError: none is known.
+        PortError: the table can't be asked.
+    """
+    from spotrelay.cli.control_plane import CommandError
+    from spotrelay.serving import rollout
+
+    back = rollout.before(spec, plane.store.load(spec.service))
+    if back is None:
+        raise CommandError(
+            f"no version of {spec.service} before {spec.version} is known: deploy an earlier service file"
+        )
+    plane.store.note_rollback(spec.service, back)
+    return _in_words(spec, back)
 
 
 def _in_words(spec: ServiceSpec, back: Rollback) -> str:

@@ -30,6 +30,11 @@ TAG_LAUNCH_TEMPLATE = "aws:ec2launchtemplate:id"
 TAG_LAUNCH_TEMPLATE_VERSION = "aws:ec2launchtemplate:version"
 """EC2's own tag with that template's version: a service's version."""
 
+CONTROL_PLANE_STACK = "SpotRelay-ControlPlane"
+NETWORK_STACK = "SpotRelay-Network"
+SERVICE_STACK = "SpotRelay-Service-"
+"""Names of the CloudFormation stacks; a service's name follows the last one."""
+
 CONTROL_PLANE_PARAMETER = "/spotrelay/control-plane"
 """Parameter with what the region's one control plane is: its table (whoever has another one keeps off), and
 the tick queue, which the operator's commands write to."""

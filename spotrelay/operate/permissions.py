@@ -22,6 +22,11 @@ _NO_IDENTITY = (
 """The same of credentials that AWS doesn't take at all."""
 
 _PREFIXES = {
+    "DeleteStack": "cloudformation",
+    "DescribeStackEvents": "cloudformation",
+    "DescribeStacks": "cloudformation",
+    "GetTemplate": "cloudformation",
+    "ListStacks": "cloudformation",
     "DescribeLoadBalancers": "elasticloadbalancing",
     "DescribeTargetHealth": "elasticloadbalancing",
     "DescribeTargetGroups": "elasticloadbalancing",

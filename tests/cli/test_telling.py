@@ -101,7 +101,7 @@ def test_a_deployed_service_is_not_retired(region: Region) -> None:
     assert code == 2
     assert err == (
         "spotrelay retire: chat is deployed in us-east-1 (parameter /spotrelay/services/chat): "
-        "remove its stack first, with `cdk destroy`\n"
+        "remove its stack first, with `spotrelay down chat`\n"
     )
     assert region.told() == []
 

@@ -1,0 +1,384 @@
+"""What `up` and `update` have in common: checks, the deployment, and the way until replicas serve."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import typer
+from botocore.exceptions import NoRegionError
+
+from spotrelay.aws.clients import Clients
+from spotrelay.aws.errors import translated
+from spotrelay.cli import cdk, control_plane
+from spotrelay.cli.cdk import Cdk
+from spotrelay.cli.control_plane import EXIT_FAILED, CommandError
+from spotrelay.cli.files import load_all
+from spotrelay.cli.options import Where
+from spotrelay.cli.telling import Teller
+from spotrelay.cli.words import duration
+from spotrelay.core.names import NETWORK_STACK, SERVICE_STACK
+from spotrelay.core.ports import Throttled, Unavailable
+from spotrelay.operate import difference
+from spotrelay.operate.access import ControlPlane
+from spotrelay.operate.assembly import Assembly
+from spotrelay.operate.reading import SnapshotReader
+from spotrelay.operate.rollout import Progress, progress
+from spotrelay.operate.stacks import Stack, Stacks
+from spotrelay.service import Service
+from spotrelay.service.inputs import Inputs, InputsError, inputs
+
+LOOK_S = 1.0
+"""Between looks at replicas: soon enough for a person, and three reads of the table."""
+
+ENDED_READ = 100
+"""Ended replicas that a look reads: more than fail in a deployment."""
+
+IMAGE_PARAMETER = "AWS::SSM::Parameter::Value<AWS::EC2::Image::Id>"
+"""Type of a template's parameter that CloudFormation looks up at each deployment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """When a command began, and when it stops waiting."""
+
+    started: float
+    lasts_s: float
+
+    @classmethod
+    def of(cls, lasts_s: float) -> Limit:
+        """From now on."""
+        return cls(time.monotonic(), lasts_s)
+
+    @property
+    def deadline(self) -> float:
+        """On the clock of `time.monotonic`."""
+        return self.started + self.lasts_s
+
+    @property
+    def elapsed_s(self) -> float:
+        """Since the command began."""
+        return time.monotonic() - self.started
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is no time left."""
+        return self.elapsed_s >= self.lasts_s
+
+
+def parsed(context: Sequence[str]) -> dict[str, str]:
+    """What `--context` says.
+
+    Raises:
+        CommandError: one of them can't be used.
+    """
+    found: dict[str, str] = {}
+    for text in context:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise CommandError(f"--context: expected K=V, such as zones=us-east-1a,us-east-1b, got {text!r}")
+        if name == "services":
+            raise CommandError("--context services: name the service files as FILE instead")
+        if name in found:
+            raise CommandError(f"--context {name}: given twice: give it once")
+        found[name] = value
+    return found
+
+
+def loaded(files: Iterable[Path], context: Mapping[str, Any]) -> list[Service]:
+    """The services of these files, with the envs that the context has. Warnings go to standard error.
+
+    Raises:
+        CommandError: a file can't be used by the CDK, or at all: every problem, a line each.
+    """
+    files = list(files)
+    for path in files:
+        if str(path) == "-":
+            raise CommandError("the CDK reads service files itself: name a file instead of -")
+        if "," in str(path.absolute()):
+            raise CommandError(f"{path}: the CDK takes a comma for the end of a path: rename it")
+    services, problems = load_all(files, _inputs({**cdk.configured(), **context}))
+    if problems:
+        raise CommandError("\n".join(map(str, problems)))
+    for service in services:
+        for problem in service.warnings:
+            typer.echo(f"warning: {problem}", err=True)
+    return services
+
+
+def _inputs(context: Mapping[str, Any]) -> Inputs:
+    env, env_file = context.get("env") or (), context.get("env_file")
+    try:
+        return inputs(env.split(",") if isinstance(env, str) else env, Path(env_file) if env_file else None)
+    except InputsError as error:
+        raise CommandError(str(error).replace("--env", "--context env")) from error
+
+
+def settings(context: Mapping[str, str], services: Sequence[Service]) -> dict[str, str]:
+    """The whole context, for a CDK that runs in the working copy: paths from here don't hold there."""
+    found = {**context, "services": ",".join(str(service.path.absolute()) for service in services)}
+    if found.get("env_file"):
+        found["env_file"] = str(Path(found["env_file"]).absolute())
+    return found
+
+
+class Deployer:
+    """Deploys services into an account, beside those that are there."""
+
+    def __init__(
+        self, where: Where, services: Sequence[Service], scratch: Path, teller: Teller, limit: Limit
+    ) -> None:
+        """`scratch`: an empty directory.
+
+        Raises:
+            CommandError: there is no working copy that has been set up.
+            BotoCoreError, ClientError: there is no region, or there are no credentials.
+        """
+        session = where.session()
+        if not session.region_name:
+            raise NoRegionError
+        self.region = str(session.region_name)
+        self.clients = Clients(session)
+        self.account = str(self.clients.sts.get_caller_identity()["Account"])
+        self.stacks = Stacks(self.clients)
+        self._services = services
+        self._scratch = scratch
+        self._teller = teller
+        home = scratch / "home"
+        home.mkdir()
+        self._cdk = Cdk(self.region, where.profile, home, teller, limit.deadline)
+
+    def synthesized(self, context: Mapping[str, str]) -> Assembly:
+        """The templates, for this account, and nothing that a deployment would do in passing to others.
+
+        Raises:
+            CommandError: something speaks against deploying them.
+            PortError, BotoCoreError: AWS can't be asked.
+        """
+        self._teller.now("cdk synth")
+        directory = self._scratch / "cdk.out"
+        self._cdk.synth(settings(context, self._services), directory)
+        assembly = Assembly(directory)
+        for account, region in assembly.elsewhere:
+            if (account, region) != (self.account, self.region):
+                raise CommandError(
+                    f"the settings account and region (cdk.json or --context) say {account}, {region},"
+                    f" and the credentials and --region {self.account}, {self.region}: change one"
+                )
+        self._must_be_bootstrapped(assembly)
+        self._must_leave_others_alone(assembly)
+        return assembly
+
+    def deploy(self, assembly: Assembly) -> None:
+        """Deploy them, the shared ones first. No other service's stack is touched.
+
+        Raises:
+            CommandError: CloudFormation refuses, or it takes too long.
+        """
+        self._teller.say(f"deploying {', '.join(assembly.stacks)} to {self.account}, {self.region}")
+        self._cdk.deploy(assembly.directory, assembly.stacks)
+
+    def compared(self, assembly: Assembly, service: str, stack: Stack) -> difference.Difference:
+        """What a deployment would change of a service that is deployed.
+
+        Raises:
+            PortError: AWS can't be asked.
+        """
+        new = assembly.template(stack.name)
+        deployed = self.stacks.template(stack.name) or {}
+        return difference.of_service(service, deployed, new, self._newer_images(new, stack))
+
+    def is_all_as_deployed(self, assembly: Assembly) -> bool:
+        """Whether the shared stacks, too, are what a deployment would make of them."""
+        return not any(
+            difference.changes(self.stacks.template(name) or {}, assembly.template(name))
+            for name in assembly.shared
+        )
+
+    def _newer_images(self, template: difference.Template, stack: Stack) -> dict[str, str]:
+        asked = {
+            name: str(parameter["Default"])
+            for name, parameter in template.get("Parameters", {}).items()
+            if parameter["Type"] == IMAGE_PARAMETER and name in stack.resolved
+        }
+        if not asked:
+            return {}
+        with translated():
+            answer = self.clients.ssm.get_parameters(Names=sorted(set(asked.values())))
+        now = {parameter["Name"]: parameter["Value"] for parameter in answer["Parameters"]}
+        return {
+            name: now[path]
+            for name, path in asked.items()
+            if path in now and now[path] != stack.resolved[name]
+        }
+
+    def _must_be_bootstrapped(self, assembly: Assembly) -> None:
+        needed = assembly.bootstrap
+        if needed is None:
+            return
+        with translated():
+            found = self.clients.ssm.get_parameters(Names=[needed.parameter])["Parameters"]
+        version = int(found[0]["Value"]) if found else 0
+        if version < needed.version:
+            lacks = (
+                f"was bootstrapped with version {version}, and {needed.version} is needed"
+                if found
+                else "has never been bootstrapped"
+            )
+            raise CommandError(
+                f"{self.region} of {self.account} {lacks}:"
+                f" run .venv/bin/cdk bootstrap aws://{self.account}/{self.region}"
+            )
+
+    def _must_leave_others_alone(self, assembly: Assembly) -> None:
+        own = {SERVICE_STACK + name for name in assembly.services}
+        others = [name for name in self.stacks.named(SERVICE_STACK) if name not in own]
+        for name in assembly.shared:
+            deployed = self.stacks.template(name)
+            if deployed is None:
+                continue
+            refuse_unsafe(name, deployed, assembly.template(name), others)
+
+
+def refuse_unsafe(
+    stack: str, deployed: difference.Template, new: difference.Template, others: Collection[str]
+) -> None:
+    """Let nobody change in passing what other services have, too.
+
+    Raises:
+        CommandError: it would; with what was probably forgotten.
+    """
+    is_network = stack == NETWORK_STACK
+    if is_network and not others:
+        return
+    changed = difference.unsafe(deployed, new, is_network=is_network)
+    if not changed:
+        return
+    named = ", ".join(map(str, changed[:_SHOWN]))
+    more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
+    users = ", ".join(name.removeprefix(SERVICE_STACK) for name in sorted(others))
+    whose = f", which {users} use{'s' if len(others) == 1 else ''}, too" if users else ""
+    raise CommandError(
+        f"{stack} would not stay as it is{whose}: {named}{more}. It was deployed with other settings: repeat"
+        " them with --context, or have them in cdk.json. To change it on purpose, use .venv/bin/cdk deploy"
+        f" {stack}"
+    )
+
+
+_SHOWN = 3
+
+
+def confirm_removed(service: str, made: difference.Difference, teller: Teller, *, is_confirmed: bool) -> None:
+    """Ask before something of a service that is deployed is taken away: a key, a listener, an alarm.
+
+    Raises:
+        Abort: the answer is no.
+    """
+    if not made.removed:
+        return
+    typer.echo(f"{service} would lose: {', '.join(map(str, made.removed))}.", err=True)
+    typer.echo("If that isn't meant, settings of its deployment are missing here (--context).", err=True)
+    with teller.paused():
+        control_plane.confirm("Go on?", is_confirmed=is_confirmed)
+
+
+def scheme(template: difference.Template) -> str:
+    """How clients speak to the load balancer that a service's stack makes."""
+    listeners = (r for r in template["Resources"].values() if r["Type"].endswith("V2::Listener"))
+    return "https" if any(r["Properties"].get("Protocol") == "HTTPS" for r in listeners) else "http"
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How far a service got."""
+
+    progress: Progress
+    after_s: float
+    why_not: str
+    """Why it isn't where it should be; empty if it is."""
+
+
+class Following:
+    """Follows services until all is as deployed, or can't come to be."""
+
+    def __init__(
+        self,
+        plane: ControlPlane,
+        teller: Teller,
+        limit: Limit,
+        since: datetime,
+        shown: Callable[[Progress], str],
+    ) -> None:
+        """`since`: what failed before has nothing to do with it. `shown`: its line."""
+        self._reader = SnapshotReader(plane)
+        self._teller = teller
+        self._limit = limit
+        self._since = since
+        self._shown = shown
+
+    def until_done(self, services: Sequence[str]) -> list[Reached]:
+        """How far each service got, in the order in which that was certain.
+
+        Raises:
+            PortError, UnreadableDocument: the replicas can't be read.
+        """
+        reached: list[Reached] = []
+        waiting = list(services)
+        lines: dict[str, str] = {}
+        while waiting:
+            for service in list(waiting):
+                found = self._look(service)
+                if found is None:
+                    continue
+                line = self._shown(found)
+                if lines.get(service) != line:
+                    lines[service] = line
+                    self._teller.say(line)
+                self._teller.now(f"{line} ({duration(self._limit.elapsed_s)})")
+                why_not = "" if found.is_done else found.stopped
+                if not (found.is_done or why_not) and self._limit.is_over:
+                    why_not = (
+                        f"not within {duration(self._limit.lasts_s)}: {found.waits_for or line}. It goes on:"
+                        f" look with spotrelay status {service}, or give --timeout more"
+                    )
+                if found.is_done or why_not:
+                    waiting.remove(service)
+                    reached.append(Reached(found, self._limit.elapsed_s, why_not))
+            if waiting and self._limit.is_over:
+                raise CommandError(
+                    f"{', '.join(waiting)}: nothing could be read within"
+                    f" {duration(self._limit.lasts_s)}: look with spotrelay status",
+                    EXIT_FAILED,
+                )
+            if waiting:
+                time.sleep(LOOK_S)
+        return reached
+
+    def _look(self, service: str) -> Progress | None:
+        try:
+            seen = self._reader.rows(service, datetime.now(UTC), ended=ENDED_READ)
+        except (Throttled, Unavailable) as error:
+            self._teller.now(f"{service}: {error}")  # over in a moment, and nothing depends on it
+            return None
+        return progress(seen, self._since)
+
+
+def found(where: Where) -> ControlPlane:
+    """The control plane, which is deployed.
+
+    Raises:
+        CommandError: there is none, though it has just been deployed.
+    """
+    return control_plane.find_any(where)
+
+
+def told(command: str, reached: Reached) -> None:
+    """Say on standard error why a service isn't where it should be."""
+    made = reached.progress
+    typer.echo(
+        f"spotrelay {command}: {made.service} {made.ready}/{made.desired} ready: {reached.why_not}", err=True
+    )

@@ -1,0 +1,69 @@
+"""How a command that takes minutes says how far it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.status import Status
+
+
+class Teller:
+    """Lines for what has happened, and on terminals one that changes for what happens now.
+
+    With `--json`, standard output is the document's alone: lines go to standard error.
+    """
+
+    def __init__(self, *, is_json: bool = False) -> None:
+        self._is_json = is_json
+        self._last = ""
+        self._status: Status | None = None
+
+    def say(self, line: str) -> None:
+        """Something has happened. The same line twice in a row is said once."""
+        if line != self._last:
+            typer.echo(line, err=self._is_json)
+            self._last = line
+
+    def now(self, line: str) -> None:
+        """Something happens, and will be over soon: for people who look on."""
+        if self._status is not None:
+            self._status.update(line)
+
+    def end(self, line: str, result: dict[str, Any]) -> None:
+        """The last thing that is said: a line, or the document."""
+        if self._is_json:
+            typer.echo(json.dumps(result, indent=2, ensure_ascii=False))
+        elif line:
+            self.say(line)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """While a person is asked something."""
+        if self._status is not None:
+            self._status.stop()
+        yield
+        if self._status is not None:
+            self._status.start()
+
+    def __enter__(self) -> Self:
+        from rich.console import Console
+
+        console = Console(stderr=True)
+        if console.is_terminal:
+            self._status = console.status("")
+            self._status.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._status is not None:
+            self._status.stop()
+            self._status = None

@@ -1,0 +1,128 @@
+"""`spotrelay up`: deploys services and waits until their replicas serve."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spotrelay.cli.options import (
+    AsJson,
+    Confirmed,
+    Contexts,
+    EndpointUrl,
+    Profile,
+    Region,
+    Timeout,
+    Where,
+)
+from spotrelay.cli.words import duration
+
+if TYPE_CHECKING:
+    from spotrelay.cli.deploying import Deployer, Limit, Reached
+    from spotrelay.cli.telling import Teller
+    from spotrelay.operate.assembly import Assembly
+    from spotrelay.operate.rollout import Progress
+
+LONGEST = timedelta(days=1)
+
+
+def up(
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", help="Service files, or directories of them.", show_default=False),
+    ],
+    context: Contexts = None,
+    timeout: Timeout = "1h",
+    is_json: AsJson = False,
+    region: Region = None,
+    profile: Profile = None,
+    endpoint_url: EndpointUrl = None,
+    is_confirmed: Confirmed = False,
+) -> None:
+    """Deploy services with all they need, and wait until all of their replicas are ready.
+
+    The control plane and the network are deployed with them if they aren't there, or have changed; other
+    services stay as they are. The exit code is 1 if replicas can't be launched, fail, or take too long.
+    """
+    from spotrelay.cli import control_plane, deploying
+    from spotrelay.cli.telling import Teller
+    from spotrelay.cli.times import period
+
+    with (
+        control_plane.errors_shown("up"),
+        TemporaryDirectory(prefix="spotrelay-") as scratch,
+        Teller(is_json=is_json) as teller,
+    ):
+        limit = deploying.Limit.of(period(timeout, "--timeout", LONGEST).total_seconds())
+        said = deploying.parsed(context or ())
+        services = deploying.loaded(files, said)
+        where = Where(region, profile, endpoint_url)
+        deployer = deploying.Deployer(where, services, Path(scratch), teller, limit)
+        assembly = deployer.synthesized(said)
+        _must_lose_nothing(deployer, assembly, teller, is_confirmed=is_confirmed)
+        since = datetime.now(UTC)
+        deployer.deploy(assembly)
+        plane = deploying.found(where)
+        following = deploying.Following(plane, teller, limit, since, _line)
+        reached = following.until_done(assembly.services)
+        _end(deployer, assembly, reached, teller, limit)
+        for one in reached:
+            if one.why_not:
+                deploying.told("up", one)
+        if any(one.why_not for one in reached):
+            raise typer.Exit(control_plane.EXIT_FAILED)
+
+
+def _must_lose_nothing(deployer: Deployer, assembly: Assembly, teller: Teller, *, is_confirmed: bool) -> None:
+    """Ask before something of a service that serves is taken away."""
+    from spotrelay.cli import deploying
+    from spotrelay.core.names import SERVICE_STACK
+
+    for service in assembly.services:
+        stack = deployer.stacks.find(SERVICE_STACK + service)
+        if stack is not None:
+            deploying.confirm_removed(
+                service, deployer.compared(assembly, service, stack), teller, is_confirmed=is_confirmed
+            )
+
+
+def _line(made: Progress) -> str:
+    rolls = f" ({made.rolling(made.before[-1])})" if made.before else ""
+    why = f": {made.waits_for}" if made.waits_for else ""
+    return f"{made.service} {made.ready}/{made.desired} ready{rolls}{why}"
+
+
+def _end(
+    deployer: Deployer, assembly: Assembly, reached: list[Reached], teller: Teller, limit: Limit
+) -> None:
+    from spotrelay.cli import deploying
+    from spotrelay.core.names import SERVICE_STACK
+
+    lines, documents = [], []
+    for one in reached:
+        made = one.progress
+        name = SERVICE_STACK + made.service
+        stack = deployer.stacks.find(name)
+        host = stack.outputs.get("Endpoint") if stack else None
+        address = f"{deploying.scheme(assembly.template(name))}://{host}" if host else None
+        if not one.why_not:
+            lines.append(
+                f"{made.service} {made.ready}/{made.desired} ready after {duration(one.after_s)}"
+                + (f": {address}" if address else "")
+            )
+        documents.append(
+            {
+                "service": made.service,
+                "version": made.version,
+                "ready": made.ready,
+                "desired": made.desired,
+                "after_s": round(one.after_s, 1),
+                "address": address,
+                "why_not": one.why_not or None,
+            }
+        )
+    teller.end("\n".join(lines), {"services": documents, "after_s": round(limit.elapsed_s, 1)})

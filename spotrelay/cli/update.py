@@ -1,0 +1,166 @@
+"""`spotrelay update`: deploys a changed service file, and follows its roll-out to the end."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spotrelay.cli.options import (
+    AsJson,
+    Confirmed,
+    Contexts,
+    EndpointUrl,
+    Profile,
+    Region,
+    Timeout,
+    Where,
+)
+from spotrelay.cli.up import LONGEST
+from spotrelay.cli.words import duration
+from spotrelay.core.names import SERVICE_STACK
+
+if TYPE_CHECKING:
+    from spotrelay.cli.deploying import Limit
+    from spotrelay.cli.telling import Teller
+    from spotrelay.core.spec import ServiceSpec
+    from spotrelay.operate.access import ControlPlane
+    from spotrelay.operate.difference import Difference
+    from spotrelay.operate.rollout import Progress
+
+
+def update(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="The changed service file; with --rollback, the service's name will do.",
+            show_default=False,
+        ),
+    ],
+    is_rollback: Annotated[
+        bool,
+        typer.Option("--rollback", help="Go back to the version before, as `rollback` does; deploy nothing."),
+    ] = False,
+    context: Contexts = None,
+    timeout: Timeout = "2h",
+    is_json: AsJson = False,
+    region: Region = None,
+    profile: Profile = None,
+    endpoint_url: EndpointUrl = None,
+    is_confirmed: Confirmed = False,
+) -> None:
+    """Show what a changed service file changes, deploy it, and follow the roll-out to its end.
+
+    How a version rolls out, the file says: `on_update`. The exit code is 1 if the version is given up,
+    or takes too long.
+    """
+    from spotrelay.cli import control_plane, deploying
+    from spotrelay.cli.telling import Teller
+    from spotrelay.cli.times import period
+
+    with (
+        control_plane.errors_shown("update"),
+        TemporaryDirectory(prefix="spotrelay-") as scratch,
+        Teller(is_json=is_json) as teller,
+    ):
+        limit = deploying.Limit.of(period(timeout, "--timeout", LONGEST).total_seconds())
+        said = deploying.parsed(context or ())
+        where = Where(region, profile, endpoint_url)
+        if is_rollback:
+            _back(_name(file, said), where, teller, limit)
+            return
+        if file.is_dir():
+            raise control_plane.CommandError(f"{file} is a directory: name one service file")
+        services = deploying.loaded([file], said)
+        name = services[0].name
+        plane = control_plane.find(name, where)
+        spec = control_plane.deployed(plane, name)
+        deployer = deploying.Deployer(where, services, Path(scratch), teller, limit)
+        assembly = deployer.synthesized(said)
+        stack = deployer.stacks.find(SERVICE_STACK + name)
+        if stack is None:
+            raise control_plane.CommandError(f"{name} has a document and no stack: run spotrelay up {file}")
+        made = deployer.compared(assembly, name, stack)
+        for line in shown(spec, made):
+            teller.say(line)
+        if made.is_nothing and deployer.is_all_as_deployed(assembly):
+            teller.end(
+                f"{name} is as {file} says: nothing to deploy",
+                {"service": name, "version": spec.version, "is_deployed": False},
+            )
+            return
+        deploying.confirm_removed(name, made, teller, is_confirmed=is_confirmed)
+        since = datetime.now(UTC)
+        deployer.deploy(assembly)
+        _follow(plane, spec, teller, limit, since)
+
+
+def _name(file: Path, said: dict[str, str]) -> str:
+    from spotrelay.cli import deploying
+
+    return deploying.loaded([file], said)[0].name if file.is_file() else str(file)
+
+
+def _back(name: str, where: Where, teller: Teller, limit: Limit) -> None:
+    from spotrelay.cli import control_plane
+    from spotrelay.cli.rollback import give_up
+
+    plane = control_plane.find(name, where)
+    spec = control_plane.deployed(plane, name)
+    since = datetime.now(UTC)
+    teller.say(give_up(plane, spec))
+    plane.tell(name, "tick")
+    _follow(plane, spec, teller, limit, since)
+
+
+def _follow(plane: ControlPlane, spec: ServiceSpec, teller: Teller, limit: Limit, since: datetime) -> None:
+    """Until all replicas are as they should be; `spec` is the document of before."""
+    from spotrelay.cli import deploying
+    from spotrelay.cli.control_plane import EXIT_FAILED
+
+    name, before = spec.service, spec.version
+    following = deploying.Following(plane, teller, limit, since, lambda made: made.rolling(before))
+    (reached,) = following.until_done([name])
+    made = reached.progress
+    teller.end(
+        ended(made, before, reached.after_s) if not reached.why_not else "",
+        {
+            "service": name,
+            "version": made.version,
+            "before": before,
+            "is_deployed": True,
+            "ready": made.ready,
+            "desired": made.desired,
+            "new": made.new,
+            "failed": made.failed,
+            "to_go": made.to_go,
+            "after_s": round(reached.after_s, 1),
+            "why_not": reached.why_not or None,
+        },
+    )
+    if reached.why_not:
+        deploying.told("update", reached)
+        raise typer.Exit(EXIT_FAILED)
+
+
+def shown(spec: ServiceSpec, made: Difference) -> list[str]:
+    """What is told before it is deployed."""
+    name, version = spec.service, spec.version
+    if made.is_new_version:
+        lines = [f"{name} v{version}→v{version + 1} ({spec.on_update}): {'; '.join(made.instances)}"]
+    else:
+        lines = [f"{name} stays v{version}: no instance has to change"]
+    lines += [f"  {line}" for line in made.settings]
+    lines += [f"  {change}" for change in made.resources]
+    return lines
+
+
+def ended(made: Progress, before: int, after_s: float) -> str:
+    """What is told when it has rolled out."""
+    which = f"v{before}→v{made.version}" if made.version != before else f"v{made.version}"
+    failed = f", {made.failed} failed on the way" if made.failed else ""
+    return f"{made.service} {which}: {made.ready}/{made.desired} ready after {duration(after_s)}{failed}"

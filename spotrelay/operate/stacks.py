@@ -1,0 +1,147 @@
+"""CloudFormation stacks as an operator's commands meet them: what is deployed, what failed, and their end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from spotrelay.aws.clients import Clients
+from spotrelay.aws.errors import translated
+
+NOT_THERE = "does not exist"
+"""What CloudFormation says of a stack that isn't there: its code, ValidationError, stands for much else."""
+
+STATES_OF_THE_GONE = ("DELETE_COMPLETE",)
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """One stack."""
+
+    id: str
+    """By which it can be asked for once it is deleted; by its name it can't."""
+    name: str
+    status: str
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    resolved: Mapping[str, str] = field(default_factory=dict)
+    """Of its parameters that name another one, what that said at the last deployment."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether CloudFormation is at work on it."""
+        return self.status.endswith("_IN_PROGRESS")
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it has been deleted."""
+        return self.status in STATES_OF_THE_GONE
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether a deletion of it has failed."""
+        return self.status == "DELETE_FAILED"
+
+
+class Stacks:
+    """The stacks of an account in a region."""
+
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+
+    def find(self, name: str) -> Stack | None:
+        """The stack of this name or ID; None: there is none.
+
+        Raises:
+            PortError: CloudFormation can't be asked.
+        """
+        try:
+            answer = self._clients.cloudformation.describe_stacks(StackName=name)
+        except ClientError as error:
+            if NOT_THERE in str(error):
+                return None
+            with translated():
+                raise
+        (found,) = answer["Stacks"]
+        return Stack(
+            id=str(found["StackId"]),
+            name=str(found["StackName"]),
+            status=str(found["StackStatus"]),
+            outputs={o["OutputKey"]: o["OutputValue"] for o in found.get("Outputs", [])},
+            resolved={
+                p["ParameterKey"]: p["ResolvedValue"]
+                for p in found.get("Parameters", [])
+                if "ResolvedValue" in p
+            },
+        )
+
+    def template(self, name: str) -> Mapping[str, Any] | None:
+        """The stack's template as it was deployed; None: there is no such stack.
+
+        Raises:
+            PortError: CloudFormation can't be asked.
+        """
+        try:
+            body = self._clients.cloudformation.get_template(StackName=name)["TemplateBody"]
+        except ClientError as error:
+            if NOT_THERE in str(error):
+                return None
+            with translated():
+                raise
+        template: Mapping[str, Any] = json.loads(body) if isinstance(body, str) else body
+        return template
+
+    def named(self, prefix: str) -> list[str]:
+        """Names of the stacks that begin so and aren't deleted, in order.
+
+        Raises:
+            PortError: CloudFormation can't be asked.
+        """
+        with translated():
+            pages = self._clients.cloudformation.get_paginator("list_stacks").paginate()
+            return sorted(
+                str(stack["StackName"])
+                for page in pages
+                for stack in page["StackSummaries"]
+                if stack["StackName"].startswith(prefix) and stack["StackStatus"] not in STATES_OF_THE_GONE
+            )
+
+    def delete(self, stack: Stack) -> None:
+        """Begin to delete it, with the role that it was deployed with.
+
+        Raises:
+            PortError: CloudFormation can't be asked, or refuses: another stack needs it.
+        """
+        with translated():
+            self._clients.cloudformation.delete_stack(StackName=stack.id)
+
+    def failures(self, stack: Stack, since: datetime) -> list[str]:
+        """Why something of it failed since then, first things first: CloudFormation's own words.
+
+        What was only cancelled, because something else had failed, says nothing.
+
+        Raises:
+            PortError: CloudFormation can't be asked.
+        """
+        with translated():
+            events = list(self._events(stack, since))
+        return [
+            f"{event['LogicalResourceId']}: {event.get('ResourceStatusReason', event['ResourceStatus'])}"
+            for event in reversed(events)
+            if event["ResourceStatus"].endswith("_FAILED")
+            and event["ResourceType"] != "AWS::CloudFormation::Stack"
+            and "cancelled" not in event.get("ResourceStatusReason", "")
+        ]
+
+    def _events(self, stack: Stack, since: datetime) -> Iterator[Mapping[str, Any]]:
+        """Newest first, as CloudFormation tells them."""
+        pages = self._clients.cloudformation.get_paginator("describe_stack_events")
+        for page in pages.paginate(StackName=stack.id):
+            for event in page["StackEvents"]:
+                if event["Timestamp"] < since:
+                    return
+                yield event

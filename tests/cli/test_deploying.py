@@ -1,0 +1,199 @@
+"""What `up`, `update` and `down` do beside CloudFormation: what they refuse, ask and say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from spotrelay.cli import cdk, deploying
+from spotrelay.cli import down as down_command
+from spotrelay.cli.app import app
+from spotrelay.cli.control_plane import CommandError
+from spotrelay.cli.down import Removal
+from spotrelay.cli.telling import Teller
+from spotrelay.core.names import CONTROL_PLANE_STACK, NETWORK_STACK
+from spotrelay.operate.difference import Change, Difference, How
+from spotrelay.operate.remains import Remains
+from spotrelay.operate.stacks import Stack
+from tests.cli.test_scale import REGION, Region, region
+
+__all__ = ["region"]
+
+MAIL = {"Mail": {"Type": "AWS::SNS::Subscription", "Properties": {}}}
+SUBNET = {"A": {"Type": "AWS::EC2::Subnet", "Properties": {}}}
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    """Exit code, standard output, standard error."""
+    result = CliRunner().invoke(app, [*arguments, "--region", REGION], catch_exceptions=False)
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("context", "words"),
+    [
+        (["zones"], "expected K=V"),
+        (["services=a.yaml"], "name the service files as FILE"),
+        (["zones=a", "zones=b"], "given twice"),
+    ],
+)
+def test_a_setting_that_cannot_be_used_is_refused(context: list[str], words: str) -> None:
+    """Before anything is asked or deployed."""
+    with pytest.raises(CommandError, match=words):
+        deploying.parsed(context)
+
+
+def test_a_value_may_have_an_equals_sign() -> None:
+    """As `env=K=V` has."""
+    assert deploying.parsed(["env=K=V"]) == {"env": "K=V"}
+
+
+def test_a_file_that_is_wrong_stops_before_an_account_is_asked(tmp_path: Path) -> None:
+    """Each problem in a line, and exit code 2: there are no credentials in this test."""
+    path = tmp_path / "chat.yaml"
+    path.write_text("name: chat\nservice: {replicas: many}\n", encoding="utf-8")
+    code, _, err = run("up", str(path))
+    assert code == 2
+    assert "service.replicas" in err
+    assert run("up", "-")[0] == 2
+
+
+def test_a_network_that_others_use_does_not_change_in_passing() -> None:
+    """The error names what would go, and whose it is; where nobody else uses it, it may change."""
+    deployed: dict[str, Any] = {"Resources": SUBNET}
+    new: dict[str, Any] = {"Resources": {}}
+    with pytest.raises(CommandError, match="which demo uses, too: EC2::Subnet A removed"):
+        deploying.refuse_unsafe(NETWORK_STACK, deployed, new, ["SpotRelay-Service-demo"])
+    deploying.refuse_unsafe(NETWORK_STACK, deployed, new, [])
+    deploying.refuse_unsafe(NETWORK_STACK, deployed, deployed, ["SpotRelay-Service-demo"])
+
+
+def test_an_address_for_alarms_is_not_lost_by_forgetting_it() -> None:
+    """`alarm_email` on the command line of one deployment must be on that of the next."""
+    with pytest.raises(CommandError, match=r"Mail removed.*repeat them with --context"):
+        deploying.refuse_unsafe(CONTROL_PLANE_STACK, {"Resources": MAIL}, {"Resources": {}}, [])
+
+
+def test_what_a_service_would_lose_is_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key's rule that isn't in the new template: without a yes, nothing is deployed."""
+    asked: list[str] = []
+
+    def no(question: str, *, abort: bool) -> None:
+        asked.append(question)
+        raise typer.Abort
+
+    monkeypatch.setattr(typer, "confirm", no)
+    lost = Difference((), (), (Change("Rule", "AWS::ElasticLoadBalancingV2::ListenerRule", How.REMOVED),))
+    with pytest.raises(typer.Abort):
+        deploying.confirm_removed("chat", lost, Teller(), is_confirmed=False)
+    deploying.confirm_removed("chat", lost, Teller(), is_confirmed=True)
+    deploying.confirm_removed("chat", Difference((), ("replicas: 3 → 4",), ()), Teller(), is_confirmed=False)
+    assert len(asked) == 1
+
+
+def test_why_a_deployment_failed_is_cloudformations_word() -> None:
+    """What failed, not what was cancelled for it, nor how the log ends."""
+    lines = [
+        "SpotRelay-Service-chat |  3 | 10:17:31 AM | CREATE_IN_PROGRESS   | AWS::EC2::Subnet | a",
+        "SpotRelay-Service-chat |  3 | 10:17:31 AM | CREATE_FAILED        | AWS::EC2::Subnet | No room",
+        "SpotRelay-Service-chat |  3 | 10:17:32 AM | CREATE_FAILED        | AWS::EC2::EIP | cancelled",
+        "Stack ARN:",
+    ]  # fmt: skip
+    assert cdk.why(lines).endswith("No room")
+    assert cdk.why(["one", "two", ""]) == "two"
+
+
+def test_the_cdk_asks_the_same_region_and_notes_no_local_account(tmp_path: Path) -> None:
+    """The region is the command's, and with an endpoint of its own the CDK's notes are for once."""
+    env = cdk.environment({"AWS_REGION": "eu-west-1"}, REGION, tmp_path)
+    assert (env["AWS_REGION"], env["AWS_DEFAULT_REGION"]) == (REGION, REGION)
+    assert "CDK_HOME" not in env
+    local = cdk.environment({"AWS_ENDPOINT_URL": "http://127.0.0.1:4566"}, REGION, tmp_path)
+    assert local["CDK_HOME"] == str(tmp_path)
+
+
+class FakeStacks:
+    """Stacks that are deleted, or fail to be, at the second look."""
+
+    def __init__(self, *stuck: str) -> None:
+        self.stuck = stuck
+        self.deleted: list[str] = []
+        self._looks: dict[str, Iterator[str]] = {}
+
+    def delete(self, stack: Stack) -> None:
+        """Begin."""
+        self.deleted.append(stack.name)
+        end = "DELETE_FAILED" if stack.name in self.stuck else "DELETE_COMPLETE"
+        self._looks[stack.name] = iter(("DELETE_IN_PROGRESS", end))
+
+    def find(self, id_: str) -> Stack:
+        """Its next state."""
+        return Stack(id_, id_, next(self._looks[id_]))
+
+    def failures(self, stack: Stack, since: datetime) -> list[str]:
+        """Of the removal's function."""
+        return ["RemovalReplicas: chat still has 1 instances: i-1 (running)"]
+
+
+@pytest.fixture
+def left(monkeypatch: pytest.MonkeyPatch) -> list[Remains]:
+    """What is found of a service after its stack has gone, the last for good; nobody waits for real."""
+    found: list[Remains] = [Remains()]
+    monkeypatch.setattr(down_command, "LOOK_S", 0.0)
+    monkeypatch.setattr(down_command, "GONE_WITHIN_S", 0.0)
+    monkeypatch.setattr("spotrelay.operate.remains.remains", lambda *_: found[-1])
+    return found
+
+
+def removal(stacks: FakeStacks) -> Removal:
+    """Of a service with one replica, and of all that is shared."""
+    shared = (
+        Stack(NETWORK_STACK, NETWORK_STACK, "CREATE_COMPLETE"),
+        Stack(CONTROL_PLANE_STACK, CONTROL_PLANE_STACK, "CREATE_COMPLETE", {"TableName": "Rows"}),
+    )
+    there = Remains(("i-1",), ("vol-1",), ("/spotrelay/services/chat",))
+    chat: Any = {"chat": Stack("chat", "chat", "CREATE_COMPLETE")}
+    nobody: Any = None
+    fake: Any = stacks
+    return Removal(nobody, None, fake, {"chat": there}, chat, shared)
+
+
+def test_what_was_is_listed_when_nothing_is_left(left: list[Remains]) -> None:
+    """The service first, then the network, then the control plane; the table is kept, and said to be."""
+    stacks = FakeStacks()
+    made = removal(stacks)
+    ends = made.carried_out(Teller(), deploying.Limit.of(60))
+    assert str(ends[0]) == "chat gone: 1 instance, 1 volume, 1 parameter; nothing left"
+    assert stacks.deleted == ["chat", NETWORK_STACK, CONTROL_PLANE_STACK]
+    assert not any(end.left for end in ends)
+    assert "table Rows" in made.kept[0]
+    (listed,) = made.listed()
+    assert "i-1, vol-1, /spotrelay/services/chat" in listed
+
+
+def test_a_removal_that_fails_leaves_what_its_instances_need(left: list[Remains]) -> None:
+    """What is left is named with CloudFormation's words, and network and control plane stay."""
+    left.append(Remains(("i-1",)))
+    stacks = FakeStacks("chat")
+    ends = removal(stacks).carried_out(Teller(), deploying.Limit.of(60))
+    assert stacks.deleted == ["chat"]
+    assert "1 instance, 0 volumes, 0 parameters left: i-1; stack chat: RemovalReplicas: chat" in str(ends[0])
+    assert all(end.left for end in ends)
+
+
+def test_a_volume_that_stays_is_named(left: list[Remains]) -> None:
+    """Its stack is gone, and yet it isn't all gone."""
+    left.append(Remains(volumes=("vol-1",)))
+    ends = removal(FakeStacks()).carried_out(Teller(), deploying.Limit.of(60))
+    assert "vol-1" in ends[0].left
+
+
+def test_which_service_goes_must_be_said(region: Region) -> None:
+    """Neither none nor one beside all."""
+    assert run("down")[0] == run("down", "demo", "--all")[0] == 2

@@ -20,7 +20,6 @@ from spotrelay.cli.control_plane import EXIT_FAILED, CommandError
 from spotrelay.cli.files import load_all
 from spotrelay.cli.options import Where
 from spotrelay.cli.telling import Teller
-from spotrelay.cli.words import duration
 from spotrelay.core.names import NETWORK_STACK, SERVICE_STACK
 from spotrelay.core.ports import Throttled, Unavailable
 from spotrelay.operate import difference
@@ -29,6 +28,7 @@ from spotrelay.operate.assembly import Assembly
 from spotrelay.operate.reading import SnapshotReader
 from spotrelay.operate.rollout import Progress, progress
 from spotrelay.operate.stacks import Stack, Stacks
+from spotrelay.operate.words import duration
 from spotrelay.service import Service
 from spotrelay.service.inputs import Inputs, InputsError, inputs
 

@@ -12,8 +12,8 @@ import typer
 
 from spotrelay.cli.options import AsJson, Confirmed, EndpointUrl, Profile, Region, Timeout, Where
 from spotrelay.cli.up import LONGEST
-from spotrelay.cli.words import duration
 from spotrelay.core.names import SERVICE_STACK
+from spotrelay.operate.words import duration
 
 if TYPE_CHECKING:
     from spotrelay.aws.clients import Clients

@@ -19,7 +19,7 @@ from spotrelay.cli.options import (
     Timeout,
     Where,
 )
-from spotrelay.cli.words import duration
+from spotrelay.operate.words import duration
 
 if TYPE_CHECKING:
     from spotrelay.cli.deploying import Deployer, Limit, Reached

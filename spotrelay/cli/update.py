@@ -20,8 +20,8 @@ from spotrelay.cli.options import (
     Where,
 )
 from spotrelay.cli.up import LONGEST
-from spotrelay.cli.words import duration
 from spotrelay.core.names import SERVICE_STACK
+from spotrelay.operate.words import duration
 
 if TYPE_CHECKING:
     from spotrelay.cli.deploying import Limit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -16,6 +17,7 @@ from spotrelay.cli import down as down_command
 from spotrelay.cli.app import app
 from spotrelay.cli.control_plane import CommandError
 from spotrelay.cli.down import Removal
+from spotrelay.cli.options import Where
 from spotrelay.cli.telling import Teller
 from spotrelay.core.names import CONTROL_PLANE_STACK, NETWORK_STACK
 from spotrelay.operate.difference import Change, Difference, How
@@ -61,7 +63,7 @@ def test_a_file_that_is_wrong_stops_before_an_account_is_asked(tmp_path: Path) -
     code, _, err = run("up", str(path))
     assert code == 2
     assert "service.replicas" in err
-    assert run("up", "-")[0] == 2
+    assert run("up", "-")[2] == "spotrelay up: the CDK reads service files itself: name a file instead of -\n"
 
 
 def test_a_network_that_others_use_does_not_change_in_passing() -> None:
@@ -116,6 +118,62 @@ def test_the_cdk_asks_the_same_region_and_notes_no_local_account(tmp_path: Path)
     assert "CDK_HOME" not in env
     local = cdk.environment({"AWS_ENDPOINT_URL": "http://127.0.0.1:4566"}, REGION, tmp_path)
     assert local["CDK_HOME"] == str(tmp_path)
+
+
+def stack(environment: str) -> dict[str, Any]:
+    """A stack of a cloud assembly."""
+    return {
+        "type": "aws:cloudformation:stack",
+        "environment": environment,
+        "properties": {
+            "templateFile": "template.json",
+            "bootstrapStackVersionSsmParameter": "/cdk-bootstrap/x/version",
+            "requiresBootstrapStackVersion": 6,
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("environment", "bootstrapped", "words"),
+    [
+        (
+            "aws://unknown-account/unknown-region",
+            None,
+            "bootstrapped: run .venv/bin/cdk bootstrap aws://1234",
+        ),
+        ("aws://unknown-account/unknown-region", "5", "with version 5, and 6 is needed: run .venv/bin/cdk"),
+        ("aws://123456789012/eu-west-1", "6", "say 123456789012, eu-west-1"),
+        ("aws://123456789012/us-east-1", "6", ""),
+        ("aws://unknown-account/unknown-region", "6", ""),
+    ],
+)
+def test_an_account_must_be_bootstrapped_and_the_one_that_is_meant(
+    region: Region,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    environment: str,
+    bootstrapped: str | None,
+    words: str,
+) -> None:
+    """Otherwise nothing is deployed, and the line has the command, or what to change."""
+
+    def synth(_: cdk.Cdk, context: dict[str, str], into: Path) -> None:
+        into.mkdir()
+        manifest = {"artifacts": {NETWORK_STACK: stack(environment), "Tree": {"type": "cdk:tree"}}}
+        (into / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+        (into / "template.json").write_text('{"Resources": {}}', encoding="utf-8")
+
+    monkeypatch.setattr(cdk.Cdk, "synth", synth)
+    if bootstrapped:
+        region.ssm.put_parameter(Name="/cdk-bootstrap/x/version", Value=bootstrapped, Type="String")
+    deployer = deploying.Deployer(Where(REGION), [], tmp_path, Teller(), deploying.Limit.of(60))
+    monkeypatch.setattr(deployer.stacks, "named", lambda _: [])
+    monkeypatch.setattr(deployer.stacks, "template", lambda _: None)
+    if words:
+        with pytest.raises(CommandError, match=words):
+            deployer.synthesized({})
+    else:
+        assert deployer.synthesized({}).shared == (NETWORK_STACK,)
 
 
 class FakeStacks:

@@ -71,6 +71,12 @@ def test_what_a_service_would_lose_is_told_apart() -> None:
     assert [change.how for change in made.resources] == [How.ADDED, How.REMOVED]
 
 
+def test_what_the_stack_fills_in_is_no_setting() -> None:
+    """A launch template of another name in the template isn't something that a file says."""
+    made = of_service("chat", service(launch_template_id="a"), service(launch_template_id="b"), {})
+    assert made.settings == ()
+
+
 def test_a_longer_setting_is_only_named() -> None:
     """A probe's body says nothing at a glance."""
     made = of_service("chat", service(probe="x" * 50), service(probe="y" * 50), {})

@@ -279,33 +279,23 @@ class MetricChecker:
     def _check_costs(self, invocation: Invocation, rows: Rows, memory: PoolMemory) -> None:
         """The sum of the prices of the instances that it saw run; nothing if one of them is unknown."""
         shown = {i.id: i.state for i in invocation.observed}
-        paid = [
-            r.offering
+        paid = {
+            r.id: r.offering
             for r in rows.replicas.values()
             if r.offering
-            and r.id <= max(rows.highest_id, *rows.replicas)
             and (
                 shown[r.instance_id] in (InstanceState.PENDING, InstanceState.RUNNING)
                 if r.instance_id in shown
                 else r.state in RUNNING_STATES
             )
-        ]
-        survey = memory.survey
+        }
+        # What was created while the rows were read is left to the next tick, unless the highest ID got lost.
+        known = [offering for id_, offering in paid.items() if id_ <= rows.highest_id]
         for metric in COSTS:
             values = [c.value for c in invocation.metrics if c.metric is metric]
-            prices = [
-                survey.spot_prices.get(o.pool)
-                if metric is Metric.USD_PER_HOUR and o.purchase_option is PurchaseOption.SPOT
-                else survey.on_demand_prices.get(o.pool.instance_type)
-                for o in paid
-                if survey
-            ]
-            is_known = survey is not None and None not in prices
-            wanted = [sum(p for p in prices if p is not None)] if is_known else []
-            if len(values) != len(wanted) or any(
-                abs(v - w) > 1e-9 for v, w in zip(values, wanted, strict=True)
-            ):
-                self._report(invocation, f"{metric} is {values}, not {wanted}")
+            wanted = [_sum_of_prices(some, metric, memory) for some in (known, list(paid.values()))]
+            if not any(_is_told(values, usd) for usd in wanted):
+                self._report(invocation, f"{metric} is {values}, not {wanted[0]}")
 
     def _check_told(self, invocation: Invocation, rows: Rows) -> None:
         """What is measured from beginning to end, once it is on record that it was told."""
@@ -556,6 +546,26 @@ _COUNTED_DENIALS = frozenset(
     }
 )
 """Calls whose refusal stops nothing else: only the metric shows it."""
+
+
+def _sum_of_prices(offerings: Sequence[Offering], metric: Metric, memory: PoolMemory) -> float | None:
+    """What they cost, or would cost on demand; None if one of the prices is unknown."""
+    survey = memory.survey
+    if survey is None:
+        return None
+    prices = [
+        survey.spot_prices.get(offering.pool)
+        if metric is Metric.USD_PER_HOUR and offering.purchase_option is PurchaseOption.SPOT
+        else survey.on_demand_prices.get(offering.pool.instance_type)
+        for offering in offerings
+    ]
+    return None if None in prices else sum(usd for usd in prices if usd is not None)
+
+
+def _is_told(values: Sequence[float], usd: float | None) -> bool:
+    """Whether this one value was counted, or none where it is unknown."""
+    wanted = [] if usd is None else [usd]
+    return len(values) == len(wanted) and all(abs(value - wanted[0]) < 1e-9 for value in values)
 
 
 def after_release(records: Sequence[CallRecord], call: Call) -> CallRecord | None:

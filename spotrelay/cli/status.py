@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, Where
-from spotrelay.cli.words import UNKNOWN, duration, percent, usd
+from spotrelay.operate.words import UNKNOWN, duration, percent, usd
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

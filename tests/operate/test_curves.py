@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 from spotrelay.accounting.days import Day
-from spotrelay.cli.words import duration
+from spotrelay.operate.words import duration
 from spotrelay.core.pools import CapacityPool
 from spotrelay.operate.curves import curves, sparkline
 from spotrelay.operate.drawing import draw

@@ -131,7 +131,7 @@ class Poller:
         with self._lock:
             if service is None:
                 self._all_asked_for = self._monotonic_s()
-            else:
+            elif self._fleet.names is None or service in self._fleet.names:
                 self._asked_for[service] = self._monotonic_s()
             self._asked.set()
             return self._fleet

@@ -22,6 +22,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from spotrelay.operate.history import History, history
+from spotrelay.operate.losses import Loss
 from spotrelay.operate.page.picture import last_hour
 from spotrelay.operate.page.poller import PRICES, Details, Fleet, Poller, Seen
 from spotrelay.operate.scores import why_none
@@ -77,11 +78,11 @@ class ServiceView:
             return "unknown"
         return "good" if self.status.is_whole else "bad"
 
-    @property
-    def is_deployed(self) -> bool:
-        """Whether there is anything of it."""
-        seen = self.snapshot
-        return seen is None or bool(seen.spec or seen.replicas or seen.missing)
+    def felt(self, loss: Loss) -> int | None:
+        """Answers of 5xx that it cost; None until they were counted after its end."""
+        if self.history is None or self.details is None or self.details.at < (loss.whole_at or loss.at):
+            return None
+        return self.history.felt(loss)
 
 
 def view(name: str, seen: Seen, now: datetime, *, whole: bool = True) -> ServiceView:
@@ -127,7 +128,12 @@ class Site:
             "clock": clock,
             "why_none": why_none,
         }
-        self._templates.globals |= {"OLD_S": OLD_S, "MOST_POOLS": MOST_POOLS, "SCORES": SCORE_SAMPLES}
+        self._templates.globals |= {
+            "PRICES": PRICES,
+            "OLD_S": OLD_S,
+            "MOST_POOLS": MOST_POOLS,
+            "SCORES": SCORE_SAMPLES,
+        }
 
     def app(self) -> ASGIApp:
         """The application."""
@@ -144,12 +150,12 @@ class Site:
             middleware=[Middleware(_Headers), Middleware(TrustedHostMiddleware, allowed_hosts=list(HOSTS))],
         )
 
-    async def _fleet(self, request: Request) -> Response:
+    async def _fleet(self, _: Request) -> Response:
         if self._only:
             return RedirectResponse(f"/services/{self._only}")
         return self._html("fleet.html", **self._of_fleet())
 
-    async def _fleet_fragment(self, request: Request) -> Response:
+    async def _fleet_fragment(self, _: Request) -> Response:
         return self._html("fleet-now.html", **self._of_fleet())
 
     async def _service(self, request: Request) -> Response:

@@ -6,11 +6,11 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 from spotrelay.accounting.days import Day
-from spotrelay.operate.words import duration
 from spotrelay.core.pools import CapacityPool
 from spotrelay.operate.curves import curves, sparkline
 from spotrelay.operate.drawing import draw
 from spotrelay.operate.scores import scores_of
+from spotrelay.operate.words import duration
 from tests.operate.replicas import POOL
 from tests.operate.test_status import seen
 

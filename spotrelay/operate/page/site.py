@@ -48,11 +48,8 @@ HEADERS = {
 SCORE_SAMPLES = 48
 """Of a zone's line: the hours of two days."""
 
-MOST_POOLS = 20
-"""In the table of prices: the cheapest."""
-
-MOST_CURVES = 8
-"""More lines than colours can't be told apart."""
+MOST_POOLS = 8
+"""In the chart of prices, and in its table: the cheapest. More lines than colours can't be told apart."""
 
 OLD_S = 10.0
 """Data older than this is called so: some looks failed, or take long."""
@@ -192,7 +189,7 @@ class Site:
 
 def chart(details: Details, now: datetime) -> dict[str, Any]:
     """What uPlot draws: times, and for each pool the price that it had then."""
-    start, curves = now - PRICES, details.curves[:MOST_CURVES]
+    start, curves = now - PRICES, details.curves[:MOST_POOLS]
     times = sorted({start, now, *(at for curve in curves for at, _ in curve.changes if at > start)})
     on_demand = {c.pool.instance_type: c.on_demand_usd for c in curves if c.on_demand_usd is not None}
     return {

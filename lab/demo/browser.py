@@ -1,4 +1,4 @@
-"""Chromium, for tests and pictures of the page: Debian's or whichever is there, started so that it is quiet."""
+"""Chromium for tests and pictures of the page, whichever is there, started so that it is quiet."""
 
 from __future__ import annotations
 

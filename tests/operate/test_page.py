@@ -31,7 +31,7 @@ READY = replica(2, entered={"REQUESTED": 0, "PROVISIONING": 1, "STARTING": 2, "R
 def snapshot(*replicas: Replica, missing: Mapping[Part, str] | None = None) -> ServiceSnapshot:
     """A service with these."""
     return ServiceSnapshot(
-        "chat", "us-east-1", NOW, rows=Rows({r.id: r for r in replicas}), missing=missing or {}
+        "chat", "us-east-1", NOW, rows=Rows(replicas={r.id: r for r in replicas}), missing=missing or {}
     )
 
 
@@ -106,9 +106,13 @@ class Desk:
             "headers": [(b"host", host.encode())],
         }
         sent: list[Any] = []
+        request = iter([{"type": "http.request", "body": b"", "more_body": False}])
 
         async def receive() -> Any:
-            return {"type": "http.request", "body": b"", "more_body": False}
+            found = next(request, None)
+            if found is None:
+                await asyncio.Event().wait()  # the client stays
+            return found
 
         async def send(message: Any) -> None:
             sent.append(message)
@@ -200,7 +204,7 @@ def test_if_aws_cannot_be_asked_the_last_data_stays_with_its_age() -> None:
     desk.ask("/services/chat")
     desk.poller.look()
     text = desk.ask("/services/chat/now").text
-    assert "AWS can&#39;t be asked: no answer from DynamoDB; what is shown is 31 s old" in text
+    assert "AWS can't be asked: no answer from DynamoDB; what is shown is 31 s old" in text
     assert 'id="replica-2"' in text
     source.fails = False
     desk.poller.look()

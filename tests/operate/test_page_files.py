@@ -11,7 +11,7 @@ OURS = {"page.css", "page.js", "icon.svg", "VENDORED.toml"}
 
 
 def test_vendored_files_are_what_their_makers_published() -> None:
-    """Each file that isn't ours has the checksum that it had in its maker's package, with its licence beside."""
+    """Each file that is not ours has its checksum in its package, and its licence stands beside."""
     told = tomllib.loads((STATIC / "VENDORED.toml").read_text(encoding="utf-8"))["package"]
     expected = {name: one["sha256"] for package in told for name, one in package["files"].items()}
     found = {

@@ -291,7 +291,7 @@ def test_the_picture_is_of_the_last_hour() -> None:
 def test_a_loss_is_a_mark() -> None:
     """One that was warned is flagged w, one without a warning with an exclamation mark."""
     at = START + timedelta(seconds=100)
-    times = {"REQUESTED": 0, "PROVISIONING": 1, "STARTING": 2, "READY": 30, "DRAINING": 100}
+    times = {"REQUESTED": 0.0, "PROVISIONING": 1, "STARTING": 2, "READY": 30, "DRAINING": 100}
     warned = replace(
         replica(4, ReplicaState.DRAINING, entered=times), warned_at=at, reason="interruption warning"
     )

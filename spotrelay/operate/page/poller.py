@@ -1,6 +1,6 @@
 """Asks AWS, once for all browsers, and only while one is open.
 
-There are two threads. One looks at the fleet every two seconds. The other asks for what takes longer and
+There are two threads. One looks at the fleet every second. The other asks for what takes longer and
 changes slowly (prices, cost, scores, errors), every five minutes. Both publish values that never change.
 """
 
@@ -19,8 +19,8 @@ from spotrelay.operate.curves import Curve
 from spotrelay.operate.scores import ZoneScores
 from spotrelay.operate.snapshot import Part, ServiceSnapshot
 
-LOOK_S = 2.0
-"""Between looks at the fleet."""
+LOOK_S = 1.0
+"""Between looks at the fleet: with the browser's two seconds, what is in the rows is shown within five."""
 
 FACTS_KEPT_S = 30.0
 """For so long a service's address, its alarms and the names of all services count: they change rarely."""

@@ -21,7 +21,7 @@ DOCS = Path(__file__).parent
 NAVIGATION = {
     "Start": ["start", "deploy", "networking", "bring-your-own", "adopting"],
     "Describe": ["service-file", "scaling", "cold-start", "sharing-instances"],
-    "Operate": ["operating", "operations", "rollouts", "upgrading", "cost"],
+    "Operate": ["operating", "operations", "page", "rollouts", "upgrading", "cost"],
     "Understand": ["architecture", "placement", "reliability", "security", "performance", "replay"],
     "Decide": ["comparison", "decisions/index"],
 }

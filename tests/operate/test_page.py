@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from starlette.types import ASGIApp
 
 from spotrelay.core.ports import Unavailable
 from spotrelay.core.replica import Replica, ReplicaState
@@ -83,7 +84,11 @@ class Desk:
             monotonic_s=lambda: (self.at - NOW).total_seconds(),
             now=lambda: self.at,
         )
-        self._app = Site(self.poller, "us-east-1", only, now=lambda: self.at).app()
+        self._app = Site(self.poller, "us-east-1", only, lambda: self.at, first_look_s=0).app()
+
+    def use(self, app: ASGIApp) -> None:
+        """Ask this application from now on."""
+        self._app = app
 
     def after(self, seconds: float) -> None:
         """Some time later."""
@@ -269,6 +274,18 @@ def test_a_service_that_is_not_there_is_said_so() -> None:
     assert "No service chatt is deployed in us-east-1" in text
     desk.poller.look()
     assert source.looks == 2  # of chat alone
+
+
+def test_a_page_comes_with_the_first_look() -> None:
+    """A page that nobody has asked for yet waits a moment for it, instead of saying that it reads."""
+    source = FakeSource()
+    poller = Poller(source, str)
+    with poller:
+        desk = Desk(source)
+        desk.use(Site(poller, "us-east-1").app())
+        for path in ("/", "/services/chat"):
+            assert "Reading…" not in desk.ask(path).text.split("chart")[0]
+        assert 'href="/services/chat"' in desk.ask("/").text
 
 
 def test_a_page_of_one_service_opens_with_it() -> None:

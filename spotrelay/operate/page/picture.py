@@ -12,8 +12,8 @@ from spotrelay.operate.snapshot import ServiceSnapshot
 
 HOUR = timedelta(hours=1)
 
-SHORTEST = timedelta(minutes=5)
-"""A fleet that is younger than an hour fills the picture, but a minute isn't drawn as if it were a day."""
+SHORTEST = timedelta(minutes=1)
+"""A fleet that is younger than an hour fills the picture, but seconds aren't drawn as if they were hours."""
 
 MOST_ROWS = 40
 """The newest: more can't be told apart, and `spotrelay history` has them."""

@@ -3,6 +3,7 @@ script."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -50,6 +51,11 @@ SCORE_SAMPLES = 48
 
 MOST_POOLS = 8
 """In the chart of prices, and in its table: the cheapest. More lines than colours can't be told apart."""
+
+FIRST_LOOK_S = 3.0
+"""So long a page waits for the first look at what it shows, to come with it."""
+
+POLL_S = 0.05
 
 OLD_S = 10.0
 """Data older than this is called so: some looks failed, or take long."""
@@ -110,11 +116,13 @@ class Site:
         region: str,
         only: str | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        first_look_s: float = FIRST_LOOK_S,
     ) -> None:
         self._poller = poller
         self._region = region
         self._only = only
         self._now = now
+        self._first_look_s = first_look_s
         self._templates = Environment(
             loader=PackageLoader("spotrelay.operate.page"), autoescape=True, undefined=StrictUndefined
         )
@@ -150,12 +158,14 @@ class Site:
     async def _fleet(self, _: Request) -> Response:
         if self._only:
             return RedirectResponse(f"/services/{self._only}")
+        await self._first_look(None)
         return self._html("fleet.html", **self._of_fleet())
 
     async def _fleet_fragment(self, _: Request) -> Response:
         return self._html("fleet-now.html", **self._of_fleet())
 
     async def _service(self, request: Request) -> Response:
+        await self._first_look(request.path_params["name"])
         return self._html("service.html", **self._of_service(request))
 
     async def _now_fragment(self, request: Request) -> Response:
@@ -169,6 +179,17 @@ class Site:
         seen = self._poller.fleet(name).services.get(name, Seen())
         now = self._now()
         return JSONResponse(chart(seen.details, now) if seen.details else None)
+
+    async def _first_look(self, name: str | None) -> None:
+        for _ in range(round(self._first_look_s / POLL_S)):
+            fleet = self._poller.fleet(name)
+            wanted = [name] if name else fleet.names
+            if fleet.problem or (
+                fleet.names is not None
+                and all(n not in fleet.names or n in fleet.services for n in wanted or ())
+            ):
+                return
+            await asyncio.sleep(POLL_S)
 
     def _of_fleet(self) -> dict[str, Any]:
         fleet = self._poller.fleet()

@@ -145,13 +145,20 @@ class _Picture:
             _text(self._svg, x, bottom + 16, f"{second} s", size=11, anchor="middle")
 
     def clock(self, duration_s: float, bottom: float) -> None:
-        """Vertical lines at round minutes."""
-        step_s = next((tick for tick in TICKS if tick >= 60 and duration_s / tick <= 12), TICKS[-1])
+        """Vertical lines at round times of day."""
+        step_s = next((tick for tick in TICKS if duration_s / tick <= 8), TICKS[-1])
         at = datetime.fromtimestamp(math.ceil(self._start.timestamp() / step_s) * step_s, self._start.tzinfo)
         while at <= self._end:
             x = self._x(at)
             _line(self._svg, x, TOP - 8, x, bottom, FAINT)
-            _text(self._svg, x, bottom + 16, f"{at:%H:%M}", size=11, anchor="middle")
+            _text(
+                self._svg,
+                x,
+                bottom + 16,
+                at.strftime("%H:%M" if step_s >= 60 else "%H:%M:%S"),
+                size=11,
+                anchor="middle",
+            )
             at += timedelta(seconds=step_s)
 
     def replica(self, replica: Replica, y: float) -> None:

@@ -32,7 +32,7 @@ def last_hour(seen: ServiceSnapshot) -> str:
     begun = min((min(r.entered.values()) for r in shown), default=seen.at)
     start = max(seen.at - HOUR, min(begun, seen.at - SHORTEST))
     ids = {r.id for r in shown}
-    lost = [loss for loss in losses(replicas) if loss.at >= start and loss.replica in ids]
+    lost = [loss for loss in losses(replicas) if loss.at >= seen.at - HOUR and loss.replica in ids]
     hidden = sum(_end(r, seen.at) >= start for r in replicas) - len(shown)
     older = f", {hidden} older ones aren't shown" if hidden > 0 else ""
     return timeline.draw(

@@ -1,6 +1,6 @@
 # Every target sets up what it needs first: Python >= 3.11, make and git are all a machine must have.
 # `make demo WARNING_S=120` runs the demo with EC2's own two minutes; `make demo SERVICE=services/slow-start.yaml` shows
-# another service; `make demo KEEP=1` leaves the local cloud up, to try the commands against it.
+# another service; `make demo UI=1` opens the local page meanwhile; `make demo KEEP=1` leaves the local cloud up, to try the commands against it.
 # `make test ARGS='-k drain'` passes ARGS to pytest.
 # `make replay TRACES='dir another'` replays recordings; `ARGS='--policy asg'` says what else `spotrelay replay` is told.
 
@@ -19,7 +19,7 @@ setup: ## prepare the working copy: .venv, node_modules (a repeat takes no time)
 	@exec '$(PYTHON)' scripts/setup.py
 
 demo: setup ## deploy into a local AWS, serve, interrupt, show what happened
-	@exec $(BIN)/python -m lab.demo $(if $(WARNING_S),--warning-s $(WARNING_S)) $(if $(SERVICE),--service '$(SERVICE)') $(if $(KEEP),--keep)
+	@exec $(BIN)/python -m lab.demo $(if $(WARNING_S),--warning-s $(WARNING_S)) $(if $(SERVICE),--service '$(SERVICE)') $(if $(UI),--ui) $(if $(KEEP),--keep)
 
 test: lint ## every check, and every test but the slow ones
 	@exec $(BIN)/pytest -n 2 --dist loadgroup -m 'not slow' $(ARGS)

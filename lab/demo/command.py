@@ -68,11 +68,12 @@ def _settings() -> DemoSettings:
         action="store_true",
         help="tell no stories: leave the local cloud up until Ctrl-C, to try things",
     )
+    parser.add_argument("--ui", action="store_true", help="open the local page, to watch it in a browser")
     options = parser.parse_args()
     service = service_of(options.service) if options.service else None
     # Commands count from the time of EC2's event, which a shortened warning makes earlier.
     warning_s = options.warning_s or str(EC2_WARNING_S if options.keep else DEFAULT_WARNING_S)
-    return DemoSettings(warning_s_of(warning_s), options.out.resolve(), service, options.keep)
+    return DemoSettings(warning_s_of(warning_s), options.out.resolve(), service, options.ui, options.keep)
 
 
 def _give(settings: DemoSettings, console: Console) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import webbrowser
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
@@ -14,8 +15,9 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from lab.demo import report
+from lab.demo import page, report
 from lab.demo.deployment import Deployer, Deployment
+from lab.demo.environment import local
 from lab.demo.errors import DemoError, StoryError
 from lab.demo.load import Load, LoadError, LoadSnapshot
 from lab.demo.operator import Operator
@@ -25,6 +27,7 @@ from lab.demo.stage import Stage, standing_by
 from lab.demo.stories import IN_A_ROW, STORIES
 from lab.demo.view import View
 from lab.local.client import LocalCloudError
+from spotrelay.cli.ui import has_desktop
 from spotrelay.core.ports import PortError
 from spotrelay.core.replica import Replica
 from spotrelay.operate import timeline
@@ -42,6 +45,7 @@ class Director:
     ) -> None:
         self._settings = settings
         self._view = view
+        self._processes, self._env = processes, env
         shown = settings.service
         services = [shown.file] if shown else [SERVICE_FILE, SECOND_SERVICE_FILE]
         self._told = {shown.name: IN_A_ROW} if shown else STORIES
@@ -131,7 +135,15 @@ class Director:
         self._view.headline("Deploying into a local AWS")
         deployment = self._deployer.deploy()
         self._reached("deployed_s")
+        if self._settings.is_shown:
+            self._open_page(deployment)
         return Operator(deployment)
+
+    def _open_page(self, deployment: Deployment) -> None:
+        address = page.start(self._processes, {**self._env, **local(deployment.endpoint)})
+        self._view.say(f"all of it on a page, live, until the end: {address}")
+        if has_desktop():
+            webbrowser.open(address)
 
     def _wait_for_fleet(self, service: str, stage: Stage) -> None:
         replicas = stage.replicas

@@ -60,6 +60,8 @@ class DemoSettings:
     out: Path = ROOT / "out" / "demo"
     service: ShownService | None = None
     """What happens to it is told one story after the other; None: of the demo's own two services."""
+    is_shown: bool = False
+    """Whether the local page is opened while the stories are told."""
     is_kept: bool = False
     """Whether the local cloud stays up for whoever wants to try things, instead of telling stories."""
 

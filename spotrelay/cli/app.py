@@ -26,6 +26,7 @@ from spotrelay.cli.schema import schema
 from spotrelay.cli.scores import scores
 from spotrelay.cli.secrets import secrets
 from spotrelay.cli.status import status
+from spotrelay.cli.ui import ui
 from spotrelay.cli.up import up
 from spotrelay.cli.update import update
 from spotrelay.cli.validate import validate
@@ -76,6 +77,7 @@ app.command()(cost)
 app.command()(prices)
 app.command()(scores)
 app.command()(logs)
+app.command()(ui)
 app.command()(validate)
 app.command()(secrets)
 app.command()(schema)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,16 +12,11 @@ from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, ServiceN
 from spotrelay.operate.words import percent, usd
 
 if TYPE_CHECKING:
-    from spotrelay.accounting.days import Day
     from spotrelay.operate.access import ControlPlane
     from spotrelay.operate.cost import Cost
-    from spotrelay.operate.snapshot import ServiceSnapshot
 
 LONGEST_DAYS = 400
 """Days are kept for so long."""
-
-ROWS_KEPT = timedelta(days=29)
-"""Rows are kept for 30 days: what is younger is worked out anew, and to the second."""
 
 
 def cost(
@@ -53,55 +48,14 @@ def cost(
 
 
 def _cost(plane: ControlPlane, name: str, count: int) -> Cost:
-    from spotrelay.accounting.days import bounds
     from spotrelay.cli import control_plane
-    from spotrelay.cli.history import ENDED
-    from spotrelay.operate.cost import cost as summed
+    from spotrelay.operate.details import ENDED, cost_of
     from spotrelay.operate.reading import SnapshotReader
 
-    now = datetime.now(UTC)
-    seen = SnapshotReader(plane).rows(name, now, ended=ENDED)
-    first = now.date() - timedelta(days=count - 1)
-    kept = {day.date: day for day in plane.days.since(name, first)}
-    if seen.spec is None and not seen.replicas and not kept:
+    found = cost_of(plane, SnapshotReader(plane).rows(name, datetime.now(UTC), ended=ENDED), count)
+    if found is None:
         raise control_plane.CommandError(control_plane.not_deployed(plane, name))
-    begun = min((min(r.entered.values()) for r in seen.replicas.values()), default=now)
-    wanted = [first + timedelta(days=index) for index in range(count)]
-    recent = [day for day in wanted if bounds(day)[0] >= now - ROWS_KEPT]
-    told = {**kept, **_worked_out(plane, seen, recent)}
-    # A service that is younger than the time that is looked back has nothing to miss.
-    since = min([*kept, begun.date()])
-    missing = [day.isoformat() for day in wanted if day not in told and day >= since]
-    start = max(bounds(first)[0], min(begun, bounds(since)[0] if kept else begun))
-    return summed(
-        name,
-        start,
-        now,
-        [told[day] for day in wanted if day in told and day >= since],
-        missing=missing,
-        has_balancer=seen.spec is not None and _is_own(seen.spec.target_group_arn, name),
-    )
-
-
-def _is_own(target_group_arn: str, service: str) -> bool:
-    """Whether the service's stack made it, and so the load balancer: its name is the service's then."""
-    from spotrelay.core.names import target_group_name
-
-    return f"/{target_group_name(service)}/" in target_group_arn
-
-
-def _worked_out(plane: ControlPlane, seen: ServiceSnapshot, days: list[date]) -> dict[date, Day]:
-    from spotrelay.accounting.days import bounds, of
-    from spotrelay.aws.prices import Prices
-
-    types = {r.offering.pool.instance_type for r in seen.replicas.values() if r.offering}
-    if not days or not types:
-        return {}
-    changes = Prices(plane.clients).spot_since(plane.region, types, bounds(days[0])[0])
-    spot = {pool: sorted(of_pool) for pool, of_pool in changes.items()}
-    disk = seen.spec.disk_usd_per_hour if seen.spec else 0.0
-    rows = seen.replicas.values()
-    return {day: of(seen.service, day, rows, seen.memory, spot, seen.at, disk) for day in days}
+    return found
 
 
 def _print(found: Cost, days: int) -> None:

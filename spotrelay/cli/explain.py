@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from spotrelay.cli.history import ENDED
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, ServiceName, Where
 from spotrelay.operate.words import duration
 
@@ -29,6 +28,7 @@ def explain(
     """
     from spotrelay.cli import control_plane
     from spotrelay.cli.tables import console
+    from spotrelay.operate.details import ENDED
     from spotrelay.operate.explain import explain as explained
     from spotrelay.operate.reading import SnapshotReader
 

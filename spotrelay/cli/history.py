@@ -12,18 +12,11 @@ from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, ServiceN
 from spotrelay.operate.words import clock, duration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from spotrelay.operate.access import ControlPlane
     from spotrelay.operate.history import History
     from spotrelay.operate.losses import Loss
-    from spotrelay.operate.snapshot import ServiceSnapshot
 
 KEPT = timedelta(days=30)
 """For how long the table keeps replicas that ended."""
-
-ENDED = 10_000
-"""Ended replicas that are read: three hundred losses a day."""
 
 
 def history(
@@ -43,6 +36,7 @@ def history(
     """
     from spotrelay.cli import control_plane
     from spotrelay.cli.times import period
+    from spotrelay.operate.details import ENDED, errors_of
     from spotrelay.operate.history import history as told
     from spotrelay.operate.reading import SnapshotReader
 
@@ -54,7 +48,7 @@ def history(
         if not seen.replicas and seen.spec is None:
             raise control_plane.CommandError(control_plane.not_deployed(plane, name))
         with control_plane.errors_told("history") as failed:
-            errors = _errors(plane, seen, now - look_back)
+            errors = errors_of(plane, seen, now - look_back)
         found = told(seen, now - look_back, None if failed else errors)
         if is_json:
             typer.echo(json.dumps(found.to_json(), indent=2, ensure_ascii=False))
@@ -62,10 +56,6 @@ def history(
             _print(found, since)
         if failed:
             raise typer.Exit(failed[0].exit_code)
-
-
-def _errors(plane: ControlPlane, seen: ServiceSnapshot, since: datetime) -> Mapping[datetime, int] | None:
-    return plane.requests.failed_by_minute(seen.spec, since, seen.at) if seen.spec else None
 
 
 def _print(found: History, since: str) -> None:

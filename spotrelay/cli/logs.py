@@ -70,8 +70,8 @@ def logs(
 def _console(plane: ControlPlane, name: str, replica_id: int) -> None:
     from spotrelay.aws.errors import translated
     from spotrelay.cli import control_plane
-    from spotrelay.cli.history import ENDED
     from spotrelay.core.slots import host
+    from spotrelay.operate.details import ENDED
     from spotrelay.operate.reading import SnapshotReader
 
     seen = SnapshotReader(plane).rows(name, datetime.now(UTC), ended=ENDED)

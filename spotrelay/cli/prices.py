@@ -44,6 +44,7 @@ def prices(
     """Show the Spot price of each pool that the service may use, over time, the cheapest first."""
     from spotrelay.cli import control_plane
     from spotrelay.cli.times import period
+    from spotrelay.operate.details import curves_of
 
     with control_plane.errors_shown("prices"):
         look_back = period(since, "--since", LONGEST)
@@ -51,7 +52,7 @@ def prices(
         plane = control_plane.find(name, Where(region, profile, endpoint_url))
         control_plane.deployed(plane, name)
         now = datetime.now(UTC)
-        found = _curves(plane, _seen(plane, name, now), now - look_back)
+        found = curves_of(plane, _seen(plane, name, now), now - look_back)
         if not found:
             raise control_plane.CommandError(
                 f"EC2 has no Spot price for any pool of {name} in {plane.region}", control_plane.EXIT_FAILED
@@ -77,17 +78,6 @@ def _seen(plane: ControlPlane, name: str, now: datetime) -> ServiceSnapshot:
     from spotrelay.operate.reading import SnapshotReader
 
     return SnapshotReader(plane).rows(name, now, ended=1)
-
-
-def _curves(plane: ControlPlane, seen: ServiceSnapshot, start: datetime) -> list[Curve]:
-    from spotrelay.aws.prices import Prices
-    from spotrelay.operate.curves import curves
-
-    survey, spec = seen.memory.survey, seen.spec
-    pools = survey.pools if survey else spec.pools if spec else ()
-    types = {pool.instance_type for pool in pools}
-    changes = Prices(plane.clients).spot_since(plane.region, types, start)
-    return curves(changes, pools, survey.on_demand_prices if survey else {}, start)
 
 
 def _draw(found: list[Curve], title: str, start: datetime, end: datetime, path: Path) -> None:

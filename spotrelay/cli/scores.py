@@ -37,8 +37,8 @@ def scores(
     """Show each zone's Spot placement score, 1 (hardly to be had) to 10, now and as surveyed each hour."""
     from spotrelay.cli import control_plane
     from spotrelay.cli.times import period
+    from spotrelay.operate.details import zone_scores_of
     from spotrelay.operate.reading import SnapshotReader
-    from spotrelay.operate.scores import scores_of
 
     with control_plane.errors_shown("scores"):
         look_back = period(since, "--since", LONGEST)
@@ -46,8 +46,7 @@ def scores(
         control_plane.deployed(plane, name)
         now = datetime.now(UTC)
         seen = SnapshotReader(plane).rows(name, now, ended=1)
-        days = plane.days.since(name, (now - look_back).date())
-        found = scores_of(seen, days, now - look_back)
+        found = zone_scores_of(plane, seen, now - look_back)
         if is_json:
             typer.echo(json.dumps([one.to_json() for one in found], indent=2))
         elif not found:
@@ -62,16 +61,6 @@ def scores(
 
 
 def _say_why(seen: ServiceSnapshot) -> None:
-    from spotrelay.aws.scores import LEAST_TYPES
+    from spotrelay.operate.scores import why_none
 
-    survey = seen.memory.survey
-    types = {pool.instance_type for pool in survey.pools} if survey else set()
-    if survey is None:
-        typer.echo("no survey has been made yet: one comes within the hour, and after a deployment")
-    elif len(types) < LEAST_TYPES:
-        typer.echo(
-            f"{len(types)} instance types: with fewer than {LEAST_TYPES} EC2's score is always low and says"
-            " nothing, so it isn't asked for"
-        )
-    else:
-        typer.echo("EC2 told no score: the survey's log says why (survey_refused, survey_unanswered)")
+    typer.echo(why_none(seen))

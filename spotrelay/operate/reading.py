@@ -44,8 +44,18 @@ class SnapshotReader:
         plane = self._plane
         return rows(Account(plane.store, plane.services, plane.region), service, now, ended=ended)
 
-    def read(self, service: str, now: datetime, *, ended: int = ENDED_SHOWN) -> ServiceSnapshot:
+    def read(
+        self,
+        service: str,
+        now: datetime,
+        *,
+        ended: int = ENDED_SHOWN,
+        earlier: ServiceSnapshot | None = None,
+    ) -> ServiceSnapshot:
         """The service as of now, with the last `ended` replicas that are history.
+
+        Address and alarms are those of the `earlier` snapshot, if there is one: for whoever looks all the
+        time.
 
         Raises:
             BotoCoreError: there are no credentials, or nobody answers.
@@ -66,8 +76,15 @@ class SnapshotReader:
         )
         spec = part(Part.DOCUMENT, lambda: plane.services.get(service, fresh=True), None)
         known = spec or found.document
+        if earlier:
+            for which in (Part.ADDRESS, Part.ALARMS):
+                if which in earlier.missing:
+                    missing[which] = earlier.missing[which]
         memory = part(Part.POOLS, lambda: plane.store.recall(service, plane.region, now), PoolMemory())
         balancer = known.load_balancer.split("/")[1] if known and known.load_balancer.count("/") else ""
+        address = earlier.address if earlier else None
+        if balancer and not earlier:
+            address = part(Part.ADDRESS, lambda: self._address(balancer), None)
         return ServiceSnapshot(
             service=service,
             region=plane.region,
@@ -76,8 +93,8 @@ class SnapshotReader:
             rows=found,
             history=history,
             memory=memory,
-            address=part(Part.ADDRESS, lambda: self._address(balancer), None) if balancer else None,
-            alarms=part(Part.ALARMS, lambda: tuple(self._alarms(service)), ()),
+            address=address,
+            alarms=earlier.alarms if earlier else part(Part.ALARMS, lambda: tuple(self._alarms(service)), ()),
             missing=missing,
         )
 

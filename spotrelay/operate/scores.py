@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from spotrelay.accounting.days import Day, bounds
+from spotrelay.aws.scores import LEAST_TYPES
 from spotrelay.operate.curves import BLOCKS
 from spotrelay.operate.snapshot import ServiceSnapshot
 
@@ -57,3 +58,17 @@ def scores_of(seen: ServiceSnapshot, days: Sequence[Day], since: datetime) -> li
             hours[zone].setdefault(at, score)
     found_zones = [ZoneScores(zone, seen.scores.get(zone), of_zone) for zone, of_zone in hours.items()]
     return sorted(found_zones, key=lambda one: (-(one.now or 0), one.zone))
+
+
+def why_none(seen: ServiceSnapshot) -> str:
+    """Why no score is known of any zone."""
+    survey = seen.memory.survey
+    types = {pool.instance_type for pool in survey.pools} if survey else set()
+    if survey is None:
+        return "no survey has been made yet: one comes within the hour, and after a deployment"
+    if len(types) < LEAST_TYPES:
+        return (
+            f"{len(types)} instance types: with fewer than {LEAST_TYPES} EC2's score is always low and says"
+            " nothing, so it isn't asked for"
+        )
+    return "EC2 told no score: the survey's log says why (survey_refused, survey_unanswered)"

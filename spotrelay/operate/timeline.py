@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from enum import StrEnum
 from xml.etree import ElementTree as ET
 
 from spotrelay.core.pools import PurchaseOption
@@ -48,6 +49,18 @@ MIN_SEGMENT = 1.5
 TICKS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600)
 """Seconds between marks of the time axis that are easy to read."""
 
+CLASSES: Mapping[str, str] = {INK: "ink", FAINT: "faint", PAPER: "paper"}
+"""What a page's own style sheet may colour otherwise, for the dark."""
+
+
+class Axis(StrEnum):
+    """What stands below the time axis."""
+
+    SECONDS = "seconds"
+    """Since the start."""
+    CLOCK = "clock"
+    """The time of day, in UTC."""
+
 
 @dataclass(frozen=True, slots=True)
 class Mark:
@@ -72,8 +85,13 @@ def draw(
     end: datetime,
     title: str,
     subtitle: str,
+    *,
+    axis: Axis = Axis.SECONDS,
+    flags: Sequence[tuple[str, str]] = (("a", "interruption warning (story)"),),
 ) -> str:
-    """The picture, from `start` to `end`; `replicas` from top to bottom."""
+    """The picture, from `start` to `end`; `replicas` from top to bottom. `flags`: the marks' labels, and what
+    they mean.
+    """
     height = TOP + ROW * len(replicas) + BOTTOM
     svg = ET.Element(
         "svg",
@@ -91,7 +109,10 @@ def draw(
     _text(svg, 20, 50, subtitle, size=12)
     duration_s = max((end - start).total_seconds(), 1.0)
     picture = _Picture(svg, start, (WIDTH - LEFT - RIGHT) / duration_s, end)
-    picture.axis(duration_s, TOP + ROW * len(replicas))
+    if axis is Axis.CLOCK:
+        picture.clock(duration_s, TOP + ROW * len(replicas))
+    else:
+        picture.axis(duration_s, TOP + ROW * len(replicas))
     rows = {replica.id: TOP + ROW * index for index, replica in enumerate(replicas)}
     for replica in replicas:
         picture.handover(replica, _predecessor(replica, marks), rows)
@@ -99,7 +120,7 @@ def draw(
         picture.replica(replica, rows[replica.id])
     for mark in marks:
         picture.mark(mark, rows[mark.replica])
-    _legend(svg, height - 38)
+    _legend(svg, height - 38, flags)
     return ET.tostring(svg, encoding="unicode") + "\n"
 
 
@@ -123,6 +144,23 @@ class _Picture:
             _line(self._svg, x, TOP - 8, x, bottom, FAINT)
             _text(self._svg, x, bottom + 16, f"{second} s", size=11, anchor="middle")
 
+    def clock(self, duration_s: float, bottom: float) -> None:
+        """Vertical lines at round times of day."""
+        step_s = next((tick for tick in TICKS if duration_s / tick <= 8), TICKS[-1])
+        at = datetime.fromtimestamp(math.ceil(self._start.timestamp() / step_s) * step_s, self._start.tzinfo)
+        while at <= self._end:
+            x = self._x(at)
+            _line(self._svg, x, TOP - 8, x, bottom, FAINT)
+            _text(
+                self._svg,
+                x,
+                bottom + 16,
+                at.strftime("%H:%M" if step_s >= 60 else "%H:%M:%S"),
+                size=11,
+                anchor="middle",
+            )
+            at += timedelta(seconds=step_s)
+
     def replica(self, replica: Replica, y: float) -> None:
         """One row: name, pool, and a segment per state."""
         middle = y + ROW / 2
@@ -135,7 +173,7 @@ class _Picture:
             _text(self._svg, LEFT - 10, middle + 4, option, size=11, anchor="end", weight=weight)
         entered = sorted(_own(replica).items(), key=lambda item: item[1])
         for (state, since), until in zip(entered, [at for _, at in entered[1:]] + [self._end], strict=True):
-            if state is ReplicaState.TERMINATED:
+            if state is ReplicaState.TERMINATED or until < self._start:
                 continue
             x = self._x(since)
             width = max(self._x(until) - x, MIN_SEGMENT)
@@ -208,7 +246,7 @@ def _define_hatches(svg: ET.Element) -> None:
         _line(pattern, 1, 0, 1, 6, color, width="2")
 
 
-def _legend(svg: ET.Element, y: float) -> None:
+def _legend(svg: ET.Element, y: float, flags: Sequence[tuple[str, str]]) -> None:
     x = 20.0
     for state, color in COLORS.items():
         if state is ReplicaState.FAILED:
@@ -222,10 +260,11 @@ def _legend(svg: ET.Element, y: float) -> None:
         _text(svg, x + 17, y + 1, meaning, size=11)
         x += 26 + 6 * len(meaning)
     x, y = 20.0, y + 18
-    _rect(svg, x, y - 9, 14, 12, WARNING_INK, rx="2")
-    _text(svg, x + 7, y + 0.5, "a", size=10, anchor="middle", color=PAPER)
-    _text(svg, x + 20, y + 1, "interruption warning (story)", size=11)
-    x += 190
+    for label, meaning in flags:
+        _rect(svg, x, y - 9, 14, 12, WARNING_INK, rx="2")
+        _text(svg, x + 7, y + 0.5, label, size=10, anchor="middle", color=PAPER)
+        _text(svg, x + 20, y + 1, meaning, size=11)
+        x += 22 + 6 * len(meaning)
     for dy in (-4, 4):
         _line(svg, x, y - 3 - dy, x + 8, y - 3 + dy, WARNING_INK, width="2")
     _text(svg, x + 15, y + 1, "taken by EC2", size=11)
@@ -235,7 +274,7 @@ def _rect(
     svg: ET.Element, x: float, y: float, width: float, height: float, color: str, rx: str = "0"
 ) -> None:
     box = {"x": _n(x), "y": _n(y), "width": _n(width), "height": _n(height)}
-    ET.SubElement(svg, "rect", {**box, "fill": color, "rx": rx})
+    ET.SubElement(svg, "rect", {**box, "fill": color, "rx": rx, **_class(color)})
 
 
 def _line(
@@ -250,7 +289,7 @@ def _line(
 ) -> None:
     ends = {"x1": _n(x1), "y1": _n(y1), "x2": _n(x2), "y2": _n(y2)}
     style = {"stroke": color, "stroke-width": width} | ({"stroke-dasharray": dashes} if dashes else {})
-    ET.SubElement(svg, "line", {**ends, **style})
+    ET.SubElement(svg, "line", {**ends, **style, **_class(color)})
 
 
 def _text(
@@ -265,7 +304,11 @@ def _text(
     color: str = INK,
 ) -> None:
     style = {"font-size": str(size), "text-anchor": anchor, "font-weight": weight, "fill": color}
-    ET.SubElement(svg, "text", {"x": _n(x), "y": _n(y), **style}).text = text
+    ET.SubElement(svg, "text", {"x": _n(x), "y": _n(y), **style, **_class(color)}).text = text
+
+
+def _class(color: str) -> dict[str, str]:
+    return {"class": CLASSES[color]} if color in CLASSES else {}
 
 
 def _n(value: float) -> str:

@@ -1,4 +1,4 @@
-"""How numbers are put into words: the same way everywhere."""
+"""How numbers are put into words for people: the same way in commands and on the page."""
 
 from __future__ import annotations
 

@@ -137,3 +137,13 @@ def test_it_stays_within_its_frame(picture: ET.Element) -> None:
     """A replica that outlives the picture ends at its edge."""
     boxes = [e for e in picture.iter() if e.tag.endswith("rect")]
     assert max(float(b.attrib["x"]) + float(b.attrib["width"]) for b in boxes) <= timeline.WIDTH
+
+
+def test_the_axis_can_tell_the_time_of_day() -> None:
+    """Round times in UTC instead of seconds since the start, for a picture that moves."""
+    svg = timeline.draw([LOST], [], START, START + seconds(1800), "title", "of it", axis=timeline.Axis.CLOCK)
+    found = [e.text for e in ET.fromstring(svg).iter() if e.get("text-anchor") == "middle"]  # noqa: S314
+    assert found[:3] == ["00:00", "00:05", "00:10"]
+    svg = timeline.draw([LOST], [], START, START + seconds(60), "title", "of it", axis=timeline.Axis.CLOCK)
+    found = [e.text for e in ET.fromstring(svg).iter() if e.get("text-anchor") == "middle"]  # noqa: S314
+    assert found[:2] == ["00:00:00", "00:00:10"]

@@ -1,0 +1,65 @@
+"""`spotrelay ui`: what the commands print, live, on a page in a browser."""
+
+from __future__ import annotations
+
+import os
+import sys
+import webbrowser
+from typing import Annotated
+
+import typer
+
+from spotrelay.cli.options import EndpointUrl, Profile, Region, Where
+
+PORT = 8765
+"""The same each time, so that an open tab finds it again."""
+
+
+def ui(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="The service; all of them, if left out.", metavar="NAME", show_default=False),
+    ] = None,
+    port: Annotated[
+        int, typer.Option("--port", help="Where to listen; 0 for any free port.", min=0, max=65535)
+    ] = PORT,
+    is_browser_left: Annotated[bool, typer.Option("--no-browser", help="Don't open a browser.")] = False,
+    region: Region = None,
+    profile: Profile = None,
+    endpoint_url: EndpointUrl = None,
+) -> None:
+    """Show the fleet on a local page, live: replicas, timeline, losses, prices, scores, cost.
+
+    The page is read-only, and for browsers of this machine alone. It asks AWS while a browser shows it.
+    """
+    from spotrelay.cli import control_plane
+    from spotrelay.operate.page import server
+    from spotrelay.operate.page.poller import Poller
+    from spotrelay.operate.page.site import Site
+    from spotrelay.operate.page.source import PlaneSource
+
+    with control_plane.errors_shown("ui"):
+        where = Where(region, profile, endpoint_url)
+        plane = control_plane.find(name, where) if name else control_plane.find_any(where)
+        if name and name not in {*plane.services.names(), *plane.store.services()}:
+            raise control_plane.CommandError(control_plane.not_deployed(plane, name))
+        explain = control_plane.explained
+        source = PlaneSource(plane, control_plane.find_any(where), explain, [name] if name else ())
+        try:
+            socket = server.listen(port)
+        except OSError as error:
+            raise control_plane.CommandError(
+                f"--port {port}: {error.strerror}: choose another, or 0 for any free one"
+            ) from error
+        address = f"http://{server.ADDRESS}:{socket.getsockname()[1]}/"
+        typer.echo(f"{address} shows {name or 'all services'} in {plane.region}, until Ctrl-C")
+        sys.stdout.flush()  # whoever started this may read it through a pipe
+        if not is_browser_left and has_desktop():
+            webbrowser.open(address)
+        with Poller(source, explain) as poller:
+            server.run(Site(poller, plane.region, name).app(), socket)
+
+
+def has_desktop() -> bool:
+    """Whether a browser has somewhere to open: in a plain terminal, a text browser would take it over."""
+    return sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

@@ -1,0 +1,67 @@
+"""What the poller asks: a control plane."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
+from typing import TypeVar
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from spotrelay.core.ports import OtherControlPlane, PortError, UnreadableDocument
+from spotrelay.operate import details
+from spotrelay.operate.access import ControlPlane
+from spotrelay.operate.page.poller import COST_DAYS, PRICES, Details
+from spotrelay.operate.reading import SnapshotReader
+from spotrelay.operate.snapshot import ServiceSnapshot
+
+T = TypeVar("T")
+
+
+class PlaneSource:
+    """A control plane's services: all of them, or those that are named. See `poller.Source`.
+
+    The two threads of a poller have clients of their own: a session isn't made for several at once.
+    """
+
+    def __init__(
+        self,
+        for_looks: ControlPlane,
+        for_details: ControlPlane,
+        explain: Callable[[Exception], str | None],
+        only: Sequence[str] = (),
+    ) -> None:
+        self._looks = for_looks
+        self._details = for_details
+        self._explain = explain
+        self._only = only
+
+    def names(self) -> Collection[str]:
+        """See `poller.Source`."""
+        return self._only or {*self._looks.services.names(), *self._looks.store.services()}
+
+    def look(self, service: str, now: datetime, earlier: ServiceSnapshot | None) -> ServiceSnapshot:
+        """See `poller.Source`."""
+        return SnapshotReader(self._looks).read(service, now, earlier=earlier)
+
+    def details(self, service: str, now: datetime, before: Details | None) -> Details:
+        """See `poller.Source`."""
+        plane, old, problems = self._details, before or Details(now), list[str]()
+
+        def part(what: str, ask: Callable[[], T], otherwise: T) -> T:
+            try:
+                return ask()
+            except (PortError, UnreadableDocument, OtherControlPlane, ClientError, BotoCoreError) as error:
+                problems.append(f"{what}: {self._explain(error) or error}")
+                return otherwise
+
+        seen = SnapshotReader(plane).rows(service, now, ended=details.ENDED)
+        since = now - PRICES
+        return Details(
+            at=now,
+            curves=part("prices", lambda: tuple(details.curves_of(plane, seen, since)), old.curves),
+            scores=part("scores", lambda: tuple(details.zone_scores_of(plane, seen, since)), old.scores),
+            cost=part("cost", lambda: details.cost_of(plane, seen, COST_DAYS), old.cost),
+            errors=part("5xx", lambda: details.errors_of(plane, seen, since), old.errors),
+            problems=tuple(problems),
+        )

@@ -1,0 +1,101 @@
+// The chart of prices, and a line when `spotrelay ui` itself doesn't answer. All else comes as HTML.
+"use strict";
+(() => {
+  const AGAIN_MS = 60_000; // prices are asked for every five minutes
+  const SOON_MS = 2_000; // until there are any
+  const LOST_AFTER = 2; // one answer may be late
+  const HEIGHT = 260;
+  // Apart for those who can't tell red from green, too (after Okabe and Ito).
+  const COLORS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#9a8b00", "#7f7f7f"];
+  const box = document.getElementById("chart");
+  let found = null;
+  let plot = null;
+
+  const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const shown = (_, value) => (value == null ? "" : value.toFixed(4));
+
+  function options(width) {
+    const axis = { stroke: style("--quiet"), grid: { stroke: style("--line"), width: 1 }, ticks: { stroke: style("--line") } };
+    const lines = found.pools.map((pool, at) => ({
+      label: pool.name, stroke: COLORS[at], width: 2, value: shown,
+      paths: uPlot.paths.stepped({ align: 1 }), points: { show: false },
+    }));
+    const levels = found.on_demand.map((level) => ({
+      label: level.name, stroke: style("--quiet"), width: 1, dash: [6, 4], value: shown, points: { show: false },
+    }));
+    return {
+      width, height: HEIGHT,
+      tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "UTC"),
+      scales: { y: { range: (_, least, most) => [0, most * 1.1] } },
+      axes: [{ ...axis, values: [[3600, "{HH}:{mm}", "\n{MMM} {D}", null, null, null, null, null, 1], [60, "{HH}:{mm}", null, null, null, null, null, null, 1]] }, { ...axis, size: 56 }],
+      series: [{ label: "Time", value: "{MMM} {D} {HH}:{mm} UTC" }, ...lines, ...levels],
+    };
+  }
+
+  function draw() {
+    if (!found || !found.pools.length) return;
+    document.getElementById("chart-none").hidden = true;
+    plot?.destroy();
+    box.style.display = "block";
+    const inner = box.clientWidth - 16;
+    const data = [found.times, ...found.pools.map((p) => p.usd), ...found.on_demand.map((d) => found.times.map(() => d.usd))];
+    plot = new uPlot(options(inner), data, box);
+    box.dataset.points = String(found.times.length);
+  }
+
+  async function load() {
+    let wait = SOON_MS;
+    try {
+      const answer = await fetch(box.dataset.from, { headers: { Accept: "application/json" } });
+      const news = answer.ok ? await answer.json() : null;
+      if (news && news.pools.length) {
+        found = news;
+        draw();
+        wait = AGAIN_MS;
+      }
+    } catch {
+      // The line below says so.
+    }
+    setTimeout(load, wait);
+  }
+
+  if (box) {
+    load();
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+    let width = innerWidth;
+    addEventListener("resize", () => {
+      if (innerWidth !== width) {
+        width = innerWidth;
+        draw();
+      }
+    });
+  }
+
+  // On a phone the timeline is wider than the screen: now is what matters. Morphing keeps it scrolled.
+  let isNowShown = false;
+  function showNow() {
+    const wide = document.querySelector(".wide");
+    if (wide && !isNowShown) {
+      wide.scrollLeft = wide.scrollWidth;
+      isNowShown = true;
+    }
+  }
+  showNow();
+  document.addEventListener("htmx:after:swap", showNow);
+
+  const line = document.getElementById("lost");
+  let failures = 0;
+  let since = new Date();
+  document.addEventListener("htmx:after:swap", () => {
+    failures = 0;
+    since = new Date();
+    line.hidden = true;
+  });
+  document.addEventListener("htmx:error", () => {
+    failures += 1;
+    if (failures >= LOST_AFTER && line.hidden) {
+      line.textContent = `spotrelay ui doesn't answer: what is shown is of ${since.toISOString().slice(11, 19)} UTC. Start it again, and this page goes on.`;
+      line.hidden = false;
+    }
+  });
+})();

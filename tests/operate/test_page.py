@@ -1,0 +1,325 @@
+"""The local page, as an application: who may ask for what, and what comes of hostile or missing data."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from starlette.types import ASGIApp
+
+from spotrelay.core.ports import Unavailable
+from spotrelay.core.replica import Replica, ReplicaState
+from spotrelay.core.rows import Rows
+from spotrelay.operate.curves import Curve
+from spotrelay.operate.page import poller as page_poller
+from spotrelay.operate.page.picture import MOST_ROWS, last_hour
+from spotrelay.operate.page.poller import Details, Poller
+from spotrelay.operate.page.site import Site, chart
+from spotrelay.operate.snapshot import Part, ServiceSnapshot
+from tests.operate.replicas import POOL, START, replica
+
+NOW = START + timedelta(minutes=10)
+
+HOSTILE = "<script>alert('hi')</script>\"&"
+
+READY = replica(2, entered={"REQUESTED": 0, "PROVISIONING": 1, "STARTING": 2, "READY": 30})
+
+
+def snapshot(*replicas: Replica, missing: Mapping[Part, str] | None = None) -> ServiceSnapshot:
+    """A service with these."""
+    return ServiceSnapshot(
+        "chat", "us-east-1", NOW, rows=Rows(replicas={r.id: r for r in replicas}), missing=missing or {}
+    )
+
+
+@dataclass
+class FakeSource:
+    """A source that says what it is told to, and counts the questions."""
+
+    seen: ServiceSnapshot = field(default_factory=lambda: snapshot(READY))
+    curves: tuple[Curve, ...] = ()
+    fails: bool = False
+    looks: int = 0
+    named: int = 0
+    asked: int = 0
+    earlier: list[ServiceSnapshot | None] = field(default_factory=list)
+
+    def names(self) -> Collection[str]:
+        """See `Source`."""
+        self.named += 1
+        self._fail()
+        return ["chat"]
+
+    def look(self, service: str, now: datetime, earlier: ServiceSnapshot | None) -> ServiceSnapshot:
+        """See `Source`."""
+        self.looks += 1
+        self.earlier.append(earlier)
+        self._fail()
+        return replace(self.seen, at=now)
+
+    def details(self, service: str, now: datetime, before: Details | None) -> Details:
+        """See `Source`."""
+        self.asked += 1
+        self._fail()
+        return Details(now, curves=self.curves)
+
+    def _fail(self) -> None:
+        if self.fails:
+            raise Unavailable("no answer from DynamoDB")
+
+
+class Desk:
+    """A page over a source, with a clock of its own; no threads: a test looks when it wants to."""
+
+    def __init__(self, source: FakeSource, only: str | None = None) -> None:
+        self.source = source
+        self.at = NOW
+        self.poller = Poller(
+            source,
+            lambda error: str(error) if isinstance(error, Unavailable) else None,
+            monotonic_s=lambda: (self.at - NOW).total_seconds(),
+            now=lambda: self.at,
+        )
+        self._app = Site(self.poller, "us-east-1", only, lambda: self.at, first_look_s=0).app()
+
+    def use(self, app: ASGIApp) -> None:
+        """Ask this application from now on."""
+        self._app = app
+
+    def after(self, seconds: float) -> None:
+        """Some time later."""
+        self.at += timedelta(seconds=seconds)
+
+    def ask(self, path: str, method: str = "GET", host: str = "127.0.0.1:8765") -> Answer:
+        """What the application answers."""
+        return asyncio.run(self._ask(path, method, host))
+
+    async def _ask(self, path: str, method: str, host: str) -> Answer:
+        scope: dict[str, Any] = {
+            "type": "http",
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "root_path": "",
+            "headers": [(b"host", host.encode())],
+        }
+        sent: list[Any] = []
+        request = iter([{"type": "http.request", "body": b"", "more_body": False}])
+
+        async def receive() -> Any:
+            found = next(request, None)
+            if found is None:
+                await asyncio.Event().wait()  # the client stays
+            return found
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await self._app(scope, receive, send)
+        body = b"".join(m.get("body", b"") for m in sent[1:])
+        headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+        return Answer(sent[0]["status"], headers, body.decode())
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer of the application's."""
+
+    status: int
+    headers: Mapping[str, str]
+    text: str
+
+
+def shown(source: FakeSource) -> Desk:
+    """A page that a browser shows, and that was looked at once."""
+    desk = Desk(source)
+    desk.ask("/services/chat")
+    desk.poller.look()
+    desk.poller.ask()
+    return desk
+
+
+PATHS = ("/", "/fleet", "/services/chat", "/services/chat/now", "/services/chat/details", "/static/page.js")
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1.evil.example", "evil.example:8765", "10.0.0.1", ""]
+)
+@pytest.mark.parametrize("path", [*PATHS, "/services/chat/prices"])
+def test_another_host_name_gets_nothing(path: str, host: str) -> None:
+    """A foreign page whose name points to this machine (DNS rebinding) can read none of it."""
+    answer = shown(FakeSource()).ask(path, host=host)
+    assert answer.status == 400
+    assert "READY" not in answer.text
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8765", "localhost:8765", "localhost"])
+def test_this_machine_gets_the_page(host: str) -> None:
+    """By either name of the loopback, with a port or without."""
+    assert shown(FakeSource()).ask("/services/chat", host=host).status == 200
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
+@pytest.mark.parametrize("path", [*PATHS, "/services/chat/prices"])
+def test_the_page_is_read_only(path: str, method: str) -> None:
+    """Nothing but GET and HEAD is answered."""
+    assert shown(FakeSource()).ask(path, method).status == 405
+
+
+@pytest.mark.parametrize("path", [*PATHS, "/services/chat/prices", "/nowhere"])
+def test_each_answer_forbids_scripts_of_others(path: str) -> None:
+    """Every answer, errors too, has a policy without inline script and without other hosts."""
+    policy = shown(FakeSource()).ask(path).headers["content-security-policy"]
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules["default-src"] == "'none'"
+    assert {rules["script-src"], rules["style-src"], rules["connect-src"]} == {"'self'"}
+    assert rules["frame-ancestors"] == "'none'"
+
+
+def test_hostile_words_stay_words() -> None:
+    """What EC2, a reason or a pool's name says is shown as text, in tables and in the picture."""
+    failed = replica(3, ReplicaState.FAILED, entered={"REQUESTED": 0, "FAILED": 60})
+    hostile = replace(READY, offering=replace(_offering(READY), pool=replace(POOL, zone=HOSTILE)))
+    desk = shown(FakeSource(snapshot(hostile, replace(failed, reason=HOSTILE))))
+    for path in ("/services/chat", "/services/chat/now"):
+        text = desk.ask(path).text
+        assert "<script>alert" not in text
+        assert text.count("&lt;script&gt;alert") >= 4  # the table, the picture, and the list of failures
+    assert "<script>alert" not in desk.ask(f"/services/{HOSTILE.replace('/', '')}").text
+
+
+def _offering(of: Replica) -> Any:
+    assert of.offering
+    return of.offering
+
+
+def test_if_aws_cannot_be_asked_the_last_data_stays_with_its_age() -> None:
+    """A line says why, and how old what is shown is; the replicas stay; once AWS answers, the line goes."""
+    source = FakeSource()
+    desk = shown(source)
+    source.fails = True
+    desk.after(31)
+    desk.ask("/services/chat")
+    desk.poller.look()
+    text = desk.ask("/services/chat/now").text
+    assert "AWS can't be asked: no answer from DynamoDB; what is shown is 31 s old" in text
+    assert 'id="replica-2"' in text
+    source.fails = False
+    desk.poller.look()
+    assert "be asked" not in desk.ask("/services/chat/now").text
+
+
+def test_rows_that_cannot_be_read_leave_those_that_were() -> None:
+    """A permission that is taken away keeps the last table, and the missing action is named."""
+    source = FakeSource()
+    desk = shown(source)
+    source.seen = snapshot(missing={Part.ROWS: "missing dynamodb:Query"})
+    desk.poller.look()
+    text = desk.ask("/services/chat/now").text
+    assert "missing dynamodb:Query" in text
+    assert 'id="replica-2"' in text
+
+
+def test_many_browsers_cause_no_more_questions() -> None:
+    """What a browser asks for is answered from what was seen: only the poller asks AWS."""
+    source = FakeSource()
+    desk = shown(source)
+    before = (source.looks, source.named, source.asked)
+    for _ in range(20):
+        for path in (*PATHS, "/services/chat/prices"):
+            desk.ask(path)
+    assert (source.looks, source.named, source.asked) == before
+
+
+def test_prices_are_asked_for_every_five_minutes_at_most() -> None:
+    """However often the page is shown; the names, the address and the alarms every half minute."""
+    source = FakeSource()
+    desk = shown(source)
+    for _ in range(149):
+        desk.after(2)
+        desk.ask("/services/chat")
+        desk.poller.look()
+        desk.poller.ask()
+    assert (source.looks, source.asked) == (150, 1)
+    assert source.named == 10
+    assert sum(earlier is None for earlier in source.earlier) == 10
+    desk.after(2)
+    desk.ask("/services/chat")
+    desk.poller.ask()
+    assert source.asked == 2
+
+
+def test_without_a_browser_aws_is_left_alone() -> None:
+    """A quarter of a minute after the last request, the poller asks nothing any more."""
+    source = FakeSource()
+    desk = shown(source)
+    desk.after(page_poller.ASKED_FOR_S + 1)
+    desk.poller.look()
+    desk.poller.ask()
+    assert (source.looks, source.asked) == (1, 1)
+
+
+def test_a_service_that_is_not_there_is_said_so() -> None:
+    """A wrong name in the address gets a line, and no question to AWS."""
+    source = FakeSource()
+    desk = shown(source)
+    text = desk.ask("/services/chatt").text
+    assert "No service chatt is deployed in us-east-1" in text
+    desk.poller.look()
+    assert source.looks == 2  # of chat alone
+
+
+def test_a_page_comes_with_the_first_look() -> None:
+    """A page that nobody has asked for yet waits a moment for it, instead of saying that it reads."""
+    source = FakeSource()
+    poller = Poller(source, str)
+    with poller:
+        desk = Desk(source)
+        desk.use(Site(poller, "us-east-1").app())
+        for path in ("/", "/services/chat"):
+            assert "Reading…" not in desk.ask(path).text.split("chart")[0]
+        assert 'href="/services/chat"' in desk.ask("/").text
+
+
+def test_a_page_of_one_service_opens_with_it() -> None:
+    """The front page of `spotrelay ui NAME` is the service's."""
+    answer = Desk(FakeSource(), "chat").ask("/")
+    assert (answer.status, answer.headers["location"]) == (307, "/services/chat")
+
+
+def test_the_picture_is_of_the_last_hour() -> None:
+    """A replica that ended before isn't drawn; of many, the newest are, and how many aren't is said."""
+    gone = replica(1, ReplicaState.TERMINATED, entered={"REQUESTED": -9000, "TERMINATED": -4000})
+    assert "#1<" not in last_hour(snapshot(gone, READY))
+    many = [replace(READY, id=n) for n in range(1, MOST_ROWS + 4)]
+    drawn = last_hour(snapshot(*many))
+    assert "#3<" not in drawn
+    assert "#4<" in drawn
+    assert "3 older ones" in drawn
+
+
+def test_a_loss_is_a_mark() -> None:
+    """One that was warned is flagged w, one without a warning with an exclamation mark."""
+    at = START + timedelta(seconds=100)
+    times = {"REQUESTED": 0.0, "PROVISIONING": 1, "STARTING": 2, "READY": 30, "DRAINING": 100}
+    warned = replace(
+        replica(4, ReplicaState.DRAINING, entered=times), warned_at=at, reason="interruption warning"
+    )
+    assert "1 lost" in last_hour(snapshot(READY, warned))
+    assert ">w</text>" in last_hour(snapshot(READY, warned)).split("REQUESTED")[0]
+
+
+def test_the_chart_has_each_pool_at_each_time() -> None:
+    """All lines share the times; a price stands until its next change; on-demand is beside it."""
+    curve = Curve(POOL, ((NOW - timedelta(hours=40), 0.3), (NOW - timedelta(hours=1), 0.4)), 1.0)
+    found = chart(Details(NOW, curves=(curve,)), NOW)
+    assert len(found["times"]) == 4
+    assert found["pools"] == [{"name": "us-east-1a/g5.xlarge", "usd": [0.3, 0.3, 0.4, 0.4]}]
+    assert found["on_demand"] == [{"name": "g5.xlarge on demand", "usd": 1.0}]

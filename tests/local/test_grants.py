@@ -233,8 +233,8 @@ def test_only_our_target_groups_are_filled_and_emptied(ours: Ours, controller: A
             call(TargetGroupArn=foreign, Targets=target)
 
 
-def test_the_survey_writes_surveys_only(ours: Ours) -> None:
-    """It can't overwrite a replica's row, nor a controller a survey, nor anybody delete history."""
+def test_the_survey_writes_surveys_and_days_only(ours: Ours) -> None:
+    """It can't overwrite a replica's row, nor a controller a survey or a day, nor anybody delete history."""
     survey = ours.assume(Function.SURVEY).client("dynamodb")
     reconcile = ours.assume(Function.RECONCILE).client("dynamodb")
 
@@ -242,11 +242,14 @@ def test_the_survey_writes_surveys_only(ours: Ours) -> None:
         return {"PK": {"S": partition}, "SK": {"S": "x"}}
 
     survey.put_item(TableName=ours.table, Item=key("SURVEY#demo"))
+    survey.put_item(TableName=ours.table, Item=key("DAYS#demo"))
     reconcile.put_item(TableName=ours.table, Item=key("SERVICE#demo"))
     attempts: tuple[Callable[[], object], ...] = (
         lambda: survey.put_item(TableName=ours.table, Item=key("SERVICE#demo")),
         lambda: survey.put_item(TableName=ours.table, Item=key("SERVICES")),
-        lambda: survey.get_item(TableName=ours.table, Key=key("SURVEY#demo")),
+        lambda: survey.put_item(TableName=ours.table, Item=key("HISTORY#demo")),
+        lambda: survey.get_item(TableName=ours.table, Key=key("INSTANCE#i-1")),
+        lambda: reconcile.put_item(TableName=ours.table, Item=key("DAYS#demo")),
         lambda: reconcile.put_item(TableName=ours.table, Item=key("SURVEY#demo")),
         lambda: reconcile.delete_item(TableName=ours.table, Key=key("HISTORY#demo")),
         lambda: reconcile.scan(TableName=ours.table),

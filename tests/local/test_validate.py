@@ -83,9 +83,9 @@ def test_a_price_is_of_the_last_week_and_of_types_that_run_there(
 
 
 def test_who_may_not_ask_for_prices_sees_the_rest(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One line names the permissions, and the exit code is 1: nothing is wrong with the file."""
+    """One line names the permissions, and the exit code is 3: nothing is wrong with the file."""
     code, out, err = run(monkeypatch, aws.assume(), "--json")
-    assert code == 1
+    assert code == 3
     assert len(err.splitlines()) == 1
     assert "needs the permissions pricing:GetProducts and ec2:DescribeSpotPriceHistory" in err
     (service,) = json.loads(out)["services"]

@@ -11,10 +11,10 @@ from spotrelay.aws.clients import Clients
 from spotrelay.aws.offers import Offers
 from spotrelay.aws.prices import Prices
 from spotrelay.aws.quotas import Quotas
-from spotrelay.aws.scores import LEAST_TYPES, Scores
+from spotrelay.aws.scores import Scores
 from spotrelay.core.instance_types import InstanceType
 from spotrelay.core.names import Metric
-from spotrelay.core.pools import CapacityPool, Survey
+from spotrelay.core.pools import LEAST_TYPES, CapacityPool, Survey
 from spotrelay.core.ports import Denied, PortError, Telemetry
 from spotrelay.core.quotas import Quota, shortages
 from spotrelay.core.requirements import Requirements, find

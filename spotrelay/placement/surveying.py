@@ -4,18 +4,38 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from spotrelay.core import timing
 from spotrelay.core.names import Metric
-from spotrelay.core.pools import Survey
+from spotrelay.core.pools import Reading, Survey
 from spotrelay.core.ports import Clock, OtherControlPlane, Services, Store, Surveyor, Telemetry
+from spotrelay.core.spec import ServiceSpec
+from spotrelay.core.timing import seconds
 from spotrelay.events.ticks import parse_tick
 
 
 class SurveyFailedError(Exception):
     """Services that could not be surveyed, and why; the others were."""
+
+
+def following(survey: Survey, last: Survey | None) -> Survey:
+    """The survey with the scores that came before it, if they answer the same.
+
+    They go back to the first that is as old as scores must last; not across a gap, in which nobody looked.
+    """
+    if last is None or last.asked != survey.asked:
+        return survey
+    earlier: list[Reading] = []
+    newer = survey.at
+    for reading in (Reading(last.at, last.scores), *last.earlier):
+        is_reached = survey.at - newer >= seconds(timing.SCORES_LAST_S)
+        if is_reached or newer - reading.at > seconds(timing.SURVEY_OLD_S):
+            break
+        earlier.append(reading)
+        newer = reading.at
+    return replace(survey, earlier=tuple(earlier))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +88,17 @@ class Surveying:
             return
         if spec is None:
             return
-        survey = self.surveyor.survey(spec, self.clock.now())
+        survey = following(self.surveyor.survey(spec, self.clock.now()), self._last(spec))
         self.store.note_survey(survey)
         self._show(survey)
+
+    def _last(self, spec: ServiceSpec) -> Survey | None:
+        """The survey before; None if there is none, or it can't be read: the new one takes its place."""
+        try:
+            return self.store.recall(spec.service, spec.region, self.clock.now()).survey
+        except Exception as error:  # noqa: BLE001 - whatever it is, the new survey is worth more than the old
+            self.telemetry.record("last_survey_unread", service=spec.service, error=repr(error))
+            return None
 
     def _show(self, survey: Survey) -> None:
         service, scores = survey.service, survey.scores

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from lambdas import survey
+from spotrelay.core import timing
 from spotrelay.core.names import Metric
-from spotrelay.core.pools import CapacityPool, Survey
+from spotrelay.core.pools import CapacityPool, PoolMemory, Survey
 from spotrelay.core.ports import OtherControlPlane, Unavailable, UnreadableDocument
+from spotrelay.core.requirements import Requirements
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.events.ticks import MalformedTickError
 from spotrelay.memory import MemoryClock, MemoryServices, MemoryStore, MemoryTelemetry
@@ -116,6 +118,66 @@ def test_low_scores_everywhere_are_counted(world: World, scores: tuple[int, ...]
     world.surveying.on_event(SCHEDULED)
     assert world.telemetry.counts[Metric.ALL_ZONES_SCORE_LOW] == is_low
     assert (Metric.BEST_PLACEMENT_SCORE in world.telemetry.counts) == bool(scores)
+
+
+def read(world: World, **scores: int) -> tuple[tuple[float, Mapping[str, int]], ...]:
+    """A survey that finds these scores; what came before it, and how long ago."""
+    world.deploy("chat", **scores)
+    world.surveying.on_event(SCHEDULED)
+    found = world.known("chat")
+    assert found
+    return tuple(((found.at - one.at).total_seconds(), one.scores) for one in found.earlier)
+
+
+A9, A1 = {"us-east-1a": 9}, {"us-east-1a": 1}
+
+
+def test_a_survey_keeps_the_scores_of_the_one_before(world: World) -> None:
+    """Only as far back as counts: of an hourly survey that is the last one."""
+    assert read(world, a=9) == ()
+    world.clock.advance(3600)
+    assert read(world, a=1) == ((3600, A9),)
+    world.clock.advance(3600)
+    assert read(world, a=9) == ((3600, A1),)
+
+
+def test_surveys_in_short_order_are_kept_up_to_one_that_is_old_enough(world: World) -> None:
+    """What a deployment brings is no second reading, and what it found isn't forgotten either."""
+    read(world, a=9)
+    world.clock.advance(3000)
+    read(world, a=1)
+    world.clock.advance(20)
+    assert read(world, a=9) == ((20, A1), (3020, A9))
+    world.clock.advance(timing.SCORES_LAST_S - 20)
+    assert read(world, a=9) == ((timing.SCORES_LAST_S - 20, A9), (timing.SCORES_LAST_S, A1))
+
+
+def test_scores_from_before_a_gap_are_forgotten(world: World) -> None:
+    """For so long nobody knows what they were; and other types were scored otherwise."""
+    read(world, a=9)
+    world.clock.advance(timing.SURVEY_OLD_S)
+    assert read(world, a=9) == ((timing.SURVEY_OLD_S, A9),)
+    world.clock.advance(timing.SURVEY_OLD_S + 1)
+    assert read(world, a=9) == ()
+    last = Survey("chat", Requirements(instance_types=("p5.48xlarge",)), world.clock.now(), (), scores=A9)
+    world.store.note_survey(last)
+    assert read(world, a=9) == ()
+
+
+def test_a_last_survey_that_cannot_be_read_is_replaced(world: World) -> None:
+    """Whatever is wrong with it: it would be wrong for ever."""
+
+    class Forgetful(MemoryStore):
+        def recall(self, service: str, region: str, now: datetime) -> PoolMemory:
+            raise ValueError("not a survey")
+
+    world.deploy("chat", a=9)
+    world.store = Forgetful()
+    world.surveying.on_event(SCHEDULED)
+    recalled = MemoryStore.recall(world.store, "chat", "us-east-1", world.clock.now())
+    assert recalled.survey
+    assert recalled.survey.scores == A9
+    assert "last_survey_unread" in [event for event, _ in world.telemetry.records]
 
 
 def test_a_failing_service_holds_up_no_other(world: World) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -52,7 +52,9 @@ HOUR = seconds(3600)
 REASON = "us-east-1a scores 2 for Spot, and another zone 5 or more"
 
 
-def known(now: dict[str, int], *before: dict[str, int], every_s: float = 3600, **facts: Any) -> PoolMemory:
+def known(
+    now: Mapping[str, int], *before: Mapping[str, int], every_s: float = 3600, **facts: Any
+) -> PoolMemory:
     """Scores by the zones' letters: of the last survey, and of those before it, the newest first."""
     at = facts.pop("at", NOW)
     readings = [
@@ -176,8 +178,13 @@ def test_nothing_moves_to_where_anything_speaks_against_it() -> None:
     )
     assert decide(pools=replace(known(FALLEN, FALLEN), cooldowns=cooling)) == []
     assert decide(pools=replace(known(FALLEN, FALLEN), cooldowns=cooling[:1]))
-    dear = {"on_demand_prices": {"g5.xlarge": 1.0, "g6.xlarge": 1.0}, "spot_prices": {B5: 0.7, B6: 0.7}}
-    assert decide(spec=replace(SPEC, max_price_share=0.6), pools=known(FALLEN, FALLEN, **dear)) == []
+    dear = known(
+        FALLEN,
+        FALLEN,
+        on_demand_prices={"g5.xlarge": 1.0, "g6.xlarge": 1.0},
+        spot_prices={B5: 0.7, B6: 0.7},
+    )
+    assert decide(spec=replace(SPEC, max_price_share=0.6), pools=dear) == []
 
 
 def test_scores_come_before_prices() -> None:
@@ -257,19 +264,10 @@ def falling_world(*readings: dict[str, int]) -> tuple[Troubled, Controller, str]
     world.clock.advance(timing.MOVE_AFTER_S)
     (zone,) = {r.offering.pool.zone for r in active(world) if r.offering}
     now = world.clock.now()
-    memory = known(*readings, at=now)
-    assert memory.survey
-    if zone != "us-east-1a":  # the zone of the replicas is the one that fell
-        other = {"us-east-1a": "us-east-1b", "us-east-1b": "us-east-1a"}
-        swapped = [
-            Reading(r.at, {other[z]: s for z, s in r.scores.items()})
-            for r in (Reading(now, memory.survey.scores), *memory.survey.earlier)
-        ]
-        memory = PoolMemory(
-            survey=replace(memory.survey, scores=swapped[0].scores, earlier=tuple(swapped[1:]))
-        )
-        assert memory.survey
-    world.store.note_survey(memory.survey)
+    own, other = ("a", "b") if zone == "us-east-1a" else ("b", "a")  # what fell is the replicas' zone
+    found = known(*({own: one["a"], other: one["b"]} for one in readings), at=now).survey
+    assert found
+    world.store.note_survey(found)
     return world, controller, zone
 
 

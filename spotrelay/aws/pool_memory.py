@@ -191,6 +191,7 @@ def survey_item(survey: Survey) -> dict[str, Any]:
                     [*items.pool_list(pool), price] for pool, price in survey.spot_prices.items()
                 ],
                 "scores": dict(survey.scores),
+                "elsewhere": dict(survey.elsewhere),
                 "earlier": [[items.to_text(one.at), dict(one.scores)] for one in survey.earlier],
             }
         ),
@@ -208,6 +209,7 @@ def survey_of(item: Values) -> Survey:
         found["on_demand_prices"],
         {CapacityPool(*pool): price for *pool, price in found["spot_prices"]},
         found["scores"],
+        found.get("elsewhere", {}),
         tuple(Reading(items.to_time(at), scores) for at, scores in found.get("earlier", ())),
     )
 

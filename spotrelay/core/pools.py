@@ -163,6 +163,9 @@ class Survey:
     """USD per hour."""
     scores: Mapping[str, int] = field(default_factory=dict)
     """By zone: how likely EC2 thinks that a Spot request there succeeds, 1 (hardly) to 10."""
+    elsewhere: Mapping[str, int] = field(default_factory=dict)
+    """The same of other zones, where the service has no subnet, and of the regions that its file allows,
+    its own among them. A region's score is about all of its zones together."""
     earlier: tuple[Reading, ...] = ()
     """What the surveys before it found, the newest first, as far back as scores must last to be acted on."""
 

@@ -38,6 +38,21 @@ def following(survey: Survey, last: Survey | None) -> Survey:
     return replace(survey, earlier=tuple(earlier))
 
 
+def better_elsewhere(survey: Survey, region: str) -> dict[str, int]:
+    """Zones and regions that score clearly better, if all of the service's zones have long scored low."""
+    lasting = [survey.lasting(zone, timing.SCORES_LAST_S) for zone in survey.scores]
+    known = [both[1] for both in lasting if both]
+    if not known or len(known) < len(lasting) or max(known) > timing.LOW_SCORE:
+        return {}
+    # A region's score is of all its zones together: it says more than any one zone's, here as there.
+    own = {True: survey.elsewhere.get(region, max(known)), False: max(known)}
+    return {
+        place: score
+        for place, score in survey.elsewhere.items()
+        if place != region and score >= own[place[-1].isdigit()] + timing.MOVE_SCORE_GAIN
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Surveying:
     """Surveys services and keeps what was found."""
@@ -90,7 +105,7 @@ class Surveying:
             return
         survey = following(self.surveyor.survey(spec, self.clock.now()), self._last(spec))
         self.store.note_survey(survey)
-        self._show(survey)
+        self._show(survey, spec)
 
     def _last(self, spec: ServiceSpec) -> Survey | None:
         """The survey before; None if there is none, or it can't be read: the new one takes its place."""
@@ -100,7 +115,7 @@ class Surveying:
             self.telemetry.record("last_survey_unread", service=spec.service, error=repr(error))
             return None
 
-    def _show(self, survey: Survey) -> None:
+    def _show(self, survey: Survey, spec: ServiceSpec) -> None:
         service, scores = survey.service, survey.scores
         best = max(scores.values(), default=None)
         self.telemetry.count(Metric.ELIGIBLE_POOLS, len(survey.pools), service=service)
@@ -108,6 +123,9 @@ class Surveying:
             self.telemetry.count(Metric.BEST_PLACEMENT_SCORE, best, service=service)
             if best <= timing.LOW_SCORE:
                 self.telemetry.count(Metric.ALL_ZONES_SCORE_LOW)
+        if better := better_elsewhere(survey, spec.region):
+            self.telemetry.count(Metric.BETTER_ELSEWHERE, service=service)
+            self.telemetry.record("better_elsewhere", service=service, best_score=best, scores=better)
         # Each zone's is in the log only: as metrics they would cost more than all else of a service at rest.
         self.telemetry.record(
             "surveyed",

@@ -77,6 +77,7 @@ surveys = st.builds(
     on_demand_prices=st.dictionaries(st.sampled_from(["g5.xlarge", "p4d.24xlarge"]), prices),
     spot_prices=st.dictionaries(pools, prices),
     scores=scores,
+    elsewhere=scores,
     earlier=st.lists(st.builds(Reading, times, scores)).map(tuple),
 )
 scopes = st.builds(

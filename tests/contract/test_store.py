@@ -776,6 +776,7 @@ SURVEY = Survey(
     {"g5.xlarge": 1.006, "g6e.2xlarge": 2.24208},
     {OFFERING.pool: 0.4159},
     {"us-east-1a": 9, "us-east-1b": 1},
+    {"us-east-1c": 8, "us-east-1": 4, "eu-west-1": 9},
     (Reading(NOW - seconds(3600), {"us-east-1a": 8}), Reading(NOW - seconds(3660), {})),
 )
 

@@ -220,12 +220,14 @@ def _more_accelerators(asked: Requirements, types: Sequence[InstanceType]) -> It
     for choice in asked.choices:
         named = {one.name for one in choice.accelerators}
         counts = {one.count for one in choice.accelerators}
-        memory = [t.accelerator_memory_gb for t in types if t.accelerator in named]
+        # Some types have a share of an accelerator: those are no measure.
+        whole = [t for t in types if t.accelerator_count]
+        memory = [t.accelerator_memory_gb for t in whole if t.accelerator in named]
         if not memory or choice.instance_types or len(counts) != 1:
             continue
         (count,) = counts
         more = []
-        for name in {t.accelerator for t in types if t.is_nvidia} - named:
+        for name in {t.accelerator for t in whole if t.is_nvidia} - named:
             other = replace(choice, accelerators=(Accelerators(name, count),))
             found = find(other, types).types
             if found and (gb := min(t.accelerator_memory_gb for t in found)) >= min(memory):

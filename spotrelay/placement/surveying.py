@@ -49,7 +49,7 @@ def better_elsewhere(survey: Survey, region: str) -> dict[str, int]:
     return {
         place: score
         for place, score in survey.elsewhere.items()
-        if place != region and score >= own[place[-1].isdigit()] + timing.MOVE_SCORE_GAIN
+        if score >= own[place[-1].isdigit()] + timing.MOVE_SCORE_GAIN
     }
 
 

@@ -205,6 +205,9 @@ def test_only_better_zones_are_asked() -> None:
     pools = known(FALLEN, FALLEN)
     (step,) = plan(SPEC, SPOT, pools, NOW, min_score=5, is_last_resort=True).steps
     assert set(step.pools) == {B5, B6}
+    cooling = Cooldown(Scope.of(Offering(B5, SPOT)), Cause.LOSS, NOW, NOW + seconds(1), "warning")
+    made = plan(SPEC, SPOT, replace(pools, cooldowns=(cooling,)), NOW, min_score=5, is_last_resort=True)
+    assert [step.pools for step in made.steps] == [(B6,)]
     made = plan(SPEC, SPOT, known(FALLEN, {"a": 2, "b": 4}), NOW, min_score=5, is_last_resort=True)
     assert made.steps == ()
     assert made.left_out[B5] == "scored 4: no move to less than 5"

@@ -104,7 +104,11 @@ OTHERWISE = {
 BRIDGED: dict[str, Any] = {
     **FILE,
     "service": {**FILE["service"], "on_demand_fallback": True},
-    "resources": {**FILE["resources"], "use_spot": True},
+    "resources": {
+        **FILE["resources"],
+        "use_spot": True,
+        "instance_types": ["g5.2xlarge", "g5.xlarge", "g5.4xlarge"],  # of fewer, scores tell nothing
+    },
     "spotrelay": {
         "standby": "auto",
         "standby_instance_types": ["g5.2xlarge"],

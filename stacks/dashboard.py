@@ -108,6 +108,7 @@ def dashboard(
             Metric.SURVEY_REFUSED,
             Metric.SURVEY_UNANSWERED,
             Metric.ALL_ZONES_SCORE_LOW,
+            Metric.BETTER_ELSEWHERE,
             Metric.QUOTAS_SHORT,
         ),
     )

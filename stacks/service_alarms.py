@@ -16,7 +16,9 @@ from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from spotrelay.core.names import Alarm, Metric, alarms_prefix
+from spotrelay.core.pools import LEAST_TYPES
 from spotrelay.core.spec import OnUpdate
+from spotrelay.core.timing import LOW_SCORE, MOVE_SCORE_GAIN
 from spotrelay.service import Service
 from stacks.alarms import MINUTE, TOPIC_NAME, described, ours
 from stacks.dashboard import BLOCKED_TITLE
@@ -62,6 +64,10 @@ FALLBACK_S = 7200
 FALLBACK_PERIODS = 5
 """It is counted with every tick while there is one: some may be lost."""
 
+SURVEYS, BETTER_PERIODS = Duration.hours(1), 2
+"""Surveys come by the hour, and two of them have seen it when it is counted. One that is a minute late leaves
+an hour without a value, which is no end of it."""
+
 SLOW_PERIODS = 3
 """A quarter of an hour, by `entrance.RESPONSE_PERIOD`: one long answer is no habit, and the threshold is no
 emergency."""
@@ -92,6 +98,8 @@ class ServiceAlarms(Construct):
             self._on_long_fallbacks()
         if service.on_update is not OnUpdate.KEEP:
             self._on_stopped_rollouts()
+        if service.use_spot and len(service.instance_types) >= LEAST_TYPES:
+            self._on_better_places()
         if entrance.response_time is not None:
             self._on_slow_answers(entrance.response_time)
 
@@ -236,6 +244,22 @@ class ServiceAlarms(Construct):
             periods=FALLBACK_PERIODS,
             of_them=1,
             command=f"spotrelay scores {self._service.name}",
+        )
+
+    def _on_better_places(self) -> None:
+        """No emergency: the service may run on, on demand or by luck, and nothing else rings for that."""
+        name = self._service.name
+        self._alarm(
+            Alarm.BETTER_ELSEWHERE,
+            self._counted(Metric.BETTER_ELSEWHERE, SURVEYS, "Sum"),
+            1,
+            f"in two surveys in a row EC2 scored all of its zones {LOW_SCORE} or less of 10 for Spot, and a"
+            " zone that it doesn't use, or another region that its file allows, at least"
+            f" {MOVE_SCORE_GAIN} more. The line better_elsewhere of the log says which. A subnet in that zone"
+            f" (-c subnets) lets {name} go there; another region takes a deployment there.",
+            periods=BETTER_PERIODS,
+            of_them=1,
+            command=f"spotrelay scores {name}",
         )
 
     def _on_stopped_rollouts(self) -> None:

@@ -1,4 +1,4 @@
-"""Moves to cheaper Spot, drawn from a seed: who moves, how old fleets are, and when prices change."""
+"""Moves, drawn from a seed: who moves, how old fleets are, and when prices and scores change."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from lab.sim.offers import Listing
+from spotrelay.core.spec import ServiceSpec
 
 if TYPE_CHECKING:
     from lab.sim.world import SimWorld
@@ -28,6 +29,12 @@ LATE_S = 120.0
 PER_MINUTE = 0.3
 """How often prices change in a long run."""
 
+SCORED_SHARE = 0.2
+"""The share of runs in which replicas move by score."""
+
+BEFORE_S = (1500.0, 2100.0, 3600.0, 3600.0, 3600.0, 3600.0, 7500.0)
+"""How long before a run the survey before the first one came: too shortly, long enough, or too long."""
+
 
 @dataclass(frozen=True, slots=True)
 class Moves:
@@ -40,10 +47,36 @@ class Moves:
     prices: tuple[float, ...] = ()
     """When Spot becomes dear where replicas run, and EC2 is asked: as a share of the time that faults last;
     beyond 1 it is just after."""
+    on_score: bool = False
+    """Whether the services have `move_on_score`."""
+    scores: tuple[float, ...] = ()
+    """When zones fall and rise, as `prices`. One survey is made before the run."""
+    before_s: float = 0.0
+    """How long before."""
+
+    @property
+    def has_any(self) -> bool:
+        """Whether replicas move at all."""
+        return self.on_score or self.cost is not None
 
 
 def draw(seed: int, minutes: float | None) -> Moves:
-    """A seed's moves, from a generator of their own: the rest of the run doesn't depend on them."""
+    """A seed's moves, from generators of their own: the rest of the run doesn't depend on them."""
+    found = _by_price(seed, minutes)
+    random = Random(f"{seed}-scores")  # noqa: S311 - to be repeated, not to be unpredictable
+    if random.random() >= SCORED_SHARE:
+        return found
+    changes = random.randint(0, 2) if minutes is None else round(PER_MINUTE * minutes)
+    return replace(
+        found,
+        age_s=found.age_s or random.choice((OLD_S, OLD_S, OLD_S, MAY_MOVE_S - random.uniform(0.0, 150.0))),
+        on_score=True,
+        scores=tuple(sorted(random.random() for _ in range(changes))),
+        before_s=random.choice(BEFORE_S),
+    )
+
+
+def _by_price(seed: int, minutes: float | None) -> Moves:
     random = Random(f"{seed}-moves")  # noqa: S311 - to be repeated, not to be unpredictable
     if random.random() >= SHARE:
         return Moves()
@@ -58,7 +91,7 @@ def draw(seed: int, minutes: float | None) -> Moves:
 
 def surveyed(listing: Listing, moves: Moves) -> Listing:
     """Where nobody asks what Spot costs nothing moves."""
-    return listing if moves.cost is None else replace(listing, is_surveyed=True)
+    return replace(listing, is_surveyed=True) if moves.has_any else listing
 
 
 def schedule(world: SimWorld, moves: Moves) -> None:
@@ -68,6 +101,33 @@ def schedule(world: SimWorld, moves: Moves) -> None:
         # What comes after faults does so within a minute: the run ends once everything is at rest.
         when = min(share, 1.0) * world.scenario.faults_s + max(share - 1.0, 0.0) * LATE_S
         world.scheduler.at(when, partial(_change_prices, world, service))
+    for share in moves.scores:
+        world.scheduler.at(share * world.scenario.faults_s, partial(_change_scores, world, service))
+
+
+def begin(world: SimWorld, moves: Moves, spec: ServiceSpec) -> None:
+    """Have scores fall, most of the time, before a run begins: one survey has seen it already."""
+    if moves.on_score:
+        _let_fall(world, spec.service)
+        world.survey(spec, -moves.before_s)
+
+
+def _change_scores(world: SimWorld, service: str) -> None:
+    _let_fall(world, service)
+    spec = world.services.valid(service, world.scheduler.now)
+    if spec:
+        world.survey(spec)
+
+
+def _let_fall(world: SimWorld, service: str) -> None:
+    """Zones where replicas run score low from now on, or the others, or none, or all."""
+    now, offers = world.scheduler.now, world.cloud.offers
+    here = {i.offering.pool.zone for i in world.cloud.of(service) if i.is_alive(now)}
+    zones = {state.pool.zone for state in world.cloud.market}
+    some = {offers.random.choice(sorted(here or zones))}
+    fallen: set[str] = offers.random.choice((*[some] * 6, zones - here, zones - some, set(), zones))
+    offers.fallen = frozenset(fallen)
+    world.say(f"** {sorted(offers.fallen)} score low")
 
 
 def _change_prices(world: SimWorld, service: str) -> None:

@@ -31,6 +31,9 @@ CAPS = (0.445, 0.545, 0.745)
 SCORES = (1, 3, 4, 9)
 """Placement scores: two low ones, the lowest that isn't low, a high one."""
 
+FALLEN, RISEN = (1, 1, 1, 2, 2, 2, 2, 2, 2, 3), (9, 9, 9, 5, 5, 4)
+"""Scores of zones that have fallen, and of the others; not all of them are low enough, or clearly better."""
+
 LASTS_S = (5.0, 90.0)
 """How long a limit lasts: some attempts of a replica, and a cooldown."""
 
@@ -84,6 +87,8 @@ class SimOffers:
         self.listing = listing
         self.limits: list[Limit] = []
         self._spot_prices: dict[CapacityPool, float] = {}
+        self.fallen: frozenset[str] | None = None
+        """Zones that score low for a while, and the others high; None: each survey draws anew."""
         self._unsupported: Scope | None = None
         self._is_recovered = False
 
@@ -106,11 +111,13 @@ class SimOffers:
         types = dict.fromkeys(pool.instance_type for pool in pools)
         zones = dict.fromkeys(pool.zone for pool in pools)
         requirements = spec.asked
+        # Nothing moves by score unless several surveys in a row know the scores.
+        known = 0.9 if self.fallen is None else 0.98
         if not self._is_recovered:
             pools = [pool for pool in pools if self.random.random() < 0.85]
             if self.random.random() < 0.3:
                 pools += [CapacityPool(spec.region, OTHER_ZONE, type_) for type_ in types]
-            if self.random.random() < 0.15:
+            if self.random.random() < (0.15 if self.fallen is None else 0.05):
                 requirements = Requirements(instance_types=("g4dn.xlarge",))
         return Survey(
             spec.service,
@@ -119,7 +126,7 @@ class SimOffers:
             tuple(pools),
             {t: ON_DEMAND_PRICES[t] for t in types if self._is_known(0.95)},
             {pool: self.price(pool) for pool in pools if self._is_known(0.9)},
-            {zone: self._score() for zone in zones if self._is_known(0.9)},
+            {zone: self._score(zone) for zone in zones if self._is_known(known)},
         )
 
     def change_prices(self, dear: Collection[CapacityPool] = ()) -> None:
@@ -144,10 +151,13 @@ class SimOffers:
     def recover(self) -> None:
         """From now on there are no limits, prices are low and scores are high."""
         self._is_recovered = True
+        self.fallen = None
         self.limits.clear()
         self.change_prices()
 
-    def _score(self) -> int:
+    def _score(self, zone: str) -> int:
+        if self.fallen is not None:
+            return self.random.choice(FALLEN if zone in self.fallen else RISEN)
         return SCORES[-1] if self._is_recovered else self.random.choice(SCORES)
 
     def _is_known(self, share: float) -> bool:

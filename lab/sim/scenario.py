@@ -230,13 +230,14 @@ def draw(seed: int, replicas: int, minutes: float | None = None) -> Scenario:
                     overprovision=loads.overprovision,
                     bake_s=bake_s,
                     rebalance_cost=moving.cost,
+                    move_on_score=moving.on_score,
                 ),
                 known,
             )
             for s in specs
         ),
         capacity=_capacity(random, specs[0], sum(s.replicas for s in specs)),
-        is_warm=(random.random() < 0.8 and target[0] is not Call.FORGIVE) or moving.cost is not None,
+        is_warm=(random.random() < 0.8 and target[0] is not Call.FORGIVE) or moving.has_any,
         faults_s=faults_s,
         misfortunes=tuple(sorted(misfortunes)),
         lost=random.choice((0.0, 0.2, 1.0)),

@@ -52,6 +52,7 @@ from spotrelay.core.rows import Changes
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.events.ticks import Tick, TickKind
 from spotrelay.memory import MemoryStore
+from spotrelay.placement import surveying
 
 SCHEDULE_S = 60.0
 """EventBridge's schedule of ticks."""
@@ -164,6 +165,7 @@ class SimWorld:
                 self._warm(spec)
             if self.scenario.adopted.has_foreign:
                 self._add_foreign(spec)
+            moves.begin(self, self.scenario.moves, spec)
             if self.scenario.listing.is_surveyed:
                 self.survey(spec)
         for when, kind in self.scenario.misfortunes:
@@ -366,9 +368,13 @@ class SimWorld:
                     self._ends_noted.add((service, when))
                     self.scheduler.at(when, partial(self.note_in_effect, service))
 
-    def survey(self, spec: ServiceSpec) -> None:
-        """Survey EC2 for the service."""
-        survey = self.cloud.offers.survey(spec, self.scheduler.now)
+    def survey(self, spec: ServiceSpec, when: float | None = None) -> None:
+        """Survey EC2 for the service, now or before the run."""
+        when = self.scheduler.now if when is None else when
+        found = self.cloud.offers.survey(spec, when)
+        self.checker.move_checker.surveys.setdefault(spec.service, []).append(found)
+        last = self.memory.recall(spec.service, spec.region, at(when)).survey
+        survey = surveying.following(found, last)
         self.say(f"EC2 was asked: {survey}")
         self.memory.note_survey(survey)
 

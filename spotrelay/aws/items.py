@@ -256,6 +256,7 @@ def replica_item(replica: Replica) -> dict[str, Any]:
         "silent_since": _optional_text(replica.silent_since),
         "rebalance_at": _optional_text(replica.rebalance_at),
         "max_price": replica.max_price,
+        "min_score": replica.min_score,
         "move_tried_at": _optional_text(replica.move_tried_at),
     }
     said = {name: value for name, value in row.items() if value is not None}
@@ -300,6 +301,7 @@ def replica_of(item: Values) -> Replica:
         silent_since=_optional_time(row.get("silent_since")),
         rebalance_at=_optional_time(row.get("rebalance_at")),
         max_price=row.get("max_price"),
+        min_score=row.get("min_score"),
         move_tried_at=_optional_time(row.get("move_tried_at")),
         revision=int(item["revision"]),
         unknown={name: row[name] for name in row.keys() - _KNOWN},

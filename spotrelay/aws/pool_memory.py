@@ -18,7 +18,16 @@ from spotrelay.aws import items
 from spotrelay.aws.kept import Kept
 from spotrelay.aws.table import ABSENT, Key, Put, Table, Values
 from spotrelay.core.names import Partition
-from spotrelay.core.pools import CapacityPool, Cause, Cooldown, PoolMemory, PurchaseOption, Scope, Survey
+from spotrelay.core.pools import (
+    CapacityPool,
+    Cause,
+    Cooldown,
+    PoolMemory,
+    PurchaseOption,
+    Reading,
+    Scope,
+    Survey,
+)
 from spotrelay.core.ports import Conflict
 from spotrelay.core.requirements import Requirements
 
@@ -75,6 +84,7 @@ class DynamoPoolMemory:
     def note_survey(self, survey: Survey) -> None:
         """See `ports.Store.note_survey`."""
         self._table.write(Put(survey_key(survey.service), survey_item(survey)))
+        self._surveys.put(survey.service, survey)
 
     def recall(self, service: str, region: str, now: datetime) -> PoolMemory:
         """See `ports.Store.recall`; cooldowns in order of their scopes."""
@@ -181,6 +191,8 @@ def survey_item(survey: Survey) -> dict[str, Any]:
                     [*items.pool_list(pool), price] for pool, price in survey.spot_prices.items()
                 ],
                 "scores": dict(survey.scores),
+                "elsewhere": dict(survey.elsewhere),
+                "earlier": [[items.to_text(one.at), dict(one.scores)] for one in survey.earlier],
             }
         ),
     }
@@ -197,6 +209,8 @@ def survey_of(item: Values) -> Survey:
         found["on_demand_prices"],
         {CapacityPool(*pool): price for *pool, price in found["spot_prices"]},
         found["scores"],
+        found.get("elsewhere", {}),
+        tuple(Reading(items.to_time(at), scores) for at, scores in found.get("earlier", ())),
     )
 
 

@@ -16,9 +16,6 @@ from spotrelay.aws.errors import translated
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import SpotPlacementScoreTypeDef
 
-LEAST_TYPES = 3
-"""With fewer types EC2's score is always low, says its user guide: it tells nothing."""
-
 
 class Scores:
     """Asks EC2."""

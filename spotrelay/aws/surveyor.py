@@ -11,10 +11,10 @@ from spotrelay.aws.clients import Clients
 from spotrelay.aws.offers import Offers
 from spotrelay.aws.prices import Prices
 from spotrelay.aws.quotas import Quotas
-from spotrelay.aws.scores import LEAST_TYPES, Scores
+from spotrelay.aws.scores import Scores
 from spotrelay.core.instance_types import InstanceType
 from spotrelay.core.names import Metric
-from spotrelay.core.pools import CapacityPool, Survey
+from spotrelay.core.pools import LEAST_TYPES, CapacityPool, Survey
 from spotrelay.core.ports import Denied, PortError, Telemetry
 from spotrelay.core.quotas import Quota, shortages
 from spotrelay.core.requirements import Requirements, find
@@ -51,14 +51,18 @@ class AwsSurveyor:
         types = tuple(dict.fromkeys(pool.instance_type for pool in pools))
         self._look_at_quotas(spec, [type_ for type_, _ in eligible if type_.name in types])
         is_spot = spec.use_spot and bool(pools)
+        on_demand_prices = self._on_demand_prices(spec, types)
+        spot_prices = self._spot_prices(spec, pools, types, now) if is_spot else {}
+        scores, elsewhere = self._all_scores(spec, wanted, types) if is_spot else ({}, {})
         return Survey(
             service=spec.service,
             asked=wanted,
             at=now,
             pools=pools,
-            on_demand_prices=self._on_demand_prices(spec, types),
-            spot_prices=self._spot_prices(spec, pools, types, now) if is_spot else {},
-            scores=self._zone_scores(spec, wanted, types) if is_spot else {},
+            on_demand_prices=on_demand_prices,
+            spot_prices=spot_prices,
+            scores=scores,
+            elsewhere=elsewhere,
         )
 
     def _pools(
@@ -117,40 +121,43 @@ class AwsSurveyor:
         prices = self._asked(spec, "Spot prices", lambda: self._prices.spot(spec.region, types, now)) or {}
         return {pool: prices[pool] for pool in pools if pool in prices}
 
-    def _zone_scores(
+    def _all_scores(
         self, spec: ServiceSpec, wanted: Requirements, types: Collection[str]
-    ) -> Mapping[str, int]:
+    ) -> tuple[Mapping[str, int], Mapping[str, int]]:
+        """Of the service's zones, and of where it might be besides: other zones and regions."""
         if len(types) < LEAST_TYPES:
             self._telemetry.record(
                 "scores_not_asked",
                 service=spec.service,
                 why=f"{len(types)} instance types: with fewer than {LEAST_TYPES} every score is low",
             )
-            return {}
+            return {}, {}
         capacity = max(1, spec.replicas - spec.base_on_demand)
-        if len(wanted.regions) > 1:
-            self._region_scores(spec, wanted, types, capacity)
+        regions = self._region_scores(spec, wanted, types, capacity) if len(wanted.regions) > 1 else {}
 
         def ask() -> Mapping[str, int]:
-            ids = self._offers.zone_ids()
+            names = {id_: name for name, id_ in self._offers.zone_ids().items()}
             scores = self._scores.by_zone(spec.region, types, capacity)
-            zones = _zones(spec, wanted)
-            return {zone: scores[ids[zone]] for zone in zones if ids.get(zone) in scores}
+            return {names[id_]: score for id_, score in scores.items() if id_ in names}
 
         scores = self._asked(spec, "zone scores", ask)
-        if scores is not None and not scores:
+        zones = _zones(spec, wanted)
+        found = {zone: scores[zone] for zone in zones if zone in scores} if scores else {}
+        if scores is not None and not found:
             self._unanswered(spec, "zone scores", "EC2 gave no score for any zone of the service")
-        return scores or {}
+        others = {zone: score for zone, score in (scores or {}).items() if zone not in spec.subnets.values()}
+        return found, {**others, **regions}
 
     def _region_scores(
         self, spec: ServiceSpec, wanted: Requirements, types: Collection[str], capacity: int
-    ) -> None:
+    ) -> Mapping[str, int]:
         """For people: a service runs in one region, and this tells where else it might."""
         scores = self._asked(
             spec, "region scores", lambda: self._scores.by_region(wanted.regions, types, capacity)
         )
         if scores:
             self._telemetry.record("region_scores", service=spec.service, scores=dict(scores))
+        return scores or {}
 
     def _asked(self, spec: ServiceSpec, what: str, ask: Callable[[], T]) -> T | None:
         """The answer; None where AWS refuses one or gives none, which is counted and on record."""

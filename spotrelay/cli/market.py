@@ -217,8 +217,9 @@ def _priced(
 def scores(types: Sequence[str], regions: Sequence[str], where: Where) -> tuple[Mapping[str, int], str]:
     """Region → placement score of one instance of any of the types; and a note."""
     from spotrelay.aws.clients import Clients
-    from spotrelay.aws.scores import LEAST_TYPES, Scores
+    from spotrelay.aws.scores import Scores
     from spotrelay.cli.control_plane import explained
+    from spotrelay.core.pools import LEAST_TYPES
 
     if len(types) < LEAST_TYPES:
         return {}, f"Placement score: not asked, with fewer than {LEAST_TYPES} types it is always low."

@@ -16,6 +16,7 @@ from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Where
 
 if TYPE_CHECKING:
     from spotrelay.advice.advising import Advice
+    from spotrelay.advice.own_history import OwnHistory
     from spotrelay.advice.ranking import Choice
     from spotrelay.cli.asked import Asked
 
@@ -80,11 +81,20 @@ def recommend(
             show_default=False,
         ),
     ] = None,
+    service: Annotated[
+        str | None,
+        _text("Instead, a deployed service: what its own days say of its types.", "NAME"),
+    ] = None,
+    since: Annotated[
+        str | None, _text("With --service: how far to look back, 30d or 12w.", "TIME", "30d")
+    ] = None,
     is_json: AsJson = False,
     profile: Profile = None,
     endpoint_url: EndpointUrl = None,
 ) -> None:
     """Say which instance types suit a model, in which order, and why not the others.
+
+    With --service NAME: which types of a running service earned their place, which to drop and what to add.
 
     Prices, placement scores and how often EC2 takes Spot instances back are AWS's; without credentials, or
     with --offline, the rest is said. Bounds are what no program exceeds on this hardware: limits to compare
@@ -111,6 +121,11 @@ def recommend(
         budget=budget,
     )
     try:
+        if service is not None or since is not None:
+            _only_of_service(service, asked, regions=region, others=(prices, write), is_offline=is_offline)
+            where = Where(region[0] if region else None, profile, endpoint_url)
+            _answer_for(service or "", since or "30d", where, is_json=is_json)
+            return
         exit_code = _answer(
             asked,
             rank,
@@ -126,6 +141,89 @@ def recommend(
         raise typer.Exit(EXIT_INVALID) from error
     if exit_code:
         raise typer.Exit(exit_code)
+
+
+def _only_of_service(
+    service: str | None,
+    asked: Asked,
+    *,
+    regions: Sequence[str] | None,
+    others: Sequence[object],
+    is_offline: bool,
+) -> None:
+    """Whether the options go together.
+
+    Raises:
+        BadInputError: they don't.
+    """
+    from spotrelay.cli.asked import Asked, BadInputError
+
+    if service is None:
+        raise BadInputError("--since goes with --service: name one, or remove it")
+    if asked != Asked() or any(other is not None for other in others) or is_offline:
+        raise BadInputError(
+            f"--service says what the days of {service} say, and takes only --since, --region, --profile,"
+            " --endpoint-url and --json with it: remove the others, or --service"
+        )
+    if regions and len(regions) > 1:
+        raise BadInputError(f"a service runs in one region, and --region names {' and '.join(regions)}")
+
+
+def _answer_for(service: str, since: str, where: Where, *, is_json: bool) -> None:
+    """What a deployed service's own days say of its types."""
+    from datetime import UTC, datetime
+
+    from spotrelay import catalog
+    from spotrelay.advice.own_history import own_history
+    from spotrelay.cli import control_plane
+    from spotrelay.cli.scores import LONGEST
+    from spotrelay.cli.times import period
+    from spotrelay.service.eligibility import RECOMMENDED_TYPES
+
+    with control_plane.errors_shown("recommend"):
+        look_back = period(since, "--since", LONGEST)
+        plane = control_plane.find(service, where)
+        spec = control_plane.deployed(plane, service)
+        now = datetime.now(UTC)
+        days = plane.days.since(service, (now - look_back).date())
+        survey = plane.store.recall(service, spec.region, now).survey
+        if survey is not None and survey.asked != spec.asked:
+            survey = None
+        found = own_history(service, days, survey, spec.asked, catalog.all_types(), RECOMMENDED_TYPES)
+        if is_json:
+            typer.echo(json.dumps(found.to_json(), indent=2, ensure_ascii=False))
+        elif not days:
+            typer.echo(
+                f"no day of {service} is kept since {(now - look_back):%Y-%m-%d}: the hourly survey writes"
+                " them, the first one within the hour"
+            )
+        else:
+            _show_history(found)
+
+
+def _show_history(found: OwnHistory) -> None:
+    head = ["POOL", "HOURS", "LAUNCHED", "LOST", "REFUSED", "SPOT USD/h", "SCORE"]
+    rows = [
+        [
+            f"{pool.zone}/{pool.instance_type}",
+            f"{pool.hours:.1f}",
+            f"{pool.launched}",
+            f"{pool.lost}",
+            f"{pool.refused}",
+            _usd(pool.usd_per_hour),
+            UNKNOWN if pool.score is None else f"{pool.score:.1f}",
+        ]
+        for pool in found.pools
+    ]
+    for line in table(head, rows, right=range(1, len(head))):
+        typer.echo(line)
+    for verdict in dict.fromkeys(one.verdict for one in found.types):
+        _section(
+            str(verdict).capitalize(),
+            (f"{one.instance_type}: {one.why}." for one in found.types if one.verdict is verdict),
+        )
+    _section("Add", (f"{line}." for line in found.add))
+    _section("", found.notes)
 
 
 def _answer(

@@ -56,6 +56,9 @@ def scores(
                 line = one.line(now - look_back, now, SAMPLES)
                 typer.echo(f"{one.zone}  {one.now if one.now is not None else '?':>2}  {line}")
             survey = seen.memory.survey
+            if survey and survey.elsewhere:
+                others = sorted(survey.elsewhere.items(), key=lambda one: (-one[1], one[0]))
+                typer.echo(f"elsewhere: {', '.join(f'{place} {score}' for place, score in others)}")
             age = duration((now - survey.at).total_seconds()) if survey else "an unknown time"
             typer.echo(f"surveyed {age} ago; a blank is an hour without a survey")
 

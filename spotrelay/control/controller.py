@@ -49,6 +49,7 @@ from spotrelay.placement import cooldowns, launching
 from spotrelay.serving import (
     changes,
     interruption,
+    moves,
     news,
     reconcile,
     rollout,
@@ -256,7 +257,7 @@ class Controller:
         if spec and spec.may_have_standbys:
             return store.load(service)
         related = {r.replaced_by for r in rows.replicas.values() if r.state.is_active and r.replaced_by}
-        related |= {r.replaces for r in rows.replicas.values() if r.max_price is not None and r.replaces}
+        related |= {r.replaces for r in rows.replicas.values() if r.is_move and r.replaces}
         if related <= replica_ids:
             return rows
         return store.read(service, replica_ids | related)
@@ -390,11 +391,11 @@ class Controller:
         return wanted.count
 
     def _pools(self, outcome: _Outcome, spec: ServiceSpec | None, rows: Rows) -> PoolMemory:
-        """What is known of the pools, where replicas move to cheaper ones or some are to go.
+        """What is known of the pools, where replicas move or some are to go.
 
         Nothing if nobody can tell.
         """
-        if spec is None or (spec.rebalance_cost is None and not strength.surplus(spec, rows)):
+        if spec is None or not (moves.may_move(spec) or strength.surplus(spec, rows)):
             return PoolMemory()
         try:
             return self._ports.store.recall(spec.service, spec.region, self._ports.clock.now())

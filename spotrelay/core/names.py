@@ -160,6 +160,9 @@ class Metric(StrEnum):
     """Of the service's best zone: 1, Spot hardly to be had, to 10."""
     ALL_ZONES_SCORE_LOW = "AllZonesScoreLow"
     """Services without a zone in which Spot is likely to be had."""
+    BETTER_ELSEWHERE = "BetterElsewhere"
+    """A service whose best zone has scored low in two surveys in a row, while a zone that it doesn't use, or
+    another region that its file allows, scores clearly better. Counted only when so, once a survey."""
     SURVEY_REFUSED = "SurveyRefused"
     """Questions of surveys that AWS refuses to answer: a limit, or a missing permission."""
     SURVEY_UNANSWERED = "SurveyUnanswered"
@@ -250,6 +253,7 @@ class Alarm(StrEnum):
     FALLBACK_TOO_LONG = "FallbackTooLong"
     ROLLOUT_STOPPED = "RolloutStopped"
     SLOW_ANSWERS = "SlowAnswers"
+    BETTER_ELSEWHERE = "BetterElsewhere"
 
 
 ALARMS_OF_CONTROL_PLANE = "ControlPlane"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from spotrelay.core.requirements import Requirements
@@ -131,6 +131,19 @@ class Cooldown:
         return self.until + (self.until - self.since)
 
 
+LEAST_TYPES = 3
+"""With fewer types EC2's placement score is always low, says its user guide: it tells nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Placement scores as one survey found them."""
+
+    at: datetime
+    scores: Mapping[str, int]
+    """By zone."""
+
+
 @dataclass(frozen=True, slots=True)
 class Survey:
     """What EC2 offers to a service, as last asked: discovery, prices and placement scores.
@@ -150,6 +163,20 @@ class Survey:
     """USD per hour."""
     scores: Mapping[str, int] = field(default_factory=dict)
     """By zone: how likely EC2 thinks that a Spot request there succeeds, 1 (hardly) to 10."""
+    elsewhere: Mapping[str, int] = field(default_factory=dict)
+    """The same of other zones, where the service has no subnet, and of the regions that its file allows,
+    its own among them. A region's score is about all of its zones together."""
+    earlier: tuple[Reading, ...] = ()
+    """What the surveys before it found, the newest first, as far back as scores must last to be acted on."""
+
+    def lasting(self, zone: str, for_s: float) -> tuple[int, int] | None:
+        """A zone's lowest and highest score for so long; None if any reading lacks it, or none is as old."""
+        readings = (Reading(self.at, self.scores), *self.earlier)
+        if self.at - readings[-1].at < timedelta(seconds=for_s):
+            return None
+        scores = [reading.scores.get(zone) for reading in readings]
+        known = [score for score in scores if score is not None]
+        return (min(known), max(known)) if len(known) == len(scores) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,8 +129,10 @@ class Replica:
     """When EC2 recommended to leave its instance."""
     max_price: float | None = None
     """It was requested for another to move to cheaper Spot: only where that costs no more, USD per hour."""
+    min_score: int | None = None
+    """It was requested for another to move by placement scores: only to zones that score this or more."""
     move_tried_at: datetime | None = None
-    """When it, or what it came in place of, was last to move to cheaper Spot."""
+    """When it, or what it came in place of, was last to move."""
     revision: int = 0
     unknown: Mapping[str, Any] = field(default_factory=dict)
     """What a later version noted of it, for after a rollback. Nothing here reads it."""
@@ -150,6 +152,7 @@ class Replica:
         is_fallback: bool = False,
         is_standby: bool = False,
         max_price: float | None = None,
+        min_score: int | None = None,
         move_tried_at: datetime | None = None,
     ) -> Replica:
         """A replica that should exist and has no instance yet."""
@@ -167,6 +170,7 @@ class Replica:
             is_fallback=is_fallback,
             is_standby=is_standby,
             max_price=max_price,
+            min_score=min_score,
             move_tried_at=move_tried_at,
         )
 
@@ -219,10 +223,15 @@ class Replica:
         successor = rows.replicas.get(self.replaced_by or 0)
         return self.state.is_active and successor is not None and successor.is_counted
 
+    @property
+    def is_move(self) -> bool:
+        """It was requested for another to move: to cheaper Spot, or to where Spot is likelier to be had."""
+        return self.max_price is not None or self.min_score is not None
+
     def moves_in(self, rows: Rows) -> bool:
         """It was requested to come in place of one that is there and needn't go: nothing waits for it."""
         before = rows.replicas.get(self.replaces or 0)
-        return self.max_price is not None and before is not None and before.is_counted
+        return self.is_move and before is not None and before.is_counted
 
     @property
     def is_warned(self) -> bool:

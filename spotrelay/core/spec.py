@@ -125,6 +125,8 @@ class ServiceSettings:
     rebalance_cost: float | None = None
     """By which share of its own price Spot must be cheaper elsewhere for a replica to move there; None: none
     ever does."""
+    move_on_score: bool = False
+    """Whether replicas on Spot move out of zones whose placement score fell, to clearly better ones."""
     max_launches_per_minute: int = 100
     """The brake that keeps a mistake, of ours or anybody's, from becoming a bill."""
     labels: Mapping[str, str] = field(default_factory=dict)

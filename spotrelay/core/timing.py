@@ -102,9 +102,9 @@ LESSON_WORTH = 0.05
 moments, in one batch of warnings after the other, and all but the first have nothing to add."""
 
 MOVE_AFTER_S = 3600.0
-"""A replica moves to cheaper Spot once it has been ready for an hour, and an hour after the last move of any
-was tried. Prices are surveyed hourly, so by then they are others than those that it was launched or refused
-by; and a pool has shown whether it keeps what has moved there, before all others follow."""
+"""A replica moves once it has been ready for an hour, and an hour after the last move of any was tried, by
+price or by score. Both are surveyed hourly, so by then they are others than those that it was launched or
+refused by; and a pool has shown whether it keeps what has moved there, before all others follow."""
 
 MOVE_PAYS_WITHIN_S = 3600.0
 """What a move saves in an hour must be worth running double for a start and a drain. How long it goes on to
@@ -113,6 +113,19 @@ hours."""
 
 SURVEY_OLD_S = 7200.0
 """A survey that is older says nothing of what Spot costs: two in a row have failed."""
+
+MOVE_SCORE = 2
+"""Replicas may move out of zones that score this or less: AWS's own guidance is to leave pools that score 1
+or 2. A zone that scores 3 gets no new ones, which is enough."""
+
+MOVE_SCORE_GAIN = 3
+"""By so much must another zone score better for a replica to move there by its score: that is 4 at least,
+above `LOW_SCORE`, where a launch goes first. So what has moved must fall by two points or more to move again,
+and a score that wavers by one moves nothing."""
+
+SCORES_LAST_S = 1800.0
+"""A replica moves by scores that every survey of so long a time has found, two at least. Surveys come by the
+hour, and at once after a deployment: one that comes a minute after another tells nothing new."""
 
 STAY_MAX_S = 600.0
 """A Spot replica has stayed when it has been ready for as long as it took to start, which is what giving up

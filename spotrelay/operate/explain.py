@@ -77,6 +77,8 @@ def _origin(replica: Replica, seen: ServiceSnapshot) -> str:
         return "a standby: prepared, then stopped until a replica is missing"
     if replica.max_price is not None:
         return f"to move to cheaper Spot, for {replica.max_price} USD per hour at most"
+    if replica.min_score is not None:
+        return f"to move to a zone that scores better for Spot, {replica.min_score} at least"
     return "it is one of as many as the service should have"
 
 

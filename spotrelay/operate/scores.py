@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from spotrelay.accounting.days import Day, bounds
-from spotrelay.aws.scores import LEAST_TYPES
+from spotrelay.core.pools import LEAST_TYPES
 from spotrelay.operate.curves import BLOCKS
 from spotrelay.operate.snapshot import ServiceSnapshot
 

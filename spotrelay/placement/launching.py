@@ -151,6 +151,7 @@ def _order(
         is_last_resort=ordered.is_last_resort or not spec.on_demand_fallback,
         standbys=standbys if waiting[0].is_standby else None,
         max_price=waiting[0].max_price,
+        min_score=waiting[0].min_score,
     )
     return _Order(spec, plan, memory, option)
 

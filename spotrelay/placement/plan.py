@@ -45,6 +45,7 @@ def plan(
     is_last_resort: bool = False,
     standbys: Sequence[CapacityPool] | None = None,
     max_price: float | None = None,
+    min_score: int | None = None,
 ) -> Plan:
     """How to launch replicas that are to be bought one way.
 
@@ -54,9 +55,10 @@ def plan(
     hurry, so zones that score low are left out, too. `standbys` says that a standby is to be launched, and
     where the others are: what empties one pool should not be what refuses the start of all. `max_price` says
     that a replica is to move to cheaper Spot: only where that is known to cost no more, in USD per hour, and
-    nothing speaks against the pool, because the replica serves where it is.
+    nothing speaks against the pool, because the replica serves where it is. `min_score` says the same of one
+    that is to move by placement scores: only in zones that scored so much, or more, for as long as counts.
     """
-    if max_price is not None:
+    if max_price is not None or min_score is not None:
         is_return, is_last_resort = True, False
     eligible = eligible_pools(spec, memory)
     if standbys is not None:
@@ -69,10 +71,14 @@ def plan(
     left_out: dict[CapacityPool, str] = {}
     rested, low, cooling = [], [], []
     for pool in eligible:
-        too_dear = _too_dear(spec, pool, memory, caps, max_price) if is_spot else None
+        is_no_place = (
+            _too_dear(spec, pool, memory, caps, max_price) or _is_no_better(spec, pool, memory, min_score)
+            if is_spot
+            else None
+        )
         cooldown = memory.cooling(Offering(pool, option), now)
-        if too_dear:
-            left_out[pool] = too_dear
+        if is_no_place:
+            left_out[pool] = is_no_place
         elif cooldown:
             cooling.append(pool)
             left_out[pool] = _words_of(cooldown)
@@ -160,6 +166,20 @@ def _too_dear(
     if cap is None:
         return "no on-demand price known to cap the Spot price by"
     return f"costs {price} USD, more than {cap}" if price is not None and price > cap else None
+
+
+def _is_no_better(
+    spec: ServiceSpec, pool: CapacityPool, memory: PoolMemory, min_score: int | None
+) -> str | None:
+    if min_score is None:
+        return None
+    survey = memory.survey
+    is_answer = survey is not None and survey.asked == spec.asked
+    lasting = survey.lasting(pool.zone, timing.SCORES_LAST_S) if survey and is_answer else None
+    if lasting and lasting[0] >= min_score:
+        return None
+    scored = f"scored {lasting[0]}" if lasting else "scored nobody knows what"
+    return f"{scored}: no move to less than {min_score}"
 
 
 def _words_of(cooldown: Cooldown) -> str:

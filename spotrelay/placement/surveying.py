@@ -4,18 +4,53 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from spotrelay.core import timing
 from spotrelay.core.names import Metric
-from spotrelay.core.pools import Survey
+from spotrelay.core.pools import Reading, Survey
 from spotrelay.core.ports import Clock, OtherControlPlane, Services, Store, Surveyor, Telemetry
+from spotrelay.core.spec import ServiceSpec
+from spotrelay.core.timing import seconds
 from spotrelay.events.ticks import parse_tick
 
 
 class SurveyFailedError(Exception):
     """Services that could not be surveyed, and why; the others were."""
+
+
+def following(survey: Survey, last: Survey | None) -> Survey:
+    """The survey with the scores that came before it, if they answer the same.
+
+    They go back to the first that is as old as scores must last; not across a gap, in which nobody looked.
+    """
+    if last is None or last.asked != survey.asked:
+        return survey
+    earlier: list[Reading] = []
+    newer = survey.at
+    for reading in (Reading(last.at, last.scores), *last.earlier):
+        is_reached = survey.at - newer >= seconds(timing.SCORES_LAST_S)
+        if is_reached or newer - reading.at > seconds(timing.SURVEY_OLD_S):
+            break
+        earlier.append(reading)
+        newer = reading.at
+    return replace(survey, earlier=tuple(earlier))
+
+
+def better_elsewhere(survey: Survey, region: str) -> dict[str, int]:
+    """Zones and regions that score clearly better, if all of the service's zones have long scored low."""
+    lasting = [survey.lasting(zone, timing.SCORES_LAST_S) for zone in survey.scores]
+    known = [both[1] for both in lasting if both]
+    if not known or len(known) < len(lasting) or max(known) > timing.LOW_SCORE:
+        return {}
+    # A region's score is of all its zones together: it says more than any one zone's, here as there.
+    own = {True: survey.elsewhere.get(region, max(known)), False: max(known)}
+    return {
+        place: score
+        for place, score in survey.elsewhere.items()
+        if score >= own[place[-1].isdigit()] + timing.MOVE_SCORE_GAIN
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +103,19 @@ class Surveying:
             return
         if spec is None:
             return
-        survey = self.surveyor.survey(spec, self.clock.now())
+        survey = following(self.surveyor.survey(spec, self.clock.now()), self._last(spec))
         self.store.note_survey(survey)
-        self._show(survey)
+        self._show(survey, spec)
 
-    def _show(self, survey: Survey) -> None:
+    def _last(self, spec: ServiceSpec) -> Survey | None:
+        """The survey before; None if there is none, or it can't be read: the new one takes its place."""
+        try:
+            return self.store.recall(spec.service, spec.region, self.clock.now()).survey
+        except Exception as error:  # noqa: BLE001 - whatever it is, the new survey is worth more than the old
+            self.telemetry.record("last_survey_unread", service=spec.service, error=repr(error))
+            return None
+
+    def _show(self, survey: Survey, spec: ServiceSpec) -> None:
         service, scores = survey.service, survey.scores
         best = max(scores.values(), default=None)
         self.telemetry.count(Metric.ELIGIBLE_POOLS, len(survey.pools), service=service)
@@ -80,6 +123,9 @@ class Surveying:
             self.telemetry.count(Metric.BEST_PLACEMENT_SCORE, best, service=service)
             if best <= timing.LOW_SCORE:
                 self.telemetry.count(Metric.ALL_ZONES_SCORE_LOW)
+        if better := better_elsewhere(survey, spec.region):
+            self.telemetry.count(Metric.BETTER_ELSEWHERE, service=service)
+            self.telemetry.record("better_elsewhere", service=service, best_score=best, scores=better)
         # Each zone's is in the log only: as metrics they would cost more than all else of a service at rest.
         self.telemetry.record(
             "surveyed",

@@ -60,6 +60,13 @@ _DEPENDS: dict[Location, tuple[Location, ...]] = {
         ("resources", "use_spot"),
         ("spotrelay", "base_on_demand"),
     ),
+    ("spotrelay", "move_on_score"): (
+        *_CHOICE,
+        ("service",),
+        ("resources", "use_spot"),
+        ("resources", "zones"),
+        ("spotrelay", "base_on_demand"),
+    ),
     ("spotrelay", "health_check"): (("service", "readiness_probe"),),
     ("spotrelay", "standby_instance_types"): _CHOICE,
     ("spotrelay", "standby_zones"): (("resources", "zones"), ("resources", "regions")),

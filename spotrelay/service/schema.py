@@ -10,11 +10,13 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, JsonValue, ValidationInfo, model_validator
 
+from spotrelay.core.pools import LEAST_TYPES
 from spotrelay.core.spec import OnRebalance, OnUpdate, OnWarning
 from spotrelay.service import brought, eligibility
 from spotrelay.service.candidate import Fields
@@ -329,6 +331,7 @@ class SpotRelaySection(Fields):
     rebalance_cost: Annotated[
         float | None, BeforeValidator(parse_share(5, 90, _REBALANCE_COST), json_schema_input_type=str)
     ] = Field(default=None, description=_REBALANCE_COST)
+    move_on_score: bool = Field(default=False, description="true or false")
 
     # strict=False: see `ServiceSection.on_warning`.
     on_update: OnUpdate = Field(
@@ -340,6 +343,15 @@ class SpotRelaySection(Fields):
 
     scaling: ScalingSection | None = Field(default=None, description="fields (metric, schedules …)")
     replicas_per_instance: Literal[1, "auto"] = Field(default=1, description="1 or auto")
+
+    @property
+    def moves(self) -> dict[str, str]:
+        """The fields that let replicas move, each with where to."""
+        fields = {
+            "rebalance_cost": (self.rebalance_cost is not None, "cheaper Spot"),
+            "move_on_score": (self.move_on_score, "a zone with a better score"),
+        }
+        return {field: words for field, (is_set, words) in fields.items() if is_set}
 
     @property
     def shares_instances(self) -> bool:
@@ -500,10 +512,10 @@ class ServiceFile(Fields):
             )
         if own.is_auto or own.standbys(self.replicas):
             messages.append("a standby is an instance of its own: remove this, or spotrelay.standby")
-        if own.rebalance_cost is not None:
+        for field, move in own.moves.items():
             messages.append(
-                "a move to cheaper Spot is one replica's, and its instance's others would stay: remove this,"
-                " or spotrelay.rebalance_cost"
+                f"a move to {move} is one replica's, and its instance's others would stay: remove this,"
+                f" or spotrelay.{field}"
             )
         if messages:
             at = ("spotrelay", "replicas_per_instance")
@@ -566,12 +578,13 @@ class ServiceFile(Fields):
     def _moves_have_a_use(self) -> ServiceFile:
         """There is Spot to move to, and room for the new replica beside the old one."""
         own = self.spotrelay
-        if own.rebalance_cost is None:
+        if not own.moves:
             return self
         messages = []
         if not self.resources.use_spot:
+            (move, *_) = own.moves.values()
             messages.append(
-                "replicas move to cheaper Spot, and resources.use_spot: false rules that out: "
+                f"replicas move to {move}, and resources.use_spot: false rules that out: "
                 "remove one of the two"
             )
         if own.base_on_demand == self.replicas > 0:
@@ -584,9 +597,27 @@ class ServiceFile(Fields):
                 "a replica moves once another runs beside it, which spotrelay.surge: 0 rules out: "
                 "remove one of the two"
             )
-        if messages:
-            raise rejected(*(Finding(("spotrelay", "rebalance_cost"), message) for message in messages))
+        findings = [Finding(("spotrelay", field), message) for field in own.moves for message in messages]
+        if own.move_on_score:
+            at = ("spotrelay", "move_on_score")
+            findings += [Finding(at, message) for message in self._why_scores_tell_nothing()]
+        if findings:
+            raise rejected(*findings)
         return self
+
+    def _why_scores_tell_nothing(self) -> Iterator[str]:
+        types, zones = eligibility.find(self.resources.wanted).types, self.resources.wanted.zones
+        if 0 < len(types) < LEAST_TYPES:
+            names = " and ".join(type_.name for type_ in types)
+            yield (
+                f"replicas move by EC2's placement scores, which tell nothing of fewer than {LEAST_TYPES}"
+                f" instance types, and resources allow {names}: allow more of them, or remove this"
+            )
+        if len(zones) == 1:
+            yield (
+                f"replicas move to other zones, and resources.zones is {zones[0]}: name more of them,"
+                " or remove this"
+            )
 
     @model_validator(mode="after")
     def _standbys_have_a_use(self) -> ServiceFile:

@@ -150,6 +150,13 @@ class Replace(_OfReplica):
     version: int
     max_price: float | None = None
     """Only where Spot costs no more, USD per hour: the replica is to move there; None: wherever it may be."""
+    min_score: int | None = None
+    """Only in zones that score this or more: the replica is to move there; None: wherever it may be."""
+
+    @property
+    def is_move(self) -> bool:
+        """Whether nothing needs it but what is better elsewhere."""
+        return self.max_price is not None or self.min_score is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,6 @@
-"""Replicas that move to cheaper Spot: the replacement first, then the drain, one at a time.
+"""Replicas that move: to cheaper Spot, or out of zones where Spot is hardly to be had any more.
+
+The replacement first, then the drain, one at a time.
 
 A replica that moves serves, and would go on to. So everything else comes first, a move begins only where
 nothing else is going on, and one that isn't launched at once is given up. From then on it is a replacement
@@ -9,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
+from itertools import chain, islice
 
 from spotrelay.core import timing
-from spotrelay.core.pools import CapacityPool, PurchaseOption
+from spotrelay.core.pools import CapacityPool, PurchaseOption, Survey
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.spec import ServiceSpec
 from spotrelay.core.timing import seconds
@@ -20,36 +23,67 @@ from spotrelay.serving import rollout
 from spotrelay.serving.actions import End, Replace
 from spotrelay.serving.observation import Observation, cold_start
 
+NO_CHEAPER = "no cheaper Spot was to be had"
+
+NO_BETTER = "no Spot was to be had in a zone that scores better"
+
 
 def give_up(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[End]:  # noqa: ARG001
     """End what was requested for a move and isn't being launched: no pool had room, or the brake holds it."""
     for replica in seen.known:
         is_waiting = replica.state is ReplicaState.REQUESTED and replica.launch_id not in seen.rows.intents
         if is_waiting and replica.moves_in(seen.rows):
-            yield End(replica, "no cheaper Spot was to be had")
+            yield End(replica, NO_CHEAPER if replica.max_price is not None else NO_BETTER)
+
+
+def may_move(spec: ServiceSpec) -> bool:
+    """Whether the service file lets replicas move at all."""
+    return spec.move_on_score or spec.rebalance_cost is not None
 
 
 def decide(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Replace]:
-    """Move the dearest replica for which Spot is so much cheaper elsewhere that it pays, if any."""
-    if spec.rebalance_cost is None or not _is_calm(spec, seen, now):
+    """Move one replica, if all else is well: by scores before prices, because capacity comes first."""
+    if may_move(spec) and _is_calm(spec, seen, now):
+        yield from islice(chain(_by_score(spec, seen, now), _by_price(spec, seen, now)), 1)
+
+
+def _by_score(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Replace]:
+    """Move the replicas in the worst zones to where Spot has been clearly likelier for as long.
+
+    A score is a snapshot, and no promise: a zone must have been low, and the other one better, in every
+    survey of the time that counts.
+    """
+    survey = _survey(spec, seen, now) if spec.move_on_score else None
+    if survey is None:
         return
-    prices = _prices(spec, seen, now)
+    low = [
+        (lasting[1], replica, pool)
+        for replica, pool in _movable(seen, now)
+        if (lasting := survey.lasting(pool.zone, timing.SCORES_LAST_S)) and lasting[1] <= timing.MOVE_SCORE
+    ]
+    for score, replica, pool in sorted(low, key=lambda each: (each[0], each[1].id)):
+        least = score + timing.MOVE_SCORE_GAIN
+        if plan(spec, PurchaseOption.SPOT, seen.pools, now, min_score=least).steps:
+            reason = f"{pool.zone} scores {score} for Spot, and another zone {least} or more"
+            version = rollout.proven(spec, seen.rows, replica)
+            yield Replace(replica, reason, version, min_score=least)
+
+
+def _by_price(spec: ServiceSpec, seen: Observation, now: datetime) -> Iterator[Replace]:
+    """Move the dearest replicas for which Spot is so much cheaper elsewhere that it pays."""
+    survey = _survey(spec, seen, now)
+    if survey is None or spec.rebalance_cost is None:
+        return
     priced = [
-        (prices[replica.offering.pool], replica)
-        for replica in seen.rows.replicas.values()
-        if replica.offering is not None
-        and replica.offering.pool in prices
-        and replica.purchase_option is PurchaseOption.SPOT
-        # An adopted one may be on-demand where the service wants Spot.
-        and replica.offering.purchase_option is PurchaseOption.SPOT
-        and now - replica.since >= seconds(timing.MOVE_AFTER_S)
+        (survey.spot_prices[pool], replica)
+        for replica, pool in _movable(seen, now)
+        if pool in survey.spot_prices
     ]
     for price, replica in sorted(priced, key=lambda each: (-each[0], each[1].id)):
         most = worth(spec, spec.rebalance_cost, replica, price)
         if plan(spec, PurchaseOption.SPOT, seen.pools, now, max_price=most).steps:
             reason = f"costs {price:g} USD an hour, and cheaper Spot at most {most:g}"
             yield Replace(replica, reason, rollout.proven(spec, seen.rows, replica), most)
-            return
 
 
 def worth(spec: ServiceSpec, share: float, replica: Replica, price: float) -> float:
@@ -84,10 +118,21 @@ def _was_just_tried(replica: Replica, now: datetime) -> bool:
     return tried_at is not None and now - tried_at < seconds(timing.MOVE_AFTER_S)
 
 
-def _prices(spec: ServiceSpec, seen: Observation, now: datetime) -> dict[CapacityPool, float]:
-    """What Spot costs by the last survey, USD per hour; nothing if that is old, or was asked for others."""
+def _movable(seen: Observation, now: datetime) -> Iterator[tuple[Replica, CapacityPool]]:
+    """Replicas on Spot that have been ready for long enough, each with its pool."""
+    for replica in seen.rows.replicas.values():
+        if (
+            replica.offering is not None
+            and replica.purchase_option is PurchaseOption.SPOT
+            # An adopted one may be on-demand where the service wants Spot.
+            and replica.offering.purchase_option is PurchaseOption.SPOT
+            and now - replica.since >= seconds(timing.MOVE_AFTER_S)
+        ):
+            yield replica, replica.offering.pool
+
+
+def _survey(spec: ServiceSpec, seen: Observation, now: datetime) -> Survey | None:
+    """The last survey; None if it is old, or was asked for others."""
     survey = seen.pools.survey
     is_useful = survey is not None and survey.asked == spec.asked
-    if survey is None or not is_useful or now - survey.at > seconds(timing.SURVEY_OLD_S):
-        return {}
-    return dict(survey.spot_prices)
+    return survey if survey and is_useful and now - survey.at <= seconds(timing.SURVEY_OLD_S) else None

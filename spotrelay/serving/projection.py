@@ -42,10 +42,12 @@ class Delta:
     is_last_resort: bool = False
 
     @property
-    def order(self) -> tuple[PurchaseOption, int, bool, float | None] | None:
-        """How what it launches is bought, its version, whether for a standby, its price; None: nothing."""
+    def order(self) -> tuple[PurchaseOption, int, bool, float | None, int | None] | None:
+        """How what it launches is bought, its version, whether a standby, where it moves; None: nothing."""
         launched = (r for r in (*self.create, *self.launch) if r.state is ReplicaState.REQUESTED)
-        return next(((r.purchase_option, r.version, r.is_standby, r.max_price) for r in launched), None)
+        return next(
+            ((r.purchase_option, r.version, r.is_standby, r.max_price, r.min_score) for r in launched), None
+        )
 
     @property
     def size(self) -> int:
@@ -136,7 +138,7 @@ def _of_replica(
     for action in actions:
         row = action.after(row, now)
         if isinstance(action, Replace) and spec:
-            row = row if action.max_price is None else replace(row, move_tried_at=now)
+            row = replace(row, move_tried_at=now) if action.is_move else row
             is_like = action.version == row.version and row.port
             port = row.port if is_like else rollout.port_of(spec, rows, action.version)
             successor = _replacement(spec, row, action, next(ids), port, now)
@@ -182,6 +184,7 @@ def _replacement(
         purchase_option=row.purchase_option if spec.use_spot else PurchaseOption.ON_DEMAND,
         replaces=row.id,
         max_price=action.max_price,
+        min_score=action.min_score,
         # On both, because only one of them stays; and a pool that loses what moved there gets no other soon.
         move_tried_at=row.move_tried_at,
     )
@@ -283,7 +286,7 @@ def backoff_after(
     failed = [
         a
         for a in actions
-        if isinstance(a, Fail) and not a.replica.stands_by and a.replica.max_price is None
+        if isinstance(a, Fail) and not a.replica.stands_by and not a.replica.is_move
         if a.replica.version > newest
     ]
     if failed:

@@ -37,7 +37,7 @@ def decide(spec: ServiceSpec, seen: Observation, _: datetime) -> Iterator[Replac
         for replica in seen.read.replicas.values()
         if replica.superseded_in(seen.read)
         and (successor := seen.read.replicas[replica.replaced_by or 0]).version == replica.version
-        and successor.max_price is None
+        and not successor.is_move
     }
     left = sum(not replica.is_fallback and replica.id not in due for replica in counted(seen.rows))
     needless = set(missed[: max(len(missed) + left - spec.replicas, 0)])
@@ -60,7 +60,7 @@ def beside(action: Action, spec: ServiceSpec | None, rows: Rows) -> Iterator[Act
     if not isinstance(action, Drain | ServeOn):
         return
     lost = action.replica
-    is_moving = lost.max_price is not None and lost.moves_in(rows)
+    is_moving = lost.moves_in(rows)
     if not is_moving and _is_missed(lost, rows):
         yield Replace(lost, action.reason, _version(spec, rows, lost) if spec else 0)
     elif is_moving or _goes_without(lost):

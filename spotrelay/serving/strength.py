@@ -325,8 +325,9 @@ def _as_wanted(replica: Replica, spec: ServiceSpec, rows: Rows) -> Replica:
     version = rollout.to_launch(spec, rows, replica)
     option = replica.purchase_option if spec.use_spot else PurchaseOption.ON_DEMAND
     port = rollout.port_of(spec, rows, version)
+    as_wanted = replace(replica, purchase_option=option, version=version, port=port)
     # What was to move is gone, or going, by now: `moves` ends all others that aren't launched at once.
-    return replace(replica, purchase_option=option, version=version, port=port, max_price=None)
+    return replace(as_wanted, max_price=None, min_score=None)
 
 
 def _drop(replica: Replica, reason: str, seen: Observation) -> Iterator[Action]:

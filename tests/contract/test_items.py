@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 
 from spotrelay.aws import items, pool_memory
 from spotrelay.core.desired import ScaleRequest, Source
-from spotrelay.core.pools import CapacityPool, Cause, Cooldown, Offering, PurchaseOption, Scope, Survey
+from spotrelay.core.pools import (
+    CapacityPool,
+    Cause,
+    Cooldown,
+    Offering,
+    PurchaseOption,
+    Reading,
+    Scope,
+    Survey,
+)
 from spotrelay.core.replica import Replica, ReplicaState
 from spotrelay.core.requirements import Amount, Requirements
 from spotrelay.core.rows import Backoff, LaunchIntent, Removal, Rows
@@ -53,10 +62,12 @@ replicas = st.builds(
     is_adopted=st.booleans(),
     silent_since=st.none() | times,
     max_price=st.none() | st.floats(0, 1000),
+    min_score=st.none() | st.integers(1, 10),
     move_tried_at=st.none() | times,
     revision=numbers,
 )
 prices = st.floats(0.0001, 100)
+scores = st.dictionaries(st.sampled_from(["us-east-1a", "us-east-1b"]), st.integers(1, 10))
 surveys = st.builds(
     Survey,
     service=st.just("demo"),
@@ -65,7 +76,9 @@ surveys = st.builds(
     pools=st.lists(pools, unique=True).map(tuple),
     on_demand_prices=st.dictionaries(st.sampled_from(["g5.xlarge", "p4d.24xlarge"]), prices),
     spot_prices=st.dictionaries(pools, prices),
-    scores=st.dictionaries(st.sampled_from(["us-east-1a", "us-east-1b"]), st.integers(1, 10)),
+    scores=scores,
+    elsewhere=scores,
+    earlier=st.lists(st.builds(Reading, times, scores)).map(tuple),
 )
 scopes = st.builds(
     Scope,

@@ -11,7 +11,16 @@ import pytest
 from spotrelay.aws.pool_memory import COOLDOWNS_KEPT_S, SURVEY_KEPT_S
 from spotrelay.core.desired import ScaleRequest, Source
 from spotrelay.core.notices import Notice, NoticeKind
-from spotrelay.core.pools import Cause, Cooldown, Offering, PoolMemory, PurchaseOption, Scope, Survey
+from spotrelay.core.pools import (
+    Cause,
+    Cooldown,
+    Offering,
+    PoolMemory,
+    PurchaseOption,
+    Reading,
+    Scope,
+    Survey,
+)
 from spotrelay.core.ports import Conflict, Denied, Store
 from spotrelay.core.replica import ReplicaState
 from spotrelay.core.requirements import Accelerators, Amount, Requirements
@@ -67,6 +76,7 @@ def test_rows_come_back_as_written(store: Store) -> None:
         silent_since=NOW + seconds(7.5),
         lost_at=NOW + seconds(6.5),
         max_price=0.3125,
+        min_score=5,
         move_tried_at=NOW + seconds(9),
         state=ReplicaState.DRAINING,
         reason="interruption warning",
@@ -483,6 +493,7 @@ OTHER_SPEC = ServiceSpec(
     standby_instance_types=("g6.xlarge",),
     standby_zones=("us-east-1a",),
     rebalance_cost=0.15,
+    move_on_score=True,
     max_launches_per_minute=9,
     disk_usd_per_hour=0.05,
     scaling=Scaling(
@@ -765,6 +776,8 @@ SURVEY = Survey(
     {"g5.xlarge": 1.006, "g6e.2xlarge": 2.24208},
     {OFFERING.pool: 0.4159},
     {"us-east-1a": 9, "us-east-1b": 1},
+    {"us-east-1c": 8, "us-east-1": 4, "eu-west-1": 9},
+    (Reading(NOW - seconds(3600), {"us-east-1a": 8}), Reading(NOW - seconds(3660), {})),
 )
 
 
@@ -790,6 +803,15 @@ def test_the_last_survey_counts(store: Store, monotonic: Monotonic) -> None:
     store.note_survey(newer)
     monotonic.advance(SURVEY_KEPT_S)
     assert store.recall("demo", REGION, NOW + seconds(300)).survey == newer
+
+
+def test_who_noted_a_survey_knows_it_at_once(store: Store) -> None:
+    """Whatever it kept of before: the next survey follows it, and the day is written by it."""
+    store.note_survey(SURVEY)
+    assert store.recall("demo", REGION, NOW).survey == SURVEY
+    newer = replace(SURVEY, at=NOW + seconds(5))
+    store.note_survey(newer)
+    assert store.recall("demo", REGION, NOW + seconds(5)).survey == newer
 
 
 def test_a_large_survey_fits(store: Store) -> None:

@@ -239,6 +239,7 @@ def test_a_whole_survey(aws: Answers) -> None:
         {"g6.xlarge": 0.8048, "g6.2xlarge": 0.9776, "g5.xlarge": 1.006},
         {pool[0]: 0.3, pool[2]: 0.4},
         {"us-east-1a": 3, "us-east-1b": 9},
+        {"us-east-1c": 7},
     )
     assert aws.events() == []
 

@@ -39,6 +39,7 @@ def subscriber(deployed: Stand) -> str:
         (Metric.CRASH_LOOPING, METRICS_NO_SERVICE, 1, f"{alarms_prefix()}CrashLooping"),
         (Metric.SURVEY_REFUSED, METRICS_NO_SERVICE, 1, f"{alarms_prefix()}SurveyRefused"),
         (Metric.LONGEST_FALLBACK_S, SERVICE, 7300, f"{alarms_prefix(SERVICE)}{Alarm.FALLBACK_TOO_LONG}"),
+        (Metric.BETTER_ELSEWHERE, SERVICE, 1, f"{alarms_prefix(SERVICE)}{Alarm.BETTER_ELSEWHERE}"),
         (Metric.LAUNCHES_BLOCKED, SERVICE, 1, f"{alarms_prefix(SERVICE)}{Alarm.CANNOT_LAUNCH}"),
     ],
 )

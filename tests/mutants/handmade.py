@@ -376,8 +376,8 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "launched-under-the-old-version",
         "serving.strength",
-        old="purchase_option=option, version=version, port=port, max_price=None)",
-        new="purchase_option=option, max_price=None)",
+        old="purchase_option=option, version=version, port=port)",
+        new="purchase_option=option)",
         wrong="what a new version fails at is booked to the one before",
     ),
     HandMade(
@@ -540,7 +540,7 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "moves-leave-no-note",
         "serving.projection",
-        old="row if action.max_price is None else replace(row, move_tried_at=now)",
+        old="replace(row, move_tried_at=now) if action.is_move else row",
         new="row",
         wrong="a move that EC2 refused is tried again by every tick",
     ),
@@ -561,8 +561,29 @@ HAND_MADE: Sequence[HandMade] = (
     HandMade(
         "lost-moves-are-replaced",
         "serving.replacement",
-        old="is_moving = lost.max_price is not None and lost.moves_in(rows)",
+        old="is_moving = lost.moves_in(rows)",
         new="is_moving = False",
         wrong="a move whose new instance is warned gets another, for any price, and one replica too many",
+    ),
+    HandMade(
+        "moves-by-one-reading",
+        "placement.surveying",
+        old="        is_reached = survey.at - newer >= seconds(timing.SCORES_LAST_S)\n",
+        new="        is_reached = bool(earlier)\n",
+        wrong="where surveys come in short order, the one that scores must last since is forgotten",
+    ),
+    HandMade(
+        "moves-across-a-gap",
+        "placement.surveying",
+        old="        if is_reached or newer - reading.at > seconds(timing.SURVEY_OLD_S):\n",
+        new="        if is_reached:\n",
+        wrong="a replica moves by a score of today and one of last week",
+    ),
+    HandMade(
+        "moves-by-score-to-anywhere",
+        "serving.strength",
+        old="max_price=None, min_score=None)",
+        new="max_price=None)",
+        wrong="what comes in place of a lost replica waits for a zone with a good score",
     ),
 )

@@ -61,6 +61,11 @@ def moving(share: str, more: str = "") -> str:
     return changed(f"{REPLICAS}\n", f"{REPLICAS}\n{more}") + f"spotrelay: {{rebalance_cost: {share}}}\n"
 
 
+def scored(own: str = "move_on_score: true", more: str = "") -> str:
+    """The good file with replicas that move by score."""
+    return changed(f"{PORTS}\n", f"{PORTS}\n{more}") + f"spotrelay: {{{own}}}\n"
+
+
 BAD = {  # name: (text, the error after "chat.yaml:")
     "negative replicas": (
         changed(REPLICAS, "replicas: -1"),
@@ -223,6 +228,36 @@ BAD = {  # name: (text, the error after "chat.yaml:")
         moving("20%").replace("surge: 1", "surge: 0"),
         "8:13: spotrelay.rebalance_cost: a replica moves once another runs beside it, which service.surge: 0 "
         "rules out: remove one of the two",
+    ),
+    "a move by score without Spot": (
+        scored(more="  use_spot: false\n"),
+        "9:13: spotrelay.move_on_score: replicas move to a zone with a better score, and resources.use_spot: "
+        "false rules that out: remove one of the two",
+    ),
+    "a move by score of what is all on-demand": (
+        scored("move_on_score: true, base_on_demand: 2"),
+        "8:13: spotrelay.move_on_score: all 2 replicas are on-demand (spotrelay.base_on_demand), and only "
+        "those on Spot move: remove this, or make spotrelay.base_on_demand smaller",
+    ),
+    "a move by score with no room beside": (
+        scored().replace("surge: 1", "surge: 0"),
+        "8:13: spotrelay.move_on_score: a replica moves once another runs beside it, which service.surge: 0 "
+        "rules out: remove one of the two",
+    ),
+    "a move by score that is neither on nor off": (
+        scored("move_on_score: 3"),
+        "8:13: spotrelay.move_on_score: expected true or false, got 3",
+    ),
+    "a move by scores that tell nothing": (
+        scored(more="  instance_types: [g5.xlarge, g6.xlarge]\n"),
+        "9:13: spotrelay.move_on_score: replicas move by EC2's placement scores, which tell nothing of fewer "
+        "than 3 instance types, and resources allow g5.xlarge and g6.xlarge: allow more of them, or remove "
+        "this",
+    ),
+    "a move by score out of the only zone": (
+        scored(more="  zones: [us-east-1a]\n"),
+        "9:13: spotrelay.move_on_score: replicas move to other zones, and resources.zones is us-east-1a: "
+        "name more of them, or remove this",
     ),
     "standbys of a type that replicas can't have": (
         standby("1, standby_instance_types: [p4d.24xlarge]"),

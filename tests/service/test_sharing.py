@@ -66,6 +66,7 @@ def test_by_default_an_instance_has_one(service: Loader) -> None:
         ({"resources": {"accelerators": None, "cpus": "4+"}}, "one accelerator each"),
         ({"resources": {"image_id": "docker:vllm/vllm-openai"}}, "an instance has one container"),
         ({"spotrelay": {"rebalance_cost": "20%"}}, "a move to cheaper Spot"),
+        ({"spotrelay": {"move_on_score": True}}, "a move to a zone with a better score"),
         (
             {
                 "spotrelay": {"standby": 1},

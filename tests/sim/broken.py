@@ -19,7 +19,7 @@ from spotrelay.control.intake import Intake
 from spotrelay.core import desired, timing
 from spotrelay.core.instances import Refusal
 from spotrelay.core.names import Metric
-from spotrelay.core.pools import Cooldown, PoolMemory, PurchaseOption, Scope
+from spotrelay.core.pools import Cooldown, PoolMemory, PurchaseOption, Reading, Scope, Survey
 from spotrelay.core.ports import (
     Conflict,
     LaunchRequest,
@@ -36,7 +36,7 @@ from spotrelay.core.timing import seconds
 from spotrelay.events import ticks
 from spotrelay.events.ticks import Tick, TickKind
 from spotrelay.memory import MemoryStore
-from spotrelay.placement import cooldowns, launching
+from spotrelay.placement import cooldowns, launching, surveying
 from spotrelay.placement import plan as placement
 from spotrelay.serving import (
     changes,
@@ -1090,6 +1090,37 @@ def any_saving_is_worth_a_move(spec: Any, share: float, replica: Any, price: flo
     return price
 
 
+@broken_stage(moves.decide, Rule.MOVES_SINGLY)
+def a_fallen_zone_is_left_at_once(spec: ServiceSpec, seen: Any, now: datetime) -> Iterator[Action]:
+    """All that is where the score has fallen moves together."""
+    if spec.move_on_score and moves._is_calm(spec, seen, now):
+        yield from moves._by_score(spec, seen, now)
+
+
+@broken_stage(moves.decide, Rule.MOVED_SERVES_FIRST, Rule.NEVER_BELOW_DESIRED)
+def what_leaves_a_fallen_zone_drains_first(spec: ServiceSpec, seen: Any, now: datetime) -> Iterator[Action]:
+    """The score is so low that the old replica needn't serve until the new one is ready."""
+    replicas = seen.rows.replicas
+    going = [r for r in replicas.values() if r.min_score is not None and r.moves_in(seen.rows)]
+    yield from (Drain(replicas[r.replaces or 0], r.reason) for r in going if r.instance_id and not r.serves)
+    yield from moves.decide(spec, seen, now)
+
+
+@mistake(Survey, "lasting", Rule.MOVES_BY_LASTING_SCORES)
+def one_reading_is_enough(self: Survey, zone: str, _for_s: float) -> tuple[int, int] | None:
+    """A replica moves by what the last survey alone has found."""
+    score = self.scores.get(zone)
+    return None if score is None else (score, score)
+
+
+@mistake(surveying, "following", Rule.MOVES_BY_LASTING_SCORES)
+def a_deployment_brings_a_second_reading(survey: Survey, last: Survey | None) -> Survey:
+    """Whenever the last survey was, it counts as one of an hour ago."""
+    if last is None:
+        return survey
+    return replace(survey, earlier=(Reading(survey.at - seconds(3600), last.scores),))
+
+
 @broken_stage(moves.give_up, Rule.MOVES_END)
 def refused_moves_wait(*args: Any) -> list[Action]:
     """A move that EC2 refused is tried again and again."""
@@ -1099,6 +1130,16 @@ def refused_moves_wait(*args: Any) -> list[Action]:
 MISTAKES += [
     Mistake(
         "all_return_at_once", frozenset({Rule.GRADUAL_RETURN_TO_SPOT}), ((strength, "RETURN_LEAST", 99),)
+    ),
+    Mistake(
+        "scores_that_waver_move_replicas",
+        frozenset({Rule.MOVES_BY_LASTING_SCORES}),
+        ((timing, "MOVE_SCORE_GAIN", 1),),
+    ),
+    Mistake(
+        "zones_that_score_well_are_left",
+        frozenset({Rule.MOVES_BY_LASTING_SCORES}),
+        ((timing, "MOVE_SCORE", 6),),
     ),
     Mistake(
         "no_time_to_recover",

@@ -52,7 +52,8 @@ AWS_METRICS = {
 """AWS's own, as its pages name them."""
 
 PUBLISHED = {
-    "AllZonesScoreLow", "BestPlacementScore", "CallsDenied", "CrashLooping", "EligiblePools", "EventsUnsent",
+    "AllZonesScoreLow", "BestPlacementScore", "BetterElsewhere", "CallsDenied", "CrashLooping",
+    "EligiblePools", "EventsUnsent",
     "ForeignInstances", "GapS", "HeldBack", "LaunchErrors", "LaunchRefusals", "LaunchesBlocked",
     "LaunchesHeld", "LongestFallbackS", "LossesUnwarned", "LossesWarned", "MessagesMalformed",
     "OnDemandUsdPerHour", "OngoingRequests", "OngoingUnknown", "OrphansAdopted", "OrphansTerminated",

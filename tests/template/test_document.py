@@ -104,7 +104,11 @@ OTHERWISE = {
 BRIDGED: dict[str, Any] = {
     **FILE,
     "service": {**FILE["service"], "on_demand_fallback": True},
-    "resources": {**FILE["resources"], "use_spot": True},
+    "resources": {
+        **FILE["resources"],
+        "use_spot": True,
+        "instance_types": ["g5.2xlarge", "g5.xlarge", "g5.4xlarge"],  # of fewer, scores tell nothing
+    },
     "spotrelay": {
         "standby": "auto",
         "standby_instance_types": ["g5.2xlarge"],
@@ -114,6 +118,7 @@ BRIDGED: dict[str, Any] = {
         "bake_seconds": 90,
         "capacity_reservations": GROUP,
         "rebalance_cost": "20%",
+        "move_on_score": True,
     },
 }
 """Standbys stand in for Spot, and replicas move on it, which the file above has not."""
@@ -248,6 +253,7 @@ SETTINGS = ServiceSettings(
     standby_instance_types=("g5.2xlarge",),
     standby_zones=("us-east-1b",),
     rebalance_cost=0.2,
+    move_on_score=True,
     max_launches_per_minute=17,
     scaling=Scaling(
         min_replicas=35,
@@ -378,7 +384,7 @@ def test_a_setting_arrives_at_the_controller(
     plain: Service,
 ) -> None:
     """With the value that the file gives it, which is another than that of a file without it."""
-    spec = bridged if name.startswith(("standby", "rebalance_cost", "on_update", "bake")) else spec
+    spec = bridged if name.startswith(("standby", "rebalance_cost", "move_on", "on_update", "bake")) else spec
     spec = followed if name in ("scaling", "overprovision") else spec
     spec = shared if name == "slots" else spec
     assert getattr(spec, name) == getattr(SETTINGS, name)

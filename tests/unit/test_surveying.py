@@ -11,13 +11,16 @@ from typing import Any
 import pytest
 
 from lambdas import survey
+from spotrelay.core import timing
 from spotrelay.core.names import Metric
-from spotrelay.core.pools import CapacityPool, Survey
+from spotrelay.core.pools import CapacityPool, PoolMemory, Reading, Survey
 from spotrelay.core.ports import OtherControlPlane, Unavailable, UnreadableDocument
+from spotrelay.core.requirements import Requirements
 from spotrelay.core.spec import ServiceSpec
+from spotrelay.core.timing import seconds
 from spotrelay.events.ticks import MalformedTickError
 from spotrelay.memory import MemoryClock, MemoryServices, MemoryStore, MemoryTelemetry
-from spotrelay.placement.surveying import SurveyFailedError, Surveying
+from spotrelay.placement.surveying import SurveyFailedError, Surveying, better_elsewhere
 from tests.examples import demo_spec
 
 FUNCTION: ModuleType = survey
@@ -36,6 +39,7 @@ class Oracle:
     """`ports.Surveyor` that knows scores by service, and fails for those without."""
 
     scores: dict[str, Mapping[str, int]] = field(default_factory=dict)
+    elsewhere: dict[str, int] = field(default_factory=dict)
     asked: list[ServiceSpec] = field(default_factory=list)
 
     def survey(self, spec: ServiceSpec, now: datetime) -> Survey:
@@ -44,7 +48,8 @@ class Oracle:
         if spec.service not in self.scores:
             raise Unavailable("DescribeInstanceTypes")
         pools = tuple(CapacityPool("us-east-1", zone, "g5.xlarge") for zone in ("us-east-1a", "us-east-1b"))
-        return Survey(spec.service, spec.asked, now, pools, scores=self.scores[spec.service])
+        scores = self.scores[spec.service]
+        return Survey(spec.service, spec.asked, now, pools, scores=scores, elsewhere=self.elsewhere)
 
 
 @dataclass
@@ -116,6 +121,107 @@ def test_low_scores_everywhere_are_counted(world: World, scores: tuple[int, ...]
     world.surveying.on_event(SCHEDULED)
     assert world.telemetry.counts[Metric.ALL_ZONES_SCORE_LOW] == is_low
     assert (Metric.BEST_PLACEMENT_SCORE in world.telemetry.counts) == bool(scores)
+
+
+def read(world: World, **scores: int) -> tuple[tuple[float, Mapping[str, int]], ...]:
+    """A survey that finds these scores; what came before it, and how long ago."""
+    world.deploy("chat", **scores)
+    world.surveying.on_event(SCHEDULED)
+    found = world.known("chat")
+    assert found
+    return tuple(((found.at - one.at).total_seconds(), one.scores) for one in found.earlier)
+
+
+A9, A1 = {"us-east-1a": 9}, {"us-east-1a": 1}
+
+
+def test_a_survey_keeps_the_scores_of_the_one_before(world: World) -> None:
+    """Only as far back as counts: of an hourly survey that is the last one."""
+    assert read(world, a=9) == ()
+    world.clock.advance(3600)
+    assert read(world, a=1) == ((3600, A9),)
+    world.clock.advance(3600)
+    assert read(world, a=9) == ((3600, A1),)
+
+
+def test_surveys_in_short_order_are_kept_up_to_one_that_is_old_enough(world: World) -> None:
+    """What a deployment brings is no second reading, and what it found isn't forgotten either."""
+    read(world, a=9)
+    world.clock.advance(3000)
+    read(world, a=1)
+    world.clock.advance(20)
+    assert read(world, a=9) == ((20, A1), (3020, A9))
+    world.clock.advance(timing.SCORES_LAST_S - 20)
+    assert read(world, a=9) == ((timing.SCORES_LAST_S - 20, A9), (timing.SCORES_LAST_S, A1))
+
+
+def test_scores_from_before_a_gap_are_forgotten(world: World) -> None:
+    """For so long nobody knows what they were; and other types were scored otherwise."""
+    read(world, a=9)
+    world.clock.advance(timing.SURVEY_OLD_S)
+    assert read(world, a=9) == ((timing.SURVEY_OLD_S, A9),)
+    world.clock.advance(timing.SURVEY_OLD_S + 1)
+    assert read(world, a=9) == ()
+    last = Survey("chat", Requirements(instance_types=("p5.48xlarge",)), world.clock.now(), (), scores=A9)
+    world.store.note_survey(last)
+    assert read(world, a=9) == ()
+
+
+LOW = {"us-east-1a": 3, "us-east-1b": 1}
+OTHERS = {"us-east-1c": 6, "us-east-1d": 5, "us-east-1": 4, "eu-west-1": 7, "us-west-2": 6}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "elsewhere", "better"),
+    [
+        (LOW, LOW, OTHERS, {"us-east-1c": 6, "eu-west-1": 7}),
+        (LOW, LOW, {"eu-west-1": 6}, {"eu-west-1": 6}),  # its own region's score is unknown: the best zone's
+        (LOW, LOW, {"us-east-1": 10}, {}),  # where it is already
+        (LOW, LOW, {}, {}),
+        ({**LOW, "us-east-1a": 4}, LOW, OTHERS, {}),  # low in one reading
+        (LOW, {**LOW, "us-east-1b": 4}, OTHERS, {}),
+        ({"us-east-1a": 3}, LOW, OTHERS, {}),  # nobody knows how long the other was low
+        ({}, {}, OTHERS, {}),
+    ],
+)
+def test_better_places_are_named_when_all_zones_are_low(
+    before: dict[str, int], now: dict[str, int], elsewhere: dict[str, int], better: dict[str, int]
+) -> None:
+    """In two surveys in a row, and only what is better by three: a region than its own."""
+    at = MemoryClock().now()
+    survey = Survey("chat", Requirements(), at, (), scores=now, elsewhere=elsewhere)
+    survey = replace(survey, earlier=(Reading(at - seconds(3600), before),))
+    assert better_elsewhere(survey, "us-east-1") == better
+    assert better_elsewhere(replace(survey, earlier=()), "us-east-1") == {}
+
+
+def test_a_better_place_is_counted_for_its_service(world: World) -> None:
+    """The metric is the service's own, and only there when it holds; the log line has the scores."""
+    world.deploy("chat", a=1)
+    world.oracle.elsewhere = {"us-east-1c": 9}
+    world.surveying.on_event(SCHEDULED)
+    assert Metric.BETTER_ELSEWHERE not in world.telemetry.counts
+    world.clock.advance(3600)
+    world.surveying.on_event(SCHEDULED)
+    assert world.telemetry.counts[Metric.BETTER_ELSEWHERE] == 1
+    (facts,) = [facts for event, facts in world.telemetry.records if event == "better_elsewhere"]
+    assert (facts["service"], facts["scores"]) == ("chat", {"us-east-1c": 9})
+
+
+def test_a_last_survey_that_cannot_be_read_is_replaced(world: World) -> None:
+    """Whatever is wrong with it: it would be wrong for ever."""
+
+    class Forgetful(MemoryStore):
+        def recall(self, service: str, region: str, now: datetime) -> PoolMemory:
+            raise ValueError("not a survey")
+
+    world.deploy("chat", a=9)
+    world.store = Forgetful()
+    world.surveying.on_event(SCHEDULED)
+    recalled = MemoryStore.recall(world.store, "chat", "us-east-1", world.clock.now())
+    assert recalled.survey
+    assert recalled.survey.scores == A9
+    assert "last_survey_unread" in [event for event, _ in world.telemetry.records]
 
 
 def test_a_failing_service_holds_up_no_other(world: World) -> None:

@@ -174,7 +174,7 @@ class Rule(StrEnum):
 
     LOAD_AT_REST = "At rest the number is the one that the load asks for"
 
-    # Moves to cheaper Spot, at every step: `moves`.
+    # Moves by price and by score, at every step: `moves`.
     MOVES_SINGLY = "One replica moves at a time, and none within an hour of the last try"
     MOVES_ONLY_SPOT = (
         "Only what has been ready on Spot for an hour moves, never a standby, a fallback or the base"
@@ -182,6 +182,10 @@ class Rule(StrEnum):
     MOVES_PAY = (
         "A replica moves only where Spot costs less by the share, "
         "and saves within the hour what it costs to run two"
+    )
+    MOVES_BY_LASTING_SCORES = (
+        "A replica moves by score only out of a zone that scored 1 or 2, to one that scored at least 3 more, "
+        "in every survey of half an hour, and in two at least"
     )
     MOVES_WHEN_CALM = (
         "A move is requested only while exactly as many as desired serve, each for good, "

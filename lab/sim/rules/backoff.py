@@ -31,7 +31,7 @@ class BackoffChecker:
             failed += [
                 r
                 for r in commit.changes.update
-                if r.state is ReplicaState.FAILED and not r.stands_by and r.max_price is None
+                if r.state is ReplicaState.FAILED and not r.stands_by and not r.is_move
             ]
             ready += [row.version for row in commit.changes.update if _becomes_ready(row, commit)]
             if commit.changes.backoff is not None:

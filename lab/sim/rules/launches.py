@@ -442,7 +442,7 @@ def _plan(
         else:
             available.add(pool)
     is_return = spec.on_demand_fallback and all(row.attempts % limits.LOW_SCORE_EVERY for row in order.rows)
-    if order.rows[0].max_price is not None:  # what moves serves where it is
+    if order.rows[0].is_move:  # what moves serves where it is
         is_return, is_last_resort = True, False
     steps = [available]
     if order.rows[0].stands_by and available:
@@ -467,10 +467,12 @@ def _is_too_dear(spec: ServiceSpec, pool: CapacityPool, memory: PoolMemory) -> b
 
 
 def _is_no_move(order: Order, pool: CapacityPool, memory: PoolMemory) -> bool:
-    """Whether it is a move that is launched, and the pool isn't known to be cheap enough."""
-    most = order.rows[0].max_price
-    price = memory.survey.spot_prices.get(pool) if memory.survey else None
-    return most is not None and (price is None or price > most)
+    """Whether it is a move that is launched, and the pool isn't known to be cheap or to score high enough."""
+    most, least, survey = order.rows[0].max_price, order.rows[0].min_score, memory.survey
+    price = survey.spot_prices.get(pool) if survey else None
+    readings = [survey.scores, *(one.scores for one in survey.earlier)] if survey else [{}]
+    is_low = least is not None and any(scores.get(pool.zone, 0) < least for scores in readings)
+    return is_low or (most is not None and (price is None or price > most))
 
 
 def _cools_until(memory: PoolMemory, offering: Offering, now: datetime) -> datetime | None:

@@ -177,7 +177,13 @@ MOVE_PAYS_WITHIN_S = 3600.0
 """Within this time a move saves what it costs to run two replicas."""
 
 SURVEY_OLD_S = 7200.0
-"""A survey that is older says nothing of prices."""
+"""A survey that is older says nothing of prices and scores."""
+
+MOVE_SCORE, MOVE_SCORE_GAIN = 2, 3
+"""Replicas move by score out of zones that score this or less, to where it is so much more."""
+
+SCORES_LAST_S = 1800.0
+"""All surveys of so long a time must say so, two at least."""
 
 
 def most_returning(replicas: int) -> int:

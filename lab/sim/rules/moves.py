@@ -1,7 +1,8 @@
-"""The rules about moves to cheaper Spot: only where all is well, one at a time, and never for worse."""
+"""The rules about moves: only where all is well, one at a time, never for worse, never by one reading."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -22,16 +23,16 @@ if TYPE_CHECKING:
 SKEW_S = 1.5
 """As `checker.SKEW_S`, which can't be imported here."""
 
-GIVEN_UP_REASON = "no cheaper Spot was to be had"
+GIVEN_UP_REASONS = ("no cheaper Spot was to be had", "no Spot was to be had in a zone that scores better")
 
-MOVED_REASON = "costs "
-"""The beginning of the reason of one that has moved."""
+MOVED_REASON = re.compile(r"costs |\S+ scores \d+ for Spot")
+"""How the reason of one that has moved begins."""
 
 
 def is_extra(row: Replica, rows: Mapping[int, Replica]) -> bool:
     """Whether it was requested for another to move, and that one needn't go."""
     before = rows.get(row.replaces or 0)
-    return row.max_price is not None and before is not None and before.is_counted
+    return row.is_move and before is not None and before.is_counted
 
 
 @dataclass(slots=True)
@@ -49,6 +50,8 @@ class MoveChecker:
 
     checker: Checker
     tries: dict[str, _Try] = field(default_factory=dict)
+    surveys: dict[str, list[Survey]] = field(default_factory=dict)
+    """By service: all that EC2 ever answered, in order. What is kept of them is the code's business."""
 
     def after_commit(
         self,
@@ -59,7 +62,7 @@ class MoveChecker:
     ) -> None:
         """A commit took effect."""
         last = self.tries.setdefault(changes.service, _Try())
-        requested = [row for row in changes.create if row.max_price is not None]
+        requested = [row for row in changes.create if row.is_move]
         for row in requested:
             self._check_request(invocation, row, before, last)
         if requested:
@@ -91,7 +94,12 @@ class MoveChecker:
             self._report(Rule.MOVES_ONLY_SPOT, f"{old}, {old.state}, is to move")
         survey = _survey(invocation)
         specs = self.checker.in_force(invocation, row.service)
-        if not any(self._pays(spec, survey, old, row.max_price or NEVER) for spec in specs):
+        if row.min_score is not None:
+            if not any(self._is_better(spec, survey, old, row.min_score) for spec in specs):
+                self._report(
+                    Rule.MOVES_BY_LASTING_SCORES, f"{old} is to move to a score of {row.min_score}: {survey}"
+                )
+        elif not any(self._pays(spec, survey, old, row.max_price or NEVER) for spec in specs):
             self._report(Rule.MOVES_PAY, f"{old} is to move to where Spot costs {row.max_price}: {survey}")
 
     def _pays(self, spec: ServiceSpec, survey: Survey | None, old: Replica, most: float) -> bool:
@@ -115,6 +123,30 @@ class MoveChecker:
         saved = (price - most) * limits.MOVE_PAYS_WITHIN_S
         return most <= price * (1 - spec.rebalance_cost) + 1e-6 and saved >= most * double_s - 0.01
 
+    def _is_better(self, spec: ServiceSpec, survey: Survey | None, old: Replica, least: int) -> bool:
+        """Whether another zone scored so much better than the replica's, in each survey of the time."""
+        if not spec.move_on_score or survey is None or old.offering is None:
+            return False
+        now, seen_at = self.checker.scheduler.now, time_of(survey.at)
+        if now > seen_at + limits.SURVEY_OLD_S + SKEW_S + limits.TIMEOUT_S:
+            return False
+        readings: list[Survey] = []
+        for one in reversed(self.surveys[spec.service]):
+            if time_of(one.at) > seen_at:
+                continue
+            newer = time_of(readings[-1].at) if readings else seen_at
+            if one.asked != spec.asked or newer - time_of(one.at) > limits.SURVEY_OLD_S:
+                return False
+            readings.append(one)
+            if seen_at - time_of(one.at) >= limits.SCORES_LAST_S:
+                break
+        else:
+            return False
+        own = [one.scores.get(old.offering.pool.zone, 10) for one in readings]
+        zones = {zone for one in readings for zone in one.scores}
+        best = max(min(one.scores.get(zone, 0) for one in readings) for zone in zones) if zones else 0
+        return max(own) <= limits.MOVE_SCORE and max(own) + limits.MOVE_SCORE_GAIN <= least <= best
+
     def _check_departure(
         self, row: Replica, before: Mapping[int, Replica], after: Mapping[int, Replica]
     ) -> None:
@@ -123,7 +155,7 @@ class MoveChecker:
         if old is None or not old.state.is_active or row.state.is_active:
             return
         successor = after.get(old.replaced_by or 0)
-        has_moved = row.reason.startswith(MOVED_REASON)
+        has_moved = MOVED_REASON.match(row.reason)
         # It may go in the same commit, if fewer are wanted from now on.
         if has_moved and (successor is None or ReplicaState.READY not in successor.entered):
             self._report(Rule.MOVED_SERVES_FIRST, f"{row} goes, and what comes in its place is {successor}")
@@ -156,7 +188,7 @@ def _survey(invocation: Invocation) -> Survey | None:
 
 def check(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
     """A tick requests moves: was all well, by what it was shown, and did nothing else go on?"""
-    requested = [row for row in commit.changes.create if row.max_price is not None]
+    requested = [row for row in commit.changes.create if row.is_move]
     if not requested:
         return
     row = requested[0]
@@ -181,7 +213,7 @@ def _unrest(view: InvocationView, spec: ServiceSpec, commit: Commit, moving: set
     if rows.intents or rows.backoff.failures:
         return f"{rows.intents}, {rows.backoff}"
     written = [str(row) for row in commit.changes.update if row.id not in moving]
-    others = [str(row) for row in commit.changes.create if row.max_price is None]
+    others = [str(row) for row in commit.changes.create if not row.is_move]
     return f"{written} and {others} change, too" if written or others else ""
 
 
@@ -196,8 +228,8 @@ def check_after_tick(view: InvocationView) -> None:
 
 def is_true_reason(row: Replica, old: Replica, before: Mapping[int, Replica], reason: str) -> bool:
     """Whether the reason is one of moves, and true."""
-    if reason == GIVEN_UP_REASON:
+    if reason in GIVEN_UP_REASONS:
         return old.state is ReplicaState.REQUESTED and is_extra(old, before)
     successor = before.get(row.replaced_by or 0)
-    is_moved = successor is not None and successor.max_price is not None
-    return reason.startswith(MOVED_REASON) and old.state is ReplicaState.READY and is_moved
+    is_moved = successor is not None and successor.is_move
+    return bool(MOVED_REASON.match(reason)) and old.state is ReplicaState.READY and is_moved

@@ -214,7 +214,7 @@ def _check_loss_replacement(view: InvocationView, spec: ServiceSpec, commit: Com
         for r in before.replicas.values()
         if r.superseded_in(before)
         and (successor := before.replicas[r.replaced_by or 0]).version == r.version
-        and successor.max_price is None
+        and not successor.is_move
     }
     count = sum(r.id not in due for r in regular(commit.after))
     for row in lost:
@@ -317,7 +317,7 @@ def _check_proactive_replacement(view: InvocationView, spec: ServiceSpec, commit
     moved = [
         old
         for row in commit.changes.create
-        if row.max_price is None  # see `moves`
+        if not row.is_move  # see `moves`
         and (old := commit.before.replicas.get(row.replaces or 0)) is not None
         and after[old.id].is_counted
     ]

@@ -351,6 +351,9 @@ class MetricChecker:
         ]
         unseen = [r for r in rows.replicas.values() if r.state is ReplicaState.READY]
         unseen = [r for r in unseen if r.instance_id not in shown]
+        # What was created while the rows were read nobody knows yet: its instances are strangers, too.
+        known = {r.instance_id for r in rows.replicas.values() if r.id <= rows.highest_id}
+        strangers = [i for i in invocation.observed if i.id not in known and i.state not in ENDING_STATES]
         if is_override:
             return len(certain), len(strangers)
         answering = [

@@ -193,6 +193,13 @@ def _stable_from(row: Replica, most_s: float = limits.STABLE_MAX_S) -> datetime:
     return ready + min(ready - row.entered.get(ReplicaState.PROVISIONING, ready), timedelta(seconds=most_s))
 
 
+def _created_later(view: InvocationView, commit: Commit) -> int:
+    """Regular replicas that later commits of the same decision create: a large one takes several."""
+    commits = view.invocation.commits
+    later = commits[commits.index(commit) + 1 :]
+    return sum(r in c.changes.create for c in later for r in regular(c.after))
+
+
 def _check_loss_replacement(view: InvocationView, spec: ServiceSpec, commit: Commit) -> None:
     """Replicas are lost: are they replaced if fewer than desired are left, and only then?"""
     lost = [
@@ -226,7 +233,7 @@ def _check_loss_replacement(view: InvocationView, spec: ServiceSpec, commit: Com
                 )
         elif moves.is_extra(row, view.rows.replicas):
             continue  # what was to move stayed when that was decided; the next tick looks
-        elif row.reason.endswith(NEEDLESS) and count < spec.replicas:
+        elif row.reason.endswith(NEEDLESS) and count + _created_later(view, commit) < spec.replicas:
             view.report(
                 Rule.LOSS_REPLACED_IF_NEEDED, f"{row} isn't replaced, and {count} are left of {spec.replicas}"
             )

@@ -156,7 +156,8 @@ def _only_of_service(
     Raises:
         BadInputError: they don't.
     """
-    from spotrelay.cli.asked import Asked, BadInputError
+    from spotrelay.cli.asked import Asked
+    from spotrelay.cli.naming import BadInputError
 
     if service is None:
         raise BadInputError("--since goes with --service: name one, or remove it")

@@ -31,6 +31,7 @@ def service_file(directory: Path, **changes: str) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(3 * WITHIN_S)
 def test_a_service_comes_changes_and_goes(operator: Operator, spotrelay: Command, tmp_path: Path) -> None:
     """Up ends when all serve; an update fails no request; after down nothing is left, and others serve on."""

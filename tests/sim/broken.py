@@ -99,11 +99,15 @@ def _drain_if_not_shown(spec: ServiceSpec, replica: Replica, seen: Any, now: dat
         yield from _for_replica(spec, replica, seen, now)
 
 
-def mistake(owner: Any, name: str, *rules: Rule) -> Callable[[Any], Any]:
-    """Decorate the function that replaces `owner.name`; its docstring says what is wrong."""
+def mistake(owner: Any, name: str, *rules: Rule, since: int = 0) -> Callable[[Any], Any]:
+    """Decorate the function that replaces `owner.name`; its docstring says what is wrong.
+
+    `since` is the first seed to run, for what few of them show.
+    """
 
     def add(function: Any) -> Any:
-        MISTAKES.append(Mistake(function.__name__, frozenset(rules), ((owner, name, function),)))
+        broken = Mistake(function.__name__, frozenset(rules), ((owner, name, function),), since=since)
+        MISTAKES.append(broken)
         return function
 
     return add
@@ -296,7 +300,7 @@ def tag_alone_makes_an_instance_ours(*args: Any) -> bool:
     return True
 
 
-@mistake(reconcile, "_is_left_to_ec2", Rule.SETTLES, Rule.DESIRED_AT_REST)
+@mistake(reconcile, "_is_left_to_ec2", Rule.SETTLES, Rule.DESIRED_AT_REST, since=2100)
 def spared_instances_are_left_running(replica: Replica, *args: Any) -> bool:
     """A warned instance that EC2 spares runs for ever."""
     return replica.is_warned
@@ -442,7 +446,7 @@ def losses_try_the_new_version(spec: ServiceSpec, *args: Any) -> int:
     return spec.version
 
 
-@mistake(rollout, "is_stopped", Rule.REPLACED_BEFORE_DRAINED, Rule.METRICS_EXACT)
+@mistake(rollout, "is_stopped", Rule.REPLACED_BEFORE_DRAINED, Rule.METRICS_EXACT, since=1500)
 def bad_versions_roll_out(*args: Any) -> bool:
     """A version that fails is tried again and again."""
     return False

@@ -166,7 +166,9 @@ class CooldownChecker:
             return
         for evidence in seen.evidence:
             is_recorded = (evidence.scope, evidence.cause) in seen.recorded
-            if evidence.is_owed and not is_recorded and _is_news(evidence, seen):
+            # What it knew to cool already may have been lost with the table while it ran.
+            is_owed = evidence.is_owed and self.is_intact(evidence.service, invocation.began_at)
+            if is_owed and not is_recorded and _is_news(evidence, seen):
                 self.report(Rule.COOLDOWN_RECORDED, f"no cooldown for {evidence}")
         missed = [str(scope) for scope in seen.must_end - seen.ended]
         if missed:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lambdas.wiring import telemetry
 from spotrelay.accounting.ledger import Ledger
 from spotrelay.aws import compose_survey
+from spotrelay.aws.clients import Clients
 from spotrelay.placement.surveying import Surveying
 
 if TYPE_CHECKING:
@@ -19,15 +20,21 @@ if TYPE_CHECKING:
 
 
 @cache
+def clients() -> Clients:
+    """For both: a client takes longer to build than most calls."""
+    return Clients()
+
+
+@cache
 def surveying() -> Surveying:
     """Made at the first event."""
-    return compose_survey.surveying(os.environ, telemetry)
+    return compose_survey.surveying(os.environ, telemetry, clients())
 
 
 @cache
 def ledger() -> Ledger:
     """Made at the first event."""
-    return compose_survey.ledger(os.environ, telemetry)
+    return compose_survey.ledger(os.environ, telemetry, clients())
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> None:

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import chain
 
-from spotrelay.core import slots
 from spotrelay.core.desired import Desired, derive
 from spotrelay.core.pools import CapacityPool, Cooldown, Offering, PoolMemory, PurchaseOption
 from spotrelay.core.replica import Replica, ReplicaState
@@ -143,12 +142,3 @@ class ServiceSnapshot:
 
 def _shared(usd: float | None, replica: Replica) -> float | None:
     return None if usd is None else usd / max(replica.slots, 1)
-
-
-def hosts(replicas: Mapping[int, Replica]) -> Mapping[str, list[Replica]]:
-    """By instance, the replicas that it hosts or hosted."""
-    found: dict[str, list[Replica]] = {}
-    for replica in replicas.values():
-        if replica.instance_id:
-            found.setdefault(slots.host(replica.instance_id), []).append(replica)
-    return found

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, ServiceName, Where
-from spotrelay.operate.words import clock, duration
+from spotrelay.operate.words import clock, loss_cells
 
 if TYPE_CHECKING:
     from spotrelay.operate.history import History
@@ -90,19 +90,11 @@ LEFT = ("AT", "FROM", "AS", "", "BY")
 
 def _cells(loss: Loss, found: History) -> list[str]:
     felt = found.felt(loss)
-    by = str(loss.replaced_by or "none")
-    if loss.fallback:
-        by += f" (meanwhile {loss.fallback})"
     return [
         clock(loss.at, found.at),
         str(loss.replica),
         str(loss.pool or ""),
         str(loss.offering.purchase_option) if loss.offering else "",
-        "warned" if loss.is_warned else "no warning",
-        by,
-        duration(loss.out_s),
-        duration(loss.launched_s),
-        duration(loss.ready_s),
-        duration(loss.whole_s),
+        *loss_cells(loss),
         "?" if felt is None else str(felt),
     ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spotrelay.cli.options import AsJson, EndpointUrl, Profile, Region, Where
-from spotrelay.operate.words import UNKNOWN, duration, percent, usd
+from spotrelay.operate.words import UNKNOWN, duration, percent, replica_cells, usd
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -158,18 +158,7 @@ def _headline(one: Status) -> Text:
 def _cells(row: ReplicaRow) -> list[Text]:
     from rich.text import Text
 
-    cells = [
-        str(row.id),
-        str(row.version),
-        row.state,
-        row.pool,
-        row.purchase_option,
-        row.instance_id or "",
-        duration(row.age_s),
-        usd(row.usd_per_hour) if row.pool and row.state != "FAILED" else "",
-        str(row.replaces or ""),
-        row.note,
-    ]
+    cells = replica_cells(row)
     return [Text(cell, style=STYLES.get(row.state, "") if at == 2 else "") for at, cell in enumerate(cells)]
 
 

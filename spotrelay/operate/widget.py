@@ -11,8 +11,8 @@ from html import escape
 
 from spotrelay.operate.losses import Loss, losses
 from spotrelay.operate.snapshot import ServiceSnapshot
-from spotrelay.operate.status import ReplicaRow, status
-from spotrelay.operate.words import duration, usd
+from spotrelay.operate.status import status
+from spotrelay.operate.words import loss_cells, replica_cells, usd
 
 LOSSES_SHOWN = 10
 """The last ones: `spotrelay history` has all."""
@@ -36,7 +36,7 @@ def rendered(seen: ServiceSnapshot) -> str:
         f"{usd(found.usd_per_hour, 2)} USD/h. {escape(found.why)}</p>",
         _table(
             ("ID", "Version", "State", "Pool", "As", "Instance", "Age", "USD/h", "Replaces", ""),
-            (_replica(row) for row in (*found.replicas[:REPLICAS_SHOWN], *found.failed)),
+            (replica_cells(row) for row in (*found.replicas[:REPLICAS_SHOWN], *found.failed)),
         ),
         "<h4>Last losses</h4>",
         _table(
@@ -57,31 +57,5 @@ def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return f"<table><tr>{head}</tr>{body}</table>"
 
 
-def _replica(row: ReplicaRow) -> Sequence[str]:
-    return (
-        str(row.id),
-        str(row.version),
-        row.state,
-        row.pool,
-        row.purchase_option,
-        row.instance_id or "",
-        duration(row.age_s),
-        usd(row.usd_per_hour),
-        str(row.replaces or ""),
-        row.note,
-    )
-
-
 def _loss(loss: Loss) -> Sequence[str]:
-    by = f"{loss.replaced_by or 'none'}" + (f" (meanwhile {loss.fallback})" if loss.fallback else "")
-    return (
-        f"{loss.at:%Y-%m-%d %H:%M:%S}",
-        str(loss.replica),
-        str(loss.pool or ""),
-        "warned" if loss.is_warned else "no warning",
-        by,
-        duration(loss.out_s),
-        duration(loss.launched_s),
-        duration(loss.ready_s),
-        duration(loss.whole_s),
-    )
+    return (f"{loss.at:%Y-%m-%d %H:%M:%S}", str(loss.replica), str(loss.pool or ""), *loss_cells(loss))

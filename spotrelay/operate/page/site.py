@@ -29,7 +29,7 @@ from spotrelay.operate.page.poller import PRICES, Details, Fleet, Poller, Seen
 from spotrelay.operate.scores import why_none
 from spotrelay.operate.snapshot import ServiceSnapshot
 from spotrelay.operate.status import RECENT, Status, status
-from spotrelay.operate.words import clock, duration, percent, usd
+from spotrelay.operate.words import clock, duration, percent, price_of, successor_of, usd
 
 STATIC = Path(__file__).parent / "static"
 
@@ -131,6 +131,8 @@ class Site:
             "usd": usd,
             "percent": percent,
             "clock": clock,
+            "price_of": price_of,
+            "successor_of": successor_of,
             "why_none": why_none,
         }
         self._templates.globals |= {

@@ -50,9 +50,9 @@ def cost(
 def _cost(plane: ControlPlane, name: str, count: int) -> Cost:
     from spotrelay.cli import control_plane
     from spotrelay.operate.details import ENDED, cost_of
-    from spotrelay.operate.reading import SnapshotReader
+    from spotrelay.operate.rows import rows
 
-    found = cost_of(plane, SnapshotReader(plane).rows(name, datetime.now(UTC), ended=ENDED), count)
+    found = cost_of(plane, rows(plane, name, datetime.now(UTC), ended=ENDED), count)
     if found is None:
         raise control_plane.CommandError(control_plane.not_deployed(plane, name))
     return found

@@ -25,8 +25,8 @@ from spotrelay.core.ports import Throttled, Unavailable
 from spotrelay.operate import difference
 from spotrelay.operate.access import ControlPlane
 from spotrelay.operate.assembly import Assembly
-from spotrelay.operate.reading import SnapshotReader
 from spotrelay.operate.rollout import Progress, progress
+from spotrelay.operate.rows import rows
 from spotrelay.operate.stacks import Stack, Stacks
 from spotrelay.operate.words import duration
 from spotrelay.service import Service
@@ -314,7 +314,7 @@ class Following:
         shown: Callable[[Progress], str],
     ) -> None:
         """`since`: what failed before has nothing to do with it. `shown`: its line."""
-        self._reader = SnapshotReader(plane)
+        self._plane = plane
         self._teller = teller
         self._limit = limit
         self._since = since
@@ -360,7 +360,7 @@ class Following:
 
     def _look(self, service: str) -> Progress | None:
         try:
-            seen = self._reader.rows(service, datetime.now(UTC), ended=ENDED_READ)
+            seen = rows(self._plane, service, datetime.now(UTC), ended=ENDED_READ)
         except (Throttled, Unavailable) as error:
             self._teller.now(f"{service}: {error}")  # over in a moment, and nothing depends on it
             return None

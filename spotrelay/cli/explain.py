@@ -30,11 +30,11 @@ def explain(
     from spotrelay.cli.tables import console
     from spotrelay.operate.details import ENDED
     from spotrelay.operate.explain import explain as explained
-    from spotrelay.operate.reading import SnapshotReader
+    from spotrelay.operate.rows import rows
 
     with control_plane.errors_shown("explain"):
         plane = control_plane.find(name, Where(region, profile, endpoint_url))
-        seen = SnapshotReader(plane).rows(name, datetime.now(UTC), ended=ENDED)
+        seen = rows(plane, name, datetime.now(UTC), ended=ENDED)
         if not seen.replicas and seen.spec is None:
             raise control_plane.CommandError(control_plane.not_deployed(plane, name))
         found = explained(seen, replica)

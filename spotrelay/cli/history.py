@@ -38,13 +38,13 @@ def history(
     from spotrelay.cli.times import period
     from spotrelay.operate.details import ENDED, errors_of
     from spotrelay.operate.history import history as told
-    from spotrelay.operate.reading import SnapshotReader
+    from spotrelay.operate.rows import rows
 
     with control_plane.errors_shown("history"):
         look_back = period(since, "--since", KEPT)
         plane = control_plane.find(name, Where(region, profile, endpoint_url))
         now = datetime.now(UTC)
-        seen = SnapshotReader(plane).rows(name, now, ended=ENDED)
+        seen = rows(plane, name, now, ended=ENDED)
         if not seen.replicas and seen.spec is None:
             raise control_plane.CommandError(control_plane.not_deployed(plane, name))
         with control_plane.errors_told("history") as failed:

@@ -72,9 +72,9 @@ def _console(plane: ControlPlane, name: str, replica_id: int) -> None:
     from spotrelay.cli import control_plane
     from spotrelay.core.slots import host
     from spotrelay.operate.details import ENDED
-    from spotrelay.operate.reading import SnapshotReader
+    from spotrelay.operate.rows import rows
 
-    seen = SnapshotReader(plane).rows(name, datetime.now(UTC), ended=ENDED)
+    seen = rows(plane, name, datetime.now(UTC), ended=ENDED)
     replica = seen.replicas.get(replica_id)
     if replica is None or replica.instance_id is None:
         why = "has no instance" if replica else "isn't known"

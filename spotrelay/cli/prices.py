@@ -75,9 +75,9 @@ def _check(picture: Path | None) -> None:
 
 
 def _seen(plane: ControlPlane, name: str, now: datetime) -> ServiceSnapshot:
-    from spotrelay.operate.reading import SnapshotReader
+    from spotrelay.operate.rows import rows
 
-    return SnapshotReader(plane).rows(name, now, ended=1)
+    return rows(plane, name, now, ended=1)
 
 
 def _draw(found: list[Curve], title: str, start: datetime, end: datetime, path: Path) -> None:

@@ -38,14 +38,14 @@ def scores(
     from spotrelay.cli import control_plane
     from spotrelay.cli.times import period
     from spotrelay.operate.details import zone_scores_of
-    from spotrelay.operate.reading import SnapshotReader
+    from spotrelay.operate.rows import rows
 
     with control_plane.errors_shown("scores"):
         look_back = period(since, "--since", LONGEST)
         plane = control_plane.find(name, Where(region, profile, endpoint_url))
         control_plane.deployed(plane, name)
         now = datetime.now(UTC)
-        seen = SnapshotReader(plane).rows(name, now, ended=1)
+        seen = rows(plane, name, now, ended=1)
         found = zone_scores_of(plane, seen, now - look_back)
         if is_json:
             typer.echo(json.dumps([one.to_json() for one in found], indent=2))

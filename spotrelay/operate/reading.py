@@ -21,7 +21,6 @@ from spotrelay.core.ports import (
 from spotrelay.core.replica import Replica
 from spotrelay.core.rows import Rows
 from spotrelay.operate.permissions import missing_action
-from spotrelay.operate.rows import Account, rows
 from spotrelay.operate.snapshot import Alarm, AlarmState, Part, ServiceSnapshot
 
 if TYPE_CHECKING:
@@ -38,11 +37,6 @@ class SnapshotReader:
 
     def __init__(self, plane: ControlPlane) -> None:
         self._plane = plane
-
-    def rows(self, service: str, now: datetime, *, ended: int) -> ServiceSnapshot:
-        """See `rows`."""
-        plane = self._plane
-        return rows(Account(plane.store, plane.services, plane.region), service, now, ended=ended)
 
     def read(
         self,

@@ -4,21 +4,41 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Protocol
 
 from spotrelay.core.ports import Services, Store
 from spotrelay.operate.snapshot import ServiceSnapshot
 
 
+class Readable(Protocol):
+    """Where services and their rows are read: a control plane, or one of its functions."""
+
+    @property
+    def store(self) -> Store:
+        """Its rows."""
+        ...
+
+    @property
+    def services(self) -> Services:
+        """Its services' documents."""
+        ...
+
+    @property
+    def region(self) -> str:
+        """Where it is."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Where services and their rows are read."""
+    """The same, put together by hand."""
 
     store: Store
     services: Services
     region: str
 
 
-def rows(account: Account, service: str, now: datetime, *, ended: int) -> ServiceSnapshot:
+def rows(account: Readable, service: str, now: datetime, *, ended: int) -> ServiceSnapshot:
     """The service's replicas and pools alone, for what needs no more.
 
     Raises:

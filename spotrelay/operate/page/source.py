@@ -13,6 +13,7 @@ from spotrelay.operate import details
 from spotrelay.operate.access import ControlPlane
 from spotrelay.operate.page.poller import COST_DAYS, PRICES, Details
 from spotrelay.operate.reading import SnapshotReader
+from spotrelay.operate.rows import rows
 from spotrelay.operate.snapshot import ServiceSnapshot
 
 T = TypeVar("T")
@@ -55,7 +56,7 @@ class PlaneSource:
                 problems.append(f"{what}: {self._explain(error) or error}")
                 return otherwise
 
-        seen = SnapshotReader(plane).rows(service, now, ended=details.ENDED)
+        seen = rows(plane, service, now, ended=details.ENDED)
         since = now - PRICES
         return Details(
             at=now,

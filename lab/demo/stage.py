@@ -22,7 +22,7 @@ RECLAIM_LEEWAY_S = 30.0
 RETURN_WITHIN_S = 120.0
 """From Spot's return to a replacement that serves from it, and from there until its fallback is gone, beside
 what a start takes. A pool that refused rests for half a minute, and then for a whole one if it refused again,
-because the fallback took so long. The fallback stays for a cold start, a standby for 90 s at most, and drains
+because the fallback took so long. The fallback stays for a cold start, a standby for 30 s at most, and drains
 for 20 s."""
 
 EVENT_TIME_S = 1.0

@@ -30,8 +30,8 @@ The local cloud stays up until Ctrl-C, and {clients} clients keep sending reques
   spotrelay drill {name}              # an interruption, watched to its end, with a verdict
   spotrelay cost {name}               # what was paid, and what on-demand would have cost
   spotrelay prices {name}             # and: scores, logs, ui
-  python -m lab.local.drive dry       # no Spot anywhere; `back` brings it back, `warn i-…` takes one
-  aws ec2 terminate-instances --instance-ids i-…   # a loss without a warning"""
+  python -m lab.local.drive dry     # no Spot anywhere; `back` brings it back, `warn i-…` takes one
+  aws ec2 terminate-instances --instance-ids i-…     # a loss without a warning"""
 
 
 def keep(deployment: Deployment, console: Console) -> None:

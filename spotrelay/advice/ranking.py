@@ -61,10 +61,14 @@ class Market:
 
     def price(self, region: str, instance_type: str) -> Price:
         """The known one, or what stands in."""
-        known = self.prices.get((region, instance_type))
-        if known is not None or self.listed is None:
-            return known or Price()
-        return Price(self.listed.usd.get(instance_type), is_elsewhere=region != self.listed.region)
+        known = self.prices.get((region, instance_type), Price())
+        if self.listed is None or known.on_demand is not None:
+            return known
+        usd = self.listed.usd.get(instance_type)
+        if region == self.listed.region:
+            return Price(usd, known.spot)
+        # Beside this region's Spot price another region's on-demand price would be taken for its own.
+        return known if known.spot is not None else Price(usd, is_elsewhere=True)
 
 
 @dataclass(frozen=True, slots=True)

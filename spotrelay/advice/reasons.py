@@ -104,7 +104,7 @@ def why_out(outs: Iterable[Out]) -> list[str]:
 
 
 def _alike(out: Out) -> str:
-    """What the outs of one line have in common: their whole reason, or enough of it for one to stand for all."""
+    """What the outs of one line have in common: their reason, or enough of it that one speaks for all."""
     if out.cause in (Cause.MANY, Cause.COUNT):
         return _after_count(out)
     if out.cause in (Cause.SMALL, Cause.LARGE):
@@ -197,7 +197,7 @@ def document(advice: Advice) -> dict[str, Any]:
 
 
 def _listed(advice: Advice) -> dict[str, str] | None:
-    """Where on-demand's prices are from, if nobody was asked; None: they are of each type's region, and of now."""
+    """Where on-demand's prices are from, if nobody was asked; None: of each type's region, and of now."""
     listed = advice.market.listed
     return listed and {"region": listed.region, **asdict(listed.origin)}
 

@@ -4,8 +4,9 @@ All that have an accelerator (`accelerators.json`), where AWS offers those (`off
 without one that a service may run on or name (`processors.json`). The data is AWS's own answer to
 DescribeInstanceTypes and DescribeInstanceTypeOfferings as the moto project publishes it (Apache-2.0);
 `python -m spotrelay.catalog.refresh` renews it. What AWS's API doesn't tell of an accelerator is in
-`chips.toml`; what types with one cost on-demand in one region, on one day, in `list_prices.json`. All is part of the package so that nothing here needs AWS or a network. Standard library only,
-and for synth and the operator only: functions ask EC2 itself.
+`chips.toml`. What types with one cost on-demand, in one region and on one day, is in `list_prices.json`. All
+is part of the package so that nothing here needs AWS or a network. Standard library only, and for synth and
+the operator only: functions ask EC2 itself.
 """
 
 from __future__ import annotations

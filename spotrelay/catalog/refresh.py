@@ -4,8 +4,8 @@ Run `python -m spotrelay.catalog.refresh` after an update of moto, read the diff
 `python -m spotrelay.catalog.refresh us-east-1`, EC2 itself is asked: for types that moto doesn't have yet. No
 region has all types.
 
-`python -m spotrelay.catalog.refresh FILE` renews the list prices from Karpenter's generated Go file, which has
-those of us-east-1; `KARPENTER` says where it is.
+`python -m spotrelay.catalog.refresh FILE` renews the list prices from Karpenter's generated Go file, which
+has those of us-east-1; `KARPENTER` says where it is.
 """
 
 from __future__ import annotations

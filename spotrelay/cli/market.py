@@ -1,4 +1,4 @@
-"""What AWS and the user say of prices and risks, as far as anybody may be asked; else the copy of list prices."""
+"""What AWS and the user say of prices and risks, as far as anybody may be asked, and what stands in."""
 
 from __future__ import annotations
 
@@ -194,8 +194,8 @@ def _stand_in(listed: catalog.ListPrices, regions: Sequence[str]) -> str:
     others = [region for region in regions if region != listed.region]
     elsewhere = f" Those of {' and '.join(others)} differ: here they only give an order." if others else ""
     return (
-        f"On-demand's come with SpotRelay: those of {listed.region} on {listed.origin.date}, which may be out of"
-        f" date.{elsewhere} Spot's change daily, and don't come with it; --prices takes your own."
+        f"On-demand's come with SpotRelay: those of {listed.region} on {listed.origin.date}, which may be"
+        f" out of date.{elsewhere} Spot's change daily, and don't come with it; --prices takes your own."
     )
 
 

@@ -96,9 +96,10 @@ def recommend(
 
     With --service NAME: which types of a running service earned their place, which to drop and what to add.
 
-    Prices, placement scores and how often EC2 takes Spot instances back are AWS's; without credentials, or
-    with --offline, a dated copy of on-demand's list prices stands in, and the rest is said. Bounds are what no program exceeds on this hardware: limits to compare
-    by, no forecasts. The exit code is 1 if nothing fits, 2 for input that can't be, 3 if AWS can't be asked.
+    Prices, placement scores and how often EC2 takes Spot instances back are AWS's. Without credentials, or
+    with --offline, a dated copy of on-demand's list prices stands in, and the rest is said. Bounds are what
+    no program exceeds on this hardware: limits to compare by, no forecasts. The exit code is 1 if nothing
+    fits, 2 for input that can't be, 3 if AWS can't be asked.
     """
     from spotrelay.cli.asked import Asked
     from spotrelay.cli.naming import EXIT_INVALID, BadInputError

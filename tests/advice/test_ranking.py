@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.local.catalog import ON_DEMAND_USD
 from spotrelay import catalog
 from spotrelay.advice.ranking import Market, Price, Rank
 
@@ -20,15 +19,16 @@ def market(**prices: tuple[float | None, float | None]) -> Market:
     return Market({(REGION, name.replace("_", ".")): Price(*both) for name, both in prices.items()})
 
 
-LISTED = Market({(REGION, name): Price(usd) for name, usd in ON_DEMAND_USD.items()})
+LISTED = Market(listed=catalog.list_prices())
 
 
 @pytest.mark.parametrize("phase", ["decode", "prefill"])
 def test_without_prices_the_order_is_the_one_that_list_prices_give(phase: str) -> None:
     """The bound for each GiB of GPU memory orders the single-GPU types with 8 vCPU as their prices do."""
     options: dict[str, Any] = {"params": "3B", "precision": "fp16", "phase": phase, "vcpus": "8", "gpus": 1}
-    priced = [name for name in names(advised(LISTED, **options)) if name in ON_DEMAND_USD]
-    unpriced = [name for name in names(advised(**options)) if name in ON_DEMAND_USD]
+    listed = catalog.list_prices().usd
+    priced = [name for name in names(advised(LISTED, **options)) if name in listed]
+    unpriced = [name for name in names(advised(**options)) if name in listed]
     # L40S is more than 2.5 times T4's size, and so is left out where nobody knows what it costs.
     assert set(priced) >= {"g4dn.2xlarge", "g5.2xlarge", "g6.2xlarge"}
     assert [name for name in priced if name in unpriced] == unpriced
@@ -96,6 +96,25 @@ def test_a_type_is_recommended_where_it_is_cheapest() -> None:
     assert (advice.choices[0].name, advice.choices[0].region) == ("g5.2xlarge", "us-west-2")
     zones = catalog.offered("g5.2xlarge")
     assert advice.choices[0].fit.pools == len(zones["us-east-1"]) + len(zones["us-west-2"])
+
+
+def test_a_copy_of_list_prices_stands_in_where_none_is_known() -> None:
+    """A told price counts before it; another region's gives an order and nothing more."""
+    known = Market({(REGION, "g6.2xlarge"): Price(1.0, 0.2)}, listed=catalog.list_prices())
+    assert known.price(REGION, "g6.2xlarge") == Price(1.0, 0.2)
+    assert known.price(REGION, "g5.2xlarge") == Price(1.212)
+    assert known.price("eu-central-1", "g5.2xlarge") == Price(1.212, is_elsewhere=True)
+    assert known.price(REGION, "g7.2xlarge") == Price()
+    spot = {(region, "g5.2xlarge"): Price(None, 0.4) for region in (REGION, "eu-central-1")}
+    told = Market(spot, listed=catalog.list_prices())
+    assert told.price(REGION, "g5.2xlarge") == Price(1.212, 0.4)
+    assert told.price("eu-central-1", "g5.2xlarge") == Price(None, 0.4)
+    assert names(advised(LISTED, model="llama3-8b"))[:3] == ["g5.2xlarge", "g6e.xlarge", "g6e.2xlarge"]
+    elsewhere = advised(LISTED, model="llama3-8b", regions=("eu-central-1",), budget="1/h")
+    assert names(elsewhere)[0] == "g5.2xlarge", "the budget is of another region's prices"
+    assert not elsewhere.is_affordability_known
+    both = advised(LISTED, model="llama3-8b", regions=("eu-central-1", REGION))
+    assert {choice.region for choice in both.choices} == {REGION}
 
 
 def test_arithmetic_limits_large_batches() -> None:

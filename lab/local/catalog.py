@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -71,13 +72,13 @@ def on_demand_usd(instance_type: str) -> float:
     return round(float(USD_PER_VCPU * vcpus + USD_PER_GPU_GIB * gpu_mib / 1024), 4)
 
 
-def pools(seed: int = 0) -> list[PoolState]:
-    """The market's pools at the start: each type in each zone that offers it."""
-    known = instance_types()
+def pools(seed: int = 0, prices: Mapping[str, float] | None = None) -> list[PoolState]:
+    """The market's pools at the start: each type in each zone that offers it, at these on-demand prices."""
+    known, told = instance_types(), prices or {}
     return [
         PoolState(
             CapacityPool(REGION, zone, name),
-            on_demand_usd(name),
+            told.get(name) or on_demand_usd(name),
             _spot_capacity(seed, zone, name),
             ON_DEMAND_CAPACITY,
         )

@@ -127,8 +127,8 @@ def _together(outs: Sequence[Out]) -> str:
         number = f"{', '.join(fewer)} or {most}" if fewer else most
         return f"{number} {names.pop() if len(names) == 1 else 'GPUs'}, {_after_count(first)}"
     if first.cause is Cause.SMALL:
-        most = max(outs, key=lambda out: out.type.accelerator_count)
-        return f"even {most.reason}" if len(counts) > 1 else most.reason
+        largest = max(outs, key=lambda out: out.type.accelerator_count)
+        return f"even {largest.reason}" if len(counts) > 1 else largest.reason
     # Of the same GPUs those with the smallest host are the cheapest.
     least = min(outs, key=lambda out: out.type.vcpus)
     return f"{least.reason}, or more" if any(out.reason != least.reason for out in outs) else least.reason
@@ -199,7 +199,7 @@ def document(advice: Advice) -> dict[str, Any]:
 def _listed(advice: Advice) -> dict[str, str] | None:
     """Where on-demand's prices are from, if nobody was asked; None: of each type's region, and of now."""
     listed = advice.market.listed
-    return listed and {"region": listed.region, **asdict(listed.origin)}
+    return {"region": listed.region, **asdict(listed.origin)} if listed else None
 
 
 def _choice(choice: Choice) -> dict[str, Any]:

@@ -160,10 +160,11 @@ def learned(
 ) -> Learned:
     """Prices of the types and how often they are interrupted. Nothing that can't be known ends it."""
     from spotrelay import catalog
-    from spotrelay.cli.spot_advisor import advisor
+    from spotrelay.cli.spot_advisor import advisor, advisor_at
 
     now = datetime.now(UTC)
-    advised = advisor(now, is_offline=is_offline)
+    endpoint = where.endpoint_url or os.environ.get("AWS_ENDPOINT_URL")
+    advised = advisor_at(endpoint) if endpoint and not is_offline else advisor(now, is_offline=is_offline)
     notes = [advised.note]
     prices = dict(given)
     listed = None

@@ -16,6 +16,10 @@ MOST_TIMES = 2.5
 source documents' own average of Spot on GPU types is 60 % and more under on-demand (63 % of g5 in Oregon): at
 2.5 times the price such a type costs as Spot what the cheapest costs on-demand, which stands in anyway."""
 
+PEAKS_ERR = 2.0
+"""How far the bounds of two kinds of GPU may be from what both do. The source documents have L40S at up to
+2.5 times A10G's speed for images, where peak arithmetic says 5.2: no kind is left out for less than that."""
+
 MOST_TIMES_VCPUS = 4
 """The same where nothing is known but sizes. Most of a small GPU type's price is the GPU: among g5, g6 and
 g6e four times the vCPU cost twice as much, eight times three to four times as much (us-east-1, 2025)."""
@@ -213,7 +217,7 @@ def _dear(choice: Choice, others: Sequence[Choice]) -> tuple[Cause, str] | None:
     if choice.per_usd is None or not by_work:
         return None
     best = max(by_work, key=lambda other: other.per_usd_on_demand or 0.0)
-    needed = choice.per_usd * (1.0 if choice.price.spot is not None else MOST_TIMES)
+    needed = choice.per_usd * PEAKS_ERR * (1.0 if choice.price.spot is not None else MOST_TIMES)
     if best is choice or needed >= (best.per_usd_on_demand or 0.0):
         return None
     more = (best.per_usd_on_demand or 0.0) / choice.per_usd

@@ -68,7 +68,7 @@ def test_offline_it_answers_with_reasons() -> None:
     assert "ON-DEMAND  M TOKENS/USD <=" in out
     assert "SPOT USD/h" not in out
     assert "2, 4 or 8 GPUs, of which 1 would be used." in out
-    assert "49 capacity pools in us-east-1" in out
+    assert "62 capacity pools in us-east-1" in out
     assert f"Prices: not asked. On-demand's come with SpotRelay: those of us-east-1 on {date}" in out
     assert "they only give an order" not in out
     assert "Spot Instance Advisor: not asked, and there is no kept copy." in out

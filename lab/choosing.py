@@ -112,7 +112,7 @@ def _deployed() -> Iterator[None]:
     kept = control_plane.find, control_plane.deployed
     found = SimpleNamespace(region="us-east-1", asked=ASKED)
     control_plane.find = lambda service, _: _Plane(service)  # type: ignore[assignment,return-value]
-    control_plane.deployed = lambda *_: found  # type: ignore[assignment,return-value]
+    control_plane.deployed = lambda *_: found  # type: ignore[assignment]
     try:
         yield
     finally:

@@ -180,7 +180,8 @@ def learned(
             found, failed = _priced(names, region, where, now)
             prices.update(found)
             if failed is None:
-                notes.insert(0, f"Prices in {region}: AWS's price list, and EC2's Spot price history of now.")
+                said = f"{endpoint}, which stands in for AWS" if endpoint else _AWS
+                notes.insert(0, f"Prices in {region}: {said}.")
             else:
                 notes.insert(0, f"Prices in {region}: unknown; {failed}.")
                 exit_code = failed.exit_code
@@ -188,6 +189,9 @@ def learned(
             listed = catalog.list_prices()
             notes.insert(len(regions), _stand_in(listed, regions))
     return Learned(Market(prices, advised.bands, listed=listed), tuple(notes), exit_code)
+
+
+_AWS = "AWS's price list, and EC2's Spot price history of now"
 
 
 def _stand_in(listed: catalog.ListPrices, regions: Sequence[str]) -> str:

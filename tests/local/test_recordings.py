@@ -237,6 +237,8 @@ def test_commands_and_the_survey_see_recorded_prices_as_awss_own(
     assert (g5["spot_usd"], g5["on_demand_usd"], g5["interrupted"]) == (0.7, 2.5, "15-20%")
     assert (g6["spot_usd"], g6["on_demand_usd"], g6["interrupted"]) == (0.4, 2.0, None)
     assert (g6e["spot_usd"], g6e["on_demand_usd"]) == (None, None)
+    notes = json.loads(result.stdout)["notes"]
+    assert f"Prices in us-east-1: {aws.endpoint}, which stands in for AWS." in notes
     assert not (tmp_path / "cache" / "spotrelay").exists(), "it isn't kept as if AWS had said it"
 
     rows = aws.ec2.describe_spot_price_history(

@@ -50,10 +50,10 @@ def test_llama_3_8b_in_bf16() -> None:
 def test_llama_3_8b_by_list_prices() -> None:
     """What a USD buys at most, at on-demand's price in us-east-1 of 2026-02-09.
 
-    A10G 37.36 x 3600 / 1.212 = 110,970 tokens, L40S 53.80 x 3600 / 1.861 = 104,070, L4 18.68 x 3600 / 0.9776 =
-    68,790. So g5.2xlarge is before g6e.xlarge, and that before g6e.2xlarge (86,380), g5.4xlarge (82,820) and
-    g6.2xlarge. gr6.8xlarge costs 2.4464, which is more than 2.5 times 0.9776. By speed g6e is first, as the
-    source documents have it.
+    A10G 37.36 x 3600 / 1.212 = 110,970 tokens, L40S 53.80 x 3600 / 1.861 = 104,070, L4 18.68 x 3600 /
+    0.9776 = 68,790. So g5.2xlarge is before g6e.xlarge, and that before g6e.2xlarge (86,380), g5.4xlarge
+    (82,820) and g6.2xlarge. gr6.8xlarge costs 2.4464, which is more than 2.5 times 0.9776. By speed g6e is
+    first, as the source documents have it.
     """
     listed = Market(listed=list_prices())
     advice = advised(listed, model="llama3-8b")

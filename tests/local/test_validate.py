@@ -49,7 +49,7 @@ def test_the_costs_are_at_the_accounts_prices(aws: Aws, monkeypatch: pytest.Monk
     code, out, err = run(monkeypatch, aws)
     assert (code, err) == (0, "")
     told = " ".join(out.replace("│", " ").split())  # unwrapped
-    sums = re.search(r"2 replicas: on-demand 1,428 USD, with Spot usually ([\d,]+) USD", told)
+    sums = re.search(r"2 replicas: on-demand 1,427 USD, with Spot usually ([\d,]+) USD", told)
     assert sums is not None, told
     # The week goes on between two commands, and with it the median.
     assert float(sums[1].replace(",", "")) == pytest.approx(month["spot_usd"], rel=0.1)
